@@ -1,0 +1,42 @@
+# What lockstep builds with, by the distribution's names. CUDA is optional: without it everything builds and tests with
+# the simulated device.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+# Contracts stay on in every build; NDEBUG would only take out the libraries' own asserts.
+set(CMAKE_CXX_FLAGS_RELEASE "-O3")
+
+option(LOCKSTEP_TESTS "Build the tests" ON)
+option(LOCKSTEP_CUDA "Build the CUDA object when a CUDA toolkit is found" ON)
+option(LOCKSTEP_STATIC "Link Boost, yaml-cpp and the C++ runtime statically, so that an installed tree runs elsewhere" ON)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()
+
+find_package(Threads REQUIRED)
+set(Boost_USE_STATIC_LIBS ${LOCKSTEP_STATIC})
+find_package(Boost 1.75 REQUIRED COMPONENTS program_options json)
+find_package(ZLIB REQUIRED)
+find_package(yaml-cpp REQUIRED)
+
+if(LOCKSTEP_CUDA)
+  find_package(CUDAToolkit 12.4 QUIET)
+  if(CUDAToolkit_FOUND)
+    set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}")
+    set(CMAKE_CUDA_ARCHITECTURES OFF)  # Architectures are given by -gencode below.
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+    enable_language(CUDA)
+  endif()
+endif()
+if(CUDAToolkit_FOUND)
+  message(STATUS "lockstep: CUDA ${CUDAToolkit_VERSION}: the CUDA device is built")
+else()
+  message(STATUS "lockstep: no CUDA toolkit: the simulated device only")
+endif()

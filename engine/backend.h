@@ -1,0 +1,95 @@
+// What a device can do, as the CUDA runtime has it. Two implementations: engine/sim and engine/cuda (a shared object).
+// The rest of the engine uses the owning classes of engine/device.h, never this.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/submission.h"
+
+namespace lockstep {
+
+// The world failed: CUDA, or the simulator in CUDA's place. `code` is CUDA's name of the error
+// ("cudaErrorStreamCaptureUnsupported", "cudaErrorMemoryAllocation", ...).
+class DeviceError : public std::runtime_error {
+ public:
+  DeviceError(std::string code, const std::string& call, std::source_location at = std::source_location::current());
+  const std::string& code() const { return code_; }
+
+ private:
+  std::string code_;
+};
+
+enum class CopyKind : std::uint8_t { host_to_device, device_to_host, device_to_device };
+enum class CaptureStatus : std::uint8_t { none, active, invalidated };
+
+struct DeviceInfo {
+  std::string kind;  // "sim" or "cuda".
+  std::string name;
+  std::string driver, cuda, nccl, cudnn, cublas;  // Versions, "" where absent.
+  int compute_capability = 0;                     // 90 for sm_90; 0 on sim.
+};
+
+// Opaque handles, owned by the backend.
+struct BackendStream;
+struct BackendEvent;
+struct BackendGraph;  // An instantiated graph.
+
+// Every call throws DeviceError with CUDA's code. Semantics of the CUDA runtime; capture in thread-local mode.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const DeviceInfo& info() const = 0;
+
+  virtual void* allocate(std::size_t bytes) = 0;  // Device memory, 256-byte aligned. Illegal while capturing.
+  virtual void release(void* memory) noexcept = 0;
+  virtual void* allocate_pinned(std::size_t bytes) = 0;
+  virtual void release_pinned(void* memory) noexcept = 0;
+  virtual void* allocate_async(BackendStream*, std::size_t bytes) = 0;  // Stream-ordered pool.
+  virtual void release_async(BackendStream*, void* memory) = 0;
+  virtual std::size_t memory_in_use() const = 0;   // Bytes of device memory allocated now.
+  virtual std::size_t memory_high_water() const = 0;
+
+  virtual BackendStream* create_stream(const char* name) = 0;
+  virtual void destroy_stream(BackendStream*) noexcept = 0;
+  virtual BackendEvent* create_event() = 0;
+  virtual void destroy_event(BackendEvent*) noexcept = 0;
+
+  virtual void submit(BackendStream*, const Submission&) = 0;
+  virtual void copy(BackendStream*, void* to, const void* from, std::size_t bytes, CopyKind) = 0;
+  virtual void fill(BackendStream*, void* to, std::uint8_t byte, std::size_t bytes) = 0;
+  virtual void record(BackendStream*, BackendEvent*, bool external) = 0;
+  virtual void wait(BackendStream*, BackendEvent*, bool external) = 0;
+  virtual bool finished(BackendStream*) = 0;
+  virtual bool finished(BackendEvent*) = 0;
+  virtual void synchronize(BackendStream*) = 0;
+  virtual void synchronize(BackendEvent*) = 0;
+
+  virtual void begin_capture(BackendStream*) = 0;
+  virtual CaptureStatus capture_status(BackendStream*) = 0;
+  virtual BackendGraph* end_capture(BackendStream*) = 0;  // Ends and instantiates.
+  virtual void launch(BackendGraph*, BackendStream*) = 0;
+  virtual void destroy_graph(BackendGraph*) noexcept = 0;
+};
+
+// Options of the simulator's scheduler.
+struct SimOptions {
+  enum class Policy : std::uint8_t {
+    program,  // Runs each op as soon as it is submitted and its edges allow: what a lucky GPU does.
+    lazy,     // Runs nothing before a host call needs it, and then only what that needs, latest stream first.
+    random,   // A seeded choice among the runnable ops.
+    pct,      // Probabilistic concurrency testing with `depth` priority changes.
+  };
+  Policy policy = Policy::random;
+  std::uint64_t seed = 1;
+  int depth = 1;
+};
+std::unique_ptr<Backend> open_sim(const SimOptions& options = {});
+
+// Opens the CUDA shared object and GPU `index`. Throws DeviceError when there is no object, no driver or no GPU.
+std::unique_ptr<Backend> open_cuda(int index = 0);
+
+}  // namespace lockstep

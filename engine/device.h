@@ -1,0 +1,164 @@
+// The door to a device: owning streams, events, graphs and buffers over a Backend. Every call passes here, is told to
+// the observer, and then goes to the backend (or, in record-only mode, into a ledger and nowhere else).
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "engine/ledger.h"
+
+namespace lockstep {
+
+class Device;
+
+// Owns device memory for its lifetime. Move-only; never empty unless moved from.
+class DeviceBuffer {
+ public:
+  DeviceBuffer(Device& device, std::size_t bytes);
+  DeviceBuffer(DeviceBuffer&& from) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer from) noexcept;
+  ~DeviceBuffer();
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Device* device_;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Page-locked host memory.
+class PinnedBuffer {
+ public:
+  PinnedBuffer(Device& device, std::size_t bytes);
+  PinnedBuffer(PinnedBuffer&& from) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer from) noexcept;
+  ~PinnedBuffer();
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Device* device_;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+class Event {
+ public:
+  explicit Event(Device& device);
+  Event(Event&& from) noexcept;
+  Event& operator=(Event from) noexcept;
+  ~Event();
+  void synchronize() const;  // The host waits; returns at once if the event was never recorded.
+  bool finished() const;
+  int id() const { return id_; }
+
+ private:
+  friend class Stream;
+  Device* device_;
+  BackendEvent* handle_ = nullptr;
+  int id_ = -1;
+};
+
+class Graph;
+
+class Stream {
+ public:
+  Stream(Device& device, const char* name);
+  Stream(Stream&& from) noexcept;
+  Stream& operator=(Stream from) noexcept;
+  ~Stream();
+
+  // The one way for work to reach a device. Checks the op's contract, then records, captures or enqueues it.
+  template <class Op>
+  void submit(const Op& op) const {
+    check(op);
+    enqueue(Submission(op));
+  }
+  void copy(void* to, const void* from, std::size_t bytes, CopyKind kind) const;
+  void fill(void* to, std::uint8_t byte, std::size_t bytes) const;
+  void record(const Event& event, bool external = false) const;
+  void wait(const Event& event, bool external = false) const;
+  void launch(const Graph& graph) const;
+  void synchronize() const;
+  bool finished() const;
+
+  // Everything submitted between begin and end becomes a graph and does not run. `abort_capture` ends a capture
+  // that failed and leaves the stream usable.
+  void begin_capture() const;
+  Graph end_capture() const;
+  void abort_capture() const noexcept;
+  CaptureStatus capture_status() const;
+
+  int id() const { return id_; }
+  Device& device() const { return *device_; }
+
+ private:
+  void enqueue(const Submission& submission) const;
+  Device* device_;
+  BackendStream* handle_ = nullptr;
+  int id_ = -1;
+};
+
+// An instantiated graph with the ledger of what was captured.
+class Graph {
+ public:
+  Graph(Graph&& from) noexcept;
+  Graph& operator=(Graph from) noexcept;
+  ~Graph();
+  const Ledger& ledger() const { return *ledger_; }
+  int id() const { return id_; }
+
+ private:
+  friend class Stream;
+  Graph(Device& device, BackendGraph* handle, int id, std::shared_ptr<const Ledger> ledger);
+  Device* device_;
+  BackendGraph* handle_ = nullptr;
+  int id_ = -1;
+  std::shared_ptr<const Ledger> ledger_;
+};
+
+class Device {
+ public:
+  // `observer` may be null; it must outlive the device.
+  explicit Device(std::unique_ptr<Backend> backend, Observer* observer = nullptr);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const DeviceInfo& info() const { return backend_->info(); }
+  Backend& backend() { return *backend_; }
+
+  // Until the returned object dies, submits, copies, fills, records and waits go into `ledger` and nowhere else: the
+  // dry run at replay. Launches, host synchronisation and allocation are a broken contract meanwhile.
+  class RecordOnly {
+   public:
+    RecordOnly(Device& device, Ledger& ledger);
+    ~RecordOnly();
+    RecordOnly(const RecordOnly&) = delete;
+    RecordOnly& operator=(const RecordOnly&) = delete;
+
+   private:
+    Device& device_;
+  };
+
+  Place place;  // Stamped on whatever is submitted next.
+
+  // Counters of the non-vacuity rules.
+  std::int64_t ops = 0;          // Ops that ran or were queued, those inside launched graphs included.
+  std::int64_t host_syncs = 0;
+
+ private:
+  friend class DeviceBuffer;
+  friend class PinnedBuffer;
+  friend class Event;
+  friend class Stream;
+  friend class Graph;
+  std::unique_ptr<Backend> backend_;
+  Observer* observer_;
+  Ledger* record_only_ = nullptr;
+  std::shared_ptr<Ledger> capturing_;  // The ledger of the capture under way, if any.
+  int streams_ = 0, events_ = 0, graphs_ = 0;
+};
+
+}  // namespace lockstep

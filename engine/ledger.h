@@ -1,0 +1,40 @@
+// The list of what a capture, or a dry run of the same host code, put on its streams.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/observer.h"
+
+namespace lockstep {
+
+struct LedgerEntry {
+  enum class Kind : std::uint8_t { op, copy, fill, record, wait };
+  Kind kind;
+  int stream;
+  Place place;
+  std::optional<Submission> op;    // kind op
+  void* to = nullptr;              // kind copy, fill
+  const void* from = nullptr;      // kind copy
+  std::size_t bytes = 0;           // kind copy, fill
+  std::uint8_t byte = 0;           // kind fill
+  int event = -1;                  // kind record, wait
+  bool external = false;
+
+  friend bool operator==(const LedgerEntry& a, const LedgerEntry& b);  // All but `place`.
+};
+
+class Ledger {
+ public:
+  void append(LedgerEntry entry) { entries_.push_back(std::move(entry)); }
+  const std::vector<LedgerEntry>& entries() const { return entries_; }
+
+ private:
+  std::vector<LedgerEntry> entries_;
+};
+
+// The first difference as a sentence ("entry 12, layer 3 qkv: linear_forward: operand 1 moved ..."), or "".
+std::string difference(const Ledger& captured, const Ledger& now);
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// What the engine tells a judge: every call at the device door, before it takes effect. The harness implements it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "engine/backend.h"
+
+namespace lockstep {
+
+// Where in the step a call belongs. Set by the engine, read by reports.
+struct Place {
+  int step = -1;
+  int microbatch = -1;
+  int layer = -1;          // Symbol index in the pattern, -1 outside.
+  const char* part = "";   // "qkv", "optimizer", ...
+};
+
+class Ledger;
+
+// Streams, events and graphs are named by small integers, given in order of creation on this device.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void on_submit(int stream, const Submission&, const Place&) {}
+  virtual void on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind, const Place&) {}
+  virtual void on_fill(int stream, void* to, std::size_t bytes, const Place&) {}
+  virtual void on_record(int stream, int event, bool external) {}
+  virtual void on_wait(int stream, int event, bool external) {}
+  virtual void on_begin_capture(int stream) {}
+  virtual void on_end_capture(int stream, int graph, const Ledger&) {}
+  virtual void on_launch(int stream, int graph, const Ledger&) {}
+  virtual void on_synchronize_stream(int stream) {}
+  virtual void on_synchronize_event(int event) {}
+  virtual void on_allocate(void* memory, std::size_t bytes, bool pinned) {}
+  virtual void on_release(void* memory, bool pinned) {}
+};
+
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+// Trains one scenario on one device: the step loop, its graphs and its counters.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/device.h"
+#include "scenarios/documents.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+// A tensor on the device that a judge may read between two launches.
+struct NamedTensor {
+  std::string name;  // docs/tensors.md
+  int layer = -1;
+  std::string op;    // The op that wrote it.
+  Tensor<float> tensor;
+};
+
+struct ParameterView {
+  std::string name;
+  int layer = -1;
+  int index = 0;
+  bool is_vector = false;
+  Tensor<float> weight, gradient, m, v;  // gradient: the step's accumulator.
+  Tensor<float> microbatch_gradient;     // g_m of the microbatch whose backward pass ran last.
+};
+
+// Called by the trainer on the host while it runs a step; every call comes after the work it names was submitted, on
+// the stream given. To look, synchronise that stream and read. In full_iteration graphs the per-microbatch calls come
+// after the launch, so what later microbatches overwrite is gone: `live` says whether tensors still hold the value.
+class StepListener {
+ public:
+  virtual ~StepListener() = default;
+  virtual void forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool live) {}
+  virtual void backward_done(int microbatch, bool live) {}
+  virtual void gradients_done() {}  // All microbatches accumulated, before norm and AdamW.
+  virtual void step_done() {}
+};
+
+struct StepResult {
+  float loss = 0;
+  float norm = 0, clip = 1, learning_rate = 0;
+  std::vector<float> microbatch_losses;
+  std::int64_t tokens = 0;  // Tokens of documents in the step.
+};
+
+struct TrainerOptions {
+  bool dry_run_ledger = true;       // Before each replay, record the host code again and compare.
+  StepListener* listener = nullptr;  // May be null.
+};
+
+// What a run of the engine found wrong with itself: a moved pointer, a ledger difference, a capture that failed.
+class EngineViolation : public std::runtime_error {
+ public:
+  EngineViolation(std::string judge, const std::string& what) : std::runtime_error(what), judge_(std::move(judge)) {}
+  const std::string& judge() const { return judge_; }  // "address", "capture", "ledger"
+
+ private:
+  std::string judge_;
+};
+
+class Trainer {
+ public:
+  Trainer(Device& device, const Scenario& scenario, const DataSource& data, const TrainerOptions& options = {});
+  ~Trainer();
+
+  StepResult step();                    // The next optimizer step, evaluation excluded.
+  bool evaluation_is_due() const;       // After the step that just ran.
+  StepResult evaluate();                // norm, clip, learning_rate unused.
+  std::int64_t steps_done() const;
+
+  const std::vector<ParameterView>& parameters() const;
+  std::vector<float> read(Tensor<float> tensor) const;  // Synchronises the compute stream.
+  std::string weight_digest() const;                    // 32 hex digits: hi, lo.
+  std::map<std::string, std::int64_t> counters() const;  // Names of contract.md and scenario.md section 3.
+
+  // safetensors, written to a temporary file, synced and renamed; DeviceError or std::runtime_error on failure, the
+  // old file stays. `load` continues after the step that was saved, bit for bit.
+  void save(const std::string& path) const;
+  void load(const std::string& path);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

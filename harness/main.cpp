@@ -1,0 +1,2 @@
+// The `lockstep` command line.
+int main() { return 2; }

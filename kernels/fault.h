@@ -1,0 +1,15 @@
+// Compiled-in fault points. `fault("name")` is true only where a test or `lockstep mutate` planted that fault.
+// Off by default; at most one line at the place of the fault.
+#pragma once
+
+#include <string_view>
+
+namespace lockstep {
+
+// The planted fault's name, or "" for none. Set before any device is opened, once a process.
+void plant_fault(std::string_view name);
+std::string_view planted_fault();
+
+inline bool fault(std::string_view name) { return !planted_fault().empty() && planted_fault() == name; }
+
+}  // namespace lockstep

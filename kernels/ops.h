@@ -1,0 +1,42 @@
+// Every op, in one list. An op's id is its place here; the CUDA object has a table in the same order.
+#pragma once
+
+#include "kernels/activation.h"
+#include "kernels/attention.h"
+#include "kernels/conv.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/digest.h"
+#include "kernels/embedding.h"
+#include "kernels/gated_norm.h"
+#include "kernels/initialize.h"
+#include "kernels/linear.h"
+#include "kernels/optimizer.h"
+#include "kernels/pack_metadata.h"
+#include "kernels/residual.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+#include "kernels/scan.h"
+
+namespace lockstep {
+
+template <class... Ops>
+struct OpList {
+  static constexpr int size = sizeof...(Ops);
+  template <class Op>
+  static constexpr int id_of() {
+    int id = 0;
+    const bool found = ((std::is_same_v<Op, Ops> || (++id, false)) || ...);
+    return found ? id : -1;
+  }
+};
+
+using AllOps =
+    OpList<PackMetadata, EmbeddingForward<float>, EmbeddingBackward<float>, ResidualForward<float>,
+           ResidualBackward<float>, RmsNormForward<float>, RmsNormBackward<float>, LinearForward<float>,
+           LinearInputGradient<float>, LinearWeightGradient<float>, RopeTable, Rope<float>, AttentionForward<float>,
+           AttentionBackward<float>, ConvForward<float>, ConvBackward<float>, ScanForward<float>, ScanBackward<float>,
+           GatedNormForward<float>, GatedNormBackward<float>, ActivationForward<float>, ActivationBackward<float>,
+           CrossEntropyForward<float>, CrossEntropyBackward<float>, MicrobatchLoss, AccumulateGradient, ZeroGradient,
+           GradientRowSums, GradientNorm, AdamW, Initialize, Digest>;
+
+}  // namespace lockstep

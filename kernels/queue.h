@@ -1,0 +1,14 @@
+// Where an op runs. Each op has one `run` per queue type; a missing one is a link error.
+#pragma once
+
+struct CUstream_st;
+
+namespace lockstep {
+
+struct HostQueue {};  // At once, on the calling thread.
+
+struct CudaQueue {
+  CUstream_st* stream;
+};
+
+}  // namespace lockstep

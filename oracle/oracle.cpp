@@ -1,0 +1,1 @@
+#include "oracle/oracle.h"
