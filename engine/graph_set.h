@@ -1,0 +1,59 @@
+// The captured graphs of a run. Each is checked against what it was captured from before every launch.
+#pragma once
+
+#include <compare>
+#include <functional>
+#include <map>
+
+#include "engine/device.h"
+
+namespace lockstep {
+
+// What a graph is of. `region` counts the captured parts of the pattern; full_iteration has one region.
+struct GraphKey {
+  enum class Kind : std::uint8_t { forward, backward, iteration, evaluation };
+  Kind kind;
+  int region = 0;
+  int slot = 0;
+  int bucket = 0;
+  int microbatches = 0;  // iteration, evaluation: another count is another graph.
+  friend auto operator<=>(const GraphKey&, const GraphKey&) = default;
+};
+std::string to_text(const GraphKey& key);
+
+class GraphSet {
+ public:
+  using Body = std::function<void()>;
+  using Addresses = std::function<std::vector<const void*>()>;
+
+  // `addresses` lists every buffer that a graph may hold; `dry_run` records the body again at each launch.
+  GraphSet(const Stream& stream, Addresses addresses, bool dry_run)
+      : stream_(stream), addresses_(std::move(addresses)), dry_run_(dry_run) {}
+
+  // Records `body` without running it. On failure the stream is usable, all graphs are gone, and EngineViolation
+  // (judge "capture") names the graph and the call.
+  void capture(const GraphKey& key, const Body& body);
+  bool has(const GraphKey& key) const { return graphs_.contains(key); }
+  bool empty() const { return graphs_.empty(); }
+  // EngineViolation: judge "address" when a buffer moved since capture, "ledger" when `body` would now submit
+  // something else.
+  void launch(const GraphKey& key, const Body& body);
+  void clear() { graphs_.clear(); }
+
+  std::int64_t captured = 0;
+  std::int64_t launches = 0;
+
+ private:
+  struct Captured {
+    Graph graph;
+    std::vector<const void*> addresses;
+  };
+  void check(const GraphKey& key, const Captured& captured, const Body& body) const;
+
+  const Stream& stream_;
+  Addresses addresses_;
+  bool dry_run_;
+  std::map<GraphKey, Captured> graphs_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,217 @@
+#include "engine/model.h"
+
+#include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
+#include "kernels/fault.h"
+#include "kernels/require.h"
+#include "kernels/rms_norm.h"
+
+namespace lockstep {
+namespace {
+
+bool has_poison(const Scenario& scenario, Poison poison) {
+  for (Poison p : scenario.checker.poison) {
+    if (p == poison) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+template <class T>
+Model<T>::Model(Device& device, const Stream& compute, const Scenario& scenario, int slots)
+    : device_(device),
+      compute_(compute),
+      config_(scenario.model),
+      shape_(lockstep::pack_shape(scenario)),
+      pool_(device, has_poison(scenario, Poison::fresh) ? &compute : nullptr),
+      parameters_(pool_, scenario),
+      embedding_dropout_(dropout_site(scenario.model, 0, 1)) {
+  const std::int64_t rows = shape_.rows;
+  make_layers(scenario);
+  std::vector<ScanScratch> scans;
+  for (const std::int64_t capacity : scenario.cuda_graph.max_packed_seqs) {
+    scans.push_back(make_scan_scratch(pool_, capacity));
+  }
+  for (int i = 0; i < slots; ++i) slots_.push_back(make_slot(scenario, scans));
+  overflow_pools_.resize(static_cast<std::size_t>(slots));
+  for (Tensor<T>& gradient : residual_gradient_) gradient = pool_.make<T>(rows, config_.hidden);
+  dlogits_ = pool_.make<T>(rows, config_.vocab);
+  dfinal_norm_ = pool_.make<T>(rows, config_.hidden);
+  if (config_.tied_embedding) embedding_gradient_ = pool_.make<float>(config_.vocab, config_.hidden);
+}
+
+template <class T>
+void Model<T>::make_layers(const Scenario& scenario) {
+  for (int layer = 0; layer < static_cast<int>(config_.pattern.size()); ++layer) {
+    switch (config_.pattern[static_cast<std::size_t>(layer)]) {
+      case 'M':
+        if (!mamba_scratch_) mamba_scratch_.emplace(pool_, scenario);
+        layers_.push_back(std::make_unique<Mamba<T>>(parameters_, config_, layer, *mamba_scratch_));
+        break;
+      case '*':
+        if (!attention_scratch_) attention_scratch_.emplace(pool_, scenario);
+        layers_.push_back(std::make_unique<SelfAttention<T>>(parameters_, config_, layer, *attention_scratch_));
+        break;
+      default:
+        if (!mlp_scratch_) mlp_scratch_.emplace(pool_, scenario);
+        layers_.push_back(std::make_unique<Mlp<T>>(parameters_, config_, layer, *mlp_scratch_));
+    }
+  }
+}
+
+template <class T>
+ScanScratch Model<T>::make_scan_scratch(TensorPool& pool, std::int64_t capacity) const {
+  if (!mamba_scratch_) return {};
+  const Scenario::Model::Mamba& m = config_.mamba;
+  const std::int64_t chunks = max_chunks(shape_, capacity);
+  return {pool.make<float>(chunks, m.d_inner * m.state), pool.make<float>(chunks, m.d_inner * m.state)};
+}
+
+template <class T>
+Slot<T> Model<T>::make_slot(const Scenario& scenario, const std::vector<ScanScratch>& scans) {
+  Slot<T> slot;
+  for (std::size_t b = 0; b < scans.size(); ++b) {
+    slot.packs.emplace_back(pool_, shape_, scenario.cuda_graph.max_packed_seqs[b], scans[b]);
+  }
+  SavedMaker maker(pool_, slot.names, shape_.rows);
+  slot.embedded = maker.make("embedding.out", EmbeddingForward<T>::kName, config_.hidden);
+  Tensor<T> x = slot.embedded;
+  for (int layer = 0; layer < last(); ++layer) {
+    maker.enter_layer(layer);
+    slot.layers.push_back(layers_[static_cast<std::size_t>(layer)]->make_saved(maker, x));
+    x = slot.layers.back()->out;
+  }
+  maker.enter_layer(-1);
+  slot.final_norm = maker.make("final_norm.out", RmsNormForward<T>::kName, config_.hidden);
+  slot.final_rstd = maker.make_row("final_norm.rstd", RmsNormForward<T>::kName);
+  slot.logits = maker.make("logits", LinearForward<T>::kName, config_.vocab);
+  slot.token_loss = maker.make_row("token_loss", CrossEntropyForward<T>::kName);
+  slot.maximum = pool_.make<float>(1, shape_.rows);
+  slot.sum = pool_.make<float>(1, shape_.rows);
+  return slot;
+}
+
+template <class T>
+const Pack& Model<T>::pack(int index, int bucket, std::int64_t overflow_capacity) {
+  Slot<T>& s = slot(fault("metadata-shared-by-slots") ? 0 : index);
+  if (bucket >= 0) return s.packs[static_cast<std::size_t>(bucket)];
+  if (!s.overflow || s.overflow->capacity() < overflow_capacity) {
+    compute_.synchronize();  // Nothing may still read the smaller one.
+    s.overflow.reset();
+    auto& pool = overflow_pools_[static_cast<std::size_t>(index)];
+    pool = std::make_unique<TensorPool>(device_, &compute_);
+    s.overflow.emplace(*pool, shape_, overflow_capacity, make_scan_scratch(*pool, overflow_capacity));
+  }
+  return *s.overflow;
+}
+
+template <class T>
+void Model<T>::initialize(const Stream& stream) const {
+  parameters_.initialize(stream);
+  if (attention_scratch_) {
+    stream.submit(
+        RopeTable{.table = attention_scratch_->table, .base = static_cast<float>(config_.attention.rope_base)});
+  }
+}
+
+template <class T>
+void Model<T>::embed(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
+  pass.part("embedding");
+  pass.stream.submit(EmbeddingForward<T>{.tokens = inputs.tokens,
+                                         .weight = parameters_[0].weight,
+                                         .row_document = pass.pack.row_document,
+                                         .row_position = pass.pack.row_position,
+                                         .row_number = pass.pack.row_number,
+                                         .state = pass.state,
+                                         .y = slot.embedded,
+                                         .dropout = pass.training ? embedding_dropout_ : Dropout{}});
+}
+
+template <class T>
+void Model<T>::forward(const PassContext& pass, int layer, Slot<T>& slot) const {
+  device_.place.layer = layer;
+  layers_[static_cast<std::size_t>(layer)]->forward(pass, *slot.layers[static_cast<std::size_t>(layer)]);
+  device_.place.layer = -1;
+}
+
+template <class T>
+void Model<T>::head(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot, Tensor<float> loss) const {
+  pass.part("final_norm");
+  pass.stream.submit(RmsNormForward<T>{.x = slot.layers.back()->out,
+                                       .gain = parameters_[parameters_.final_gain()].weight,
+                                       .row_document = pass.pack.row_document,
+                                       .y = slot.final_norm,
+                                       .rstd = slot.final_rstd,
+                                       .eps = static_cast<float>(config_.norm_eps)});
+  pass.part("head");
+  Linear<T>(parameters_[parameters_.head()]).forward(pass, slot.final_norm, slot.logits);
+  pass.part("loss");
+  pass.stream.submit(CrossEntropyForward<T>{.logits = slot.logits,
+                                            .targets = inputs.targets,
+                                            .loss = slot.token_loss,
+                                            .maximum = slot.maximum,
+                                            .sum = slot.sum});
+  pass.stream.submit(MicrobatchLoss{.loss = slot.token_loss, .state = pass.state, .total = loss});
+}
+
+template <class T>
+void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
+  pass.part("loss");
+  pass.stream.submit(CrossEntropyBackward<T>{.logits = slot.logits,
+                                             .targets = inputs.targets,
+                                             .maximum = slot.maximum,
+                                             .sum = slot.sum,
+                                             .state = pass.state,
+                                             .dlogits = dlogits_});
+  pass.part("head");
+  const ParameterView& weight = parameters_[parameters_.head()];
+  const Linear<T> linear(weight);
+  linear.weight_gradient(pass, dlogits_, slot.final_norm);
+  // A tied weight has one term a microbatch: the head's part is held until the embedding's joins it.
+  if (!config_.tied_embedding) accumulate(pass, weight);
+  linear.input_gradient(pass, dlogits_, dfinal_norm_);
+  pass.part("final_norm");
+  const ParameterView& gain = parameters_[parameters_.final_gain()];
+  pass.stream.submit(RmsNormBackward<T>{.x = slot.layers.back()->out,
+                                        .rstd = slot.final_rstd,
+                                        .gain = gain.weight,
+                                        .dy = dfinal_norm_,
+                                        .dresidual = {},
+                                        .row_document = pass.pack.row_document,
+                                        .dx = gradient_of(last()),
+                                        .dgain = gain.microbatch_gradient});
+  accumulate(pass, gain);
+}
+
+template <class T>
+void Model<T>::backward(const PassContext& pass, int layer, Slot<T>& slot) const {
+  device_.place.layer = layer;
+  layers_[static_cast<std::size_t>(layer)]->backward(pass, *slot.layers[static_cast<std::size_t>(layer)],
+                                                     gradient_of(layer + 1), gradient_of(layer));
+  device_.place.layer = -1;
+}
+
+template <class T>
+void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
+  pass.part("embedding");
+  const ParameterView& weight = parameters_[0];
+  const Tensor<float> own = config_.tied_embedding ? embedding_gradient_ : weight.microbatch_gradient;
+  pass.stream.submit(EmbeddingBackward<T>{.tokens = inputs.tokens,
+                                          .dy = gradient_of(0),
+                                          .row_document = pass.pack.row_document,
+                                          .row_position = pass.pack.row_position,
+                                          .row_number = pass.pack.row_number,
+                                          .state = pass.state,
+                                          .dweight = own,
+                                          .dropout = pass.training ? embedding_dropout_ : Dropout{}});
+  if (config_.tied_embedding) {
+    // g_m = add(head dW, embedding rows).
+    pass.stream.submit(AccumulateGradient{.g = own, .acc = weight.microbatch_gradient});
+  }
+  accumulate(pass, weight);
+}
+
+template class Model<float>;
+
+}  // namespace lockstep

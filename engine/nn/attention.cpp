@@ -1,0 +1,104 @@
+#include "engine/nn/attention.h"
+
+namespace lockstep {
+
+template <class T>
+AttentionScratch<T>::AttentionScratch(TensorPool& pool, const Scenario& scenario) {
+  const Scenario::Model::Attention& a = scenario.model.attention;
+  const std::int64_t rows = scenario.data.pack_length;
+  dmixed = pool.make<T>(rows, scenario.model.hidden);
+  dcore = pool.make<T>(rows, a.heads * a.head_dim);
+  dqkv = pool.make<T>(rows, (a.heads + 2 * a.kv_heads) * a.head_dim);
+  dnorm = pool.make<T>(rows, scenario.model.hidden);
+  delta = pool.make<float>(rows, a.heads);
+  table = pool.make<float>(rows, a.head_dim);
+}
+
+template <class T>
+SelfAttention<T>::SelfAttention(const Parameters& parameters, const Scenario::Model& model, int layer,
+                                const AttentionScratch<T>& scratch)
+    : frame_(parameters[parameters.of_layer(layer)], model, layer),
+      qkv_(parameters[parameters.of_layer(layer) + 1]),
+      proj_(parameters[parameters.of_layer(layer) + 2]),
+      heads_(static_cast<std::int32_t>(model.attention.heads)),
+      kv_heads_(static_cast<std::int32_t>(model.attention.kv_heads)),
+      head_dim_(static_cast<std::int32_t>(model.attention.head_dim)),
+      scratch_(scratch) {}
+
+template <class T>
+std::unique_ptr<Saved<T>> SelfAttention<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
+  auto saved = std::make_unique<State>();
+  saved->x = x;
+  saved->norm = maker.make("norm.out", RmsNormForward<T>::kName, qkv_.inputs());
+  saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
+  saved->qkv = maker.make("qkv", Rope<T>::kName, qkv_.outputs());
+  saved->core = maker.make("core_attn.out", AttentionForward<T>::kName, proj_.inputs());
+  saved->lse = maker.make("core_attn.lse", AttentionForward<T>::kName, heads_);
+  saved->mixed = maker.make("proj", LinearForward<T>::kName, proj_.outputs());
+  saved->out = maker.make("out", ResidualForward<T>::kName, proj_.outputs());
+  return saved;
+}
+
+template <class T>
+void SelfAttention<T>::rotate(const PassContext& pass, Tensor<T> qkv, bool backward) const {
+  pass.stream.submit(Rope<T>{.qkv = qkv,
+                             .table = scratch_.table,
+                             .row_document = pass.pack.row_document,
+                             .row_position = pass.pack.row_position,
+                             .heads = heads_,
+                             .kv_heads = kv_heads_,
+                             .head_dim = head_dim_,
+                             .backward = backward});
+}
+
+template <class T>
+void SelfAttention<T>::forward(const PassContext& pass, Saved<T>& base) const {
+  State& saved = static_cast<State&>(base);
+  frame_.norm(pass, saved.x, saved.norm, saved.rstd);
+  pass.part("qkv");
+  qkv_.forward(pass, saved.norm, saved.qkv);
+  rotate(pass, saved.qkv, false);
+  pass.part("core_attn");
+  pass.stream.submit(AttentionForward<T>{.qkv = saved.qkv,
+                                         .document_start = pass.pack.document_start,
+                                         .document_length = pass.pack.document_length,
+                                         .row_document = pass.pack.row_document,
+                                         .o = saved.core,
+                                         .lse = saved.lse,
+                                         .heads = heads_,
+                                         .kv_heads = kv_heads_,
+                                         .head_dim = head_dim_});
+  pass.part("proj");
+  proj_.forward(pass, saved.core, saved.mixed);
+  frame_.residual(pass, saved.x, saved.mixed, saved.out);
+}
+
+template <class T>
+void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
+  const State& saved = static_cast<const State&>(base);
+  frame_.residual_backward(pass, dout, scratch_.dmixed);
+  pass.part("proj");
+  proj_.backward(pass, scratch_.dmixed, saved.core, scratch_.dcore);
+  pass.part("core_attn");
+  pass.stream.submit(AttentionBackward<T>{.qkv = saved.qkv,
+                                          .o = saved.core,
+                                          .lse = saved.lse,
+                                          .dout = scratch_.dcore,
+                                          .document_start = pass.pack.document_start,
+                                          .document_length = pass.pack.document_length,
+                                          .row_document = pass.pack.row_document,
+                                          .delta = scratch_.delta,
+                                          .dqkv = scratch_.dqkv,
+                                          .heads = heads_,
+                                          .kv_heads = kv_heads_,
+                                          .head_dim = head_dim_});
+  rotate(pass, scratch_.dqkv, true);
+  pass.part("qkv");
+  qkv_.backward(pass, scratch_.dqkv, saved.norm, scratch_.dnorm);
+  frame_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);
+}
+
+template struct AttentionScratch<float>;
+template class SelfAttention<float>;
+
+}  // namespace lockstep

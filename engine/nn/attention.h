@@ -1,0 +1,39 @@
+// Attention layer with grouped query heads and RoPE, symbol `*`.
+#pragma once
+
+#include "engine/nn/linear.h"
+#include "kernels/attention.h"
+#include "kernels/rope.h"
+
+namespace lockstep {
+
+template <class T>
+struct AttentionScratch {
+  AttentionScratch(TensorPool& pool, const Scenario& scenario);
+  Tensor<T> dmixed, dcore, dqkv, dnorm;
+  Tensor<float> delta;  // [T, heads]
+  Tensor<float> table;  // [pack_length, head_dim]: cosines and sines of every position; written once.
+};
+
+template <class T>
+class SelfAttention : public Layer<T> {
+ public:
+  SelfAttention(const Parameters& parameters, const Scenario::Model& model, int layer,
+                const AttentionScratch<T>& scratch);
+  std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
+  void forward(const PassContext& pass, Saved<T>& saved) const override;
+  void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
+
+ private:
+  struct State : Saved<T> {
+    Tensor<T> norm, qkv, core, mixed;
+    Tensor<float> rstd, lse;
+  };
+  void rotate(const PassContext& pass, Tensor<T> qkv, bool backward) const;
+  Frame<T> frame_;
+  Linear<T> qkv_, proj_;
+  std::int32_t heads_, kv_heads_, head_dim_;
+  const AttentionScratch<T>& scratch_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+#include "engine/nn/layer.h"
+
+#include "kernels/residual.h"
+#include "kernels/rms_norm.h"
+
+namespace lockstep {
+
+Dropout dropout_site(const Scenario::Model& model, int layer, int site) {
+  if (model.dropout.millionths == 0) return {};
+  const double p = model.dropout.value();
+  return {.active = true,
+          .site = static_cast<std::uint32_t>(layer * 4 + site),
+          .threshold = static_cast<std::uint32_t>(p * 4294967296.0),
+          .scale = div(1.0f, sub(1.0f, static_cast<float>(p)))};
+}
+
+void accumulate(const PassContext& pass, const ParameterView& parameter) {
+  pass.stream.submit(AccumulateGradient{.g = parameter.microbatch_gradient, .acc = parameter.gradient});
+}
+
+template <class T>
+Dropout Frame<T>::active(const PassContext& pass) const {
+  return pass.training ? dropout_ : Dropout{};
+}
+
+template <class T>
+void Frame<T>::norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const {
+  pass.part("norm");
+  pass.stream.submit(RmsNormForward<T>{
+      .x = x, .gain = gain_.weight, .row_document = pass.pack.row_document, .y = y, .rstd = rstd, .eps = eps_});
+}
+
+template <class T>
+void Frame<T>::residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, Tensor<T> out) const {
+  pass.part("residual");
+  pass.stream.submit(ResidualForward<T>{.residual = x,
+                                        .y = mixed,
+                                        .row_document = pass.pack.row_document,
+                                        .row_position = pass.pack.row_position,
+                                        .row_number = pass.pack.row_number,
+                                        .state = pass.state,
+                                        .out = out,
+                                        .dropout = active(pass)});
+}
+
+template <class T>
+void Frame<T>::residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const {
+  pass.part("residual");
+  pass.stream.submit(ResidualBackward<T>{.dout = dout,
+                                         .row_document = pass.pack.row_document,
+                                         .row_position = pass.pack.row_position,
+                                         .row_number = pass.pack.row_number,
+                                         .state = pass.state,
+                                         .dy = dmixed,
+                                         .dropout = active(pass)});
+}
+
+template <class T>
+void Frame<T>::norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float> rstd, Tensor<T> dy, Tensor<T> dout,
+                             Tensor<T> dx) const {
+  pass.part("norm");
+  pass.stream.submit(RmsNormBackward<T>{.x = x,
+                                        .rstd = rstd,
+                                        .gain = gain_.weight,
+                                        .dy = dy,
+                                        .dresidual = dout,
+                                        .row_document = pass.pack.row_document,
+                                        .dx = dx,
+                                        .dgain = gain_.microbatch_gradient});
+  accumulate(pass, gain_);
+}
+
+template class Frame<float>;
+
+}  // namespace lockstep

@@ -1,0 +1,100 @@
+// What every layer of the pattern has in common: pre-norm, mixer, residual. A layer is its parameters and constants;
+// what its backward pass needs is in a `Saved` that belongs to a slot, so a forward pass may be repeated, captured or
+// replayed in any order.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/pack.h"
+#include "engine/parameters.h"
+#include "kernels/dropout.h"
+#include "kernels/optimizer.h"
+#include "kernels/residual.h"
+#include "kernels/rms_norm.h"
+
+namespace lockstep {
+
+// One microbatch on its way through the model.
+struct PassContext {
+  const Stream& stream;
+  const Pack& pack;
+  Tensor<StepState> state;
+  bool training = true;  // Evaluation has no dropout.
+
+  // Names what is submitted next.
+  void part(const char* name) const { stream.device().place.part = name; }
+};
+
+// What a layer keeps from its forward pass in one slot. `x` is the residual stream it read, `out` the one it wrote.
+template <class T>
+struct Saved {
+  virtual ~Saved() = default;
+  Tensor<T> x, out;
+};
+
+// Makes the tensors of a Saved and lists them by name for a judge, in the order in which they are written.
+class SavedMaker {
+ public:
+  SavedMaker(TensorPool& pool, std::vector<NamedTensor>& names, std::int64_t rows)
+      : pool_(pool), names_(names), rows_(rows) {}
+  void enter_layer(int layer) { layer_ = layer; }
+  std::int64_t rows() const { return rows_; }
+
+  // [T, cols], written by `op`.
+  Tensor<float> make(const std::string& name, const char* op, std::int64_t cols) { return add(name, op, rows_, cols); }
+  // [1, T]: one number a row.
+  Tensor<float> make_row(const std::string& name, const char* op) { return add(name, op, 1, rows_); }
+
+ private:
+  Tensor<float> add(const std::string& name, const char* op, std::int64_t rows, std::int64_t cols) {
+    const Tensor<float> made = pool_.make<float>(rows, cols);
+    names_.push_back({(layer_ < 0 ? "" : "layers." + std::to_string(layer_) + ".") + name, layer_, op, made});
+    return made;
+  }
+  TensorPool& pool_;
+  std::vector<NamedTensor>& names_;
+  std::int64_t rows_;
+  int layer_ = -1;
+};
+
+template <class T>
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  // `x`: the tensor the layer will read in that slot.
+  virtual std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const = 0;
+  virtual void forward(const PassContext& pass, Saved<T>& saved) const = 0;
+  // Overwrites dx, the gradient of saved.x; overwrites each g_m and adds it to its accumulator.
+  virtual void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const = 0;
+};
+
+// The constants of a dropout site: arithmetic.md 0.4. `site` is 0 for a mixer's output, 1 for the embedding.
+Dropout dropout_site(const Scenario::Model& model, int layer, int site);
+
+// acc = add(acc, g_m): once a microbatch and parameter.
+void accumulate(const PassContext& pass, const ParameterView& parameter);
+
+// Norm before the mixer, and dropout and residual after it: the frame around every mixer.
+template <class T>
+class Frame {
+ public:
+  Frame(const ParameterView& gain, const Scenario::Model& model, int layer)
+      : gain_(gain), eps_(static_cast<float>(model.norm_eps)), dropout_(dropout_site(model, layer, 0)) {}
+
+  void norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
+  void residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, Tensor<T> out) const;
+  void residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const;
+  // dx = dout + the norm's own gradient: one store.
+  void norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float> rstd, Tensor<T> dy, Tensor<T> dout,
+                     Tensor<T> dx) const;
+
+ private:
+  Dropout active(const PassContext& pass) const;
+  const ParameterView& gain_;
+  float eps_;
+  Dropout dropout_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,175 @@
+#include "engine/nn/mamba.h"
+
+namespace lockstep {
+
+MambaShape::MambaShape(const Scenario::Model::Mamba& mamba)
+    : heads(static_cast<std::int32_t>(mamba.d_inner / mamba.head_dim)),
+      groups(static_cast<std::int32_t>(mamba.groups)),
+      state(static_cast<std::int32_t>(mamba.state)),
+      chunk(static_cast<std::int32_t>(mamba.chunk)),
+      d_inner(mamba.d_inner),
+      channels(mamba.d_inner + 2 * mamba.groups * mamba.state) {}
+
+template <class T>
+MambaScratch<T>::MambaScratch(TensorPool& pool, const Scenario& scenario) {
+  const MambaShape shape(scenario.model.mamba);
+  const std::int64_t rows = scenario.data.pack_length;
+  dmixed = pool.make<T>(rows, scenario.model.hidden);
+  dgated = pool.make<T>(rows, shape.d_inner);
+  dscan = pool.make<T>(rows, shape.d_inner);
+  dconv = pool.make<T>(rows, shape.channels);
+  din_proj = pool.make<T>(rows, shape.d_inner + shape.channels + shape.heads);
+  dnorm = pool.make<T>(rows, scenario.model.hidden);
+  dpre = pool.make<float>(rows, shape.channels);
+  scan_rows = pool.make<float>(rows, 3 * shape.heads);
+}
+
+template <class T>
+Mamba<T>::Mamba(const Parameters& parameters, const Scenario::Model& model, int layer, const MambaScratch<T>& scratch)
+    : shape_(model.mamba),
+      frame_(parameters[parameters.of_layer(layer)], model, layer),
+      in_proj_(parameters[parameters.of_layer(layer) + 1]),
+      conv_weight_(parameters[parameters.of_layer(layer) + 2]),
+      conv_bias_(parameters[parameters.of_layer(layer) + 3]),
+      dt_bias_(parameters[parameters.of_layer(layer) + 4]),
+      a_log_(parameters[parameters.of_layer(layer) + 5]),
+      d_(parameters[parameters.of_layer(layer) + 6]),
+      gate_gain_(parameters[parameters.of_layer(layer) + 7]),
+      out_proj_(parameters[parameters.of_layer(layer) + 8]),
+      eps_(static_cast<float>(model.norm_eps)),
+      scratch_(scratch) {}
+
+template <class T>
+std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
+  auto saved = std::make_unique<State>();
+  saved->x = x;
+  saved->norm = maker.make("norm.out", RmsNormForward<T>::kName, in_proj_.inputs());
+  saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
+  saved->in_proj = maker.make("in_proj", LinearForward<T>::kName, in_proj_.outputs());
+  saved->conv = maker.make("conv", ConvForward<T>::kName, shape_.channels);
+  saved->scan = maker.make("scan", ScanForward<T>::kName, shape_.d_inner);
+  saved->gated = maker.make("gated_norm.out", GatedNormForward<T>::kName, shape_.d_inner);
+  saved->gated_rstd = maker.make("gated_norm.rstd", GatedNormForward<T>::kName, shape_.groups);
+  saved->mixed = maker.make("proj", LinearForward<T>::kName, out_proj_.outputs());
+  saved->out = maker.make("out", ResidualForward<T>::kName, out_proj_.outputs());
+  return saved;
+}
+
+template <class T>
+void Mamba<T>::forward(const PassContext& pass, Saved<T>& base) const {
+  State& saved = static_cast<State&>(base);
+  frame_.norm(pass, saved.x, saved.norm, saved.rstd);
+  pass.part("in_proj");
+  in_proj_.forward(pass, saved.norm, saved.in_proj);
+  pass.part("conv");
+  pass.stream.submit(ConvForward<T>{.x = shape_.xbc(saved.in_proj),
+                                    .weight = conv_weight_.weight,
+                                    .bias = conv_bias_.weight,
+                                    .row_document = pass.pack.row_document,
+                                    .row_position = pass.pack.row_position,
+                                    .y = saved.conv});
+  pass.part("scan");
+  pass.stream.submit(ScanForward<T>{.xbc = saved.conv,
+                                    .dt = shape_.dt(saved.in_proj),
+                                    .dt_bias = dt_bias_.weight,
+                                    .a_log = a_log_.weight,
+                                    .d = d_.weight,
+                                    .document_start = pass.pack.document_start,
+                                    .document_length = pass.pack.document_length,
+                                    .row_document = pass.pack.row_document,
+                                    .chunk_document = pass.pack.chunk_document,
+                                    .chunk_start = pass.pack.chunk_start,
+                                    .chunk_rows = pass.pack.chunk_rows,
+                                    .states = pass.pack.scan.states,
+                                    .y = saved.scan,
+                                    .heads = shape_.heads,
+                                    .groups = shape_.groups,
+                                    .state = shape_.state,
+                                    .chunk = shape_.chunk});
+  pass.part("gated_norm");
+  pass.stream.submit(GatedNormForward<T>{.y = saved.scan,
+                                         .z = shape_.z(saved.in_proj),
+                                         .gain = gate_gain_.weight,
+                                         .row_document = pass.pack.row_document,
+                                         .o = saved.gated,
+                                         .rstd = saved.gated_rstd,
+                                         .groups = shape_.groups,
+                                         .eps = eps_});
+  pass.part("out_proj");
+  out_proj_.forward(pass, saved.gated, saved.mixed);
+  frame_.residual(pass, saved.x, saved.mixed, saved.out);
+}
+
+template <class T>
+void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
+  const State& saved = static_cast<const State&>(base);
+  frame_.residual_backward(pass, dout, scratch_.dmixed);
+  pass.part("out_proj");
+  out_proj_.backward(pass, scratch_.dmixed, saved.gated, scratch_.dgated);
+  pass.part("gated_norm");
+  pass.stream.submit(GatedNormBackward<T>{.y = saved.scan,
+                                          .z = shape_.z(saved.in_proj),
+                                          .gain = gate_gain_.weight,
+                                          .rstd = saved.gated_rstd,
+                                          .dout = scratch_.dgated,
+                                          .row_document = pass.pack.row_document,
+                                          .dy = scratch_.dscan,
+                                          .dz = shape_.z(scratch_.din_proj),
+                                          .dgain = gate_gain_.microbatch_gradient,
+                                          .groups = shape_.groups});
+  accumulate(pass, gate_gain_);
+  scan_backward(pass, saved);
+  pass.part("conv");
+  pass.stream.submit(ConvBackward<T>{.x = shape_.xbc(saved.in_proj),
+                                     .weight = conv_weight_.weight,
+                                     .bias = conv_bias_.weight,
+                                     .dy = scratch_.dconv,
+                                     .row_document = pass.pack.row_document,
+                                     .row_position = pass.pack.row_position,
+                                     .dpre = scratch_.dpre,
+                                     .dx = shape_.xbc(scratch_.din_proj),
+                                     .dweight = conv_weight_.microbatch_gradient,
+                                     .dbias = conv_bias_.microbatch_gradient});
+  accumulate(pass, conv_weight_);
+  accumulate(pass, conv_bias_);
+  pass.part("in_proj");
+  in_proj_.backward(pass, scratch_.din_proj, saved.norm, scratch_.dnorm);
+  frame_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);
+}
+
+template <class T>
+void Mamba<T>::scan_backward(const PassContext& pass, const State& saved) const {
+  pass.part("scan");
+  pass.stream.submit(ScanBackward<T>{.xbc = saved.conv,
+                                     .dt = shape_.dt(saved.in_proj),
+                                     .dt_bias = dt_bias_.weight,
+                                     .a_log = a_log_.weight,
+                                     .d = d_.weight,
+                                     .dy = scratch_.dscan,
+                                     .document_start = pass.pack.document_start,
+                                     .document_length = pass.pack.document_length,
+                                     .row_document = pass.pack.row_document,
+                                     .chunk_document = pass.pack.chunk_document,
+                                     .chunk_start = pass.pack.chunk_start,
+                                     .chunk_rows = pass.pack.chunk_rows,
+                                     .states = pass.pack.scan.states,
+                                     .dstates = pass.pack.scan.dstates,
+                                     .rows = scratch_.scan_rows,
+                                     .dxbc = scratch_.dconv,
+                                     .ddt = shape_.dt(scratch_.din_proj),
+                                     .ddt_bias = dt_bias_.microbatch_gradient,
+                                     .da_log = a_log_.microbatch_gradient,
+                                     .dd = d_.microbatch_gradient,
+                                     .heads = shape_.heads,
+                                     .groups = shape_.groups,
+                                     .state = shape_.state,
+                                     .chunk = shape_.chunk});
+  accumulate(pass, dt_bias_);
+  accumulate(pass, a_log_);
+  accumulate(pass, d_);
+}
+
+template struct MambaScratch<float>;
+template class Mamba<float>;
+
+}  // namespace lockstep

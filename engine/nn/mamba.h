@@ -1,0 +1,63 @@
+// Mamba-2 layer, symbol `M`: in_proj, convolution, chunk scan, gated norm, out_proj.
+#pragma once
+
+#include "engine/nn/linear.h"
+#include "kernels/conv.h"
+#include "kernels/gated_norm.h"
+#include "kernels/scan.h"
+
+namespace lockstep {
+
+// Widths of the fused in_proj row [z | x, B, C | dt].
+struct MambaShape {
+  explicit MambaShape(const Scenario::Model::Mamba& mamba);
+  std::int32_t heads, groups, state, chunk;
+  std::int64_t d_inner, channels;  // channels = d_inner + 2 * groups * state: the convolution's width.
+
+  template <class T>
+  Tensor<T> z(Tensor<T> row) const {
+    return row.columns(0, d_inner);
+  }
+  template <class T>
+  Tensor<T> xbc(Tensor<T> row) const {
+    return row.columns(d_inner, channels);
+  }
+  template <class T>
+  Tensor<T> dt(Tensor<T> row) const {
+    return row.columns(d_inner + channels, heads);
+  }
+};
+
+template <class T>
+struct MambaScratch {
+  MambaScratch(TensorPool& pool, const Scenario& scenario);
+  Tensor<T> dmixed, dgated, dscan, dconv, din_proj, dnorm;
+  Tensor<float> dpre;       // [T, channels]
+  Tensor<float> scan_rows;  // [T, 3 * heads]
+};
+
+template <class T>
+class Mamba : public Layer<T> {
+ public:
+  Mamba(const Parameters& parameters, const Scenario::Model& model, int layer, const MambaScratch<T>& scratch);
+  std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
+  void forward(const PassContext& pass, Saved<T>& saved) const override;
+  void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
+
+ private:
+  struct State : Saved<T> {
+    Tensor<T> norm, in_proj, conv, scan, gated, mixed;
+    Tensor<float> rstd, gated_rstd;
+  };
+  void scan_backward(const PassContext& pass, const State& saved) const;
+
+  MambaShape shape_;
+  Frame<T> frame_;
+  Linear<T> in_proj_;
+  const ParameterView &conv_weight_, &conv_bias_, &dt_bias_, &a_log_, &d_, &gate_gain_;
+  Linear<T> out_proj_;
+  float eps_;
+  const MambaScratch<T>& scratch_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+#include "engine/nn/mlp.h"
+
+namespace lockstep {
+
+template <class T>
+MlpScratch<T>::MlpScratch(TensorPool& pool, const Scenario& scenario) {
+  const Scenario::Model& model = scenario.model;
+  const std::int64_t rows = scenario.data.pack_length;
+  const std::int64_t width = model.mlp.hidden * (model.mlp.activation == MlpActivation::swiglu ? 2 : 1);
+  dmixed = pool.make<T>(rows, model.hidden);
+  dact = pool.make<T>(rows, model.mlp.hidden);
+  dfc1 = pool.make<T>(rows, width);
+  dnorm = pool.make<T>(rows, model.hidden);
+}
+
+template <class T>
+Mlp<T>::Mlp(const Parameters& parameters, const Scenario::Model& model, int layer, const MlpScratch<T>& scratch)
+    : frame_(parameters[parameters.of_layer(layer)], model, layer),
+      fc1_(parameters[parameters.of_layer(layer) + 1]),
+      fc2_(parameters[parameters.of_layer(layer) + 2]),
+      activation_(model.mlp.activation == MlpActivation::swiglu ? Activation::swiglu : Activation::squared_relu),
+      scratch_(scratch) {}
+
+template <class T>
+std::unique_ptr<Saved<T>> Mlp<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
+  auto saved = std::make_unique<State>();
+  saved->x = x;
+  saved->norm = maker.make("norm.out", RmsNormForward<T>::kName, fc1_.inputs());
+  saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
+  saved->fc1 = maker.make("fc1", LinearForward<T>::kName, fc1_.outputs());
+  saved->act = maker.make("act", ActivationForward<T>::kName, fc2_.inputs());
+  saved->mixed = maker.make("proj", LinearForward<T>::kName, fc2_.outputs());
+  saved->out = maker.make("out", ResidualForward<T>::kName, fc2_.outputs());
+  return saved;
+}
+
+template <class T>
+void Mlp<T>::forward(const PassContext& pass, Saved<T>& base) const {
+  State& saved = static_cast<State&>(base);
+  frame_.norm(pass, saved.x, saved.norm, saved.rstd);
+  pass.part("fc1");
+  fc1_.forward(pass, saved.norm, saved.fc1);
+  pass.part("act");
+  pass.stream.submit(ActivationForward<T>{
+      .h = saved.fc1, .row_document = pass.pack.row_document, .a = saved.act, .kind = activation_});
+  pass.part("fc2");
+  fc2_.forward(pass, saved.act, saved.mixed);
+  frame_.residual(pass, saved.x, saved.mixed, saved.out);
+}
+
+template <class T>
+void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
+  const State& saved = static_cast<const State&>(base);
+  frame_.residual_backward(pass, dout, scratch_.dmixed);
+  pass.part("fc2");
+  fc2_.backward(pass, scratch_.dmixed, saved.act, scratch_.dact);
+  pass.part("act");
+  pass.stream.submit(ActivationBackward<T>{.h = saved.fc1,
+                                           .da = scratch_.dact,
+                                           .row_document = pass.pack.row_document,
+                                           .dh = scratch_.dfc1,
+                                           .kind = activation_});
+  pass.part("fc1");
+  fc1_.backward(pass, scratch_.dfc1, saved.norm, scratch_.dnorm);
+  frame_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);
+}
+
+template struct MlpScratch<float>;
+template class Mlp<float>;
+
+}  // namespace lockstep

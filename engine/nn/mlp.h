@@ -1,0 +1,35 @@
+// Dense MLP layer, symbol `-`.
+#pragma once
+
+#include "engine/nn/linear.h"
+#include "kernels/activation.h"
+
+namespace lockstep {
+
+// Gradients on their way through any MLP layer: shared, since one stream runs the layers one after the other.
+template <class T>
+struct MlpScratch {
+  MlpScratch(TensorPool& pool, const Scenario& scenario);
+  Tensor<T> dmixed, dact, dfc1, dnorm;
+};
+
+template <class T>
+class Mlp : public Layer<T> {
+ public:
+  Mlp(const Parameters& parameters, const Scenario::Model& model, int layer, const MlpScratch<T>& scratch);
+  std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
+  void forward(const PassContext& pass, Saved<T>& saved) const override;
+  void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
+
+ private:
+  struct State : Saved<T> {
+    Tensor<T> norm, fc1, act, mixed;
+    Tensor<float> rstd;
+  };
+  Frame<T> frame_;
+  Linear<T> fc1_, fc2_;
+  Activation activation_;
+  const MlpScratch<T>& scratch_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// A packed microbatch on the device: what the loader copies in, and the metadata that one op makes of it per slot.
+#pragma once
+
+#include "engine/tensor_pool.h"
+#include "kernels/pack_metadata.h"
+#include "scenarios/documents.h"
+
+namespace lockstep {
+
+// The pack's constants, the same for every microbatch.
+struct PackShape {
+  std::int64_t rows = 0;  // T
+  std::int32_t gaps = 0, align = 1;
+  std::int32_t chunk = 16;
+  Tail tail = Tail::extend_last;
+};
+PackShape pack_shape(const Scenario& scenario);
+
+// Lengths and numbers of the documents of one microbatch, for at most `capacity` slots.
+struct DocumentTable {
+  Tensor<std::int32_t> lengths, numbers;  // [1, capacity]
+  Tensor<std::int32_t> count;             // [1, 1]
+};
+
+// States at the chunks' starts. Its size goes with the capacity, and it is used in the order of one stream, so all
+// slots of a bucket share one. Empty when the model has no Mamba-2 layer.
+struct ScanScratch {
+  Tensor<float> states, dstates;  // [max_chunks, heads * N * P]
+};
+std::int64_t max_chunks(const PackShape& shape, std::int64_t capacity);
+
+// The metadata of one slot and bucket. It lives as long as the backward pass of the microbatch in that slot.
+struct Pack {
+  Pack(TensorPool& pool, const PackShape& shape, std::int64_t capacity, const ScanScratch& scan);
+  std::int64_t capacity() const { return document_start.cols; }
+
+  Tensor<std::int32_t> cu_seqlens, document_start, document_length;
+  Tensor<std::int32_t> row_document, row_position, row_number;
+  Tensor<std::int32_t> chunk_document, chunk_start, chunk_rows;
+  ScanScratch scan;
+};
+
+PackMetadata build_pack(const PackShape& shape, const DocumentTable& table, const Pack& pack);
+
+// The same pack on the host, as the loader stages it.
+struct HostPack {
+  std::vector<std::int32_t> tokens, targets;   // [T]; rows of no document -1.
+  std::vector<std::int32_t> lengths, numbers;  // Per slot, the dummy slot of append_dummy_seq included as empty.
+  std::int64_t document_tokens = 0;
+};
+HostPack lay_out(const PackShape& shape, const Microbatch& microbatch);
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// The parameters of a model in the index order of arithmetic.md 0.5, with gradients and optimizer state.
+#pragma once
+
+#include <span>
+
+#include "engine/tensor_pool.h"
+#include "engine/trainer.h"
+#include "kernels/initialize.h"
+
+namespace lockstep {
+
+// What a layer holds of one parameter. Weights in T: the fp32 master itself, or its bf16 copy.
+template <class T>
+struct Weight {
+  Tensor<T> value;
+  Tensor<float> microbatch_gradient;  // g_m: written by the backward pass of one microbatch.
+  Tensor<float> gradient;             // acc: the step's accumulator.
+};
+
+class Parameters {
+ public:
+  Parameters(TensorPool& pool, const Scenario& scenario);
+
+  // Writes the initial weights and zero moments.
+  void initialize(const Stream& stream) const;
+
+  const std::vector<ParameterView>& views() const { return views_; }
+  const ParameterView& operator[](int index) const { return views_[static_cast<std::size_t>(index)]; }
+
+  // Index of the first parameter of a layer (its norm gain), of the final gain, and of the head (the embedding if
+  // tied).
+  int of_layer(int layer) const { return first_of_layer_[static_cast<std::size_t>(layer)]; }
+  int final_gain() const { return final_gain_; }
+  int head() const { return head_; }
+
+  // Rows of all gradients in the sequence of the global norm: innermost axes of 2-D ones, single elements of 1-D ones.
+  std::int64_t norm_rows() const { return norm_rows_; }
+
+ private:
+  struct Recipe {
+    Init init;
+    float std;
+    std::int32_t width;
+  };
+  void add(TensorPool& pool, const std::string& name, int layer, std::int64_t rows, std::int64_t cols, Recipe recipe);
+  void add_vector(TensorPool& pool, const std::string& name, int layer, std::int64_t size, Init init);
+  void add_mamba(TensorPool& pool, const Scenario::Model& model, int layer, Recipe out);
+  void add_attention(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out);
+  void add_mlp(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out);
+
+  std::vector<ParameterView> views_;
+  std::vector<Recipe> recipes_;
+  std::vector<int> first_of_layer_;
+  int final_gain_ = 0;
+  int head_ = 0;
+  std::int64_t norm_rows_ = 0;
+  std::uint32_t seed_low_, seed_high_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+#include "engine/schedule.h"
+
+namespace lockstep {
+
+std::vector<Pass> one_forward_one_backward(int microbatches, int in_flight) {
+  std::vector<Pass> passes;
+  int backward = 0;
+  for (int forward = 0; forward < microbatches; ++forward) {
+    if (forward - backward == in_flight) passes.push_back({false, backward++});
+    passes.push_back({true, forward});
+  }
+  while (backward < microbatches) passes.push_back({false, backward++});
+  return passes;
+}
+
+}  // namespace lockstep

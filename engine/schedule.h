@@ -1,0 +1,18 @@
+// The order of forward and backward passes of a step.
+#pragma once
+
+#include <vector>
+
+namespace lockstep {
+
+struct Pass {
+  bool forward;
+  int microbatch;
+  friend bool operator==(const Pass&, const Pass&) = default;
+};
+
+// 1F1B with `in_flight` microbatches between forward and backward: F F F B F B B B for 3 of 4. Backward passes come in
+// ascending order, so gradients accumulate in the order of the contract whatever the depth.
+std::vector<Pass> one_forward_one_backward(int microbatches, int in_flight);
+
+}  // namespace lockstep

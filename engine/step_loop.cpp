@@ -1,0 +1,271 @@
+#include "engine/step_loop.h"
+
+#include <algorithm>
+
+#include "kernels/fault.h"
+#include "kernels/require.h"
+
+namespace lockstep {
+namespace {
+
+int most_microbatches(const Scenario::Training& training) {
+  std::int64_t most = training.microbatches;
+  for (const Scenario::MicrobatchChange& change : training.change_microbatches_at) {
+    most = std::max(most, change.microbatches);
+  }
+  return static_cast<int>(most);
+}
+
+}  // namespace
+
+StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOptions& options)
+    : device_(device),
+      scenario_(scenario),
+      options_(options),
+      compute_(device, "compute"),
+      model_(device, compute_, scenario, static_cast<int>(scenario.training.in_flight)),
+      loader_(device, pack_shape(scenario), scenario.cuda_graph.max_packed_seqs.back(),
+              most_microbatches(scenario.training)),
+      pool_(device),
+      losses_(pool_.make<float>(1, most_microbatches(scenario.training))),
+      graphs_(
+          compute_,
+          [this] {
+            std::vector<const void*> table;
+            model_.append_addresses(table);
+            loader_.append_addresses(table);
+            pool_.append_addresses(table);
+            return table;
+          },
+          options.dry_run_ledger),
+      segments_(segments(scenario)) {
+  model_.initialize(compute_);
+}
+
+int StepLoop::bucket_for(std::int64_t slots) const {
+  const std::vector<std::int64_t>& buckets = scenario_.cuda_graph.max_packed_seqs;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    if (slots <= buckets[i]) return static_cast<int>(i);
+  }
+  return fault("fallback-truncates-to-capacity") ? static_cast<int>(buckets.size()) - 1 : -1;
+}
+
+void StepLoop::load(const StepData& data) {
+  microbatches_ = static_cast<int>(data.microbatches.size());
+  buckets_.clear();
+  slots_in_use_.clear();
+  tokens_ = 0;
+  for (int m = 0; m < microbatches_; ++m) {
+    const HostPack pack = lay_out(model_.pack_shape(), data.microbatches[static_cast<std::size_t>(m)]);
+    loader_.load(m, pack, compute_);
+    slots_in_use_.push_back(static_cast<std::int64_t>(pack.lengths.size()));
+    buckets_.push_back(bucket_for(slots_in_use_.back()));
+    tokens_ += pack.document_tokens;
+  }
+}
+
+StepLoop::Work StepLoop::work(int microbatch, bool training, bool replay) const {
+  const int bucket = buckets_[static_cast<std::size_t>(microbatch)];
+  return {microbatch, microbatch % model_.slots(), bucket, training, replay && bucket >= 0};
+}
+
+PassContext StepLoop::context(const Work& work) {
+  device_.place.microbatch = work.microbatch;
+  const std::int64_t overflow = work.bucket < 0 ? loader_.overflow_capacity(work.microbatch) : 0;
+  return {compute_, model_.pack(work.slot, work.bucket, overflow), loader_.state(work.training), work.training};
+}
+
+// ---- One microbatch -------------------------------------------------------------------------------------------------
+
+void StepLoop::forward(const Work& work) {
+  const PassContext pass = context(work);
+  const MicrobatchInputs& inputs = loader_.inputs(work.microbatch);
+  Slot<float>& slot = model_.slot(work.slot);
+  pass.part("metadata");
+  compute_.submit(build_pack(model_.pack_shape(), loader_.table(work.microbatch, work.bucket < 0), pass.pack));
+  model_.embed(pass, inputs, slot);
+  for (const Segment& segment : segments_) run_segment(work, segment, true);
+  model_.head(pass, inputs, slot, losses_.columns(work.microbatch, 1));
+}
+
+void StepLoop::backward(const Work& work) {
+  const PassContext pass = context(work);
+  const MicrobatchInputs& inputs = loader_.inputs(work.microbatch);
+  Slot<float>& slot = model_.slot(work.slot);
+  model_.head_backward(pass, inputs, slot);
+  for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) run_segment(work, *segment, false);
+  model_.embed_backward(pass, inputs, slot);
+}
+
+void StepLoop::run_segment(const Work& work, const Segment& segment, bool forward) {
+  const auto body = [&] { run_layers(work, segment, forward); };
+  if (segment.region < 0 || !work.replay) return body();
+  const GraphKey key{.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
+                     .region = segment.region,
+                     .slot = work.slot,
+                     .bucket = work.bucket};
+  graphs_.launch(key, body);
+}
+
+void StepLoop::run_layers(const Work& work, const Segment& segment, bool forward) {
+  const PassContext pass = context(work);
+  Slot<float>& slot = model_.slot(work.slot);
+  const int count = static_cast<int>(segment.layers.size());
+  for (int i = 0; i < count; ++i) {
+    const int layer = segment.layers[static_cast<std::size_t>(forward ? i : count - 1 - i)];
+    if (forward) {
+      model_.forward(pass, layer, slot);
+    } else {
+      model_.backward(pass, layer, slot);
+    }
+  }
+}
+
+// ---- A training step ------------------------------------------------------------------------------------------------
+
+bool StepLoop::replays(std::int64_t step) const {
+  return scenario_.cuda_graph.impl != GraphImpl::none && step >= scenario_.cuda_graph.warmup_steps;
+}
+
+void StepLoop::train(std::int64_t step, const StepData& data) {
+  device_.place = {.step = static_cast<int>(step)};
+  load(data);
+  prepare_graphs(step);
+  device_.place = {.step = static_cast<int>(step)};
+  loader_.wait_for_state(compute_);
+  for (const ParameterView& parameter : parameters().views()) {
+    if (!fault("gradients-not-zeroed-at-step-start")) compute_.submit(ZeroGradient{.acc = parameter.gradient});
+  }
+  if (scenario_.cuda_graph.impl == GraphImpl::full_iteration) {
+    train_full_iteration(step);
+  } else {
+    train_passes(replays(step));
+  }
+  device_.place = {.step = static_cast<int>(step)};
+}
+
+void StepLoop::train_passes(bool replay) {
+  int outstanding = 0;
+  for (const Pass& pass : one_forward_one_backward(microbatches_, model_.slots())) {
+    const Work w = work(pass.microbatch, true, replay);
+    if (pass.forward) {
+      if (replay && w.bucket < 0) ++counters_.eager_fallbacks;
+      note_outstanding(++outstanding);
+      loader_.wait_for(w.microbatch, compute_);
+      forward(w);
+      if (options_.listener != nullptr) {
+        options_.listener->forward_done(w.microbatch, model_.slot(w.slot).names, true);
+      }
+    } else {
+      backward(w);
+      --outstanding;
+      loader_.consumed(w.microbatch, compute_);
+      if (options_.listener != nullptr) options_.listener->backward_done(w.microbatch, true);
+    }
+  }
+}
+
+void StepLoop::iteration() {
+  for (const Pass& pass : one_forward_one_backward(microbatches_, model_.slots())) {
+    Work w = work(pass.microbatch, true, false);
+    w.bucket = common_bucket();
+    pass.forward ? forward(w) : backward(w);
+  }
+}
+
+bool StepLoop::all_fit() const {
+  return std::all_of(buckets_.begin(), buckets_.end(), [](int bucket) { return bucket >= 0; });
+}
+int StepLoop::common_bucket() const { return *std::max_element(buckets_.begin(), buckets_.end()); }
+
+void StepLoop::train_full_iteration(std::int64_t step) {
+  if (!replays(step) || !all_fit()) {
+    if (replays(step)) ++counters_.eager_fallbacks;
+    return train_passes(false);
+  }
+  const GraphKey key{.kind = GraphKey::Kind::iteration, .bucket = common_bucket(), .microbatches = microbatches_};
+  const auto body = [this] { iteration(); };
+  if (!graphs_.has(key)) graphs_.capture(key, body);
+  for (int m = 0; m < microbatches_; ++m) loader_.wait_for(m, compute_);
+  graphs_.launch(key, body);
+  for (int m = 0; m < microbatches_; ++m) loader_.consumed(m, compute_);
+  note_outstanding(std::min(microbatches_, model_.slots()));
+  if (options_.listener == nullptr) return;
+  for (int m = 0; m < microbatches_; ++m) {
+    // A later microbatch in the same slot has overwritten the activations.
+    options_.listener->forward_done(m, model_.slot(m % model_.slots()).names, m + model_.slots() >= microbatches_);
+  }
+  for (int m = 0; m < microbatches_; ++m) options_.listener->backward_done(m, m + 1 == microbatches_);
+}
+
+void StepLoop::note_outstanding(int outstanding) {
+  require(outstanding <= model_.slots(), "a slot is free before the next forward pass takes it");
+  counters_.max_outstanding = std::max<std::int64_t>(counters_.max_outstanding, outstanding);
+  counters_.slots_live = counters_.max_outstanding;
+}
+
+// ---- Evaluation -----------------------------------------------------------------------------------------------------
+
+void StepLoop::evaluate(std::int64_t step, const StepData& data) {
+  device_.place = {.step = static_cast<int>(step)};
+  load(data);
+  loader_.wait_for_state(compute_);
+  ++counters_.evaluations;
+  for (int m = 0; m < microbatches_; ++m) loader_.wait_for(m, compute_);
+  const bool graph = scenario_.cuda_graph.impl == GraphImpl::full_iteration && replays(step) && all_fit();
+  if (graph) {
+    const GraphKey key{.kind = GraphKey::Kind::evaluation, .bucket = common_bucket(), .microbatches = microbatches_};
+    const auto body = [this] { evaluation(); };
+    if (!graphs_.has(key)) graphs_.capture(key, body);
+    graphs_.launch(key, body);
+  } else {
+    evaluation();
+  }
+  for (int m = 0; m < microbatches_; ++m) loader_.consumed(m, compute_);
+  loader_.state_consumed(compute_);
+}
+
+void StepLoop::evaluation() {
+  const bool together = all_fit();
+  for (int m = 0; m < microbatches_; ++m) {
+    Work w = work(m, fault("evaluation-with-dropout"), false);
+    if (together) w.bucket = common_bucket();
+    forward(w);
+  }
+}
+
+// ---- Graphs ---------------------------------------------------------------------------------------------------------
+
+void StepLoop::prepare_graphs(std::int64_t step) {
+  if (!replays(step)) return;
+  const std::vector<std::int64_t>& again = scenario_.training.recapture_at;
+  if (!graphs_.empty() && std::find(again.begin(), again.end(), step) != again.end()) {
+    graphs_.clear();
+    ++counters_.recaptures;
+  }
+  if (scenario_.cuda_graph.impl == GraphImpl::partial && graphs_.empty()) capture_regions();
+}
+
+void StepLoop::capture_regions() {
+  const int buckets = static_cast<int>(scenario_.cuda_graph.max_packed_seqs.size());
+  for (int bucket = 0; bucket < buckets; ++bucket) {
+    for (int slot = 0; slot < model_.slots(); ++slot) {
+      for (const Segment& segment : segments_) {
+        if (segment.region >= 0) capture_region(segment, slot, bucket);
+      }
+    }
+  }
+}
+
+void StepLoop::capture_region(const Segment& segment, int slot, int bucket) {
+  for (const bool forward : {true, false}) {
+    const Work w{.microbatch = slot, .slot = slot, .bucket = bucket, .training = true, .replay = true};
+    graphs_.capture({.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
+                     .region = segment.region,
+                     .slot = slot,
+                     .bucket = bucket},
+                    [&] { run_layers(w, segment, forward); });
+  }
+}
+
+}  // namespace lockstep

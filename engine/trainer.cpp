@@ -1,0 +1,259 @@
+#include "engine/trainer.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "engine/checkpoint.h"
+#include "engine/learning_rate.h"
+#include "engine/step_loop.h"
+#include "kernels/digest.h"
+#include "kernels/fault.h"
+#include "kernels/require.h"
+
+namespace lockstep {
+
+struct Trainer::Impl {
+  Impl(Device& device_, const Scenario& scenario_, const DataSource& data_, const TrainerOptions& options_)
+      : device(device_),
+        scenario(scenario_),
+        data(data_),
+        options(options_),
+        loop(device_, scenario, options_),
+        pool(device_) {
+    sums = pool.make<float>(1, loop.parameters().norm_rows());
+    norm = pool.make<float>(1, 2);
+    digest = pool.make<std::uint64_t>(1, 2);
+  }
+
+  void load_state(std::int64_t targets, bool training);
+  void optimize();
+  std::vector<float> losses(const std::vector<float>& all, std::size_t count, float& total) const;
+  template <class T>
+  std::vector<T> read(Tensor<T> tensor) const;
+  void write(Tensor<float> tensor, const std::vector<float>& values) const;
+  std::map<std::string, std::string> identity() const;
+
+  Device& device;
+  const Scenario scenario;
+  const DataSource& data;
+  TrainerOptions options;
+  StepLoop loop;
+  TensorPool pool;
+  Tensor<float> sums, norm;
+  Tensor<std::uint64_t> digest;
+  std::int64_t steps_done = 0;
+  float learning_rate = 0;
+};
+
+Trainer::Trainer(Device& device, const Scenario& scenario, const DataSource& data, const TrainerOptions& options)
+    : impl_(std::make_unique<Impl>(device, scenario, data, options)) {}
+Trainer::~Trainer() = default;
+
+// ---- A step ---------------------------------------------------------------------------------------------------------
+
+void Trainer::Impl::load_state(std::int64_t targets, bool training) {
+  const std::int64_t t = steps_done + 1;
+  const Scenario::Training::Optimizer& optimizer = scenario.training.optimizer;
+  const std::uint64_t seed = static_cast<std::uint64_t>(scenario.training.seed);
+  learning_rate = lockstep::learning_rate(optimizer, t);
+  loop.loader().load_state({.seed_low = static_cast<std::uint32_t>(seed),
+                            .seed_high = static_cast<std::uint32_t>(seed >> 32),
+                            .step = static_cast<std::uint32_t>(fault("dropout-key-baked") ? 0 : steps_done),
+                            .inverse_targets = div(1.0f, static_cast<float>(targets == 0 ? 1 : targets)),
+                            .learning_rate = learning_rate,
+                            .bias_correction1 = bias_correction(optimizer.beta1, t),
+                            .bias_correction2 = bias_correction(optimizer.beta2, t)},
+                           training);
+}
+
+StepResult Trainer::step() {
+  Impl& my = *impl_;
+  const StepData data = my.data.training(my.steps_done);
+  my.load_state(data.targets, true);
+  my.loop.train(my.steps_done, data);
+  if (my.options.listener != nullptr) my.options.listener->gradients_done();
+  my.optimize();
+  StepResult result;
+  const std::vector<float> norm = my.read(my.norm);
+  result.microbatch_losses = my.losses(my.read(my.loop.losses()), data.microbatches.size(), result.loss);
+  result.norm = norm[0];
+  result.clip = norm[1];
+  result.learning_rate = my.learning_rate;
+  result.tokens = my.loop.tokens();
+  ++my.steps_done;
+  if (my.options.listener != nullptr) my.options.listener->step_done();
+  return result;
+}
+
+std::vector<float> Trainer::Impl::losses(const std::vector<float>& all, std::size_t count, float& total) const {
+  total = 0;
+  for (std::size_t m = 0; m < count; ++m) total = add(total, all[m]);
+  return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+void Trainer::Impl::optimize() {
+  const Stream& stream = loop.compute();
+  const Scenario::Training::Optimizer& config = scenario.training.optimizer;
+  device.place.part = "gradient_norm";
+  std::int64_t row = 0;
+  for (const ParameterView& p : loop.parameters().views()) {
+    const Tensor<float> rows = p.is_vector ? tensor(p.gradient.data, p.gradient.cols, 1) : p.gradient;
+    stream.submit(GradientRowSums{.g = rows, .sums = sums.columns(row, rows.rows)});
+    row += rows.rows;
+  }
+  stream.submit(GradientNorm{.sums = sums, .norm = norm, .max_norm = static_cast<float>(config.clip)});
+  device.place.part = "optimizer";
+  for (const ParameterView& p : loop.parameters().views()) {
+    stream.submit(AdamW{.g = p.gradient,
+                        .norm = norm,
+                        .state = loop.loader().state(true),
+                        .w = p.weight,
+                        .m = p.m,
+                        .v = p.v,
+                        .beta1 = static_cast<float>(config.beta1),
+                        .one_minus_beta1 = static_cast<float>(1.0 - config.beta1),
+                        .beta2 = static_cast<float>(config.beta2),
+                        .one_minus_beta2 = static_cast<float>(1.0 - config.beta2),
+                        .eps = static_cast<float>(config.eps),
+                        .weight_decay = p.is_vector ? 0.0f : static_cast<float>(config.weight_decay)});
+  }
+  loop.loader().state_consumed(stream);
+}
+
+// ---- Evaluation -----------------------------------------------------------------------------------------------------
+
+bool Trainer::evaluation_is_due() const {
+  const std::int64_t every = impl_->scenario.training.eval_every;
+  return every > 0 && impl_->steps_done > 0 && impl_->steps_done % every == 0;
+}
+
+StepResult Trainer::evaluate() {
+  Impl& my = *impl_;
+  require(my.steps_done > 0, "an evaluation comes after a step");
+  const std::int64_t step = my.steps_done - 1;
+  const StepData data = my.data.evaluation(step);
+  my.load_state(data.targets, false);
+  my.loop.evaluate(step, data);
+  StepResult result;
+  result.microbatch_losses = my.losses(my.read(my.loop.losses()), data.microbatches.size(), result.loss);
+  result.tokens = my.loop.tokens();
+  return result;
+}
+
+std::int64_t Trainer::steps_done() const { return impl_->steps_done; }
+
+// ---- Reading --------------------------------------------------------------------------------------------------------
+
+template <class T>
+std::vector<T> Trainer::Impl::read(Tensor<T> tensor) const {
+  require(tensor.pitch == tensor.cols || tensor.rows == 1, "what is read is contiguous");
+  const std::size_t bytes = static_cast<std::size_t>(tensor.size()) * sizeof(T);
+  std::vector<T> values(static_cast<std::size_t>(tensor.size()));
+  if (bytes == 0) return values;
+  loop.compute().copy(values.data(), tensor.data, bytes, CopyKind::device_to_host);
+  loop.compute().synchronize();
+  return values;
+}
+
+void Trainer::Impl::write(Tensor<float> tensor, const std::vector<float>& values) const {
+  loop.compute().copy(tensor.data, values.data(), values.size() * sizeof(float), CopyKind::host_to_device);
+  loop.compute().synchronize();
+}
+
+const std::vector<ParameterView>& Trainer::parameters() const { return impl_->loop.parameters().views(); }
+
+std::vector<float> Trainer::read(Tensor<float> tensor) const { return impl_->read(tensor); }
+
+std::string Trainer::weight_digest() const {
+  const Impl& my = *impl_;
+  const Stream& stream = my.loop.compute();
+  stream.fill(my.digest.data, 0, 2 * sizeof(std::uint64_t));
+  for (const ParameterView& p : parameters()) {
+    stream.submit(Digest{.values = p.weight, .sums = my.digest, .tensor = static_cast<std::uint64_t>(p.index)});
+  }
+  const std::vector<std::uint64_t> sums = my.read(my.digest);
+  char text[33];
+  std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(sums[1]),
+                static_cast<unsigned long long>(sums[0]));
+  return text;
+}
+
+std::map<std::string, std::int64_t> Trainer::counters() const {
+  const Impl& my = *impl_;
+  const RunCounters& run = my.loop.counters();
+  return {{"graphs_captured", my.loop.graphs().captured},
+          {"graph_replays", my.loop.graphs().launches},
+          {"eager_fallbacks", run.eager_fallbacks},
+          {"graphs_evicted", 0},
+          {"recaptures", run.recaptures},
+          {"max_outstanding", run.max_outstanding},
+          {"slots_live", run.slots_live},
+          {"evaluations", run.evaluations},
+          {"host_syncs", my.device.host_syncs},
+          {"tokens_dropped", 0},
+          {"bytes_planned", 0},
+          {"bytes_offloaded", 0},
+          {"bytes_reloaded", 0},
+          {"collectives", 0},
+          {"persistent_buffers", 0},
+          {"ops", my.device.ops}};
+}
+
+// ---- Checkpoint -----------------------------------------------------------------------------------------------------
+
+std::map<std::string, std::string> Trainer::Impl::identity() const {
+  return {{"contract", std::to_string(kContractVersion)},
+          {"steps_done", std::to_string(steps_done)},
+          {"pattern", scenario.model.pattern},
+          {"seed", std::to_string(scenario.training.seed)}};
+}
+
+void Trainer::save(const std::string& path) const {
+  Checkpoint checkpoint{impl_->identity(), {}};
+  for (const ParameterView& p : parameters()) {
+    const std::pair<const char*, Tensor<float>> parts[] = {{"weight", p.weight}, {"m", p.m}, {"v", p.v}};
+    for (const auto& [kind, values] : parts) {
+      checkpoint.tensors.push_back({std::string(kind) + "/" + p.name, {values.rows, values.cols}, read(values)});
+    }
+  }
+  write_checkpoint(path, checkpoint);
+}
+
+void Trainer::load(const std::string& path) {
+  Impl& my = *impl_;
+  Checkpoint checkpoint = read_checkpoint(path);
+  std::map<std::string, std::string> want = my.identity();
+  for (const char* key : {"contract", "pattern", "seed"}) {
+    if (checkpoint.metadata[key] != want[key]) {
+      throw std::runtime_error(path + ": a checkpoint of another run: " + key + " is " + checkpoint.metadata[key] +
+                               ", not " + want[key]);
+    }
+  }
+  std::map<std::string, const StoredTensor*> stored;
+  for (const StoredTensor& t : checkpoint.tensors) stored[t.name] = &t;
+  // Everything is checked before anything is written.
+  std::vector<std::pair<Tensor<float>, const StoredTensor*>> plan;
+  for (const ParameterView& p : parameters()) {
+    const std::pair<const char*, Tensor<float>> parts[] = {{"weight", p.weight}, {"m", p.m}, {"v", p.v}};
+    for (const auto& [kind, values] : parts) {
+      const std::string name = std::string(kind) + "/" + p.name;
+      const StoredTensor* t = stored[name];
+      if (t == nullptr || t->shape != std::vector<std::int64_t>{values.rows, values.cols}) {
+        throw std::runtime_error(path + ": no tensor " + name + " of the right shape");
+      }
+      plan.emplace_back(values, t);
+    }
+  }
+  std::size_t used = 0;
+  const std::string& steps = checkpoint.metadata["steps_done"];
+  std::int64_t done = -1;
+  try {
+    done = std::stoll(steps, &used);
+  } catch (const std::logic_error&) {
+  }
+  if (done < 0 || used != steps.size()) throw std::runtime_error(path + ": steps_done is not a number: " + steps);
+  for (const auto& [to, from] : plan) my.write(to, from->values);
+  my.steps_done = done;
+}
+
+}  // namespace lockstep
