@@ -29,7 +29,7 @@ class DrawnSource : public DataSource {
     StepData data;
     data.microbatches.resize(global_microbatches(scenario_, step));
     for (std::size_t m = 0; m < data.microbatches.size(); ++m) {
-      Place place{step, static_cast<std::int64_t>(m), 0};
+      DrawPlace place{step, static_cast<std::int64_t>(m), 0};
       for (const std::int64_t length : microbatch_lengths(scenario_, step, place.microbatch)) {
         data.microbatches[m].documents.push_back(document(place, length, tokens, mask));
         ++place.document;
@@ -39,7 +39,7 @@ class DrawnSource : public DataSource {
     return data;
   }
 
-  Document document(const Place& place, std::int64_t length, Purpose tokens, Purpose mask) const {
+  Document document(const DrawPlace& place, std::int64_t length, Purpose tokens, Purpose mask) const {
     Document document;
     document.tokens.reserve(length);
     for (std::int64_t position = 0; position < length; ++position) {

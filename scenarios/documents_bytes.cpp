@@ -135,7 +135,7 @@ class ByteSource : public DataSource {
     return data;
   }
 
-  Microbatch microbatch(const Scenario& scenario, const PieceList& pieces, Place place, Purpose mask) const {
+  Microbatch microbatch(const Scenario& scenario, const PieceList& pieces, DrawPlace place, Purpose mask) const {
     Microbatch microbatch;
     for (const Piece& piece : pieces) {
       microbatch.documents.push_back(document(scenario, piece, place, mask));
@@ -144,7 +144,7 @@ class ByteSource : public DataSource {
     return microbatch;
   }
 
-  Document document(const Scenario& scenario, const Piece& piece, const Place& place, Purpose mask) const {
+  Document document(const Scenario& scenario, const Piece& piece, const DrawPlace& place, Purpose mask) const {
     const RawDocument& raw = documents_[piece.document];
     Document document;
     for (std::size_t i = piece.begin; i < piece.end; ++i) {

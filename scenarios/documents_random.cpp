@@ -9,7 +9,7 @@ constexpr int kRounds = 10;
 
 }  // namespace
 
-std::uint32_t draw(std::int64_t seed, Purpose purpose, const Place& place, std::int64_t index) {
+std::uint32_t draw(std::int64_t seed, Purpose purpose, const DrawPlace& place, std::int64_t index) {
   std::uint32_t k0 = static_cast<std::uint32_t>(seed);
   std::uint32_t k1 = static_cast<std::uint32_t>(static_cast<std::uint64_t>(seed) >> 32) ^ kDataKey;
   // A step has at most 1024 * 64 global microbatches, so their number takes 16 bits.

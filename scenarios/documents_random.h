@@ -9,12 +9,12 @@ namespace lockstep {
 enum class Purpose : std::uint32_t { token = 1, evaluation_token, mask, evaluation_mask, length };
 
 // Where a draw belongs: a document (by its slot) of a global microbatch of a step.
-struct Place {
+struct DrawPlace {
   std::int64_t step = 0, microbatch = 0, document = 0;
 };
 
 // One word for each (seed, purpose, place, index). Philox4x32-10 keyed by the seed; words are equally likely.
-std::uint32_t draw(std::int64_t seed, Purpose purpose, const Place& place, std::int64_t index);
+std::uint32_t draw(std::int64_t seed, Purpose purpose, const DrawPlace& place, std::int64_t index);
 
 // Of 0..count-1, count up to 2^32. Fixed point: the choice is the same on every machine.
 inline std::int64_t scaled(std::uint32_t word, std::int64_t count) {

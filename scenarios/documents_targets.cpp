@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-bool has_loss(const Scenario& scenario, Purpose purpose, const Place& place, std::int64_t row) {
+bool has_loss(const Scenario& scenario, Purpose purpose, const DrawPlace& place, std::int64_t row) {
   const Scenario::Data::Mask& mask = scenario.data.mask;
   if (row < mask.prefix) return false;
   if (std::ranges::find(mask.microbatches, place.microbatch) != mask.microbatches.end()) return false;
@@ -12,7 +12,7 @@ bool has_loss(const Scenario& scenario, Purpose purpose, const Place& place, std
   return !happens(draw(scenario.training.seed, purpose, place, row), mask.rate.millionths);
 }
 
-void set_targets(const Scenario& scenario, Purpose purpose, const Place& place, std::int32_t after_last,
+void set_targets(const Scenario& scenario, Purpose purpose, const DrawPlace& place, std::int32_t after_last,
                  const std::function<bool(std::size_t)>& selectable, Document& document) {
   const std::size_t length = document.tokens.size();
   document.targets.assign(length, -1);
