@@ -12,7 +12,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O3")
 
 option(LOCKSTEP_TESTS "Build the tests" ON)
 option(LOCKSTEP_CUDA "Build the CUDA object when a CUDA toolkit is found" ON)
-option(LOCKSTEP_STATIC "Link Boost, yaml-cpp and the C++ runtime statically, so that an installed tree runs elsewhere" ON)
+option(LOCKSTEP_STATIC "Link Boost, yaml-cpp and zlib statically, so that an installed tree runs elsewhere" ON)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
@@ -23,14 +23,35 @@ endif()
 find_package(Threads REQUIRED)
 set(Boost_USE_STATIC_LIBS ${LOCKSTEP_STATIC})
 find_package(Boost 1.75 REQUIRED COMPONENTS program_options json)
+set(ZLIB_USE_STATIC_LIBS ${LOCKSTEP_STATIC})
 find_package(ZLIB REQUIRED)
-find_package(yaml-cpp REQUIRED)
+
+# The distributions' package of yaml-cpp describes the shared library only (0.7 as `yaml-cpp`, 0.8 as
+# `yaml-cpp::yaml-cpp`), but carries the static one too.
+find_path(YAML_CPP_INCLUDE_DIR yaml-cpp/eventhandler.h REQUIRED)
+if(LOCKSTEP_STATIC)
+  find_library(YAML_CPP_LIBRARY NAMES libyaml-cpp.a REQUIRED)
+else()
+  find_library(YAML_CPP_LIBRARY NAMES yaml-cpp REQUIRED)
+endif()
+add_library(yaml-cpp UNKNOWN IMPORTED)
+set_target_properties(
+  yaml-cpp PROPERTIES IMPORTED_LOCATION "${YAML_CPP_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES "${YAML_CPP_INCLUDE_DIR}")
+if(LOCKSTEP_STATIC)
+  set_target_properties(yaml-cpp PROPERTIES INTERFACE_COMPILE_DEFINITIONS YAML_CPP_STATIC_DEFINE)
+endif()
+
+if(LOCKSTEP_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(rapidcheck REQUIRED)
+  find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)  # The checks of tests/style.
+endif()
 
 if(LOCKSTEP_CUDA)
   find_package(CUDAToolkit 12.4 QUIET)
   if(CUDAToolkit_FOUND)
     set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}")
-    set(CMAKE_CUDA_ARCHITECTURES OFF)  # Architectures are given by -gencode below.
+    set(CMAKE_CUDA_ARCHITECTURES OFF)  # Architectures are given by -gencode where the CUDA object is made.
     set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
     enable_language(CUDA)
   endif()

@@ -7,28 +7,90 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND LOCKSTEP_ARITHMETIC -march=x86-64-v3)
 endif()
 
+# Programs and tests open the CUDA object at run time. They export their symbols, so that program and object share one
+# planted fault and one DeviceError, and the C++ runtime stays a shared library, of which a process has one copy:
+# exceptions cross the border and are caught by type. tests/install proves both.
+# `dlopen("liblockstep_cuda.so")` finds the object by the program's run path, here and in the installed tree.
+set(CMAKE_BUILD_RPATH ${PROJECT_BINARY_DIR}/lib)
+set(LOCKSTEP_TEST_EXIT_SKIPPED 77)  # tests/on_gpu.sh: this machine has too few GPUs.
+
 # lockstep_module(name SOURCES ... USES ...): a static library lockstep::name.
 function(lockstep_module name)
   cmake_parse_arguments(arg "" "" "SOURCES;USES" ${ARGN})
   add_library(lockstep_${name} STATIC ${arg_SOURCES})
   add_library(lockstep::${name} ALIAS lockstep_${name})
-  target_include_directories(lockstep_${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_include_directories(lockstep_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_options(lockstep_${name} PRIVATE ${LOCKSTEP_WARNINGS} PUBLIC ${LOCKSTEP_ARITHMETIC})
   set_target_properties(lockstep_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(lockstep_${name} PUBLIC ${arg_USES} Threads::Threads)
 endfunction()
 
-# lockstep_test(folder/name USES ... LABELS ...): tests/folder/name_test.cpp becomes the ctest folder.name.
-function(lockstep_test path)
-  cmake_parse_arguments(arg "" "" "USES;LABELS" ${ARGN})
-  string(REPLACE "/" "." name "${path}")
-  string(REPLACE "/" "_" target "${path}_test")
-  add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/${path}_test.cpp)
-  target_compile_options(${target} PRIVATE ${LOCKSTEP_WARNINGS})
-  target_link_libraries(${target} PRIVATE ${arg_USES} lockstep::test_main)
-  add_test(NAME ${name} COMMAND ${target})
+# lockstep_ctest(name COMMAND program arguments... [LABELS ...] [TIMEOUT s]): one entry of ctest, here and in the
+# installed tree. Arguments may hold @ROOT@ (the folder that has scenarios/ and tests/), @BIN@ (that of `lockstep`) and
+# @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, slow, canary. A test for GPUs says how many it
+# takes to CTest's resource specification, and is reported as skipped where there are too few.
+function(lockstep_ctest name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS host)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600)
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 600)
+  endif()
+  set(command ${arg_COMMAND})
+  set(gpus 0)
+  if("multi_gpu" IN_LIST arg_LABELS)
+    set(gpus 2)
+  elseif("gpu" IN_LIST arg_LABELS)
+    set(gpus 1)
+  endif()
+  if(gpus)
+    set(command bash @ROOT@/tests/on_gpu.sh ${gpus} ${command})
+  endif()
+  set(properties "LABELS \"${arg_LABELS}\" TIMEOUT ${arg_TIMEOUT}")
+  if(gpus)
+    string(APPEND properties " RESOURCE_GROUPS ${gpus},gpus:1 SKIP_RETURN_CODE ${LOCKSTEP_TEST_EXIT_SKIPPED}")
+  endif()
+
+  lockstep_place("${command}" here "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/bin" "${PROJECT_BINARY_DIR}/tests/bin")
+  set(environment "LOCKSTEP_ROOT=${PROJECT_SOURCE_DIR};LOCKSTEP_BIN=${PROJECT_BINARY_DIR}/bin")
+  add_test(NAME ${name} COMMAND ${here})
+  cmake_language(EVAL CODE "set_tests_properties([=[${name}]=] PROPERTIES ${properties} ENVIRONMENT [=[${environment}]=])")
+  lockstep_installed_ctest(${name} "${command}" "${properties}")
+endfunction()
+
+# Puts folders where a command has placeholders.
+function(lockstep_place command result root bin tests)
+  string(REPLACE "@ROOT@" "${root}" command "${command}")
+  string(REPLACE "@BIN@" "${bin}" command "${command}")
+  string(REPLACE "@TESTS@" "${tests}" command "${command}")
+  set(${result} "${command}" PARENT_SCOPE)
+endfunction()
+
+# lockstep_test(folder/name USES ... LABELS ...): tests/folder/name_test.cpp becomes the ctest folder.name.
+function(lockstep_test path)
+  cmake_parse_arguments(arg "" "TIMEOUT" "USES;LABELS" ${ARGN})
+  string(REPLACE "/" "." name "${path}")
+  string(REPLACE "/" "_" target "${path}_test")
+  add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/${path}_test.cpp)
+  target_compile_options(${target} PRIVATE ${LOCKSTEP_WARNINGS})
+  target_link_libraries(${target} PRIVATE ${arg_USES} lockstep::test_main)
+  set_target_properties(
+    ${target} PROPERTIES ENABLE_EXPORTS ON RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
+  lockstep_ctest(${name} COMMAND @TESTS@/${target} LABELS ${arg_LABELS} TIMEOUT "${arg_TIMEOUT}")
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS ${target})
+endfunction()
+
+# lockstep_scenario_tests(): every YAML file under scenarios/ is a test by itself, on the simulated device and, where
+# the CUDA object is built, on a GPU. A file that is dropped in is a test after the next build.
+function(lockstep_scenario_tests)
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/scenarios/*.yaml)
+  foreach(file ${files})
+    string(REGEX REPLACE "^scenarios/(.*)\\.yaml$" "\\1" name "${file}")
+    string(REPLACE "/" "." name "${name}")
+    lockstep_ctest(scenario.${name} COMMAND @BIN@/lockstep verify --quiet --device sim @ROOT@/${file} LABELS host)
+    if(TARGET lockstep_cuda)
+      lockstep_ctest(scenario.${name}.cuda COMMAND @BIN@/lockstep verify --quiet --device cuda @ROOT@/${file} LABELS gpu)
+    endif()
+  endforeach()
 endfunction()

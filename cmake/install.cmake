@@ -1,0 +1,79 @@
+# The installed tree can be moved and runs its tests on another machine with no compiler and no source:
+#   bin/lockstep   lib/lockstep/ (the CUDA object, the C++ runtime)   libexec/lockstep/tests/ (test programs)
+#   share/lockstep/scenarios   share/lockstep/tests   share/lockstep/ci   share/lockstep/CTestTestfile.cmake
+include(GNUInstallDirs)
+
+# Notes one ctest of the installed tree. Paths are placed when ctest reads the file, wherever the tree is then.
+function(lockstep_installed_ctest name command properties)
+  lockstep_place("${command}" there "\${root}" "\${bin}" "\${tests}")
+  set(line "add_test([=[${name}]=]")
+  foreach(word IN LISTS there)
+    string(APPEND line " \"${word}\"")
+  endforeach()
+  string(APPEND line ")\nset_tests_properties([=[${name}]=] PROPERTIES ${properties} ENVIRONMENT \"\${environment}\")\n")
+  set_property(GLOBAL APPEND_STRING PROPERTY LOCKSTEP_INSTALLED_TESTS "${line}")
+endfunction()
+
+# The shared C++ runtime of this compiler, with links followed: an older system runs a tree built on a newer one as
+# long as its libc is new enough.
+function(lockstep_cxx_runtime result)
+  set(files)
+  foreach(name libstdc++.so.6 libgcc_s.so.1)
+    execute_process(
+      COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${name} OUTPUT_VARIABLE file OUTPUT_STRIP_TRAILING_WHITESPACE)
+    if(IS_ABSOLUTE "${file}")
+      list(APPEND files "${file}")
+    endif()
+  endforeach()
+  set(${result} "${files}" PARENT_SCOPE)
+endfunction()
+
+function(lockstep_install)
+  set(lib lib/lockstep)  # A folder of its own: our C++ runtime must not become the system's.
+  set(share ${CMAKE_INSTALL_DATADIR}/lockstep)
+  set(libexec ${CMAKE_INSTALL_LIBEXECDIR}/lockstep/tests)
+  file(RELATIVE_PATH from_bin /${CMAKE_INSTALL_BINDIR} /${lib})
+  file(RELATIVE_PATH from_tests /${libexec} /${lib})
+
+  # Programs look beside themselves first: the build tree has bin/ and lib/, the installed one bin/ and lib/lockstep/.
+  set_target_properties(lockstep PROPERTIES ENABLE_EXPORTS ON INSTALL_RPATH "$ORIGIN/${from_bin}")
+  install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(TARGET lockstep_cuda)
+    set_target_properties(lockstep_cuda PROPERTIES INSTALL_RPATH "$ORIGIN")
+    install(TARGETS lockstep_cuda LIBRARY DESTINATION ${lib})
+  endif()
+  lockstep_cxx_runtime(runtime)
+  foreach(file ${runtime})
+    get_filename_component(name ${file} NAME)
+    file(REAL_PATH ${file} file)
+    install(PROGRAMS ${file} DESTINATION ${lib} RENAME ${name})
+  endforeach()
+  install(DIRECTORY scenarios/ DESTINATION ${share}/scenarios FILES_MATCHING PATTERN "library/*" PATTERN "regressions/*")
+  install(DIRECTORY docs ci DESTINATION ${share} USE_SOURCE_PERMISSIONS)
+  install(FILES README.md DESTINATION ${share})
+
+  get_property(programs GLOBAL PROPERTY LOCKSTEP_TEST_PROGRAMS)
+  if(programs)
+    set_target_properties(${programs} PROPERTIES INSTALL_RPATH "$ORIGIN/${from_tests}")
+    install(TARGETS ${programs} RUNTIME DESTINATION ${libexec})
+    get_property(objects GLOBAL PROPERTY LOCKSTEP_TEST_OBJECTS)
+    set_target_properties(${objects} PROPERTIES INSTALL_RPATH "$ORIGIN")
+    install(TARGETS ${objects} LIBRARY DESTINATION ${lib})
+    install(
+      DIRECTORY tests DESTINATION ${share}
+      FILES_MATCHING PATTERN "*.json" PATTERN "*.yaml" PATTERN "*.jsonl" PATTERN "*.txt" PATTERN "on_gpu.sh"
+      PATTERN "CMakeLists.txt" EXCLUDE)
+    file(RELATIVE_PATH up_bin /${share} /${CMAKE_INSTALL_BINDIR})
+    file(RELATIVE_PATH up_tests /${share} /${libexec})
+    get_property(tests GLOBAL PROPERTY LOCKSTEP_INSTALLED_TESTS)
+    file(
+      WRITE ${PROJECT_BINARY_DIR}/installed/CTestTestfile.cmake
+      "# Run with: ctest --test-dir <this folder>\n"
+      "set(root \"\${CMAKE_CURRENT_LIST_DIR}\")\n"
+      "get_filename_component(bin \"\${root}/${up_bin}\" ABSOLUTE)\n"
+      "get_filename_component(tests \"\${root}/${up_tests}\" ABSOLUTE)\n"
+      "set(environment \"LOCKSTEP_ROOT=\${root};LOCKSTEP_BIN=\${bin}\")\n"
+      "${tests}")
+    install(FILES ${PROJECT_BINARY_DIR}/installed/CTestTestfile.cmake DESTINATION ${share})
+  endif()
+endfunction()

@@ -1,0 +1,77 @@
+"""Proves that an installed tree stands alone: installs, moves it, looks at what its programs load, runs its tests."""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+# What every Linux has. The C++ runtime must come from the tree.
+SYSTEM = {"linux-vdso.so.1", "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
+CARRIED = {"libstdc++.so.6", "libgcc_s.so.1"}
+
+
+def run(*command, **options):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
+    return done.returncode, done.stdout
+
+
+def loads(program):
+    """(name, path or None) of each library that the program would load."""
+    _, text = run("ldd", str(program))
+    for line in text.splitlines():
+        found = re.match(r"\s*(\S+)(?: => (\S+))?", line)
+        if found and "ld-linux" not in found[1]:
+            yield found[1], found[2]
+
+
+def strangers(tree):
+    for folder in ("bin", "libexec/lockstep/tests", "lib/lockstep"):
+        for program in sorted((tree / folder).glob("*")):
+            for name, path in loads(program):
+                if name in CARRIED and path and pathlib.Path(path).resolve().is_relative_to(tree):
+                    continue
+                if name not in SYSTEM and not (folder == "lib/lockstep" and name in CARRIED):
+                    yield f"{program.relative_to(tree)} loads {name} from {path}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--cmake", default="cmake")
+    parser.add_argument("--ctest", default="ctest")
+    parser.add_argument("--static", action="store_true")
+    options = parser.parse_args()
+
+    with tempfile.TemporaryDirectory() as temporary:
+        base = pathlib.Path(temporary).resolve()
+        status, text = run(options.cmake, "--install", options.build, "--prefix", str(base / "first"))
+        if status:
+            sys.exit(f"cmake --install failed:\n{text[-4000:]}")
+        tree = base / "moved" / "elsewhere"
+        tree.parent.mkdir()
+        shutil.move(base / "first", tree)
+
+        wrong = list(strangers(tree)) if options.static else []
+        if wrong:
+            sys.exit("the tree does not stand alone:\n" + "\n".join(wrong))
+        if "/first" in (tree / "share/lockstep/CTestTestfile.cmake").read_text():
+            sys.exit("the installed test file names the folder it was installed to")
+
+        # No compiler, no source, no build folder: an empty environment and a foreign working directory.
+        status, text = run(
+            options.ctest, "--test-dir", str(tree / "share/lockstep"), "--no-tests=error", "--output-on-failure", "-R",
+            r"^(install\.exceptions_cross_the_object|scenario\.library\..*(smoke|defaults|packed)[^.]*|kernels\..*contract.*)$",
+            cwd="/", env={"PATH": "/usr/bin:/bin", "HOME": str(base)})
+        print(text)
+        ran = re.findall(r"^ *\d+/\d+ Test +#\d+: (\S+)", text, re.MULTILINE)
+        if status or not any(name.startswith("scenario.") for name in ran):
+            sys.exit("the moved tree's tests failed, or none of its scenarios ran")
+        size = sum(f.stat().st_size for f in tree.rglob("*") if f.is_file())
+        print(f"moved tree: {size / 2**20:.0f} MiB, {len(ran)} tests ran")
+
+
+if __name__ == "__main__":
+    main()

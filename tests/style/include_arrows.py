@@ -1,0 +1,80 @@
+"""The arrows of the house: which folder may include which, and where CUDA may be named."""
+import re
+
+import source
+
+ALLOWED = {
+    "kernels": set(),
+    "scenarios": set(),
+    "engine": {"kernels", "scenarios"},
+    "oracle": {"scenarios"},  # The judge shares no code with the accused.
+    "harness": {"kernels", "scenarios", "engine", "oracle"},
+    "tests": {"kernels", "scenarios", "engine", "oracle", "harness"},
+}
+DEVICE_FOLDERS = ("kernels/cuda/", "engine/cuda/")
+CUDA_HEADER = re.compile(r"(cuda|cublas|cudnn|nccl|cub/|cooperative_groups|nvtx|mma\.h|thrust/)")
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
+LINK = re.compile(r"lockstep_module\((\w+)[^)]*?USES([^)]*)\)")
+
+
+def complaints_of(name, text, exists):
+    """Complaints about one file; `name` is its path from the root, `exists` tells whether such a path is there."""
+    folder = name.split("/")[0]
+    device = name.startswith(DEVICE_FOLDERS)
+    if name.endswith((".cu", ".cuh")) and not device:
+        yield f"{name}: device code lives in kernels/cuda or engine/cuda"
+    for match in INCLUDE.finditer(source.code(text, literals=True)):
+        line = text.count("\n", 0, match.start(2)) + 1
+        quote, target = match[1], match[2]
+        place = f"{name}:{line}: includes {target}"
+        if quote == "<":
+            if CUDA_HEADER.match(target) and not device:
+                yield f"{place}: CUDA headers stay in kernels/cuda and engine/cuda"
+            continue
+        other = target.split("/")[0]
+        if "/" not in target or target.startswith(".") or not exists(target):
+            yield f"{place}: write the path from the root of the repository"
+        elif other != folder and other not in ALLOWED[folder]:
+            yield f"{place}: {folder} may include {sorted(ALLOWED[folder]) or 'nothing of ours'}"
+
+
+def link_complaints(name, text):
+    """The target graph is the folder picture."""
+    for module, uses in LINK.findall(text):
+        for other in re.findall(r"lockstep::(\w+)", uses):
+            if other not in ALLOWED.get(module, set()):
+                yield f"{name}: lockstep_module({module}) may not use lockstep::{other}"
+
+
+def test_itself():
+    bad = {
+        "oracle/a.cpp": '#include "kernels/linear.h"\n',
+        "kernels/a.h": '  #  include "engine/device.h"\n',
+        "engine/a.cpp": '#include "device.h"\n',
+        "engine/b.cpp": "#include <cuda_runtime.h>\n",
+        "engine/c.cu": "",
+        "scenarios/a.h": '#include "scenarios/missing.h"\n',
+    }
+    for name, text in bad.items():
+        assert list(complaints_of(name, text, lambda path: "missing" not in path)), name
+    for name, text in {"engine/cuda/a.cpp": "#include <cuda_runtime.h>\n", "harness/a.cpp": '#include "oracle/oracle.h"\n',
+                       "oracle/b.cpp": '// #include "kernels/linear.h"\n'}.items():
+        assert not list(complaints_of(name, text, lambda path: True)), name
+    assert list(link_complaints("x", "lockstep_module(oracle SOURCES a USES lockstep::kernels)"))
+
+
+def main():
+    test_itself()
+    root = source.parser(__doc__).parse_args().root
+    files = source.files(root)
+    complaints = []
+    for path in files:
+        complaints += complaints_of(str(path.relative_to(root)), path.read_text(), lambda target: (root / target).is_file())
+    for folder in ALLOWED:
+        path = root / folder / "CMakeLists.txt"
+        complaints += link_complaints(str(path.relative_to(root)), path.read_text())
+    source.finish(complaints, len(files), "include arrows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Bans what reviewers tire of, and names what to write instead."""
+import re
+
+import source
+
+HERE = ("kernels/", "scenarios/", "engine/", "oracle/", "harness/")
+RESULTS = ("kernels/", "engine/", "oracle/", "harness/")
+EVERYWHERE = HERE + ("tests/",)
+
+
+class Ban:
+    """`pattern` in code under `folders`. `example` is a line that the ban must catch, `fine` one that it must not."""
+
+    def __init__(self, pattern, instead, example, fine="", folders=EVERYWHERE, where="code", allowed=()):
+        self.pattern = re.compile(pattern, re.MULTILINE)
+        self.instead, self.example, self.fine = instead, example, fine
+        self.folders, self.where, self.allowed = folders, where, allowed
+
+    def complaints(self, name, text, code):
+        if not name.startswith(self.folders) or name in self.allowed:
+            return
+        looked_at = code if self.where == "code" else text
+        for match in self.pattern.finditer(looked_at):
+            line = looked_at.count("\n", 0, match.start()) + 1
+            yield f"{name}:{line}: `{match[0].strip()[:60]}`: {self.instead}"
+
+
+BANS = [
+    Ban(r"\bcudaDeviceSynchronize\b", "synchronise the stream or event that is meant", "cudaDeviceSynchronize();"),
+    Ban(r"\bcudaStreamDefault\b|\bcudaStreamLegacy\b|\bcudaStreamPerThread\b", "use a stream of your own", "f(cudaStreamLegacy);"),
+    Ban(r"<<<(?![^>]*,[^>]*,[^>]*,)[^;{]*?>>>", "name the stream: <<<grid, block, shared, stream>>>", "k<<<g, b>>>(x);", "k<<<g, b, 0, s>>>(x);"),
+    Ban(r"<<<[^;]*,\s*(0|nullptr)\s*>>>", "use a stream of your own", "k<<<g, b, 0, nullptr>>>(x);", "k<<<g, b, 0, s>>>(x);"),
+    Ban(r"\bcudaMemcpy(ToSymbol|FromSymbol|2D)?\s*\(|\bcudaMemset\s*\(", "use the Async form on a stream", "cudaMemcpy(a, b, 1, k);", "cudaMemcpyAsync(a);"),
+    Ban(r"\bunordered_(multi)?(map|set)\b", "use map, set or a sorted vector: equal inputs, equal order", "std::unordered_map<int, int> m;", folders=RESULTS),
+    Ban(r"\bs?rand\s*\(|\brandom_device\b|\bmt19937", "draw from Philox or from the harness's choices, by seed", "int x = std::rand();", "operand(x);"),
+    Ban(r"(?<![\w.>])(std::)?time\s*\(\s*(0|NULL|nullptr|&|\))|\bsystem_clock\b", "results know no wall clock; for durations use steady_clock", "x = time(0);", "runtime(0);"),
+    Ban(r"\bf(max|min)f?\s*\(", "use the contract's max and min: NaN and -0 are defined there", "x = fmaxf(a, b);", "std::max(a, b);", folders=HERE),
+    Ban(r"(?<![\w.:>])(__)?(expf|logf|sinf|cosf|tanhf|powf|rsqrtf|sqrtf)\s*\(|\bstd::(exp|log|sin|cos|tanh|pow|erf)f?\s*\(",
+        "use the contract's functions (arithmetic contract 0.2)", "y = std::exp(x);", "y = exp(x);", folders=("kernels/", "engine/")),
+    Ban(r"\batomicAdd\s*\(\s*\(?float", "no float atomics: fixed trees", "atomicAdd((float*)p, x);"),
+    Ban(r"\bassert\s*\(", "use require(cond, what): contracts are on in every build", "assert(x);", "static_assert(x);", folders=HERE),
+    Ban(r"\bGTEST_SKIP\b", "a test that skips itself passes; label it gpu instead", "GTEST_SKIP();"),
+    Ban(r"\b(EXPECT|ASSERT)_TRUE\s*\(\s*true\s*\)|\bSUCCEED\s*\(", "a test must be able to fail", "EXPECT_TRUE(true);"),
+    Ban(r"^using namespace (?!std::(string|chrono)_?literals)", "write the names, or import one by one", "using namespace std;"),
+    Ban(r"#pragma (GCC|clang) optimize|__attribute__\(\(optimize", "flags belong to CMake", "#pragma GCC optimize"),
+    Ban(r"\t", "indent by spaces", "\tint x;", where="text"),
+    Ban(r"[ \t]+$", "no blanks at the end of a line", "int x; ", where="text"),
+    Ban(r"\b(TODO|FIXME|XXX|HACK)\b", "do it, or write the debt into docs/measurements.md", "// TODO: more", where="text"),
+    Ban(r"^.{121,}$", "at most 120 columns", "x" * 121, "x" * 120, where="text"),
+]
+# Looked for in what CMake reads.
+FLAGS = re.compile(r"-ffast-math|-Ofast|-funsafe-math|use_fast_math|ffp-contract=(fast|on)|--?fmad=true")
+HEADER_ONCE = "a header starts with #pragma once, after its comment"
+LONGEST = 600
+SNAKE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+# Words that may stand before a name in a definition or declaration at the start of a line.
+FUNCTION = re.compile(
+    r"^(?:(?:static|inline|constexpr|extern|virtual|explicit|template <[^>]*>|\[\[\w+\]\]) )*"
+    r"(?:(?:const )?(?:unsigned |std::)?\w+(?:::\w+)*(?:<[^;=(){}]*>)?[ &*]+)(?P<name>[a-zA-Z]\w*)\((?!\*)", re.MULTILINE)
+NOT_OURS = re.compile(r"^(TEST\w*|RC_\w+|INSTANTIATE_\w+|SetUp\w*|TearDown\w*|MATCHER\w*|On[A-Z]\w*)$")
+KEYWORDS = {"return", "else", "new", "delete", "throw", "case", "using", "typedef", "goto", "co_return", "co_yield", "co_await"}
+
+
+def name_complaints(name, code):
+    """Functions at namespace level and file names are snake_case."""
+    stem = name.rsplit("/", 1)[1].split(".")[0]
+    if not SNAKE.fullmatch(stem):
+        yield f"{name}: file names are snake_case"
+    for match in FUNCTION.finditer(code):
+        if match[0].split()[0] in KEYWORDS or NOT_OURS.match(match["name"]) or match["name"].isupper():
+            continue
+        if not SNAKE.fullmatch(match["name"].rstrip("_")):
+            line = code.count("\n", 0, match.start("name")) + 1
+            yield f"{name}:{line}: {match['name']}: functions are snake_case"
+
+
+def flag_complaints(name, text):
+    for number, line in enumerate(text.splitlines(), 1):
+        match = FLAGS.search(line.split("#")[0])
+        if match:
+            yield f"{name}:{number}: {match[0]}: arithmetic contract 0.3 forbids it"
+
+
+def complaints_of(name, text):
+    code = source.code(text)
+    for ban in BANS:
+        yield from ban.complaints(name, text, code)
+    if name.endswith((".h", ".cuh")) and not code.lstrip().startswith("#pragma once"):
+        yield f"{name}: {HEADER_ONCE}"
+    lines = text.count("\n")
+    if lines > LONGEST:
+        yield f"{name}: {lines} lines; look for the second concept"
+    if text and not text.endswith("\n"):
+        yield f"{name}: ends without a line end"
+    yield from name_complaints(name, code)
+
+
+def test_itself():
+    for ban in BANS:
+        name = ban.folders[0] + "a.cpp"
+        for line, want in ((ban.example, True), (ban.fine, False)):
+            caught = list(ban.complaints(name, line, source.code(line)))
+            assert bool(caught) == want, (ban.pattern.pattern, line, caught)
+    assert not list(complaints_of("engine/a.cpp", '// cudaDeviceSynchronize\nconst char* x = "rand()";\n'))
+    assert list(complaints_of("engine/Bad.cpp", "int x;\n"))
+    assert list(complaints_of("engine/a.cpp", "void DoIt(int x) {\n}\n"))
+    assert not list(complaints_of("engine/a.cpp", "void do_it(int x) {\n}\nreturn Thing(x);\nScenario scenario(int x);\n"))
+    assert list(complaints_of("engine/a.h", "int x;\n"))
+    assert list(flag_complaints("a.cmake", "add(-ffast-math)\n")) and not list(flag_complaints("a.cmake", "# -ffast-math\n"))
+    assert list(complaints_of("engine/a.cpp", "int x;\n" * (LONGEST + 1)))
+
+
+def main():
+    test_itself()
+    root = source.parser(__doc__).parse_args().root
+    files = source.files(root)
+    complaints = []
+    for path in files:
+        complaints += complaints_of(str(path.relative_to(root)), path.read_text())
+    builds = [root / "CMakeLists.txt", root / "CMakePresets.json", *(root / "cmake").glob("*.cmake")]
+    builds += source.files(root, suffixes=(".txt", ".cmake"))
+    for path in builds:
+        complaints += flag_complaints(str(path.relative_to(root)), path.read_text())
+    source.finish(complaints, len(files), "tidy")
+
+
+if __name__ == "__main__":
+    main()
