@@ -7,6 +7,7 @@
 #include <source_location>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "kernels/submission.h"
 
@@ -50,7 +51,7 @@ class Backend {
   virtual void release_pinned(void* memory) noexcept = 0;
   virtual void* allocate_async(BackendStream*, std::size_t bytes) = 0;  // Stream-ordered pool.
   virtual void release_async(BackendStream*, void* memory) = 0;
-  virtual std::size_t memory_in_use() const = 0;   // Bytes of device memory allocated now.
+  virtual std::size_t memory_in_use() const = 0;  // Bytes of device memory allocated now.
   virtual std::size_t memory_high_water() const = 0;
 
   virtual BackendStream* create_stream(const char* name) = 0;
@@ -75,21 +76,32 @@ class Backend {
   virtual void destroy_graph(BackendGraph*) noexcept = 0;
 };
 
+// What the simulator's schedule ran.
+struct SimStep {
+  int stream;        // In order of creation at the backend; inside a graph, the stream captured.
+  const char* what;  // The op's name, "copy", "fill" or "release".
+  friend bool operator==(const SimStep&, const SimStep&) = default;
+};
+
 // Options of the simulator's scheduler.
 struct SimOptions {
   enum class Policy : std::uint8_t {
     program,  // Runs each op as soon as it is submitted and its edges allow: what a lucky GPU does.
     lazy,     // Runs nothing before a host call needs it, and then only what that needs, latest stream first.
     random,   // A seeded choice among the runnable ops.
-    pct,      // Probabilistic concurrency testing with `depth` priority changes.
+    pct,      // Probabilistic concurrency testing with `depth` priority changes in about 1000 steps.
   };
   Policy policy = Policy::random;
   std::uint64_t seed = 1;
   int depth = 1;
+  std::vector<SimStep>* trace = nullptr;  // Appended to in order of execution; must outlive the backend.
 };
 std::unique_ptr<Backend> open_sim(const SimOptions& options = {});
 
 // Opens the CUDA shared object and GPU `index`. Throws DeviceError when there is no object, no driver or no GPU.
 std::unique_ptr<Backend> open_cuda(int index = 0);
+
+// The GPUs that open_cuda() would find; empty where there is none. Never throws.
+std::vector<DeviceInfo> cuda_devices() noexcept;
 
 }  // namespace lockstep

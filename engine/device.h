@@ -95,6 +95,7 @@ class Stream {
 
  private:
   void enqueue(const Submission& submission) const;
+  void note(LedgerEntry entry) const;  // Into the ledger of the capture that this stream is part of, if any.
   Device* device_;
   BackendStream* handle_ = nullptr;
   int id_ = -1;
@@ -144,8 +145,8 @@ class Device {
 
   Place place;  // Stamped on whatever is submitted next.
 
-  // Counters of the non-vacuity rules.
-  std::int64_t ops = 0;          // Ops that ran or were queued, those inside launched graphs included.
+  // Counters of the non-vacuity rules. One thread at a time, as everything here.
+  std::int64_t ops = 0;  // Ops that ran or were queued, those inside launched graphs included.
   std::int64_t host_syncs = 0;
 
  private:
@@ -158,6 +159,7 @@ class Device {
   Observer* observer_;
   Ledger* record_only_ = nullptr;
   std::shared_ptr<Ledger> capturing_;  // The ledger of the capture under way, if any.
+  int capture_origin_ = -1;            // The stream it was begun on.
   int streams_ = 0, events_ = 0, graphs_ = 0;
 };
 

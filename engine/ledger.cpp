@@ -1,1 +1,122 @@
 #include "engine/ledger.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+
+namespace lockstep {
+
+bool operator==(const LedgerEntry& a, const LedgerEntry& b) {
+  return a.kind == b.kind && a.stream == b.stream && a.op == b.op && a.to == b.to && a.from == b.from &&
+         a.bytes == b.bytes && a.byte == b.byte && a.event == b.event && a.external == b.external;
+}
+
+namespace {
+
+std::string text(const void* address) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%p", address);
+  return buffer;
+}
+
+std::string text(const Place& place) {
+  std::string out;
+  if (place.step >= 0) out += ", step " + std::to_string(place.step);
+  if (place.microbatch >= 0) out += ", microbatch " + std::to_string(place.microbatch);
+  if (place.layer >= 0) out += ", layer " + std::to_string(place.layer);
+  if (*place.part) out += std::string(", ") + place.part;
+  return out;
+}
+
+std::string name(const LedgerEntry& entry) {
+  switch (entry.kind) {
+    case LedgerEntry::Kind::op:
+      return entry.op->type().name;
+    case LedgerEntry::Kind::copy:
+      return "copy of " + std::to_string(entry.bytes) + " bytes";
+    case LedgerEntry::Kind::fill:
+      return "fill of " + std::to_string(entry.bytes) + " bytes";
+    case LedgerEntry::Kind::record:
+      return (entry.external ? "external record of event " : "record of event ") + std::to_string(entry.event);
+    case LedgerEntry::Kind::wait:
+      return (entry.external ? "external wait for event " : "wait for event ") + std::to_string(entry.event);
+  }
+  return "";
+}
+
+std::string operand_difference(const OperandBytes& was, const OperandBytes& is) {
+  if (was.base != is.base) return "moved from " + text(was.base) + " to " + text(is.base);
+  if (was.rows != is.rows)
+    return "has " + std::to_string(is.rows) + " rows, was captured with " + std::to_string(was.rows);
+  if (was.row_bytes != is.row_bytes) {
+    return "has rows of " + std::to_string(is.row_bytes) + " bytes, was captured with " + std::to_string(was.row_bytes);
+  }
+  if (was.pitch_bytes != is.pitch_bytes) {
+    return "has a pitch of " + std::to_string(is.pitch_bytes) + " bytes, was captured with " +
+           std::to_string(was.pitch_bytes);
+  }
+  return "";
+}
+
+// The operands are equal, so the first word that differs belongs to a scalar.
+std::string scalar_difference(const Submission& was, const Submission& is) {
+  const auto* a = static_cast<const std::byte*>(was.op());
+  const auto* b = static_cast<const std::byte*>(is.op());
+  for (std::size_t at = 0; at + 4 <= was.type().size; at += 4) {
+    std::uint32_t x, y;
+    std::memcpy(&x, a + at, 4);
+    std::memcpy(&y, b + at, 4);
+    if (x == y) continue;
+    char buffer[160];
+    std::snprintf(buffer, sizeof buffer, "the scalar at byte %zu changed from 0x%08x (%d, %g) to 0x%08x (%d, %g)", at,
+                  x, static_cast<int>(x), std::bit_cast<float>(x), y, static_cast<int>(y), std::bit_cast<float>(y));
+    return buffer;
+  }
+  return "a scalar is NaN";
+}
+
+std::string op_difference(const Submission& was, const Submission& is) {
+  const std::vector<OperandBytes> a = was.operands(), b = is.operands();
+  if (a.size() != b.size()) {
+    return "has " + std::to_string(b.size()) + " operands, was captured with " + std::to_string(a.size());
+  }
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const std::string what = operand_difference(a[i], b[i]);
+    if (!what.empty()) return "operand " + std::to_string(i) + " " + what;
+  }
+  return scalar_difference(was, is);
+}
+
+std::string entry_difference(const LedgerEntry& was, const LedgerEntry& is) {
+  const bool other_op = was.op && is.op && &was.op->type() != &is.op->type();
+  if (was.kind != is.kind || other_op) return "is " + name(is) + ", was captured as " + name(was);
+  if (was.stream != is.stream) {
+    return "is on stream " + std::to_string(is.stream) + ", was captured on stream " + std::to_string(was.stream);
+  }
+  if (was.op) return op_difference(*was.op, *is.op);
+  if (was.to != is.to) return "destination moved from " + text(was.to) + " to " + text(is.to);
+  if (was.from != is.from) return "source moved from " + text(was.from) + " to " + text(is.from);
+  if (was.byte != is.byte) {
+    return "the byte is " + std::to_string(is.byte) + ", was captured as " + std::to_string(was.byte);
+  }
+  return "is " + name(is) + ", was captured as " + name(was);
+}
+
+}  // namespace
+
+std::string difference(const Ledger& captured, const Ledger& now) {
+  const std::vector<LedgerEntry>&a = captured.entries(), &b = now.entries();
+  const std::size_t common = std::min(a.size(), b.size());
+  for (std::size_t i = 0; i < common; ++i) {
+    if (a[i] == b[i]) continue;
+    return "entry " + std::to_string(i) + text(b[i].place) + ": " + name(a[i]) + ": " + entry_difference(a[i], b[i]);
+  }
+  if (a.size() == b.size()) return "";
+  const bool missing = a.size() > b.size();
+  const LedgerEntry& odd = missing ? a[common] : b[common];
+  return "entry " + std::to_string(common) + text(odd.place) + ": " + name(odd) +
+         (missing ? ": captured, but missing now" : ": not captured, but there now") + " (" + std::to_string(a.size()) +
+         " entries captured, " + std::to_string(b.size()) + " now)";
+}
+
+}  // namespace lockstep

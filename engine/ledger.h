@@ -14,12 +14,12 @@ struct LedgerEntry {
   Kind kind;
   int stream;
   Place place;
-  std::optional<Submission> op;    // kind op
-  void* to = nullptr;              // kind copy, fill
-  const void* from = nullptr;      // kind copy
-  std::size_t bytes = 0;           // kind copy, fill
-  std::uint8_t byte = 0;           // kind fill
-  int event = -1;                  // kind record, wait
+  std::optional<Submission> op;  // kind op
+  void* to = nullptr;            // kind copy, fill
+  const void* from = nullptr;    // kind copy
+  std::size_t bytes = 0;         // kind copy, fill
+  std::uint8_t byte = 0;         // kind fill
+  int event = -1;                // kind record, wait
   bool external = false;
 
   friend bool operator==(const LedgerEntry& a, const LedgerEntry& b);  // All but `place`.
@@ -27,11 +27,16 @@ struct LedgerEntry {
 
 class Ledger {
  public:
-  void append(LedgerEntry entry) { entries_.push_back(std::move(entry)); }
+  void append(LedgerEntry entry) {
+    ops_ += entry.kind == LedgerEntry::Kind::op;
+    entries_.push_back(std::move(entry));
+  }
   const std::vector<LedgerEntry>& entries() const { return entries_; }
+  std::int64_t ops() const { return ops_; }  // Entries of kind op.
 
  private:
   std::vector<LedgerEntry> entries_;
+  std::int64_t ops_ = 0;
 };
 
 // The first difference as a sentence ("entry 12, layer 3 qkv: linear_forward: operand 1 moved ..."), or "".

@@ -12,8 +12,8 @@ namespace lockstep {
 struct Place {
   int step = -1;
   int microbatch = -1;
-  int layer = -1;          // Symbol index in the pattern, -1 outside.
-  const char* part = "";   // "qkv", "optimizer", ...
+  int layer = -1;         // Symbol index in the pattern, -1 outside.
+  const char* part = "";  // "qkv", "optimizer", ...
 };
 
 class Ledger;
@@ -29,6 +29,7 @@ class Observer {
   virtual void on_wait(int stream, int event, bool external) {}
   virtual void on_begin_capture(int stream) {}
   virtual void on_end_capture(int stream, int graph, const Ledger&) {}
+  virtual void on_abort_capture(int stream) {}  // The capture begun there failed or was given up; no graph came of it.
   virtual void on_launch(int stream, int graph, const Ledger&) {}
   virtual void on_synchronize_stream(int stream) {}
   virtual void on_synchronize_event(int event) {}

@@ -1,0 +1,34 @@
+#include "engine/device.h"
+#include "kernels/require.h"
+
+namespace lockstep {
+
+Event::Event(Device& device) : device_(&device), handle_(device.backend_->create_event()), id_(device.events_++) {}
+
+Event::Event(Event&& from) noexcept
+    : device_(from.device_), handle_(std::exchange(from.handle_, nullptr)), id_(from.id_) {}
+
+Event& Event::operator=(Event from) noexcept {
+  std::swap(device_, from.device_);
+  std::swap(handle_, from.handle_);
+  std::swap(id_, from.id_);
+  return *this;
+}
+
+Event::~Event() {
+  if (handle_) device_->backend_->destroy_event(handle_);
+}
+
+void Event::synchronize() const {
+  require(!device_->record_only_, "no host synchronisation during a dry run");
+  device_->observer_->on_synchronize_event(id_);
+  ++device_->host_syncs;
+  device_->backend_->synchronize(handle_);
+}
+
+bool Event::finished() const {
+  require(!device_->record_only_, "no query during a dry run");
+  return device_->backend_->finished(handle_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// Stream capture in thread-local mode: what becomes a node, what joins, and what CUDA refuses.
+#pragma once
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "engine/sim/work.h"
+
+namespace lockstep {
+
+struct SimCapture {
+  std::thread::id thread;
+  BackendStream* origin = nullptr;
+  std::vector<BackendStream*> members;  // In order of joining.
+  SimGraph graph;
+  bool invalidated = false;
+};
+
+// The captures under way.
+class SimCaptures {
+ public:
+  void begin(BackendStream& stream);
+  // Null if `end` throws: the capture is over in any case, unless it was not this stream's or this thread's to end.
+  std::unique_ptr<SimGraph> end(BackendStream& stream);
+
+  // Calls that are illegal while this thread captures: they break its captures and throw.
+  void refuse_unsafe(const char* call);
+  bool breaks_unsafe() noexcept;  // The same, for calls that cannot throw: true if there was a capture to break.
+  // Calls that are illegal on a stream that takes part in a capture.
+  void refuse_on(BackendStream& stream, const char* call);
+  void forget(BackendStream& stream) noexcept;  // The stream is being destroyed.
+
+  // On a stream that takes part in a capture; throws if that was invalidated.
+  void add(BackendStream& stream, SimWork work, const char* call);
+  void record(BackendStream& stream, SimEvent& event);
+  // False if there is nothing to wait for in a capture: the wait is an ordinary one.
+  bool wait(BackendStream& stream, const SimEvent& event);
+
+ private:
+  void require_valid(const BackendStream& stream, const char* call) const;
+  void close(SimCapture& capture) noexcept;
+  static void join(BackendStream& stream, const std::shared_ptr<SimCapture>& capture);
+  std::vector<std::shared_ptr<SimCapture>> open_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,295 @@
+#include "engine/sim/schedule.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/require.h"
+
+namespace lockstep {
+namespace {
+
+SimRun* launch_at_head(const BackendStream& stream) {
+  if (stream.queue.empty()) return nullptr;
+  const auto* launch = std::get_if<SimLaunch>(&stream.queue.front());
+  return launch ? launch->run.get() : nullptr;
+}
+
+void complete_node(SimRun& run, int node) {
+  run.ready.erase(std::lower_bound(run.ready.begin(), run.ready.end(), node));
+  --run.left;
+  for (const int next : run.graph->nodes[static_cast<std::size_t>(node)].after) {
+    if (--run.waits_for[static_cast<std::size_t>(next)] > 0) continue;
+    run.ready.insert(std::lower_bound(run.ready.begin(), run.ready.end(), next), next);
+  }
+}
+
+// Records and waits of a running graph that can complete; true if there was one.
+bool settle_run(SimRun& run) {
+  if (!run.graph->external) return false;
+  for (const int node : run.ready) {
+    const SimWork& work = run.graph->nodes[static_cast<std::size_t>(node)].work;
+    const SimMarkPtr& mark = run.marks[static_cast<std::size_t>(node)];
+    const bool record = std::holds_alternative<SimExternalRecord>(work);
+    if (!record && !std::holds_alternative<SimExternalWait>(work)) continue;
+    if (!record && mark && !mark->done) continue;
+    if (record) mark->done = true;
+    complete_node(run, node);
+    return true;
+  }
+  return false;
+}
+
+bool is_wait(const SimRun& run, int node) {
+  return std::holds_alternative<SimExternalWait>(run.graph->nodes[static_cast<std::size_t>(node)].work);
+}
+
+}  // namespace
+
+void SimSchedule::add(BackendStream* stream) {
+  stream->priority = draw() | std::uint64_t{1} << 63;
+  streams_.push_back(stream);
+}
+
+void SimSchedule::add_run(SimRun& run) {
+  const auto& nodes = run.graph->nodes;
+  run.left = static_cast<int>(nodes.size());
+  run.waits_for.resize(nodes.size());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    run.waits_for[i] = static_cast<int>(nodes[i].before.size());
+    if (run.waits_for[i] == 0) run.ready.push_back(static_cast<int>(i));
+  }
+  if (options_.policy != SimOptions::Policy::pct) return;
+  for (int lane = 0; lane < run.graph->lanes; ++lane) run.priority.push_back(draw() | std::uint64_t{1} << 63);
+}
+
+void SimSchedule::submitted() {
+  if (options_.policy == SimOptions::Policy::program) drain_all();
+}
+
+void SimSchedule::drain(BackendStream& stream, std::int64_t ticket) {
+  const bool only_needed = wants_only_needed();
+  if (stream.done < ticket) need(stream, ticket);
+  for (settle(); stream.done < ticket; settle()) {
+    require(step(only_needed), "what the host waits for can run");
+  }
+}
+
+void SimSchedule::drain(SimMark& mark) {
+  const bool only_needed = wants_only_needed();
+  need(mark);
+  for (settle(); !mark.done; settle()) {
+    require(step(only_needed), "what the host waits for can run");
+  }
+}
+
+void SimSchedule::drain_all() {
+  for (settle(); step(false); settle()) {
+  }
+}
+
+void SimSchedule::nudge(BackendStream& stream, std::int64_t ticket) {
+  need(stream, ticket);
+  step(wants_only_needed());
+}
+
+void SimSchedule::nudge(SimMark& mark) {
+  need(mark);
+  step(wants_only_needed());
+}
+
+void SimSchedule::settle() {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (BackendStream* stream : streams_) changed |= settle(*stream);
+  }
+  // A destroyed stream lives until its work is done.
+  std::erase_if(streams_, [](const BackendStream* stream) { return stream->destroyed && stream->queue.empty(); });
+}
+
+bool SimSchedule::settle(BackendStream& stream) {
+  bool changed = false;
+  while (!stream.queue.empty()) {
+    SimWork& head = stream.queue.front();
+    if (auto* record = std::get_if<SimRecord>(&head)) {
+      record->mark->done = true;
+    } else if (auto* wait = std::get_if<SimWait>(&head)) {
+      if (!wait->mark->done) return changed;
+    } else if (auto* launch = std::get_if<SimLaunch>(&head)) {
+      SimRun& run = *launch->run;
+      if (run.previous && !run.previous->done) return changed;
+      while (settle_run(run)) changed = true;
+      if (run.left > 0) return changed;
+      run.finished->done = true;
+    } else {
+      return changed;
+    }
+    stream.queue.pop_front();
+    ++stream.done;
+    changed = true;
+  }
+  return changed;
+}
+
+void SimSchedule::need(BackendStream& stream, std::int64_t ticket) {
+  if (stream.needed >= ticket) return;
+  const std::int64_t first = std::max(stream.needed, stream.done) + 1;
+  stream.needed = ticket;
+  for (std::int64_t t = first; t <= ticket; ++t) {
+    SimWork& work = stream.queue[static_cast<std::size_t>(t - stream.done - 1)];
+    if (auto* wait = std::get_if<SimWait>(&work)) need(*wait->mark);
+    if (auto* launch = std::get_if<SimLaunch>(&work)) need_marks_of(*launch->run);
+  }
+}
+
+void SimSchedule::need(SimMark& mark) {
+  if (mark.done) return;
+  if (!mark.run) return need(*mark.stream, mark.ticket);
+  need(*mark.stream, mark.ticket - 1);
+  if (mark.run->previous) need(*mark.run->previous);
+  need_node(*mark.run, mark.node);
+}
+
+void SimSchedule::need_marks_of(SimRun& run) {
+  if (run.previous) need(*run.previous);
+  for (std::size_t node = 0; node < run.marks.size(); ++node) {
+    if (run.marks[node] && is_wait(run, static_cast<int>(node))) need(*run.marks[node]);
+  }
+}
+
+void SimSchedule::need_node(SimRun& run, int node) {
+  run.needed_node.resize(run.graph->nodes.size());
+  run.needed_node[static_cast<std::size_t>(node)] = true;
+  for (int i = node; i >= 0; --i) {  // Edges go from smaller to greater indices.
+    if (!run.needed_node[static_cast<std::size_t>(i)]) continue;
+    for (const int before : run.graph->nodes[static_cast<std::size_t>(i)].before) {
+      run.needed_node[static_cast<std::size_t>(before)] = true;
+    }
+    if (is_wait(run, i) && run.marks[static_cast<std::size_t>(i)]) need(*run.marks[static_cast<std::size_t>(i)]);
+  }
+}
+
+// `lazy` never runs more than it must. `random` decides each time the host waits, so that it covers both ends.
+bool SimSchedule::wants_only_needed() {
+  switch (options_.policy) {
+    case SimOptions::Policy::lazy:
+      return true;
+    case SimOptions::Policy::random:
+      return below(2) == 0;
+    default:
+      return false;
+  }
+}
+
+bool SimSchedule::step(bool only_needed) {
+  find_units(only_needed);
+  if (units_.empty()) return false;
+  run(units_[pick()]);
+  return true;
+}
+
+void SimSchedule::find_units(bool only_needed) {
+  units_.clear();
+  for (BackendStream* stream : streams_) {
+    if (stream->queue.empty()) continue;
+    const bool needed = !only_needed || stream->done < stream->needed;
+    SimRun* run = launch_at_head(*stream);
+    if (!run) {
+      if (needed && !std::holds_alternative<SimWait>(stream->queue.front())) units_.push_back({stream});
+      continue;
+    }
+    if (run->previous && !run->previous->done) continue;
+    for (std::size_t i = 0; i < run->ready.size(); ++i) {
+      const int node = run->ready[i];
+      if (is_wait(*run, node)) continue;
+      if (!needed && (run->needed_node.empty() || !run->needed_node[static_cast<std::size_t>(node)])) continue;
+      units_.push_back({stream, static_cast<int>(i)});
+    }
+  }
+}
+
+std::uint64_t& SimSchedule::priority(const Unit& unit) {
+  if (unit.ready < 0) return unit.stream->priority;
+  SimRun& run = *launch_at_head(*unit.stream);
+  const int node = run.ready[static_cast<std::size_t>(unit.ready)];
+  return run.priority[static_cast<std::size_t>(run.graph->nodes[static_cast<std::size_t>(node)].lane)];
+}
+
+std::size_t SimSchedule::pick() {
+  switch (options_.policy) {
+    case SimOptions::Policy::program:
+      return 0;
+    case SimOptions::Policy::random:
+      return below(units_.size());
+    case SimOptions::Policy::lazy: {  // The latest stream, and in a graph the stream that joined last.
+      const auto rank = [](const Unit& unit) {
+        if (unit.ready < 0) return std::pair(unit.stream->id, 0);
+        const SimRun& run = *launch_at_head(*unit.stream);
+        const int node = run.ready[static_cast<std::size_t>(unit.ready)];
+        return std::pair(unit.stream->id, run.graph->nodes[static_cast<std::size_t>(node)].lane);
+      };
+      std::size_t best = 0;
+      for (std::size_t i = 1; i < units_.size(); ++i) best = rank(units_[i]) > rank(units_[best]) ? i : best;
+      return best;
+    }
+    case SimOptions::Policy::pct: {
+      std::size_t best = 0;
+      for (std::size_t i = 1; i < units_.size(); ++i) best = priority(units_[i]) > priority(units_[best]) ? i : best;
+      if (--until_change_ > 0) return best;
+      plan_change();
+      priority(units_[best]) = --lowest_;
+      return best;
+    }
+  }
+  return 0;
+}
+
+void SimSchedule::plan_change() {
+  constexpr std::uint64_t kWindow = 1024;
+  const bool never = options_.policy != SimOptions::Policy::pct || options_.depth <= 0;
+  until_change_ =
+      never ? INT64_MAX
+            : 1 + static_cast<std::int64_t>(below(2 * kWindow / static_cast<std::uint64_t>(options_.depth) + 1));
+}
+
+void SimSchedule::run(const Unit& unit) {
+  ++items_run_;
+  BackendStream& stream = *unit.stream;
+  if (unit.ready < 0) {
+    execute(stream.queue.front(), stream.id);
+    stream.queue.pop_front();
+    ++stream.done;
+    return;
+  }
+  SimRun& run = *launch_at_head(stream);
+  const int node = run.ready[static_cast<std::size_t>(unit.ready)];
+  const SimNode& what = run.graph->nodes[static_cast<std::size_t>(node)];
+  execute(what.work, what.stream);
+  complete_node(run, node);
+}
+
+void SimSchedule::execute(const SimWork& work, int stream) {
+  const char* what = "release";
+  if (const auto* op = std::get_if<Submission>(&work)) {
+    what = op->type().name;
+    op->run_on_host();
+  } else if (const auto* copy = std::get_if<SimCopy>(&work)) {
+    what = "copy";
+    std::memmove(copy->to, copy->staged ? copy->staged.get() : copy->from, copy->bytes);
+  } else if (const auto* fill = std::get_if<SimFill>(&work)) {
+    what = "fill";
+    std::memset(fill->to, fill->byte, fill->bytes);
+  } else {
+    memory_.release(std::get<SimRelease>(work).memory);
+  }
+  if (options_.trace) options_.trace->push_back({stream, what});
+}
+
+// splitmix64.
+std::uint64_t SimSchedule::draw() {
+  std::uint64_t x = state_ += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+}  // namespace lockstep

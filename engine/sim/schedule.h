@@ -1,0 +1,68 @@
+// Which of the runnable items runs next. Nothing else in the simulator chooses, and nothing chooses but by the seed.
+#pragma once
+
+#include <vector>
+
+#include "engine/sim/memory.h"
+#include "engine/sim/work.h"
+
+namespace lockstep {
+
+class SimSchedule {
+ public:
+  SimSchedule(const SimOptions& options, SimMemory& memory) : options_(options), memory_(memory), state_(options.seed) {
+    plan_change();
+  }
+
+  void add(BackendStream* stream);
+  void add_run(SimRun& run);  // Before it is put in its stream.
+
+  // Policy `program` runs what has been submitted; the others do nothing.
+  void submitted();
+  // Runs at least what completes the item, and everything it depends on.
+  void drain(BackendStream& stream, std::int64_t ticket);
+  void drain(SimMark& mark);
+  void drain_all();
+  // One item towards completing it: what happens while the host polls.
+  void nudge(BackendStream& stream, std::int64_t ticket);
+  void nudge(SimMark& mark);
+  // Completes records and waits that have nothing left to run before them.
+  void settle();
+
+  std::int64_t items_run() const { return items_run_; }
+
+ private:
+  // The head of a stream, or a ready node of the launch at its head.
+  struct Unit {
+    BackendStream* stream;
+    int ready = -1;  // Index in the run's ready list.
+  };
+
+  bool settle(BackendStream& stream);
+  void need(BackendStream& stream, std::int64_t ticket);
+  void need(SimMark& mark);
+  void need_marks_of(SimRun& run);
+  void need_node(SimRun& run, int node);
+
+  bool step(bool only_needed);  // False if nothing was runnable.
+  void find_units(bool only_needed);
+  std::size_t pick();
+  std::uint64_t& priority(const Unit& unit);
+  void run(const Unit& unit);
+  void execute(const SimWork& work, int stream);
+  bool wants_only_needed();
+  void plan_change();
+  std::uint64_t draw();
+  std::uint64_t below(std::uint64_t bound) { return draw() % bound; }
+
+  SimOptions options_;
+  SimMemory& memory_;
+  std::uint64_t state_;
+  std::vector<BackendStream*> streams_;  // In order of creation.
+  std::vector<Unit> units_;
+  std::int64_t items_run_ = 0;
+  std::int64_t until_change_ = 0;
+  std::uint64_t lowest_ = std::uint64_t{1} << 62;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,121 @@
+// What waits in the simulator's streams and graphs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "engine/backend.h"
+
+namespace lockstep {
+
+struct SimRun;
+struct SimCapture;
+
+// The completion of one record of an event, or of one launch. Until it is done, `stream` (and `run`, if the record is
+// a node of a graph) holds the item that will complete it.
+struct SimMark {
+  bool done = false;
+  BackendStream* stream = nullptr;
+  std::int64_t ticket = 0;  // Of the item in `stream`.
+  SimRun* run = nullptr;
+  int node = -1;
+};
+using SimMarkPtr = std::shared_ptr<SimMark>;
+
+struct SimEvent {
+  SimMarkPtr latest;                    // Null before the first record.
+  std::shared_ptr<SimCapture> capture;  // Set if the last record was captured.
+  std::vector<int> nodes;               // What that record stands for in the capture.
+};
+
+struct SimCopy {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+  std::shared_ptr<std::byte[]> staged;  // A pageable source, read at the call.
+};
+struct SimFill {
+  void* to;
+  std::uint8_t byte;
+  std::size_t bytes;
+};
+struct SimRelease {  // The end of stream-ordered memory.
+  void* memory;
+};
+struct SimRecord {
+  SimMarkPtr mark;
+};
+struct SimWait {
+  SimMarkPtr mark;
+};
+struct SimLaunch {
+  std::shared_ptr<SimRun> run;
+};
+// Only in graphs: what they are bound to is known at the launch.
+struct SimExternalRecord {
+  std::shared_ptr<SimEvent> event;
+};
+struct SimExternalWait {
+  std::shared_ptr<SimEvent> event;
+};
+using SimWork = std::variant<Submission, SimCopy, SimFill, SimRelease, SimRecord, SimWait, SimLaunch, SimExternalRecord,
+                             SimExternalWait>;
+
+struct SimNode {
+  SimWork work;
+  int lane;                 // The captured stream: its place among those of the capture.
+  int stream;               // Its number, for the trace.
+  std::vector<int> before;  // Edges, to nodes of smaller index.
+  std::vector<int> after;
+};
+
+struct SimGraph {
+  std::vector<SimNode> nodes;
+  int lanes = 0;
+  bool external = false;  // Has external records or waits.
+};
+
+// One launch of a graph.
+struct SimRun {
+  std::shared_ptr<const SimGraph> graph;
+  std::vector<int> waits_for;  // Of each node, the edges not yet met.
+  std::vector<int> ready;      // Nodes whose edges are met, in order of capture.
+  int left = 0;
+  std::vector<SimMarkPtr> marks;  // Of each node, what an external record completes or an external wait is bound to.
+  SimMarkPtr previous;            // The launch of the same graph before this one: they do not overlap.
+  SimMarkPtr finished;
+  std::vector<std::uint64_t> priority;  // Of each lane.
+  std::vector<bool> needed_node;        // Where the schedule needs only some nodes; empty means none.
+};
+
+}  // namespace lockstep
+
+// The backend's opaque handles.
+struct lockstep::BackendStream {
+  int id = 0;
+  std::string name;
+  std::deque<SimWork> queue;
+  std::int64_t submitted = 0;  // The ticket of the last item in the queue.
+  std::int64_t done = 0;       // The ticket of the last item that left it.
+  std::int64_t needed = 0;     // The schedule needs everything up to this ticket.
+  std::uint64_t priority = 0;
+  bool destroyed = false;
+  std::shared_ptr<SimCapture> capture;
+  int lane = -1;
+  std::vector<int> tail;  // The nodes that the next captured item follows.
+};
+
+struct lockstep::BackendEvent {
+  std::shared_ptr<SimEvent> event = std::make_shared<SimEvent>();
+};
+
+struct lockstep::BackendGraph {
+  std::shared_ptr<const SimGraph> graph;
+  SimMarkPtr last_launch;
+};
