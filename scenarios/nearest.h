@@ -1,0 +1,37 @@
+// Which of some names somebody meant.
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+// Insertions, deletions and replacements that turn one into the other.
+inline int edit_distance(std::string_view from, std::string_view to) {
+  std::vector<int> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i) + 1;
+    for (std::size_t j = 0; j < to.size(); ++j) {
+      const int replaced = diagonal + (from[i] != to[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// The name with the least edit distance; of several the first. "" if there are none.
+inline std::string nearest_name(std::string_view wanted, const std::vector<std::string>& names) {
+  const auto closer = [&](const std::string& a, const std::string& b) {
+    return edit_distance(wanted, a) < edit_distance(wanted, b);
+  };
+  const auto best = std::min_element(names.begin(), names.end(), closer);
+  return best == names.end() ? "" : *best;
+}
+
+}  // namespace lockstep

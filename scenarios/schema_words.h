@@ -1,0 +1,24 @@
+// The words of every choice, in the order of their enum, which is the order that sets are kept in.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+template <class Enum>
+const std::vector<std::string>& words();
+
+template <class Enum>
+const std::string& word(Enum value) {
+  return words<Enum>()[static_cast<std::size_t>(value)];
+}
+
+// Names that expect.counters may hold.
+const std::vector<std::string>& counter_names();
+// "none", Y01..Y08, L00..L40.
+const std::vector<std::string>& rule_names();
+
+}  // namespace lockstep
