@@ -1,2 +1,4 @@
 // The `lockstep` command line.
-int main() { return 2; }
+#include "harness/commands.h"
+
+int main(int count, char** words) { return lockstep::run_command_line({words + 1, words + count}); }

@@ -1,0 +1,128 @@
+// The process side of worker.h: fork, two pipes, a watchdog.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <string>
+
+#include "harness/exit_status.h"
+#include "harness/worker.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Pipe {
+  std::array<int, 2> end{-1, -1};
+  Pipe() {
+    if (::pipe2(end.data(), O_CLOEXEC) != 0) throw WorldError(std::string("pipe: ") + std::strerror(errno));
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  ~Pipe() {
+    close_end(0);
+    close_end(1);
+  }
+  void close_end(int which) {
+    if (end[which] >= 0) ::close(end[which]);
+    end[which] = -1;
+  }
+};
+
+void write_all(int descriptor, const char* data, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t done = ::write(descriptor, data, bytes);
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return;  // The reader is gone, and with it whoever wanted this.
+    data += done;
+    bytes -= static_cast<std::size_t>(done);
+  }
+}
+
+[[noreturn]] void be_the_child(Pipe& result, Pipe& words, const std::function<std::string()>& body) {
+  ::dup2(words.end[1], STDERR_FILENO);
+  int status = 0;
+  try {
+    const std::string text = body();
+    write_all(result.end[1], text.data(), text.size());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    status = 1;
+  }
+  std::fflush(nullptr);
+  ::_exit(status);  // No destructors of the parent's statics.
+}
+
+// Reads what there is; false at the end of the stream.
+bool drain(int descriptor, std::string& into) {
+  std::array<char, 65536> buffer;
+  const ssize_t got = ::read(descriptor, buffer.data(), buffer.size());
+  if (got < 0) return errno == EINTR;
+  into.append(buffer.data(), static_cast<std::size_t>(got));
+  return got > 0;
+}
+
+int milliseconds_until(Clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return left <= 0 ? 0 : static_cast<int>(std::min<std::int64_t>(left + 1, 60'000));
+}
+
+std::string last_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  const std::size_t newline = text.rfind('\n');
+  return newline == std::string::npos ? text : text.substr(newline + 1);
+}
+
+// Until both streams end or the deadline passes. False if it passed.
+bool listen(Pipe& result, Pipe& words, Clock::time_point deadline, std::string& output, std::string& said) {
+  std::array<pollfd, 2> waiting{{{result.end[0], POLLIN, 0}, {words.end[0], POLLIN, 0}}};
+  while (waiting[0].fd >= 0 || waiting[1].fd >= 0) {
+    const int ready = ::poll(waiting.data(), waiting.size(), milliseconds_until(deadline));
+    if (ready == 0 && Clock::now() >= deadline) return false;
+    if (ready <= 0) continue;
+    if (waiting[0].revents != 0 && !drain(waiting[0].fd, output)) waiting[0].fd = -1;
+    const std::size_t before = said.size();
+    if (waiting[1].revents != 0 && !drain(waiting[1].fd, said)) waiting[1].fd = -1;
+    write_all(STDERR_FILENO, said.data() + before, said.size() - before);
+    if (said.size() > 1 << 20) said.erase(0, said.size() - 4096);
+  }
+  return true;
+}
+
+}  // namespace
+
+ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s) {
+  Pipe result, words;
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) throw WorldError(std::string("fork: ") + std::strerror(errno));
+  if (child == 0) be_the_child(result, words, body);
+  result.close_end(1);
+  words.close_end(1);
+
+  ChildEnd end;
+  std::string said;
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
+  end.timed_out = !listen(result, words, deadline, end.output, said);
+  if (end.timed_out) ::kill(child, SIGKILL);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  end.status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  end.finished = !end.timed_out && WIFEXITED(status) && end.status == 0;
+  end.last_words = last_line(said);
+  return end;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+// Finds the command, and turns whatever it throws into an exit status with one line on stderr.
+#include <cstdio>
+#include <new>
+
+#include "engine/backend.h"
+#include "harness/commands.h"
+#include "harness/device_choice.h"
+#include "harness/nearest.h"
+#include "harness/version.h"
+#include "scenarios/reader.h"
+
+namespace lockstep {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* does;
+  ExitStatus (*run)(const Words&);
+};
+
+constexpr Command kCommands[] = {
+    {"verify", "engine against oracle, bit for bit, for scenario files or the built-in library", verify_command},
+    {"replay", "runs one case again, exactly, from its token or file", replay_command},
+    {"train", "trains with the engine alone", train_command},
+    {"bench", "scenarios a second, and step time of graphs against eager", bench_command},
+    {"describe", "what a scenario means; needs no device", describe_command},
+    {"doctor", "what this machine has and can run", doctor_command},
+};
+constexpr const char* kNotBuilt[] = {"fuzz", "shrink", "mutate", "plan-packing"};
+
+std::string help() {
+  std::string text = "lockstep: a training engine with CUDA graphs, and an oracle that it must equal bit for bit\n\n";
+  for (const Command& command : kCommands) {
+    std::string name = command.name;
+    name.resize(10, ' ');
+    text += "  lockstep " + name + command.does + "\n";
+  }
+  text += "\n  lockstep COMMAND --help    options of a command\n  lockstep --version\n\n";
+  text += "exit status: 0 all held, 1 violated, 2 bad request, 3 the world failed, 4 hang, 5 gave up\n";
+  return text;
+}
+
+ExitStatus dispatch(const Words& words) {
+  if (words.empty()) throw RequestError("no command\n" + help());
+  const std::string& name = words.front();
+  if (name == "--help" || name == "help") {
+    std::fputs(help().c_str(), stdout);
+    return ExitStatus::held;
+  }
+  if (name == "--version") {
+    std::printf("lockstep %s (%s)\n", version(), revision());
+    return ExitStatus::held;
+  }
+  for (const Command& command : kCommands) {
+    if (name == command.name) return command.run({words.begin() + 1, words.end()});
+  }
+  for (const char* missing : kNotBuilt) {
+    if (name == missing) throw RequestError("lockstep " + name + ": not built yet");
+  }
+  std::vector<std::string> names{"--help", "--version"};
+  for (const Command& command : kCommands) names.push_back(command.name);
+  throw RequestError("unknown command " + name + "; nearest: " + nearest(name, names));
+}
+
+int failed(ExitStatus status, const char* what) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "lockstep: %s\n", what);
+  return static_cast<int>(status);
+}
+
+}  // namespace
+
+int run_command_line(const Words& words) {
+  try {
+    const ExitStatus status = dispatch(words);
+    // Output that could not be written is not a result.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) throw WorldError("standard output cannot be written");
+    return static_cast<int>(status);
+  } catch (const RequestError& error) {
+    return failed(ExitStatus::bad_request, error.what());
+  } catch (const TokenError& error) {
+    return failed(ExitStatus::bad_request, error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(ExitStatus::world_failed, "out of memory");
+  } catch (const std::exception& error) {  // DeviceError and WorldError among them.
+    return failed(ExitStatus::world_failed, error.what());
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,221 @@
+#include "harness/comparison.h"
+
+#include <algorithm>
+#include <map>
+
+#include "harness/bits.h"
+#include "harness/pack_rows.h"
+
+namespace lockstep {
+namespace {
+
+// One call of the engine has room for the loss that follows a forward pass.
+constexpr std::int64_t kPerCall = 4;
+
+}  // namespace
+
+void Comparison::attach(Read read, const std::vector<ParameterView>& parameters) {
+  read_ = std::move(read);
+  parameters_ = &parameters;
+}
+
+void Comparison::expect_step(std::int64_t step, const StepData& data, const oracle::StepResult& want,
+                             const std::vector<oracle::Parameter>& after) {
+  step_ = step;
+  data_ = &data;
+  want_ = &want;
+  after_ = &after;
+  evaluating_ = false;
+  calls_ = 0;
+  forward_order_.assign(want.microbatches.size(), -1);
+  backwards_.clear();
+  gradients_seen_ = step_seen_ = false;
+}
+
+void Comparison::expect_evaluation(std::int64_t step, const StepData& data, const oracle::StepResult& want) {
+  static const std::vector<oracle::Parameter> none;
+  expect_step(step, data, want, none);
+  evaluating_ = true;
+}
+
+void Comparison::note(std::int64_t order, Difference difference) {
+  if (!earlier(order)) return;
+  order_ = order;
+  first_ = std::move(difference);
+}
+
+FirstDifference Comparison::at(int microbatch, int layer, std::string op, std::string tensor) const {
+  FirstDifference where;
+  where.step = step_;
+  where.microbatch = microbatch;
+  where.layer = layer;
+  where.op = std::move(op);
+  where.tensor = std::move(tensor);
+  return where;
+}
+
+// Activations are [T, cols], or [1, T] for one value a row: then the column is the row of the pack.
+void Comparison::name_document(FirstDifference& where, std::int64_t rows, std::int64_t cols) const {
+  const std::int64_t length = scenario_.data.pack_length;
+  const bool transposed = rows == 1 && cols == length;
+  if (where.microbatch < 0 || (rows != length && !transposed)) return;
+  const RowPlace place =
+      place_of_row(scenario_.data, data_->microbatches.at(where.microbatch), transposed ? where.column : where.row);
+  where.document = place.document;
+  where.position = place.position;
+}
+
+void Comparison::compare(std::int64_t order, const std::string& judge, FirstDifference where,
+                         std::span<const float> got, std::span<const float> want, std::int64_t cols) {
+  if (!earlier(order)) return;
+  if (got.size() != want.size()) {
+    where.got = std::to_string(got.size()) + " elements";
+    where.want = std::to_string(want.size()) + " elements";
+    return note(order, {judge, where.tensor + " has another shape", where});
+  }
+  const auto index = first_mismatch(got, want);
+  if (!index) return;
+  where.index = *index;
+  where.row = *index / cols;
+  where.column = *index % cols;
+  where.got = value_text(got[*index]);
+  where.want = value_text(want[*index]);
+  where.ulp = ulp_distance(got[*index], want[*index]);
+  if (judge == "activation") name_document(where, static_cast<std::int64_t>(want.size()) / cols, cols);
+  const bool nan = is_nan_bits(got[*index]) || is_nan_bits(want[*index]);
+  note(order, {judge, where.tensor + (nan ? " holds a NaN" : " differs from the oracle's"), where});
+}
+
+void Comparison::compare_scalar(std::int64_t order, const std::string& judge, int microbatch, const std::string& tensor,
+                                float got, float want) {
+  compare(order, judge, at(microbatch, -1, "", tensor), {&got, 1}, {&want, 1}, 1);
+}
+
+void Comparison::missing(std::int64_t order, const std::string& judge, FirstDifference where, const std::string& side) {
+  where.got = side == "engine" ? "missing" : "present";
+  where.want = side == "engine" ? "present" : "missing";
+  note(order, {judge, where.tensor + " is missing in the " + side, where});
+}
+
+void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool live) {
+  const std::int64_t order = kPerCall * calls_++;
+  if (microbatch < 0 || microbatch >= static_cast<int>(forward_order_.size())) {
+    return note(order, {"vacuous", "the engine ran a forward pass of a microbatch that the step does not have",
+                        at(microbatch, -1, "", "")});
+  }
+  forward_order_[microbatch] = order;
+  if (!live) return;
+  std::map<std::string, const NamedTensor*> by_name;
+  for (const NamedTensor& tensor : activations) by_name[tensor.name] = &tensor;
+  for (const oracle::Tensor& want : want_->microbatches[microbatch].activations) {
+    if (!earlier(order)) return;
+    const auto found = by_name.find(want.name);
+    if (found == by_name.end()) {
+      missing(order, "activation", at(microbatch, want.layer, "", want.name), "engine");
+      continue;
+    }
+    const NamedTensor& tensor = *found->second;
+    compare(order, "activation", at(microbatch, tensor.layer, tensor.op, tensor.name), read_(tensor.tensor),
+            want.values, want.cols);
+    by_name.erase(found);
+  }
+  for (const auto& [name, tensor] : by_name) {
+    missing(order, "activation", at(microbatch, tensor->layer, tensor->op, name), "oracle");
+  }
+}
+
+void Comparison::backward_done(int microbatch, bool live) {
+  const std::int64_t order = kPerCall * calls_++;
+  backwards_.insert(microbatch);
+  if (!live || microbatch < 0 || microbatch >= static_cast<int>(want_->microbatches.size())) return;
+  const auto& want = want_->microbatches[microbatch].gradients;
+  for (std::size_t i = parameters_->size(); i-- > 0;) {
+    if (!earlier(order)) return;
+    const ParameterView& view = (*parameters_)[i];
+    const FirstDifference where = at(microbatch, view.layer, "", view.name + ".gradient");
+    if (i >= want.size()) {
+      missing(order, "gradient", where, "oracle");
+    } else if (!view.microbatch_gradient) {
+      missing(order, "gradient", where, "engine");
+    } else {
+      compare(order, "gradient", where, read_(view.microbatch_gradient), want[i], view.weight.cols);
+    }
+  }
+}
+
+void Comparison::gradients_done() {
+  const std::int64_t order = kPerCall * calls_++;
+  gradients_seen_ = true;
+  for (std::size_t i = parameters_->size(); i-- > 0;) {
+    if (!earlier(order)) return;
+    const ParameterView& view = (*parameters_)[i];
+    const FirstDifference where = at(-1, view.layer, "accumulate", view.name + ".gradient");
+    if (i >= after_->size()) {
+      missing(order, "gradient", where, "oracle");
+    } else {
+      compare(order, "gradient", where, read_(view.gradient), (*after_)[i].gradient, view.weight.cols);
+    }
+  }
+}
+
+void Comparison::step_done() {
+  ++calls_;
+  step_seen_ = true;
+}
+
+void Comparison::compare_losses(const StepResult& got, const std::string& judge) {
+  const auto& want = want_->microbatches;
+  if (got.microbatch_losses.size() != want.size()) {
+    return note(kPerCall * calls_, {judge,
+                                    "the engine ran " + std::to_string(got.microbatch_losses.size()) +
+                                        " microbatches, the oracle " + std::to_string(want.size()),
+                                    at(-1, -1, "", "loss")});
+  }
+  for (std::size_t m = 0; m < want.size(); ++m) {
+    const std::int64_t forward = forward_order_[m] < 0 ? kPerCall * calls_ : forward_order_[m] + 1;
+    compare_scalar(forward, judge, static_cast<int>(m), "loss", got.microbatch_losses[m], want[m].loss);
+  }
+  compare_scalar(kPerCall * calls_ + 1, judge, -1, "loss", got.loss, want_->loss);
+}
+
+// A judge that was never called has seen nothing.
+void Comparison::require_calls() {
+  const bool all_forward = std::all_of(forward_order_.begin(), forward_order_.end(), [](auto o) { return o >= 0; });
+  if (all_forward && backwards_.size() == forward_order_.size() && gradients_seen_ && step_seen_) return;
+  note(kPerCall * calls_, {"vacuous", "the engine did not show every pass of the step", at(-1, -1, "", "")});
+}
+
+void Comparison::finish_step(const StepResult& got, bool listened) {
+  if (listened) require_calls();
+  compare_losses(got, "loss");
+  const std::int64_t order = kPerCall * calls_ + 2;
+  compare_scalar(order, "norm", -1, "norm", got.norm, want_->norm);
+  compare_scalar(order, "norm", -1, "clip", got.clip, want_->clip);
+  compare_scalar(order, "norm", -1, "learning_rate", got.learning_rate, want_->learning_rate);
+}
+
+void Comparison::finish_evaluation(const StepResult& got) { compare_losses(got, "evaluation"); }
+
+void Comparison::compare_weights(const std::vector<oracle::Parameter>& want) {
+  const std::int64_t order = kPerCall * calls_ + 3;
+  if (parameters_->size() != want.size()) {
+    return note(order, {"weights",
+                        "the engine has " + std::to_string(parameters_->size()) + " parameters, the oracle " +
+                            std::to_string(want.size()),
+                        at(-1, -1, "adamw", "")});
+  }
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    if (!earlier(order)) return;
+    const ParameterView& view = (*parameters_)[i];
+    const std::int64_t cols = want[i].cols;
+    if (view.name != want[i].name) {
+      missing(order, "weights", at(-1, view.layer, "adamw", view.name), "oracle");
+      continue;
+    }
+    compare(order, "weights", at(-1, view.layer, "adamw", view.name + ".m"), read_(view.m), want[i].m, cols);
+    compare(order, "weights", at(-1, view.layer, "adamw", view.name + ".v"), read_(view.v), want[i].v, cols);
+    compare(order, "weights", at(-1, view.layer, "adamw", view.name), read_(view.weight), want[i].weight, cols);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+// Holds the engine's step against the oracle's, tensor by tensor, and keeps the first difference in program order.
+// Judges only: it never touches the device but through `read`.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/trainer.h"
+#include "harness/verdict.h"
+#include "oracle/oracle.h"
+
+namespace lockstep {
+
+struct Difference {
+  std::string judge;  // activation, loss, gradient, norm, weights, evaluation, vacuous
+  std::string reason;
+  FirstDifference where;
+};
+
+class Comparison : public StepListener {
+ public:
+  using Read = std::function<std::vector<float>(Tensor<float>)>;
+
+  // `read` brings a tensor of the engine to the host; `parameters` are the engine's. Both are set once the trainer
+  // exists, before the first step.
+  explicit Comparison(const Scenario& scenario) : scenario_(scenario) {}
+  void attach(Read read, const std::vector<ParameterView>& parameters);
+
+  // What the next step, or the evaluation after it, must give. The arguments outlive the step.
+  void expect_step(std::int64_t step, const StepData& data, const oracle::StepResult& want,
+                   const std::vector<oracle::Parameter>& after);
+  void expect_evaluation(std::int64_t step, const StepData& data, const oracle::StepResult& want);
+
+  void forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool live) override;
+  void backward_done(int microbatch, bool live) override;
+  void gradients_done() override;
+  void step_done() override;
+
+  // After the step or evaluation returned. `listened` is false for a run that nobody looked at: then only what the
+  // result holds is compared.
+  void finish_step(const StepResult& got, bool listened);
+  void finish_evaluation(const StepResult& got);
+  // Weights and moments as they stand now.
+  void compare_weights(const std::vector<oracle::Parameter>& want);
+
+  const std::optional<Difference>& first() const { return first_; }
+
+ private:
+  // A place in program order: calls of the engine in their order, and tensors in theirs.
+  bool earlier(std::int64_t order) const { return !first_ || order < order_; }
+  void note(std::int64_t order, Difference difference);
+  void compare(std::int64_t order, const std::string& judge, FirstDifference where, std::span<const float> got,
+               std::span<const float> want, std::int64_t cols);
+  void compare_scalar(std::int64_t order, const std::string& judge, int microbatch, const std::string& tensor,
+                      float got, float want);
+  void missing(std::int64_t order, const std::string& judge, FirstDifference where, const std::string& side);
+  void compare_losses(const StepResult& got, const std::string& judge);
+  void require_calls();
+  FirstDifference at(int microbatch, int layer, std::string op, std::string tensor) const;
+  void name_document(FirstDifference& where, std::int64_t rows, std::int64_t cols) const;
+
+  const Scenario& scenario_;
+  Read read_;
+  const std::vector<ParameterView>* parameters_ = nullptr;
+
+  std::int64_t step_ = -1;
+  const StepData* data_ = nullptr;
+  const oracle::StepResult* want_ = nullptr;
+  const std::vector<oracle::Parameter>* after_ = nullptr;
+  bool evaluating_ = false;
+
+  std::int64_t calls_ = 0;
+  std::vector<std::int64_t> forward_order_;  // Place of each microbatch's forward pass, -1 before it.
+  std::set<int> backwards_;
+  bool gradients_seen_ = false, step_seen_ = false;
+
+  std::int64_t order_ = 0;
+  std::optional<Difference> first_;
+};
+
+}  // namespace lockstep

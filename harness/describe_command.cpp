@@ -1,0 +1,128 @@
+// `lockstep describe FILE [--built]`
+#include <cstdio>
+#include <sstream>
+
+#include "harness/commands.h"
+#include "harness/expectations.h"
+#include "harness/options.h"
+#include "harness/parameter_table.h"
+#include "scenarios/reader.h"
+
+namespace lockstep {
+namespace {
+
+// FNV-1a, 64 bits: names a canonical form, guards nothing.
+std::string hash_text(const std::string& text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3u;
+  char hex[17];
+  std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(hash));
+  return hex;
+}
+
+std::string megabytes(std::int64_t bytes) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.3f MB", static_cast<double>(bytes) / 1e6);
+  return text;
+}
+
+void write_regions(std::ostringstream& out, const Scenario& scenario) {
+  out << "\ngraphs: " << to_text(scenario.cuda_graph.impl) << ", " << graph_regions(scenario) << " regions, "
+      << scenario.training.in_flight << " slots, " << scenario.cuda_graph.max_packed_seqs.size() << " buckets, warm-up "
+      << scenario.cuda_graph.warmup_steps << " steps\n";
+  int number = 0;
+  for (const Scenario::Block& block : scenario.blocks()) {
+    out << "  block " << number++ << " " << scenario.model.pattern.substr(block.first, block.count) << "  captured:";
+    const std::vector<int> captured = captured_symbols(scenario, block);
+    for (const int symbol : captured) out << " " << scenario.model.pattern[symbol] << "(layer " << symbol << ")";
+    out << (captured.empty() ? " nothing" : "") << "\n";
+  }
+}
+
+std::int64_t write_parameters(std::ostringstream& out, const Scenario& scenario) {
+  std::int64_t total = 0;
+  out << "\nparameters\n";
+  int index = 0;
+  for (const ParameterShape& one : parameter_table(scenario)) {
+    char line[160];
+    std::snprintf(line, sizeof line, "  %4d  %-34s [%lld, %lld]\n", index++, one.name.c_str(),
+                  static_cast<long long>(one.rows), static_cast<long long>(one.cols));
+    out << line;
+    total += one.count();
+  }
+  out << "  total " << total << "\n";
+  return total;
+}
+
+void write_memory(std::ostringstream& out, const Scenario& scenario, std::int64_t parameters) {
+  const std::int64_t word = 4;
+  const std::int64_t state = parameters * word * 4;  // Weight, gradient, m, v.
+  const std::int64_t activations = activation_elements(scenario) * word * scenario.training.in_flight;
+  out << "\nmemory estimate (fp32)\n  weights, gradients, moments  " << megabytes(state)
+      << "\n  gradient of a microbatch     " << megabytes(parameters * word) << "\n  stored activations, "
+      << scenario.training.in_flight << " in flight " << megabytes(activations) << "\n";
+}
+
+void write_expectations(std::ostringstream& out, const Scenario& scenario) {
+  out << "\nwhat a run must count\n";
+  const auto data = open_data(scenario);
+  for (const Expectation& one : expectations(scenario, *data)) {
+    out << "  " << one.counter << " ";
+    if (one.min == one.max) {
+      out << one.min;
+    } else {
+      out << "at least " << one.min;
+    }
+    out << "  (" << one.why << ")\n";
+  }
+}
+
+std::string description(const Scenario& scenario) {
+  std::ostringstream out;
+  out << scenario.name << "\n";
+  if (!scenario.description.empty()) out << scenario.description << "\n";
+  out << "numerics:";
+  for (const Numerics numerics : scenario.numerics) out << " " << to_text(numerics);
+  out << "\ncanonical form: " << hash_text(canonical_form(scenario)) << "\n";
+  write_regions(out, scenario);
+  write_memory(out, scenario, write_parameters(out, scenario));
+  const std::vector<std::string> idle = keys_without_effect(scenario);
+  out << "\nkeys without effect\n";
+  for (const std::string& key : idle) out << "  " << key << "\n";
+  if (idle.empty()) out << "  none\n";
+  return out.str();
+}
+
+void print_built() {
+  for (const Feature& feature : features())
+    std::printf("%-9s  %s\n", feature.built ? "built" : "not built", feature.key.c_str());
+}
+
+}  // namespace
+
+ExitStatus describe_command(const Words& words) {
+  Options options("describe", "FILE [--built]",
+                  "What a scenario means: graphs, parameters, memory, legality. Needs no device.", 1);
+  options.flag("built", "list what of the schema is built");
+  if (!options.parse(words)) return ExitStatus::held;
+  if (options.has("built")) {
+    print_built();
+    if (options.words().empty()) return ExitStatus::held;
+  }
+  if (options.words().empty()) throw RequestError("lockstep describe: a file is missing");
+  const ReadResult read = read_scenario_file(options.words().front());
+  if (!read.ok() && read.rule() != "L00") {
+    std::string text = "refused";
+    for (const ScenarioError& error : read.errors) text += "\n" + error.text();
+    throw RequestError(text);
+  }
+  std::ostringstream out;
+  out << description(read.scenario);
+  out << "\nlegality: legal" << (read.ok() ? ", built" : ", not built here:") << "\n";
+  for (const ScenarioError& error : read.errors) out << "  " << error.text() << "\n";
+  if (read.ok()) write_expectations(out, read.scenario);
+  std::fputs(out.str().c_str(), stdout);
+  return read.ok() ? ExitStatus::held : ExitStatus::bad_request;
+}
+
+}  // namespace lockstep

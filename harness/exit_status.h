@@ -1,0 +1,19 @@
+// Exit statuses of the command line, and the failures that lead to them.
+#pragma once
+
+#include <stdexcept>
+
+namespace lockstep {
+
+enum class ExitStatus : int { held = 0, violated = 1, bad_request = 2, world_failed = 3, hang = 4, gave_up = 5 };
+
+// The request is wrong: option, file, token.
+struct RequestError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+// The world failed: no device, disk full.
+struct WorldError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace lockstep

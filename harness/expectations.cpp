@@ -1,0 +1,171 @@
+#include "harness/expectations.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+bool holds_part(const std::vector<GraphModule>& modules, char symbol) {
+  const auto has = [&](GraphModule module) {
+    return std::find(modules.begin(), modules.end(), module) != modules.end();
+  };
+  switch (symbol) {
+    case 'M':
+      return has(GraphModule::mamba);
+    case '*':
+      return has(GraphModule::attn);
+    case '-':
+      return has(GraphModule::mlp);
+    default:
+      return has(GraphModule::moe) || has(GraphModule::moe_router) || has(GraphModule::moe_preprocess);
+  }
+}
+
+bool fits_a_bucket(const Scenario& scenario, const Microbatch& microbatch) {
+  return slots_in_use(scenario.data, microbatch) <= scenario.cuda_graph.max_packed_seqs.back();
+}
+
+struct Launches {
+  std::int64_t replays = 0;
+  std::int64_t fallbacks = 0;
+};
+
+// Of one step after warm-up.
+Launches launches_of(const Scenario& scenario, std::int64_t regions, const StepData& step) {
+  std::int64_t fitting = 0;
+  for (const Microbatch& microbatch : step.microbatches) fitting += fits_a_bucket(scenario, microbatch);
+  const auto count = static_cast<std::int64_t>(step.microbatches.size());
+  if (scenario.cuda_graph.impl == GraphImpl::full_iteration) {
+    return fitting == count ? Launches{1, 0} : Launches{0, 1};
+  }
+  return regions == 0 ? Launches{} : Launches{2 * regions * fitting, count - fitting};
+}
+
+Expectation exactly(std::string counter, std::int64_t value, std::string why) {
+  return {std::move(counter), value, value, std::move(why)};
+}
+
+// A file may say that it wants no replay at all.
+bool allows_no_replay(const Scenario& scenario) {
+  const auto rule = scenario.expect.counters.find("graph_replays");
+  return rule != scenario.expect.counters.end() && rule->second.same_as.empty() && rule->second.min.value_or(0) <= 0;
+}
+
+// Graphs are per region, direction and slot; every slot is used when nothing falls back.
+Expectation captures(const Scenario& scenario, std::int64_t regions, std::int64_t replays, std::int64_t fallbacks) {
+  Expectation one{.counter = "graphs_captured", .why = "every region, both directions, every slot"};
+  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  const auto recaptures = static_cast<std::int64_t>(scenario.training.recapture_at.size());
+  if (regions == 0) {
+    one.max = 0;
+  } else if (replays > 0) {
+    const std::int64_t slots = full ? 1 : 2 * regions * (fallbacks == 0 ? scenario.training.in_flight : 1);
+    one.min = slots * (fallbacks == 0 ? 1 + recaptures : 1);
+  }
+  return one;
+}
+
+std::string range_text(std::int64_t min, std::int64_t max) {
+  if (min == max) return std::to_string(min);
+  if (max == std::numeric_limits<std::int64_t>::max()) return "at least " + std::to_string(min);
+  return std::to_string(min) + " to " + std::to_string(max);
+}
+
+}  // namespace
+
+std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Block& block) {
+  std::vector<int> list;
+  const Scenario::CudaGraph& graph = scenario.cuda_graph;
+  for (int i = block.first; i < block.first + block.count; ++i) {
+    const bool whole = graph.impl == GraphImpl::full_iteration || graph.modules.empty();
+    if (graph.impl != GraphImpl::none && (whole || holds_part(graph.modules, scenario.model.pattern[i]))) {
+      list.push_back(i);
+    }
+  }
+  return list;
+}
+
+std::int64_t graph_regions(const Scenario& scenario) {
+  if (scenario.cuda_graph.impl == GraphImpl::full_iteration) return 1;
+  std::int64_t regions = 0;
+  for (const Scenario::Block& block : scenario.blocks()) regions += !captured_symbols(scenario, block).empty();
+  return regions;
+}
+
+std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data) {
+  const Scenario::Training& training = scenario.training;
+  const Scenario::CudaGraph& graph = scenario.cuda_graph;
+  const std::int64_t regions = graph_regions(scenario);
+  const bool full = graph.impl == GraphImpl::full_iteration;
+
+  Launches launches;
+  std::int64_t evaluations = 0, evaluation_launches = 0;
+  for (std::int64_t step = 0; step < training.steps; ++step) {
+    const bool warm = step >= graph.warmup_steps && graph.impl != GraphImpl::none;
+    if (warm) {
+      const Launches more = launches_of(scenario, regions, data.training(step));
+      launches.replays += more.replays;
+      launches.fallbacks += more.fallbacks;
+    }
+    if (training.eval_every > 0 && (step + 1) % training.eval_every == 0) {
+      ++evaluations;
+      if (warm && full) evaluation_launches += launches_of(scenario, regions, data.evaluation(step)).replays;
+    }
+  }
+
+  std::vector<Expectation> list;
+  const std::int64_t replays = launches.replays + evaluation_launches;
+  list.push_back(exactly("graph_replays", replays,
+                         std::to_string(regions) + " regions, warm-up of " + std::to_string(graph.warmup_steps) +
+                             " steps, documents that fit the largest bucket"));
+  list.push_back(exactly("eager_fallbacks", launches.fallbacks, "documents that exceed the largest bucket"));
+  if (replays == 0 && regions > 0 && !allows_no_replay(scenario)) {
+    list.push_back({.counter = "graph_replays", .min = 1, .why = "the scenario asks for graphs"});
+  }
+  const auto recaptures = static_cast<std::int64_t>(training.recapture_at.size());
+  list.push_back(captures(scenario, regions, replays, launches.fallbacks));
+  // A graph of a whole iteration is captured when a step fits; one that never did is not captured again.
+  list.push_back({.counter = "recaptures",
+                  .min = full && launches.fallbacks > 0 ? 0 : recaptures,
+                  .max = recaptures,
+                  .why = "training.recapture_at"});
+  list.push_back(exactly("max_outstanding", training.in_flight, "training.in_flight"));
+  list.push_back(exactly("evaluations", evaluations, "training.eval_every"));
+  list.push_back({.counter = "ops", .min = 1, .why = "a run without an op proves nothing"});
+  return list;
+}
+
+std::string unmet(const std::vector<Expectation>& expected, const Counters& counters) {
+  for (const Expectation& one : expected) {
+    const auto found = counters.find(one.counter);
+    if (found == counters.end()) return "the engine does not count " + one.counter;
+    if (found->second < one.min || found->second > one.max) {
+      return one.counter + " is " + std::to_string(found->second) + ", expected " + range_text(one.min, one.max) +
+             " (" + one.why + ")";
+    }
+  }
+  return "";
+}
+
+std::string unmet(const std::map<std::string, Scenario::CounterRule>& rules, const Counters& counters) {
+  for (const auto& [name, rule] : rules) {
+    const auto found = counters.find(name);
+    if (found == counters.end()) return "the engine does not count " + name;
+    const std::int64_t value = found->second;
+    std::int64_t min = rule.min.value_or(std::numeric_limits<std::int64_t>::min());
+    std::int64_t max = rule.max.value_or(std::numeric_limits<std::int64_t>::max());
+    if (!rule.same_as.empty()) {
+      const auto other = counters.find(rule.same_as);
+      if (other == counters.end()) return "the engine does not count " + rule.same_as;
+      min = max = other->second;
+    }
+    if (value >= min && value <= max) continue;
+    const std::string wanted = rule.same_as.empty() ? "" : rule.same_as + ", ";
+    const std::string low =
+        min == std::numeric_limits<std::int64_t>::min() ? "at most " + std::to_string(max) : range_text(min, max);
+    return name + " is " + std::to_string(value) + ", the file expects " + wanted + low;
+  }
+  return "";
+}
+
+}  // namespace lockstep

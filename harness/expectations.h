@@ -1,0 +1,33 @@
+// What a run must have counted, worked out from the scenario and its documents alone: the rules against vacuity.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "harness/verdict.h"
+#include "scenarios/documents.h"
+
+namespace lockstep {
+
+struct Expectation {
+  std::string counter;
+  std::int64_t min = 0;
+  std::int64_t max = std::numeric_limits<std::int64_t>::max();
+  std::string why;
+};
+
+// Blocks of which a part is captured (1 for full_iteration, 0 without graphs).
+std::int64_t graph_regions(const Scenario& scenario);
+// The captured symbols of one block, as indices into the pattern.
+std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Block& block);
+
+std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data);
+
+// "" or the first expectation that does not hold, as a sentence.
+std::string unmet(const std::vector<Expectation>& expected, const Counters& counters);
+// The same for `expect.counters` of the scenario.
+std::string unmet(const std::map<std::string, Scenario::CounterRule>& rules, const Counters& counters);
+
+}  // namespace lockstep

@@ -1,0 +1,210 @@
+#include "harness/generator.h"
+
+#include <algorithm>
+
+#include "scenarios/documents.h"
+
+namespace lockstep {
+namespace {
+
+// The features a case may use; drawn once, so that a case has few or many of them, not always some of each.
+struct Swarm {
+  bool mamba, attention, mlp;
+  bool dropout, tied, swiglu, masks, gaps, empties, evaluation, recapture, buckets, change, schedules, odd_widths;
+};
+
+Swarm draw_swarm(Choices& c) {
+  Swarm s;
+  const std::uint64_t kinds = c.draw(7);  // Never none of the three.
+  s.mlp = kinds == 0 || kinds == 3 || kinds == 4 || kinds == 6;
+  s.attention = kinds == 1 || kinds == 3 || kinds == 5 || kinds == 6;
+  s.mamba = kinds == 2 || kinds == 4 || kinds == 5 || kinds == 6;
+  for (bool* feature : {&s.dropout, &s.tied, &s.swiglu, &s.masks, &s.gaps, &s.empties, &s.evaluation, &s.recapture,
+                        &s.buckets, &s.change, &s.schedules, &s.odd_widths}) {
+    *feature = c.one_in(3);
+  }
+  return s;
+}
+
+std::string draw_pattern(Choices& c, const Swarm& swarm) {
+  std::vector<char> symbols;
+  if (swarm.mlp) symbols.push_back('-');
+  if (swarm.attention) symbols.push_back('*');
+  if (swarm.mamba) symbols.push_back('M');
+  std::string pattern(symbols.begin(), symbols.end());  // Each kind once,
+  while (pattern.size() < 6 && c.one_in(3)) {           // then some more of them anywhere.
+    const std::size_t at = static_cast<std::size_t>(c.draw(pattern.size() + 1));
+    pattern.insert(pattern.begin() + static_cast<std::ptrdiff_t>(at), c.pick(symbols));
+  }
+  return pattern;
+}
+
+void draw_model(Choices& c, const Swarm& swarm, Scenario::Model& m) {
+  m.pattern = draw_pattern(c, swarm);
+  m.hidden = c.pick<std::int64_t>({16, 8, 32, 48, 136});
+  m.vocab = c.pick<std::int64_t>({16, 8, 64, 130, 1030});
+  if (swarm.odd_widths) {
+    m.hidden += c.between(0, 3);
+    m.vocab += c.between(0, 3);
+  }
+  m.tied_embedding = swarm.tied;
+  if (swarm.dropout) m.dropout = Ratio{c.pick<std::int64_t>({500'000, 100'000, 900'000, 1})};
+  m.attention.kv_heads = c.between(1, 2);
+  m.attention.heads = m.attention.kv_heads * c.between(1, 3);
+  m.attention.head_dim = c.pick<std::int64_t>({4, 2, 6, 16, 34});
+  m.mamba.groups = c.between(1, 2);
+  m.mamba.head_dim = c.pick<std::int64_t>({4, 1, 3, 8, 16});
+  m.mamba.d_inner = m.mamba.head_dim * m.mamba.groups * c.between(1, 3);
+  m.mamba.state = c.pick<std::int64_t>({4, 1, 5, 16});
+  m.mamba.conv_width = c.between(1, 5);
+  m.mamba.chunk = c.pick<std::int64_t>({4, 1, 3, 16, 64});
+  m.mlp.hidden = c.pick<std::int64_t>({8, 1, 24, 130});
+  m.mlp.activation = swarm.swiglu ? MlpActivation::swiglu : MlpActivation::squared_relu;
+}
+
+std::int64_t draw_length(Choices& c, const Scenario& s, bool empties, std::int64_t room) {
+  const Scenario::Model::Mamba& m = s.model.mamba;
+  std::vector<std::int64_t> edges{1,           2,       m.conv_width - 1, m.conv_width,    m.conv_width + 1,
+                                  m.chunk - 1, m.chunk, m.chunk + 1,      2 * m.chunk + 1, 31,
+                                  32,          33};
+  if (empties) edges.push_back(0);
+  std::int64_t length = c.one_in(3) ? c.between(empties ? 0 : 1, std::max<std::int64_t>(1, room)) : c.pick(edges);
+  if (c.one_in(12)) length = room;  // Exactly what is left.
+  return std::clamp<std::int64_t>(length, empties ? 0 : 1, std::max<std::int64_t>(room, 0));
+}
+
+MicrobatchLengths draw_documents(Choices& c, const Scenario& s, bool empties) {
+  MicrobatchLengths list;
+  std::int64_t used = 0;
+  if (empties && c.one_in(8)) return list;
+  do {
+    // The longest document whose slot still fits.
+    std::int64_t room = s.data.pack_length - used;
+    while (room > 0 && used + slot_rows(room, s.data.gaps, s.data.align) > s.data.pack_length) --room;
+    if (room == 0 && !empties) break;
+    const std::int64_t length = draw_length(c, s, empties, room);
+    list.push_back(length);
+    used += slot_rows(length, s.data.gaps, s.data.align);
+  } while (list.size() < 24 && !c.one_in(5));
+  return list;
+}
+
+void draw_data(Choices& c, const Swarm& swarm, Scenario& s) {
+  s.data.pack_length = c.pick<std::int64_t>({32, 64, 17, 96, 128});
+  if (swarm.gaps) {
+    s.data.gaps = c.between(0, 3);
+    s.data.align = c.pick<std::int64_t>({1, 2, 4, 8});
+    s.data.tail = c.one_in(2) ? Tail::append_dummy_seq : Tail::extend_last;
+  }
+  if (swarm.masks) {
+    s.data.mask.prefix = c.between(0, 3);
+    s.data.mask.rate = Ratio{c.pick<std::int64_t>({0, 300'000, 900'000})};
+    if (s.training.microbatches > 1 && c.one_in(2)) {
+      s.data.mask.microbatches = {c.between(0, s.training.microbatches - 1)};
+    }
+  }
+  s.data.documents.clear();
+  const std::int64_t layouts = c.between(1, 3);
+  for (std::int64_t step = 0; step < layouts; ++step) {
+    s.data.documents.emplace_back();
+    do {
+      s.data.documents.back().push_back(draw_documents(c, s, swarm.empties));
+    } while (s.data.documents.back().size() < 4 && c.one_in(2));
+  }
+}
+
+void draw_training(Choices& c, const Swarm& swarm, Scenario& s) {
+  Scenario::Training& t = s.training;
+  t.steps = c.between(3, 5);
+  t.microbatches = c.between(1, 4);
+  std::int64_t fewest = t.microbatches;
+  if (swarm.change) {
+    const std::int64_t count = c.between(1, 4);
+    t.change_microbatches_at = {{c.between(1, t.steps - 1), count}};
+    fewest = std::min(fewest, count);
+  }
+  t.in_flight = c.between(1, fewest);
+  t.seed = c.between(0, 1000);
+  if (swarm.evaluation) t.eval_every = c.between(1, t.steps);
+  t.optimizer.decay_steps = t.steps;
+  if (!swarm.schedules) return;
+  t.optimizer.schedule = c.pick<LrSchedule>({LrSchedule::constant, LrSchedule::linear, LrSchedule::cosine});
+  t.optimizer.lr_warmup = c.between(0, t.steps);
+  t.optimizer.decay_steps = c.between(1, 2 * t.steps);
+  t.optimizer.min_lr = c.one_in(2) ? 1.0e-4 : 0;
+  t.optimizer.clip = c.pick<double>({1.0, 0, 0.01, 100});
+  t.optimizer.weight_decay = c.pick<double>({0.01, 0, 1});
+}
+
+std::vector<GraphModule> draw_modules(Choices& c, const std::string& pattern) {
+  std::vector<GraphModule> modules;
+  if (c.one_in(2)) return modules;  // Whole layers.
+  if (pattern.find('*') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::attn);
+  if (pattern.find('-') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::mlp);
+  if (pattern.find('M') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::mamba);
+  return modules;
+}
+
+// Slots of the microbatches after warm-up: their smallest count decides which capacities leave something to replay.
+std::vector<std::int64_t> slot_counts(const Scenario& s) {
+  std::vector<std::int64_t> counts;
+  const auto data = open_data(s);
+  for (std::int64_t step = s.cuda_graph.warmup_steps; step < s.training.steps; ++step) {
+    std::int64_t most = 0;
+    for (const Microbatch& m : data->training(step).microbatches) {
+      const std::int64_t slots = std::max<std::int64_t>(1, slots_in_use(s.data, m));
+      if (s.cuda_graph.impl == GraphImpl::partial) counts.push_back(slots);
+      most = std::max(most, slots);
+    }
+    if (s.cuda_graph.impl == GraphImpl::full_iteration) counts.push_back(most);
+  }
+  return counts;
+}
+
+void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
+  Scenario::CudaGraph& g = s.cuda_graph;
+  g.impl = c.pick<GraphImpl>(
+      {GraphImpl::none, GraphImpl::partial, GraphImpl::partial, GraphImpl::partial, GraphImpl::full_iteration});
+  g.warmup_steps = c.between(0, s.training.steps - 1);
+  if (g.impl == GraphImpl::none) return;
+  if (g.impl == GraphImpl::partial) g.modules = draw_modules(c, s.model.pattern);
+  // Around a count that occurs: one below, equal, one above.
+  const std::vector<std::int64_t> counts = slot_counts(s);
+  const std::int64_t fewest = *std::min_element(counts.begin(), counts.end());
+  const std::int64_t around = std::max(fewest, c.pick(counts) + c.between(0, 2) - 1);
+  g.max_packed_seqs = {around};
+  if (swarm.buckets) g.max_packed_seqs.push_back(around + c.between(1, 9));
+  if (swarm.recapture && s.training.steps > g.warmup_steps + 1) {
+    s.training.recapture_at = {c.between(std::max<std::int64_t>(1, g.warmup_steps), s.training.steps - 1)};
+  }
+}
+
+bool has_target(const Scenario& s) {
+  const auto data = open_data(s);
+  for (std::int64_t step = 0; step < s.training.steps; ++step) {
+    if (data->training(step).targets > 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Scenario generate_scenario(Choices& c) {
+  Scenario s;
+  s.name = "random";
+  const Swarm swarm = draw_swarm(c);
+  draw_model(c, swarm, s.model);
+  draw_training(c, swarm, s);
+  draw_data(c, swarm, s);
+  if (!has_target(s)) {  // L12: a document of two tokens that nothing masks.
+    s.data.mask = {};
+    s.data.documents[0][0] = {2};
+    s.data.gaps = 0;
+    s.data.align = 1;
+  }
+  draw_graphs(c, swarm, s);
+  s.checker.schedule.seed = c.between(0, 1000);
+  return s;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+// Where the built-in scenarios lie, and which files a folder of scenarios holds.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// LOCKSTEP_LIBRARY, else share/lockstep/scenarios beside the program's folder, else the source tree's.
+std::string library_folder();
+// Every .yaml and .yml below `folder`, in byte order of their paths. Links are not followed.
+std::vector<std::string> scenario_files(const std::string& folder);
+// Whether the file lies in a folder named `refused`.
+bool lies_under_refused(const std::string& path);
+
+}  // namespace lockstep

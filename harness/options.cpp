@@ -1,0 +1,134 @@
+#include "harness/options.h"
+
+#include <cmath>
+#include <cstdio>
+#include <sstream>
+
+#include "harness/exit_status.h"
+#include "harness/nearest.h"
+
+namespace lockstep {
+
+namespace po = boost::program_options;
+
+Options::Options(std::string command, std::string synopsis, std::string summary, int at_most)
+    : command_(std::move(command)), synopsis_(std::move(synopsis)), summary_(std::move(summary)), at_most_(at_most) {
+  flag("quiet", "no progress and no table, only what failed");
+  flag("help", "this text");
+}
+
+Options& Options::flag(const char* name, const char* help) {
+  description_.add_options()(name, po::bool_switch(), help);
+  return *this;
+}
+
+Options& Options::text(const char* name, const char* help, const char* default_value) {
+  description_.add_options()(name, po::value<std::string>()->default_value(default_value), help);
+  return *this;
+}
+
+Options& Options::number(const char* name, const char* help, std::int64_t default_value, std::int64_t min) {
+  description_.add_options()(name, po::value<std::int64_t>()->default_value(default_value), help);
+  limits_.push_back({name, min});
+  return *this;
+}
+
+Options& Options::seconds(const char* name, const char* help, double default_value) {
+  std::ostringstream shown;
+  shown << default_value;
+  description_.add_options()(name, po::value<double>()->default_value(default_value, shown.str()), help);
+  return *this;
+}
+
+Options& Options::device() {
+  return text("device", "auto, sim or cuda; auto is an NVIDIA GPU if there is one", "auto");
+}
+
+Options& Options::reports() {
+  return text("json", "write the result to this file").text("junit", "write a JUnit report to this file");
+}
+
+Options& Options::planted() {
+  return text("plant", "plant this fault in kernels or engine, to see it caught")
+      .text("mutate-oracle", "plant this error in the oracle, to see it caught");
+}
+
+Options& Options::isolation() {
+  return seconds("timeout", "seconds after which the watchdog kills a scenario", 300)
+      .flag("no-fork", "run in this process, for debuggers");
+}
+
+bool Options::parse(const std::vector<std::string>& words) {
+  po::options_description all = description_;
+  all.add_options()("word", po::value<std::vector<std::string>>(), "");
+  po::positional_options_description positional;
+  positional.add("word", -1);
+  using namespace po::command_line_style;
+  const int style = unix_style & ~allow_guessing & ~allow_short;
+  try {
+    po::store(po::command_line_parser(words).options(all).positional(positional).style(style).run(), given_);
+    po::notify(given_);
+  } catch (const po::unknown_option& error) {
+    const std::string name = error.get_option_name();
+    const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+    throw RequestError("lockstep " + command_ + ": unknown option " + name + "; nearest: --" + nearest(bare, names()));
+  } catch (const po::error& error) {
+    throw RequestError("lockstep " + command_ + ": " + error.what());
+  }
+  if (has("help")) {
+    std::fputs(help().c_str(), stdout);
+    return false;
+  }
+  if (given_.count("word")) positional_ = given_["word"].as<std::vector<std::string>>();
+  if (at_most_ >= 0 && static_cast<int>(positional_.size()) > at_most_) {
+    throw RequestError("lockstep " + command_ + ": one word too many: " + positional_[at_most_]);
+  }
+  check_ranges();
+  return true;
+}
+
+void Options::check_ranges() const {
+  for (const Limit& limit : limits_) {
+    if (number(limit.name.c_str()) >= limit.min) continue;
+    throw RequestError("lockstep " + command_ + ": --" + limit.name + " must be at least " + std::to_string(limit.min));
+  }
+  for (const auto& option : description_.options()) {
+    const std::string& name = option->long_name();
+    const double* value = boost::any_cast<double>(&given_[name].value());
+    if (value && !(*value > 0 && std::isfinite(*value))) {
+      throw RequestError("lockstep " + command_ + ": --" + name + " must be a positive number of seconds");
+    }
+  }
+  if (!given_.count("device")) return;
+  const std::string device = text("device");
+  if (device != "auto" && device != "sim" && device != "cuda") {
+    throw RequestError("lockstep " + command_ + ": --device " + device +
+                       " is no device; nearest: " + nearest(device, {"auto", "sim", "cuda"}));
+  }
+}
+
+bool Options::has(const char* name) const {
+  const po::variable_value& value = given_[name];
+  if (const bool* set = boost::any_cast<bool>(&value.value())) return *set;
+  return !value.empty() && !value.defaulted();
+}
+
+std::string Options::text(const char* name) const { return given_[name].as<std::string>(); }
+std::int64_t Options::number(const char* name) const { return given_[name].as<std::int64_t>(); }
+double Options::seconds(const char* name) const { return given_[name].as<double>(); }
+
+std::vector<std::string> Options::names() const {
+  std::vector<std::string> list;
+  for (const auto& option : description_.options()) list.push_back(option->long_name());
+  return list;
+}
+
+std::string Options::help() const {
+  std::ostringstream text;
+  text << "lockstep " << command_ << (synopsis_.empty() ? "" : " ") << synopsis_ << "\n"
+       << summary_ << "\n\n"
+       << description_;
+  return text.str();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// Options of one command. Everything wrong with them is a RequestError that says what would be right.
+#pragma once
+
+#include <boost/program_options.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class Options {
+ public:
+  // `synopsis` is what follows the command's name ("[FILE...]"); `at_most` positional words, -1 for any number.
+  Options(std::string command, std::string synopsis, std::string summary, int at_most);
+
+  Options& flag(const char* name, const char* help);
+  Options& text(const char* name, const char* help, const char* default_value = "");
+  Options& number(const char* name, const char* help, std::int64_t default_value, std::int64_t min);
+  Options& seconds(const char* name, const char* help, double default_value);
+  Options& device();     // --device
+  Options& reports();    // --json, --junit
+  Options& planted();    // --plant, --mutate-oracle
+  Options& isolation();  // --timeout, --no-fork
+
+  // False if --help was asked for and printed.
+  bool parse(const std::vector<std::string>& words);
+
+  bool has(const char* name) const;  // A flag that is set, or an option that was given.
+  std::string text(const char* name) const;
+  std::int64_t number(const char* name) const;
+  double seconds(const char* name) const;
+  const std::vector<std::string>& words() const { return positional_; }
+  std::string help() const;
+
+ private:
+  struct Limit {
+    std::string name;
+    std::int64_t min;
+  };
+  std::vector<std::string> names() const;
+  void check_ranges() const;
+
+  std::string command_, synopsis_, summary_;
+  int at_most_;
+  boost::program_options::options_description description_{"options"};
+  boost::program_options::variables_map given_;
+  std::vector<Limit> limits_;
+  std::vector<std::string> positional_;
+};
+
+}  // namespace lockstep

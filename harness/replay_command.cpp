@@ -1,0 +1,72 @@
+// `lockstep replay TOKEN|FILE`
+#include <cstdio>
+#include <filesystem>
+
+#include "harness/commands.h"
+#include "harness/device_choice.h"
+#include "harness/options.h"
+#include "harness/planted.h"
+#include "harness/report.h"
+#include "harness/result_json.h"
+#include "harness/suite.h"
+#include "harness/worker.h"
+#include "harness/write_file.h"
+
+namespace lockstep {
+namespace {
+
+// The scenarios that a word stands for: a file's precisions, or the one case of a token.
+std::vector<Scenario> cases_of(const std::string& word) {
+  if (word.rfind("ls", 0) == 0 && !std::filesystem::exists(word)) return {read_token(word)};
+  std::vector<std::string> errors;
+  std::vector<Scenario> list;
+  for (PlannedCase& one : plan_file(word, false, errors)) {
+    if (!one.decided) {
+      list.push_back(std::move(one.scenario));
+    } else {
+      std::fprintf(stderr, "lockstep: %s %s: %s\n", one.decided->name.c_str(), one.decided->numerics.c_str(),
+                   one.decided->reason.c_str());
+    }
+  }
+  std::string text = word + ": nothing to run";
+  for (const std::string& error : errors) text += "\n" + error;
+  if (list.empty()) throw RequestError(text);
+  return list;
+}
+
+}  // namespace
+
+ExitStatus replay_command(const Words& words) {
+  Options options("replay", "TOKEN|FILE",
+                  "Runs one case again: equal token, equal bits, same verdict, same first difference.", 1);
+  options.device().reports().isolation().planted();
+  if (!options.parse(words)) return ExitStatus::held;
+  if (options.words().empty()) throw RequestError("lockstep replay: a token or a file is missing");
+  RunOptions run;
+  take_planted(options, run);
+  const std::vector<Scenario> scenarios = cases_of(options.words().front());
+  run.device = choose_device(options.text("device"));
+  const WorkerOptions worker{.fork = !options.has("no-fork"), .timeout_s = options.seconds("timeout")};
+
+  std::vector<CaseResult> results;
+  double seconds = 0;
+  for (const Scenario& scenario : scenarios) {
+    results.push_back(judged_by_expectation(scenario, run_in_worker(scenario, run, worker)));
+    const CaseResult& one = results.back();
+    seconds += one.seconds;
+    if (one.verdict != Verdict::holds) {
+      std::fputs(failure_block(one).c_str(), stdout);
+    } else if (!options.has("quiet")) {
+      std::printf("%s (%s) holds%s%s\n", one.name.c_str(), one.numerics.c_str(), one.reason.empty() ? "" : ": ",
+                  one.reason.c_str());
+    }
+  }
+  if (options.has("json")) {
+    write_file(options.text("json"),
+               boost::json::serialize(run_to_json(results, results.front().device, seconds)) + "\n");
+  }
+  if (options.has("junit")) write_file(options.text("junit"), junit(results));
+  return exit_status(results);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,224 @@
+#include "harness/runner.h"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <new>
+
+#include "engine/trainer.h"
+#include "harness/comparison.h"
+#include "harness/expectations.h"
+#include "harness/schedules.h"
+#include "oracle/oracle.h"
+#include "scenarios/reader.h"
+
+namespace lockstep {
+namespace {
+
+// What later runs of the same case are held against, once the oracle has been run.
+struct Remembered {
+  std::vector<oracle::StepResult> steps;  // Without tensors.
+  std::vector<std::optional<oracle::StepResult>> evaluations;
+  std::vector<oracle::Parameter> parameters;  // After the last step.
+  std::string digest;
+};
+
+void forget_tensors(oracle::StepResult& result) {
+  for (oracle::MicrobatchResult& microbatch : result.microbatches) {
+    microbatch.activations.clear();
+    microbatch.gradients.clear();
+  }
+}
+
+class Case {
+ public:
+  Case(const Scenario& scenario, const RunOptions& options)
+      : scenario_(scenario), options_(options), result_(unjudged_case(scenario, options)) {}
+
+  CaseResult run() {
+    guarded([&] { judge(); });
+    return std::move(result_);
+  }
+
+ private:
+  struct Engine {
+    Engine(const Case& of, std::int64_t seed, bool listened)
+        : comparison(of.scenario_),
+          device(open_backend(of.options_.device, sim_options(of.scenario_, seed))),
+          trainer(device, of.scenario_, *of.data_, {.listener = listened ? &comparison : nullptr}) {
+      comparison.attach([this](Tensor<float> tensor) { return trainer.read(tensor); }, trainer.parameters());
+    }
+    Comparison comparison;
+    Device device;
+    Trainer trainer;
+  };
+
+  void judge() {
+    data_ = open_data(scenario_);
+    const Scenario::Checker::Schedule& schedule = scenario_.checker.schedule;
+    const std::int64_t count = options_.device == "sim" ? schedule.count : 1;
+    seed_ = schedule.seed;
+    observed_run();
+    for (std::int64_t i = 0; i < count && holds(); ++i) {
+      seed_ = schedule.seed + i;
+      unobserved_run();
+      if (!holds() && result_.first_difference) name_better();
+    }
+    if (holds()) judge_counters();
+  }
+
+  // The oracle goes first, so that each tensor of the engine is judged at the moment it is there.
+  void observed_run() {
+    oracle::Oracle oracle(scenario_, {.numerics = scenario_.numerics.front(), .mutation = options_.mutation});
+    remembered_ = {};
+    Engine engine(*this, seed_, true);
+    result_.device = engine.device.info();
+    checked(engine, [&] {
+      for (std::int64_t step = 0; step < scenario_.training.steps && !engine.comparison.first(); ++step) {
+        observed_step(step, oracle, engine);
+      }
+      remembered_.parameters = oracle.parameters();
+      remembered_.digest = oracle.weight_digest();
+      judge_digest(engine);
+    });
+  }
+
+  void observed_step(std::int64_t step, oracle::Oracle& oracle, Engine& engine) {
+    const StepData documents = data_->training(step);
+    oracle::StepResult want = oracle.step(step, documents);
+    engine.comparison.expect_step(step, documents, want, oracle.parameters());
+    engine.comparison.finish_step(engine.trainer.step(), true);
+    engine.comparison.compare_weights(oracle.parameters());
+    std::optional<oracle::StepResult> evaluation;
+    if (!engine.comparison.first() && engine.trainer.evaluation_is_due()) {
+      const StepData held_out = data_->evaluation(step);
+      evaluation = oracle.evaluate(step, held_out);
+      engine.comparison.expect_evaluation(step, held_out, *evaluation);
+      engine.comparison.finish_evaluation(engine.trainer.evaluate());
+      forget_tensors(*evaluation);
+    }
+    forget_tensors(want);
+    remembered_.steps.push_back(std::move(want));
+    remembered_.evaluations.push_back(std::move(evaluation));
+  }
+
+  void unobserved_run() {
+    Engine engine(*this, seed_, false);
+    checked(engine, [&] {
+      static const StepData no_documents;
+      for (std::int64_t step = 0; step < scenario_.training.steps && !engine.comparison.first(); ++step) {
+        engine.comparison.expect_step(step, no_documents, remembered_.steps[step], remembered_.parameters);
+        engine.comparison.finish_step(engine.trainer.step(), false);
+        const auto& evaluation = remembered_.evaluations[step];
+        if (engine.trainer.evaluation_is_due() && evaluation) {
+          engine.comparison.expect_evaluation(step, no_documents, *evaluation);
+          engine.comparison.finish_evaluation(engine.trainer.evaluate());
+        }
+      }
+      if (!engine.comparison.first()) engine.comparison.compare_weights(remembered_.parameters);
+      judge_digest(engine);
+    });
+    result_.counters = engine.trainer.counters();
+  }
+
+  // The difference showed where nobody looked; an observed run of the same schedule may name an earlier tensor.
+  void name_better() {
+    const CaseResult blind = result_;
+    result_.verdict = Verdict::holds;
+    observed_run();
+    if (!holds()) return;
+    result_ = blind;
+    result_.reason += "; seen only when nobody looks at the device between passes";
+  }
+
+  // A difference that was noted before the engine gave up comes first.
+  void checked(Engine& engine, const std::function<void()>& body) {
+    const auto take = [&] {
+      const auto& first = engine.comparison.first();
+      if (first) violated(first->judge, first->reason, first->where);
+      return first.has_value();
+    };
+    try {
+      body();
+      take();
+    } catch (const std::exception&) {
+      if (!take()) throw;
+    }
+  }
+
+  void judge_digest(Engine& engine) {
+    if (engine.comparison.first() || engine.trainer.weight_digest() == remembered_.digest) return;
+    violated("weights",
+             "the weight digest is " + engine.trainer.weight_digest() + ", the oracle's " + remembered_.digest);
+  }
+
+  void judge_counters() {
+    const std::string vacuity = unmet(expectations(scenario_, *data_), result_.counters);
+    if (!vacuity.empty()) return violated("vacuous", vacuity);
+    const std::string rule = unmet(scenario_.expect.counters, result_.counters);
+    if (!rule.empty()) violated("counters", rule);
+  }
+
+  void guarded(const std::function<void()>& body) {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      body();
+    } catch (const EngineViolation& violation) {
+      violated(violation.judge(), violation.what());
+    } catch (const DeviceError& error) {
+      broken("device", error.what());
+    } catch (const std::bad_alloc&) {
+      broken("memory", "out of host memory");
+    } catch (const std::exception& error) {
+      broken("exception", error.what());
+    }
+    result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    // The token names the schedule that failed.
+    if (!holds()) {
+      result_.token = make_token(narrowed(scenario_, scenario_.numerics.front(), seed_));
+      result_.replay = replay_line(result_.token, options_);
+    }
+  }
+
+  bool holds() const { return result_.verdict == Verdict::holds; }
+  void violated(const std::string& judge, const std::string& reason, std::optional<FirstDifference> where = {}) {
+    result_.verdict = Verdict::violated;
+    result_.judge = judge;
+    result_.reason = reason;
+    result_.first_difference = std::move(where);
+  }
+  void broken(const std::string& judge, const std::string& reason) {
+    result_.verdict = Verdict::broken;
+    result_.judge = judge;
+    result_.reason = reason;
+  }
+
+  const Scenario& scenario_;
+  const RunOptions& options_;
+  std::unique_ptr<DataSource> data_;
+  CaseResult result_;
+  Remembered remembered_;
+  std::int64_t seed_ = 0;
+};
+
+}  // namespace
+
+std::string replay_line(const std::string& token, const RunOptions& options) {
+  std::string line = "lockstep replay " + token + " --device " + options.device;
+  if (!options.fault.empty()) line += " --plant " + options.fault;
+  if (!options.mutation.empty()) line += " --mutate-oracle " + options.mutation;
+  return line;
+}
+
+CaseResult unjudged_case(const Scenario& scenario, const RunOptions& options) {
+  CaseResult result;
+  result.name = scenario.name;
+  result.numerics = to_text(scenario.numerics.front());
+  result.token = make_token(scenario);
+  result.replay = replay_line(result.token, options);
+  return result;
+}
+
+CaseResult run_case(const Scenario& scenario, const RunOptions& options) { return Case(scenario, options).run(); }
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// Runs one scenario in one precision: engine and oracle side by side over the same documents, in this process.
+#pragma once
+
+#include <string>
+
+#include "harness/verdict.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+struct RunOptions {
+  std::string device = "sim";  // "sim" or "cuda".
+  std::string fault;           // Planted in kernels or engine, "" for none.
+  std::string mutation;        // Planted in the oracle, "" for none.
+};
+
+// `scenario` lists one precision. First a run that is looked at after every pass, which names a difference best; then
+// one run per schedule that nobody looks at before its end, because looking drains the device and so hides races.
+CaseResult run_case(const Scenario& scenario, const RunOptions& options);
+
+// The case with token and replay line, before it ran.
+CaseResult unjudged_case(const Scenario& scenario, const RunOptions& options);
+
+// The command that runs this case again.
+std::string replay_line(const std::string& token, const RunOptions& options);
+
+}  // namespace lockstep

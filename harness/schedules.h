@@ -1,0 +1,18 @@
+// From the scenario's `checker.schedule` to the simulator's options.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/backend.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+SimOptions sim_options(const Scenario& scenario, std::int64_t seed);
+std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options);
+// `scenario` narrowed to one precision and one schedule, which is what a token names.
+Scenario narrowed(const Scenario& scenario, Numerics numerics, std::int64_t seed);
+
+}  // namespace lockstep

@@ -1,0 +1,99 @@
+#include "harness/suite.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "harness/library.h"
+#include "harness/schedules.h"
+
+namespace lockstep {
+namespace {
+
+std::string stem(const std::string& path) { return std::filesystem::path(path).stem().string(); }
+
+CaseResult named(const std::string& path, const Scenario& scenario) {
+  CaseResult result;
+  result.name = scenario.name.empty() ? stem(path) : scenario.name;
+  result.numerics = "-";
+  return result;
+}
+
+// A file that must be refused passes when exactly its rule refuses it. Files that cannot be read as far as `expect`
+// (not YAML, a key twice) say the rule in their name: y04-key-twice.yaml.
+std::string expected_rule(const ReadResult& read, const std::string& path) {
+  if (read.scenario.expect.error != "none") return read.scenario.expect.error;
+  std::string rule = stem(path).substr(0, 3);
+  std::transform(rule.begin(), rule.end(), rule.begin(), [](unsigned char c) { return std::toupper(c); });
+  const bool is_rule = rule.size() == 3 && (rule[0] == 'Y' || rule[0] == 'L') &&
+                       std::isdigit(static_cast<unsigned char>(rule[1])) &&
+                       std::isdigit(static_cast<unsigned char>(rule[2]));
+  return is_rule ? rule : "none";
+}
+
+CaseResult judge_refusal(const ReadResult& read, const std::string& path) {
+  CaseResult result = named(path, read.scenario);
+  const std::string expected = expected_rule(read, path);
+  if (!read.ok() && read.rule() == expected) {
+    result.reason = "refused by " + expected + ", as expected";
+    return result;
+  }
+  result.verdict = Verdict::violated;
+  result.judge = "refusal";
+  result.reason = "expected to be refused by " + expected + ", " +
+                  (read.ok() ? "but it is legal" : "refused by " + read.errors.front().text());
+  return result;
+}
+
+CaseResult skipped(const std::string& path, const Scenario& scenario, const std::string& numerics,
+                   const std::string& why) {
+  CaseResult result = named(path, scenario);
+  result.numerics = numerics;
+  result.verdict = Verdict::skipped;
+  result.reason = why;
+  return result;
+}
+
+}  // namespace
+
+std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, std::vector<std::string>& errors) {
+  const ReadResult read = read_scenario_file(path);
+  if (read.scenario.expect.verdict == ExpectedVerdict::refused || (from_library && lies_under_refused(path))) {
+    return {{read.scenario, judge_refusal(read, path)}};
+  }
+  if (!read.ok() && read.rule() != "L00") {
+    for (const ScenarioError& error : read.errors) errors.push_back(error.text());
+    return {};
+  }
+  std::vector<PlannedCase> cases;
+  std::size_t runnable = 0;
+  for (const Numerics numerics : read.scenario.numerics) {
+    Scenario one = read.scenario;
+    one.numerics = {numerics};
+    const std::vector<ScenarioError> unbuilt = check_built(one);
+    std::optional<CaseResult> decided;
+    if (!unbuilt.empty()) decided = skipped(path, one, to_text(numerics), "not built: " + unbuilt.front().key);
+    runnable += unbuilt.empty();
+    cases.push_back({std::move(one), std::move(decided)});
+  }
+  if (runnable > 0 || from_library) return cases;
+  for (const ScenarioError& error : check_built(read.scenario)) errors.push_back(error.text());
+  return {};
+}
+
+CaseResult judged_by_expectation(const Scenario& scenario, CaseResult result) {
+  const Scenario::Expect& expect = scenario.expect;
+  if (expect.verdict != ExpectedVerdict::violated) return result;
+  if (result.verdict == Verdict::holds) {
+    result.verdict = Verdict::violated;
+    result.judge = "expectation";
+    result.reason = "expected to be violated, but everything held";
+  } else if (result.verdict == Verdict::violated && (expect.judge == "none" || expect.judge == result.judge)) {
+    result.verdict = Verdict::holds;
+    result.reason = "violated as expected, by " + result.judge + ": " + result.reason;
+  } else if (result.verdict == Verdict::violated) {
+    result.reason = "expected judge " + expect.judge + "; " + result.reason;
+  }
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// What `verify` is asked to run: files become cases, one per precision, some of them decided without a run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/runner.h"
+#include "scenarios/reader.h"
+
+namespace lockstep {
+
+struct PlannedCase {
+  Scenario scenario;                  // One precision.
+  std::optional<CaseResult> decided;  // Refused as expected, or skipped: nothing is run.
+};
+
+// The cases of one file. What is not built is skipped; a file of which nothing is built is a request that cannot be
+// met, unless `from_library`. Refusals that nobody expected go into `errors`, as printed lines.
+std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, std::vector<std::string>& errors);
+
+// The verdict after `expect` had its say: violated as expected holds, holding against expectation is violated.
+CaseResult judged_by_expectation(const Scenario& scenario, CaseResult result);
+
+}  // namespace lockstep

@@ -1,0 +1,177 @@
+// `lockstep train FILE`: the engine alone, or with --oracle the oracle alone.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+
+#include "engine/trainer.h"
+#include "harness/commands.h"
+#include "harness/device_choice.h"
+#include "harness/options.h"
+#include "harness/progress.h"
+#include "harness/schedules.h"
+#include "harness/stopwatch.h"
+#include "oracle/oracle.h"
+#include "scenarios/reader.h"
+
+namespace lockstep {
+namespace {
+
+Options train_options() {
+  Options options("train", "FILE", "Trains with the engine alone on the scenario's documents.", 1);
+  options.device();
+  options.number("steps", "optimizer steps in all; 0: as the file says", 0, 0);
+  options.text("checkpoint", "write the state to this file at the end");
+  options.number("checkpoint-every", "and after every n-th step; 0: at the end only", 0, 0);
+  options.text("resume", "continue from this checkpoint, bit for bit");
+  options.number("digest-every", "print a digest of all weights after every n-th step; 0: at the end only", 0, 0);
+  options.text("graph", "none, partial or full_iteration instead of the file's cuda_graph.impl");
+  options.flag("oracle", "run the oracle instead of the engine, for its losses and digests");
+  return options;
+}
+
+GraphImpl graph_from(const std::string& word) {
+  for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
+    if (word == to_text(impl)) return impl;
+  }
+  throw RequestError("lockstep train: --graph " + word + ": none, partial or full_iteration");
+}
+
+[[noreturn]] void refuse(const std::vector<ScenarioError>& errors) {
+  std::string text = "refused";
+  for (const ScenarioError& error : errors) text += "\n" + error.text();
+  throw RequestError(text);
+}
+
+// The file's scenario with what the options replace; still legal and built.
+Scenario scenario_of(const Options& options) {
+  if (options.words().empty()) throw RequestError("lockstep train: a file is missing");
+  const ReadResult read = read_scenario_file(options.words().front());
+  if (!read.ok() && read.rule() != "L00") refuse(read.errors);
+  Scenario scenario = read.scenario;
+  scenario.numerics.resize(1);
+  if (const std::int64_t steps = options.number("steps"); steps > 0) {
+    // A decay that ended with the file's last step ends with the new one.
+    std::int64_t& decay = scenario.training.optimizer.decay_steps;
+    if (decay == scenario.training.steps) decay = steps;
+    scenario.training.steps = steps;
+  }
+  if (options.has("graph")) {
+    scenario.cuda_graph.impl = graph_from(options.text("graph"));
+    if (scenario.cuda_graph.impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
+  }
+  if (const auto errors = check_legality(scenario); !errors.empty()) refuse(errors);
+  if (const auto errors = check_built(scenario); !errors.empty()) refuse(errors);
+  return scenario;
+}
+
+// Prints steps as they come: losses and tokens a second to stderr, digests to stdout.
+class Log {
+ public:
+  Log(const Options& options, std::int64_t steps)
+      : progress_(options.has("quiet")), every_(options.number("digest-every")), steps_(steps) {}
+
+  bool digest_is_due(std::int64_t done) const { return every_ > 0 && done % every_ == 0 && done < steps_; }
+
+  void step(std::int64_t done, float loss, std::int64_t tokens) {
+    tokens_ += tokens;
+    last_ = loss;
+    char line[160];
+    std::snprintf(line, sizeof line, "step %lld/%lld  loss %.6f  %.0f tokens/s", static_cast<long long>(done),
+                  static_cast<long long>(steps_), static_cast<double>(loss),
+                  static_cast<double>(tokens_) / watch_.seconds());
+    progress_.show(line);
+  }
+  void evaluation(std::int64_t done, float loss) {
+    progress_.clear();
+    std::printf("step %lld  evaluation loss %.9g\n", static_cast<long long>(done), static_cast<double>(loss));
+    std::fflush(stdout);
+  }
+  void digest(std::int64_t done, const std::string& digest) {
+    progress_.clear();
+    std::printf("step %lld  loss %.9g  weights %s\n", static_cast<long long>(done), static_cast<double>(last_),
+                digest.c_str());
+    std::fflush(stdout);
+  }
+  void end(double entropy) {
+    progress_.clear();
+    std::printf("loss %.6f nats a token, unigram entropy %.6f: %s\n", static_cast<double>(last_), entropy,
+                static_cast<double>(last_) < entropy ? "below" : "not below");
+    std::fprintf(stderr, "%lld tokens in %.1f s\n", static_cast<long long>(tokens_), watch_.seconds());
+  }
+
+ private:
+  Progress progress_;
+  std::int64_t every_, steps_, tokens_ = 0;
+  float last_ = 0;
+  Stopwatch watch_;
+};
+
+std::int64_t tokens_of(const StepData& data) {
+  std::int64_t tokens = 0;
+  for (const Microbatch& microbatch : data.microbatches) {
+    for (const Document& document : microbatch.documents) tokens += static_cast<std::int64_t>(document.tokens.size());
+  }
+  return tokens;
+}
+
+void train_by_oracle(const Options& options, const Scenario& scenario, const DataSource& data, Log& log) {
+  if (options.has("checkpoint") || options.has("resume")) {
+    throw RequestError("lockstep train: --oracle keeps no checkpoints");
+  }
+  oracle::Oracle oracle(
+      scenario,
+      {.numerics = scenario.numerics.front(), .keep_activations = false, .keep_gradients = false, .mutation = ""});
+  const std::int64_t every = scenario.training.eval_every;
+  for (std::int64_t done = 1; done <= scenario.training.steps; ++done) {
+    const StepData documents = data.training(done - 1);
+    log.step(done, oracle.step(done - 1, documents).loss, tokens_of(documents));
+    if (log.digest_is_due(done)) log.digest(done, oracle.weight_digest());
+    if (every > 0 && done % every == 0) log.evaluation(done, oracle.evaluate(done - 1, data.evaluation(done - 1)).loss);
+  }
+  log.digest(scenario.training.steps, oracle.weight_digest());
+}
+
+void train_by_engine(const Options& options, const Scenario& scenario, const DataSource& data, Log& log) {
+  const std::string checkpoint = options.text("checkpoint");
+  const std::int64_t every = options.number("checkpoint-every");
+  if (every > 0 && checkpoint.empty()) throw RequestError("lockstep train: --checkpoint-every needs --checkpoint");
+  Device device(
+      open_backend(choose_device(options.text("device")), sim_options(scenario, scenario.checker.schedule.seed)));
+  Trainer trainer(device, scenario, data, {.dry_run_ledger = false});
+  if (options.has("resume")) trainer.load(options.text("resume"));
+  if (trainer.steps_done() >= scenario.training.steps) {
+    throw RequestError("lockstep train: " + std::to_string(trainer.steps_done()) +
+                       " steps are done already; --steps asks for more");
+  }
+  while (trainer.steps_done() < scenario.training.steps) {
+    const StepResult result = trainer.step();
+    const std::int64_t done = trainer.steps_done();
+    if (!std::isfinite(result.loss)) throw WorldError("the loss of step " + std::to_string(done) + " is not finite");
+    log.step(done, result.loss, result.tokens);
+    if (log.digest_is_due(done)) log.digest(done, trainer.weight_digest());
+    if (trainer.evaluation_is_due()) log.evaluation(done, trainer.evaluate().loss);
+    if (every > 0 && done % every == 0) trainer.save(checkpoint);
+  }
+  log.digest(trainer.steps_done(), trainer.weight_digest());
+  if (!checkpoint.empty()) trainer.save(checkpoint);
+}
+
+}  // namespace
+
+ExitStatus train_command(const Words& words) {
+  Options options = train_options();
+  if (!options.parse(words)) return ExitStatus::held;
+  const Scenario scenario = scenario_of(options);
+  const auto data = open_data(scenario);
+  Log log(options, scenario.training.steps);
+  if (options.has("oracle")) {
+    train_by_oracle(options, scenario, *data, log);
+  } else {
+    train_by_engine(options, scenario, *data, log);
+  }
+  log.end(data->unigram_entropy());
+  return ExitStatus::held;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+// `lockstep verify [FILE...]`
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "harness/commands.h"
+#include "harness/device_choice.h"
+#include "harness/library.h"
+#include "harness/options.h"
+#include "harness/planted.h"
+#include "harness/progress.h"
+#include "harness/report.h"
+#include "harness/result_json.h"
+#include "harness/stopwatch.h"
+#include "harness/suite.h"
+#include "harness/worker.h"
+#include "harness/write_file.h"
+
+namespace lockstep {
+namespace {
+
+Options verify_options() {
+  Options options("verify", "[FILE...]",
+                  "Runs engine and oracle side by side and compares every activation, loss, gradient, weight and\n"
+                  "moment bit for bit. FILE is a scenario or a folder of them; none: the built-in library.",
+                  -1);
+  options.device().reports().isolation().planted();
+  options.number("skip-code", "exit status where the device asked for is absent, for test drivers that know one", 3, 0);
+  return options;
+}
+
+// Reads everything before any device is opened; all refusals are printed at once.
+std::vector<PlannedCase> plan(const std::vector<std::string>& words) {
+  std::vector<PlannedCase> cases;
+  std::vector<std::string> errors;
+  const bool from_library = words.empty();
+  for (const std::string& word : from_library ? std::vector<std::string>{library_folder()} : words) {
+    const bool folder = std::filesystem::is_directory(word);
+    const std::vector<std::string> files = folder ? scenario_files(word) : std::vector<std::string>{word};
+    if (files.empty()) throw RequestError(word + ": no scenario (*.yaml) in this folder");
+    for (const std::string& file : files) {
+      for (PlannedCase& one : plan_file(file, from_library || folder, errors)) cases.push_back(std::move(one));
+    }
+  }
+  if (errors.empty()) return cases;
+  std::string text = "refused";
+  for (const std::string& error : errors) text += "\n" + error;
+  throw RequestError(text);
+}
+
+void show_counts(Progress& progress, std::size_t done, std::size_t all, const CaseResult& result) {
+  char text[256];
+  std::snprintf(text, sizeof text, "[%zu/%zu] %s %s: %s, %.3f s", done, all, result.name.c_str(),
+                result.numerics.c_str(), to_text(result.verdict), result.seconds);
+  progress.show(text);
+}
+
+void write_reports(const Options& options, const std::vector<CaseResult>& results, const DeviceInfo& device,
+                   double seconds) {
+  if (options.has("json")) {
+    write_file(options.text("json"), boost::json::serialize(run_to_json(results, device, seconds)) + "\n");
+  }
+  if (options.has("junit")) write_file(options.text("junit"), junit(results));
+}
+
+void print(const std::vector<CaseResult>& results, bool quiet) {
+  for (const CaseResult& one : results) {
+    if (one.verdict != Verdict::holds && one.verdict != Verdict::skipped)
+      std::fputs((failure_block(one) + "\n").c_str(), stdout);
+  }
+  if (!quiet) std::fputs(table(results).c_str(), stdout);
+}
+
+}  // namespace
+
+ExitStatus verify_command(const Words& words) {
+  Options options = verify_options();
+  if (!options.parse(words)) return ExitStatus::held;
+  const Stopwatch watch;
+  RunOptions run;
+  take_planted(options, run);
+  const std::vector<PlannedCase> cases = plan(options.words());
+  try {
+    run.device = choose_device(options.text("device"));
+  } catch (const NoDevice& none) {
+    if (!options.has("skip-code")) throw;
+    std::fprintf(stderr, "lockstep: skipped: %s\n", none.what());
+    return static_cast<ExitStatus>(options.number("skip-code"));
+  }
+  const WorkerOptions worker{.fork = !options.has("no-fork"), .timeout_s = options.seconds("timeout")};
+
+  Progress progress(options.has("quiet"));
+  std::vector<CaseResult> results;
+  DeviceInfo device;
+  device.kind = run.device;
+  for (const PlannedCase& one : cases) {
+    results.push_back(one.decided ? *one.decided
+                                  : judged_by_expectation(one.scenario, run_in_worker(one.scenario, run, worker)));
+    if (!results.back().device.name.empty()) device = results.back().device;
+    show_counts(progress, results.size(), cases.size(), results.back());
+  }
+  progress.clear();
+  print(results, options.has("quiet"));
+  write_reports(options, results, device, watch.seconds());
+  if (count_of(results, Verdict::skipped) == static_cast<std::int64_t>(results.size())) {
+    throw WorldError("every scenario was skipped: nothing was verified");
+  }
+  return exit_status(results);
+}
+
+}  // namespace lockstep

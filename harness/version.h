@@ -1,0 +1,11 @@
+// What was built, from what.
+#pragma once
+
+namespace lockstep {
+
+const char* version();   // "0.1.0"
+const char* revision();  // The commit this was configured at, "unknown" outside a checkout.
+// The library of the source tree this was built from, for runs out of a build folder.
+const char* source_library();
+
+}  // namespace lockstep
