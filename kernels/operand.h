@@ -4,6 +4,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#ifdef __CUDACC__
+#pragma nv_diag_suppress 554  // nvcc notes that In's conversion to itself is never used.
+#endif
+
 namespace lockstep {
 
 enum class Access : std::uint8_t {

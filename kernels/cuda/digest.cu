@@ -1,0 +1,37 @@
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/digest.h"
+
+namespace lockstep {
+namespace {
+
+__device__ std::uint64_t warp_sum(std::uint64_t x) {
+#pragma unroll
+  for (int off = kWarp / 2; off > 0; off /= 2) x += __shfl_xor_sync(kAllLanes, x, off);
+  return x;
+}
+
+// Integer sums modulo 2^64: their order is free, hence the atomics.
+__global__ void digest(Digest op) {
+  const Element e = own_element(op.values.rows, op.values.cols);
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+  if (e.inside) {
+    const std::uint64_t element = static_cast<std::uint64_t>(e.row * op.values.cols + e.col);
+    const std::uint64_t b = bits(at(op.values, e.row, e.col));
+    const std::uint64_t k = mix64(op.tensor * 0x9E3779B97F4A7C15u + element + 1);
+    low = mix64(k ^ b);
+    high = mix64((k + 0xD1B54A32D192ED03u) ^ (b << 32));
+  }
+  low = warp_sum(low);
+  high = warp_sum(high);
+  if (lane_index() != 0) return;
+  auto* const sums = reinterpret_cast<unsigned long long*>(op.sums.data);
+  atomicAdd(sums, static_cast<unsigned long long>(low));
+  atomicAdd(sums + 1, static_cast<unsigned long long>(high));
+}
+
+}  // namespace
+
+void run(CudaQueue queue, const Digest& op) { launch_elements(queue, op.values.rows, op.values.cols, digest, op); }
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// How an op reaches a CUDA stream: kernel launches and nothing else, so that every op can be captured.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/queue.h"
+
+namespace lockstep {
+
+// Throws std::runtime_error with CUDA's name of the error if this thread's last launch failed.
+void cuda_launch_check();
+
+inline constexpr int kWarp = 32;
+inline constexpr int kThreads = 256;
+inline constexpr int kWarps = kThreads / kWarp;
+
+// Blocks that cover `items` items.
+constexpr unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
+  return static_cast<unsigned>((items + per_block - 1) / per_block);
+}
+
+// Grid and arguments depend on shapes alone. An empty grid has nothing to write.
+template <class... Parameters, class... Arguments>
+void launch(CudaQueue queue, dim3 grid, dim3 block, void (*kernel)(Parameters...), const Arguments&... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  kernel<<<grid, block, 0, queue.stream>>>(arguments...);
+  cuda_launch_check();
+}
+
+}  // namespace lockstep

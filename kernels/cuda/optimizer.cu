@@ -1,0 +1,65 @@
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/optimizer.h"
+
+namespace lockstep {
+namespace {
+
+__global__ void accumulate_gradient(AccumulateGradient op) {
+  const Element e = own_element(op.acc.rows, op.acc.cols);
+  if (e.inside) at(op.acc, e.row, e.col) = add(at(op.acc, e.row, e.col), at(op.g, e.row, e.col));
+}
+
+__global__ void zero_gradient(ZeroGradient op) {
+  const Element e = own_element(op.acc.rows, op.acc.cols);
+  if (e.inside) at(op.acc, e.row, e.col) = 0.0f;
+}
+
+// A warp per row.
+__global__ void gradient_row_sums(GradientRowSums op) {
+  const std::int64_t i = warp_item();
+  if (i >= op.g.rows) return;
+  const float sum = r128(op.g.cols, [&](std::int64_t k, float acc) {
+    const float g = at(op.g, i, k);
+    return fma(g, g, acc);
+  });
+  if (lane_index() == 0) at(op.sums, 0, i) = sum;
+}
+
+// One block.
+__global__ void __launch_bounds__(kThreads) gradient_norm(GradientNorm op) {
+  const float ss = r1024(op.sums.cols, [&](std::int64_t e, float acc) { return add(acc, at(op.sums, 0, e)); });
+  if (threadIdx.x != 0) return;
+  const float norm = sqrt(ss);
+  at(op.norm, 0, 0) = norm;
+  at(op.norm, 0, 1) = op.max_norm > 0.0f && norm > op.max_norm ? div(op.max_norm, norm) : 1.0f;
+}
+
+__global__ void adamw(AdamW op) {
+  const Element e = own_element(op.w.rows, op.w.cols);
+  if (!e.inside) return;
+  const StepState& state = op.state.data[0];
+  const float g = mul(at(op.g, e.row, e.col), at(op.norm, 0, 1));
+  const float m = fma(op.beta1, at(op.m, e.row, e.col), mul(op.one_minus_beta1, g));
+  const float v = fma(op.beta2, at(op.v, e.row, e.col), mul(op.one_minus_beta2, mul(g, g)));
+  const float w = at(op.w, e.row, e.col);
+  const float step = div(mul(m, state.bias_correction1), add(sqrt(mul(v, state.bias_correction2)), op.eps));
+  at(op.m, e.row, e.col) = m;
+  at(op.v, e.row, e.col) = v;
+  at(op.w, e.row, e.col) = fma(neg(state.learning_rate), fma(op.weight_decay, w, step), w);
+}
+
+}  // namespace
+
+void run(CudaQueue queue, const AccumulateGradient& op) {
+  launch_elements(queue, op.acc.rows, op.acc.cols, accumulate_gradient, op);
+}
+void run(CudaQueue queue, const ZeroGradient& op) {
+  launch_elements(queue, op.acc.rows, op.acc.cols, zero_gradient, op);
+}
+void run(CudaQueue queue, const GradientRowSums& op) {
+  launch(queue, dim3(blocks_for(op.g.rows, kWarps)), dim3(kThreads), gradient_row_sums, op);
+}
+void run(CudaQueue queue, const GradientNorm& op) { launch(queue, dim3(1), dim3(kThreads), gradient_norm, op); }
+void run(CudaQueue queue, const AdamW& op) { launch_elements(queue, op.w.rows, op.w.cols, adamw, op); }
+
+}  // namespace lockstep
