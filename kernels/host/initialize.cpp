@@ -1,0 +1,59 @@
+#include "kernels/initialize.h"
+
+#include "kernels/fault.h"
+
+namespace lockstep {
+namespace {
+
+// One of the elements 4k..4k+3, from the block that serves them.
+float normal(const Philox& block, std::int64_t lane, float std) {
+  const std::uint32_t* word = block.word + (lane & 2);
+  const float u1 = add(uniform(word[0]), 0x1p-25f);
+  const float radius = sqrt(mul(-2.0f, log(u1)));
+  float sn, cs;
+  sincos(mul(uniform(word[1]), 0x1.921fb6p+2f), sn, cs);
+  return add(mul(mul(radius, (lane & 1) != 0 ? sn : cs), std), 0.0f);
+}
+
+float initial_value(const Initialize& op, const Philox& block, std::int64_t lane) {
+  const float u = uniform(block.word[lane]);
+  switch (op.kind) {
+    case Init::zero:
+      return 0.0f;
+    case Init::one:
+      return 1.0f;
+    case Init::normal:
+      return normal(block, lane, op.std);
+    case Init::conv_weight:
+      return mul(sub(mul(2.0f, u), 1.0f), div(1.0f, sqrt(static_cast<float>(op.width))));
+    case Init::dt_bias: {
+      const float low = log(0.001f);
+      const float dt = exp(add(mul(u, sub(log(0.1f), low)), low));
+      return log(sub(exp(dt), 1.0f));
+    }
+    case Init::a_log:
+      return log(add(1.0f, mul(15.0f, u)));
+  }
+  return quiet_nan();
+}
+
+}  // namespace
+
+void run(HostQueue, const Initialize& op) {
+  const std::uint32_t parameter = fault("initialize-ignores-parameter") ? 0u : op.parameter;
+  Philox block{};
+  std::int64_t served = -1;
+  for (std::int64_t i = 0; i < op.w.rows; ++i) {
+    for (std::int64_t c = 0; c < op.w.cols; ++c) {
+      const std::int64_t e = i * op.w.cols + c;
+      if (e / 4 != served) {
+        served = e / 4;
+        block = philox(op.seed_low, op.seed_high, static_cast<std::uint32_t>(served),
+                       static_cast<std::uint32_t>(served >> 32), parameter, 0x494e4954u);
+      }
+      op.w.row(i)[c] = initial_value(op, block, e & 3);
+    }
+  }
+}
+
+}  // namespace lockstep

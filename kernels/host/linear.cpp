@@ -1,0 +1,33 @@
+#include "kernels/linear.h"
+
+#include "kernels/fault.h"
+#include "kernels/host/product.h"
+
+namespace lockstep {
+
+// The bf16 form chains FDA16 steps instead: it is a body of its own, not an instance of these.
+
+template <>
+void run(HostQueue, const LinearForward<float>& op) {
+  const std::int64_t inputs = op.x.cols - (fault("linear-drops-last-input") ? 1 : 0);
+  product(op.x.rows, op.w.rows, inputs, {op.x.data, op.x.pitch, 1}, {op.w.data, 1, op.w.pitch}, op.y.data, op.y.pitch);
+}
+template <>
+void run(HostQueue, const LinearInputGradient<float>& op) {
+  const std::int64_t outputs = op.dy.cols - (fault("linear-input-gradient-drops-last-output") ? 1 : 0);
+  product(op.dy.rows, op.w.cols, outputs, {op.dy.data, op.dy.pitch, 1}, {op.w.data, op.w.pitch, 1}, op.dx.data,
+          op.dx.pitch);
+}
+template <>
+void run(HostQueue, const LinearWeightGradient<float>& op) {
+  MatrixView dy{op.dy.data, 1, op.dy.pitch}, x{op.x.data, op.x.pitch, 1};
+  if (fault("linear-weight-gradient-sums-backwards")) {
+    dy = {op.dy.row(op.dy.rows - 1), 1, -op.dy.pitch};
+    x = {op.x.row(op.x.rows - 1), -op.x.pitch, 1};
+  }
+  const std::int64_t rows = op.dy.rows - (fault("linear-weight-gradient-drops-first-row") ? 1 : 0);
+  if (rows < op.dy.rows) dy.data += op.dy.pitch, x.data += op.x.pitch;
+  product(op.dy.cols, op.x.cols, rows, dy, x, op.dw.data, op.dw.pitch);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+#include "kernels/residual.h"
+
+#include <vector>
+
+#include "kernels/host/dropout.h"
+#include "kernels/host/rows.h"
+
+namespace lockstep {
+
+template <class T>
+void run(HostQueue, const ResidualForward<T>& op) {
+  const std::int64_t d = op.out.cols;
+  const DropoutFaults faults;
+  const bool forgets_mixer = fault("residual-forgets-last-channel");
+  std::vector<float> row(static_cast<std::size_t>(d));
+  for (std::int64_t i = 0; i < op.out.rows; ++i) {
+    T* out = op.out.row(i);
+    if (op.row_document.data[i] < 0) {
+      store_zero(d, out);
+      continue;
+    }
+    load_row(d, op.y.row(i), row.data());
+    drop_row(op.dropout, *op.state.data, faults, op.row_number.data[i], op.row_position.data[i], d, row.data());
+    if (forgets_mixer) row[static_cast<std::size_t>(d - 1)] = 0.0f;
+    const T* residual = op.residual.row(i);
+    for (std::int64_t e = 0; e < d; ++e) out[e] = st<T>(add(load(residual[e]), row[e]));
+  }
+}
+
+template <class T>
+void run(HostQueue, const ResidualBackward<T>& op) {
+  const std::int64_t d = op.dy.cols;
+  const DropoutFaults faults;
+  const bool forgets_mask = fault("residual-backward-forgets-dropout-mask");
+  const bool doubles = fault("residual-backward-doubles-first-row");
+  std::vector<float> row(static_cast<std::size_t>(d));
+  for (std::int64_t i = 0; i < op.dy.rows; ++i) {
+    if (op.row_document.data[i] < 0) {
+      store_zero(d, op.dy.row(i));
+      continue;
+    }
+    load_row(d, op.dout.row(i), row.data());
+    if (doubles && op.row_position.data[i] == 0) {
+      for (float& x : row) x = add(x, x);
+    }
+    if (!forgets_mask) {
+      drop_row(op.dropout, *op.state.data, faults, op.row_number.data[i], op.row_position.data[i], d, row.data());
+    }
+    store_row(d, row.data(), op.dy.row(i));
+  }
+}
+
+template void run(HostQueue, const ResidualForward<float>&);
+template void run(HostQueue, const ResidualBackward<float>&);
+
+}  // namespace lockstep

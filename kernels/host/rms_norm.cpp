@@ -1,0 +1,65 @@
+#include "kernels/rms_norm.h"
+
+#include <vector>
+
+#include "kernels/fault.h"
+#include "kernels/host/rows.h"
+#include "kernels/reduce.h"
+
+namespace lockstep {
+
+template <class T>
+void run(HostQueue, const RmsNormForward<T>& op) {
+  const std::int64_t d = op.x.cols;
+  const float* gain = op.gain.data;
+  const float eps = fault("rms-norm-forgets-eps") ? 0.0f : op.eps;
+  const bool keeps_padding = fault("rms-norm-keeps-padding-rows");
+  for (std::int64_t i = 0; i < op.x.rows; ++i) {
+    T* y = op.y.row(i);
+    if (op.row_document.data[i] < 0 && !keeps_padding) {
+      store_zero(d, y);
+      op.rstd.data[i] = 0.0f;
+      continue;
+    }
+    const T* x = op.x.row(i);
+    const float ss = r128(d, [x](std::int64_t e, float acc) { return fma(load(x[e]), load(x[e]), acc); });
+    const float rstd = rsqrt(add(div(ss, static_cast<float>(d)), eps));
+    for (std::int64_t e = 0; e < d; ++e) y[e] = st<T>(mul(mul(load(x[e]), rstd), gain[e]));
+    op.rstd.data[i] = rstd;
+  }
+}
+
+template <class T>
+void run(HostQueue, const RmsNormBackward<T>& op) {
+  const std::int64_t d = op.x.cols;
+  const float* gain = op.gain.data;
+  const bool drops_mean = fault("rms-norm-backward-drops-mean-term");
+  const bool drops_residual = fault("rms-norm-backward-drops-residual");
+  std::vector<float> scratch(static_cast<std::size_t>(2 * d));
+  float* u = scratch.data();
+  float* v = u + d;
+  const auto row = [&](std::int64_t i, float* p) {
+    T* dx = op.dx.row(i);
+    if (op.row_document.data[i] < 0) return store_zero(d, dx);
+    const T* x = op.x.row(i);
+    const T* dy = op.dy.row(i);
+    const float rstd = op.rstd.data[i];
+    for (std::int64_t e = 0; e < d; ++e) u[e] = mul(load(x[e]), rstd);
+    for (std::int64_t e = 0; e < d; ++e) v[e] = mul(load(dy[e]), gain[e]);
+    const float sum = r128(d, [u, v](std::int64_t e, float acc) { return fma(v[e], u[e], acc); });
+    const float nc = drops_mean ? 0.0f : neg(div(sum, static_cast<float>(d)));
+    if (op.dresidual && !drops_residual) {
+      const T* dr = op.dresidual.row(i);
+      for (std::int64_t e = 0; e < d; ++e) dx[e] = st<T>(add(load(dr[e]), mul(rstd, fma(nc, u[e], v[e]))));
+    } else {
+      for (std::int64_t e = 0; e < d; ++e) dx[e] = st<T>(mul(rstd, fma(nc, u[e], v[e])));
+    }
+    for (std::int64_t e = 0; e < d; ++e) p[e] = fma(load(dy[e]), u[e], p[e]);
+  };
+  column_sums(op.x.rows, d, op.dgain.data, row, fault("column-sum-ignores-blocks") ? op.x.rows : 32);
+}
+
+template void run(HostQueue, const RmsNormForward<float>&);
+template void run(HostQueue, const RmsNormBackward<float>&);
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+#include "kernels/rope.h"
+
+#include "kernels/fault.h"
+#include "kernels/require.h"
+
+namespace lockstep {
+
+void run(HostQueue, const RopeTable& op) {
+  const std::int64_t half = op.table.cols / 2;
+  const float c = div(mul(-2.0f, log(op.base)), static_cast<float>(op.table.cols));
+  const std::int64_t shift = fault("rope-table-starts-at-one") ? 1 : 0;
+  for (std::int64_t position = 0; position < op.table.rows; ++position) {
+    float* row = op.table.row(position);
+    for (std::int64_t i = 0; i < half; ++i) {
+      const float frequency = expn(mul(c, static_cast<float>(i)));
+      sincos(mul(static_cast<float>(position + shift), frequency), row[half + i], row[i]);
+    }
+  }
+}
+
+template <class T>
+void run(HostQueue, const Rope<T>& op) {
+  const std::int64_t half = op.head_dim / 2;
+  const std::int64_t rotated = op.heads + op.kv_heads - (fault("rope-skips-last-key-head") ? 1 : 0);
+  const bool whole_pack = fault("rope-positions-of-the-pack");
+  const bool backward = op.backward && !fault("rope-backward-rotates-forward");
+  for (std::int64_t i = 0; i < op.qkv.rows; ++i) {
+    if (op.row_document.data[i] < 0) continue;
+    const std::int64_t position = whole_pack ? i : op.row_position.data[i];
+    require(position >= 0 && position < op.table.rows, "the table has the row's position");
+    const float* cosines = op.table.row(position);
+    const float* sines = cosines + half;
+    for (std::int64_t h = 0; h < rotated; ++h) {
+      T* a = op.qkv.row(i) + h * op.head_dim;
+      T* b = a + half;
+      for (std::int64_t e = 0; e < half; ++e) {
+        const float x = load(a[e]), y = load(b[e]), cs = cosines[e], sn = backward ? neg(sines[e]) : sines[e];
+        a[e] = st<T>(fma(x, cs, neg(mul(y, sn))));
+        b[e] = st<T>(fma(x, sn, mul(y, cs)));
+      }
+    }
+  }
+}
+
+template void run(HostQueue, const Rope<float>&);
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+// One chunk of 2.8 in fp32: the quantities that forward and backward share, computed by the same expressions.
+#pragma once
+
+#include <vector>
+
+#include "kernels/fault.h"
+#include "kernels/scan.h"
+
+namespace lockstep {
+
+// The planted faults of the recurrence, looked up once an op.
+struct ScanFaults {
+  bool keeps_state = fault("scan-keeps-state-across-documents");
+  bool forgets_state = fault("scan-drops-state-between-chunks");
+  bool forgets_bias = fault("scan-forgets-dt-bias");
+  bool undecayed = fault("scan-state-without-decay");
+};
+
+struct ScanShape {
+  std::int64_t heads, groups, n, p, q;  // Heads, groups, state N, head width P, chunk length Q.
+  std::int64_t d_inner() const { return heads * p; }
+  std::int64_t state_size() const { return n * p; }
+  std::int64_t group_of(std::int64_t head) const { return head / (heads / groups); }
+  std::int64_t b_column(std::int64_t group) const { return d_inner() + group * n; }
+  std::int64_t c_column(std::int64_t group) const { return d_inner() + (groups + group) * n; }
+};
+
+template <class Op>
+ScanShape scan_shape(const Op& op) {
+  return {op.heads, op.groups, op.state, (op.xbc.cols - 2 * op.groups * op.state) / op.heads, op.chunk};
+}
+
+// B, C and their products Gm, shared by the heads of a group. Rows are local to the chunk.
+struct GroupChunk {
+  explicit GroupChunk(const ScanShape& s);
+  template <class T>
+  void load(const ScanShape& s, In<T> xbc, std::int64_t group, std::int64_t first, std::int64_t rows);
+
+  std::vector<float> b, c;  // [Q, N]
+  std::vector<float> gm;    // [Q, Q], j <= i
+ private:
+  std::vector<float> bt_;  // [N, Q]
+};
+
+// What one head makes of the chunk before it meets the state.
+struct HeadChunk {
+  explicit HeadChunk(const ScanShape& s);
+  // `bias`, `a_log`: of this head. M needs the group's Gm.
+  template <class T>
+  void load(const ScanShape& s, In<T> xbc, In<T> raw_dt, std::int64_t head, float bias, float a_log,
+            const GroupChunk& group, std::int64_t first, std::int64_t rows);
+  // y~ of every row: the state's share, then j asc.
+  void outputs(const ScanShape& s, const GroupChunk& group, const float* state, std::int64_t rows);
+  // next = fma(eL, S, DOT over j of B_j, xw_j).
+  void advance(const ScanShape& s, const GroupChunk& group, const float* state, std::int64_t rows, float* next,
+               const ScanFaults& faults);
+
+  float a = 0, last_decay = 0;         // A and eL.
+  std::vector<float> dt, cs, e, r, w;  // [Q]
+  std::vector<float> x, xd, xw, y;     // [Q, P]; y is y~.
+  std::vector<float> decay, m;         // [Q, Q]: Ld and M, j <= i.
+
+ private:
+  std::vector<float> link_;
+};
+
+}  // namespace lockstep

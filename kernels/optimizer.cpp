@@ -1,0 +1,32 @@
+#include "kernels/optimizer.h"
+
+#include "kernels/shape.h"
+
+namespace lockstep {
+
+void check(const AccumulateGradient& op) {
+  require_shape(op.g, op.acc.rows, op.acc.cols, "g is shaped as acc");
+  require_shape(op.acc, op.acc.rows, op.acc.cols, "acc is [rows, cols]");
+}
+void check(const ZeroGradient& op) { require_shape(op.acc, op.acc.rows, op.acc.cols, "acc is [rows, cols]"); }
+void check(const GradientRowSums& op) {
+  require_shape(op.g, op.g.rows, op.g.cols, "g is [rows, cols]");
+  require_shape(op.sums, 1, op.g.rows, "sums is [1, rows]");
+}
+void check(const GradientNorm& op) {
+  require_shape(op.sums, 1, op.sums.cols, "sums is [1, rows of all parameters]");
+  require_shape(op.norm, 1, 2, "norm is [1, 2]");
+  require(op.max_norm >= 0, "max_norm >= 0");
+}
+void check(const AdamW& op) {
+  const auto rows = op.w.rows, cols = op.w.cols;
+  require_shape(op.g, rows, cols, "g is shaped as w");
+  require_shape(op.norm, 1, 2, "norm is [1, 2]");
+  require_shape(op.state, 1, 1, "state is [1, 1]");
+  require_shape(op.w, rows, cols, "w is [rows, cols]");
+  require_shape(op.m, rows, cols, "m is shaped as w");
+  require_shape(op.v, rows, cols, "v is shaped as w");
+  require(op.eps > 0, "eps > 0");
+}
+
+}  // namespace lockstep
