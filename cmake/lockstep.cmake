@@ -1,5 +1,8 @@
 # One target per folder and one line per test.
 set(LOCKSTEP_WARNINGS -Wall -Wextra -Werror -Wno-unused-parameter)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  list(APPEND LOCKSTEP_WARNINGS -Wno-restrict)  # False alarms in std::string: GCC bug 105651.
+endif()
 # arithmetic.md 0: no contraction, nothing reassociated. The last two flags change no value; without them loops with
 # square roots and selects do not vectorise.
 set(LOCKSTEP_ARITHMETIC -ffp-contract=off -fno-math-errno -fno-trapping-math)
