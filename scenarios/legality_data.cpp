@@ -1,0 +1,270 @@
+// L07..L12: documents, packs and masks.
+#include <exception>
+#include <memory>
+#include <tuple>
+
+#include "scenarios/documents.h"
+#include "scenarios/documents_layout.h"
+#include "scenarios/documents_targets.h"
+#include "scenarios/legality.h"
+#include "scenarios/raw_documents.h"
+
+namespace lockstep {
+namespace {
+
+using std::to_string;
+
+constexpr std::int64_t kMostWork = 1'000'000;  // Documents looked at; a search that is longer is left to the run.
+
+bool reads_bytes(const Scenario& scenario) {
+  return scenario.data.kind == DataKind::text || scenario.data.kind == DataKind::jsonl;
+}
+
+std::string list_key(std::size_t step, std::size_t microbatch) {
+  return "data.documents[" + to_string(step) + "][" + to_string(microbatch) + "]";
+}
+
+// Lengths of the byte documents; none where they cannot be read, which is another rule's matter (Y08).
+MicrobatchLengths byte_lengths(const Scenario& scenario) try {
+  MicrobatchLengths lengths;
+  for (const RawDocument& document : read_raw_documents(scenario)) lengths.push_back(std::ssize(document.bytes));
+  return lengths;
+} catch (const std::exception&) {
+  return {};
+}
+
+Findings documents_are_no_longer_than_a_pack(const Scenario& scenario) {
+  const Scenario::Data& data = scenario.data;
+  if (data.long_documents != LongDocuments::error) return {};
+  const auto detail = [&](std::int64_t length) { return to_string(length) + " of " + to_string(data.pack_length); };
+  Findings findings;
+  if (reads_bytes(scenario)) {
+    const MicrobatchLengths lengths = byte_lengths(scenario);
+    if (lengths.empty() || std::ranges::max(lengths) <= data.pack_length) return {};
+    return {{"data.long_documents", "split", detail(std::ranges::max(lengths))}};
+  }
+  if (data.kind != DataKind::lengths) return {};
+  for (std::size_t s = 0; s < data.documents.size(); ++s) {
+    for (std::size_t m = 0; m < data.documents[s].size(); ++m) {
+      MicrobatchLengths lengths = data.documents[s][m];
+      if (lengths.empty() || std::ranges::max(lengths) <= data.pack_length) continue;
+      const std::int64_t longest = std::ranges::max(lengths);
+      for (std::int64_t& length : lengths) length = std::min(length, data.pack_length);
+      findings.push_back({list_key(s, m), list_text(lengths), detail(longest)});
+    }
+  }
+  return findings;
+}
+
+// The same documents, each cut to what the ones before it leave; none of the rows is taken twice.
+MicrobatchLengths cut_to_fit(const Scenario::Data& data, MicrobatchLengths lengths) {
+  std::int64_t left = data.pack_length;
+  for (std::int64_t& length : lengths) {
+    length = std::clamp<std::int64_t>(left / data.align * data.align - data.gaps, 0, length);
+    left -= slot_rows(length, data.gaps, data.align);
+  }
+  return lengths;
+}
+
+std::int64_t pack_rows(const Scenario::Data& data, const MicrobatchLengths& lengths) {
+  std::int64_t rows = 0;
+  for (const std::int64_t length : lengths) rows += slot_rows(length, data.gaps, data.align);
+  return rows;
+}
+
+// A document that alone is longer than a pack is another rule's matter: L07, or L09 where it was to be split.
+Findings listed_slots_fit_the_pack(const Scenario& scenario) {
+  const Scenario::Data& data = scenario.data;
+  Findings findings;
+  for (std::size_t s = 0; s < data.documents.size(); ++s) {
+    for (std::size_t m = 0; m < data.documents[s].size(); ++m) {
+      const MicrobatchLengths lengths =
+          microbatch_lengths(scenario, static_cast<std::int64_t>(s), static_cast<std::int64_t>(m));
+      const std::int64_t rows = pack_rows(data, lengths);
+      if (rows <= data.pack_length || std::ranges::max(lengths) > data.pack_length) continue;
+      findings.push_back({list_key(s, m), list_text(cut_to_fit(data, lengths)),
+                          to_string(rows) + " of " + to_string(data.pack_length)});
+    }
+  }
+  return findings;
+}
+
+Findings slot_rows_fit_the_pack(const Scenario& scenario) {
+  const Scenario::Data& data = scenario.data;
+  if (data.kind == DataKind::lengths) return listed_slots_fit_the_pack(scenario);
+  // A drawn or cut document is as short as need be, so all is well if one token fits.
+  if (longest_fitting(data) < 1) {
+    return data.align > data.pack_length
+               ? Findings{{"data.align", to_string(data.pack_length), "of " + to_string(data.pack_length)}}
+               : Findings{{"data.gaps", to_string(data.pack_length / data.align * data.align - 1),
+                           "of " + to_string(data.pack_length)}};
+  }
+  if (!reads_bytes(scenario) || data.long_documents != LongDocuments::error) return {};
+  const MicrobatchLengths lengths = byte_lengths(scenario);
+  if (lengths.empty()) return {};
+  const std::int64_t longest = std::ranges::max(lengths);
+  if (longest <= longest_fitting(data) || longest > data.pack_length) return {};
+  return {{"data.long_documents", "split",
+           to_string(slot_rows(longest, data.gaps, data.align)) + " of " + to_string(data.pack_length)}};
+}
+
+Findings split_needs_bytes(const Scenario& scenario) {
+  if (scenario.data.long_documents != LongDocuments::split || reads_bytes(scenario)) return {};
+  return {{"data.long_documents", "truncate", ""}};
+}
+
+bool same_distribution(const Scenario::Data::Distribution& a, const Scenario::Data::Distribution& b) {
+  const auto all = [](const Scenario::Data::Distribution& d) {
+    return std::tie(d.shape, d.min, d.max, d.median, d.sigma, d.empty, d.fill, d.seed);
+  };
+  return all(a) == all(b);
+}
+
+// A value that differs from the default was given.
+Findings sources_belong_to_their_kind(const Scenario& scenario) {
+  const Scenario::Data& data = scenario.data;
+  const Scenario::Data defaults;
+  Findings findings;
+  if (data.kind != DataKind::lengths && data.documents != defaults.documents) {
+    findings.push_back({"data.documents", "kind: lengths", "kind " + word(data.kind)});
+  }
+  if (data.kind != DataKind::distribution && !same_distribution(data.distribution, defaults.distribution)) {
+    findings.push_back({"data.distribution", "kind: distribution", "kind " + word(data.kind)});
+  }
+  if (!reads_bytes(scenario) && (data.path != defaults.path || data.digest != defaults.digest)) {
+    findings.push_back(
+        {data.path != defaults.path ? "data.path" : "data.digest", "kind: text", "kind " + word(data.kind)});
+  }
+  return findings;
+}
+
+std::int64_t most_global_microbatches(const Scenario& scenario) {
+  std::int64_t most = global_microbatches(scenario, 0);
+  for (const auto& change : scenario.training.change_microbatches_at) {
+    if (change.step < scenario.training.steps) most = std::max(most, global_microbatches(scenario, change.step));
+  }
+  return most;
+}
+
+Findings masked_microbatches_exist(const Scenario& scenario) {
+  const std::int64_t count = most_global_microbatches(scenario);
+  std::vector<std::int64_t> legal;
+  bool refused = false;
+  for (const std::int64_t number : scenario.data.mask.microbatches) {
+    refused = refused || number < 0 || number >= count;
+    const std::int64_t nearest = std::clamp<std::int64_t>(number, 0, count - 1);
+    if (!holds(legal, nearest)) legal.push_back(nearest);
+  }
+  if (!refused) return {};
+  return {{"data.mask.microbatches", list_text(legal),
+           list_text(scenario.data.mask.microbatches) + " of " + to_string(count)}};
+}
+
+Findings roles_need_jsonl(const Scenario& scenario) {
+  const Scenario::Data::Mask defaults;
+  if (scenario.data.kind == DataKind::jsonl || scenario.data.mask.roles == defaults.roles) return {};
+  return {{"data.mask.roles", list_text(defaults.roles), "kind " + word(scenario.data.kind)}};
+}
+
+Findings looking_on_needs_split(const Scenario& scenario) {
+  if (scenario.data.mask.document_end || scenario.data.long_documents == LongDocuments::split) return {};
+  return {{"data.mask.document_end", "true", "long_documents " + word(scenario.data.long_documents)}};
+}
+
+bool microbatch_has_target(const Scenario& scenario, DrawPlace place, const MicrobatchLengths& lengths) {
+  if (scenario.data.mask.rate.millionths == 1'000'000) return false;  // No need to draw for every row.
+  for (const std::int64_t length : lengths) {
+    for (std::int64_t row = scenario.data.mask.prefix; row + 1 < length; ++row) {
+      if (has_loss(scenario, Purpose::mask, place, row)) return true;
+    }
+    ++place.document;
+  }
+  return false;
+}
+
+// Whether some step has a target; true also where the search is too long.
+bool drawn_data_has_target(const Scenario& scenario) {
+  std::int64_t work = 0;
+  for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
+    for (std::int64_t m = 0; m < global_microbatches(scenario, step); ++m) {
+      const MicrobatchLengths lengths = microbatch_lengths(scenario, step, m);
+      if (microbatch_has_target(scenario, {step, m, 0}, lengths)) return true;
+      work += 1 + std::ssize(lengths);
+      if (work > kMostWork) return true;
+    }
+  }
+  return false;
+}
+
+bool byte_data_has_target(const Scenario& scenario) try {
+  const std::unique_ptr<DataSource> source = open_data(scenario);
+  std::int64_t work = 0;
+  for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
+    const StepData data = source->training(step);
+    if (data.targets > 0) return true;
+    work += std::ssize(data.microbatches) * scenario.data.pack_length;
+    if (work > kMostWork) return true;
+  }
+  return false;
+} catch (const std::exception&) {
+  return true;  // It cannot be read, or fits no pack: other rules say so.
+}
+
+bool has_target(const Scenario& scenario) {
+  return reads_bytes(scenario) ? byte_data_has_target(scenario) : drawn_data_has_target(scenario);
+}
+
+std::int64_t longest_listed(const Scenario& scenario) {
+  std::int64_t longest = 0;
+  for (std::size_t s = 0; s < scenario.data.documents.size(); ++s) {
+    for (std::size_t m = 0; m < scenario.data.documents[s].size(); ++m) {
+      for (const std::int64_t length : microbatch_lengths(scenario, s, m)) longest = std::max(longest, length);
+    }
+  }
+  return longest;
+}
+
+// Names the mask that, taken back, leaves a target; if none does, the documents are too short.
+Findings some_step_has_a_target(const Scenario& scenario) {
+  if (scenario.data.long_documents == LongDocuments::error && !documents_are_no_longer_than_a_pack(scenario).empty())
+    return {};
+  if (has_target(scenario)) return {};
+  Scenario other = scenario;
+  other.data.mask.prefix =
+      scenario.data.kind == DataKind::lengths ? std::max<std::int64_t>(0, longest_listed(scenario) - 2) : 0;
+  if (other.data.mask.prefix < scenario.data.mask.prefix && has_target(other)) {
+    return {{"data.mask.prefix", to_string(other.data.mask.prefix), to_string(scenario.data.mask.prefix)}};
+  }
+  other = scenario;
+  other.data.mask.rate = {};
+  if (has_target(other)) return {{"data.mask.rate", "0", ""}};
+  other = scenario;
+  other.data.mask.microbatches.clear();
+  if (has_target(other)) return {{"data.mask.microbatches", "[]", ""}};
+  other.data.mask = {};
+  other.data.mask.roles = scenario.data.mask.roles;
+  if (has_target(other)) return {{"data.mask", "{}", ""}};
+  const bool listed = scenario.data.kind == DataKind::lengths;
+  return {{listed ? "data.documents" : "data", listed ? "[[[2]]]" : "", "no document of two tokens with a target"}};
+}
+
+}  // namespace
+
+std::span<const Rule> data_rules() {
+  static constexpr Rule kRules[] = {
+      {"L07", "a document is longer than pack_length", "it fits no pack; error is the policy asked for",
+       documents_are_no_longer_than_a_pack},
+      {"L08", "the slot rows of a microbatch exceed pack_length", "gaps and align count", slot_rows_fit_the_pack},
+      {"L09", "split needs text or jsonl", "a literal list says what is packed where", split_needs_bytes},
+      {"L10", "documents, distribution and path belong to one kind each", "the other would be ignored",
+       sources_belong_to_their_kind},
+      {"L11", "mask: no such microbatch", "would mask nothing", masked_microbatches_exist},
+      {"L11", "mask: roles given need jsonl", "would mask nothing", roles_need_jsonl},
+      {"L11", "mask: document_end false needs split", "the target would lie in another document",
+       looking_on_needs_split},
+      {"L12", "no step has a target", "every loss would be zero: vacuous", some_step_has_a_target},
+  };
+  return kRules;
+}
+
+}  // namespace lockstep
