@@ -1,0 +1,395 @@
+#include "tests/kernels/any_op.h"
+
+#include <cstring>
+
+#include "tests/kernels/op_builder.h"
+
+namespace lockstep {
+
+void* HostOpMemory::place(const std::vector<std::byte>& bytes) {
+  auto block = std::make_unique<std::vector<std::byte>>(bytes.size() + 2 * kGuard, std::byte{0xa5});
+  std::memcpy(block->data() + kGuard, bytes.data(), bytes.size());
+  blocks_.push_back(std::move(block));
+  return blocks_.back()->data() + kGuard;
+}
+
+namespace {
+
+using F = float;
+using I = std::int32_t;
+
+// ---- Packing --------------------------------------------------------------------------------------------------------
+void draw(OpBuilder& b, PackMetadata& op) { op = draw_pack_metadata(b); }
+
+// ---- Rows and channels ----------------------------------------------------------------------------------------------
+Dropout draw_dropout(OpBuilder& b) {
+  if (b.chance(3)) return {};
+  const double p = 0.1 * static_cast<double>(b.between(1, 8));
+  return {.active = true,
+          .site = static_cast<std::uint32_t>(b.between(0, 4095)),
+          .threshold = static_cast<std::uint32_t>(p * 4294967296.0),
+          .scale = div(1.0f, sub(1.0f, static_cast<float>(p)))};
+}
+
+void draw(OpBuilder& b, EmbeddingForward<F>& op) {
+  const DrawnPack pack(b);
+  const auto d = b.width(), vocabulary = b.between(1, 40);
+  op = {.tokens = b.row_integers(pack, vocabulary),
+        .weight = b.values(vocabulary, d),
+        .row_document = pack.row_document,
+        .row_position = pack.row_position,
+        .row_number = pack.row_number,
+        .state = b.state(),
+        .y = b.out<F>(pack.rows, d),
+        .dropout = draw_dropout(b)};
+}
+void draw(OpBuilder& b, EmbeddingBackward<F>& op) {
+  const DrawnPack pack(b);
+  const auto d = b.width(), vocabulary = b.between(1, 40);
+  op = {.tokens = b.row_integers(pack, vocabulary),
+        .dy = b.row_values(pack, d),
+        .row_document = pack.row_document,
+        .row_position = pack.row_position,
+        .row_number = pack.row_number,
+        .state = b.state(),
+        .dweight = b.out<F>(vocabulary, d),
+        .dropout = draw_dropout(b)};
+}
+void draw(OpBuilder& b, ResidualForward<F>& op) {
+  const DrawnPack pack(b);
+  const auto d = b.width();
+  op = {.residual = b.row_values(pack, d),
+        .y = b.row_values(pack, d),
+        .row_document = pack.row_document,
+        .row_position = pack.row_position,
+        .row_number = pack.row_number,
+        .state = b.state(),
+        .out = b.out<F>(pack.rows, d),
+        .dropout = draw_dropout(b)};
+}
+void draw(OpBuilder& b, ResidualBackward<F>& op) {
+  const DrawnPack pack(b);
+  const auto d = b.width();
+  op = {.dout = b.row_values(pack, d),
+        .row_document = pack.row_document,
+        .row_position = pack.row_position,
+        .row_number = pack.row_number,
+        .state = b.state(),
+        .dy = b.out<F>(pack.rows, d),
+        .dropout = draw_dropout(b)};
+}
+void draw(OpBuilder& b, RmsNormForward<F>& op) {
+  const DrawnPack pack(b);
+  const auto d = b.width();
+  op = {.x = b.row_values(pack, d),
+        .gain = b.values(1, d),
+        .row_document = pack.row_document,
+        .y = b.out<F>(pack.rows, d),
+        .rstd = b.out<F>(1, pack.rows)};
+}
+void draw(OpBuilder& b, RmsNormBackward<F>& op) {
+  const DrawnPack pack(b);
+  const auto d = b.width();
+  const bool residual = b.chance(2);
+  op = {.x = b.row_values(pack, d),
+        .rstd = b.row_numbers(pack, 0.5f, 2.0f),
+        .gain = b.values(1, d),
+        .dy = b.row_values(pack, d),
+        .dresidual = residual ? b.row_values(pack, d) : In<F>{},
+        .row_document = pack.row_document,
+        .dx = b.out<F>(pack.rows, d),
+        .dgain = b.out<F>(1, d)};
+}
+void draw(OpBuilder& b, GatedNormForward<F>& op) {
+  const DrawnPack pack(b);
+  const auto groups = b.between(1, 4), d = groups * b.width();
+  op = {.y = b.row_values(pack, d),
+        .z = b.row_values(pack, d),
+        .gain = b.values(1, d),
+        .row_document = pack.row_document,
+        .o = b.out<F>(pack.rows, d),
+        .rstd = b.out<F>(pack.rows, groups),
+        .groups = static_cast<I>(groups)};
+}
+void draw(OpBuilder& b, GatedNormBackward<F>& op) {
+  const DrawnPack pack(b);
+  const auto groups = b.between(1, 4), d = groups * b.width();
+  op = {.y = b.row_values(pack, d),
+        .z = b.row_values(pack, d),
+        .gain = b.values(1, d),
+        .rstd = b.row_values(pack, groups, [&] { return b.real(0.5f, 2.0f); }),
+        .dout = b.row_values(pack, d),
+        .row_document = pack.row_document,
+        .dy = b.out<F>(pack.rows, d),
+        .dz = b.out<F>(pack.rows, d),
+        .dgain = b.out<F>(1, d),
+        .groups = static_cast<I>(groups)};
+}
+void draw(OpBuilder& b, ActivationForward<F>& op) {
+  const DrawnPack pack(b);
+  const Activation kind = b.chance(2) ? Activation::swiglu : Activation::squared_relu;
+  const auto width = b.width();
+  op = {.h = b.row_values(pack, kind == Activation::swiglu ? 2 * width : width),
+        .row_document = pack.row_document,
+        .a = b.out<F>(pack.rows, width),
+        .kind = kind};
+}
+void draw(OpBuilder& b, ActivationBackward<F>& op) {
+  const DrawnPack pack(b);
+  const Activation kind = b.chance(2) ? Activation::swiglu : Activation::squared_relu;
+  const auto width = b.width(), columns = kind == Activation::swiglu ? 2 * width : width;
+  op = {.h = b.row_values(pack, columns),
+        .da = b.row_values(pack, width),
+        .row_document = pack.row_document,
+        .dh = b.out<F>(pack.rows, columns),
+        .kind = kind};
+}
+
+// ---- Linear: no row is special --------------------------------------------------------------------------------------
+void draw(OpBuilder& b, LinearForward<F>& op) {
+  const auto rows = b.between(1, 70), in = b.width(), out = b.width();
+  op = {.x = b.values(rows, in), .w = b.values(out, in), .y = b.out<F>(rows, out)};
+}
+void draw(OpBuilder& b, LinearInputGradient<F>& op) {
+  const auto rows = b.between(1, 70), in = b.width(), out = b.width();
+  op = {.dy = b.values(rows, out), .w = b.values(out, in), .dx = b.out<F>(rows, in)};
+}
+void draw(OpBuilder& b, LinearWeightGradient<F>& op) {
+  const auto rows = b.between(1, 70), in = b.width(), out = b.width();
+  op = {.dy = b.values(rows, out), .x = b.values(rows, in), .dw = b.out<F>(out, in)};
+}
+
+// ---- Attention ------------------------------------------------------------------------------------------------------
+struct Heads {
+  explicit Heads(OpBuilder& b) {
+    kv_heads = static_cast<I>(b.between(1, 2));
+    heads = kv_heads * static_cast<I>(b.between(1, 3));
+    head_dim = static_cast<I>(b.one_of({2, 6, 16, 20, 64, 80, 128}));
+  }
+  std::int64_t fused() const { return (heads + 2 * kv_heads) * head_dim; }
+  I heads, kv_heads, head_dim;
+};
+
+void draw(OpBuilder& b, RopeTable& op) {
+  op = {.table = b.out<F>(b.between(1, 90), 2 * b.between(1, 40)), .base = b.chance(2) ? 10000.0f : 500.0f};
+}
+void draw(OpBuilder& b, Rope<F>& op) {
+  const DrawnPack pack(b);
+  const Heads shape(b);
+  op = {.qkv = b.row_values(pack, shape.fused()),
+        .table = b.values(pack.rows, shape.head_dim),
+        .row_document = pack.row_document,
+        .row_position = pack.row_position,
+        .heads = shape.heads,
+        .kv_heads = shape.kv_heads,
+        .head_dim = shape.head_dim,
+        .backward = b.chance(2)};
+}
+void draw(OpBuilder& b, AttentionForward<F>& op) {
+  const DrawnPack pack(b);
+  const Heads shape(b);
+  op = {.qkv = b.row_values(pack, shape.fused()),
+        .document_start = pack.document_start,
+        .document_length = pack.document_length,
+        .row_document = pack.row_document,
+        .o = b.out<F>(pack.rows, shape.heads * shape.head_dim),
+        .lse = b.out<F>(pack.rows, shape.heads),
+        .heads = shape.heads,
+        .kv_heads = shape.kv_heads,
+        .head_dim = shape.head_dim};
+}
+void draw(OpBuilder& b, AttentionBackward<F>& op) {
+  const DrawnPack pack(b);
+  const Heads shape(b);
+  const std::int64_t width = shape.heads * shape.head_dim;
+  const std::vector<F> qkv = b.row_contents(pack, shape.fused());
+  std::vector<F> o(static_cast<std::size_t>(pack.rows * width)), lse(static_cast<std::size_t>(pack.rows * shape.heads));
+  const AttentionForward<F> forward{.qkv = In<F>{qkv.data(), pack.rows, shape.fused(), shape.fused()},
+                                    .document_start = pack.host.document_start,
+                                    .document_length = pack.host.document_length,
+                                    .row_document = pack.host.row_document,
+                                    .o = tensor(o.data(), pack.rows, width),
+                                    .lse = tensor(lse.data(), pack.rows, shape.heads),
+                                    .heads = shape.heads,
+                                    .kv_heads = shape.kv_heads,
+                                    .head_dim = shape.head_dim};
+  run(HostQueue{}, forward);
+  b.poison_padding(pack, width, o);
+  b.poison_padding(pack, shape.heads, lse);
+  op = {.qkv = b.place(pack.rows, shape.fused(), qkv),
+        .o = b.place(pack.rows, width, o),
+        .lse = b.place(pack.rows, shape.heads, lse),
+        .dout = b.row_values(pack, width),
+        .document_start = pack.document_start,
+        .document_length = pack.document_length,
+        .row_document = pack.row_document,
+        .delta = b.out<F>(pack.rows, shape.heads),
+        .dqkv = b.out<F>(pack.rows, shape.fused()),
+        .heads = shape.heads,
+        .kv_heads = shape.kv_heads,
+        .head_dim = shape.head_dim};
+}
+
+// ---- Mamba ----------------------------------------------------------------------------------------------------------
+void draw(OpBuilder& b, ConvForward<F>& op) {
+  const DrawnPack pack(b);
+  const auto channels = b.width(), width = b.between(1, 6);
+  op = {.x = b.row_values(pack, channels),
+        .weight = b.values(channels, width),
+        .bias = b.values(1, channels),
+        .row_document = pack.row_document,
+        .row_position = pack.row_position,
+        .y = b.out<F>(pack.rows, channels)};
+}
+void draw(OpBuilder& b, ConvBackward<F>& op) {
+  const DrawnPack pack(b);
+  const auto channels = b.width(), width = b.between(1, 6);
+  op = {.x = b.row_values(pack, channels),
+        .weight = b.values(channels, width),
+        .bias = b.values(1, channels),
+        .dy = b.row_values(pack, channels),
+        .row_document = pack.row_document,
+        .row_position = pack.row_position,
+        .dpre = b.out<F>(pack.rows, channels),
+        .dx = b.out<F>(pack.rows, channels),
+        .dweight = b.out<F>(channels, width),
+        .dbias = b.out<F>(1, channels)};
+}
+
+// What forward and backward of the scan share.
+template <class Op>
+void draw_scan(OpBuilder& b, const DrawnPack& pack, std::int64_t d_inner, Op& op) {
+  op.xbc = b.row_values(pack, d_inner + 2 * op.groups * op.state);
+  op.dt = b.row_values(pack, op.heads, [&] { return b.real(-3, 2); });
+  op.dt_bias = b.values(1, op.heads, [&] { return b.real(-4, 0); });
+  op.a_log = b.values(1, op.heads, [&] { return b.real(0, 2.7f); });
+  op.d = b.values(1, op.heads);
+  op.document_start = pack.document_start;
+  op.document_length = pack.document_length;
+  op.row_document = pack.row_document;
+  op.chunk_document = pack.chunk_document;
+  op.chunk_start = pack.chunk_start;
+  op.chunk_rows = pack.chunk_rows;
+  op.states = b.out<F>(pack.chunk_document.cols, d_inner * op.state);
+  op.chunk = pack.chunk;
+}
+template <class Op>
+std::int64_t draw_scan_shape(OpBuilder& b, Op& op) {
+  op.groups = static_cast<I>(b.between(1, 2));
+  op.heads = op.groups * static_cast<I>(b.between(1, 3));
+  op.state = static_cast<I>(b.one_of({1, 3, 8, 16, 24, 40}));
+  return op.heads * b.one_of({1, 3, 8, 16, 20, 64});
+}
+void draw(OpBuilder& b, ScanForward<F>& op) {
+  const DrawnPack pack(b);
+  const std::int64_t d_inner = draw_scan_shape(b, op);
+  draw_scan(b, pack, d_inner, op);
+  op.y = b.out<F>(pack.rows, d_inner);
+}
+void draw(OpBuilder& b, ScanBackward<F>& op) {
+  const DrawnPack pack(b);
+  const std::int64_t d_inner = draw_scan_shape(b, op);
+  draw_scan(b, pack, d_inner, op);
+  op.dy = b.row_values(pack, d_inner);
+  op.dstates = b.out<F>(pack.chunk_document.cols, d_inner * op.state);
+  op.rows = b.out<F>(pack.rows, 3 * op.heads);
+  op.dxbc = b.out<F>(pack.rows, op.xbc.cols);
+  op.ddt = b.out<F>(pack.rows, op.heads);
+  op.ddt_bias = b.out<F>(1, op.heads);
+  op.da_log = b.out<F>(1, op.heads);
+  op.dd = b.out<F>(1, op.heads);
+}
+
+// ---- Loss -----------------------------------------------------------------------------------------------------------
+void draw(OpBuilder& b, CrossEntropyForward<F>& op) {
+  const DrawnTargets drawn(b);
+  op = {.logits = b.place(drawn.rows, drawn.vocabulary, drawn.logits),
+        .targets = b.place(1, drawn.rows, drawn.targets),
+        .loss = b.out<F>(1, drawn.rows),
+        .maximum = b.out<F>(1, drawn.rows),
+        .sum = b.out<F>(1, drawn.rows)};
+}
+void draw(OpBuilder& b, CrossEntropyBackward<F>& op) {
+  DrawnTargets drawn(b);
+  std::vector<F> loss(static_cast<std::size_t>(drawn.rows)), maximum(loss), sum(loss);
+  const In<F> logits{drawn.logits.data(), drawn.rows, drawn.vocabulary, drawn.vocabulary};
+  run(HostQueue{}, CrossEntropyForward<F>{.logits = logits,
+                                          .targets = tensor(drawn.targets.data(), 1, drawn.rows),
+                                          .loss = tensor(loss.data(), 1, drawn.rows),
+                                          .maximum = tensor(maximum.data(), 1, drawn.rows),
+                                          .sum = tensor(sum.data(), 1, drawn.rows)});
+  op = {.logits = b.place(drawn.rows, drawn.vocabulary, drawn.logits),
+        .targets = b.place(1, drawn.rows, drawn.targets),
+        .maximum = b.place(1, drawn.rows, maximum),
+        .sum = b.place(1, drawn.rows, sum),
+        .state = b.state(),
+        .dlogits = b.out<F>(drawn.rows, drawn.vocabulary)};
+}
+void draw(OpBuilder& b, MicrobatchLoss& op) {
+  op = {.loss = b.values(1, b.between(1, 150)), .state = b.state(), .total = b.out<F>(1, 1)};
+}
+
+// ---- Optimizer ------------------------------------------------------------------------------------------------------
+void draw(OpBuilder& b, AccumulateGradient& op) {
+  const auto rows = b.between(1, 20), cols = b.width();
+  op = {.g = b.values(rows, cols), .acc = b.values(rows, cols)};
+}
+void draw(OpBuilder& b, ZeroGradient& op) { op = {.acc = b.out<F>(b.between(1, 20), b.width())}; }
+void draw(OpBuilder& b, GradientRowSums& op) {
+  const auto rows = b.between(1, 40), cols = b.chance(3) ? 1 : b.width();
+  op = {.g = b.values(rows, cols), .sums = b.out<F>(1, rows)};
+}
+void draw(OpBuilder& b, GradientNorm& op) {
+  const auto rows = b.one_of({1, 7, 128, 1024, 1500, 3000});
+  op = {.sums = b.values(1, rows, [&] { return b.real(0, 1); }),
+        .norm = b.out<F>(1, 2),
+        .max_norm = static_cast<float>(b.one_of({0, 1, 1000}))};
+}
+void draw(OpBuilder& b, AdamW& op) {
+  const auto rows = b.between(1, 20), cols = b.width();
+  op = {.g = b.values(rows, cols),
+        .norm = b.values(1, 2, [&] { return b.real(0.1f, 1); }),
+        .state = b.state(),
+        .w = b.values(rows, cols),
+        .m = b.values(rows, cols),
+        .v = b.values(rows, cols, [&] { return b.real(0, 2); }),
+        .weight_decay = b.chance(2) ? 0.1f : 0.0f};
+}
+void draw(OpBuilder& b, Initialize& op) {
+  op = {.w = b.out<F>(b.between(1, 12), b.width()),
+        .kind = static_cast<Init>(b.between(0, 5)),
+        .std = 0.02f,
+        .width = 4,
+        .parameter = static_cast<std::uint32_t>(b.between(0, 40)),
+        .seed_low = static_cast<std::uint32_t>(b.between(0, 1 << 20)),
+        .seed_high = static_cast<std::uint32_t>(b.between(0, 9))};
+}
+void draw(OpBuilder& b, Digest& op) {
+  op = {.values = b.values(b.between(1, 12), b.width()),
+        .sums = b.place(1, 2, std::vector<std::uint64_t>{17, ~std::uint64_t{0}}),
+        .tensor = (static_cast<std::uint64_t>(b.between(0, 4)) << 32) + static_cast<std::uint64_t>(b.between(0, 40))};
+}
+
+template <class Op>
+Submission draw_one(OpBuilder& b) {
+  Op op;
+  draw(b, op);
+  check(op);
+  return Submission(op);
+}
+template <class... Ops>
+Submission draw_by_id(OpList<Ops...>, int id, OpBuilder& b) {
+  Submission (*const makers[])(OpBuilder&) = {draw_one<Ops>...};
+  return makers[id](b);
+}
+
+}  // namespace
+
+OpCase any_op(int id, std::uint64_t seed, OpMemory& memory, Fill fill) {
+  require(id >= 0 && id < AllOps::size, "the id of an op");
+  OpBuilder builder(seed, memory, fill);
+  const Submission submission = draw_by_id(AllOps{}, id, builder);
+  return {std::string(submission.type().name) + " seed " + std::to_string(seed), submission};
+}
+
+}  // namespace lockstep

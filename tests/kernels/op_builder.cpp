@@ -1,0 +1,138 @@
+#include "tests/kernels/op_builder.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+float OpBuilder::value() {
+  switch (between(0, 40)) {
+    case 0:
+      return 0.0f;
+    case 1:
+      return -0.0f;
+    case 2:
+      return real(-1e-20f, 1e-20f);
+    case 3:
+      return real(-6, 6);
+    default:
+      return real(-1, 1) + real(-1, 1);
+  }
+}
+
+Tensor<float> OpBuilder::values(std::int64_t rows, std::int64_t cols, const std::function<float()>& draw) {
+  std::vector<float> contents(static_cast<std::size_t>(rows * cols));
+  for (float& x : contents) x = draw ? draw() : value();
+  return place(rows, cols, contents);
+}
+
+Tensor<StepState> OpBuilder::state() {
+  const StepState state{.seed_low = static_cast<std::uint32_t>(next()),
+                        .seed_high = static_cast<std::uint32_t>(between(0, 1 << 20)),
+                        .step = static_cast<std::uint32_t>(between(0, 1000)),
+                        .inverse_targets = div(1.0f, static_cast<float>(between(1, 500))),
+                        .learning_rate = 1e-3f,
+                        .bias_correction1 = real(1, 10),
+                        .bias_correction2 = real(1, 20)};
+  return place(1, 1, std::vector<StepState>{state});
+}
+
+void OpBuilder::poison_padding(const DrawnPack& pack, std::int64_t cols, std::vector<float>& contents) const {
+  for (std::int64_t i = 0; i < pack.rows; ++i) {
+    if (pack.padding(i)) std::fill_n(contents.data() + i * cols, cols, fill_.padding);
+  }
+}
+
+std::vector<float> OpBuilder::row_contents(const DrawnPack& pack, std::int64_t cols,
+                                           const std::function<float()>& draw) {
+  std::vector<float> contents(static_cast<std::size_t>(pack.rows * cols));
+  for (float& x : contents) x = draw ? draw() : value();
+  poison_padding(pack, cols, contents);
+  return contents;
+}
+Tensor<float> OpBuilder::row_values(const DrawnPack& pack, std::int64_t cols, const std::function<float()>& draw) {
+  return place(pack.rows, cols, row_contents(pack, cols, draw));
+}
+Tensor<float> OpBuilder::row_numbers(const DrawnPack& pack, float low, float high) {
+  return place(1, pack.rows, row_contents(pack, 1, [&] { return real(low, high); }));
+}
+Tensor<std::int32_t> OpBuilder::row_integers(const DrawnPack& pack, std::int64_t below) {
+  std::vector<std::int32_t> contents;
+  for (std::int64_t i = 0; i < pack.rows; ++i) {
+    const auto drawn = static_cast<std::int32_t>(between(0, below - 1));
+    contents.push_back(pack.padding(i) ? static_cast<std::int32_t>(bits(fill_.padding)) : drawn);
+  }
+  return place(1, pack.rows, contents);
+}
+
+// Documents that fit, empty ones among them, in at most `capacity` slots.
+PackMetadata draw_pack_metadata(OpBuilder& b) {
+  const std::int64_t rows = b.chance(4) ? b.between(1, 12) : b.chance(3) ? b.between(100, 180) : b.between(20, 90);
+  const std::int64_t capacity = b.between(1, 7), count = b.between(0, capacity);
+  const auto gaps = static_cast<std::int32_t>(b.one_of({0, 0, 1, 3}));
+  const auto align = static_cast<std::int32_t>(b.one_of({1, 1, 4, 8}));
+  const auto chunk = static_cast<std::int32_t>(b.one_of({1, 3, 8, 16, 32, 64}));
+  const std::int64_t chunks = (rows + chunk - 1) / chunk + capacity + b.between(0, 2);
+  std::vector<std::int32_t> lengths(static_cast<std::size_t>(capacity)), numbers(lengths);
+  std::int64_t left = rows;
+  for (std::int64_t s = 0; s < capacity; ++s) {
+    const std::int64_t most = b.chance(3) ? rows : std::max<std::int64_t>(1, rows / 3);
+    std::int64_t length = b.chance(5) ? 0 : b.between(1, most);
+    const std::int64_t slot = (length + gaps + align - 1) / align * align;
+    if (s < count && slot > left) length = 0;
+    if (s < count && length > 0) left -= slot;
+    lengths[static_cast<std::size_t>(s)] =
+        static_cast<std::int32_t>(length);  // Nonsense at and after count is ignored.
+    numbers[static_cast<std::size_t>(s)] = static_cast<std::int32_t>(b.between(0, 100000));
+  }
+  return {.lengths = b.place(1, capacity, lengths),
+          .numbers = b.place(1, capacity, numbers),
+          .count = b.place(1, 1, std::vector<std::int32_t>{static_cast<std::int32_t>(count)}),
+          .cu_seqlens = b.out<std::int32_t>(1, capacity + 1),
+          .document_start = b.out<std::int32_t>(1, capacity),
+          .document_length = b.out<std::int32_t>(1, capacity),
+          .row_document = b.out<std::int32_t>(1, rows),
+          .row_position = b.out<std::int32_t>(1, rows),
+          .row_number = b.out<std::int32_t>(1, rows),
+          .chunk_document = b.out<std::int32_t>(1, chunks),
+          .chunk_start = b.out<std::int32_t>(1, chunks),
+          .chunk_rows = b.out<std::int32_t>(1, chunks),
+          .gaps = gaps,
+          .align = align,
+          .chunk = chunk,
+          .extend_last = b.chance(2)};
+}
+
+DrawnPack::DrawnPack(OpBuilder& b) : memory_(std::make_shared<HostOpMemory>()) {
+  OpBuilder local(b.next(), *memory_, {});
+  const PackMetadata made = draw_pack_metadata(local);
+  run(HostQueue{}, made);
+  rows = made.row_document.cols;
+  chunk = made.chunk;
+  const auto view = [](Out<std::int32_t> x) { return Tensor<std::int32_t>{x.data, x.rows, x.cols, x.pitch}; };
+  const auto copy = [&](Out<std::int32_t> x) {
+    return b.place(1, x.cols, std::vector<std::int32_t>(x.data, x.data + x.cols));
+  };
+  host = {view(made.document_start), view(made.document_length), view(made.row_document)};
+  document_start = copy(made.document_start);
+  document_length = copy(made.document_length);
+  row_document = copy(made.row_document);
+  row_position = copy(made.row_position);
+  row_number = copy(made.row_number);
+  chunk_document = copy(made.chunk_document);
+  chunk_start = copy(made.chunk_start);
+  chunk_rows = copy(made.chunk_rows);
+}
+
+DrawnTargets::DrawnTargets(OpBuilder& b) : rows(b.between(1, 40)) {
+  vocabulary = b.chance(4) ? b.between(1000, 3000) : b.between(2, 300);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const bool masked = b.chance(4);
+    targets.push_back(masked ? -1 : static_cast<std::int32_t>(b.between(0, vocabulary - 1)));
+    for (std::int64_t v = 0; v < vocabulary; ++v) {
+      const float x = 3 * b.value();
+      logits.push_back(masked ? b.padding() : x);
+    }
+  }
+}
+
+}  // namespace lockstep

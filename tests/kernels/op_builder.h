@@ -1,0 +1,97 @@
+// What the generator of ops draws from: sizes, contents, packs of documents and targets.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <initializer_list>
+
+#include "kernels/require.h"
+#include "tests/kernels/any_op.h"
+
+namespace lockstep {
+
+class DrawnPack;
+
+class OpBuilder {
+ public:
+  OpBuilder(std::uint64_t seed, OpMemory& memory, Fill fill) : state_(seed), memory_(memory), fill_(fill) {}
+
+  // ---- Numbers ----
+  std::uint64_t next() { return mix64(state_ += 0x9E3779B97F4A7C15u); }
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  bool chance(int one_in) { return between(1, one_in) == 1; }
+  std::int64_t one_of(std::initializer_list<std::int64_t> list) {
+    return list.begin()[between(0, static_cast<std::int64_t>(list.size()) - 1)];
+  }
+  float real(float low, float high) { return low + (high - low) * static_cast<float>(next() >> 40) * 0x1p-24f; }
+  // Mostly of size 1; zeros of both signs and small and large ones now and then.
+  float value();
+  // A number of columns: mostly small, some beyond 128, some not a multiple of anything.
+  std::int64_t width() { return chance(6) ? between(100, 300) : chance(2) ? 8 * between(1, 8) : between(1, 50); }
+
+  // ---- Operands ----
+  template <class T>
+  Tensor<T> place(std::int64_t rows, std::int64_t cols, const std::vector<T>& contents) {
+    const std::int64_t pitch = rows > 1 ? cols + one_of({0, 0, 3, 8}) : cols;
+    const std::int64_t offset = rows > 1 ? one_of({0, 0, 4, 5}) : 0;  // As in a view of some columns.
+    std::vector<std::byte> bytes(static_cast<std::size_t>(offset + rows * pitch) * sizeof(T),
+                                 std::byte{fill_.undefined});
+    for (std::int64_t i = 0; i < rows && !contents.empty(); ++i) {
+      std::memcpy(bytes.data() + static_cast<std::size_t>(offset + i * pitch) * sizeof(T), contents.data() + i * cols,
+                  static_cast<std::size_t>(cols) * sizeof(T));
+    }
+    return {static_cast<T*>(memory_.place(bytes)) + offset, rows, cols, pitch};
+  }
+  // Out or Scratch: undefined before.
+  template <class T>
+  Tensor<T> out(std::int64_t rows, std::int64_t cols) {
+    return place<T>(rows, cols, {});
+  }
+  Tensor<float> values(std::int64_t rows, std::int64_t cols, const std::function<float()>& draw = {});
+  Tensor<StepState> state();
+
+  // ---- Operands with a row for every row of a pack; rows of no document hold the fill ----
+  std::vector<float> row_contents(const DrawnPack& pack, std::int64_t cols, const std::function<float()>& draw = {});
+  Tensor<float> row_values(const DrawnPack& pack, std::int64_t cols, const std::function<float()>& draw = {});
+  Tensor<float> row_numbers(const DrawnPack& pack, float low, float high);       // [1, T]
+  Tensor<std::int32_t> row_integers(const DrawnPack& pack, std::int64_t below);  // [1, T]
+  void poison_padding(const DrawnPack& pack, std::int64_t cols, std::vector<float>& contents) const;
+  float padding() const { return fill_.padding; }
+
+ private:
+  std::uint64_t state_;
+  OpMemory& memory_;
+  Fill fill_;
+};
+
+PackMetadata draw_pack_metadata(OpBuilder& b);
+
+// A pack of documents, its metadata once in host memory and once as operands.
+class DrawnPack {
+ public:
+  explicit DrawnPack(OpBuilder& b);
+  bool padding(std::int64_t row) const { return host.row_document.data[row] < 0; }
+
+  std::int64_t rows;
+  std::int32_t chunk;
+  struct Tables {
+    Tensor<std::int32_t> document_start, document_length, row_document;
+  } host;
+  Tensor<std::int32_t> document_start, document_length, row_document, row_position, row_number;
+  Tensor<std::int32_t> chunk_document, chunk_start, chunk_rows;
+
+ private:
+  std::shared_ptr<HostOpMemory> memory_;
+};
+
+// Logits with targets; rows without a target hold the fill.
+struct DrawnTargets {
+  explicit DrawnTargets(OpBuilder& b);
+  std::int64_t rows, vocabulary;
+  std::vector<float> logits;
+  std::vector<std::int32_t> targets;
+};
+
+}  // namespace lockstep
