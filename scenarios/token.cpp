@@ -70,7 +70,7 @@ std::uint32_t little_endian_at(const std::string& bytes, std::size_t at) {
 // What most scenarios share; deflate refers to it instead of storing it.
 std::string dictionary() {
   Scenario plain;
-  plain.name = "x";
+  plain.name.push_back('x');
   return canonical_form(plain);
 }
 
@@ -146,8 +146,8 @@ Scenario read_token(const std::string& token) {
   ReadStage stage = read_stage(canonical_form_of(token), "token");
   if (!stage.errors.empty()) {
     std::string all;
-    for (const ScenarioError& error : stage.errors) all += (all.empty() ? "" : "\n") + error.text();
-    throw TokenError(all);
+    for (const ScenarioError& error : stage.errors) all += error.text() + "\n";
+    throw TokenError(all.substr(0, all.size() - 1));
   }
   if (stage.scenario.numerics.size() != 1) refuse("it names more than one precision");
   return stage.scenario;
