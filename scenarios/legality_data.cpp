@@ -92,12 +92,13 @@ Findings listed_slots_fit_the_pack(const Scenario& scenario) {
 Findings slot_rows_fit_the_pack(const Scenario& scenario) {
   const Scenario::Data& data = scenario.data;
   if (data.kind == DataKind::lengths) return listed_slots_fit_the_pack(scenario);
-  // A drawn or cut document is as short as need be, so all is well if one token fits.
+  // A drawn or cut document is as short as need be, so all is well if one token fits; with two there is a
+  // target.
   if (longest_fitting(data) < 1) {
-    return data.align > data.pack_length
-               ? Findings{{"data.align", to_string(data.pack_length), "of " + to_string(data.pack_length)}}
-               : Findings{{"data.gaps", to_string(data.pack_length / data.align * data.align - 1),
-                           "of " + to_string(data.pack_length)}};
+    const std::string detail = "of " + to_string(data.pack_length);
+    if (data.align > data.pack_length) return {{"data.align", to_string(data.pack_length), detail}};
+    const std::int64_t aligned = data.pack_length / data.align * data.align;
+    return {{"data.gaps", to_string(std::max<std::int64_t>(0, aligned - 2)), detail}};
   }
   if (!reads_bytes(scenario) || data.long_documents != LongDocuments::error) return {};
   const MicrobatchLengths lengths = byte_lengths(scenario);
