@@ -1,6 +1,6 @@
 # The installed tree can be moved and runs its tests on another machine with no compiler and no source:
-#   bin/lockstep   lib/lockstep/ (the CUDA object, the C++ runtime)   libexec/lockstep/tests/ (test programs)
-#   share/lockstep/scenarios   share/lockstep/tests   share/lockstep/ci   share/lockstep/CTestTestfile.cmake
+#   bin/lockstep   lib/liblockstep_cuda.so   lib/lockstep/ (the C++ runtime)   libexec/lockstep/ (test programs)
+#   share/lockstep/{scenarios,tests,ci,docs}   share/lockstep/CTestTestfile.cmake
 include(GNUInstallDirs)
 
 # Notes one ctest of the installed tree. Paths are placed when ctest reads the file, wherever the tree is then.
@@ -31,16 +31,16 @@ endfunction()
 function(lockstep_install)
   set(lib lib/lockstep)  # A folder of its own: our C++ runtime must not become the system's.
   set(share ${CMAKE_INSTALL_DATADIR}/lockstep)
-  set(libexec ${CMAKE_INSTALL_LIBEXECDIR}/lockstep/tests)
+  set(libexec ${CMAKE_INSTALL_LIBEXECDIR}/lockstep)
   file(RELATIVE_PATH from_bin /${CMAKE_INSTALL_BINDIR} /${lib})
   file(RELATIVE_PATH from_tests /${libexec} /${lib})
 
-  # Programs look beside themselves first: the build tree has bin/ and lib/, the installed one bin/ and lib/lockstep/.
+  # open_cuda() looks for lib/ one or two folders above the program, which holds here and in the build tree.
   set_target_properties(lockstep PROPERTIES ENABLE_EXPORTS ON INSTALL_RPATH "$ORIGIN/${from_bin}")
   install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   if(TARGET lockstep_cuda)
-    set_target_properties(lockstep_cuda PROPERTIES INSTALL_RPATH "$ORIGIN")
-    install(TARGETS lockstep_cuda LIBRARY DESTINATION ${lib})
+    set_target_properties(lockstep_cuda PROPERTIES INSTALL_RPATH "$ORIGIN/lockstep")
+    install(TARGETS lockstep_cuda LIBRARY DESTINATION lib)
   endif()
   lockstep_cxx_runtime(runtime)
   foreach(file ${runtime})

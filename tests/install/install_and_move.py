@@ -28,8 +28,8 @@ def loads(program):
 
 
 def strangers(tree):
-    for folder in ("bin", "libexec/lockstep/tests", "lib/lockstep"):
-        for program in sorted((tree / folder).glob("*")):
+    for folder in ("bin", "libexec/lockstep", "lib", "lib/lockstep"):
+        for program in sorted(path for path in (tree / folder).glob("*") if path.is_file()):
             for name, path in loads(program):
                 if name in CARRIED and path and pathlib.Path(path).resolve().is_relative_to(tree):
                     continue
