@@ -1,5 +1,4 @@
 #include <stdexcept>
-#include <string>
 
 #include "kernels/cuda/launch.h"
 
@@ -7,8 +6,7 @@ namespace lockstep {
 
 void cuda_launch_check() {
   const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return;
-  throw std::runtime_error(std::string(cudaGetErrorName(error)) + ": kernel launch: " + cudaGetErrorString(error));
+  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorName(error));
 }
 
 }  // namespace lockstep

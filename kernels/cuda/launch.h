@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Throws std::runtime_error with CUDA's name of the error if this thread's last launch failed.
+// Throws std::runtime_error if this thread's last launch failed; what() is CUDA's name of the error.
 void cuda_launch_check();
 
 inline constexpr int kWarp = 32;

@@ -5,7 +5,7 @@ struct CUstream_st;
 
 namespace lockstep {
 
-// Launches the op on the stream; throws std::runtime_error when CUDA refuses. `op` points to the op's struct.
+// Launches the op on the stream. Throws std::runtime_error when CUDA refuses; what() is CUDA's name of the error.
 void run_on_cuda(int op_id, CUstream_st* stream, const void* op);
 
 }  // namespace lockstep
