@@ -45,11 +45,14 @@ class Backend {
   virtual ~Backend() = default;
   virtual const DeviceInfo& info() const = 0;
 
-  virtual void* allocate(std::size_t bytes) = 0;  // Device memory, 256-byte aligned. Illegal while capturing.
+  // Device memory, 256-byte aligned; null for no bytes. Illegal while capturing; memory released meanwhile breaks the
+  // capture and is given back later.
+  virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* memory) noexcept = 0;
-  virtual void* allocate_async(BackendStream*, std::size_t bytes) = 0;  // Stream-ordered pool.
+  // Stream-ordered pool; cudaErrorNotSupported on a stream that captures (graphs here own no memory).
+  virtual void* allocate_async(BackendStream*, std::size_t bytes) = 0;
   virtual void release_async(BackendStream*, void* memory) = 0;
   virtual std::size_t memory_in_use() const = 0;  // Bytes of device memory allocated now.
   virtual std::size_t memory_high_water() const = 0;

@@ -6,7 +6,7 @@ namespace lockstep {
 DeviceBuffer::DeviceBuffer(Device& device, std::size_t bytes) : device_(&device), bytes_(bytes) {
   require(!device.record_only_, "no allocation during a dry run");
   data_ = device.backend_->allocate(bytes);
-  device.observer_->on_allocate(data_, bytes, false);
+  if (data_) device.observer_->on_allocate(data_, bytes, false);
 }
 
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& from) noexcept
@@ -31,7 +31,7 @@ DeviceBuffer::~DeviceBuffer() {
 PinnedBuffer::PinnedBuffer(Device& device, std::size_t bytes) : device_(&device), bytes_(bytes) {
   require(!device.record_only_, "no allocation during a dry run");
   data_ = device.backend_->allocate_pinned(bytes);
-  device.observer_->on_allocate(data_, bytes, true);
+  if (data_) device.observer_->on_allocate(data_, bytes, true);
 }
 
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& from) noexcept

@@ -92,6 +92,7 @@ void SimBackend::check_memory() {
 void* SimBackend::allocate(std::size_t bytes) {
   captures_.refuse_unsafe("allocate");
   release_deferred();
+  if (bytes == 0) return nullptr;  // As cudaMalloc.
   void* memory = memory_.allocate(bytes);
   if (!memory) throw DeviceError("cudaErrorMemoryAllocation", "allocate " + std::to_string(bytes) + " bytes");
   return memory;
@@ -100,6 +101,7 @@ void* SimBackend::allocate(std::size_t bytes) {
 void* SimBackend::allocate_pinned(std::size_t bytes) {
   captures_.refuse_unsafe("allocate_pinned");
   release_deferred();
+  if (bytes == 0) return nullptr;
   void* memory = memory_.allocate_pinned(bytes);
   if (!memory) throw DeviceError("cudaErrorMemoryAllocation", "allocate_pinned " + std::to_string(bytes) + " bytes");
   return memory;
@@ -217,8 +219,8 @@ bool SimBackend::finished(BackendStream* stream) {
 
 bool SimBackend::finished(BackendEvent* handle) {
   const SimEvent& event = *handle->event;
+  captures_.refuse_captured(event, "finished");
   captures_.refuse_unsafe("finished");
-  if (event.capture) throw DeviceError("cudaErrorCapturedEvent", "finished");
   throw_damage("finished");
   schedule_.settle();
   if (!event.latest || event.latest->done) return true;
@@ -235,8 +237,8 @@ void SimBackend::synchronize(BackendStream* stream) {
 
 void SimBackend::synchronize(BackendEvent* handle) {
   const SimEvent& event = *handle->event;
+  captures_.refuse_captured(event, "synchronize");
   captures_.refuse_unsafe("synchronize");
-  if (event.capture) throw DeviceError("cudaErrorCapturedEvent", "synchronize");
   if (event.latest) schedule_.drain(*event.latest);
   check_memory();
 }

@@ -17,7 +17,16 @@ bool is_joined(const SimCapture& capture) {
   return true;
 }
 
+bool is_live(const SimCapture& capture) { return !capture.members.empty() && !capture.invalidated; }
+
 }  // namespace
+
+void SimCaptures::refuse_captured(const SimEvent& event, const char* call) {
+  if (!event.capture) return;
+  if (!is_live(*event.capture)) throw DeviceError("cudaErrorInvalidValue", call);
+  event.capture->invalidated = true;
+  throw DeviceError("cudaErrorCapturedEvent", call);
+}
 
 void SimCaptures::begin(BackendStream& stream) {
   if (stream.capture) throw DeviceError("cudaErrorIllegalState", "begin_capture on a stream that is capturing");
@@ -51,12 +60,11 @@ std::unique_ptr<SimGraph> SimCaptures::end(BackendStream& stream) {
     capture->invalidated = true;
     throw DeviceError("cudaErrorStreamCaptureUnmatched", "end_capture on a stream where it was not begun");
   }
-  if (capture->thread != std::this_thread::get_id()) {
-    capture->invalidated = true;
-    throw DeviceError("cudaErrorStreamCaptureWrongThread", "end_capture");
-  }
   const bool joined = is_joined(*capture);
   close(*capture);
+  if (capture->thread != std::this_thread::get_id()) {
+    throw DeviceError("cudaErrorStreamCaptureWrongThread", "end_capture");
+  }
   if (capture->invalidated) throw DeviceError("cudaErrorStreamCaptureInvalidated", "end_capture");
   if (!joined) throw DeviceError("cudaErrorStreamCaptureUnjoined", "end_capture");
   auto graph = std::make_unique<SimGraph>(std::move(capture->graph));
@@ -91,7 +99,6 @@ void SimCaptures::refuse_on(BackendStream& stream, const char* call) {
 void SimCaptures::forget(BackendStream& stream) noexcept {
   if (!stream.capture) return;
   SimCapture& capture = *stream.capture;
-  capture.invalidated = true;
   if (capture.origin == &stream) return close(capture);
   std::erase(capture.members, &stream);
   stream.capture = nullptr;
@@ -123,12 +130,10 @@ bool SimCaptures::wait(BackendStream& stream, const SimEvent& event) {
     stream.capture->invalidated = true;
     throw DeviceError("cudaErrorStreamCaptureIsolation", "wait in a capture for an event recorded outside it");
   }
-  const bool is_open = !event.capture->members.empty();
-  if (!is_open) {
+  if (!is_live(*event.capture)) {
     if (stream.capture) stream.capture->invalidated = true;
-    throw DeviceError("cudaErrorCapturedEvent", "wait for an event of a capture that has ended");
+    throw DeviceError("cudaErrorInvalidValue", "wait for an event of a capture that is over");
   }
-  if (event.capture->invalidated) throw DeviceError("cudaErrorStreamCaptureInvalidated", "wait");
   if (stream.capture && stream.capture != event.capture) {
     stream.capture->invalidated = event.capture->invalidated = true;
     throw DeviceError("cudaErrorStreamCaptureMerge", "wait for an event of another capture");

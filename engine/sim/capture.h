@@ -1,4 +1,5 @@
-// Stream capture in thread-local mode: what becomes a node, what joins, and what CUDA refuses.
+// Stream capture in thread-local mode: what becomes a node, what joins, and what CUDA refuses. The names of the errors
+// and what breaks a capture are those of an H200 with driver 580 and CUDA 13.0.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,7 @@ struct SimCapture {
 class SimCaptures {
  public:
   void begin(BackendStream& stream);
-  // Null if `end` throws: the capture is over in any case, unless it was not this stream's or this thread's to end.
+  // The capture is over even if this throws, unless it was not begun on this stream.
   std::unique_ptr<SimGraph> end(BackendStream& stream);
 
   // Calls that are illegal while this thread captures: they break its captures and throw.
@@ -29,7 +30,8 @@ class SimCaptures {
   bool breaks_unsafe() noexcept;  // The same, for calls that cannot throw: true if there was a capture to break.
   // Calls that are illegal on a stream that takes part in a capture.
   void refuse_on(BackendStream& stream, const char* call);
-  void forget(BackendStream& stream) noexcept;  // The stream is being destroyed.
+  void refuse_captured(const SimEvent& event, const char* call);  // Events whose last record was captured.
+  void forget(BackendStream& stream) noexcept;                    // The stream is being destroyed.
 
   // On a stream that takes part in a capture; throws if that was invalidated.
   void add(BackendStream& stream, SimWork work, const char* call);

@@ -1,0 +1,207 @@
+// The CUDA device: each call of the door is one call of the runtime. No default stream, no device-wide synchronisation.
+#include "engine/cuda/backend.h"
+
+#include <algorithm>
+#include <exception>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/cuda/call.h"
+#include "engine/cuda/info.h"
+#include "kernels/cuda/table.h"
+
+namespace lockstep {
+namespace {
+
+cudaStream_t cuda(BackendStream* stream) { return reinterpret_cast<cudaStream_t>(stream); }
+cudaEvent_t cuda(BackendEvent* event) { return reinterpret_cast<cudaEvent_t>(event); }
+cudaGraphExec_t cuda(BackendGraph* graph) { return reinterpret_cast<cudaGraphExec_t>(graph); }
+
+bool is_capturing(BackendStream* stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cuda_call(cudaStreamIsCapturing(cuda(stream), &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+bool is_ready(cudaError_t error, const char* call) {
+  if (error != cudaErrorNotReady) cuda_call(error, call);
+  static_cast<void>(cudaGetLastError());  // "Not ready" would otherwise look like a failed launch.
+  return error == cudaSuccess;
+}
+
+cudaMemcpyKind cuda(CopyKind kind) {
+  switch (kind) {
+    case CopyKind::host_to_device:
+      return cudaMemcpyHostToDevice;
+    case CopyKind::device_to_host:
+      return cudaMemcpyDeviceToHost;
+    case CopyKind::device_to_device:
+      break;
+  }
+  return cudaMemcpyDeviceToDevice;
+}
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(int index) {
+    int count = 0;
+    cuda_call(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    if (index < 0 || index >= count) cuda_call(cudaErrorInvalidDevice, "cudaSetDevice");
+    cuda_call(cudaSetDevice(index), "cudaSetDevice");
+    cuda_call(cudaInitDevice(index, 0, 0), "cudaInitDevice");
+    info_ = cuda_device_info(index);
+  }
+  ~CudaBackend() override { release_deferred(); }
+  const DeviceInfo& info() const override { return info_; }
+
+  void* allocate(std::size_t bytes) override {
+    release_deferred();
+    void* memory = nullptr;
+    cuda_call(cudaMalloc(&memory, bytes), "cudaMalloc");
+    if (memory) add(memory, bytes);
+    return memory;
+  }
+  void release(void* memory) noexcept override {
+    remove(memory);
+    if (cudaFree(memory) != cudaSuccess) defer(deferred_, memory);
+  }
+  void* allocate_pinned(std::size_t bytes) override {
+    release_deferred();
+    void* memory = nullptr;
+    cuda_call(cudaMallocHost(&memory, bytes), "cudaMallocHost");
+    return memory;
+  }
+  void release_pinned(void* memory) noexcept override {
+    if (cudaFreeHost(memory) != cudaSuccess) defer(deferred_pinned_, memory);
+  }
+  void* allocate_async(BackendStream* stream, std::size_t bytes) override {
+    if (is_capturing(stream)) cuda_call(cudaErrorNotSupported, "cudaMallocAsync");
+    void* memory = nullptr;
+    cuda_call(cudaMallocAsync(&memory, bytes, cuda(stream)), "cudaMallocAsync");
+    if (memory) add(memory, bytes);
+    return memory;
+  }
+  void release_async(BackendStream* stream, void* memory) override {
+    if (is_capturing(stream)) cuda_call(cudaErrorNotSupported, "cudaFreeAsync");
+    cuda_call(cudaFreeAsync(memory, cuda(stream)), "cudaFreeAsync");
+    remove(memory);
+  }
+  std::size_t memory_in_use() const override { return in_use_; }
+  std::size_t memory_high_water() const override { return high_water_; }
+
+  BackendStream* create_stream(const char*) override {
+    cudaStream_t stream = nullptr;
+    cuda_call(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    return reinterpret_cast<BackendStream*>(stream);
+  }
+  void destroy_stream(BackendStream* stream) noexcept override { forget(cudaStreamDestroy(cuda(stream))); }
+  BackendEvent* create_event() override {
+    cudaEvent_t event = nullptr;
+    cuda_call(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    return reinterpret_cast<BackendEvent*>(event);
+  }
+  void destroy_event(BackendEvent* event) noexcept override { forget(cudaEventDestroy(cuda(event))); }
+
+  void submit(BackendStream* stream, const Submission& op) override {
+    std::string failed;
+    try {
+      run_on_cuda(op.type().id, cuda(stream), op.op());
+    } catch (const std::exception& error) {  // CUDA's name of the error.
+      failed = error.what();
+    }
+    if (!failed.empty()) cuda_raise(failed.c_str(), op.type().name, std::source_location::current());
+  }
+  void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes, CopyKind kind) override {
+    if (bytes > 0) cuda_call(cudaMemcpyAsync(to, from, bytes, cuda(kind), cuda(stream)), "cudaMemcpyAsync");
+  }
+  void fill(BackendStream* stream, void* to, std::uint8_t byte, std::size_t bytes) override {
+    if (bytes > 0) cuda_call(cudaMemsetAsync(to, byte, bytes, cuda(stream)), "cudaMemsetAsync");
+  }
+  void record(BackendStream* stream, BackendEvent* event, bool external) override {
+    const unsigned flags = external ? cudaEventRecordExternal : cudaEventRecordDefault;
+    cuda_call(cudaEventRecordWithFlags(cuda(event), cuda(stream), flags), "cudaEventRecordWithFlags");
+  }
+  void wait(BackendStream* stream, BackendEvent* event, bool external) override {
+    const unsigned flags = external ? cudaEventWaitExternal : cudaEventWaitDefault;
+    cuda_call(cudaStreamWaitEvent(cuda(stream), cuda(event), flags), "cudaStreamWaitEvent");
+  }
+  bool finished(BackendStream* stream) override { return is_ready(cudaStreamQuery(cuda(stream)), "cudaStreamQuery"); }
+  bool finished(BackendEvent* event) override { return is_ready(cudaEventQuery(cuda(event)), "cudaEventQuery"); }
+  void synchronize(BackendStream* stream) override {
+    cuda_call(cudaStreamSynchronize(cuda(stream)), "cudaStreamSynchronize");
+  }
+  void synchronize(BackendEvent* event) override {
+    cuda_call(cudaEventSynchronize(cuda(event)), "cudaEventSynchronize");
+  }
+
+  void begin_capture(BackendStream* stream) override {
+    cuda_call(cudaStreamBeginCapture(cuda(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  }
+  CaptureStatus capture_status(BackendStream* stream) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cuda_call(cudaStreamIsCapturing(cuda(stream), &status), "cudaStreamIsCapturing");
+    if (status == cudaStreamCaptureStatusNone) return CaptureStatus::none;
+    return status == cudaStreamCaptureStatusActive ? CaptureStatus::active : CaptureStatus::invalidated;
+  }
+  BackendGraph* end_capture(BackendStream* stream) override {
+    cudaGraph_t graph = nullptr;
+    cuda_call(cudaStreamEndCapture(cuda(stream), &graph), "cudaStreamEndCapture");
+    cudaGraphExec_t exec = nullptr;
+    const cudaError_t instantiated = cudaGraphInstantiate(&exec, graph, 0);
+    forget(cudaGraphDestroy(graph));
+    cuda_call(instantiated, "cudaGraphInstantiate");
+    // The first launch would upload it anyway, and take that time between two ops.
+    const cudaError_t uploaded = cudaGraphUpload(exec, cuda(stream));
+    if (uploaded != cudaSuccess) forget(cudaGraphExecDestroy(exec));
+    cuda_call(uploaded, "cudaGraphUpload");
+    return reinterpret_cast<BackendGraph*>(exec);
+  }
+  void launch(BackendGraph* graph, BackendStream* stream) override {
+    cuda_call(cudaGraphLaunch(cuda(graph), cuda(stream)), "cudaGraphLaunch");
+  }
+  void destroy_graph(BackendGraph* graph) noexcept override {
+    if (graph) forget(cudaGraphExecDestroy(cuda(graph)));
+  }
+
+ private:
+  // In a destructor there is nobody to tell; what matters shows at the next call.
+  static void forget(cudaError_t error) noexcept {
+    if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
+  }
+  // CUDA refuses to free during a capture, which is broken by the attempt; afterwards it works.
+  static void defer(std::vector<void*>& list, void* memory) noexcept {
+    forget(cudaGetLastError());
+    list.push_back(memory);
+  }
+  void release_deferred() noexcept {
+    for (void* memory : std::exchange(deferred_, {})) {
+      if (cudaFree(memory) != cudaSuccess) defer(deferred_, memory);
+    }
+    for (void* memory : std::exchange(deferred_pinned_, {})) {
+      if (cudaFreeHost(memory) != cudaSuccess) defer(deferred_pinned_, memory);
+    }
+  }
+  void add(void* memory, std::size_t bytes) {
+    sizes_.emplace(memory, bytes);
+    in_use_ += bytes;
+    high_water_ = std::max(high_water_, in_use_);
+  }
+  void remove(void* memory) noexcept {
+    const auto found = sizes_.find(memory);
+    if (found == sizes_.end()) return;
+    in_use_ -= found->second;
+    sizes_.erase(found);
+  }
+
+  DeviceInfo info_;
+  std::unordered_map<void*, std::size_t> sizes_;  // Looked up, never walked.
+  std::size_t in_use_ = 0, high_water_ = 0;
+  std::vector<void*> deferred_, deferred_pinned_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(int index) { return std::make_unique<CudaBackend>(index); }
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// What the CUDA object shows to the program that opens it.
+#include "engine/cuda/entry.h"
+
+#include <cuda_runtime.h>
+
+#include "engine/cuda/backend.h"
+#include "engine/cuda/call.h"
+#include "engine/cuda/info.h"
+#include "kernels/fault.h"
+
+#define LOCKSTEP_ENTRY extern "C" __attribute__((visibility("default")))
+
+LOCKSTEP_ENTRY lockstep::Backend* lockstep_open_cuda(const lockstep::CudaProgram* program, int index) {
+  lockstep::cuda_program = program;
+  lockstep::plant_fault(program->planted_fault);
+  return lockstep::make_cuda_backend(index).release();
+}
+
+LOCKSTEP_ENTRY void lockstep_cuda_devices(std::vector<lockstep::DeviceInfo>* list) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
+  static_cast<void>(cudaGetLastError());
+  for (int index = 0; index < count; ++index) list->push_back(lockstep::cuda_device_info(index));
+}

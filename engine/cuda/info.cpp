@@ -1,0 +1,82 @@
+#include "engine/cuda/info.h"
+
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+std::string dotted(int major, int minor) { return std::to_string(major) + "." + std::to_string(minor); }
+std::string dotted(int major, int minor, int patch) { return dotted(major, minor) + "." + std::to_string(patch); }
+std::string cuda_version(int version) { return dotted(version / 1000, version % 1000 / 10); }
+
+// Calls `symbol` of the first library that is there. The handle is kept: the engine may use the library later.
+template <class Function, class Use>
+std::string ask(const std::vector<const char*>& libraries, const char* symbol, Use use) {
+  for (const char* library : libraries) {
+    void* handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+    auto* function = handle ? reinterpret_cast<Function*>(dlsym(handle, symbol)) : nullptr;
+    if (function) return use(function);
+  }
+  return "";
+}
+
+// "580.159.04", which CUDA itself does not tell.
+std::string driver_version() {
+  return ask<int(char*, unsigned)>({"libnvidia-ml.so.1"}, "nvmlSystemGetDriverVersion", [](auto* get) {
+    void* library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+    auto* start = reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2"));
+    char text[80] = "";
+    return start && start() == 0 && get(text, sizeof text) == 0 ? std::string(text) : std::string();
+  });
+}
+
+std::string nccl_version() {
+  return ask<int(int*)>({"libnccl.so.2"}, "ncclGetVersion", [](auto* get) {
+    int v = 0;
+    return get(&v) == 0 ? dotted(v / 10000, v % 10000 / 100, v % 100) : std::string();
+  });
+}
+
+std::string cudnn_version() {
+  return ask<std::size_t()>({"libcudnn.so.9"}, "cudnnGetVersion", [](auto* get) {
+    const int v = static_cast<int>(get());
+    return dotted(v / 10000, v % 10000 / 100, v % 100);
+  });
+}
+
+std::string cublas_version() {
+  return ask<std::size_t()>({"libcublasLt.so.13", "libcublasLt.so.12"}, "cublasLtGetVersion", [](auto* get) {
+    const int v = static_cast<int>(get());
+    return v < 100000 ? dotted(v / 1000, v % 1000 / 10, v % 10) : dotted(v / 10000, v % 10000 / 100, v % 100);
+  });
+}
+
+}  // namespace
+
+DeviceInfo cuda_device_info(int index) {
+  DeviceInfo info;
+  info.kind = "cuda";
+  int driver = 0, runtime = 0, major = 0, minor = 0;
+  cudaDeviceProp properties;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || cudaRuntimeGetVersion(&runtime) != cudaSuccess ||
+      cudaGetDeviceProperties(&properties, index) != cudaSuccess ||
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return info;
+  }
+  info.name = properties.name;
+  info.driver = driver_version();
+  if (info.driver.empty()) info.driver = "CUDA " + cuda_version(driver);
+  info.cuda = cuda_version(runtime);
+  info.compute_capability = 10 * major + minor;
+  info.nccl = nccl_version();
+  info.cudnn = cudnn_version();
+  info.cublas = cublas_version();
+  return info;
+}
+
+}  // namespace lockstep

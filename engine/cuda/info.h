@@ -1,0 +1,11 @@
+// What is known of a GPU and of the libraries beside it.
+#pragma once
+
+#include "engine/backend.h"
+
+namespace lockstep {
+
+// Empty `name` if CUDA does not answer. Creates no context.
+DeviceInfo cuda_device_info(int index);
+
+}  // namespace lockstep
