@@ -1,0 +1,89 @@
+#include "engine/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  CheckpointTest() : folder_(fs::temp_directory_path() / ("lockstep-checkpoint-" + std::to_string(::getpid()))) {
+    fs::create_directories(folder_);
+  }
+  ~CheckpointTest() override { fs::remove_all(folder_); }
+  std::string path() const { return (folder_ / "state.safetensors").string(); }
+  static Checkpoint sample(float first) {
+    return {{{"steps_done", "7"}}, {{"weight/a", {2, 3}, {first, 2, 3, 4, 5, -0.0f}}, {"m/a", {1, 2}, {1e-40f, 8}}}};
+  }
+  std::string bytes() const {
+    std::ifstream in(path(), std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+  void write(const std::string& text) const { std::ofstream(path(), std::ios::binary) << text; }
+  fs::path folder_;
+};
+
+TEST_F(CheckpointTest, ReadsBackWhatWasWritten) {
+  write_checkpoint(path(), sample(1));
+  const Checkpoint back = read_checkpoint(path());
+  EXPECT_EQ(back.metadata.at("steps_done"), "7");
+  ASSERT_EQ(back.tensors.size(), 2u);
+  EXPECT_EQ(back.tensors[0].name, "weight/a");
+  EXPECT_EQ(back.tensors[0].shape, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_TRUE(std::signbit(back.tensors[0].values[5]));
+  EXPECT_EQ(back.tensors[1].values[0], 1e-40f);
+}
+
+TEST_F(CheckpointTest, RefusesAFileCutAnywhere) {
+  write_checkpoint(path(), sample(1));
+  const std::string whole = bytes();
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    write(whole.substr(0, size));
+    EXPECT_THROW(read_checkpoint(path()), std::runtime_error) << size << " of " << whole.size() << " bytes";
+  }
+}
+
+TEST_F(CheckpointTest, RefusesAFileWithAnyByteOfItsDataChanged) {
+  write_checkpoint(path(), sample(1));
+  const std::string whole = bytes();
+  for (std::size_t at = whole.size() - 8 * sizeof(float); at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    write(damaged);
+    EXPECT_THROW(read_checkpoint(path()), std::runtime_error) << "byte " << at;
+  }
+}
+
+TEST_F(CheckpointTest, KeepsTheOldFileWhenANewOneCannotBeWritten) {
+  write_checkpoint(path(), sample(1));
+  // A folder in the place of the file: the rename fails after everything was written.
+  const std::string other = (folder_ / "taken").string();
+  fs::create_directories(other + "/inside");
+  EXPECT_THROW(write_checkpoint(other, sample(2)), std::runtime_error);
+  EXPECT_THROW(write_checkpoint((folder_ / "missing" / "x").string(), sample(2)), std::runtime_error);
+  EXPECT_EQ(read_checkpoint(path()).tensors[0].values[0], 1);
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    EXPECT_EQ(entry.path().string().find(".tmp."), std::string::npos) << "left behind: " << entry.path();
+  }
+}
+
+TEST_F(CheckpointTest, HasTheLayoutOfSafetensors) {
+  write_checkpoint(path(), sample(1));
+  const std::string whole = bytes();
+  std::uint64_t length = 0;
+  for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(whole[static_cast<std::size_t>(i)]);
+  EXPECT_EQ(whole[8], '{');
+  EXPECT_EQ(length % 8, 0u);
+  EXPECT_EQ(whole.size(), 8 + length + 8 * sizeof(float));
+}
+
+}  // namespace
+}  // namespace lockstep
