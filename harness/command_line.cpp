@@ -5,8 +5,8 @@
 #include "engine/backend.h"
 #include "harness/commands.h"
 #include "harness/device_choice.h"
-#include "harness/nearest.h"
 #include "harness/version.h"
+#include "scenarios/nearest.h"
 #include "scenarios/reader.h"
 
 namespace lockstep {
@@ -59,7 +59,7 @@ ExitStatus dispatch(const Words& words) {
   }
   std::vector<std::string> names{"--help", "--version"};
   for (const Command& command : kCommands) names.push_back(command.name);
-  throw RequestError("unknown command " + name + "; nearest: " + nearest(name, names));
+  throw RequestError("unknown command " + name + "; nearest: " + nearest_name(name, names));
 }
 
 int failed(ExitStatus status, const char* what) {

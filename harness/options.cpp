@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "harness/exit_status.h"
-#include "harness/nearest.h"
+#include "scenarios/nearest.h"
 
 namespace lockstep {
 
@@ -71,7 +71,8 @@ bool Options::parse(const std::vector<std::string>& words) {
   } catch (const po::unknown_option& error) {
     const std::string name = error.get_option_name();
     const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
-    throw RequestError("lockstep " + command_ + ": unknown option " + name + "; nearest: --" + nearest(bare, names()));
+    throw RequestError("lockstep " + command_ + ": unknown option " + name + "; nearest: --" +
+                       nearest_name(bare, names()));
   } catch (const po::error& error) {
     throw RequestError("lockstep " + command_ + ": " + error.what());
   }
@@ -103,7 +104,7 @@ void Options::check_ranges() const {
   const std::string device = text("device");
   if (device != "auto" && device != "sim" && device != "cuda") {
     throw RequestError("lockstep " + command_ + ": --device " + device +
-                       " is no device; nearest: " + nearest(device, {"auto", "sim", "cuda"}));
+                       " is no device; nearest: " + nearest_name(device, {"auto", "sim", "cuda"}));
   }
 }
 

@@ -4,17 +4,17 @@
 
 #include "engine/faults.h"
 #include "harness/exit_status.h"
-#include "harness/nearest.h"
 #include "harness/worker.h"
 #include "kernels/fault.h"
 #include "oracle/oracle.h"
+#include "scenarios/nearest.h"
 
 namespace lockstep {
 namespace {
 
 std::string checked(const std::string& name, const std::vector<std::string>& known, const char* option) {
   if (name.empty() || std::find(known.begin(), known.end(), name) != known.end()) return name;
-  throw RequestError(std::string("--") + option + ": there is no " + name + "; nearest: " + nearest(name, known));
+  throw RequestError(std::string("--") + option + ": there is no " + name + "; nearest: " + nearest_name(name, known));
 }
 
 }  // namespace

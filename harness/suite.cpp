@@ -71,7 +71,7 @@ std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, s
     one.numerics = {numerics};
     const std::vector<ScenarioError> unbuilt = check_built(one);
     std::optional<CaseResult> decided;
-    if (!unbuilt.empty()) decided = skipped(path, one, to_text(numerics), "not built: " + unbuilt.front().key);
+    if (!unbuilt.empty()) decided = skipped(path, one, to_text(numerics), unbuilt.front().what);
     runnable += unbuilt.empty();
     cases.push_back({std::move(one), std::move(decided)});
   }

@@ -1,0 +1,52 @@
+#include "harness/bits.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+TEST(FirstMismatch, TellsZerosApart) {
+  EXPECT_EQ(first_mismatch(std::vector{1.0f, -0.0f}, std::vector{1.0f, 0.0f}), 1);
+}
+TEST(FirstMismatch, TakesNanOnBothSidesForAViolation) {
+  EXPECT_EQ(first_mismatch(std::vector{1.0f, kNan}, std::vector{1.0f, kNan}), 1);
+  EXPECT_EQ(first_mismatch(std::vector{kNan}, std::vector{1.0f}), 0);
+  EXPECT_EQ(first_mismatch(std::vector{1.0f}, std::vector{kNan}), 0);
+}
+TEST(FirstMismatch, FindsNothingInEqualBitsInfinitiesIncluded) {
+  EXPECT_EQ(first_mismatch(std::vector{kInfinity, -0.0f, 1e-45f}, std::vector{kInfinity, -0.0f, 1e-45f}), std::nullopt);
+}
+TEST(FirstMismatch, NamesTheFirst) {
+  EXPECT_EQ(first_mismatch(std::vector{1.0f, 2.0f, 3.0f}, std::vector{1.0f, 9.0f, 9.0f}), 1);
+}
+
+TEST(UlpDistance, CountsStepsOnTheLineOfFloats) {
+  EXPECT_EQ(ulp_distance(1.0f, 1.0f), 0);
+  EXPECT_EQ(ulp_distance(1.0f, std::nextafterf(1.0f, 2.0f)), 1);
+  EXPECT_EQ(ulp_distance(-1.0f, std::nextafterf(-1.0f, -2.0f)), 1);
+  EXPECT_EQ(ulp_distance(-0.0f, 0.0f), 1);
+  EXPECT_EQ(ulp_distance(std::bit_cast<float>(1u), std::bit_cast<float>(0x80000001u)), 3);
+  EXPECT_EQ(ulp_distance(kInfinity, std::numeric_limits<float>::max()), 1);
+}
+TEST(UlpDistance, HasNoValueForNan) {
+  EXPECT_EQ(ulp_distance(kNan, 1.0f), std::nullopt);
+  EXPECT_EQ(ulp_distance(1.0f, kNan), std::nullopt);
+}
+
+TEST(ValueText, HoldsDecimalAndBits) {
+  EXPECT_EQ(value_text(0.5f), "0.5 0x3f000000");
+  EXPECT_EQ(value_text(-0.0f), "-0 0x80000000");
+  EXPECT_EQ(value_text(-0.1f), "-0.1 0xbdcccccd");
+  EXPECT_EQ(value_text(kInfinity), "inf 0x7f800000");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,226 @@
+// The command line as scripts see it: statuses, streams, messages, files.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include "tests/harness/program.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kSmall = "schema: 1\nname: small\nnumerics: [fp32]\n";
+
+class CommandLine : public testing::Test {
+ protected:
+  // `verify` of a file with this text on the simulated device.
+  Ran verify(const std::string& text, const std::string& more = "") {
+    return run_lockstep("verify --device sim " + more + " " + folder_.file("case.yaml", text));
+  }
+  void refused(const std::string& text, const std::string& rule, const std::string& says) {
+    const Ran ran = verify(text);
+    EXPECT_EQ(ran.status, 2) << ran.err;
+    EXPECT_EQ(ran.out, "");
+    EXPECT_THAT(ran.err, HasSubstr("[" + rule + "]"));
+    EXPECT_THAT(ran.err, HasSubstr(says));
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(CommandLine, HelpAndVersionGoToStdout) {
+  for (const char* words : {"--help", "verify --help", "replay --help", "train --help", "bench --help",
+                            "describe --help", "doctor --help"}) {
+    const Ran ran = run_lockstep(words);
+    EXPECT_EQ(ran.status, 0) << words;
+    EXPECT_THAT(ran.out, HasSubstr("lockstep"));
+    EXPECT_EQ(ran.err, "");
+  }
+  EXPECT_THAT(run_lockstep("--version").out, HasSubstr("lockstep 0."));
+}
+
+TEST_F(CommandLine, CommandsThatAreNotBuiltSaySo) {
+  for (const char* name : {"fuzz", "shrink", "mutate", "plan-packing"}) {
+    const Ran ran = run_lockstep(name);
+    EXPECT_EQ(ran.status, 2);
+    EXPECT_THAT(ran.err, HasSubstr("not built yet"));
+    EXPECT_THAT(run_lockstep("--help").out, Not(HasSubstr(name)));
+  }
+}
+
+TEST_F(CommandLine, AnUnknownWordNamesTheNearest) {
+  EXPECT_EQ(run_lockstep("").status, 2);
+  EXPECT_EQ(run_lockstep("verfy").status, 2);
+  EXPECT_THAT(run_lockstep("verfy").err, HasSubstr("nearest: verify"));
+  const Ran option = run_lockstep("verify --devise sim");
+  EXPECT_EQ(option.status, 2);
+  EXPECT_THAT(option.err, HasSubstr("nearest: --device"));
+  EXPECT_THAT(run_lockstep("verify --device gpu").err, HasSubstr("is no device"));
+  EXPECT_THAT(run_lockstep("verify --plant linear-drops-last-inptu").err,
+              HasSubstr("nearest: linear-drops-last-input"));
+  EXPECT_EQ(run_lockstep("verify --mutate-oracle nothing-like-it").status, 2);
+  EXPECT_EQ(run_lockstep("verify --timeout -1").status, 2);
+  EXPECT_EQ(run_lockstep("verify --timeout nan").status, 2);
+  EXPECT_EQ(run_lockstep("verify --timeout soon").status, 2);
+  EXPECT_EQ(run_lockstep("replay").status, 2);
+  EXPECT_EQ(run_lockstep("replay a b").status, 2);
+}
+
+TEST_F(CommandLine, FilesThatCannotBeScenariosAreRefusedInPlace) {
+  EXPECT_EQ(run_lockstep("verify --device sim /no/such/file.yaml").status, 2);
+  EXPECT_THAT(run_lockstep("verify --device sim /no/such/file.yaml").err, HasSubstr("[Y01]"));
+  refused("", "Y01", "case.yaml");
+  refused(std::string("\x7f\x45\x4c\x46\x00\x01\x02\xff\xfe", 9), "Y01", "case.yaml");
+  refused(std::string(kSmall) + "model: {hiden: 32}\n", "Y03", "hidden");
+  refused(std::string(kSmall) + "name: twice\n", "Y04", "case.yaml:4");
+  refused(std::string(kSmall) + "model: {hidden: wide}\n", "Y05", "hidden");
+  refused(std::string(kSmall) + "data: {documents: [[[-1]]]}\n", "Y06", "documents");
+  refused(std::string(kSmall) + "data: {documents: [[[65]]]}\n", "L07", "pack_length");
+  refused(std::string(kSmall) + "model: {pattern: \"M-\"}\ncuda_graph: {modules: [attn]}\n", "L16", "attn");
+}
+
+TEST_F(CommandLine, AHundredMegabytesAreRefusedBeforeTheyAreParsed) {
+  std::string text = kSmall;
+  text.resize(100'000'000, '#');
+  refused(text, "Y01", "1 MiB");
+}
+
+TEST_F(CommandLine, AnEmptyFolderHoldsNoScenario) {
+  std::filesystem::create_directory(folder_ / "empty");
+  const Ran ran = run_lockstep("verify --device sim " + (folder_ / "empty"));
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.err, HasSubstr("no scenario"));
+}
+
+TEST_F(CommandLine, WithoutAGpuCudaIsAFailureOfTheWorld) {
+  // Hides the GPUs of a machine that has some.
+  const std::string file = folder_.file("case.yaml", kSmall);
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  const Ran ran = run_lockstep("verify --device cuda " + file);
+  EXPECT_EQ(ran.status, 3);
+  EXPECT_THAT(ran.err, HasSubstr("no CUDA device"));
+  EXPECT_EQ(run_lockstep("verify --device cuda --skip-code 77 " + file).status, 77);
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST_F(CommandLine, AHeldScenarioPrintsATableAndWritesReports) {
+  const Ran ran = verify(kSmall, "--json " + (folder_ / "r.json") + " --junit " + (folder_ / "r.xml"));
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("small"));
+  EXPECT_THAT(ran.out, HasSubstr("1 held, 0 violated"));
+  const boost::json::value json = boost::json::parse(slurp(folder_ / "r.json"));
+  EXPECT_EQ(json.at("tool").as_string(), "lockstep");
+  EXPECT_EQ(json.at("device").at("kind").as_string(), "sim");
+  EXPECT_EQ(json.at("summary").at("held").to_number<int>(), 1);
+  const boost::json::value& one = json.at("results").at(0);
+  EXPECT_EQ(one.at("verdict").as_string(), "holds");
+  EXPECT_EQ(one.at("counters").at("graph_replays").to_number<int>(), 16);
+  EXPECT_TRUE(one.at("first_difference").is_null());
+  EXPECT_THAT(std::string(one.at("replay").as_string()), HasSubstr("lockstep replay ls"));
+  EXPECT_THAT(slurp(folder_ / "r.xml"), HasSubstr("tests=\"1\" failures=\"0\""));
+}
+
+TEST_F(CommandLine, AReportThatCannotBeWrittenIsAFailureOfTheWorld) {
+  const Ran ran = verify(kSmall, "--json /no/such/folder/r.json");
+  EXPECT_EQ(ran.status, 3);
+  EXPECT_THAT(ran.err, HasSubstr("/no/such/folder/r.json"));
+}
+
+TEST_F(CommandLine, WhatIsNotBuiltIsSkippedNeverPassed) {
+  const Ran ran = verify("schema: 1\nname: both\nnumerics: [fp32, bf16]\n", "--json " + (folder_ / "r.json"));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const boost::json::value json = boost::json::parse(slurp(folder_ / "r.json"));
+  EXPECT_EQ(json.at("summary").at("held").to_number<int>(), 1);
+  EXPECT_EQ(json.at("summary").at("skipped").to_number<int>(), 1);
+  EXPECT_EQ(verify("schema: 1\nname: none\nnumerics: [bf16]\n").status, 2);
+}
+
+TEST_F(CommandLine, ExpectationsHaveTheirSay) {
+  EXPECT_EQ(verify(std::string(kSmall) + "expect: {counters: {graph_replays: 16}}\n").status, 0);
+  const Ran wrong = verify(std::string(kSmall) + "expect: {counters: {graph_replays: 17}}\n");
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_THAT(wrong.out, HasSubstr("graph_replays is 16, the file expects 17"));
+  EXPECT_EQ(verify(std::string(kSmall) + "expect: {verdict: violated}\n").status, 1);
+  EXPECT_EQ(verify(std::string(kSmall) + "expect: {verdict: violated, judge: gradient}\n",
+                   "--plant linear-weight-gradient-drops-first-row")
+                .status,
+            0);
+  EXPECT_EQ(verify(std::string(kSmall) + "expect: {verdict: refused, error: L07}\n").status, 1);
+  const std::string too_long = "data: {documents: [[[65]]]}\nexpect: {verdict: refused, error: ";
+  EXPECT_EQ(verify(kSmall + too_long + "L07}\n").status, 0);
+  EXPECT_EQ(verify(kSmall + too_long + "L08}\n").status, 1);
+}
+
+TEST_F(CommandLine, ACrashIsAVerdict) {
+  const Ran ran = verify(kSmall, "--plant harness-test-crash --json " + (folder_ / "r.json"));
+  EXPECT_EQ(ran.status, 3);
+  EXPECT_THAT(ran.out, HasSubstr("SIGABRT"));
+  const boost::json::value json = boost::json::parse(slurp(folder_ / "r.json"));
+  EXPECT_EQ(json.at("results").at(0).at("verdict").as_string(), "broken");
+  EXPECT_EQ(json.at("results").at(0).at("judge").as_string(), "crash");
+}
+
+TEST_F(CommandLine, AHangIsAVerdict) {
+  const Ran ran = verify(kSmall, "--plant harness-test-hang --timeout 0.5");
+  EXPECT_EQ(ran.status, 4);
+  EXPECT_THAT(ran.out, HasSubstr("watchdog"));
+}
+
+TEST_F(CommandLine, ABadTokenIsABadRequest) {
+  for (const char* token : {"ls", "lsAAAA", "lsAQAAAAAAAAAA", "ls!!!!"}) {
+    EXPECT_EQ(run_lockstep(std::string("replay --device sim '") + token + "'").status, 2) << token;
+  }
+}
+
+TEST_F(CommandLine, DescribeNeedsNoDevice) {
+  const Ran ran = run_lockstep("describe " + folder_.file("case.yaml", kSmall));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("2 regions"));
+  EXPECT_THAT(ran.out, HasSubstr("layers.0.in_proj.weight"));
+  EXPECT_THAT(ran.out, HasSubstr("graph_replays 16"));
+  EXPECT_THAT(run_lockstep("describe --built").out, HasSubstr("numerics: fp32"));
+}
+
+TEST_F(CommandLine, DoctorSaysWhatCanRun) {
+  const Ran ran = run_lockstep("doctor --json " + (folder_ / "d.json"));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("--device sim  can run"));
+  EXPECT_EQ(boost::json::parse(slurp(folder_ / "d.json")).at("sim").at("kind").as_string(), "sim");
+}
+
+TEST_F(CommandLine, TrainingByEngineAndByOracleEndsInEqualWeights) {
+  const std::string file = folder_.file("case.yaml", kSmall);
+  const auto digests = [](const Ran& ran) { return ran.out.substr(0, ran.out.rfind("loss ")); };
+  const Ran engine = run_lockstep("train --device sim --steps 4 --digest-every 1 " + file);
+  EXPECT_EQ(engine.status, 0) << engine.err;
+  EXPECT_THAT(engine.out, HasSubstr("step 4"));
+  EXPECT_THAT(engine.out, HasSubstr("unigram entropy"));
+  EXPECT_EQ(digests(run_lockstep("train --oracle --steps 4 --digest-every 1 " + file)), digests(engine));
+  EXPECT_EQ(digests(run_lockstep("train --device sim --graph none --steps 4 --digest-every 1 " + file)),
+            digests(engine));
+}
+
+TEST_F(CommandLine, AResumedTrainingIsTheOneThatWasNeverInterrupted) {
+  const std::string file = folder_.file("case.yaml", kSmall);
+  const auto last = [](const Ran& ran) { return ran.out.substr(ran.out.find("step 4")); };
+  const Ran whole = run_lockstep("train --device sim --steps 4 " + file);
+  const std::string checkpoint = folder_ / "state.safetensors";
+  EXPECT_EQ(run_lockstep("train --device sim --steps 2 --checkpoint " + checkpoint + " " + file).status, 0);
+  const Ran rest = run_lockstep("train --device sim --steps 4 --resume " + checkpoint + " " + file);
+  ASSERT_EQ(rest.status, 0) << rest.err;
+  EXPECT_EQ(last(rest), last(whole));
+  EXPECT_EQ(run_lockstep("train --device sim --steps 4 --resume /no/such " + file).status, 3);
+}
+
+TEST_F(CommandLine, BenchMeasuresAllThreeModes) {
+  const Ran ran = run_lockstep("bench --device sim --budget 0.05 --json " + (folder_ / "b.json"));
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const boost::json::value json = boost::json::parse(slurp(folder_ / "b.json"));
+  EXPECT_GT(json.at("scenarios_per_second").to_number<double>(), 0);
+  for (int i = 0; i < 3; ++i) EXPECT_GT(json.at("steps").at(i).at("median_seconds").to_number<double>(), 0);
+}
+
+}  // namespace
+}  // namespace lockstep

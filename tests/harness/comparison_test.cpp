@@ -1,0 +1,216 @@
+#include "harness/comparison.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+constexpr int kRows = 8;
+constexpr int kCols = 2;
+
+// One parameterised step of two microbatches that agrees with itself; tests change one side.
+class ComparisonTest : public testing::Test {
+ protected:
+  ComparisonTest() {
+    scenario_.data.pack_length = kRows;
+    scenario_.data.gaps = 1;
+    data_.microbatches.resize(2);
+    // Rows: 0..1 document 4, row 2 its gap, document 5 is empty, rows 3..5 document 6, the rest padding.
+    data_.microbatches[1].documents = {document(4, 2), document(5, 0), document(6, 3)};
+    for (int m = 0; m < 2; ++m) {
+      oracle::MicrobatchResult result;
+      result.loss = 1.5f;
+      for (const char* name : {"embedding.out", "layers.0.out"}) result.activations.push_back(activation(name, kCols));
+      result.activations.push_back({"token_loss", -1, 1, kRows, std::vector<float>(kRows, 0.25f)});
+      result.gradients = {{1, 2}, {3, 4}};
+      want_.microbatches.push_back(result);
+    }
+    want_.loss = 3;
+    for (const char* name : {"embedding.weight", "head.weight"}) {
+      after_.push_back({name, -1, 1, 2, false, {1, 2}, {3, 4}, {5, 6}, {7, 8}});
+    }
+    engine_ = want_;
+    engine_after_ = after_;
+  }
+
+  static Document document(int number, int length) {
+    Document one;
+    one.number = number;
+    one.tokens.assign(length, 1);
+    one.targets.assign(length, 1);
+    return one;
+  }
+  static oracle::Tensor activation(const char* name, int cols) {
+    return {name, 0, kRows, cols, std::vector<float>(kRows * cols, 0.5f)};
+  }
+  static Tensor<float> view(std::vector<float>& values, std::int64_t rows, std::int64_t cols) {
+    return tensor(values.data(), rows, cols);
+  }
+
+  // What the engine would call in a step with both microbatches in flight.
+  std::optional<Difference> run() {
+    Comparison comparison(scenario_);
+    std::vector<ParameterView> parameters;
+    for (std::size_t i = 0; i < engine_after_.size(); ++i) {
+      oracle::Parameter& p = engine_after_[i];
+      parameters.push_back({.name = p.name,
+                            .layer = p.layer,
+                            .index = static_cast<int>(i),
+                            .weight = view(p.weight, 1, 2),
+                            .gradient = view(p.gradient, 1, 2),
+                            .m = view(p.m, 1, 2),
+                            .v = view(p.v, 1, 2),
+                            .microbatch_gradient = view(engine_.microbatches[0].gradients[i], 1, 2)});
+    }
+    comparison.attach([](Tensor<float> t) { return std::vector<float>(t.data, t.data + t.size()); }, parameters);
+    comparison.expect_step(7, data_, want_, after_);
+    StepResult result{.loss = engine_.loss,
+                      .norm = engine_.norm,
+                      .clip = engine_.clip,
+                      .learning_rate = engine_.learning_rate,
+                      .microbatch_losses = {},
+                      .tokens = 0};
+    for (int m = 0; m < 2; ++m) {
+      oracle::MicrobatchResult& microbatch = engine_.microbatches[m];
+      std::vector<NamedTensor> activations;
+      for (oracle::Tensor& t : microbatch.activations) {
+        activations.push_back({t.name, t.layer, "an_op", view(t.values, t.rows, t.cols)});
+      }
+      comparison.forward_done(m, activations, live_);
+      result.microbatch_losses.push_back(microbatch.loss);
+    }
+    for (int m = 0; m < 2; ++m) {
+      for (std::size_t i = 0; i < parameters.size(); ++i) {
+        parameters[i].microbatch_gradient = view(engine_.microbatches[m].gradients[i], 1, 2);
+      }
+      comparison.backward_done(m, live_);
+    }
+    if (shows_gradients_) comparison.gradients_done();
+    comparison.step_done();
+    comparison.finish_step(result, true);
+    comparison.compare_weights(after_);
+    return comparison.first();
+  }
+
+  Scenario scenario_;
+  StepData data_;
+  oracle::StepResult want_, engine_;
+  std::vector<oracle::Parameter> after_, engine_after_;
+  bool live_ = true, shows_gradients_ = true;
+};
+
+TEST_F(ComparisonTest, EqualBitsHold) { EXPECT_FALSE(run().has_value()); }
+
+TEST_F(ComparisonTest, NamesDocumentAndPosition) {
+  engine_.microbatches[1].activations[1].values[4 * kCols + 1] = 0.75f;
+  const auto found = run();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->judge, "activation");
+  EXPECT_EQ(found->where.step, 7);
+  EXPECT_EQ(found->where.microbatch, 1);
+  EXPECT_EQ(found->where.tensor, "layers.0.out");
+  EXPECT_EQ(found->where.op, "an_op");
+  EXPECT_EQ(found->where.index, 9);
+  EXPECT_EQ(found->where.row, 4);
+  EXPECT_EQ(found->where.column, 1);
+  EXPECT_EQ(found->where.document, 6);
+  EXPECT_EQ(found->where.position, 1);
+  EXPECT_EQ(found->where.got, "0.75 0x3f400000");
+  EXPECT_EQ(found->where.want, "0.5 0x3f000000");
+  EXPECT_EQ(found->where.ulp, 1 << 22);
+}
+
+TEST_F(ComparisonTest, APaddingRowBelongsToNoDocument) {
+  engine_.microbatches[1].activations[0].values[2 * kCols] = 1;
+  const auto found = run();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->where.row, 2);
+  EXPECT_EQ(found->where.document, -1);
+}
+
+TEST_F(ComparisonTest, OneValueARowIsPlacedByItsColumn) {
+  engine_.microbatches[1].activations[2].values[1] = 1;
+  const auto found = run();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->where.document, 4);
+  EXPECT_EQ(found->where.position, 1);
+}
+
+TEST_F(ComparisonTest, TheFirstInProgramOrderWins) {
+  engine_after_[0].weight[0] = 9;
+  engine_.norm = 4;
+  EXPECT_EQ(run()->where.tensor, "norm");
+  engine_after_[1].gradient[1] = 9;
+  EXPECT_EQ(run()->where.tensor, "head.weight.gradient");
+  EXPECT_EQ(run()->where.microbatch, -1);
+  engine_.microbatches[1].gradients[0][0] = 9;
+  EXPECT_EQ(run()->where.microbatch, 1);
+  engine_.microbatches[1].loss = 9;
+  EXPECT_EQ(run()->judge, "loss");
+  engine_.microbatches[1].activations[1].values[0] = 9;
+  EXPECT_EQ(run()->where.tensor, "layers.0.out");
+  engine_.microbatches[1].activations[0].values[15] = 9;
+  EXPECT_EQ(run()->where.tensor, "embedding.out");
+  engine_.microbatches[0].loss = 9;
+  EXPECT_EQ(run()->where.microbatch, 0);
+  EXPECT_EQ(run()->judge, "loss");
+}
+
+TEST_F(ComparisonTest, GradientsAreJudgedInBackwardOrder) {
+  engine_.microbatches[0].gradients[0][0] = 9;
+  EXPECT_EQ(run()->where.tensor, "embedding.weight.gradient");
+  engine_.microbatches[0].gradients[1][1] = 9;
+  EXPECT_EQ(run()->where.tensor, "head.weight.gradient");
+}
+
+TEST_F(ComparisonTest, EveryPartOfTheStateIsJudged) {
+  const auto base = engine_after_;
+  for (auto member : {&oracle::Parameter::m, &oracle::Parameter::v, &oracle::Parameter::weight}) {
+    engine_after_ = base;
+    (engine_after_[1].*member)[1] = 9;
+    const auto found = run();
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->judge, "weights");
+    EXPECT_EQ(found->where.index, 1);
+  }
+}
+
+TEST_F(ComparisonTest, AMissingTensorIsAViolationOnEitherSide) {
+  engine_.microbatches[0].activations.pop_back();
+  EXPECT_EQ(run()->reason, "token_loss is missing in the engine");
+  EXPECT_EQ(run()->where.got, "missing");
+  engine_ = want_;
+  engine_.microbatches[1].activations.push_back(activation("layers.0.extra", kCols));
+  EXPECT_EQ(run()->reason, "layers.0.extra is missing in the oracle");
+}
+
+TEST_F(ComparisonTest, AnotherShapeIsAViolation) {
+  engine_.microbatches[0].activations[0] = activation("embedding.out", kCols + 1);
+  EXPECT_EQ(run()->reason, "embedding.out has another shape");
+}
+
+TEST_F(ComparisonTest, NanOnBothSidesIsAViolation) {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  engine_.microbatches[0].loss = want_.microbatches[0].loss = nan;
+  const auto found = run();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->reason, "loss holds a NaN");
+  EXPECT_EQ(found->where.ulp, std::nullopt);
+}
+
+TEST_F(ComparisonTest, AJudgeThatWasNotCalledIsVacuous) {
+  shows_gradients_ = false;
+  ASSERT_TRUE(run());
+  EXPECT_EQ(run()->judge, "vacuous");
+}
+
+TEST_F(ComparisonTest, TensorsThatAreGoneAreNotRead) {
+  live_ = false;
+  engine_.microbatches[0].activations[0].values[0] = 9;
+  EXPECT_FALSE(run().has_value());
+}
+
+}  // namespace
+}  // namespace lockstep

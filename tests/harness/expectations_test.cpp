@@ -1,0 +1,158 @@
+#include "harness/expectations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+// Documents of given lengths, without a reader.
+class Lengths : public DataSource {
+ public:
+  explicit Lengths(const Scenario& scenario) : scenario_(scenario) {}
+  StepData training(std::int64_t step) const override {
+    StepData data;
+    const auto& steps = scenario_.data.documents;
+    const StepLengths& lists = steps[step % steps.size()];
+    for (std::int64_t g = 0; g < scenario_.training.microbatches_at(step); ++g) {
+      Microbatch microbatch;
+      for (const std::int64_t length : lists[g % lists.size()]) {
+        Document one;
+        one.tokens.assign(length, 0);
+        microbatch.documents.push_back(one);
+      }
+      data.microbatches.push_back(microbatch);
+    }
+    return data;
+  }
+  StepData evaluation(std::int64_t step) const override { return training(step); }
+  double unigram_entropy() const override { return 0; }
+
+ private:
+  const Scenario& scenario_;
+};
+
+Expectation expected(const Scenario& scenario, const std::string& counter) {
+  for (const Expectation& one : expectations(scenario, Lengths(scenario))) {
+    if (one.counter == counter) return one;
+  }
+  return {};
+}
+
+TEST(Expectations, TheDefaultScenarioLaunchesSixteenGraphs) {
+  const Scenario scenario;
+  EXPECT_EQ(graph_regions(scenario), 2);
+  EXPECT_EQ(expected(scenario, "graph_replays").min, 16);
+  EXPECT_EQ(expected(scenario, "graph_replays").max, 16);
+  EXPECT_EQ(expected(scenario, "eager_fallbacks").max, 0);
+  EXPECT_EQ(expected(scenario, "graphs_captured").min, 8);
+}
+
+Scenario fallback_mix() {
+  Scenario scenario;
+  scenario.data.documents = {{{20, 0, 30}, {1, 2, 3, 4}}, {{64}, {16, 15, 17}}};
+  scenario.training.steps = 4;
+  scenario.cuda_graph.max_packed_seqs = {3};
+  return scenario;
+}
+
+TEST(Expectations, AMicrobatchOfTooManyDocumentsFallsBack) {
+  EXPECT_EQ(expected(fallback_mix(), "eager_fallbacks").min, 1);
+  EXPECT_EQ(expected(fallback_mix(), "eager_fallbacks").max, 1);
+  EXPECT_EQ(expected(fallback_mix(), "graph_replays").min, 20);
+}
+
+TEST(Expectations, UnderFullIterationAStepFallsBack) {
+  Scenario scenario = fallback_mix();
+  scenario.cuda_graph.impl = GraphImpl::full_iteration;
+  EXPECT_EQ(graph_regions(scenario), 1);
+  EXPECT_EQ(expected(scenario, "eager_fallbacks").min, 1);
+  EXPECT_EQ(expected(scenario, "graph_replays").max, 2);
+  scenario.training.eval_every = 1;  // Of the four evaluations step 0 is warm-up and step 2 does not fit.
+  EXPECT_EQ(expected(scenario, "evaluations").min, 4);
+  EXPECT_EQ(expected(scenario, "graph_replays").max, 4);
+}
+
+TEST(Expectations, RegionsAreBlocksWithACapturedPart) {
+  Scenario scenario;
+  scenario.model.pattern = "M-M*-";
+  EXPECT_EQ(graph_regions(scenario), 4);
+  scenario.cuda_graph.modules = {GraphModule::attn, GraphModule::mamba};
+  EXPECT_EQ(graph_regions(scenario), 3);
+  EXPECT_EQ(captured_symbols(scenario, {3, 2}), std::vector<int>{3});
+  scenario.cuda_graph.impl = GraphImpl::none;
+  EXPECT_EQ(graph_regions(scenario), 0);
+}
+
+TEST(Expectations, HybridInFlightThree) {  // The second example of the schema.
+  Scenario scenario;
+  scenario.model.pattern = "M-M*-";
+  scenario.training.steps = 5;
+  scenario.training.microbatches = 4;
+  scenario.training.in_flight = 3;
+  scenario.training.eval_every = 2;
+  scenario.training.recapture_at = {3};
+  scenario.cuda_graph.modules = {GraphModule::attn, GraphModule::mamba};
+  EXPECT_EQ(expected(scenario, "max_outstanding").min, 3);
+  EXPECT_EQ(expected(scenario, "max_outstanding").max, 3);
+  EXPECT_EQ(expected(scenario, "evaluations").max, 2);
+  EXPECT_EQ(expected(scenario, "recaptures").min, 1);
+  EXPECT_EQ(expected(scenario, "graph_replays").min, 4 * 4 * 3 * 2);
+  EXPECT_EQ(expected(scenario, "graphs_captured").min, 2 * 3 * 2 * 3);
+}
+
+TEST(Expectations, AChangedCountOfMicrobatchesCounts) {
+  Scenario scenario;
+  scenario.training.change_microbatches_at = {{2, 3}};
+  EXPECT_EQ(expected(scenario, "graph_replays").min, (2 + 3) * 2 * 2);
+}
+
+TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
+  Scenario scenario;
+  scenario.cuda_graph.max_packed_seqs = {1};
+  scenario.data.documents = {{{1, 2}, {3, 4}}};
+  const Counters counters{{"graph_replays", 0},
+                          {"eager_fallbacks", 4},
+                          {"graphs_captured", 0},
+                          {"max_outstanding", 2},
+                          {"evaluations", 0},
+                          {"recaptures", 0},
+                          {"ops", 9}};
+  EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters),
+            "graph_replays is 0, expected at least 1 (the scenario asks for graphs)");
+  scenario.expect.counters["graph_replays"] = {.min = 0, .max = 0, .same_as = ""};
+  EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters), "");
+}
+
+TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
+  const Scenario scenario;
+  Counters counters{{"graph_replays", 16},
+                    {"eager_fallbacks", 0},
+                    {"graphs_captured", 8},
+                    {"max_outstanding", 2},
+                    {"evaluations", 0},
+                    {"recaptures", 0},
+                    {"ops", 9}};
+  const auto check = [&] { return unmet(expectations(scenario, Lengths(scenario)), counters); };
+  EXPECT_EQ(check(), "");
+  for (const std::int64_t wrong : {15, 17}) {
+    counters["graph_replays"] = wrong;
+    EXPECT_THAT(check(), testing::HasSubstr("expected 16"));
+  }
+  counters.erase("graph_replays");
+  EXPECT_EQ(check(), "the engine does not count graph_replays");
+}
+
+TEST(CounterRules, ExactRangeAndSame) {
+  const Counters counters{{"a", 3}, {"b", 3}, {"c", 4}};
+  EXPECT_EQ(unmet({{"a", {.min = 3, .max = 3, .same_as = ""}}}, counters), "");
+  EXPECT_EQ(unmet({{"a", {.min = 4, .max = 4, .same_as = ""}}}, counters), "a is 3, the file expects 4");
+  EXPECT_EQ(unmet({{"a", {.min = 4, .max = {}, .same_as = ""}}}, counters), "a is 3, the file expects at least 4");
+  EXPECT_EQ(unmet({{"a", {.min = {}, .max = 2, .same_as = ""}}}, counters), "a is 3, the file expects at most 2");
+  EXPECT_EQ(unmet({{"a", {.min = {}, .max = {}, .same_as = "b"}}}, counters), "");
+  EXPECT_EQ(unmet({{"a", {.min = {}, .max = {}, .same_as = "c"}}}, counters), "a is 3, the file expects c, 4");
+  EXPECT_EQ(unmet({{"d", {.min = 0, .max = {}, .same_as = ""}}}, counters), "the engine does not count d");
+}
+
+}  // namespace
+}  // namespace lockstep

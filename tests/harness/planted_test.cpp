@@ -1,0 +1,66 @@
+// Every planted fault, in engine, kernels and oracle, breaks at least one scenario of the library.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/faults.h"
+#include "harness/library.h"
+#include "harness/suite.h"
+#include "harness/worker.h"
+#include "kernels/fault.h"
+#include "oracle/oracle.h"
+#include "tests/harness/program.h"
+
+namespace lockstep {
+namespace {
+
+constexpr WorkerOptions kWorker{.fork = true, .timeout_s = 60};
+
+// The cases of the library that are run, quickest first.
+const std::vector<Scenario>& library() {
+  static const std::vector<Scenario> cases = [] {
+    std::vector<std::pair<double, Scenario>> timed;
+    std::vector<std::string> errors;
+    for (const std::string& file : scenario_files(library_path())) {
+      for (PlannedCase& one : plan_file(file, true, errors)) {
+        if (one.decided || one.scenario.expect.verdict != ExpectedVerdict::holds) continue;
+        const CaseResult result = run_in_worker(one.scenario, {}, kWorker);
+        EXPECT_EQ(result.verdict, Verdict::holds) << one.scenario.name << ": " << result.reason;
+        timed.emplace_back(result.seconds, std::move(one.scenario));
+      }
+    }
+    EXPECT_TRUE(errors.empty()) << errors.front();
+    std::stable_sort(timed.begin(), timed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<Scenario> list;
+    for (auto& [seconds, scenario] : timed) list.push_back(std::move(scenario));
+    return list;
+  }();
+  return cases;
+}
+
+bool is_caught(const RunOptions& run) {
+  return std::any_of(library().begin(), library().end(), [&](const Scenario& scenario) {
+    return run_in_worker(scenario, run, kWorker).verdict != Verdict::holds;
+  });
+}
+
+TEST(PlantedFaults, EveryKernelFaultIsCaught) {
+  const auto names = kernel_faults();
+  ASSERT_FALSE(names.empty());
+  for (const auto& name : names) EXPECT_TRUE(is_caught({.device = "sim", .fault = name, .mutation = ""})) << name;
+}
+
+TEST(PlantedFaults, EveryEngineFaultIsCaught) {
+  const auto names = engine_faults();
+  ASSERT_FALSE(names.empty());
+  for (const auto& name : names) EXPECT_TRUE(is_caught({.device = "sim", .fault = name, .mutation = ""})) << name;
+}
+
+TEST(PlantedFaults, EveryMutationOfTheOracleIsCaught) {
+  const auto names = oracle::Oracle::mutations();
+  ASSERT_FALSE(names.empty());
+  for (const auto& name : names) EXPECT_TRUE(is_caught({.device = "sim", .fault = "", .mutation = name})) << name;
+}
+
+}  // namespace
+}  // namespace lockstep
