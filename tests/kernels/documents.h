@@ -1,0 +1,90 @@
+// Document isolation: every document of a generated case run alone, in a pack of its own, must give the same bits.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <vector>
+
+#include "kernels/contract.h"
+#include "kernels/operand.h"
+
+namespace lockstep {
+
+// The memory of one document that runs alone.
+class Alone {
+ public:
+  Alone(std::int64_t start, std::int64_t length) : start_(start), length_(length) {
+    length_word_[0] = static_cast<std::int32_t>(length);
+    positions_.resize(static_cast<std::size_t>(length));
+    documents_.resize(positions_.size());
+    for (std::int64_t i = 0; i < length; ++i) positions_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i);
+  }
+  std::int64_t length() const { return length_; }
+  template <Access kAccess>
+  In<float> rows_of(const Operand<float, kAccess>& x) const {
+    return {x.row(start_), length_, x.cols, x.pitch};
+  }
+  template <Access kAccess>
+  Tensor<float> make(const Operand<float, kAccess>& x) const {
+    return make(length_, x.cols);
+  }
+  Tensor<float> make(std::int64_t rows, std::int64_t cols) const {
+    memory_.emplace_back(static_cast<std::size_t>(rows * cols), quiet_nan());
+    return tensor(memory_.back().data(), rows, cols);
+  }
+  template <class Op>
+  void describe(Op& op) const {
+    if constexpr (requires { op.document_start; }) {
+      op.document_start = tensor(start_word_, 1, 1);
+      op.document_length = tensor(length_word_, 1, 1);
+    }
+    op.row_document = tensor(documents_.data(), 1, length_);
+    if constexpr (requires { op.row_position; }) op.row_position = tensor(positions_.data(), 1, length_);
+    if constexpr (requires { op.chunk_start; }) describe_chunks(op);
+  }
+  template <Access kAccess>
+  void expect_same(const Operand<float, kAccess>& pack, Tensor<float> alone) const {
+    for (std::int64_t i = 0; i < length_; ++i) {
+      for (std::int64_t c = 0; c < alone.cols; ++c) {
+        ASSERT_EQ(bits(pack.row(start_ + i)[c]), bits(alone.data[i * alone.pitch + c])) << i << ", " << c;
+      }
+    }
+  }
+
+ private:
+  template <class Op>
+  void describe_chunks(Op& op) const {
+    for (std::int64_t p = 0; p < length_; p += op.chunk) {
+      chunk_document_.push_back(0);
+      chunk_start_.push_back(static_cast<std::int32_t>(p));
+      chunk_rows_.push_back(static_cast<std::int32_t>(std::min<std::int64_t>(op.chunk, length_ - p)));
+    }
+    const auto chunks = static_cast<std::int64_t>(chunk_rows_.size());
+    op.chunk_document = tensor(chunk_document_.data(), 1, chunks);
+    op.chunk_start = tensor(chunk_start_.data(), 1, chunks);
+    op.chunk_rows = tensor(chunk_rows_.data(), 1, chunks);
+    const std::int64_t width = op.states.cols;
+    op.states = make(chunks, width);
+    if constexpr (requires { op.dstates; }) op.dstates = make(chunks, width);
+  }
+
+  std::int64_t start_, length_;
+  mutable std::int32_t start_word_[1] = {0}, length_word_[1];
+  mutable std::vector<std::int32_t> documents_, positions_, chunk_document_, chunk_start_, chunk_rows_;
+  mutable std::deque<std::vector<float>> memory_;
+};
+
+// Calls check(alone) for every document, found by its rows.
+template <class Op, class Check>
+void for_documents(const Op& op, const Check& check) {
+  const std::int64_t rows = op.row_document.cols;
+  for (std::int64_t i = 0; i < rows;) {
+    std::int64_t end = i + 1;
+    while (end < rows && op.row_document.data[end] == op.row_document.data[i]) ++end;
+    if (op.row_document.data[i] >= 0) check(Alone(i, end - i));
+    i = end;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+#include "kernels/linear.h"
+
+#include "tests/kernels/plain.h"
+
+namespace lockstep {
+namespace {
+
+using plain::for_cases;
+
+// One chain, term after term, as the text writes it.
+template <class A, class B>
+float chain(std::int64_t k, const A& a, const B& b) {
+  float c = 0.0f;
+  for (std::int64_t e = 0; e < k; ++e) c = fma(a(e), b(e), c);
+  return add(c, 0.0f);
+}
+// y[i, o] has the bits of the chain over k, and lies within gamma_k of the exact sum.
+template <class A, class B>
+void expect_product(Out<float> y, std::int64_t k, const A& a, const B& b) {
+  for (std::int64_t i = 0; i < y.rows; ++i) {
+    for (std::int64_t o = 0; o < y.cols; ++o) {
+      const auto x = [&](std::int64_t e) { return a(i, e); };
+      const auto w = [&](std::int64_t e) { return b(e, o); };
+      ASSERT_EQ(bits(y.row(i)[o]), bits(chain(k, x, w))) << i << ", " << o;
+      double exact = 0, size = 0;
+      for (std::int64_t e = 0; e < k; ++e) exact += double{x(e)} * w(e), size += std::abs(double{x(e)} * w(e));
+      ASSERT_TRUE(plain::near(y.row(i)[o], exact, static_cast<double>(k + 1) * plain::kUnit * size + 1e-44));
+    }
+  }
+}
+
+TEST(Linear, ForwardIsAChainOverInputs) {
+  for_cases<LinearForward<float>>(40, [](const auto& op) {
+    run(HostQueue{}, op);
+    expect_product(
+        op.y, op.x.cols, [&](auto i, auto k) { return op.x.row(i)[k]; },
+        [&](auto k, auto o) { return op.w.row(o)[k]; });
+  });
+}
+TEST(Linear, InputGradientIsAChainOverOutputs) {
+  for_cases<LinearInputGradient<float>>(40, [](const auto& op) {
+    run(HostQueue{}, op);
+    expect_product(
+        op.dx, op.dy.cols, [&](auto i, auto o) { return op.dy.row(i)[o]; },
+        [&](auto o, auto k) { return op.w.row(o)[k]; });
+  });
+}
+TEST(Linear, WeightGradientIsAChainOverPhysicalRows) {
+  for_cases<LinearWeightGradient<float>>(40, [](const auto& op) {
+    run(HostQueue{}, op);
+    expect_product(
+        op.dw, op.dy.rows, [&](auto o, auto i) { return op.dy.row(i)[o]; },
+        [&](auto i, auto k) { return op.x.row(i)[k]; });
+  });
+}
+// A chain longer than one visit of its accumulator.
+TEST(Linear, LongChainsContinueExactly) {
+  for (const std::int64_t k : {255, 256, 257, 1000}) {
+    std::vector<float> x(static_cast<std::size_t>(7 * k)), w(static_cast<std::size_t>(18 * k)), y(7 * 18);
+    plain::Picker pick(static_cast<std::uint64_t>(k));
+    for (float& v : x) v = static_cast<float>(pick.below(2000) - 1000) * 0.0113f;
+    for (float& v : w) v = static_cast<float>(pick.below(2000) - 1000) * 0.0371f;
+    const LinearForward<float> op{
+        .x = tensor(x.data(), 7, k), .w = tensor(w.data(), 18, k), .y = tensor(y.data(), 7, 18)};
+    run(HostQueue{}, op);
+    expect_product(
+        op.y, k, [&](auto i, auto e) { return op.x.row(i)[e]; }, [&](auto e, auto o) { return op.w.row(o)[e]; });
+  }
+}
+// Powers of two only move exponents.
+TEST(Linear, ScalesWithPowersOfTwo) {
+  for_cases<LinearForward<float>>(20, [](const auto& op) {
+    run(HostQueue{}, op);
+    std::vector<float> x, y(static_cast<std::size_t>(op.y.rows * op.y.cols));
+    double smallest = 1;
+    for (std::int64_t i = 0; i < op.x.rows; ++i) {
+      for (std::int64_t k = 0; k < op.x.cols; ++k)
+        x.push_back(std::abs(op.x.row(i)[k]) < 1e-9f ? 1.0f : op.x.row(i)[k]);
+    }
+    LinearForward<float> other = op;
+    other.x = tensor(x.data(), op.x.rows, op.x.cols);
+    run(HostQueue{}, other);
+    const plain::Matrix before(op.y);
+    for (float& v : x) v *= 8;
+    other.y = tensor(y.data(), op.y.rows, op.y.cols);
+    run(HostQueue{}, other);
+    for (std::int64_t i = 0; i < op.y.rows; ++i) {
+      for (std::int64_t o = 0; o < op.y.cols; ++o) {
+        if (std::abs(before(i, o)) < 1e-20 * smallest) continue;  // Subnormal links would round elsewhere.
+        ASSERT_EQ(other.y.row(i)[o], 8 * before(i, o));
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,202 @@
+// Convolution and scan against the plain recurrence in double, and document by document.
+#include "kernels/conv.h"
+#include "kernels/scan.h"
+#include "tests/kernels/documents.h"
+#include "tests/kernels/plain.h"
+
+namespace lockstep {
+namespace {
+
+using plain::for_cases;
+using plain::Matrix;
+
+template <class Op>
+Matrix convolution(const Op& op, const Matrix& x, const Matrix& weight, const Matrix& bias) {
+  Matrix y(x.rows, x.cols);
+  for (std::int64_t t = 0; t < x.rows; ++t) {
+    for (std::int64_t c = 0; c < x.cols && op.row_document.data[t] >= 0; ++c) {
+      double a = bias(0, c);
+      for (std::int64_t back = 0; back < weight.cols && back <= op.row_position.data[t]; ++back) {
+        a += weight(c, weight.cols - 1 - back) * x(t - back, c);
+      }
+      y(t, c) = plain::silu(a);
+    }
+  }
+  return y;
+}
+
+// A chain of `width` links of at most `size`, then a sigmoid and a product of slope below 1.1.
+TEST(Conv, ForwardStaysWithinItsBound) {
+  for_cases<ConvForward<float>>(40, [](const auto& op) {
+    run(HostQueue{}, op);
+    const Matrix x(op.x), weight(op.weight), want = convolution(op, x, weight, Matrix(op.bias));
+    const double links = static_cast<double>(weight.cols) + 1,
+                 size = links * (1 + plain::largest(weight)) * (1 + plain::largest(x));
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      for (std::int64_t c = 0; c < x.cols; ++c) {
+        ASSERT_TRUE(plain::near(op.y.row(t)[c], want(t, c), plain::kUnit * (1.1 * links + 16) * size));
+      }
+    }
+  });
+}
+TEST(Conv, BackwardIsTheSlope) {
+  for_cases<ConvBackward<float>>(40, [](const auto& op) {
+    run(HostQueue{}, op);
+    Matrix x(op.x), weight(op.weight), bias(op.bias);
+    const Matrix dy(op.dy), dx(op.dx), dweight(op.dweight), dbias(op.dbias);
+    const auto loss = [&] { return plain::weighted(dy, convolution(op, x, weight, bias), op.row_document.data); };
+    const double unit = 400 * plain::kUnit;
+    plain::expect_slopes(x, dx, op.row_document.data, loss, unit * (1 + plain::largest(dx)), "dx");
+    plain::expect_slopes(weight, dweight, nullptr, loss, unit * (1 + plain::largest(dweight)), "dweight");
+    plain::expect_slopes(bias, dbias, nullptr, loss, unit * (1 + plain::largest(dbias)), "dbias");
+  });
+}
+TEST(Conv, SeesOneDocument) {
+  for_cases<ConvBackward<float>>(40, [](const auto& op) {
+    run(HostQueue{}, op);
+    for_documents(op, [&](const Alone& alone) {
+      ConvBackward<float> one = op;
+      one.x = alone.rows_of(op.x), one.dy = alone.rows_of(op.dy), one.dpre = alone.make(op.dpre);
+      alone.describe(one);
+      const auto dx = alone.make(op.dx);
+      one.dx = dx, one.dweight = alone.make(op.dweight.rows, op.dweight.cols), one.dbias = alone.make(1, op.dbias.cols);
+      run(HostQueue{}, one);
+      alone.expect_same(op.dx, dx);
+      std::vector<float> whole(static_cast<std::size_t>(op.x.rows * op.x.cols));
+      const ConvForward<float> forward{.x = op.x,
+                                       .weight = op.weight,
+                                       .bias = op.bias,
+                                       .row_document = op.row_document,
+                                       .row_position = op.row_position,
+                                       .y = tensor(whole.data(), op.x.rows, op.x.cols)};
+      run(HostQueue{}, forward);
+      ConvForward<float> single = forward;
+      single.x = one.x;
+      alone.describe(single);
+      const auto y = alone.make(op.x);
+      single.y = y;
+      run(HostQueue{}, single);
+      alone.expect_same(forward.y, y);
+    });
+  });
+}
+
+// What a scan reads, in double.
+struct Scan {
+  template <class Op>
+  explicit Scan(const Op& op)
+      : xbc(op.xbc),
+        dt(op.dt),
+        bias(op.dt_bias),
+        a_log(op.a_log),
+        d(op.d),
+        heads(op.heads),
+        groups(op.groups),
+        state(op.state),
+        width((xbc.cols - 2 * groups * state) / heads),
+        start(op.document_start.data),
+        document(op.row_document.data) {}
+
+  // S = exp(dt A) S + dt B x^T; y = C S + D x, token by token. `absolute`: with all terms positive, for error bounds.
+  Matrix run(bool absolute = false) const {
+    const auto part = [absolute](double v) { return absolute ? std::abs(v) : v; };
+    Matrix y(xbc.rows, heads * width);
+    std::vector<double> s(static_cast<std::size_t>(state * width));
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const std::int64_t b = heads * width + h / (heads / groups) * state, c = b + groups * state;
+      for (std::int64_t t = 0; t < xbc.rows; ++t) {
+        if (document[t] < 0) continue;
+        if (t == start[document[t]]) std::fill(s.begin(), s.end(), 0.0);
+        const double step = std::log1p(std::exp(dt(t, h) + bias(0, h))), keep = std::exp(-std::exp(a_log(0, h)) * step);
+        for (std::int64_t p = 0; p < width; ++p) {
+          const double x = part(xbc(t, h * width + p));
+          double sum = part(d(0, h)) * x;
+          for (std::int64_t n = 0; n < state; ++n) {
+            double& cell = s[static_cast<std::size_t>(n * width + p)];
+            cell = keep * cell + step * part(xbc(t, b + n)) * x;
+            sum += part(xbc(t, c + n)) * cell;
+          }
+          y(t, h * width + p) = sum;
+        }
+      }
+    }
+    return y;
+  }
+
+  Matrix xbc, dt, bias, a_log, d;
+  std::int64_t heads, groups, state, width;
+  const std::int32_t* start;
+  const std::int32_t* document;
+};
+
+// The running sum of dt A is at most Q * 3 * 15; its rounding enters every decay as an absolute error of the exponent.
+double scan_relative(const Scan& scan, std::int64_t chunk) {
+  const double sums = static_cast<double>(chunk) * 45;
+  return plain::kUnit * (static_cast<double>(scan.state + chunk) + 40 + 4 * sums);
+}
+
+TEST(Scan, ForwardStaysWithinItsBound) {
+  for_cases<ScanForward<float>>(40, [](const auto& op) {
+    run(HostQueue{}, op);
+    const Scan scan(op);
+    const Matrix want = scan.run(), size = scan.run(true);
+    for (std::int64_t t = 0; t < want.rows; ++t) {
+      for (std::int64_t c = 0; c < want.cols; ++c) {
+        ASSERT_TRUE(plain::near(op.y.row(t)[c], want(t, c), scan_relative(scan, op.chunk) * (size(t, c) + 1e-30))) << t;
+      }
+    }
+  });
+}
+// Fitted: the forward's relative error, 8 times, on terms of the gradient's own size.
+TEST(Scan, BackwardIsTheSlope) {
+  for_cases<ScanBackward<float>>(60, [](const auto& op) {
+    if (op.xbc.rows > 90 || op.xbc.cols > 200) return;
+    run(HostQueue{}, op);
+    Scan scan(op);
+    const Matrix dy(op.dy), dxbc(op.dxbc), ddt(op.ddt), dbias(op.ddt_bias), da_log(op.da_log), dd(op.dd);
+    const auto loss = [&] { return plain::weighted(dy, scan.run(), op.row_document.data); };
+    const auto bound = [&](const Matrix& x) {
+      return (8 * scan_relative(scan, op.chunk) + 1e-6) * (1 + plain::largest(x));
+    };
+    const std::int32_t* document = op.row_document.data;
+    plain::expect_slopes(scan.xbc, dxbc, document, loss, bound(dxbc), "dxbc", 24);
+    plain::expect_slopes(scan.dt, ddt, document, loss, bound(ddt), "ddt");
+    plain::expect_slopes(scan.bias, dbias, nullptr, loss, bound(dbias), "ddt_bias", 3);
+    plain::expect_slopes(scan.a_log, da_log, nullptr, loss, bound(da_log), "da_log", 3);
+    plain::expect_slopes(scan.d, dd, nullptr, loss, bound(dd), "dd", 3);
+  });
+}
+TEST(Scan, SeesOneDocument) {
+  for_cases<ScanForward<float>>(40, [](const auto& op) {
+    run(HostQueue{}, op);
+    for_documents(op, [&](const Alone& alone) {
+      ScanForward<float> one = op;
+      one.xbc = alone.rows_of(op.xbc), one.dt = alone.rows_of(op.dt);
+      alone.describe(one);
+      const auto y = alone.make(op.y);
+      one.y = y;
+      run(HostQueue{}, one);
+      alone.expect_same(op.y, y);
+    });
+  });
+}
+TEST(Scan, BackwardSeesOneDocument) {
+  for_cases<ScanBackward<float>>(40, [](const auto& op) {
+    run(HostQueue{}, op);
+    for_documents(op, [&](const Alone& alone) {
+      ScanBackward<float> one = op;
+      one.xbc = alone.rows_of(op.xbc), one.dt = alone.rows_of(op.dt), one.dy = alone.rows_of(op.dy);
+      one.rows = alone.make(op.rows);
+      alone.describe(one);
+      const auto dxbc = alone.make(op.dxbc), ddt = alone.make(op.ddt);
+      one.dxbc = dxbc, one.ddt = ddt;
+      one.ddt_bias = alone.make(1, op.heads), one.da_log = alone.make(1, op.heads), one.dd = alone.make(1, op.heads);
+      run(HostQueue{}, one);
+      alone.expect_same(op.dxbc, dxbc);
+      alone.expect_same(op.ddt, ddt);
+    });
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
