@@ -1,1 +1,185 @@
 #include "oracle/oracle.h"
+
+#include <stdexcept>
+
+#include "oracle/digest.h"
+#include "oracle/initialize.h"
+#include "oracle/optimizer.h"
+#include "oracle/walk.h"
+
+namespace lockstep::oracle {
+namespace {
+
+using Values = std::vector<std::vector<float>>;
+
+std::vector<Parameter> initial_parameters(const Scenario& scenario, const Layout& layout, Mutant mutant) {
+  std::vector<Parameter> parameters;
+  const auto layers = static_cast<std::int64_t>(scenario.model.pattern.size());
+  for (std::size_t p = 0; p < layout.parameters.size(); ++p) {
+    const ParameterLayout& from = layout.parameters[p];
+    Parameter to{from.name, from.layer, from.rows, from.cols, from.is_vector, {}, {}, {}, {}};
+    to.weight = initial_weight(from, static_cast<std::uint32_t>(p), layers, scenario.training.seed, mutant);
+    to.gradient.assign(to.weight.size(), 0.0f);
+    to.m = to.v = to.gradient;
+    parameters.push_back(std::move(to));
+  }
+  return parameters;
+}
+
+std::vector<Tensor> tensors(Saved<float>& saved) {
+  std::vector<Tensor> list;
+  const int layers = static_cast<int>(saved.last()) - 1;
+  for (int place = 0; place <= layers + 1; ++place) {
+    const bool inside = place > 0 && place <= layers;
+    const std::string prefix = inside ? "layers." + std::to_string(place - 1) + "." : "";
+    for (NamedMatrix<float>& entry : saved.places()[place]) {
+      Matrix<float>& matrix = entry.matrix;
+      list.push_back(
+          {prefix + entry.name, inside ? place - 1 : -1, matrix.rows, matrix.cols, std::move(matrix.values)});
+    }
+  }
+  return list;
+}
+
+float inverse_targets(std::int64_t targets) { return div(1.0f, static_cast<float>(targets == 0 ? 1 : targets)); }
+
+std::int64_t unmasked(const Pack& pack) {
+  std::int64_t count = 0;
+  for (const std::int32_t target : pack.targets) count += target >= 0 ? 1 : 0;
+  return count;
+}
+
+void add_to(std::vector<float>& sum, const std::vector<float>& term) {
+  for (std::size_t e = 0; e < sum.size(); ++e) sum[e] = add(sum[e], term[e]);
+}
+
+}  // namespace
+
+struct Oracle::State {
+  Scenario scenario;
+  Options options;
+  Mutant mutant;
+  Layout layout;
+  RopeTable<float> rope;
+  std::vector<Parameter> parameters;
+  AdamW adam;
+  std::int64_t steps_done = 0;
+
+  State(const Scenario& s, const Options& o)
+      : scenario(s),
+        options(o),
+        mutant(o.mutation),
+        layout(make_layout(s.model)),
+        rope(make_rope_table<float>(s.data.pack_length, s.model.attention.head_dim, s.model.attention.rope_base)),
+        parameters(initial_parameters(s, layout, mutant)),
+        adam(s.training.optimizer) {
+    if (o.numerics != Numerics::fp32) throw std::invalid_argument("the oracle has fp32 numerics only");
+  }
+
+  Values weights() const {
+    Values values;
+    for (const Parameter& parameter : parameters) values.push_back(parameter.weight);
+    return values;
+  }
+
+  float inverse_for(const Pack& pack, std::int64_t targets) const {
+    if (mutant("loss-counts-every-row")) targets = pack.rows;
+    if (mutant("loss-normalises-by-the-microbatch")) targets = unmasked(pack);
+    return inverse_targets(targets);
+  }
+
+  MicrobatchResult run(std::int64_t step, const Microbatch& microbatch, std::int64_t targets, const Values& weights,
+                       bool train) const {
+    const Pack pack = make_pack(scenario.data, microbatch, mutant);
+    Saved<float> saved(scenario.model.pattern.size());
+    MicrobatchResult result;
+    result.gradients.resize(train ? parameters.size() : 0);
+    const DropoutKey dropout{train ? scenario.model.dropout.value() : 0.0, scenario.training.seed, step};
+    Walk<Fp32> walk({scenario.model, layout, rope, pack, weights, result.gradients, saved, mutant}, dropout);
+    result.loss = walk.forward(inverse_for(pack, targets), train);
+    if (train) walk.backward();
+    if (options.keep_activations) result.activations = tensors(saved);
+    return result;
+  }
+
+  // The left folds of the sharding strategy: `sums` per rank, or one for all.
+  void accumulate(std::int64_t number, const Values& gradients, std::vector<Values>& sums) const {
+    Values& sum = sums[number % sums.size()];
+    for (std::size_t p = 0; p < sum.size(); ++p) {
+      if (mutant("accumulation-keeps-the-last-microbatch")) std::fill(sum[p].begin(), sum[p].end(), 0.0f);
+      add_to(sum[p], gradients[p]);
+    }
+  }
+  std::vector<Values> empty_sums() const {
+    const Sharding strategy = scenario.fsdp.strategy;
+    const bool per_rank = strategy == Sharding::no_shard || strategy == Sharding::optim;
+    Values zero;
+    for (const Parameter& parameter : parameters) zero.emplace_back(parameter.weight.size(), 0.0f);
+    return std::vector<Values>(per_rank ? scenario.parallel.data : 1, zero);
+  }
+  void total_gradients(std::vector<Values>& sums) {
+    for (std::size_t r = 1; r < sums.size(); ++r) {
+      for (std::size_t p = 0; p < parameters.size(); ++p) add_to(sums[0][p], sums[r][p]);
+    }
+    for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].gradient = std::move(sums[0][p]);
+  }
+};
+
+Oracle::Oracle(const Scenario& scenario, const Options& options) : state_(std::make_unique<State>(scenario, options)) {}
+Oracle::~Oracle() = default;
+
+StepResult Oracle::step(std::int64_t step, const StepData& data) {
+  State& s = *state_;
+  if (step != s.steps_done) throw std::invalid_argument("the steps of an oracle come in order");
+  const Values weights = s.weights();
+  const auto count = static_cast<std::int64_t>(data.microbatches.size());
+  StepResult result;
+  result.microbatches.resize(count);
+  std::vector<Values> sums = s.empty_sums();
+  for (std::int64_t k = 0; k < count; ++k) {
+    const std::int64_t m = s.mutant("accumulation-takes-microbatches-downwards") ? count - 1 - k : k;
+    MicrobatchResult& microbatch = result.microbatches[m] =
+        s.run(step, data.microbatches[m], data.targets, weights, true);
+    s.accumulate(m, microbatch.gradients, sums);
+    result.loss = add(result.loss, microbatch.loss);
+    if (!s.options.keep_gradients) microbatch.gradients.clear();
+  }
+  s.total_gradients(sums);
+  result.norm = gradient_norm(s.parameters, s.mutant);
+  result.clip = clip_factor(s.scenario.training.optimizer.clip, result.norm, s.mutant);
+  const std::int64_t t = step + (s.mutant("adam-counts-steps-from-zero") ? 0 : 1);
+  result.learning_rate = learning_rate(s.scenario.training.optimizer, step + 1, s.mutant);
+  if (t > 0) s.adam.advance(1);
+  for (Parameter& parameter : s.parameters) s.adam.update(parameter, result.clip, result.learning_rate, s.mutant);
+  ++s.steps_done;
+  return result;
+}
+
+StepResult Oracle::evaluate(std::int64_t step, const StepData& data) const {
+  const Values weights = state_->weights();
+  StepResult result;
+  for (const Microbatch& microbatch : data.microbatches) {
+    result.microbatches.push_back(state_->run(step, microbatch, data.targets, weights, false));
+    result.loss = add(result.loss, result.microbatches.back().loss);
+  }
+  return result;
+}
+
+const std::vector<Parameter>& Oracle::parameters() const { return state_->parameters; }
+
+std::string Oracle::weight_digest() const {
+  Digest digest;
+  for (std::size_t p = 0; p < state_->parameters.size(); ++p) digest.take(0, p, state_->parameters[p].weight);
+  return digest.text();
+}
+
+void Oracle::restore(std::vector<Parameter> parameters, std::int64_t steps_done) {
+  state_->parameters = std::move(parameters);
+  state_->adam = AdamW(state_->scenario.training.optimizer);
+  state_->adam.advance(steps_done);
+  state_->steps_done = steps_done;
+}
+
+std::vector<std::string> Oracle::mutations() { return {std::begin(kMutations), std::end(kMutations)}; }
+
+}  // namespace lockstep::oracle

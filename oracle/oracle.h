@@ -31,8 +31,8 @@ struct Parameter {
 
 struct MicrobatchResult {
   float loss = 0;
-  std::vector<Tensor> activations;               // Stored tensors of the forward pass, in program order, if kept.
-  std::vector<std::vector<float>> gradients;     // g_m per parameter index, if kept.
+  std::vector<Tensor> activations;            // Stored tensors of the forward pass, in program order, if kept.
+  std::vector<std::vector<float>> gradients;  // g_m per parameter index, if kept.
 };
 
 struct StepResult {

@@ -1,0 +1,50 @@
+// The parameters of a model in their index order, arithmetic.md 0.5.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scenarios/scenario.h"
+
+namespace lockstep::oracle {
+
+enum class Start : std::uint8_t { zero, one, normal, scaled_normal, conv, dt_bias, a_log };
+
+struct ParameterLayout {
+  std::string name;
+  int layer = -1;
+  std::int64_t rows = 0, cols = 0;  // A vector is [1, n].
+  bool is_vector = false;
+  Start start = Start::zero;
+};
+
+// Places of a layer's parameters, counted from its first.
+enum MambaParameter { kInProj = 1, kConvWeight, kConvBias, kDtBias, kALog, kD, kGate, kOutProj };
+enum AttentionParameter { kQkv = 1, kProj };
+enum MlpParameter { kFc1 = 1, kFc2 };
+
+struct Layout {
+  std::vector<ParameterLayout> parameters;
+  std::vector<int> first;  // Index of each layer's gain.
+  int final_gain = 0;
+  int head = 0;  // 0, the embedding, if tied.
+};
+
+Layout make_layout(const Scenario::Model& model);
+
+// Widths that follow from the model.
+struct Widths {
+  explicit Widths(const Scenario::Model& model)
+      : heads(model.mamba.d_inner / model.mamba.head_dim),
+        bc(model.mamba.groups * model.mamba.state),
+        conv(model.mamba.d_inner + 2 * bc),
+        in_proj(model.mamba.d_inner + conv + heads),
+        qkv((model.attention.heads + 2 * model.attention.kv_heads) * model.attention.head_dim),
+        attention(model.attention.heads * model.attention.head_dim),
+        fc1(model.mlp.hidden * (model.mlp.activation == MlpActivation::swiglu ? 2 : 1)) {}
+  std::int64_t heads, bc, conv, in_proj;  // Mamba: heads, width of B and of C, of the convolution, of in_proj.
+  std::int64_t qkv, attention, fc1;
+};
+
+}  // namespace lockstep::oracle

@@ -1,0 +1,61 @@
+// The roundings of arithmetic.md 0, each with a name; in double the same text serves finite differences and fixtures.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace lockstep::oracle {
+
+#define LOCKSTEP_ORACLE_INLINE inline __attribute__((always_inline))
+
+LOCKSTEP_ORACLE_INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+LOCKSTEP_ORACLE_INLINE float add(float a, float b) { return a + b; }
+LOCKSTEP_ORACLE_INLINE float sub(float a, float b) { return a - b; }
+LOCKSTEP_ORACLE_INLINE float mul(float a, float b) { return a * b; }
+LOCKSTEP_ORACLE_INLINE float div(float a, float b) { return a / b; }
+LOCKSTEP_ORACLE_INLINE float sqrt(float a) { return __builtin_sqrtf(a); }
+
+LOCKSTEP_ORACLE_INLINE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
+LOCKSTEP_ORACLE_INLINE double add(double a, double b) { return a + b; }
+LOCKSTEP_ORACLE_INLINE double sub(double a, double b) { return a - b; }
+LOCKSTEP_ORACLE_INLINE double mul(double a, double b) { return a * b; }
+LOCKSTEP_ORACLE_INLINE double div(double a, double b) { return a / b; }
+LOCKSTEP_ORACLE_INLINE double sqrt(double a) { return __builtin_sqrt(a); }
+
+LOCKSTEP_ORACLE_INLINE std::uint32_t bits(float a) { return std::bit_cast<std::uint32_t>(a); }
+LOCKSTEP_ORACLE_INLINE float from_bits(std::uint32_t b) { return std::bit_cast<float>(b); }
+
+LOCKSTEP_ORACLE_INLINE float neg(float a) { return from_bits(bits(a) ^ 0x80000000u); }
+LOCKSTEP_ORACLE_INLINE float abs(float a) { return from_bits(bits(a) & 0x7fffffffu); }
+LOCKSTEP_ORACLE_INLINE double neg(double a) { return -a; }
+LOCKSTEP_ORACLE_INLINE double abs(double a) { return __builtin_fabs(a); }
+
+// Not those of the library: -0 and NaN are defined by these texts.
+template <class Real>
+LOCKSTEP_ORACLE_INLINE Real max(Real a, Real b) {
+  return a > b ? a : b;
+}
+template <class Real>
+LOCKSTEP_ORACLE_INLINE Real min(Real a, Real b) {
+  return a < b ? a : b;
+}
+
+// bf16 store: round to nearest even, NaN to 7fff.
+inline std::uint16_t to_bf16(float x) {
+  const std::uint32_t u = bits(x);
+  if (x != x) return 0x7fff;
+  return static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+// What a numerics does where the contract writes st. `Real` is the type of everything that is not stored.
+struct Fp32 {
+  using Real = float;
+  static LOCKSTEP_ORACLE_INLINE float st(float x) { return x; }
+};
+struct Fp64 {
+  using Real = double;
+  static LOCKSTEP_ORACLE_INLINE double st(double x) { return x; }
+};
+
+}  // namespace lockstep::oracle
