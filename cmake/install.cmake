@@ -48,7 +48,7 @@ function(lockstep_install)
     file(REAL_PATH ${file} file)
     install(PROGRAMS ${file} DESTINATION ${lib} RENAME ${name})
   endforeach()
-  install(DIRECTORY scenarios/ DESTINATION ${share}/scenarios FILES_MATCHING PATTERN "library/*" PATTERN "regressions/*")
+  install(DIRECTORY scenarios/library scenarios/regressions DESTINATION ${share}/scenarios OPTIONAL)
   install(DIRECTORY docs ci DESTINATION ${share} USE_SOURCE_PERMISSIONS)
   install(FILES README.md DESTINATION ${share})
 

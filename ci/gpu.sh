@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Everything that is run on a GPU runner, from an installed tree (or a build: BUILD=build bash ci/gpu.sh). Logs go under
+# ${OUT:-out}, a short table comes last. Exit status 3: no GPU. GPU_STAGES="tests verify" runs these stages only.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+if [[ -f $here/../CTestTestfile.cmake ]]; then
+  share=$(cd "$here/.." && pwd) # An installed tree: share/lockstep/ci.
+  lockstep=$(cd "$here/../../.." && pwd)/bin/lockstep
+else
+  share=$(cd "$here/.." && pwd)/${BUILD:-build}
+  lockstep=$share/bin/lockstep
+fi
+scenarios=$(cd "$here/.." && pwd)/scenarios/library
+out=${OUT:-out}
+mkdir -p "$out"
+bash "$here/resource_spec.sh" >"$out/gpus.json" || exit 3
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee "$out/gpu.txt"
+
+rows=()
+failed=0
+
+# row NAME COMMAND...: runs it into a log of that name, notes result and time.
+row() {
+  local name=$1 start=$SECONDS status=0 note
+  shift
+  [[ " ${GPU_STAGES:-$name} " == *" ${name%%.*} "* || " ${GPU_STAGES:-$name} " == *" $name "* ]] || return 0
+  "$@" >"$out/$name.log" 2>&1 || status=$?
+  note=$(tail -n 1 "$out/$name.log" | cut -c 1-70)
+  rows+=("$(printf '%-28s %-8s %5d s  %s' "$name" "$( ((status == 0)) && echo held || echo "exit $status")" $((SECONDS - start)) "$note")")
+  ((status == 0)) || failed=1
+  printf '%s\n' "${rows[-1]}"
+}
+
+# Under a sanitizer the case runs in the program itself, not in a child.
+sanitized() {
+  compute-sanitizer --tool "$1" --error-exitcode 9 "$lockstep" verify --device cuda --no-fork --quiet "$scenarios/$2.yaml"
+}
+
+# The weights after training are the same bits on both devices.
+same_digest() {
+  local cuda sim
+  cuda=$("$lockstep" train --device cuda "$scenarios/$1.yaml" | grep -ioE '\b[0-9a-f]{32}\b' | tail -n 1)
+  sim=$("$lockstep" train --device sim "$scenarios/$1.yaml" | grep -ioE '\b[0-9a-f]{32}\b' | tail -n 1)
+  echo "cuda ${cuda:-none} sim ${sim:-none}"
+  [[ -n $cuda && $cuda == "$sim" ]]
+}
+
+row doctor "$lockstep" doctor
+row tests ctest --test-dir "$share" -L '^gpu$' -LE '^slow$' --no-tests=error --output-on-failure -j "${JOBS:-4}" \
+  --resource-spec-file "$(realpath "$out/gpus.json")"
+row verify "$lockstep" verify --device cuda --json "$out/verify.json" --junit "$out/verify.xml" "$scenarios"
+for scenario in packed-fallback-mix hybrid-in-flight-3 full-iteration; do
+  for tool in memcheck initcheck racecheck; do
+    if command -v compute-sanitizer >/dev/null; then
+      row "$tool.$scenario" sanitized "$tool" "$scenario"
+    else
+      rows+=("$(printf '%-28s absent' "$tool.$scenario")")
+    fi
+  done
+done
+row bench "$lockstep" bench --device cuda --json "$out/bench.json" "$scenarios/long-hybrid.yaml"
+for scenario in hybrid-in-flight-3 long-hybrid; do
+  row "digest.$scenario" same_digest "$scenario"
+done
+
+echo
+tee "$out/summary.txt" < <(cat "$out/gpu.txt"; printf '%s\n' "${rows[@]}")
+exit "$failed"
