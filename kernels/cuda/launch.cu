@@ -4,9 +4,10 @@
 
 namespace lockstep {
 
-void cuda_launch_check() {
-  const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorName(error));
+void cuda_launch_check(cudaError_t launched) {
+  if (launched == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // Reported here and nowhere else.
+  throw std::runtime_error(cudaGetErrorName(launched));
 }
 
 }  // namespace lockstep

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// Throws std::runtime_error if this thread's last launch failed; what() is CUDA's name of the error.
-void cuda_launch_check();
+// Throws std::runtime_error if a launch failed; what() is CUDA's name of the error.
+void cuda_launch_check(cudaError_t launched);
 
 inline constexpr int kWarp = 32;
 inline constexpr int kThreads = 256;
@@ -25,8 +25,11 @@ constexpr unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
 template <class... Parameters, class... Arguments>
 void launch(CudaQueue queue, dim3 grid, dim3 block, void (*kernel)(Parameters...), const Arguments&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  kernel<<<grid, block, 0, queue.stream>>>(arguments...);
-  cuda_launch_check();
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.stream = queue.stream;
+  cuda_launch_check(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
 }  // namespace lockstep

@@ -33,7 +33,7 @@ struct Factor {
 
 // One accumulator per element of the product, k ascending, whatever the tile.
 template <class T, bool a_along_k, bool b_along_k, class Result>
-__global__ void __launch_bounds__(kThreads) product(Factor<T, a_along_k> a, Factor<T, b_along_k> b, Out<Result> c) {
+__global__ void __launch_bounds__(kThreads, 2) product(Factor<T, a_along_k> a, Factor<T, b_along_k> b, Out<Result> c) {
   __shared__ float a_tile[kDepth][kPadded];
   __shared__ float b_tile[kDepth][kPadded];
   const std::int64_t m0 = static_cast<std::int64_t>(blockIdx.x) * kTile;

@@ -25,7 +25,7 @@ __device__ float dye_of(const ScanBackward<T>& op, const Chunk& chunk, int head,
 
 // dS at the end of each chunk: the documents' chunks from the last to the first, otherwise as chunk_states.
 template <class T>
-__global__ void __launch_bounds__(kThreads) chunk_state_gradients(ScanBackward<T> op) {
+__global__ void __launch_bounds__(kThreads, 4) chunk_state_gradients(ScanBackward<T> op) {
   __shared__ Decay decay;
   if (!begins_document(op, blockIdx.x)) return;
   const int head = static_cast<int>(blockIdx.y);
