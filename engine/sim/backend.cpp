@@ -199,9 +199,10 @@ void SimBackend::record(BackendStream* stream, BackendEvent* handle, bool extern
 
 void SimBackend::wait(BackendStream* stream, BackendEvent* handle, bool external) {
   SimEvent& event = *handle->event;
+  if (external && stream->capture) return captures_.wait_external(*stream, handle->event);
   if (external) {
-    if (!stream->capture) throw DeviceError("cudaErrorIllegalState", "external wait outside a capture");
-    return captures_.add(*stream, SimExternalWait{handle->event}, "wait");
+    captures_.refuse_over(event, "wait");
+    throw DeviceError("cudaErrorIllegalState", "external wait outside a capture");
   }
   if (captures_.wait(*stream, event)) return;
   if (!event.latest->done) put(*stream, SimWait{event.latest}, "wait");

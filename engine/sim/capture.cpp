@@ -21,9 +21,13 @@ bool is_live(const SimCapture& capture) { return !capture.members.empty() && !ca
 
 }  // namespace
 
+void SimCaptures::refuse_over(const SimEvent& event, const char* call) const {
+  if (event.capture && !is_live(*event.capture)) throw DeviceError("cudaErrorInvalidValue", call);
+}
+
 void SimCaptures::refuse_captured(const SimEvent& event, const char* call) {
   if (!event.capture) return;
-  if (!is_live(*event.capture)) throw DeviceError("cudaErrorInvalidValue", call);
+  refuse_over(event, call);
   event.capture->invalidated = true;
   throw DeviceError("cudaErrorCapturedEvent", call);
 }
@@ -120,6 +124,13 @@ void SimCaptures::record(BackendStream& stream, SimEvent& event) {
   require_valid(stream, "record");
   event.capture = stream.capture;
   event.nodes = stream.tail;
+}
+
+void SimCaptures::wait_external(BackendStream& stream, const std::shared_ptr<SimEvent>& event) {
+  require_valid(stream, "wait");
+  if (event->capture && !is_live(*event->capture)) stream.capture->invalidated = true;
+  refuse_over(*event, "wait");
+  add(stream, SimExternalWait{event}, "wait");
 }
 
 bool SimCaptures::wait(BackendStream& stream, const SimEvent& event) {

@@ -30,14 +30,16 @@ class SimCaptures {
   bool breaks_unsafe() noexcept;  // The same, for calls that cannot throw: true if there was a capture to break.
   // Calls that are illegal on a stream that takes part in a capture.
   void refuse_on(BackendStream& stream, const char* call);
-  void refuse_captured(const SimEvent& event, const char* call);  // Events whose last record was captured.
-  void forget(BackendStream& stream) noexcept;                    // The stream is being destroyed.
+  void refuse_captured(const SimEvent& event, const char* call);    // Events whose last record was captured.
+  void refuse_over(const SimEvent& event, const char* call) const;  // The same, of a capture that is over or broken.
+  void forget(BackendStream& stream) noexcept;                      // The stream is being destroyed.
 
   // On a stream that takes part in a capture; throws if that was invalidated.
   void add(BackendStream& stream, SimWork work, const char* call);
   void record(BackendStream& stream, SimEvent& event);
   // False if there is nothing to wait for in a capture: the wait is an ordinary one.
   bool wait(BackendStream& stream, const SimEvent& event);
+  void wait_external(BackendStream& stream, const std::shared_ptr<SimEvent>& event);
 
  private:
   void require_valid(const BackendStream& stream, const char* call) const;
