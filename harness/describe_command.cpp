@@ -67,13 +67,7 @@ void write_expectations(std::ostringstream& out, const Scenario& scenario) {
   out << "\nwhat a run must count\n";
   const auto data = open_data(scenario);
   for (const Expectation& one : expectations(scenario, *data)) {
-    out << "  " << one.counter << " ";
-    if (one.min == one.max) {
-      out << one.min;
-    } else {
-      out << "at least " << one.min;
-    }
-    out << "  (" << one.why << ")\n";
+    out << "  " << one.counter << " " << range_text(one.min, one.max) << "  (" << one.why << ")\n";
   }
 }
 

@@ -65,13 +65,13 @@ Expectation captures(const Scenario& scenario, std::int64_t regions, std::int64_
   return one;
 }
 
+}  // namespace
+
 std::string range_text(std::int64_t min, std::int64_t max) {
   if (min == max) return std::to_string(min);
   if (max == std::numeric_limits<std::int64_t>::max()) return "at least " + std::to_string(min);
   return std::to_string(min) + " to " + std::to_string(max);
 }
-
-}  // namespace
 
 std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Block& block) {
   std::vector<int> list;

@@ -25,6 +25,9 @@ std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Bloc
 
 std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data);
 
+// "3", "at least 3" or "3 to 5".
+std::string range_text(std::int64_t min, std::int64_t max);
+
 // "" or the first expectation that does not hold, as a sentence.
 std::string unmet(const std::vector<Expectation>& expected, const Counters& counters);
 // The same for `expect.counters` of the scenario.

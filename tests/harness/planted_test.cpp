@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "engine/faults.h"
 #include "harness/library.h"
@@ -38,6 +39,12 @@ const std::vector<Scenario>& library() {
   return cases;
 }
 
+// Faults that change nothing that a run can show. They must survive, or this list is wrong.
+const std::set<std::string> kEquivalent{
+    // The state's copy goes before the microbatches' on the same stream, whose events every pass waits for.
+    "compute-ignores-step-state-event",
+};
+
 bool is_caught(const RunOptions& run) {
   return std::any_of(library().begin(), library().end(), [&](const Scenario& scenario) {
     return run_in_worker(scenario, run, kWorker).verdict != Verdict::holds;
@@ -53,7 +60,9 @@ TEST(PlantedFaults, EveryKernelFaultIsCaught) {
 TEST(PlantedFaults, EveryEngineFaultIsCaught) {
   const auto names = engine_faults();
   ASSERT_FALSE(names.empty());
-  for (const auto& name : names) EXPECT_TRUE(is_caught({.device = "sim", .fault = name, .mutation = ""})) << name;
+  for (const auto& name : names) {
+    EXPECT_NE(is_caught({.device = "sim", .fault = name, .mutation = ""}), kEquivalent.contains(name)) << name;
+  }
 }
 
 TEST(PlantedFaults, EveryMutationOfTheOracleIsCaught) {
