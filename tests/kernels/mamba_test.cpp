@@ -39,6 +39,23 @@ TEST(Conv, ForwardStaysWithinItsBound) {
     }
   });
 }
+TEST(Conv, AddsTheOldestTapFirst) {
+  for_cases<ConvForward<float>>(40, [](const auto& op) {
+    run(HostQueue{}, op);
+    const std::int64_t width = op.weight.cols;
+    for (std::int64_t t = 0; t < op.x.rows; ++t) {
+      for (std::int64_t c = 0; c < op.x.cols && op.row_document.data[t] >= 0; ++c) {
+        float a = op.bias.data[c];
+        for (std::int64_t u = 0; u < width; ++u) {
+          const std::int64_t source = t - width + 1 + u;
+          const bool inside = source >= 0 && op.row_document.data[source] == op.row_document.data[t];
+          if (inside) a = fma(op.weight.row(c)[u], op.x.row(source)[c], a);
+        }
+        ASSERT_EQ(bits(op.y.row(t)[c]), bits(silu(add(a, 0.0f)))) << t << ", " << c;
+      }
+    }
+  });
+}
 TEST(Conv, BackwardIsTheSlope) {
   for_cases<ConvBackward<float>>(40, [](const auto& op) {
     run(HostQueue{}, op);

@@ -88,6 +88,24 @@ TEST(RmsNorm, BackwardIsTheSlope) {
   });
 }
 
+// Blocks of 32 physical rows, then the blocks; rows of no document add nothing.
+TEST(RmsNorm, GainGradientIsAColumnSum) {
+  for_cases<RmsNormBackward<float>>(40, [](const auto& op) {
+    run(HostQueue{}, op);
+    for (std::int64_t c = 0; c < op.x.cols; ++c) {
+      float sum = 0.0f;
+      for (std::int64_t first = 0; first < op.x.rows; first += 32) {
+        float block = 0.0f;
+        for (std::int64_t i = first; i < std::min(op.x.rows, first + 32); ++i) {
+          if (op.row_document.data[i] >= 0) block = fma(op.dy.row(i)[c], mul(op.x.row(i)[c], op.rstd.data[i]), block);
+        }
+        sum = add(sum, block);
+      }
+      ASSERT_EQ(bits(op.dgain.data[c]), bits(add(sum, 0.0f))) << c;
+    }
+  });
+}
+
 TEST(GatedNorm, StaysWithinItsBound) {
   for_cases<GatedNormForward<float>>(60, [](const auto& op) {
     run(HostQueue{}, op);

@@ -61,6 +61,11 @@ TEST(PackMetadata, PlacesDocumentsGapsAndAlignment) {
   EXPECT_EQ(pack.chunk_start, (Integers{0, 4, 8, 0, 0, 0, 0, 0}));
   EXPECT_EQ(pack.chunk_rows, (Integers{3, 4, 1, 0, 0, 0, 0, 0}));
 }
+TEST(PackMetadata, KeepsGapsWithoutAlignment) {
+  const Pack pack({2, 0, 1}, 3, 8, 2, 1, 4, false);
+  EXPECT_EQ(pack.cu, (Integers{0, 4, 4, 7}));
+  EXPECT_EQ(pack.document, (Integers{0, 0, -1, -1, 2, -1, -1, -1}));
+}
 TEST(PackMetadata, ExtendsTheLastSlotThatIsNotEmpty) {
   const Pack plain_pack({3, 2, 0, 0}, 4, 16, 0, 1, 4, false), extended({3, 2, 0, 0}, 4, 16, 0, 1, 4, true);
   EXPECT_EQ(extended.cu, (Integers{0, 3, 16, 16, 16}));
