@@ -100,7 +100,7 @@ class TreeBuilder : public YAML::EventHandler {
     return node;
   }
 
-  void look_at_source(const YAML::Mark& mark, Node& node) const {
+  void look_at_source(const YAML::Mark& mark, Node& node) {
     const auto start = static_cast<std::size_t>(mark.pos);
     const char first = source(start);
     node.quoted = first == '"' || first == '\'';
@@ -110,10 +110,14 @@ class TreeBuilder : public YAML::EventHandler {
       node.single_line = node.single_line && bytes_.compare(start, node.text.size(), node.text) == 0;
       return;
     }
-    for (std::size_t at = start + 1; at < bytes_.size() && bytes_[at] != first; ++at) {
+    std::size_t at = start + 1;
+    for (; at < bytes_.size() && bytes_[at] != first; ++at) {
       if (bytes_[at] == '\n') node.single_line = false;
       if (bytes_[at] == '\\' && first == '"') ++at;
     }
+    // The parser closes a quote at the end of the file by itself.
+    if (at >= bytes_.size())
+      faults_.add("Y01", node.place, "(file)", "is no YAML: a quote is not closed", "it cannot be read");
   }
 
   void open(Node node, const YAML::Mark& mark) {
@@ -231,7 +235,7 @@ std::optional<Node> parse_document(const std::string& bytes, Faults& faults) {
     faults.add("Y01", {}, "(file)", "is empty", "nothing is asked for", "schema: 1 and a name");
     return std::nullopt;
   }
-  return builder.root;
+  return std::move(builder.root);
 }
 
 Place find_place(const Node& root, const std::string& key) {

@@ -33,7 +33,7 @@ std::string join(const std::vector<std::string>& items, const char* separator) {
 
 bool has_control(const std::string& text) {
   return std::any_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
+                     [](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F; });
 }
 
 }  // namespace
