@@ -69,8 +69,9 @@ class ByteSource : public DataSource {
         packs_(pack(scenario.data, cut(scenario.data, documents_))),
         training_packs_(packs_.size()) {
     if (scenario.training.eval_every == 0) return;
-    if (packs_.size() < 2) throw std::runtime_error("data.path fills one pack: none is left for evaluation");
-    training_packs_ -= std::min(static_cast<std::size_t>(most_microbatches()), packs_.size() / 2);
+    // At most half of the packs, but one at least. A single pack leaves training none, which L12 refuses.
+    const std::size_t most = std::max<std::size_t>(1, packs_.size() / 2);
+    training_packs_ -= std::min(static_cast<std::size_t>(most_microbatches()), most);
   }
 
   StepData training(std::int64_t step) const override {
@@ -127,7 +128,8 @@ class ByteSource : public DataSource {
   StepData read(std::int64_t step, std::size_t first, std::size_t packs, std::uint64_t skipped, Purpose mask) const {
     StepData data;
     const std::int64_t count = global_microbatches(scenario_, step);
-    for (std::int64_t m = 0; m < count; ++m) {
+    data.microbatches.resize(packs == 0 ? count : 0);  // Without a document.
+    for (std::int64_t m = 0; packs != 0 && m < count; ++m) {
       const PieceList& pieces = packs_[first + (skipped + static_cast<std::uint64_t>(m)) % packs];
       data.microbatches.push_back(microbatch(scenario_, pieces, {step, m, 0}, mask));
     }

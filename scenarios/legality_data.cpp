@@ -242,6 +242,10 @@ Findings some_step_has_a_target(const Scenario& scenario) {
   other = scenario;
   other.data.mask.microbatches.clear();
   if (has_target(other)) return {{"data.mask.microbatches", "[]", ""}};
+  other = scenario;
+  other.training.eval_every = 0;
+  if (has_target(other)) return {{"training.eval_every", "0", "evaluation keeps the only pack"}};
+  other = scenario;
   other.data.mask = {};
   other.data.mask.roles = scenario.data.mask.roles;
   if (has_target(other)) return {{"data.mask", "{}", ""}};

@@ -344,13 +344,19 @@ TEST(Bytes, UnigramEntropyIsOfTheTargets) {
   EXPECT_NEAR(open_data(text_of(folder, 8))->unigram_entropy(), std::log(2.0), 1e-12);
 }
 
-TEST(Bytes, ChangedFilesAreRefused) {
+TEST(Bytes, OnePackIsKeptForEvaluation) {
   const Folder folder;
-  EXPECT_THROW(open_data(text_of(folder, 8)), std::runtime_error);
   folder.write("b", "ab");
   Scenario scenario = text_of(folder, 8);
   scenario.training.eval_every = 1;
-  EXPECT_THROW(open_data(scenario), std::runtime_error);  // One pack cannot be both.
+  const auto source = open_data(scenario);
+  EXPECT_EQ(written(source->training(0).microbatches.at(0)), "|");
+  EXPECT_EQ(written(source->evaluation(0).microbatches.at(0)), "|ab|");
+}
+
+TEST(Bytes, FilesThatAreGoneAreRefused) {
+  const Folder folder;
+  EXPECT_THROW(open_data(text_of(folder, 8)), std::runtime_error);
 }
 
 // Any distribution with any gaps, align, pack and range: what is drawn fits, and is drawn again on a second look.
