@@ -1,4 +1,5 @@
 // Finds the command, and turns whatever it throws into an exit status with one line on stderr.
+#include <csignal>
 #include <cstdio>
 #include <new>
 
@@ -71,6 +72,7 @@ int failed(ExitStatus status, const char* what) {
 }  // namespace
 
 int run_command_line(const Words& words) {
+  std::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is a failed write with a message.
   try {
     const ExitStatus status = dispatch(words);
     // Output that could not be written is not a result.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -38,6 +39,11 @@ void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
   if (end.timed_out) {
     result.judge = "watchdog";
     result.reason = "no result within " + seconds_text(timeout_s) + words;
+  } else if (end.signal == SIGABRT && end.last_words.find("broken contract in ") != std::string::npos) {
+    // require() judged before it aborted: that is a finding, not a failure of the world.
+    result.verdict = Verdict::violated;
+    result.judge = "contract";
+    result.reason = "the worker was killed by SIGABRT" + words;
   } else if (end.signal != 0) {
     result.judge = "crash";
     result.reason = "the worker was killed by " + signal_name(end.signal) + words;

@@ -162,6 +162,13 @@ TEST_F(CommandLine, ACrashIsAVerdict) {
   EXPECT_EQ(json.at("results").at(0).at("judge").as_string(), "crash");
 }
 
+TEST_F(CommandLine, ABrokenContractIsAViolation) {
+  const Ran ran = verify(kSmall, "--plant metadata-shared-by-slots");
+  EXPECT_EQ(ran.status, 1) << ran.out;
+  EXPECT_THAT(ran.out, HasSubstr("violated by contract"));
+  EXPECT_THAT(ran.out, HasSubstr("broken contract in"));
+}
+
 TEST_F(CommandLine, AHangIsAVerdict) {
   const Ran ran = verify(kSmall, "--plant harness-test-hang --timeout 0.5");
   EXPECT_EQ(ran.status, 4);
