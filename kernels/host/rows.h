@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "kernels/contract.h"
 
@@ -21,17 +20,5 @@ template <class T>
 void store_row(std::int64_t n, const float* from, T* to) {
   for (std::int64_t e = 0; e < n; ++e) to[e] = st<T>(from[e]);
 }
-
-// Memory of one op call; its contents are undefined.
-class Workspace {
- public:
-  float* make(std::int64_t count) {
-    pieces_.emplace_back(static_cast<std::size_t>(count));
-    return pieces_.back().data();
-  }
-
- private:
-  std::vector<std::vector<float>> pieces_;
-};
 
 }  // namespace lockstep
