@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/stage.sh
 build=${BUILD:-build}
-fault=${FAULT:-metadata-shared-by-slots}
+fault=${FAULT:-replay-skipped-once}
 lockstep=$build/bin/lockstep
 out=$build/verify
 status=0

@@ -69,7 +69,7 @@ function(lockstep_install)
     file(
       WRITE ${PROJECT_BINARY_DIR}/installed/CTestTestfile.cmake
       "# Run with: ctest --test-dir <this folder>\n"
-      "set(root \"\${CMAKE_CURRENT_LIST_DIR}\")\n"
+      "file(REAL_PATH . root)  # ctest enters this folder, and sets no CMAKE_CURRENT_LIST_DIR.\n"
       "get_filename_component(bin \"\${root}/${up_bin}\" ABSOLUTE)\n"
       "get_filename_component(tests \"\${root}/${up_tests}\" ABSOLUTE)\n"
       "set(environment \"LOCKSTEP_ROOT=\${root};LOCKSTEP_BIN=\${bin}\")\n"

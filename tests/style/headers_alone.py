@@ -29,7 +29,7 @@ def main():
         (pathlib.Path(folder) / "needs_more.h").write_text("#pragma once\ninline std::string text() { return {}; }\n")
         assert compile_alone([*command, f"-I{folder}"], "needs_more.h")
 
-    headers = [str(path.relative_to(options.root)) for path in source.files(options.root, suffixes=(".h",))]
+    headers = [str(path.relative_to(options.root)) for path in source.files(options.root, source.FOLDERS[:-1], (".h",))]
     if not options.cuda:
         headers = [name for name in headers if "/cuda/" not in name]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
