@@ -68,11 +68,8 @@ std::vector<Real> linear_weight_gradient(const Pack& pack, const Matrix<Real>& d
     }
     return dw;
   }
-  std::int64_t rows = dy.rows;
-  if (mutant("linear-weight-gradient-misses-the-last-row")) {
-    rows = pack.runs.empty() ? 0 : pack.runs.back().first + pack.runs.back().rows - 1;
-  }
-  sum(0, rows, dw.data());
+  const std::int64_t first = mutant("linear-weight-gradient-misses-the-first-row") ? 1 : 0;
+  sum(first, dy.rows - first, dw.data());
   return dw;
 }
 

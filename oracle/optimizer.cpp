@@ -5,18 +5,30 @@
 
 namespace lockstep::oracle {
 
+namespace {
+
+float chain_of_squares(const std::vector<Parameter>& parameters) {  // For the planted error of this name alone.
+  float sum = 0;
+  for (const Parameter& parameter : parameters) {
+    for (const float g : parameter.gradient) sum = fma(g, g, sum);
+  }
+  return sum;
+}
+
+}  // namespace
+
 float gradient_norm(const std::vector<Parameter>& parameters, Mutant mutant) {
   std::vector<float> rows;  // One entry per row of a matrix, per element of a vector.
   for (const Parameter& parameter : parameters) {
     if (mutant("norm-of-gradients-misses-a-parameter") && &parameter == &parameters.back()) break;
-    const bool flat = parameter.is_vector || mutant("norm-of-gradients-sums-elements-in-one-sequence");
-    const std::int64_t width = flat ? 1 : parameter.cols;
+    const std::int64_t width = parameter.is_vector ? 1 : parameter.cols;
     const auto size = static_cast<std::int64_t>(parameter.gradient.size());
     for (std::int64_t first = 0; first < size; first += width) {
       const float* g = parameter.gradient.data() + first;
       rows.push_back(r128<float>(width, [g](std::int64_t e, float acc) { return fma(g[e], g[e], acc); }));
     }
   }
+  if (mutant("norm-of-gradients-is-one-chain")) return sqrt(chain_of_squares(parameters));
   const float* q = rows.data();
   return sqrt(
       r1024<float>(static_cast<std::int64_t>(rows.size()), [q](std::int64_t e, float acc) { return add(acc, q[e]); }));

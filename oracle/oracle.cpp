@@ -90,7 +90,7 @@ struct Oracle::State {
 
   MicrobatchResult run(std::int64_t step, const Microbatch& microbatch, std::int64_t targets, const Values& weights,
                        bool train) const {
-    const Pack pack = make_pack(scenario.data, microbatch, mutant);
+    const Pack pack = make_pack(scenario, microbatch, mutant);
     Saved<float> saved(scenario.model.pattern.size());
     MicrobatchResult result;
     result.gradients.resize(train ? parameters.size() : 0);

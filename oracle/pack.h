@@ -23,6 +23,7 @@ struct Pack {
   std::int64_t longest = 0;
 };
 
-Pack make_pack(const Scenario::Data& data, const Microbatch& microbatch, Mutant mutant);
+// Throws std::invalid_argument where the documents do not fit the scenario.
+Pack make_pack(const Scenario& scenario, const Microbatch& microbatch, Mutant mutant);
 
 }  // namespace lockstep::oracle
