@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -17,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kLibrary = fs::path(LOCKSTEP_SOURCE_ROOT) / "scenarios/library";
+const fs::path kLibrary =
+    fs::path(std::getenv("LOCKSTEP_ROOT") ? std::getenv("LOCKSTEP_ROOT") : LOCKSTEP_SOURCE_ROOT) / "scenarios/library";
 
 std::vector<fs::path> files_in(const fs::path& folder) {
   std::vector<fs::path> files;
