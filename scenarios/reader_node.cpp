@@ -168,10 +168,10 @@ class TreeBuilder : public YAML::EventHandler {
     std::string path;
     for (std::size_t i = 0; i + 1 < levels_.size(); ++i) {
       const Node& node = levels_[i].node;
-      if (node.kind == Node::Kind::mapping) {
-        path += (path.empty() ? "" : ".") + node.keys.back().text;
-      } else {
+      if (node.kind == Node::Kind::sequence) {
         path += "[" + std::to_string(node.items.size()) + "]";
+      } else if (node.keys.size() > node.items.size()) {  // Else this is inside of a key, which has no name.
+        path += (path.empty() ? "" : ".") + node.keys.back().text;
       }
     }
     return path.empty() ? last : path + "." + last;

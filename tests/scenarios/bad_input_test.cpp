@@ -199,6 +199,7 @@ TEST(Y04, RefusesAKeyThatIsGivenTwice) {
   EXPECT_EQ(reading_rules(with_head("training: {}\ntraining: {}\n")), "Y04");
   EXPECT_EQ(reading_rules(with_head("\"name\": a\n")), "Y04");
   EXPECT_EQ(reading_rules(with_head("expect: {counters: {ops: 1, ops: 2}}\n")), "Y04");
+  EXPECT_EQ(reading_rules("? {a: 1, a: 2}\n: 3\n"), "Y03 Y04 Y07 Y07");
   EXPECT_EQ(reading_rules(with_head("expect: {counters: {ops: {min: 1, min: 1}}}\n")), "Y04");
   EXPECT_EQ(reading_rules(with_head("model: {hidden: 32}\ntraining: {seed: 1}\nchecker: {schedule: {seed: 1}}\n")), "");
 }
