@@ -75,7 +75,7 @@ double worst_slope(const Scenario& scenario, const std::string& where) {
         want += direction[e] * result.gradients[p][e];
       }
       const double error = std::abs(slope(scenario, microbatch, weights, p, direction) - want) / length;
-      EXPECT_LE(error, 1e-6) << where << " " << layout.parameters[p].name;
+      EXPECT_LE(error, 1e-7) << where << " " << layout.parameters[p].name;
       if (!(error <= worst)) worst = error;
     }
   }
@@ -83,7 +83,7 @@ double worst_slope(const Scenario& scenario, const std::string& where) {
   return worst;
 }
 
-TEST(backward, is_the_slope_of_an_attention_layer) { EXPECT_LE(worst_slope(small("*"), "*"), 1e-6); }
+TEST(backward, is_the_slope_of_an_attention_layer) { EXPECT_LE(worst_slope(small("*"), "*"), 1e-7); }
 
 TEST(backward, is_the_slope_of_attention_over_several_kv_blocks) {
   Scenario scenario = small("*");
@@ -95,25 +95,25 @@ TEST(backward, is_the_slope_of_attention_over_several_kv_blocks) {
   double want = 0;
   for (const double g : result.gradients[2]) want += g;
   const double got = slope(scenario, microbatch, weights, 2, ones);
-  EXPECT_LE(std::abs(got - want), 1e-6 * std::abs(want));
+  EXPECT_LE(std::abs(got - want), 1e-7 * std::abs(want));
 }
 
-TEST(backward, is_the_slope_of_a_scan_layer) { EXPECT_LE(worst_slope(small("M"), "M"), 1e-6); }
+TEST(backward, is_the_slope_of_a_scan_layer) { EXPECT_LE(worst_slope(small("M"), "M"), 1e-7); }
 
-TEST(backward, is_the_slope_of_a_squared_relu) { EXPECT_LE(worst_slope(small("-"), "-"), 1e-6); }
+TEST(backward, is_the_slope_of_a_squared_relu) { EXPECT_LE(worst_slope(small("-"), "-"), 1e-7); }
 
 TEST(backward, is_the_slope_of_a_swiglu) {
   Scenario scenario = small("-");
   scenario.model.mlp.activation = MlpActivation::swiglu;
-  EXPECT_LE(worst_slope(scenario, "- swiglu"), 1e-6);
+  EXPECT_LE(worst_slope(scenario, "- swiglu"), 1e-7);
 }
 
 TEST(backward, is_the_slope_of_a_hybrid_with_tied_embedding_and_dropout) {
   Scenario scenario = small("M*-");
-  EXPECT_LE(worst_slope(scenario, "M*-"), 1e-6);
+  EXPECT_LE(worst_slope(scenario, "M*-"), 1e-7);
   scenario.model.tied_embedding = true;
   scenario.model.dropout = Ratio{300'000};
-  EXPECT_LE(worst_slope(scenario, "M*- tied, dropout"), 1e-6);
+  EXPECT_LE(worst_slope(scenario, "M*- tied, dropout"), 1e-7);
 }
 
 }  // namespace
