@@ -174,8 +174,9 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   const std::int64_t around = std::max(fewest, c.pick(counts) + c.between(0, 2) - 1);
   g.max_packed_seqs = {around};
   if (swarm.buckets) g.max_packed_seqs.push_back(around + c.between(1, 9));
+  // L14: after the first capture, before the last step.
   if (swarm.recapture && s.training.steps > g.warmup_steps + 1) {
-    s.training.recapture_at = {c.between(std::max<std::int64_t>(1, g.warmup_steps), s.training.steps - 1)};
+    s.training.recapture_at = {c.between(g.warmup_steps + 1, s.training.steps - 1)};
   }
 }
 
