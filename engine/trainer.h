@@ -17,7 +17,7 @@ namespace lockstep {
 struct NamedTensor {
   std::string name;  // docs/tensors.md
   int layer = -1;
-  std::string op;    // The op that wrote it.
+  std::string op;  // The op that wrote it.
   Tensor<float> tensor;
 };
 
@@ -50,7 +50,7 @@ struct StepResult {
 };
 
 struct TrainerOptions {
-  bool dry_run_ledger = true;       // Before each replay, record the host code again and compare.
+  bool dry_run_ledger = true;        // Before each replay, record the host code again and compare.
   StepListener* listener = nullptr;  // May be null.
 };
 
@@ -69,14 +69,14 @@ class Trainer {
   Trainer(Device& device, const Scenario& scenario, const DataSource& data, const TrainerOptions& options = {});
   ~Trainer();
 
-  StepResult step();                    // The next optimizer step, evaluation excluded.
-  bool evaluation_is_due() const;       // After the step that just ran.
-  StepResult evaluate();                // norm, clip, learning_rate unused.
+  StepResult step();               // The next optimizer step, evaluation excluded.
+  bool evaluation_is_due() const;  // After the step that just ran.
+  StepResult evaluate();           // norm, clip, learning_rate unused.
   std::int64_t steps_done() const;
 
   const std::vector<ParameterView>& parameters() const;
-  std::vector<float> read(Tensor<float> tensor) const;  // Synchronises the compute stream.
-  std::string weight_digest() const;                    // 32 hex digits: hi, lo.
+  std::vector<float> read(Tensor<float> tensor) const;   // Synchronises the compute stream.
+  std::string weight_digest() const;                     // 32 hex digits: hi, lo.
   std::map<std::string, std::int64_t> counters() const;  // Names of contract.md and scenario.md section 3.
 
   // safetensors, written to a temporary file, synced and renamed; DeviceError or std::runtime_error on failure, the
