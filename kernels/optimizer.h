@@ -9,13 +9,13 @@ namespace lockstep {
 // acc = add(acc, g), element by element.
 struct AccumulateGradient {
   static constexpr const char* kName = "accumulate_gradient";
-  In<float> g;      // [rows, cols]
-  Accum<float> acc; // [rows, cols]
+  In<float> g;       // [rows, cols]
+  Accum<float> acc;  // [rows, cols]
 };
 // acc = +0: the start of a step.
 struct ZeroGradient {
   static constexpr const char* kName = "zero_gradient";
-  Out<float> acc;   // [rows, cols]
+  Out<float> acc;  // [rows, cols]
 };
 // sums[r] = R128(fma(g, g)) over row r; a 1-D parameter is given as [n, 1].
 struct GradientRowSums {
@@ -32,18 +32,25 @@ struct GradientNorm {
 };
 struct AdamW {
   static constexpr const char* kName = "adamw";
-  In<float> g;         // [rows, cols]: the accumulated gradient, before clipping.
-  In<float> norm;      // [1, 2]: norm, clip.
-  In<StepState> state; // [1, 1]: learning_rate, bias_correction1, bias_correction2.
-  Accum<float> w;      // [rows, cols]
+  In<float> g;          // [rows, cols]: the accumulated gradient, before clipping.
+  In<float> norm;       // [1, 2]: norm, clip.
+  In<StepState> state;  // [1, 1]: learning_rate, bias_correction1, bias_correction2.
+  Accum<float> w;       // [rows, cols]
   Accum<float> m;
   Accum<float> v;
+  Out<bf16> copy;                // [rows, cols] RNE of the new w, for bf16 products; or absent.
   float beta1 = 0.9f;            // (float)beta
   float one_minus_beta1 = 0.1f;  // (float)(1.0 - beta) in double
   float beta2 = 0.95f;
   float one_minus_beta2 = 0.05f;
   float eps = 1e-8f;
-  float weight_decay = 0;        // +0 for 1-D parameters.
+  float weight_decay = 0;  // +0 for 1-D parameters.
+};
+// copy = RNE of w: the bf16 copy of the initial weights, and of those read from a checkpoint.
+struct RoundWeights {
+  static constexpr const char* kName = "round_weights";
+  In<float> w;     // [rows, cols]
+  Out<bf16> copy;  // [rows, cols]
 };
 void check(const AccumulateGradient& op);
 void run(HostQueue, const AccumulateGradient& op);
@@ -57,6 +64,9 @@ void run(CudaQueue, const GradientRowSums& op);
 void check(const GradientNorm& op);
 void run(HostQueue, const GradientNorm& op);
 void run(CudaQueue, const GradientNorm& op);
+void check(const RoundWeights& op);
+void run(HostQueue, const RoundWeights& op);
+void run(CudaQueue, const RoundWeights& op);
 void check(const AdamW& op);
 void run(HostQueue, const AdamW& op);
 void run(CudaQueue, const AdamW& op);
