@@ -1,6 +1,8 @@
 // Embedding, arithmetic.md 2.1.
 #pragma once
 
+#include <algorithm>
+
 #include "oracle/matrix.h"
 #include "oracle/pack.h"
 #include "oracle/primitives.h"
