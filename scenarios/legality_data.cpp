@@ -124,7 +124,9 @@ bool same_distribution(const Scenario::Data::Distribution& a, const Scenario::Da
 // A value that differs from the default was given.
 Findings sources_belong_to_their_kind(const Scenario& scenario) {
   const Scenario::Data& data = scenario.data;
-  const Scenario::Data defaults;
+  Scenario::Data defaults;
+  // The default median of a pack that is shorter is the pack's length.
+  defaults.distribution.median = std::min(defaults.distribution.median, data.pack_length);
   Findings findings;
   if (data.kind != DataKind::lengths && data.documents != defaults.documents) {
     findings.push_back({"data.documents", "kind: lengths", "kind " + word(data.kind)});
