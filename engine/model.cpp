@@ -25,7 +25,7 @@ Model<T>::Model(Device& device, const Stream& compute, const Scenario& scenario,
       config_(scenario.model),
       shape_(lockstep::pack_shape(scenario)),
       pool_(device, has_poison(scenario, Poison::fresh) ? &compute : nullptr),
-      parameters_(pool_, scenario),
+      parameters_(pool_, scenario, !std::is_same_v<T, float>),
       embedding_dropout_(dropout_site(scenario.model, 0, 1)) {
   const std::int64_t rows = shape_.rows;
   make_layers(scenario);
@@ -75,7 +75,7 @@ Slot<T> Model<T>::make_slot(const Scenario& scenario, const std::vector<ScanScra
     slot.packs.emplace_back(pool_, shape_, scenario.cuda_graph.max_packed_seqs[b], scans[b]);
   }
   SavedMaker maker(pool_, slot.names, shape_.rows);
-  slot.embedded = maker.make("embedding.out", EmbeddingForward<T>::kName, config_.hidden);
+  slot.embedded = maker.make<T>("embedding.out", EmbeddingForward<T>::kName, config_.hidden);
   Tensor<T> x = slot.embedded;
   for (int layer = 0; layer < last(); ++layer) {
     maker.enter_layer(layer);
@@ -83,9 +83,9 @@ Slot<T> Model<T>::make_slot(const Scenario& scenario, const std::vector<ScanScra
     x = slot.layers.back()->out;
   }
   maker.enter_layer(-1);
-  slot.final_norm = maker.make("final_norm.out", RmsNormForward<T>::kName, config_.hidden);
+  slot.final_norm = maker.make<T>("final_norm.out", RmsNormForward<T>::kName, config_.hidden);
   slot.final_rstd = maker.make_row("final_norm.rstd", RmsNormForward<T>::kName);
-  slot.logits = maker.make("logits", LinearForward<T>::kName, config_.vocab);
+  slot.logits = maker.make<T>("logits", LinearForward<T>::kName, config_.vocab);
   slot.token_loss = maker.make_row("token_loss", CrossEntropyForward<T>::kName);
   slot.maximum = pool_.make<float>(1, shape_.rows);
   slot.sum = pool_.make<float>(1, shape_.rows);
@@ -119,7 +119,7 @@ template <class T>
 void Model<T>::embed(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
   pass.part("embedding");
   pass.stream.submit(EmbeddingForward<T>{.tokens = inputs.tokens,
-                                         .weight = parameters_[0].weight,
+                                         .weight = weight_of<T>(parameters_[0]),
                                          .row_document = pass.pack.row_document,
                                          .row_position = pass.pack.row_position,
                                          .row_number = pass.pack.row_number,

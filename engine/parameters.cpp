@@ -5,8 +5,9 @@
 
 namespace lockstep {
 
-Parameters::Parameters(TensorPool& pool, const Scenario& scenario)
-    : seed_low_(static_cast<std::uint32_t>(scenario.training.seed)),
+Parameters::Parameters(TensorPool& pool, const Scenario& scenario, bool copies)
+    : copies_(copies),
+      seed_low_(static_cast<std::uint32_t>(scenario.training.seed)),
       seed_high_(static_cast<std::uint32_t>(static_cast<std::uint64_t>(scenario.training.seed) >> 32)) {
   const Scenario::Model& model = scenario.model;
   const int layers = static_cast<int>(model.pattern.size());
@@ -78,6 +79,8 @@ void Parameters::add(TensorPool& pool, const std::string& name, int layer, std::
   for (Tensor<float>* member : {&view.weight, &view.gradient, &view.m, &view.v, &view.microbatch_gradient}) {
     *member = pool.make<float>(rows, cols);
   }
+  // Every weight of a product is drawn from a normal distribution, and nothing else is.
+  if (copies_ && recipe.init == Init::normal) view.copy = pool.make<bf16>(rows, cols);
   views_.push_back(view);
   recipes_.push_back(recipe);
   norm_rows_ += rows;
@@ -101,6 +104,16 @@ void Parameters::initialize(const Stream& stream) const {
     stream.submit(ZeroGradient{.acc = views_[i].m});
     stream.submit(ZeroGradient{.acc = views_[i].v});
     stream.submit(ZeroGradient{.acc = views_[i].gradient});
+  }
+  round(stream);
+}
+
+void Parameters::round(const Stream& stream) const {
+  for (const ParameterView& view : views_) {
+    const auto submit = [&]<class Op>(const Op& op) {
+      if constexpr (AllOps::id_of<Op>() >= 0) stream.submit(op);
+    };
+    if (view.copy) submit(RoundWeights{.w = view.weight, .copy = view.copy});
   }
 }
 

@@ -9,20 +9,15 @@
 
 namespace lockstep {
 
-// What a layer holds of one parameter. Weights in T: the fp32 master itself, or its bf16 copy.
-template <class T>
-struct Weight {
-  Tensor<T> value;
-  Tensor<float> microbatch_gradient;  // g_m: written by the backward pass of one microbatch.
-  Tensor<float> gradient;             // acc: the step's accumulator.
-};
-
 class Parameters {
  public:
-  Parameters(TensorPool& pool, const Scenario& scenario);
+  // `copies`: 2-D weights that bf16 products read get a bf16 copy.
+  Parameters(TensorPool& pool, const Scenario& scenario, bool copies);
 
-  // Writes the initial weights and zero moments.
+  // Writes the initial weights, their copies, and zero moments.
   void initialize(const Stream& stream) const;
+  // Makes the bf16 copies from the fp32 weights.
+  void round(const Stream& stream) const;
 
   const std::vector<ParameterView>& views() const { return views_; }
   const ParameterView& operator[](int index) const { return views_[static_cast<std::size_t>(index)]; }
@@ -54,6 +49,7 @@ class Parameters {
   int final_gain_ = 0;
   int head_ = 0;
   std::int64_t norm_rows_ = 0;
+  bool copies_;
   std::uint32_t seed_low_, seed_high_;
 };
 

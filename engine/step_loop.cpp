@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "engine/model.h"
+#include "engine/regions.h"
+#include "engine/schedule.h"
 #include "kernels/fault.h"
 #include "kernels/require.h"
 
@@ -16,9 +19,72 @@ int most_microbatches(const Scenario::Training& training) {
   return static_cast<int>(most);
 }
 
-}  // namespace
+template <class T>
+class Loop : public StepLoop {
+ public:
+  Loop(Device& device, const Scenario& scenario, const TrainerOptions& options);
 
-StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOptions& options)
+  void train(std::int64_t step, const StepData& data) override;
+  void evaluate(std::int64_t step, const StepData& data) override;
+
+  const Stream& compute() const override { return compute_; }
+  const Parameters& parameters() const override { return model_.parameters(); }
+  Loader& loader() override { return loader_; }
+  Tensor<float> losses() const override { return losses_; }
+  const RunCounters& counters() const override { return counters_; }
+  const GraphSet& graphs() const override { return graphs_; }
+  std::int64_t tokens() const override { return tokens_; }
+
+ private:
+  // What one microbatch runs with. `bucket` < 0: more documents than the largest bucket holds.
+  struct Work {
+    int microbatch, slot, bucket;
+    bool training;
+    bool replay;  // Its regions are replayed.
+  };
+  void load(const StepData& data);
+  int bucket_for(std::int64_t slots) const;
+  Work work(int microbatch, bool training, bool replay) const;
+  PassContext context(const Work& work);
+
+  void forward(const Work& work);
+  void backward(const Work& work);
+  void run_segment(const Work& work, const Segment& segment, bool forward);
+  void run_layers(const Work& work, const Segment& segment, bool forward);
+
+  void train_passes(bool replay);
+  void iteration();   // Every pass of a training step, for one graph or none.
+  void evaluation();  // Every forward pass of an evaluation.
+  void train_full_iteration(std::int64_t step);
+  bool all_fit() const;
+  int common_bucket() const;
+
+  void capture_regions();
+  void capture_region(const Segment& segment, int slot, int bucket);
+  bool replays(std::int64_t step) const;
+  void prepare_graphs(std::int64_t step);
+  void note_outstanding(int outstanding);
+
+  Device& device_;
+  const Scenario& scenario_;
+  TrainerOptions options_;
+  Stream compute_;
+  Model<T> model_;
+  Loader loader_;
+  TensorPool pool_;
+  Tensor<float> losses_;
+  GraphSet graphs_;
+  std::vector<Segment> segments_;
+  RunCounters counters_;
+
+  int microbatches_ = 0;      // Of the data loaded last.
+  std::vector<int> buckets_;  // Per microbatch.
+  std::vector<std::int64_t> slots_in_use_;
+  std::int64_t tokens_ = 0;
+};
+
+template <class T>
+Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& options)
     : device_(device),
       scenario_(scenario),
       options_(options),
@@ -42,7 +108,8 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
   model_.initialize(compute_);
 }
 
-int StepLoop::bucket_for(std::int64_t slots) const {
+template <class T>
+int Loop<T>::bucket_for(std::int64_t slots) const {
   const std::vector<std::int64_t>& buckets = scenario_.cuda_graph.max_packed_seqs;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     if (slots <= buckets[i]) return static_cast<int>(i);
@@ -50,7 +117,8 @@ int StepLoop::bucket_for(std::int64_t slots) const {
   return fault("fallback-truncates-to-capacity") ? static_cast<int>(buckets.size()) - 1 : -1;
 }
 
-void StepLoop::load(const StepData& data) {
+template <class T>
+void Loop<T>::load(const StepData& data) {
   microbatches_ = static_cast<int>(data.microbatches.size());
   buckets_.clear();
   slots_in_use_.clear();
@@ -64,12 +132,14 @@ void StepLoop::load(const StepData& data) {
   }
 }
 
-StepLoop::Work StepLoop::work(int microbatch, bool training, bool replay) const {
+template <class T>
+typename Loop<T>::Work Loop<T>::work(int microbatch, bool training, bool replay) const {
   const int bucket = buckets_[static_cast<std::size_t>(microbatch)];
   return {microbatch, microbatch % model_.slots(), bucket, training, replay && bucket >= 0};
 }
 
-PassContext StepLoop::context(const Work& work) {
+template <class T>
+PassContext Loop<T>::context(const Work& work) {
   device_.place.microbatch = work.microbatch;
   const std::int64_t overflow = work.bucket < 0 ? loader_.overflow_capacity(work.microbatch) : 0;
   return {compute_, model_.pack(work.slot, work.bucket, overflow), loader_.state(work.training), work.training};
@@ -77,10 +147,11 @@ PassContext StepLoop::context(const Work& work) {
 
 // ---- One microbatch -------------------------------------------------------------------------------------------------
 
-void StepLoop::forward(const Work& work) {
+template <class T>
+void Loop<T>::forward(const Work& work) {
   const PassContext pass = context(work);
   const MicrobatchInputs& inputs = loader_.inputs(work.microbatch);
-  Slot<float>& slot = model_.slot(work.slot);
+  Slot<T>& slot = model_.slot(work.slot);
   pass.part("metadata");
   compute_.submit(build_pack(model_.pack_shape(), loader_.table(work.microbatch, work.bucket < 0), pass.pack));
   model_.embed(pass, inputs, slot);
@@ -88,16 +159,18 @@ void StepLoop::forward(const Work& work) {
   model_.head(pass, inputs, slot, losses_.columns(work.microbatch, 1));
 }
 
-void StepLoop::backward(const Work& work) {
+template <class T>
+void Loop<T>::backward(const Work& work) {
   const PassContext pass = context(work);
   const MicrobatchInputs& inputs = loader_.inputs(work.microbatch);
-  Slot<float>& slot = model_.slot(work.slot);
+  Slot<T>& slot = model_.slot(work.slot);
   model_.head_backward(pass, inputs, slot);
   for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) run_segment(work, *segment, false);
   model_.embed_backward(pass, inputs, slot);
 }
 
-void StepLoop::run_segment(const Work& work, const Segment& segment, bool forward) {
+template <class T>
+void Loop<T>::run_segment(const Work& work, const Segment& segment, bool forward) {
   const auto body = [&] { run_layers(work, segment, forward); };
   if (segment.region < 0 || !work.replay) return body();
   const GraphKey key{.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
@@ -107,9 +180,10 @@ void StepLoop::run_segment(const Work& work, const Segment& segment, bool forwar
   graphs_.launch(key, body);
 }
 
-void StepLoop::run_layers(const Work& work, const Segment& segment, bool forward) {
+template <class T>
+void Loop<T>::run_layers(const Work& work, const Segment& segment, bool forward) {
   const PassContext pass = context(work);
-  Slot<float>& slot = model_.slot(work.slot);
+  Slot<T>& slot = model_.slot(work.slot);
   const int count = static_cast<int>(segment.layers.size());
   for (int i = 0; i < count; ++i) {
     const int layer = segment.layers[static_cast<std::size_t>(forward ? i : count - 1 - i)];
@@ -123,11 +197,13 @@ void StepLoop::run_layers(const Work& work, const Segment& segment, bool forward
 
 // ---- A training step ------------------------------------------------------------------------------------------------
 
-bool StepLoop::replays(std::int64_t step) const {
+template <class T>
+bool Loop<T>::replays(std::int64_t step) const {
   return scenario_.cuda_graph.impl != GraphImpl::none && step >= scenario_.cuda_graph.warmup_steps;
 }
 
-void StepLoop::train(std::int64_t step, const StepData& data) {
+template <class T>
+void Loop<T>::train(std::int64_t step, const StepData& data) {
   device_.place = {.step = static_cast<int>(step)};
   load(data);
   prepare_graphs(step);
@@ -144,7 +220,8 @@ void StepLoop::train(std::int64_t step, const StepData& data) {
   device_.place = {.step = static_cast<int>(step)};
 }
 
-void StepLoop::train_passes(bool replay) {
+template <class T>
+void Loop<T>::train_passes(bool replay) {
   int outstanding = 0;
   for (const Pass& pass : one_forward_one_backward(microbatches_, model_.slots())) {
     const Work w = work(pass.microbatch, true, replay);
@@ -165,7 +242,8 @@ void StepLoop::train_passes(bool replay) {
   }
 }
 
-void StepLoop::iteration() {
+template <class T>
+void Loop<T>::iteration() {
   for (const Pass& pass : one_forward_one_backward(microbatches_, model_.slots())) {
     Work w = work(pass.microbatch, true, false);
     w.bucket = common_bucket();
@@ -173,12 +251,17 @@ void StepLoop::iteration() {
   }
 }
 
-bool StepLoop::all_fit() const {
+template <class T>
+bool Loop<T>::all_fit() const {
   return std::all_of(buckets_.begin(), buckets_.end(), [](int bucket) { return bucket >= 0; });
 }
-int StepLoop::common_bucket() const { return *std::max_element(buckets_.begin(), buckets_.end()); }
+template <class T>
+int Loop<T>::common_bucket() const {
+  return *std::max_element(buckets_.begin(), buckets_.end());
+}
 
-void StepLoop::train_full_iteration(std::int64_t step) {
+template <class T>
+void Loop<T>::train_full_iteration(std::int64_t step) {
   if (!replays(step) || !all_fit()) {
     if (replays(step)) ++counters_.eager_fallbacks;
     return train_passes(false);
@@ -198,7 +281,8 @@ void StepLoop::train_full_iteration(std::int64_t step) {
   for (int m = 0; m < microbatches_; ++m) options_.listener->backward_done(m, m + 1 == microbatches_);
 }
 
-void StepLoop::note_outstanding(int outstanding) {
+template <class T>
+void Loop<T>::note_outstanding(int outstanding) {
   require(outstanding <= model_.slots(), "a slot is free before the next forward pass takes it");
   counters_.max_outstanding = std::max<std::int64_t>(counters_.max_outstanding, outstanding);
   counters_.slots_live = counters_.max_outstanding;
@@ -206,7 +290,8 @@ void StepLoop::note_outstanding(int outstanding) {
 
 // ---- Evaluation -----------------------------------------------------------------------------------------------------
 
-void StepLoop::evaluate(std::int64_t step, const StepData& data) {
+template <class T>
+void Loop<T>::evaluate(std::int64_t step, const StepData& data) {
   device_.place = {.step = static_cast<int>(step)};
   load(data);
   loader_.wait_for_state(compute_);
@@ -225,7 +310,8 @@ void StepLoop::evaluate(std::int64_t step, const StepData& data) {
   loader_.state_consumed(compute_);
 }
 
-void StepLoop::evaluation() {
+template <class T>
+void Loop<T>::evaluation() {
   const bool together = all_fit();
   for (int m = 0; m < microbatches_; ++m) {
     Work w = work(m, fault("evaluation-with-dropout"), false);
@@ -236,7 +322,8 @@ void StepLoop::evaluation() {
 
 // ---- Graphs ---------------------------------------------------------------------------------------------------------
 
-void StepLoop::prepare_graphs(std::int64_t step) {
+template <class T>
+void Loop<T>::prepare_graphs(std::int64_t step) {
   if (!replays(step)) return;
   const std::vector<std::int64_t>& again = scenario_.training.recapture_at;
   if (!graphs_.empty() && std::find(again.begin(), again.end(), step) != again.end()) {
@@ -246,7 +333,8 @@ void StepLoop::prepare_graphs(std::int64_t step) {
   if (scenario_.cuda_graph.impl == GraphImpl::partial && graphs_.empty()) capture_regions();
 }
 
-void StepLoop::capture_regions() {
+template <class T>
+void Loop<T>::capture_regions() {
   const int buckets = static_cast<int>(scenario_.cuda_graph.max_packed_seqs.size());
   for (int bucket = 0; bucket < buckets; ++bucket) {
     for (int slot = 0; slot < model_.slots(); ++slot) {
@@ -257,7 +345,8 @@ void StepLoop::capture_regions() {
   }
 }
 
-void StepLoop::capture_region(const Segment& segment, int slot, int bucket) {
+template <class T>
+void Loop<T>::capture_region(const Segment& segment, int slot, int bucket) {
   for (const bool forward : {true, false}) {
     const Work w{.microbatch = slot, .slot = slot, .bucket = bucket, .training = true, .replay = true};
     graphs_.capture({.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
@@ -266,6 +355,13 @@ void StepLoop::capture_region(const Segment& segment, int slot, int bucket) {
                      .bucket = bucket},
                     [&] { run_layers(w, segment, forward); });
   }
+}
+
+}  // namespace
+
+std::unique_ptr<StepLoop> make_step_loop(Device& device, const Scenario& scenario, const TrainerOptions& options) {
+  require(scenario.numerics.front() == Numerics::fp32, "the precision is built");
+  return std::make_unique<Loop<float>>(device, scenario, options);
 }
 
 }  // namespace lockstep

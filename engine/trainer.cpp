@@ -18,7 +18,8 @@ struct Trainer::Impl {
         scenario(scenario_),
         data(data_),
         options(options_),
-        loop(device_, scenario, options_),
+        loop_owner(make_step_loop(device_, scenario, options_)),
+        loop(*loop_owner),
         pool(device_) {
     sums = pool.make<float>(1, loop.parameters().norm_rows());
     norm = pool.make<float>(1, 2);
@@ -37,7 +38,8 @@ struct Trainer::Impl {
   const Scenario scenario;
   const DataSource& data;
   TrainerOptions options;
-  StepLoop loop;
+  std::unique_ptr<StepLoop> loop_owner;
+  StepLoop& loop;
   TensorPool pool;
   Tensor<float> sums, norm;
   Tensor<std::uint64_t> digest;
@@ -110,6 +112,7 @@ void Trainer::Impl::optimize() {
                         .w = p.weight,
                         .m = p.m,
                         .v = p.v,
+                        .copy = p.copy,
                         .beta1 = static_cast<float>(config.beta1),
                         .one_minus_beta1 = static_cast<float>(1.0 - config.beta1),
                         .beta2 = static_cast<float>(config.beta2),
@@ -162,7 +165,15 @@ void Trainer::Impl::write(Tensor<float> tensor, const std::vector<float>& values
 
 const std::vector<ParameterView>& Trainer::parameters() const { return impl_->loop.parameters().views(); }
 
-std::vector<float> Trainer::read(Tensor<float> tensor) const { return impl_->read(tensor); }
+std::vector<float> Trainer::read(StoredValues values) const {
+  if (!values.narrow) {
+    return impl_->read(tensor(static_cast<float*>(const_cast<void*>(values.data)), values.rows, values.cols));
+  }
+  const Tensor<bf16> narrow = tensor(static_cast<bf16*>(const_cast<void*>(values.data)), values.rows, values.cols);
+  std::vector<float> wide;
+  for (const bf16 value : impl_->read(narrow)) wide.push_back(lockstep::load(value));
+  return wide;
+}
 
 std::string Trainer::weight_digest() const {
   const Impl& my = *impl_;
@@ -253,6 +264,7 @@ void Trainer::load(const std::string& path) {
   }
   if (done < 0 || used != steps.size()) throw std::runtime_error(path + ": steps_done is not a number: " + steps);
   for (const auto& [to, from] : plan) my.write(to, from->values);
+  my.loop.parameters().round(my.loop.compute());
   my.steps_done = done;
 }
 

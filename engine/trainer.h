@@ -13,12 +13,22 @@
 
 namespace lockstep {
 
+// A contiguous tensor on the device in either storage type. Its values are read as floats; a bf16 is widened exactly.
+struct StoredValues {
+  StoredValues() = default;
+  StoredValues(Tensor<float> t) : data(t.data), rows(t.rows), cols(t.cols) {}
+  StoredValues(Tensor<bf16> t) : data(t.data), rows(t.rows), cols(t.cols), narrow(true) {}
+  const void* data = nullptr;
+  std::int64_t rows = 0, cols = 0;
+  bool narrow = false;  // bf16
+};
+
 // A tensor on the device that a judge may read between two launches.
 struct NamedTensor {
   std::string name;  // docs/tensors.md
   int layer = -1;
   std::string op;  // The op that wrote it.
-  Tensor<float> tensor;
+  StoredValues tensor;
 };
 
 struct ParameterView {
@@ -28,6 +38,7 @@ struct ParameterView {
   bool is_vector = false;
   Tensor<float> weight, gradient, m, v;  // gradient: the step's accumulator.
   Tensor<float> microbatch_gradient;     // g_m of the microbatch whose backward pass ran last.
+  Tensor<bf16> copy;                     // The weight as bf16 products read it; absent where none does.
 };
 
 // Called by the trainer on the host while it runs a step; every call comes after the work it names was submitted, on
@@ -75,7 +86,7 @@ class Trainer {
   std::int64_t steps_done() const;
 
   const std::vector<ParameterView>& parameters() const;
-  std::vector<float> read(Tensor<float> tensor) const;   // Synchronises the compute stream.
+  std::vector<float> read(StoredValues values) const;    // Synchronises the compute stream.
   std::string weight_digest() const;                     // 32 hex digits: hi, lo.
   std::map<std::string, std::int64_t> counters() const;  // Names of contract.md and scenario.md section 3.
 

@@ -23,7 +23,7 @@ struct Difference {
 
 class Comparison : public StepListener {
  public:
-  using Read = std::function<std::vector<float>(Tensor<float>)>;
+  using Read = std::function<std::vector<float>(StoredValues)>;
 
   // `read` brings a tensor of the engine to the host; `parameters` are the engine's. Both are set once the trainer
   // exists, before the first step.

@@ -46,7 +46,7 @@ class Case {
         : comparison(of.scenario_),
           device(open_backend(of.options_.device, sim_options(of.scenario_, seed))),
           trainer(device, of.scenario_, *of.data_, {.listener = listened ? &comparison : nullptr}) {
-      comparison.attach([this](Tensor<float> tensor) { return trainer.read(tensor); }, trainer.parameters());
+      comparison.attach([this](StoredValues values) { return trainer.read(values); }, trainer.parameters());
     }
     Comparison comparison;
     Device device;

@@ -29,13 +29,13 @@ template <class T>
 std::unique_ptr<Saved<T>> SelfAttention<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
   auto saved = std::make_unique<State>();
   saved->x = x;
-  saved->norm = maker.make("norm.out", RmsNormForward<T>::kName, qkv_.inputs());
+  saved->norm = maker.make<T>("norm.out", RmsNormForward<T>::kName, qkv_.inputs());
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
-  saved->qkv = maker.make("qkv", Rope<T>::kName, qkv_.outputs());
-  saved->core = maker.make("core_attn.out", AttentionForward<T>::kName, proj_.inputs());
-  saved->lse = maker.make("core_attn.lse", AttentionForward<T>::kName, heads_);
-  saved->mixed = maker.make("proj", LinearForward<T>::kName, proj_.outputs());
-  saved->out = maker.make("out", ResidualForward<T>::kName, proj_.outputs());
+  saved->qkv = maker.make<T>("qkv", Rope<T>::kName, qkv_.outputs());
+  saved->core = maker.make<T>("core_attn.out", AttentionForward<T>::kName, proj_.inputs());
+  saved->lse = maker.make<float>("core_attn.lse", AttentionForward<T>::kName, heads_);
+  saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, proj_.outputs());
+  saved->out = maker.make<T>("out", ResidualForward<T>::kName, proj_.outputs());
   return saved;
 }
 

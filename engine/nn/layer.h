@@ -43,13 +43,17 @@ class SavedMaker {
   std::int64_t rows() const { return rows_; }
 
   // [T, cols], written by `op`.
-  Tensor<float> make(const std::string& name, const char* op, std::int64_t cols) { return add(name, op, rows_, cols); }
-  // [1, T]: one number a row.
-  Tensor<float> make_row(const std::string& name, const char* op) { return add(name, op, 1, rows_); }
+  template <class T>
+  Tensor<T> make(const std::string& name, const char* op, std::int64_t cols) {
+    return add<T>(name, op, rows_, cols);
+  }
+  // [1, T]: one number a row, always fp32.
+  Tensor<float> make_row(const std::string& name, const char* op) { return add<float>(name, op, 1, rows_); }
 
  private:
-  Tensor<float> add(const std::string& name, const char* op, std::int64_t rows, std::int64_t cols) {
-    const Tensor<float> made = pool_.make<float>(rows, cols);
+  template <class T>
+  Tensor<T> add(const std::string& name, const char* op, std::int64_t rows, std::int64_t cols) {
+    const Tensor<T> made = pool_.make<T>(rows, cols);
     names_.push_back({(layer_ < 0 ? "" : "layers." + std::to_string(layer_) + ".") + name, layer_, op, made});
     return made;
   }
@@ -72,6 +76,16 @@ class Layer {
 
 // The constants of a dropout site: arithmetic.md 0.4. `site` is 0 for a mixer's output, 1 for the embedding.
 Dropout dropout_site(const Scenario::Model& model, int layer, int site);
+
+// The weight that products and the embedding read: the fp32 master, or its bf16 copy.
+template <class T>
+Tensor<T> weight_of(const ParameterView& parameter) {
+  if constexpr (std::is_same_v<T, float>) {
+    return parameter.weight;
+  } else {
+    return parameter.copy;
+  }
+}
 
 // acc = add(acc, g_m): once a microbatch and parameter.
 void accumulate(const PassContext& pass, const ParameterView& parameter);

@@ -43,15 +43,15 @@ template <class T>
 std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
   auto saved = std::make_unique<State>();
   saved->x = x;
-  saved->norm = maker.make("norm.out", RmsNormForward<T>::kName, in_proj_.inputs());
+  saved->norm = maker.make<T>("norm.out", RmsNormForward<T>::kName, in_proj_.inputs());
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
-  saved->in_proj = maker.make("in_proj", LinearForward<T>::kName, in_proj_.outputs());
-  saved->conv = maker.make("conv", ConvForward<T>::kName, shape_.channels);
-  saved->scan = maker.make("scan", ScanForward<T>::kName, shape_.d_inner);
-  saved->gated = maker.make("gated_norm.out", GatedNormForward<T>::kName, shape_.d_inner);
-  saved->gated_rstd = maker.make("gated_norm.rstd", GatedNormForward<T>::kName, shape_.groups);
-  saved->mixed = maker.make("proj", LinearForward<T>::kName, out_proj_.outputs());
-  saved->out = maker.make("out", ResidualForward<T>::kName, out_proj_.outputs());
+  saved->in_proj = maker.make<T>("in_proj", LinearForward<T>::kName, in_proj_.outputs());
+  saved->conv = maker.make<T>("conv", ConvForward<T>::kName, shape_.channels);
+  saved->scan = maker.make<T>("scan", ScanForward<T>::kName, shape_.d_inner);
+  saved->gated = maker.make<T>("gated_norm.out", GatedNormForward<T>::kName, shape_.d_inner);
+  saved->gated_rstd = maker.make<float>("gated_norm.rstd", GatedNormForward<T>::kName, shape_.groups);
+  saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, out_proj_.outputs());
+  saved->out = maker.make<T>("out", ResidualForward<T>::kName, out_proj_.outputs());
   return saved;
 }
 

@@ -25,12 +25,12 @@ template <class T>
 std::unique_ptr<Saved<T>> Mlp<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
   auto saved = std::make_unique<State>();
   saved->x = x;
-  saved->norm = maker.make("norm.out", RmsNormForward<T>::kName, fc1_.inputs());
+  saved->norm = maker.make<T>("norm.out", RmsNormForward<T>::kName, fc1_.inputs());
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
-  saved->fc1 = maker.make("fc1", LinearForward<T>::kName, fc1_.outputs());
-  saved->act = maker.make("act", ActivationForward<T>::kName, fc2_.inputs());
-  saved->mixed = maker.make("proj", LinearForward<T>::kName, fc2_.outputs());
-  saved->out = maker.make("out", ResidualForward<T>::kName, fc2_.outputs());
+  saved->fc1 = maker.make<T>("fc1", LinearForward<T>::kName, fc1_.outputs());
+  saved->act = maker.make<T>("act", ActivationForward<T>::kName, fc2_.inputs());
+  saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, fc2_.outputs());
+  saved->out = maker.make<T>("out", ResidualForward<T>::kName, fc2_.outputs());
   return saved;
 }
 

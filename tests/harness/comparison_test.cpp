@@ -64,7 +64,12 @@ class ComparisonTest : public testing::Test {
                             .v = view(p.v, 1, 2),
                             .microbatch_gradient = view(engine_.microbatches[0].gradients[i], 1, 2)});
     }
-    comparison.attach([](Tensor<float> t) { return std::vector<float>(t.data, t.data + t.size()); }, parameters);
+    comparison.attach(
+        [](StoredValues t) {
+          const float* first = static_cast<const float*>(t.data);
+          return std::vector<float>(first, first + t.rows * t.cols);
+        },
+        parameters);
     comparison.expect_step(7, data_, want_, after_);
     StepResult result{.loss = engine_.loss,
                       .norm = engine_.norm,
