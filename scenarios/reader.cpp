@@ -21,7 +21,7 @@ class SectionReader {
     for (std::size_t i = 0; i < mapping.keys.size(); ++i) {
       const Node& name = mapping.keys[i];
       const std::string path = section.empty() ? name.text : section + "." + name.text;
-      if (name.kind != Node::Kind::scalar || name.text.find('.') != std::string::npos) {
+      if (name.kind != Node::Kind::scalar || name.text.empty() || name.text.find('.') != std::string::npos) {
         unknown(name, section, path);
       } else if (const Key* key = find_key(path)) {
         read_key(*key, mapping.items[i]);
@@ -54,7 +54,7 @@ class SectionReader {
   }
 
   void unknown(const Node& name, const std::string& section, const std::string& path) {
-    const bool is_text = name.kind == Node::Kind::scalar;
+    const bool is_text = name.kind == Node::Kind::scalar && !name.text.empty();
     if (name.kind == Node::Kind::refused || (name.text == "<<" && !name.quoted)) return;  // Y02 has it already.
     const std::string here = section.empty() ? "the file" : "section " + section;
     faults_.add("Y03", name.place,
