@@ -14,7 +14,7 @@ void check(const GatedNormForward<T>& op) {
   require_shape(op.row_document, 1, rows, "row_document is [1, T]");
   require_shape(op.o, rows, d, "o is [T, d_inner]");
   require_shape(op.rstd, rows, op.groups, "rstd is [T, groups]");
-  require(op.eps > 0, "eps > 0");
+  require(op.eps >= 0, "eps >= 0");  // A tiny one is zero as a float.
 }
 template <class T>
 void check(const GatedNormBackward<T>& op) {

@@ -26,7 +26,7 @@ void check(const AdamW& op) {
   require_shape(op.w, rows, cols, "w is [rows, cols]");
   require_shape(op.m, rows, cols, "m is shaped as w");
   require_shape(op.v, rows, cols, "v is shaped as w");
-  require(op.eps > 0, "eps > 0");
+  require(op.eps >= 0, "eps >= 0");  // A tiny one is zero as a float.
 }
 
 }  // namespace lockstep

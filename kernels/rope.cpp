@@ -7,8 +7,8 @@ namespace lockstep {
 void check(const RopeTable& op) {
   require_shape(op.table, op.table.rows, op.table.cols, "table is [positions, hd]");
   require(op.table.cols % 2 == 0, "hd is even");
-  require(op.table.rows <= 65536, "at most 65536 positions: the range of sincos");
-  require(op.base > 1, "base > 1");
+  require(op.table.rows <= 1048576, "at most 1048576 positions: the longest pack");
+  require(op.base >= 1, "base >= 1");  // One slightly above is one as a float.
 }
 template <class T>
 void check(const Rope<T>& op) {
