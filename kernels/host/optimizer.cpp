@@ -1,6 +1,7 @@
 #include "kernels/optimizer.h"
 
 #include "kernels/fault.h"
+#include "kernels/host/rows.h"
 #include "kernels/reduce.h"
 
 namespace lockstep {
@@ -58,7 +59,12 @@ void run(HostQueue, const AdamW& op) {
       const float u = div(mul(m[e], ib1), add(sqrt(mul(v[e], ib2)), eps));
       w[e] = fma(negative_rate, fma(decay, w[e], u), w[e]);
     }
+    if (op.copy) store_row(op.w.cols, w, op.copy.row(i));
   }
+}
+
+void run(HostQueue, const RoundWeights& op) {
+  for (std::int64_t i = 0; i < op.w.rows; ++i) store_row(op.w.cols, op.w.row(i), op.copy.row(i));
 }
 
 }  // namespace lockstep

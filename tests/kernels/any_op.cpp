@@ -347,12 +347,14 @@ void draw(OpBuilder& b, GradientNorm& op) {
 }
 void draw(OpBuilder& b, AdamW& op) {
   const auto rows = b.between(1, 20), cols = b.width();
+  const bool copies = b.chance(2);
   op = {.g = b.values(rows, cols),
         .norm = b.values(1, 2, [&] { return b.real(0.1f, 1); }),
         .state = b.state(),
         .w = b.values(rows, cols),
         .m = b.values(rows, cols),
         .v = b.values(rows, cols, [&] { return b.real(0, 2); }),
+        .copy = copies ? b.out<bf16>(rows, cols) : Out<bf16>{},
         .weight_decay = b.chance(2) ? 0.1f : 0.0f};
 }
 void draw(OpBuilder& b, Initialize& op) {
