@@ -27,7 +27,7 @@ void check(const AdamW& op) {
   require_shape(op.m, rows, cols, "m is shaped as w");
   require_shape(op.v, rows, cols, "v is shaped as w");
   if (op.copy) require_shape(op.copy, rows, cols, "copy is shaped as w");
-  require(op.eps > 0, "eps > 0");
+  require(op.eps >= 0, "eps >= 0");  // A tiny one is zero as a float.
 }
 void check(const RoundWeights& op) {
   require_shape(op.w, op.w.rows, op.w.cols, "w is [rows, cols]");
