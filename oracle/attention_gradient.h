@@ -12,7 +12,7 @@ namespace lockstep::oracle {
 template <class Numbers, class Real = typename Numbers::Real>
 class ScoreTile {
  public:
-  ScoreTile(std::int64_t length) : p(kKvBlock, length), ds(kKvBlock, length) {}  // NOLINT(google-explicit-constructor)
+  ScoreTile(std::int64_t length) : p(kRowTile, length), ds(kRowTile, length) {}  // NOLINT(google-explicit-constructor)
 
   void fill(const HeadViews<Real>& head, std::int64_t i0, std::int64_t i1, const Matrix<Real>& values,
             const Real* d_out, std::int64_t d_stride, const Real* lse, std::int64_t lse_stride, const Real* delta,
@@ -52,9 +52,9 @@ void attention_head_gradient(const HeadViews<Real>& head, const Matrix<Real>& ou
   }
   const Matrix<Real> values = head.values_across();
   ScoreTile<Numbers> tile(length);
-  Matrix<Real> dq(kKvBlock, hd);
-  for (std::int64_t i0 = 0; i0 < length; i0 += kKvBlock) {
-    const std::int64_t i1 = std::min(length, i0 + kKvBlock), rows = i1 - i0;
+  Matrix<Real> dq(kRowTile, hd);
+  for (std::int64_t i0 = 0; i0 < length; i0 += kRowTile) {
+    const std::int64_t i1 = std::min(length, i0 + kRowTile), rows = i1 - i0;
     tile.fill(head, i0, i1, values, d, d_out.cols, lse.row(head.first) + head.head, lse.cols, delta.data(), scale);
     const Real *p = tile.p.values.data(), *ds = tile.ds.values.data();
 

@@ -7,7 +7,7 @@
 
 namespace lockstep::oracle {
 
-inline constexpr int kKvBlock = 32;  // fp32 numerics; the rows of a tile are as many.
+inline constexpr int kRowTile = 32;  // Rows of a head that are taken together; a multiple of 16 for the k16 groups.
 
 struct AttentionShape {
   std::int64_t heads, kv_heads, head_dim;

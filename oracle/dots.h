@@ -3,23 +3,11 @@
 
 #include <algorithm>
 
+#include "oracle/factors.h"
+#include "oracle/fda16_fast.h"
 #include "oracle/primitives.h"
 
 namespace lockstep::oracle {
-
-// Which links of a chain a call does: the first starts from +0, the last ends with add(c, +0).
-enum class Chain : std::uint8_t { whole, first, middle, last };
-
-template <class Real>
-struct Left {  // Factor a(i, k) = at[i * row + k * term].
-  const Real* at;
-  std::int64_t row, term;
-};
-template <class Real>
-struct Right {  // Factor b(k, j) = at[k * term + j].
-  const Real* at;
-  std::int64_t term;
-};
 
 template <int kRows, int kCols, class Real>
 LOCKSTEP_ORACLE_INLINE void dot_tile(std::int64_t terms, Left<Real> a, Right<Real> b, Real* c, std::int64_t stride,
@@ -59,6 +47,10 @@ void dot_rows(std::int64_t cols, std::int64_t terms, Left<Real> a, Right<Real> b
 template <class Numbers, class Real = typename Numbers::Real>
 [[gnu::noinline]] void dots(std::int64_t rows, std::int64_t cols, std::int64_t terms, Left<Real> a, Right<Real> b,
                             Real* c, std::int64_t stride, Chain chain) {
+  if constexpr (Numbers::kTensorCores) {
+    fda16_dots(rows, cols, Terms{.last = terms}, terms, a, b, c, stride, chain);
+    return;
+  }
   const bool starts = chain == Chain::whole || chain == Chain::first;
   const bool ends = chain == Chain::whole || chain == Chain::last;
   std::int64_t i = 0;
@@ -70,10 +62,29 @@ template <class Numbers, class Real = typename Numbers::Real>
   }
 }
 
+// c[i] continued over j = 0..seen+i-1 asc of a(i, j), b(j, .), as far as there are terms; no other a is looked at.
+template <class Numbers, class Real = typename Numbers::Real>
+void visible_dots(std::int64_t rows, std::int64_t cols, std::int64_t terms, std::int64_t seen, const Real* a,
+                  std::int64_t a_stride, Right<Real> b, Real* c, std::int64_t stride) {
+  if constexpr (Numbers::kTensorCores) {
+    fda16_dots(rows, cols, Terms{.last = seen, .last_step = 1}, std::min(terms, seen + rows - 1),
+               Left<Real>{a, a_stride, 1}, b, c, stride, Chain::middle);
+    return;
+  }
+  for (std::int64_t i = 0; i < rows; ++i) {
+    dots<Numbers>(1, cols, std::min(terms, seen + i), Left<Real>{a + i * a_stride, a_stride, 1}, b, c + i * stride,
+                  stride, Chain::middle);
+  }
+}
+
 // c[i] continued over j = 0..i asc of a(i, j), b(j, .); nothing above the diagonal is looked at.
 template <class Numbers, class Real = typename Numbers::Real>
 void lower_dots(std::int64_t n, std::int64_t cols, const Real* a, std::int64_t a_stride, Right<Real> b, Real* c,
                 std::int64_t stride, Chain chain) {
+  if constexpr (Numbers::kTensorCores) {
+    fda16_dots(n, cols, Terms{.last = 1, .last_step = 1}, n, Left<Real>{a, a_stride, 1}, b, c, stride, chain);
+    return;
+  }
   for (std::int64_t i0 = 0; i0 < n; i0 += 8) {
     const std::int64_t i1 = std::min(n, i0 + 8);
     dots<Numbers>(i1 - i0, cols, i0, Left<Real>{a + i0 * a_stride, a_stride, 1}, b, c + i0 * stride, stride,
@@ -90,6 +101,10 @@ void lower_dots(std::int64_t n, std::int64_t cols, const Real* a, std::int64_t a
 template <class Numbers, class Real = typename Numbers::Real>
 void upper_dots(std::int64_t n, std::int64_t cols, const Real* a, std::int64_t a_stride, Right<Real> b, Real* c,
                 std::int64_t stride, Chain chain) {
+  if constexpr (Numbers::kTensorCores) {
+    fda16_dots(n, cols, Terms{.first_step = 1, .last = n}, n, Left<Real>{a, 1, a_stride}, b, c, stride, chain);
+    return;
+  }
   for (std::int64_t j0 = 0; j0 < n; j0 += 8) {
     const std::int64_t j1 = std::min(n, j0 + 8);
     for (std::int64_t j = j0; j < j1; ++j) {

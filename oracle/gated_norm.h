@@ -33,7 +33,9 @@ struct GatedNorm {
         for (std::int64_t g = 0; g < parts; ++g) {
           rstd.row(i)[g] = rms_norm_row<Numbers>(n, u.data() + g * n, gain + g * n, eps, out.row(i) + g * n, mutant);
         }
-        for (std::int64_t k = 0; k < y.cols && late; ++k) out.row(i)[k] = mul(out.row(i)[k], silu(z(i)[k]));
+        for (std::int64_t k = 0; k < y.cols && late; ++k) {
+          out.row(i)[k] = Numbers::st(mul(out.row(i)[k], silu(z(i)[k])));
+        }
       }
     }
   }

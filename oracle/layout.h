@@ -17,6 +17,9 @@ struct ParameterLayout {
   std::int64_t rows = 0, cols = 0;  // A vector is [1, n].
   bool is_vector = false;
   Start start = Start::zero;
+
+  // Weights of products, and the embedding: bf16 numerics reads them as bf16 copies, all others as they are.
+  bool has_copy() const { return start == Start::normal || start == Start::scaled_normal; }
 };
 
 // Places of a layer's parameters, counted from its first.

@@ -73,12 +73,17 @@ struct Oracle::State {
         rope(make_rope_table<float>(s.data.pack_length, s.model.attention.head_dim, s.model.attention.rope_base)),
         parameters(initial_parameters(s, layout, mutant)),
         adam(s.training.optimizer) {
-    if (o.numerics != Numerics::fp32) throw std::invalid_argument("the oracle has fp32 numerics only");
+    if (o.numerics == Numerics::fp8) throw std::invalid_argument("the oracle has fp32 and bf16 numerics only");
   }
 
+  // What the ops read.
   Values weights() const {
     Values values;
-    for (const Parameter& parameter : parameters) values.push_back(parameter.weight);
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      values.push_back(parameters[p].weight);
+      if (options.numerics != Numerics::bf16 || !layout.parameters[p].has_copy()) continue;
+      store<Bf16>(values.back().data(), static_cast<std::int64_t>(values.back().size()));
+    }
     return values;
   }
 
@@ -95,9 +100,17 @@ struct Oracle::State {
     MicrobatchResult result;
     result.gradients.resize(train ? parameters.size() : 0);
     const DropoutKey dropout{train ? scenario.model.dropout.value() : 0.0, scenario.training.seed, step};
-    Walk<Fp32> walk({scenario.model, layout, rope, pack, weights, result.gradients, saved, mutant}, dropout);
-    result.loss = walk.forward(inverse_for(pack, targets), train);
-    if (train) walk.backward();
+    const float inverse = inverse_for(pack, targets);
+    const auto walk_as = [&]<class Numbers>(Numbers) {
+      Walk<Numbers> walk({scenario.model, layout, rope, pack, weights, result.gradients, saved, mutant}, dropout);
+      result.loss = walk.forward(inverse, train);
+      if (train) walk.backward();
+    };
+    if (options.numerics == Numerics::bf16) {
+      walk_as(Bf16());
+    } else {
+      walk_as(Fp32());
+    }
     if (options.keep_activations) result.activations = tensors(saved);
     return result;
   }

@@ -43,18 +43,28 @@ LOCKSTEP_ORACLE_INLINE Real min(Real a, Real b) {
 
 // bf16 store: round to nearest even, NaN to 7fff.
 inline std::uint16_t to_bf16(float x) {
-  const std::uint32_t u = bits(x);
-  if (x != x) return 0x7fff;
-  return static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+  const std::uint32_t u = bits(x), nearest = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  return static_cast<std::uint16_t>(x == x ? nearest : 0x7fffu);
 }
 
-// What a numerics does where the contract writes st. `Real` is the type of everything that is not stored.
+// What a numerics does where the contract writes st, and where it depends on the numerics. `Real` is the type of
+// everything that is not stored.
 struct Fp32 {
   using Real = float;
+  static constexpr bool kTensorCores = false;  // Whether DOT is made of FDA16.
+  static constexpr int kKvBlock = 32;
   static LOCKSTEP_ORACLE_INLINE float st(float x) { return x; }
+};
+struct Bf16 {
+  using Real = float;
+  static constexpr bool kTensorCores = true;
+  static constexpr int kKvBlock = 128;
+  static LOCKSTEP_ORACLE_INLINE float st(float x) { return from_bits(static_cast<std::uint32_t>(to_bf16(x)) << 16); }
 };
 struct Fp64 {
   using Real = double;
+  static constexpr bool kTensorCores = false;
+  static constexpr int kKvBlock = 32;
   static LOCKSTEP_ORACLE_INLINE double st(double x) { return x; }
 };
 
