@@ -20,6 +20,8 @@ void check(const ActivationBackward<T>& op) {
   require_shape(op.dh, rows, op.h.cols, "dh is shaped as h");
 }
 template void check(const ActivationForward<float>&);
+template void check(const ActivationForward<bf16>&);
 template void check(const ActivationBackward<float>&);
+template void check(const ActivationBackward<bf16>&);
 
 }  // namespace lockstep

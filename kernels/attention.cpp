@@ -31,6 +31,8 @@ void check(const AttentionBackward<T>& op) {
   require_shape(op.dqkv, op.qkv.rows, op.qkv.cols, "dqkv is shaped as qkv");
 }
 template void check(const AttentionForward<float>&);
+template void check(const AttentionForward<bf16>&);
 template void check(const AttentionBackward<float>&);
+template void check(const AttentionBackward<bf16>&);
 
 }  // namespace lockstep

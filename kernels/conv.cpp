@@ -29,6 +29,8 @@ void check(const ConvBackward<T>& op) {
   require_shape(op.dbias, 1, channels, "dbias is [1, channels]");
 }
 template void check(const ConvForward<float>&);
+template void check(const ConvForward<bf16>&);
 template void check(const ConvBackward<float>&);
+template void check(const ConvBackward<bf16>&);
 
 }  // namespace lockstep

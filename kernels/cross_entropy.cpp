@@ -29,6 +29,8 @@ void check(const MicrobatchLoss& op) {
   require_shape(op.total, 1, 1, "total is [1, 1]");
 }
 template void check(const CrossEntropyForward<float>&);
+template void check(const CrossEntropyForward<bf16>&);
 template void check(const CrossEntropyBackward<float>&);
+template void check(const CrossEntropyBackward<bf16>&);
 
 }  // namespace lockstep

@@ -27,6 +27,8 @@ void check(const EmbeddingBackward<T>& op) {
   require_shape(op.state, 1, 1, "state is [1, 1]");
 }
 template void check(const EmbeddingForward<float>&);
+template void check(const EmbeddingForward<bf16>&);
 template void check(const EmbeddingBackward<float>&);
+template void check(const EmbeddingBackward<bf16>&);
 
 }  // namespace lockstep

@@ -31,6 +31,8 @@ void check(const GatedNormBackward<T>& op) {
   require_shape(op.dgain, 1, d, "dgain is [1, d_inner]");
 }
 template void check(const GatedNormForward<float>&);
+template void check(const GatedNormForward<bf16>&);
 template void check(const GatedNormBackward<float>&);
+template void check(const GatedNormBackward<bf16>&);
 
 }  // namespace lockstep

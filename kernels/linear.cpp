@@ -23,7 +23,10 @@ void check(const LinearWeightGradient<T>& op) {
   require_shape(op.dw, op.dy.cols, op.x.cols, "dw is [out, in]");
 }
 template void check(const LinearForward<float>&);
+template void check(const LinearForward<bf16>&);
 template void check(const LinearInputGradient<float>&);
+template void check(const LinearInputGradient<bf16>&);
 template void check(const LinearWeightGradient<float>&);
+template void check(const LinearWeightGradient<bf16>&);
 
 }  // namespace lockstep

@@ -26,6 +26,8 @@ void check(const ResidualBackward<T>& op) {
   require_shape(op.dy, rows, d, "dy is [T, d]");
 }
 template void check(const ResidualForward<float>&);
+template void check(const ResidualForward<bf16>&);
 template void check(const ResidualBackward<float>&);
+template void check(const ResidualBackward<bf16>&);
 
 }  // namespace lockstep

@@ -27,6 +27,8 @@ void check(const RmsNormBackward<T>& op) {
   require_shape(op.dgain, 1, d, "dgain is [1, d]");
 }
 template void check(const RmsNormForward<float>&);
+template void check(const RmsNormForward<bf16>&);
 template void check(const RmsNormBackward<float>&);
+template void check(const RmsNormBackward<bf16>&);
 
 }  // namespace lockstep

@@ -21,5 +21,6 @@ void check(const Rope<T>& op) {
   require_shape(op.row_position, 1, rows, "row_position is [1, T]");
 }
 template void check(const Rope<float>&);
+template void check(const Rope<bf16>&);
 
 }  // namespace lockstep

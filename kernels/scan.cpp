@@ -45,6 +45,8 @@ void check(const ScanBackward<T>& op) {
   require_shape(op.dd, 1, op.heads, "dd is [1, heads]");
 }
 template void check(const ScanForward<float>&);
+template void check(const ScanForward<bf16>&);
 template void check(const ScanBackward<float>&);
+template void check(const ScanBackward<bf16>&);
 
 }  // namespace lockstep

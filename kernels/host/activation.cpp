@@ -65,6 +65,8 @@ void run(HostQueue, const ActivationBackward<T>& op) {
 }
 
 template void run(HostQueue, const ActivationForward<float>&);
+template void run(HostQueue, const ActivationForward<bf16>&);
 template void run(HostQueue, const ActivationBackward<float>&);
+template void run(HostQueue, const ActivationBackward<bf16>&);
 
 }  // namespace lockstep

@@ -1,74 +1,107 @@
-// The fp32 form of 2.6: kv blocks of 32, one chain per output. A row's scores are computed for its whole document at
-// once; the blocks only matter where the softmax runs over them.
+// 2.6: one chain per output. A row's scores are computed for its whole document at once; the kv blocks only matter where
+// the softmax runs over them.
 #include "kernels/attention.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "kernels/fault.h"
-#include "kernels/host/chain.h"
+#include "kernels/host/factor.h"
 #include "kernels/host/rows.h"
 #include "kernels/reduce.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kBlock = 32;
+constexpr std::int64_t kQueries = 32;  // Query rows that the backward keeps at a time; a multiple of a k16 group.
 
-std::int64_t padded(std::int64_t n) { return (n + kBlock - 1) / kBlock * kBlock; }
+// Scores are computed up to the next multiple of 32; what lies beyond the visible ones is never read.
+std::int64_t padded(std::int64_t n) { return (n + 31) / 32 * 32; }
 
-// Keys and values of one document and kv head: transposed for dots over hd, as rows for sums over the document.
+// Keys and values of one document and kv head: as factors over hd and, for sums over the document, over its rows.
+template <class T>
 struct KeysAndValues {
-  std::int64_t hd, pitch;  // Columns at and after the document's length are +0 and are computed but never read.
-  std::vector<float> k, kt, v, vt;
+  std::int64_t hd, pitch;
+  std::vector<float> keys, values;
+  Factor<T> k, kt, v, vt;
 
-  template <class T>
   KeysAndValues(In<T> qkv, std::int64_t first, std::int64_t length, std::int64_t k_column, std::int64_t v_column,
                 std::int64_t head_dim)
       : hd(head_dim), pitch(padded(length)) {
-    k.resize(static_cast<std::size_t>(length * hd));
-    v.resize(k.size());
-    kt.resize(static_cast<std::size_t>(pitch * hd));
-    vt.resize(kt.size());
+    keys.resize(static_cast<std::size_t>(length * hd));
+    values.resize(keys.size());
     for (std::int64_t j = 0; j < length; ++j) {
-      load_row(hd, qkv.row(first + j) + k_column, k.data() + j * hd);
-      load_row(hd, qkv.row(first + j) + v_column, v.data() + j * hd);
+      load_row(hd, qkv.row(first + j) + k_column, keys.data() + j * hd);
+      load_row(hd, qkv.row(first + j) + v_column, values.data() + j * hd);
     }
-    transpose(length, hd, k.data(), hd, kt.data(), pitch);
-    transpose(length, hd, v.data(), hd, vt.data(), pitch);
+    k.set(length, hd, keys.data(), hd, 1);
+    kt.set(hd, length, keys.data(), 1, hd);
+    v.set(length, hd, values.data(), hd, 1);
+    vt.set(hd, length, values.data(), 1, hd);
   }
-  // s[j] = mul(DOT over hd of q, k_j, scale) for j < count, rounded up to a block.
+  // s[j] = mul(DOT over hd of q, k_j, scale) for j < count, rounded up.
   void scores(const float* q, std::int64_t count, float scale, float* s) const {
-    dot_row(padded(count), hd, q, 1, kt.data(), pitch, s);
+    dot(hd, q, 1, kt, s, padded(count));
     for (std::int64_t j = 0; j < padded(count); ++j) s[j] = mul(s[j], scale);
   }
 };
 
-float halving_tree(const float* p) {
-  float t[kBlock];
-  for (int x = 0; x < 16; ++x) t[x] = add(p[x], p[x + 16]);
-  for (int off = 8; off > 0; off /= 2) {
-    for (int x = 0; x < off; ++x) t[x] = add(t[x], t[x + off]);
+// The softmax's denominator of one row, block by block. p holds the visible terms of a block.
+template <class T>
+class Denominator;
+
+template <>
+class Denominator<float> {
+ public:
+  static constexpr std::int64_t kBlock = 32;
+  void scale_and_add(float al, const float* p, std::int64_t visible) {
+    float t[kBlock];
+    for (std::int64_t x = 0; x < kBlock; ++x) t[x] = x < visible ? p[x] : 0.0f;
+    for (int off = 16; off > 0; off /= 2) {
+      for (int x = 0; x < off; ++x) t[x] = add(t[x], t[x + off]);
+    }
+    l_ = fma(l_, al, t[0]);
   }
-  return t[0];
-}
+  float total() const { return add(l_, 0.0f); }
+
+ private:
+  float l_ = 0.0f;
+};
+
+template <>
+class Denominator<bf16> {
+ public:
+  static constexpr std::int64_t kBlock = 128;
+  void scale_and_add(float al, const float* p, std::int64_t visible) {
+    for (float& l : l_) l = mul(l, al);
+    for (std::int64_t j = 0; j < visible; ++j) l_[j % 8 / 2] = add(l_[j % 8 / 2], p[j]);
+  }
+  float total() const { return add(add(add(l_[0], l_[1]), add(l_[2], l_[3])), 0.0f); }
+
+ private:
+  float l_[4] = {};
+};
 
 // Online softmax over the blocks of one row that sees `count` keys. Returns LSE; o is the finished, unstored output.
-float softmax_row(const KeysAndValues& kv, float* s, std::int64_t count, bool forgets_rescale, float* o) {
-  float m = neg(infinity()), l = 0.0f;
+template <class T>
+float softmax_row(const KeysAndValues<T>& kv, float* s, std::int64_t count, bool forgets_rescale, float* o) {
+  constexpr std::int64_t kBlock = Denominator<T>::kBlock;
+  Denominator<T> denominator;
+  float m = neg(infinity());
   set_zero(kv.hd, o);
   for (std::int64_t first = 0; first < count; first += kBlock) {
     float* p = s + first;
     const std::int64_t visible = std::min(kBlock, count - first);
     const float next = add(max(m, maximum(visible, [p](std::int64_t j) { return p[j]; })), 0.0f);
     const float al = expn(sub(m, next));
-    for (std::int64_t j = 0; j < kBlock; ++j) p[j] = j < visible ? expn(sub(p[j], next)) : 0.0f;
-    l = fma(l, al, halving_tree(p));
+    for (std::int64_t j = 0; j < visible; ++j) p[j] = expn(sub(p[j], next));
+    denominator.scale_and_add(al, p, visible);
     for (std::int64_t e = 0; e < kv.hd && !forgets_rescale; ++e) o[e] = mul(o[e], al);
-    chain_row(kv.hd, visible, p, 1, kv.v.data() + first * kv.hd, kv.hd, o);
+    round_row<T>(visible, p);
+    kv.v.link(first, first + visible, s, 1, o, kv.hd);
     m = next;
   }
-  l = add(l, 0.0f);
+  const float l = denominator.total();
   add_zero(kv.hd, o);
   const float inverse = div(1.0f, l);
   for (std::int64_t e = 0; e < kv.hd; ++e) o[e] = mul(o[e], inverse);
@@ -77,7 +110,7 @@ float softmax_row(const KeysAndValues& kv, float* s, std::int64_t count, bool fo
 
 float scale_of(std::int64_t head_dim) { return div(1.0f, sqrt(static_cast<float>(head_dim))); }
 
-// Gradients of one document and kv head. Blocks of 32 query rows keep their p and ds, so that dV and dK continue
+// Gradients of one document and kv head. Blocks of query rows keep their stored p and ds, so that dV and dK continue
 // their chains over i asc with registers instead of memory.
 template <class T>
 class KvHeadBackward {
@@ -93,9 +126,9 @@ class KvHeadBackward {
         v_column_((op.heads + op.kv_heads + kv_head) * hd_),
         kv_(op.qkv, first, length, k_column_, v_column_, hd_),
         scale_(scale_of(hd_)),
-        p_(static_cast<std::size_t>(kBlock * kv_.pitch)),
+        p_(static_cast<std::size_t>(kQueries * kv_.pitch)),
         ds_(p_.size()),
-        q_(static_cast<std::size_t>(kBlock * hd_)),
+        q_(static_cast<std::size_t>(kQueries * hd_)),
         dout_(q_.size()),
         row_(static_cast<std::size_t>(std::max(hd_, kv_.pitch))),
         dk_(static_cast<std::size_t>(length * hd_)),
@@ -104,7 +137,9 @@ class KvHeadBackward {
   void run() {
     const bool first_head_only = fault("attention-backward-forgets-query-heads-of-group");
     for (std::int64_t h = 0; h < (first_head_only ? 1 : group_); ++h) {
-      for (std::int64_t i = 0; i < length_; i += kBlock) rows(kv_head_ * group_ + h, i, std::min(kBlock, length_ - i));
+      for (std::int64_t i = 0; i < length_; i += kQueries) {
+        rows(kv_head_ * group_ + h, i, std::min(kQueries, length_ - i));
+      }
     }
     const bool forgets_scale = fault("attention-backward-forgets-key-scale");
     for (std::int64_t j = 0; j < length_; ++j) {
@@ -121,12 +156,12 @@ class KvHeadBackward {
   // Query rows [begin, begin + count) of one head.
   void rows(std::int64_t head, std::int64_t begin, std::int64_t count) {
     for (std::int64_t r = 0; r < count; ++r) query_row(head, begin + r, r);
+    dout_factor_.set(count, hd_, dout_.data(), hd_, 1);
+    q_factor_.set(count, hd_, q_.data(), hd_, 1);
     for (std::int64_t j = 0; j < begin + count; ++j) {
       const std::int64_t from = std::max<std::int64_t>(0, j - begin);
-      chain_row(hd_, count - from, p_.data() + from * kv_.pitch + j, kv_.pitch, dout_.data() + from * hd_, hd_,
-                dv_.data() + j * hd_);
-      chain_row(hd_, count - from, ds_.data() + from * kv_.pitch + j, kv_.pitch, q_.data() + from * hd_, hd_,
-                dk_.data() + j * hd_);
+      dout_factor_.link(from, count, p_.data() + j, kv_.pitch, dv_.data() + j * hd_, hd_);
+      q_factor_.link(from, count, ds_.data() + j, kv_.pitch, dk_.data() + j * hd_, hd_);
     }
   }
   // p, ds and dQ of row i of the document; r is its place in the block.
@@ -144,16 +179,19 @@ class KvHeadBackward {
     const float lse = op_.lse.row(row)[head];
     kv_.scores(q, visible, scale_, p);
     for (std::int64_t j = 0; j < visible; ++j) p[j] = expn(sub(p[j], lse));
-    dot_row(padded(visible), hd_, dout, 1, kv_.vt.data(), kv_.pitch, ds);
+    dot(hd_, dout, 1, kv_.vt, ds, padded(visible));
     for (std::int64_t j = 0; j < visible; ++j) ds[j] = mul(p[j], sub(ds[j], forgets_delta_ ? 0.0f : delta));
-    dot_row(hd_, visible, ds, 1, kv_.k.data(), hd_, row_.data());
+    round_row<T>(visible, ds);
+    round_row<T>(visible, p);
+    dot(visible, ds, 1, kv_.k, row_.data(), hd_);
     for (std::int64_t e = 0; e < hd_; ++e) row_[e] = mul(row_[e], scale_);
     store_row(hd_, row_.data(), op_.dqkv.row(row) + head * hd_);
   }
 
   const AttentionBackward<T>& op_;
   std::int64_t first_, length_, kv_head_, hd_, group_, k_column_, v_column_;
-  KeysAndValues kv_;
+  KeysAndValues<T> kv_;
+  Factor<T> dout_factor_, q_factor_;
   float scale_;
   bool forgets_delta_ = fault("attention-backward-forgets-delta");
   std::vector<float> p_, ds_, q_, dout_, row_, dk_, dv_;
@@ -183,7 +221,7 @@ void run(HostQueue, const AttentionForward<T>& op) {
     s.resize(static_cast<std::size_t>(padded(length)));
     for (std::int64_t kv_head = 0; kv_head < op.kv_heads; ++kv_head) {
       const std::int64_t source = wrong_group ? 0 : kv_head;
-      const KeysAndValues kv(op.qkv, first, length, (op.heads + source) * hd, (op.heads + op.kv_heads + source) * hd,
+      const KeysAndValues<T> kv(op.qkv, first, length, (op.heads + source) * hd, (op.heads + op.kv_heads + source) * hd,
                              hd);
       for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
         for (std::int64_t i = before; i < length; ++i) {
@@ -213,6 +251,8 @@ void run(HostQueue, const AttentionBackward<T>& op) {
 }
 
 template void run(HostQueue, const AttentionForward<float>&);
+template void run(HostQueue, const AttentionForward<bf16>&);
 template void run(HostQueue, const AttentionBackward<float>&);
+template void run(HostQueue, const AttentionBackward<bf16>&);
 
 }  // namespace lockstep

@@ -119,6 +119,8 @@ void run(HostQueue, const ConvBackward<T>& op) {
 }
 
 template void run(HostQueue, const ConvForward<float>&);
+template void run(HostQueue, const ConvForward<bf16>&);
 template void run(HostQueue, const ConvBackward<float>&);
+template void run(HostQueue, const ConvBackward<bf16>&);
 
 }  // namespace lockstep

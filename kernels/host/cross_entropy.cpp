@@ -64,6 +64,8 @@ void run(HostQueue, const MicrobatchLoss& op) {
 }
 
 template void run(HostQueue, const CrossEntropyForward<float>&);
+template void run(HostQueue, const CrossEntropyForward<bf16>&);
 template void run(HostQueue, const CrossEntropyBackward<float>&);
+template void run(HostQueue, const CrossEntropyBackward<bf16>&);
 
 }  // namespace lockstep

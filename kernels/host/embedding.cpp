@@ -51,6 +51,8 @@ void run(HostQueue, const EmbeddingBackward<T>& op) {
 }
 
 template void run(HostQueue, const EmbeddingForward<float>&);
+template void run(HostQueue, const EmbeddingForward<bf16>&);
 template void run(HostQueue, const EmbeddingBackward<float>&);
+template void run(HostQueue, const EmbeddingBackward<bf16>&);
 
 }  // namespace lockstep

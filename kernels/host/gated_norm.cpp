@@ -80,6 +80,8 @@ void run(HostQueue, const GatedNormBackward<T>& op) {
 }
 
 template void run(HostQueue, const GatedNormForward<float>&);
+template void run(HostQueue, const GatedNormForward<bf16>&);
 template void run(HostQueue, const GatedNormBackward<float>&);
+template void run(HostQueue, const GatedNormBackward<bf16>&);
 
 }  // namespace lockstep

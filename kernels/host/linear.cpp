@@ -1,26 +1,41 @@
 #include "kernels/linear.h"
 
 #include "kernels/fault.h"
+#include "kernels/host/fda16.h"
 #include "kernels/host/product.h"
 
 namespace lockstep {
+namespace {
 
-// The bf16 form chains FDA16 steps instead: it is a body of its own, not an instance of these.
-
+// What product() takes in either numerics.
+template <class T>
+struct ViewOf {
+  using Type = MatrixView;
+};
 template <>
-void run(HostQueue, const LinearForward<float>& op) {
+struct ViewOf<bf16> {
+  using Type = Bf16View;
+};
+template <class T>
+using View = typename ViewOf<T>::Type;
+
+}  // namespace
+
+template <class T>
+void run(HostQueue, const LinearForward<T>& op) {
   const std::int64_t inputs = op.x.cols - (fault("linear-drops-last-input") ? 1 : 0);
-  product(op.x.rows, op.w.rows, inputs, {op.x.data, op.x.pitch, 1}, {op.w.data, 1, op.w.pitch}, op.y.data, op.y.pitch);
+  product(op.x.rows, op.w.rows, inputs, View<T>{op.x.data, op.x.pitch, 1}, View<T>{op.w.data, 1, op.w.pitch}, op.y.data,
+          op.y.pitch);
 }
-template <>
-void run(HostQueue, const LinearInputGradient<float>& op) {
+template <class T>
+void run(HostQueue, const LinearInputGradient<T>& op) {
   const std::int64_t outputs = op.dy.cols - (fault("linear-input-gradient-drops-last-output") ? 1 : 0);
-  product(op.dy.rows, op.w.cols, outputs, {op.dy.data, op.dy.pitch, 1}, {op.w.data, op.w.pitch, 1}, op.dx.data,
-          op.dx.pitch);
+  product(op.dy.rows, op.w.cols, outputs, View<T>{op.dy.data, op.dy.pitch, 1}, View<T>{op.w.data, op.w.pitch, 1},
+          op.dx.data, op.dx.pitch);
 }
-template <>
-void run(HostQueue, const LinearWeightGradient<float>& op) {
-  MatrixView dy{op.dy.data, 1, op.dy.pitch}, x{op.x.data, op.x.pitch, 1};
+template <class T>
+void run(HostQueue, const LinearWeightGradient<T>& op) {
+  View<T> dy{op.dy.data, 1, op.dy.pitch}, x{op.x.data, op.x.pitch, 1};
   if (fault("linear-weight-gradient-sums-backwards")) {
     dy = {op.dy.row(op.dy.rows - 1), 1, -op.dy.pitch};
     x = {op.x.row(op.x.rows - 1), -op.x.pitch, 1};
@@ -29,5 +44,12 @@ void run(HostQueue, const LinearWeightGradient<float>& op) {
   if (rows < op.dy.rows) dy.data += op.dy.pitch, x.data += op.x.pitch;
   product(op.dy.cols, op.x.cols, rows, dy, x, op.dw.data, op.dw.pitch);
 }
+
+template void run(HostQueue, const LinearForward<float>&);
+template void run(HostQueue, const LinearForward<bf16>&);
+template void run(HostQueue, const LinearInputGradient<float>&);
+template void run(HostQueue, const LinearInputGradient<bf16>&);
+template void run(HostQueue, const LinearWeightGradient<float>&);
+template void run(HostQueue, const LinearWeightGradient<bf16>&);
 
 }  // namespace lockstep

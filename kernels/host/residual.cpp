@@ -51,6 +51,8 @@ void run(HostQueue, const ResidualBackward<T>& op) {
 }
 
 template void run(HostQueue, const ResidualForward<float>&);
+template void run(HostQueue, const ResidualForward<bf16>&);
 template void run(HostQueue, const ResidualBackward<float>&);
+template void run(HostQueue, const ResidualBackward<bf16>&);
 
 }  // namespace lockstep

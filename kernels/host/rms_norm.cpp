@@ -60,6 +60,8 @@ void run(HostQueue, const RmsNormBackward<T>& op) {
 }
 
 template void run(HostQueue, const RmsNormForward<float>&);
+template void run(HostQueue, const RmsNormForward<bf16>&);
 template void run(HostQueue, const RmsNormBackward<float>&);
+template void run(HostQueue, const RmsNormBackward<bf16>&);
 
 }  // namespace lockstep

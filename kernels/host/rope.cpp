@@ -43,5 +43,6 @@ void run(HostQueue, const Rope<T>& op) {
 }
 
 template void run(HostQueue, const Rope<float>&);
+template void run(HostQueue, const Rope<bf16>&);
 
 }  // namespace lockstep

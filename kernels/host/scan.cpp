@@ -17,8 +17,8 @@ void run(HostQueue, const ScanForward<T>& op) {
   for (std::int64_t i = 0; i < op.y.rows; ++i) {
     if (op.row_document.data[i] < 0) store_zero(op.y.cols, op.y.row(i));
   }
-  GroupChunk group(s);
-  HeadChunk head(s);
+  GroupChunk<T> group(s);
+  HeadChunk<T> head(s);
   const std::int64_t chunks = op.chunk_document.cols;
   for (std::int64_t c = 0; c < chunks && op.chunk_document.data[c] >= 0; ++c) {
     const std::int64_t document = op.chunk_document.data[c], first = op.chunk_start.data[c];
@@ -45,5 +45,6 @@ void run(HostQueue, const ScanForward<T>& op) {
 }
 
 template void run(HostQueue, const ScanForward<float>&);
+template void run(HostQueue, const ScanForward<bf16>&);
 
 }  // namespace lockstep

@@ -23,14 +23,12 @@ class ScanReverse {
         xa_(pq_),
         dy_(pq_),
         dye_(pq_),
-        xdt_(pq_),
         dcs_(s_.q),
         g_(s_.q),
         kk_(s_.q * s_.q),
         dot_(std::max(s_.q, s_.p)),
         db_(s_.q * s_.n),
-        dc_(s_.q * s_.n),
-        transposed_(s_.n * s_.p) {}
+        dc_(s_.q * s_.n) {}
 
   // The states at every chunk's start, by the forward's expressions.
   void recompute_states() {
@@ -97,12 +95,14 @@ class ScanReverse {
   void input_gradient(std::int64_t c, std::int64_t h, const float* ds) {
     const std::int64_t nr = rows(c), width = s_.p;
     const float d = op_.d.data[h];
+    state_.set(s_.n, width, ds, width, 1);
+    factor_.set(nr, width, dy_.data(), width, 1);
     for (std::int64_t j = 0; j < nr; ++j) {
       float* t = t_.data() + j * width;
       float* xa = xa_.data() + j * width;
-      dot_row(width, s_.n, group_.b.data() + j * s_.n, 1, ds, width, t);
+      dot(s_.n, group_.b.data() + j * s_.n, 1, state_, t, width);
       for (std::int64_t p = 0; p < width; ++p) xa[p] = mul(t[p], head_.r[j]);
-      chain_row(width, nr - j, head_.m.data() + j * s_.q + j, s_.q, dy_.data() + j * width, width, xa);
+      factor_.link(j, nr, head_.m.data() + j, s_.q, xa, width);
       add_zero(width, xa);
       T* dx = op_.dxbc.row(first(c) + j) + h * width;
       const float* dy = dy_.data() + j * width;
@@ -141,20 +141,20 @@ class ScanReverse {
   }
   // What this head adds to KK and to the chains of dC and dB.
   void group_terms(std::int64_t nr, const float* s0, const float* ds) {
-    transpose(nr, s_.p, head_.xd.data(), s_.p, xdt_.data(), s_.q);
+    factor_.set(s_.p, nr, head_.xd.data(), 1, s_.p);
     for (std::int64_t i = 0; i < nr; ++i) {
-      dot_row(i + 1, s_.p, dy_.data() + i * s_.p, 1, xdt_.data(), s_.q, dot_.data());
+      dot(s_.p, dy_.data() + i * s_.p, 1, factor_, dot_.data(), i + 1);
       float* kk = kk_.data() + i * s_.q;
       const float* decay = head_.decay.data() + i * s_.q;
       for (std::int64_t j = 0; j <= i; ++j) kk[j] = add(kk[j], mul(dot_[j], decay[j]));
     }
-    transpose(s_.n, s_.p, s0, s_.p, transposed_.data(), s_.n);
+    state_.set(s_.p, s_.n, s0, 1, s_.p);
     for (std::int64_t i = 0; i < nr; ++i) {
-      chain_row(s_.n, s_.p, dye_.data() + i * s_.p, 1, transposed_.data(), s_.n, dc_.data() + i * s_.n);
+      state_.link(0, s_.p, dye_.data() + i * s_.p, 1, dc_.data() + i * s_.n, s_.n);
     }
-    transpose(s_.n, s_.p, ds, s_.p, transposed_.data(), s_.n);
+    state_.set(s_.p, s_.n, ds, 1, s_.p);
     for (std::int64_t j = 0; j < nr; ++j) {
-      chain_row(s_.n, s_.p, head_.xw.data() + j * s_.p, 1, transposed_.data(), s_.n, db_.data() + j * s_.n);
+      state_.link(0, s_.p, head_.xw.data() + j * s_.p, 1, db_.data() + j * s_.n, s_.n);
     }
   }
   void finish_group(std::int64_t c, std::int64_t h) {
@@ -165,13 +165,15 @@ class ScanReverse {
         kk = lockstep::load(st<T>(add(kk, 0.0f)));
       }
     }
+    factor_.set(nr, s_.n, group_.b.data(), s_.n, 1);
+    state_.set(nr, s_.n, group_.c.data(), s_.n, 1);
     for (std::int64_t i = 0; i < nr; ++i) {
       float* dc = dc_.data() + i * s_.n;
-      if (!forgets_intra_) chain_row(s_.n, i + 1, kk_.data() + i * s_.q, 1, group_.b.data(), s_.n, dc);
+      if (!forgets_intra_) factor_.link(0, i + 1, kk_.data() + i * s_.q, 1, dc, s_.n);
       add_zero(s_.n, dc);
       store_row(s_.n, dc, op_.dxbc.row(first(c) + i) + s_.c_column(group));
       float* db = db_.data() + i * s_.n;
-      chain_row(s_.n, nr - i, kk_.data() + i * s_.q + i, s_.q, group_.c.data() + i * s_.n, s_.n, db);
+      state_.link(i, nr, kk_.data() + i, s_.q, db, s_.n);
       add_zero(s_.n, db);
       store_row(s_.n, db, op_.dxbc.row(first(c) + i) + s_.b_column(group));
     }
@@ -179,8 +181,9 @@ class ScanReverse {
   // dS of the previous chunk.
   void retreat(std::int64_t c, std::int64_t h, const float* ds) {
     float* previous = state(op_.dstates, c - 1, h);
+    factor_.set(rows(c), s_.p, dye_.data(), s_.p, 1);
     for (std::int64_t n = 0; n < s_.n; ++n) {
-      dot_row(s_.p, rows(c), group_.c.data() + n, s_.n, dye_.data(), s_.p, dot_.data());
+      dot(rows(c), group_.c.data() + n, s_.n, factor_, dot_.data(), s_.p);
       for (std::int64_t p = 0; p < s_.p; ++p) {
         previous[n * s_.p + p] = fma(head_.last_decay, forgets_state_ ? 0.0f : ds[n * s_.p + p], dot_[p]);
       }
@@ -193,10 +196,11 @@ class ScanReverse {
   bool forgets_end_ = fault("scan-backward-forgets-chunk-end");
   bool forgets_intra_ = fault("scan-backward-forgets-intra-chunk-dc");
   bool forgets_state_ = fault("scan-backward-drops-state-gradient");
-  GroupChunk group_;
-  HeadChunk head_;
+  GroupChunk<T> group_;
+  HeadChunk<T> head_;
+  Factor<T> factor_, state_;
   std::int64_t pq_;
-  std::vector<float> t_, xa_, dy_, dye_, xdt_, dcs_, g_, kk_, dot_, db_, dc_, transposed_;
+  std::vector<float> t_, xa_, dy_, dye_, dcs_, g_, kk_, dot_, db_, dc_;
 };
 
 }  // namespace
@@ -224,5 +228,6 @@ void run(HostQueue, const ScanBackward<T>& op) {
 }
 
 template void run(HostQueue, const ScanBackward<float>&);
+template void run(HostQueue, const ScanBackward<bf16>&);
 
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/host/chain.h"
 #include "kernels/host/rows.h"
 
 namespace lockstep {
@@ -10,22 +9,24 @@ namespace {
 std::vector<float> make(std::int64_t count) { return std::vector<float>(static_cast<std::size_t>(count)); }
 }  // namespace
 
-GroupChunk::GroupChunk(const ScanShape& s) : b(make(s.q * s.n)), c(b), gm(make(s.q * s.q)), bt_(b) {}
+template <class T>
+GroupChunk<T>::GroupChunk(const ScanShape& s) : b(make(s.q * s.n)), c(b), gm(make(s.q * s.q)) {}
 
 template <class T>
-void GroupChunk::load(const ScanShape& s, In<T> xbc, std::int64_t group, std::int64_t first, std::int64_t rows) {
+void GroupChunk<T>::load(const ScanShape& s, In<T> xbc, std::int64_t group, std::int64_t first, std::int64_t rows) {
   for (std::int64_t j = 0; j < rows; ++j) {
     load_row(s.n, xbc.row(first + j) + s.b_column(group), b.data() + j * s.n);
     load_row(s.n, xbc.row(first + j) + s.c_column(group), c.data() + j * s.n);
   }
-  transpose(rows, s.n, b.data(), s.n, bt_.data(), s.q);
+  bt_.set(s.n, rows, b.data(), 1, s.n);
   for (std::int64_t i = 0; i < rows; ++i) {
     const std::int64_t whole_lanes = std::min(rows, (i / kLanes + 1) * kLanes);
-    dot_row(whole_lanes, s.n, c.data() + i * s.n, 1, bt_.data(), s.q, gm.data() + i * s.q);
+    dot(s.n, c.data() + i * s.n, 1, bt_, gm.data() + i * s.q, whole_lanes);
   }
 }
 
-HeadChunk::HeadChunk(const ScanShape& s)
+template <class T>
+HeadChunk<T>::HeadChunk(const ScanShape& s)
     : dt(make(s.q)),
       cs(dt),
       e(dt),
@@ -40,8 +41,8 @@ HeadChunk::HeadChunk(const ScanShape& s)
       link_(make(s.p)) {}
 
 template <class T>
-void HeadChunk::load(const ScanShape& s, In<T> xbc, In<T> raw_dt, std::int64_t head, float bias, float a_log,
-                     const GroupChunk& group, std::int64_t first, std::int64_t rows) {
+void HeadChunk<T>::load(const ScanShape& s, In<T> xbc, In<T> raw_dt, std::int64_t head, float bias, float a_log,
+                        const GroupChunk<T>& group, std::int64_t first, std::int64_t rows) {
   a = neg(exp(a_log));
   float sum = 0.0f;
   for (std::int64_t j = 0; j < rows; ++j) {
@@ -68,27 +69,33 @@ void HeadChunk::load(const ScanShape& s, In<T> xbc, In<T> raw_dt, std::int64_t h
   }
 }
 
-void HeadChunk::outputs(const ScanShape& s, const GroupChunk& group, const float* state, std::int64_t rows) {
+template <class T>
+void HeadChunk<T>::outputs(const ScanShape& s, const GroupChunk<T>& group, const float* state, std::int64_t rows) {
+  state_.set(s.n, s.p, state, s.p, 1);
+  factor_.set(rows, s.p, xd.data(), s.p, 1);
   for (std::int64_t i = 0; i < rows; ++i) {
     float* yi = y.data() + i * s.p;
-    dot_row(s.p, s.n, group.c.data() + i * s.n, 1, state, s.p, yi);
+    dot(s.n, group.c.data() + i * s.n, 1, state_, yi, s.p);
     for (std::int64_t p = 0; p < s.p; ++p) yi[p] = mul(yi[p], e[i]);
-    chain_row(s.p, i + 1, m.data() + i * s.q, 1, xd.data(), s.p, yi);
+    factor_.link(0, i + 1, m.data() + i * s.q, 1, yi, s.p);
     add_zero(s.p, yi);
   }
 }
 
-void HeadChunk::advance(const ScanShape& s, const GroupChunk& group, const float* state, std::int64_t rows, float* next,
-                        const ScanFaults& faults) {
+template <class T>
+void HeadChunk<T>::advance(const ScanShape& s, const GroupChunk<T>& group, const float* state, std::int64_t rows,
+                           float* next, const ScanFaults& faults) {
   const float kept = faults.undecayed ? 1.0f : last_decay;
+  factor_.set(rows, s.p, xw.data(), s.p, 1);
   for (std::int64_t n = 0; n < s.n; ++n) {
-    dot_row(s.p, rows, group.b.data() + n, s.n, xw.data(), s.p, link_.data());
+    dot(rows, group.b.data() + n, s.n, factor_, link_.data(), s.p);
     for (std::int64_t p = 0; p < s.p; ++p) next[n * s.p + p] = fma(kept, state[n * s.p + p], link_[p]);
   }
 }
 
-template void GroupChunk::load(const ScanShape&, In<float>, std::int64_t, std::int64_t, std::int64_t);
-template void HeadChunk::load(const ScanShape&, In<float>, In<float>, std::int64_t, float, float, const GroupChunk&,
-                              std::int64_t, std::int64_t);
+template struct GroupChunk<float>;
+template struct GroupChunk<bf16>;
+template struct HeadChunk<float>;
+template struct HeadChunk<bf16>;
 
 }  // namespace lockstep

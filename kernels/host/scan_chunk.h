@@ -1,9 +1,10 @@
-// One chunk of 2.8 in fp32: the quantities that forward and backward share, computed by the same expressions.
+// One chunk of 2.8: the quantities that forward and backward share, computed by the same expressions.
 #pragma once
 
 #include <vector>
 
 #include "kernels/fault.h"
+#include "kernels/host/factor.h"
 #include "kernels/scan.h"
 
 namespace lockstep {
@@ -31,28 +32,28 @@ ScanShape scan_shape(const Op& op) {
 }
 
 // B, C and their products Gm, shared by the heads of a group. Rows are local to the chunk.
+template <class T>
 struct GroupChunk {
   explicit GroupChunk(const ScanShape& s);
-  template <class T>
   void load(const ScanShape& s, In<T> xbc, std::int64_t group, std::int64_t first, std::int64_t rows);
 
   std::vector<float> b, c;  // [Q, N]
   std::vector<float> gm;    // [Q, Q], j <= i
  private:
-  std::vector<float> bt_;  // [N, Q]
+  Factor<T> bt_;  // B(n, j)
 };
 
 // What one head makes of the chunk before it meets the state.
+template <class T>
 struct HeadChunk {
   explicit HeadChunk(const ScanShape& s);
   // `bias`, `a_log`: of this head. M needs the group's Gm.
-  template <class T>
   void load(const ScanShape& s, In<T> xbc, In<T> raw_dt, std::int64_t head, float bias, float a_log,
-            const GroupChunk& group, std::int64_t first, std::int64_t rows);
+            const GroupChunk<T>& group, std::int64_t first, std::int64_t rows);
   // y~ of every row: the state's share, then j asc.
-  void outputs(const ScanShape& s, const GroupChunk& group, const float* state, std::int64_t rows);
+  void outputs(const ScanShape& s, const GroupChunk<T>& group, const float* state, std::int64_t rows);
   // next = fma(eL, S, DOT over j of B_j, xw_j).
-  void advance(const ScanShape& s, const GroupChunk& group, const float* state, std::int64_t rows, float* next,
+  void advance(const ScanShape& s, const GroupChunk<T>& group, const float* state, std::int64_t rows, float* next,
                const ScanFaults& faults);
 
   float a = 0, last_decay = 0;         // A and eL.
@@ -62,6 +63,7 @@ struct HeadChunk {
 
  private:
   std::vector<float> link_;
+  Factor<T> factor_, state_;
 };
 
 }  // namespace lockstep
