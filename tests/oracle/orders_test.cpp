@@ -1,9 +1,10 @@
-// Attention and scan of one document in fp32 against the contract's sums written out, one number at a time: the blocks
-// and tiles of the oracle change no order.
+// Attention and scan of one document in fp32 and bf16 against the contract's sums written out, one number at a time:
+// the blocks and tiles of the oracle change no order.
 #include <gtest/gtest.h>
 
 #include "oracle/attention.h"
 #include "oracle/attention_gradient.h"
+#include "oracle/fda16.h"
 #include "oracle/scan.h"
 #include "oracle/scan_gradient.h"
 #include "tests/oracle/cases.h"
@@ -14,10 +15,12 @@ namespace {
 const Mutant kNone;
 using Rows = Matrix<float>;
 
+// Numbers as they are stored.
+template <class Numbers>
 Rows filled(std::int64_t rows, std::int64_t cols, std::uint32_t seed, double size) {
   Draws numbers(seed);
   Rows matrix(rows, cols);
-  for (float& value : matrix.values) value = static_cast<float>(size * numbers.next());
+  for (float& value : matrix.values) value = Numbers::st(static_cast<float>(size * numbers.next()));
   return matrix;
 }
 
@@ -28,17 +31,52 @@ Pack one_document(std::int64_t rows) {
   return pack;
 }
 
-// CHAIN32 of f(k) = (a, b), continued from c.
-template <class F>
-float chain(std::int64_t n, F f, float c = 0.0f) {
-  for (std::int64_t k = 0; k < n; ++k) {
-    const auto [a, b] = f(k);
-    c = fma(a, b, c);
+using Factors = std::pair<float, float>;
+
+// DOT of f(k) = (a, b) over the terms from `first` to `last`, continued from c. Groups of 16 count from term 0; places
+// outside are zero.
+template <class Numbers, class F>
+float chain(std::int64_t first, std::int64_t last, F f, float c = 0.0f) {
+  if constexpr (Numbers::kTensorCores) {
+    for (std::int64_t k0 = 0; k0 < last; k0 += 16) {
+      std::uint16_t left[16] = {}, right[16] = {};
+      for (std::int64_t k = std::max(first, k0); k < std::min(last, k0 + 16); ++k) {
+        const auto [a, b] = f(k);
+        left[k - k0] = static_cast<std::uint16_t>(bits(a) >> 16);
+        right[k - k0] = static_cast<std::uint16_t>(bits(b) >> 16);
+      }
+      c = fda16(left, right, 16, c);
+    }
+  } else {
+    for (std::int64_t k = first; k < last; ++k) {
+      const auto [a, b] = f(k);
+      c = fma(a, b, c);
+    }
   }
   return add(c, 0.0f);
 }
-using Factors = std::pair<float, float>;
 
+// The halving tree of fp32, the four sums of bf16.
+template <class Numbers>
+struct PlainSum {
+  float l = 0, part[4] = {};
+  void take(const std::vector<float>& p, float al) {
+    std::vector<float> t = p;
+    for (int off = Numbers::kKvBlock / 2; off > 0; off /= 2) {
+      for (int x = 0; x < off; ++x) t[x] = add(t[x], t[x + off]);
+    }
+    l = fma(l, al, t[0]);
+    for (int c = 0; c < 4; ++c) {
+      part[c] = mul(part[c], al);
+      for (int j = 0; j < Numbers::kKvBlock; ++j) part[c] = (j % 8) / 2 == c ? add(part[c], p[j]) : part[c];
+    }
+  }
+  float value() const {
+    return add(Numbers::kTensorCores ? add(add(part[0], part[1]), add(part[2], part[3])) : l, 0.0f);
+  }
+};
+
+template <class Numbers>
 struct PlainAttention {
   PlainAttention(const AttentionShape& s, const Rows& qkv)
       : shape(s),
@@ -56,69 +94,72 @@ struct PlainAttention {
     return in.row(j)[(shape.heads + shape.kv_heads + h / shape.group()) * shape.head_dim + e];
   }
   float score(std::int64_t h, std::int64_t i, std::int64_t j) const {
-    return mul(chain(shape.head_dim, [&](std::int64_t e) { return Factors(q(h, i, e), k(h, j, e)); }), scale);
+    return mul(chain<Numbers>(0, shape.head_dim, [&](std::int64_t e) { return Factors(q(h, i, e), k(h, j, e)); }),
+               scale);
   }
 
   void forward(std::int64_t h, std::int64_t i) {
-    float m = -std::numeric_limits<float>::infinity(), l = 0;
+    float m = -std::numeric_limits<float>::infinity();
+    PlainSum<Numbers> l;
     std::vector<float> o(shape.head_dim);
-    for (std::int64_t first = 0; first <= i; first += 32) {
-      float p[32] = {}, t[32], larger = m;
-      const std::int64_t seen = std::min<std::int64_t>(32, i + 1 - first);
-      for (std::int64_t j = 0; j < seen; ++j) larger = max(larger, score(h, i, first + j));
+    for (std::int64_t first = 0; first <= i; first += Numbers::kKvBlock) {
+      std::vector<float> p(Numbers::kKvBlock);
+      const std::int64_t seen = std::min<std::int64_t>(Numbers::kKvBlock, i + 1 - first);
+      float larger = m;
+      for (std::int64_t j = 0; j < seen; ++j) larger = max(larger, p[j] = score(h, i, first + j));
       larger = add(larger, 0.0f);
       const float al = expn(sub(m, larger));
-      for (std::int64_t j = 0; j < seen; ++j) p[j] = expn(sub(score(h, i, first + j), larger));
+      for (std::int64_t j = 0; j < seen; ++j) p[j] = expn(sub(p[j], larger));
       m = larger;
-      std::copy_n(p, 32, t);
-      for (int off = 16; off > 0; off /= 2) {
-        for (int x = 0; x < off; ++x) t[x] = add(t[x], t[x + off]);
-      }
-      l = fma(l, al, t[0]);
+      l.take(p, al);
       for (std::int64_t e = 0; e < shape.head_dim; ++e) {
-        o[e] = mul(o[e], al);
-        for (std::int64_t j = 0; j < seen; ++j) o[e] = fma(p[j], v(h, first + j, e), o[e]);
+        o[e] = chain<Numbers>(
+            0, seen, [&](std::int64_t j) { return Factors(Numbers::st(p[j]), v(h, first + j, e)); }, mul(o[e], al));
       }
     }
     for (std::int64_t e = 0; e < shape.head_dim; ++e) {
-      out.row(i)[h * shape.head_dim + e] = mul(add(o[e], 0.0f), div(1.0f, add(l, 0.0f)));
+      out.row(i)[h * shape.head_dim + e] = Numbers::st(mul(o[e], div(1.0f, l.value())));
     }
-    lse.row(i)[h] = add(m, log(add(l, 0.0f)));
+    lse.row(i)[h] = add(m, log(l.value()));
   }
 
-  // p and ds of one pair.
-  Factors pair(const Rows& d_out, std::int64_t h, std::int64_t i, std::int64_t j) const {
-    const float* o = out.row(i) + h * shape.head_dim;
-    const float* d = d_out.row(i) + h * shape.head_dim;
-    const float delta = r128<float>(shape.head_dim, [&](std::int64_t e, float acc) { return fma(o[e], d[e], acc); });
-    const float p = expn(sub(score(h, i, j), lse.row(i)[h]));
-    const float dp = chain(shape.head_dim, [&](std::int64_t e) { return Factors(d[e], v(h, j, e)); });
-    return {p, mul(p, sub(dp, delta))};
-  }
-
-  Rows backward(const Rows& d_out) const {
+  // Weights and slopes of all pairs of one head, as they are stored.
+  void find_pairs(const Rows& d_out, std::int64_t h) {
     const std::int64_t hd = shape.head_dim;
-    Rows d(length, in.cols);
-    for (std::int64_t r = 0; r < length; ++r) {
-      for (std::int64_t h = 0; h < shape.heads; ++h) {
+    p = ds = Rows(length, length);
+    for (std::int64_t i = 0; i < length; ++i) {
+      const float *o = out.row(i) + h * hd, *d = d_out.row(i) + h * hd;
+      const float delta = r128<float>(hd, [&](std::int64_t e, float acc) { return fma(o[e], d[e], acc); });
+      for (std::int64_t j = 0; j <= i; ++j) {
+        const float weight = expn(sub(score(h, i, j), lse.row(i)[h]));
+        const float dp = chain<Numbers>(0, hd, [&](std::int64_t e) { return Factors(d[e], v(h, j, e)); });
+        p.row(i)[j] = Numbers::st(weight);
+        ds.row(i)[j] = Numbers::st(mul(weight, sub(dp, delta)));
+      }
+    }
+  }
+
+  Rows backward(const Rows& d_out) {
+    const std::int64_t hd = shape.head_dim;
+    Rows d(length, in.cols), sums(length, in.cols);
+    for (std::int64_t h = 0; h < shape.heads; ++h) {
+      find_pairs(d_out, h);
+      const std::int64_t at_k = (shape.heads + h / shape.group()) * hd, at_v = at_k + shape.kv_heads * hd;
+      for (std::int64_t r = 0; r < length; ++r) {
         for (std::int64_t e = 0; e < hd; ++e) {
-          d.row(r)[h * hd + e] = mul(
-              chain(r + 1, [&](std::int64_t j) { return Factors(pair(d_out, h, r, j).second, k(h, j, e)); }), scale);
+          const auto dq = [&](std::int64_t j) { return Factors(ds.row(r)[j], k(h, j, e)); };
+          const auto dk = [&](std::int64_t i) { return Factors(ds.row(i)[r], q(h, i, e)); };
+          const auto dv = [&](std::int64_t i) { return Factors(p.row(i)[r], d_out.row(i)[h * hd + e]); };
+          d.row(r)[h * hd + e] = Numbers::st(mul(chain<Numbers>(0, r + 1, dq), scale));
+          sums.row(r)[at_k + e] = chain<Numbers>(r, length, dk, sums.row(r)[at_k + e]);
+          sums.row(r)[at_v + e] = chain<Numbers>(r, length, dv, sums.row(r)[at_v + e]);
         }
       }
-      for (std::int64_t kv = 0; kv < shape.kv_heads; ++kv) {
-        for (std::int64_t e = 0; e < hd; ++e) {
-          float dk = 0, dv = 0;
-          for (std::int64_t h = kv * shape.group(); h < (kv + 1) * shape.group(); ++h) {
-            for (std::int64_t i = r; i < length; ++i) {
-              const auto [p, ds] = pair(d_out, h, i, r);
-              dv = fma(p, d_out.row(i)[h * hd + e], dv);
-              dk = fma(ds, q(h, i, e), dk);
-            }
-          }
-          d.row(r)[(shape.heads + kv) * hd + e] = mul(add(dk, 0.0f), scale);
-          d.row(r)[(shape.heads + shape.kv_heads + kv) * hd + e] = add(dv, 0.0f);
-        }
+    }
+    for (std::int64_t r = 0; r < length; ++r) {
+      for (std::int64_t e = shape.heads * hd; e < in.cols; ++e) {
+        const bool key = e < (shape.heads + shape.kv_heads) * hd;
+        d.row(r)[e] = Numbers::st(key ? mul(sums.row(r)[e], scale) : sums.row(r)[e]);
       }
     }
     return d;
@@ -128,25 +169,34 @@ struct PlainAttention {
   const Rows& in;
   std::int64_t length;
   float scale;
-  Rows out, lse;
+  Rows out, lse, p, ds;
 };
 
-TEST(attention, has_the_bits_of_the_sums_written_out) {
-  const AttentionShape shape{4, 2, 6};
-  for (const std::int64_t length : {1, 33, 70}) {
-    const Rows qkv = filled(length, 48, 1, 2.0), d_out = filled(length, 24, 2, 1.0);
-    PlainAttention want(shape, qkv);
-    for (std::int64_t i = 0; i < length; ++i) {
-      for (std::int64_t h = 0; h < shape.heads; ++h) want.forward(h, i);
-    }
-    const Pack pack = one_document(length);
-    Rows out(length, 24), lse(length, 4);
-    attention<Fp32>(pack, shape, qkv, out, lse, kNone);
-    EXPECT_TRUE(same_bits(out.values, want.out.values)) << length;
-    EXPECT_TRUE(same_bits(lse.values, want.lse.values)) << length;
-    const Rows d = attention_gradient<Fp32>(pack, shape, qkv, out, lse, d_out, kNone);
-    EXPECT_TRUE(same_bits(d.values, want.backward(d_out).values)) << length;
+template <class Numbers>
+void expect_plain_attention(const AttentionShape& shape, std::int64_t length) {
+  const std::int64_t hd = shape.head_dim, cols = (shape.heads + 2 * shape.kv_heads) * hd;
+  const Rows qkv = filled<Numbers>(length, cols, 1, 2.0), d_out = filled<Numbers>(length, shape.heads * hd, 2, 1.0);
+  PlainAttention<Numbers> want(shape, qkv);
+  for (std::int64_t i = 0; i < length; ++i) {
+    for (std::int64_t h = 0; h < shape.heads; ++h) want.forward(h, i);
   }
+  const Pack pack = one_document(length);
+  Rows out(length, shape.heads * hd), lse(length, shape.heads);
+  attention<Numbers>(pack, shape, qkv, out, lse, kNone);
+  EXPECT_TRUE(same_bits(out.values, want.out.values)) << length;
+  EXPECT_TRUE(same_bits(lse.values, want.lse.values)) << length;
+  const Rows d = attention_gradient<Numbers>(pack, shape, qkv, out, lse, d_out, kNone);
+  EXPECT_TRUE(same_bits(d.values, want.backward(d_out).values)) << length;
+}
+
+TEST(attention, has_the_bits_of_the_sums_written_out) {
+  for (const std::int64_t length : {1, 33, 70}) expect_plain_attention<Fp32>({4, 2, 6}, length);
+}
+
+// Around a kv block of 128 and a k16 group; a head of 24 leaves half a group empty.
+TEST(attention, has_the_bits_of_the_sums_written_out_in_bf16) {
+  for (const std::int64_t length : {1, 15, 33, 128, 129, 150}) expect_plain_attention<Bf16>({2, 1, 24}, length);
+  expect_plain_attention<Bf16>({4, 2, 16}, 70);
 }
 
 // One chunk of one head: all that 2.8 names, by its names.
@@ -155,6 +205,7 @@ struct PlainHead {
   float a = 0, el = 0;
 };
 
+template <class Numbers>
 struct PlainScan {
   PlainScan(const ScanInput<float>& i, const Rows& d)
       : in(i), dy(d), y(d.rows, d.cols), dxbc(d.rows, i.xbc.cols), ddt(d.rows, i.shape.heads) {}
@@ -164,28 +215,37 @@ struct PlainScan {
   std::int64_t group(std::int64_t h) const { return h / in.shape.group_heads(); }
   float dyv(std::int64_t h, std::int64_t i, std::int64_t p) const { return dy.row(first + i)[h * p_count() + p]; }
   float x(std::int64_t h, std::int64_t j, std::int64_t p) const { return in.x(first + j, h)[p]; }
-  float xd(std::int64_t h, std::int64_t j, std::int64_t p) const { return mul(x(h, j, p), heads[h].dt[j]); }
-  float xw(std::int64_t h, std::int64_t j, std::int64_t p) const { return mul(x(h, j, p), heads[h].w[j]); }
+  float xd(std::int64_t h, std::int64_t j, std::int64_t p) const {
+    return Numbers::st(mul(x(h, j, p), heads[h].dt[j]));
+  }
+  float xw(std::int64_t h, std::int64_t j, std::int64_t p) const { return Numbers::st(mul(x(h, j, p), heads[h].w[j])); }
   float b(std::int64_t g, std::int64_t j, std::int64_t n) const { return in.b(first + j, g)[n]; }
   float c(std::int64_t g, std::int64_t i, std::int64_t n) const { return in.c(first + i, g)[n]; }
   float ld(std::int64_t h, std::int64_t i, std::int64_t j) const { return expn(sub(heads[h].cs[i], heads[h].cs[j])); }
+  float dye(std::int64_t h, std::int64_t i, std::int64_t p) const {
+    return Numbers::st(mul(dyv(h, i, p), heads[h].e[i]));
+  }
+  float sb(std::int64_t h, std::int64_t n, std::int64_t p) const { return Numbers::st(heads[h].s[n * p_count() + p]); }
+  float dsb(std::int64_t h, std::int64_t n, std::int64_t p) const {
+    return Numbers::st(heads[h].ds[n * p_count() + p]);
+  }
   float m(std::int64_t h, std::int64_t i, std::int64_t j) const {
     const std::int64_t g = group(h);
-    return mul(chain(n_count(), [&](std::int64_t n) { return Factors(c(g, i, n), b(g, j, n)); }), ld(h, i, j));
+    const float gm = chain<Numbers>(0, n_count(), [&](std::int64_t n) { return Factors(c(g, i, n), b(g, j, n)); });
+    return Numbers::st(mul(gm, ld(h, i, j)));
   }
   float y_sum(std::int64_t h, std::int64_t i, std::int64_t p) const {
     const float inter =
-        chain(n_count(), [&](std::int64_t n) { return Factors(c(group(h), i, n), heads[h].s[n * p_count() + p]); });
-    return chain(
-        i + 1, [&](std::int64_t j) { return Factors(m(h, i, j), xd(h, j, p)); }, mul(inter, heads[h].e[i]));
+        chain<Numbers>(0, n_count(), [&](std::int64_t n) { return Factors(c(group(h), i, n), sb(h, n, p)); });
+    return chain<Numbers>(
+        0, i + 1, [&](std::int64_t j) { return Factors(m(h, i, j), xd(h, j, p)); }, mul(inter, heads[h].e[i]));
   }
   float t(std::int64_t h, std::int64_t j, std::int64_t p) const {
-    return chain(n_count(), [&](std::int64_t n) { return Factors(b(group(h), j, n), heads[h].ds[n * p_count() + p]); });
+    return chain<Numbers>(0, n_count(), [&](std::int64_t n) { return Factors(b(group(h), j, n), dsb(h, n, p)); });
   }
   float xa(std::int64_t h, std::int64_t j, std::int64_t p) const {
-    return chain(
-        rows - j, [&](std::int64_t i) { return Factors(m(h, j + i, j), dyv(h, j + i, p)); },
-        mul(t(h, j, p), heads[h].r[j]));
+    return chain<Numbers>(
+        j, rows, [&](std::int64_t i) { return Factors(m(h, i, j), dyv(h, i, p)); }, mul(t(h, j, p), heads[h].r[j]));
   }
 
   void enter(std::int64_t chunk_first, std::int64_t chunk_rows) {
@@ -215,13 +275,14 @@ struct PlainScan {
       PlainHead& k = heads[h];
       for (std::int64_t i = 0; i < rows; ++i) {
         for (std::int64_t p = 0; p < p_count(); ++p) {
-          y.row(first + i)[h * p_count() + p] = fma(in.d[h], x(h, i, p), y_sum(h, i, p));
+          y.row(first + i)[h * p_count() + p] = Numbers::st(fma(in.d[h], x(h, i, p), y_sum(h, i, p)));
         }
       }
       for (std::int64_t n = 0; n < n_count(); ++n) {
         for (std::int64_t p = 0; p < p_count(); ++p) {
           float& s = k.s[n * p_count() + p];
-          s = fma(k.el, s, chain(rows, [&](std::int64_t j) { return Factors(b(group(h), j, n), xw(h, j, p)); }));
+          const auto gain = [&](std::int64_t j) { return Factors(b(group(h), j, n), xw(h, j, p)); };
+          s = fma(k.el, s, chain<Numbers>(0, rows, gain));
         }
       }
     }
@@ -245,7 +306,7 @@ struct PlainScan {
     for (std::int64_t j = rows; j-- > 0;) {
       sum = add(sum, dcs[j]);
       const float z = mul(fma(k.a, sum, g[j]), sigmoid(add(in.dt(first + j, h), in.dt_bias[h])));
-      ddt.row(first + j)[h] = z;
+      ddt.row(first + j)[h] = Numbers::st(z);
     }
   }
 
@@ -253,7 +314,8 @@ struct PlainScan {
     for (std::int64_t h = 0; h < in.shape.heads; ++h) {
       for (std::int64_t j = 0; j < rows; ++j) {
         for (std::int64_t p = 0; p < p_count(); ++p) {
-          dxbc.row(first + j)[h * p_count() + p] = fma(in.d[h], dyv(h, j, p), mul(xa(h, j, p), heads[h].dt[j]));
+          dxbc.row(first + j)[h * p_count() + p] =
+              Numbers::st(fma(in.d[h], dyv(h, j, p), mul(xa(h, j, p), heads[h].dt[j])));
         }
       }
       decays(h);
@@ -263,9 +325,8 @@ struct PlainScan {
       for (std::int64_t n = 0; n < n_count(); ++n) {
         for (std::int64_t p = 0; p < p_count(); ++p) {
           float& ds = heads[h].ds[n * p_count() + p];
-          ds = fma(heads[h].el, ds, chain(rows, [&](std::int64_t i) {
-                     return Factors(c(group(h), i, n), mul(dyv(h, i, p), heads[h].e[i]));
-                   }));
+          const auto gain = [&](std::int64_t i) { return Factors(c(group(h), i, n), dye(h, i, p)); };
+          ds = fma(heads[h].el, ds, chain<Numbers>(0, rows, gain));
         }
       }
     }
@@ -274,27 +335,33 @@ struct PlainScan {
   float kk(std::int64_t g, std::int64_t i, std::int64_t j) const {
     float k = 0;
     for (std::int64_t h = g * in.shape.group_heads(); h < (g + 1) * in.shape.group_heads(); ++h) {
-      k = add(k,
-              mul(chain(p_count(), [&](std::int64_t p) { return Factors(dyv(h, i, p), xd(h, j, p)); }), ld(h, i, j)));
+      const auto pair = [&](std::int64_t p) { return Factors(dyv(h, i, p), xd(h, j, p)); };
+      k = add(k, mul(chain<Numbers>(0, p_count(), pair), ld(h, i, j)));
     }
-    return add(k, 0.0f);
+    return Numbers::st(add(k, 0.0f));
   }
 
   void group_gradients(std::int64_t g) {
+    Rows kkb(rows, rows);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j <= i; ++j) kkb.row(i)[j] = kk(g, i, j);
+    }
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::int64_t n = 0; n < n_count(); ++n) {
         float dc = 0, db = 0;
         for (std::int64_t h = g * in.shape.group_heads(); h < (g + 1) * in.shape.group_heads(); ++h) {
-          for (std::int64_t p = 0; p < p_count(); ++p) {
-            dc = fma(mul(dyv(h, r, p), heads[h].e[r]), heads[h].s[n * p_count() + p], dc);
-            db = fma(xw(h, r, p), heads[h].ds[n * p_count() + p], db);
-          }
+          dc = chain<Numbers>(
+              0, p_count(), [&](std::int64_t p) { return Factors(dye(h, r, p), sb(h, n, p)); }, dc);
+          db = chain<Numbers>(
+              0, p_count(), [&](std::int64_t p) { return Factors(xw(h, r, p), dsb(h, n, p)); }, db);
         }
-        for (std::int64_t j = 0; j <= r; ++j) dc = fma(kk(g, r, j), b(g, j, n), dc);
-        for (std::int64_t i = r; i < rows; ++i) db = fma(kk(g, i, r), c(g, i, n), db);
+        dc = chain<Numbers>(
+            0, r + 1, [&](std::int64_t j) { return Factors(kkb.row(r)[j], b(g, j, n)); }, dc);
+        db = chain<Numbers>(
+            r, rows, [&](std::int64_t i) { return Factors(kkb.row(i)[r], c(g, i, n)); }, db);
         float* to = dxbc.row(first + r) + in.shape.inner() + g * n_count() + n;
-        to[0] = add(db, 0.0f);
-        to[in.shape.groups * n_count()] = add(dc, 0.0f);
+        to[0] = Numbers::st(db);
+        to[in.shape.groups * n_count()] = Numbers::st(dc);
       }
     }
   }
@@ -324,24 +391,33 @@ struct PlainScan {
   std::int64_t first = 0, rows = 0;
 };
 
-TEST(scan, has_the_bits_of_the_sums_written_out) {
-  const ScanShape shape{4, 6, 2, 5, 11};  // heads, head_dim, groups, state, chunk
+template <class Numbers>
+void expect_plain_scan(const ScanShape& shape, std::int64_t length) {
   const std::vector<float> dt_bias{-1, 0.5, 0.1f, -2}, a_log{0.1f, 1, 2, -1}, d{1, 0.5, -1, 2};
-  for (const std::int64_t length : {1, 11, 25}) {
-    const Rows xbc = filled(length, 24 + 20, 3, 1.0), in_proj = filled(length, 24 + 44 + 4, 4, 1.0);
-    const Rows dy = filled(length, 24, 5, 1.0);
-    const ScanInput<float> in{shape, xbc, in_proj, dt_bias.data(), a_log.data(), d.data()};
-    PlainScan want(in, dy);
-    want.run(length);
-    const Pack pack = one_document(length);
-    Rows y(length, 24), dxbc(length, 44), d_in_proj(length, 72), ddt(length, 4);
-    scan<Fp32>(pack, in, y, kNone);
-    EXPECT_TRUE(same_bits(y.values, want.y.values)) << length;
-    scan_gradient<Fp32>(pack, in, dy, dxbc, d_in_proj, kNone);
-    for (std::int64_t i = 0; i < length; ++i) std::copy_n(d_in_proj.row(i) + 68, 4, ddt.row(i));
-    EXPECT_TRUE(same_bits(dxbc.values, want.dxbc.values)) << length;
-    EXPECT_TRUE(same_bits(ddt.values, want.ddt.values)) << length;
-  }
+  const std::int64_t inner = shape.inner(), conv = inner + 2 * shape.groups * shape.state;
+  const Rows xbc = filled<Numbers>(length, conv, 3, 1.0), in_proj = filled<Numbers>(length, inner + conv + 4, 4, 1.0);
+  const Rows dy = filled<Numbers>(length, inner, 5, 1.0);
+  const ScanInput<float> in{shape, xbc, in_proj, dt_bias.data(), a_log.data(), d.data()};
+  PlainScan<Numbers> want(in, dy);
+  want.run(length);
+  const Pack pack = one_document(length);
+  Rows y(length, inner), dxbc(length, conv), d_in_proj(length, inner + conv + 4), ddt(length, 4);
+  scan<Numbers>(pack, in, y, kNone);
+  EXPECT_TRUE(same_bits(y.values, want.y.values)) << length;
+  scan_gradient<Numbers>(pack, in, dy, dxbc, d_in_proj, kNone);
+  for (std::int64_t i = 0; i < length; ++i) std::copy_n(d_in_proj.row(i) + inner + conv, 4, ddt.row(i));
+  EXPECT_TRUE(same_bits(dxbc.values, want.dxbc.values)) << length;
+  EXPECT_TRUE(same_bits(ddt.values, want.ddt.values)) << length;
+}
+
+TEST(scan, has_the_bits_of_the_sums_written_out) {
+  for (const std::int64_t length : {1, 11, 25}) expect_plain_scan<Fp32>({4, 6, 2, 5, 11}, length);
+}
+
+// Heads of 6 and states of 5 leave most of a k16 group empty; chunks of 32 have two groups.
+TEST(scan, has_the_bits_of_the_sums_written_out_in_bf16) {
+  for (const std::int64_t length : {1, 11, 25}) expect_plain_scan<Bf16>({4, 6, 2, 5, 16}, length);
+  for (const std::int64_t length : {31, 33, 70}) expect_plain_scan<Bf16>({4, 16, 2, 24, 32}, length);
 }
 
 }  // namespace
