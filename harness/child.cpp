@@ -1,6 +1,7 @@
 // The process side of worker.h: fork, two pipes, a watchdog.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,6 +47,12 @@ void write_all(int descriptor, const char* data, std::size_t bytes) {
     data += done;
     bytes -= static_cast<std::size_t>(done);
   }
+}
+
+// The watchdog is in the parent: a child that outlives it could hang for good.
+void die_with(pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);
 }
 
 [[noreturn]] void be_the_child(Pipe& result, Pipe& words, const std::function<std::string()>& body) {
@@ -103,9 +110,13 @@ bool listen(Pipe& result, Pipe& words, Clock::time_point deadline, std::string& 
 ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s) {
   Pipe result, words;
   std::fflush(nullptr);
+  const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) throw WorldError(std::string("fork: ") + std::strerror(errno));
-  if (child == 0) be_the_child(result, words, body);
+  if (child == 0) {
+    die_with(parent);
+    be_the_child(result, words, body);
+  }
   result.close_end(1);
   words.close_end(1);
 
