@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "harness/exit_status.h"
+#include "harness/version.h"
 #include "scenarios/nearest.h"
 
 namespace lockstep {
@@ -15,6 +16,7 @@ Options::Options(std::string command, std::string synopsis, std::string summary,
     : command_(std::move(command)), synopsis_(std::move(synopsis)), summary_(std::move(summary)), at_most_(at_most) {
   flag("quiet", "no progress and no table, only what failed");
   flag("help", "this text");
+  flag("version", "version and revision");
 }
 
 Options& Options::flag(const char* name, const char* help) {
@@ -78,6 +80,10 @@ bool Options::parse(const std::vector<std::string>& words) {
   }
   if (has("help")) {
     std::fputs(help().c_str(), stdout);
+    return false;
+  }
+  if (has("version")) {
+    std::printf("lockstep %s (%s)\n", version(), revision());
     return false;
   }
   if (given_.count("word")) positional_ = given_["word"].as<std::vector<std::string>>();

@@ -36,7 +36,8 @@ std::vector<PlannedCase> plan(const std::vector<std::string>& words) {
   std::vector<std::string> errors;
   const bool from_library = words.empty();
   for (const std::string& word : from_library ? std::vector<std::string>{library_folder()} : words) {
-    const bool folder = std::filesystem::is_directory(word);
+    std::error_code unreadable;  // Such a word is refused as a file, Y01.
+    const bool folder = std::filesystem::is_directory(word, unreadable);
     const std::vector<std::string> files = folder ? scenario_files(word) : std::vector<std::string>{word};
     if (files.empty()) throw RequestError(word + ": no scenario (*.yaml) in this folder");
     for (const std::string& file : files) {
