@@ -1,0 +1,90 @@
+// The command line at its edges: words longer than file names, tokens of other folders, a parent that dies.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/json.hpp>
+#include <chrono>
+#include <thread>
+
+#include "tests/harness/program.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+std::string token_in(const std::string& json) {
+  return boost::json::parse(slurp(json)).at("results").at(0).at("token").as_string().c_str();
+}
+
+TEST(CommandLineEdges, ATokenLongerThanAFileNameIsReplayed) {
+  const TemporaryFolder folder;
+  std::string documents;
+  for (int i = 0; i < 120; ++i) documents += (i ? ", [[" : "[[") + std::to_string(1 + (i * i * 29 + i * i * i) % 61) + "]]";
+  const std::string file = folder.file("long.yaml", "schema: 1\nname: long\ndata: {documents: [" + documents +
+                                                        "]}\nmodel: {pattern: \"-\", hidden: 3, vocab: 7}\n"
+                                                        "training: {seed: 1234567890123, steps: 2}\n"
+                                                        "cuda_graph: {impl: none}\n");
+  const std::string report = folder / "report.json";
+  ASSERT_EQ(run_lockstep("verify --device sim --json " + report + " " + file).status, 0);
+  const std::string token = token_in(report);
+  ASSERT_GT(token.size(), 255u);
+  const Ran replay = run_lockstep("replay --device sim " + token);
+  EXPECT_EQ(replay.status, 0) << replay.err;
+  EXPECT_THAT(replay.out, HasSubstr("long (fp32) holds"));
+}
+
+TEST(CommandLineEdges, AWordThatIsTooLongForAPathIsABadRequest) {
+  const std::string word(5000, 'a');
+  EXPECT_EQ(run_lockstep("verify --device sim " + word).status, 2);
+  EXPECT_EQ(run_lockstep("replay --device sim " + word).status, 2);
+  EXPECT_EQ(run_lockstep("replay --device sim ls" + word).status, 2);
+}
+
+TEST(CommandLineEdges, WhatIsNotBuiltIsRefusedInItsLine) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("fp8.yaml", "schema: 1\nname: fp8\nnumerics: [fp8]\n");
+  const Ran ran = run_lockstep("verify --device sim " + file);
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.err, HasSubstr("fp8.yaml:3:11: numerics: not built yet: numerics: fp8 [L00]"));
+}
+
+TEST(CommandLineEdges, EveryCommandTellsItsVersion) {
+  for (const char* command : {"verify", "replay", "train", "bench", "describe", "doctor"}) {
+    const Ran ran = run_lockstep(std::string(command) + " --version");
+    EXPECT_EQ(ran.status, 0) << command;
+    EXPECT_EQ(ran.out, run_lockstep("--version").out) << command;
+  }
+}
+
+TEST(CommandLineEdges, AWorkerDiesWithItsParent) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("case.yaml", "schema: 1\nname: hangs\n");
+  // The worker holds the write end of this pipe until it dies.
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const pid_t parent = ::fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    ::close(pipe[0]);
+    ::execl(lockstep_program().c_str(), "lockstep", "verify", "--device", "sim", "--quiet", "--plant",
+            "harness-test-hang", file.c_str(), nullptr);
+    ::_exit(127);
+  }
+  ::close(pipe[1]);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  ASSERT_EQ(::waitpid(parent, nullptr, WNOHANG), 0) << "it hangs, as planted";
+  ASSERT_EQ(::kill(parent, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
+  ::alarm(20);  // Instead of a hang of its own.
+  char byte;
+  EXPECT_EQ(::read(pipe[0], &byte, 1), 0) << "the end of the stream comes when nobody holds it";
+  ::alarm(0);
+  ::close(pipe[0]);
+}
+
+}  // namespace
+}  // namespace lockstep
