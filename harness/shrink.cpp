@@ -1,0 +1,220 @@
+#include "harness/shrink.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "harness/schedules.h"
+#include "harness/shrink_reason.h"
+#include "harness/shrink_rules.h"
+#include "harness/stopwatch.h"
+#include "harness/worker.h"
+#include "scenarios/reader.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kSearchShare = 0.8;  // Of the budget; the rest finds out what may vary.
+
+// Reading it back is the whole check: ranges, legality, built.
+bool is_legal(const Scenario& scenario) {
+  const std::string beside = scenario.folder.empty() ? "candidate.yaml" : scenario.folder + "/candidate.yaml";
+  return check_legality(scenario).empty() && read_scenario_text(to_yaml(scenario), beside).ok();
+}
+
+std::int64_t documents_of(const Scenario& scenario) {
+  std::int64_t count = 0;
+  for (const StepLengths& step : scenario.data.documents) {
+    for (const MicrobatchLengths& list : step) count += std::ssize(list);
+  }
+  return count;
+}
+
+class Search {
+ public:
+  Search(const Scenario& scenario, const ShrinkOptions& options) : given_(scenario), options_(options) {
+    shrunk_.run = options.run;
+    timeout_s_ = options.timeout_s;
+  }
+
+  Shrunk run() {
+    if (begin()) {
+      shrunk_.finished = descend() && confirmed();
+      settle_count();
+      vary();
+      shrunk_.scenario = current_;
+      shrunk_.scenario.description = shrunk_description(shrunk_.result);
+    }
+    shrunk_.seconds = watch_.seconds();
+    return std::move(shrunk_);
+  }
+
+ private:
+  // The failure, the device to shrink on, and whether it depends on the schedule. False if nothing fails.
+  bool begin() {
+    shrunk_.first = run_once(given_);
+    if (shrunk_.first.verdict != Verdict::violated && shrunk_.first.verdict != Verdict::broken) return false;
+    if (shrunk_.first.judge == "counters") return false;  // A claim of the file, true of no smaller scenario.
+    move_to_simulator();
+    name_ = options_.name ? options_.name(shrunk_.first) : reason_name(shrunk_.first);
+    current_ = start();
+    reason_ = run_once(current_);
+    if (!same_reason(reason_, shrunk_.first)) reason_ = shrunk_.first;  // A race, or a death that the name changed.
+    shrunk_.result = reason_;
+    if (reason_.judge == "watchdog") timeout_s_ = std::max(0.5, options_.timeout_s / 10);
+    settle_count();
+    racy_ = shrunk_.failed < shrunk_.of;
+    seen_.insert(key_of(current_));
+    return true;
+  }
+
+  void move_to_simulator() {
+    if (options_.run.device == "sim") return;
+    shrunk_.run.device = "sim";
+    const CaseResult there = run_once(given_);
+    if (same_reason(there, shrunk_.first)) {
+      shrunk_.first = there;
+    } else {
+      shrunk_.run = options_.run;
+    }
+  }
+
+  // Narrowed to the precision and the schedule that failed. The file's own expectation is no part of the case.
+  Scenario start() const {
+    Scenario s = narrowed(given_, given_.numerics.front(), read_token(shrunk_.first.token).checker.schedule.seed);
+    s.name = name_;
+    s.description.clear();
+    s.expect.verdict = ExpectedVerdict::holds;
+    s.expect.judge = s.expect.error = "none";
+    return s;
+  }
+
+  // True at the fixed point, false if the budget ended first.
+  bool descend() {
+    const double seconds = options_.seconds * kSearchShare;
+    const auto runs = static_cast<std::int64_t>(static_cast<double>(options_.runs) * kSearchShare);
+    limit_seconds_ = seconds;
+    limit_runs_ = std::max<std::int64_t>(runs, 1);
+    for (bool smaller = true; smaller && !spent();) {
+      smaller = false;
+      for (const ShrinkRule& rule : shrink_rules()) {
+        while (!spent() && apply(rule)) smaller = true;
+      }
+    }
+    const bool ended = !spent();
+    limit_seconds_ = options_.seconds;
+    limit_runs_ = options_.runs;
+    return ended;
+  }
+
+  // A hang was judged with a short timeout: the whole one must agree, or the scenario as given stands.
+  bool confirmed() {
+    if (reason_.judge != "watchdog") return true;
+    timeout_s_ = options_.timeout_s;
+    CaseResult result = run_once(current_);
+    const bool same = same_reason(result, reason_);
+    shrunk_.result = same ? std::move(result) : reason_;
+    if (!same) current_ = start();
+    return same;
+  }
+
+  bool apply(const ShrinkRule& rule) {
+    for (const Scenario& candidate : rule.candidates(current_)) {
+      if (spent()) return false;
+      if (!accept(settled(candidate))) continue;
+      show(rule.name);
+      return true;
+    }
+    return false;
+  }
+
+  bool accept(const Scenario& candidate) {
+    if (!seen_.insert(key_of(candidate)).second || !is_legal(candidate)) return false;
+    std::optional<CaseResult> result = fails(candidate);
+    if (!result) return false;
+    current_ = candidate;
+    current_.checker.schedule.seed = read_token(result->token).checker.schedule.seed;
+    shrunk_.result = std::move(*result);
+    return true;
+  }
+
+  // The result of a run that fails for the reason; racy cases get several schedules or repetitions.
+  std::optional<CaseResult> fails(const Scenario& candidate) {
+    Scenario one = candidate;
+    for (int i = 0; i < (racy_ ? options_.tries : 1) && !spent(); ++i) {
+      if (i > 0) one.checker.schedule.seed = candidate.checker.schedule.seed == i ? 0 : i;
+      CaseResult result = run_once(one);
+      if (same_reason(result, reason_)) return result;
+    }
+    return std::nullopt;
+  }
+
+  // k of n schedules of the current scenario fail.
+  void settle_count() {
+    if (reason_.judge == "watchdog") return;  // A timeout each is too dear.
+    shrunk_.failed = shrunk_.of = 0;
+    Scenario one = current_;
+    for (int i = 1; i <= options_.tries; ++i) {
+      one.checker.schedule.seed = i;
+      shrunk_.failed += same_reason(run_once(one), reason_);
+      ++shrunk_.of;
+    }
+  }
+
+  void vary() {
+    std::map<std::string, std::size_t> place;
+    for (Variation& variation : variations(current_)) {
+      variation.scenario = settled(variation.scenario);
+      if (key_of(variation.scenario) == key_of(current_) && variation.key != "checker.schedule") continue;
+      if (spent() || !is_legal(variation.scenario)) continue;
+      const auto [at, is_new] = place.emplace(variation.key, shrunk_.freedoms.size());
+      if (is_new) shrunk_.freedoms.push_back({variation.key, {}, {}});
+      Freedom& freedom = shrunk_.freedoms[at->second];
+      (fails(variation.scenario) ? freedom.fails : freedom.other).push_back(variation.value);
+    }
+  }
+
+  CaseResult run_once(const Scenario& scenario) {
+    ++shrunk_.runs;
+    if (options_.runner) return options_.runner(scenario, shrunk_.run, timeout_s_);
+    return run_in_worker(scenario, shrunk_.run, {.fork = true, .timeout_s = timeout_s_});
+  }
+
+  bool spent() const { return watch_.seconds() >= limit_seconds_ || shrunk_.runs >= limit_runs_; }
+
+  // A racy case looks for its schedule anew each time.
+  std::string key_of(Scenario scenario) const {
+    if (racy_) scenario.checker.schedule = {};
+    return canonical_form(scenario);
+  }
+
+  void show(const std::string& rule) {
+    if (!options_.progress) return;
+    char text[256];
+    std::snprintf(text, sizeof text, "shrink: %lld runs, %.1f s, %s: \"%s\", %lld steps, %lld documents",
+                  static_cast<long long>(shrunk_.runs), watch_.seconds(), rule.c_str(), current_.model.pattern.c_str(),
+                  static_cast<long long>(current_.training.steps), static_cast<long long>(documents_of(current_)));
+    options_.progress(text);
+  }
+
+  const Scenario& given_;
+  const ShrinkOptions& options_;
+  const Stopwatch watch_;
+  Shrunk shrunk_;
+  Scenario current_;
+  CaseResult reason_;
+  std::string name_;
+  bool racy_ = false;
+  double timeout_s_ = 0;
+  double limit_seconds_ = 1e9;
+  std::int64_t limit_runs_ = INT64_MAX;
+  std::set<std::string> seen_;
+};
+
+}  // namespace
+
+Shrunk shrink(const Scenario& scenario, const ShrinkOptions& options) { return Search(scenario, options).run(); }
+
+}  // namespace lockstep

@@ -1,0 +1,174 @@
+// Fewer and shorter documents: layouts, microbatches and documents are containers that lose whole items first.
+#include <algorithm>
+
+#include "harness/shrink_rules.h"
+#include "scenarios/documents.h"
+
+namespace lockstep {
+namespace {
+
+using Lists = std::vector<StepLengths>;
+using Candidates = std::vector<Scenario>;
+
+Scenario with_documents(Scenario s, Lists documents) {
+  s.data.documents = std::move(documents);
+  return s;
+}
+
+// Other sources become the list of lengths that they yielded, so that single documents can be taken out.
+Candidates written_out(const Scenario& s) {
+  if (s.data.kind == DataKind::lengths) return {};
+  Lists lists;
+  const auto data = open_data(s);
+  for (std::int64_t step = 0; step < s.training.steps; ++step) {
+    StepLengths& lengths = lists.emplace_back();
+    for (const Microbatch& microbatch : data->training(step).microbatches) {
+      lengths.emplace_back();
+      for (const Document& document : microbatch.documents) lengths.back().push_back(std::ssize(document.tokens));
+    }
+  }
+  Scenario one = with_documents(s, std::move(lists));
+  const Scenario plain;
+  one.data.kind = DataKind::lengths;
+  one.data.path = plain.data.path;
+  one.data.digest.clear();
+  one.data.distribution = plain.data.distribution;
+  one.data.mask.roles = plain.data.mask.roles;
+  one.data.mask.document_end = true;
+  one.data.long_documents = LongDocuments::error;
+  return {one};
+}
+
+// One microbatch's list for all.
+Candidates one_list(const Scenario& s) {
+  const Lists& lists = s.data.documents;
+  if (lists.size() == 1 && lists[0].size() == 1) return {};
+  Candidates candidates;
+  for (const StepLengths& step : lists) {
+    for (const MicrobatchLengths& list : step) candidates.push_back(with_documents(s, {{list}}));
+  }
+  return candidates;
+}
+
+Candidates fewer_layouts(const Scenario& s) {
+  Candidates candidates;
+  for (const auto& range : removals(s.data.documents.size())) {
+    Lists left = without(s.data.documents, range);
+    if (!left.empty()) candidates.push_back(with_documents(s, std::move(left)));
+  }
+  return candidates;
+}
+
+Candidates fewer_lists(const Scenario& s) {
+  Candidates candidates;
+  for (std::size_t step = 0; step < s.data.documents.size(); ++step) {
+    for (const auto& range : removals(s.data.documents[step].size())) {
+      Lists left = s.data.documents;
+      left[step] = without(left[step], range);
+      if (!left[step].empty()) candidates.push_back(with_documents(s, std::move(left)));
+    }
+  }
+  return candidates;
+}
+
+template <class Edit>
+Scenario every_list(const Scenario& s, const Edit& edit) {
+  Scenario one = s;
+  for (StepLengths& step : one.data.documents) {
+    for (MicrobatchLengths& list : step) edit(list);
+  }
+  return one;
+}
+
+// The first n of every list; then ranges out of single lists.
+Candidates fewer_documents(const Scenario& s) {
+  Candidates candidates;
+  for (const std::size_t n : {1, 2, 3}) {
+    candidates.push_back(every_list(s, [&](MicrobatchLengths& list) { list.resize(std::min(n, list.size())); }));
+  }
+  for (std::size_t step = 0; step < s.data.documents.size(); ++step) {
+    for (std::size_t m = 0; m < s.data.documents[step].size(); ++m) {
+      for (const auto& range : removals(s.data.documents[step][m].size())) {
+        candidates.push_back(s);
+        MicrobatchLengths& list = candidates.back().data.documents[step][m];
+        list = without(list, range);
+      }
+    }
+  }
+  return candidates;
+}
+
+// A microbatch that needs a place more than there are keeps doing so while both shrink; one that fits keeps fitting.
+Candidates lower_capacity(const Scenario& s) {
+  const std::int64_t capacity = s.cuda_graph.max_packed_seqs.back();
+  bool falls_back = false;
+  every_list(s, [&](const MicrobatchLengths& list) { falls_back |= std::ssize(list) > capacity; });
+  if (!falls_back) return {};
+  Candidates candidates;
+  for (const std::int64_t lower : smaller(capacity, 1)) {
+    candidates.push_back(every_list(s, [&](MicrobatchLengths& list) {
+      const std::int64_t keep = std::ssize(list) > capacity ? lower + 1 : lower;
+      list.resize(static_cast<std::size_t>(std::min(keep, std::ssize(list))));
+    }));
+    candidates.back().cuda_graph.max_packed_seqs = {lower};
+  }
+  return candidates;
+}
+
+Candidates shorter_together(const Scenario& s) {
+  Candidates candidates;
+  for (const std::int64_t most : {1, 2, 3}) {
+    candidates.push_back(every_list(s, [&](MicrobatchLengths& list) {
+      for (std::int64_t& length : list) length = std::min(length, most);
+    }));
+  }
+  candidates.push_back(every_list(s, [](MicrobatchLengths& list) {
+    for (std::int64_t& length : list) length = (length + 1) / 2;
+  }));
+  return candidates;
+}
+
+// An empty document is a special one: a document of a token is simpler.
+Candidates shorter_one_by_one(const Scenario& s) {
+  Candidates candidates;
+  for (std::size_t step = 0; step < s.data.documents.size(); ++step) {
+    for (std::size_t m = 0; m < s.data.documents[step].size(); ++m) {
+      for (std::size_t d = 0; d < s.data.documents[step][m].size(); ++d) {
+        const std::int64_t length = s.data.documents[step][m][d];
+        for (const std::int64_t other : length == 0 ? std::vector<std::int64_t>{1} : smaller(length, 1)) {
+          candidates.push_back(s);
+          candidates.back().data.documents[step][m][d] = other;
+        }
+      }
+    }
+  }
+  return candidates;
+}
+
+Candidates smaller_pack(const Scenario& s) {
+  std::int64_t needed = 1;
+  every_list(s, [&](const MicrobatchLengths& list) {
+    std::int64_t rows = 0;
+    for (const std::int64_t length : list) rows += slot_rows(length, s.data.gaps, s.data.align);
+    needed = std::max(needed, rows);
+  });
+  if (s.data.kind != DataKind::lengths) needed = 1;
+  Candidates candidates;
+  for (const std::int64_t rows : smaller(s.data.pack_length, needed)) {
+    candidates.push_back(s);
+    candidates.back().data.pack_length = rows;
+  }
+  return candidates;
+}
+
+}  // namespace
+
+std::vector<ShrinkRule> shrink_document_rules() {
+  return {{"documents as lengths", written_out},   {"one list of documents", one_list},
+          {"fewer layouts", fewer_layouts},        {"fewer lists", fewer_lists},
+          {"fewer documents", fewer_documents},    {"lower capacity", lower_capacity},
+          {"shorter documents", shorter_together}, {"a shorter document", shorter_one_by_one},
+          {"a smaller pack", smaller_pack}};
+}
+
+}  // namespace lockstep

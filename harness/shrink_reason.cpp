@@ -1,0 +1,88 @@
+#include "harness/shrink_reason.h"
+
+#include <algorithm>
+#include <cctype>
+#include <sstream>
+
+namespace lockstep {
+namespace {
+
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+std::string without_numbers(const std::string& text) {
+  std::string kind;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (!is_digit(text[i])) {
+      kind += text[i];
+    } else if (kind.empty() || kind.back() != '#') {
+      kind += '#';
+    }
+  }
+  return kind;
+}
+
+// A weight digest: 32 hex digits.
+bool is_digest(std::string word) {
+  if (!word.empty() && std::ispunct(static_cast<unsigned char>(word.back()))) word.pop_back();
+  return word.size() == 32 && std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isxdigit(c); });
+}
+
+bool is_missing(const FirstDifference& where) { return where.got == "missing" || where.want == "missing"; }
+
+// "layers.#.norm.out" -> "norm out": words for a name.
+std::string last_parts(const std::string& kind) {
+  const std::size_t number = kind.rfind("#.");
+  return number == std::string::npos ? kind : kind.substr(number + 2);
+}
+
+}  // namespace
+
+std::string tensor_kind(const std::string& tensor) {
+  std::istringstream parts(tensor);
+  std::string kind, part;
+  while (std::getline(parts, part, '.')) {
+    const bool number = !part.empty() && std::all_of(part.begin(), part.end(), is_digit);
+    kind += (kind.empty() ? "" : ".") + (number ? "#" : part);
+  }
+  return kind;
+}
+
+std::string reason_kind(const std::string& reason) {
+  std::istringstream words(reason.substr(0, reason.find(" [with ")) +
+                           (reason.find(" [with ") == std::string::npos ? "" : reason.substr(reason.find(']') + 1)));
+  std::string kind, word;
+  while (words >> word) {
+    if (is_digest(word)) word = "#";
+    if (word.size() > 1 && word[0] == '/') word = word.substr(word.rfind('/') + 1);
+    kind += (kind.empty() ? "" : " ") + without_numbers(word);
+  }
+  return kind;
+}
+
+bool same_reason(const CaseResult& a, const CaseResult& b) {
+  if (a.verdict != b.verdict || a.judge != b.judge) return false;
+  if (a.first_difference.has_value() != b.first_difference.has_value()) return false;
+  if (!a.first_difference) return reason_kind(a.reason) == reason_kind(b.reason);
+  const FirstDifference& x = *a.first_difference;
+  const FirstDifference& y = *b.first_difference;
+  return tensor_kind(x.tensor) == tensor_kind(y.tensor) && x.op == y.op && is_missing(x) == is_missing(y);
+}
+
+std::string reason_name(const CaseResult& result) {
+  std::string text = result.judge;
+  if (result.first_difference) text += " " + last_parts(tensor_kind(result.first_difference->tensor));
+  std::string name;
+  for (const char c : text) {
+    const char low = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if ((low >= 'a' && low <= 'z') || is_digit(low)) {
+      name += low;
+    } else if (!name.empty() && name.back() != '-') {
+      name += '-';
+    }
+  }
+  name = name.substr(0, 40);
+  while (!name.empty() && name.back() == '-') name.pop_back();
+  return name;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+// Why a case failed, without where: what a smaller scenario must still share with the one that it came from.
+#pragma once
+
+#include <string>
+
+#include "harness/verdict.h"
+
+namespace lockstep {
+
+// A tensor's name without the layer's number: "layers.3.norm.out" is of kind "layers.#.norm.out".
+std::string tensor_kind(const std::string& tensor);
+// A sentence without its numbers, digests, folders and template arguments.
+std::string reason_kind(const std::string& reason);
+
+// Same verdict, same judge, and the first difference in a tensor of the same kind that the same op writes; where no
+// tensor is named, the same sentence but for its numbers. A shrinker that kept less would slip to another bug.
+bool same_reason(const CaseResult& a, const CaseResult& b);
+
+// "activation-norm-out": the reason as a scenario's name, [a-z0-9-], at most 40 characters.
+std::string reason_name(const CaseResult& result);
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+#include "harness/shrink_rules.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// The symbol that a module captures; E for all of an expert layer's.
+char symbol_of(GraphModule module) {
+  switch (module) {
+    case GraphModule::attn:
+      return '*';
+    case GraphModule::mlp:
+      return '-';
+    case GraphModule::mamba:
+      return 'M';
+    default:
+      return 'E';
+  }
+}
+
+char symbol_of(OffloadModule module) {
+  switch (module) {
+    case OffloadModule::mlp_norm:  // Of E too, which the legality check would say.
+    case OffloadModule::mlp_fc1:
+      return '-';
+    case OffloadModule::expert_fc1:
+    case OffloadModule::moe_act:
+      return 'E';
+    case OffloadModule::mamba_in_proj:
+    case OffloadModule::mamba_scan:
+      return 'M';
+    default:
+      return '*';
+  }
+}
+
+template <class Module>
+void drop_homeless(const std::string& pattern, std::vector<Module>& modules) {
+  std::erase_if(modules, [&](Module module) { return pattern.find(symbol_of(module)) == std::string::npos; });
+}
+
+}  // namespace
+
+Scenario settled(Scenario s) {
+  Scenario::Training& t = s.training;
+  const Scenario plain;
+  std::erase_if(t.change_microbatches_at, [&](const auto& change) { return change.step >= t.steps; });
+  std::int64_t fewest = t.microbatches;
+  for (const auto& change : t.change_microbatches_at) fewest = std::min(fewest, change.microbatches);
+  t.in_flight = std::min(t.in_flight, fewest);
+  t.eval_every = std::min(t.eval_every, t.steps);
+  t.optimizer.lr_warmup = std::min(t.optimizer.lr_warmup, t.steps);
+  t.optimizer.min_lr = std::min(t.optimizer.min_lr, t.optimizer.lr);
+  std::int64_t most = t.microbatches;
+  for (const auto& change : t.change_microbatches_at) most = std::max(most, change.microbatches);
+  std::erase_if(s.data.mask.microbatches, [&](std::int64_t m) { return m >= most * s.parallel.data; });
+
+  Scenario::CudaGraph& g = s.cuda_graph;
+  if (g.impl == GraphImpl::none) {
+    g = plain.cuda_graph;  // Without effect.
+    g.impl = GraphImpl::none;
+    t.recapture_at.clear();
+  }
+  g.warmup_steps = std::min(g.warmup_steps, t.steps - 1);
+  if (g.impl == GraphImpl::none) g.warmup_steps = plain.cuda_graph.warmup_steps;
+  std::erase_if(t.recapture_at, [&](std::int64_t step) { return step >= t.steps || step <= g.warmup_steps; });
+  if (g.impl != GraphImpl::partial) g.modules.clear();
+  // Keys of layers that the pattern lacks are without effect.
+  const auto lacks = [&](char symbol) { return s.model.pattern.find(symbol) == std::string::npos; };
+  if (lacks('M')) s.model.mamba = plain.model.mamba;
+  if (lacks('*')) s.model.attention = plain.model.attention;
+  if (lacks('-') && lacks('E')) s.model.mlp = plain.model.mlp;
+  if (lacks('E')) s.model.moe = plain.model.moe;
+  drop_homeless(s.model.pattern, g.modules);
+  drop_homeless(s.model.pattern, s.offload.modules);
+  return s;
+}
+
+std::vector<std::pair<std::size_t, std::size_t>> removals(std::size_t n) {
+  std::vector<std::pair<std::size_t, std::size_t>> list;
+  for (std::size_t size = n; size > 0; size /= 2) {
+    for (std::size_t begin = 0; begin < n; begin += size) list.emplace_back(begin, std::min(n, begin + size));
+  }
+  return list;
+}
+
+std::vector<std::int64_t> smaller(std::int64_t value, std::int64_t least) {
+  std::vector<std::int64_t> list;
+  for (const std::int64_t candidate : {least, least + (value - least) / 2, value - 1}) {
+    const bool seen = std::find(list.begin(), list.end(), candidate) != list.end();
+    if (candidate >= least && candidate < value && !seen) list.push_back(candidate);
+  }
+  return list;
+}
+
+const std::vector<ShrinkRule>& shrink_rules() {
+  static const std::vector<ShrinkRule> all = [] {
+    std::vector<ShrinkRule> list;
+    for (const auto& subject :
+         {shrink_training_rules(), shrink_document_rules(), shrink_model_rules(), shrink_setting_rules()}) {
+      list.insert(list.end(), subject.begin(), subject.end());
+    }
+    return list;
+  }();
+  return all;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+// How a scenario may become smaller: a declared, ordered list of rules. Each proposes candidates, the boldest
+// first; nobody promises that one is legal or still fails, the search finds out.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+struct ShrinkRule {
+  std::string name;
+  std::function<std::vector<Scenario>(const Scenario&)> candidates;
+};
+
+// In the order in which they are tried: what makes a run cheaper comes first.
+const std::vector<ShrinkRule>& shrink_rules();
+
+// The lists behind it, by subject.
+std::vector<ShrinkRule> shrink_document_rules();
+std::vector<ShrinkRule> shrink_training_rules();
+std::vector<ShrinkRule> shrink_model_rules();
+std::vector<ShrinkRule> shrink_setting_rules();
+
+// Every candidate goes through this: keys that depend on others, brought back into their ranges after an edit (steps
+// that no longer exist, a depth above the microbatches, a module without its layer), and keys without effect put back.
+Scenario settled(Scenario scenario);
+
+// Delta debugging (Zeller): the ranges [begin, end) of a list of n that are taken out, halves first, single ones last.
+std::vector<std::pair<std::size_t, std::size_t>> removals(std::size_t n);
+template <class T>
+std::vector<T> without(std::vector<T> list, std::pair<std::size_t, std::size_t> range) {
+  using Offset = typename std::vector<T>::difference_type;
+  list.erase(list.begin() + static_cast<Offset>(range.first), list.begin() + static_cast<Offset>(range.second));
+  return list;
+}
+
+// Numbers below `value`, the boldest first: the least, half way, one less.
+std::vector<std::int64_t> smaller(std::int64_t value, std::int64_t least);
+
+// A key that can stand at its default.
+struct Setting {
+  std::string key;
+  std::function<void(Scenario&)> reset;
+};
+// Every key that is a feature or a constant, not a size: these go back to their defaults.
+const std::vector<Setting>& settings();
+
+// An integer key that is a size: it goes down to its least value.
+struct Size {
+  std::string key;
+  std::int64_t least;
+  std::function<std::int64_t&(Scenario&)> at;
+};
+const std::vector<Size>& sizes();
+
+}  // namespace lockstep
