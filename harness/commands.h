@@ -11,6 +11,7 @@ namespace lockstep {
 using Words = std::vector<std::string>;
 
 ExitStatus verify_command(const Words& words);
+ExitStatus fuzz_command(const Words& words);
 ExitStatus replay_command(const Words& words);
 ExitStatus describe_command(const Words& words);
 ExitStatus doctor_command(const Words& words);

@@ -33,6 +33,8 @@ std::string seconds_text(double seconds) {
   return text;
 }
 
+}  // namespace
+
 void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
   result.verdict = Verdict::broken;
   const std::string words = end.last_words.empty() ? "" : ": " + end.last_words;
@@ -52,8 +54,6 @@ void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
     result.reason = "the worker left with status " + std::to_string(end.status) + words;
   }
 }
-
-}  // namespace
 
 CaseResult run_in_worker(const Scenario& scenario, const RunOptions& run, const WorkerOptions& worker) {
   if (!worker.fork) return run_planted(scenario, run);

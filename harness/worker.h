@@ -30,4 +30,7 @@ struct ChildEnd {
 };
 ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s);
 
+// Verdict, judge and reason of a case whose process ended like this before it answered.
+void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s);
+
 }  // namespace lockstep

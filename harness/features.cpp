@@ -1,0 +1,185 @@
+#include "harness/features.h"
+
+#include <algorithm>
+#include <set>
+
+#include "kernels/require.h"
+#include "scenarios/documents.h"
+
+namespace lockstep {
+namespace {
+
+// What several predicates look at, computed once a scenario.
+struct Facts {
+  explicit Facts(const Scenario& scenario) : s(scenario) {
+    for (const StepLengths& step : s.data.documents) {
+      for (const MicrobatchLengths& list : step) {
+        lengths.insert(list.begin(), list.end());
+        least = std::min<std::int64_t>(least, static_cast<std::int64_t>(list.size()));
+      }
+    }
+    if (!graphs()) return;
+    const auto data = open_data(s);
+    for (std::int64_t step = 0; step < s.training.steps; ++step) {
+      for (const Microbatch& microbatch : data->training(step).microbatches) {
+        over.insert(slots_in_use(s.data, microbatch) - s.cuda_graph.max_packed_seqs.back());
+      }
+    }
+  }
+  bool graphs() const { return s.cuda_graph.impl != GraphImpl::none; }
+  bool layer(const char* symbols) const { return s.model.pattern.find(symbols) != std::string::npos; }
+  bool captures(GraphModule module) const {
+    const auto& modules = s.cuda_graph.modules;
+    return std::find(modules.begin(), modules.end(), module) != modules.end();
+  }
+
+  const Scenario& s;
+  std::set<std::int64_t> lengths;  // Of all documents.
+  std::int64_t least = 1'000'000;  // Documents of the microbatch with the fewest.
+  std::set<std::int64_t> over;     // Slots of a microbatch, less the largest capacity.
+};
+
+struct Row {
+  const char* name;
+  bool boundary;
+  bool (*has)(const Facts&);
+};
+
+constexpr bool kSwitch = false, kEdge = true;
+
+constexpr Row kRows[] = {
+    {"mamba", kSwitch, [](const Facts& f) { return f.layer("M"); }},
+    {"attention", kSwitch, [](const Facts& f) { return f.layer("*"); }},
+    {"mlp", kSwitch, [](const Facts& f) { return f.layer("-"); }},
+    {"a block of two", kSwitch, [](const Facts& f) { return f.layer("*-"); }},
+    {"grouped queries", kSwitch,
+     [](const Facts& f) { return f.layer("*") && f.s.model.attention.heads > f.s.model.attention.kv_heads; }},
+    {"several groups", kSwitch, [](const Facts& f) { return f.layer("M") && f.s.model.mamba.groups > 1; }},
+    {"dropout", kSwitch, [](const Facts& f) { return f.s.model.dropout.millionths > 0; }},
+    {"tied embedding", kSwitch, [](const Facts& f) { return f.s.model.tied_embedding; }},
+    {"swiglu", kSwitch,
+     [](const Facts& f) { return f.layer("-") && f.s.model.mlp.activation == MlpActivation::swiglu; }},
+    {"gaps", kSwitch, [](const Facts& f) { return f.s.data.gaps > 0; }},
+    {"align", kSwitch, [](const Facts& f) { return f.s.data.align > 1; }},
+    {"tail as a slot", kSwitch, [](const Facts& f) { return f.s.data.tail == Tail::append_dummy_seq; }},
+    {"masked prefix", kSwitch, [](const Facts& f) { return f.s.data.mask.prefix > 0; }},
+    {"masked at random", kSwitch, [](const Facts& f) { return f.s.data.mask.rate.millionths > 0; }},
+    {"masked microbatch", kSwitch, [](const Facts& f) { return !f.s.data.mask.microbatches.empty(); }},
+    {"no graphs", kSwitch, [](const Facts& f) { return !f.graphs(); }},
+    {"partial graphs", kSwitch, [](const Facts& f) { return f.s.cuda_graph.impl == GraphImpl::partial; }},
+    {"full iteration", kSwitch, [](const Facts& f) { return f.s.cuda_graph.impl == GraphImpl::full_iteration; }},
+    {"module attn", kSwitch, [](const Facts& f) { return f.captures(GraphModule::attn); }},
+    {"module mlp", kSwitch, [](const Facts& f) { return f.captures(GraphModule::mlp); }},
+    {"module mamba", kSwitch, [](const Facts& f) { return f.captures(GraphModule::mamba); }},
+    {"two modules", kSwitch, [](const Facts& f) { return f.s.cuda_graph.modules.size() > 1; }},
+    {"buckets", kSwitch, [](const Facts& f) { return f.s.cuda_graph.max_packed_seqs.size() > 1; }},
+    {"no warm-up", kEdge, [](const Facts& f) { return f.graphs() && f.s.cuda_graph.warmup_steps == 0; }},
+    {"long warm-up", kSwitch, [](const Facts& f) { return f.graphs() && f.s.cuda_graph.warmup_steps > 1; }},
+    {"evaluation", kSwitch, [](const Facts& f) { return f.s.training.eval_every > 0; }},
+    {"recapture", kSwitch, [](const Facts& f) { return !f.s.training.recapture_at.empty(); }},
+    {"changing microbatches", kSwitch, [](const Facts& f) { return !f.s.training.change_microbatches_at.empty(); }},
+    {"one in flight", kEdge, [](const Facts& f) { return f.s.training.in_flight == 1; }},
+    {"three in flight", kSwitch, [](const Facts& f) { return f.s.training.in_flight >= 3; }},
+    {"learning rate schedule", kSwitch,
+     [](const Facts& f) { return f.s.training.optimizer.schedule != LrSchedule::constant; }},
+    {"no clipping", kEdge, [](const Facts& f) { return f.s.training.optimizer.clip == 0; }},
+    {"empty document", kEdge, [](const Facts& f) { return f.lengths.contains(0); }},
+    {"one token", kEdge, [](const Facts& f) { return f.lengths.contains(1); }},
+    {"two tokens", kEdge, [](const Facts& f) { return f.lengths.contains(2); }},
+    {"conv width - 1", kEdge,
+     [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.conv_width - 1); }},
+    {"conv width", kEdge,
+     [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.conv_width); }},
+    {"conv width + 1", kEdge,
+     [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.conv_width + 1); }},
+    {"chunk - 1", kEdge, [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.chunk - 1); }},
+    {"chunk", kEdge, [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.chunk); }},
+    {"chunk + 1", kEdge, [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.chunk + 1); }},
+    {"a full pack", kEdge, [](const Facts& f) { return f.lengths.contains(f.s.data.pack_length); }},
+    {"no document", kEdge, [](const Facts& f) { return f.least == 0; }},
+    {"capacity - 1", kEdge, [](const Facts& f) { return f.over.contains(-1); }},
+    {"capacity", kEdge, [](const Facts& f) { return f.over.contains(0); }},
+    {"capacity + 1", kEdge, [](const Facts& f) { return f.over.contains(1); }},
+};
+static_assert(std::size(kRows) <= kMostTraits);
+
+// Groups of which a legal scenario has at most one, or of which one side excludes the other.
+struct Exclusion {
+  std::vector<const char*> one, other;
+};
+const std::vector<Exclusion>& exclusions() {
+  static const std::vector<Exclusion> list{
+      {{"no graphs"},
+       {"partial graphs", "full iteration", "module attn", "module mlp", "module mamba", "two modules", "buckets",
+        "no warm-up", "long warm-up", "recapture", "capacity - 1", "capacity", "capacity + 1"}},
+      {{"full iteration"}, {"partial graphs", "module attn", "module mlp", "module mamba", "two modules"}},
+      {{"no warm-up"}, {"long warm-up"}},
+      {{"one in flight"}, {"three in flight"}},
+      {{"gaps"}, {"a full pack"}},  // Gap rows leave no room for it.
+  };
+  return list;
+}
+
+std::size_t index_of(std::string_view name) {
+  const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return name == r.name; });
+  require(row != std::end(kRows), "an exclusion names a feature that there is");
+  return static_cast<std::size_t>(row - std::begin(kRows));
+}
+
+std::vector<bool> excluded_pairs() {
+  std::vector<bool> excluded(kMostTraits * kMostTraits);
+  for (const Exclusion& exclusion : exclusions()) {
+    for (const char* one : exclusion.one) {
+      for (const char* other : exclusion.other) {
+        excluded[index_of(one) * kMostTraits + index_of(other)] = true;
+        excluded[index_of(other) * kMostTraits + index_of(one)] = true;
+      }
+    }
+  }
+  return excluded;
+}
+
+}  // namespace
+
+const std::vector<TraitName>& trait_names() {
+  static const std::vector<TraitName> names = [] {
+    std::vector<TraitName> list;
+    for (const Row& row : kRows) list.push_back({row.name, row.boundary});
+    return list;
+  }();
+  return names;
+}
+
+Traits features_of(const Scenario& scenario) {
+  const Facts facts(scenario);
+  Traits traits;
+  for (std::size_t i = 0; i < std::size(kRows); ++i) traits[i] = kRows[i].has(facts);
+  return traits;
+}
+
+bool can_meet(std::size_t a, std::size_t b) {
+  static const std::vector<bool> excluded = excluded_pairs();
+  return a != b && !excluded[a * kMostTraits + b];
+}
+
+std::string to_hex(const Traits& traits) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (std::size_t i = 0; i < trait_names().size(); i += 4) {
+    int digit = 0;
+    for (std::size_t bit = 0; bit < 4 && i + bit < kMostTraits; ++bit) digit |= traits[i + bit] << bit;
+    hex += kDigits[digit];
+  }
+  return hex;
+}
+
+Traits traits_from_hex(const std::string& hex) {
+  Traits traits;
+  for (std::size_t i = 0; i < hex.size() && 4 * i < kMostTraits; ++i) {
+    const int digit = hex[i] <= '9' ? hex[i] - '0' : hex[i] - 'a' + 10;
+    for (std::size_t bit = 0; bit < 4; ++bit) traits[4 * i + bit] = (digit >> bit & 1) != 0;
+  }
+  return traits;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,130 @@
+// `lockstep fuzz`
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "harness/campaign.h"
+#include "harness/campaign_case.h"
+#include "harness/campaign_log.h"
+#include "harness/commands.h"
+#include "harness/device_choice.h"
+#include "harness/options.h"
+#include "harness/planted.h"
+#include "harness/write_file.h"
+#include "scenarios/nearest.h"
+
+namespace lockstep {
+namespace {
+
+Options fuzz_options() {
+  Options options("fuzz", "",
+                  "Runs random scenarios, engine against oracle, on worker processes. Equal seed, profile and index,\n"
+                  "equal case. A failing case is run again to tell races from certainties, and kept in the corpus.",
+                  0);
+  options.text("seed", "of the campaign; default: LOCKSTEP_SEED, else a fresh one, printed")
+      .number("count", "random cases, of all shards together; default 1000, or no end with --budget", 0, 0)
+      .seconds("budget", "seconds after which no case is begun (default: no limit)", 1e9)
+      .number("jobs", "worker processes; default: one per core, at most 8 on cuda", 0, 0)
+      .text("profile", "small, schedules or near-legal", "small")
+      .text("corpus", "folder of scenarios: run first, and new failures are kept there")
+      .text("log", "write a line of JSON per case to this file")
+      .flag("resume", "go on with the campaign in --log")
+      .text("shard", "i/n: only cases whose number leaves i when divided by n", "0/1")
+      .seconds("timeout", "seconds after which the watchdog kills a case", 60)
+      .number("memory-limit", "MiB of address space of a worker, sim only; 0: no limit", 0, 0)
+      .number("reruns", "further runs of a failing case", 5, 0)
+      .number("stop-after", "begin no case after so many failures; 0: never", 0, 0)
+      .number("case", "run this random case alone", -1, -1)
+      .number("plant-case", "plant the fault in this case alone", -1, -1);
+  options.device().reports().planted();
+  return options;
+}
+
+std::uint64_t number_of(const std::string& text, const char* what) {
+  std::size_t end = 0;
+  try {
+    const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+    const std::uint64_t value = digits ? std::stoull(text, &end) : 0;
+    if (digits && end == text.size()) return value;
+  } catch (const std::out_of_range&) {
+  }
+  throw RequestError("lockstep fuzz: " + std::string(what) + " '" + text + "' is no whole number");
+}
+
+// The log's own seed comes first: a campaign is resumed without knowing it.
+std::uint64_t seed_of(const Options& options) {
+  if (options.has("seed")) return number_of(options.text("seed"), "--seed");
+  if (options.has("resume")) {
+    const CampaignLog log(options.text("log"), true);
+    if (!log.header().is_null()) {
+      return number_of(boost::json::value_to<std::string>(log.header().at("campaign").at("seed")), "the log's seed");
+    }
+  }
+  if (const char* given = std::getenv("LOCKSTEP_SEED"); given && *given) return number_of(given, "LOCKSTEP_SEED");
+  std::random_device device;
+  return (static_cast<std::uint64_t>(device()) << 20 ^ device()) & ((std::uint64_t{1} << 53) - 1);
+}
+
+void take_shard(const std::string& text, CampaignOptions& campaign) {
+  const std::size_t slash = text.find('/');
+  if (slash != std::string::npos) {
+    campaign.shard = static_cast<std::int64_t>(number_of(text.substr(0, slash), "--shard"));
+    campaign.shards = static_cast<std::int64_t>(number_of(text.substr(slash + 1), "--shard"));
+    if (campaign.shard < campaign.shards) return;
+  }
+  throw RequestError("lockstep fuzz: --shard " + text + " is no i/n with i from 0 to n - 1");
+}
+
+CampaignOptions campaign_of(const Options& options) {
+  CampaignOptions campaign;
+  take_planted(options, campaign.run);
+  take_shard(options.text("shard"), campaign);
+  campaign.profile = options.text("profile");
+  if (std::find(profiles().begin(), profiles().end(), campaign.profile) == profiles().end()) {
+    throw RequestError("lockstep fuzz: there is no profile " + campaign.profile +
+                       "; nearest: " + nearest_name(campaign.profile, profiles()));
+  }
+  campaign.corpus = options.text("corpus");
+  campaign.log = options.text("log");
+  campaign.resume = options.has("resume");
+  if (campaign.resume && campaign.log.empty()) throw RequestError("lockstep fuzz: --resume needs --log");
+  campaign.budget_s = options.has("budget") ? options.seconds("budget") : 0;
+  campaign.count = options.number("count");
+  if (campaign.count == 0 && campaign.budget_s == 0) campaign.count = 1000;
+  campaign.timeout_s = options.seconds("timeout");
+  campaign.memory_limit = options.number("memory-limit");
+  campaign.reruns = static_cast<int>(options.number("reruns"));
+  campaign.stop_after = options.number("stop-after");
+  campaign.only_case = options.number("case");
+  campaign.plant_case = options.number("plant-case");
+  campaign.quiet = options.has("quiet");
+  campaign.run.device = choose_device(options.text("device"));
+  campaign.jobs = static_cast<int>(options.number("jobs"));
+  if (campaign.jobs == 0) {
+    campaign.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    if (campaign.run.device == "cuda") campaign.jobs = std::min(campaign.jobs, 8);
+  }
+  campaign.seed = seed_of(options);
+  return campaign;
+}
+
+}  // namespace
+
+ExitStatus fuzz_command(const Words& words) {
+  Options options = fuzz_options();
+  if (!options.parse(words)) return ExitStatus::held;
+  const CampaignOptions campaign = campaign_of(options);
+  std::fprintf(stderr, "lockstep fuzz: seed %llu, %s, %d worker%s\n", static_cast<unsigned long long>(campaign.seed),
+               campaign.run.device.c_str(), campaign.jobs, campaign.jobs == 1 ? "" : "s");
+  const CampaignReport report = run_campaign(campaign);
+  std::fputs(campaign_text(campaign, report).c_str(), stdout);
+  if (options.has("json")) {
+    write_file(options.text("json"), boost::json::serialize(campaign_json(campaign, report)) + "\n");
+  }
+  if (options.has("junit")) write_file(options.text("junit"), campaign_junit(report));
+  return campaign_status(report);
+}
+
+}  // namespace lockstep
