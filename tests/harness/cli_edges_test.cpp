@@ -23,7 +23,8 @@ std::string token_in(const std::string& json) {
 TEST(CommandLineEdges, ATokenLongerThanAFileNameIsReplayed) {
   const TemporaryFolder folder;
   std::string documents;
-  for (int i = 0; i < 120; ++i) documents += (i ? ", [[" : "[[") + std::to_string(1 + (i * i * 29 + i * i * i) % 61) + "]]";
+  for (int i = 0; i < 200; ++i)
+    documents += (i ? ", [[" : "[[") + std::to_string(1 + (i * i * 29 + i * i * i) % 61) + "]]";
   const std::string file = folder.file("long.yaml", "schema: 1\nname: long\ndata: {documents: [" + documents +
                                                         "]}\nmodel: {pattern: \"-\", hidden: 3, vocab: 7}\n"
                                                         "training: {seed: 1234567890123, steps: 2}\n"
