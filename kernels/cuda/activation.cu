@@ -48,6 +48,8 @@ void run(CudaQueue queue, const ActivationBackward<T>& op) {
   launch_elements(queue, op.da.rows, op.da.cols, activation_backward<T>, op);
 }
 template void run(CudaQueue, const ActivationForward<float>&);
+template void run(CudaQueue, const ActivationForward<bf16>&);
 template void run(CudaQueue, const ActivationBackward<float>&);
+template void run(CudaQueue, const ActivationBackward<bf16>&);
 
 }  // namespace lockstep

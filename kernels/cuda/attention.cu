@@ -1,12 +1,10 @@
 // fp32 attention: a warp per (row, head). The lanes are first the 32 keys (or queries) of a block, then the head's
-// channels.
-#include "kernels/attention.h"
-#include "kernels/cuda/reduce.cuh"
+// channels. bf16 attention is in attention_bf16.cuh.
+#include "kernels/cuda/attention_bf16.cuh"
 
 namespace lockstep {
 namespace {
 
-inline constexpr int kHeadDim = 128;           // The largest head.
 inline constexpr int kOwn = kHeadDim / kWarp;  // Lane l owns channels l, l + 32, ..
 
 // Where the heads of a fused row begin, and the row's place in its document.
@@ -23,20 +21,6 @@ __device__ Place place_of(const Op& op, std::int64_t row) {
   const std::int64_t first = at(op.document_start, 0, document);
   return {row, first, static_cast<int>(row - first), at(op.document_length, 0, document)};
 }
-template <class Op>
-__device__ std::int64_t q_column(const Op& op, int head) {
-  return static_cast<std::int64_t>(head) * op.head_dim;
-}
-template <class Op>
-__device__ std::int64_t k_column(const Op& op, int kv_head) {
-  return static_cast<std::int64_t>(op.heads + kv_head) * op.head_dim;
-}
-template <class Op>
-__device__ std::int64_t v_column(const Op& op, int kv_head) {
-  return static_cast<std::int64_t>(op.heads + op.kv_heads + kv_head) * op.head_dim;
-}
-__device__ float scale_of(int head_dim) { return div(1.0f, sqrt(static_cast<float>(head_dim))); }
-
 // A head's vector, for all lanes of the warp.
 template <class T>
 __device__ void share(float* to, const T* from, int n) {
@@ -234,17 +218,27 @@ __global__ void __launch_bounds__(kThreads) attention_key_value_gradient(Attenti
 
 template <class T>
 void run(CudaQueue queue, const AttentionForward<T>& op) {
-  launch(queue, dim3(blocks_for(op.o.rows * op.heads, kWarps)), dim3(kThreads), attention_forward<T>, op);
+  if constexpr (std::is_same_v<T, bf16>) {
+    launch_attention_bf16(queue, op);
+  } else {
+    launch(queue, dim3(blocks_for(op.o.rows * op.heads, kWarps)), dim3(kThreads), attention_forward<T>, op);
+  }
 }
 template <class T>
 void run(CudaQueue queue, const AttentionBackward<T>& op) {
   const dim3 query_grid(blocks_for(op.o.rows * op.heads, kWarps));
   const dim3 key_grid(blocks_for(op.o.rows * op.kv_heads, kWarps));
   launch(queue, query_grid, dim3(kThreads), attention_delta<T>, op);
-  launch(queue, query_grid, dim3(kThreads), attention_query_gradient<T>, op);
-  launch(queue, key_grid, dim3(kThreads), attention_key_value_gradient<T>, op);
+  if constexpr (std::is_same_v<T, bf16>) {
+    launch_attention_bf16(queue, op);
+  } else {
+    launch(queue, query_grid, dim3(kThreads), attention_query_gradient<T>, op);
+    launch(queue, key_grid, dim3(kThreads), attention_key_value_gradient<T>, op);
+  }
 }
 template void run(CudaQueue, const AttentionForward<float>&);
+template void run(CudaQueue, const AttentionForward<bf16>&);
 template void run(CudaQueue, const AttentionBackward<float>&);
+template void run(CudaQueue, const AttentionBackward<bf16>&);
 
 }  // namespace lockstep

@@ -93,6 +93,8 @@ void run(CudaQueue queue, const ConvBackward<T>& op) {
   launch(queue, column_grid(op.x.cols, sums), dim3(kThreads), conv_backward_parameters<T>, op);
 }
 template void run(CudaQueue, const ConvForward<float>&);
+template void run(CudaQueue, const ConvForward<bf16>&);
 template void run(CudaQueue, const ConvBackward<float>&);
+template void run(CudaQueue, const ConvBackward<bf16>&);
 
 }  // namespace lockstep

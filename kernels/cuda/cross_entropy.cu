@@ -69,6 +69,8 @@ void run(CudaQueue queue, const CrossEntropyBackward<T>& op) {
 }
 void run(CudaQueue queue, const MicrobatchLoss& op) { launch(queue, dim3(1), dim3(kThreads), microbatch_loss, op); }
 template void run(CudaQueue, const CrossEntropyForward<float>&);
+template void run(CudaQueue, const CrossEntropyForward<bf16>&);
 template void run(CudaQueue, const CrossEntropyBackward<float>&);
+template void run(CudaQueue, const CrossEntropyBackward<bf16>&);
 
 }  // namespace lockstep

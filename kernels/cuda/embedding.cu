@@ -64,6 +64,8 @@ void run(CudaQueue queue, const EmbeddingBackward<T>& op) {
   launch(queue, dim3(static_cast<unsigned>(op.dweight.rows)), dim3(kThreads), embedding_backward<T>, op);
 }
 template void run(CudaQueue, const EmbeddingForward<float>&);
+template void run(CudaQueue, const EmbeddingForward<bf16>&);
 template void run(CudaQueue, const EmbeddingBackward<float>&);
+template void run(CudaQueue, const EmbeddingBackward<bf16>&);
 
 }  // namespace lockstep

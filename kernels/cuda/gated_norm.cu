@@ -89,6 +89,8 @@ void run(CudaQueue queue, const GatedNormBackward<T>& op) {
   launch(queue, column_grid(op.y.cols), dim3(kThreads), gated_norm_gain_gradient<T>, op);
 }
 template void run(CudaQueue, const GatedNormForward<float>&);
+template void run(CudaQueue, const GatedNormForward<bf16>&);
 template void run(CudaQueue, const GatedNormBackward<float>&);
+template void run(CudaQueue, const GatedNormBackward<bf16>&);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/linear_bf16.cuh"
 #include "kernels/linear.h"
 
 namespace lockstep {
@@ -9,31 +9,22 @@ inline constexpr int kDepth = 16;  // Places of the reduction in shared memory a
 inline constexpr int kOwn = 4;     // A thread owns 4 x 4 elements of the product.
 inline constexpr int kPadded = kTile + 4;
 
-// One factor of c[m, n] = chain over k of a(m, k), b(n, k). `along_k`: the reduction runs along its rows.
+// Neighbouring threads read neighbouring addresses.
 template <class T, bool along_k>
-struct Factor {
-  const T* data;
-  std::int64_t pitch;
-  std::int64_t size;   // Extent of m, or n.
-  std::int64_t depth;  // Extent of k.
-
-  __device__ float element(std::int64_t m, std::int64_t k) const {
-    if (m >= size || k >= depth) return 0.0f;  // Both factors of a place past the end are +0.
-    return load(along_k ? data[m * pitch + k] : data[k * pitch + m]);
+__device__ void fetch(float (&tile)[kDepth][kPadded], const LinearFactor<T, along_k>& from, std::int64_t m0,
+                      std::int64_t k0) {
+  for (int e = static_cast<int>(threadIdx.x); e < kTile * kDepth; e += kThreads) {
+    const int k = along_k ? e % kDepth : e / kTile;
+    const int m = along_k ? e / kDepth : e % kTile;
+    const bool inside = m0 + m < from.size && k0 + k < from.depth;  // Both factors of a place past the end are +0.
+    tile[k][m] = inside ? load(*from.at(m0 + m, k0 + k)) : 0.0f;
   }
-  // Neighbouring threads read neighbouring addresses.
-  __device__ void fetch(float (&tile)[kDepth][kPadded], std::int64_t m0, std::int64_t k0) const {
-    for (int e = static_cast<int>(threadIdx.x); e < kTile * kDepth; e += kThreads) {
-      const int k = along_k ? e % kDepth : e / kTile;
-      const int m = along_k ? e / kDepth : e % kTile;
-      tile[k][m] = element(m0 + m, k0 + k);
-    }
-  }
-};
+}
 
 // One accumulator per element of the product, k ascending, whatever the tile.
 template <class T, bool a_along_k, bool b_along_k, class Result>
-__global__ void __launch_bounds__(kThreads, 2) product(Factor<T, a_along_k> a, Factor<T, b_along_k> b, Out<Result> c) {
+__global__ void __launch_bounds__(kThreads, 2)
+    product(LinearFactor<T, a_along_k> a, LinearFactor<T, b_along_k> b, Out<Result> c) {
   __shared__ float a_tile[kDepth][kPadded];
   __shared__ float b_tile[kDepth][kPadded];
   const std::int64_t m0 = static_cast<std::int64_t>(blockIdx.x) * kTile;
@@ -42,8 +33,8 @@ __global__ void __launch_bounds__(kThreads, 2) product(Factor<T, a_along_k> a, F
   const int n_own = static_cast<int>(threadIdx.x) % 16 * kOwn;
   float acc[kOwn][kOwn] = {};
   for (std::int64_t k0 = 0; k0 < a.depth; k0 += kDepth) {
-    a.fetch(a_tile, m0, k0);
-    b.fetch(b_tile, n0, k0);
+    fetch(a_tile, a, m0, k0);
+    fetch(b_tile, b, n0, k0);
     __syncthreads();
     for (int k = 0; k < kDepth; ++k) {
 #pragma unroll
@@ -66,34 +57,42 @@ __global__ void __launch_bounds__(kThreads, 2) product(Factor<T, a_along_k> a, F
 }
 
 template <class T, bool a_along_k, bool b_along_k, class Result>
-void launch_product(CudaQueue queue, const Factor<T, a_along_k>& a, const Factor<T, b_along_k>& b,
+void launch_product(CudaQueue queue, const LinearFactor<T, a_along_k>& a, const LinearFactor<T, b_along_k>& b,
                     const Out<Result>& c) {
-  launch(queue, dim3(blocks_for(a.size, kTile), blocks_for(b.size, kTile)), dim3(kThreads),
-         product<T, a_along_k, b_along_k, Result>, a, b, c);
+  if constexpr (std::is_same_v<T, bf16>) {
+    launch(queue, dim3(blocks_for(a.size, kWideTile), blocks_for(b.size, kWideTile)), dim3(kThreads),
+           product_bf16<a_along_k, b_along_k, Result>, a, b, c);
+  } else {
+    launch(queue, dim3(blocks_for(a.size, kTile), blocks_for(b.size, kTile)), dim3(kThreads),
+           product<T, a_along_k, b_along_k, Result>, a, b, c);
+  }
 }
 
 }  // namespace
 
 template <class T>
 void run(CudaQueue queue, const LinearForward<T>& op) {
-  const Factor<T, true> x{op.x.data, op.x.pitch, op.x.rows, op.x.cols};
-  const Factor<T, true> w{op.w.data, op.w.pitch, op.w.rows, op.w.cols};
+  const LinearFactor<T, true> x{op.x.data, op.x.pitch, op.x.rows, op.x.cols};
+  const LinearFactor<T, true> w{op.w.data, op.w.pitch, op.w.rows, op.w.cols};
   launch_product(queue, x, w, op.y);
 }
 template <class T>
 void run(CudaQueue queue, const LinearInputGradient<T>& op) {
-  const Factor<T, true> dy{op.dy.data, op.dy.pitch, op.dy.rows, op.dy.cols};
-  const Factor<T, false> w{op.w.data, op.w.pitch, op.w.cols, op.w.rows};
+  const LinearFactor<T, true> dy{op.dy.data, op.dy.pitch, op.dy.rows, op.dy.cols};
+  const LinearFactor<T, false> w{op.w.data, op.w.pitch, op.w.cols, op.w.rows};
   launch_product(queue, dy, w, op.dx);
 }
 template <class T>
 void run(CudaQueue queue, const LinearWeightGradient<T>& op) {
-  const Factor<T, false> dy{op.dy.data, op.dy.pitch, op.dy.cols, op.dy.rows};
-  const Factor<T, false> x{op.x.data, op.x.pitch, op.x.cols, op.x.rows};
+  const LinearFactor<T, false> dy{op.dy.data, op.dy.pitch, op.dy.cols, op.dy.rows};
+  const LinearFactor<T, false> x{op.x.data, op.x.pitch, op.x.cols, op.x.rows};
   launch_product(queue, dy, x, op.dw);
 }
 template void run(CudaQueue, const LinearForward<float>&);
+template void run(CudaQueue, const LinearForward<bf16>&);
 template void run(CudaQueue, const LinearInputGradient<float>&);
+template void run(CudaQueue, const LinearInputGradient<bf16>&);
 template void run(CudaQueue, const LinearWeightGradient<float>&);
+template void run(CudaQueue, const LinearWeightGradient<bf16>&);
 
 }  // namespace lockstep

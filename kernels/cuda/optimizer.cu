@@ -45,7 +45,14 @@ __global__ void adamw(AdamW op) {
   const float step = div(mul(m, state.bias_correction1), add(sqrt(mul(v, state.bias_correction2)), op.eps));
   at(op.m, e.row, e.col) = m;
   at(op.v, e.row, e.col) = v;
-  at(op.w, e.row, e.col) = fma(neg(state.learning_rate), fma(op.weight_decay, w, step), w);
+  const float updated = fma(neg(state.learning_rate), fma(op.weight_decay, w, step), w);
+  at(op.w, e.row, e.col) = updated;
+  if (op.copy.data != nullptr) at(op.copy, e.row, e.col) = st<bf16>(updated);
+}
+
+__global__ void round_weights(RoundWeights op) {
+  const Element e = own_element(op.copy.rows, op.copy.cols);
+  if (e.inside) at(op.copy, e.row, e.col) = st<bf16>(at(op.w, e.row, e.col));
 }
 
 }  // namespace
@@ -61,5 +68,8 @@ void run(CudaQueue queue, const GradientRowSums& op) {
 }
 void run(CudaQueue queue, const GradientNorm& op) { launch(queue, dim3(1), dim3(kThreads), gradient_norm, op); }
 void run(CudaQueue queue, const AdamW& op) { launch_elements(queue, op.w.rows, op.w.cols, adamw, op); }
+void run(CudaQueue queue, const RoundWeights& op) {
+  launch_elements(queue, op.copy.rows, op.copy.cols, round_weights, op);
+}
 
 }  // namespace lockstep

@@ -42,6 +42,8 @@ void run(CudaQueue queue, const ResidualBackward<T>& op) {
   launch_elements(queue, op.dy.rows, op.dy.cols, residual_backward<T>, op);
 }
 template void run(CudaQueue, const ResidualForward<float>&);
+template void run(CudaQueue, const ResidualForward<bf16>&);
 template void run(CudaQueue, const ResidualBackward<float>&);
+template void run(CudaQueue, const ResidualBackward<bf16>&);
 
 }  // namespace lockstep

@@ -80,6 +80,8 @@ void run(CudaQueue queue, const RmsNormBackward<T>& op) {
   launch(queue, column_grid(op.x.cols), dim3(kThreads), rms_norm_gain_gradient<T>, op);
 }
 template void run(CudaQueue, const RmsNormForward<float>&);
+template void run(CudaQueue, const RmsNormForward<bf16>&);
 template void run(CudaQueue, const RmsNormBackward<float>&);
+template void run(CudaQueue, const RmsNormBackward<bf16>&);
 
 }  // namespace lockstep

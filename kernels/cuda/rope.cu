@@ -46,5 +46,6 @@ void run(CudaQueue queue, const Rope<T>& op) {
   launch_elements(queue, op.qkv.rows, (op.heads + op.kv_heads) * (op.head_dim / 2), rope<T>, op);
 }
 template void run(CudaQueue, const Rope<float>&);
+template void run(CudaQueue, const Rope<bf16>&);
 
 }  // namespace lockstep

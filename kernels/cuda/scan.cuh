@@ -106,8 +106,8 @@ __device__ float fill(Decay& decay, const Op& op, const Chunk& chunk, int head) 
 
 // xd_j[p] and xw_j[p]: x scaled by dt, and by w.
 template <class T, class Op>
-__device__ float x_scaled(const Op& op, const Chunk& chunk, int head, int j, int p, float scale) {
-  return load(st<T>(mul(load(at(op.xbc, chunk.start + j, x_column(op, head) + p)), scale)));
+__device__ T x_scaled(const Op& op, const Chunk& chunk, int head, int j, int p, float scale) {
+  return st<T>(mul(load(at(op.xbc, chunk.start + j, x_column(op, head) + p)), scale));
 }
 
 // M_ij = st(mul(Gm_ij, Ld_ij)) for j <= i.
@@ -140,7 +140,7 @@ __device__ float scan_row(const Op& op, const Chunk& chunk, int head, int i, int
   float y = 0.0f;
   for (int n = 0; n < op.state; ++n) y = fma(load(c[n]), load(st<T>(state[n * width + p])), y);
   y = mul(add(y, 0.0f), decay.e[i]);
-  for (int j = 0; j <= i; ++j) y = fma(m[j], x_scaled<T>(op, chunk, head, j, p, decay.dt[j]), y);
+  for (int j = 0; j <= i; ++j) y = fma(m[j], load(x_scaled<T>(op, chunk, head, j, p, decay.dt[j])), y);
   return add(y, 0.0f);
 }
 
@@ -166,7 +166,8 @@ __global__ void __launch_bounds__(kThreads) chunk_states(Op op) {
     const std::int64_t b = b_column(op, group_of(op, head)) + n;
     float grown = 0.0f;
     for (int j = 0; j < chunk.rows; ++j) {
-      grown = fma(load(at(op.xbc, chunk.start + j, b)), x_scaled<T>(op, chunk, head, j, p, decay.w(j)), grown);
+      const float xw = load(x_scaled<T>(op, chunk, head, j, p, decay.w(j)));
+      grown = fma(load(at(op.xbc, chunk.start + j, b)), xw, grown);
     }
     s = fma(decay_of_chunk, s, add(grown, 0.0f));
   }
@@ -184,9 +185,9 @@ dim3 state_grid(const Op& op) {
 }
 // (chunk, head or group, rows of the chunk).
 template <class Op>
-dim3 tile_grid(const Op& op, std::int32_t heads_or_groups) {
+dim3 tile_grid(const Op& op, std::int32_t heads_or_groups, int rows = kRowTile) {
   return dim3(static_cast<unsigned>(op.chunk_document.cols), static_cast<unsigned>(heads_or_groups),
-              blocks_for(op.chunk, kRowTile));
+              blocks_for(op.chunk, rows));
 }
 
 }  // namespace lockstep

@@ -1,27 +1,7 @@
-#include "kernels/cuda/scan.cuh"
+#include "kernels/cuda/scan_backward_bf16.cuh"
 
 namespace lockstep {
 namespace {
-
-// Columns of the scratch `rows`: first g_j, h_j, q_j of each head; in the end the terms of ddt_bias, dA_log, dD.
-enum RowTerm : int { kG = 0, kH = 1, kQ = 2, kDtBias = 0, kALog = 1, kD = 2 };
-template <class T>
-__device__ float& row_term(const ScanBackward<T>& op, std::int64_t row, RowTerm term, int head) {
-  return at(op.rows, row, static_cast<std::int64_t>(term) * op.heads + head);
-}
-template <class T>
-__device__ float x_of(const ScanBackward<T>& op, const Chunk& chunk, int head, int j, int p) {
-  return load(at(op.xbc, chunk.start + j, x_column(op, head) + p));
-}
-template <class T>
-__device__ float dy_of(const ScanBackward<T>& op, const Chunk& chunk, int head, int i, int p) {
-  return load(at(op.dy, chunk.start + i, x_column(op, head) + p));
-}
-// dye_i[p]
-template <class T>
-__device__ float dye_of(const ScanBackward<T>& op, const Chunk& chunk, int head, int i, int p, const Decay& decay) {
-  return load(st<T>(mul(dy_of(op, chunk, head, i, p), decay.e[i])));
-}
 
 // dS at the end of each chunk: the documents' chunks from the last to the first, otherwise as chunk_states.
 template <class T>
@@ -46,7 +26,7 @@ __global__ void __launch_bounds__(kThreads, 4) chunk_state_gradients(ScanBackwar
     const std::int64_t c = c_column(op, group_of(op, head)) + n;
     float grown = 0.0f;
     for (int i = 0; i < chunk.rows; ++i) {
-      grown = fma(load(at(op.xbc, chunk.start + i, c)), dye_of(op, chunk, head, i, p, decay), grown);
+      grown = fma(load(at(op.xbc, chunk.start + i, c)), load(dye_of(op, chunk, head, i, p, decay)), grown);
     }
     ds = fma(decay_of_chunk, ds, add(grown, 0.0f));
   }
@@ -226,7 +206,7 @@ __device__ float pair_gradient(const ScanBackward<T>& op, const Chunk& chunk, in
   const int width = head_rows(op);
   float c = 0.0f;
   for (int p = 0; p < width; ++p) {
-    c = fma(dy_of(op, chunk, head, i, p), x_scaled<T>(op, chunk, head, j, p, decay.dt[j]), c);
+    c = fma(dy_of(op, chunk, head, i, p), load(x_scaled<T>(op, chunk, head, j, p, decay.dt[j])), c);
   }
   return mul(add(c, 0.0f), decay.between(i, j));
 }
@@ -264,9 +244,9 @@ __global__ void __launch_bounds__(kThreads) scan_backward_group(ScanBackward<T> 
       const int row = first + own;
       float a = is_first ? 0.0f : sum[own][n];
       for (int p = 0; p < width; ++p) {
-        const float factor =
+        const T factor =
             of_c ? dye_of(op, chunk, head, row, p, decay) : x_scaled<T>(op, chunk, head, row, p, decay.w(row));
-        a = fma(factor, load(st<T>(state[n * width + p])), a);
+        a = fma(load(factor), load(st<T>(state[n * width + p])), a);
       }
       sum[own][n] = a;
     }
@@ -296,14 +276,24 @@ void run(CudaQueue queue, const ScanBackward<T>& op) {
   const dim3 chunk_grid(static_cast<unsigned>(op.chunk_document.cols), static_cast<unsigned>(op.heads));
   clear_rows_of_no_document(queue, op.row_document, op.dxbc);
   clear_rows_of_no_document(queue, op.row_document, op.ddt);
-  launch(queue, state_grid(op), block, chunk_states<T, ScanBackward<T>>, op);
-  launch(queue, state_grid(op), block, chunk_state_gradients<T>, op);
-  launch(queue, tile_grid(op, op.heads), block, scan_backward_input<T>, op);
-  launch(queue, chunk_grid, block, scan_backward_rates<T>, op);
-  launch(queue, tile_grid(op, op.groups), block, scan_backward_group<T, true>, op);
-  launch(queue, tile_grid(op, op.groups), block, scan_backward_group<T, false>, op);
+  if constexpr (std::is_same_v<T, bf16>) {
+    launch(queue, state_tile_grid(op), block, chunk_states_bf16<ScanBackward<bf16>>, op);
+    launch(queue, state_tile_grid(op), block, chunk_state_gradients_bf16, op);
+    launch(queue, tile_grid(op, op.heads, kSide), block, scan_backward_input_bf16, op);
+    launch(queue, chunk_grid, block, scan_backward_rates<T>, op);
+    launch(queue, tile_grid(op, op.groups, kSide), block, scan_backward_group_bf16<true>, op);
+    launch(queue, tile_grid(op, op.groups, kSide), block, scan_backward_group_bf16<false>, op);
+  } else {
+    launch(queue, state_grid(op), block, chunk_states<T, ScanBackward<T>>, op);
+    launch(queue, state_grid(op), block, chunk_state_gradients<T>, op);
+    launch(queue, tile_grid(op, op.heads), block, scan_backward_input<T>, op);
+    launch(queue, chunk_grid, block, scan_backward_rates<T>, op);
+    launch(queue, tile_grid(op, op.groups), block, scan_backward_group<T, true>, op);
+    launch(queue, tile_grid(op, op.groups), block, scan_backward_group<T, false>, op);
+  }
   launch(queue, column_grid(3ll * op.heads), block, scan_backward_parameters<T>, op);
 }
 template void run(CudaQueue, const ScanBackward<float>&);
+template void run(CudaQueue, const ScanBackward<bf16>&);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "kernels/cuda/scan.cuh"
+#include "kernels/cuda/scan_bf16.cuh"
 
 namespace lockstep {
 namespace {
@@ -27,14 +27,37 @@ __global__ void __launch_bounds__(kThreads) scan_forward(ScanForward<T> op) {
   }
 }
 
+// A block per (chunk, head, 64 rows).
+__global__ void __launch_bounds__(kThreads, 1) scan_forward_bf16(ScanForward<bf16> op) {
+  __shared__ Decay decay;
+  __shared__ ScanStage shared;
+  const ScanTile tile = scan_tile(op);
+  if (tile.rows <= 0) return;
+  fill(decay, op, tile.chunk, tile.head);
+  TileSum y[kHeadTiles];
+  scan_rows(y, shared, op, tile, decay);
+  const float d = at(op.d, 0, tile.head);
+  each_channel(y, tile, [&](int i, int p, float value) {
+    const std::int64_t row = tile.chunk.start + tile.first + i;
+    const std::int64_t column = x_column(op, tile.head) + p;
+    at(op.y, row, column) = st<bf16>(fma(d, load(at(op.xbc, row, column)), add(value, 0.0f)));
+  });
+}
+
 }  // namespace
 
 template <class T>
 void run(CudaQueue queue, const ScanForward<T>& op) {
   clear_rows_of_no_document(queue, op.row_document, op.y);
-  launch(queue, state_grid(op), dim3(kThreads), chunk_states<T, ScanForward<T>>, op);
-  launch(queue, tile_grid(op, op.heads), dim3(kThreads), scan_forward<T>, op);
+  if constexpr (std::is_same_v<T, bf16>) {
+    launch(queue, state_tile_grid(op), dim3(kThreads), chunk_states_bf16<ScanForward<bf16>>, op);
+    launch(queue, tile_grid(op, op.heads, kSide), dim3(kThreads), scan_forward_bf16, op);
+  } else {
+    launch(queue, state_grid(op), dim3(kThreads), chunk_states<T, ScanForward<T>>, op);
+    launch(queue, tile_grid(op, op.heads), dim3(kThreads), scan_forward<T>, op);
+  }
 }
 template void run(CudaQueue, const ScanForward<float>&);
+template void run(CudaQueue, const ScanForward<bf16>&);
 
 }  // namespace lockstep
