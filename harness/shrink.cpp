@@ -18,10 +18,13 @@ namespace {
 
 constexpr double kSearchShare = 0.8;  // Of the budget; the rest finds out what may vary.
 
-// Reading it back is the whole check: ranges, legality, built.
-bool is_legal(const Scenario& scenario) {
-  const std::string beside = scenario.folder.empty() ? "candidate.yaml" : scenario.folder + "/candidate.yaml";
-  return check_legality(scenario).empty() && read_scenario_text(to_yaml(scenario), beside).ok();
+// The candidate as its file would be read, which checks ranges, legality and whether it is built; nothing if refused.
+std::optional<Scenario> legal(const Scenario& candidate) {
+  const std::string folder = candidate.folder.empty() ? "" : candidate.folder + "/";
+  ReadResult read = read_scenario_text(to_yaml(settled(candidate)), folder + "candidate.yaml");
+  if (!read.ok()) return std::nullopt;
+  read.scenario.folder = candidate.folder;
+  return std::move(read.scenario);
 }
 
 std::int64_t documents_of(const Scenario& scenario) {
@@ -123,18 +126,19 @@ class Search {
   bool apply(const ShrinkRule& rule) {
     for (const Scenario& candidate : rule.candidates(current_)) {
       if (spent()) return false;
-      if (!accept(settled(candidate))) continue;
+      if (!accept(candidate)) continue;
       show(rule.name);
       return true;
     }
     return false;
   }
 
-  bool accept(const Scenario& candidate) {
-    if (!seen_.insert(key_of(candidate)).second || !is_legal(candidate)) return false;
-    std::optional<CaseResult> result = fails(candidate);
+  bool accept(const Scenario& proposed) {
+    const std::optional<Scenario> candidate = legal(proposed);
+    if (!candidate || !seen_.insert(key_of(*candidate)).second) return false;
+    std::optional<CaseResult> result = fails(*candidate);
     if (!result) return false;
-    current_ = candidate;
+    current_ = *candidate;
     current_.checker.schedule.seed = read_token(result->token).checker.schedule.seed;
     shrunk_.result = std::move(*result);
     return true;
@@ -165,14 +169,14 @@ class Search {
 
   void vary() {
     std::map<std::string, std::size_t> place;
-    for (Variation& variation : variations(current_)) {
-      variation.scenario = settled(variation.scenario);
-      if (key_of(variation.scenario) == key_of(current_) && variation.key != "checker.schedule") continue;
-      if (spent() || !is_legal(variation.scenario)) continue;
+    for (const Variation& variation : variations(current_)) {
+      if (spent()) return;
+      const std::optional<Scenario> other = legal(variation.scenario);
+      if (!other || canonical_form(*other) == canonical_form(current_)) continue;
       const auto [at, is_new] = place.emplace(variation.key, shrunk_.freedoms.size());
       if (is_new) shrunk_.freedoms.push_back({variation.key, {}, {}});
       Freedom& freedom = shrunk_.freedoms[at->second];
-      (fails(variation.scenario) ? freedom.fails : freedom.other).push_back(variation.value);
+      (fails(*other) ? freedom.fails : freedom.other).push_back(variation.value);
     }
   }
 

@@ -35,6 +35,13 @@ std::string last_parts(const std::string& kind) {
   return number == std::string::npos ? kind : kind.substr(number + 2);
 }
 
+// What a contract promised, or what a hazard is between: the part of a sentence without its places.
+std::string gist(const std::string& kind) {
+  const std::size_t contract = kind.find("broken contract in ");
+  if (contract != std::string::npos) return kind.substr(kind.rfind(": ") + 2);
+  return kind.substr(0, kind.find(" ("));
+}
+
 }  // namespace
 
 std::string tensor_kind(const std::string& tensor) {
@@ -70,7 +77,11 @@ bool same_reason(const CaseResult& a, const CaseResult& b) {
 
 std::string reason_name(const CaseResult& result) {
   std::string text = result.judge;
-  if (result.first_difference) text += " " + last_parts(tensor_kind(result.first_difference->tensor));
+  if (result.first_difference) {
+    text += " " + last_parts(tensor_kind(result.first_difference->tensor));
+  } else {
+    text += " " + gist(reason_kind(result.reason));
+  }
   std::string name;
   for (const char c : text) {
     const char low = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));

@@ -26,8 +26,9 @@ std::vector<ShrinkRule> shrink_training_rules();
 std::vector<ShrinkRule> shrink_model_rules();
 std::vector<ShrinkRule> shrink_setting_rules();
 
-// Every candidate goes through this: keys that depend on others, brought back into their ranges after an edit (steps
-// that no longer exist, a depth above the microbatches, a module without its layer), and keys without effect put back.
+// Every candidate goes through this before it is checked: keys that depend on others, brought back into their ranges
+// after an edit (steps that no longer exist, a depth above the microbatches, a module without its layer), and keys
+// without effect put back.
 Scenario settled(Scenario scenario);
 
 // Delta debugging (Zeller): the ranges [begin, end) of a list of n that are taken out, halves first, single ones last.
