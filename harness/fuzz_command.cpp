@@ -12,7 +12,7 @@
 #include "harness/device_choice.h"
 #include "harness/options.h"
 #include "harness/planted.h"
-#include "harness/write_file.h"
+#include "harness/write_reports.h"
 #include "scenarios/nearest.h"
 
 namespace lockstep {
@@ -120,10 +120,7 @@ ExitStatus fuzz_command(const Words& words) {
                campaign.run.device.c_str(), campaign.jobs, campaign.jobs == 1 ? "" : "s");
   const CampaignReport report = run_campaign(campaign);
   std::fputs(campaign_text(campaign, report).c_str(), stdout);
-  if (options.has("json")) {
-    write_file(options.text("json"), boost::json::serialize(campaign_json(campaign, report)) + "\n");
-  }
-  if (options.has("junit")) write_file(options.text("junit"), campaign_junit(report));
+  write_reports(options, campaign_junit(report), campaign_json(campaign, report));
   return campaign_status(report);
 }
 

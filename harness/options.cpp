@@ -47,7 +47,9 @@ Options& Options::device() {
 }
 
 Options& Options::reports() {
-  return text("json", "write the result to this file").text("junit", "write a JUnit report to this file");
+  return text("json", "write the result to this file")
+      .text("junit", "write a JUnit report to this file")
+      .text("html", "write a page for people to this file");
 }
 
 Options& Options::planted() {

@@ -18,7 +18,7 @@ class Options {
   Options& number(const char* name, const char* help, std::int64_t default_value, std::int64_t min);
   Options& seconds(const char* name, const char* help, double default_value);
   Options& device();     // --device
-  Options& reports();    // --json, --junit
+  Options& reports();    // --json, --junit, --html
   Options& planted();    // --plant, --mutate-oracle
   Options& isolation();  // --timeout, --no-fork
 

@@ -10,7 +10,7 @@
 #include "harness/result_json.h"
 #include "harness/suite.h"
 #include "harness/worker.h"
-#include "harness/write_file.h"
+#include "harness/write_reports.h"
 
 namespace lockstep {
 namespace {
@@ -62,11 +62,7 @@ ExitStatus replay_command(const Words& words) {
                   one.reason.c_str());
     }
   }
-  if (options.has("json")) {
-    write_file(options.text("json"),
-               boost::json::serialize(run_to_json(results, results.front().device, seconds)) + "\n");
-  }
-  if (options.has("junit")) write_file(options.text("junit"), junit(results));
+  write_reports(options, junit(results), run_to_json(results, results.front().device, seconds));
   return exit_status(results);
 }
 

@@ -15,7 +15,7 @@
 #include "harness/stopwatch.h"
 #include "harness/suite.h"
 #include "harness/worker.h"
-#include "harness/write_file.h"
+#include "harness/write_reports.h"
 
 namespace lockstep {
 namespace {
@@ -57,14 +57,6 @@ void show_counts(Progress& progress, std::size_t done, std::size_t all, const Ca
   progress.show(text);
 }
 
-void write_reports(const Options& options, const std::vector<CaseResult>& results, const DeviceInfo& device,
-                   double seconds) {
-  if (options.has("json")) {
-    write_file(options.text("json"), boost::json::serialize(run_to_json(results, device, seconds)) + "\n");
-  }
-  if (options.has("junit")) write_file(options.text("junit"), junit(results));
-}
-
 void print(const std::vector<CaseResult>& results, bool quiet) {
   for (const CaseResult& one : results) {
     if (one.verdict != Verdict::holds && one.verdict != Verdict::skipped)
@@ -103,7 +95,7 @@ ExitStatus verify_command(const Words& words) {
   }
   progress.clear();
   print(results, options.has("quiet"));
-  write_reports(options, results, device, watch.seconds());
+  write_reports(options, junit(results), run_to_json(results, device, watch.seconds()));
   if (count_of(results, Verdict::skipped) == static_cast<std::int64_t>(results.size())) {
     throw WorldError("every scenario was skipped: nothing was verified");
   }

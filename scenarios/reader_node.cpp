@@ -159,7 +159,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (key.text == "<<" && !key.quoted) refuse(key.place, "has a merge key `<<`", "the keys themselves");
     const auto [first, is_new] = level.lines_of_keys.emplace(key.text, key.place.line);
     if (is_new) return;
-    faults_.add("Y04", key.place, path_to(key.text), "is given twice",
+    faults_.add("Y04", key.place, path_to(key.text.empty() ? "\"\"" : key.text), "is given twice",
                 "only one of them could count; the first is in line " + std::to_string(first->second), "one of them");
   }
 
