@@ -42,7 +42,7 @@ TEST_F(CommandLine, HelpAndVersionGoToStdout) {
 }
 
 TEST_F(CommandLine, CommandsThatAreNotBuiltSaySo) {
-  for (const char* name : {"shrink", "mutate", "plan-packing"}) {
+  for (const char* name : {"mutate", "plan-packing"}) {
     const Ran ran = run_lockstep(name);
     EXPECT_EQ(ran.status, 2);
     EXPECT_THAT(ran.err, HasSubstr("not built yet"));

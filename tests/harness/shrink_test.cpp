@@ -1,0 +1,304 @@
+// Shrinking with bugs of our own making, whose smallest scenario is known; and with planted ones.
+#include "harness/shrink.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <set>
+
+#include "harness/shrink_rules.h"
+#include "tests/harness/program.h"
+#include "tests/harness/shrink_case.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using Bug = std::function<bool(const Scenario&)>;
+
+CaseResult failure(const Scenario& scenario, const std::string& tensor) {
+  CaseResult result = unjudged_case(scenario, {});
+  result.verdict = Verdict::violated;
+  result.judge = "activation";
+  result.reason = tensor + " differs from the oracle's";
+  result.first_difference = FirstDifference{};
+  result.first_difference->tensor = tensor;
+  return result;
+}
+
+// A runner with a bug in the tensor "layers.N.act".
+ShrinkOptions with_bug(const Bug& bug) {
+  ShrinkOptions options;
+  options.runner = [bug](const Scenario& scenario, const RunOptions& run, double) {
+    return bug(scenario) ? failure(scenario, "layers." + std::to_string(scenario.model.pattern.size() - 1) + ".act")
+                         : unjudged_case(scenario, run);
+  };
+  return options;
+}
+
+Scenario generated(std::uint64_t seed) {
+  Choices choices(seed);
+  return generate_scenario(choices);
+}
+
+bool has_length(const Scenario& scenario, std::int64_t least) {
+  for (const StepLengths& step : scenario.data.documents) {
+    for (const MicrobatchLengths& list : step) {
+      for (const std::int64_t length : list) {
+        if (length >= least) return true;
+      }
+    }
+  }
+  return false;
+}
+
+TEST(ShrinkReason, IsTheSameForATensorOfTheSameKind) {
+  EXPECT_EQ(tensor_kind("layers.12.norm.out"), "layers.#.norm.out");
+  const CaseResult a = failure({}, "layers.0.norm.out");
+  EXPECT_TRUE(same_reason(a, failure({}, "layers.7.norm.out")));
+  EXPECT_FALSE(same_reason(a, failure({}, "layers.0.out")));
+  CaseResult b = a;
+  b.judge = "gradient";
+  EXPECT_FALSE(same_reason(a, b));
+  b = a;
+  b.first_difference->op = "rms_norm_forward";
+  EXPECT_FALSE(same_reason(a, b));
+  b = a;
+  b.first_difference->got = "missing";
+  EXPECT_FALSE(same_reason(a, b));
+}
+
+TEST(ShrinkReason, ReadsSentencesWithoutTheirNumbers) {
+  CaseResult a;
+  a.verdict = Verdict::violated;
+  a.judge = "vacuous";
+  a.reason = "graph_replays is 3, must be 12";
+  CaseResult b = a;
+  b.reason = "graph_replays is 0, must be 2";
+  EXPECT_TRUE(same_reason(a, b));
+  b.reason = "evaluations is 0, must be 2";
+  EXPECT_FALSE(same_reason(a, b));
+  EXPECT_EQ(reason_kind("the digest is bc655ab0a54b641d49e1f07b4e6295b3, at /a/b/c.cpp:41: in f() [with T = float]: x"),
+            "the digest is # at c.cpp:#: in f() : x");
+}
+
+TEST(ShrinkRules, ProposeOnlySmallerNumbersAndEachRange) {
+  EXPECT_THAT(smaller(9, 1), ElementsAre(1, 5, 8));
+  EXPECT_THAT(smaller(2, 1), ElementsAre(1));
+  EXPECT_TRUE(smaller(1, 1).empty());
+  EXPECT_TRUE(removals(0).empty());
+  EXPECT_THAT(removals(3), ElementsAre(std::pair{0, 3}, std::pair{0, 1}, std::pair{1, 2}, std::pair{2, 3}));
+}
+
+std::vector<std::string> key_paths(const std::string& section, const boost::json::object& object) {
+  std::vector<std::string> paths;
+  for (const auto& [name, value] : object) {
+    const std::string path = section + (section.empty() ? "" : ".") + std::string(name);
+    if (!value.is_object() || value.as_object().empty()) {
+      paths.push_back(path);
+      continue;
+    }
+    for (const std::string& inner : key_paths(path, value.as_object())) paths.push_back(inner);
+  }
+  return paths;
+}
+
+// A key that nobody shrinks would stay in every shrunk file.
+TEST(ShrinkRules, KnowEveryKey) {
+  std::set<std::string> known{"schema",
+                              "name",
+                              "description",
+                              "model.pattern",
+                              "data.kind",
+                              "data.documents",
+                              "data.path",
+                              "data.digest",
+                              "data.long_documents",
+                              "cuda_graph.impl",
+                              "cuda_graph.modules",
+                              "offload.modules",
+                              "expect.verdict",
+                              "expect.error",
+                              "expect.judge"};
+  for (const Setting& setting : settings()) known.insert(setting.key);
+  for (const Size& size : sizes()) known.insert(size.key);
+  for (const std::string& path : key_paths("", boost::json::parse(canonical_form({})).as_object())) {
+    const bool covered = std::any_of(known.begin(), known.end(), [&](const std::string& name) {
+      return path == name || path.rfind(name + ".", 0) == 0;
+    });
+    EXPECT_TRUE(covered) << path;
+  }
+}
+
+TEST(Shrink, FindsTheSmallestScenarioOfABugInData) {
+  for (std::uint64_t seed = 1; seed < 12; ++seed) {
+    const auto bug = [](const Scenario& s) { return has_length(s, 5); };
+    const Scenario large = generated(seed);
+    if (!bug(large)) continue;
+    const Shrunk shrunk = shrink(large, with_bug(bug));
+    EXPECT_TRUE(shrunk.finished);
+    const Scenario& s = shrunk.scenario;
+    EXPECT_EQ(s.data.documents, (std::vector<StepLengths>{{{5}}})) << to_yaml(s);
+    EXPECT_EQ(s.data.pack_length, 5);
+    EXPECT_EQ(s.model.pattern, "-");
+    EXPECT_EQ(s.model.hidden, 1);
+    EXPECT_EQ(s.training.steps, 1);
+    EXPECT_EQ(s.training.microbatches, 1);
+    EXPECT_EQ(graph_modules_in(s), 0);
+    EXPECT_THAT(further_features_in(s), ElementsAre());
+  }
+}
+
+TEST(Shrink, KeepsTheFeaturesThatTheBugNeeds) {
+  int shrunk_cases = 0;
+  for (std::uint64_t seed = 1; seed < 200 && shrunk_cases < 5; ++seed) {
+    const auto bug = [](const Scenario& s) {
+      return s.model.dropout.millionths > 0 && s.cuda_graph.impl == GraphImpl::partial &&
+             s.model.pattern.find('*') != std::string::npos && s.training.in_flight > 1;
+    };
+    const Scenario large = generated(seed);
+    if (!bug(large)) continue;
+    ++shrunk_cases;
+    const Shrunk shrunk = shrink(large, with_bug(bug));
+    const Scenario& s = shrunk.scenario;
+    EXPECT_EQ(s.model.pattern, "*") << to_yaml(s);
+    EXPECT_EQ(s.training.microbatches, 2);
+    EXPECT_EQ(s.training.in_flight, 2);
+    EXPECT_EQ(documents_in(s), 1);
+    EXPECT_EQ(graph_modules_in(s), 1);
+    EXPECT_THAT(further_features_in(s), ElementsAre("dropout", "in flight"));
+  }
+  EXPECT_EQ(shrunk_cases, 5);
+}
+
+// Fallback needs more documents than places: both go down together, to the fewest with which a graph still replays.
+TEST(Shrink, LowersCapacityWithItsDocuments) {
+  const auto bug = [](const Scenario& s) { return further_features_in(s) == std::vector<std::string>{"fallback"}; };
+  Scenario large;
+  large.training.in_flight = 1;
+  large.data.documents = {{{1, 2, 3, 4, 5, 6, 7, 8, 9}, {5, 5, 5, 5}}};
+  ASSERT_TRUE(bug(large));
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_EQ(documents_in(shrunk.scenario), 3) << to_yaml(shrunk.scenario);
+  EXPECT_THAT(shrunk.scenario.cuda_graph.max_packed_seqs, ElementsAre(1));
+}
+
+TEST(Shrink, StopsAtItsBudgetWithAScenarioThatFails) {
+  const auto bug = [](const Scenario& s) { return has_length(s, 2); };
+  ShrinkOptions options = with_bug(bug);
+  options.runs = 30;
+  const Shrunk shrunk = shrink(generated(3), options);
+  EXPECT_FALSE(shrunk.finished);
+  EXPECT_LE(shrunk.runs, 30 + options.tries);  // The count of schedules at the end is owed in any case.
+  EXPECT_TRUE(bug(shrunk.scenario));
+  EXPECT_THAT(shrunk_yaml(shrunk), HasSubstr("budget ended first"));
+}
+
+TEST(Shrink, KeepsASeedThatFailsWhereTheBugIsARace) {
+  const auto bug = [](const Scenario& s) {
+    return has_length(s, 4) && (s.checker.schedule.seed + std::ssize(s.data.documents)) % 3 == 0;
+  };
+  Scenario large = generated(5);
+  while (!bug(large)) ++large.checker.schedule.seed;
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_TRUE(bug(shrunk.scenario)) << to_yaml(shrunk.scenario);
+  EXPECT_EQ(shrunk.scenario.data.documents, (std::vector<StepLengths>{{{4}}}));
+  EXPECT_LT(shrunk.failed, shrunk.of);
+  EXPECT_GT(shrunk.failed, 0);
+  EXPECT_THAT(shrunk_yaml(shrunk), HasSubstr("racy: "));
+}
+
+TEST(Shrink, DoesNotSlipToAnotherBug) {
+  ShrinkOptions options;
+  options.runner = [](const Scenario& s, const RunOptions& run, double) {
+    if (s.model.dropout.millionths > 0) return failure(s, "embedding.out");
+    return has_length(s, 1) ? failure(s, "logits") : unjudged_case(s, run);
+  };
+  std::uint64_t seed = 0;
+  while (generated(seed).model.dropout.millionths == 0) ++seed;
+  const Shrunk shrunk = shrink(generated(seed), options);
+  EXPECT_GT(shrunk.scenario.model.dropout.millionths, 0);
+  EXPECT_EQ(shrunk.result.first_difference->tensor, "embedding.out");
+}
+
+TEST(Shrink, SaysWhatMayVary) {
+  const Shrunk shrunk = shrink(generated(1), with_bug([](const Scenario& s) { return s.model.hidden >= 6; }));
+  EXPECT_EQ(shrunk.scenario.model.hidden, 6);
+  const auto find = [&](const std::string& key) {
+    return *std::find_if(shrunk.freedoms.begin(), shrunk.freedoms.end(), [&](const auto& f) { return f.key == key; });
+  };
+  EXPECT_THAT(find("model.hidden").fails, ElementsAre("7", "13", "32"));
+  EXPECT_THAT(find("model.hidden").other, ElementsAre("5"));
+  EXPECT_TRUE(find("training.seed").other.empty());
+  EXPECT_EQ(find("training.seed").fails.size(), 2u);
+  const std::string text = shrunk_yaml(shrunk);
+  EXPECT_THAT(text, HasSubstr("#   model.hidden: 7, 13, 32; not 5\n"));
+  EXPECT_TRUE(read_scenario_text(text, "shrunk.yaml").ok()) << text;
+}
+
+TEST(Shrink, LeavesWhatHoldsAlone) {
+  const Shrunk shrunk = shrink(generated(1), with_bug([](const Scenario&) { return false; }));
+  EXPECT_EQ(shrunk.first.verdict, Verdict::holds);
+  EXPECT_EQ(shrunk.runs, 1);
+  EXPECT_TRUE(shrunk.result.token.empty());
+}
+
+TEST(Shrink, ShrinksThreePlantedFaults) {
+  for (const char* fault : {"attention-leaks-previous-document", "replay-runs-twice", "adamw-forgets-clip"}) {
+    shrinks_and_replays(fault, 77, 60);
+  }
+}
+
+class ShrinkCommand : public testing::Test {
+ protected:
+  TemporaryFolder folder_;
+  const std::string file_ = folder_.file("case.yaml", "schema: 1\nname: case\nnumerics: [fp32]\n");
+  const std::string planted_ = " --device sim --plant rms-norm-forgets-eps ";
+};
+
+TEST_F(ShrinkCommand, WritesAFileThatFailsAlikeAndPromotesIt) {
+  std::filesystem::create_directories(folder_ / "scenarios/library");
+  std::filesystem::create_directories(folder_ / "scenarios/regressions");
+  ::setenv("LOCKSTEP_LIBRARY", (folder_ / "scenarios/library").c_str(), 1);
+  const std::string out = folder_ / "small.yaml";
+  const Ran first = run_lockstep("shrink " + file_ + planted_ + "--promote -o " + out);
+  const Ran second = run_lockstep("shrink " + file_ + planted_ + "--promote");
+  ::unsetenv("LOCKSTEP_LIBRARY");
+  ASSERT_EQ(first.status, 0) << first.out << first.err;
+  ASSERT_EQ(second.status, 0) << second.out << second.err;
+  EXPECT_THAT(first.out, HasSubstr("ctest"));
+  const std::string promoted = folder_ / "scenarios/regressions/activation-norm-out.yaml";
+  EXPECT_EQ(slurp(promoted), slurp(out));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "scenarios/regressions/activation-norm-out-2.yaml"));
+  EXPECT_THAT(slurp(out), HasSubstr("# replay: lockstep replay ls"));
+  EXPECT_EQ(run_lockstep("verify --quiet --device sim " + promoted).status, 0);
+  const Ran again = run_lockstep("replay" + planted_ + out);
+  EXPECT_EQ(again.status, 1);
+  EXPECT_THAT(first.out, HasSubstr(again.out));  // The same block: tensor, element, bits and replay line.
+}
+
+TEST_F(ShrinkCommand, RefusesWhatDoesNotFail) {
+  const Ran ran = run_lockstep("shrink --device sim " + file_ + " -o " + (folder_ / "small.yaml"));
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.err, HasSubstr("nothing to shrink"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "small.yaml"));
+  EXPECT_EQ(run_lockstep("shrink --device sim " + file_).status, 2);
+}
+
+TEST_F(ShrinkCommand, LeavesNothingBehindWhereItCannotWrite) {
+  const Ran ran = run_lockstep("shrink " + file_ + planted_ + "--runs 20 -o " + (folder_ / "absent/small.yaml"));
+  EXPECT_EQ(ran.status, 3) << ran.out << ran.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "absent"));
+}
+
+TEST_F(ShrinkCommand, SaysThatTheBudgetEndedFirst) {
+  const Ran ran = run_lockstep("shrink " + file_ + planted_ + "--runs 20 -o " + (folder_ / "small.yaml"));
+  EXPECT_EQ(ran.status, 5) << ran.out << ran.err;
+  EXPECT_TRUE(read_scenario_file(folder_ / "small.yaml").ok());
+}
+
+}  // namespace
+}  // namespace lockstep
