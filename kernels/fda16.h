@@ -27,8 +27,8 @@ struct CalibratedArchitecture {
   bool measured;
 };
 inline constexpr CalibratedArchitecture kArchitectures[] = {
-    {.name = "sm_70", .model = {}, .measured = false}, {.name = "sm_80", .model = {}, .measured = false},
-    {.name = "sm_86", .model = {}, .measured = false}, {.name = "sm_89", .model = {}, .measured = false},
+    {.name = "sm_70", .model = {}, .measured = false},   {.name = "sm_80", .model = {}, .measured = false},
+    {.name = "sm_86", .model = {}, .measured = false},   {.name = "sm_89", .model = {}, .measured = false},
     {.name = "sm_90", .model = kSm90, .measured = true}, {.name = "sm_100", .model = kSm90, .measured = false}};
 
 constexpr std::optional<TensorCore> tensor_core(std::string_view architecture) {
@@ -101,9 +101,7 @@ inline float fda_step(const TensorCore& core, int count, const float* a, std::in
   std::int64_t sum = 0;
   for (int k = 0; k < n; ++k) {
     const int right = 23 + top - terms[k].exponent - core.fraction_bits;
-    const std::uint64_t m = right > 63  ? 0
-                            : right > 0 ? terms[k].significand >> right
-                                        : terms[k].significand << -right;
+    const std::uint64_t m = right > 63 ? 0 : right > 0 ? terms[k].significand >> right : terms[k].significand << -right;
     sum += terms[k].negative ? -static_cast<std::int64_t>(m) : static_cast<std::int64_t>(m);
   }
   return fda::round_toward_zero(sum, top - core.fraction_bits);

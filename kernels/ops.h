@@ -37,6 +37,11 @@ using AllOps =
            AttentionBackward<float>, ConvForward<float>, ConvBackward<float>, ScanForward<float>, ScanBackward<float>,
            GatedNormForward<float>, GatedNormBackward<float>, ActivationForward<float>, ActivationBackward<float>,
            CrossEntropyForward<float>, CrossEntropyBackward<float>, MicrobatchLoss, AccumulateGradient, ZeroGradient,
-           GradientRowSums, GradientNorm, AdamW, Initialize, Digest>;
+           GradientRowSums, GradientNorm, AdamW, Initialize, Digest, RoundWeights, EmbeddingForward<bf16>,
+           EmbeddingBackward<bf16>, ResidualForward<bf16>, ResidualBackward<bf16>, RmsNormForward<bf16>,
+           RmsNormBackward<bf16>, LinearForward<bf16>, LinearInputGradient<bf16>, LinearWeightGradient<bf16>,
+           Rope<bf16>, AttentionForward<bf16>, AttentionBackward<bf16>, ConvForward<bf16>, ConvBackward<bf16>,
+           ScanForward<bf16>, ScanBackward<bf16>, GatedNormForward<bf16>, GatedNormBackward<bf16>,
+           ActivationForward<bf16>, ActivationBackward<bf16>, CrossEntropyForward<bf16>, CrossEntropyBackward<bf16>>;
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// 2.6: one chain per output. A row's scores are computed for its whole document at once; the kv blocks only matter where
-// the softmax runs over them.
+// 2.6: one chain per output. A row's scores are computed for its whole document at once; the kv blocks only matter
+// where the softmax runs over them.
 #include "kernels/attention.h"
 
 #include <algorithm>
@@ -222,7 +222,7 @@ void run(HostQueue, const AttentionForward<T>& op) {
     for (std::int64_t kv_head = 0; kv_head < op.kv_heads; ++kv_head) {
       const std::int64_t source = wrong_group ? 0 : kv_head;
       const KeysAndValues<T> kv(op.qkv, first, length, (op.heads + source) * hd, (op.heads + op.kv_heads + source) * hd,
-                             hd);
+                                hd);
       for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
         for (std::int64_t i = before; i < length; ++i) {
           const std::int64_t visible = std::min(length, i + 1 + (acausal ? 1 : 0));

@@ -138,7 +138,8 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, Bf16View a, Bf16Vie
       }
       const std::int64_t live = std::min<std::int64_t>(kFdaLanes, n - first);
       for (std::int64_t i = 0; i < rows; ++i) {
-        for (std::int64_t j = 0; j < live; ++j) c[(top + i) * c_pitch + first + j] = st<Result>(tile[i * kFdaLanes + j]);
+        for (std::int64_t j = 0; j < live; ++j)
+          c[(top + i) * c_pitch + first + j] = st<Result>(tile[i * kFdaLanes + j]);
       }
     }
   }

@@ -17,8 +17,8 @@ inline constexpr std::int16_t kFdaZero = -3000;
 inline constexpr std::int16_t kFdaSpecial = 8000;
 inline constexpr int kFdaNoProduct = -1000;  // The largest exponent lies below this: no product takes part.
 
-// The right factor b(e, j) of many chains, packed once: panels of 16 columns, each [padded k][16], zeros at the borders.
-// An operand of a bf16 product is a stored value: what is not stored yet is rounded here.
+// The right factor b(e, j) of many chains, packed once: panels of 16 columns, each [padded k][16], zeros at the
+// borders. An operand of a bf16 product is a stored value: what is not stored yet is rounded here.
 class FdaPanels {
  public:
   template <class T>

@@ -30,9 +30,7 @@ LOCKSTEP_AVX2 inline Half examine(__m128i products, __m256 c) {
 LOCKSTEP_AVX2 inline __m256 power(int bias, __m256i e) {  // 2^(bias - 127 + e)
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_set1_epi32(bias), e), 23));
 }
-LOCKSTEP_AVX2 inline __m256i truncated(__m256 x, __m256 scale) {
-  return _mm256_cvttps_epi32(_mm256_mul_ps(x, scale));
-}
+LOCKSTEP_AVX2 inline __m256i truncated(__m256 x, __m256 scale) { return _mm256_cvttps_epi32(_mm256_mul_ps(x, scale)); }
 // low + high toward zero to 24 bits. The double sum is exact, and so is its conversion after the mask.
 LOCKSTEP_AVX2 inline __m128 sum_toward_zero(__m128i low, __m128i high) {
   const __m256d mask = _mm256_castsi256_pd(_mm256_set1_epi64x(~((1ll << 29) - 1)));

@@ -31,23 +31,25 @@ Dropout draw_dropout(OpBuilder& b) {
           .scale = div(1.0f, sub(1.0f, static_cast<float>(p)))};
 }
 
-void draw(OpBuilder& b, EmbeddingForward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, EmbeddingForward<T>& op) {
   const DrawnPack pack(b);
-  const auto d = b.width(), vocabulary = b.between(1, 40);
+  const auto d = b.width<T>(), vocabulary = b.between(1, 40);
   op = {.tokens = b.row_integers(pack, vocabulary),
-        .weight = b.values(vocabulary, d),
+        .weight = b.values<T>(vocabulary, d),
         .row_document = pack.row_document,
         .row_position = pack.row_position,
         .row_number = pack.row_number,
         .state = b.state(),
-        .y = b.out<F>(pack.rows, d),
+        .y = b.out<T>(pack.rows, d),
         .dropout = draw_dropout(b)};
 }
-void draw(OpBuilder& b, EmbeddingBackward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, EmbeddingBackward<T>& op) {
   const DrawnPack pack(b);
-  const auto d = b.width(), vocabulary = b.between(1, 40);
+  const auto d = b.width<T>(), vocabulary = b.between(1, 40);
   op = {.tokens = b.row_integers(pack, vocabulary),
-        .dy = b.row_values(pack, d),
+        .dy = b.row_values<T>(pack, d),
         .row_document = pack.row_document,
         .row_position = pack.row_position,
         .row_number = pack.row_number,
@@ -55,116 +57,129 @@ void draw(OpBuilder& b, EmbeddingBackward<F>& op) {
         .dweight = b.out<F>(vocabulary, d),
         .dropout = draw_dropout(b)};
 }
-void draw(OpBuilder& b, ResidualForward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, ResidualForward<T>& op) {
   const DrawnPack pack(b);
-  const auto d = b.width();
-  op = {.residual = b.row_values(pack, d),
-        .y = b.row_values(pack, d),
+  const auto d = b.width<T>();
+  op = {.residual = b.row_values<T>(pack, d),
+        .y = b.row_values<T>(pack, d),
         .row_document = pack.row_document,
         .row_position = pack.row_position,
         .row_number = pack.row_number,
         .state = b.state(),
-        .out = b.out<F>(pack.rows, d),
+        .out = b.out<T>(pack.rows, d),
         .dropout = draw_dropout(b)};
 }
-void draw(OpBuilder& b, ResidualBackward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, ResidualBackward<T>& op) {
   const DrawnPack pack(b);
-  const auto d = b.width();
-  op = {.dout = b.row_values(pack, d),
+  const auto d = b.width<T>();
+  op = {.dout = b.row_values<T>(pack, d),
         .row_document = pack.row_document,
         .row_position = pack.row_position,
         .row_number = pack.row_number,
         .state = b.state(),
-        .dy = b.out<F>(pack.rows, d),
+        .dy = b.out<T>(pack.rows, d),
         .dropout = draw_dropout(b)};
 }
-void draw(OpBuilder& b, RmsNormForward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, RmsNormForward<T>& op) {
   const DrawnPack pack(b);
-  const auto d = b.width();
-  op = {.x = b.row_values(pack, d),
+  const auto d = b.width<T>();
+  op = {.x = b.row_values<T>(pack, d),
         .gain = b.values(1, d),
         .row_document = pack.row_document,
-        .y = b.out<F>(pack.rows, d),
+        .y = b.out<T>(pack.rows, d),
         .rstd = b.out<F>(1, pack.rows)};
 }
-void draw(OpBuilder& b, RmsNormBackward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, RmsNormBackward<T>& op) {
   const DrawnPack pack(b);
-  const auto d = b.width();
+  const auto d = b.width<T>();
   const bool residual = b.chance(2);
-  op = {.x = b.row_values(pack, d),
+  op = {.x = b.row_values<T>(pack, d),
         .rstd = b.row_numbers(pack, 0.5f, 2.0f),
         .gain = b.values(1, d),
-        .dy = b.row_values(pack, d),
-        .dresidual = residual ? b.row_values(pack, d) : In<F>{},
+        .dy = b.row_values<T>(pack, d),
+        .dresidual = residual ? b.row_values<T>(pack, d) : In<T>{},
         .row_document = pack.row_document,
-        .dx = b.out<F>(pack.rows, d),
+        .dx = b.out<T>(pack.rows, d),
         .dgain = b.out<F>(1, d)};
 }
-void draw(OpBuilder& b, GatedNormForward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, GatedNormForward<T>& op) {
   const DrawnPack pack(b);
-  const auto groups = b.between(1, 4), d = groups * b.width();
-  op = {.y = b.row_values(pack, d),
-        .z = b.row_values(pack, d),
+  const auto groups = b.between(1, 4), d = groups * b.width<T>();
+  op = {.y = b.row_values<T>(pack, d),
+        .z = b.row_values<T>(pack, d),
         .gain = b.values(1, d),
         .row_document = pack.row_document,
-        .o = b.out<F>(pack.rows, d),
+        .o = b.out<T>(pack.rows, d),
         .rstd = b.out<F>(pack.rows, groups),
         .groups = static_cast<I>(groups)};
 }
-void draw(OpBuilder& b, GatedNormBackward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, GatedNormBackward<T>& op) {
   const DrawnPack pack(b);
-  const auto groups = b.between(1, 4), d = groups * b.width();
-  op = {.y = b.row_values(pack, d),
-        .z = b.row_values(pack, d),
+  const auto groups = b.between(1, 4), d = groups * b.width<T>();
+  op = {.y = b.row_values<T>(pack, d),
+        .z = b.row_values<T>(pack, d),
         .gain = b.values(1, d),
         .rstd = b.row_values(pack, groups, [&] { return b.real(0.5f, 2.0f); }),
-        .dout = b.row_values(pack, d),
+        .dout = b.row_values<T>(pack, d),
         .row_document = pack.row_document,
-        .dy = b.out<F>(pack.rows, d),
-        .dz = b.out<F>(pack.rows, d),
+        .dy = b.out<T>(pack.rows, d),
+        .dz = b.out<T>(pack.rows, d),
         .dgain = b.out<F>(1, d),
         .groups = static_cast<I>(groups)};
 }
-void draw(OpBuilder& b, ActivationForward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, ActivationForward<T>& op) {
   const DrawnPack pack(b);
   const Activation kind = b.chance(2) ? Activation::swiglu : Activation::squared_relu;
-  const auto width = b.width();
-  op = {.h = b.row_values(pack, kind == Activation::swiglu ? 2 * width : width),
+  const auto width = b.width<T>();
+  op = {.h = b.row_values<T>(pack, kind == Activation::swiglu ? 2 * width : width),
         .row_document = pack.row_document,
-        .a = b.out<F>(pack.rows, width),
+        .a = b.out<T>(pack.rows, width),
         .kind = kind};
 }
-void draw(OpBuilder& b, ActivationBackward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, ActivationBackward<T>& op) {
   const DrawnPack pack(b);
   const Activation kind = b.chance(2) ? Activation::swiglu : Activation::squared_relu;
-  const auto width = b.width(), columns = kind == Activation::swiglu ? 2 * width : width;
-  op = {.h = b.row_values(pack, columns),
-        .da = b.row_values(pack, width),
+  const auto width = b.width<T>(), columns = kind == Activation::swiglu ? 2 * width : width;
+  op = {.h = b.row_values<T>(pack, columns),
+        .da = b.row_values<T>(pack, width),
         .row_document = pack.row_document,
-        .dh = b.out<F>(pack.rows, columns),
+        .dh = b.out<T>(pack.rows, columns),
         .kind = kind};
 }
 
 // ---- Linear: no row is special --------------------------------------------------------------------------------------
-void draw(OpBuilder& b, LinearForward<F>& op) {
-  const auto rows = b.between(1, 70), in = b.width(), out = b.width();
-  op = {.x = b.values(rows, in), .w = b.values(out, in), .y = b.out<F>(rows, out)};
+template <class T>
+void draw(OpBuilder& b, LinearForward<T>& op) {
+  const auto rows = b.between(1, 70), in = b.width<T>(), out = b.width<T>();
+  op = {.x = b.values<T>(rows, in), .w = b.values<T>(out, in), .y = b.out<T>(rows, out)};
 }
-void draw(OpBuilder& b, LinearInputGradient<F>& op) {
-  const auto rows = b.between(1, 70), in = b.width(), out = b.width();
-  op = {.dy = b.values(rows, out), .w = b.values(out, in), .dx = b.out<F>(rows, in)};
+template <class T>
+void draw(OpBuilder& b, LinearInputGradient<T>& op) {
+  const auto rows = b.between(1, 70), in = b.width<T>(), out = b.width<T>();
+  op = {.dy = b.values<T>(rows, out), .w = b.values<T>(out, in), .dx = b.out<T>(rows, in)};
 }
-void draw(OpBuilder& b, LinearWeightGradient<F>& op) {
-  const auto rows = b.between(1, 70), in = b.width(), out = b.width();
-  op = {.dy = b.values(rows, out), .x = b.values(rows, in), .dw = b.out<F>(out, in)};
+template <class T>
+void draw(OpBuilder& b, LinearWeightGradient<T>& op) {
+  const auto rows = b.between(1, 70), in = b.width<T>(), out = b.width<T>();
+  op = {.dy = b.values<T>(rows, out), .x = b.values<T>(rows, in), .dw = b.out<F>(out, in)};
 }
 
 // ---- Attention ------------------------------------------------------------------------------------------------------
 struct Heads {
-  explicit Heads(OpBuilder& b) {
-    kv_heads = static_cast<I>(b.between(1, 2));
-    heads = kv_heads * static_cast<I>(b.between(1, 3));
-    head_dim = static_cast<I>(b.one_of({2, 6, 16, 20, 64, 80, 128}));
+  template <class T>
+  static Heads drawn(OpBuilder& b) {
+    const auto kv_heads = static_cast<I>(b.between(1, 2));
+    const I heads = kv_heads * static_cast<I>(b.between(1, 3));
+    const auto any = b.one_of({2, 6, 16, 20, 64, 80, 128}), legal = b.one_of({16, 32, 64, 80, 128});
+    return {heads, kv_heads, static_cast<I>(std::is_same_v<T, bf16> ? legal : any)};
   }
   std::int64_t fused() const { return (heads + 2 * kv_heads) * head_dim; }
   I heads, kv_heads, head_dim;
@@ -173,10 +188,11 @@ struct Heads {
 void draw(OpBuilder& b, RopeTable& op) {
   op = {.table = b.out<F>(b.between(1, 90), 2 * b.between(1, 40)), .base = b.chance(2) ? 10000.0f : 500.0f};
 }
-void draw(OpBuilder& b, Rope<F>& op) {
+template <class T>
+void draw(OpBuilder& b, Rope<T>& op) {
   const DrawnPack pack(b);
-  const Heads shape(b);
-  op = {.qkv = b.row_values(pack, shape.fused()),
+  const Heads shape = Heads::drawn<T>(b);
+  op = {.qkv = b.row_values<T>(pack, shape.fused()),
         .table = b.values(pack.rows, shape.head_dim),
         .row_document = pack.row_document,
         .row_position = pack.row_position,
@@ -185,26 +201,29 @@ void draw(OpBuilder& b, Rope<F>& op) {
         .head_dim = shape.head_dim,
         .backward = b.chance(2)};
 }
-void draw(OpBuilder& b, AttentionForward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, AttentionForward<T>& op) {
   const DrawnPack pack(b);
-  const Heads shape(b);
-  op = {.qkv = b.row_values(pack, shape.fused()),
+  const Heads shape = Heads::drawn<T>(b);
+  op = {.qkv = b.row_values<T>(pack, shape.fused()),
         .document_start = pack.document_start,
         .document_length = pack.document_length,
         .row_document = pack.row_document,
-        .o = b.out<F>(pack.rows, shape.heads * shape.head_dim),
+        .o = b.out<T>(pack.rows, shape.heads * shape.head_dim),
         .lse = b.out<F>(pack.rows, shape.heads),
         .heads = shape.heads,
         .kv_heads = shape.kv_heads,
         .head_dim = shape.head_dim};
 }
-void draw(OpBuilder& b, AttentionBackward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, AttentionBackward<T>& op) {
   const DrawnPack pack(b);
-  const Heads shape(b);
+  const Heads shape = Heads::drawn<T>(b);
   const std::int64_t width = shape.heads * shape.head_dim;
-  const std::vector<F> qkv = b.row_contents(pack, shape.fused());
-  std::vector<F> o(static_cast<std::size_t>(pack.rows * width)), lse(static_cast<std::size_t>(pack.rows * shape.heads));
-  const AttentionForward<F> forward{.qkv = In<F>{qkv.data(), pack.rows, shape.fused(), shape.fused()},
+  std::vector<T> qkv = stored<T>(b.row_contents(pack, shape.fused()));
+  std::vector<T> o(static_cast<std::size_t>(pack.rows * width));
+  std::vector<F> lse(static_cast<std::size_t>(pack.rows * shape.heads));
+  const AttentionForward<T> forward{.qkv = tensor(qkv.data(), pack.rows, shape.fused()),
                                     .document_start = pack.host.document_start,
                                     .document_length = pack.host.document_length,
                                     .row_document = pack.host.row_document,
@@ -219,48 +238,50 @@ void draw(OpBuilder& b, AttentionBackward<F>& op) {
   op = {.qkv = b.place(pack.rows, shape.fused(), qkv),
         .o = b.place(pack.rows, width, o),
         .lse = b.place(pack.rows, shape.heads, lse),
-        .dout = b.row_values(pack, width),
+        .dout = b.row_values<T>(pack, width),
         .document_start = pack.document_start,
         .document_length = pack.document_length,
         .row_document = pack.row_document,
         .delta = b.out<F>(pack.rows, shape.heads),
-        .dqkv = b.out<F>(pack.rows, shape.fused()),
+        .dqkv = b.out<T>(pack.rows, shape.fused()),
         .heads = shape.heads,
         .kv_heads = shape.kv_heads,
         .head_dim = shape.head_dim};
 }
 
 // ---- Mamba ----------------------------------------------------------------------------------------------------------
-void draw(OpBuilder& b, ConvForward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, ConvForward<T>& op) {
   const DrawnPack pack(b);
-  const auto channels = b.width(), width = b.between(1, 6);
-  op = {.x = b.row_values(pack, channels),
+  const auto channels = b.width<T>(), width = b.between(1, 6);
+  op = {.x = b.row_values<T>(pack, channels),
         .weight = b.values(channels, width),
         .bias = b.values(1, channels),
         .row_document = pack.row_document,
         .row_position = pack.row_position,
-        .y = b.out<F>(pack.rows, channels)};
+        .y = b.out<T>(pack.rows, channels)};
 }
-void draw(OpBuilder& b, ConvBackward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, ConvBackward<T>& op) {
   const DrawnPack pack(b);
-  const auto channels = b.width(), width = b.between(1, 6);
-  op = {.x = b.row_values(pack, channels),
+  const auto channels = b.width<T>(), width = b.between(1, 6);
+  op = {.x = b.row_values<T>(pack, channels),
         .weight = b.values(channels, width),
         .bias = b.values(1, channels),
-        .dy = b.row_values(pack, channels),
+        .dy = b.row_values<T>(pack, channels),
         .row_document = pack.row_document,
         .row_position = pack.row_position,
         .dpre = b.out<F>(pack.rows, channels),
-        .dx = b.out<F>(pack.rows, channels),
+        .dx = b.out<T>(pack.rows, channels),
         .dweight = b.out<F>(channels, width),
         .dbias = b.out<F>(1, channels)};
 }
 
 // What forward and backward of the scan share.
-template <class Op>
+template <class T, class Op>
 void draw_scan(OpBuilder& b, const DrawnPack& pack, std::int64_t d_inner, Op& op) {
-  op.xbc = b.row_values(pack, d_inner + 2 * op.groups * op.state);
-  op.dt = b.row_values(pack, op.heads, [&] { return b.real(-3, 2); });
+  op.xbc = b.row_values<T>(pack, d_inner + 2 * op.groups * op.state);
+  op.dt = b.row_values<T>(pack, op.heads, [&] { return b.real(-3, 2); });
   op.dt_bias = b.values(1, op.heads, [&] { return b.real(-4, 0); });
   op.a_log = b.values(1, op.heads, [&] { return b.real(0, 2.7f); });
   op.d = b.values(1, op.heads);
@@ -273,57 +294,65 @@ void draw_scan(OpBuilder& b, const DrawnPack& pack, std::int64_t d_inner, Op& op
   op.states = b.out<F>(pack.chunk_document.cols, d_inner * op.state);
   op.chunk = pack.chunk;
 }
-template <class Op>
+template <class T, class Op>
 std::int64_t draw_scan_shape(OpBuilder& b, Op& op) {
   op.groups = static_cast<I>(b.between(1, 2));
   op.heads = op.groups * static_cast<I>(b.between(1, 3));
-  op.state = static_cast<I>(b.one_of({1, 3, 8, 16, 24, 40}));
-  return op.heads * b.one_of({1, 3, 8, 16, 20, 64});
+  const auto any_state = b.one_of({1, 3, 8, 16, 24, 40}), legal_state = b.one_of({16, 32, 48});
+  const auto any_width = b.one_of({1, 3, 8, 16, 20, 64}), legal_width = b.one_of({16, 32, 64});
+  constexpr bool legal = std::is_same_v<T, bf16>;
+  op.state = static_cast<I>(legal ? legal_state : any_state);
+  return op.heads * (legal ? legal_width : any_width);
 }
-void draw(OpBuilder& b, ScanForward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, ScanForward<T>& op) {
   const DrawnPack pack(b);
-  const std::int64_t d_inner = draw_scan_shape(b, op);
-  draw_scan(b, pack, d_inner, op);
-  op.y = b.out<F>(pack.rows, d_inner);
+  const std::int64_t d_inner = draw_scan_shape<T>(b, op);
+  draw_scan<T>(b, pack, d_inner, op);
+  op.y = b.out<T>(pack.rows, d_inner);
 }
-void draw(OpBuilder& b, ScanBackward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, ScanBackward<T>& op) {
   const DrawnPack pack(b);
-  const std::int64_t d_inner = draw_scan_shape(b, op);
-  draw_scan(b, pack, d_inner, op);
-  op.dy = b.row_values(pack, d_inner);
+  const std::int64_t d_inner = draw_scan_shape<T>(b, op);
+  draw_scan<T>(b, pack, d_inner, op);
+  op.dy = b.row_values<T>(pack, d_inner);
   op.dstates = b.out<F>(pack.chunk_document.cols, d_inner * op.state);
   op.rows = b.out<F>(pack.rows, 3 * op.heads);
-  op.dxbc = b.out<F>(pack.rows, op.xbc.cols);
-  op.ddt = b.out<F>(pack.rows, op.heads);
+  op.dxbc = b.out<T>(pack.rows, op.xbc.cols);
+  op.ddt = b.out<T>(pack.rows, op.heads);
   op.ddt_bias = b.out<F>(1, op.heads);
   op.da_log = b.out<F>(1, op.heads);
   op.dd = b.out<F>(1, op.heads);
 }
 
 // ---- Loss -----------------------------------------------------------------------------------------------------------
-void draw(OpBuilder& b, CrossEntropyForward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, CrossEntropyForward<T>& op) {
   const DrawnTargets drawn(b);
-  op = {.logits = b.place(drawn.rows, drawn.vocabulary, drawn.logits),
+  const std::vector<T> logits = stored<T>(drawn.logits);
+  op = {.logits = b.place(drawn.rows, drawn.vocabulary, logits),
         .targets = b.place(1, drawn.rows, drawn.targets),
         .loss = b.out<F>(1, drawn.rows),
         .maximum = b.out<F>(1, drawn.rows),
         .sum = b.out<F>(1, drawn.rows)};
 }
-void draw(OpBuilder& b, CrossEntropyBackward<F>& op) {
+template <class T>
+void draw(OpBuilder& b, CrossEntropyBackward<T>& op) {
   DrawnTargets drawn(b);
   std::vector<F> loss(static_cast<std::size_t>(drawn.rows)), maximum(loss), sum(loss);
-  const In<F> logits{drawn.logits.data(), drawn.rows, drawn.vocabulary, drawn.vocabulary};
-  run(HostQueue{}, CrossEntropyForward<F>{.logits = logits,
+  std::vector<T> logits = stored<T>(drawn.logits);
+  run(HostQueue{}, CrossEntropyForward<T>{.logits = tensor(logits.data(), drawn.rows, drawn.vocabulary),
                                           .targets = tensor(drawn.targets.data(), 1, drawn.rows),
                                           .loss = tensor(loss.data(), 1, drawn.rows),
                                           .maximum = tensor(maximum.data(), 1, drawn.rows),
                                           .sum = tensor(sum.data(), 1, drawn.rows)});
-  op = {.logits = b.place(drawn.rows, drawn.vocabulary, drawn.logits),
+  op = {.logits = b.place(drawn.rows, drawn.vocabulary, logits),
         .targets = b.place(1, drawn.rows, drawn.targets),
         .maximum = b.place(1, drawn.rows, maximum),
         .sum = b.place(1, drawn.rows, sum),
         .state = b.state(),
-        .dlogits = b.out<F>(drawn.rows, drawn.vocabulary)};
+        .dlogits = b.out<T>(drawn.rows, drawn.vocabulary)};
 }
 void draw(OpBuilder& b, MicrobatchLoss& op) {
   op = {.loss = b.values(1, b.between(1, 150)), .state = b.state(), .total = b.out<F>(1, 1)};
@@ -357,6 +386,10 @@ void draw(OpBuilder& b, AdamW& op) {
         .copy = copies ? b.out<bf16>(rows, cols) : Out<bf16>{},
         .weight_decay = b.chance(2) ? 0.1f : 0.0f};
 }
+void draw(OpBuilder& b, RoundWeights& op) {
+  const auto rows = b.between(1, 20), cols = b.width();
+  op = {.w = b.values(rows, cols), .copy = b.out<bf16>(rows, cols)};
+}
 void draw(OpBuilder& b, Initialize& op) {
   op = {.w = b.out<F>(b.between(1, 12), b.width()),
         .kind = static_cast<Init>(b.between(0, 5)),
@@ -372,17 +405,55 @@ void draw(OpBuilder& b, Digest& op) {
         .tensor = (static_cast<std::uint64_t>(b.between(0, 4)) << 32) + static_cast<std::uint64_t>(b.between(0, 40))};
 }
 
+bool is_number(float x) { return abs(x) < infinity(); }
+bool is_number(bf16 x) { return is_number(load(x)); }
+template <class T>
+bool is_number(T) {
+  return true;
+}
+
+// All outputs hold numbers.
 template <class Op>
-Submission draw_one(OpBuilder& b) {
+bool gives_numbers(const void* op) {
+  bool all = true;
+  boost::pfr::for_each_field(*static_cast<const Op*>(op), [&]<class Field>(const Field& field) {
+    if constexpr (requires {
+                    Field::access;
+                    field.pitch;
+                  }) {
+      const bool written = Field::access == Access::out || Field::access == Access::accum;
+      for (std::int64_t i = 0; written && field && i < field.rows; ++i) {
+        for (std::int64_t c = 0; c < field.cols; ++c) all = all && is_number(field.row(i)[c]);
+      }
+    }
+  });
+  return all;
+}
+
+struct Drawn {
+  Submission submission;
+  bool (*gives_numbers)(const void* op);
+};
+template <class Op>
+Drawn draw_one(OpBuilder& b) {
   Op op;
   draw(b, op);
   check(op);
-  return Submission(op);
+  return {Submission(op), gives_numbers<Op>};
 }
 template <class... Ops>
-Submission draw_by_id(OpList<Ops...>, int id, OpBuilder& b) {
-  Submission (*const makers[])(OpBuilder&) = {draw_one<Ops>...};
+Drawn draw_by_id(OpList<Ops...>, int id, OpBuilder& b) {
+  Drawn (*const makers[])(OpBuilder&) = {draw_one<Ops>...};
   return makers[id](b);
+}
+template <class Op>
+constexpr bool is_bf16 = false;
+template <template <class> class Op>
+constexpr bool is_bf16<Op<bf16>> = true;
+template <class... Ops>
+bool bf16_by_id(OpList<Ops...>, int id) {
+  constexpr bool list[] = {is_bf16<Ops>...};
+  return list[id];
 }
 
 }  // namespace
@@ -390,8 +461,17 @@ Submission draw_by_id(OpList<Ops...>, int id, OpBuilder& b) {
 OpCase any_op(int id, std::uint64_t seed, OpMemory& memory, Fill fill) {
   require(id >= 0 && id < AllOps::size, "the id of an op");
   OpBuilder builder(seed, memory, fill);
-  const Submission submission = draw_by_id(AllOps{}, id, builder);
-  return {std::string(submission.type().name) + " seed " + std::to_string(seed), submission};
+  const Drawn drawn = draw_by_id(AllOps{}, id, builder);
+  return {op_name(id) + " seed " + std::to_string(seed), drawn.submission, drawn.gives_numbers};
 }
+
+namespace {
+template <class... Ops>
+std::string kernel_name(OpList<Ops...>, int id) {
+  constexpr const char* list[] = {Ops::kName...};
+  return list[id];
+}
+}  // namespace
+std::string op_name(int id) { return kernel_name(AllOps{}, id) + (bf16_by_id(AllOps{}, id) ? "_bf16" : ""); }
 
 }  // namespace lockstep

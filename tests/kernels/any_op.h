@@ -44,7 +44,11 @@ struct Fill {
 struct OpCase {
   std::string name;  // The op's name and its seed: enough to see it again.
   Submission submission;
+  bool (*gives_numbers)(const void* op);  // Every element of its outputs is finite.
 };
+
+// The name of an op in AllOps, with its numerics.
+std::string op_name(int id);
 
 // The op with this place in AllOps. The same (id, seed) gives the same shapes and contents in any memory, up to Fill.
 OpCase any_op(int id, std::uint64_t seed, OpMemory& memory, Fill fill = {});

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <deque>
 #include <vector>
 
@@ -21,17 +22,19 @@ class Alone {
     for (std::int64_t i = 0; i < length; ++i) positions_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i);
   }
   std::int64_t length() const { return length_; }
-  template <Access kAccess>
-  In<float> rows_of(const Operand<float, kAccess>& x) const {
+  template <class T, Access kAccess>
+  In<T> rows_of(const Operand<T, kAccess>& x) const {
     return {x.row(start_), length_, x.cols, x.pitch};
   }
-  template <Access kAccess>
-  Tensor<float> make(const Operand<float, kAccess>& x) const {
-    return make(length_, x.cols);
+  template <class T, Access kAccess>
+  Tensor<T> make(const Operand<T, kAccess>& x) const {
+    return make<T>(length_, x.cols);
   }
-  Tensor<float> make(std::int64_t rows, std::int64_t cols) const {
-    memory_.emplace_back(static_cast<std::size_t>(rows * cols), quiet_nan());
-    return tensor(memory_.back().data(), rows, cols);
+  // Starts as NaN, in either numerics.
+  template <class T = float>
+  Tensor<T> make(std::int64_t rows, std::int64_t cols) const {
+    memory_.emplace_back(static_cast<std::size_t>(rows * cols) * sizeof(T), std::byte{0xff});
+    return tensor(reinterpret_cast<T*>(memory_.back().data()), rows, cols);
   }
   template <class Op>
   void describe(Op& op) const {
@@ -43,11 +46,11 @@ class Alone {
     if constexpr (requires { op.row_position; }) op.row_position = tensor(positions_.data(), 1, length_);
     if constexpr (requires { op.chunk_start; }) describe_chunks(op);
   }
-  template <Access kAccess>
-  void expect_same(const Operand<float, kAccess>& pack, Tensor<float> alone) const {
+  template <class T, Access kAccess>
+  void expect_same(const Operand<T, kAccess>& pack, Tensor<T> alone) const {
     for (std::int64_t i = 0; i < length_; ++i) {
       for (std::int64_t c = 0; c < alone.cols; ++c) {
-        ASSERT_EQ(bits(pack.row(start_ + i)[c]), bits(alone.data[i * alone.pitch + c])) << i << ", " << c;
+        ASSERT_EQ(bits(load(pack.row(start_ + i)[c])), bits(load(alone.data[i * alone.pitch + c]))) << i << ", " << c;
       }
     }
   }
@@ -72,7 +75,7 @@ class Alone {
   std::int64_t start_, length_;
   mutable std::int32_t start_word_[1] = {0}, length_word_[1];
   mutable std::vector<std::int32_t> documents_, positions_, chunk_document_, chunk_start_, chunk_rows_;
-  mutable std::deque<std::vector<float>> memory_;
+  mutable std::deque<std::vector<std::byte>> memory_;
 };
 
 // Calls check(alone) for every document, found by its rows.

@@ -1,5 +1,6 @@
 #include "kernels/linear.h"
 
+#include "kernels/fda16.h"
 #include "tests/kernels/plain.h"
 
 namespace lockstep {
@@ -49,6 +50,50 @@ TEST(Linear, WeightGradientIsAChainOverPhysicalRows) {
   for_cases<LinearWeightGradient<float>>(40, [](const auto& op) {
     run(HostQueue{}, op);
     expect_product(
+        op.dw, op.dy.rows, [&](auto o, auto i) { return op.dy.row(i)[o]; },
+        [&](auto i, auto k) { return op.x.row(i)[k]; });
+  });
+}
+// The same three in bf16: one chain of FDA16 steps, k16 groups from the first term, then one store.
+template <class Result, class A, class B>
+void expect_bf16_product(Out<Result> y, std::int64_t k, const A& a, const B& b) {
+  std::vector<float> x(static_cast<std::size_t>(k)), w(x);
+  for (std::int64_t i = 0; i < y.rows; ++i) {
+    for (std::int64_t o = 0; o < y.cols; ++o) {
+      double exact = 0, size = 0;
+      for (std::int64_t e = 0; e < k; ++e) {
+        const float u = x[static_cast<std::size_t>(e)] = load(a(i, e)),
+                    v = w[static_cast<std::size_t>(e)] = load(b(e, o));
+        exact += double{u} * v, size += std::abs(double{u} * v);
+      }
+      const float got = load(y.row(i)[o]), sum = fda_chain(kSm90, 0, k, x.data(), 1, w.data(), 1, 0.0f);
+      ASSERT_EQ(bits(got), bits(load(st<Result>(sum)))) << i << ", " << o;
+      const double store = std::is_same_v<Result, bf16> ? plain::kBf16Unit : 0;
+      const double error = plain::fda_error(static_cast<double>(k), size);
+      ASSERT_TRUE(plain::near(got, exact, error + store * (std::abs(exact) + error))) << i << ", " << o;
+    }
+  }
+}
+TEST(LinearBf16, ForwardIsAChainOverInputs) {
+  for_cases<LinearForward<bf16>>(25, [](const auto& op) {
+    run(HostQueue{}, op);
+    expect_bf16_product(
+        op.y, op.x.cols, [&](auto i, auto k) { return op.x.row(i)[k]; },
+        [&](auto k, auto o) { return op.w.row(o)[k]; });
+  });
+}
+TEST(LinearBf16, InputGradientIsAChainOverOutputs) {
+  for_cases<LinearInputGradient<bf16>>(25, [](const auto& op) {
+    run(HostQueue{}, op);
+    expect_bf16_product(
+        op.dx, op.dy.cols, [&](auto i, auto o) { return op.dy.row(i)[o]; },
+        [&](auto o, auto k) { return op.w.row(o)[k]; });
+  });
+}
+TEST(LinearBf16, WeightGradientIsAChainOverPhysicalRows) {
+  for_cases<LinearWeightGradient<bf16>>(25, [](const auto& op) {
+    run(HostQueue{}, op);
+    expect_bf16_product(
         op.dw, op.dy.rows, [&](auto o, auto i) { return op.dy.row(i)[o]; },
         [&](auto i, auto k) { return op.x.row(i)[k]; });
   });

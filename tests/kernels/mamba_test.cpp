@@ -68,26 +68,30 @@ TEST(Conv, BackwardIsTheSlope) {
     plain::expect_slopes(bias, dbias, nullptr, loss, unit * (1 + plain::largest(dbias)), "dbias");
   });
 }
-TEST(Conv, SeesOneDocument) {
-  for_cases<ConvBackward<float>>(40, [](const auto& op) {
+template <class T>
+class MambaIn : public testing::Test {};
+TYPED_TEST_SUITE(MambaIn, plain::Numerics);
+
+TYPED_TEST(MambaIn, ConvSeesOneDocument) {
+  for_cases<ConvBackward<TypeParam>>(40, [](const auto& op) {
     run(HostQueue{}, op);
     for_documents(op, [&](const Alone& alone) {
-      ConvBackward<float> one = op;
+      ConvBackward<TypeParam> one = op;
       one.x = alone.rows_of(op.x), one.dy = alone.rows_of(op.dy), one.dpre = alone.make(op.dpre);
       alone.describe(one);
       const auto dx = alone.make(op.dx);
       one.dx = dx, one.dweight = alone.make(op.dweight.rows, op.dweight.cols), one.dbias = alone.make(1, op.dbias.cols);
       run(HostQueue{}, one);
       alone.expect_same(op.dx, dx);
-      std::vector<float> whole(static_cast<std::size_t>(op.x.rows * op.x.cols));
-      const ConvForward<float> forward{.x = op.x,
-                                       .weight = op.weight,
-                                       .bias = op.bias,
-                                       .row_document = op.row_document,
-                                       .row_position = op.row_position,
-                                       .y = tensor(whole.data(), op.x.rows, op.x.cols)};
+      std::vector<TypeParam> whole(static_cast<std::size_t>(op.x.rows * op.x.cols));
+      const ConvForward<TypeParam> forward{.x = op.x,
+                                           .weight = op.weight,
+                                           .bias = op.bias,
+                                           .row_document = op.row_document,
+                                           .row_position = op.row_position,
+                                           .y = tensor(whole.data(), op.x.rows, op.x.cols)};
       run(HostQueue{}, forward);
-      ConvForward<float> single = forward;
+      ConvForward<TypeParam> single = forward;
       single.x = one.x;
       alone.describe(single);
       const auto y = alone.make(op.x);
@@ -183,11 +187,64 @@ TEST(Scan, BackwardIsTheSlope) {
     plain::expect_slopes(scan.d, dd, nullptr, loss, bound(dd), "dd", 3);
   });
 }
-TEST(Scan, SeesOneDocument) {
-  for_cases<ScanForward<float>>(40, [](const auto& op) {
+// Stores of x dt (or x w), of M or of the state, and of y; the state's stores meet terms that were rounded once before.
+double scan_bf16_relative(const Scan& scan, std::int64_t chunk) {
+  const double length = static_cast<double>(scan.state + chunk + scan.width);
+  return 4.1 * plain::kBf16Unit + scan_relative(scan, chunk) + 2 * plain::fda_error(length, 2);
+}
+TEST(ScanBf16, ForwardStaysWithinItsBound) {
+  for_cases<ScanForward<bf16>>(40, [](const auto& op) {
+    run(HostQueue{}, op);
+    const Scan scan(op);
+    const Matrix want = scan.run(), size = scan.run(true);
+    for (std::int64_t t = 0; t < want.rows; ++t) {
+      for (std::int64_t c = 0; c < want.cols && op.row_document.data[t] >= 0; ++c) {
+        const double bound = scan_bf16_relative(scan, op.chunk) * (size(t, c) + 1e-30);
+        ASSERT_TRUE(plain::near(load(op.y.row(t)[c]), want(t, c), bound)) << t << ", " << c;
+      }
+    }
+  });
+}
+// y is linear in each of x, B and C: the slope of the sum of absolute terms is the size of the terms of the gradient.
+// Stores: those of the forward on one side of the product, those of dy e, dS, KK and of the result on the other.
+// ddt_bias and da_log go through differences of such sums, so their bound is a part of the loss's terms; that of ddt is
+// fitted to the largest. dd is fp32.
+TEST(ScanBf16, BackwardStaysWithinItsBound) {
+  for_cases<ScanBackward<bf16>>(40, [](const auto& op) {
+    if (op.xbc.rows > 90 || op.xbc.cols > 330) return;
+    run(HostQueue{}, op);
+    Scan scan(op), positive(op);
+    for (double& x : positive.xbc.values) x = std::abs(x);
+    const Matrix dy(op.dy), dxbc(op.dxbc);
+    Matrix weight = dy;
+    for (double& x : weight.values) x = std::abs(x);
+    const std::int32_t* document = op.row_document.data;
+    const auto loss = [&] { return plain::weighted(dy, scan.run(), document); };
+    const auto all = [&] { return plain::weighted(weight, positive.run(true), document); };
+    plain::Picker pick(scan.xbc.values.size());
+    for (int k = 0; k < 16; ++k) {
+      const std::int64_t i = pick.below(scan.xbc.rows), c = pick.below(scan.xbc.cols);
+      if (document[i] < 0) continue;
+      positive.xbc(i, c) += 1;  // Away from 0, where the absolute value has no slope; the terms only grow.
+      const double size = std::abs(plain::slope(positive.xbc(i, c), all));
+      positive.xbc(i, c) -= 1;
+      const double bound = (2 * scan_bf16_relative(scan, op.chunk) + 1e-6) * size + 1e-7 * (1 + std::abs(loss()));
+      ASSERT_TRUE(plain::near(dxbc(i, c), plain::slope(scan.xbc(i, c), loss), bound)) << i << ", " << c;
+    }
+    const Matrix ddt(op.ddt), dbias(op.ddt_bias), da_log(op.da_log), dd(op.dd);
+    const double unit = plain::kBf16Unit, sums = 3 * unit * all();
+    plain::expect_slopes(scan.dt, ddt, document, loss, 12 * unit * (1 + plain::largest(ddt)), "ddt");
+    plain::expect_slopes(scan.bias, dbias, nullptr, loss, sums, "ddt_bias", 3);
+    plain::expect_slopes(scan.a_log, da_log, nullptr, loss, sums, "da_log", 3);
+    plain::expect_slopes(scan.d, dd, nullptr, loss, 1e-5 * (1 + all()), "dd", 3);
+  });
+}
+
+TYPED_TEST(MambaIn, ScanSeesOneDocument) {
+  for_cases<ScanForward<TypeParam>>(40, [](const auto& op) {
     run(HostQueue{}, op);
     for_documents(op, [&](const Alone& alone) {
-      ScanForward<float> one = op;
+      ScanForward<TypeParam> one = op;
       one.xbc = alone.rows_of(op.xbc), one.dt = alone.rows_of(op.dt);
       alone.describe(one);
       const auto y = alone.make(op.y);
@@ -197,11 +254,11 @@ TEST(Scan, SeesOneDocument) {
     });
   });
 }
-TEST(Scan, BackwardSeesOneDocument) {
-  for_cases<ScanBackward<float>>(40, [](const auto& op) {
+TYPED_TEST(MambaIn, ScanBackwardSeesOneDocument) {
+  for_cases<ScanBackward<TypeParam>>(40, [](const auto& op) {
     run(HostQueue{}, op);
     for_documents(op, [&](const Alone& alone) {
-      ScanBackward<float> one = op;
+      ScanBackward<TypeParam> one = op;
       one.xbc = alone.rows_of(op.xbc), one.dt = alone.rows_of(op.dt), one.dy = alone.rows_of(op.dy);
       one.rows = alone.make(op.rows);
       alone.describe(one);

@@ -19,10 +19,10 @@ float OpBuilder::value() {
   }
 }
 
-Tensor<float> OpBuilder::values(std::int64_t rows, std::int64_t cols, const std::function<float()>& draw) {
-  std::vector<float> contents(static_cast<std::size_t>(rows * cols));
-  for (float& x : contents) x = draw ? draw() : value();
-  return place(rows, cols, contents);
+std::vector<float> OpBuilder::contents(std::int64_t count, const std::function<float()>& draw) {
+  std::vector<float> numbers(static_cast<std::size_t>(count));
+  for (float& x : numbers) x = draw ? draw() : value();
+  return numbers;
 }
 
 Tensor<StepState> OpBuilder::state() {
@@ -36,32 +36,25 @@ Tensor<StepState> OpBuilder::state() {
   return place(1, 1, std::vector<StepState>{state});
 }
 
-void OpBuilder::poison_padding(const DrawnPack& pack, std::int64_t cols, std::vector<float>& contents) const {
-  for (std::int64_t i = 0; i < pack.rows; ++i) {
-    if (pack.padding(i)) std::fill_n(contents.data() + i * cols, cols, fill_.padding);
-  }
-}
-
 std::vector<float> OpBuilder::row_contents(const DrawnPack& pack, std::int64_t cols,
                                            const std::function<float()>& draw) {
-  std::vector<float> contents(static_cast<std::size_t>(pack.rows * cols));
-  for (float& x : contents) x = draw ? draw() : value();
-  poison_padding(pack, cols, contents);
-  return contents;
-}
-Tensor<float> OpBuilder::row_values(const DrawnPack& pack, std::int64_t cols, const std::function<float()>& draw) {
-  return place(pack.rows, cols, row_contents(pack, cols, draw));
+  std::vector<float> numbers = contents(pack.rows * cols, draw);
+  poison_padding(pack, cols, numbers);
+  return numbers;
 }
 Tensor<float> OpBuilder::row_numbers(const DrawnPack& pack, float low, float high) {
   return place(1, pack.rows, row_contents(pack, 1, [&] { return real(low, high); }));
 }
 Tensor<std::int32_t> OpBuilder::row_integers(const DrawnPack& pack, std::int64_t below) {
-  std::vector<std::int32_t> contents;
+  // A number that could be one of a document's betrays an op that forgets to look; one out of range traps it.
+  const bool legal_padding = chance(2);
+  std::vector<std::int32_t> numbers;
   for (std::int64_t i = 0; i < pack.rows; ++i) {
     const auto drawn = static_cast<std::int32_t>(between(0, below - 1));
-    contents.push_back(pack.padding(i) ? static_cast<std::int32_t>(bits(fill_.padding)) : drawn);
+    const bool trap = pack.padding(i) && !legal_padding;
+    numbers.push_back(trap ? static_cast<std::int32_t>(bits(fill_.padding)) : drawn);
   }
-  return place(1, pack.rows, contents);
+  return place(1, pack.rows, numbers);
 }
 
 // Documents that fit, empty ones among them, in at most `capacity` slots.

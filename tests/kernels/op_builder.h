@@ -1,6 +1,7 @@
 // What the generator of ops draws from: sizes, contents, packs of documents and targets.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <initializer_list>
@@ -11,6 +12,15 @@
 namespace lockstep {
 
 class DrawnPack;
+
+// Numbers as an operand of type T holds them.
+template <class T>
+std::vector<T> stored(const std::vector<float>& numbers) {
+  std::vector<T> x;
+  x.reserve(numbers.size());
+  for (const float v : numbers) x.push_back(st<T>(v));
+  return x;
+}
 
 class OpBuilder {
  public:
@@ -29,7 +39,13 @@ class OpBuilder {
   // Mostly of size 1; zeros of both signs and small and large ones now and then.
   float value();
   // A number of columns: mostly small, some beyond 128, some not a multiple of anything.
-  std::int64_t width() { return chance(6) ? between(100, 300) : chance(2) ? 8 * between(1, 8) : between(1, 50); }
+  // In bf16 multiples of 8, as legality asks.
+  template <class T = float>
+  std::int64_t width() {
+    const std::int64_t any = any_width();
+    return std::is_same_v<T, bf16> ? (any + 7) / 8 * 8 : any;
+  }
+  std::int64_t any_width() { return chance(6) ? between(100, 300) : chance(2) ? 8 * between(1, 8) : between(1, 50); }
 
   // ---- Operands ----
   template <class T>
@@ -49,15 +65,21 @@ class OpBuilder {
   Tensor<T> out(std::int64_t rows, std::int64_t cols) {
     return place<T>(rows, cols, {});
   }
-  Tensor<float> values(std::int64_t rows, std::int64_t cols, const std::function<float()>& draw = {});
+  template <class T = float>
+  Tensor<T> values(std::int64_t rows, std::int64_t cols, const std::function<float()>& draw = {}) {
+    return place(rows, cols, stored<T>(contents(rows * cols, draw)));
+  }
+  std::vector<float> contents(std::int64_t count, const std::function<float()>& draw = {});
   Tensor<StepState> state();
 
   // ---- Operands with a row for every row of a pack; rows of no document hold the fill ----
   std::vector<float> row_contents(const DrawnPack& pack, std::int64_t cols, const std::function<float()>& draw = {});
-  Tensor<float> row_values(const DrawnPack& pack, std::int64_t cols, const std::function<float()>& draw = {});
+  template <class T = float>
+  Tensor<T> row_values(const DrawnPack& pack, std::int64_t cols, const std::function<float()>& draw = {});
   Tensor<float> row_numbers(const DrawnPack& pack, float low, float high);       // [1, T]
   Tensor<std::int32_t> row_integers(const DrawnPack& pack, std::int64_t below);  // [1, T]
-  void poison_padding(const DrawnPack& pack, std::int64_t cols, std::vector<float>& contents) const;
+  template <class T>
+  void poison_padding(const DrawnPack& pack, std::int64_t cols, std::vector<T>& contents) const;
   float padding() const { return fill_.padding; }
 
  private:
@@ -85,6 +107,17 @@ class DrawnPack {
  private:
   std::shared_ptr<HostOpMemory> memory_;
 };
+
+template <class T>
+void OpBuilder::poison_padding(const DrawnPack& pack, std::int64_t cols, std::vector<T>& contents) const {
+  for (std::int64_t i = 0; i < pack.rows; ++i) {
+    if (pack.padding(i)) std::fill_n(contents.data() + i * cols, cols, st<T>(fill_.padding));
+  }
+}
+template <class T>
+Tensor<T> OpBuilder::row_values(const DrawnPack& pack, std::int64_t cols, const std::function<float()>& draw) {
+  return place(pack.rows, cols, stored<T>(row_contents(pack, cols, draw)));
+}
 
 // Logits with targets; rows without a target hold the fill.
 struct DrawnTargets {

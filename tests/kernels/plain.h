@@ -12,6 +12,8 @@
 
 namespace lockstep::plain {
 
+using Numerics = testing::Types<float, bf16>;
+
 // A generated instance in host memory.
 template <class Op>
 struct Case {
@@ -39,10 +41,10 @@ struct Matrix {
 
   Matrix() = default;
   Matrix(std::int64_t r, std::int64_t c) : rows(r), cols(c), values(static_cast<std::size_t>(r * c)) {}
-  template <Access kAccess>
-  explicit Matrix(const Operand<float, kAccess>& x) : Matrix(x.rows, x.cols) {
+  template <class T, Access kAccess>
+  explicit Matrix(const Operand<T, kAccess>& x) : Matrix(x.rows, x.cols) {
     for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t c = 0; c < cols; ++c) (*this)(i, c) = x.row(i)[c];
+      for (std::int64_t c = 0; c < cols; ++c) (*this)(i, c) = load(x.row(i)[c]);
     }
   }
   double& operator()(std::int64_t i, std::int64_t c) { return values[static_cast<std::size_t>(i * cols + c)]; }
@@ -56,7 +58,12 @@ inline double largest(const Matrix& x) {
   return m;
 }
 
-inline constexpr double kUnit = 0x1p-24;  // Half a unit in the last place of 1.
+inline constexpr double kUnit = 0x1p-24;     // Half a unit in the last place of 1.
+inline constexpr double kBf16Unit = 0x1p-8;  // The same of a bf16 store.
+
+// Error of a DOT over k in bf16 for terms of this size in all: each step cuts 17 terms at 2^-25 of the largest and then
+// the sum at 2^-23.
+inline double fda_error(double k, double size) { return (k / 16 + 1) * (17 * 0x1p-25 + 0x1p-23) * 1.01 * size + 1e-40; }
 
 inline testing::AssertionResult near(double got, double want, double bound) {
   if (std::abs(got - want) <= bound) return testing::AssertionSuccess();
