@@ -12,29 +12,30 @@ inline constexpr int kAttentionWarps = 4;
 inline constexpr int kAttentionThreads = kAttentionWarps * kWarp;
 inline constexpr int kAttentionRows = 16 * kAttentionWarps;
 inline constexpr int kKeyBlock = 128;  // KB of arithmetic.md 2.6: what m, l and o are rescaled by.
-inline constexpr int kPartners = 64;   // Rows of the other side in shared memory in the backward pass.
+inline constexpr int kKeys = 64;       // Keys in shared memory for dQ, ...
+inline constexpr int kQueries = 32;    // ... and queries for dK and dV, which need the registers for themselves.
 
 // The rows [begin, end) of the microbatch belong to the block and to one document.
 struct Segment {
-  std::int64_t begin;
-  std::int64_t end;
-  std::int64_t start;  // First row of the document.
-  int length;          // Rows of the document.
+  int begin;
+  int end;
+  int start;   // First row of the document.
+  int length;  // Rows of the document.
 };
 // f(segment) for each document of the block's rows, in the same order in all threads.
 template <class Op, class F>
 __device__ void for_segments(const Op& op, F f) {
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kAttentionRows;
-  const std::int64_t last = smaller(first + kAttentionRows, op.o.rows);
-  for (std::int64_t row = first; row < last;) {
+  const int first = static_cast<int>(blockIdx.x) * kAttentionRows;
+  const int last = static_cast<int>(smaller(first + kAttentionRows, op.o.rows));
+  for (int row = first; row < last;) {
     const std::int32_t document = at(op.row_document, 0, row);
     if (document < 0) {
       ++row;
       continue;
     }
-    const std::int64_t start = at(op.document_start, 0, document);
+    const int start = at(op.document_start, 0, document);
     const int length = at(op.document_length, 0, document);
-    const std::int64_t end = smaller(last, start + length);
+    const int end = static_cast<int>(smaller(last, start + length));
     f(Segment{row, end, start, length});
     row = end;
   }
@@ -42,17 +43,17 @@ __device__ void for_segments(const Op& op, F f) {
 
 // A lane's two rows.
 struct OwnRows {
-  std::int64_t row[2];
+  int row[2];
   int place[2];  // In the document.
   bool inside[2];
   bool any;  // Whether the warp has a row of the segment.
 
   __device__ explicit OwnRows(const Segment& segment) {
-    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kAttentionRows + 16 * warp_index();
+    const int first = static_cast<int>(blockIdx.x) * kAttentionRows + 16 * warp_index();
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       row[h] = first + lane_group() + 8 * h;
-      place[h] = static_cast<int>(row[h] - segment.start);
+      place[h] = row[h] - segment.start;
       inside[h] = row[h] >= segment.begin && row[h] < segment.end;
     }
     any = first < segment.end && first + 16 > segment.begin;
@@ -106,6 +107,20 @@ struct HeadTile {
       std::uint32_t b[2];
       take_b(b, AlongK<kPitch>{row}, n0, kStep * k);
       fda16(c, own.step[k], b);
+    }
+  }
+  // The same with own rows m0 .. m0 + 15 of another tile.
+  template <int kOwn>
+  __device__ void dot(float (&c)[4], const HeadTile<kOwn, kWidth>& own, int m0, int n0) const {
+#pragma unroll
+    for (float& x : c) x = 0.0f;
+#pragma unroll
+    for (int k = 0; k < kWidth / kStep; ++k) {
+      std::uint32_t a[4];
+      std::uint32_t b[2];
+      take_a(a, AlongK<kPitch>{own.row}, m0, kStep * k);
+      take_b(b, AlongK<kPitch>{row}, n0, kStep * k);
+      fda16(c, a, b);
     }
   }
   // sum[m, e] continues with weights a[m, k] times row k0 + k, channel e.
@@ -204,7 +219,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_forward_bf16(Atte
     const OwnRows own(segment);
     const OwnHead<kWidth> q(op.qkv, q_column(op, head), hd, own);
     Softmax<kWidth> softmax;
-    const int seen = static_cast<int>(segment.end - segment.start);  // Keys that some row of the segment sees.
+    const int seen = segment.end - segment.start;  // Keys that some row of the segment sees.
     for (int j0 = 0; j0 < seen; j0 += kKeyBlock) {
       const int keys = seen - j0;
       __syncthreads();  // The last values have been used.
@@ -274,8 +289,8 @@ __device__ PairSteps pair_steps(float (&s)[2][4], float (&dp)[2][4], float scale
 // Grid: (64 rows, head).
 template <int kWidth>
 __global__ void __launch_bounds__(kAttentionThreads) attention_query_gradient_bf16(AttentionBackward<bf16> op) {
-  __shared__ HeadTile<kPartners, kWidth> k;
-  __shared__ HeadTile<kPartners, kWidth> v;
+  __shared__ HeadTile<kKeys, kWidth> k;
+  __shared__ HeadTile<kKeys, kWidth> v;
   const int head = static_cast<int>(blockIdx.y);
   const int kv_head = head / (op.heads / op.kv_heads);
   const int hd = op.head_dim;
@@ -293,14 +308,14 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_query_gradient_bf
       delta_of[h] = at(op.delta, own.row[h], head);
     }
     float dq[kWidth / 8][4] = {};
-    const int seen = static_cast<int>(segment.end - segment.start);
-    for (int j0 = 0; j0 < seen; j0 += kPartners) {
+    const int seen = segment.end - segment.start;
+    for (int j0 = 0; j0 < seen; j0 += kKeys) {
       const int keys = seen - j0;
       __syncthreads();  // The last keys and values have been used.
       k.fill(op.qkv, segment.start + j0, keys, k_column(op, kv_head), hd);
       v.fill(op.qkv, segment.start + j0, keys, v_column(op, kv_head), hd);
       __syncthreads();
-      for (int x = 0; own.any && x < kPartners && x < keys; x += kStep) {
+      for (int x = 0; own.any && x < kKeys && x < keys; x += kStep) {
         float s[2][4];
         float dp[2][4];
 #pragma unroll
@@ -326,8 +341,9 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_query_gradient_bf
 // ascending from the k16 group of the first row that sees a key of the segment.
 template <int kWidth>
 __global__ void __launch_bounds__(kAttentionThreads) attention_key_value_gradient_bf16(AttentionBackward<bf16> op) {
-  __shared__ HeadTile<kPartners, kWidth> q;
-  __shared__ HeadTile<kPartners, kWidth> dout;
+  __shared__ HeadTile<kAttentionRows, kWidth> v;
+  __shared__ HeadTile<kQueries, kWidth> q;
+  __shared__ HeadTile<kQueries, kWidth> dout;
   const int kv_head = static_cast<int>(blockIdx.y);
   const int group = op.heads / op.kv_heads;
   const int hd = op.head_dim;
@@ -335,25 +351,26 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_key_value_gradien
   for_segments(op, [&](const Segment& segment) {
     const OwnRows own(segment);
     const OwnHead<kWidth> k(op.qkv, k_column(op, kv_head), hd, own);
-    const OwnHead<kWidth> v(op.qkv, v_column(op, kv_head), hd, own);
+    const int own_first = static_cast<int>(blockIdx.x) * kAttentionRows;
+    __syncthreads();  // The last segment's values have been used. Rows before this one's are read, and dropped.
+    v.fill(op.qkv, own_first, segment.end - own_first, v_column(op, kv_head), hd);
     float dk[kWidth / 8][4] = {};
     float dv[kWidth / 8][4] = {};
-    const int first = static_cast<int>(segment.begin - segment.start) / kStep * kStep;
+    const int first = (segment.begin - segment.start) / kStep * kStep;
     for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      for (int i0 = first; i0 < segment.length; i0 += kPartners) {
+      for (int i0 = first; i0 < segment.length; i0 += kQueries) {
         const int queries = segment.length - i0;
         __syncthreads();  // The last queries have been used.
         q.fill(op.qkv, segment.start + i0, queries, q_column(op, head), hd);
         dout.fill(op.dout, segment.start + i0, queries, q_column(op, head), hd);
         __syncthreads();
-#pragma unroll 1  // A second body has no registers left.
-        for (int x = 0; own.any && x < kPartners && x < queries; x += kStep) {
+        for (int x = 0; own.any && x < kQueries && x < queries; x += kStep) {
           float s[2][4];
           float dp[2][4];
 #pragma unroll
           for (int y = 0; y < 2; ++y) {
             q.dot(s[y], k, x + 8 * y);
-            dout.dot(dp[y], v, x + 8 * y);
+            dout.dot(dp[y], v, 16 * warp_index(), x + 8 * y);
           }
           const PairSteps steps = pair_steps(s, dp, scale, [&](int h, int n, float& lse, float& delta) {
             const int i = i0 + x + n;
