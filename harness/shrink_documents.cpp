@@ -98,19 +98,30 @@ Candidates fewer_documents(const Scenario& s) {
   return candidates;
 }
 
-// A microbatch that needs a place more than there are keeps doing so while both shrink; one that fits keeps fitting.
+// Microbatches that need more places than there are keep doing so while both shrink; those that fit keep fitting.
+// Which documents go matters where one of them alone has a target: the last ones, or one place of every such list.
 Candidates lower_capacity(const Scenario& s) {
   const std::int64_t capacity = s.cuda_graph.max_packed_seqs.back();
-  bool falls_back = false;
-  every_list(s, [&](const MicrobatchLengths& list) { falls_back |= std::ssize(list) > capacity; });
-  if (!falls_back) return {};
+  std::int64_t longest = 0;
+  every_list(s, [&](const MicrobatchLengths& list) { longest = std::max(longest, std::ssize(list)); });
+  if (longest <= capacity) return {};
   Candidates candidates;
-  for (const std::int64_t lower : smaller(capacity, 1)) {
-    candidates.push_back(every_list(s, [&](MicrobatchLengths& list) {
-      const std::int64_t keep = std::ssize(list) > capacity ? lower + 1 : lower;
-      list.resize(static_cast<std::size_t>(std::min(keep, std::ssize(list))));
-    }));
+  const auto propose = [&](std::int64_t lower, const auto& edit) {
+    candidates.push_back(every_list(s, edit));
     candidates.back().cuda_graph.max_packed_seqs = {lower};
+  };
+  for (const std::int64_t lower : smaller(capacity, 1)) {
+    const auto keep = [=](const MicrobatchLengths& list) {
+      return std::min(std::ssize(list), std::ssize(list) > capacity ? lower + 1 : lower);
+    };
+    propose(lower, [&](MicrobatchLengths& list) { list.resize(static_cast<std::size_t>(keep(list))); });
+    propose(lower, [&](MicrobatchLengths& list) { list.erase(list.begin(), list.end() - keep(list)); });
+    propose(lower, [](MicrobatchLengths&) {});
+  }
+  for (std::int64_t place = 0; place < longest && capacity > 1; ++place) {
+    propose(capacity - 1, [&](MicrobatchLengths& list) {
+      if (std::ssize(list) >= capacity) list.erase(list.begin() + std::min(place, std::ssize(list) - 1));
+    });
   }
   return candidates;
 }
