@@ -75,12 +75,23 @@ inline float fda16(const std::uint16_t* a, const std::uint16_t* b, int count, fl
   if (up || down) return from_bits(up ? 0x7f800000u : 0xff800000u);
   std::int64_t sum = 0;
   for (int k = 0; k <= count; ++k) {
-    const int shift = parameters.fraction - (k < count ? 14 : 23) - (largest - terms[k].exponent);
     const std::uint64_t m = terms[k].significand;
+    if (m == 0) continue;
+    const int shift = parameters.fraction - (k < count ? 14 : 23) - (largest - terms[k].exponent);
     const auto cut = static_cast<std::int64_t>(shift >= 0 ? m << shift : shift > -64 ? m >> -shift : 0);
     sum += terms[k].negative ? -cut : cut;
   }
   return toward_zero(sum, largest - parameters.fraction);
+}
+
+// DOT over `terms` terms, continued from c: groups asc, the last padded with zeros.
+inline float fda16_dot(const std::uint16_t* a, const std::uint16_t* b, std::int64_t terms, float c,
+                       const Fda16Parameters& parameters = {}) {
+  for (std::int64_t k = 0; k < terms; k += parameters.group) {
+    const auto count = static_cast<int>(std::min<std::int64_t>(parameters.group, terms - k));
+    c = fda16(a + k, b + k, count, c, parameters);
+  }
+  return c;
 }
 
 }  // namespace lockstep::oracle

@@ -18,7 +18,7 @@ enum class Family {
   six,          // Exponents -6 to 6.
   fifteen,      // Exponents -15 to 15.
   cancelling,   // The second half of each group takes back the first but for one bit.
-  tiny,         // Products around and far below 2^-133.
+  tiny,         // Products below 2^-133, where E stays.
   zero_huge,    // Zeros against the largest numbers.
   special,      // Inf and NaN among numbers.
   subnormal,    // Subnormal factors against large ones.
@@ -67,7 +67,7 @@ inline float factor(Family family, Words& words, bool left) {
     case Family::fifteen:
       return of_field(words, 112, 142);
     case Family::tiny:
-      return of_field(words, left ? 0 : 40, left ? 12 : 70);
+      return of_field(words, left ? 0 : 90, left ? 2 : 113);
     case Family::zero_huge:
       return choice < 5    ? widened(choice % 2 == 0 ? 0x8000u : 0u)
              : choice == 9 ? of_field(words, 100, 130)
@@ -88,9 +88,9 @@ inline float factor(Family family, Words& words, bool left) {
 
 inline float start_of(Family family, Words& words) {
   const int choice = words.between(0, 5);
-  if (choice == 0) return words.between(0, 1) != 0 ? 0.0f : -0.0f;
+  if (choice == 0 || (family == Family::tiny && choice < 4)) return words.between(0, 1) != 0 ? 0.0f : -0.0f;
   if (family == Family::any_bits || (family == Family::special && choice == 1)) return from_bits(words.next());
-  const int field = family == Family::tiny          ? words.between(0, 20)
+  const int field = family == Family::tiny          ? words.between(0, 3)
                     : family == Family::zero_huge   ? words.between(0, 130)
                     : family == Family::overflowing ? words.between(250, 254)
                     : family == Family::subnormal   ? words.between(0, 254)
@@ -134,7 +134,7 @@ inline std::string first_difference(Fda16Form form, Family family, std::uint32_t
         a[k] = static_cast<std::uint16_t>(bits(product.a[e / cols * depth + k]) >> 16);
         b[k] = static_cast<std::uint16_t>(bits(product.b[k * cols + e % cols]) >> 16);
       }
-      const float want = fda16(a.data() + 16, b.data() + 16, 16, fda16(a.data(), b.data(), 16, product.c[e]));
+      const float want = fda16_dot(a.data(), b.data(), depth, product.c[e]);
       if (bits(c[e]) != bits(want)) {
         return "family " + std::to_string(static_cast<int>(family)) + ", seed " + std::to_string(seed) + ", dot " +
                std::to_string(done + e) + ": " + std::to_string(bits(c[e])) + " instead of " +

@@ -78,6 +78,12 @@ TEST(dot, has_the_bits_of_the_vector) {
     a.push_back(Bf16::st(div(static_cast<float>(k + 1), 7.0f)));
     b.push_back(Bf16::st(div(static_cast<float>((5 * k) % 11 - 5), 3.0f)));
   }
+  Halves left, right;
+  for (int k = 0; k < 32; ++k) {
+    left.push_back(to_bf16(a[k]));
+    right.push_back(to_bf16(b[k]));
+  }
+  EXPECT_EQ(bits(fda16_dot(left.data(), right.data(), 32, 0.0f)), 0xbfc16d80u);
   for (const Fda16Form form : {Fda16Form::scalar, Fda16Form::avx2, Fda16Form::avx512}) {
     if (!supported(form)) continue;
     float c = 1.0f;
@@ -87,8 +93,34 @@ TEST(dot, has_the_bits_of_the_vector) {
   }
 }
 
+// How many of 4000 dot products of 32 terms change with the parameters.
+int changes(Family family, const Fda16Parameters& parameters) {
+  Words words(11);
+  int count = 0;
+  for (int dot = 0; dot < 4000; ++dot) {
+    const Product product = any_product(family, words, 1, 1, 32);
+    Halves a, b;
+    for (int k = 0; k < 32; ++k) {
+      a.push_back(to_bf16(product.a[k]));
+      b.push_back(to_bf16(product.b[k]));
+    }
+    const float want = fda16_dot(a.data(), b.data(), 32, product.c[0]);
+    count += bits(fda16_dot(a.data(), b.data(), 32, product.c[0], parameters)) != bits(want) ? 1 : 0;
+  }
+  return count;
+}
+
+// The families tell the contract's parameters from those of other architectures.
+TEST(fda16, depends_on_every_parameter) {
+  for (const int fraction : {23, 24, 26}) EXPECT_GT(changes(Family::fifteen, {.fraction = fraction}), 50) << fraction;
+  for (const int group : {4, 8}) EXPECT_GT(changes(Family::normal, {.group = group}), 50) << group;
+  for (const int least : {-126, -132, -134, -200}) {
+    EXPECT_GT(changes(Family::tiny, {.least_exponent = least}), 0) << least;
+  }
+}
+
 TEST(forms, have_the_bits_of_the_scalar_text) {
-  const std::int64_t dots = 100'000;
+  const std::int64_t dots = 50'000;  // Of each family and form: more than 10^6.
   std::uint32_t seed = 0;
   for (const Fda16Form form : {Fda16Form::avx2, Fda16Form::avx512}) {
     if (!supported(form)) continue;
@@ -144,11 +176,12 @@ TEST(forms, refuse_factors_that_are_no_bf16) {
   EXPECT_NO_THROW(dot(narrow, narrow));
 }
 
-// Says how fast each form is; a number for the reader, no claim.
-TEST(forms, speed) {
+// Says how fast each form is, too.
+TEST(forms, agree_on_a_long_product) {
   const std::int64_t n = 192, depth = 512;
   Words words(3);
   const Product given = any_product(Family::normal, words, n, n, depth);
+  std::vector<float> want;
   for (const Fda16Form form : {Fda16Form::scalar, Fda16Form::avx2, Fda16Form::avx512}) {
     if (!supported(form)) continue;
     std::vector<float> c(n * n);
@@ -161,7 +194,8 @@ TEST(forms, speed) {
     const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     const auto products = static_cast<double>(n * n * depth * repeats);
     std::printf("form %d: %.1f GFLOP/s\n", static_cast<int>(form), 2e-9 * products / seconds);
-    EXPECT_TRUE(std::isfinite(c[0]));
+    if (form == Fda16Form::scalar) want = c;
+    EXPECT_TRUE(same_bits(c, want)) << static_cast<int>(form);
   }
 }
 
