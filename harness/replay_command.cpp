@@ -16,9 +16,9 @@ namespace lockstep {
 namespace {
 
 // The scenarios that a word stands for: a file's precisions, or the one case of a token.
-std::vector<Scenario> cases_of(const std::string& word) {
+std::vector<Scenario> cases_of(const std::string& word, const std::string& folder) {
   std::error_code too_long;  // A token may be longer than any file's name.
-  if (word.rfind("ls", 0) == 0 && !std::filesystem::exists(word, too_long)) return {read_token(word)};
+  if (word.rfind("ls", 0) == 0 && !std::filesystem::exists(word, too_long)) return {read_token(word, folder)};
   std::vector<std::string> errors;
   std::vector<Scenario> list;
   for (PlannedCase& one : plan_file(word, false, errors)) {
@@ -41,11 +41,12 @@ ExitStatus replay_command(const Words& words) {
   Options options("replay", "TOKEN|FILE",
                   "Runs one case again: equal token, equal bits, same verdict, same first difference.", 1);
   options.device().reports().isolation().planted();
+  options.text("data-from", "folder that a token's data.path is relative to; this one if not given");
   if (!options.parse(words)) return ExitStatus::held;
   if (options.words().empty()) throw RequestError("lockstep replay: a token or a file is missing");
   RunOptions run;
   take_planted(options, run);
-  const std::vector<Scenario> scenarios = cases_of(options.words().front());
+  const std::vector<Scenario> scenarios = cases_of(options.words().front(), options.text("data-from"));
   run.device = choose_device(options.text("device"));
   const WorkerOptions worker{.fork = !options.has("no-fork"), .timeout_s = options.seconds("timeout")};
 

@@ -1,6 +1,10 @@
 #include "harness/runner.h"
 
+#include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <new>
@@ -176,7 +180,7 @@ class Case {
     // The token names the schedule that failed.
     if (!holds()) {
       result_.token = make_token(narrowed(scenario_, scenario_.numerics.front(), seed_));
-      result_.replay = replay_line(result_.token, options_);
+      result_.replay = replay_line(scenario_, result_.token, options_);
     }
   }
 
@@ -201,10 +205,25 @@ class Case {
   std::int64_t seed_ = 0;
 };
 
+// As a shell reads it: quoted unless it is plain.
+std::string shell_word(const std::string& text) {
+  const auto plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("/._-+:,@%", c); };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 }  // namespace
 
-std::string replay_line(const std::string& token, const RunOptions& options) {
+std::string replay_line(const Scenario& scenario, const std::string& token, const RunOptions& options) {
   std::string line = "lockstep replay " + token + " --device " + options.device;
+  // A token knows the documents by a path that is relative to a file which it does not know.
+  const bool reads_bytes = scenario.data.kind == DataKind::text || scenario.data.kind == DataKind::jsonl;
+  if (reads_bytes && std::filesystem::path(scenario.data.path).is_relative()) {
+    line +=
+        " --data-from " + shell_word((std::filesystem::current_path() / scenario.folder).lexically_normal().string());
+  }
   if (!options.fault.empty()) line += " --plant " + options.fault;
   if (!options.mutation.empty()) line += " --mutate-oracle " + options.mutation;
   return line;
@@ -215,7 +234,7 @@ CaseResult unjudged_case(const Scenario& scenario, const RunOptions& options) {
   result.name = scenario.name;
   result.numerics = to_text(scenario.numerics.front());
   result.token = make_token(scenario);
-  result.replay = replay_line(result.token, options);
+  result.replay = replay_line(scenario, result.token, options);
   return result;
 }
 

@@ -21,7 +21,7 @@ CaseResult run_case(const Scenario& scenario, const RunOptions& options);
 // The case with token and replay line, before it ran.
 CaseResult unjudged_case(const Scenario& scenario, const RunOptions& options);
 
-// The command that runs this case again.
-std::string replay_line(const std::string& token, const RunOptions& options);
+// The command that runs this case again, from any folder of this machine.
+std::string replay_line(const Scenario& scenario, const std::string& token, const RunOptions& options);
 
 }  // namespace lockstep

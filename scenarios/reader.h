@@ -54,7 +54,8 @@ std::string make_token(const Scenario& scenario);
 struct TokenError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-Scenario read_token(const std::string& token);
+// Data paths are relative to `folder`; none: to the working folder.
+Scenario read_token(const std::string& token, const std::string& folder = "");
 
 // Keys that have no effect in this scenario (layer kinds the pattern lacks, machinery switched off).
 std::vector<std::string> keys_without_effect(const Scenario& scenario);

@@ -142,8 +142,8 @@ std::string make_token(const Scenario& scenario) {
                           little_endian(static_cast<std::uint32_t>(form.size())) + deflated(form));
 }
 
-Scenario read_token(const std::string& token) {
-  ReadStage stage = read_stage(canonical_form_of(token), "token");
+Scenario read_token(const std::string& token, const std::string& folder) {
+  ReadStage stage = read_stage(canonical_form_of(token), folder.empty() ? "token" : folder + "/token");
   if (!stage.errors.empty()) {
     std::string all;
     for (const ScenarioError& error : stage.errors) all += error.text() + "\n";

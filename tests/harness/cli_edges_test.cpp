@@ -45,6 +45,23 @@ TEST(CommandLineEdges, AWordThatIsTooLongForAPathIsABadRequest) {
   EXPECT_EQ(run_lockstep("replay --device sim ls" + word).status, 2);
 }
 
+// The line is pasted where the person is, which is not where the scenario lies.
+TEST(CommandLineEdges, TheReplayLineFindsTheDocuments) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "it's here/texts");
+  folder.file("it's here/texts/a.txt", "To be, or not to be, that is the question.");
+  folder.file("it's here/case.yaml", "schema: 1\nname: texts\ndata: {kind: text, path: texts}\n");
+  const std::string report = folder / "report.json";
+  ASSERT_EQ(run_lockstep("verify --device sim --json " + report + " \"" + (folder / "it's here/case.yaml\"")).status,
+            0);
+  const boost::json::value result = boost::json::parse(slurp(report)).at("results").at(0);
+  const std::string line = result.at("replay").as_string().c_str();
+  ASSERT_EQ(line.rfind("lockstep replay ", 0), 0u);
+  const Ran replay = run_lockstep(line.substr(9));
+  EXPECT_EQ(replay.status, 0) << replay.err;
+  EXPECT_EQ(run_lockstep("replay " + token_in(report)).status, 2) << "a token alone looks in the working folder";
+}
+
 TEST(CommandLineEdges, WhatIsNotBuiltIsRefusedInItsLine) {
   const TemporaryFolder folder;
   const std::string file = folder.file("fp8.yaml", "schema: 1\nname: fp8\nnumerics: [fp8]\n");
