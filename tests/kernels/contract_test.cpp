@@ -242,6 +242,27 @@ TEST(Contract, CrossEntropy) {
     EXPECT_EQ(st<bf16>(dx[e]).bits, want_bf16[e]) << e;
   }
 }
+TEST(Contract, CrossEntropyInBf16) {
+  std::vector<bf16> x, dx(3);
+  for (const float v : {1.0f, 2.0f, 3.0f}) x.push_back(st<bf16>(v));
+  std::vector<float> loss(1), maximum(1), sum(1);
+  std::vector<std::int32_t> target = {1};
+  StepState state{.inverse_targets = div(1.0f, 3.0f)};
+  run(HostQueue{}, CrossEntropyForward<bf16>{.logits = tensor(x.data(), 1, 3),
+                                             .targets = tensor(target.data(), 1, 1),
+                                             .loss = tensor(loss.data(), 1, 1),
+                                             .maximum = tensor(maximum.data(), 1, 1),
+                                             .sum = tensor(sum.data(), 1, 1)});
+  run(HostQueue{}, CrossEntropyBackward<bf16>{.logits = tensor(x.data(), 1, 3),
+                                              .targets = tensor(target.data(), 1, 1),
+                                              .maximum = tensor(maximum.data(), 1, 1),
+                                              .sum = tensor(sum.data(), 1, 1),
+                                              .state = tensor(&state, 1, 1),
+                                              .dlogits = tensor(dx.data(), 1, 3)});
+  EXPECT_TRUE(has_bits(loss[0], 0x3fb42c6e));
+  const std::uint16_t want[] = {0x3cf6, 0xbe81, 0x3e63};
+  for (std::size_t e = 0; e < 3; ++e) EXPECT_EQ(dx[e].bits, want[e]) << e;
+}
 
 // Against the C library in double. Each function is a handful of roundings of a fitted polynomial: 4 units in the last
 // place of the result, and for sine and cosine near a zero the same measured at 1.

@@ -1,5 +1,6 @@
 // Convolution and scan against the plain recurrence in double, and document by document.
 #include "kernels/conv.h"
+#include "kernels/fda16.h"
 #include "kernels/scan.h"
 #include "tests/kernels/documents.h"
 #include "tests/kernels/plain.h"
@@ -201,6 +202,76 @@ TEST(ScanBf16, ForwardStaysWithinItsBound) {
       for (std::int64_t c = 0; c < want.cols && op.row_document.data[t] >= 0; ++c) {
         const double bound = scan_bf16_relative(scan, op.chunk) * (size(t, c) + 1e-30);
         ASSERT_TRUE(plain::near(load(op.y.row(t)[c]), want(t, c), bound)) << t << ", " << c;
+      }
+    }
+  });
+}
+// 2.8 for one head of one document, as the text writes it, element by element: y [length, P].
+std::vector<bf16> written_out_scan(const ScanForward<bf16>& op, std::int64_t first, std::int64_t length,
+                                   std::int64_t head) {
+  const std::int64_t n = op.state, d_inner = op.xbc.cols - 2 * op.groups * n, width = d_inner / op.heads;
+  const std::int64_t b = d_inner + head / (op.heads / op.groups) * n, c = b + op.groups * n;
+  const auto at = [&](std::int64_t row, std::int64_t column) { return load(op.xbc.row(first + row)[column]); };
+  const auto dot16 = [](const std::vector<float>& x, const std::vector<float>& y, float start) {
+    return fda_chain(kSm90, 0, static_cast<std::int64_t>(x.size()), x.data(), 1, y.data(), 1, start);
+  };
+  const auto rounded = [](float x) { return load(st<bf16>(x)); };
+  const float a = neg(exp(op.a_log.data[head]));
+  std::vector<bf16> y;
+  std::vector<float> s(static_cast<std::size_t>(n * width));
+  for (std::int64_t top = 0; top < length; top += op.chunk) {
+    const std::int64_t rows = std::min<std::int64_t>(op.chunk, length - top);
+    std::vector<float> dt, cs;
+    float sum = 0.0f;
+    for (std::int64_t j = 0; j < rows; ++j) {
+      dt.push_back(softplus(add(load(op.dt.row(first + top + j)[head]), op.dt_bias.data[head])));
+      cs.push_back(sum = fma(dt.back(), a, sum));
+    }
+    const auto of = [](const std::vector<float>& list, std::int64_t j) { return list[static_cast<std::size_t>(j)]; };
+    for (std::int64_t i = 0; i < rows; ++i) {
+      std::vector<float> ci, m;
+      for (std::int64_t k = 0; k < n; ++k) ci.push_back(at(top + i, c + k));
+      for (std::int64_t j = 0; j <= i; ++j) {
+        std::vector<float> bj;
+        for (std::int64_t k = 0; k < n; ++k) bj.push_back(at(top + j, b + k));
+        m.push_back(rounded(mul(dot16(ci, bj, 0.0f), expn(sub(of(cs, i), of(cs, j))))));
+      }
+      for (std::int64_t p = 0; p < width; ++p) {
+        std::vector<float> sp, xd;
+        for (std::int64_t k = 0; k < n; ++k) sp.push_back(rounded(of(s, k * width + p)));
+        for (std::int64_t j = 0; j <= i; ++j) xd.push_back(rounded(mul(at(top + j, head * width + p), of(dt, j))));
+        const float inter = mul(dot16(ci, sp, 0.0f), expn(of(cs, i)));
+        const float sum_of_both = add(dot16(m, xd, inter), 0.0f);
+        y.push_back(st<bf16>(fma(op.d.data[head], at(top + i, head * width + p), sum_of_both)));
+      }
+    }
+    for (std::int64_t k = 0; k < n; ++k) {
+      for (std::int64_t p = 0; p < width; ++p) {
+        std::vector<float> bk, xw;
+        for (std::int64_t j = 0; j < rows; ++j) {
+          bk.push_back(at(top + j, b + k));
+          xw.push_back(rounded(mul(at(top + j, head * width + p), mul(expn(sub(sum, of(cs, j))), of(dt, j)))));
+        }
+        float& cell = s[static_cast<std::size_t>(k * width + p)];
+        cell = fma(expn(sum), cell, dot16(bk, xw, 0.0f));
+      }
+    }
+  }
+  return y;
+}
+TEST(ScanBf16, ForwardHasTheBitsOfTheText) {
+  for_cases<ScanForward<bf16>>(25, [](const auto& op) {
+    if (op.xbc.rows > 90) return;
+    run(HostQueue{}, op);
+    for (std::int64_t d = 0; d < op.document_start.cols; ++d) {
+      const std::int64_t first = op.document_start.data[d], length = op.document_length.data[d];
+      const std::int64_t width = op.y.cols / op.heads;
+      for (std::int64_t h = 0; length > 0 && h < op.heads; ++h) {
+        const std::vector<bf16> want = written_out_scan(op, first, length, h);
+        for (std::int64_t e = 0; e < length * width; ++e) {
+          ASSERT_EQ(op.y.row(first + e / width)[h * width + e % width].bits, want[static_cast<std::size_t>(e)].bits)
+              << "document " << d << ", head " << h << ", row " << e / width;
+        }
       }
     }
   });

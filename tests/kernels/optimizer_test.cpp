@@ -77,6 +77,29 @@ TEST(AdamW, StaysWithinItsBound) {
     }
   });
 }
+TEST(AdamW, CopiesTheNewWeights) {
+  int copies = 0;
+  for_cases<AdamW>(30, [&](const auto& op) {
+    run(HostQueue{}, op);
+    for (std::int64_t i = 0; op.copy && i < op.w.rows; ++i) {
+      for (std::int64_t c = 0; c < op.w.cols; ++c) ASSERT_EQ(op.copy.row(i)[c].bits, bf16_bits(op.w.row(i)[c]));
+    }
+    copies += op.copy ? 1 : 0;
+  });
+  EXPECT_TRUE(copies > 5 && copies < 25) << copies;
+}
+TEST(RoundWeights, CopiesToNearestEven) {
+  for_cases<RoundWeights>(20, [](const auto& op) {
+    run(HostQueue{}, op);
+    for (std::int64_t i = 0; i < op.w.rows; ++i) {
+      for (std::int64_t c = 0; c < op.w.cols; ++c) {
+        const double w = op.w.row(i)[c], copy = load(op.copy.row(i)[c]);
+        ASSERT_TRUE(plain::near(copy, w, plain::kBf16Unit * std::abs(w)));
+        ASSERT_EQ(op.copy.row(i)[c].bits, bf16_bits(op.w.row(i)[c]));
+      }
+    }
+  });
+}
 
 // 6 standard deviations of the mean and of the variance of 40000 draws.
 TEST(Initialize, NormalHasItsMeanAndDeviation) {
