@@ -12,6 +12,9 @@ Device::Device(std::unique_ptr<Backend> backend, Observer* observer)
 
 Device::~Device() = default;
 
+void Device::host_writes(const void* memory, std::size_t bytes) { observer_->on_host_write(memory, bytes, place); }
+void Device::host_reads(const void* memory, std::size_t bytes) { observer_->on_host_read(memory, bytes, place); }
+
 Device::RecordOnly::RecordOnly(Device& device, Ledger& ledger) : device_(device) {
   require(!device.record_only_, "one dry run at a time");
   require(!device.capturing_, "no dry run during a capture");

@@ -143,6 +143,10 @@ class Device {
     Device& device_;
   };
 
+  // Call these before the host itself writes or reads pinned memory, so that the observer knows.
+  void host_writes(const void* memory, std::size_t bytes);
+  void host_reads(const void* memory, std::size_t bytes);
+
   Place place;  // Stamped on whatever is submitted next.
 
   // Counters of the non-vacuity rules. One thread at a time, as everything here.

@@ -28,7 +28,9 @@ void Event::synchronize() const {
 
 bool Event::finished() const {
   require(!device_->record_only_, "no query during a dry run");
-  return device_->backend_->finished(handle_);
+  const bool finished = device_->backend_->finished(handle_);
+  if (finished) device_->observer_->on_found_finished_event(id_);
+  return finished;
 }
 
 }  // namespace lockstep

@@ -10,9 +10,13 @@ std::vector<std::string> engine_faults() {
           "evaluation-with-dropout",
           "fallback-truncates-to-capacity",
           "gradients-not-zeroed-at-step-start",
+          "loader-ignores-consumed-event",
+          "loader-ignores-state-consumed-event",
           "metadata-shared-by-slots",
           "replay-runs-twice",
           "replay-skipped-once",
+          "staging-rewritten-before-its-copy",
+          "state-staging-rewritten-before-its-copy",
           "warm-up-pass-leaves-its-gradients"};
 }
 

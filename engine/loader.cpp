@@ -67,15 +67,18 @@ void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
   Entry& e = entry(microbatch);
   const std::int64_t slots = static_cast<std::int64_t>(pack.lengths.size());
   if (slots > capacity_) grow_overflow(e, slots, compute);
-  e.loaded->synchronize();  // The copy before read this staging memory.
+  // The copy before read this staging memory.
+  if (!fault("staging-rewritten-before-its-copy")) e.loaded->synchronize();
   std::int32_t* staged = static_cast<std::int32_t*>(e.staging->data());
+  device_.host_writes(staged, e.staging->bytes());
   std::copy(pack.tokens.begin(), pack.tokens.end(), staged);
   std::copy(pack.targets.begin(), pack.targets.end(), staged + shape_.rows);
   write_table(staged + 2 * shape_.rows, capacity_, pack);
-  stream_.wait(*e.consumed);
+  if (!fault("loader-ignores-consumed-event")) stream_.wait(*e.consumed);
   stream_.copy(e.inputs.tokens.data, staged, e.staging->bytes(), CopyKind::host_to_device);
   if (slots > capacity_) {
     std::int32_t* overflow = static_cast<std::int32_t*>(e.overflow_staging->data());
+    device_.host_writes(overflow, e.overflow_staging->bytes());
     write_table(overflow, e.overflow.lengths.cols, pack);
     stream_.copy(e.overflow.lengths.data, overflow, e.overflow_staging->bytes(), CopyKind::host_to_device);
   }
@@ -83,9 +86,10 @@ void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
 }
 
 void Loader::load_state(const StepState& state, bool training) {
-  state_loaded_.synchronize();
+  if (!fault("state-staging-rewritten-before-its-copy")) state_loaded_.synchronize();
+  device_.host_writes(state_staging_.data(), sizeof(state));
   std::memcpy(state_staging_.data(), &state, sizeof(state));
-  stream_.wait(state_consumed_);
+  if (!fault("loader-ignores-state-consumed-event")) stream_.wait(state_consumed_);
   stream_.copy(this->state(training).data, state_staging_.data(), sizeof(state), CopyKind::host_to_device);
   stream_.record(state_loaded_);
 }

@@ -22,17 +22,24 @@ class Ledger;
 class Observer {
  public:
   virtual ~Observer() = default;
+  virtual void on_create_stream(int stream, const char* name) {}
   virtual void on_submit(int stream, const Submission&, const Place&) {}
   virtual void on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind, const Place&) {}
   virtual void on_fill(int stream, void* to, std::size_t bytes, const Place&) {}
+  // The host writes or reads pinned memory itself.
+  virtual void on_host_write(const void* memory, std::size_t bytes, const Place&) {}
+  virtual void on_host_read(const void* memory, std::size_t bytes, const Place&) {}
   virtual void on_record(int stream, int event, bool external) {}
   virtual void on_wait(int stream, int event, bool external) {}
   virtual void on_begin_capture(int stream) {}
   virtual void on_end_capture(int stream, int graph, const Ledger&) {}
   virtual void on_abort_capture(int stream) {}  // The capture begun there failed or was given up; no graph came of it.
-  virtual void on_launch(int stream, int graph, const Ledger&) {}
+  virtual void on_launch(int stream, int graph, const Ledger&, const Place&) {}
   virtual void on_synchronize_stream(int stream) {}
   virtual void on_synchronize_event(int event) {}
+  // A query said so; told after the call, and only then.
+  virtual void on_found_finished_stream(int stream) {}
+  virtual void on_found_finished_event(int event) {}
   virtual void on_allocate(void* memory, std::size_t bytes, bool pinned) {}
   virtual void on_release(void* memory, bool pinned) {}
 };

@@ -4,7 +4,9 @@
 namespace lockstep {
 
 Stream::Stream(Device& device, const char* name)
-    : device_(&device), handle_(device.backend_->create_stream(name)), id_(device.streams_++) {}
+    : device_(&device), handle_(device.backend_->create_stream(name)), id_(device.streams_++) {
+  device.observer_->on_create_stream(id_, name);
+}
 
 Stream::Stream(Stream&& from) noexcept
     : device_(from.device_), handle_(std::exchange(from.handle_, nullptr)), id_(from.id_) {}
@@ -96,7 +98,7 @@ void Stream::wait(const Event& event, bool external) const {
 
 void Stream::launch(const Graph& graph) const {
   require(!device_->record_only_, "no launch during a dry run");
-  device_->observer_->on_launch(id_, graph.id_, *graph.ledger_);
+  device_->observer_->on_launch(id_, graph.id_, *graph.ledger_, device_->place);
   device_->backend_->launch(graph.handle_, handle_);
   device_->ops += graph.ledger_->ops();
 }
@@ -110,7 +112,9 @@ void Stream::synchronize() const {
 
 bool Stream::finished() const {
   require(!device_->record_only_, "no query during a dry run");
-  return device_->backend_->finished(handle_);
+  const bool finished = device_->backend_->finished(handle_);
+  if (finished) device_->observer_->on_found_finished_stream(id_);
+  return finished;
 }
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ class TensorPool {
   Tensor<T> make(std::int64_t rows, std::int64_t cols) {
     const std::size_t bytes = sizeof(T) * static_cast<std::size_t>(rows * cols);
     buffers_.emplace_back(device_, bytes);
-    if (poison_on_ != nullptr) poison_on_->fill(buffers_.back().data(), 0xff, bytes);
+    if (poison_on_ != nullptr) poison(buffers_.back());
     return tensor(static_cast<T*>(buffers_.back().data()), rows, cols);
   }
   void append_addresses(std::vector<const void*>& table) const {
@@ -25,6 +25,12 @@ class TensorPool {
   }
 
  private:
+  // Its place tells the observer that these bytes are no value.
+  void poison(const DeviceBuffer& buffer) const {
+    const char* part = std::exchange(device_.place.part, "poison");
+    poison_on_->fill(buffer.data(), 0xff, buffer.bytes());
+    device_.place.part = part;
+  }
   Device& device_;
   const Stream* poison_on_;
   std::deque<DeviceBuffer> buffers_;

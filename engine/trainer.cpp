@@ -28,7 +28,7 @@ struct Trainer::Impl {
 
   void load_state(std::int64_t targets, bool training);
   void optimize();
-  std::vector<float> losses(const std::vector<float>& all, std::size_t count, float& total) const;
+  std::vector<float> losses(std::size_t count, float& total) const;
   template <class T>
   std::vector<T> read(Tensor<T> tensor) const;
   void write(Tensor<float> tensor, const std::vector<float>& values) const;
@@ -77,7 +77,7 @@ StepResult Trainer::step() {
   my.optimize();
   StepResult result;
   const std::vector<float> norm = my.read(my.norm);
-  result.microbatch_losses = my.losses(my.read(my.loop.losses()), data.microbatches.size(), result.loss);
+  result.microbatch_losses = my.losses(data.microbatches.size(), result.loss);
   result.norm = norm[0];
   result.clip = norm[1];
   result.learning_rate = my.learning_rate;
@@ -87,10 +87,11 @@ StepResult Trainer::step() {
   return result;
 }
 
-std::vector<float> Trainer::Impl::losses(const std::vector<float>& all, std::size_t count, float& total) const {
+std::vector<float> Trainer::Impl::losses(std::size_t count, float& total) const {
+  const std::vector<float> all = read(loop.losses().columns(0, static_cast<std::int64_t>(count)));
   total = 0;
-  for (std::size_t m = 0; m < count; ++m) total = add(total, all[m]);
-  return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count)};
+  for (const float loss : all) total = add(total, loss);
+  return all;
 }
 
 void Trainer::Impl::optimize() {
@@ -138,7 +139,7 @@ StepResult Trainer::evaluate() {
   my.load_state(data.targets, false);
   my.loop.evaluate(step, data);
   StepResult result;
-  result.microbatch_losses = my.losses(my.read(my.loop.losses()), data.microbatches.size(), result.loss);
+  result.microbatch_losses = my.losses(data.microbatches.size(), result.loss);
   result.tokens = my.loop.tokens();
   return result;
 }
@@ -155,10 +156,12 @@ std::vector<T> Trainer::Impl::read(Tensor<T> tensor) const {
   if (bytes == 0) return values;
   loop.compute().copy(values.data(), tensor.data, bytes, CopyKind::device_to_host);
   loop.compute().synchronize();
+  device.host_reads(values.data(), bytes);
   return values;
 }
 
 void Trainer::Impl::write(Tensor<float> tensor, const std::vector<float>& values) const {
+  device.host_writes(values.data(), values.size() * sizeof(float));
   loop.compute().copy(tensor.data, values.data(), values.size() * sizeof(float), CopyKind::host_to_device);
   loop.compute().synchronize();
 }

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "engine/trainer.h"
+#include "harness/checker/checker.h"
 #include "harness/comparison.h"
 #include "harness/expectations.h"
 #include "harness/schedules.h"
@@ -46,9 +47,9 @@ class Case {
 
  private:
   struct Engine {
-    Engine(const Case& of, std::int64_t seed, bool listened)
+    Engine(const Case& of, std::int64_t seed, bool listened, Observer* observer)
         : comparison(of.scenario_),
-          device(open_backend(of.options_.device, sim_options(of.scenario_, seed))),
+          device(open_backend(of.options_.device, sim_options(of.scenario_, seed)), observer),
           trainer(device, of.scenario_, *of.data_, {.listener = listened ? &comparison : nullptr}) {
       comparison.attach([this](StoredValues values) { return trainer.read(values); }, trainer.parameters());
     }
@@ -75,7 +76,13 @@ class Case {
   void observed_run() {
     oracle::Oracle oracle(scenario_, {.numerics = scenario_.numerics.front(), .mutation = options_.mutation});
     remembered_ = {};
-    Engine engine(*this, seed_, true);
+    Checker checker;
+    run_observed(oracle, checker);
+    checker.throw_found();
+  }
+
+  void run_observed(oracle::Oracle& oracle, Checker& checker) {
+    Engine engine(*this, seed_, true, observer(checker));
     result_.device = engine.device.info();
     checked(engine, [&] {
       for (std::int64_t step = 0; step < scenario_.training.steps && !engine.comparison.first(); ++step) {
@@ -106,8 +113,16 @@ class Case {
     remembered_.evaluations.push_back(std::move(evaluation));
   }
 
+  // Nobody looks at the device, but the checker sees every call: looking draws edges, so it finds most here.
   void unobserved_run() {
-    Engine engine(*this, seed_, false);
+    Checker checker;
+    run_unobserved(checker);
+    checker.throw_found();
+    result_.counters["hazards_checked"] = checker.checked();
+  }
+
+  void run_unobserved(Checker& checker) {
+    Engine engine(*this, seed_, false, observer(checker));
     checked(engine, [&] {
       static const StepData no_documents;
       for (std::int64_t step = 0; step < scenario_.training.steps && !engine.comparison.first(); ++step) {
@@ -157,7 +172,11 @@ class Case {
   }
 
   void judge_counters() {
-    const std::string vacuity = unmet(expectations(scenario_, *data_), result_.counters);
+    std::vector<Expectation> expected = expectations(scenario_, *data_);
+    if (scenario_.checker.hazards) {
+      expected.push_back({.counter = "hazards_checked", .min = 1, .why = "checker.hazards is true"});
+    }
+    const std::string vacuity = unmet(expected, result_.counters);
     if (!vacuity.empty()) return violated("vacuous", vacuity);
     const std::string rule = unmet(scenario_.expect.counters, result_.counters);
     if (!rule.empty()) violated("counters", rule);
@@ -184,6 +203,7 @@ class Case {
     }
   }
 
+  Observer* observer(Checker& checker) const { return scenario_.checker.hazards ? &checker : nullptr; }
   bool holds() const { return result_.verdict == Verdict::holds; }
   void violated(const std::string& judge, const std::string& reason, std::optional<FirstDifference> where = {}) {
     result_.verdict = Verdict::violated;

@@ -20,7 +20,7 @@ struct Diary : Observer {
     add(s, "end " + std::to_string(g) + " of " + std::to_string(ledger.entries().size()));
   }
   void on_abort_capture(int s) override { add(s, "abort"); }
-  void on_launch(int s, int g, const Ledger&) override { add(s, "launch " + std::to_string(g)); }
+  void on_launch(int s, int g, const Ledger&, const Place&) override { add(s, "launch " + std::to_string(g)); }
   void on_synchronize_stream(int s) override { add(s, "sync"); }
   void on_synchronize_event(int e) override { lines.push_back("sync event " + std::to_string(e)); }
   void on_allocate(void*, std::size_t bytes, bool pinned) override {

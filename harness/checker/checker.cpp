@@ -1,0 +1,374 @@
+#include "harness/checker/checker.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/trainer.h"
+
+namespace lockstep {
+namespace {
+
+std::string bytes_text(const Box& box, const Allocation& allocation) {
+  return "bytes " + std::to_string(box.base) + " to " + std::to_string(box.end() - 1) + " of the " +
+         std::to_string(allocation.bytes) + "-byte " + (allocation.pinned ? "pinned" : "device") + " allocation " +
+         std::to_string(allocation.id);
+}
+
+HazardKind kind_of(const Touch& earlier, const Touch& later) {
+  if (!writes(earlier.mode)) return HazardKind::write_after_read;
+  return reads(later.mode) ? HazardKind::read_after_write : HazardKind::write_after_write;
+}
+
+// Fresh memory is filled with poison, which is no value.
+bool is_poison(const Work& work) {
+  return std::strcmp(work.name, "fill") == 0 && !std::strcmp(work.place.part, "poison");
+}
+
+}  // namespace
+
+Checker::Checker(CheckerOptions options) : options_(std::move(options)) { threads_.push_back({"the host", -1, {}}); }
+
+// ---- Threads --------------------------------------------------------------------------------------------------------
+
+void Checker::on_create_stream(int stream, const char* name) {
+  threads_[static_cast<std::size_t>(thread_of(stream))].name = name;
+}
+
+int Checker::thread_of(int stream) {
+  const auto [at, fresh] = stream_threads_.try_emplace(stream, static_cast<int>(threads_.size()));
+  if (fresh) threads_.push_back({std::to_string(stream), stream, {}});
+  return at->second;
+}
+
+// Launches on one stream follow each other, so their side lanes may share threads.
+int Checker::lane_thread(int stream, int lane, int captured) {
+  if (lane == 0) return thread_of(stream);
+  const auto [at, fresh] = lane_threads_.try_emplace({stream, lane}, static_cast<int>(threads_.size()));
+  if (fresh) threads_.push_back({"", captured, {}});
+  Thread& thread = threads_[static_cast<std::size_t>(at->second)];
+  thread.name = stream_name(captured) + " (in a graph launched on " + stream_name(stream) + ")";
+  thread.stream = captured;
+  return at->second;
+}
+
+const std::string& Checker::stream_name(int stream) const {
+  const auto found = stream_threads_.find(stream);
+  return threads_[static_cast<std::size_t>(found == stream_threads_.end() ? kHost : found->second)].name;
+}
+
+int Checker::enter(int stream) {
+  const int thread = thread_of(stream);
+  threads_[static_cast<std::size_t>(thread)].clock.join(threads_[kHost].clock);
+  return thread;
+}
+
+// ---- Edges ----------------------------------------------------------------------------------------------------------
+
+Checker::EventState& Checker::event(int id) { return events_[id]; }
+
+bool Checker::use(const Edge& edge, int recorder) {
+  EdgeUse& use = edges_[edge];
+  use.recorder = recorder;
+  ++use.calls;
+  return !options_.dropped.contains(edge);
+}
+
+void Checker::on_record(int stream, int id, bool external) {
+  EventState& state = event(id);
+  if (captures(stream)) {
+    if (external) return;  // Its turn comes at the launch.
+    state.in_capture = true;
+    capture_->events.insert(id);
+    return;
+  }
+  const int thread = enter(stream);
+  state = {true, false, stream, threads_[static_cast<std::size_t>(thread)].clock};
+}
+
+void Checker::wait(Clock& clock, int id, int waiter, const EventState& state) {
+  if (!state.recorded) return;  // Nothing to wait for.
+  const Edge edge{waiter < 0 ? Edge::Kind::synchronize_event : Edge::Kind::wait, id, waiter};
+  if (use(edge, state.stream)) clock.join(state.clock);
+}
+
+void Checker::on_wait(int stream, int id, bool external) {
+  if (external || captures(stream)) return;
+  if (capture_ && capture_->events.contains(id)) {
+    capture_->streams.insert(stream);
+    return;
+  }
+  const EventState& state = event(id);
+  if (!state.in_capture) wait(threads_[static_cast<std::size_t>(enter(stream))].clock, id, stream, state);
+}
+
+void Checker::on_synchronize_event(int id) {
+  const EventState& state = event(id);
+  if (!state.in_capture) wait(threads_[kHost].clock, id, -1, state);
+}
+
+void Checker::on_synchronize_stream(int stream) {
+  const Clock& clock = threads_[static_cast<std::size_t>(enter(stream))].clock;
+  if (use({Edge::Kind::synchronize_stream, stream, -1}, stream)) threads_[kHost].clock.join(clock);
+}
+
+// ---- Work -----------------------------------------------------------------------------------------------------------
+
+void Checker::on_submit(int stream, const Submission& op, const Place& place) {
+  if (captures(stream)) return;
+  std::vector<CheckedOperand> operands = op_operands(op);
+  perform(enter(stream), {.name = op.type().name, .place = place}, operands);
+}
+
+void Checker::on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind kind, const Place& place) {
+  if (captures(stream)) return capture_->copies.push_back(kind);
+  std::vector<CheckedOperand> operands = copy_operands(to, from, bytes, kind);
+  const int thread = enter(stream);
+  perform(thread, {.name = "copy", .place = place, .bytes = static_cast<std::int64_t>(bytes)}, operands);
+  // A copy to pageable memory returns when it is done.
+  if (kind == CopyKind::device_to_host && !memory_.live_at(to)) {
+    threads_[kHost].clock.join(threads_[static_cast<std::size_t>(thread)].clock);
+  }
+}
+
+void Checker::on_fill(int stream, void* to, std::size_t bytes, const Place& place) {
+  if (captures(stream)) return;
+  std::vector<CheckedOperand> operands = fill_operands(to, bytes);
+  perform(enter(stream), {.name = "fill", .place = place, .bytes = static_cast<std::int64_t>(bytes)}, operands);
+}
+
+void Checker::on_host_write(const void* memory, std::size_t bytes, const Place& place) {
+  const auto size = static_cast<std::int64_t>(bytes);
+  std::vector<CheckedOperand> operands{{{Access::out, const_cast<void*>(memory), 1, size, size}, 0, -1, true}};
+  perform(kHost, {.name = "write", .place = place, .bytes = size}, operands);
+}
+
+void Checker::on_host_read(const void* memory, std::size_t bytes, const Place& place) {
+  const auto size = static_cast<std::int64_t>(bytes);
+  std::vector<CheckedOperand> operands{{{Access::in, const_cast<void*>(memory), 1, size, size}, 0, -1, true}};
+  perform(kHost, {.name = "read", .place = place, .bytes = size}, operands);
+}
+
+void Checker::perform(int thread, const Work& work, std::vector<CheckedOperand>& operands) {
+  if (stopped_) return;
+  Clock& clock = threads_[static_cast<std::size_t>(thread)].clock;
+  const std::uint64_t time = clock.tick(thread);
+  std::vector<Touch> touches;
+  touches.reserve(operands.size());
+  for (CheckedOperand& operand : operands) {
+    const OperandBytes& b = operand.bytes;
+    Touch touch{work, operand.operand, b.access, box(0, b.rows, b.row_bytes, b.pitch_bytes), -1, thread, time};
+    if (touch.box.is_empty()) continue;
+    Allocation* allocation = locate(operand, touch);
+    if (!allocation) continue;
+    touch.allocation = operand.allocation = allocation->id;
+    touch.box.base = static_cast<const std::byte*>(b.base) - allocation->base;
+    ++checked_;
+    judge(touch, *allocation);
+    touches.push_back(touch);
+  }
+  judge_overlaps(touches);
+  stop_if_found();
+  for (const Touch& touch : touches) {
+    Allocation& allocation = memory_[touch.allocation];
+    allocation.shadow.add(touch, clock);
+    if (touch.mode == Access::out) allocation.undefined.erase(touch.box);
+    if (touch.mode == Access::scratch) allocation.undefined.set(touch.box, work);
+    if (is_poison(work)) allocation.undefined.set(touch.box, std::nullopt);
+  }
+}
+
+// Null when there is nothing to check any further: pageable memory of the host, or a hazard that was reported.
+Allocation* Checker::locate(const CheckedOperand& operand, const Touch& touch) {
+  Allocation* live = memory_.live_at(operand.bytes.base);
+  if (operand.allocation >= 0) {
+    Allocation& captured = memory_[operand.allocation];
+    if (captured.live) return &captured;
+    report(HazardKind::use_after_free, touch, std::nullopt,
+           std::to_string(captured.bytes) + "-byte allocation " + std::to_string(captured.id) +
+               ", which was released after the graph was captured",
+           live ? "Another allocation, " + std::to_string(live->id) +
+                      ", has its address now. Keep the memory as long as the graph, or capture again."
+                : "Keep the memory as long as the graph, or capture again.");
+    return nullptr;
+  }
+  if (!live) {
+    if (operand.may_be_pageable) return nullptr;
+    const Allocation* gone = memory_.last_at(operand.bytes.base);
+    report(gone ? HazardKind::use_after_free : HazardKind::out_of_bounds, touch, std::nullopt,
+           gone ? "the " + std::to_string(gone->bytes) + "-byte allocation " + std::to_string(gone->id) +
+                      ", which was released"
+                : "memory that was never allocated",
+           gone ? "Release it after its last user was submitted and is over." : "The operand lies in no allocation.");
+    return nullptr;
+  }
+  const std::int64_t first = static_cast<const std::byte*>(operand.bytes.base) - live->base;
+  if (first + touch.box.end() > live->bytes) {
+    Box where = touch.box;
+    where.base = first;
+    report(
+        HazardKind::out_of_bounds, touch, std::nullopt, bytes_text(where, *live),
+        "The operand ends " + std::to_string(first + touch.box.end() - live->bytes) + " bytes after its allocation.");
+    return nullptr;
+  }
+  return live;
+}
+
+void Checker::judge(const Touch& touch, const Allocation& allocation) {
+  if (reads(touch.mode)) {
+    if (const auto cause = allocation.undefined.first_in(touch.box)) {
+      report(HazardKind::use_before_write, touch, std::nullopt, bytes_text(touch.box, allocation),
+             "Byte " + std::to_string(cause->at) + " has no value: " +
+                 (cause->by ? describe(*cause->by, "any") + " used it as scratch, and nobody wrote it since."
+                            : "nobody wrote it since it was allocated."));
+    }
+  }
+  const Clock& clock = threads_[static_cast<std::size_t>(touch.thread)].clock;
+  for (const Touch& earlier : allocation.shadow.unordered(touch, clock)) {
+    report(kind_of(earlier, touch), touch, earlier, bytes_text(touch.box, allocation), missing_edge(touch, earlier));
+  }
+}
+
+void Checker::judge_overlaps(const std::vector<Touch>& touches) {
+  for (std::size_t i = 0; i < touches.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const Touch &a = touches[i], &b = touches[j];
+      if (a.allocation != b.allocation || !(writes(a.mode) || writes(b.mode)) || !overlap(a.box, b.box)) continue;
+      report(HazardKind::overlap, a, b, bytes_text(a.box, memory_[a.allocation]),
+             "An op reads and writes its operands in any order: give each memory of its own.");
+    }
+  }
+}
+
+void Checker::report(HazardKind kind, const Touch& later, const std::optional<Touch>& earlier, std::string memory,
+                     std::string detail) {
+  const auto name = [this](const Touch& touch) { return threads_[static_cast<std::size_t>(touch.thread)].name; };
+  hazards_.push_back(
+      {kind, later, earlier, name(later), earlier ? name(*earlier) : "", std::move(memory), std::move(detail)});
+}
+
+void Checker::throw_found() const {
+  if (hazards_.empty()) return;
+  const std::vector<Hazard> list = distinct(hazards_);
+  std::string all = text(list.front());
+  if (list.size() > 1) all += " (" + std::to_string(list.size() - 1) + " more of the kind)";
+  throw EngineViolation("hazard", all);
+}
+
+void Checker::stop_if_found() {
+  if (!options_.stop || hazards_.empty()) return;
+  stopped_ = true;
+  throw_found();
+}
+
+std::string Checker::missing_edge(const Touch& later, const Touch& earlier) {
+  const Thread& after = threads_[static_cast<std::size_t>(later.thread)];
+  const Thread& before = threads_[static_cast<std::size_t>(earlier.thread)];
+  const bool inside =
+      later.work.graph >= 0 && later.work.graph == earlier.work.graph && later.work.launch == earlier.work.launch;
+  const std::string what = std::string(earlier.work.name), then = std::string(later.work.name);
+  const std::string place = "Missing edge: " + before.name + " -> " + after.name + ". ";
+  if (inside) {
+    return place + "While the graph is captured, record an event on " + stream_name(before.stream) + " after " + what +
+           " and wait for it on " + stream_name(after.stream) + " before " + then + ".";
+  }
+  const std::string act = later.thread == kHost ? "synchronise with it before the host's " + then
+                                                : "wait for it on " + stream_name(after.stream) + " before " + then;
+  for (const auto& [id, state] : events_) {
+    if (!state.recorded || state.stream != before.stream || state.clock.at(earlier.thread) < earlier.time) continue;
+    return place + "Event " + std::to_string(id) + " was recorded on " + before.name + " after " + what + ": " + act +
+           ".";
+  }
+  return place + "Record an event on " + stream_name(before.stream) + " after " + what + ", and " + act + ".";
+}
+
+// ---- Memory ---------------------------------------------------------------------------------------------------------
+
+void Checker::on_allocate(void* memory, std::size_t bytes, bool pinned) { memory_.allocate(memory, bytes, pinned); }
+
+// Called by destructors, so what is found here is thrown by the next call that may.
+void Checker::on_release(void* memory, bool) {
+  Allocation* allocation = memory_.live_at(memory);
+  if (!allocation) return;
+  if (!stopped_) {
+    Touch touch{{.name = "release", .place = {}, .bytes = allocation->bytes},
+                0,
+                Access::out,
+                box(0, 1, allocation->bytes, allocation->bytes),
+                allocation->id,
+                kHost,
+                0};
+    for (const Touch& earlier : allocation->shadow.unordered(touch, threads_[kHost].clock)) {
+      report(HazardKind::use_after_free, touch, earlier, bytes_text(touch.box, *allocation),
+             missing_edge(touch, earlier));
+    }
+  }
+  memory_.release(*allocation);
+}
+
+// ---- Graphs ---------------------------------------------------------------------------------------------------------
+
+void Checker::on_begin_capture(int stream) { capture_ = Capture{stream, {stream}, {}, {}}; }
+void Checker::on_abort_capture(int) { capture_.reset(); }
+
+void Checker::on_end_capture(int stream, int graph, const Ledger& ledger) {
+  GraphPlan plan = plan_of(stream, ledger, capture_ ? capture_->copies : std::vector<CopyKind>{});
+  capture_.reset();
+  check_addresses(graph, plan);
+  plans_.insert_or_assign(graph, std::move(plan));
+}
+
+// Every address in the graph lies in memory that lives now. From here on it must be that generation.
+void Checker::check_addresses(int graph, GraphPlan& plan) {
+  if (stopped_) return;
+  for (GraphItem& item : plan.items) {
+    item.work.graph = graph;
+    for (CheckedOperand& operand : item.operands) {
+      const OperandBytes& b = operand.bytes;
+      const Touch touch{item.work, operand.operand,        b.access, box(0, b.rows, b.row_bytes, b.pitch_bytes),
+                        -1,        thread_of(item.stream), 0};
+      if (touch.box.is_empty()) continue;
+      if (const Allocation* allocation = locate(operand, touch)) operand.allocation = allocation->id;
+    }
+  }
+  stop_if_found();
+}
+
+void Checker::on_launch(int stream, int graph, const Ledger&, const Place& place) {
+  const auto found = plans_.find(graph);
+  if (stopped_ || captures(stream) || found == plans_.end()) return;
+  enter(stream);
+  launch(found->second, graph, stream, place);
+}
+
+void Checker::launch(GraphPlan& plan, int graph, int stream, const Place& place) {
+  const auto clock = [this](int thread) -> Clock& { return threads_[static_cast<std::size_t>(thread)].clock; };
+  std::vector<int> threads;
+  for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+    threads.push_back(lane_thread(stream, static_cast<int>(lane), plan.lanes[lane]));
+  }
+  clock(threads[0]).join(plan.finished);
+  for (std::size_t lane = 1; lane < threads.size(); ++lane) clock(threads[lane]).join(clock(threads[0]));
+
+  std::map<int, EventState> inside, external;
+  for (GraphItem& item : plan.items) {
+    const int thread = threads[static_cast<std::size_t>(item.lane)];
+    if (item.kind == LedgerEntry::Kind::record) {
+      (item.external ? external : inside)[item.event] = {true, false, item.lane == 0 ? stream : item.stream,
+                                                         clock(thread)};
+    } else if (item.kind == LedgerEntry::Kind::wait) {
+      wait(clock(thread), item.event, item.stream, item.external ? event(item.event) : inside[item.event]);
+    } else {
+      Work work = item.work;
+      work.place.step = place.step;
+      work.launch = plan.launches;
+      perform(thread, work, item.operands);
+    }
+  }
+  for (const int thread : threads) clock(threads[0]).join(clock(thread));
+  plan.finished = clock(threads[0]);
+  ++plan.launches;
+  // Whoever waits from now on waits for the records in here.
+  for (auto& [id, state] : external) event(id) = std::move(state);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// Vector clocks: what a stream, a lane of a graph or the host knows to be over.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+// One entry per thread of execution. An access at time t of thread k is over for everybody whose clock has at(k) >= t.
+class Clock {
+ public:
+  std::uint64_t at(int thread) const {
+    const auto k = static_cast<std::size_t>(thread);
+    return k < times_.size() ? times_[k] : 0;
+  }
+  void join(const Clock& other) {
+    if (times_.size() < other.times_.size()) times_.resize(other.times_.size());
+    for (std::size_t k = 0; k < other.times_.size(); ++k) times_[k] = std::max(times_[k], other.times_[k]);
+  }
+  std::uint64_t tick(int thread) {
+    const auto k = static_cast<std::size_t>(thread);
+    if (times_.size() <= k) times_.resize(k + 1);
+    return ++times_[k];
+  }
+
+ private:
+  std::vector<std::uint64_t> times_;
+};
+
+}  // namespace lockstep

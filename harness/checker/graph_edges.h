@@ -1,0 +1,47 @@
+// A captured graph as the checker sees it: its items in the order of capture, each on the lane of the stream that was
+// captured, with the allocations that its addresses lay in.
+#pragma once
+
+#include <vector>
+
+#include "engine/ledger.h"
+#include "harness/checker/clock.h"
+#include "harness/checker/memory.h"
+
+namespace lockstep {
+
+// An operand, and the generation of its memory at capture (-1: not looked up yet, or no memory of ours).
+struct CheckedOperand {
+  OperandBytes bytes;
+  int operand = 0;
+  int allocation = -1;
+  bool may_be_pageable = false;
+};
+
+// Destination, then source.
+std::vector<CheckedOperand> copy_operands(void* to, const void* from, std::size_t bytes, CopyKind kind);
+std::vector<CheckedOperand> fill_operands(void* to, std::size_t bytes);
+std::vector<CheckedOperand> op_operands(const Submission& op);
+
+struct GraphItem {
+  LedgerEntry::Kind kind;
+  int lane;    // 0: the stream that the capture began on, which at a launch is the stream launched on.
+  int stream;  // The stream captured.
+  Work work;
+  std::vector<CheckedOperand> operands;
+  int event = -1;
+  bool external = false;
+};
+
+struct GraphPlan {
+  int origin = -1;
+  std::vector<int> lanes;  // The stream captured, by lane.
+  std::vector<GraphItem> items;
+  int launches = 0;
+  Clock finished;  // A graph does not run beside itself.
+};
+
+// `copies`: the kinds of the copies captured, in order, which a ledger does not hold.
+GraphPlan plan_of(int origin, const Ledger& ledger, const std::vector<CopyKind>& copies);
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+#include "harness/checker/hazard.h"
+
+#include <set>
+#include <tuple>
+
+namespace lockstep {
+namespace {
+
+bool is_host(const std::string& stream) { return stream == "the host"; }
+
+std::string place_text(const Work& work) {
+  const Place& place = work.place;
+  std::string out;
+  const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
+  if (*place.part) add(place.part);
+  if (place.layer >= 0) add("layer " + std::to_string(place.layer));
+  if (place.microbatch >= 0) {
+    add((work.graph < 0 ? "microbatch " : "captured for microbatch ") + std::to_string(place.microbatch));
+  }
+  if (place.step >= 0) add("step " + std::to_string(place.step));
+  return out;
+}
+
+std::string verb(const Touch& touch) {
+  const bool copy = std::string(touch.work.name) == "copy";
+  if (copy) return touch.operand == 0 ? "writes its destination" : "reads its source";
+  const std::string name = std::string(touch.work.name);
+  if (name == "fill" || name == "write" || name == "read" || name == "release") return "";
+  const std::string operand = " operand " + std::to_string(touch.operand);
+  switch (touch.mode) {
+    case Access::in:
+      return "reads" + operand;
+    case Access::out:
+      return "writes" + operand;
+    case Access::accum:
+      return "updates" + operand;
+    case Access::scratch:
+      return "uses" + operand + " as scratch";
+  }
+  return "";
+}
+
+std::string said(const Touch& touch, const std::string& stream) {
+  const std::string what = verb(touch);
+  return describe(touch.work, stream) + (what.empty() ? "" : ", which " + what + ",");
+}
+
+}  // namespace
+
+const char* to_text(HazardKind kind) {
+  static constexpr const char* kNames[] = {"read after write",    "write after read", "write after write",
+                                           "use before write",    "use after free",   "out of bounds",
+                                           "overlapping operands"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string describe(const Work& work, const std::string& stream) {
+  std::string out = work.name;
+  if (is_host(stream)) out = "the host's " + out;
+  if (work.bytes > 0) out += " of " + std::to_string(work.bytes) + " bytes";
+  const std::string place = place_text(work);
+  if (!place.empty()) out += " (" + place + ")";
+  if (work.graph >= 0) out += " in replay " + std::to_string(work.launch) + " of graph " + std::to_string(work.graph);
+  return is_host(stream) ? out : out + " on stream " + stream;
+}
+
+std::string text(const Hazard& h) {
+  const std::string start = std::string(to_text(h.kind)) + ": " + said(h.later, h.later_stream);
+  if (h.kind == HazardKind::overlap) {
+    return start + " names the same bytes twice: " + h.memory + " are also operand " +
+           std::to_string(h.earlier->operand) + ". " + h.detail;
+  }
+  if (!h.earlier) return start + " touches " + h.memory + ". " + h.detail;
+  return start + " is not ordered after " + said(*h.earlier, h.earlier_stream) + " although both touch " + h.memory +
+         ". " + h.detail;
+}
+
+std::vector<Hazard> distinct(const std::vector<Hazard>& hazards) {
+  using Key = std::tuple<HazardKind, std::string, int, std::string, std::string, int, std::string>;
+  std::set<Key> seen;
+  std::vector<Hazard> list;
+  for (const Hazard& h : hazards) {
+    Key key{h.kind, h.later.work.name, h.later.operand, h.later_stream, "", -1, h.earlier_stream};
+    if (h.earlier) std::get<4>(key) = h.earlier->work.name, std::get<5>(key) = h.earlier->operand;
+    if (seen.insert(std::move(key)).second) list.push_back(h);
+  }
+  return list;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// What the checker found, as a value, and the sentences that say it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/checker/touch.h"
+
+namespace lockstep {
+
+enum class HazardKind : std::uint8_t {
+  read_after_write,
+  write_after_read,
+  write_after_write,
+  use_before_write,
+  use_after_free,
+  out_of_bounds,
+  overlap,  // Operands of one op share bytes, and one of them is written.
+};
+const char* to_text(HazardKind kind);
+
+struct Hazard {
+  HazardKind kind;
+  Touch later;
+  std::optional<Touch> earlier;  // The access that nothing orders before `later`, or the other operand of an overlap.
+  std::string later_stream, earlier_stream;
+  std::string memory;  // "bytes 0 to 255 of the 512-byte device allocation 14".
+  std::string detail;  // What is missing, and the call that would add it.
+};
+
+// One paragraph.
+std::string text(const Hazard& hazard);
+// The first of each (kind, ops, operands, streams).
+std::vector<Hazard> distinct(const std::vector<Hazard>& hazards);
+
+// "copy of 640 bytes (step 1) on stream loader".
+std::string describe(const Work& work, const std::string& stream);
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// Every allocation there was, by generation: a number is never used again, an address is.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "harness/checker/shadow.h"
+#include "harness/checker/undefined.h"
+
+namespace lockstep {
+
+struct Allocation {
+  Allocation(int id_, const void* base_, std::size_t bytes_, bool pinned_)
+      : id(id_),
+        base(static_cast<const std::byte*>(base_)),
+        bytes(static_cast<std::int64_t>(bytes_)),
+        pinned(pinned_),
+        undefined(bytes) {}
+  int id;
+  const std::byte* base;
+  std::int64_t bytes;
+  bool pinned;
+  bool live = true;
+  Shadow shadow;
+  Undefined undefined;
+};
+
+class CheckedMemory {
+ public:
+  void allocate(const void* base, std::size_t bytes, bool pinned);
+  void release(Allocation& allocation);
+  Allocation* live_at(const void* address);              // Null when the byte is in none.
+  const Allocation* last_at(const void* address) const;  // The latest that is gone.
+  Allocation& operator[](int id) { return *all_[static_cast<std::size_t>(id)]; }
+
+ private:
+  std::vector<std::unique_ptr<Allocation>> all_;
+  std::map<const std::byte*, int> live_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// What was done to the bytes of one allocation: the last writers, and the readers since.
+#pragma once
+
+#include <vector>
+
+#include "harness/checker/clock.h"
+#include "harness/checker/touch.h"
+
+namespace lockstep {
+
+class Shadow {
+ public:
+  // The accesses that `now` conflicts with and that are not over for `clock`.
+  std::vector<Touch> unordered(const Touch& now, const Clock& clock) const;
+  // Remembers an access. Those that it covers and that came before it are forgotten: whoever is ordered after this one
+  // is ordered after them too.
+  void add(const Touch& touch, const Clock& clock);
+  void clear();
+
+ private:
+  std::vector<Touch> writes_, reads_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+// One access to memory: who, where in the step, which operand, which bytes, at which time of which thread.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/observer.h"
+#include "harness/checker/boxes.h"
+
+namespace lockstep {
+
+// What did it: an op, a copy, a fill or the host. `graph` and `launch` say which replay it was part of.
+struct Work {
+  const char* name = "";
+  Place place;
+  std::int64_t bytes = 0;  // Of a copy or fill.
+  int graph = -1;
+  int launch = -1;
+};
+
+struct Touch {
+  Work work;
+  int operand = 0;
+  Access mode = Access::in;
+  Box box;
+  int allocation = -1;
+  int thread = 0;
+  std::uint64_t time = 0;
+};
+
+inline bool reads(Access mode) { return mode == Access::in || mode == Access::accum; }
+inline bool writes(Access mode) { return mode != Access::in; }
+
+}  // namespace lockstep
