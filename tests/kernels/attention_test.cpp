@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include "kernels/fda16.h"
+#include "kernels/reduce.h"
 #include "kernels/rope.h"
 #include "tests/kernels/documents.h"
 #include "tests/kernels/plain.h"
@@ -155,6 +156,92 @@ TEST(AttentionBf16, ForwardHasTheBitsOfTheText) {
         ASSERT_EQ(bits(op.lse.row(i)[h]), bits(lse)) << i << ", head " << h;
         for (std::int64_t e = 0; e < hd; ++e) {
           ASSERT_EQ(op.o.row(i)[h * hd + e].bits, st<bf16>(o[static_cast<std::size_t>(e)]).bits) << i << ", " << e;
+        }
+      }
+    }
+  });
+}
+// Three kv blocks: what the block size is shows in the bits.
+TEST(AttentionBf16, HasTheBitsOfTheTextOverSeveralBlocks) {
+  const std::int64_t hd = 16, rows = 290;
+  std::vector<bf16> qkv, o(static_cast<std::size_t>(hd * rows));
+  std::vector<float> lse(static_cast<std::size_t>(rows)), want(static_cast<std::size_t>(hd));
+  plain::Picker pick(11);
+  for (std::int64_t e = 0; e < rows * 3 * hd; ++e) {
+    qkv.push_back(st<bf16>(static_cast<float>(pick.below(4000) - 2000) * 0.001f));
+  }
+  std::int32_t start = 0, length = static_cast<std::int32_t>(rows);
+  std::vector<std::int32_t> document(static_cast<std::size_t>(rows));
+  const AttentionForward<bf16> op{.qkv = tensor(qkv.data(), rows, 3 * hd),
+                                  .document_start = tensor(&start, 1, 1),
+                                  .document_length = tensor(&length, 1, 1),
+                                  .row_document = tensor(document.data(), 1, rows),
+                                  .o = tensor(o.data(), rows, hd),
+                                  .lse = tensor(lse.data(), rows, 1),
+                                  .heads = 1,
+                                  .kv_heads = 1,
+                                  .head_dim = 16};
+  run(HostQueue{}, op);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const float sum = written_out_row(columns_of(op.qkv, i, 1, 0, hd), columns_of(op.qkv, 0, i + 1, hd, hd),
+                                      columns_of(op.qkv, 0, i + 1, 2 * hd, hd), want);
+    ASSERT_EQ(bits(op.lse.data[i]), bits(sum)) << i;
+    for (std::int64_t e = 0; e < hd; ++e) {
+      ASSERT_EQ(op.o.row(i)[e].bits, st<bf16>(want[static_cast<std::size_t>(e)]).bits) << i << ", " << e;
+    }
+  }
+}
+// The backward of one document and kv head as the text writes it: whole matrices of p and ds, zeros above the diagonal.
+TEST(AttentionBf16, BackwardHasTheBitsOfTheText) {
+  for_cases<AttentionBackward<bf16>>(16, [](const auto& op) {
+    if (op.qkv.rows > 90) return;
+    run(HostQueue{}, op);
+    const std::int64_t hd = op.head_dim, group = op.heads / op.kv_heads;
+    const float scale = div(1.0f, sqrt(static_cast<float>(hd)));
+    for (std::int64_t d = 0; d < op.document_start.cols; ++d) {
+      const std::int64_t start = op.document_start.data[d], length = op.document_length.data[d];
+      for (std::int64_t kv = 0; length > 0 && kv < op.kv_heads; ++kv) {
+        const std::int64_t k_column = (op.heads + kv) * hd, v_column = k_column + op.kv_heads * hd;
+        const auto k = columns_of(op.qkv, start, length, k_column, hd),
+                   v = columns_of(op.qkv, start, length, v_column, hd);
+        std::vector<float> dk(k.size()), dv(k.size());
+        for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
+          const auto q = columns_of(op.qkv, start, length, h * hd, hd),
+                     dout = columns_of(op.dout, start, length, h * hd, hd);
+          const auto o = columns_of(op.o, start, length, h * hd, hd);
+          std::vector<float> p(static_cast<std::size_t>(length * length)), ds(p);
+          for (std::int64_t i = 0; i < length; ++i) {
+            const float* qi = q.data() + i * hd;
+            const float* di = dout.data() + i * hd;
+            const float* oi = o.data() + i * hd;
+            const float delta = r128(hd, [&](std::int64_t e, float acc) { return fma(oi[e], di[e], acc); });
+            for (std::int64_t j = 0; j <= i; ++j) {
+              const float s = mul(fda_chain(kSm90, 0, hd, qi, 1, k.data() + j * hd, 1, 0.0f), scale);
+              const float dp = fda_chain(kSm90, 0, hd, di, 1, v.data() + j * hd, 1, 0.0f);
+              const float pij = expn(sub(s, op.lse.row(start + i)[h]));
+              p[static_cast<std::size_t>(i * length + j)] = load(st<bf16>(pij));
+              ds[static_cast<std::size_t>(i * length + j)] = load(st<bf16>(mul(pij, sub(dp, delta))));
+            }
+            for (std::int64_t e = 0; e < hd; ++e) {
+              const float sum = fda_chain(kSm90, 0, length, ds.data() + i * length, 1, k.data() + e, hd, 0.0f);
+              ASSERT_EQ(op.dqkv.row(start + i)[h * hd + e].bits, st<bf16>(mul(sum, scale)).bits) << "dQ " << i;
+            }
+          }
+          for (std::int64_t j = 0; j < length; ++j) {
+            for (std::int64_t e = 0; e < hd; ++e) {
+              float& x = dk[static_cast<std::size_t>(j * hd + e)];
+              float& y = dv[static_cast<std::size_t>(j * hd + e)];
+              x = fda_chain(kSm90, 0, length, ds.data() + j, length, q.data() + e, hd, x);
+              y = fda_chain(kSm90, 0, length, p.data() + j, length, dout.data() + e, hd, y);
+            }
+          }
+        }
+        for (std::int64_t j = 0; j < length; ++j) {
+          for (std::int64_t e = 0; e < hd; ++e) {
+            const auto at = static_cast<std::size_t>(j * hd + e);
+            ASSERT_EQ(op.dqkv.row(start + j)[k_column + e].bits, st<bf16>(mul(dk[at], scale)).bits) << "dK " << j;
+            ASSERT_EQ(op.dqkv.row(start + j)[v_column + e].bits, st<bf16>(dv[at]).bits) << "dV " << j;
+          }
         }
       }
     }
