@@ -213,5 +213,6 @@ void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& i
 }
 
 template class Model<float>;
+template class Model<bf16>;
 
 }  // namespace lockstep

@@ -110,10 +110,7 @@ void Parameters::initialize(const Stream& stream) const {
 
 void Parameters::round(const Stream& stream) const {
   for (const ParameterView& view : views_) {
-    const auto submit = [&]<class Op>(const Op& op) {
-      if constexpr (AllOps::id_of<Op>() >= 0) stream.submit(op);
-    };
-    if (view.copy) submit(RoundWeights{.w = view.weight, .copy = view.copy});
+    if (view.copy) stream.submit(RoundWeights{.w = view.weight, .copy = view.copy});
   }
 }
 

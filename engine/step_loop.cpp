@@ -360,7 +360,9 @@ void Loop<T>::capture_region(const Segment& segment, int slot, int bucket) {
 }  // namespace
 
 std::unique_ptr<StepLoop> make_step_loop(Device& device, const Scenario& scenario, const TrainerOptions& options) {
-  require(scenario.numerics.front() == Numerics::fp32, "the precision is built");
+  const Numerics numerics = scenario.numerics.front();
+  require(numerics == Numerics::fp32 || numerics == Numerics::bf16, "the precision is built");
+  if (numerics == Numerics::bf16) return std::make_unique<Loop<bf16>>(device, scenario, options);
   return std::make_unique<Loop<float>>(device, scenario, options);
 }
 

@@ -99,6 +99,8 @@ void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, T
 }
 
 template struct AttentionScratch<float>;
+template struct AttentionScratch<bf16>;
 template class SelfAttention<float>;
+template class SelfAttention<bf16>;
 
 }  // namespace lockstep

@@ -71,5 +71,6 @@ void Frame<T>::norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float>
 }
 
 template class Frame<float>;
+template class Frame<bf16>;
 
 }  // namespace lockstep

@@ -170,6 +170,8 @@ void Mamba<T>::scan_backward(const PassContext& pass, const State& saved) const 
 }
 
 template struct MambaScratch<float>;
+template struct MambaScratch<bf16>;
 template class Mamba<float>;
+template class Mamba<bf16>;
 
 }  // namespace lockstep

@@ -66,6 +66,8 @@ void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> d
 }
 
 template struct MlpScratch<float>;
+template struct MlpScratch<bf16>;
 template class Mlp<float>;
+template class Mlp<bf16>;
 
 }  // namespace lockstep
