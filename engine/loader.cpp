@@ -52,7 +52,9 @@ Loader::Loader(Device& device, const PackShape& shape, std::int64_t capacity, in
 }
 
 void Loader::grow_overflow(Entry& entry, std::int64_t slots, const Stream& compute) {
-  std::int64_t capacity = std::max<std::int64_t>(entry.overflow.lengths.cols, 1);
+  // As large as any before: the slot's metadata may have been made for that one, and reads as many entries.
+  std::int64_t capacity = 1;
+  for (const auto& other : entries_) capacity = std::max<std::int64_t>(capacity, other->overflow.lengths.cols);
   while (capacity < slots) capacity *= 2;
   if (entry.overflow_memory && capacity == entry.overflow.lengths.cols) return;
   compute.synchronize();  // Nothing may still read the old table.
