@@ -9,6 +9,7 @@
 #include "kernels/digest.h"
 #include "kernels/fault.h"
 #include "kernels/require.h"
+#include "scenarios/reader.h"
 
 namespace lockstep {
 
@@ -215,10 +216,33 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
 
 // ---- Checkpoint -----------------------------------------------------------------------------------------------------
 
+// Of model, data and optimizer: equal for runs that may continue each other. More steps, other graphs, another depth
+// or other ranks are the same run.
+std::string run_fingerprint(Scenario run) {
+  const Scenario plain;
+  run.name = "run";
+  run.data.path = plain.data.path;
+  run.data.digest.clear();
+  run.training.steps = plain.training.steps;
+  run.training.optimizer.decay_steps = plain.training.optimizer.decay_steps;
+  run.training.in_flight = plain.training.in_flight;
+  run.training.recapture_at.clear();
+  run.cuda_graph = plain.cuda_graph;
+  run.offload = plain.offload;
+  run.fsdp = plain.fsdp;
+  run.parallel = plain.parallel;
+  run.checker = plain.checker;
+  run.expect = plain.expect;
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a.
+  for (const unsigned char c : canonical_form(run)) hash = (hash ^ c) * 0x100000001b3u;
+  return std::to_string(hash);
+}
+
 std::map<std::string, std::string> Trainer::Impl::identity() const {
   return {{"contract", std::to_string(kContractVersion)},
           {"steps_done", std::to_string(steps_done)},
           {"pattern", scenario.model.pattern},
+          {"run", run_fingerprint(scenario)},
           {"seed", std::to_string(scenario.training.seed)}};
 }
 
@@ -237,7 +261,7 @@ void Trainer::load(const std::string& path) {
   Impl& my = *impl_;
   Checkpoint checkpoint = read_checkpoint(path);
   std::map<std::string, std::string> want = my.identity();
-  for (const char* key : {"contract", "pattern", "seed"}) {
+  for (const char* key : {"contract", "pattern", "seed", "run"}) {
     if (checkpoint.metadata[key] != want[key]) {
       throw std::runtime_error(path + ": a checkpoint of another run: " + key + " is " + checkpoint.metadata[key] +
                                ", not " + want[key]);

@@ -62,6 +62,21 @@ TEST(CommandLineEdges, TheReplayLineFindsTheDocuments) {
   EXPECT_EQ(run_lockstep("replay " + token_in(report)).status, 2) << "a token alone looks in the working folder";
 }
 
+TEST(CommandLineEdges, ACheckpointContinuesItsOwnRunOnly) {
+  const TemporaryFolder folder;
+  const std::string small = "schema: 1\nname: small\nmodel: {pattern: \"-\", dropout: ";
+  const std::string file = folder.file("one.yaml", small + "0.1}\n"),
+                    other = folder.file("other.yaml", small + "0.2}\n");
+  const std::string checkpoint = folder / "state";
+  ASSERT_EQ(run_lockstep("train --device sim --steps 3 --checkpoint " + checkpoint + " " + file).status, 0);
+  const std::string resume = "train --device sim --steps 4 --resume " + checkpoint + " ";
+  EXPECT_EQ(run_lockstep(resume + file).status, 0);
+  EXPECT_EQ(run_lockstep(resume + "--graph full_iteration " + file).status, 0);
+  const Ran refused = run_lockstep(resume + other);
+  EXPECT_EQ(refused.status, 3);
+  EXPECT_THAT(refused.err, HasSubstr("a checkpoint of another run"));
+}
+
 TEST(CommandLineEdges, WhatIsNotBuiltIsRefusedInItsLine) {
   const TemporaryFolder folder;
   const std::string file = folder.file("fp8.yaml", "schema: 1\nname: fp8\nnumerics: [fp8]\n");
