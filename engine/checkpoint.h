@@ -2,6 +2,7 @@
 // Written whole or not at all: a temporary file beside it, synced, then renamed over it.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
