@@ -286,7 +286,14 @@ class Campaign {
     // A process in which something failed judges nothing else.
     if (fails(run.result)) slot.worker.reset();
     if (job.again) return took_again(job, std::move(run));
-    CaseRecord record = jobs_.record(job, jobs_.make(job));
+    const CampaignCase one = jobs_.make(job);
+    CaseRecord record = jobs_.record(job, one);
+    if (run.result.token.empty() && !one.near) {  // It had no memory left to say what it was.
+      const CaseResult named = unjudged_case(one.scenario, jobs_.run_options(job));
+      run.result.numerics = named.numerics;
+      run.result.token = named.token;
+      run.result.replay = named.replay;
+    }
     if (!fails(run.result) || options_.reruns == 0) return finish(std::move(record), std::move(run.result));
     record.result = std::move(run.result);
     pending_[job].record = std::move(record);
@@ -316,7 +323,7 @@ class Campaign {
       if (record.kind.empty()) classify(record, {});
       keep(record);
     }
-    if (log_) log_->append(to_json(record));
+    if (log_) log_->append(to_json(record), fails(record.result));
     report_.add(record);
   }
 

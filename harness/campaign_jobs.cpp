@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <sstream>
 
 #include "harness/result_json.h"
@@ -127,14 +128,23 @@ std::string CampaignJobs::answer(const Job& job, const std::string& file,
     made.result.judge = "state";
     made.result.reason = file + ": cannot write: " + std::strerror(errno);
   } else {
-    phase("running");
-    made.result = run(job, one);
-    if (job.again && !one.near) {
-      phase("running the oracle by itself");
-      made.oracle = oracle_digest(one.scenario, options_.run);
-    }
+    run_here(job, one, phase, made);
   }
   return boost::json::serialize(boost::json::object{{"result", to_json(made.result)}, {"oracle", made.oracle}});
+}
+
+void CampaignJobs::run_here(const Job& job, const CampaignCase& one,
+                            const std::function<void(const std::string&)>& phase, FurtherRun& made) const try {
+  phase("running");
+  made.result = run(job, one);
+  if (!job.again || one.near) return;
+  phase("running the oracle by itself");
+  made.oracle = oracle_digest(one.scenario, options_.run);
+} catch (const std::bad_alloc&) {
+  made.result.name = one.scenario.name;
+  made.result.verdict = Verdict::broken;
+  made.result.judge = "memory";
+  made.result.reason = "out of host memory";
 }
 
 CaseResult CampaignJobs::run(const Job& job, const CampaignCase& one) const {
@@ -159,7 +169,9 @@ CaseResult CampaignJobs::death(const Job& job, const CampaignCase& one, const Ch
   if (!one.near) result = unjudged_case(one.scenario, run_options(job));
   result.device.kind = options_.run.device;
   judge_death(result, end, options_.timeout_s);
-  if (end.signal == SIGKILL && !end.timed_out) result.judge = "memory";  // The kernel's last resort.
+  const bool killed_by_the_kernel = end.signal == SIGKILL && !end.timed_out;
+  const bool out_of_memory = end.last_words.find("std::bad_alloc") != std::string::npos;
+  if (killed_by_the_kernel || out_of_memory) result.judge = "memory";
   return judged(job, one, std::move(result));
 }
 

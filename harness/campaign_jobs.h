@@ -41,6 +41,8 @@ class CampaignJobs {
  private:
   std::string answer(const Job& job, const std::string& file,
                      const std::function<void(const std::string&)>& phase) const;
+  void run_here(const Job& job, const CampaignCase& one, const std::function<void(const std::string&)>& phase,
+                FurtherRun& made) const;
   CaseResult run(const Job& job, const CampaignCase& one) const;
   CaseResult judged(const Job& job, const CampaignCase& one, CaseResult result) const;
 

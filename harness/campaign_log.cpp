@@ -74,7 +74,7 @@ void CampaignLog::read(bool resume) {
 
 void CampaignLog::begin(const json::object& header) {
   if (header_.is_null()) {
-    append(header);
+    append(header, true);
     header_ = header;
     return;
   }
@@ -87,7 +87,15 @@ void CampaignLog::begin(const json::object& header) {
   }
 }
 
-void CampaignLog::append(const json::object& line) {
+// EINVAL: a device such as /dev/stdout, which has nothing to sync.
+bool CampaignLog::synced(bool urgent) {
+  constexpr double kEvery = 0.5;
+  if (!urgent && since_sync_.seconds() < kEvery) return true;
+  since_sync_ = Stopwatch();
+  return ::fdatasync(file_.descriptor()) == 0 || errno == EINVAL;
+}
+
+void CampaignLog::append(const json::object& line, bool urgent) {
   const std::string text = json::serialize(line) + "\n";
   const int descriptor = file_.descriptor();
   struct stat before {};
@@ -99,8 +107,7 @@ void CampaignLog::append(const json::object& line) {
     if (some < 0) break;
     done += static_cast<std::size_t>(some);
   }
-  const bool written = done == text.size() && (::fdatasync(descriptor) == 0 || errno == EINVAL);
-  if (written) {
+  if (done == text.size() && synced(urgent)) {
     ++lines_;
     return;
   }

@@ -1,10 +1,13 @@
-// The log of a campaign: NDJSON, a header with what decides the cases, then one line a case. A line is one write and is
-// synced before the next case of the log begins, so that a campaign that is killed loses no case and repeats none.
+// The log of a campaign: NDJSON, a header with what decides the cases, then one line a case. A line is one append
+// to the file, so that a campaign that is killed loses no case and repeats none; failures, and the rest twice a second,
+// are synced to the disk, so that a machine that goes down loses half a second of cases, which --resume runs again.
 #pragma once
 
 #include <boost/json.hpp>
 #include <string>
 #include <vector>
+
+#include "harness/stopwatch.h"
 
 namespace lockstep {
 
@@ -33,15 +36,17 @@ class CampaignLog {
   // Lines of cases that were done before.
   const std::vector<boost::json::value>& done() const { return done_; }
   // Throws WorldError if the line cannot be written whole; then it is not in the log.
-  void append(const boost::json::object& line);
+  void append(const boost::json::object& line, bool urgent);
 
  private:
   void read(bool resume);
+  bool synced(bool urgent);
   std::string path_;
   LockedFile file_;
   boost::json::value header_;
   std::vector<boost::json::value> done_;
   std::size_t lines_ = 0;
+  Stopwatch since_sync_;
 };
 
 }  // namespace lockstep

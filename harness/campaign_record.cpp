@@ -49,6 +49,8 @@ void classify(CaseRecord& record, const std::vector<FurtherRun>& further) {
     record.failure_class = "oracle / unstable";
   } else if (is_infrastructure(record.result)) {
     record.kind = "infrastructure";
+  } else if (further.empty()) {
+    record.kind = "not run again";
   } else {
     record.kind = all_the_same ? "deterministic" : "racy";
   }

@@ -21,7 +21,7 @@ struct CaseRecord {
 
   // Of a failure.
   std::string failure_class;
-  std::string kind;          // deterministic, racy, oracle unstable, infrastructure.
+  std::string kind;          // deterministic, racy, oracle unstable, infrastructure, not run again.
   int failed = 0, runs = 0;  // Of the further runs.
   std::string file;          // In the corpus, "" where none is kept.
 };

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include <cstring>
 #include <exception>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "harness/exit_status.h"
@@ -101,15 +103,18 @@ void answer_requests(const WorkerSetup& setup) {
   ::_exit(status);  // No destructors of the parent's statics.
 }
 
-// "program(_ZN8lockstep3runEv+0x1d)[0x...]" as "lockstep::run()"; "" where the frame has no name.
+// "program(_ZN8lockstep3runEv+0x1d)[0x...]" as "lockstep::run"; "" where the frame has no name.
 std::string function_of(const std::string& frame) {
   const std::size_t open = frame.find('('), plus = frame.find('+', open);
   if (open == std::string::npos || plus == std::string::npos || plus == open + 1) return "";
   const std::string mangled = frame.substr(open + 1, plus - open - 1);
   int status = 0;
   char* plain = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
-  const std::string name = status == 0 ? plain : mangled;
+  std::string name = status == 0 ? plain : mangled;
   std::free(plain);
+  constexpr std::string_view kNowhere = "(anonymous namespace)::";
+  for (std::size_t at; (at = name.find(kNowhere)) != std::string::npos;) name.erase(at, kNowhere.size());
+  name.resize(std::min(name.find('('), name.size()));  // Without arguments.
   return name;
 }
 
@@ -121,6 +126,7 @@ std::string stack_of(const std::string& said) {
   while (std::getline(lines, line) && frames < kMostFrames) {
     const std::string function = function_of(line);
     if (function.empty() || function == "print_stack") continue;
+    if (function == "lockstep::CampaignJobs::answer") break;  // From here on all workers are alike.
     stack += (stack.empty() ? "" : " < ") + function;
     ++frames;
   }

@@ -1,0 +1,125 @@
+// The parts of a campaign that need no process: near-legal cases, classes of failures, what further runs say.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "harness/campaign.h"
+#include "harness/campaign_case.h"
+#include "harness/corpus.h"
+#include "scenarios/reader.h"
+
+namespace lockstep {
+namespace {
+
+TEST(NearLegal, EachIsRefusedByTheOneRuleThatItBreaks) {
+  std::map<std::string, int> broken;
+  for (std::int64_t index = 0; index < 4000; ++index) {
+    const CampaignCase one = make_case(1, index, "near-legal");
+    ASSERT_TRUE(one.near);
+    EXPECT_TRUE(check_legality(one.scenario).empty());
+    const CaseResult result = judge_near_legal(*one.near);
+    EXPECT_EQ(result.verdict, Verdict::holds) << index << ": " << result.reason << "\n" << one.near->text;
+    ++broken[one.near->rule];
+  }
+  for (const std::string& rule : breakable_rules()) EXPECT_GE(broken[rule], 4) << rule;
+}
+
+TEST(NearLegal, AnotherRuleOrNoneIsAViolation) {
+  NearLegal near = *make_case(1, 1, "near-legal").near;
+  near.rule = near.rule == "L17" ? "L18" : "L17";
+  EXPECT_EQ(judge_near_legal(near).judge, "refusal");
+  near.text = to_yaml(make_case(1, 1, "small").scenario);
+  EXPECT_EQ(judge_near_legal(near).verdict, Verdict::violated);
+  EXPECT_THAT(judge_near_legal(near).reason, testing::HasSubstr("but it is legal"));
+}
+
+TEST(CampaignCase, IsEqualForEqualSeedAndIndexOnly) {
+  EXPECT_EQ(canonical_form(make_case(5, 9, "small").scenario), canonical_form(make_case(5, 9, "small").scenario));
+  EXPECT_NE(make_case(5, 9, "small").seed, make_case(5, 10, "small").seed);
+  EXPECT_NE(make_case(5, 9, "small").seed, make_case(6, 9, "small").seed);
+  int near = 0;
+  for (std::int64_t index = 0; index < 2000; ++index) near += make_case(5, index, "small").near.has_value();
+  EXPECT_GT(near, 60);  // About one in 20.
+  EXPECT_LT(near, 150);
+}
+
+CaseResult differs(const std::string& tensor, const std::string& got = "1") {
+  CaseResult result;
+  result.verdict = Verdict::violated;
+  result.judge = "gradient";
+  result.first_difference = FirstDifference{};
+  result.first_difference->op = "linear";
+  result.first_difference->tensor = tensor;
+  result.first_difference->got = got;
+  return result;
+}
+
+TEST(FailureClass, IsJudgeOpAndKindOfTensor) {
+  EXPECT_EQ(class_of(differs("layers.0.up.weight.gradient")), class_of(differs("layers.5.up.weight.gradient")));
+  EXPECT_NE(class_of(differs("layers.0.up.weight.gradient")), class_of(differs("layers.0.down.weight.gradient")));
+  CaseResult vacuous;
+  vacuous.judge = "vacuous";
+  vacuous.reason = "graph_replays is 16, the scenario demands 17";
+  CaseResult other = vacuous;
+  other.reason = "graph_replays is 3, the scenario demands 0x1f";
+  EXPECT_EQ(class_of(vacuous), class_of(other));
+  other.reason = "evaluations is 16, the scenario demands 17";
+  EXPECT_NE(class_of(vacuous), class_of(other));
+}
+
+CaseRecord classified(const CaseResult& first, const std::vector<FurtherRun>& further) {
+  CaseRecord record;
+  record.result = first;
+  classify(record, further);
+  return record;
+}
+
+TEST(FurtherRuns, TellARaceFromACertainty) {
+  const CaseResult failed = differs("head.weight.gradient"), held;
+  const CaseRecord certain = classified(failed, {{failed, "a"}, {failed, "a"}});
+  EXPECT_EQ(certain.kind, "deterministic");
+  EXPECT_EQ(certain.failed, 2);
+  const CaseRecord race = classified(failed, {{failed, "a"}, {held, "a"}, {held, "a"}});
+  EXPECT_EQ(race.kind, "racy");
+  EXPECT_EQ(race.failed, 1);
+  EXPECT_EQ(race.runs, 3);
+  EXPECT_EQ(race.result.verdict, Verdict::violated) << "no mismatch is retried away";
+  EXPECT_EQ(classified(failed, {{held, "a"}, {held, "a"}}).result.verdict, Verdict::violated);
+  EXPECT_EQ(classified(failed, {{differs("head.weight.gradient", "2"), "a"}}).kind, "racy");
+}
+
+TEST(FurtherRuns, AnOracleWithTwoResultsIsToBlame) {
+  const CaseResult failed = differs("head.weight.gradient");
+  const CaseRecord record = classified(failed, {{failed, "a"}, {failed, "b"}});
+  EXPECT_EQ(record.kind, "oracle unstable");
+  EXPECT_EQ(record.result.verdict, Verdict::gave_up);
+  EXPECT_EQ(record.result.judge, "oracle");
+}
+
+TEST(FurtherRuns, TheWorldIsNoViolation) {
+  CaseResult failed;
+  failed.verdict = Verdict::broken;
+  for (const char* judge : {"device", "exception", "memory", "disk"}) {
+    failed.judge = judge;
+    EXPECT_EQ(classified(failed, {{failed, ""}}).kind, "infrastructure");
+  }
+  failed.judge = "crash";
+  EXPECT_EQ(classified(failed, {{failed, ""}}).kind, "deterministic");
+}
+
+TEST(CaseRecord, SurvivesTheLog) {
+  CaseRecord record = classified(differs("head.weight.gradient"), {});
+  record.index = 12;
+  record.seed = 0xFFFFFFFFFFFFFFFF;
+  record.traits = features_of(make_case(1, 0, "small").scenario);
+  record.file = "a.yaml";
+  const boost::json::object line = to_json(record);
+  const CaseRecord again = record_from_json(boost::json::parse(boost::json::serialize(line)));
+  EXPECT_EQ(to_json(again), line);
+  EXPECT_EQ(again.traits, record.traits);
+  EXPECT_EQ(again.seed, record.seed);
+}
+
+}  // namespace
+}  // namespace lockstep
