@@ -83,6 +83,8 @@ class Backend {
 struct SimStep {
   int stream;        // In order of creation at the backend; inside a graph, the stream captured.
   const char* what;  // The op's name, "copy", "fill" or "release".
+  int launch = -1;   // Inside a graph: which launch, in order of the calls; and which node, in order of capture.
+  int node = -1;
   friend bool operator==(const SimStep&, const SimStep&) = default;
 };
 

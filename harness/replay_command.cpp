@@ -9,7 +9,10 @@
 #include "harness/report.h"
 #include "harness/result_json.h"
 #include "harness/suite.h"
+#include "harness/trace_run.h"
+#include "harness/trace_text.h"
 #include "harness/worker.h"
+#include "harness/write_file.h"
 #include "harness/write_reports.h"
 
 namespace lockstep {
@@ -35,6 +38,30 @@ std::vector<Scenario> cases_of(const std::string& word, const std::string& folde
   return list;
 }
 
+// What --trace and --schedule ask for, of the one case that they can be of. The engine runs once more for it, in a
+// process of its own.
+void show_order(const Options& options, const std::vector<Scenario>& scenarios, const RunOptions& run) {
+  const bool wants_file = options.has("trace"), wants_text = options.has("schedule");
+  if (!wants_file && !wants_text) return;
+  if (run.device != "sim") throw RequestError("lockstep replay: --trace and --schedule take --device sim");
+  if (scenarios.size() != 1) {
+    throw RequestError("lockstep replay: --trace and --schedule are of one run; this file has " +
+                       std::to_string(scenarios.size()) + " precisions: replay a token, or list one");
+  }
+  const Scenario& scenario = scenarios.front();
+  const auto traced = [&] {
+    const Trace trace = trace_case(scenario, run);
+    return wants_file
+               ? boost::json::serialize(boost::json::array{trace_json(trace, scenario.name), schedule_text(trace)})
+               : boost::json::serialize(boost::json::array{"", schedule_text(trace)});
+  };
+  const ChildEnd end = run_in_child(traced, options.seconds("timeout"));
+  if (!end.finished) throw WorldError("the run died before its trace was written: " + end.last_words);
+  const boost::json::array both = boost::json::parse(end.output).as_array();
+  if (wants_file) write_file(options.text("trace"), both[0].as_string());
+  if (wants_text) std::fputs(both[1].as_string().c_str(), stdout);
+}
+
 }  // namespace
 
 ExitStatus replay_command(const Words& words) {
@@ -42,6 +69,8 @@ ExitStatus replay_command(const Words& words) {
                   "Runs one case again: equal token, equal bits, same verdict, same first difference.", 1);
   options.device().reports().isolation().planted();
   options.text("data-from", "folder that a token's data.path is relative to; this one if not given");
+  options.text("trace", "write what the simulator ran to this file, for ui.perfetto.dev")
+      .flag("schedule", "print the order in which the simulator ran it");
   if (!options.parse(words)) return ExitStatus::held;
   if (options.words().empty()) throw RequestError("lockstep replay: a token or a file is missing");
   RunOptions run;
@@ -63,6 +92,7 @@ ExitStatus replay_command(const Words& words) {
                   one.reason.c_str());
     }
   }
+  show_order(options, scenarios, run);
   write_reports(options, junit(results), run_to_json(results, results.front().device, seconds));
   return exit_status(results);
 }

@@ -52,6 +52,7 @@ void SimSchedule::add(BackendStream* stream) {
 
 void SimSchedule::add_run(SimRun& run) {
   const auto& nodes = run.graph->nodes;
+  run.number = launches_++;
   run.left = static_cast<int>(nodes.size());
   run.waits_for.resize(nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -255,7 +256,7 @@ void SimSchedule::run(const Unit& unit) {
   ++items_run_;
   BackendStream& stream = *unit.stream;
   if (unit.ready < 0) {
-    execute(stream.queue.front(), stream.id);
+    note({.stream = stream.id, .what = execute(stream.queue.front())});
     stream.queue.pop_front();
     ++stream.done;
     return;
@@ -263,25 +264,29 @@ void SimSchedule::run(const Unit& unit) {
   SimRun& run = *launch_at_head(stream);
   const int node = run.ready[static_cast<std::size_t>(unit.ready)];
   const SimNode& what = run.graph->nodes[static_cast<std::size_t>(node)];
-  execute(what.work, what.stream);
+  note({.stream = what.stream, .what = execute(what.work), .launch = run.number, .node = node});
   complete_node(run, node);
 }
 
-void SimSchedule::execute(const SimWork& work, int stream) {
-  const char* what = "release";
+const char* SimSchedule::execute(const SimWork& work) {
   if (const auto* op = std::get_if<Submission>(&work)) {
-    what = op->type().name;
     op->run_on_host();
-  } else if (const auto* copy = std::get_if<SimCopy>(&work)) {
-    what = "copy";
-    std::memmove(copy->to, copy->staged ? copy->staged.get() : copy->from, copy->bytes);
-  } else if (const auto* fill = std::get_if<SimFill>(&work)) {
-    what = "fill";
-    std::memset(fill->to, fill->byte, fill->bytes);
-  } else {
-    memory_.release(std::get<SimRelease>(work).memory);
+    return op->type().name;
   }
-  if (options_.trace) options_.trace->push_back({stream, what});
+  if (const auto* copy = std::get_if<SimCopy>(&work)) {
+    std::memmove(copy->to, copy->staged ? copy->staged.get() : copy->from, copy->bytes);
+    return "copy";
+  }
+  if (const auto* fill = std::get_if<SimFill>(&work)) {
+    std::memset(fill->to, fill->byte, fill->bytes);
+    return "fill";
+  }
+  memory_.release(std::get<SimRelease>(work).memory);
+  return "release";
+}
+
+void SimSchedule::note(const SimStep& step) {
+  if (options_.trace) options_.trace->push_back(step);
 }
 
 // splitmix64.

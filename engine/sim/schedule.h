@@ -49,7 +49,8 @@ class SimSchedule {
   std::size_t pick();
   std::uint64_t& priority(const Unit& unit);
   void run(const Unit& unit);
-  void execute(const SimWork& work, int stream);
+  const char* execute(const SimWork& work);  // Says what it was.
+  void note(const SimStep& step);
   bool wants_only_needed();
   void plan_change();
   std::uint64_t draw();
@@ -61,6 +62,7 @@ class SimSchedule {
   std::vector<BackendStream*> streams_;  // In order of creation.
   std::vector<Unit> units_;
   std::int64_t items_run_ = 0;
+  int launches_ = 0;
   std::int64_t until_change_ = 0;
   std::uint64_t lowest_ = std::uint64_t{1} << 62;
 };

@@ -84,6 +84,7 @@ struct SimGraph {
 // One launch of a graph.
 struct SimRun {
   std::shared_ptr<const SimGraph> graph;
+  int number = 0;              // Among all launches, in order of the calls.
   std::vector<int> waits_for;  // Of each node, the edges not yet met.
   std::vector<int> ready;      // Nodes whose edges are met, in order of capture.
   int left = 0;

@@ -1,0 +1,102 @@
+// Traces: what ran is put beside what was asked for, events become flows, a missing edge is drawn where it is.
+#include "harness/trace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "harness/trace_run.h"
+#include "harness/trace_text.h"
+
+namespace lockstep {
+namespace {
+
+Scenario small(GraphImpl impl) {
+  Scenario scenario;
+  scenario.name = "traced";
+  scenario.cuda_graph.impl = impl;
+  return scenario;
+}
+
+std::string told(const Trace& trace, std::size_t i) {
+  const TraceItem& item = trace.items[i];
+  return item.what + " " + std::to_string(item.place.step) + " " + item.place.part;
+}
+
+TEST(Trace, EqualSeedEqualOrder) {
+  const Scenario scenario = small(GraphImpl::partial);
+  EXPECT_EQ(schedule_text(trace_case(scenario, {})), schedule_text(trace_case(scenario, {})));
+}
+
+TEST(Trace, AnotherSeedRunsTheSameItemsInAnotherOrder) {
+  Scenario scenario = small(GraphImpl::partial);
+  const Trace one = trace_case(scenario, {});
+  scenario.checker.schedule.seed += 1;
+  const Trace other = trace_case(scenario, {});
+  EXPECT_NE(schedule_text(one), schedule_text(other));
+  std::vector<std::string> a, b;
+  for (std::size_t i = 0; i < one.items.size(); ++i) a.push_back(told(one, i));
+  for (std::size_t i = 0; i < other.items.size(); ++i) b.push_back(told(other, i));
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  EXPECT_EQ(a, b);
+}
+
+// A record completes before its waiter begins, whatever the schedule.
+TEST(Trace, EveryEventLeadsForward) {
+  for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
+    const Trace trace = trace_case(small(impl), {});
+    EXPECT_EQ(trace.ended, "");
+    EXPECT_FALSE(trace.flows.empty());
+    for (const TraceFlow& flow : trace.flows) EXPECT_LT(flow.from, flow.to) << flow.name;
+  }
+}
+
+TEST(Trace, LaunchesHoldTheirItems) {
+  const Trace trace = trace_case(small(GraphImpl::partial), {});
+  ASSERT_FALSE(trace.launches.empty());
+  std::size_t inside = 0;
+  for (std::size_t i = 0; i < trace.items.size(); ++i) {
+    const int launch = trace.items[i].launch;
+    if (launch < 0) continue;
+    ++inside;
+    const TraceLaunch& of = trace.launches.at(static_cast<std::size_t>(launch));
+    EXPECT_TRUE(of.first <= static_cast<int>(i) && static_cast<int>(i) <= of.last);
+    EXPECT_GE(trace.items[i].place.layer, 0);  // Modules are layers' parts.
+  }
+  EXPECT_GT(inside, 0u);
+  EXPECT_TRUE(trace_case(small(GraphImpl::none), {}).launches.empty());
+}
+
+TEST(Trace, PerfettoFindsTracksSlicesAndBothEndsOfEachFlow) {
+  const Trace trace = trace_case(small(GraphImpl::partial), {});
+  const auto whole = boost::json::parse(trace_json(trace, "traced")).as_object();
+  std::map<std::string, std::size_t> phases;
+  for (const auto& event : whole.at("traceEvents").as_array()) phases[event.at("ph").as_string().c_str()]++;
+  std::size_t launches = 0;
+  for (const TraceLaunch& launch : trace.launches) launches += launch.first >= 0;
+  EXPECT_EQ(phases["X"], trace.items.size() + launches);
+  EXPECT_EQ(phases["s"], trace.flows.size());
+  EXPECT_EQ(phases["f"], trace.flows.size());
+  EXPECT_GT(phases["M"], trace.streams.size());
+}
+
+TEST(Trace, DrawsAMissingEdgeBetweenItsItems) {
+  Trace trace;
+  trace.streams = {"compute", "loader"};
+  trace.items = {{.stream = 1, .what = "copy", .place = {.step = 0}},
+                 {.stream = 0, .what = "linear", .place = {.step = 0}}};
+  const TracePoint copy{.stream = "loader", .what = "copy", .place = {.step = 0}};
+  const TracePoint linear{.stream = "compute", .what = "linear", .place = {.step = 0}};
+  EXPECT_TRUE(add_missing_edge(trace, copy, linear, "no wait"));
+  ASSERT_EQ(trace.flows.size(), 1u);
+  EXPECT_EQ(trace.flows[0].from, 0);
+  EXPECT_EQ(trace.flows[0].to, 1);
+  EXPECT_THAT(trace_json(trace, "a"), testing::HasSubstr("\"missing edge\""));
+  EXPECT_FALSE(add_missing_edge(trace, copy, {.stream = "compute", .what = "linear", .place = {.step = 1}}, ""));
+}
+
+}  // namespace
+}  // namespace lockstep
