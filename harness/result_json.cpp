@@ -86,17 +86,19 @@ json::object to_json(const CaseResult& result) {
   for (const auto& [name, value] : result.counters) counters[name] = value;
   const json::value difference =
       result.first_difference ? json::value(to_json(*result.first_difference)) : json::value(nullptr);
-  return {{"name", result.name},
-          {"numerics", result.numerics},
-          {"token", result.token},
-          {"verdict", to_text(result.verdict)},
-          {"judge", result.judge},
-          {"reason", result.reason},
-          {"first_difference", difference},
-          {"counters", counters},
-          {"seconds", result.seconds},
-          {"replay", result.replay},
-          {"device", to_json(result.device)}};
+  json::object object{{"name", result.name},
+                      {"numerics", result.numerics},
+                      {"token", result.token},
+                      {"verdict", to_text(result.verdict)},
+                      {"judge", result.judge},
+                      {"reason", result.reason},
+                      {"first_difference", difference},
+                      {"counters", counters},
+                      {"seconds", result.seconds},
+                      {"replay", result.replay},
+                      {"device", to_json(result.device)}};
+  if (!result.redundant_edges.empty()) object["redundant_edges"] = json::value_from(result.redundant_edges);
+  return object;
 }
 
 CaseResult result_from_json(const json::value& value) {
@@ -113,6 +115,9 @@ CaseResult result_from_json(const json::value& value) {
   }
   for (const auto& [name, count] : object.at("counters").as_object())
     result.counters[name] = count.to_number<std::int64_t>();
+  if (const json::value* edges = object.if_contains("redundant_edges")) {
+    result.redundant_edges = json::value_to<std::vector<std::string>>(*edges);
+  }
   result.seconds = object.at("seconds").to_number<double>();
   result.replay = text_of(object, "replay");
   result.device = device_from_json(object.at("device").as_object());

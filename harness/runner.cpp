@@ -10,7 +10,7 @@
 #include <new>
 
 #include "engine/trainer.h"
-#include "harness/checker/checker.h"
+#include "harness/checker/redundant_edges.h"
 #include "harness/comparison.h"
 #include "harness/expectations.h"
 #include "harness/schedules.h"
@@ -116,13 +116,16 @@ class Case {
   // Nobody looks at the device, but the checker sees every call: looking draws edges, so it finds most here.
   void unobserved_run() {
     Checker checker;
-    run_unobserved(checker);
+    CallLog log(checker);
+    const bool logged = options_.edges && scenario_.checker.hazards && seed_ == scenario_.checker.schedule.seed;
+    run_unobserved(logged ? static_cast<Observer*>(&log) : observer(checker));
     checker.throw_found();
+    if (logged && holds()) result_.redundant_edges = redundant_edges(log);
     result_.counters["hazards_checked"] = checker.checked();
   }
 
-  void run_unobserved(Checker& checker) {
-    Engine engine(*this, seed_, false, observer(checker));
+  void run_unobserved(Observer* told) {
+    Engine engine(*this, seed_, false, told);
     checked(engine, [&] {
       static const StepData no_documents;
       for (std::int64_t step = 0; step < scenario_.training.steps && !engine.comparison.first(); ++step) {

@@ -12,6 +12,7 @@ struct RunOptions {
   std::string device = "sim";  // "sim" or "cuda".
   std::string fault;           // Planted in kernels or engine, "" for none.
   std::string mutation;        // Planted in the oracle, "" for none.
+  bool edges = false;          // List the edges that protect nothing.
 };
 
 // `scenario` lists one precision. First a run that is looked at after every pass, which names a difference best; then

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/backend.h"
 
@@ -47,6 +48,7 @@ struct CaseResult {
   std::string reason;
   std::optional<FirstDifference> first_difference;
   Counters counters;
+  std::vector<std::string> redundant_edges;  // Where they were asked for: a line each.
   double seconds = 0;
   std::string replay;  // The command line that runs it again.
   DeviceInfo device;

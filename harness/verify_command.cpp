@@ -27,6 +27,7 @@ Options verify_options() {
                   -1);
   options.device().reports().isolation().planted();
   options.number("skip-code", "exit status where the device asked for is absent, for test drivers that know one", 3, 0);
+  options.flag("edges", "list the waits that protect nothing: without them every conflicting access is still in order");
   return options;
 }
 
@@ -57,6 +58,14 @@ void show_counts(Progress& progress, std::size_t done, std::size_t all, const Ca
   progress.show(text);
 }
 
+void print_edges(const std::vector<CaseResult>& results) {
+  for (const CaseResult& one : results) {
+    if (one.verdict != Verdict::holds || one.token.empty()) continue;
+    std::printf("%s %s: %zu redundant edges\n", one.name.c_str(), one.numerics.c_str(), one.redundant_edges.size());
+    for (const std::string& edge : one.redundant_edges) std::printf("  %s\n", edge.c_str());
+  }
+}
+
 void print(const std::vector<CaseResult>& results, bool quiet) {
   for (const CaseResult& one : results) {
     if (one.verdict != Verdict::holds && one.verdict != Verdict::skipped)
@@ -73,6 +82,7 @@ ExitStatus verify_command(const Words& words) {
   const Stopwatch watch;
   RunOptions run;
   take_planted(options, run);
+  run.edges = options.has("edges");
   const std::vector<PlannedCase> cases = plan(options.words());
   try {
     run.device = choose_device(options.text("device"));
@@ -94,6 +104,7 @@ ExitStatus verify_command(const Words& words) {
     show_counts(progress, results.size(), cases.size(), results.back());
   }
   progress.clear();
+  if (run.edges) print_edges(results);
   print(results, options.has("quiet"));
   write_reports(options, junit(results), run_to_json(results, device, watch.seconds()));
   if (count_of(results, Verdict::skipped) == static_cast<std::int64_t>(results.size())) {

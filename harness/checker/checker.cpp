@@ -19,6 +19,10 @@ HazardKind kind_of(const Touch& earlier, const Touch& later) {
   return reads(later.mode) ? HazardKind::read_after_write : HazardKind::write_after_write;
 }
 
+std::string short_name(const Work& work) {
+  return work.name + (work.bytes > 0 ? " of " + std::to_string(work.bytes) + " bytes" : std::string());
+}
+
 // Fresh memory is filled with poison, which is no value.
 bool is_poison(const Work& work) {
   return std::strcmp(work.name, "fill") == 0 && !std::strcmp(work.place.part, "poison");
@@ -265,7 +269,7 @@ std::string Checker::missing_edge(const Touch& later, const Touch& earlier) {
   const Thread& before = threads_[static_cast<std::size_t>(earlier.thread)];
   const bool inside =
       later.work.graph >= 0 && later.work.graph == earlier.work.graph && later.work.launch == earlier.work.launch;
-  const std::string what = std::string(earlier.work.name), then = std::string(later.work.name);
+  const std::string what = short_name(earlier.work), then = short_name(later.work);
   const std::string place = "Missing edge: " + before.name + " -> " + after.name + ". ";
   if (inside) {
     return place + "While the graph is captured, record an event on " + stream_name(before.stream) + " after " + what +

@@ -43,6 +43,13 @@ const std::vector<Scenario>& library() {
 const std::set<std::string> kEquivalent{
     // The state's copy goes before the microbatches' on the same stream, whose events every pass waits for.
     "compute-ignores-step-state-event",
+    // A step and an evaluation end with the host reading the losses, which drains the compute stream and with it every
+    // copy it waited for: when the next documents are staged and loaded, nothing of the step before is under way.
+    // checker_engine_test leaves the same edges out where the host runs ahead, and the checker finds each.
+    "loader-ignores-consumed-event",
+    "loader-ignores-state-consumed-event",
+    "staging-rewritten-before-its-copy",
+    "state-staging-rewritten-before-its-copy",
 };
 
 bool is_caught(const RunOptions& run) {

@@ -1,0 +1,146 @@
+// The checker over the engine: silent on what is right, and every edge that is left out is found on every schedule.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "engine/loader.h"
+#include "engine/trainer.h"
+#include "harness/checker/redundant_edges.h"
+#include "harness/generator.h"
+#include "harness/runner.h"
+#include "harness/schedules.h"
+#include "kernels/fault.h"
+
+namespace lockstep {
+namespace {
+
+struct Planted {
+  explicit Planted(const std::string& name) { plant_fault(name); }
+  ~Planted() { plant_fault(""); }
+};
+
+Scenario small() {
+  Scenario scenario;
+  scenario.name = "small";
+  scenario.numerics = {Numerics::fp32};
+  return scenario;
+}
+
+// The engine alone, told to `observer`.
+void train(const Scenario& scenario, Observer& observer) {
+  const auto data = open_data(scenario);
+  Device device(open_sim(sim_options(scenario, scenario.checker.schedule.seed)), &observer);
+  Trainer trainer(device, scenario, *data);
+  for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
+    trainer.step();
+    if (trainer.evaluation_is_due()) trainer.evaluate();
+  }
+  trainer.weight_digest();
+}
+
+// A host that runs ahead: it never waits for the device but where the loader says so.
+std::vector<HazardKind> pipelined(const std::string& fault) {
+  const Planted planted(fault);
+  Checker checker({.stop = false, .dropped = {}});
+  {
+    const PackShape shape{.rows = 16};
+    Device device(open_sim(), &checker);
+    const Stream compute(device, "compute");
+    Loader loader(device, shape, 4, 1);
+    TensorPool pool(device);
+    const Tensor<std::int32_t> tokens = pool.make<std::int32_t>(1, 16);
+    const Tensor<StepState> state = pool.make<StepState>(1, 1);
+    const HostPack pack{std::vector<std::int32_t>(16), std::vector<std::int32_t>(16), {16}, {0}, 16};
+    for (int step = 0; step < 3; ++step) {
+      device.place = {.step = step};
+      loader.load_state({}, true);
+      for (int pass = 0; pass < (step == 0 ? 2 : 1); ++pass) {  // Loads with and without a new state before them.
+        loader.load(0, pack, compute);
+        if (pass == 0) loader.wait_for_state(compute);
+        loader.wait_for(0, compute);
+        compute.copy(tokens.data, loader.inputs(0).tokens.data, 64, CopyKind::device_to_device);
+        loader.consumed(0, compute);
+      }
+      compute.copy(state.data, loader.state(true).data, sizeof(StepState), CopyKind::device_to_device);
+      loader.state_consumed(compute);
+    }
+    compute.synchronize();
+  }
+  std::vector<HazardKind> kinds;
+  for (const Hazard& hazard : distinct(checker.hazards())) kinds.push_back(hazard.kind);
+  return kinds;
+}
+
+TEST(CheckerOverTheLoader, FindsEveryEdgeThatIsLeftOut) {
+  using Kinds = std::vector<HazardKind>;
+  EXPECT_EQ(pipelined(""), Kinds{});
+  EXPECT_EQ(pipelined("compute-ignores-loaded-event").front(), HazardKind::read_after_write);
+  EXPECT_EQ(pipelined("loader-ignores-consumed-event"), Kinds{HazardKind::write_after_read});
+  EXPECT_EQ(pipelined("loader-ignores-state-consumed-event"), Kinds{HazardKind::write_after_read});
+  EXPECT_EQ(pipelined("staging-rewritten-before-its-copy"), Kinds{HazardKind::write_after_read});
+  EXPECT_EQ(pipelined("state-staging-rewritten-before-its-copy"), Kinds{HazardKind::write_after_read});
+  // The state's copy goes before the microbatch's on the same stream, and that one is waited for.
+  EXPECT_EQ(pipelined("compute-ignores-step-state-event"), Kinds{});
+}
+
+TEST(CheckerOverTheEngine, FindsTheMissingWaitOnEverySchedule) {
+  for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
+    for (const ScheduleKind kind : {ScheduleKind::program, ScheduleKind::random, ScheduleKind::pct}) {
+      Scenario scenario = small();
+      scenario.cuda_graph.impl = impl;
+      if (impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
+      scenario.checker.schedule.kind = kind;
+      const Planted planted("compute-ignores-loaded-event");
+      const CaseResult result = run_case(scenario, {});
+      EXPECT_EQ(result.verdict, Verdict::violated);
+      EXPECT_EQ(result.judge, "hazard");
+      EXPECT_NE(result.reason.find("Missing edge: loader -> compute"), std::string::npos) << result.reason;
+    }
+  }
+}
+
+TEST(CheckerOverTheEngine, CountsItsChecksAndIsOffWhenTheScenarioSaysSo) {
+  Scenario scenario = small();
+  const CaseResult on = run_case(scenario, {});
+  EXPECT_EQ(on.verdict, Verdict::holds) << on.reason;
+  EXPECT_GT(on.counters.at("hazards_checked"), 1000);
+  scenario.checker.hazards = false;
+  const CaseResult off = run_case(scenario, {});
+  EXPECT_EQ(off.verdict, Verdict::holds) << off.reason;
+  EXPECT_EQ(off.counters.at("hazards_checked"), 0);
+}
+
+// LOCKSTEP_CASES: how many random scenarios.
+TEST(CheckerOverTheEngine, IsSilentOnRandomScenarios) {
+  const char* cases = std::getenv("LOCKSTEP_CASES");
+  const std::uint64_t count = cases == nullptr ? 60 : std::strtoull(cases, nullptr, 10);
+  for (std::uint64_t seed = 0; seed < count; ++seed) {
+    Choices choices(seed);
+    Scenario scenario = generate_scenario(choices);
+    scenario.checker.schedule.kind = static_cast<ScheduleKind>(seed % 3);
+    Checker checker({.stop = false, .dropped = {}});
+    train(scenario, checker);
+    ASSERT_TRUE(checker.hazards().empty()) << "seed " << seed << ": " << text(checker.hazards().front());
+    ASSERT_GT(checker.checked(), 0) << "seed " << seed;
+  }
+}
+
+// The end of a step drains the compute stream, so everything that protects the next step's load from this step is
+// redundant today; the wait for what was loaded is not.
+TEST(CheckerOverTheEngine, ListsTheEdgesThatTheStepsEndMakesRedundant) {
+  Checker checker;
+  CallLog log(checker);
+  train(small(), log);
+  checker.throw_found();
+  int needed = 0, redundant = 0;
+  for (const EdgeVerdict& one : judge_edges(log)) {
+    (one.redundant ? redundant : needed) += 1;
+    if (one.redundant) continue;
+    EXPECT_EQ(one.text.rfind("compute waits for event", 0), 0u) << one.text;
+  }
+  EXPECT_GT(needed, 0);
+  EXPECT_GT(redundant, 0);
+}
+
+}  // namespace
+}  // namespace lockstep
