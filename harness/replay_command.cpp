@@ -48,14 +48,19 @@ void show_order(const Options& options, const std::vector<Scenario>& scenarios, 
     throw RequestError("lockstep replay: --trace and --schedule are of one run; this file has " +
                        std::to_string(scenarios.size()) + " precisions: replay a token, or list one");
   }
-  const Scenario& scenario = scenarios.front();
+  Scenario scenario = scenarios.front();
   const auto traced = [&] {
     const Trace trace = trace_case(scenario, run);
-    return wants_file
-               ? boost::json::serialize(boost::json::array{trace_json(trace, scenario.name), schedule_text(trace)})
-               : boost::json::serialize(boost::json::array{"", schedule_text(trace)});
+    const std::string file = wants_file ? trace_json(trace, scenario.name) : "";
+    return boost::json::serialize(boost::json::array{file, schedule_text(trace)});
   };
-  const ChildEnd end = run_in_child(traced, options.seconds("timeout"));
+  ChildEnd end = run_in_child(traced, options.seconds("timeout"));
+  if (!end.finished && scenario.checker.schedule.kind != ScheduleKind::program) {
+    std::fprintf(stderr, "lockstep: this schedule kills the run (%s): shown in program order\n",
+                 end.last_words.c_str());
+    scenario.checker.schedule.kind = ScheduleKind::program;
+    end = run_in_child(traced, options.seconds("timeout"));
+  }
   if (!end.finished) throw WorldError("the run died before its trace was written: " + end.last_words);
   const boost::json::array both = boost::json::parse(end.output).as_array();
   if (wants_file) write_file(options.text("trace"), both[0].as_string());

@@ -1,21 +1,19 @@
 #include "harness/trace_run.h"
 
 #include "engine/trainer.h"
+#include "harness/checker/checker.h"
 #include "harness/schedules.h"
 #include "kernels/fault.h"
 
 namespace lockstep {
 
-Trace trace_case(const Scenario& scenario, const RunOptions& options) {
-  std::vector<SimStep> ran;  // Outlives the device, as the recorder does.
-  TraceRecorder recorder;
-  std::string ended;
-  plant_fault(options.fault);
+namespace {
+
+// Why the run ended before its end, "" if it did not.
+std::string run(const Scenario& scenario, const SimOptions& sim, Observer& observer) {
   try {
     const std::unique_ptr<DataSource> data = open_data(scenario);
-    SimOptions sim = sim_options(scenario, scenario.checker.schedule.seed);
-    sim.trace = &ran;
-    Device device(open_sim(sim), &recorder);
+    Device device(open_sim(sim), &observer);
     Trainer trainer(device, scenario, *data, {});
     for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
       trainer.step();
@@ -23,11 +21,46 @@ Trace trace_case(const Scenario& scenario, const RunOptions& options) {
     }
     trainer.weight_digest();
   } catch (const std::exception& error) {
-    ended = error.what();
+    return error.what();
   }
-  plant_fault("");
+  return "";
+}
+
+TracePoint point_of(const Touch& touch, const std::string& stream) {
+  const Work& work = touch.work;
+  // A lane of a graph is "loader (in a graph launched on compute)".
+  return {stream.substr(0, stream.find(" (in a graph")), work.name, work.place, work.graph, work.launch};
+}
+
+// The checker judges the calls, so a run of its own finds the same hazards. What has no second item is not drawn.
+void add_hazards(const Scenario& scenario, const SimOptions& sim, Trace& trace) {
+  Checker checker({.stop = false, .dropped = {}});
+  run(scenario, sim, checker);
+  for (const Hazard& hazard : distinct(checker.hazards())) {
+    if (!hazard.earlier) continue;
+    add_missing_edge(trace, point_of(*hazard.earlier, hazard.earlier_stream),
+                     point_of(hazard.later, hazard.later_stream), text(hazard));
+  }
+}
+
+}  // namespace
+
+Trace trace_case(const Scenario& scenario, const RunOptions& options) {
+  std::vector<SimStep> ran;
+  TraceRecorder recorder;
+  SimOptions sim = sim_options(scenario, scenario.checker.schedule.seed);
+  plant_fault(options.fault);
+  sim.trace = &ran;
+  const std::string ended = run(scenario, sim, recorder);
   Trace trace = recorder.finish(ran);
   trace.ended = ended;
+  sim.trace = nullptr;
+  sim.policy = SimOptions::Policy::program;  // The order in which a missing edge does the least harm.
+  if (scenario.checker.hazards) {
+    plant_fault(options.fault);  // Some faults strike once.
+    add_hazards(scenario, sim, trace);
+  }
+  plant_fault("");
   return trace;
 }
 

@@ -98,5 +98,18 @@ TEST(Trace, DrawsAMissingEdgeBetweenItsItems) {
   EXPECT_FALSE(add_missing_edge(trace, copy, {.stream = "compute", .what = "linear", .place = {.step = 1}}, ""));
 }
 
+// Nothing goes wrong in program order, so only the checker knows.
+TEST(Trace, DrawsTheEdgeThatAPlantedFaultTookAway) {
+  Scenario scenario = small(GraphImpl::partial);
+  scenario.checker.schedule.kind = ScheduleKind::program;
+  const auto missing = [&](const std::string& fault) {
+    const Trace trace = trace_case(scenario, {.device = "sim", .fault = fault, .mutation = ""});
+    return std::count_if(trace.flows.begin(), trace.flows.end(),
+                         [](const TraceFlow& f) { return f.name == "missing edge"; });
+  };
+  EXPECT_EQ(missing(""), 0);
+  EXPECT_GT(missing("compute-ignores-loaded-event"), 0);
+}
+
 }  // namespace
 }  // namespace lockstep
