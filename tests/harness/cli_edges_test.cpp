@@ -62,6 +62,21 @@ TEST(CommandLineEdges, TheReplayLineFindsTheDocuments) {
   EXPECT_EQ(run_lockstep("replay " + token_in(report)).status, 2) << "a token alone looks in the working folder";
 }
 
+// Every training pack holds two documents and falls back; the last pack, kept for evaluation, holds one and replays.
+TEST(CommandLineEdges, AnEvaluationThatReplaysIsNoTrainingThatDid) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "texts");
+  for (const char* name : {"texts/a", "texts/b", "texts/c", "texts/d"}) folder.file(name, "0123456789");
+  folder.file("texts/z", "01234567890123456789");
+  const std::string file = folder.file("case.yaml",
+                                       "schema: 1\nname: vacuous\ndata: {kind: text, path: texts, pack_length: 20}\n"
+                                       "cuda_graph: {max_packed_seqs: 1, impl: full_iteration}\n"
+                                       "training: {microbatches: 1, eval_every: 1}\n");
+  const Ran ran = run_lockstep("verify --device sim " + file);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.out, HasSubstr("violated by vacuous"));
+}
+
 TEST(CommandLineEdges, ACheckpointContinuesItsOwnRunOnly) {
   const TemporaryFolder folder;
   const std::string small = "schema: 1\nname: small\nmodel: {pattern: \"-\", dropout: ";
