@@ -142,7 +142,7 @@ TEST(PackPicture, MarksNoRowWhereNoneDiffers) {
 
 TEST(HtmlOption, WritesThePageWholeOrNotAtAll) {
   const TemporaryFolder folder;
-  const std::string file = folder.file("a.yaml", "schema: 1\nname: a\nnumerics: [fp32]\ntraining: {steps: 1}\n");
+  const std::string file = folder.file("a.yaml", "schema: 1\nname: a\nnumerics: [fp32]\n");
   EXPECT_EQ(run_lockstep("verify --quiet --device sim " + file + " --html " + (folder / "a.html")).status, 0);
   EXPECT_THAT(slurp(folder / "a.html"), testing::EndsWith("</html>\n"));
   const Ran ran = run_lockstep("replay --quiet --device sim " + file + " --html " + (folder / "none/a.html"));
