@@ -19,13 +19,20 @@ void residual(const Pack& pack, const DropoutKey& key, DropoutPlace place, const
   }
 }
 
-// dy of the branch (and of the embedding): the same mask and scale.
-template <class Numbers, class Real = typename Numbers::Real>
-Matrix<Real> branch_gradient(const Pack& pack, const DropoutKey& given, DropoutPlace place, const Matrix<Real>& dr,
-                             Mutant mutant) {
+// The same mask and scale backwards, unrounded: dropout never rounds by itself. So the embedding takes it.
+template <class Real>
+Matrix<Real> dropped_gradient(const Pack& pack, const DropoutKey& given, DropoutPlace place, const Matrix<Real>& dr,
+                              Mutant mutant) {
   DropoutKey key = given;
   if (mutant("dropout-backward-draws-another-mask")) ++key.seed;
-  Matrix<Real> dy = dropped(pack, key, place, dr, mutant);
+  return dropped(pack, key, place, dr, mutant);
+}
+
+// dy of the branch, stored.
+template <class Numbers, class Real = typename Numbers::Real>
+Matrix<Real> branch_gradient(const Pack& pack, const DropoutKey& key, DropoutPlace place, const Matrix<Real>& dr,
+                             Mutant mutant) {
+  Matrix<Real> dy = dropped_gradient(pack, key, place, dr, mutant);
   for (Real& value : dy.values) value = Numbers::st(value);
   return dy;
 }

@@ -53,7 +53,7 @@ class Walk {
       add_to_residual_gradient<Numbers>(pass_.pack, dr, norm_backward(place, "norm", layer, layer_gain(layer), d_norm),
                                         pass_.mutant);
     }
-    const Matrix<Real> d_embedding = branch_gradient<Numbers>(pass_.pack, dropout_, kEmbeddingSite, dr, pass_.mutant);
+    const Matrix<Real> d_embedding = dropped_gradient(pass_.pack, dropout_, kEmbeddingSite, dr, pass_.mutant);
     pass_.gradients[0] = embedding_gradient(pass_.pack, d_embedding, pass_.model.vocab, pass_.mutant);
     if (head != 0) {
       pass_.gradients[head] = std::move(head_gradient);

@@ -43,8 +43,6 @@ struct Feature {
   bool built;
 };
 std::vector<Feature> features();
-// A file is run in each precision that it lists and that is built; check_built refuses it only if there is none.
-bool is_built(Numerics precision);
 
 // scenario.md section 6.
 std::string canonical_form(const Scenario& scenario);  // One line of JSON.

@@ -128,13 +128,17 @@ TEST_F(CommandLine, AReportThatCannotBeWrittenIsAFailureOfTheWorld) {
   EXPECT_THAT(ran.err, HasSubstr("/no/such/folder/r.json"));
 }
 
-TEST_F(CommandLine, WhatIsNotBuiltIsSkippedNeverPassed) {
+TEST_F(CommandLine, AFileRunsOnceInEachPrecision) {
   const Ran ran = verify("schema: 1\nname: both\nnumerics: [fp32, bf16]\n", "--json " + (folder_ / "r.json"));
   EXPECT_EQ(ran.status, 0) << ran.err;
   const boost::json::value json = boost::json::parse(slurp(folder_ / "r.json"));
-  EXPECT_EQ(json.at("summary").at("held").to_number<int>(), 1);
-  EXPECT_EQ(json.at("summary").at("skipped").to_number<int>(), 1);
-  EXPECT_EQ(verify("schema: 1\nname: none\nnumerics: [bf16]\n").status, 2);
+  EXPECT_EQ(json.at("summary").at("held").to_number<int>(), 2);
+}
+
+TEST_F(CommandLine, WhatIsNotBuiltIsRefused) {
+  const Ran ran = verify("schema: 1\nname: narrow\nnumerics: [fp32, fp8]\n");
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.err, HasSubstr("[L00]"));
 }
 
 TEST_F(CommandLine, ExpectationsHaveTheirSay) {

@@ -435,7 +435,10 @@ TEST(Legality, BytesAreReadForTheRulesOnDocuments) {
   EXPECT_EQ(rule([](Scenario& s) { s.data.pack_length = 8; }), "none");
   EXPECT_EQ(rule([](Scenario& s) { s.data.pack_length = 7; }), "L07");
   EXPECT_EQ(rule([](Scenario& s) { s.data.pack_length = 8, s.data.gaps = 1; }), "L08");
-  EXPECT_EQ(rule([](Scenario& s) { s.data.pack_length = 7, s.data.long_documents = LongDocuments::split; }), "none");
+  EXPECT_EQ(rule([](Scenario& s) {
+              s.data.pack_length = 7, s.data.distribution.median = 7, s.data.long_documents = LongDocuments::split;
+            }),
+            "none");
   EXPECT_EQ(rule([](Scenario& s) { s.data.mask.prefix = 6; }), "none");
   EXPECT_EQ(rule([](Scenario& s) { s.data.mask.prefix = 7; }), "L12");
   scenario.training.eval_every = 1;
@@ -455,13 +458,11 @@ TEST(Legality, OneRankMayShardAndEqualUnitsFitThePool) {
   EXPECT_EQ(lowest_rule(scenario), "L33");
 }
 
-TEST(Built, PrecisionIsRefusedOnlyIfNoneListedIsBuilt) {
-  EXPECT_TRUE(is_built(Numerics::fp32));
-  EXPECT_FALSE(is_built(Numerics::fp8));
+TEST(Built, APrecisionThatIsNotBuiltRefusesTheFile) {
   Scenario scenario;
-  scenario.numerics = {Numerics::fp32, Numerics::fp8};
+  scenario.numerics = {Numerics::fp32, Numerics::bf16};
   EXPECT_EQ(rule_of(check_built(scenario)), "none");
-  scenario.numerics = {Numerics::fp8};
+  scenario.numerics = {Numerics::fp32, Numerics::fp8};
   const auto errors = check_built(scenario);
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0].rule, "L00");
