@@ -1,8 +1,10 @@
 // `lockstep fuzz`
+#include <sys/random.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <random>
+#include <stdexcept>
 #include <thread>
 
 #include "harness/campaign.h"
@@ -53,6 +55,14 @@ std::uint64_t number_of(const std::string& text, const char* what) {
   throw RequestError("lockstep fuzz: " + std::string(what) + " '" + text + "' is no whole number");
 }
 
+// The one number that nothing else decides: it is printed, and from then on is the seed. 53 bits, so that every
+// reader of JSON keeps it.
+std::uint64_t fresh_seed() {
+  std::uint64_t seed = 0;
+  if (::getrandom(&seed, sizeof seed, 0) != sizeof seed) throw WorldError("no random numbers for a seed");
+  return seed >> 11;
+}
+
 // The log's own seed comes first: a campaign is resumed without knowing it.
 std::uint64_t seed_of(const Options& options) {
   if (options.has("seed")) return number_of(options.text("seed"), "--seed");
@@ -63,8 +73,7 @@ std::uint64_t seed_of(const Options& options) {
     }
   }
   if (const char* given = std::getenv("LOCKSTEP_SEED"); given && *given) return number_of(given, "LOCKSTEP_SEED");
-  std::random_device device;
-  return (static_cast<std::uint64_t>(device()) << 20 ^ device()) & ((std::uint64_t{1} << 53) - 1);
+  return fresh_seed();
 }
 
 void take_shard(const std::string& text, CampaignOptions& campaign) {

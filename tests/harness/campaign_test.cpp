@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,7 +13,6 @@
 #include <chrono>
 #include <csignal>
 #include <map>
-#include <random>
 #include <set>
 #include <thread>
 
@@ -61,6 +61,13 @@ std::vector<std::string> files_in(const std::string& folder) {
   }
   std::sort(files.begin(), files.end());
   return files;
+}
+
+// No seed decides when a kill comes.
+int any_moment(int least, int most) {
+  unsigned word = 0;
+  EXPECT_EQ(::getrandom(&word, sizeof word, 0), static_cast<ssize_t>(sizeof word));
+  return least + static_cast<int>(word % static_cast<unsigned>(most - least));
 }
 
 // Locks a file as another campaign does.
@@ -122,11 +129,10 @@ TEST_F(Campaign, AKilledCampaignLosesNothingAndRepeatsNothing) {
   const std::vector<std::string> words{
       "fuzz",   "--device", "sim",   "--seed", "5",        "--count",   std::to_string(count),
       "--jobs", "2",        "--log", log,      "--resume", "--profile", "near-legal"};
-  std::mt19937 random(std::random_device{}());
   int killed = 0;
   std::size_t most = 0;
   for (int i = 0; i < kills; ++i) {
-    killed += start_and_kill(words, std::uniform_int_distribution<int>(5, 400)(random));
+    killed += start_and_kill(words, any_moment(5, 400));
     if (std::filesystem::exists(log) && std::filesystem::file_size(log) > 0) {
       std::istringstream lines(slurp(log));
       std::size_t there = 0;
