@@ -32,6 +32,12 @@ bool is_poison(const Work& work) {
 
 Checker::Checker(CheckerOptions options) : options_(std::move(options)) { threads_.push_back({"the host", -1, {}}); }
 
+std::vector<std::string> Checker::mutations() {
+  return {"columns-taken-for-whole-rows", "external-records-are-lost", "graphs-run-in-the-order-captured",
+          "host-orders-nothing",          "poison-is-a-value",         "readers-are-forgotten",
+          "streams-run-before-their-host"};
+}
+
 // ---- Threads --------------------------------------------------------------------------------------------------------
 
 void Checker::on_create_stream(int stream, const char* name) {
@@ -62,6 +68,7 @@ const std::string& Checker::stream_name(int stream) const {
 
 int Checker::enter(int stream) {
   const int thread = thread_of(stream);
+  if (mutated("streams-run-before-their-host")) return thread;
   threads_[static_cast<std::size_t>(thread)].clock.join(threads_[kHost].clock);
   return thread;
 }
@@ -111,6 +118,7 @@ void Checker::on_synchronize_event(int id) {
 }
 
 void Checker::on_synchronize_stream(int stream) {
+  if (mutated("host-orders-nothing")) return;
   const Clock& clock = threads_[static_cast<std::size_t>(enter(stream))].clock;
   if (use({Edge::Kind::synchronize_stream, stream, -1}, stream)) threads_[kHost].clock.join(clock);
 }
@@ -166,6 +174,8 @@ void Checker::perform(int thread, const Work& work, std::vector<CheckedOperand>&
     if (!allocation) continue;
     touch.allocation = operand.allocation = allocation->id;
     touch.box.base = static_cast<const std::byte*>(b.base) - allocation->base;
+    if (mutated("columns-taken-for-whole-rows"))
+      touch.box = box(touch.box.base, 1, touch.box.end() - touch.box.base, 0);
     ++checked_;
     judge(touch, *allocation);
     touches.push_back(touch);
@@ -177,7 +187,7 @@ void Checker::perform(int thread, const Work& work, std::vector<CheckedOperand>&
     allocation.shadow.add(touch, clock);
     if (touch.mode == Access::out) allocation.undefined.erase(touch.box);
     if (touch.mode == Access::scratch) allocation.undefined.set(touch.box, work);
-    if (is_poison(work)) allocation.undefined.set(touch.box, std::nullopt);
+    if (is_poison(work) && !mutated("poison-is-a-value")) allocation.undefined.set(touch.box, std::nullopt);
   }
 }
 
@@ -228,6 +238,7 @@ void Checker::judge(const Touch& touch, const Allocation& allocation) {
   }
   const Clock& clock = threads_[static_cast<std::size_t>(touch.thread)].clock;
   for (const Touch& earlier : allocation.shadow.unordered(touch, clock)) {
+    if (mutated("readers-are-forgotten") && !writes(earlier.mode)) continue;
     report(kind_of(earlier, touch), touch, earlier, bytes_text(touch.box, allocation), missing_edge(touch, earlier));
   }
 }
@@ -346,9 +357,10 @@ void Checker::on_launch(int stream, int graph, const Ledger&, const Place& place
 
 void Checker::launch(GraphPlan& plan, int graph, int stream, const Place& place) {
   const auto clock = [this](int thread) -> Clock& { return threads_[static_cast<std::size_t>(thread)].clock; };
+  const bool in_order = mutated("graphs-run-in-the-order-captured");
   std::vector<int> threads;
   for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
-    threads.push_back(lane_thread(stream, static_cast<int>(lane), plan.lanes[lane]));
+    threads.push_back(lane_thread(stream, in_order ? 0 : static_cast<int>(lane), plan.lanes[lane]));
   }
   clock(threads[0]).join(plan.finished);
   for (std::size_t lane = 1; lane < threads.size(); ++lane) clock(threads[lane]).join(clock(threads[0]));
@@ -372,6 +384,7 @@ void Checker::launch(GraphPlan& plan, int graph, int stream, const Place& place)
   plan.finished = clock(threads[0]);
   ++plan.launches;
   // Whoever waits from now on waits for the records in here.
+  if (mutated("external-records-are-lost")) return;
   for (auto& [id, state] : external) event(id) = std::move(state);
 }
 

@@ -13,13 +13,15 @@
 namespace lockstep {
 
 struct CheckerOptions {
-  bool stop = true;        // Throw EngineViolation (judge "hazard") before a hazardous op, so that it does not run.
-  std::set<Edge> dropped;  // Edges to do without, to see whether they are needed.
+  bool stop = true;           // Throw EngineViolation (judge "hazard") before a hazardous op, so that it does not run.
+  std::string mutation = "";  // An error of the checker's own, planted: a name of Checker::mutations().
+  std::set<Edge> dropped;     // Edges to do without, to see whether they are needed.
 };
 
 class Checker : public Observer {
  public:
   explicit Checker(CheckerOptions options = {});
+  static std::vector<std::string> mutations();
 
   std::int64_t checked() const { return checked_; }                // Accesses judged.
   const std::vector<Hazard>& hazards() const { return hazards_; }  // In the order of the calls, not de-duplicated.
@@ -65,6 +67,7 @@ class Checker : public Observer {
   };
   static constexpr int kHost = 0;
 
+  bool mutated(const char* name) const { return options_.mutation == name; }
   int thread_of(int stream);
   int lane_thread(int stream, int lane, int captured);
   EventState& event(int id);

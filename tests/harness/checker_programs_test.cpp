@@ -157,30 +157,55 @@ std::optional<BruteForce::Conflict> conflict(HazardKind kind) {
   return std::nullopt;
 }
 
+// What the checker said of one program, and what the definition says.
+struct Judged {
+  std::set<Label> found, unwritten;  // Items with a race, and items that read what has no value.
+  std::set<Label> want_found, want_unwritten;
+  std::string invented;  // A pair that is ordered.
+  bool agree() const { return invented.empty() && found == want_found && unwritten == want_unwritten; }
+};
+
+Judged judged(std::uint64_t seed, const std::string& mutation) {
+  Checker checker({.stop = false, .mutation = mutation, .dropped = {}});
+  CallLog log(checker);
+  Program(log, seed, static_cast<std::int64_t>(seed % 5)).run(8 + static_cast<int>(seed % 33));
+  BruteForce brute;
+  log.tell(brute);
+  const std::set<BruteForce::Race> want = brute.races();
+  Judged result;
+  for (const Hazard& h : checker.hazards()) {
+    if (h.kind == HazardKind::use_before_write) result.unwritten.insert(label(h.later));
+    const auto kind = conflict(h.kind);
+    if (!kind) continue;
+    result.found.insert(label(h.later));
+    if (!want.contains({label(*h.earlier), label(h.later), *kind})) result.invented = text(h);
+  }
+  result.want_found = later(want);
+  result.want_unwritten = brute.undefined_reads();
+  return result;
+}
+
 TEST(CheckerPrograms, FindsWhatTheDefinitionFinds) {
   int racy = 0, undefined = 0, clean = 0;
   for (std::uint64_t seed = 0; seed < 1500; ++seed) {
-    Checker checker({.stop = false, .dropped = {}});
-    CallLog log(checker);
-    Program(log, seed, static_cast<std::int64_t>(seed % 5)).run(8 + static_cast<int>(seed % 33));
-    BruteForce brute;
-    log.tell(brute);
-    const std::set<BruteForce::Race> want = brute.races();
-    std::set<Label> found, unwritten;
-    for (const Hazard& h : checker.hazards()) {
-      if (h.kind == HazardKind::use_before_write) unwritten.insert(label(h.later));
-      const auto kind = conflict(h.kind);
-      if (!kind) continue;
-      found.insert(label(h.later));
-      EXPECT_TRUE(want.contains({label(*h.earlier), label(h.later), *kind})) << "seed " << seed << ": " << text(h);
-    }
-    ASSERT_EQ(found, later(want)) << "seed " << seed;
-    ASSERT_EQ(unwritten, brute.undefined_reads()) << "seed " << seed;
-    racy += !found.empty(), undefined += !unwritten.empty(), clean += found.empty() && unwritten.empty();
+    const Judged j = judged(seed, "");
+    ASSERT_EQ(j.invented, "") << "seed " << seed;
+    ASSERT_EQ(j.found, j.want_found) << "seed " << seed;
+    ASSERT_EQ(j.unwritten, j.want_unwritten) << "seed " << seed;
+    racy += !j.found.empty(), undefined += !j.unwritten.empty(), clean += j.found.empty() && j.unwritten.empty();
   }
   EXPECT_GT(racy, 300);
   EXPECT_GT(undefined, 100);
   EXPECT_GT(clean, 100);
+}
+
+TEST(CheckerPrograms, CatchesEveryMutationOfTheChecker) {
+  ASSERT_FALSE(Checker::mutations().empty());
+  for (const std::string& mutation : Checker::mutations()) {
+    std::uint64_t seed = 0;
+    while (seed < 500 && judged(seed, mutation).agree()) ++seed;
+    EXPECT_LT(seed, 500u) << mutation;
+  }
 }
 
 }  // namespace
