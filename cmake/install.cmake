@@ -69,7 +69,11 @@ function(lockstep_install)
     file(
       WRITE ${PROJECT_BINARY_DIR}/installed/CTestTestfile.cmake
       "# Run with: ctest --test-dir <this folder>\n"
-      "file(REAL_PATH . root)  # ctest enters this folder, and sets no CMAKE_CURRENT_LIST_DIR.\n"
+      "# ctest enters this folder. Older ones set no CMAKE_CURRENT_LIST_DIR, newer ones have no folder for REAL_PATH.\n"
+      "set(root \"\${CMAKE_CURRENT_LIST_DIR}\")\n"
+      "if(NOT IS_ABSOLUTE \"\${root}\")\n"
+      "  execute_process(COMMAND pwd -P OUTPUT_VARIABLE root OUTPUT_STRIP_TRAILING_WHITESPACE)\n"
+      "endif()\n"
       "get_filename_component(bin \"\${root}/${up_bin}\" ABSOLUTE)\n"
       "get_filename_component(tests \"\${root}/${up_tests}\" ABSOLUTE)\n"
       "set(environment \"LOCKSTEP_ROOT=\${root};LOCKSTEP_BIN=\${bin}\")\n"

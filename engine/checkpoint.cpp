@@ -83,6 +83,9 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   std::string length(8, '\0');
   for (int i = 0; i < 8; ++i) length[static_cast<std::size_t>(i)] = static_cast<char>(header.size() >> (8 * i));
 
+  // A device or a folder cannot be replaced by a rename, and must not be.
+  const std::filesystem::file_status there = std::filesystem::status(path);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there)) fail(path, "is not a regular file");
   const std::string temporary = path + ".tmp." + std::to_string(::getpid());
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file < 0) fail_with_errno(temporary, "open");

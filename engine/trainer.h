@@ -38,7 +38,7 @@ struct ParameterView {
   bool is_vector = false;
   Tensor<float> weight, gradient, m, v;  // gradient: the step's accumulator.
   Tensor<float> microbatch_gradient;     // g_m of the microbatch whose backward pass ran last.
-  Tensor<bf16> copy = {};                     // The weight as bf16 products read it; absent where none does.
+  Tensor<bf16> copy = {};                // The weight as bf16 products read it; absent where none does.
 };
 
 // Called by the trainer on the host while it runs a step; every call comes after the work it names was submitted, on

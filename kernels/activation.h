@@ -21,9 +21,9 @@ template <class T>
 struct ActivationBackward {
   static constexpr const char* kName = "activation_backward";
   In<T> h;
-  In<T> da;                       // [T, F]
+  In<T> da;  // [T, F]
   In<std::int32_t> row_document;
-  Out<T> dh;                      // As h.
+  Out<T> dh;  // As h.
   Activation kind = Activation::squared_relu;
 };
 template <class T>

@@ -26,12 +26,12 @@ struct AttentionBackward {
   In<T> qkv;
   In<T> o;
   In<float> lse;
-  In<T> dout;                        // [T, heads * hd]
+  In<T> dout;  // [T, heads * hd]
   In<std::int32_t> document_start;
   In<std::int32_t> document_length;
   In<std::int32_t> row_document;
-  Scratch<float> delta;              // [T, heads]
-  Out<T> dqkv;                       // [T, (heads + 2 * kv_heads) * hd], gradients of the rotated q, k and of v.
+  Scratch<float> delta;  // [T, heads]
+  Out<T> dqkv;           // [T, (heads + 2 * kv_heads) * hd], gradients of the rotated q, k and of v.
   std::int32_t heads = 1;
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 16;

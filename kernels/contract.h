@@ -157,8 +157,8 @@ LOCKSTEP_HD void sincos(float x, float& sn, float& cs) {
   r = fma(j, 0x1.ee59e2p-50f, r);
   const float z = mul(r, r);
   const float s = fma(mul(r, z), fma(fma(-0x1.9ac9bp-13f, z, 0x1.110c28p-7f), z, -0x1.555552p-3f), r);
-  const float c = fma(mul(z, z), fma(fma(0x1.9bd89cp-16f, z, -0x1.6c12d2p-10f), z, 0x1.555554p-5f),
-                      fma(z, -0.5f, 1.0f));
+  const float c =
+      fma(mul(z, z), fma(fma(0x1.9bd89cp-16f, z, -0x1.6c12d2p-10f), z, 0x1.555554p-5f), fma(z, -0.5f, 1.0f));
   const float a = (q & 1) ? c : s;
   const float b = (q & 1) ? s : c;
   sn = (q & 2) ? neg(a) : a;

@@ -23,13 +23,13 @@ struct ConvBackward {
   In<T> x;
   In<float> weight;
   In<float> bias;
-  In<T> dy;                       // [T, channels]
+  In<T> dy;  // [T, channels]
   In<std::int32_t> row_document;
   In<std::int32_t> row_position;
-  Scratch<float> dpre;            // [T, channels]
-  Out<T> dx;                      // [T, channels]
-  Out<float> dweight;             // [channels, width]
-  Out<float> dbias;               // [1, channels]
+  Scratch<float> dpre;  // [T, channels]
+  Out<T> dx;            // [T, channels]
+  Out<float> dweight;   // [channels, width]
+  Out<float> dbias;     // [1, channels]
 };
 template <class T>
 void check(const ConvForward<T>& op);

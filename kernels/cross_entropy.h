@@ -23,15 +23,15 @@ struct CrossEntropyBackward {
   In<std::int32_t> targets;
   In<float> maximum;
   In<float> sum;
-  In<StepState> state;       // [1, 1]: inverse_targets.
-  Out<T> dlogits;            // [T, V]
+  In<StepState> state;  // [1, 1]: inverse_targets.
+  Out<T> dlogits;       // [T, V]
 };
 // total = mul(CS(loss), invN).
 struct MicrobatchLoss {
   static constexpr const char* kName = "microbatch_loss";
-  In<float> loss;            // [1, T]
-  In<StepState> state;       // [1, 1]
-  Out<float> total;          // [1, 1]
+  In<float> loss;       // [1, T]
+  In<StepState> state;  // [1, 1]
+  Out<float> total;     // [1, 1]
 };
 template <class T>
 void check(const CrossEntropyForward<T>& op);

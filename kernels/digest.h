@@ -10,9 +10,9 @@ namespace lockstep {
 // sums[0] (lo) and sums[1] (hi) grow by the terms of this tensor, modulo 2^64.
 struct Digest {
   static constexpr const char* kName = "digest";
-  In<float> values;             // [rows, cols]; element index is row-major.
-  Accum<std::uint64_t> sums;    // [1, 2]
-  std::uint64_t tensor = 0;     // kind * 2^32 + parameter index; kind 0 weight, 1 gradient, 2 m, 3 v.
+  In<float> values;           // [rows, cols]; element index is row-major.
+  Accum<std::uint64_t> sums;  // [1, 2]
+  std::uint64_t tensor = 0;   // kind * 2^32 + parameter index; kind 0 weight, 1 gradient, 2 m, 3 v.
 };
 void check(const Digest& op);
 void run(HostQueue, const Digest& op);

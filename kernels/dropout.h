@@ -11,7 +11,7 @@ namespace lockstep {
 struct StepState {
   std::uint32_t seed_low = 0;
   std::uint32_t seed_high = 0;
-  std::uint32_t step = 0;   // Optimizer steps from 0.
+  std::uint32_t step = 0;     // Optimizer steps from 0.
   float inverse_targets = 0;  // invN: 1 / unmasked targets of the whole step.
   float learning_rate = 0;
   float bias_correction1 = 0;  // ib1, ib2 of AdamW.

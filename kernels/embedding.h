@@ -24,12 +24,12 @@ template <class T>
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
   In<std::int32_t> tokens;
-  In<T> dy;                       // [T, d]
+  In<T> dy;  // [T, d]
   In<std::int32_t> row_document;
   In<std::int32_t> row_position;
   In<std::int32_t> row_number;
   In<StepState> state;
-  Out<float> dweight;             // [V, d]
+  Out<float> dweight;  // [V, d]
   Dropout dropout;
 };
 template <class T>

@@ -26,11 +26,11 @@ struct GatedNormBackward {
   In<T> z;
   In<float> gain;
   In<float> rstd;
-  In<T> dout;                     // [T, d_inner]
+  In<T> dout;  // [T, d_inner]
   In<std::int32_t> row_document;
-  Out<T> dy;                      // [T, d_inner]
-  Out<T> dz;                      // [T, d_inner]
-  Out<float> dgain;               // [1, d_inner]
+  Out<T> dy;         // [T, d_inner]
+  Out<T> dz;         // [T, d_inner]
+  Out<float> dgain;  // [1, d_inner]
   std::int32_t groups = 1;
 };
 template <class T>

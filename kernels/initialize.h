@@ -11,10 +11,10 @@ enum class Init : std::int32_t { zero, one, normal, conv_weight, dt_bias, a_log 
 
 struct Initialize {
   static constexpr const char* kName = "initialize";
-  Out<float> w;               // [rows, cols]; a 1-D parameter is [1, n]. Linear element index is row-major.
+  Out<float> w;  // [rows, cols]; a 1-D parameter is [1, n]. Linear element index is row-major.
   Init kind = Init::zero;
-  float std = 0;              // normal: s or s'.
-  std::int32_t width = 0;     // conv_weight: w.
+  float std = 0;                // normal: s or s'.
+  std::int32_t width = 0;       // conv_weight: w.
   std::uint32_t parameter = 0;  // Index of arithmetic.md 0.5.
   std::uint32_t seed_low = 0;
   std::uint32_t seed_high = 0;

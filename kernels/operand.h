@@ -31,9 +31,7 @@ struct Operand {
 
   constexpr explicit operator bool() const { return data != nullptr; }
   constexpr Pointer row(std::int64_t i) const { return data + i * pitch; }
-  constexpr operator Operand<T, Access::in>() const
-    requires(kAccess != Access::in)
-  {
+  constexpr operator Operand<T, Access::in>() const requires(kAccess != Access::in) {
     return {data, rows, cols, pitch};
   }
   friend constexpr bool operator==(const Operand&, const Operand&) = default;
@@ -59,9 +57,7 @@ struct Tensor {
   constexpr explicit operator bool() const { return data != nullptr; }
   constexpr std::int64_t size() const { return rows * cols; }
   // Columns [first, first + count) of every row.
-  constexpr Tensor columns(std::int64_t first, std::int64_t count) const {
-    return {data + first, rows, count, pitch};
-  }
+  constexpr Tensor columns(std::int64_t first, std::int64_t count) const { return {data + first, rows, count, pitch}; }
   template <Access kAccess>
   constexpr operator Operand<T, kAccess>() const {
     return {data, rows, cols, pitch};

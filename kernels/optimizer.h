@@ -38,7 +38,7 @@ struct AdamW {
   Accum<float> w;       // [rows, cols]
   Accum<float> m;
   Accum<float> v;
-  Out<bf16> copy = {};  // [rows, cols] RNE of the new w, for bf16 products; or absent.
+  Out<bf16> copy = {};           // [rows, cols] RNE of the new w, for bf16 products; or absent.
   float beta1 = 0.9f;            // (float)beta
   float one_minus_beta1 = 0.1f;  // (float)(1.0 - beta) in double
   float beta2 = 0.95f;

@@ -23,12 +23,12 @@ struct ResidualForward {
 template <class T>
 struct ResidualBackward {
   static constexpr const char* kName = "residual_backward";
-  In<T> dout;                     // [T, d]
+  In<T> dout;  // [T, d]
   In<std::int32_t> row_document;
   In<std::int32_t> row_position;
   In<std::int32_t> row_number;
   In<StepState> state;
-  Out<T> dy;                      // [T, d]
+  Out<T> dy;  // [T, d]
   Dropout dropout;
 };
 template <class T>

@@ -25,8 +25,8 @@ struct ScanForward {
   Out<T> y;                          // [T, d_inner]
   std::int32_t heads = 1;
   std::int32_t groups = 1;
-  std::int32_t state = 16;           // N
-  std::int32_t chunk = 128;          // Q
+  std::int32_t state = 16;   // N
+  std::int32_t chunk = 128;  // Q
 };
 template <class T>
 struct ScanBackward {
@@ -36,21 +36,21 @@ struct ScanBackward {
   In<float> dt_bias;
   In<float> a_log;
   In<float> d;
-  In<T> dy;                          // [T, d_inner]
+  In<T> dy;  // [T, d_inner]
   In<std::int32_t> document_start;
   In<std::int32_t> document_length;
   In<std::int32_t> row_document;
   In<std::int32_t> chunk_document;
   In<std::int32_t> chunk_start;
   In<std::int32_t> chunk_rows;
-  Scratch<float> states;             // [max_chunks, heads * N * P]
-  Scratch<float> dstates;            // [max_chunks, heads * N * P]
-  Scratch<float> rows;               // [T, 3 * heads]: per-row terms of ddt_bias, dA_log, dD.
-  Out<T> dxbc;                       // [T, d_inner + 2 * groups * N]
-  Out<T> ddt;                        // [T, heads]
-  Out<float> ddt_bias;               // [1, heads]
-  Out<float> da_log;                 // [1, heads]
-  Out<float> dd;                     // [1, heads]
+  Scratch<float> states;   // [max_chunks, heads * N * P]
+  Scratch<float> dstates;  // [max_chunks, heads * N * P]
+  Scratch<float> rows;     // [T, 3 * heads]: per-row terms of ddt_bias, dA_log, dD.
+  Out<T> dxbc;             // [T, d_inner + 2 * groups * N]
+  Out<T> ddt;              // [T, heads]
+  Out<float> ddt_bias;     // [1, heads]
+  Out<float> da_log;       // [1, heads]
+  Out<float> dd;           // [1, heads]
   std::int32_t heads = 1;
   std::int32_t groups = 1;
   std::int32_t state = 16;

@@ -40,7 +40,10 @@ const OpType& op_type() {
           [](const void* op) {
             std::vector<OperandBytes> list;
             boost::pfr::for_each_field(*static_cast<const Op*>(op), [&]<class Field>(const Field& field) {
-              if constexpr (requires { Field::access; field.pitch; }) {
+              if constexpr (requires {
+                              Field::access;
+                              field.pitch;
+                            }) {
                 constexpr std::int64_t size = sizeof(*field.data);
                 if (field) {
                   list.push_back({Field::access, const_cast<void*>(static_cast<const void*>(field.data)), field.rows,
@@ -62,8 +65,7 @@ const OpType& op_type() {
 class Submission {
  public:
   template <class Op>
-    requires(AllOps::id_of<Op>() >= 0)
-  explicit Submission(const Op& op) : type_(&op_type<Op>()) {
+  requires(AllOps::id_of<Op>() >= 0) explicit Submission(const Op& op) : type_(&op_type<Op>()) {
     static_assert(sizeof(Op) <= kCapacity && std::is_trivially_copyable_v<Op>);
     new (storage_) Op(op);
   }

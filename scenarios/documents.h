@@ -11,7 +11,7 @@ namespace lockstep {
 
 // A document, or a piece of one that was split.
 struct Document {
-  std::int32_t number = 0;            // Index in the order the source yields the pieces of this step; empty ones count.
+  std::int32_t number = 0;  // Index in the order the source yields the pieces of this step; empty ones count.
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> targets;  // As long as tokens: the next token, or -1 where there is no loss.
 };

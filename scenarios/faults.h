@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-struct Place {
+struct FilePlace {
   int line = 0, column = 0;  // 1-based; 0 where the file as a whole is meant.
 };
 
@@ -20,7 +20,7 @@ class Faults {
  public:
   explicit Faults(std::string file) : file_(std::move(file)) {}
 
-  void add(const char* rule, Place place, const std::string& key, const std::string& what, const std::string& why,
+  void add(const char* rule, FilePlace place, const std::string& key, const std::string& what, const std::string& why,
            const std::string& nearest = "") {
     if (++count_[rule] > kMost) return;
     errors_.push_back({rule, file_, place.line, place.column, key, what, why, nearest});

@@ -149,7 +149,7 @@ std::optional<std::string> read_bytes(const std::string& path, Faults& faults) {
 // Later stages find keys, not places.
 std::vector<ScenarioError> placed(std::vector<ScenarioError> errors, const std::string& file, const Node& root) {
   for (ScenarioError& error : errors) {
-    const Place place = find_place(root, error.key);
+    const FilePlace place = find_place(root, error.key);
     error.file = file;
     error.line = place.line;
     error.column = place.column;

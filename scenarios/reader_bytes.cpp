@@ -88,7 +88,7 @@ bool check_bytes(const std::string& bytes, Faults& faults) {
     faults.add("Y01", {}, "(file)", "is larger than 1 MiB", "a scenario is small; documents belong at data.path");
     return false;
   }
-  Place place{1, 1};
+  FilePlace place{1, 1};
   NestingScan nesting;
   for (std::size_t at = 0; at < bytes.size();) {
     const int length = utf8_length(bytes, at);
@@ -107,7 +107,7 @@ bool check_bytes(const std::string& bytes, Faults& faults) {
       faults.add("Y01", place, "(file)", "is nested deeper than 32 levels", "no key goes that deep");
       return false;
     }
-    place = byte == '\n' ? Place{place.line + 1, 1} : Place{place.line, place.column + 1};
+    place = byte == '\n' ? FilePlace{place.line + 1, 1} : FilePlace{place.line, place.column + 1};
     at += static_cast<std::size_t>(length);
   }
   return true;

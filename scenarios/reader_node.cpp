@@ -23,7 +23,7 @@ class Lines {
     }
   }
 
-  Place place(int offset) const {
+  FilePlace place(int offset) const {
     if (offset < 0) return {};
     const std::size_t at = std::min(static_cast<std::size_t>(offset), bytes_.size());
     const auto after = std::upper_bound(starts_.begin(), starts_.end(), at);
@@ -45,7 +45,7 @@ class TreeBuilder : public YAML::EventHandler {
   TreeBuilder(const std::string& bytes, Faults& faults) : bytes_(bytes), lines_(bytes), faults_(faults) {}
 
   std::optional<Node> root;
-  Place place(const YAML::Mark& mark) const { return lines_.place(mark.pos); }
+  FilePlace place(const YAML::Mark& mark) const { return lines_.place(mark.pos); }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ == 1) return;
@@ -84,7 +84,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   char source(std::size_t at) const { return at < bytes_.size() ? bytes_[at] : '\0'; }
 
-  void refuse(Place place, const std::string& what, const std::string& nearest) {
+  void refuse(FilePlace place, const std::string& what, const std::string& nearest) {
     faults_.add("Y02", place, "(file)", what, "what is written is what is meant: nothing is expanded", nearest);
   }
 
@@ -148,7 +148,7 @@ class TreeBuilder : public YAML::EventHandler {
     }
     // The parser puts a value that is not there at the next token, which may be lines away.
     if (node.kind == Node::Kind::null && parent.kind == Node::Kind::mapping) {
-      const Place key = parent.keys.back().place;
+      const FilePlace key = parent.keys.back().place;
       if (node.place.line != key.line) node.place = key;
     }
     parent.items.push_back(std::move(node));
@@ -238,9 +238,9 @@ std::optional<Node> parse_document(const std::string& bytes, Faults& faults) {
   return std::move(builder.root);
 }
 
-Place find_place(const Node& root, const std::string& key) {
+FilePlace find_place(const Node& root, const std::string& key) {
   const Node* node = &root;
-  Place place;
+  FilePlace place;
   for (std::size_t at = 0; at < key.size();) {
     const std::size_t begin = at + (key[at] == '.' || key[at] == '[');
     const std::size_t end = std::min(key.find_first_of(".[]", begin), key.size());

@@ -16,7 +16,7 @@ struct Node {
   bool quoted = false;      // Scalars: '...' or "..."; a quoted 3 is no int.
   bool single_line = true;  // Scalars: written on one line, and not as a block.
   std::string text;         // Scalars, as decoded.
-  Place place;
+  FilePlace place;
   std::vector<Node> keys;   // Mappings, as many as items.
   std::vector<Node> items;  // Sequences and mappings.
 };
@@ -31,6 +31,6 @@ bool check_bytes(const std::string& bytes, Faults& faults);
 std::optional<Node> parse_document(const std::string& bytes, Faults& faults);
 
 // Where the value of a key such as "data.documents[0][2]" stands, or the innermost node around it that the file has.
-Place find_place(const Node& root, const std::string& key);
+FilePlace find_place(const Node& root, const std::string& key);
 
 }  // namespace lockstep

@@ -29,7 +29,16 @@ enum class LrSchedule : std::uint8_t { constant, linear, cosine };
 enum class GraphImpl : std::uint8_t { none, partial, full_iteration };
 enum class GraphModule : std::uint8_t { attn, mlp, moe, moe_router, moe_preprocess, mamba };
 enum class OffloadModule : std::uint8_t {
-  attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, mlp_fc1, expert_fc1, moe_act, mamba_in_proj, mamba_scan
+  attn_norm,
+  qkv_linear,
+  core_attn,
+  attn_proj,
+  mlp_norm,
+  mlp_fc1,
+  expert_fc1,
+  moe_act,
+  mamba_in_proj,
+  mamba_scan
 };
 enum class Sharding : std::uint8_t { no_shard, optim, optim_grads, optim_grads_params };
 enum class Reduction : std::uint8_t { ordered, nccl };

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <exception>
-#include <unordered_map>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -195,7 +195,7 @@ class CudaBackend final : public Backend {
   }
 
   DeviceInfo info_;
-  std::unordered_map<void*, std::size_t> sizes_;  // Looked up, never walked.
+  std::map<void*, std::size_t> sizes_;
   std::size_t in_use_ = 0, high_water_ = 0;
   std::vector<void*> deferred_, deferred_pinned_;
 };

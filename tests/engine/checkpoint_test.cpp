@@ -64,11 +64,13 @@ TEST_F(CheckpointTest, RefusesAFileWithAnyByteOfItsDataChanged) {
 
 TEST_F(CheckpointTest, KeepsTheOldFileWhenANewOneCannotBeWritten) {
   write_checkpoint(path(), sample(1));
-  // A folder in the place of the file: the rename fails after everything was written.
+  // A folder in the place of the file.
   const std::string other = (folder_ / "taken").string();
   fs::create_directories(other + "/inside");
   EXPECT_THROW(write_checkpoint(other, sample(2)), std::runtime_error);
   EXPECT_THROW(write_checkpoint((folder_ / "missing" / "x").string(), sample(2)), std::runtime_error);
+  EXPECT_THROW(write_checkpoint("/dev/null", sample(2)), std::runtime_error);
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
   EXPECT_EQ(read_checkpoint(path()).tensors[0].values[0], 1);
   for (const auto& entry : fs::directory_iterator(folder_)) {
     EXPECT_EQ(entry.path().string().find(".tmp."), std::string::npos) << "left behind: " << entry.path();

@@ -132,7 +132,7 @@ TEST_F(Campaign, AKilledCampaignLosesNothingAndRepeatsNothing) {
   int killed = 0;
   std::size_t most = 0;
   for (int i = 0; i < kills; ++i) {
-    killed += start_and_kill(words, any_moment(5, 400));
+    killed += start_and_kill(words, any_moment(5, 60));
     if (std::filesystem::exists(log) && std::filesystem::file_size(log) > 0) {
       std::istringstream lines(slurp(log));
       std::size_t there = 0;

@@ -22,7 +22,7 @@ def main():
     parser.add_argument("--cuda", default="", help="folders of CUDA's headers; without them engine/cuda is left out")
     options = parser.parse_args()
     flags = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]
-    flags += [f"-isystem{folder}" for folder in options.cuda.split(";") if folder]
+    flags += [f"-isystem{folder}" for folder in options.cuda.split(":") if folder]
     command = [options.compiler, *flags, f"-I{options.root}"]
 
     with tempfile.TemporaryDirectory() as folder:  # The check can fail.
