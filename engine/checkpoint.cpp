@@ -40,11 +40,20 @@ std::string data_of(const Checkpoint& checkpoint) {
   return data;
 }
 
+// Of what the file says about itself and of its data, so that neither can change alone.
+std::string checksum_of(const std::map<std::string, std::string>& metadata, const std::string& data) {
+  std::string all;
+  for (const auto& [key, value] : metadata) {
+    if (key != "crc32") all += key + "=" + value + "\n";
+  }
+  return checksum(all + data);
+}
+
 std::string header_of(const Checkpoint& checkpoint, const std::string& data) {
   json::object header;
   json::object metadata;
   for (const auto& [key, value] : checkpoint.metadata) metadata[key] = value;
-  metadata["crc32"] = checksum(data);
+  metadata["crc32"] = checksum_of(checkpoint.metadata, data);
   header["__metadata__"] = std::move(metadata);
   std::size_t offset = 0;
   for (const StoredTensor& t : checkpoint.tensors) {
@@ -141,7 +150,8 @@ Checkpoint read_checkpoint(const std::string& path) {
       std::memcpy(t.values.data(), data.data() + offsets[0], count * sizeof(float));
       checkpoint.tensors.push_back(std::move(t));
     }
-    if (checkpoint.metadata["crc32"] != checksum(data)) fail(path, "damaged checkpoint: its checksum does not match");
+    if (checkpoint.metadata["crc32"] != checksum_of(checkpoint.metadata, data))
+      fail(path, "damaged checkpoint: its checksum does not match");
   } catch (const boost::system::system_error& error) {
     fail(path, std::string("not a checkpoint: ") + error.what());
   } catch (const std::invalid_argument& error) {

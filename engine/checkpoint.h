@@ -21,7 +21,7 @@ struct Checkpoint {
 };
 
 // Both throw std::runtime_error with the path and the system's reason; a torn or altered file is refused by its
-// header, its length or its checksum ("crc32" of the data in the metadata).
+// header, its length or its checksum ("crc32" in the metadata, of metadata and data).
 void write_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 Checkpoint read_checkpoint(const std::string& path);
 

@@ -62,6 +62,16 @@ TEST_F(CheckpointTest, RefusesAFileWithAnyByteOfItsDataChanged) {
   }
 }
 
+TEST_F(CheckpointTest, RefusesAFileWhoseMetadataWasChanged) {
+  write_checkpoint(path(), sample(1));
+  std::string altered = bytes();
+  const std::size_t at = altered.find("\"7\"");
+  ASSERT_NE(at, std::string::npos);
+  altered[at + 1] = '8';
+  write(altered);
+  EXPECT_THROW(read_checkpoint(path()), std::runtime_error);
+}
+
 TEST_F(CheckpointTest, KeepsTheOldFileWhenANewOneCannotBeWritten) {
   write_checkpoint(path(), sample(1));
   // A folder in the place of the file.
