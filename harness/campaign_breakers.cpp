@@ -130,8 +130,8 @@ constexpr Breaker kBreakers[] = {
        if (c.one_in(2)) {
          s.training.recapture_at = {s.training.steps};
        } else {
-         s.training.change_microbatches_at = {{s.training.steps, 4}};
-         s.data.mask = {};  // The microbatches that had a target may be gone with the change that was there.
+         // After the last step, beside the changes that are there: they may bring the only microbatch with a target.
+         s.training.change_microbatches_at.push_back({s.training.steps, s.training.microbatches_at(s.training.steps)});
        }
        return true;
      }},
