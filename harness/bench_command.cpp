@@ -1,8 +1,9 @@
-// `lockstep bench [FILE]`: scenarios a second on one core, and the time of a step with and without graphs.
-#include <algorithm>
+// `lockstep bench [FILE|H1|S1]`: scenarios a second, the time of every op, the time of a step with and without graphs.
 #include <cstdio>
 
-#include "engine/trainer.h"
+#include "harness/bench/kernels.h"
+#include "harness/bench/model.h"
+#include "harness/bench/steps.h"
 #include "harness/commands.h"
 #include "harness/device_choice.h"
 #include "harness/options.h"
@@ -18,131 +19,154 @@
 namespace lockstep {
 namespace {
 
-constexpr int kWarmSteps = 3;  // After the scenario's own warm-up: captures and first touches are over.
-constexpr int kFewestSteps = 5;
+constexpr double kTensorPeak = 989e12;  // Dense bf16 of an H200, by its maker: what utilisation is a share of.
 
-Scenario scenario_of(const Options& options) {
+struct Request {
   Scenario scenario;
-  scenario.name = "bench";
-  if (!options.words().empty()) {
-    const ReadResult read = read_scenario_file(options.words().front());
-    if (!read.ok()) throw RequestError("refused\n" + read.errors.front().text());
-    scenario = read.scenario;
-  }
-  scenario.numerics.resize(1);
-  return scenario;
-}
-
-struct Throughput {
-  std::int64_t scenarios = 0;
-  double seconds = 0;
+  bool standard = false;  // Too large for the oracle.
 };
 
+Request request_of(const Options& options) {
+  Request request;
+  request.scenario.name = "bench";
+  if (!options.words().empty()) {
+    const std::string& word = options.words().front();
+    if (const auto model = standard_model(word)) return {*model, true};
+    const ReadResult read = read_scenario_file(word);
+    if (!read.ok()) throw RequestError("refused\n" + read.errors.front().text());
+    request.scenario = read.scenario;
+  }
+  request.scenario.numerics.resize(1);
+  return request;
+}
+
+// ---- Scenarios a second ---------------------------------------------------------------------------------------------
+
 // Engine, oracle and comparison, in this process and on this core.
-Throughput scenarios_within(const Scenario& scenario, double budget) {
-  Throughput done;
+boost::json::object bench_scenarios(const Scenario& scenario, double budget) {
+  std::int64_t done = 0;
   const Stopwatch watch;
   do {
     Scenario one = scenario;
-    one.checker.schedule.seed += done.scenarios;
+    one.checker.schedule.seed += done;
     const CaseResult result = run_case(one, {});
     if (result.verdict != Verdict::holds) throw WorldError("bench: " + failure_block(result));
-    ++done.scenarios;
-    done.seconds = watch.seconds();
-  } while (done.seconds < budget);
-  return done;
+    ++done;
+  } while (watch.seconds() < budget);
+  const double seconds = watch.seconds(), rate = static_cast<double>(done) / seconds;
+  std::printf("%-16s %8.2f scenarios/s  (%lld in %.2f s, sim, one core)\n", "verify", rate,
+              static_cast<long long>(done), seconds);
+  return {{"scenarios", done}, {"scenario_seconds", seconds}, {"scenarios_per_second", rate}};
 }
 
-struct StepTime {
-  std::string mode;
-  std::int64_t steps = 0;
-  double median = 0, fastest = 0;  // Seconds.
-  std::string not_run;             // Why there is no time.
-};
+// ---- Kernels --------------------------------------------------------------------------------------------------------
 
-StepTime step_time(Scenario scenario, GraphImpl impl, const std::string& device_kind, double budget) {
-  StepTime result{.mode = impl == GraphImpl::none ? "eager" : to_text(impl), .not_run = ""};
-  scenario.cuda_graph.impl = impl;
-  if (impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
-  for (const auto& errors : {check_legality(scenario), check_built(scenario)}) {
-    if (errors.empty()) continue;
-    result.not_run = errors.front().text();
-    return result;
-  }
-  const auto data = open_data(scenario);
-  Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)));
-  Trainer trainer(device, scenario, *data, {.dry_run_ledger = false});
-  for (std::int64_t i = 0; i < scenario.cuda_graph.warmup_steps + kWarmSteps; ++i) trainer.step();
-  std::vector<double> times;
-  const Stopwatch all;
-  while (static_cast<int>(times.size()) < kFewestSteps || all.seconds() < budget) {
-    const Stopwatch one;
-    trainer.step();
-    times.push_back(one.seconds());
-  }
-  std::sort(times.begin(), times.end());
-  result.steps = static_cast<std::int64_t>(times.size());
-  result.median = times[times.size() / 2];
-  result.fastest = times.front();
-  return result;
+void print_kernel(const KernelTime& one) {
+  const bool moves = one.work.bound == Bound::bandwidth;
+  std::printf("%-60s %4d x %9.1f us  %8.1f %s\n", one.op.c_str(), one.times, one.seconds * 1e6,
+              (moves ? one.work.bytes * 1e-9 : one.work.flop * 1e-12) / one.seconds, moves ? "GB/s" : "TFLOP/s");
+  std::fflush(stdout);
 }
 
-boost::json::object to_json(const Throughput& rate, const std::vector<StepTime>& steps, const DeviceInfo& device) {
+boost::json::object bench_kernels(const Scenario& scenario, const std::string& device, const std::string& only) {
+  const KernelTimes times = time_kernels(scenario, device, only, print_kernel);
+  double sum = 0;
+  for (const KernelTime& one : times.list) sum += one.times * one.seconds;
+  std::printf("%-60s        %9.3f ms a step by itself", "all of these", sum * 1e3);
+  if (times.copy_bytes_per_second > 0) std::printf("; copy %.1f GB/s", times.copy_bytes_per_second * 1e-9);
+  std::printf("\n");
   boost::json::array list;
-  for (const StepTime& one : steps) {
-    boost::json::object entry{{"mode", one.mode}};
-    if (one.not_run.empty()) {
-      entry["steps"] = one.steps;
-      entry["median_seconds"] = one.median;
-      entry["fastest_seconds"] = one.fastest;
-    } else {
-      entry["not_run"] = one.not_run;
-    }
-    list.push_back(std::move(entry));
+  for (const KernelTime& one : times.list) {
+    list.push_back(boost::json::object{{"op", one.op},
+                                       {"times", one.times},
+                                       {"seconds", one.seconds},
+                                       {"flop", one.work.flop},
+                                       {"bytes", one.work.bytes}});
   }
-  return {{"tool", "lockstep"},
-          {"version", version()},
-          {"revision", revision()},
-          {"device", to_json(device)},
-          {"scenarios", rate.scenarios},
-          {"scenario_seconds", rate.seconds},
-          {"scenarios_per_second", static_cast<double>(rate.scenarios) / rate.seconds},
-          {"steps", std::move(list)}};
+  return {{"copy_bytes_per_second", times.copy_bytes_per_second}, {"kernels", std::move(list)}};
+}
+
+// ---- Steps ----------------------------------------------------------------------------------------------------------
+
+void print_step(const StepTime& one, const std::string& device) {
+  if (!one.not_run.empty()) {
+    std::printf("%-16s not run: %s\n", one.mode.c_str(), one.not_run.c_str());
+    return;
+  }
+  std::printf("%-16s %8.3f ms/step     (median of %lld, fastest %.3f, %s)\n", one.mode.c_str(), one.median * 1e3,
+              static_cast<long long>(one.steps), one.fastest * 1e3, device.c_str());
+  std::printf(
+      "%-16s %8.0f tokens/s, %.1f TFLOP/s, utilisation %.1f %%; host %.3f ms in %.0f calls for %.0f ops; "
+      "%.2f GiB\n",
+      "", one.tokens / one.median, one.flop / one.median * 1e-12, one.flop / one.median / kTensorPeak * 100,
+      one.host * 1e3, one.submissions, one.ops, static_cast<double>(one.peak_bytes) / (1 << 30));
+  std::fflush(stdout);
+}
+
+boost::json::object to_json(const StepTime& one) {
+  if (!one.not_run.empty()) return {{"mode", one.mode}, {"not_run", one.not_run}};
+  return {{"mode", one.mode},
+          {"steps", one.steps},
+          {"median_seconds", one.median},
+          {"fastest_seconds", one.fastest},
+          {"host_seconds", one.host},
+          {"calls", one.submissions},
+          {"ops", one.ops},
+          {"tokens", one.tokens},
+          {"tokens_per_second", one.tokens / one.median},
+          {"flop", one.flop},
+          {"utilisation", one.flop / one.median / kTensorPeak},
+          {"peak_bytes", one.peak_bytes}};
+}
+
+boost::json::object bench_steps(const Scenario& scenario, const std::string& device, double budget) {
+  boost::json::array list;
+  for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
+    const StepTime one = time_steps(scenario, impl, device, budget);
+    print_step(one, device);
+    list.push_back(to_json(one));
+  }
+  return {{"steps", std::move(list)}};
 }
 
 }  // namespace
 
 ExitStatus bench_command(const Words& words) {
-  Options options("bench", "[FILE]",
-                  "Scenarios a second (engine, oracle and comparison on one core of the simulated device), and the\n"
-                  "median time of a step eager, with partial graphs and with one graph of the whole step.",
+  Options options("bench", "[FILE|H1|S1]",
+                  "scenarios: engine, oracle and comparison on one core of the simulated device, a second.\n"
+                  "kernels: every op of a step by itself, beside the rate of a copy.\n"
+                  "step: the median time of a step eager, with partial graphs and with one graph of the whole step.\n"
+                  "H1 and S1 are the standard models; the oracle is left out for them.",
                   1);
-  options.device().seconds("budget", "seconds for each of the four measurements", 5);
+  options.device().seconds("budget", "seconds for each measurement", 5);
+  options.text("section", "all, scenarios, kernels or step", "all");
+  options.text("only", "kernels: ops whose name or shape holds this text");
   options.text("json", "write the numbers to this file");
   if (!options.parse(words)) return ExitStatus::held;
-  const Scenario scenario = scenario_of(options);
+  const std::string section = options.text("section");
+  if (section != "all" && section != "scenarios" && section != "kernels" && section != "step") {
+    throw RequestError("--section " + section + ": all, scenarios, kernels or step");
+  }
+  const auto wanted = [&](const char* name) { return section == "all" || section == name; };
+  const Request request = request_of(options);
+  if (request.standard && section == "scenarios") {
+    throw RequestError("--section scenarios: " + request.scenario.name + " is too large for the oracle");
+  }
   const std::string device = choose_device(options.text("device"));
   const double budget = options.seconds("budget");
 
-  const Throughput rate = scenarios_within(scenario, budget);
-  std::printf("%-16s %8.2f scenarios/s  (%lld in %.2f s, sim, one core)\n", "verify",
-              static_cast<double>(rate.scenarios) / rate.seconds, static_cast<long long>(rate.scenarios), rate.seconds);
-  std::vector<StepTime> steps;
-  for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
-    steps.push_back(step_time(scenario, impl, device, budget));
-    const StepTime& one = steps.back();
-    if (one.not_run.empty()) {
-      std::printf("%-16s %8.3f ms/step     (median of %lld, fastest %.3f, %s)\n", one.mode.c_str(), one.median * 1e3,
-                  static_cast<long long>(one.steps), one.fastest * 1e3, device.c_str());
-    } else {
-      std::printf("%-16s not run: %s\n", one.mode.c_str(), one.not_run.c_str());
-    }
-    std::fflush(stdout);
-  }
-  if (options.has("json")) {
-    const DeviceInfo info = open_backend(device, {})->info();
-    write_file(options.text("json"), boost::json::serialize(to_json(rate, steps, info)) + "\n");
-  }
+  boost::json::object found{{"tool", "lockstep"},
+                            {"version", version()},
+                            {"revision", revision()},
+                            {"scenario", request.scenario.name},
+                            {"device", to_json(open_backend(device, {})->info())}};
+  const auto add = [&](boost::json::object section_found) {
+    for (auto& [key, value] : section_found) found[key] = value;
+  };
+  if (wanted("scenarios") && !request.standard) add(bench_scenarios(request.scenario, budget));
+  if (wanted("kernels")) add(bench_kernels(request.scenario, device, options.text("only")));
+  if (wanted("step")) add(bench_steps(request.scenario, device, budget));
+  if (options.has("json")) write_file(options.text("json"), boost::json::serialize(found) + "\n");
   return ExitStatus::held;
 }
 

@@ -231,6 +231,23 @@ TEST_F(CommandLine, BenchMeasuresAllThreeModes) {
   const boost::json::value json = boost::json::parse(slurp(folder_ / "b.json"));
   EXPECT_GT(json.at("scenarios_per_second").to_number<double>(), 0);
   for (int i = 0; i < 3; ++i) EXPECT_GT(json.at("steps").at(i).at("median_seconds").to_number<double>(), 0);
+  EXPECT_GT(json.at("kernels").as_array().size(), 20u);
+}
+
+TEST_F(CommandLine, BenchTimesTheOpsThatAreAskedFor) {
+  const Ran ran =
+      run_lockstep("bench --device sim --section kernels --only linear_forward --json " + (folder_ / "b.json"));
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const boost::json::value json = boost::json::parse(slurp(folder_ / "b.json"));
+  EXPECT_FALSE(json.as_object().contains("steps"));
+  ASSERT_GT(json.at("kernels").as_array().size(), 0u);
+  for (const auto& kernel : json.at("kernels").as_array()) {
+    EXPECT_TRUE(kernel.at("op").as_string().starts_with("linear_forward"));
+    EXPECT_GT(kernel.at("seconds").to_number<double>(), 0);
+    EXPECT_GT(kernel.at("flop").to_number<double>(), 0);
+  }
+  EXPECT_EQ(run_lockstep("bench --device sim --section nothing").status, 2);
+  EXPECT_EQ(run_lockstep("bench --device sim --section scenarios H1").status, 2);
 }
 
 }  // namespace

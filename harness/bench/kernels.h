@@ -1,0 +1,30 @@
+// The time of every op of a training step: one eager step is recorded, then each of its ops runs again by itself, on
+// the operands that it had.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/device.h"
+#include "harness/bench/work.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+struct KernelTime {
+  std::string op;
+  int times = 0;  // Calls of this op with these shapes in a step.
+  OpWork work;    // Of one call.
+  double seconds = 0;
+};
+struct KernelTimes {
+  double copy_bytes_per_second = 0;  // A copy on the device, bytes read and written: what bandwidth can be.
+  std::vector<KernelTime> list;      // The largest share of a step first.
+};
+
+// Ops whose signature holds `only`; all if it is empty. `done` is told each time when it is known.
+KernelTimes time_kernels(const Scenario& scenario, const std::string& device_kind, const std::string& only,
+                         const std::function<void(const KernelTime&)>& done);
+
+}  // namespace lockstep

@@ -1,0 +1,102 @@
+#include "harness/bench/steps.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/trainer.h"
+#include "harness/bench/model.h"
+#include "harness/device_choice.h"
+#include "harness/schedules.h"
+#include "harness/stopwatch.h"
+#include "scenarios/reader.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kWarmSteps = 3;  // After the scenario's own warm-up: captures and first touches are over.
+constexpr int kFewestSteps = 5;
+
+// Counts the calls of a step, and notes when the host first waits.
+class HostTime : public Observer {
+ public:
+  void begin() {
+    watch_ = Stopwatch();
+    waited_ = -1;
+  }
+  double until_first_wait() const { return waited_ < 0 ? watch_.seconds() : waited_; }
+  void on_submit(int, const Submission&, const Place&) override { ++calls; }
+  void on_copy(int, void*, const void*, std::size_t, CopyKind, const Place&) override { ++calls; }
+  void on_fill(int, void*, std::size_t, const Place&) override { ++calls; }
+  void on_launch(int, int, const Ledger&, const Place&) override { ++calls; }
+  void on_synchronize_stream(int) override { wait(); }
+  void on_synchronize_event(int) override { wait(); }
+  std::int64_t calls = 0;
+
+ private:
+  void wait() {
+    if (waited_ < 0) waited_ = watch_.seconds();
+  }
+  Stopwatch watch_;
+  double waited_ = -1;
+};
+
+double median(std::vector<double> times) {
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+std::vector<MicrobatchLengths> lengths_of(const StepData& step) {
+  std::vector<MicrobatchLengths> all;
+  for (const Microbatch& microbatch : step.microbatches) {
+    all.emplace_back();
+    for (const Document& document : microbatch.documents) {
+      all.back().push_back(static_cast<std::int64_t>(document.tokens.size()));
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device_kind, double budget) {
+  StepTime result;
+  result.mode = impl == GraphImpl::none ? "eager" : to_text(impl);
+  scenario.cuda_graph.impl = impl;
+  if (impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
+  for (const auto& errors : {check_legality(scenario), check_built(scenario)}) {
+    if (errors.empty()) continue;
+    result.not_run = errors.front().text();
+    return result;
+  }
+  const auto data = open_data(scenario);
+  HostTime host;
+  Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)), &host);
+  Trainer trainer(device, scenario, *data, {.dry_run_ledger = false});
+  for (std::int64_t i = 0; i < scenario.cuda_graph.warmup_steps + kWarmSteps; ++i) trainer.step();
+  const std::int64_t first = trainer.steps_done(), ops = device.ops, calls = host.calls;
+  std::vector<double> times, host_times;
+  const Stopwatch all;
+  while (static_cast<int>(times.size()) < kFewestSteps || all.seconds() < budget) {
+    host.begin();
+    const Stopwatch one;
+    trainer.step();
+    times.push_back(one.seconds());
+    host_times.push_back(host.until_first_wait());
+  }
+  const double steps = static_cast<double>(times.size());
+  for (std::int64_t i = first; i < trainer.steps_done(); ++i) {
+    const std::vector<MicrobatchLengths> lengths = lengths_of(data->training(i));
+    result.flop += model_flop(scenario, lengths) / steps;
+    result.tokens += static_cast<double>(lengths.size()) * static_cast<double>(scenario.data.pack_length) / steps;
+  }
+  result.steps = static_cast<std::int64_t>(times.size());
+  result.median = median(times);
+  result.fastest = *std::min_element(times.begin(), times.end());
+  result.host = median(host_times);
+  result.ops = static_cast<double>(device.ops - ops) / steps;
+  result.submissions = static_cast<double>(host.calls - calls) / steps;
+  result.peak_bytes = static_cast<std::int64_t>(device.backend().memory_high_water());
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+#include "harness/bench/work.h"
+
+namespace lockstep {
+namespace {
+
+template <class Op>
+const Op* as(const Submission& submission) {
+  return submission.type().id == AllOps::id_of<Op>() ? static_cast<const Op*>(submission.op()) : nullptr;
+}
+
+double product(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+template <class T>
+double product_flop(const Submission& submission) {
+  if (const auto* op = as<LinearForward<T>>(submission)) return product(op->x.rows, op->w.rows, op->x.cols);
+  if (const auto* op = as<LinearInputGradient<T>>(submission)) return product(op->dy.rows, op->w.cols, op->w.rows);
+  if (const auto* op = as<LinearWeightGradient<T>>(submission)) return product(op->dy.cols, op->x.cols, op->x.rows);
+  return 0;
+}
+
+// Forward two products a causal pair, backward five.
+template <class T>
+double attention_flop(const Submission& submission, double pairs) {
+  if (const auto* op = as<AttentionForward<T>>(submission)) return 4.0 * op->heads * op->head_dim * pairs;
+  if (const auto* op = as<AttentionBackward<T>>(submission)) return 10.0 * op->heads * op->head_dim * pairs;
+  return 0;
+}
+
+// Seven operations a state element and token, as published figures count them; the backward pass twice that.
+template <class T>
+double scan_flop(const Submission& submission) {
+  const auto elements = [](const auto& op, std::int64_t inner) {
+    return 7.0 * static_cast<double>(op.state) * static_cast<double>(inner) * static_cast<double>(op.xbc.rows);
+  };
+  if (const auto* op = as<ScanForward<T>>(submission)) return elements(*op, op->y.cols);
+  if (const auto* op = as<ScanBackward<T>>(submission)) return 2 * elements(*op, op->dy.cols);
+  return 0;
+}
+
+}  // namespace
+
+OpWork work_of(const Submission& op, double causal_pairs) {
+  OpWork work;
+  for (const OperandBytes& operand : op.operands()) {
+    const double bytes = static_cast<double>(operand.rows) * static_cast<double>(operand.row_bytes);
+    if (operand.access != Access::scratch) work.bytes += operand.access == Access::accum ? 2 * bytes : bytes;
+  }
+  const auto found = [&](Bound bound, double flop) {
+    if (flop > 0) work = {bound, flop, work.bytes};
+  };
+  found(Bound::product, product_flop<bf16>(op) + product_flop<float>(op));
+  found(Bound::attention, attention_flop<bf16>(op, causal_pairs) + attention_flop<float>(op, causal_pairs));
+  found(Bound::scan, scan_flop<bf16>(op) + scan_flop<float>(op));
+  return work;
+}
+
+std::string signature(const Submission& op) {
+  std::string text = op.type().name;
+  int shown = 0;
+  for (const OperandBytes& operand : op.operands()) {
+    if (operand.rows == 1 && shown > 0) continue;  // Vectors follow from the rest.
+    if (++shown > 3) break;
+    text += " " + std::to_string(operand.rows) + "x" + std::to_string(operand.row_bytes) + "B";
+  }
+  return text;
+}
+
+}  // namespace lockstep

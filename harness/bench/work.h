@@ -1,0 +1,24 @@
+// What an op must do at least: the arithmetic of products, and the bytes that go in and out.
+#pragma once
+
+#include <string>
+
+#include "kernels/submission.h"
+
+namespace lockstep {
+
+enum class Bound : std::uint8_t { product, attention, scan, bandwidth };
+
+struct OpWork {
+  Bound bound = Bound::bandwidth;
+  double flop = 0;   // Bound bandwidth: not counted.
+  double bytes = 0;  // Every operand once, what is accumulated twice, scratch never.
+};
+
+// `causal_pairs`: of the pack that the op works on.
+OpWork work_of(const Submission& op, double causal_pairs);
+
+// The op with its shapes, "linear_forward 8192x2048 10304x2048": equal for ops that take the same time.
+std::string signature(const Submission& op);
+
+}  // namespace lockstep
