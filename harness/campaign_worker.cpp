@@ -133,15 +133,6 @@ std::string stack_of(const std::string& said) {
   return stack;
 }
 
-// The line that says why: that of a broken contract, else the last one.
-std::string last_words(std::string said) {
-  const std::size_t contract = said.rfind("broken contract in ");
-  if (contract != std::string::npos) return said.substr(contract, said.find('\n', contract) - contract);
-  while (!said.empty() && said.back() == '\n') said.pop_back();
-  const std::size_t newline = said.rfind('\n');
-  return newline == std::string::npos ? said : said.substr(newline + 1);
-}
-
 }  // namespace
 
 CampaignWorker::CampaignWorker(const WorkerSetup& setup) {

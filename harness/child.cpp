@@ -83,12 +83,6 @@ int milliseconds_until(Clock::time_point deadline) {
   return left <= 0 ? 0 : static_cast<int>(std::min<std::int64_t>(left + 1, 60'000));
 }
 
-std::string last_line(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  const std::size_t newline = text.rfind('\n');
-  return newline == std::string::npos ? text : text.substr(newline + 1);
-}
-
 // Until both streams end or the deadline passes. False if it passed.
 bool listen(Pipe& result, Pipe& words, Clock::time_point deadline, std::string& output, std::string& said) {
   std::array<pollfd, 2> waiting{{{result.end[0], POLLIN, 0}, {words.end[0], POLLIN, 0}}};
@@ -106,6 +100,14 @@ bool listen(Pipe& result, Pipe& words, Clock::time_point deadline, std::string& 
 }
 
 }  // namespace
+
+std::string last_words(std::string said) {
+  const std::size_t contract = said.rfind("broken contract in ");
+  if (contract != std::string::npos) return said.substr(contract, said.find('\n', contract) - contract);
+  while (!said.empty() && said.back() == '\n') said.pop_back();
+  const std::size_t newline = said.rfind('\n');
+  return newline == std::string::npos ? said : said.substr(newline + 1);
+}
 
 ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s) {
   Pipe result, words;
@@ -132,7 +134,7 @@ ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s
   end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   end.status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
   end.finished = !end.timed_out && WIFEXITED(status) && end.status == 0;
-  end.last_words = last_line(said);
+  end.last_words = last_words(std::move(said));
   return end;
 }
 

@@ -1,5 +1,6 @@
 // Fewer symbols of the pattern, smaller widths, fewer steps and microbatches.
 #include <algorithm>
+#include <cstdint>
 
 #include "harness/shrink_rules.h"
 
@@ -130,67 +131,28 @@ Candidates less_in_flight(const Scenario& s) {
 }  // namespace
 
 const std::vector<Size>& sizes() {
-  static const std::vector<Size> table{{"model.hidden", 1, [](Scenario & s) -> auto& {return s.model.hidden;
-}
-}  // namespace lockstep
-, {"model.vocab", 2, [](Scenario& s) -> auto& {return s.model.vocab;
-}
-}
-, {"model.attention.kv_heads", 1, [](Scenario& s) -> auto& {return s.model.attention.kv_heads;
-}
-}
-, {"model.attention.heads", 1, [](Scenario& s) -> auto& {return s.model.attention.heads;
-}
-}
-, {"model.attention.head_dim", 2, [](Scenario& s) -> auto& {return s.model.attention.head_dim;
-}
-}
-, {"model.mamba.groups", 1, [](Scenario& s) -> auto& {return s.model.mamba.groups;
-}
-}
-, {"model.mamba.head_dim", 1, [](Scenario& s) -> auto& {return s.model.mamba.head_dim;
-}
-}
-, {"model.mamba.d_inner", 1, [](Scenario& s) -> auto& {return s.model.mamba.d_inner;
-}
-}
-, {"model.mamba.state", 1, [](Scenario& s) -> auto& {return s.model.mamba.state;
-}
-}
-, {"model.mamba.conv_width", 1, [](Scenario& s) -> auto& {return s.model.mamba.conv_width;
-}
-}
-, {"model.mamba.chunk", 1, [](Scenario& s) -> auto& {return s.model.mamba.chunk;
-}
-}
-, {"model.mlp.hidden", 1, [](Scenario& s) -> auto& {return s.model.mlp.hidden;
-}
-}
-, {"data.gaps", 0, [](Scenario& s) -> auto& {return s.data.gaps;
-}
-}
-, {"data.align", 1, [](Scenario& s) -> auto& {return s.data.align;
-}
-}
-, {"data.mask.prefix", 0, [](Scenario& s) -> auto& {return s.data.mask.prefix;
-}
-}
-, {"data.pack_length", 1, [](Scenario& s) -> auto& {return s.data.pack_length;
-}
-}
-, {"training.steps", 1, [](Scenario& s) -> auto& {return s.training.steps;
-}
-}
-, {"training.microbatches", 1, [](Scenario& s) -> auto& {return s.training.microbatches;
-}
-}
-, {"training.in_flight", 1, [](Scenario& s) -> auto& {return s.training.in_flight;
-}
-}
-,
-}
-;
-return table;
+  static const std::vector<Size> table{
+      {"model.hidden", 1, [](Scenario& s) -> std::int64_t& { return s.model.hidden; }},
+      {"model.vocab", 2, [](Scenario& s) -> std::int64_t& { return s.model.vocab; }},
+      {"model.attention.kv_heads", 1, [](Scenario& s) -> std::int64_t& { return s.model.attention.kv_heads; }},
+      {"model.attention.heads", 1, [](Scenario& s) -> std::int64_t& { return s.model.attention.heads; }},
+      {"model.attention.head_dim", 2, [](Scenario& s) -> std::int64_t& { return s.model.attention.head_dim; }},
+      {"model.mamba.groups", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.groups; }},
+      {"model.mamba.head_dim", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.head_dim; }},
+      {"model.mamba.d_inner", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.d_inner; }},
+      {"model.mamba.state", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.state; }},
+      {"model.mamba.conv_width", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.conv_width; }},
+      {"model.mamba.chunk", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.chunk; }},
+      {"model.mlp.hidden", 1, [](Scenario& s) -> std::int64_t& { return s.model.mlp.hidden; }},
+      {"data.gaps", 0, [](Scenario& s) -> std::int64_t& { return s.data.gaps; }},
+      {"data.align", 1, [](Scenario& s) -> std::int64_t& { return s.data.align; }},
+      {"data.mask.prefix", 0, [](Scenario& s) -> std::int64_t& { return s.data.mask.prefix; }},
+      {"data.pack_length", 1, [](Scenario& s) -> std::int64_t& { return s.data.pack_length; }},
+      {"training.steps", 1, [](Scenario& s) -> std::int64_t& { return s.training.steps; }},
+      {"training.microbatches", 1, [](Scenario& s) -> std::int64_t& { return s.training.microbatches; }},
+      {"training.in_flight", 1, [](Scenario& s) -> std::int64_t& { return s.training.in_flight; }},
+  };
+  return table;
 }
 
 std::vector<ShrinkRule> shrink_training_rules() {

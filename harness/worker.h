@@ -26,8 +26,11 @@ struct ChildEnd {
   int signal = 0;          // That killed it, 0 for none.
   int status = 0;          // Exit status.
   std::string output;      // What `body` returned.
-  std::string last_words;  // Last line of its stderr, which also went to ours.
+  std::string last_words;  // Of its stderr.
 };
+// The line of `said` that says why a process ended: that of a broken contract, else the last one.
+std::string last_words(std::string said);
+// What it says on stderr goes to ours as well.
 ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s);
 
 // Verdict, judge and reason of a case whose process ended like this before it answered.

@@ -2,14 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 
-#include "engine/faults.h"
 #include "harness/library.h"
 #include "harness/suite.h"
 #include "harness/worker.h"
-#include "kernels/fault.h"
-#include "oracle/oracle.h"
+#include "tests/harness/planted_faults.h"
 #include "tests/harness/program.h"
 
 namespace lockstep {
@@ -39,19 +36,6 @@ const std::vector<Scenario>& library() {
   return cases;
 }
 
-// Faults that change nothing that a run can show. They must survive, or this list is wrong.
-const std::set<std::string> kEquivalent{
-    // The state's copy goes before the microbatches' on the same stream, whose events every pass waits for.
-    "compute-ignores-step-state-event",
-    // A step and an evaluation end with the host reading the losses, which drains the compute stream and with it every
-    // copy it waited for: when the next documents are staged and loaded, nothing of the step before is under way.
-    // checker_engine_test leaves the same edges out where the host runs ahead, and the checker finds each.
-    "loader-ignores-consumed-event",
-    "loader-ignores-state-consumed-event",
-    "staging-rewritten-before-its-copy",
-    "state-staging-rewritten-before-its-copy",
-};
-
 bool is_caught(const RunOptions& run) {
   return std::any_of(library().begin(), library().end(), [&](const Scenario& scenario) {
     return run_in_worker(scenario, run, kWorker).verdict != Verdict::holds;
@@ -68,7 +52,7 @@ TEST(PlantedFaults, EveryEngineFaultIsCaught) {
   const auto names = engine_faults();
   ASSERT_FALSE(names.empty());
   for (const auto& name : names) {
-    EXPECT_NE(is_caught({.device = "sim", .fault = name, .mutation = ""}), kEquivalent.contains(name)) << name;
+    EXPECT_NE(is_caught({.device = "sim", .fault = name, .mutation = ""}), equivalent_faults().contains(name)) << name;
   }
 }
 

@@ -8,30 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "engine/faults.h"
 #include "harness/generator.h"
 #include "harness/shrink.h"
 #include "harness/shrink_reason.h"
 #include "harness/worker.h"
-#include "kernels/fault.h"
 #include "scenarios/documents.h"
 #include "scenarios/reader.h"
 
 namespace lockstep {
 
 inline constexpr WorkerOptions kShrinkWorker{.fork = true, .timeout_s = 60};
-
-// Kernel and engine faults in an order drawn from `seed`, without those that change nothing (planted_test.cpp).
-inline std::vector<std::string> shuffled_faults(std::uint64_t seed) {
-  std::vector<std::string> names = kernel_faults();
-  for (const std::string& name : engine_faults()) names.push_back(name);
-  std::erase(names, "compute-ignores-step-state-event");
-  Choices choices(seed);
-  for (std::size_t i = names.size() - 1; i > 0; --i) {
-    std::swap(names[i], names[static_cast<std::size_t>(choices.draw(i + 1))]);
-  }
-  return names;
-}
 
 struct FoundCase {
   Scenario scenario;

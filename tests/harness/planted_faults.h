@@ -1,0 +1,48 @@
+// The faults that can be planted, and those of them that change nothing which a run can show.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/faults.h"
+#include "kernels/fault.h"
+#include "oracle/oracle.h"
+
+namespace lockstep {
+
+// By name, with the reason. They must survive (planted_test.cpp), or this list is wrong.
+inline const std::map<std::string, std::string>& equivalent_faults() {
+  // A step and an evaluation end with the host reading the losses, which drains the compute stream and with it every
+  // copy it waited for: when the next documents are staged and loaded, nothing of the step before is under way.
+  // checker_engine_test leaves the same edges out where the host runs ahead, and the checker finds each.
+  static const char* const kDrained = "the host reads the losses first, which drains the stream";
+  static const std::map<std::string, std::string> list{
+      {"compute-ignores-step-state-event", "the state's copy precedes the microbatches' on the same stream"},
+      {"loader-ignores-consumed-event", kDrained},
+      {"loader-ignores-state-consumed-event", kDrained},
+      {"staging-rewritten-before-its-copy", kDrained},
+      {"state-staging-rewritten-before-its-copy", kDrained}};
+  return list;
+}
+
+struct PlantedFault {
+  std::string option;  // Of the command line: --plant or --mutate-oracle.
+  std::string name;
+};
+
+// Kernels, engine, oracle; without the equivalent ones.
+inline std::vector<PlantedFault> faults_that_show() {
+  std::vector<PlantedFault> list;
+  const auto add = [&](const char* option, const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      if (!equivalent_faults().contains(name)) list.push_back({option, name});
+    }
+  };
+  add("--plant", kernel_faults());
+  add("--plant", engine_faults());
+  add("--mutate-oracle", oracle::Oracle::mutations());
+  return list;
+}
+
+}  // namespace lockstep
