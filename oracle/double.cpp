@@ -20,7 +20,8 @@ std::vector<std::vector<double>> widened_start(const Scenario& scenario, const L
 }  // namespace
 
 DoubleResult run_in_double(const Scenario& scenario, const Microbatch& microbatch,
-                           const std::vector<std::vector<double>>& weights, std::int64_t step) {
+                           const std::vector<std::vector<double>>& weights, std::int64_t step,
+                           const std::vector<std::vector<double>>& expert_bias) {
   const Scenario::Model& model = scenario.model;
   const Layout layout = make_layout(model);
   const std::vector<std::vector<double>> start = weights.empty() ? widened_start(scenario, layout) : weights;
@@ -33,7 +34,8 @@ DoubleResult run_in_double(const Scenario& scenario, const Microbatch& microbatc
   Saved<double> saved(model.pattern.size());
   DoubleResult result;
   result.gradients.resize(layout.parameters.size());
-  Walk<Fp64> walk({model, layout, rope, pack, start, result.gradients, saved, Mutant()},
+  const auto bias = expert_bias.empty() ? no_expert_bias<double>(model) : expert_bias;
+  Walk<Fp64> walk({model, layout, rope, pack, start, bias, 1.0, result.gradients, result.experts, saved, Mutant()},
                   {model.dropout.value(), scenario.training.seed, step});
   result.loss = walk.forward(div(1.0, static_cast<double>(targets == 0 ? 1 : targets)), true);
   walk.backward();

@@ -47,7 +47,7 @@ void normal_block(const std::uint32_t words[4], float std, float out[4]) {
 
 std::vector<float> initial_weight(const ParameterLayout& parameter, std::uint32_t index, std::int64_t layers,
                                   std::int64_t seed, Mutant mutant) {
-  const bool normal = parameter.start == Start::normal || parameter.start == Start::scaled_normal;
+  const bool normal = parameter.has_copy() || parameter.start == Start::router;
   const bool scaled = parameter.start == Start::scaled_normal && !mutant("initial-output-weights-are-not-scaled");
   const float std = scaled ? div(kInitStd, sqrt(static_cast<float>(2 * layers))) : kInitStd;
   const std::uint32_t key = index + (mutant("initial-weights-take-another-parameter") ? 1 : 0);

@@ -6,71 +6,48 @@
 #include "oracle/attention_gradient.h"
 #include "oracle/conv.h"
 #include "oracle/gated_norm.h"
-#include "oracle/layout.h"
-#include "oracle/linear.h"
-#include "oracle/rope.h"
-#include "oracle/saved.h"
+#include "oracle/layer_parts.h"
+#include "oracle/moe.h"
 #include "oracle/scan.h"
 #include "oracle/scan_gradient.h"
 
 namespace lockstep::oracle {
 
-// What the ops of a pass share.
-template <class Numbers, class Real = typename Numbers::Real>
-struct Pass {
-  const Scenario::Model& model;
-  const Layout& layout;
-  const RopeTable<Real>& rope;
-  const Pack& pack;
-  const std::vector<std::vector<Real>>& weights;
-  std::vector<std::vector<Real>>& gradients;  // Of this microbatch, by parameter index.
-  Saved<Real>& saved;
-  Mutant mutant;
-};
-
 // One layer of a pass.
 template <class Numbers>
-class Layer {
-  using Real = typename Numbers::Real;
+class Layer : LayerParts<Numbers> {
+  using Parts = LayerParts<Numbers>;
+  using typename Parts::Real;
 
  public:
-  Layer(Pass<Numbers>& pass, int index)
-      : pass_(pass),
-        model_(pass.model),
-        widths_(pass.model),
-        place_(1 + index),
-        first_(pass.layout.first[index]),
-        symbol_(pass.model.pattern[index]) {}
+  Layer(Pass<Numbers>& pass, int index) : Parts(pass, index), symbol_(pass.model.pattern[index]) {}
 
   // Makes what is saved; the last thing is "proj".
   void forward(const Matrix<Real>& x) {
     if (symbol_ == 'M') mamba_forward(x);
     if (symbol_ == '*') attention_forward(x);
     if (symbol_ == '-') mlp_forward(x);
+    if (symbol_ == 'E') MoeLayer<Numbers>(pass_, index_).forward(x);
   }
   // From the gradient of "proj" to that of the norm's output.
   Matrix<Real> backward(const Matrix<Real>& x, const Matrix<Real>& dy) {
     if (symbol_ == 'M') return mamba_backward(x, dy);
     if (symbol_ == '*') return attention_backward(x, dy);
+    if (symbol_ == 'E') return MoeLayer<Numbers>(pass_, index_).backward(x, dy);
     return mlp_backward(x, dy);
   }
 
  private:
-  const Real* weight(int parameter) const { return pass_.weights[first_ + parameter].data(); }
-  std::vector<Real>& gradient(int parameter) { return pass_.gradients[first_ + parameter]; }
-  const Matrix<Real>& saved(std::string_view name) const { return pass_.saved.get(place_, name); }
-  Matrix<Real>& make(std::string_view name, std::int64_t cols) {
-    return pass_.saved.make(place_, name, pass_.pack.rows, cols);
-  }
-  Matrix<Real>& product(std::string_view name, const Matrix<Real>& x, int parameter, std::int64_t out) {
-    Matrix<Real>& y = make(name, out);
-    linear<Numbers>(pass_.pack, x, weight(parameter), y, pass_.mutant);
-    return y;
-  }
-  Matrix<Real> product_backward(const Matrix<Real>& x, const Matrix<Real>& dy, int parameter) {
-    gradient(parameter) = linear_weight_gradient<Numbers>(pass_.pack, dy, x, pass_.mutant);
-    return linear_input_gradient<Numbers>(pass_.pack, dy, weight(parameter), x.cols, pass_.mutant);
-  }
+  using Parts::gradient;
+  using Parts::index_;
+  using Parts::make;
+  using Parts::model_;
+  using Parts::pass_;
+  using Parts::product;
+  using Parts::product_backward;
+  using Parts::saved;
+  using Parts::weight;
+  using Parts::widths_;
 
   AttentionShape attention_shape() const {
     return {model_.attention.heads, model_.attention.kv_heads, model_.attention.head_dim};
@@ -146,11 +123,6 @@ class Layer {
     return product_backward(x, d_in_proj, kInProj);
   }
 
-  Pass<Numbers>& pass_;
-  const Scenario::Model& model_;
-  Widths widths_;
-  std::size_t place_;
-  int first_;
   char symbol_;
 };
 

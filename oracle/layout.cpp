@@ -55,9 +55,20 @@ class Builder {
       case '-':
         matrix("fc1.weight", widths_.fc1, d, Start::normal);
         return matrix("fc2.weight", d, model_.mlp.hidden, Start::scaled_normal);
+      case 'E':
+        return moe(model_.moe.experts, d);
       default:
         throw std::invalid_argument(std::string("the oracle has no layer ") + symbol);
     }
+  }
+
+  void moe(std::int64_t experts, std::int64_t d) {
+    matrix("router.weight", experts, d, Start::router);
+    matrix("experts.fc1.weight", experts * widths_.expert_fc1, d, Start::normal);
+    matrix("experts.fc2.weight", experts * d, model_.moe.hidden, Start::scaled_normal);
+    if (model_.moe.shared_hidden == 0) return;
+    matrix("shared.fc1.weight", widths_.shared_fc1, d, Start::normal);
+    matrix("shared.fc2.weight", d, model_.moe.shared_hidden, Start::scaled_normal);
   }
 
   const Scenario::Model& model_;

@@ -9,7 +9,8 @@
 
 namespace lockstep::oracle {
 
-enum class Start : std::uint8_t { zero, one, normal, scaled_normal, conv, dt_bias, a_log };
+// `router`: normal too, but always read as fp32.
+enum class Start : std::uint8_t { zero, one, normal, scaled_normal, router, conv, dt_bias, a_log };
 
 struct ParameterLayout {
   std::string name;
@@ -26,6 +27,7 @@ struct ParameterLayout {
 enum MambaParameter { kInProj = 1, kConvWeight, kConvBias, kDtBias, kALog, kD, kGate, kOutProj };
 enum AttentionParameter { kQkv = 1, kProj };
 enum MlpParameter { kFc1 = 1, kFc2 };
+enum MoeParameter { kRouter = 1, kExpertFc1, kExpertFc2, kSharedFc1, kSharedFc2 };
 
 struct Layout {
   std::vector<ParameterLayout> parameters;
@@ -36,6 +38,16 @@ struct Layout {
 
 Layout make_layout(const Scenario::Model& model);
 
+// [E] zeros per layer whose experts have a bias, [] per other layer.
+template <class Real>
+std::vector<std::vector<Real>> no_expert_bias(const Scenario::Model& model) {
+  std::vector<std::vector<Real>> bias(model.pattern.size());
+  for (std::size_t layer = 0; layer < bias.size(); ++layer) {
+    if (model.pattern[layer] == 'E' && model.moe.expert_bias) bias[layer].resize(model.moe.experts);
+  }
+  return bias;
+}
+
 // Widths that follow from the model.
 struct Widths {
   explicit Widths(const Scenario::Model& model)
@@ -45,9 +57,15 @@ struct Widths {
         in_proj(model.mamba.d_inner + conv + heads),
         qkv((model.attention.heads + 2 * model.attention.kv_heads) * model.attention.head_dim),
         attention(model.attention.heads * model.attention.head_dim),
-        fc1(model.mlp.hidden * (model.mlp.activation == MlpActivation::swiglu ? 2 : 1)) {}
+        fc1(model.mlp.hidden * gated(model)),
+        expert_fc1(model.moe.hidden * gated(model)),
+        shared_fc1(model.moe.shared_hidden * gated(model)) {}
   std::int64_t heads, bc, conv, in_proj;  // Mamba: heads, width of B and of C, of the convolution, of in_proj.
-  std::int64_t qkv, attention, fc1;
+  std::int64_t qkv, attention;
+  std::int64_t fc1, expert_fc1, shared_fc1;  // The experts have the activation of the MLP.
+
+ private:
+  static int gated(const Scenario::Model& model) { return model.mlp.activation == MlpActivation::swiglu ? 2 : 1; }
 };
 
 }  // namespace lockstep::oracle

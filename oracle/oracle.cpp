@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "oracle/digest.h"
+#include "oracle/expert_bias.h"
 #include "oracle/initialize.h"
 #include "oracle/optimizer.h"
 #include "oracle/walk.h"
@@ -62,6 +63,7 @@ struct Oracle::State {
   Layout layout;
   RopeTable<float> rope;
   std::vector<Parameter> parameters;
+  Values expert_bias;
   AdamW adam;
   std::int64_t steps_done = 0;
 
@@ -72,6 +74,7 @@ struct Oracle::State {
         layout(make_layout(s.model)),
         rope(make_rope_table<float>(s.data.pack_length, s.model.attention.head_dim, s.model.attention.rope_base)),
         parameters(initial_parameters(s, layout, mutant)),
+        expert_bias(no_expert_bias<float>(s.model)),
         adam(s.training.optimizer) {
     if (o.numerics == Numerics::fp8) throw std::invalid_argument("the oracle has fp32 and bf16 numerics only");
   }
@@ -81,7 +84,9 @@ struct Oracle::State {
     Values values;
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       values.push_back(parameters[p].weight);
-      if (options.numerics != Numerics::bf16 || !layout.parameters[p].has_copy()) continue;
+      const ParameterLayout& from = layout.parameters[p];
+      const bool copied = from.has_copy() || (from.start == Start::router && mutant("moe-router-reads-the-bf16-copy"));
+      if (options.numerics != Numerics::bf16 || !copied) continue;
       store<Bf16>(values.back().data(), static_cast<std::int64_t>(values.back().size()));
     }
     return values;
@@ -93,16 +98,21 @@ struct Oracle::State {
     return inverse_targets(targets);
   }
 
-  MicrobatchResult run(std::int64_t step, const Microbatch& microbatch, std::int64_t targets, const Values& weights,
+  // Microbatch `number` of the step's, or of an evaluation's.
+  MicrobatchResult run(std::int64_t step, const StepData& data, std::int64_t number, const Values& weights,
                        bool train) const {
+    const Microbatch& microbatch = data.microbatches[number];
     const Pack pack = make_pack(scenario, microbatch, mutant);
     Saved<float> saved(scenario.model.pattern.size());
     MicrobatchResult result;
     result.gradients.resize(train ? parameters.size() : 0);
     const DropoutKey dropout{train ? scenario.model.dropout.value() : 0.0, scenario.training.seed, step};
-    const float inverse = inverse_for(pack, targets);
+    const float inverse = inverse_for(pack, data.targets);
+    const float inv_m = div(1.0f, static_cast<float>(data.microbatches.size()));
     const auto walk_as = [&]<class Numbers>(Numbers) {
-      Walk<Numbers> walk({scenario.model, layout, rope, pack, weights, result.gradients, saved, mutant}, dropout);
+      Walk<Numbers> walk({scenario.model, layout, rope, pack, weights, expert_bias, inv_m, result.gradients,
+                          result.experts, saved, mutant},
+                         dropout);
       result.loss = walk.forward(inverse, train);
       if (train) walk.backward();
     };
@@ -113,6 +123,24 @@ struct Oracle::State {
     }
     if (options.keep_activations) result.activations = tensors(saved);
     return result;
+  }
+
+  // Steers the choice towards experts that few rows of the step chose.
+  void update_biases(const StepResult& result) {
+    for (std::size_t layer = 0; layer < expert_bias.size(); ++layer) {
+      if (expert_bias[layer].empty()) continue;
+      std::vector<std::int64_t> chosen(expert_bias[layer].size());
+      for (const MicrobatchResult& microbatch : result.microbatches) {
+        if (mutant("moe-bias-counts-the-last-microbatch")) std::fill(chosen.begin(), chosen.end(), 0);
+        for (const ExpertStatistics<float>& entry : microbatch.experts) {
+          if (entry.layer != static_cast<int>(layer)) continue;
+          for (std::size_t e = 0; e < chosen.size(); ++e) {
+            chosen[e] += entry.chosen[e] - (mutant("moe-bias-counts-after-dropping") ? entry.dropped[e] : 0);
+          }
+        }
+      }
+      update_expert_bias(chosen, expert_bias[layer], mutant);
+    }
   }
 
   // The left folds of the sharding strategy: `sums` per rank, or one for all.
@@ -151,8 +179,7 @@ StepResult Oracle::step(std::int64_t step, const StepData& data) {
   std::vector<Values> sums = s.empty_sums();
   for (std::int64_t k = 0; k < count; ++k) {
     const std::int64_t m = s.mutant("accumulation-takes-microbatches-downwards") ? count - 1 - k : k;
-    MicrobatchResult& microbatch = result.microbatches[m] =
-        s.run(step, data.microbatches[m], data.targets, weights, true);
+    MicrobatchResult& microbatch = result.microbatches[m] = s.run(step, data, m, weights, true);
     s.accumulate(m, microbatch.gradients, sums);
     result.loss = add(result.loss, microbatch.loss);
     if (!s.options.keep_gradients) microbatch.gradients.clear();
@@ -164,6 +191,7 @@ StepResult Oracle::step(std::int64_t step, const StepData& data) {
   result.learning_rate = learning_rate(s.scenario.training.optimizer, step + 1, s.mutant);
   if (t > 0) s.adam.advance(1);
   for (Parameter& parameter : s.parameters) s.adam.update(parameter, result.clip, result.learning_rate, s.mutant);
+  s.update_biases(result);
   ++s.steps_done;
   return result;
 }
@@ -171,8 +199,8 @@ StepResult Oracle::step(std::int64_t step, const StepData& data) {
 StepResult Oracle::evaluate(std::int64_t step, const StepData& data) const {
   const Values weights = state_->weights();
   StepResult result;
-  for (const Microbatch& microbatch : data.microbatches) {
-    result.microbatches.push_back(state_->run(step, microbatch, data.targets, weights, false));
+  for (std::size_t m = 0; m < data.microbatches.size(); ++m) {
+    result.microbatches.push_back(state_->run(step, data, static_cast<std::int64_t>(m), weights, false));
     result.loss = add(result.loss, result.microbatches.back().loss);
   }
   return result;
@@ -186,8 +214,11 @@ std::string Oracle::weight_digest() const {
   return digest.text();
 }
 
-void Oracle::restore(std::vector<Parameter> parameters, std::int64_t steps_done) {
+const std::vector<std::vector<float>>& Oracle::expert_bias() const { return state_->expert_bias; }
+
+void Oracle::restore(std::vector<Parameter> parameters, std::int64_t steps_done, Values expert_bias) {
   state_->parameters = std::move(parameters);
+  state_->expert_bias = expert_bias.empty() ? no_expert_bias<float>(state_->scenario.model) : std::move(expert_bias);
   state_->adam = AdamW(state_->scenario.training.optimizer);
   state_->adam.advance(steps_done);
   state_->steps_done = steps_done;

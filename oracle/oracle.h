@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "oracle/statistics.h"
 #include "scenarios/documents.h"
 #include "scenarios/scenario.h"
 
@@ -31,8 +32,9 @@ struct Parameter {
 
 struct MicrobatchResult {
   float loss = 0;
-  std::vector<Tensor> activations;            // Stored tensors of the forward pass, in program order, if kept.
-  std::vector<std::vector<float>> gradients;  // g_m per parameter index, if kept.
+  std::vector<Tensor> activations;               // Stored tensors of the forward pass, in program order, if kept.
+  std::vector<std::vector<float>> gradients;     // g_m per parameter index, if kept.
+  std::vector<ExpertStatistics<float>> experts;  // Per layer of experts, in their order.
 };
 
 struct StepResult {
@@ -61,7 +63,11 @@ class Oracle {
   // 32 hex digits (hi then lo) over all weights: arithmetic.md, Digest, kind 0.
   std::string weight_digest() const;
   // Replaces weights and moments, as when continuing from a checkpoint after `steps_done` steps.
-  void restore(std::vector<Parameter> parameters, std::int64_t steps_done);
+  // `expert_bias` as expert_bias() gives it; {} = zeros.
+  void restore(std::vector<Parameter> parameters, std::int64_t steps_done,
+               std::vector<std::vector<float>> expert_bias = {});
+  // State that is no parameter: [E] per symbol of the pattern, empty where there is none.
+  const std::vector<std::vector<float>>& expert_bias() const;
   // Names of the planted errors, one for every op at least.
   static std::vector<std::string> mutations();
 
@@ -71,12 +77,15 @@ class Oracle {
 };
 
 // The same text with `double` for every rounding: finite differences and external fixtures. Loss of one microbatch
-// with N = its unmasked targets, and the gradient per parameter; weights as given (or the initial ones if empty).
+// with N = its unmasked targets, and the gradient per parameter; weights as given (or the initial ones if empty), and
+// so the expert bias (or zeros). The gradient is that of the loss plus the losses of the experts.
 struct DoubleResult {
   double loss = 0;
+  std::vector<ExpertStatistics<double>> experts;
   std::vector<std::vector<double>> gradients;
 };
 DoubleResult run_in_double(const Scenario& scenario, const Microbatch& microbatch,
-                           const std::vector<std::vector<double>>& weights, std::int64_t step = 0);
+                           const std::vector<std::vector<double>>& weights, std::int64_t step = 0,
+                           const std::vector<std::vector<double>>& expert_bias = {});
 
 }  // namespace lockstep::oracle

@@ -43,12 +43,33 @@ Weights weights_of(const Scenario& scenario) {
   return weights;
 }
 
+// What the experts' choice is biased by where it is.
+std::vector<std::vector<double>> bias_of(const Scenario& scenario) {
+  auto bias = no_expert_bias<double>(scenario.model);
+  Draws numbers(7);
+  for (auto& layer : bias) {
+    for (double& value : layer) value = 0.2 * numbers.next();
+  }
+  return bias;
+}
+
+DoubleResult run(const Scenario& scenario, const Microbatch& microbatch, const Weights& weights) {
+  return run_in_double(scenario, microbatch, weights, 0, bias_of(scenario));
+}
+
+// What the gradient is the gradient of.
+double whole_loss(const DoubleResult& result) {
+  double loss = result.loss;
+  for (const ExpertStatistics<double>& entry : result.experts) loss += entry.aux_loss + entry.z_loss;
+  return loss;
+}
+
 double slope(const Scenario& scenario, const Microbatch& microbatch, const Weights& weights, std::size_t parameter,
              const std::vector<double>& direction) {
   const auto loss = [&](double distance) {
     Weights moved = weights;
     for (std::size_t e = 0; e < direction.size(); ++e) moved[parameter][e] += distance * direction[e];
-    return run_in_double(scenario, microbatch, moved).loss;
+    return whole_loss(run(scenario, microbatch, moved));
   };
   const double h = 5e-5;
   return (8 * (loss(h) - loss(-h)) - (loss(2 * h) - loss(-2 * h))) / (12 * h);
@@ -58,7 +79,7 @@ double slope(const Scenario& scenario, const Microbatch& microbatch, const Weigh
 double worst_slope(const Scenario& scenario, const std::string& where) {
   const Microbatch microbatch = documents_of(kLengths, scenario.model.vocab, 3);
   const Weights weights = weights_of(scenario);
-  const DoubleResult result = run_in_double(scenario, microbatch, weights);
+  const DoubleResult result = run(scenario, microbatch, weights);
   const Layout layout = make_layout(scenario.model);
   Draws numbers(4);
   double worst = 0;
@@ -106,6 +127,56 @@ TEST(backward, is_the_slope_of_a_swiglu) {
   Scenario scenario = small("-");
   scenario.model.mlp.activation = MlpActivation::swiglu;
   EXPECT_LE(worst_slope(scenario, "- swiglu"), 1e-7);
+}
+
+// Where no logits lie within about 1e-3 of a tie of keys the choice is constant, and the loss smooth but for it. A flip
+// would be an error far above the bound.
+Scenario of_experts(Router router, std::int64_t slots, bool drops) {
+  Scenario scenario = small("E");
+  Scenario::Model::Moe& moe = scenario.model.moe;
+  moe.experts = 5;
+  moe.top_k = slots;
+  moe.hidden = 7;
+  moe.router = router;
+  moe.expert_bias = router == Router::sigmoid;
+  moe.capacity_factor = std::nullopt;
+  if (drops) moe.capacity_factor = Ratio{500'000};
+  moe.pad_to_capacity = drops;
+  scenario.model.mlp.activation = MlpActivation::swiglu;
+  return scenario;
+}
+
+std::int64_t dropped_pairs(const Scenario& scenario) {
+  const DoubleResult result = run(scenario, documents_of(kLengths, scenario.model.vocab, 3), weights_of(scenario));
+  std::int64_t sum = 0;
+  for (const std::int64_t n : result.experts.at(0).dropped) sum += n;
+  return sum;
+}
+
+TEST(backward, is_the_slope_of_experts) {
+  for (const Router router : {Router::softmax, Router::sigmoid}) {
+    for (const std::int64_t slots : {1, 2, 3}) {
+      for (const bool drops : {false, true}) {
+        Scenario scenario = of_experts(router, slots, drops);
+        EXPECT_EQ(dropped_pairs(scenario) > 0, drops);
+        const std::string where = std::string(router == Router::softmax ? "E softmax, " : "E sigmoid, ") +
+                                  std::to_string(slots) + (drops ? " slots, drops" : " slots");
+        EXPECT_LE(worst_slope(scenario, where), 1e-7);
+        scenario.model.moe.shared_hidden = 6;
+        scenario.model.moe.aux_loss = Ratio{700'000};
+        scenario.model.moe.z_loss = Ratio{300'000};
+        EXPECT_LE(worst_slope(scenario, where + ", shared, losses"), 1e-7);
+      }
+    }
+  }
+}
+
+TEST(backward, is_the_slope_of_experts_with_squared_relu_among_other_layers) {
+  Scenario scenario = of_experts(Router::softmax, 2, true);
+  scenario.model.pattern = "*EME";
+  scenario.model.mlp.activation = MlpActivation::squared_relu;
+  scenario.model.moe.aux_loss = Ratio{700'000};
+  EXPECT_LE(worst_slope(scenario, "*EME"), 1e-7);
 }
 
 TEST(backward, is_the_slope_of_a_hybrid_with_tied_embedding_and_dropout) {

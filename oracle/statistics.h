@@ -1,0 +1,17 @@
+// What the experts of a layer had to do in one microbatch.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::oracle {
+
+template <class Real>
+struct ExpertStatistics {
+  int layer = -1;                     // Symbol index.
+  Real aux_loss = 0, z_loss = 0;      // Apart from the loss; their gradients are in the gradients.
+  std::vector<std::int64_t> chosen;   // Per expert: rows of documents that chose it, n_e.
+  std::vector<std::int64_t> dropped;  // Per expert: those of them for which it had no room.
+};
+
+}  // namespace lockstep::oracle
