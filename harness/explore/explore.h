@@ -1,0 +1,82 @@
+// Runs a recorded program under many schedules without its arithmetic: the effect of an item is a 64-bit tag, hashed
+// from its identity and the tags of the bytes it reads. Tags that come out equal mean equal bits; the arithmetic is run
+// only to confirm what differs. Hundreds of times faster than running the schedules.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/explore/program.h"
+
+namespace lockstep {
+
+// Every item of threads with this name waits before it runs: log-uniform, 1 to `most` turns. A turn is an item run.
+struct ThreadDelay {
+  std::string thread;
+  std::int64_t most = 1;
+};
+
+struct ExploreOptions {
+  enum class Policy : std::uint8_t {
+    program,  // The order of the calls, as far as delays allow.
+    random,   // Any of those that may run, equally likely.
+    pct,      // Probabilistic concurrency testing: a random priority a thread, lowered at depth - 1 random places.
+  };
+  Policy policy = Policy::random;
+  int depth = 1;
+  std::uint64_t seed = 1;  // Of the first schedule; the next one adds 1. Equal seed, equal schedule.
+  std::int64_t count = 1000;
+  std::vector<ThreadDelay> delays;
+};
+
+// What one schedule left. `observed`: all that the host saw. `everything`: which writes, in which order, came before
+// each access to each byte; it differs whenever two conflicting accesses changed places, whatever became of it.
+struct Tags {
+  std::uint64_t observed = 0;
+  std::uint64_t everything = 0;
+  friend bool operator==(const Tags&, const Tags&) = default;
+};
+
+struct Difference {
+  std::uint64_t seed = 0;
+  std::vector<int> order;  // The items as they ran.
+  int item = -1;           // The first, in the order of the calls, that met other memory than in that order.
+  Tags tags;
+};
+
+struct Exploration {
+  std::int64_t schedules = 0;
+  Tags expected;                        // In the order of the calls.
+  std::optional<Difference> observed;   // The first schedule that changed what the host saw,
+  std::optional<Difference> reordered;  // and the first that changed anything.
+  std::string unstable;                 // The self-check: a schedule that failed did not fail again in the same way.
+};
+
+class Explorer {
+ public:
+  explicit Explorer(const Program& program);
+  Tags run(const ExploreOptions& options, std::uint64_t seed);
+  const std::vector<int>& order() const { return order_; }        // Of the last run.
+  const std::vector<std::uint64_t>& met() const { return met_; }  // By item: a hash of the writes before its accesses.
+
+ private:
+  struct Choice;
+  void execute(int item);
+  const Program& program_;
+  std::vector<int> after_, after_begin_;  // Successors.
+  std::vector<int> missing_at_start_, missing_;
+  std::vector<int> ready_, order_;
+  std::vector<std::uint64_t> values_, writers_;  // By atom: what it holds, and who wrote it, in order.
+  std::vector<std::uint64_t> effects_, met_;     // By item.
+};
+
+// Stops at the first schedule that changes what the host sees. That an edge of a logged run is not needed for the bits:
+//   !explore(program_of(log, {edge}), {.count = 1000}).observed
+Exploration explore(const Program& program, const ExploreOptions& options);
+
+// "a missing edge of depth 1 is hit with probability >= 1/5 a schedule; 1000 schedules ran", for reports.
+std::string bound_text(const Program& program, const ExploreOptions& options);
+
+}  // namespace lockstep

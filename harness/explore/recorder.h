@@ -1,0 +1,108 @@
+// Writes down a run as a Program, from the calls at the device door. The order it notes is that of docs/hazards.md,
+// kept here a second time, as edges between items instead of clocks: the checker is tested against it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+
+#include "harness/checker/call_log.h"
+#include "harness/checker/edge.h"
+#include "harness/checker/graph_edges.h"
+#include "harness/explore/atoms.h"
+#include "harness/explore/program.h"
+
+namespace lockstep {
+
+class ProgramRecorder : public Observer {
+ public:
+  // `dropped`: edges to do without.
+  explicit ProgramRecorder(std::set<Edge> dropped = {});
+  Program finish() &&;
+
+  void on_create_stream(int stream, const char* name) override;
+  void on_submit(int stream, const Submission&, const Place&) override;
+  void on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind, const Place&) override;
+  void on_fill(int stream, void* to, std::size_t bytes, const Place&) override;
+  void on_host_write(const void* memory, std::size_t bytes, const Place&) override;
+  void on_host_read(const void* memory, std::size_t bytes, const Place&) override;
+  void on_record(int stream, int event, bool external) override;
+  void on_wait(int stream, int event, bool external) override;
+  void on_begin_capture(int stream) override;
+  void on_end_capture(int stream, int graph, const Ledger&) override;
+  void on_abort_capture(int stream) override;
+  void on_launch(int stream, int graph, const Ledger&, const Place&) override;
+  void on_synchronize_stream(int stream) override;
+  void on_synchronize_event(int event) override;
+  void on_found_finished_stream(int stream) override { on_synchronize_stream(stream); }
+  void on_found_finished_event(int event) override { on_synchronize_event(event); }
+  void on_allocate(void* memory, std::size_t bytes, bool pinned) override;
+  void on_release(void* memory, bool pinned) override;
+
+ private:
+  static constexpr int kHost = 0;
+  // Per thread, the last item that is known to be over, or -1.
+  class Frontier {
+   public:
+    int at(int thread) const;
+    void raise(int thread, int item);
+    void join(const Frontier& other);
+
+   private:
+    std::vector<int> items_;
+  };
+  struct Thread {
+    Frontier known;    // What its next item comes after.
+    Frontier implied;  // What its last item came after.
+  };
+  struct EventState {
+    bool recorded = false, in_capture = false;
+    Frontier known;
+  };
+  struct Touched {
+    int allocation;
+    Box box;
+    Access access;
+  };
+  struct Capture {
+    std::set<int> streams, events;
+    std::vector<CopyKind> copies;
+  };
+  struct Graph {
+    GraphPlan plan;
+    Frontier finished;
+    int launches = 0;
+  };
+
+  Thread& thread(int index) { return threads_[static_cast<std::size_t>(index)]; }
+  int thread_of(int stream);
+  int lane_thread(int stream, int lane, int captured);
+  int enter(int stream);
+  bool captures(int stream) const { return capture_ && capture_->streams.contains(stream); }
+  bool keeps(Edge::Kind kind, int awaited, int waiter) const { return !dropped_.contains({kind, awaited, waiter}); }
+  int live_at(const void* address) const;  // Index of the allocation, or -1.
+  void host_item(const char* name);
+  void add(int thread, const Work& work, const std::vector<CheckedOperand>& operands, bool observed);
+  void add_edges(int thread);
+  std::uint64_t identity_of(const Work& work, int thread, std::size_t first_touch);
+
+  std::set<Edge> dropped_;
+  Program program_;
+  std::vector<Thread> threads_;
+  std::vector<Frontier> frontiers_;       // Of each item, what it comes after.
+  std::vector<std::size_t> first_touch_;  // Of each item.
+  std::vector<Touched> touched_;
+  std::vector<Atoms> allocations_;
+  std::map<const std::byte*, int> live_;
+  std::map<int, int> stream_threads_;
+  std::map<std::pair<int, int>, int> lane_threads_;
+  std::map<int, EventState> events_;
+  std::map<int, Graph> graphs_;
+  std::optional<Capture> capture_;
+  std::map<std::pair<int, std::uint64_t>, int> ordinals_;
+};
+
+// The program of a run that was logged.
+Program program_of(const CallLog& log, const std::set<Edge>& dropped = {});
+
+}  // namespace lockstep
