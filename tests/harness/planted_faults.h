@@ -1,6 +1,7 @@
 // The faults that can be planted, and those of them that change nothing which a run can show.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "engine/faults.h"
 #include "kernels/fault.h"
 #include "oracle/oracle.h"
+#include "scenarios/reader.h"
 
 namespace lockstep {
 
@@ -26,6 +28,17 @@ inline const std::map<std::string, std::string>& equivalent_faults() {
   return list;
 }
 
+// The oracle's. Those of its experts show in no scenario until the engine has experts.
+inline std::vector<std::string> oracle_mutations_that_show() {
+  std::vector<std::string> names = oracle::Oracle::mutations();
+  const std::vector<Feature> all = features();
+  const bool experts = std::any_of(all.begin(), all.end(), [](const Feature& feature) {
+    return feature.key == "model.pattern: E" && feature.built;
+  });
+  if (!experts) std::erase_if(names, [](const std::string& name) { return name.starts_with("moe-"); });
+  return names;
+}
+
 struct PlantedFault {
   std::string option;  // Of the command line: --plant or --mutate-oracle.
   std::string name;
@@ -41,7 +54,7 @@ inline std::vector<PlantedFault> faults_that_show() {
   };
   add("--plant", kernel_faults());
   add("--plant", engine_faults());
-  add("--mutate-oracle", oracle::Oracle::mutations());
+  add("--mutate-oracle", oracle_mutations_that_show());
   return list;
 }
 
