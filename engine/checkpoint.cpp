@@ -1,7 +1,5 @@
 #include "engine/checkpoint.h"
 
-#include <fcntl.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <boost/json.hpp>
@@ -10,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
+
+#include "engine/whole_file.h"
 
 namespace lockstep {
 namespace {
@@ -66,24 +66,6 @@ std::string header_of(const Checkpoint& checkpoint, const std::string& data) {
   return text;
 }
 
-void write_all(int file, const std::string& bytes, const std::string& path) {
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = ::write(file, bytes.data() + done, bytes.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_with_errno(path, "write");
-    done += static_cast<std::size_t>(n);
-  }
-}
-
-void sync_folder(const std::filesystem::path& path) {
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY);
-  if (descriptor < 0) return;  // The rename is done; a folder that cannot be opened cannot be synced.
-  ::fsync(descriptor);
-  ::close(descriptor);
-}
-
 }  // namespace
 
 void write_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
@@ -95,27 +77,7 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   // A device or a folder cannot be replaced by a rename, and must not be.
   const std::filesystem::file_status there = std::filesystem::status(path);
   if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there)) fail(path, "is not a regular file");
-  const std::string temporary = path + ".tmp." + std::to_string(::getpid());
-  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file < 0) fail_with_errno(temporary, "open");
-  try {
-    write_all(file, length, temporary);
-    write_all(file, header, temporary);
-    write_all(file, data, temporary);
-    if (::fsync(file) != 0) fail_with_errno(temporary, "fsync");
-  } catch (...) {
-    ::close(file);
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  ::close(file);
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int reason = errno;
-    ::unlink(temporary.c_str());
-    errno = reason;
-    fail_with_errno(path, "rename");
-  }
-  sync_folder(path);
+  write_whole_file(path, {length, header, data});
 }
 
 Checkpoint read_checkpoint(const std::string& path) {

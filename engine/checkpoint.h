@@ -1,5 +1,5 @@
 // Tensors in a safetensors file (github.com/huggingface/safetensors: 8-byte header length, JSON header, raw data).
-// Written whole or not at all: a temporary file beside it, synced, then renamed over it.
+// Written whole or not at all (engine/whole_file.h).
 #pragma once
 
 #include <cstdint>

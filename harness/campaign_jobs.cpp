@@ -76,6 +76,11 @@ CampaignCase CampaignJobs::make(const Job& job) const {
   return one;
 }
 
+std::optional<CaseResult> CampaignJobs::decided(const Job& job) const {
+  if (!job.corpus) return {};
+  return corpus_[static_cast<std::size_t>(job.index)].planned.decided;
+}
+
 CaseRecord CampaignJobs::record(const Job& job, const CampaignCase& one) const {
   CaseRecord record;
   record.seed = one.seed;

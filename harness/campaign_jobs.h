@@ -2,6 +2,8 @@
 // values, so that a request is a few bytes.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,11 +23,12 @@ struct Job {
 
 class CampaignJobs {
  public:
-  CampaignJobs(const CampaignOptions& options, std::vector<CorpusCase> corpus)
-      : options_(options), corpus_(std::move(corpus)) {}
+  CampaignJobs(const CampaignOptions& options, const std::vector<CorpusCase>& corpus)
+      : options_(options), corpus_(corpus) {}
 
-  const std::vector<CorpusCase>& corpus() const { return corpus_; }
   CampaignCase make(const Job& job) const;
+  // The result of a corpus's case that is decided by being read.
+  std::optional<CaseResult> decided(const Job& job) const;
   // All but the result.
   CaseRecord record(const Job& job, const CampaignCase& one) const;
   RunOptions run_options(const Job& job) const;
@@ -47,7 +50,7 @@ class CampaignJobs {
   CaseResult judged(const Job& job, const CampaignCase& one, CaseResult result) const;
 
   const CampaignOptions& options_;
-  std::vector<CorpusCase> corpus_;
+  const std::vector<CorpusCase>& corpus_;
 };
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "engine/whole_file.h"
 #include "harness/exit_status.h"
 #include "harness/library.h"
 #include "harness/write_file.h"
@@ -83,6 +84,9 @@ Corpus::Corpus(const std::string& folder) : folder_(folder) {
     throw WorldError(folder + ": cannot make this folder: " + (error ? error.message() : "it is a file"));
   }
   lock_ = std::make_unique<LockedFile>(folder + "/.lock", "corpus");
+  for (const std::string& one : {folder, folder + "/refused"}) {
+    remove_leftovers(one, [](const std::string& name) { return name.ends_with(".yaml"); });
+  }
 }
 
 std::vector<std::string> Corpus::files() const {

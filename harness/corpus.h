@@ -22,7 +22,8 @@ struct CorpusCase {
 
 class Corpus {
  public:
-  // Makes the folder if need be and locks it. Throws WorldError, or RequestError if another campaign has it.
+  // Makes the folder if need be, locks it, and removes what killed campaigns left half written. Throws WorldError, or
+  // RequestError if another campaign has it.
   explicit Corpus(const std::string& folder);
   const std::string& folder() const { return folder_; }
   // Its files, relative, in byte order.

@@ -1,4 +1,4 @@
-// Writes a file whole or not at all: a temporary beside it, synced, then renamed. Throws WorldError.
+// Writes a file whole or not at all, as engine/whole_file.h does; devices and pipes in place. Throws WorldError.
 #pragma once
 
 #include <string>

@@ -125,6 +125,17 @@ void check_data(const Scenario& scenario, const Node& root, Faults& faults) {
              digest);
 }
 
+// The canonical form is a scenario file too, which a token carries, so it must not be larger than a file may be. It
+// writes a character with six at most and adds the defaults, so short texts need not be looked at.
+void check_canonical_size(const Scenario& scenario, const std::string& text, Faults& faults) {
+  if (!faults.empty() || text.size() < kMaxFileBytes / 8) return;
+  const std::size_t size = canonical_form(scenario).size();
+  if (size <= kMaxFileBytes) return;
+  faults.add("Y01", {}, "(file)",
+             "has a canonical form of " + std::to_string(size) + " bytes, over " + std::to_string(kMaxFileBytes),
+             "no token could carry it; documents belong at data.path");
+}
+
 // All bytes of a regular file of at most 1 MiB; reports what keeps it from being read.
 std::optional<std::string> read_bytes(const std::string& path, Faults& faults) {
   const auto refuse = [&](const std::string& what) {
@@ -175,6 +186,7 @@ ReadStage read_stage(const std::string& text, const std::string& file) {
     fill_defaults(stage.scenario, reader.given());
     check_dependent_ranges(stage.scenario, reader.given(), *stage.root, faults);
     check_data(stage.scenario, *stage.root, faults);
+    check_canonical_size(stage.scenario, text, faults);
   }
   stage.errors = faults.take();
   return stage;

@@ -13,28 +13,42 @@
 namespace lockstep {
 namespace {
 
-// Offsets to lines and columns; a column counts characters, not bytes.
+// Offsets to lines and columns; a column counts characters, not bytes. A place costs the same on any line, however
+// long.
 class Lines {
  public:
   explicit Lines(const std::string& bytes) : bytes_(bytes) {
     starts_.push_back(0);
+    std::size_t characters = 0;
     for (std::size_t at = 0; at < bytes.size(); ++at) {
+      if (at % kEvery == 0) characters_.push_back(characters);
       if (bytes[at] == '\n') starts_.push_back(at + 1);
+      characters += begins_character(at);
     }
+    if (bytes.size() % kEvery == 0) characters_.push_back(characters);
   }
 
   FilePlace place(int offset) const {
     if (offset < 0) return {};
     const std::size_t at = std::min(static_cast<std::size_t>(offset), bytes_.size());
     const auto after = std::upper_bound(starts_.begin(), starts_.end(), at);
-    int column = 1;
-    for (std::size_t i = *(after - 1); i < at; ++i) column += (static_cast<unsigned char>(bytes_[i]) & 0xC0) != 0x80;
-    return {static_cast<int>(after - starts_.begin()), column};
+    return {static_cast<int>(after - starts_.begin()),
+            static_cast<int>(1 + characters_before(at) - characters_before(*(after - 1)))};
   }
 
  private:
+  static constexpr std::size_t kEvery = 64;  // Bytes between two counts.
+
+  bool begins_character(std::size_t at) const { return (static_cast<unsigned char>(bytes_[at]) & 0xC0) != 0x80; }
+  std::size_t characters_before(std::size_t at) const {
+    std::size_t count = characters_[at / kEvery];
+    for (std::size_t i = at / kEvery * kEvery; i < at; ++i) count += begins_character(i);
+    return count;
+  }
+
   const std::string& bytes_;
   std::vector<std::size_t> starts_;
+  std::vector<std::size_t> characters_;  // Before every 64th byte.
 };
 
 struct Stop {};  // Thrown by the handler where going on would be pointless or dangerous.

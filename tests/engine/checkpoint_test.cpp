@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -85,6 +88,20 @@ TEST_F(CheckpointTest, KeepsTheOldFileWhenANewOneCannotBeWritten) {
   for (const auto& entry : fs::directory_iterator(folder_)) {
     EXPECT_EQ(entry.path().string().find(".tmp."), std::string::npos) << "left behind: " << entry.path();
   }
+}
+
+TEST_F(CheckpointTest, RemovesWhatADeadWriterOfItLeft) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);  // From here on nobody has this number.
+  const std::string dead = ".tmp." + std::to_string(child), living = ".tmp." + std::to_string(::getppid());
+  const std::vector<std::string> stay{path() + living, path() + ".tmp.notes", path() + ".tmp.", path() + dead + "x",
+                                      (folder_ / "other").string() + dead};
+  for (const std::string& file : stay) std::ofstream(file) << "torn";
+  std::ofstream(path() + dead) << "torn";
+  write_checkpoint(path(), sample(1));
+  EXPECT_FALSE(fs::exists(path() + dead));
+  for (const std::string& file : stay) EXPECT_TRUE(fs::exists(file)) << file;
 }
 
 TEST_F(CheckpointTest, HasTheLayoutOfSafetensors) {

@@ -45,6 +45,15 @@ TEST(CommandLineEdges, AWordThatIsTooLongForAPathIsABadRequest) {
   EXPECT_EQ(run_lockstep("replay --device sim ls" + word).status, 2);
 }
 
+TEST(CommandLineEdges, AScenarioThatIsTooLargeForATokenIsABadRequest) {
+  const TemporaryFolder folder;
+  std::string text = "schema: 1\nname: big\ndata: {pack_length: 1048576, documents: [[[2";
+  while (text.size() < (1 << 20) - 100) text += ",1";
+  const Ran ran = run_lockstep("verify --device sim " + folder.file("big.yaml", text + "]]]}\n"));
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.err, HasSubstr("bytes, over 1048576 [Y01]"));
+}
+
 // The line is pasted where the person is, which is not where the scenario lies.
 TEST(CommandLineEdges, TheReplayLineFindsTheDocuments) {
   const TemporaryFolder folder;

@@ -33,6 +33,27 @@ TEST(Y01, RefusesMoreThanOneMebibyteBeforeParsing) {
   EXPECT_EQ(reading_rules(std::string(100 << 20, '[')), "Y01");
 }
 
+// A file of almost 1 MiB, whose canonical form is larger by the keys that it left out.
+TEST(Y01, RefusesACanonicalFormOfMoreThanOneMebibyte) {
+  const auto file_of = [](std::size_t bytes) {
+    std::string text =
+        with_head("model: {pattern: \"-\"}\ntraining: {steps: 1, microbatches: 1}\ndata: {pack_length: ");
+    for (text += "1048576, documents: [[[2"; text.size() < bytes;) text += ",1";
+    return text + "]]]}\n";
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  const ReadStage small = read_stage(file_of((1 << 20) - 8000), "a.yaml");
+  EXPECT_THAT(small.errors, testing::IsEmpty());
+  EXPECT_LE(canonical_form(small.scenario).size(), std::size_t{1} << 20);
+  EXPECT_FALSE(make_token(small.scenario).empty());
+  const ReadStage large = read_stage(file_of((1 << 20) - 100), "a.yaml");
+  ASSERT_EQ(large.errors.size(), 1u);
+  EXPECT_EQ(large.errors.front().rule, "Y01");
+  EXPECT_THAT(large.errors.front().text(), HasSubstr("canonical form of 10"));
+  // One long line: the place of each item must not cost a walk along it.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
+}
+
 TEST(Y01, RefusesDeepNesting) {
   // The file is level 1, data: {...} is level 2: 31 more mappings or lists are legal, though no key goes there.
   EXPECT_EQ(reading_rules(nested(31, "[", "]")), "Y05");

@@ -1,0 +1,21 @@
+// Ctrl-C and SIGTERM as a question, while one of these lives; a pipe that nobody reads is a failed write.
+#pragma once
+
+namespace lockstep {
+
+class Interrupts {
+ public:
+  Interrupts();
+  Interrupts(const Interrupts&) = delete;
+  Interrupts& operator=(const Interrupts&) = delete;
+  ~Interrupts();
+  // Since this object was made.
+  static bool came();
+
+ private:
+  void (*int_)(int);
+  void (*term_)(int);
+  void (*pipe_)(int);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+#include "harness/state_folder.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "harness/exit_status.h"
+
+namespace lockstep {
+
+namespace fs = std::filesystem;
+
+StateFolder::StateFolder(const std::string& log) {
+  std::error_code error;
+  if (!log.empty() && (fs::is_regular_file(log, error) || !fs::exists(log, error))) {
+    path_ = log + ".state";
+    fs::create_directories(path_, error);
+    if (error) throw WorldError(path_ + ": cannot make this folder: " + error.message());
+    return;
+  }
+  path_ = (fs::temp_directory_path() / "lockstep-fuzz-XXXXXX").string();
+  if (!::mkdtemp(path_.data())) throw WorldError(path_ + ": cannot make this folder");
+}
+
+StateFolder::~StateFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+}  // namespace lockstep
