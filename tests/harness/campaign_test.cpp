@@ -1,115 +1,16 @@
-// `lockstep fuzz` as scripts see it: equal seeds, kills, crashes, hangs, full disks, shards, two at once. Most runs are
-// of the profile near-legal, which never touches a device and so makes hundreds of cases a second.
-#include <fcntl.h>
+// `lockstep fuzz` as scripts see it: equal seeds, shards, logs, corpus, reports.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
-#include <sys/random.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <boost/json.hpp>
-#include <chrono>
-#include <csignal>
-#include <map>
-#include <set>
-#include <thread>
 
-#include "tests/harness/program.h"
+#include "tests/harness/campaign_run.h"
 
 namespace lockstep {
 namespace {
 
 namespace json = boost::json;
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Not;
-
-// A log's lines by case; a case that is there twice is a failure.
-std::map<std::int64_t, json::object> cases_of(const std::string& log) {
-  std::map<std::int64_t, json::object> cases;
-  std::istringstream lines(slurp(log));
-  std::string line;
-  EXPECT_TRUE(std::getline(lines, line) && json::parse(line).as_object().contains("campaign"));
-  while (std::getline(lines, line)) {
-    json::object one = json::parse(line).as_object();
-    if (one.at("case").is_null()) continue;
-    one.erase("seconds");
-    const std::int64_t index = one.at("case").to_number<std::int64_t>();
-    EXPECT_TRUE(cases.emplace(index, std::move(one)).second) << "case " << index << " is there twice";
-  }
-  return cases;
-}
-
-std::set<std::int64_t> numbers_of(const std::string& log) {
-  std::set<std::int64_t> numbers;
-  for (const auto& [index, one] : cases_of(log)) numbers.insert(index);
-  return numbers;
-}
-
-std::set<std::int64_t> first(std::int64_t count) {
-  std::set<std::int64_t> numbers;
-  for (std::int64_t i = 0; i < count; ++i) numbers.insert(i);
-  return numbers;
-}
-
-std::vector<std::string> files_in(const std::string& folder) {
-  std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-    if (entry.path().extension() == ".yaml") files.push_back(entry.path().string());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
-// No seed decides when a kill comes.
-int any_moment(int least, int most) {
-  unsigned word = 0;
-  EXPECT_EQ(::getrandom(&word, sizeof word, 0), static_cast<ssize_t>(sizeof word));
-  return least + static_cast<int>(word % static_cast<unsigned>(most - least));
-}
-
-// Locks a file as another campaign does.
-class Locked {
- public:
-  explicit Locked(const std::string& path) : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT, 0666)) {
-    EXPECT_EQ(::flock(descriptor_, LOCK_EX | LOCK_NB), 0);
-  }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-  ~Locked() { ::close(descriptor_); }
-
- private:
-  int descriptor_;
-};
-
-class Campaign : public testing::Test {
- protected:
-  static Ran fuzz(const std::string& words) { return run_lockstep("fuzz --device sim " + words); }
-  static Ran near(const std::string& words) { return fuzz("--profile near-legal --jobs 1 " + words); }
-  // Starts it and kills it, and nothing else, after a while. False if it had ended before.
-  static bool start_and_kill(const std::vector<std::string>& words, int milliseconds) {
-    const std::string program = lockstep_program();
-    std::vector<const char*> arguments{program.c_str()};
-    for (const std::string& word : words) arguments.push_back(word.c_str());
-    arguments.push_back(nullptr);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      const int nowhere = ::open("/dev/null", O_WRONLY);
-      ::dup2(nowhere, STDOUT_FILENO);
-      ::dup2(nowhere, STDERR_FILENO);
-      ::execv(program.c_str(), const_cast<char**>(arguments.data()));
-      ::_exit(127);
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
-    ::kill(child, SIGKILL);
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    return WIFSIGNALED(status);
-  }
-  TemporaryFolder folder_;
-};
 
 TEST_F(Campaign, EqualSeedsGiveEqualCasesAndVerdictsOnAnyNumberOfWorkers) {
   const std::string one = folder_ / "one", two = folder_ / "two";
@@ -119,42 +20,6 @@ TEST_F(Campaign, EqualSeedsGiveEqualCasesAndVerdictsOnAnyNumberOfWorkers) {
   EXPECT_EQ(numbers_of(one), first(24));
   EXPECT_EQ(near("--seed 12 --count 24 --log " + (folder_ / "other")).status, 0);
   EXPECT_NE(cases_of(one), cases_of(folder_ / "other"));
-}
-
-TEST_F(Campaign, AKilledCampaignLosesNothingAndRepeatsNothing) {
-  const char* asked = std::getenv("LOCKSTEP_KILLS");
-  const int kills = asked ? std::atoi(asked) : 3;
-  const int count = 400 + 100 * kills;
-  const std::string log = folder_ / "log", whole = folder_ / "whole";
-  const std::vector<std::string> words{
-      "fuzz",   "--device", "sim",   "--seed", "5",        "--count",   std::to_string(count),
-      "--jobs", "2",        "--log", log,      "--resume", "--profile", "near-legal"};
-  int killed = 0;
-  std::size_t most = 0;
-  for (int i = 0; i < kills; ++i) {
-    killed += start_and_kill(words, any_moment(5, 60));
-    if (std::filesystem::exists(log) && std::filesystem::file_size(log) > 0) {
-      std::istringstream lines(slurp(log));
-      std::size_t there = 0;
-      for (std::string line; std::getline(lines, line);) ++there;
-      EXPECT_GE(there + 1, most) << "a case was lost";
-      most = std::max(most, there);
-    }
-  }
-  EXPECT_GE(killed, 1);
-  EXPECT_EQ(near("--seed 5 --count " + std::to_string(count) + " --resume --log " + log).status, 0);
-  EXPECT_EQ(near("--seed 5 --count " + std::to_string(count) + " --log " + whole).status, 0);
-  EXPECT_EQ(numbers_of(log), first(count));
-  EXPECT_EQ(cases_of(log), cases_of(whole));
-}
-
-TEST_F(Campaign, ATornLastLineIsRunAgain) {
-  const std::string log = folder_ / "log";
-  ASSERT_EQ(near("--seed 3 --count 20 --log " + log).status, 0);
-  const auto whole = cases_of(log);
-  std::filesystem::resize_file(log, std::filesystem::file_size(log) - 7);
-  ASSERT_EQ(near("--count 20 --resume --log " + log).status, 0);  // The seed is the log's.
-  EXPECT_EQ(cases_of(log), whole);
 }
 
 TEST_F(Campaign, ALogIsContinuedOnlyByTheSameCampaign) {
@@ -231,81 +96,6 @@ TEST_F(Campaign, APlantedFaultIsFoundAndKeptOnceAClass) {
     replayed.insert(corpus + "/" + json::value_to<std::string>(first_lines.at("corpus")));
   }
   EXPECT_EQ(replayed, files);
-}
-
-TEST_F(Campaign, ACrashingWorkerIsAVerdictAndNotTheEnd) {
-  const std::string log = folder_ / "log";
-  const Ran ran = fuzz("--seed 1 --count 6 --jobs 2 --plant harness-test-crash --plant-case 3 --reruns 5 --log " + log +
-                       " --corpus " + (folder_ / "corpus"));
-  EXPECT_EQ(ran.status, 3) << ran.out;
-  EXPECT_THAT(ran.out, HasSubstr("killed by SIGSEGV"));
-  EXPECT_THAT(ran.out, HasSubstr("deterministic: 5 of 5 further runs failed"));
-  const auto cases = cases_of(log);
-  EXPECT_EQ(numbers_of(log), first(6));
-  for (const auto& [index, one] : cases) {
-    EXPECT_EQ(one.at("judge") == "crash", index == 3) << index;
-  }
-  EXPECT_EQ(files_in(folder_ / "corpus").size(), 1u);
-}
-
-TEST_F(Campaign, AHungWorkerIsKilledAndSaysWhereItWaits) {
-  const std::string log = folder_ / "log";
-  const Ran ran =
-      fuzz("--seed 1 --count 4 --jobs 2 --plant harness-test-hang --plant-case 2 --timeout 3 --reruns 1 --log " + log);
-  EXPECT_EQ(ran.status, 4) << ran.out;
-  EXPECT_THAT(ran.out, HasSubstr("no result within 3 s: running, in pause < lockstep::CampaignJobs::run"));
-  EXPECT_EQ(numbers_of(log), first(4));
-  EXPECT_EQ(cases_of(log).at(2).at("judge"), "watchdog");
-}
-
-TEST_F(Campaign, AWorkerOutOfMemoryIsInfrastructure) {
-  const std::string log = folder_ / "log";
-  const Ran ran = fuzz("--seed 1 --count 3 --jobs 1 --memory-limit 1 --reruns 1 --log " + log);
-  EXPECT_EQ(ran.status, 3) << ran.out;
-  for (const auto& [index, one] : cases_of(log)) {
-    EXPECT_EQ(one.at("judge"), "memory") << json::serialize(one);
-    EXPECT_EQ(one.at("failure").at("kind"), "infrastructure");
-  }
-}
-
-TEST_F(Campaign, AFullDiskEndsItAndLosesNothing) {
-  if (std::filesystem::is_character_file("/dev/full")) {  // Some containers have none.
-    const Ran full = near("--seed 2 --count 20 --log /dev/full");
-    EXPECT_EQ(full.status, 3);
-    EXPECT_THAT(full.err, HasSubstr("/dev/full: cannot write: No space left on device"));
-  }
-
-  // A disk that fills up on the way: files may have 8 KiB.
-  const std::string log = folder_ / "log";
-  const std::string words = " fuzz --device sim --profile near-legal --seed 2 --count 60 --jobs 1 --log " + log;
-  const int code = std::system(
-      ("bash -c 'ulimit -f 8; exec " + lockstep_program() + words + "' >/dev/null 2>" + (folder_ / "err")).c_str());
-  EXPECT_EQ(WEXITSTATUS(code), 3);
-  EXPECT_THAT(slurp(folder_ / "err"), HasSubstr("cases are in it, --resume goes on from there"));
-  const std::size_t there = cases_of(log).size();
-  EXPECT_GT(there, 5u);
-  EXPECT_LT(there, 60u);
-  EXPECT_EQ(near("--seed 2 --count 60 --resume --log " + log).status, 0);
-  EXPECT_EQ(numbers_of(log), first(60));
-}
-
-TEST_F(Campaign, AFolderThatCannotBeWrittenIsAFailureOfTheWorld) {
-  for (const char* words : {"--log /proc/none/log", "--corpus /proc/none", "--corpus /dev/null/x"}) {
-    const Ran ran = near(std::string("--seed 1 --count 1 ") + words);
-    EXPECT_EQ(ran.status, 3) << words;
-    EXPECT_THAT(ran.err, HasSubstr(words + std::string(words).find('/'))) << words;
-  }
-}
-
-TEST_F(Campaign, TwoAtOnceOnOneLogOrCorpusAreRefused) {
-  const std::string log = folder_ / "log", corpus = folder_ / "corpus";
-  std::filesystem::create_directory(corpus);
-  const Locked log_lock(log), corpus_lock(corpus + "/.lock");
-  for (const std::string& words : {"--log " + log, "--resume --log " + log, "--corpus " + corpus}) {
-    const Ran ran = near("--seed 1 --count 1 " + words);
-    EXPECT_EQ(ran.status, 2) << words;
-    EXPECT_THAT(ran.err, HasSubstr("another campaign uses this")) << words;
-  }
 }
 
 TEST_F(Campaign, ABrokenCorpusIsABadRequestAndAnExpectedRefusalHolds) {
