@@ -1,4 +1,5 @@
-// What the bits may not depend on (docs/guarantees.md): the engine against itself, with no oracle.
+// What the bits may not depend on: the engine against itself, with no oracle. tests/harness/invariance_test.cpp asks
+// the same of random scenarios.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "scenarios/reader.h"
 #include "tests/engine/training_run.h"
 
 namespace lockstep::test {
@@ -72,6 +74,41 @@ TEST(Metamorphic, NothingDependsOnTheScheduleOfStreams) {
     expect_same_everything(s, s, {.policy = policy, .seed = 7, .depth = 2});
   }
   for (std::uint64_t seed = 2; seed < 12; ++seed) expect_same_everything(s, s, {.seed = seed});
+}
+
+TEST(Metamorphic, NothingDependsOnTheAddressesOfBuffers) {
+  const Scenario s = base();
+  const auto data = open_data(s);
+  const Outcome want = run(s, *data);
+  for (const std::size_t ballast : {256u, 4096u, 1000003u}) {
+    EXPECT_EQ(difference(want, run(s, *data, {}, nullptr, ballast)), "") << ballast;
+  }
+}
+
+TEST(Metamorphic, NothingDependsOnWhereARunWasSavedAndResumed) {
+  for (const GraphImpl impl : {GraphImpl::partial, GraphImpl::full_iteration}) {
+    Scenario s = base();
+    s.cuda_graph.impl = impl;
+    s.training.optimizer.schedule = LrSchedule::cosine;
+    const auto data = open_data(s);
+    const Outcome want = run(s, *data);
+    for (std::int64_t stop = 1; stop < s.training.steps; ++stop) {
+      EXPECT_EQ(difference(want, run_resumed(s, *data, stop)), "") << to_text(impl) << " after " << stop;
+    }
+  }
+}
+
+TEST(Metamorphic, TrainingDoesNotDependOnEvaluations) {
+  for (const GraphImpl impl : {GraphImpl::partial, GraphImpl::full_iteration}) {
+    Scenario s = base();
+    s.cuda_graph.impl = impl;
+    const auto data = open_data(s);
+    Outcome with = run(s, *data);
+    EXPECT_EQ(with.evaluations.size(), 2u);
+    with.evaluations.clear();
+    s.training.eval_every = 0;
+    EXPECT_EQ(difference(with, run(s, *data)), "") << to_text(impl);
+  }
 }
 
 // ---- Documents ------------------------------------------------------------------------------------------------------
@@ -160,6 +197,18 @@ TEST(Metamorphic, ADocumentDoesNotSeeItsPlaceInThePack) {
     s.data.gaps = 0;
     s.data.align = 2;
     EXPECT_TRUE(same_bits(want, per_document(s, all.list, kTargets, all.list.size()))) << "align";
+  }
+}
+
+TEST(Metamorphic, ADocumentDoesNotSeeThePaddingBehindThePack) {
+  for (const std::string pattern : {"M*-", "M-M*-"}) {
+    const Documents all(11, kLengths);
+    Scenario s = for_documents(all, pattern, true);
+    const auto want = per_document(s, all.list, kTargets, all.list.size());
+    for (const std::int64_t length : {54, 55, 65, 96, 200}) {
+      s.data.pack_length = length;
+      EXPECT_TRUE(same_bits(want, per_document(s, all.list, kTargets, all.list.size()))) << pattern << " " << length;
+    }
   }
 }
 

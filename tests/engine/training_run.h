@@ -1,9 +1,13 @@
 // Runs a scenario on the device under test and keeps everything that a property may compare.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,38 +64,78 @@ struct Outcome {
   std::string digest;
 };
 
-inline Outcome run(const Scenario& scenario, const DataSource& data, const SimOptions& sim = {},
-                   Observer* observer = nullptr) {
-  Device device(open_device_under_test(sim), observer);
-  struct Listener : StepListener {
-    Trainer* trainer = nullptr;
-    Outcome* result = nullptr;
-    void forward_done(int, const std::vector<NamedTensor>& names, bool live) override {
-      if (live) result->token_losses.push_back(trainer->read(names.back().tensor));
-    }
-    void gradients_done() override {
-      result->gradients.emplace_back();
-      for (const ParameterView& p : trainer->parameters()) {
-        result->gradients.back().push_back(trainer->read(p.gradient));
-      }
-    }
-  } listener;
-  Trainer trainer(device, scenario, data, {.listener = &listener});
-  Outcome result;
-  listener.trainer = &trainer;
-  listener.result = &result;
-  while (trainer.steps_done() < scenario.training.steps) {
-    result.steps.push_back(trainer.step());
-    if (trainer.evaluation_is_due()) result.evaluations.push_back(trainer.evaluate().microbatch_losses);
+// Notes token losses and gradients as they come.
+class Recorder : public StepListener {
+ public:
+  explicit Recorder(Outcome& outcome) : outcome_(outcome) {}
+  void watch(Trainer& trainer) { trainer_ = &trainer; }
+  void forward_done(int, const std::vector<NamedTensor>& names, bool live) override {
+    if (live) outcome_.token_losses.push_back(trainer_->read(names.back().tensor));
   }
+  void gradients_done() override {
+    outcome_.gradients.emplace_back();
+    for (const ParameterView& p : trainer_->parameters()) {
+      outcome_.gradients.back().push_back(trainer_->read(p.gradient));
+    }
+  }
+
+ private:
+  Outcome& outcome_;
+  Trainer* trainer_ = nullptr;
+};
+
+inline void run_until(Trainer& trainer, std::int64_t steps, Outcome& outcome) {
+  while (trainer.steps_done() < steps) {
+    outcome.steps.push_back(trainer.step());
+    if (trainer.evaluation_is_due()) outcome.evaluations.push_back(trainer.evaluate().microbatch_losses);
+  }
+}
+
+inline void note_end(Trainer& trainer, Outcome& outcome) {
   for (const ParameterView& p : trainer.parameters()) {
-    result.weights.push_back(trainer.read(p.weight));
-    result.m.push_back(trainer.read(p.m));
-    result.v.push_back(trainer.read(p.v));
+    outcome.weights.push_back(trainer.read(p.weight));
+    outcome.m.push_back(trainer.read(p.m));
+    outcome.v.push_back(trainer.read(p.v));
   }
-  result.counters = trainer.counters();
-  result.digest = trainer.weight_digest();
-  return result;
+  outcome.counters = trainer.counters();
+  outcome.digest = trainer.weight_digest();
+}
+
+// `ballast`: bytes that are allocated before anything else, so that everything lies elsewhere.
+inline Outcome run(const Scenario& scenario, const DataSource& data, const SimOptions& sim = {},
+                   Observer* observer = nullptr, std::size_t ballast = 0) {
+  Outcome outcome;
+  Recorder recorder(outcome);
+  Device device(open_device_under_test(sim), observer);
+  std::optional<DeviceBuffer> below;
+  if (ballast > 0) below.emplace(device, ballast);
+  Trainer trainer(device, scenario, data, {.listener = &recorder});
+  recorder.watch(trainer);
+  run_until(trainer, scenario.training.steps, outcome);
+  note_end(trainer, outcome);
+  return outcome;
+}
+
+// The same, saved after `stop` steps and continued from the file on another device by another trainer.
+inline Outcome run_resumed(const Scenario& scenario, const DataSource& data, std::int64_t stop) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("lockstep-resumed-" + std::to_string(::getpid()))).string();
+  Outcome outcome;
+  for (const std::int64_t until : {stop, scenario.training.steps}) {
+    Recorder recorder(outcome);
+    Device device(open_device_under_test());
+    Trainer trainer(device, scenario, data, {.listener = &recorder});
+    recorder.watch(trainer);
+    if (until != stop) trainer.load(path);
+    run_until(trainer, until, outcome);
+    if (until == stop) {
+      trainer.save(path);
+    } else {
+      note_end(trainer, outcome);
+    }
+  }
+  std::filesystem::remove(path);
+  return outcome;
 }
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

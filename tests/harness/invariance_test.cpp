@@ -1,0 +1,168 @@
+// What the bits may not depend on, asked of random scenarios: the engine against itself, with no oracle. RapidCheck
+// draws the choices that the generator consumes, so that it shrinks by leaving choices out; a failure prints the
+// scenario and the RC_PARAMS that draw it again.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/generator.h"
+#include "harness/worker.h"
+#include "kernels/fault.h"
+#include "scenarios/reader.h"
+#include "tests/engine/training_run.h"
+
+namespace lockstep {
+namespace {
+
+using test::Outcome;
+
+constexpr int kScenarios = 30;  // Of one property.
+
+bool has_graphs(const Scenario& s) { return s.cuda_graph.impl != GraphImpl::none; }
+
+std::int64_t fewest_microbatches(const Scenario& s) {
+  std::int64_t fewest = s.training.microbatches;
+  for (const auto& change : s.training.change_microbatches_at) fewest = std::min(fewest, change.microbatches);
+  return fewest;
+}
+
+// ---- What may change ----------------------------------------------------------------------------------------------
+
+void take_another_capacity(Scenario& s, Choices& c) {
+  if (!has_graphs(s)) return;
+  const std::int64_t largest = s.cuda_graph.max_packed_seqs.back();
+  s.cuda_graph.max_packed_seqs =
+      c.pick<std::vector<std::int64_t>>({{largest + 1}, {largest, largest + 9}, {largest, largest + 1, 4096}, {4096}});
+}
+
+void take_other_graphs(Scenario& s, GraphImpl impl) {
+  s.cuda_graph.impl = impl;
+  s.cuda_graph.modules.clear();
+  s.cuda_graph.warmup_steps = 1;
+  s.cuda_graph.max_packed_seqs = {4096};
+  s.training.recapture_at.clear();
+}
+void switch_graphs(Scenario& s, Choices&) {
+  take_other_graphs(s, has_graphs(s) ? GraphImpl::none : GraphImpl::partial);
+}
+void take_the_other_kind_of_graphs(Scenario& s, Choices&) {
+  take_other_graphs(s, s.cuda_graph.impl == GraphImpl::partial ? GraphImpl::full_iteration : GraphImpl::partial);
+  s.training.recapture_at = {2};
+}
+
+void take_another_depth(Scenario& s, Choices& c) { s.training.in_flight = c.between(1, fewest_microbatches(s)); }
+
+void change_nothing(Scenario&, Choices&) {}
+
+Outcome run_it(const Scenario& s, const DataSource& data, Choices&) { return test::run(s, data); }
+Outcome run_on_another_schedule(const Scenario& s, const DataSource& data, Choices& c) {
+  using Policy = SimOptions::Policy;
+  const auto seed = static_cast<std::uint64_t>(c.between(2, 1000));
+  return test::run(s, data,
+                   {.policy = c.pick<Policy>({Policy::random, Policy::program, Policy::lazy, Policy::pct}),
+                    .seed = seed,
+                    .depth = static_cast<int>(c.between(1, 3))});
+}
+Outcome run_at_other_addresses(const Scenario& s, const DataSource& data, Choices& c) {
+  return test::run(s, data, {}, nullptr, static_cast<std::size_t>(c.between(1, 1'000'000)));
+}
+Outcome save_and_resume(const Scenario& s, const DataSource& data, Choices& c) {
+  return test::run_resumed(s, data, c.between(1, s.training.steps - 1));
+}
+
+struct Change {
+  void (*edit)(Scenario&, Choices&);
+  Outcome (*run)(const Scenario&, const DataSource&, Choices&);
+};
+constexpr Change kCapacity{take_another_capacity, run_it}, kGraphs{switch_graphs, run_it},
+    kKindOfGraphs{take_the_other_kind_of_graphs, run_it}, kDepth{take_another_depth, run_it},
+    kSchedule{change_nothing, run_on_another_schedule}, kAddresses{change_nothing, run_at_other_addresses},
+    kResumed{change_nothing, save_and_resume};
+
+// ---- The property -------------------------------------------------------------------------------------------------
+
+struct Compared {
+  Scenario before, after;
+  std::string refused;     // The changed scenario is not legal: the change is wrong.
+  std::string difference;  // "" for none.
+};
+
+Compared compare(const Change& change, Choices& choices) {
+  Compared result;
+  result.before = generate_scenario(choices);
+  result.before.numerics.resize(1);
+  result.after = result.before;
+  change.edit(result.after, choices);
+  const std::vector<ScenarioError> errors = check_legality(result.after);
+  if (!errors.empty()) {
+    result.refused = errors.front().text();
+    return result;
+  }
+  const auto data = open_data(result.before);
+  const Outcome want = test::run(result.before, *data);
+  result.difference = test::difference(want, change.run(result.after, *data, choices));
+  return result;
+}
+
+void hold(const char* claim, const Change& change) {
+  const bool held = rc::check(claim, [&] {
+    Choices choices(
+        *rc::gen::resize(200, rc::gen::container<std::vector<std::uint64_t>>(rc::gen::arbitrary<std::uint64_t>())));
+    const Compared result = compare(change, choices);
+    RC_LOG() << to_yaml(result.before) << "# changed to\n" << to_yaml(result.after);
+    RC_ASSERT(result.refused == "");
+    RC_ASSERT(result.difference == "");
+  });
+  EXPECT_TRUE(held) << claim;
+}
+
+class Invariance : public testing::Test {
+ protected:
+  // RapidCheck's hundred would take a minute; RC_PARAMS has the last word.
+  static void SetUpTestSuite() { ::setenv("RC_PARAMS", ("max_success=" + std::to_string(kScenarios)).c_str(), 0); }
+};
+
+TEST_F(Invariance, NothingDependsOnCapacity) { hold("nothing depends on capacity", kCapacity); }
+TEST_F(Invariance, NothingDependsOnGraphs) { hold("nothing depends on graphs", kGraphs); }
+TEST_F(Invariance, NothingDependsOnTheKindOfGraphs) { hold("nothing depends on the kind of graphs", kKindOfGraphs); }
+TEST_F(Invariance, NothingDependsOnInFlightDepth) { hold("nothing depends on in-flight depth", kDepth); }
+TEST_F(Invariance, NothingDependsOnTheScheduleOfStreams) { hold("nothing depends on the schedule", kSchedule); }
+TEST_F(Invariance, NothingDependsOnTheAddressesOfBuffers) { hold("nothing depends on addresses", kAddresses); }
+TEST_F(Invariance, NothingDependsOnWhereARunWasSavedAndResumed) { hold("nothing depends on resuming", kResumed); }
+
+// ---- And it can fail ----------------------------------------------------------------------------------------------
+
+bool differs_somewhere(const Change& change) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    Choices choices(seed);
+    if (!compare(change, choices).difference.empty()) return true;
+  }
+  return false;
+}
+
+// An engine that aborts, or gives up by itself, has seen it too.
+bool is_seen(const char* fault, const Change& change) {
+  const auto body = [&] {
+    plant_fault(fault);
+    return std::string(differs_somewhere(change) ? "differs" : "equal");
+  };
+  return run_in_child(body, 60).output != "equal";
+}
+
+TEST_F(Invariance, IsBrokenByPlantedFaults) {
+  EXPECT_TRUE(is_seen("fallback-truncates-to-capacity", kCapacity));
+  EXPECT_TRUE(is_seen("replay-skipped-once", kGraphs));
+  EXPECT_TRUE(is_seen("replay-runs-twice", kKindOfGraphs));
+  EXPECT_TRUE(is_seen("metadata-shared-by-slots", kDepth));
+  EXPECT_TRUE(is_seen("compute-ignores-loaded-event", kSchedule));
+  EXPECT_TRUE(is_seen("gradients-not-zeroed-at-step-start", kResumed));
+  EXPECT_FALSE(is_seen("", kGraphs));
+}
+
+}  // namespace
+}  // namespace lockstep
