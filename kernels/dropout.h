@@ -16,7 +16,7 @@ struct StepState {
   float learning_rate = 0;
   float bias_correction1 = 0;  // ib1, ib2 of AdamW.
   float bias_correction2 = 0;
-  std::uint32_t reserved = 0;
+  float inverse_microbatches = 0;  // invM: 1 / microbatches of the whole step.
 };
 
 // The constants of one dropout site. `active == false` is the identity inside documents (p == 0, or evaluation).

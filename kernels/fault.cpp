@@ -77,7 +77,30 @@ std::vector<std::string> kernel_faults() {
           "adamw-forgets-bias-correction",
           "adamw-forgets-decay",
           "initialize-ignores-parameter",
-          "digest-ignores-place"};
+          "digest-ignores-place",
+          "router-ties-go-to-the-highest-index",
+          "router-bias-enters-the-weights",
+          "expert-counts-forget-the-last-slot",
+          "router-loss-ignores-microbatches",
+          "router-loss-counts-padding-rows",
+          "router-backward-forgets-to-renormalise",
+          "router-z-loss-forgets-its-lse",
+          "router-balance-reaches-selected-experts-only",
+          "expert-layout-capacity-less-one",
+          "expert-layout-ranks-by-slot-first",
+          "dispatch-takes-the-next-row",
+          "combine-adds-slots-backwards",
+          "combine-forgets-the-shared-expert",
+          "combine-backward-forgets-the-weight",
+          "combine-backward-keeps-dropped-pairs",
+          "dispatch-backward-forgets-the-router",
+          "dispatch-backward-adds-the-router-first",
+          "expert-forward-takes-the-next-expert",
+          "expert-input-gradient-drops-last-output",
+          "expert-weight-gradient-drops-first-row",
+          "count-pairs-forgets-dropped-pairs",
+          "expert-bias-keeps-the-counts-of-the-step",
+          "expert-bias-moves-the-other-way"};
 }
 
 }  // namespace lockstep

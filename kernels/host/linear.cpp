@@ -1,25 +1,9 @@
 #include "kernels/linear.h"
 
 #include "kernels/fault.h"
-#include "kernels/host/fda16.h"
-#include "kernels/host/product.h"
+#include "kernels/host/view.h"
 
 namespace lockstep {
-namespace {
-
-// What product() takes in either numerics.
-template <class T>
-struct ViewOf {
-  using Type = MatrixView;
-};
-template <>
-struct ViewOf<bf16> {
-  using Type = Bf16View;
-};
-template <class T>
-using View = typename ViewOf<T>::Type;
-
-}  // namespace
 
 template <class T>
 void run(HostQueue, const LinearForward<T>& op) {

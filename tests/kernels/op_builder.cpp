@@ -32,7 +32,8 @@ Tensor<StepState> OpBuilder::state() {
                         .inverse_targets = div(1.0f, static_cast<float>(between(1, 500))),
                         .learning_rate = 1e-3f,
                         .bias_correction1 = real(1, 10),
-                        .bias_correction2 = real(1, 20)};
+                        .bias_correction2 = real(1, 20),
+                        .inverse_microbatches = div(1.0f, static_cast<float>(between(1, 8)))};
   return place(1, 1, std::vector<StepState>{state});
 }
 
@@ -114,6 +115,64 @@ DrawnPack::DrawnPack(OpBuilder& b) : memory_(std::make_shared<HostOpMemory>()) {
   chunk_document = copy(made.chunk_document);
   chunk_start = copy(made.chunk_start);
   chunk_rows = copy(made.chunk_rows);
+}
+
+DrawnRouting::DrawnRouting(OpBuilder& b) : pack(b), memory_(std::make_shared<HostOpMemory>()) {
+  OpBuilder local(b.next(), *memory_, {});
+  experts = b.chance(4) ? b.between(2, 140) : b.between(2, 9);
+  slots = b.between(1, std::min<std::int64_t>(experts, b.chance(5) ? 16 : 4));
+  width = b.between(1, 24);
+  kind = b.chance(2) ? RouterScore::softmax : RouterScore::sigmoid;
+  combine = {.renormalise = !b.chance(3), .scaling = b.chance(3) ? 2.5f : 1.0f};
+  const std::int64_t tokens = pack.rows, pairs = tokens * slots;
+  // Coarse inputs make ties.
+  const bool coarse = b.chance(3);
+  const auto draw = [&] { return coarse ? static_cast<float>(b.between(-1, 1)) : 0.5f * b.value(); };
+  const RouterForward<float> router{.x = local.values(tokens, width, draw),
+                                    .wr = local.values(experts, width, draw),
+                                    .bias = b.chance(2) ? local.values(1, experts, draw) : Tensor<float>{},
+                                    .row_document = pack.host.row_document,
+                                    .logits = local.out<float>(tokens, experts),
+                                    .scores = local.out<float>(tokens, experts),
+                                    .lse = local.out<float>(1, tokens),
+                                    .experts = local.out<std::int32_t>(tokens, slots),
+                                    .weights = local.out<float>(tokens, slots),
+                                    .kind = kind,
+                                    .combine = combine};
+  run(HostQueue{}, router);
+  const ExpertCounts count{.experts = router.experts, .counts = local.out<std::int32_t>(1, experts)};
+  run(HostQueue{}, count);
+  // Around the fullest expert, so that some pairs are dropped.
+  const std::int64_t most = *std::max_element(count.counts.data, count.counts.data + experts);
+  const std::int64_t least = b.one_of({1, 2, most / 2, most - 1, most - 1, most, most + 1, tokens});
+  capacity = b.chance(4) ? 0 : static_cast<std::int32_t>(std::max<std::int64_t>(1, least));
+  padded = capacity > 0 && b.chance(2);
+  buffer_rows = capacity == 0 ? pairs : padded ? experts * capacity : std::min(pairs, experts * capacity);
+  const ExpertLayout layout{.experts = router.experts,
+                            .counts = count.counts,
+                            .start = local.out<std::int32_t>(1, experts),
+                            .rows = local.out<std::int32_t>(1, experts),
+                            .pair_row = local.out<std::int32_t>(tokens, slots),
+                            .row_pair = local.out<std::int32_t>(1, buffer_rows),
+                            .capacity = capacity,
+                            .padded = padded};
+  run(HostQueue{}, layout);
+  const auto keep = [&b]<class T>(const Out<T>& x, Tensor<T>& host_view, Tensor<T>& copy) {
+    host_view = {x.data, x.rows, x.cols, x.pitch};
+    std::vector<T> values;
+    for (std::int64_t i = 0; i < x.rows; ++i) values.insert(values.end(), x.row(i), x.row(i) + x.cols);
+    copy = b.place(x.rows, x.cols, values);
+  };
+  keep(router.logits, host.logits, logits);
+  keep(router.scores, host.scores, scores);
+  keep(router.lse, host.lse, lse);
+  keep(router.weights, host.weights, weights);
+  keep(router.experts, host.selected, selected);
+  keep(count.counts, host.counts, counts);
+  keep(layout.start, host.start, start);
+  keep(layout.rows, host.rows, rows);
+  keep(layout.pair_row, host.pair_row, pair_row);
+  keep(layout.row_pair, host.row_pair, row_pair);
 }
 
 DrawnTargets::DrawnTargets(OpBuilder& b) : rows(b.between(1, 40)) {

@@ -127,4 +127,39 @@ struct DrawnTargets {
   std::vector<std::int32_t> targets;
 };
 
+// Routing of a pack, and where its pairs go: scores and tables in host memory, copies as operands.
+struct DrawnRouting {
+  explicit DrawnRouting(OpBuilder& b);
+  // An operand with a row for every row of the expert buffer; padding rows hold the fill.
+  template <class T>
+  Tensor<T> buffer_values(OpBuilder& b, std::int64_t cols) const;
+
+  DrawnPack pack;
+  std::int64_t experts, slots, width;  // width of the router's input
+  std::int64_t buffer_rows;
+  std::int32_t capacity;
+  bool padded;
+  RouterScore kind;
+  CombineRule combine;
+  struct Tables {
+    Tensor<float> logits, scores, lse, weights;
+    Tensor<std::int32_t> selected, counts, start, rows, pair_row, row_pair;
+  } host;
+  // The same as operands; rows of no document are as the ops leave them.
+  Tensor<float> logits, scores, lse, weights;
+  Tensor<std::int32_t> selected, counts, start, rows, pair_row, row_pair;
+
+ private:
+  std::shared_ptr<HostOpMemory> memory_;
+};
+
+template <class T>
+Tensor<T> DrawnRouting::buffer_values(OpBuilder& b, std::int64_t cols) const {
+  std::vector<T> values = stored<T>(b.contents(buffer_rows * cols));
+  for (std::int64_t r = 0; r < buffer_rows; ++r) {
+    if (host.row_pair.data[r] < 0) std::fill_n(values.data() + r * cols, cols, st<T>(b.padding()));
+  }
+  return b.place(buffer_rows, cols, values);
+}
+
 }  // namespace lockstep

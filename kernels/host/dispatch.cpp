@@ -1,0 +1,153 @@
+#include "kernels/dispatch.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/fault.h"
+#include "kernels/host/chain.h"
+#include "kernels/host/rows.h"
+#include "kernels/reduce.h"
+#include "kernels/require.h"
+
+namespace lockstep {
+
+void run(HostQueue, const ExpertLayout& op) {
+  const std::int64_t experts = op.counts.cols, slots = op.experts.cols, tokens = op.experts.rows;
+  const std::int32_t capacity = op.capacity - (fault("expert-layout-capacity-less-one") && op.capacity > 1 ? 1 : 0);
+  std::int32_t next = 0;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    op.start.data[e] = op.padded ? static_cast<std::int32_t>(e) * op.capacity : next;
+    op.rows.data[e] = capacity > 0 ? std::min(op.counts.data[e], capacity) : op.counts.data[e];
+    next += op.rows.data[e];
+  }
+  require(op.padded || next <= op.row_pair.cols, "the buffer holds what is kept");
+  std::fill_n(op.row_pair.data, op.row_pair.cols, -1);
+  std::vector<std::int32_t> rank(static_cast<std::size_t>(experts));
+  const bool slot_first = fault("expert-layout-ranks-by-slot-first");
+  for (std::int64_t place = 0; place < tokens * slots; ++place) {
+    const std::int64_t i = slot_first ? place % tokens : place / slots;
+    const std::int64_t s = slot_first ? place / tokens : place % slots;
+    const std::int32_t e = op.experts.row(i)[s];
+    std::int32_t& to = op.pair_row.row(i)[s];
+    to = -1;
+    if (e < 0) continue;
+    const std::int32_t r = rank[static_cast<std::size_t>(e)]++;
+    if (r >= op.rows.data[e]) continue;
+    to = op.start.data[e] + r;
+    op.row_pair.data[to] = static_cast<std::int32_t>(i * slots + s);
+  }
+}
+
+template <class T>
+void run(HostQueue, const Dispatch<T>& op) {
+  const bool shifted = fault("dispatch-takes-the-next-row");
+  for (std::int64_t r = 0; r < op.buffer.rows; ++r) {
+    const std::int32_t pair = op.row_pair.data[r];
+    if (pair < 0) {
+      store_zero(op.buffer.cols, op.buffer.row(r));
+    } else {
+      const std::int64_t i = pair / op.top_k;
+      std::copy_n(op.x.row(shifted ? (i + 1) % op.x.rows : i), op.x.cols, op.buffer.row(r));
+    }
+  }
+}
+
+template <class T>
+void run(HostQueue, const Combine<T>& op) {
+  const std::int64_t d = op.out.cols;
+  const bool from_the_last = fault("combine-adds-slots-backwards");
+  const bool forgets_shared = fault("combine-forgets-the-shared-expert");
+  std::vector<float> sum(static_cast<std::size_t>(d));
+  for (std::int64_t i = 0; i < op.out.rows; ++i) {
+    if (op.row_document.data[i] < 0) {
+      store_zero(d, op.out.row(i));
+      continue;
+    }
+    set_zero(d, sum.data());
+    for (std::int64_t step = 0; step < op.weights.cols; ++step) {
+      const std::int64_t s = from_the_last ? op.weights.cols - 1 - step : step;
+      const std::int32_t r = op.pair_row.row(i)[s];
+      if (r < 0) continue;
+      const float weight = op.weights.row(i)[s];
+      const T* y = op.y.row(r);
+      for (std::int64_t e = 0; e < d; ++e) {
+        sum[static_cast<std::size_t>(e)] = fma(weight, load(y[e]), sum[static_cast<std::size_t>(e)]);
+      }
+    }
+    add_zero(d, sum.data());
+    for (std::int64_t e = 0; op.shared && !forgets_shared && e < d; ++e) {
+      sum[static_cast<std::size_t>(e)] = add(sum[static_cast<std::size_t>(e)], load(op.shared.row(i)[e]));
+    }
+    store_row(d, sum.data(), op.out.row(i));
+  }
+}
+
+template <class T>
+void run(HostQueue, const CombineBackward<T>& op) {
+  const std::int64_t d = op.dout.cols, slots = op.weights.cols;
+  const bool unscaled = fault("combine-backward-forgets-the-weight");
+  for (std::int64_t r = 0; r < op.dy.rows; ++r) {
+    const std::int32_t pair = op.row_pair.data[r];
+    if (pair < 0) {
+      store_zero(d, op.dy.row(r));
+      continue;
+    }
+    const T* dout = op.dout.row(pair / slots);
+    const float weight = unscaled ? 1.0f : op.weights.row(pair / slots)[pair % slots];
+    for (std::int64_t e = 0; e < d; ++e) op.dy.row(r)[e] = st<T>(mul(weight, load(dout[e])));
+  }
+  const bool reuses_row = fault("combine-backward-keeps-dropped-pairs");
+  for (std::int64_t i = 0; i < op.dout.rows; ++i) {
+    for (std::int64_t s = 0; s < slots; ++s) {
+      float& dweight = op.dweights.row(i)[s];
+      dweight = 0.0f;
+      std::int32_t r = op.row_document.data[i] < 0 ? -1 : op.pair_row.row(i)[s];
+      if (r < 0 && reuses_row && op.row_document.data[i] >= 0) r = op.pair_row.row(i)[0];
+      if (r < 0) continue;
+      const T* dout = op.dout.row(i);
+      const T* y = op.y.row(r);
+      dweight = r128(d, [&](std::int64_t e, float acc) { return fma(load(dout[e]), load(y[e]), acc); });
+    }
+  }
+}
+
+template <class T>
+void run(HostQueue, const DispatchBackward<T>& op) {
+  const std::int64_t d = op.dx.cols, experts = op.wr.rows;
+  const bool forgets_router = fault("dispatch-backward-forgets-the-router");
+  const bool router_first = fault("dispatch-backward-adds-the-router-first");
+  std::vector<float> sum(static_cast<std::size_t>(d)), router(sum);
+  const auto add_row = [&](const auto& get) {
+    for (std::int64_t e = 0; e < d; ++e)
+      sum[static_cast<std::size_t>(e)] = add(sum[static_cast<std::size_t>(e)], get(e));
+  };
+  for (std::int64_t i = 0; i < op.dx.rows; ++i) {
+    if (op.row_document.data[i] < 0) {
+      store_zero(d, op.dx.row(i));
+      continue;
+    }
+    set_zero(d, sum.data());
+    dot_row(d, experts, op.dlogits.row(i), 1, op.wr.data, op.wr.pitch, router.data());
+    const auto router_part = [&](std::int64_t e) { return router[static_cast<std::size_t>(e)]; };
+    if (router_first) add_row(router_part);
+    for (std::int64_t s = 0; s < op.pair_row.cols; ++s) {
+      const std::int32_t r = op.pair_row.row(i)[s];
+      if (r >= 0) add_row([&](std::int64_t e) { return load(op.dbuffer.row(r)[e]); });
+    }
+    if (op.dshared) add_row([&](std::int64_t e) { return load(op.dshared.row(i)[e]); });
+    if (!forgets_router && !router_first) add_row(router_part);
+    add_zero(d, sum.data());
+    store_row(d, sum.data(), op.dx.row(i));
+  }
+}
+
+template void run(HostQueue, const Dispatch<float>&);
+template void run(HostQueue, const Dispatch<bf16>&);
+template void run(HostQueue, const Combine<float>&);
+template void run(HostQueue, const Combine<bf16>&);
+template void run(HostQueue, const CombineBackward<float>&);
+template void run(HostQueue, const CombineBackward<bf16>&);
+template void run(HostQueue, const DispatchBackward<float>&);
+template void run(HostQueue, const DispatchBackward<bf16>&);
+
+}  // namespace lockstep
