@@ -1,0 +1,38 @@
+#include "kernels/cuda/element.cuh"
+#include "kernels/expert_state.h"
+
+namespace lockstep {
+namespace {
+
+__global__ void count_pairs(CountPairs op) {
+  const Element e = own_element(1, op.counts.cols);
+  if (!e.inside) return;
+  const std::int32_t chosen = at(op.counts, 0, e.col);
+  at(op.step, 0, e.col) += chosen;
+  at(op.total, 0, e.col) += chosen;
+  at(op.kept, 0, e.col) += at(op.rows, 0, e.col);
+}
+
+// One block: every thread has summed before any count starts again.
+__global__ void update_expert_bias(UpdateExpertBias op) {
+  const std::int64_t experts = op.bias.cols;
+  std::int64_t all = 0;
+  for (std::int64_t e = 0; e < experts; ++e) all += at(op.step, 0, e);
+  __syncthreads();
+  for (std::int64_t e = threadIdx.x; e < experts; e += kThreads) {
+    const std::int64_t share = std::int64_t{at(op.step, 0, e)} * experts;
+    float& bias = at(op.bias, 0, e);
+    if (share < all) bias = add(bias, op.rate);
+    if (share > all) bias = sub(bias, op.rate);
+    at(op.step, 0, e) = 0;
+  }
+}
+
+}  // namespace
+
+void run(CudaQueue queue, const CountPairs& op) { launch_elements(queue, 1, op.counts.cols, count_pairs, op); }
+void run(CudaQueue queue, const UpdateExpertBias& op) {
+  launch(queue, dim3(1), dim3(kThreads), update_expert_bias, op);
+}
+
+}  // namespace lockstep
