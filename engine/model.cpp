@@ -26,6 +26,7 @@ Model<T>::Model(Device& device, const Stream& compute, const Scenario& scenario,
       shape_(lockstep::pack_shape(scenario)),
       pool_(device, has_poison(scenario, Poison::fresh) ? &compute : nullptr),
       parameters_(pool_, scenario, !std::is_same_v<T, float>),
+      expert_states_(make_expert_states(pool_, scenario.model)),
       embedding_dropout_(dropout_site(scenario.model, 0, 1)) {
   const std::int64_t rows = shape_.rows;
   make_layers(scenario);
@@ -43,6 +44,7 @@ Model<T>::Model(Device& device, const Stream& compute, const Scenario& scenario,
 
 template <class T>
 void Model<T>::make_layers(const Scenario& scenario) {
+  auto expert_state = expert_states_.begin();
   for (int layer = 0; layer < static_cast<int>(config_.pattern.size()); ++layer) {
     switch (config_.pattern[static_cast<std::size_t>(layer)]) {
       case 'M':
@@ -52,6 +54,10 @@ void Model<T>::make_layers(const Scenario& scenario) {
       case '*':
         if (!attention_scratch_) attention_scratch_.emplace(pool_, scenario);
         layers_.push_back(std::make_unique<SelfAttention<T>>(parameters_, config_, layer, *attention_scratch_));
+        break;
+      case 'E':
+        if (!moe_scratch_) moe_scratch_.emplace(pool_, scenario);
+        layers_.push_back(std::make_unique<Moe<T>>(parameters_, config_, *expert_state++, *moe_scratch_));
         break;
       default:
         if (!mlp_scratch_) mlp_scratch_.emplace(pool_, scenario);
@@ -109,6 +115,7 @@ const Pack& Model<T>::pack(int index, int bucket, std::int64_t overflow_capacity
 template <class T>
 void Model<T>::initialize(const Stream& stream) const {
   parameters_.initialize(stream);
+  clear(stream, expert_states_);
   if (attention_scratch_) {
     stream.submit(
         RopeTable{.table = attention_scratch_->table, .base = static_cast<float>(config_.attention.rope_base)});
@@ -129,9 +136,10 @@ void Model<T>::embed(const PassContext& pass, const MicrobatchInputs& inputs, Sl
 }
 
 template <class T>
-void Model<T>::forward(const PassContext& pass, int layer, Slot<T>& slot) const {
-  device_.place.layer = layer;
-  layers_[static_cast<std::size_t>(layer)]->forward(pass, *slot.layers[static_cast<std::size_t>(layer)]);
+void Model<T>::forward(const PassContext& pass, const Part& part, Slot<T>& slot) const {
+  const auto layer = static_cast<std::size_t>(part.layer);
+  device_.place.layer = part.layer;
+  layers_[layer]->forward_part(pass, *slot.layers[layer], part);
   device_.place.layer = -1;
 }
 
@@ -185,10 +193,10 @@ void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& in
 }
 
 template <class T>
-void Model<T>::backward(const PassContext& pass, int layer, Slot<T>& slot) const {
-  device_.place.layer = layer;
-  layers_[static_cast<std::size_t>(layer)]->backward(pass, *slot.layers[static_cast<std::size_t>(layer)],
-                                                     gradient_of(layer + 1), gradient_of(layer));
+void Model<T>::backward(const PassContext& pass, const Part& part, Slot<T>& slot) const {
+  const auto layer = static_cast<std::size_t>(part.layer);
+  device_.place.layer = part.layer;
+  layers_[layer]->backward_part(pass, *slot.layers[layer], part, gradient_of(part.layer + 1), gradient_of(part.layer));
   device_.place.layer = -1;
 }
 

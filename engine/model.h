@@ -7,6 +7,7 @@
 #include "engine/nn/attention.h"
 #include "engine/nn/mamba.h"
 #include "engine/nn/mlp.h"
+#include "engine/nn/moe.h"
 
 namespace lockstep {
 
@@ -37,14 +38,15 @@ class Model {
   void initialize(const Stream& stream) const;
 
   void embed(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
-  void forward(const PassContext& pass, int layer, Slot<T>& slot) const;
+  void forward(const PassContext& pass, const Part& part, Slot<T>& slot) const;
   // Final norm, logits and loss; `loss` is [1, 1].
   void head(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot, Tensor<float> loss) const;
 
   void head_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
-  void backward(const PassContext& pass, int layer, Slot<T>& slot) const;
+  void backward(const PassContext& pass, const Part& part, Slot<T>& slot) const;
   void embed_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
 
+  const std::vector<ExpertState>& expert_states() const { return expert_states_; }
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
 
  private:
@@ -64,6 +66,8 @@ class Model {
   std::optional<AttentionScratch<T>> attention_scratch_;
   std::optional<MambaScratch<T>> mamba_scratch_;
   std::optional<MlpScratch<T>> mlp_scratch_;
+  std::optional<MoeScratch<T>> moe_scratch_;
+  std::vector<ExpertState> expert_states_;
   std::vector<std::unique_ptr<Layer<T>>> layers_;
   std::vector<Slot<T>> slots_;
   // Memory of the overflow packs; never inside a graph.

@@ -1,7 +1,6 @@
 #include "engine/parameters.h"
 
 #include "kernels/optimizer.h"
-#include "kernels/require.h"
 
 namespace lockstep {
 
@@ -31,7 +30,7 @@ Parameters::Parameters(TensorPool& pool, const Scenario& scenario, bool copies)
         add_mlp(pool, model, layer, in, out);
         break;
       default:
-        require(false, "the pattern has only layers that are built");
+        add_experts(pool, model, layer, in, out);
     }
   }
   final_gain_ = static_cast<int>(views_.size());
@@ -69,6 +68,20 @@ void Parameters::add_mlp(TensorPool& pool, const Scenario::Model& model, int lay
   add(pool, "fc2.weight", layer, model.hidden, model.mlp.hidden, out);
 }
 
+// Experts are stacked. The router reads its fp32 master in both numerics.
+void Parameters::add_experts(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out) {
+  const Scenario::Model::Moe& m = model.moe;
+  const std::int64_t gates = model.mlp.activation == MlpActivation::swiglu ? 2 : 1;
+  Recipe router = in;
+  router.copied = false;
+  add(pool, "router.weight", layer, m.experts, model.hidden, router);
+  add(pool, "experts.fc1.weight", layer, m.experts * gates * m.hidden, model.hidden, in);
+  add(pool, "experts.fc2.weight", layer, m.experts * model.hidden, m.hidden, out);
+  if (m.shared_hidden == 0) return;
+  add(pool, "shared.fc1.weight", layer, gates * m.shared_hidden, model.hidden, in);
+  add(pool, "shared.fc2.weight", layer, model.hidden, m.shared_hidden, out);
+}
+
 void Parameters::add(TensorPool& pool, const std::string& name, int layer, std::int64_t rows, std::int64_t cols,
                      Recipe recipe) {
   const std::string prefix = layer < 0 ? "" : "layers." + std::to_string(layer) + ".";
@@ -79,8 +92,8 @@ void Parameters::add(TensorPool& pool, const std::string& name, int layer, std::
   for (Tensor<float>* member : {&view.weight, &view.gradient, &view.m, &view.v, &view.microbatch_gradient}) {
     *member = pool.make<float>(rows, cols);
   }
-  // Every weight of a product is drawn from a normal distribution, and nothing else is.
-  if (copies_ && recipe.init == Init::normal) view.copy = pool.make<bf16>(rows, cols);
+  // Every weight of a bf16 product is drawn from a normal distribution.
+  if (copies_ && recipe.init == Init::normal && recipe.copied) view.copy = pool.make<bf16>(rows, cols);
   views_.push_back(view);
   recipes_.push_back(recipe);
   norm_rows_ += rows;

@@ -5,11 +5,27 @@
 namespace lockstep {
 namespace {
 
-bool is_captured(const Scenario::CudaGraph& graph, char symbol) {
-  if (graph.impl != GraphImpl::partial) return false;
-  if (graph.modules.empty()) return true;
-  const GraphModule module = symbol == 'M' ? GraphModule::mamba : symbol == '*' ? GraphModule::attn : GraphModule::mlp;
+bool has_module(const Scenario::CudaGraph& graph, GraphModule module) {
   return std::find(graph.modules.begin(), graph.modules.end(), module) != graph.modules.end();
+}
+
+// The stages before this one are captured.
+Stage captured_until(const Scenario::CudaGraph& graph, char symbol) {
+  const auto all_if = [&](GraphModule module) { return has_module(graph, module) ? Stage::end : Stage::router; };
+  if (graph.impl != GraphImpl::partial) return Stage::router;
+  if (graph.modules.empty()) return Stage::end;
+  switch (symbol) {
+    case 'M':
+      return all_if(GraphModule::mamba);
+    case '*':
+      return all_if(GraphModule::attn);
+    case 'E':
+      if (has_module(graph, GraphModule::moe_preprocess)) return Stage::experts;
+      if (has_module(graph, GraphModule::moe_router)) return Stage::preprocess;
+      return all_if(GraphModule::moe);
+    default:
+      return all_if(GraphModule::mlp);
+  }
 }
 
 }  // namespace
@@ -20,13 +36,13 @@ std::vector<Segment> segments(const Scenario& scenario) {
   for (const Scenario::Block& block : scenario.blocks()) {
     bool in_region = false;
     for (int layer = block.first; layer < block.first + block.count; ++layer) {
-      const bool captured = is_captured(scenario.cuda_graph, scenario.model.pattern[static_cast<std::size_t>(layer)]);
-      if (captured && in_region) {
-        list.back().layers.push_back(layer);
-      } else {
-        list.push_back({{layer}, captured ? regions++ : -1});
+      const Stage cut = captured_until(scenario.cuda_graph, scenario.model.pattern[static_cast<std::size_t>(layer)]);
+      if (cut > Stage::router) {
+        if (!in_region) list.push_back({{}, regions++});
+        list.back().parts.push_back({layer, Stage::router, cut});
       }
-      in_region = captured;
+      in_region = cut == Stage::end;
+      if (!in_region) list.push_back({{{layer, cut, Stage::end}}, -1});
     }
   }
   return list;

@@ -1,14 +1,33 @@
 // How partial graphs cut the model: the captured parts of one block are one region, the rest runs eagerly.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "scenarios/scenario.h"
 
 namespace lockstep {
 
+// A layer `E` runs in three stages, backward in the opposite order, and a graph may end after the first or the second.
+// Every other layer is one stage, whatever it is called.
+enum class Stage : std::uint8_t {
+  router,      // Norm, routing, router losses, shared expert.
+  preprocess,  // Where each pair goes; counts.
+  experts,     // Dispatch, expert products, combine, residual.
+  end,
+};
+
+// The stages [begin, end) of a layer.
+struct Part {
+  int layer = 0;  // Symbol index.
+  Stage begin = Stage::router;
+  Stage end = Stage::end;
+
+  bool has(Stage stage) const { return begin <= stage && stage < end; }
+};
+
 struct Segment {
-  std::vector<int> layers;  // Symbol indices, in order.
+  std::vector<Part> parts;  // In order.
   int region = -1;          // Counted from 0; -1: eager.
 };
 

@@ -31,6 +31,8 @@ class Loop : public StepLoop {
   const Parameters& parameters() const override { return model_.parameters(); }
   Loader& loader() override { return loader_; }
   Tensor<float> losses() const override { return losses_; }
+  Tensor<float> router_losses() const override { return router_losses_; }
+  const std::vector<ExpertState>& expert_states() const override { return model_.expert_states(); }
   const RunCounters& counters() const override { return counters_; }
   const GraphSet& graphs() const override { return graphs_; }
   std::int64_t tokens() const override { return tokens_; }
@@ -48,6 +50,7 @@ class Loop : public StepLoop {
   PassContext context(const Work& work);
 
   void forward(const Work& work);
+  void keep_router_losses(const Work& work);
   void backward(const Work& work);
   void run_segment(const Work& work, const Segment& segment, bool forward);
   void run_layers(const Work& work, const Segment& segment, bool forward);
@@ -72,7 +75,7 @@ class Loop : public StepLoop {
   Model<T> model_;
   Loader loader_;
   TensorPool pool_;
-  Tensor<float> losses_;
+  Tensor<float> losses_, router_losses_;
   GraphSet graphs_;
   std::vector<Segment> segments_;
   RunCounters counters_;
@@ -105,6 +108,11 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
           },
           options.dry_run_ledger),
       segments_(segments(scenario)) {
+  const std::int64_t routers = static_cast<std::int64_t>(model_.expert_states().size());
+  const Scenario::Model::Moe& moe = scenario.model.moe;
+  if (routers > 0 && (moe.aux_loss.millionths > 0 || moe.z_loss.millionths > 0)) {
+    router_losses_ = pool_.make<float>(losses_.cols, 2 * routers);
+  }
   model_.initialize(compute_);
 }
 
@@ -156,7 +164,20 @@ void Loop<T>::forward(const Work& work) {
   compute_.submit(build_pack(model_.pack_shape(), loader_.table(work.microbatch, work.bucket < 0), pass.pack));
   model_.embed(pass, inputs, slot);
   for (const Segment& segment : segments_) run_segment(work, segment, true);
+  keep_router_losses(work);
   model_.head(pass, inputs, slot, losses_.columns(work.microbatch, 1));
+}
+
+// They lie in the slot, which a later microbatch takes.
+template <class T>
+void Loop<T>::keep_router_losses(const Work& work) {
+  if (!router_losses_) return;
+  float* to = router_losses_.data + work.microbatch * router_losses_.pitch;
+  for (const ExpertState& state : model_.expert_states()) {
+    const Tensor<float> from = model_.slot(work.slot).layers[static_cast<std::size_t>(state.layer)]->losses;
+    compute_.copy(to, from.data, 2 * sizeof(float), CopyKind::device_to_device);
+    to += 2;
+  }
 }
 
 template <class T>
@@ -184,13 +205,12 @@ template <class T>
 void Loop<T>::run_layers(const Work& work, const Segment& segment, bool forward) {
   const PassContext pass = context(work);
   Slot<T>& slot = model_.slot(work.slot);
-  const int count = static_cast<int>(segment.layers.size());
-  for (int i = 0; i < count; ++i) {
-    const int layer = segment.layers[static_cast<std::size_t>(forward ? i : count - 1 - i)];
+  const std::size_t count = segment.parts.size();
+  for (std::size_t i = 0; i < count; ++i) {
     if (forward) {
-      model_.forward(pass, layer, slot);
+      model_.forward(pass, segment.parts[i], slot);
     } else {
-      model_.backward(pass, layer, slot);
+      model_.backward(pass, segment.parts[count - 1 - i], slot);
     }
   }
 }

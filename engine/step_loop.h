@@ -1,6 +1,7 @@
 // The passes of a training step and of an evaluation: what runs eagerly, what a graph replays.
 #pragma once
 
+#include "engine/expert_state.h"
 #include "engine/graph_set.h"
 #include "engine/loader.h"
 #include "engine/parameters.h"
@@ -30,6 +31,9 @@ class StepLoop {
   virtual const Parameters& parameters() const = 0;
   virtual Loader& loader() = 0;
   virtual Tensor<float> losses() const = 0;  // [1, microbatches], of the passes that ran last.
+  // [microbatches, 2 * layers E]: load-balancing and z loss of each such layer; empty where both are off.
+  virtual Tensor<float> router_losses() const = 0;
+  virtual const std::vector<ExpertState>& expert_states() const = 0;
   virtual const RunCounters& counters() const = 0;
   virtual const GraphSet& graphs() const = 0;
   virtual std::int64_t tokens() const = 0;  // Tokens of documents, of the data that was loaded last.

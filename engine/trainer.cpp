@@ -13,6 +13,15 @@
 
 namespace lockstep {
 
+namespace {
+
+// Pairs of all `E` layers in training passes: chosen, dropped; and experts that any pair chose.
+struct Routing {
+  std::int64_t pairs = 0, dropped = 0, experts = 0;
+};
+
+}  // namespace
+
 struct Trainer::Impl {
   Impl(Device& device_, const Scenario& scenario_, const DataSource& data_, const TrainerOptions& options_)
       : device(device_),
@@ -27,13 +36,14 @@ struct Trainer::Impl {
     digest = pool.make<std::uint64_t>(1, 2);
   }
 
-  void load_state(std::int64_t targets, bool training);
+  void load_state(const StepData& data, bool training);
   void optimize();
-  std::vector<float> losses(std::size_t count, float& total) const;
+  void read_losses(std::size_t count, StepResult& result) const;
   template <class T>
   std::vector<T> read(Tensor<T> tensor) const;
   void write(Tensor<float> tensor, const std::vector<float>& values) const;
   std::map<std::string, std::string> identity() const;
+  Routing routing() const;
 
   Device& device;
   const Scenario scenario;
@@ -54,7 +64,7 @@ Trainer::~Trainer() = default;
 
 // ---- A step ---------------------------------------------------------------------------------------------------------
 
-void Trainer::Impl::load_state(std::int64_t targets, bool training) {
+void Trainer::Impl::load_state(const StepData& data, bool training) {
   const std::int64_t t = steps_done + 1;
   const Scenario::Training::Optimizer& optimizer = scenario.training.optimizer;
   const std::uint64_t seed = static_cast<std::uint64_t>(scenario.training.seed);
@@ -62,23 +72,24 @@ void Trainer::Impl::load_state(std::int64_t targets, bool training) {
   loop.loader().load_state({.seed_low = static_cast<std::uint32_t>(seed),
                             .seed_high = static_cast<std::uint32_t>(seed >> 32),
                             .step = static_cast<std::uint32_t>(fault("dropout-key-baked") ? 0 : steps_done),
-                            .inverse_targets = div(1.0f, static_cast<float>(targets == 0 ? 1 : targets)),
+                            .inverse_targets = div(1.0f, static_cast<float>(data.targets == 0 ? 1 : data.targets)),
                             .learning_rate = learning_rate,
                             .bias_correction1 = bias_correction(optimizer.beta1, t),
-                            .bias_correction2 = bias_correction(optimizer.beta2, t)},
+                            .bias_correction2 = bias_correction(optimizer.beta2, t),
+                            .inverse_microbatches = div(1.0f, static_cast<float>(data.microbatches.size()))},
                            training);
 }
 
 StepResult Trainer::step() {
   Impl& my = *impl_;
   const StepData data = my.data.training(my.steps_done);
-  my.load_state(data.targets, true);
+  my.load_state(data, true);
   my.loop.train(my.steps_done, data);
   if (my.options.listener != nullptr) my.options.listener->gradients_done();
   my.optimize();
   StepResult result;
   const std::vector<float> norm = my.read(my.norm);
-  result.microbatch_losses = my.losses(data.microbatches.size(), result.loss);
+  my.read_losses(data.microbatches.size(), result);
   result.norm = norm[0];
   result.clip = norm[1];
   result.learning_rate = my.learning_rate;
@@ -88,11 +99,21 @@ StepResult Trainer::step() {
   return result;
 }
 
-std::vector<float> Trainer::Impl::losses(std::size_t count, float& total) const {
-  const std::vector<float> all = read(loop.losses().columns(0, static_cast<std::int64_t>(count)));
-  total = 0;
-  for (const float loss : all) total = add(total, loss);
-  return all;
+void Trainer::Impl::read_losses(std::size_t count, StepResult& result) const {
+  result.microbatch_losses = read(loop.losses().columns(0, static_cast<std::int64_t>(count)));
+  for (const float loss : result.microbatch_losses) result.loss = add(result.loss, loss);
+  result.microbatch_router_losses.resize(count);
+  const Tensor<float> routers = loop.router_losses();
+  if (!routers) return;
+  const std::vector<float> all = read(routers);
+  for (std::size_t m = 0; m < count; ++m) {
+    RouterLosses& sum = result.microbatch_router_losses[m];
+    for (std::size_t x = 0; x < static_cast<std::size_t>(routers.cols); x += 2) {
+      const float* pair = all.data() + m * static_cast<std::size_t>(routers.cols) + x;
+      sum = {add(sum.balance, pair[0]), add(sum.z, pair[1])};
+    }
+    result.router_losses = {add(result.router_losses.balance, sum.balance), add(result.router_losses.z, sum.z)};
+  }
 }
 
 void Trainer::Impl::optimize() {
@@ -123,6 +144,8 @@ void Trainer::Impl::optimize() {
                         .weight_decay = p.is_vector ? 0.0f : static_cast<float>(config.weight_decay)});
   }
   loop.loader().state_consumed(stream);
+  device.place.part = "expert_bias";
+  update_biases(stream, loop.expert_states());
 }
 
 // ---- Evaluation -----------------------------------------------------------------------------------------------------
@@ -137,10 +160,10 @@ StepResult Trainer::evaluate() {
   require(my.steps_done > 0, "an evaluation comes after a step");
   const std::int64_t step = my.steps_done - 1;
   const StepData data = my.data.evaluation(step);
-  my.load_state(data.targets, false);
+  my.load_state(data, false);
   my.loop.evaluate(step, data);
   StepResult result;
-  result.microbatch_losses = my.losses(data.microbatches.size(), result.loss);
+  my.read_losses(data.microbatches.size(), result);
   result.tokens = my.loop.tokens();
   return result;
 }
@@ -165,6 +188,14 @@ void Trainer::Impl::write(Tensor<float> tensor, const std::vector<float>& values
   device.host_writes(values.data(), values.size() * sizeof(float));
   loop.compute().copy(tensor.data, values.data(), values.size() * sizeof(float), CopyKind::host_to_device);
   loop.compute().synchronize();
+}
+
+std::vector<ExpertBiasView> Trainer::expert_biases() const {
+  std::vector<ExpertBiasView> views;
+  for (const ExpertState& state : impl_->loop.expert_states()) {
+    if (state.bias) views.push_back({state.layer, state.bias});
+  }
+  return views;
 }
 
 const std::vector<ParameterView>& Trainer::parameters() const { return impl_->loop.parameters().views(); }
@@ -193,9 +224,24 @@ std::string Trainer::weight_digest() const {
   return text;
 }
 
+Routing Trainer::Impl::routing() const {
+  Routing sum;
+  for (const ExpertState& state : loop.expert_states()) {
+    const std::vector<std::int64_t> total = read(state.total), kept = read(state.kept);
+    for (std::size_t e = 0; e < total.size(); ++e) {
+      sum.pairs += total[e];
+      sum.dropped += total[e] - kept[e];
+      sum.experts += total[e] > 0;
+    }
+  }
+  return sum;
+}
+
 std::map<std::string, std::int64_t> Trainer::counters() const {
   const Impl& my = *impl_;
   const RunCounters& run = my.loop.counters();
+  const std::int64_t host_syncs = my.device.host_syncs;
+  const Routing routing = my.routing();
   return {{"graphs_captured", my.loop.graphs().captured},
           {"graph_replays", my.loop.graphs().launches},
           {"eager_fallbacks", run.eager_fallbacks},
@@ -204,8 +250,10 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
           {"max_outstanding", run.max_outstanding},
           {"slots_live", run.slots_live},
           {"evaluations", run.evaluations},
-          {"host_syncs", my.device.host_syncs},
-          {"tokens_dropped", 0},
+          {"host_syncs", host_syncs},
+          {"tokens_dropped", routing.dropped},
+          {"pairs_routed", routing.pairs},
+          {"experts_used", routing.experts},
           {"bytes_planned", 0},
           {"bytes_offloaded", 0},
           {"bytes_reloaded", 0},
@@ -246,6 +294,8 @@ std::map<std::string, std::string> Trainer::Impl::identity() const {
           {"seed", std::to_string(scenario.training.seed)}};
 }
 
+std::string bias_name(const ExpertBiasView& view) { return "expert_bias/layers." + std::to_string(view.layer); }
+
 void Trainer::save(const std::string& path) const {
   Checkpoint checkpoint{impl_->identity(), {}};
   for (const ParameterView& p : parameters()) {
@@ -253,6 +303,9 @@ void Trainer::save(const std::string& path) const {
     for (const auto& [kind, values] : parts) {
       checkpoint.tensors.push_back({std::string(kind) + "/" + p.name, {values.rows, values.cols}, read(values)});
     }
+  }
+  for (const ExpertBiasView& view : expert_biases()) {
+    checkpoint.tensors.push_back({bias_name(view), {1, view.bias.cols}, read(view.bias)});
   }
   write_checkpoint(path, checkpoint);
 }
@@ -271,17 +324,18 @@ void Trainer::load(const std::string& path) {
   for (const StoredTensor& t : checkpoint.tensors) stored[t.name] = &t;
   // Everything is checked before anything is written.
   std::vector<std::pair<Tensor<float>, const StoredTensor*>> plan;
+  const auto restore = [&](const std::string& name, Tensor<float> values) {
+    const StoredTensor* t = stored[name];
+    if (t == nullptr || t->shape != std::vector<std::int64_t>{values.rows, values.cols}) {
+      throw std::runtime_error(path + ": no tensor " + name + " of the right shape");
+    }
+    plan.emplace_back(values, t);
+  };
   for (const ParameterView& p : parameters()) {
     const std::pair<const char*, Tensor<float>> parts[] = {{"weight", p.weight}, {"m", p.m}, {"v", p.v}};
-    for (const auto& [kind, values] : parts) {
-      const std::string name = std::string(kind) + "/" + p.name;
-      const StoredTensor* t = stored[name];
-      if (t == nullptr || t->shape != std::vector<std::int64_t>{values.rows, values.cols}) {
-        throw std::runtime_error(path + ": no tensor " + name + " of the right shape");
-      }
-      plan.emplace_back(values, t);
-    }
+    for (const auto& [kind, values] : parts) restore(std::string(kind) + "/" + p.name, values);
   }
+  for (const ExpertBiasView& view : expert_biases()) restore(bias_name(view), view.bias);
   std::size_t used = 0;
   const std::string& steps = checkpoint.metadata["steps_done"];
   std::int64_t done = -1;

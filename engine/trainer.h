@@ -53,11 +53,25 @@ class StepListener {
   virtual void step_done() {}
 };
 
+// The auxiliary losses of the routers: reported apart from the loss, differentiated with weight 1.
+struct RouterLosses {
+  float balance = 0;
+  float z = 0;
+};
+
+// The selection bias of a layer `E` with expert_bias.
+struct ExpertBiasView {
+  int layer = 0;
+  Tensor<float> bias;  // [1, E]
+};
+
 struct StepResult {
   float loss = 0;
   float norm = 0, clip = 1, learning_rate = 0;
   std::vector<float> microbatch_losses;
-  std::int64_t tokens = 0;  // Tokens of documents in the step.
+  RouterLosses router_losses;                          // Folds by add from +0: microbatches, in each its layers.
+  std::vector<RouterLosses> microbatch_router_losses;  // Zeros where there are none.
+  std::int64_t tokens = 0;                             // Tokens of documents in the step.
 };
 
 struct TrainerOptions {
@@ -86,6 +100,7 @@ class Trainer {
   std::int64_t steps_done() const;
 
   const std::vector<ParameterView>& parameters() const;
+  std::vector<ExpertBiasView> expert_biases() const;
   std::vector<float> read(StoredValues values) const;    // Synchronises the compute stream.
   std::string weight_digest() const;                     // 32 hex digits: hi, lo.
   std::map<std::string, std::int64_t> counters() const;  // Names of contract.md and scenario.md section 3.

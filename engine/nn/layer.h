@@ -9,6 +9,7 @@
 
 #include "engine/pack.h"
 #include "engine/parameters.h"
+#include "engine/regions.h"
 #include "kernels/dropout.h"
 #include "kernels/optimizer.h"
 #include "kernels/residual.h"
@@ -21,7 +22,7 @@ struct PassContext {
   const Stream& stream;
   const Pack& pack;
   Tensor<StepState> state;
-  bool training = true;  // Evaluation has no dropout.
+  bool training = true;  // Evaluation has no dropout and leaves no counts.
 
   // Names what is submitted next.
   void part(const char* name) const { stream.device().place.part = name; }
@@ -32,6 +33,7 @@ template <class T>
 struct Saved {
   virtual ~Saved() = default;
   Tensor<T> x, out;
+  Tensor<float> losses;  // [1, 2] load-balancing and z loss of an `E`; absent else.
 };
 
 // Makes the tensors of a Saved and lists them by name for a judge, in the order in which they are written.
@@ -49,6 +51,15 @@ class SavedMaker {
   }
   // [1, T]: one number a row, always fp32.
   Tensor<float> make_row(const std::string& name, const char* op) { return add<float>(name, op, 1, rows_); }
+  // [1, cols]: some numbers of a microbatch, always fp32.
+  Tensor<float> make_vector(const std::string& name, const char* op, std::int64_t cols) {
+    return add<float>(name, op, 1, cols);
+  }
+  // Kept too, but for no judge: integers, padding.
+  template <class T>
+  Tensor<T> make_unnamed(std::int64_t rows, std::int64_t cols) {
+    return pool_.make<T>(rows, cols);
+  }
 
  private:
   template <class T>
@@ -72,6 +83,13 @@ class Layer {
   virtual void forward(const PassContext& pass, Saved<T>& saved) const = 0;
   // Overwrites dx, the gradient of saved.x; overwrites each g_m and adds it to its accumulator.
   virtual void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const = 0;
+
+  // The same for some stages of the layer; a layer of one stage is never cut.
+  virtual void forward_part(const PassContext& pass, Saved<T>& saved, const Part&) const { forward(pass, saved); }
+  virtual void backward_part(const PassContext& pass, const Saved<T>& saved, const Part&, Tensor<T> dout,
+                             Tensor<T> dx) const {
+    backward(pass, saved, dout, dx);
+  }
 };
 
 // The constants of a dropout site: arithmetic.md 0.4. `site` is 0 for a mixer's output, 1 for the embedding.

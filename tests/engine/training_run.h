@@ -59,6 +59,7 @@ struct Outcome {
   std::vector<std::vector<float>> evaluations;
   std::vector<std::vector<std::vector<float>>> gradients;  // [step][parameter]
   std::vector<std::vector<float>> weights, m, v;           // After the last step.
+  std::vector<std::vector<float>> expert_biases;           // Of each layer `E`, after the last step.
   std::vector<std::vector<float>> token_losses;            // [forward pass][row], in order.
   std::map<std::string, std::int64_t> counters;
   std::string digest;
@@ -97,6 +98,7 @@ inline void note_end(Trainer& trainer, Outcome& outcome) {
     outcome.m.push_back(trainer.read(p.m));
     outcome.v.push_back(trainer.read(p.v));
   }
+  for (const ExpertBiasView& view : trainer.expert_biases()) outcome.expert_biases.push_back(trainer.read(view.bias));
   outcome.counters = trainer.counters();
   outcome.digest = trainer.weight_digest();
 }
@@ -163,10 +165,13 @@ inline std::string difference(const Outcome& a, const Outcome& b) {
                    {b.steps[s].loss, b.steps[s].norm, b.steps[s].clip})) {
       return "loss, norm or clip" + at;
     }
+    const RouterLosses &x = a.steps[s].router_losses, &y = b.steps[s].router_losses;
+    if (!same_bits({x.balance, x.z}, {y.balance, y.z})) return "router losses" + at;
   }
   if (!same_bits(a.evaluations, b.evaluations)) return "evaluations";
   if (!same_bits(a.weights, b.weights)) return "weights";
   if (!same_bits(a.m, b.m) || !same_bits(a.v, b.v)) return "optimizer state";
+  if (!same_bits(a.expert_biases, b.expert_biases)) return "expert biases";
   return a.digest == b.digest ? "" : "digest";
 }
 

@@ -1,0 +1,51 @@
+#include "engine/expert_state.h"
+
+#include "kernels/expert_state.h"
+#include "kernels/fault.h"
+
+namespace lockstep {
+namespace {
+
+// There is no key for it: Megatron-LM's default of --moe-router-bias-update-rate, see docs/decisions.md.
+constexpr float kBiasRate = 0.001f;
+
+template <class T>
+void zero(const Stream& stream, const Tensor<T>& x) {
+  stream.fill(x.data, 0, static_cast<std::size_t>(x.size()) * sizeof(T));
+}
+
+}  // namespace
+
+std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Model& model) {
+  std::vector<ExpertState> states;
+  const std::int64_t experts = model.moe.experts;
+  for (std::size_t layer = 0; layer < model.pattern.size(); ++layer) {
+    if (model.pattern[layer] != 'E') continue;
+    states.push_back({.layer = static_cast<int>(layer),
+                      .bias = model.moe.expert_bias ? pool.make<float>(1, experts) : Tensor<float>{},
+                      .step = pool.make<std::int32_t>(1, experts),
+                      .total = pool.make<std::int64_t>(1, experts),
+                      .kept = pool.make<std::int64_t>(1, experts)});
+  }
+  return states;
+}
+
+void clear(const Stream& stream, const std::vector<ExpertState>& states) {
+  for (const ExpertState& state : states) {
+    if (state.bias) zero(stream, state.bias);
+    zero(stream, state.step);
+    zero(stream, state.total);
+    zero(stream, state.kept);
+  }
+}
+
+void update_biases(const Stream& stream, const std::vector<ExpertState>& states) {
+  for (const ExpertState& state : states) {
+    stream.device().place.layer = state.layer;
+    if (!state.bias || fault("expert-bias-never-updated")) continue;
+    stream.submit(UpdateExpertBias{.step = state.step, .bias = state.bias, .rate = kBiasRate});
+  }
+  stream.device().place.layer = -1;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,361 @@
+#include "engine/nn/moe.h"
+
+#include <algorithm>
+
+#include "kernels/dispatch.h"
+#include "kernels/expert_product.h"
+#include "kernels/expert_state.h"
+#include "kernels/fault.h"
+
+namespace lockstep {
+namespace {
+
+// C of arithmetic.md 2.11, in double from left to right. An expert never has more rows than the pack, so a larger C is
+// cut there: only padding goes.
+std::int32_t capacity_of(const Scenario& scenario) {
+  const Scenario::Model::Moe& m = scenario.model.moe;
+  if (!m.capacity_factor) return 0;
+  const double rows = static_cast<double>(scenario.data.pack_length);
+  const double exact =
+      m.capacity_factor->value() * static_cast<double>(m.top_k) * rows / static_cast<double>(m.experts);
+  if (exact >= rows) return static_cast<std::int32_t>(scenario.data.pack_length);
+  const auto whole = static_cast<std::int32_t>(exact);
+  return whole + (static_cast<double>(whole) < exact ? 1 : 0);
+}
+
+std::int64_t gates(const Scenario::Model& model) { return model.mlp.activation == MlpActivation::swiglu ? 2 : 1; }
+
+template <class T>
+Tensor<T> first_rows(Tensor<T> x, std::int64_t rows) {
+  return {x.data, rows, x.cols, x.pitch};
+}
+
+}  // namespace
+
+ExpertBuffer::ExpertBuffer(const Scenario& scenario) {
+  const Scenario::Model::Moe& m = scenario.model.moe;
+  const std::int64_t pairs = scenario.data.pack_length * m.top_k;
+  capacity = capacity_of(scenario);
+  padded = capacity > 0 && m.pad_to_capacity;
+  rows = capacity == 0 ? pairs : padded ? m.experts * capacity : std::min(pairs, m.experts * capacity);
+}
+
+template <class T>
+MoeScratch<T>::MoeScratch(TensorPool& pool, const Scenario& scenario) : buffer(scenario) {
+  const Scenario::Model& model = scenario.model;
+  const Scenario::Model::Moe& m = model.moe;
+  const std::int64_t tokens = scenario.data.pack_length;
+  dmixed = pool.make<T>(tokens, model.hidden);
+  dnorm = pool.make<T>(tokens, model.hidden);
+  dy = pool.make<T>(buffer.rows, model.hidden);
+  dact = pool.make<T>(buffer.rows, m.hidden);
+  dfc1 = pool.make<T>(buffer.rows, gates(model) * m.hidden);
+  dbuffer = pool.make<T>(buffer.rows, model.hidden);
+  dweights = pool.make<float>(tokens, m.top_k);
+  dlogits = pool.make<float>(tokens, m.experts);
+  sums = pool.make<float>(1, m.experts + 1);
+  if (m.shared_hidden == 0) return;
+  shared_dact = pool.make<T>(tokens, m.shared_hidden);
+  shared_dfc1 = pool.make<T>(tokens, gates(model) * m.shared_hidden);
+  shared_dx = pool.make<T>(tokens, model.hidden);
+}
+
+template <class T>
+Moe<T>::Moe(const Parameters& parameters, const Scenario::Model& model, const ExpertState& state,
+            const MoeScratch<T>& scratch)
+    : frame_(parameters[parameters.of_layer(state.layer)], model, state.layer),
+      router_(parameters[parameters.of_layer(state.layer) + 1]),
+      fc1_(parameters[parameters.of_layer(state.layer) + 2]),
+      fc2_(parameters[parameters.of_layer(state.layer) + 3]),
+      experts_(model.moe.experts),
+      hidden_(model.moe.hidden),
+      top_k_(static_cast<std::int32_t>(model.moe.top_k)),
+      kind_(model.moe.router == Router::sigmoid ? RouterScore::sigmoid : RouterScore::softmax),
+      // There is no key: one expert's score keeps its size, else the router would learn nothing; docs/decisions.md.
+      combine_{.renormalise = model.moe.top_k > 1, .scaling = 1.0f},
+      aux_(static_cast<float>(model.moe.aux_loss.value())),
+      z_(static_cast<float>(model.moe.z_loss.value())),
+      host_sync_(model.moe.host_sync),
+      activation_(model.mlp.activation == MlpActivation::swiglu ? Activation::swiglu : Activation::squared_relu),
+      state_(state),
+      scratch_(scratch) {
+  if (model.moe.shared_hidden == 0) return;
+  shared_fc1_.emplace(parameters[parameters.of_layer(state.layer) + 4]);
+  shared_fc2_.emplace(parameters[parameters.of_layer(state.layer) + 5]);
+}
+
+template <class T>
+std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
+  auto saved = std::make_unique<State>();
+  const std::int64_t d = router_.weight.cols, rows = scratch_.buffer.rows;
+  const std::int64_t width = fc1_.weight.rows / experts_;
+  saved->x = x;
+  Routed& routed = saved->routed;
+  routed.norm = maker.make<T>("norm.out", RmsNormForward<T>::kName, d);
+  routed.rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
+  routed.logits = maker.make<float>("router.logits", RouterForward<T>::kName, experts_);
+  routed.scores = maker.make<float>("router.scores", RouterForward<T>::kName, experts_);
+  routed.lse = maker.make_row("router.lse", RouterForward<T>::kName);
+  routed.weights = maker.make<float>("router.weights", RouterForward<T>::kName, top_k_);
+  routed.selected = maker.make_unnamed<std::int32_t>(maker.rows(), top_k_);
+  routed.counts = maker.make_unnamed<std::int32_t>(1, experts_);
+  if (has_losses()) {
+    routed.slopes = maker.make_unnamed<float>(1, experts_ + 1);
+    saved->losses = maker.make_vector("router.losses", RouterLoss::kName, 2);
+  }
+  if (shared_fc1_) {
+    routed.shared_fc1 = maker.make<T>("shared.fc1", LinearForward<T>::kName, shared_fc1_->outputs());
+    routed.shared_act = maker.make<T>("shared.act", ActivationForward<T>::kName, shared_fc2_->inputs());
+    routed.shared_mixed = maker.make<T>("shared.proj", LinearForward<T>::kName, d);
+  }
+  Placed& placed = saved->placed;
+  placed.start = maker.make_unnamed<std::int32_t>(1, experts_);
+  placed.rows = maker.make_unnamed<std::int32_t>(1, experts_);
+  placed.pair_row = maker.make_unnamed<std::int32_t>(maker.rows(), top_k_);
+  placed.row_pair = maker.make_unnamed<std::int32_t>(1, rows);
+  saved->buffer = maker.make_unnamed<T>(rows, d);
+  saved->fc1 = maker.make_unnamed<T>(rows, width);
+  saved->act = maker.make_unnamed<T>(rows, hidden_);
+  saved->y = maker.make_unnamed<T>(rows, d);
+  saved->used_rows = rows;
+  saved->mixed = maker.make<T>("proj", Combine<T>::kName, d);
+  saved->out = maker.make<T>("out", ResidualForward<T>::kName, d);
+  return saved;
+}
+
+// ---- Forward --------------------------------------------------------------------------------------------------------
+
+template <class T>
+void Moe<T>::forward(const PassContext& pass, Saved<T>& saved) const {
+  forward_part(pass, saved, {});
+}
+template <class T>
+void Moe<T>::forward_part(const PassContext& pass, Saved<T>& base, const Part& part) const {
+  State& saved = static_cast<State&>(base);
+  if (part.has(Stage::router)) route(pass, saved);
+  if (part.has(Stage::preprocess)) place(pass, saved);
+  if (part.has(Stage::experts)) run_experts(pass, saved);
+}
+
+template <class T>
+void Moe<T>::route(const PassContext& pass, State& saved) const {
+  const Routed& r = saved.routed;
+  frame_.norm(pass, saved.x, r.norm, r.rstd);
+  pass.part("router");
+  pass.stream.submit(RouterForward<T>{.x = r.norm,
+                                      .wr = router_.weight,
+                                      .bias = state_.bias,
+                                      .row_document = pass.pack.row_document,
+                                      .logits = r.logits,
+                                      .scores = r.scores,
+                                      .lse = r.lse,
+                                      .experts = r.selected,
+                                      .weights = r.weights,
+                                      .kind = kind_,
+                                      .combine = combine_});
+  pass.stream.submit(ExpertCounts{.experts = r.selected, .counts = r.counts});
+  if (has_losses()) {
+    pass.part("router_loss");
+    pass.stream.submit(RouterLoss{.scores = r.scores,
+                                  .lse = r.lse,
+                                  .counts = r.counts,
+                                  .row_document = pass.pack.row_document,
+                                  .state = pass.state,
+                                  .sums = scratch_.sums,
+                                  .slopes = r.slopes,
+                                  .losses = saved.losses,
+                                  .aux = aux_,
+                                  .z = z_,
+                                  .top_k = top_k_});
+  }
+  if (shared_fc1_) shared_forward(pass, saved);
+}
+
+template <class T>
+void Moe<T>::shared_forward(const PassContext& pass, State& saved) const {
+  const Routed& r = saved.routed;
+  pass.part("shared_expert");
+  shared_fc1_->forward(pass, r.norm, r.shared_fc1);
+  activate(pass, r.shared_fc1, pass.pack.row_document, r.shared_act);
+  shared_fc2_->forward(pass, r.shared_act, r.shared_mixed);
+}
+
+template <class T>
+void Moe<T>::place(const PassContext& pass, State& saved) const {
+  const Routed& r = saved.routed;
+  const Placed& p = saved.placed;
+  pass.part("preprocess");
+  pass.stream.submit(ExpertLayout{.experts = r.selected,
+                                  .counts = r.counts,
+                                  .start = p.start,
+                                  .rows = p.rows,
+                                  .pair_row = p.pair_row,
+                                  .row_pair = p.row_pair,
+                                  .capacity = scratch_.buffer.capacity,
+                                  .padded = scratch_.buffer.padded});
+  if (!pass.training && !fault("evaluation-counts-pairs")) return;
+  pass.stream.submit(
+      CountPairs{.counts = r.counts, .rows = p.rows, .step = state_.step, .total = state_.total, .kept = state_.kept});
+}
+
+// The host learns how many rows the experts have: shapes follow the data, at least one row.
+template <class T>
+void Moe<T>::read_rows(const PassContext& pass, State& saved) const {
+  const std::size_t bytes = static_cast<std::size_t>(experts_) * sizeof(std::int32_t);
+  if (!saved.rows_on_host) saved.rows_on_host.emplace(pass.stream.device(), bytes);
+  auto* const rows = static_cast<std::int32_t*>(saved.rows_on_host->data());
+  pass.stream.copy(rows, saved.placed.rows.data, bytes, CopyKind::device_to_host);
+  if (!fault("dispatch-reads-rows-before-their-copy")) pass.stream.synchronize();
+  pass.stream.device().host_reads(rows, bytes);
+  std::int64_t used = 0;
+  for (std::int64_t e = 0; e < experts_; ++e) used += rows[e];
+  saved.used_rows = std::clamp<std::int64_t>(used, 1, scratch_.buffer.rows);
+}
+
+template <class T>
+void Moe<T>::run_experts(const PassContext& pass, State& saved) const {
+  const Routed& r = saved.routed;
+  const Placed& p = saved.placed;
+  pass.part("dispatch");
+  if (host_sync_) read_rows(pass, saved);
+  const std::int64_t rows = saved.used_rows;
+  const Tensor<std::int32_t> row_pair = p.row_pair.columns(0, rows);
+  const Tensor<T> buffer = first_rows(saved.buffer, rows), fc1 = first_rows(saved.fc1, rows);
+  const Tensor<T> act = first_rows(saved.act, rows), y = first_rows(saved.y, rows);
+  pass.stream.submit(Dispatch<T>{.x = r.norm, .row_pair = row_pair, .buffer = buffer, .top_k = top_k_});
+  pass.part("experts_fc1");
+  pass.stream.submit(ExpertForward<T>{
+      .x = buffer, .w = weight_of<T>(fc1_), .start = p.start, .rows = p.rows, .row_pair = row_pair, .y = fc1});
+  pass.part("experts_act");
+  activate(pass, fc1, row_pair, act);  // A padding row has no pair, as a row of no document has no document.
+  pass.part("experts_fc2");
+  pass.stream.submit(ExpertForward<T>{
+      .x = act, .w = weight_of<T>(fc2_), .start = p.start, .rows = p.rows, .row_pair = row_pair, .y = y});
+  pass.part("combine");
+  pass.stream.submit(Combine<T>{.y = y,
+                                .weights = r.weights,
+                                .pair_row = p.pair_row,
+                                .shared = r.shared_mixed,
+                                .row_document = pass.pack.row_document,
+                                .out = saved.mixed});
+  frame_.residual(pass, saved.x, saved.mixed, saved.out);
+}
+
+// ---- Backward -------------------------------------------------------------------------------------------------------
+
+template <class T>
+void Moe<T>::backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const {
+  backward_part(pass, saved, {}, dout, dx);
+}
+// Gradients cross from the experts to the router in the shared scratch: dmixed, dweights, dbuffer.
+template <class T>
+void Moe<T>::backward_part(const PassContext& pass, const Saved<T>& base, const Part& part, Tensor<T> dout,
+                           Tensor<T> dx) const {
+  const State& saved = static_cast<const State&>(base);
+  if (part.has(Stage::experts)) experts_backward(pass, saved, dout);
+  if (!part.has(Stage::router)) return;
+  if (shared_fc1_) shared_backward(pass, saved);
+  route_backward(pass, saved, dout, dx);
+}
+
+template <class T>
+void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const {
+  const Placed& p = saved.placed;
+  const std::int64_t rows = saved.used_rows;
+  const Tensor<std::int32_t> row_pair = p.row_pair.columns(0, rows);
+  const Tensor<T> act = first_rows(saved.act, rows), dy = first_rows(scratch_.dy, rows);
+  const Tensor<T> dact = first_rows(scratch_.dact, rows), dfc1 = first_rows(scratch_.dfc1, rows);
+  frame_.residual_backward(pass, dout, scratch_.dmixed);
+  pass.part("combine");
+  pass.stream.submit(CombineBackward<T>{.dout = scratch_.dmixed,
+                                        .y = first_rows(saved.y, rows),
+                                        .weights = saved.routed.weights,
+                                        .pair_row = p.pair_row,
+                                        .row_pair = row_pair,
+                                        .row_document = pass.pack.row_document,
+                                        .dy = dy,
+                                        .dweights = scratch_.dweights});
+  pass.part("experts_fc2");
+  pass.stream.submit(
+      ExpertWeightGradient<T>{.dy = dy, .x = act, .start = p.start, .rows = p.rows, .dw = fc2_.microbatch_gradient});
+  accumulate(pass, fc2_);
+  pass.stream.submit(ExpertInputGradient<T>{
+      .dy = dy, .w = weight_of<T>(fc2_), .start = p.start, .rows = p.rows, .row_pair = row_pair, .dx = dact});
+  pass.part("experts_act");
+  activate_backward(pass, first_rows(saved.fc1, rows), dact, row_pair, dfc1);
+  pass.part("experts_fc1");
+  pass.stream.submit(ExpertWeightGradient<T>{.dy = dfc1,
+                                             .x = first_rows(saved.buffer, rows),
+                                             .start = p.start,
+                                             .rows = p.rows,
+                                             .dw = fc1_.microbatch_gradient});
+  accumulate(pass, fc1_);
+  // What comes next may be in a graph, where shapes are those of the buffer: the rows that are left out are +0.
+  const Tensor<T>& dbuffer = scratch_.dbuffer;
+  if (host_sync_) pass.stream.fill(dbuffer.data, 0, static_cast<std::size_t>(dbuffer.size()) * sizeof(T));
+  pass.stream.submit(ExpertInputGradient<T>{.dy = dfc1,
+                                            .w = weight_of<T>(fc1_),
+                                            .start = p.start,
+                                            .rows = p.rows,
+                                            .row_pair = row_pair,
+                                            .dx = first_rows(dbuffer, rows)});
+}
+
+template <class T>
+void Moe<T>::shared_backward(const PassContext& pass, const State& saved) const {
+  const Routed& r = saved.routed;
+  pass.part("shared_expert");
+  shared_fc2_->backward(pass, scratch_.dmixed, r.shared_act, scratch_.shared_dact);
+  activate_backward(pass, r.shared_fc1, scratch_.shared_dact, pass.pack.row_document, scratch_.shared_dfc1);
+  shared_fc1_->backward(pass, scratch_.shared_dfc1, r.norm, scratch_.shared_dx);
+}
+
+template <class T>
+void Moe<T>::route_backward(const PassContext& pass, const State& saved, Tensor<T> dout, Tensor<T> dx) const {
+  const Routed& r = saved.routed;
+  pass.part("router");
+  pass.stream.submit(RouterBackward{.logits = r.logits,
+                                    .scores = r.scores,
+                                    .lse = r.lse,
+                                    .experts = r.selected,
+                                    .dweights = scratch_.dweights,
+                                    .slopes = r.slopes,
+                                    .row_document = pass.pack.row_document,
+                                    .dlogits = scratch_.dlogits,
+                                    .kind = kind_,
+                                    .combine = combine_,
+                                    .aux = aux_ != 0,
+                                    .z = z_ != 0});
+  pass.stream.submit(RouterWeightGradient<T>{.dlogits = scratch_.dlogits,
+                                             .x = r.norm,
+                                             .row_document = pass.pack.row_document,
+                                             .dwr = router_.microbatch_gradient});
+  accumulate(pass, router_);
+  pass.part("dispatch");
+  pass.stream.submit(DispatchBackward<T>{.dbuffer = scratch_.dbuffer,
+                                         .pair_row = saved.placed.pair_row,
+                                         .dshared = scratch_.shared_dx,
+                                         .dlogits = scratch_.dlogits,
+                                         .wr = router_.weight,
+                                         .row_document = pass.pack.row_document,
+                                         .dx = scratch_.dnorm});
+  frame_.norm_backward(pass, saved.x, r.rstd, scratch_.dnorm, dout, dx);
+}
+
+template <class T>
+void Moe<T>::activate(const PassContext& pass, Tensor<T> h, Tensor<std::int32_t> row_document, Tensor<T> a) const {
+  pass.stream.submit(ActivationForward<T>{.h = h, .row_document = row_document, .a = a, .kind = activation_});
+}
+template <class T>
+void Moe<T>::activate_backward(const PassContext& pass, Tensor<T> h, Tensor<T> da, Tensor<std::int32_t> row_document,
+                               Tensor<T> dh) const {
+  pass.stream.submit(
+      ActivationBackward<T>{.h = h, .da = da, .row_document = row_document, .dh = dh, .kind = activation_});
+}
+
+template struct MoeScratch<float>;
+template struct MoeScratch<bf16>;
+template class Moe<float>;
+template class Moe<bf16>;
+
+}  // namespace lockstep

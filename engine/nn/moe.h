@@ -1,0 +1,96 @@
+// Mixture-of-experts layer, symbol `E`: arithmetic.md 2.11. It runs in the stages of engine/regions.h.
+#pragma once
+
+#include <optional>
+
+#include "engine/expert_state.h"
+#include "engine/nn/linear.h"
+#include "kernels/activation.h"
+#include "kernels/router.h"
+
+namespace lockstep {
+
+// Rows of the expert buffer. Its size follows from the scenario alone: padded, every expert has its capacity; else the
+// buffer has a row for every pair that can be kept, and the experts' rows lie one behind the other.
+struct ExpertBuffer {
+  explicit ExpertBuffer(const Scenario& scenario);
+  std::int64_t rows;
+  std::int32_t capacity;  // 0: dropless.
+  bool padded;
+};
+
+// Gradients on their way through any `E` layer.
+template <class T>
+struct MoeScratch {
+  MoeScratch(TensorPool& pool, const Scenario& scenario);
+  ExpertBuffer buffer;
+  Tensor<T> dmixed, dnorm;                        // [T, d]
+  Tensor<T> dy, dact, dfc1, dbuffer;              // [R, ..]
+  Tensor<T> shared_dact, shared_dfc1, shared_dx;  // [T, ..]; absent without a shared expert.
+  Tensor<float> dweights;                         // [T, k]
+  Tensor<float> dlogits;                          // [T, E]
+  Tensor<float> sums;                             // [1, E + 1]
+};
+
+template <class T>
+class Moe : public Layer<T> {
+ public:
+  Moe(const Parameters& parameters, const Scenario::Model& model, const ExpertState& state,
+      const MoeScratch<T>& scratch);
+  std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
+  void forward(const PassContext& pass, Saved<T>& saved) const override;
+  void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
+  void forward_part(const PassContext& pass, Saved<T>& saved, const Part& part) const override;
+  void backward_part(const PassContext& pass, const Saved<T>& saved, const Part& part, Tensor<T> dout,
+                     Tensor<T> dx) const override;
+
+ private:
+  // What later stages, and the backward pass, read of the stage `router`. When only the router is captured, this and
+  // the shared expert's output cross from the graph to eager work: the graph writes static memory of the slot.
+  struct Routed {
+    Tensor<T> norm;
+    Tensor<float> rstd, logits, scores, lse, weights;
+    Tensor<std::int32_t> selected, counts;
+    Tensor<float> slopes;                            // Absent without router losses.
+    Tensor<T> shared_fc1, shared_act, shared_mixed;  // Absent without a shared expert.
+  };
+  // What the stage `preprocess` adds; crosses likewise when it is captured too.
+  struct Placed {
+    Tensor<std::int32_t> start, rows, pair_row, row_pair;
+  };
+  struct State : Saved<T> {
+    Routed routed;
+    Placed placed;
+    Tensor<T> buffer, fc1, act, y, mixed;
+    std::optional<PinnedBuffer> rows_on_host;  // With host_sync: the experts' rows as the host reads them.
+    std::int64_t used_rows = 0;                // Rows of the buffer that ops see.
+  };
+  void route(const PassContext& pass, State& saved) const;
+  void shared_forward(const PassContext& pass, State& saved) const;
+  void place(const PassContext& pass, State& saved) const;
+  void read_rows(const PassContext& pass, State& saved) const;
+  void run_experts(const PassContext& pass, State& saved) const;
+  void experts_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const;
+  void shared_backward(const PassContext& pass, const State& saved) const;
+  void route_backward(const PassContext& pass, const State& saved, Tensor<T> dout, Tensor<T> dx) const;
+
+  void activate(const PassContext& pass, Tensor<T> h, Tensor<std::int32_t> row_document, Tensor<T> a) const;
+  void activate_backward(const PassContext& pass, Tensor<T> h, Tensor<T> da, Tensor<std::int32_t> row_document,
+                         Tensor<T> dh) const;
+  bool has_losses() const { return aux_ != 0 || z_ != 0; }
+
+  Frame<T> frame_;
+  const ParameterView &router_, &fc1_, &fc2_;
+  std::optional<Linear<T>> shared_fc1_, shared_fc2_;
+  std::int64_t experts_, hidden_;
+  std::int32_t top_k_;
+  RouterScore kind_;
+  CombineRule combine_;
+  float aux_, z_;
+  bool host_sync_;
+  Activation activation_;
+  const ExpertState& state_;
+  const MoeScratch<T>& scratch_;
+};
+
+}  // namespace lockstep
