@@ -288,8 +288,8 @@ TEST(CombineBackward, IsTheSlope) {
           size += std::abs(double{op.dout.row(i)[e]} * op.y.row(r)[e]);
           ASSERT_EQ(bits(op.dy.row(r)[e]), bits(mul(op.weights.row(i)[s], op.dout.row(i)[e])));
         }
-        ASSERT_TRUE(
-            plain::near(op.dweights.row(i)[s], slope, (static_cast<double>(op.dout.cols) + 9) * plain::kUnit * size + 1e-42));
+        ASSERT_TRUE(plain::near(op.dweights.row(i)[s], slope,
+                                (static_cast<double>(op.dout.cols) + 9) * plain::kUnit * size + 1e-42));
         if (r < 0) {
           ASSERT_EQ(bits(op.dweights.row(i)[s]), 0u);
         }
