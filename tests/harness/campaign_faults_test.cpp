@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "harness/choices.h"
+#include "harness/planted.h"
 #include "harness/stopwatch.h"
 #include "scenarios/reader.h"
 #include "tests/harness/planted_faults.h"
@@ -152,8 +153,13 @@ TEST(CampaignFaults, AreFoundShrunkAndReplayed) {
   const std::uint64_t seed = test_seed();
   const char* asked = std::getenv("LOCKSTEP_FAULTS");
   const std::vector<PlantedFault> faults = draw(seed, asked ? static_cast<std::size_t>(std::atoi(asked)) : 20);
-  std::printf("%zu of %zu faults; not drawn, because they change nothing:\n", faults.size(), faults_that_show().size());
+  std::printf("%zu of %zu faults; not drawn:\n", faults.size(), faults_that_show().size());
   for (const auto& [name, why] : equivalent_faults()) std::printf("  %s: %s\n", name.c_str(), why.c_str());
+  for (const char* what : {"kernels and engine", "oracle"}) {
+    for (const std::string& name : what == std::string("oracle") ? oracle::Oracle::mutations() : known_faults()) {
+      if (!is_about_something_built(name)) std::printf("  %s (%s): of layers that are not built\n", name.c_str(), what);
+    }
+  }
   std::puts("| fault | seed | s to find | scenarios | judge | s to shrink | documents | modules | feature | replays |");
   std::puts("|---|---|---|---|---|---|---|---|---|---|");
   std::vector<double> seconds;

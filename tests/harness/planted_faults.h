@@ -39,17 +39,31 @@ inline std::vector<std::string> oracle_mutations_that_show() {
   return names;
 }
 
+// Faults of layers of experts show nothing before those layers are built.
+inline bool is_of_experts(const std::string& name) {
+  for (const char* begin : {"moe-", "router-", "expert-", "dispatch-", "combine-", "count-pairs-"}) {
+    if (name.rfind(begin, 0) == 0) return true;
+  }
+  return name == "evaluation-counts-pairs";
+}
+inline bool is_about_something_built(const std::string& name) {
+  const std::vector<Feature> all = features();
+  const auto experts =
+      std::find_if(all.begin(), all.end(), [](const Feature& one) { return one.key == "model.pattern: E"; });
+  return experts == all.end() || experts->built || !is_of_experts(name);
+}
+
 struct PlantedFault {
   std::string option;  // Of the command line: --plant or --mutate-oracle.
   std::string name;
 };
 
-// Kernels, engine, oracle; without the equivalent ones.
+// Kernels, engine, oracle; without the equivalent ones, and those of what is not built.
 inline std::vector<PlantedFault> faults_that_show() {
   std::vector<PlantedFault> list;
   const auto add = [&](const char* option, const std::vector<std::string>& names) {
     for (const std::string& name : names) {
-      if (!equivalent_faults().contains(name)) list.push_back({option, name});
+      if (!equivalent_faults().contains(name) && is_about_something_built(name)) list.push_back({option, name});
     }
   };
   add("--plant", kernel_faults());
