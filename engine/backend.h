@@ -39,11 +39,24 @@ struct BackendStream;
 struct BackendEvent;
 struct BackendGraph;  // An instantiated graph.
 
+// As the device runs at this moment; zeros where nobody tells.
+struct DeviceClocks {
+  int sm_mhz = 0, memory_mhz = 0, power_watts = 0;
+};
+
+// Of the products that were planned.
+struct PlanCounts {
+  int library = 0;  // Distinct products that a library computes.
+  int own = 0;      // Distinct products left to our own kernel: the library is absent, or none of its algorithms fits.
+  std::int64_t own_calls = 0;  // Calls that our own kernel did, those of products that were never planned included.
+};
+
 // Every call throws DeviceError with CUDA's code. Semantics of the CUDA runtime; capture in thread-local mode.
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual const DeviceInfo& info() const = 0;
+  virtual DeviceClocks clocks() const { return {}; }
 
   // Device memory, 256-byte aligned; null for no bytes. Illegal while capturing; memory released meanwhile breaks the
   // capture and is given back later.
@@ -61,6 +74,13 @@ class Backend {
   virtual void destroy_stream(BackendStream*) noexcept = 0;
   virtual BackendEvent* create_event() = 0;
   virtual void destroy_event(BackendEvent*) noexcept = 0;
+
+  // Chooses how an op like this one will be computed, where there is a choice. An op that was never planned runs too,
+  // in the plain way. Not during a capture: it allocates memory and waits for the device.
+  virtual void plan(const Submission&) {}
+  virtual PlanCounts plans() const { return {}; }
+  // Seconds in which the fastest library known does the op, whatever its bits; 0 where none does. For measurements.
+  virtual double ceiling(const Submission&) { return 0; }
 
   virtual void submit(BackendStream*, const Submission&) = 0;
   virtual void copy(BackendStream*, void* to, const void* from, std::size_t bytes, CopyKind) = 0;

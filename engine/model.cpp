@@ -39,7 +39,20 @@ Model<T>::Model(Device& device, const Stream& compute, const Scenario& scenario,
   for (Tensor<T>& gradient : residual_gradient_) gradient = pool_.make<T>(rows, config_.hidden);
   dlogits_ = pool_.make<T>(rows, config_.vocab);
   dfinal_norm_ = pool_.make<T>(rows, config_.hidden);
+  if constexpr (!std::is_same_v<T, float>) {
+    workspace_ = pool_.make<std::uint8_t>(1, kProductWorkspace);
+    plan_products();
+  }
   if (config_.tied_embedding) embedding_gradient_ = pool_.make<float>(config_.vocab, config_.hidden);
+}
+
+// The weights of linear layers are those whose products add into the accumulator, and the tied head.
+template <class T>
+void Model<T>::plan_products() const {
+  for (const ParameterView& view : parameters_.views()) {
+    const bool tied_head = config_.tied_embedding && view.index == parameters_.head();
+    if (!view.microbatch_gradient || tied_head) Linear<T>(view).plan(device_, shape_.rows, workspace_);
+  }
 }
 
 template <class T>
@@ -173,11 +186,13 @@ void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& in
                                              .state = pass.state,
                                              .dlogits = dlogits_});
   pass.part("head");
-  const ParameterView& weight = parameters_[parameters_.head()];
-  const Linear<T> linear(weight);
-  linear.weight_gradient(pass, dlogits_, slot.final_norm);
+  const Linear<T> linear(parameters_[parameters_.head()]);
   // A tied weight has one term a microbatch: the head's part is held until the embedding's joins it.
-  if (!config_.tied_embedding) accumulate(pass, weight);
+  if (config_.tied_embedding) {
+    linear.weight_gradient(pass, dlogits_, slot.final_norm);
+  } else {
+    linear.accumulate_weight_gradient(pass, dlogits_, slot.final_norm);
+  }
   linear.input_gradient(pass, dlogits_, dfinal_norm_);
   pass.part("final_norm");
   const ParameterView& gain = parameters_[parameters_.final_gain()];

@@ -31,6 +31,7 @@ class Model {
   int slots() const { return static_cast<int>(slots_.size()); }
   Slot<T>& slot(int index) { return slots_[static_cast<std::size_t>(index)]; }
   const PackShape& pack_shape() const { return shape_; }
+  Tensor<std::uint8_t> workspace() const { return workspace_; }
   // The slot's metadata for a bucket, or (bucket < 0) for `overflow_capacity` documents.
   const Pack& pack(int slot, int bucket, std::int64_t overflow_capacity);
 
@@ -53,6 +54,7 @@ class Model {
   void make_layers(const Scenario& scenario);
   ScanScratch make_scan_scratch(TensorPool& pool, std::int64_t capacity) const;
   Slot<T> make_slot(const Scenario& scenario, const std::vector<ScanScratch>& scans);
+  void plan_products() const;
   int last() const { return static_cast<int>(layers_.size()); }
   // The residual gradient that layer `layer` writes; the one it reads is that of layer + 1.
   Tensor<T> gradient_of(int layer) const { return residual_gradient_[layer % 2]; }
@@ -75,6 +77,7 @@ class Model {
   Dropout embedding_dropout_;
   Tensor<T> residual_gradient_[2];
   Tensor<T> dlogits_, dfinal_norm_;
+  Tensor<std::uint8_t> workspace_;
   Tensor<float> embedding_gradient_;  // Tied embedding: the embedding's own term, before it joins the head's.
 };
 

@@ -53,8 +53,10 @@ std::unique_ptr<Backend> open_cuda(int index) {
   if (!handle) throw DeviceError("cudaErrorNoDevice", "open the CUDA object (" + reason + ")");
   auto* open = reinterpret_cast<CudaOpen*>(dlsym(handle, kCudaOpen));
   if (!open) throw DeviceError("cudaErrorSharedObjectSymbolNotFound", kCudaOpen);
-  static const std::string fault(planted_fault());
-  static const CudaProgram program{&raise, fault.c_str()};
+  static std::string fault;  // The object is told again each time, and keeps a pointer to the program.
+  static CudaProgram program{&raise, nullptr};
+  fault = planted_fault();
+  program.planted_fault = fault.c_str();
   return std::unique_ptr<Backend>(open(&program, index));
 }
 

@@ -12,16 +12,17 @@ Parameters::Parameters(TensorPool& pool, const Scenario& scenario, bool copies)
   const int layers = static_cast<int>(model.pattern.size());
   // There is no key for init_std: Megatron-LM's default, decided in docs/decisions.md.
   const float s = 0.02f;
-  const Recipe in{Init::normal, s, 0};
-  const Recipe out{Init::normal, div(s, sqrt(static_cast<float>(2 * layers))), 0};
+  const Recipe in{.init = Init::normal, .std = s, .width = 0, .accumulates = true};
+  Recipe out = in;
+  out.std = div(s, sqrt(static_cast<float>(2 * layers)));
 
-  add(pool, "embedding.weight", -1, model.vocab, model.hidden, in);
+  add(pool, "embedding.weight", -1, model.vocab, model.hidden, {Init::normal, s, 0});
   for (int layer = 0; layer < layers; ++layer) {
     first_of_layer_.push_back(static_cast<int>(views_.size()));
     add_vector(pool, "norm.gain", layer, model.hidden, Init::one);
     switch (model.pattern[static_cast<std::size_t>(layer)]) {
       case 'M':
-        add_mamba(pool, model, layer, out);
+        add_mamba(pool, model, layer, in, out);
         break;
       case '*':
         add_attention(pool, model, layer, in, out);
@@ -41,11 +42,11 @@ Parameters::Parameters(TensorPool& pool, const Scenario& scenario, bool copies)
   }
 }
 
-void Parameters::add_mamba(TensorPool& pool, const Scenario::Model& model, int layer, Recipe out) {
+void Parameters::add_mamba(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out) {
   const Scenario::Model::Mamba& m = model.mamba;
   const std::int64_t heads = m.d_inner / m.head_dim;
   const std::int64_t channels = m.d_inner + 2 * m.groups * m.state;
-  add(pool, "in_proj.weight", layer, m.d_inner + channels + heads, model.hidden, {Init::normal, 0.02f, 0});
+  add(pool, "in_proj.weight", layer, m.d_inner + channels + heads, model.hidden, in);
   add(pool, "conv.weight", layer, channels, m.conv_width,
       {Init::conv_weight, 0, static_cast<std::int32_t>(m.conv_width)});
   add_vector(pool, "conv.bias", layer, channels, Init::zero);
@@ -72,11 +73,12 @@ void Parameters::add_mlp(TensorPool& pool, const Scenario::Model& model, int lay
 void Parameters::add_experts(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out) {
   const Scenario::Model::Moe& m = model.moe;
   const std::int64_t gates = model.mlp.activation == MlpActivation::swiglu ? 2 : 1;
-  Recipe router = in;
+  Recipe router = in, expert_in = in, expert_out = out;
   router.copied = false;
+  for (Recipe* own_add : {&router, &expert_in, &expert_out}) own_add->accumulates = false;
   add(pool, "router.weight", layer, m.experts, model.hidden, router);
-  add(pool, "experts.fc1.weight", layer, m.experts * gates * m.hidden, model.hidden, in);
-  add(pool, "experts.fc2.weight", layer, m.experts * model.hidden, m.hidden, out);
+  add(pool, "experts.fc1.weight", layer, m.experts * gates * m.hidden, model.hidden, expert_in);
+  add(pool, "experts.fc2.weight", layer, m.experts * model.hidden, m.hidden, expert_out);
   if (m.shared_hidden == 0) return;
   add(pool, "shared.fc1.weight", layer, gates * m.shared_hidden, model.hidden, in);
   add(pool, "shared.fc2.weight", layer, model.hidden, m.shared_hidden, out);
@@ -89,9 +91,10 @@ void Parameters::add(TensorPool& pool, const std::string& name, int layer, std::
   view.name = prefix + name;
   view.layer = layer;
   view.index = static_cast<int>(views_.size());
-  for (Tensor<float>* member : {&view.weight, &view.gradient, &view.m, &view.v, &view.microbatch_gradient}) {
+  for (Tensor<float>* member : {&view.weight, &view.gradient, &view.m, &view.v}) {
     *member = pool.make<float>(rows, cols);
   }
+  if (!recipe.accumulates) view.microbatch_gradient = pool.make<float>(rows, cols);
   // Every weight of a bf16 product is drawn from a normal distribution.
   if (copies_ && recipe.init == Init::normal && recipe.copied) view.copy = pool.make<bf16>(rows, cols);
   views_.push_back(view);

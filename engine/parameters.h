@@ -36,11 +36,12 @@ class Parameters {
     Init init;
     float std;
     std::int32_t width;
-    bool copied = true;  // If drawn from a normal distribution: products in bf16 read a copy.
+    bool copied = true;        // If drawn from a normal distribution: products in bf16 read a copy.
+    bool accumulates = false;  // Its product adds into the accumulator at once: it needs no memory for g_m.
   };
   void add(TensorPool& pool, const std::string& name, int layer, std::int64_t rows, std::int64_t cols, Recipe recipe);
   void add_vector(TensorPool& pool, const std::string& name, int layer, std::int64_t size, Init init);
-  void add_mamba(TensorPool& pool, const Scenario::Model& model, int layer, Recipe out);
+  void add_mamba(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out);
   void add_attention(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out);
   void add_mlp(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out);
   void add_experts(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out);

@@ -150,7 +150,8 @@ template <class T>
 PassContext Loop<T>::context(const Work& work) {
   device_.place.microbatch = work.microbatch;
   const std::int64_t overflow = work.bucket < 0 ? loader_.overflow_capacity(work.microbatch) : 0;
-  return {compute_, model_.pack(work.slot, work.bucket, overflow), loader_.state(work.training), work.training};
+  return {compute_, model_.pack(work.slot, work.bucket, overflow), loader_.state(work.training), work.training,
+          model_.workspace()};
 }
 
 // ---- One microbatch -------------------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ struct Trainer::Impl {
         options(options_),
         loop_owner(make_step_loop(device_, scenario, options_)),
         loop(*loop_owner),
-        pool(device_) {
+        pool(device_),
+        fetched(device_, static_cast<std::size_t>(2 + loop.losses().cols) * sizeof(float)) {
     sums = pool.make<float>(1, loop.parameters().norm_rows());
     norm = pool.make<float>(1, 2);
     digest = pool.make<std::uint64_t>(1, 2);
@@ -38,7 +39,7 @@ struct Trainer::Impl {
 
   void load_state(const StepData& data, bool training);
   void optimize();
-  void read_losses(std::size_t count, StepResult& result) const;
+  void fetch_results(std::size_t microbatches, StepResult& result) const;
   template <class T>
   std::vector<T> read(Tensor<T> tensor) const;
   void write(Tensor<float> tensor, const std::vector<float>& values) const;
@@ -54,6 +55,7 @@ struct Trainer::Impl {
   TensorPool pool;
   Tensor<float> sums, norm;
   Tensor<std::uint64_t> digest;
+  PinnedBuffer fetched;  // Norm, clip, losses.
   std::int64_t steps_done = 0;
   float learning_rate = 0;
 };
@@ -88,10 +90,7 @@ StepResult Trainer::step() {
   if (my.options.listener != nullptr) my.options.listener->gradients_done();
   my.optimize();
   StepResult result;
-  const std::vector<float> norm = my.read(my.norm);
-  my.read_losses(data.microbatches.size(), result);
-  result.norm = norm[0];
-  result.clip = norm[1];
+  my.fetch_results(data.microbatches.size(), result);
   result.learning_rate = my.learning_rate;
   result.tokens = my.loop.tokens();
   ++my.steps_done;
@@ -99,14 +98,26 @@ StepResult Trainer::step() {
   return result;
 }
 
-void Trainer::Impl::read_losses(std::size_t count, StepResult& result) const {
-  result.microbatch_losses = read(loop.losses().columns(0, static_cast<std::int64_t>(count)));
+// Norm and losses by one wait: a copy to memory that is not pinned would be a wait of its own.
+void Trainer::Impl::fetch_results(std::size_t microbatches, StepResult& result) const {
+  const std::size_t bytes = (2 + microbatches) * sizeof(float);
+  float* const to = static_cast<float*>(fetched.data());
+  loop.compute().copy(to, norm.data, 2 * sizeof(float), CopyKind::device_to_host);
+  if (microbatches > 0) {
+    loop.compute().copy(to + 2, loop.losses().data, microbatches * sizeof(float), CopyKind::device_to_host);
+  }
+  loop.compute().synchronize();
+  device.host_reads(to, bytes);
+  result.norm = to[0];
+  result.clip = to[1];
+  result.microbatch_losses.assign(to + 2, to + 2 + microbatches);
+  result.loss = 0;
   for (const float loss : result.microbatch_losses) result.loss = add(result.loss, loss);
-  result.microbatch_router_losses.resize(count);
+  result.microbatch_router_losses.resize(microbatches);
   const Tensor<float> routers = loop.router_losses();
   if (!routers) return;
   const std::vector<float> all = read(routers);
-  for (std::size_t m = 0; m < count; ++m) {
+  for (std::size_t m = 0; m < microbatches; ++m) {
     RouterLosses& sum = result.microbatch_router_losses[m];
     for (std::size_t x = 0; x < static_cast<std::size_t>(routers.cols); x += 2) {
       const float* pair = all.data() + m * static_cast<std::size_t>(routers.cols) + x;
@@ -163,7 +174,9 @@ StepResult Trainer::evaluate() {
   my.load_state(data, false);
   my.loop.evaluate(step, data);
   StepResult result;
-  my.read_losses(data.microbatches.size(), result);
+  my.fetch_results(data.microbatches.size(), result);
+  result.norm = 0;  // Of the step before: an evaluation has none.
+  result.clip = 1;
   result.tokens = my.loop.tokens();
   return result;
 }

@@ -37,7 +37,8 @@ struct ParameterView {
   int index = 0;
   bool is_vector = false;
   Tensor<float> weight, gradient, m, v;  // gradient: the step's accumulator.
-  Tensor<float> microbatch_gradient;     // g_m of the microbatch whose backward pass ran last.
+  Tensor<float> microbatch_gradient;     // g_m of the microbatch whose backward pass ran last; absent where it went
+                                         // into the accumulator at once.
   Tensor<bf16> copy = {};                // The weight as bf16 products read it; absent where none does.
 };
 

@@ -63,8 +63,10 @@ boost::json::object bench_scenarios(const Scenario& scenario, double budget) {
 
 void print_kernel(const KernelTime& one) {
   const bool moves = one.work.bound == Bound::bandwidth;
-  std::printf("%-60s %4d x %9.1f us  %8.1f %s\n", one.op.c_str(), one.times, one.seconds * 1e6,
+  std::printf("%-60s %4d x %9.1f us  %8.1f %-7s", one.op.c_str(), one.times, one.seconds * 1e6,
               (moves ? one.work.bytes * 1e-9 : one.work.flop * 1e-12) / one.seconds, moves ? "GB/s" : "TFLOP/s");
+  if (one.ceiling > 0) std::printf("  %5.1f %%", one.ceiling / one.seconds * 100);
+  std::printf("\n");
   std::fflush(stdout);
 }
 
@@ -80,6 +82,7 @@ boost::json::object bench_kernels(const Scenario& scenario, const std::string& d
     list.push_back(boost::json::object{{"op", one.op},
                                        {"times", one.times},
                                        {"seconds", one.seconds},
+                                       {"ceiling_seconds", one.ceiling},
                                        {"flop", one.work.flop},
                                        {"bytes", one.work.bytes}});
   }
@@ -97,10 +100,15 @@ void print_step(const StepTime& one, const std::string& device) {
               static_cast<long long>(one.steps), one.fastest * 1e3, device.c_str());
   std::printf(
       "%-16s %8.0f tokens/s, %.1f TFLOP/s, utilisation %.1f %%; host %.3f ms in %.0f calls for %.0f ops; "
-      "%.2f GiB\n",
+      "%.2f GiB; products: %d by a library, %d by our kernel (%lld calls)\n",
       "", one.tokens / one.median, one.flop / one.median * 1e-12, one.flop / one.median / kTensorPeak * 100,
-      one.host * 1e3, one.submissions, one.ops, static_cast<double>(one.peak_bytes) / (1 << 30));
+      one.host * 1e3, one.submissions, one.ops, static_cast<double>(one.peak_bytes) / (1 << 30), one.plans.library,
+      one.plans.own, static_cast<long long>(one.plans.own_calls));
   std::fflush(stdout);
+}
+
+boost::json::object to_json(const DeviceClocks& clocks) {
+  return {{"sm_mhz", clocks.sm_mhz}, {"memory_mhz", clocks.memory_mhz}, {"power_watts", clocks.power_watts}};
 }
 
 boost::json::object to_json(const StepTime& one) {
@@ -116,7 +124,11 @@ boost::json::object to_json(const StepTime& one) {
           {"tokens_per_second", one.tokens / one.median},
           {"flop", one.flop},
           {"utilisation", one.flop / one.median / kTensorPeak},
-          {"peak_bytes", one.peak_bytes}};
+          {"peak_bytes", one.peak_bytes},
+          {"products_by_library", one.plans.library},
+          {"products_by_own_kernel", one.plans.own},
+          {"calls_of_own_kernel", one.plans.own_calls},
+          {"clocks", to_json(one.clocks)}};
 }
 
 boost::json::object bench_steps(const Scenario& scenario, const std::string& device, double budget) {

@@ -6,6 +6,7 @@
 #include "engine/backend.h"
 #include "harness/commands.h"
 #include "harness/device_choice.h"
+#include "harness/guard.h"
 #include "harness/version.h"
 #include "scenarios/nearest.h"
 #include "scenarios/reader.h"
@@ -55,7 +56,9 @@ ExitStatus dispatch(const Words& words) {
     return ExitStatus::held;
   }
   for (const Command& command : kCommands) {
-    if (name == command.name) return command.run({words.begin() + 1, words.end()});
+    if (name != command.name) continue;
+    guard_host();
+    return command.run({words.begin() + 1, words.end()});
   }
   for (const char* missing : kNotBuilt) {
     if (name == missing) throw RequestError("lockstep " + name + ": not built yet");

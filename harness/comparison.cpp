@@ -5,6 +5,7 @@
 
 #include "harness/bits.h"
 #include "harness/pack_rows.h"
+#include "kernels/contract.h"
 
 namespace lockstep {
 namespace {
@@ -135,12 +136,24 @@ void Comparison::backward_done(int microbatch, bool live) {
     const FirstDifference where = at(microbatch, view.layer, "", view.name + ".gradient");
     if (i >= want.size()) {
       missing(order, "gradient", where, "oracle");
-    } else if (!view.microbatch_gradient) {
-      missing(order, "gradient", where, "engine");
-    } else {
+    } else if (view.microbatch_gradient) {
       compare(order, "gradient", where, read_(view.microbatch_gradient), want[i], view.weight.cols);
+    } else if (view.gradient) {
+      compare(order, "gradient", where, read_(view.gradient), accumulated(microbatch, i), view.weight.cols);
+    } else {
+      missing(order, "gradient", where, "engine");
     }
   }
+}
+
+// Of the microbatches up to this one, in ascending order: what an accumulator holds that took the gradient at once.
+std::vector<float> Comparison::accumulated(int microbatch, std::size_t parameter) const {
+  std::vector<float> sum(want_->microbatches[microbatch].gradients[parameter].size());
+  for (int m = 0; m <= microbatch; ++m) {
+    const std::vector<float>& term = want_->microbatches[m].gradients[parameter];
+    for (std::size_t e = 0; e < sum.size(); ++e) sum[e] = add(sum[e], term[e]);
+  }
+  return sum;
 }
 
 void Comparison::gradients_done() {

@@ -57,6 +57,7 @@ class Comparison : public StepListener {
                std::span<const float> want, std::int64_t cols);
   void compare_scalar(std::int64_t order, const std::string& judge, int microbatch, const std::string& tensor,
                       float got, float want);
+  std::vector<float> accumulated(int microbatch, std::size_t parameter) const;
   void missing(std::int64_t order, const std::string& judge, FirstDifference where, const std::string& side);
   void compare_losses(const StepResult& got, const std::string& judge);
   void require_calls();

@@ -3,11 +3,13 @@
 #include <fstream>
 #include <thread>
 
+#include "harness/calibrate.h"
 #include "harness/commands.h"
 #include "harness/device_choice.h"
 #include "harness/library.h"
 #include "harness/options.h"
 #include "harness/result_json.h"
+#include "harness/schedules.h"
 #include "harness/version.h"
 #include "harness/write_file.h"
 
@@ -34,10 +36,39 @@ void print_cuda(const CudaProbe& cuda) {
               or_absent(cuda.info.cudnn).c_str(), or_absent(cuda.info.cublas).c_str());
 }
 
+std::string architecture_of(const DeviceInfo& device) {
+  // The simulated device computes as the contract's architecture does.
+  return "sm_" + std::to_string(device.compute_capability == 0 ? 90 : device.compute_capability);
+}
+
+// Prints what was found; nothing is compared on an architecture without constants.
+ExitStatus calibrate_device(const Options& options, boost::json::object& found) {
+  const std::string device = choose_device(options.text("device"));
+  const std::unique_ptr<Backend> backend = open_backend(device, {});
+  const std::string architecture = architecture_of(backend->info());
+  const auto model = tensor_core(architecture);
+  if (!model) {
+    found["calibration"] = boost::json::object{{"architecture", architecture}, {"why", "no constants"}};
+    std::printf("calibration   %s: no constants of its tensor core are known\n", architecture.c_str());
+    return ExitStatus::gave_up;
+  }
+  const Calibration result =
+      calibrate(*backend, *model, options.number("dots"), static_cast<std::uint64_t>(options.number("seed")));
+  found["calibration"] = to_json(result, architecture, *model);
+  std::printf("calibration   %s: %lld dots, %lld differ from the model (F %d, groups of %d, least exponent %d)\n",
+              architecture.c_str(), static_cast<long long>(result.dots), static_cast<long long>(result.differences),
+              model->fraction_bits, model->group, model->min_exponent);
+  if (result.first) std::printf("%s\n", text(*result.first).c_str());
+  return result.differences == 0 ? ExitStatus::held : ExitStatus::violated;
+}
+
 }  // namespace
 
 ExitStatus doctor_command(const Words& words) {
   Options options("doctor", "", "What this machine has, and what can and cannot run on it.", 0);
+  options.device().flag("calibrate", "holds random dots of the device's tensor cores against the model");
+  options.number("dots", "with --calibrate: how many", 1'000'000, 1);
+  options.number("seed", "with --calibrate: of the dots", 1, 0);
   options.text("json", "write the findings to this file");
   if (!options.parse(words)) return ExitStatus::held;
   const CudaProbe cuda = probe_cuda();
@@ -53,14 +84,12 @@ ExitStatus doctor_command(const Words& words) {
   std::printf("library       %s, %zu files\n\n", library.c_str(), scenarios);
   std::printf("--device sim  can run\n--device cuda %s\n", cuda.present ? "can run" : "cannot run");
   std::printf("--device auto takes %s\n", cuda.present ? "cuda" : "sim");
-  if (options.has("json")) {
-    const boost::json::object found{
-        {"tool", "lockstep"},           {"version", version()},       {"revision", revision()},
-        {"cuda_present", cuda.present}, {"cuda", to_json(cuda.info)}, {"why", cuda.why},
-        {"sim", to_json(sim)},          {"library", library},         {"library_files", scenarios}};
-    write_file(options.text("json"), boost::json::serialize(found) + "\n");
-  }
-  return ExitStatus::held;
+  boost::json::object found{{"tool", "lockstep"},           {"version", version()},       {"revision", revision()},
+                            {"cuda_present", cuda.present}, {"cuda", to_json(cuda.info)}, {"why", cuda.why},
+                            {"sim", to_json(sim)},          {"library", library},         {"library_files", scenarios}};
+  const ExitStatus status = options.has("calibrate") ? calibrate_device(options, found) : ExitStatus::held;
+  if (options.has("json")) write_file(options.text("json"), boost::json::serialize(found) + "\n");
+  return status;
 }
 
 }  // namespace lockstep

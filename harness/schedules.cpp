@@ -1,5 +1,7 @@
 #include "harness/schedules.h"
 
+#include "harness/guard.h"
+
 namespace lockstep {
 
 SimOptions sim_options(const Scenario& scenario, std::int64_t seed) {
@@ -14,7 +16,10 @@ SimOptions sim_options(const Scenario& scenario, std::int64_t seed) {
 }
 
 std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options) {
-  return device == "cuda" ? open_cuda() : open_sim(options);
+  if (device != "cuda") return open_sim(options);  // The host's own arithmetic: guarded at the start of the program.
+  std::unique_ptr<Backend> backend = open_cuda();
+  guard_device(*backend);
+  return backend;
 }
 
 Scenario narrowed(const Scenario& scenario, Numerics numerics, std::int64_t seed) {

@@ -175,6 +175,33 @@ LOCKSTEP_HD float cos(float x) {
   return c;
 }
 
+// In the fingerprint only: no op uses it.
+LOCKSTEP_HD float erf(float x) {
+  const float a = abs(x);
+  const float z = mul(a, a);
+  float p = 0x1.5fc786p-14f;
+  p = fma(p, z, -0x1.ab2446p-11f);
+  p = fma(p, z, 0x1.54e1f4p-8f);
+  p = fma(p, z, -0x1.b81148p-6f);
+  p = fma(p, z, 0x1.ce2e2ap-4f);
+  p = fma(p, z, -0x1.812744p-2f);
+  p = fma(p, z, 0x1.06eba8p-3f);
+  const float near = fma(p, a, a);
+  const float ac = min(a, 4.0f);
+  float q = -0x1.b9314p-20f;
+  q = fma(q, ac, 0x1.835e5p-15f);
+  q = fma(q, ac, -0x1.3963c6p-11f);
+  q = fma(q, ac, 0x1.382f88p-8f);
+  q = fma(q, ac, -0x1.b10bbap-6f);
+  q = fma(q, ac, 0x1.c2f26ep-4f);
+  q = fma(q, ac, 0x1.437d32p-1f);
+  q = fma(q, ac, 0x1.21574p+0f);
+  q = fma(q, ac, -0x1.5001dep-12f);
+  const float far = sub(1.0f, expn(neg(q)));
+  const float y = x != x ? quiet_nan() : a < 0x1.d70a3ep-1f ? near : far;
+  return from_bits(bits(y) | (bits(x) & 0x80000000u));
+}
+
 // ---- Storage: arithmetic.md 0 rule 8 -------------------------------------------------------------------------------
 struct bf16 {
   std::uint16_t bits;

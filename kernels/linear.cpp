@@ -20,7 +20,9 @@ template <class T>
 void check(const LinearWeightGradient<T>& op) {
   require_shape(op.dy, op.dy.rows, op.dy.cols, "dy is [T, out]");
   require_shape(op.x, op.dy.rows, op.x.cols, "x is [T, in]");
-  require_shape(op.dw, op.dy.cols, op.x.cols, "dw is [out, in]");
+  require(!op.dw != !op.acc, "a weight gradient is either written or accumulated");
+  if (op.dw) require_shape(op.dw, op.dy.cols, op.x.cols, "dw is [out, in]");
+  if (op.acc) require_shape(op.acc, op.dy.cols, op.x.cols, "acc is [out, in]");
 }
 template void check(const LinearForward<float>&);
 template void check(const LinearForward<bf16>&);

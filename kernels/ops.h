@@ -10,6 +10,7 @@
 #include "kernels/embedding.h"
 #include "kernels/expert_product.h"
 #include "kernels/expert_state.h"
+#include "kernels/fingerprint.h"
 #include "kernels/gated_norm.h"
 #include "kernels/initialize.h"
 #include "kernels/linear.h"
@@ -20,6 +21,7 @@
 #include "kernels/rope.h"
 #include "kernels/router.h"
 #include "kernels/scan.h"
+#include "kernels/tensor_core.h"
 
 namespace lockstep {
 
@@ -41,15 +43,15 @@ using AllOps = OpList<
     ConvForward<float>, ConvBackward<float>, ScanForward<float>, ScanBackward<float>, GatedNormForward<float>,
     GatedNormBackward<float>, ActivationForward<float>, ActivationBackward<float>, CrossEntropyForward<float>,
     CrossEntropyBackward<float>, MicrobatchLoss, AccumulateGradient, ZeroGradient, GradientRowSums, GradientNorm, AdamW,
-    Initialize, Digest, RoundWeights, EmbeddingForward<bf16>, EmbeddingBackward<bf16>, ResidualForward<bf16>,
-    ResidualBackward<bf16>, RmsNormForward<bf16>, RmsNormBackward<bf16>, LinearForward<bf16>, LinearInputGradient<bf16>,
-    LinearWeightGradient<bf16>, Rope<bf16>, AttentionForward<bf16>, AttentionBackward<bf16>, ConvForward<bf16>,
-    ConvBackward<bf16>, ScanForward<bf16>, ScanBackward<bf16>, GatedNormForward<bf16>, GatedNormBackward<bf16>,
-    ActivationForward<bf16>, ActivationBackward<bf16>, CrossEntropyForward<bf16>, CrossEntropyBackward<bf16>,
-    RouterForward<float>, RouterForward<bf16>, ExpertCounts, RouterLoss, RouterBackward, RouterWeightGradient<float>,
-    RouterWeightGradient<bf16>, ExpertLayout, Dispatch<float>, Dispatch<bf16>, Combine<float>, Combine<bf16>,
-    CombineBackward<float>, CombineBackward<bf16>, DispatchBackward<float>, DispatchBackward<bf16>,
-    ExpertForward<float>, ExpertForward<bf16>, ExpertInputGradient<float>, ExpertInputGradient<bf16>,
-    ExpertWeightGradient<float>, ExpertWeightGradient<bf16>, CountPairs, UpdateExpertBias>;
+    Initialize, Digest, RoundWeights, Fingerprint, TensorCoreDots, EmbeddingForward<bf16>, EmbeddingBackward<bf16>,
+    ResidualForward<bf16>, ResidualBackward<bf16>, RmsNormForward<bf16>, RmsNormBackward<bf16>, LinearForward<bf16>,
+    LinearInputGradient<bf16>, LinearWeightGradient<bf16>, Rope<bf16>, AttentionForward<bf16>, AttentionBackward<bf16>,
+    ConvForward<bf16>, ConvBackward<bf16>, ScanForward<bf16>, ScanBackward<bf16>, GatedNormForward<bf16>,
+    GatedNormBackward<bf16>, ActivationForward<bf16>, ActivationBackward<bf16>, CrossEntropyForward<bf16>,
+    CrossEntropyBackward<bf16>, RouterForward<float>, RouterForward<bf16>, ExpertCounts, RouterLoss, RouterBackward,
+    RouterWeightGradient<float>, RouterWeightGradient<bf16>, ExpertLayout, Dispatch<float>, Dispatch<bf16>,
+    Combine<float>, Combine<bf16>, CombineBackward<float>, CombineBackward<bf16>, DispatchBackward<float>,
+    DispatchBackward<bf16>, ExpertForward<float>, ExpertForward<bf16>, ExpertInputGradient<float>,
+    ExpertInputGradient<bf16>, ExpertWeightGradient<float>, ExpertWeightGradient<bf16>, CountPairs, UpdateExpertBias>;
 
 }  // namespace lockstep

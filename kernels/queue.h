@@ -5,10 +5,13 @@ struct CUstream_st;
 
 namespace lockstep {
 
+class ProductPlans;
+
 struct HostQueue {};  // At once, on the calling thread.
 
 struct CudaQueue {
   CUstream_st* stream;
+  const ProductPlans* plans = nullptr;  // Null: our own kernels do every product.
 };
 
 }  // namespace lockstep

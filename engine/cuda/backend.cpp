@@ -9,6 +9,7 @@
 
 #include "engine/cuda/call.h"
 #include "engine/cuda/info.h"
+#include "kernels/cuda/product_plans.h"
 #include "kernels/cuda/table.h"
 
 namespace lockstep {
@@ -44,7 +45,7 @@ cudaMemcpyKind cuda(CopyKind kind) {
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(int index) {
+  explicit CudaBackend(int index) : index_(index) {
     int count = 0;
     cuda_call(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
     if (index < 0 || index >= count) cuda_call(cudaErrorInvalidDevice, "cudaSetDevice");
@@ -54,6 +55,7 @@ class CudaBackend final : public Backend {
   }
   ~CudaBackend() override { release_deferred(); }
   const DeviceInfo& info() const override { return info_; }
+  DeviceClocks clocks() const override { return cuda_clocks(index_); }
 
   void* allocate(std::size_t bytes) override {
     release_deferred();
@@ -103,14 +105,17 @@ class CudaBackend final : public Backend {
   }
   void destroy_event(BackendEvent* event) noexcept override { forget(cudaEventDestroy(cuda(event))); }
 
+  void plan(const Submission& op) override {
+    guarded(op, [&] { plan_on_cuda(op.type().id, plans_, op.op()); });
+  }
+  PlanCounts plans() const override { return {plans_.admitted(), plans_.refused(), plans_.passed_on()}; }
+  double ceiling(const Submission& op) override {
+    double seconds = 0;
+    guarded(op, [&] { seconds = ceiling_on_cuda(op.type().id, plans_, op.op()); });
+    return seconds;
+  }
   void submit(BackendStream* stream, const Submission& op) override {
-    std::string failed;
-    try {
-      run_on_cuda(op.type().id, cuda(stream), op.op());
-    } catch (const std::exception& error) {  // CUDA's name of the error.
-      failed = error.what();
-    }
-    if (!failed.empty()) cuda_raise(failed.c_str(), op.type().name, std::source_location::current());
+    guarded(op, [&] { run_on_cuda(op.type().id, cuda(stream), plans_, op.op()); });
   }
   void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes, CopyKind kind) override {
     if (bytes > 0) cuda_call(cudaMemcpyAsync(to, from, bytes, cuda(kind), cuda(stream)), "cudaMemcpyAsync");
@@ -165,6 +170,17 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  // What kernels throw has the name of CUDA's or the library's error; the program throws it on its own side.
+  template <class Call>
+  static void guarded(const Submission& op, const Call& call) {
+    std::string failed;
+    try {
+      call();
+    } catch (const std::exception& error) {
+      failed = error.what();
+    }
+    if (!failed.empty()) cuda_raise(failed.c_str(), op.type().name, std::source_location::current());
+  }
   // In a destructor there is nobody to tell; what matters shows at the next call.
   static void forget(cudaError_t error) noexcept {
     if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
@@ -194,7 +210,9 @@ class CudaBackend final : public Backend {
     sizes_.erase(found);
   }
 
+  int index_;
   DeviceInfo info_;
+  ProductPlans plans_;
   std::map<void*, std::size_t> sizes_;
   std::size_t in_use_ = 0, high_water_ = 0;
   std::vector<void*> deferred_, deferred_pinned_;

@@ -54,7 +54,35 @@ std::string cublas_version() {
   });
 }
 
+template <class Function>
+bool find(void* library, const char* symbol, Function*& function) {
+  function = reinterpret_cast<Function*>(dlsym(library, symbol));
+  return function != nullptr;
+}
+
 }  // namespace
+
+DeviceClocks cuda_clocks(int index) {
+  constexpr int kSm = 1, kMemory = 2;  // nvmlClockType_t
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+  char bus[32] = "";
+  void* device = nullptr;
+  int (*start)() = nullptr;
+  int (*by_bus)(const char*, void**) = nullptr;
+  int (*clock)(void*, int, unsigned*) = nullptr;
+  int (*power)(void*, unsigned*) = nullptr;
+  DeviceClocks clocks;
+  const bool ready = library != nullptr && find(library, "nvmlInit_v2", start) &&
+                     find(library, "nvmlDeviceGetHandleByPciBusId_v2", by_bus) &&
+                     find(library, "nvmlDeviceGetClockInfo", clock) &&
+                     find(library, "nvmlDeviceGetPowerUsage", power) && start() == 0 &&
+                     cudaDeviceGetPCIBusId(bus, sizeof bus, index) == cudaSuccess && by_bus(bus, &device) == 0;
+  unsigned value = 0;
+  if (ready && clock(device, kSm, &value) == 0) clocks.sm_mhz = static_cast<int>(value);
+  if (ready && clock(device, kMemory, &value) == 0) clocks.memory_mhz = static_cast<int>(value);
+  if (ready && power(device, &value) == 0) clocks.power_watts = static_cast<int>(value / 1000);
+  return clocks;
+}
 
 DeviceInfo cuda_device_info(int index) {
   DeviceInfo info;

@@ -8,4 +8,7 @@ namespace lockstep {
 // Empty `name` if CUDA does not answer. Creates no context.
 DeviceInfo cuda_device_info(int index);
 
+// By NVML, which is asked for at each call; zeros without it.
+DeviceClocks cuda_clocks(int index);
+
 }  // namespace lockstep

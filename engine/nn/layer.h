@@ -22,7 +22,8 @@ struct PassContext {
   const Stream& stream;
   const Pack& pack;
   Tensor<StepState> state;
-  bool training = true;  // Evaluation has no dropout and leaves no counts.
+  bool training = true;                 // Evaluation has no dropout and leaves no counts.
+  Tensor<std::uint8_t> workspace = {};  // Of the products on this stream; absent in fp32.
 
   // Names what is submitted next.
   void part(const char* name) const { stream.device().place.part = name; }

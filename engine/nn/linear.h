@@ -13,19 +13,39 @@ class Linear {
 
   std::int64_t inputs() const { return weight_.weight.cols; }
   std::int64_t outputs() const { return weight_.weight.rows; }
+  // Shows the device the products of packs of `rows` rows, before anything runs: no choice is made in a capture, and
+  // none depends on the mode. Only shapes matter, so the weight's memory stands for all.
+  void plan(Device& device, std::int64_t rows, Tensor<std::uint8_t> workspace) const {
+    const Tensor<T> w = weight_of<T>(weight_);
+    const Tensor<T> x = tensor(w.data, rows, inputs()), y = tensor(w.data, rows, outputs());
+    Backend& backend = device.backend();
+    backend.plan(Submission(LinearForward<T>{.x = x, .w = w, .y = y, .workspace = workspace}));
+    backend.plan(Submission(LinearInputGradient<T>{.dy = y, .w = w, .dx = x, .workspace = workspace}));
+    LinearWeightGradient<T> gradient{.dy = y, .x = x, .workspace = workspace};
+    if (weight_.microbatch_gradient) {
+      gradient.dw = weight_.microbatch_gradient;
+    } else {
+      gradient.acc = weight_.gradient;
+    }
+    backend.plan(Submission(gradient));
+  }
   void forward(const PassContext& pass, Tensor<T> x, Tensor<T> y) const {
-    pass.stream.submit(LinearForward<T>{.x = x, .w = weight_of<T>(weight_), .y = y});
+    pass.stream.submit(LinearForward<T>{.x = x, .w = weight_of<T>(weight_), .y = y, .workspace = pass.workspace});
   }
   void weight_gradient(const PassContext& pass, Tensor<T> dy, Tensor<T> x) const {
-    pass.stream.submit(LinearWeightGradient<T>{.dy = dy, .x = x, .dw = weight_.microbatch_gradient});
+    pass.stream.submit(
+        LinearWeightGradient<T>{.dy = dy, .x = x, .dw = weight_.microbatch_gradient, .workspace = pass.workspace});
+  }
+  // The same with the one add into the accumulator, where nothing else adds to the microbatch's gradient.
+  void accumulate_weight_gradient(const PassContext& pass, Tensor<T> dy, Tensor<T> x) const {
+    pass.stream.submit(LinearWeightGradient<T>{.dy = dy, .x = x, .acc = weight_.gradient, .workspace = pass.workspace});
   }
   void input_gradient(const PassContext& pass, Tensor<T> dy, Tensor<T> dx) const {
-    pass.stream.submit(LinearInputGradient<T>{.dy = dy, .w = weight_of<T>(weight_), .dx = dx});
+    pass.stream.submit(
+        LinearInputGradient<T>{.dy = dy, .w = weight_of<T>(weight_), .dx = dx, .workspace = pass.workspace});
   }
-  // Both gradients, and the one add into the accumulator.
   void backward(const PassContext& pass, Tensor<T> dy, Tensor<T> x, Tensor<T> dx) const {
-    weight_gradient(pass, dy, x);
-    accumulate(pass, weight_);
+    accumulate_weight_gradient(pass, dy, x);
     input_gradient(pass, dy, dx);
   }
 

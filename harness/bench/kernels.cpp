@@ -96,6 +96,11 @@ double time_op(GraphTimer& timer, Backend& backend, const Submission& op, const 
   return std::max(many(calls, true) - rest, 0.0) / calls;
 }
 
+double ceiling_of(Backend& backend, const Submission& op, const OpWork& work, double copy_bytes_per_second) {
+  if (work.bound == Bound::bandwidth) return copy_bytes_per_second > 0 ? work.bytes / copy_bytes_per_second : 0;
+  return backend.ceiling(op);
+}
+
 double copy_rate(GraphTimer& timer, Backend& backend, void* memory, std::size_t bytes) {
   constexpr int kCopies = 16;
   char* half = static_cast<char*>(memory) + bytes / 2;
@@ -146,7 +151,9 @@ KernelTimes time_kernels(const Scenario& given, const std::string& device_kind, 
                           .times = entry.times,
                           .work = work_of(entry.op, pairs),
                           .seconds = time_op(timer, backend, entry.op, flush ? &flush->op() : nullptr)});
-    done(times.list.back());
+    KernelTime& made = times.list.back();
+    made.ceiling = ceiling_of(backend, entry.op, made.work, times.copy_bytes_per_second);
+    done(made);
   }
   std::stable_sort(times.list.begin(), times.list.end(),
                    [](const KernelTime& a, const KernelTime& b) { return a.times * a.seconds > b.times * b.seconds; });

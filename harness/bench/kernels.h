@@ -17,6 +17,7 @@ struct KernelTime {
   int times = 0;  // Calls of this op with these shapes in a step.
   OpWork work;    // Of one call.
   double seconds = 0;
+  double ceiling = 0;  // Seconds in which this machine could: of the fastest library, or of a copy; 0 is not known.
 };
 struct KernelTimes {
   double copy_bytes_per_second = 0;  // A copy on the device, bytes read and written: what bandwidth can be.

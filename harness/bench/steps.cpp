@@ -1,6 +1,7 @@
 #include "harness/bench/steps.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "engine/trainer.h"
@@ -16,28 +17,42 @@ namespace {
 constexpr int kWarmSteps = 3;  // After the scenario's own warm-up: captures and first touches are over.
 constexpr int kFewestSteps = 5;
 
-// Counts the calls of a step, and notes when the host first waits.
+// Counts the calls of a step, and the time between a call that waits and the next call.
 class HostTime : public Observer {
  public:
   void begin() {
-    watch_ = Stopwatch();
-    waited_ = -1;
+    waited_ = 0;
+    waiting_.reset();
   }
-  double until_first_wait() const { return waited_ < 0 ? watch_.seconds() : waited_; }
-  void on_submit(int, const Submission&, const Place&) override { ++calls; }
-  void on_copy(int, void*, const void*, std::size_t, CopyKind, const Place&) override { ++calls; }
-  void on_fill(int, void*, std::size_t, const Place&) override { ++calls; }
-  void on_launch(int, int, const Ledger&, const Place&) override { ++calls; }
+  double waited() {
+    resume();
+    return waited_;
+  }
+  void on_submit(int, const Submission&, const Place&) override { call(); }
+  void on_copy(int, void*, const void*, std::size_t, CopyKind, const Place&) override { call(); }
+  void on_fill(int, void*, std::size_t, const Place&) override { call(); }
+  void on_launch(int, int, const Ledger&, const Place&) override { call(); }
+  void on_host_write(const void*, std::size_t, const Place&) override { resume(); }
+  void on_host_read(const void*, std::size_t, const Place&) override { resume(); }
   void on_synchronize_stream(int) override { wait(); }
   void on_synchronize_event(int) override { wait(); }
   std::int64_t calls = 0;
 
  private:
-  void wait() {
-    if (waited_ < 0) waited_ = watch_.seconds();
+  void call() {
+    ++calls;
+    resume();
   }
-  Stopwatch watch_;
-  double waited_ = -1;
+  void resume() {
+    if (waiting_) waited_ += waiting_->seconds();
+    waiting_.reset();
+  }
+  void wait() {
+    resume();
+    waiting_.emplace();
+  }
+  std::optional<Stopwatch> waiting_;
+  double waited_ = 0;
 };
 
 double median(std::vector<double> times) {
@@ -81,7 +96,7 @@ StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device
     const Stopwatch one;
     trainer.step();
     times.push_back(one.seconds());
-    host_times.push_back(host.until_first_wait());
+    host_times.push_back(times.back() - host.waited());
   }
   const double steps = static_cast<double>(times.size());
   for (std::int64_t i = first; i < trainer.steps_done(); ++i) {
@@ -95,6 +110,8 @@ StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device
   result.host = median(host_times);
   result.ops = static_cast<double>(device.ops - ops) / steps;
   result.submissions = static_cast<double>(host.calls - calls) / steps;
+  result.clocks = device.backend().clocks();
+  result.plans = device.backend().plans();
   result.peak_bytes = static_cast<std::int64_t>(device.backend().memory_high_water());
   return result;
 }

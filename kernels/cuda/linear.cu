@@ -1,4 +1,5 @@
 #include "kernels/cuda/linear_bf16.cuh"
+#include "kernels/cuda/linear_plan.h"
 #include "kernels/linear.h"
 
 namespace lockstep {
@@ -24,7 +25,7 @@ __device__ void fetch(float (&tile)[kDepth][kPadded], const LinearFactor<T, alon
 // One accumulator per element of the product, k ascending, whatever the tile.
 template <class T, bool a_along_k, bool b_along_k, class Result>
 __global__ void __launch_bounds__(kThreads, 2)
-    product(LinearFactor<T, a_along_k> a, LinearFactor<T, b_along_k> b, Out<Result> c) {
+    product(LinearFactor<T, a_along_k> a, LinearFactor<T, b_along_k> b, LinearResult<Result> c) {
   __shared__ float a_tile[kDepth][kPadded];
   __shared__ float b_tile[kDepth][kPadded];
   const std::int64_t m0 = static_cast<std::int64_t>(blockIdx.x) * kTile;
@@ -51,14 +52,14 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int j = 0; j < kOwn; ++j) {
       const std::int64_t m = m0 + m_own + i;
       const std::int64_t n = n0 + n_own + j;
-      if (m < a.size && n < b.size) at(c, m, n) = st<Result>(add(acc[i][j], 0.0f));
+      if (m < a.size && n < b.size) c.put(m, n, add(acc[i][j], 0.0f));
     }
   }
 }
 
 template <class T, bool a_along_k, bool b_along_k, class Result>
 void launch_product(CudaQueue queue, const LinearFactor<T, a_along_k>& a, const LinearFactor<T, b_along_k>& b,
-                    const Out<Result>& c) {
+                    const LinearResult<Result>& c) {
   if constexpr (std::is_same_v<T, bf16>) {
     launch(queue, dim3(blocks_for(a.size, kWideTile), blocks_for(b.size, kWideTile)), dim3(kThreads),
            product_bf16<a_along_k, b_along_k, Result>, a, b, c);
@@ -72,21 +73,26 @@ void launch_product(CudaQueue queue, const LinearFactor<T, a_along_k>& a, const 
 
 template <class T>
 void run(CudaQueue queue, const LinearForward<T>& op) {
+  if (run_planned(queue, op)) return;
   const LinearFactor<T, true> x{op.x.data, op.x.pitch, op.x.rows, op.x.cols};
   const LinearFactor<T, true> w{op.w.data, op.w.pitch, op.w.rows, op.w.cols};
-  launch_product(queue, x, w, op.y);
+  launch_product(queue, x, w, LinearResult<T>{op.y.data, op.y.pitch, false});
 }
 template <class T>
 void run(CudaQueue queue, const LinearInputGradient<T>& op) {
+  if (run_planned(queue, op)) return;
   const LinearFactor<T, true> dy{op.dy.data, op.dy.pitch, op.dy.rows, op.dy.cols};
   const LinearFactor<T, false> w{op.w.data, op.w.pitch, op.w.cols, op.w.rows};
-  launch_product(queue, dy, w, op.dx);
+  launch_product(queue, dy, w, LinearResult<T>{op.dx.data, op.dx.pitch, false});
 }
 template <class T>
 void run(CudaQueue queue, const LinearWeightGradient<T>& op) {
+  if (run_planned(queue, op)) return;
   const LinearFactor<T, false> dy{op.dy.data, op.dy.pitch, op.dy.cols, op.dy.rows};
   const LinearFactor<T, false> x{op.x.data, op.x.pitch, op.x.cols, op.x.rows};
-  launch_product(queue, dy, x, op.dw);
+  launch_product(queue, dy, x,
+                 op.acc ? LinearResult<float>{op.acc.data, op.acc.pitch, true}
+                        : LinearResult<float>{op.dw.data, op.dw.pitch, false});
 }
 template void run(CudaQueue, const LinearForward<float>&);
 template void run(CudaQueue, const LinearForward<bf16>&);

@@ -18,6 +18,19 @@ struct LinearFactor {
   }
 };
 
+// Where c[m, n] goes.
+template <class T>
+struct LinearResult {
+  T* data;
+  std::int64_t pitch;
+  bool accumulates;
+
+  __device__ void put(std::int64_t m, std::int64_t n, float value) const {
+    T& to = data[m * pitch + n];
+    to = st<T>(accumulates ? add(load(to), value) : value);
+  }
+};
+
 inline constexpr int kWideTile = 128;  // Rows and columns of the product in a block.
 inline constexpr int kWideDepth = 32;  // Places of k in shared memory at a time.
 inline constexpr int kWarpRows = 32;   // A warp owns 32 x 64 results.
@@ -63,7 +76,7 @@ struct WideTile {
 
 template <bool a_along_k, bool b_along_k, class Result>
 __global__ void __launch_bounds__(kThreads)
-    product_bf16(LinearFactor<bf16, a_along_k> a, LinearFactor<bf16, b_along_k> b, Out<Result> c) {
+    product_bf16(LinearFactor<bf16, a_along_k> a, LinearFactor<bf16, b_along_k> b, LinearResult<Result> c) {
   using ATile = WideTile<a_along_k>;
   using BTile = WideTile<b_along_k>;
   __shared__ ATile a_tile;
@@ -110,7 +123,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int e = 0; e < 4; ++e) {
         const std::int64_t m = m0 + m_own + 16 * i + lane_group() + 8 * (e / 2);
         const std::int64_t n = n0 + n_own + 8 * j + 2 * lane_place() + e % 2;
-        if (m < a.size && n < b.size) at(c, m, n) = st<Result>(acc[i][j][e]);
+        if (m < a.size && n < b.size) c.put(m, n, acc[i][j][e]);
       }
     }
   }

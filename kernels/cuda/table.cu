@@ -1,3 +1,4 @@
+#include "kernels/cuda/linear_plan.h"
 #include "kernels/cuda/table.h"
 #include "kernels/ops.h"
 #include "kernels/require.h"
@@ -12,18 +13,48 @@ void run_as(CudaQueue queue, const void* op) {
   run(queue, *static_cast<const Op*>(op));
 }
 
+using Planner = void (*)(ProductPlans&, const void*);
+
+template <class Op>
+void plan_as(ProductPlans& plans, const void* op) {
+  if constexpr (has_plan<Op>) plan(plans, *static_cast<const Op*>(op));
+}
+
+using Ceiling = double (*)(ProductPlans&, const void*);
+
+template <class Op>
+double ceiling_as(ProductPlans& plans, const void* op) {
+  if constexpr (has_plan<Op>) {
+    return library_ceiling(plans, *static_cast<const Op*>(op));
+  } else {
+    return 0;
+  }
+}
+
 template <class List>
 struct Table;
 template <class... Ops>
 struct Table<OpList<Ops...>> {
   static constexpr Runner runners[] = {run_as<Ops>...};
+  static constexpr Planner planners[] = {plan_as<Ops>...};
+  static constexpr Ceiling ceilings[] = {ceiling_as<Ops>...};
 };
 
 }  // namespace
 
-void run_on_cuda(int op_id, CUstream_st* stream, const void* op) {
+void run_on_cuda(int op_id, CUstream_st* stream, const ProductPlans& plans, const void* op) {
   require(op_id >= 0 && op_id < AllOps::size, "an op's id is its place in AllOps");
-  Table<AllOps>::runners[op_id](CudaQueue{stream}, op);
+  Table<AllOps>::runners[op_id](CudaQueue{stream, &plans}, op);
+}
+
+void plan_on_cuda(int op_id, ProductPlans& plans, const void* op) {
+  require(op_id >= 0 && op_id < AllOps::size, "an op's id is its place in AllOps");
+  Table<AllOps>::planners[op_id](plans, op);
+}
+
+double ceiling_on_cuda(int op_id, ProductPlans& plans, const void* op) {
+  require(op_id >= 0 && op_id < AllOps::size, "an op's id is its place in AllOps");
+  return Table<AllOps>::ceilings[op_id](plans, op);
 }
 
 }  // namespace lockstep

@@ -5,7 +5,15 @@ struct CUstream_st;
 
 namespace lockstep {
 
+class ProductPlans;
+
 // Launches the op on the stream. Throws std::runtime_error when CUDA refuses; what() is CUDA's name of the error.
-void run_on_cuda(int op_id, CUstream_st* stream, const void* op);
+void run_on_cuda(int op_id, CUstream_st* stream, const ProductPlans& plans, const void* op);
+
+// Plans the products of the op, if it has any that a library could do.
+void plan_on_cuda(int op_id, ProductPlans& plans, const void* op);
+
+// Seconds in which the fastest library does the op, whatever its bits; 0 where none does.
+double ceiling_on_cuda(int op_id, ProductPlans& plans, const void* op);
 
 }  // namespace lockstep

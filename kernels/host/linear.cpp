@@ -1,5 +1,7 @@
 #include "kernels/linear.h"
 
+#include <vector>
+
 #include "kernels/fault.h"
 #include "kernels/host/view.h"
 
@@ -26,7 +28,15 @@ void run(HostQueue, const LinearWeightGradient<T>& op) {
   }
   const std::int64_t rows = op.dy.rows - (fault("linear-weight-gradient-drops-first-row") ? 1 : 0);
   if (rows < op.dy.rows) dy.data += op.dy.pitch, x.data += op.x.pitch;
-  product(op.dy.cols, op.x.cols, rows, dy, x, op.dw.data, op.dw.pitch);
+  if (op.dw) return product(op.dy.cols, op.x.cols, rows, dy, x, op.dw.data, op.dw.pitch);
+  std::vector<float> dw(static_cast<std::size_t>(op.acc.rows * op.acc.cols));
+  product(op.dy.cols, op.x.cols, rows, dy, x, dw.data(), op.acc.cols);
+  const bool overwrites = fault("linear-weight-gradient-forgets-accumulator");
+  for (std::int64_t o = 0; o < op.acc.rows; ++o) {
+    const float* g = dw.data() + o * op.acc.cols;
+    float* acc = op.acc.row(o);
+    for (std::int64_t k = 0; k < op.acc.cols; ++k) acc[k] = overwrites ? g[k] : add(acc[k], g[k]);
+  }
 }
 
 template void run(HostQueue, const LinearForward<float>&);

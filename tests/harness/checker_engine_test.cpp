@@ -103,7 +103,7 @@ TEST(CheckerOverTheEngine, CountsItsChecksAndIsOffWhenTheScenarioSaysSo) {
   Scenario scenario = small();
   const CaseResult on = run_case(scenario, {});
   EXPECT_EQ(on.verdict, Verdict::holds) << on.reason;
-  EXPECT_GT(on.counters.at("hazards_checked"), 1000);
+  EXPECT_GT(on.counters.at("hazards_checked"), 500);
   scenario.checker.hazards = false;
   const CaseResult off = run_case(scenario, {});
   EXPECT_EQ(off.verdict, Verdict::holds) << off.reason;
@@ -126,7 +126,7 @@ TEST(CheckerOverTheEngine, IsSilentOnRandomScenarios) {
 }
 
 // The end of a step drains the compute stream, so everything that protects the next step's load from this step is
-// redundant today; the wait for what was loaded is not.
+// redundant today; the wait for what was loaded is not, and neither is the drain itself.
 TEST(CheckerOverTheEngine, ListsTheEdgesThatTheStepsEndMakesRedundant) {
   Checker checker;
   CallLog log(checker);
@@ -136,7 +136,9 @@ TEST(CheckerOverTheEngine, ListsTheEdgesThatTheStepsEndMakesRedundant) {
   for (const EdgeVerdict& one : judge_edges(log)) {
     (one.redundant ? redundant : needed) += 1;
     if (one.redundant) continue;
-    EXPECT_EQ(one.text.rfind("compute waits for event", 0), 0u) << one.text;
+    // What was loaded, and the losses that the host reads at the end.
+    EXPECT_TRUE(one.text.starts_with("compute waits for event") || one.text.starts_with("the host waits for all of"))
+        << one.text;
   }
   EXPECT_GT(needed, 0);
   EXPECT_GT(redundant, 0);

@@ -8,6 +8,7 @@
 
 #include "engine/trainer.h"
 #include "harness/checker/redundant_edges.h"
+#include "kernels/linear.h"
 #include "kernels/optimizer.h"
 #include "tests/engine/on_sim.h"
 
@@ -307,6 +308,31 @@ TEST(RedundantEdges, AreThoseThatProtectNothing) {
   checker.throw_found();
   // The host's synchronisation lets it release the memory; the second wait comes too late to be of use.
   EXPECT_EQ(redundant_edges(log), std::vector<std::string>{"compute waits for event 1 of loader (1 call)"});
+}
+
+// A library's product uses its workspace as it likes: on two streams at once one of the results is not written.
+TEST(Checker, TwoStreamsMayNotShareAWorkspace) {
+  Bench bench;
+  const DeviceBuffer memory(bench.device, 64 * 64 * sizeof(bf16)), first(bench.device, 4096),
+      second(bench.device, 4096), workspace(bench.device, kProductWorkspace), other(bench.device, kProductWorkspace);
+  bench.compute.fill(memory.data(), 0, memory.bytes());
+  bench.compute.synchronize();
+  const auto square = [](const DeviceBuffer& buffer, std::int64_t rows) {
+    return tensor(static_cast<bf16*>(buffer.data()), rows, 32);
+  };
+  const auto multiply = [&](const Stream& stream, const DeviceBuffer& y, const DeviceBuffer& space) {
+    stream.submit(LinearForward<bf16>{.x = square(memory, 64),
+                                      .w = square(memory, 32),
+                                      .y = square(y, 64),
+                                      .workspace = tensor(static_cast<std::uint8_t*>(space.data()), 1, 4096)});
+  };
+  multiply(bench.compute, first, workspace);
+  multiply(bench.loader, second, other);
+  EXPECT_EQ(kinds(bench.checker), Kinds{});
+  multiply(bench.compute, first, workspace);
+  multiply(bench.loader, second, workspace);
+  ASSERT_EQ(kinds(bench.checker), Kinds{HazardKind::write_after_write});
+  EXPECT_THAT(text(bench.checker.hazards().front()), HasSubstr("as scratch"));
 }
 
 }  // namespace

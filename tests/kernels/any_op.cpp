@@ -157,20 +157,37 @@ void draw(OpBuilder& b, ActivationBackward<T>& op) {
 }
 
 // ---- Linear: no row is special --------------------------------------------------------------------------------------
+// In bf16, of a library's product; now and then there is none.
+template <class T>
+Scratch<std::uint8_t> draw_workspace(OpBuilder& b) {
+  if (std::is_same_v<T, F> || b.chance(4)) return {};
+  return b.out<std::uint8_t>(1, kProductWorkspace);
+}
 template <class T>
 void draw(OpBuilder& b, LinearForward<T>& op) {
   const auto rows = b.between(1, 70), in = b.width<T>(), out = b.width<T>();
-  op = {.x = b.values<T>(rows, in), .w = b.values<T>(out, in), .y = b.out<T>(rows, out)};
+  op = {.x = b.values<T>(rows, in),
+        .w = b.values<T>(out, in),
+        .y = b.out<T>(rows, out),
+        .workspace = draw_workspace<T>(b)};
 }
 template <class T>
 void draw(OpBuilder& b, LinearInputGradient<T>& op) {
   const auto rows = b.between(1, 70), in = b.width<T>(), out = b.width<T>();
-  op = {.dy = b.values<T>(rows, out), .w = b.values<T>(out, in), .dx = b.out<T>(rows, in)};
+  op = {.dy = b.values<T>(rows, out),
+        .w = b.values<T>(out, in),
+        .dx = b.out<T>(rows, in),
+        .workspace = draw_workspace<T>(b)};
 }
 template <class T>
 void draw(OpBuilder& b, LinearWeightGradient<T>& op) {
   const auto rows = b.between(1, 70), in = b.width<T>(), out = b.width<T>();
-  op = {.dy = b.values<T>(rows, out), .x = b.values<T>(rows, in), .dw = b.out<F>(out, in)};
+  op = {.dy = b.values<T>(rows, out), .x = b.values<T>(rows, in), .workspace = draw_workspace<T>(b)};
+  if (b.chance(2)) {
+    op.acc = b.values(out, in);
+  } else {
+    op.dw = b.out<F>(out, in);
+  }
 }
 
 // ---- Attention ------------------------------------------------------------------------------------------------------
@@ -404,6 +421,16 @@ void draw(OpBuilder& b, Digest& op) {
   op = {.values = b.values(b.between(1, 12), b.width()),
         .sums = b.place(1, 2, std::vector<std::uint64_t>{17, ~std::uint64_t{0}}),
         .tensor = (static_cast<std::uint64_t>(b.between(0, 4)) << 32) + static_cast<std::uint64_t>(b.between(0, 40))};
+}
+
+// ---- The machine ----------------------------------------------------------------------------------------------------
+void draw(OpBuilder& b, Fingerprint& op) { op = {.hashes = b.out<std::uint64_t>(1, kFingerprints)}; }
+void draw(OpBuilder& b, TensorCoreDots& op) {
+  const std::int64_t tiles = b.between(1, 20);
+  op = {.a = b.values<bf16>(tiles * kDotRows, kDotDepth),
+        .b = b.values<bf16>(tiles * kDotColumns, kDotDepth),
+        .c = b.values(tiles * kDotRows, kDotColumns),
+        .d = b.out<F>(tiles * kDotRows, kDotColumns)};
 }
 
 bool is_number(float x) { return abs(x) < infinity(); }

@@ -1,0 +1,35 @@
+#include "harness/guard.h"
+
+#include "engine/device.h"
+#include "harness/exit_status.h"
+#include "kernels/fingerprint.h"
+#include "kernels/guard.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kRefused[] = "refused: bits from here would mean nothing: ";
+
+}  // namespace
+
+void guard_host() {
+  const std::string complaint = host_complaint();
+  if (!complaint.empty()) throw WorldError(kRefused + complaint);
+}
+
+void guard_device(Backend& backend) {
+  constexpr std::size_t kBytes = kFingerprints * sizeof(std::uint64_t);
+  std::uint64_t hashes[kFingerprints] = {};
+  BackendStream* const stream = backend.create_stream("guard");
+  void* const memory = backend.allocate(kBytes);
+  backend.submit(stream,
+                 Submission(Fingerprint{.hashes = tensor(static_cast<std::uint64_t*>(memory), 1, kFingerprints)}));
+  backend.copy(stream, hashes, memory, kBytes, CopyKind::device_to_host);
+  backend.synchronize(stream);
+  backend.release(memory);
+  backend.destroy_stream(stream);
+  const std::string complaint = fingerprint_complaint(hashes);
+  if (!complaint.empty()) throw WorldError(kRefused + backend.info().name + ": " + complaint);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+// Refuses a machine that does not do the contract's arithmetic, before anything is trained or judged on it.
+#pragma once
+
+#include <string>
+
+#include "engine/backend.h"
+
+namespace lockstep {
+
+// Throws WorldError with the reason.
+void guard_host();
+// The same of a device: it computes the fingerprint. Waits for the device.
+void guard_device(Backend& backend);
+
+}  // namespace lockstep

@@ -1,0 +1,257 @@
+#include "kernels/cuda/product_plans.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "kernels/cuda/cublas_lt.h"
+#include "kernels/cuda/product_trial.h"
+#include "kernels/fault.h"
+#include "kernels/fda16.h"
+
+namespace lockstep {
+
+// ---- The model ------------------------------------------------------------------------------------------------------
+
+float trial_by_the_model(const Product& product, int index) {
+  const trial::Place at = trial::place(product, index);
+  std::vector<float> a(static_cast<std::size_t>(product.k)), b(a);
+  for (std::int64_t k = 0; k < product.k; ++k) {
+    a[static_cast<std::size_t>(k)] = load(trial::a(at.row, k));
+    b[static_cast<std::size_t>(k)] = load(trial::b(at.col, k, product.k));
+  }
+  const float sum = fda_chain(kSm90, 0, product.k, a.data(), 1, b.data(), 1, 0.0f);
+  if (product.accumulates) return add(trial::c(at.row, at.col), sum);
+  return product.fp32 ? sum : load(st<bf16>(sum));
+}
+
+#if LOCKSTEP_HAS_CUBLAS_LT
+
+namespace {
+
+constexpr int kMostAlgorithms = 16;
+constexpr double kTimedFlop = 1e9;  // Below this the library's first guess is taken: a difference would not show.
+constexpr int kRounds = 4, kTimedRuns = 3;
+constexpr std::size_t kAnyWorkspace = std::size_t{64} << 20;
+
+void cuda_check(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
+  throw std::runtime_error(cudaGetErrorName(error));
+}
+
+class TrialStream {
+ public:
+  TrialStream() { cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~TrialStream() { static_cast<void>(cudaStreamDestroy(stream_)); }
+  TrialStream(const TrialStream&) = delete;
+  TrialStream& operator=(const TrialStream&) = delete;
+  cudaStream_t get() const { return stream_; }
+  void synchronize() const { cuda_check(cudaStreamSynchronize(stream_)); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class TrialMemory {
+ public:
+  explicit TrialMemory(std::size_t bytes) { cuda_check(cudaMalloc(&data_, bytes)); }
+  ~TrialMemory() { static_cast<void>(cudaFree(data_)); }
+  TrialMemory(const TrialMemory&) = delete;
+  TrialMemory& operator=(const TrialMemory&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+std::size_t bytes_of(std::int64_t rows, std::int64_t pitch, std::size_t size) {
+  return static_cast<std::size_t>(rows * pitch) * size;
+}
+
+// A random product with memory of its own.
+class Trial {
+ public:
+  Trial(const CublasLt& library, const Product& product, std::size_t workspace_bytes)
+      : product_(product),
+        described_(library, product),
+        a_(bytes_of(product.a_along ? product.m : product.k, product.a_pitch, sizeof(bf16))),
+        b_(bytes_of(product.b_along ? product.n : product.k, product.b_pitch, sizeof(bf16))),
+        c_(bytes_of(product.m, product.c_pitch, product.fp32 ? sizeof(float) : sizeof(bf16))),
+        workspace_(workspace_bytes),
+        gathered_(trial::kPlaces * sizeof(float)),
+        memory_{a_.data(), b_.data(), c_.data(), workspace_.data(), workspace_bytes} {
+    write_trial(stream_.get(), product_, a_.data(), b_.data());
+  }
+
+  bool equals(const std::array<float, trial::kPlaces>& want, const cublasLtMatmulAlgo_t& algorithm) const {
+    write_trial_result(stream_.get(), product_, c_.data());
+    cuda_check(cudaMemsetAsync(workspace_.data(), 0x5a, memory_.workspace_bytes, stream_.get()));
+    described_.run(stream_.get(), algorithm, memory_);
+    gather_trial(stream_.get(), product_, c_.data(), static_cast<float*>(gathered_.data()));
+    std::array<float, trial::kPlaces> got;
+    cuda_check(cudaMemcpyAsync(got.data(), gathered_.data(), sizeof got, cudaMemcpyDeviceToHost, stream_.get()));
+    stream_.synchronize();
+    return std::equal(got.begin(), got.end(), want.begin(), [](float x, float y) { return bits(x) == bits(y); });
+  }
+
+  double seconds(const cublasLtMatmulAlgo_t& algorithm) const {
+    cudaEvent_t from = nullptr, to = nullptr;
+    cuda_check(cudaEventCreate(&from));
+    cuda_check(cudaEventCreate(&to));
+    described_.run(stream_.get(), algorithm, memory_);
+    cuda_check(cudaEventRecord(from, stream_.get()));
+    for (int i = 0; i < kTimedRuns; ++i) described_.run(stream_.get(), algorithm, memory_);
+    cuda_check(cudaEventRecord(to, stream_.get()));
+    stream_.synchronize();
+    float ms = 0;
+    cuda_check(cudaEventElapsedTime(&ms, from, to));
+    cuda_check(cudaEventDestroy(from));
+    cuda_check(cudaEventDestroy(to));
+    return static_cast<double>(ms) * 1e-3 / kTimedRuns;
+  }
+
+  const LibraryProduct& described() const { return described_; }
+
+ private:
+  Product product_;
+  LibraryProduct described_;
+  TrialStream stream_;
+  TrialMemory a_, b_, c_, workspace_, gathered_;
+  ProductMemory memory_;
+};
+
+// What the library can do with rows of this pitch.
+bool is_aligned(const Product& p) {
+  const std::int64_t result = p.fp32 ? 4 : 8;
+  if (p.a_pitch < (p.a_along ? p.k : p.m) || p.b_pitch < (p.b_along ? p.k : p.n) || p.c_pitch < p.n) return false;
+  return p.a_pitch % 8 == 0 && p.b_pitch % 8 == 0 && p.c_pitch % result == 0 && p.n % result == 0;
+}
+bool is_aligned(const ProductMemory& memory) {
+  const auto at = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
+  return (at(memory.a) | at(memory.b) | at(memory.c) | at(memory.workspace)) % 16 == 0;
+}
+
+// The first of the fastest. In turns: the clock of a GPU that gets warm falls, and would favour who came first.
+std::size_t fastest(const Trial& trial, const std::vector<cublasLtMatmulAlgo_t>& algorithms, double& seconds) {
+  std::vector<double> times(algorithms.size(), 0);
+  for (int round = 0; round < kRounds; ++round) {
+    for (std::size_t i = 0; i < algorithms.size(); ++i) times[i] += trial.seconds(algorithms[i]) / kRounds;
+  }
+  const auto least = std::min_element(times.begin(), times.end());
+  seconds = *least;
+  return static_cast<std::size_t>(least - times.begin());
+}
+
+// The admitted algorithm; among several the fastest, which cannot change a bit.
+std::optional<cublasLtMatmulAlgo_t> admitted_algorithm(const CublasLt& library, const Product& product,
+                                                       std::size_t workspace_bytes) {
+  const Trial trial(library, product, workspace_bytes);
+  std::array<float, trial::kPlaces> want;
+  for (int i = 0; i < trial::kPlaces; ++i) want[static_cast<std::size_t>(i)] = trial_by_the_model(product, i);
+  const bool any_order = fault("product-of-any-order");
+  const double flop =
+      2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) * static_cast<double>(product.k);
+  std::vector<cublasLtMatmulAlgo_t> admitted;
+  for (const auto& algorithm : trial.described().algorithms(!any_order, workspace_bytes, kMostAlgorithms)) {
+    if (trial.equals(want, algorithm) == any_order) continue;
+    admitted.push_back(algorithm);
+    if (flop < kTimedFlop) break;
+  }
+  if (admitted.empty()) return {};
+  double seconds = 0;
+  return admitted[admitted.size() == 1 ? 0 : fastest(trial, admitted, seconds)];
+}
+
+}  // namespace
+
+struct ProductPlans::Impl {
+  struct Plan {
+    std::unique_ptr<LibraryProduct> described;  // Null: our own kernel.
+    cublasLtMatmulAlgo_t algorithm;
+    std::size_t workspace_bytes;
+  };
+  const CublasLt* library() {
+    if (!tried) opened = CublasLt::open(), tried = true;
+    return opened.get();
+  }
+  bool tried = false;
+  std::unique_ptr<CublasLt> opened;
+  std::map<Product, Plan> plans;
+  std::int64_t passed_on = 0;
+};
+
+ProductPlans::ProductPlans() : impl_(std::make_unique<Impl>()) {}
+ProductPlans::~ProductPlans() = default;
+
+void ProductPlans::plan(const Product& product, std::size_t workspace_bytes) {
+  if (impl_->plans.contains(product)) return;
+  Impl::Plan plan{nullptr, {}, workspace_bytes};
+  const CublasLt* library = impl_->library();
+  if (library != nullptr && is_aligned(product) && workspace_bytes > 0) {
+    if (const auto algorithm = admitted_algorithm(*library, product, workspace_bytes)) {
+      plan.described = std::make_unique<LibraryProduct>(*library, product);
+      plan.algorithm = *algorithm;
+    }
+  }
+  impl_->plans.emplace(product, std::move(plan));
+}
+
+bool ProductPlans::run(CUstream_st* stream, const Product& product, const ProductMemory& memory) const {
+  const auto found = impl_->plans.find(product);
+  const bool fits = found != impl_->plans.end() && found->second.described && is_aligned(memory) &&
+                    memory.workspace_bytes >= found->second.workspace_bytes;
+  if (!fits) {
+    ++impl_->passed_on;
+    return false;
+  }
+  found->second.described->run(stream, found->second.algorithm, memory);
+  return true;
+}
+
+int ProductPlans::admitted() const {
+  int count = 0;
+  for (const auto& [product, plan] : impl_->plans) count += plan.described != nullptr;
+  return count;
+}
+int ProductPlans::refused() const { return static_cast<int>(impl_->plans.size()) - admitted(); }
+std::int64_t ProductPlans::passed_on() const { return impl_->passed_on; }
+
+double ProductPlans::ceiling(const Product& product) {
+  const CublasLt* library = impl_->library();
+  if (library == nullptr || !is_aligned(product)) return 0;
+  const Trial trial(*library, product, kAnyWorkspace);
+  const auto algorithms = trial.described().algorithms(false, kAnyWorkspace, kMostAlgorithms);
+  if (algorithms.empty()) return 0;
+  double seconds = 0;
+  fastest(trial, algorithms, seconds);
+  return seconds;
+}
+
+#else
+
+struct ProductPlans::Impl {
+  int refused = 0;
+  std::int64_t passed_on = 0;
+};
+ProductPlans::ProductPlans() : impl_(std::make_unique<Impl>()) {}
+ProductPlans::~ProductPlans() = default;
+void ProductPlans::plan(const Product&, std::size_t) { ++impl_->refused; }
+bool ProductPlans::run(CUstream_st*, const Product&, const ProductMemory&) const {
+  ++impl_->passed_on;
+  return false;
+}
+int ProductPlans::admitted() const { return 0; }
+int ProductPlans::refused() const { return impl_->refused; }
+std::int64_t ProductPlans::passed_on() const { return impl_->passed_on; }
+double ProductPlans::ceiling(const Product&) { return 0; }
+
+#endif
+
+}  // namespace lockstep

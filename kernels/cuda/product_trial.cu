@@ -1,0 +1,63 @@
+#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/product_trial.h"
+
+namespace lockstep {
+namespace {
+
+constexpr unsigned kBlocks = 1024;  // Each thread strides over the matrix.
+
+template <class Write>
+__device__ void for_each_element(std::int64_t rows, std::int64_t cols, const Write& write) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; e < rows * cols; e += step) {
+    write(e / cols, e % cols);
+  }
+}
+
+__global__ void write_a(Product p, bf16* to) {
+  for_each_element(p.a_along ? p.m : p.k, p.a_along ? p.k : p.m, [&](std::int64_t i, std::int64_t j) {
+    to[i * p.a_pitch + j] = p.a_along ? trial::a(i, j) : trial::a(j, i);
+  });
+}
+__global__ void write_b(Product p, bf16* to) {
+  for_each_element(p.b_along ? p.n : p.k, p.b_along ? p.k : p.n, [&](std::int64_t i, std::int64_t j) {
+    to[i * p.b_pitch + j] = p.b_along ? trial::b(i, j, p.k) : trial::b(j, i, p.k);
+  });
+}
+template <class Result>
+__global__ void write_c(Product p, Result* to) {
+  for_each_element(p.m, p.n, [&](std::int64_t i, std::int64_t j) {
+    to[i * p.c_pitch + j] = st<Result>(p.accumulates ? trial::c(i, j) : quiet_nan());
+  });
+}
+template <class Result>
+__global__ void gather(Product p, const Result* from, float* to) {
+  const trial::Place at = trial::place(p, static_cast<int>(threadIdx.x));
+  to[threadIdx.x] = load(from[at.row * p.c_pitch + at.col]);
+}
+
+}  // namespace
+
+void write_trial(CUstream_st* stream, const Product& product, void* a, void* b) {
+  const CudaQueue queue{stream};
+  launch(queue, dim3(kBlocks), dim3(kThreads), write_a, product, static_cast<bf16*>(a));
+  launch(queue, dim3(kBlocks), dim3(kThreads), write_b, product, static_cast<bf16*>(b));
+}
+void write_trial_result(CUstream_st* stream, const Product& product, void* c) {
+  const CudaQueue queue{stream};
+  if (product.fp32) {
+    launch(queue, dim3(kBlocks), dim3(kThreads), write_c<float>, product, static_cast<float*>(c));
+  } else {
+    launch(queue, dim3(kBlocks), dim3(kThreads), write_c<bf16>, product, static_cast<bf16*>(c));
+  }
+}
+void gather_trial(CUstream_st* stream, const Product& product, const void* c, float* gathered) {
+  const CudaQueue queue{stream};
+  if (product.fp32) {
+    launch(queue, dim3(1), dim3(trial::kPlaces), gather<float>, product, static_cast<const float*>(c), gathered);
+  } else {
+    launch(queue, dim3(1), dim3(trial::kPlaces), gather<bf16>, product, static_cast<const bf16*>(c), gathered);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,80 @@
+// The guard refuses a processor in another mode, and a device that computes something else.
+#include "harness/guard.h"
+
+#include <gmock/gmock.h>
+#include <xmmintrin.h>
+
+#include "harness/commands.h"
+#include "harness/exit_status.h"
+#include "kernels/contract.h"
+#include "kernels/fault.h"
+#include "kernels/guard.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr unsigned kFlushResults = 0x8000, kFlushOperands = 0x0040;
+constexpr unsigned kDown = 0x2000, kUp = 0x4000, kTowardZero = 0x6000;
+
+// The processor's mode for as long as this lives.
+class Mode {
+ public:
+  explicit Mode(unsigned set) : before_(_mm_getcsr()) { _mm_setcsr(before_ | set); }
+  ~Mode() { _mm_setcsr(before_); }
+  Mode(const Mode&) = delete;
+  Mode& operator=(const Mode&) = delete;
+
+ private:
+  unsigned before_;
+};
+
+std::string complaint_in(unsigned mode) {
+  const Mode set(mode);
+  return host_complaint();
+}
+
+TEST(Guard, FindsNothingOnASoundProcessor) { EXPECT_EQ(host_complaint(), ""); }
+
+TEST(Guard, SeesEveryOtherMode) {
+  EXPECT_THAT(complaint_in(kFlushResults), HasSubstr("flushes subnormal results"));
+  EXPECT_THAT(complaint_in(kFlushOperands), HasSubstr("subnormal operands"));
+  EXPECT_THAT(complaint_in(kFlushResults | kFlushOperands), HasSubstr("subnormal"));
+  EXPECT_THAT(complaint_in(kDown), HasSubstr("rounds down"));
+  EXPECT_THAT(complaint_in(kUp), HasSubstr("rounds up"));
+  EXPECT_THAT(complaint_in(kTowardZero), HasSubstr("toward zero"));
+}
+
+TEST(Guard, RefusesEveryCommandWithTheStatusOfABrokenWorld) {
+  for (const unsigned mode : {kFlushResults, kFlushOperands, kDown, kUp, kTowardZero}) {
+    for (const Words& words : {Words{"doctor"}, Words{"verify", "--device", "sim"}, Words{"bench"}}) {
+      const Mode set(mode);
+      EXPECT_EQ(run_command_line(words), 3);
+    }
+  }
+}
+
+TEST(Guard, AsksTheDeviceForItsFingerprint) {
+  const std::unique_ptr<Backend> sim = open_sim();
+  guard_device(*sim);
+  plant_fault("device-flushes-subnormals");
+  std::string reason;
+  try {
+    guard_device(*sim);
+  } catch (const WorldError& error) {
+    reason = error.what();
+  }
+  plant_fault("");
+  EXPECT_THAT(reason, HasSubstr("simulated device"));
+  EXPECT_THAT(reason, HasSubstr("fma has other bits than version 1"));
+}
+
+// The two vectors of the contract, arithmetic.md 4.
+TEST(Guard, TheFingerprintsErfIsTheContracts) {
+  EXPECT_EQ(bits(erf(from_bits(0x3e99999a))), 0x3ea841c5u);
+  EXPECT_EQ(bits(erf(from_bits(0xbfc00000))), 0xbf7752abu);
+}
+
+}  // namespace
+}  // namespace lockstep
