@@ -61,7 +61,7 @@ function(lockstep_install)
     install(TARGETS ${objects} LIBRARY DESTINATION ${lib})
     install(
       DIRECTORY tests DESTINATION ${share}
-      FILES_MATCHING PATTERN "*.json" PATTERN "*.yaml" PATTERN "*.jsonl" PATTERN "*.txt" PATTERN "on_gpu.sh"
+      FILES_MATCHING PATTERN "*.json" PATTERN "*.yaml" PATTERN "*.jsonl" PATTERN "*.txt" PATTERN "*.sh"
       PATTERN "CMakeLists.txt" EXCLUDE)
     file(RELATIVE_PATH up_bin /${share} /${CMAKE_INSTALL_BINDIR})
     file(RELATIVE_PATH up_tests /${share} /${libexec})

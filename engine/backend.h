@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <source_location>
 #include <stdexcept>
@@ -92,6 +93,12 @@ class Backend {
   virtual void synchronize(BackendStream*) = 0;
   virtual void synchronize(BackendEvent*) = 0;
 
+  // Pressure: what comes later on the stream starts `amount` microseconds (on sim: turns) later; captured as a node.
+  virtual void delay(BackendStream*, std::int64_t amount) = 0;
+  virtual void set_poison(bool fresh, bool freed) = 0;
+  virtual std::int64_t bytes_poisoned() const = 0;  // When allocated and when freed.
+  virtual void host_acts() = 0;  // The host is about to touch pinned memory: its turn in a schedule that is given.
+
   virtual void begin_capture(BackendStream*) = 0;
   virtual CaptureStatus capture_status(BackendStream*) = 0;
   virtual BackendGraph* end_capture(BackendStream*) = 0;  // Ends and instantiates.
@@ -108,6 +115,17 @@ struct SimStep {
   friend bool operator==(const SimStep&, const SimStep&) = default;
 };
 
+// A turn in a schedule that is given: the next item of a stream, or of one lane of the graph at its head; or the host's
+// next act (a synchronisation, a copy that it waits for, an access to pinned memory, a release).
+struct SimTurn {
+  int stream = -1;  // -1: the host.
+  int lane = -1;    // Captured streams in the order in which they joined.
+};
+struct SimGiven {
+  std::vector<SimTurn> turns;
+  bool followed = true;  // False when the run made other calls than the schedule was made for.
+};
+
 // Options of the simulator's scheduler.
 struct SimOptions {
   enum class Policy : std::uint8_t {
@@ -115,10 +133,12 @@ struct SimOptions {
     lazy,     // Runs nothing before a host call needs it, and then only what that needs, latest stream first.
     random,   // A seeded choice among the runnable ops.
     pct,      // Probabilistic concurrency testing with `depth` priority changes in about 1000 steps.
+    given,    // Exactly `given`.
   };
   Policy policy = Policy::random;
   std::uint64_t seed = 1;
   int depth = 1;
+  SimGiven* given = nullptr;              // Must outlive the backend.
   std::vector<SimStep>* trace = nullptr;  // Appended to in order of execution; must outlive the backend.
 };
 std::unique_ptr<Backend> open_sim(const SimOptions& options = {});

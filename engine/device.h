@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/ledger.h"
+#include "engine/pressure.h"
 
 namespace lockstep {
 
@@ -95,10 +96,12 @@ class Stream {
 
  private:
   void enqueue(const Submission& submission) const;
+  void delay() const;                  // What the pressure asks for, before the next work.
   void note(LedgerEntry entry) const;  // Into the ledger of the capture that this stream is part of, if any.
   Device* device_;
   BackendStream* handle_ = nullptr;
   int id_ = -1;
+  std::int64_t most_delay_ = 0;
 };
 
 // An instantiated graph with the ledger of what was captured.
@@ -122,7 +125,7 @@ class Graph {
 class Device {
  public:
   // `observer` may be null; it must outlive the device.
-  explicit Device(std::unique_ptr<Backend> backend, Observer* observer = nullptr);
+  explicit Device(std::unique_ptr<Backend> backend, Observer* observer = nullptr, Pressure pressure = {});
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -152,6 +155,8 @@ class Device {
   // Counters of the non-vacuity rules. One thread at a time, as everything here.
   std::int64_t ops = 0;  // Ops that ran or were queued, those inside launched graphs included.
   std::int64_t host_syncs = 0;
+  std::int64_t delays = 0;          // Those inside launched graphs included.
+  std::int64_t bytes_poisoned = 0;  // By ops.
 
  private:
   friend class DeviceBuffer;
@@ -159,8 +164,11 @@ class Device {
   friend class Event;
   friend class Stream;
   friend class Graph;
+  std::int64_t most_delay(const char* stream) const;
   std::unique_ptr<Backend> backend_;
   Observer* observer_;
+  Pressure pressure_;
+  std::uint64_t delay_state_;
   Ledger* record_only_ = nullptr;
   std::shared_ptr<Ledger> capturing_;  // The ledger of the capture under way, if any.
   int capture_origin_ = -1;            // The stream it was begun on.

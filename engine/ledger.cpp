@@ -11,6 +11,12 @@ bool operator==(const LedgerEntry& a, const LedgerEntry& b) {
          a.bytes == b.bytes && a.byte == b.byte && a.event == b.event && a.external == b.external;
 }
 
+std::int64_t bytes_poisoned(const Submission& op) {
+  if (op.type().id != AllOps::id_of<PoisonMemory>()) return 0;
+  const PoisonMemory& poison = *static_cast<const PoisonMemory*>(op.op());
+  return poison.memory.rows * poison.memory.cols * 2;
+}
+
 namespace {
 
 std::string text(const void* address) {
@@ -68,8 +74,9 @@ std::string scalar_difference(const Submission& was, const Submission& is) {
     std::memcpy(&y, b + at, 4);
     if (x == y) continue;
     char buffer[160];
-    std::snprintf(buffer, sizeof buffer, "the scalar at byte %zu changed from 0x%08x (%d, %g) to 0x%08x (%d, %g)", at,
-                  x, static_cast<int>(x), std::bit_cast<float>(x), y, static_cast<int>(y), std::bit_cast<float>(y));
+    std::snprintf(buffer, sizeof buffer, "the scalar %s changed from 0x%08x (%d, %g) to 0x%08x (%d, %g)",
+                  was.type().field_at(at), x, static_cast<int>(x), std::bit_cast<float>(x), y, static_cast<int>(y),
+                  std::bit_cast<float>(y));
     return buffer;
   }
   return "a scalar is NaN";
@@ -82,7 +89,7 @@ std::string op_difference(const Submission& was, const Submission& is) {
   }
   for (std::size_t i = 0; i < a.size(); ++i) {
     const std::string what = operand_difference(a[i], b[i]);
-    if (!what.empty()) return "operand " + std::to_string(i) + " " + what;
+    if (!what.empty()) return "operand " + std::string(b[i].name) + " " + what;
   }
   return scalar_difference(was, is);
 }

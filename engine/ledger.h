@@ -25,21 +25,27 @@ struct LedgerEntry {
   friend bool operator==(const LedgerEntry& a, const LedgerEntry& b);  // All but `place`.
 };
 
+// Of a poison op; 0 for others.
+std::int64_t bytes_poisoned(const Submission& op);
+
 class Ledger {
  public:
   void append(LedgerEntry entry) {
     ops_ += entry.kind == LedgerEntry::Kind::op;
+    if (entry.op) bytes_poisoned_ += lockstep::bytes_poisoned(*entry.op);
     entries_.push_back(std::move(entry));
   }
   const std::vector<LedgerEntry>& entries() const { return entries_; }
   std::int64_t ops() const { return ops_; }  // Entries of kind op.
+  std::int64_t bytes_poisoned() const { return bytes_poisoned_; }
+  std::int64_t delays = 0;  // Put between the entries, which they are no part of.
 
  private:
   std::vector<LedgerEntry> entries_;
-  std::int64_t ops_ = 0;
+  std::int64_t ops_ = 0, bytes_poisoned_ = 0;
 };
 
-// The first difference as a sentence ("entry 12, layer 3 qkv: linear_forward: operand 1 moved ..."), or "".
+// The first difference as a sentence ("entry 12, layer 3 qkv: linear_forward: operand x moved ..."), or "".
 std::string difference(const Ledger& captured, const Ledger& now);
 
 }  // namespace lockstep

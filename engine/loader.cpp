@@ -1,6 +1,7 @@
 #include "engine/loader.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "kernels/fault.h"
@@ -26,10 +27,11 @@ void write_table(std::int32_t* base, std::int64_t capacity, const HostPack& pack
 
 }  // namespace
 
-Loader::Loader(Device& device, const PackShape& shape, std::int64_t capacity, int microbatches)
+Loader::Loader(Device& device, const PackShape& shape, std::int64_t capacity, int microbatches, bool poisons_staging)
     : device_(device),
       shape_(shape),
       capacity_(capacity),
+      poisons_staging_(poisons_staging),
       stream_(device, "loader"),
       pool_(device),
       training_state_(pool_.make<StepState>(1, 1)),
@@ -65,6 +67,13 @@ void Loader::grow_overflow(Entry& entry, std::int64_t slots, const Stream& compu
   entry.overflow = table_in(static_cast<std::int32_t*>(entry.overflow_memory->data()), capacity);
 }
 
+void Loader::begin_staging(const PinnedBuffer& staging) {
+  device_.host_writes(staging.data(), staging.bytes());
+  if (!poisons_staging_) return;
+  run(HostQueue{}, poison(staging.data(), static_cast<std::int64_t>(staging.bytes())));
+  bytes_poisoned_ += static_cast<std::int64_t>(staging.bytes());
+}
+
 void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
   Entry& e = entry(microbatch);
   const std::int64_t slots = static_cast<std::int64_t>(pack.lengths.size());
@@ -72,7 +81,7 @@ void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
   // The copy before read this staging memory.
   if (!fault("staging-rewritten-before-its-copy")) e.loaded->synchronize();
   std::int32_t* staged = static_cast<std::int32_t*>(e.staging->data());
-  device_.host_writes(staged, e.staging->bytes());
+  begin_staging(*e.staging);
   std::copy(pack.tokens.begin(), pack.tokens.end(), staged);
   std::copy(pack.targets.begin(), pack.targets.end(), staged + shape_.rows);
   write_table(staged + 2 * shape_.rows, capacity_, pack);
@@ -80,7 +89,7 @@ void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
   stream_.copy(e.inputs.tokens.data, staged, e.staging->bytes(), CopyKind::host_to_device);
   if (slots > capacity_) {
     std::int32_t* overflow = static_cast<std::int32_t*>(e.overflow_staging->data());
-    device_.host_writes(overflow, e.overflow_staging->bytes());
+    begin_staging(*e.overflow_staging);
     write_table(overflow, e.overflow.lengths.cols, pack);
     stream_.copy(e.overflow.lengths.data, overflow, e.overflow_staging->bytes(), CopyKind::host_to_device);
   }
@@ -89,14 +98,18 @@ void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
 
 void Loader::load_state(const StepState& state, bool training) {
   if (!fault("state-staging-rewritten-before-its-copy")) state_loaded_.synchronize();
-  device_.host_writes(state_staging_.data(), sizeof(state));
-  std::memcpy(state_staging_.data(), &state, sizeof(state));
+  begin_staging(state_staging_);
+  const std::size_t first = fault("seed-staged-once") && state_loads_ > 0 ? offsetof(StepState, step) : 0;
+  std::memcpy(static_cast<std::byte*>(state_staging_.data()) + first,
+              reinterpret_cast<const std::byte*>(&state) + first, sizeof(state) - first);
+  ++state_loads_;
   if (!fault("loader-ignores-state-consumed-event")) stream_.wait(state_consumed_);
   stream_.copy(this->state(training).data, state_staging_.data(), sizeof(state), CopyKind::host_to_device);
   stream_.record(state_loaded_);
 }
 
 void Loader::wait_for(int microbatch, const Stream& compute) const {
+  if (fault("loaded-event-awaited-once") && entry(microbatch).awaited++ > 0) return;
   if (!fault("compute-ignores-loaded-event")) compute.wait(*entry(microbatch).loaded);
 }
 void Loader::wait_for_state(const Stream& compute) const {

@@ -20,7 +20,8 @@ struct MicrobatchInputs {
 class Loader {
  public:
   // `capacity`: the largest bucket. `slots` counts microbatches that may be loaded at once, not graph slots.
-  Loader(Device& device, const PackShape& shape, std::int64_t capacity, int microbatches);
+  // `poisons_staging`: staging memory has no value before each use.
+  Loader(Device& device, const PackShape& shape, std::int64_t capacity, int microbatches, bool poisons_staging = false);
 
   // Copies a microbatch after the kernels that read the one before it are done. Documents beyond the capacity go to a
   // table of their own, which grows when it must (`compute` is drained before the old one goes).
@@ -35,6 +36,7 @@ class Loader {
   const MicrobatchInputs& inputs(int microbatch) const { return entry(microbatch).inputs; }
   DocumentTable table(int microbatch, bool overflow) const;
   Tensor<StepState> state(bool training) const { return training ? training_state_ : evaluation_state_; }
+  std::int64_t bytes_poisoned() const { return bytes_poisoned_; }
   std::int64_t overflow_capacity(int microbatch) const { return entry(microbatch).overflow.lengths.cols; }
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
 
@@ -45,7 +47,9 @@ class Loader {
     std::unique_ptr<DeviceBuffer> overflow_memory;
     std::unique_ptr<PinnedBuffer> staging, overflow_staging;
     std::unique_ptr<Event> loaded, consumed;
+    mutable int awaited = 0;  // For a fault.
   };
+  void begin_staging(const PinnedBuffer& staging);  // The host is about to write it.
   Entry& entry(int microbatch) { return *entries_[static_cast<std::size_t>(microbatch)]; }
   const Entry& entry(int microbatch) const { return *entries_[static_cast<std::size_t>(microbatch)]; }
   void grow_overflow(Entry& entry, std::int64_t slots, const Stream& compute);
@@ -53,12 +57,15 @@ class Loader {
   Device& device_;
   PackShape shape_;
   std::int64_t capacity_;
+  bool poisons_staging_;
+  std::int64_t bytes_poisoned_ = 0;
   Stream stream_;
   TensorPool pool_;
   std::vector<std::unique_ptr<Entry>> entries_;
   Tensor<StepState> training_state_, evaluation_state_;
   PinnedBuffer state_staging_;
   Event state_loaded_, state_consumed_;
+  std::int64_t state_loads_ = 0;
 };
 
 }  // namespace lockstep

@@ -7,24 +7,13 @@
 #include "kernels/rms_norm.h"
 
 namespace lockstep {
-namespace {
-
-bool has_poison(const Scenario& scenario, Poison poison) {
-  for (Poison p : scenario.checker.poison) {
-    if (p == poison) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
 template <class T>
 Model<T>::Model(Device& device, const Stream& compute, const Scenario& scenario, int slots)
     : device_(device),
       compute_(compute),
       config_(scenario.model),
       shape_(lockstep::pack_shape(scenario)),
-      pool_(device, has_poison(scenario, Poison::fresh) ? &compute : nullptr),
+      pool_(device),
       parameters_(pool_, scenario, !std::is_same_v<T, float>),
       expert_states_(make_expert_states(pool_, scenario.model)),
       embedding_dropout_(dropout_site(scenario.model, 0, 1)) {
@@ -90,6 +79,7 @@ ScanScratch Model<T>::make_scan_scratch(TensorPool& pool, std::int64_t capacity)
 template <class T>
 Slot<T> Model<T>::make_slot(const Scenario& scenario, const std::vector<ScanScratch>& scans) {
   Slot<T> slot;
+  slot.first_buffer = pool_.size();
   for (std::size_t b = 0; b < scans.size(); ++b) {
     slot.packs.emplace_back(pool_, shape_, scenario.cuda_graph.max_packed_seqs[b], scans[b]);
   }
@@ -108,7 +98,13 @@ Slot<T> Model<T>::make_slot(const Scenario& scenario, const std::vector<ScanScra
   slot.token_loss = maker.make_row("token_loss", CrossEntropyForward<T>::kName);
   slot.maximum = pool_.make<float>(1, shape_.rows);
   slot.sum = pool_.make<float>(1, shape_.rows);
+  slot.end_buffer = pool_.size();
   return slot;
+}
+
+template <class T>
+void Model<T>::poison(const Slot<T>& slot) const {
+  pool_.poison(compute_, slot.first_buffer, slot.end_buffer);
 }
 
 template <class T>
@@ -119,7 +115,7 @@ const Pack& Model<T>::pack(int index, int bucket, std::int64_t overflow_capacity
     compute_.synchronize();  // Nothing may still read the smaller one.
     s.overflow.reset();
     auto& pool = overflow_pools_[static_cast<std::size_t>(index)];
-    pool = std::make_unique<TensorPool>(device_, &compute_);
+    pool = std::make_unique<TensorPool>(device_);
     s.overflow.emplace(*pool, shape_, overflow_capacity, make_scan_scratch(*pool, overflow_capacity));
   }
   return *s.overflow;

@@ -20,6 +20,7 @@ struct Slot {
   Tensor<float> final_rstd, token_loss, maximum, sum;
   std::vector<std::unique_ptr<Saved<T>>> layers;
   std::vector<NamedTensor> names;
+  std::size_t first_buffer = 0, end_buffer = 0;  // In the model's pool: all of the above but the overflow.
 };
 
 template <class T>
@@ -32,6 +33,8 @@ class Model {
   Slot<T>& slot(int index) { return slots_[static_cast<std::size_t>(index)]; }
   const PackShape& pack_shape() const { return shape_; }
   Tensor<std::uint8_t> workspace() const { return workspace_; }
+  // Takes away what the microbatch before left in the slot, rows of no document included.
+  void poison(const Slot<T>& slot) const;
   // The slot's metadata for a bucket, or (bucket < 0) for `overflow_capacity` documents.
   const Pack& pack(int slot, int bucket, std::int64_t overflow_capacity);
 

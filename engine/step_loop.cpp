@@ -7,6 +7,7 @@
 #include "engine/schedule.h"
 #include "kernels/fault.h"
 #include "kernels/require.h"
+#include "scenarios/legality.h"
 
 namespace lockstep {
 namespace {
@@ -77,9 +78,11 @@ class Loop : public StepLoop {
   TensorPool pool_;
   Tensor<float> losses_, router_losses_;
   GraphSet graphs_;
+  bool poisons_padding_;
   std::vector<Segment> segments_;
   RunCounters counters_;
 
+  int forwards_ = 0;          // Passes begun, for a fault.
   int microbatches_ = 0;      // Of the data loaded last.
   std::vector<int> buckets_;  // Per microbatch.
   std::vector<std::int64_t> slots_in_use_;
@@ -94,7 +97,7 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
       compute_(device, "compute"),
       model_(device, compute_, scenario, static_cast<int>(scenario.training.in_flight)),
       loader_(device, pack_shape(scenario), scenario.cuda_graph.max_packed_seqs.back(),
-              most_microbatches(scenario.training)),
+              most_microbatches(scenario.training), holds(scenario.checker.poison, Poison::staging)),
       pool_(device),
       losses_(pool_.make<float>(1, most_microbatches(scenario.training))),
       graphs_(
@@ -107,6 +110,7 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
             return table;
           },
           options.dry_run_ledger),
+      poisons_padding_(holds(scenario.checker.poison, Poison::padding)),
       segments_(segments(scenario)) {
   const std::int64_t routers = static_cast<std::int64_t>(model_.expert_states().size());
   const Scenario::Model::Moe& moe = scenario.model.moe;
@@ -161,8 +165,14 @@ void Loop<T>::forward(const Work& work) {
   const PassContext pass = context(work);
   const MicrobatchInputs& inputs = loader_.inputs(work.microbatch);
   Slot<T>& slot = model_.slot(work.slot);
+  if (poisons_padding_) {
+    pass.part("padding");
+    model_.poison(slot);
+  }
   pass.part("metadata");
-  compute_.submit(build_pack(model_.pack_shape(), loader_.table(work.microbatch, work.bucket < 0), pass.pack));
+  const bool kept = fault("metadata-built-once") && ++forwards_ > model_.slots();
+  if (!kept)
+    compute_.submit(build_pack(model_.pack_shape(), loader_.table(work.microbatch, work.bucket < 0), pass.pack));
   model_.embed(pass, inputs, slot);
   for (const Segment& segment : segments_) run_segment(work, segment, true);
   keep_router_losses(work);

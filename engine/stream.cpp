@@ -1,20 +1,29 @@
 #include "engine/device.h"
+#include "engine/log_uniform.h"
+#include "kernels/contract.h"
 #include "kernels/require.h"
 
 namespace lockstep {
 
 Stream::Stream(Device& device, const char* name)
-    : device_(&device), handle_(device.backend_->create_stream(name)), id_(device.streams_++) {
+    : device_(&device),
+      handle_(device.backend_->create_stream(name)),
+      id_(device.streams_++),
+      most_delay_(device.most_delay(name)) {
   device.observer_->on_create_stream(id_, name);
 }
 
 Stream::Stream(Stream&& from) noexcept
-    : device_(from.device_), handle_(std::exchange(from.handle_, nullptr)), id_(from.id_) {}
+    : device_(from.device_),
+      handle_(std::exchange(from.handle_, nullptr)),
+      id_(from.id_),
+      most_delay_(from.most_delay_) {}
 
 Stream& Stream::operator=(Stream from) noexcept {
   std::swap(device_, from.device_);
   std::swap(handle_, from.handle_);
   std::swap(id_, from.id_);
+  std::swap(most_delay_, from.most_delay_);
   return *this;
 }
 
@@ -28,17 +37,29 @@ void Stream::note(LedgerEntry entry) const {
   if (device_->backend_->capture_status(handle_) != CaptureStatus::none) device_->capturing_->append(std::move(entry));
 }
 
+void Stream::delay() const {
+  if (device_->pressure_.delays.empty()) return;
+  const bool captured = device_->capturing_ && device_->backend_->capture_status(handle_) != CaptureStatus::none;
+  const std::int64_t most = captured ? device_->most_delay("graph") : most_delay_;
+  if (most == 0) return;
+  device_->delay_state_ += 0x9E3779B97F4A7C15u;
+  device_->backend_->delay(handle_, log_uniform(mix64(device_->delay_state_), most));
+  ++(captured ? device_->capturing_->delays : device_->delays);
+}
+
 void Stream::enqueue(const Submission& submission) const {
   const LedgerEntry::Kind kind = LedgerEntry::Kind::op;
   if (Ledger* dry = device_->record_only_) {
     return dry->append({.kind = kind, .stream = id_, .place = device_->place, .op = submission});
   }
   device_->observer_->on_submit(id_, submission, device_->place);
+  delay();
   device_->backend_->submit(handle_, submission);
   if (device_->capturing_ && device_->backend_->capture_status(handle_) != CaptureStatus::none) {
     device_->capturing_->append({.kind = kind, .stream = id_, .place = device_->place, .op = submission});
   } else {
     ++device_->ops;
+    device_->bytes_poisoned += bytes_poisoned(submission);
   }
 }
 
@@ -52,6 +73,7 @@ void Stream::copy(void* to, const void* from, std::size_t bytes, CopyKind kind) 
                           .bytes = bytes};
   if (device_->record_only_) return device_->record_only_->append(entry);
   device_->observer_->on_copy(id_, to, from, bytes, kind, device_->place);
+  delay();
   device_->backend_->copy(handle_, to, from, bytes, kind);
   note(entry);
 }
@@ -66,6 +88,7 @@ void Stream::fill(void* to, std::uint8_t byte, std::size_t bytes) const {
                           .byte = byte};
   if (device_->record_only_) return device_->record_only_->append(entry);
   device_->observer_->on_fill(id_, to, bytes, device_->place);
+  delay();
   device_->backend_->fill(handle_, to, byte, bytes);
   note(entry);
 }
@@ -99,8 +122,11 @@ void Stream::wait(const Event& event, bool external) const {
 void Stream::launch(const Graph& graph) const {
   require(!device_->record_only_, "no launch during a dry run");
   device_->observer_->on_launch(id_, graph.id_, *graph.ledger_, device_->place);
+  delay();
   device_->backend_->launch(graph.handle_, handle_);
   device_->ops += graph.ledger_->ops();
+  device_->delays += graph.ledger_->delays;
+  device_->bytes_poisoned += graph.ledger_->bytes_poisoned();
 }
 
 void Stream::synchronize() const {

@@ -272,7 +272,11 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
           {"bytes_reloaded", 0},
           {"collectives", 0},
           {"persistent_buffers", 0},
-          {"ops", my.device.ops}};
+          {"ops", my.device.ops},
+          {"delays_applied", my.device.delays},
+          {"bytes_poisoned", my.device.backend().bytes_poisoned()},
+          {"bytes_poisoned_padding", my.device.bytes_poisoned},
+          {"bytes_poisoned_staging", my.loop.loader().bytes_poisoned()}};
 }
 
 // ---- Checkpoint -----------------------------------------------------------------------------------------------------

@@ -1,11 +1,16 @@
 // `lockstep bench [FILE|H1|S1]`: scenarios a second, the time of every op, the time of a step with and without graphs.
+#include <algorithm>
 #include <cstdio>
+#include <set>
 
+#include "harness/bench/checker.h"
 #include "harness/bench/kernels.h"
 #include "harness/bench/model.h"
+#include "harness/bench/schedules.h"
 #include "harness/bench/steps.h"
 #include "harness/commands.h"
 #include "harness/device_choice.h"
+#include "harness/library.h"
 #include "harness/options.h"
 #include "harness/report.h"
 #include "harness/result_json.h"
@@ -141,6 +146,46 @@ boost::json::object bench_steps(const Scenario& scenario, const std::string& dev
   return {{"steps", std::move(list)}};
 }
 
+// ---- Checking -------------------------------------------------------------------------------------------------------
+
+boost::json::object bench_schedules(double budget) {
+  const Program program = bench_program();
+  boost::json::array list;
+  for (const bool pct : {false, true}) {
+    const ScheduleRate rate = time_schedules(program, pct, budget);
+    std::printf("%-16s %8.0f schedules/s  (%lld in %.2f s by tags: 300 ops on 6 streams, %s, one core)\n", "schedules",
+                static_cast<double>(rate.schedules) / rate.seconds, static_cast<long long>(rate.schedules),
+                rate.seconds, rate.policy.c_str());
+    std::fflush(stdout);
+    list.push_back(
+        boost::json::object{{"policy", rate.policy}, {"schedules", rate.schedules}, {"seconds", rate.seconds}});
+  }
+  return {{"schedules", std::move(list)}};
+}
+
+// Over the file that was given, or the library.
+boost::json::object bench_checker(const Options& options, const std::string& device) {
+  constexpr int kRuns = 5;
+  const std::vector<std::string> files =
+      options.words().empty() ? scenario_files(library_folder()) : std::vector<std::string>{options.words().front()};
+  boost::json::array list;
+  double without = 0, with = 0, most = 0;
+  for (const std::string& file : files) {
+    const ReadResult read = read_scenario_file(file);
+    if (!read.ok() || !check_built(read.scenario).empty()) continue;
+    const CheckerCost one = time_checker(read.scenario, device, kRuns);
+    without += one.without;
+    with += one.with;
+    most = std::max(most, one.with / one.without);
+    list.push_back(boost::json::object{{"scenario", one.scenario}, {"without", one.without}, {"with", one.with}});
+  }
+  if (list.empty()) throw RequestError("--section checker: no scenario that this build can run");
+  std::printf(
+      "%-16s %8.2f times       (%zu scenarios, medians of %d: %.3f s with it, %.3f s without, at most %.2f, %s)\n",
+      "checker", with / without, list.size(), kRuns, with, without, most, device.c_str());
+  return {{"checker", {{"ratio", with / without}, {"most", most}, {"scenarios", std::move(list)}}}};
+}
+
 }  // namespace
 
 ExitStatus bench_command(const Words& words) {
@@ -148,21 +193,24 @@ ExitStatus bench_command(const Words& words) {
                   "scenarios: engine, oracle and comparison on one core of the simulated device, a second.\n"
                   "kernels: every op of a step by itself, beside the rate of a copy.\n"
                   "step: the median time of a step eager, with partial graphs and with one graph of the whole step.\n"
+                  "schedules: those of a small program that run by tags.\n"
+                  "checker: runs of the file, or of the library, with and without checking.\n"
                   "H1 and S1 are the standard models; the oracle is left out for them.",
                   1);
   options.device().seconds("budget", "seconds for each measurement", 5);
-  options.text("section", "all, scenarios, kernels or step", "all");
+  options.text("section", "all, scenarios, kernels, step, schedules or checker", "all");
   options.text("only", "kernels: ops whose name or shape holds this text");
   options.text("json", "write the numbers to this file");
   if (!options.parse(words)) return ExitStatus::held;
   const std::string section = options.text("section");
-  if (section != "all" && section != "scenarios" && section != "kernels" && section != "step") {
-    throw RequestError("--section " + section + ": all, scenarios, kernels or step");
+  const std::set<std::string> sections{"all", "scenarios", "kernels", "step", "schedules", "checker"};
+  if (!sections.contains(section)) {
+    throw RequestError("--section " + section + ": all, scenarios, kernels, step, schedules or checker");
   }
   const auto wanted = [&](const char* name) { return section == "all" || section == name; };
   const Request request = request_of(options);
-  if (request.standard && section == "scenarios") {
-    throw RequestError("--section scenarios: " + request.scenario.name + " is too large for the oracle");
+  if (request.standard && (section == "scenarios" || section == "checker")) {
+    throw RequestError("--section " + section + ": " + request.scenario.name + " is too large for the oracle");
   }
   const std::string device = choose_device(options.text("device"));
   const double budget = options.seconds("budget");
@@ -178,6 +226,8 @@ ExitStatus bench_command(const Words& words) {
   if (wanted("scenarios") && !request.standard) add(bench_scenarios(request.scenario, budget));
   if (wanted("kernels")) add(bench_kernels(request.scenario, device, options.text("only")));
   if (wanted("step")) add(bench_steps(request.scenario, device, budget));
+  if (wanted("schedules")) add(bench_schedules(budget));
+  if (wanted("checker") && !request.standard) add(bench_checker(options, device));
   if (options.has("json")) write_file(options.text("json"), boost::json::serialize(found) + "\n");
   return ExitStatus::held;
 }

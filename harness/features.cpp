@@ -33,6 +33,14 @@ struct Facts {
     return std::find(modules.begin(), modules.end(), module) != modules.end();
   }
 
+  bool poisons(Poison poison) const {
+    return std::find(s.checker.poison.begin(), s.checker.poison.end(), poison) != s.checker.poison.end();
+  }
+  bool delays(DelayStream stream) const {
+    return std::any_of(s.checker.delays.begin(), s.checker.delays.end(),
+                       [stream](const Scenario::Delay& delay) { return delay.stream == stream; });
+  }
+
   const Scenario& s;
   std::set<std::int64_t> lengths;  // Of all documents.
   std::int64_t least = 1'000'000;  // Documents of the microbatch with the fewest.
@@ -100,6 +108,10 @@ constexpr Row kRows[] = {
     {"capacity - 1", kEdge, [](const Facts& f) { return f.over.contains(-1); }},
     {"capacity", kEdge, [](const Facts& f) { return f.over.contains(0); }},
     {"capacity + 1", kEdge, [](const Facts& f) { return f.over.contains(1); }},
+    {"delays", kSwitch, [](const Facts& f) { return !f.s.checker.delays.empty(); }},
+    {"delays in graphs", kSwitch, [](const Facts& f) { return f.delays(DelayStream::graph); }},
+    {"poisoned padding", kSwitch, [](const Facts& f) { return f.poisons(Poison::padding); }},
+    {"poisoned staging", kSwitch, [](const Facts& f) { return f.poisons(Poison::staging); }},
 };
 static_assert(std::size(kRows) <= kMostTraits);
 
@@ -111,7 +123,7 @@ const std::vector<Exclusion>& exclusions() {
   static const std::vector<Exclusion> list{
       {{"no graphs"},
        {"partial graphs", "full iteration", "module attn", "module mlp", "module mamba", "two modules", "buckets",
-        "no warm-up", "long warm-up", "recapture", "capacity - 1", "capacity", "capacity + 1"}},
+        "no warm-up", "long warm-up", "recapture", "capacity - 1", "capacity", "capacity + 1", "delays in graphs"}},
       {{"full iteration"}, {"partial graphs", "module attn", "module mlp", "module mamba", "two modules"}},
       {{"no warm-up"}, {"long warm-up"}},
       {{"one in flight"}, {"three in flight"}},

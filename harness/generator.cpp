@@ -180,6 +180,16 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   }
 }
 
+void draw_pressure(Choices& c, Scenario& s) {
+  if (c.one_in(4)) s.checker.poison.push_back(Poison::padding);
+  if (c.one_in(4)) s.checker.poison.push_back(Poison::staging);
+  std::vector<DelayStream> streams{DelayStream::compute, DelayStream::loader};
+  if (s.cuda_graph.impl != GraphImpl::none) streams.push_back(DelayStream::graph);
+  while (s.checker.delays.size() < 3 && c.one_in(4)) {
+    s.checker.delays.push_back({c.pick(streams), std::nullopt, c.pick<std::int64_t>({2, 8, 30})});
+  }
+}
+
 bool has_target(const Scenario& s) {
   const auto data = open_data(s);
   for (std::int64_t step = 0; step < s.training.steps; ++step) {
@@ -205,6 +215,7 @@ Scenario generate_scenario(Choices& c) {
   }
   draw_graphs(c, swarm, s);
   s.checker.schedule.seed = c.between(0, 1000);
+  draw_pressure(c, s);
   return s;
 }
 

@@ -97,6 +97,7 @@ json::object to_json(const CaseResult& result) {
                       {"seconds", result.seconds},
                       {"replay", result.replay},
                       {"device", to_json(result.device)}};
+  if (!result.schedules.empty()) object["schedules"] = result.schedules;
   if (!result.redundant_edges.empty()) object["redundant_edges"] = json::value_from(result.redundant_edges);
   return object;
 }
@@ -115,6 +116,7 @@ CaseResult result_from_json(const json::value& value) {
   }
   for (const auto& [name, count] : object.at("counters").as_object())
     result.counters[name] = count.to_number<std::int64_t>();
+  if (const json::value* text = object.if_contains("schedules")) result.schedules = text->as_string().c_str();
   if (const json::value* edges = object.if_contains("redundant_edges")) {
     result.redundant_edges = json::value_to<std::vector<std::string>>(*edges);
   }

@@ -13,12 +13,20 @@
 #include "harness/checker/redundant_edges.h"
 #include "harness/comparison.h"
 #include "harness/expectations.h"
+#include "harness/explore/recorder.h"
 #include "harness/schedules.h"
+#include "harness/tee.h"
 #include "oracle/oracle.h"
+#include "scenarios/legality.h"
 #include "scenarios/reader.h"
 
 namespace lockstep {
 namespace {
+
+// Schedules that run with their arithmetic; the others run by tags alone.
+constexpr std::int64_t kWithArithmetic = 8;
+constexpr int kConfirmed =
+    8;  // Schedules confirmed, of those that differ by tags, before they are said to agree in bits.
 
 // What later runs of the same case are held against, once the oracle has been run.
 struct Remembered {
@@ -47,9 +55,9 @@ class Case {
 
  private:
   struct Engine {
-    Engine(const Case& of, std::int64_t seed, bool listened, Observer* observer)
+    Engine(const Case& of, const SimOptions& sim, bool listened, Observer* observer)
         : comparison(of.scenario_),
-          device(open_backend(of.options_.device, sim_options(of.scenario_, seed)), observer),
+          device(open_backend(of.options_.device, sim), observer, pressure_of(of.scenario_)),
           trainer(device, of.scenario_, *of.data_, {.listener = listened ? &comparison : nullptr}) {
       comparison.attach([this](StoredValues values) { return trainer.read(values); }, trainer.parameters());
     }
@@ -61,15 +69,16 @@ class Case {
   void judge() {
     data_ = open_data(scenario_);
     const Scenario::Checker::Schedule& schedule = scenario_.checker.schedule;
-    const std::int64_t count = options_.device == "sim" ? schedule.count : 1;
+    const std::int64_t count = options_.device == "sim" ? std::min(schedule.count, kWithArithmetic) : 1;
     seed_ = schedule.seed;
     observed_run();
-    for (std::int64_t i = 0; i < count && holds(); ++i) {
+    for (std::int64_t i = 0; i < count && held(); ++i) {
       seed_ = schedule.seed + i;
-      unobserved_run();
-      if (!holds() && result_.first_difference) name_better();
+      unobserved_run(sim_options(scenario_, seed_));
+      if (!held() && result_.first_difference) name_better();
     }
-    if (holds()) judge_counters();
+    if (held() && options_.device == "sim") explore_schedules();
+    if (held()) judge_counters();
   }
 
   // The oracle goes first, so that each tensor of the engine is judged at the moment it is there.
@@ -82,7 +91,7 @@ class Case {
   }
 
   void run_observed(oracle::Oracle& oracle, Checker& checker) {
-    Engine engine(*this, seed_, true, observer(checker));
+    Engine engine(*this, sim_options(scenario_, seed_), true, observer(checker));
     result_.device = engine.device.info();
     checked(engine, [&] {
       for (std::int64_t step = 0; step < scenario_.training.steps && !engine.comparison.first(); ++step) {
@@ -114,18 +123,65 @@ class Case {
   }
 
   // Nobody looks at the device, but the checker sees every call: looking draws edges, so it finds most here.
-  void unobserved_run() {
+  void unobserved_run(const SimOptions& sim) {
     Checker checker;
     CallLog log(checker);
-    const bool logged = options_.edges && scenario_.checker.hazards && seed_ == scenario_.checker.schedule.seed;
-    run_unobserved(logged ? static_cast<Observer*>(&log) : observer(checker));
+    const bool first = seed_ == scenario_.checker.schedule.seed && sim.policy != SimOptions::Policy::given;
+    const bool logged = options_.edges && scenario_.checker.hazards && first;
+    Observer* judge = logged ? static_cast<Observer*>(&log) : observer(checker);
+    static Observer silent;
+    ProgramRecorder recorder;
+    Tee tee(judge != nullptr ? *judge : silent, recorder);
+    const bool recorded = first && options_.device == "sim";
+    run_unobserved(sim, recorded ? &tee : judge);
     checker.throw_found();
-    if (logged && holds()) result_.redundant_edges = redundant_edges(log);
+    if (logged && held()) result_.redundant_edges = redundant_edges(log);
     result_.counters["hazards_checked"] = checker.checked();
+    if (recorded) program_ = std::move(recorder).finish();
   }
 
-  void run_unobserved(Observer* told) {
-    Engine engine(*this, seed_, false, told);
+  // All schedules, by tags. What the host would see otherwise is confirmed with the arithmetic, on just that schedule.
+  void explore_schedules() {
+    ExploreOptions options = explore_options(scenario_);
+    result_.schedules = bound_text(program_, options);
+    result_.counters["schedules_explored"] = options.count;
+    for (int confirmed = 0; confirmed < kConfirmed && options.count > 0; ++confirmed) {
+      const Exploration found = explore(program_, options);
+      if (!found.unstable.empty()) return broken("schedule", found.unstable);
+      if (scenario_.checker.hazards && found.reordered) return violated("schedule", missed(*found.reordered));
+      if (!found.observed) return;
+      seed_ = static_cast<std::int64_t>(found.observed->seed);
+      confirm(*found.observed);
+      if (!held()) return;
+      options.seed = found.observed->seed + 1;
+      options.count -= found.schedules;
+    }
+  }
+
+  void confirm(const FoundSchedule& difference) {
+    SimGiven given{turns(program_, difference.order)};
+    SimOptions sim = sim_options(scenario_, seed_);
+    sim.policy = SimOptions::Policy::given;
+    sim.given = &given;
+    const Counters counters = result_.counters;
+    unobserved_run(sim);
+    result_.counters = counters;
+    if (!held()) result_.reason += "; on a schedule in which " + met_otherwise(difference);
+  }
+
+  std::string met_otherwise(const FoundSchedule& difference) const {
+    if (difference.item < 0) return "memory was written in another order";
+    const ProgramItem& item = program_.items[static_cast<std::size_t>(difference.item)];
+    return describe(item.work, program_.threads[static_cast<std::size_t>(item.thread)].name) +
+           " met other memory than in the order of the calls";
+  }
+  std::string missed(const FoundSchedule& difference) const {
+    return "the checker saw no hazard, but on schedule " + std::to_string(difference.seed) + " " +
+           met_otherwise(difference);
+  }
+
+  void run_unobserved(const SimOptions& sim, Observer* told) {
+    Engine engine(*this, sim, false, told);
     checked(engine, [&] {
       static const StepData no_documents;
       for (std::int64_t step = 0; step < scenario_.training.steps && !engine.comparison.first(); ++step) {
@@ -148,7 +204,7 @@ class Case {
     const CaseResult blind = result_;
     result_.verdict = Verdict::holds;
     observed_run();
-    if (!holds()) return;
+    if (!held()) return;
     result_ = blind;
     result_.reason += "; seen only when nobody looks at the device between passes";
   }
@@ -179,6 +235,21 @@ class Case {
     if (scenario_.checker.hazards) {
       expected.push_back({.counter = "hazards_checked", .min = 1, .why = "checker.hazards is true"});
     }
+    if (options_.device == "sim") {
+      expected.push_back(
+          {.counter = "schedules_explored", .min = scenario_.checker.schedule.count, .why = "checker.schedule.count"});
+    }
+    if (!scenario_.checker.delays.empty()) {
+      expected.push_back({.counter = "delays_applied", .min = 1, .why = "checker.delays"});
+    }
+    const std::pair<Poison, const char*> kinds[] = {{Poison::fresh, "bytes_poisoned"},
+                                                    {Poison::padding, "bytes_poisoned_padding"},
+                                                    {Poison::staging, "bytes_poisoned_staging"}};
+    for (const auto& [kind, counter] : kinds) {
+      if (holds(scenario_.checker.poison, kind)) {
+        expected.push_back({.counter = counter, .min = 1, .why = "checker.poison"});
+      }
+    }
     const std::string vacuity = unmet(expected, result_.counters);
     if (!vacuity.empty()) return violated("vacuous", vacuity);
     const std::string rule = unmet(scenario_.expect.counters, result_.counters);
@@ -200,14 +271,14 @@ class Case {
     }
     result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     // The token names the schedule that failed.
-    if (!holds()) {
+    if (!held()) {
       result_.token = make_token(narrowed(scenario_, scenario_.numerics.front(), seed_));
       result_.replay = replay_line(scenario_, result_.token, options_);
     }
   }
 
   Observer* observer(Checker& checker) const { return scenario_.checker.hazards ? &checker : nullptr; }
-  bool holds() const { return result_.verdict == Verdict::holds; }
+  bool held() const { return result_.verdict == Verdict::holds; }
   void violated(const std::string& judge, const std::string& reason, std::optional<FirstDifference> where = {}) {
     result_.verdict = Verdict::violated;
     result_.judge = judge;
@@ -223,6 +294,7 @@ class Case {
   const Scenario& scenario_;
   const RunOptions& options_;
   std::unique_ptr<DataSource> data_;
+  Program program_;  // What the first unobserved run put on its streams.
   CaseResult result_;
   Remembered remembered_;
   std::int64_t seed_ = 0;

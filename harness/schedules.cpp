@@ -1,6 +1,8 @@
 #include "harness/schedules.h"
 
 #include "harness/guard.h"
+#include "scenarios/legality.h"
+#include "scenarios/schema_words.h"
 
 namespace lockstep {
 
@@ -13,6 +15,28 @@ SimOptions sim_options(const Scenario& scenario, std::int64_t seed) {
                    : schedule.kind == ScheduleKind::random ? SimOptions::Policy::random
                                                            : SimOptions::Policy::pct;
   return options;
+}
+
+Pressure pressure_of(const Scenario& scenario) {
+  const Scenario::Checker& checker = scenario.checker;
+  Pressure pressure{.delays = {},
+                    .seed = static_cast<std::uint64_t>(checker.schedule.seed),
+                    .poison_fresh = holds(checker.poison, Poison::fresh),
+                    .poison_freed = holds(checker.poison, Poison::freed)};
+  for (const Scenario::Delay& delay : checker.delays) pressure.delays.push_back({word(delay.stream), delay.spin});
+  return pressure;
+}
+
+ExploreOptions explore_options(const Scenario& scenario) {
+  const Scenario::Checker::Schedule& schedule = scenario.checker.schedule;
+  using Policy = ExploreOptions::Policy;
+  return {.policy = schedule.kind == ScheduleKind::program  ? Policy::program
+                    : schedule.kind == ScheduleKind::random ? Policy::random
+                                                            : Policy::pct,
+          .depth = static_cast<int>(schedule.depth),
+          .seed = static_cast<std::uint64_t>(schedule.seed),
+          .count = schedule.count,
+          .delays = pressure_of(scenario).delays};
 }
 
 std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options) {

@@ -6,10 +6,14 @@
 #include <string>
 
 #include "engine/backend.h"
+#include "harness/explore/explore.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
 
+Pressure pressure_of(const Scenario& scenario);
+// Of all schedules that the scenario asks for.
+ExploreOptions explore_options(const Scenario& scenario);
 SimOptions sim_options(const Scenario& scenario, std::int64_t seed);
 std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options);
 // `scenario` narrowed to one precision and one schedule, which is what a token names.

@@ -27,6 +27,7 @@ Options verify_options() {
                   -1);
   options.device().reports().isolation().planted();
   options.number("skip-code", "exit status where the device asked for is absent, for test drivers that know one", 3, 0);
+  options.number("schedules", "schedules of each scenario instead of those in its file (simulated device)", 0, 0);
   options.flag("edges", "list the waits that protect nothing: without them every conflicting access is still in order");
   return options;
 }
@@ -66,6 +67,21 @@ void print_edges(const std::vector<CaseResult>& results) {
   }
 }
 
+// The scenario's own schedules stay where there is no other number.
+void ask_for_schedules(Scenario& scenario, std::int64_t count) {
+  if (count == 0) return;
+  Scenario::Checker::Schedule& schedule = scenario.checker.schedule;
+  schedule.count = count;
+  if (schedule.kind == ScheduleKind::program) schedule.kind = ScheduleKind::random;
+}
+
+void print_schedules(const std::vector<CaseResult>& results) {
+  for (const CaseResult& one : results) {
+    if (one.schedules.empty()) continue;
+    std::printf("%s %s: %s\n", one.name.c_str(), one.numerics.c_str(), one.schedules.c_str());
+  }
+}
+
 void print(const std::vector<CaseResult>& results, bool quiet) {
   for (const CaseResult& one : results) {
     if (one.verdict != Verdict::holds && one.verdict != Verdict::skipped)
@@ -83,7 +99,8 @@ ExitStatus verify_command(const Words& words) {
   RunOptions run;
   take_planted(options, run);
   run.edges = options.has("edges");
-  const std::vector<PlannedCase> cases = plan(options.words());
+  std::vector<PlannedCase> cases = plan(options.words());
+  for (PlannedCase& one : cases) ask_for_schedules(one.scenario, options.number("schedules"));
   try {
     run.device = choose_device(options.text("device"));
   } catch (const NoDevice& none) {
@@ -105,6 +122,7 @@ ExitStatus verify_command(const Words& words) {
   }
   progress.clear();
   if (run.edges) print_edges(results);
+  if (options.number("schedules") > 0) print_schedules(results);
   print(results, options.has("quiet"));
   write_reports(options, junit(results), run_to_json(results, device, watch.seconds()));
   if (count_of(results, Verdict::skipped) == static_cast<std::int64_t>(results.size())) {

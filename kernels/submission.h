@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/field_name.h"
 #include "kernels/ops.h"
 
 namespace lockstep {
@@ -19,6 +20,7 @@ struct OperandBytes {
   std::int64_t rows;
   std::int64_t row_bytes;
   std::int64_t pitch_bytes;
+  const char* name = "";  // Of the member of the op's struct.
 };
 
 struct OpType {
@@ -27,6 +29,7 @@ struct OpType {
   std::size_t size;
   std::vector<OperandBytes> (*operands)(const void* op);  // Present operands, in the order of the struct.
   bool (*equal)(const void* a, const void* b);            // All fields: addresses, shapes and scalars.
+  const char* (*field_at)(std::size_t byte);              // The name of the field that holds this byte of the struct.
   void (*run_on_host)(const void* op);
 };
 
@@ -39,7 +42,7 @@ const OpType& op_type() {
       .operands =
           [](const void* op) {
             std::vector<OperandBytes> list;
-            boost::pfr::for_each_field(*static_cast<const Op*>(op), [&]<class Field>(const Field& field) {
+            boost::pfr::for_each_field(*static_cast<const Op*>(op), [&]<class Field>(const Field& field, auto index) {
               if constexpr (requires {
                               Field::access;
                               field.pitch;
@@ -47,7 +50,7 @@ const OpType& op_type() {
                 constexpr std::int64_t size = sizeof(*field.data);
                 if (field) {
                   list.push_back({Field::access, const_cast<void*>(static_cast<const void*>(field.data)), field.rows,
-                                  field.cols * size, field.pitch * size});
+                                  field.cols * size, field.pitch * size, field_name<Op, index>()});
                 }
               }
             });
@@ -56,6 +59,17 @@ const OpType& op_type() {
       .equal =
           [](const void* a, const void* b) {
             return boost::pfr::eq_fields(*static_cast<const Op*>(a), *static_cast<const Op*>(b));
+          },
+      .field_at =
+          [](std::size_t byte) {
+            const char* found = "";
+            const Op op{};
+            boost::pfr::for_each_field(op, [&]<class Field>(const Field& field, auto index) {
+              const auto first = static_cast<std::size_t>(reinterpret_cast<const std::byte*>(&field) -
+                                                          reinterpret_cast<const std::byte*>(&op));
+              if (byte >= first && byte < first + sizeof(Field)) found = field_name<Op, index>();
+            });
+            return found;
           },
       .run_on_host = [](const void* op) { run(HostQueue{}, *static_cast<const Op*>(op)); }};
   static_assert(AllOps::id_of<Op>() >= 0, "the op is missing in kernels/ops.h");

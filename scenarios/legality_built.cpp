@@ -62,9 +62,9 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"parallel.pipeline", "", false, "1", [](const Scenario& s) { return s.parallel.pipeline > 1; }},
     {"parallel.transport", "shm", false, "auto", goes_over<Transport::shm>},
     {"parallel.transport", "nccl", false, "auto", goes_over<Transport::nccl>},
-    {"checker.poison", "padding", false, "[fresh, freed]", poisons<Poison::padding>},
-    {"checker.poison", "staging", false, "[fresh, freed]", poisons<Poison::staging>},
-    {"checker.delays", "", false, "[]", [](const Scenario& s) { return !s.checker.delays.empty(); }},
+    {"checker.poison", "padding", true, "", poisons<Poison::padding>},
+    {"checker.poison", "staging", true, "", poisons<Poison::staging>},
+    {"checker.delays", "", true, "", [](const Scenario& s) { return !s.checker.delays.empty(); }},
 });
 
 std::string name_of(const FeatureRow& row) {

@@ -35,12 +35,28 @@ LOCKSTEP_WORDS(ExpectedVerdict, "holds", "violated", "refused")
 #undef LOCKSTEP_WORDS
 
 const std::vector<std::string>& counter_names() {
-  static const std::vector<std::string> list{
-      "graphs_captured", "graph_replays",   "eager_fallbacks",    "graphs_evicted",
-      "recaptures",      "max_outstanding", "slots_live",         "evaluations",
-      "host_syncs",      "tokens_dropped",  "bytes_planned",      "bytes_offloaded",
-      "bytes_reloaded",  "collectives",     "persistent_buffers", "ops",
-      "hazards_checked"};
+  static const std::vector<std::string> list{"graphs_captured",
+                                             "graph_replays",
+                                             "eager_fallbacks",
+                                             "graphs_evicted",
+                                             "recaptures",
+                                             "max_outstanding",
+                                             "slots_live",
+                                             "evaluations",
+                                             "host_syncs",
+                                             "tokens_dropped",
+                                             "bytes_planned",
+                                             "bytes_offloaded",
+                                             "bytes_reloaded",
+                                             "collectives",
+                                             "persistent_buffers",
+                                             "ops",
+                                             "hazards_checked",
+                                             "delays_applied",
+                                             "bytes_poisoned",
+                                             "bytes_poisoned_padding",
+                                             "bytes_poisoned_staging",
+                                             "schedules_explored"};
   return list;
 }
 

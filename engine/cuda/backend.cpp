@@ -4,13 +4,16 @@
 #include <algorithm>
 #include <exception>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/cuda/call.h"
 #include "engine/cuda/info.h"
 #include "kernels/cuda/product_plans.h"
+#include "kernels/cuda/spin.h"
 #include "kernels/cuda/table.h"
+#include "kernels/poison.h"
 
 namespace lockstep {
 namespace {
@@ -53,7 +56,10 @@ class CudaBackend final : public Backend {
     cuda_call(cudaInitDevice(index, 0, 0), "cudaInitDevice");
     info_ = cuda_device_info(index);
   }
-  ~CudaBackend() override { release_deferred(); }
+  ~CudaBackend() override {
+    release_deferred();
+    if (poison_stream_) forget(cudaStreamDestroy(poison_stream_));
+  }
   const DeviceInfo& info() const override { return info_; }
   DeviceClocks clocks() const override { return cuda_clocks(index_); }
 
@@ -61,10 +67,16 @@ class CudaBackend final : public Backend {
     release_deferred();
     void* memory = nullptr;
     cuda_call(cudaMalloc(&memory, bytes), "cudaMalloc");
-    if (memory) add(memory, bytes);
+    if (!memory) return memory;
+    add(memory, bytes);
+    if (poison_fresh_) {
+      poison_on(poison_stream_, memory, bytes, PoisonMemory::kFresh);
+      cuda_call(cudaStreamSynchronize(poison_stream_), "cudaStreamSynchronize");
+    }
     return memory;
   }
   void release(void* memory) noexcept override {
+    if (poison_freed_) poison_freed(memory);  // cudaFree waits for it.
     remove(memory);
     if (cudaFree(memory) != cudaSuccess) defer(deferred_, memory);
   }
@@ -72,9 +84,16 @@ class CudaBackend final : public Backend {
     release_deferred();
     void* memory = nullptr;
     cuda_call(cudaMallocHost(&memory, bytes), "cudaMallocHost");
+    if (memory) pinned_sizes_.emplace(memory, bytes);
+    if (memory && poison_fresh_) poison_on_host(memory, bytes, PoisonMemory::kFresh);
     return memory;
   }
   void release_pinned(void* memory) noexcept override {
+    const auto found = pinned_sizes_.find(memory);
+    if (found != pinned_sizes_.end()) {
+      if (poison_freed_) poison_on_host(memory, found->second, PoisonMemory::kFreed);
+      pinned_sizes_.erase(found);
+    }
     if (cudaFreeHost(memory) != cudaSuccess) defer(deferred_pinned_, memory);
   }
   void* allocate_async(BackendStream* stream, std::size_t bytes) override {
@@ -82,6 +101,7 @@ class CudaBackend final : public Backend {
     void* memory = nullptr;
     cuda_call(cudaMallocAsync(&memory, bytes, cuda(stream)), "cudaMallocAsync");
     if (memory) add(memory, bytes);
+    if (memory && poison_fresh_) poison_on(cuda(stream), memory, bytes, PoisonMemory::kFresh);
     return memory;
   }
   void release_async(BackendStream* stream, void* memory) override {
@@ -106,16 +126,16 @@ class CudaBackend final : public Backend {
   void destroy_event(BackendEvent* event) noexcept override { forget(cudaEventDestroy(cuda(event))); }
 
   void plan(const Submission& op) override {
-    guarded(op, [&] { plan_on_cuda(op.type().id, plans_, op.op()); });
+    guarded(op.type().name, [&] { plan_on_cuda(op.type().id, plans_, op.op()); });
   }
   PlanCounts plans() const override { return {plans_.admitted(), plans_.refused(), plans_.passed_on()}; }
   double ceiling(const Submission& op) override {
     double seconds = 0;
-    guarded(op, [&] { seconds = ceiling_on_cuda(op.type().id, plans_, op.op()); });
+    guarded(op.type().name, [&] { seconds = ceiling_on_cuda(op.type().id, plans_, op.op()); });
     return seconds;
   }
   void submit(BackendStream* stream, const Submission& op) override {
-    guarded(op, [&] { run_on_cuda(op.type().id, cuda(stream), plans_, op.op()); });
+    guarded(op.type().name, [&] { run_on_cuda(op.type().id, cuda(stream), plans_, op.op()); });
   }
   void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes, CopyKind kind) override {
     if (bytes > 0) cuda_call(cudaMemcpyAsync(to, from, bytes, cuda(kind), cuda(stream)), "cudaMemcpyAsync");
@@ -139,6 +159,19 @@ class CudaBackend final : public Backend {
   void synchronize(BackendEvent* event) override {
     cuda_call(cudaEventSynchronize(cuda(event)), "cudaEventSynchronize");
   }
+
+  void delay(BackendStream* stream, std::int64_t amount) override {
+    guarded("delay", [&] { spin(CudaQueue{cuda(stream)}, amount); });
+  }
+  void set_poison(bool fresh, bool freed) override {
+    poison_fresh_ = fresh;
+    poison_freed_ = freed;
+    if (!poison_stream_ && (fresh || freed)) {
+      cuda_call(cudaStreamCreateWithFlags(&poison_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    }
+  }
+  std::int64_t bytes_poisoned() const override { return bytes_poisoned_; }
+  void host_acts() override {}
 
   void begin_capture(BackendStream* stream) override {
     cuda_call(cudaStreamBeginCapture(cuda(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -172,14 +205,31 @@ class CudaBackend final : public Backend {
  private:
   // What kernels throw has the name of CUDA's or the library's error; the program throws it on its own side.
   template <class Call>
-  static void guarded(const Submission& op, const Call& call) {
+  static void guarded(const char* what, const Call& call) {
     std::string failed;
     try {
       call();
     } catch (const std::exception& error) {
       failed = error.what();
     }
-    if (!failed.empty()) cuda_raise(failed.c_str(), op.type().name, std::source_location::current());
+    if (!failed.empty()) cuda_raise(failed.c_str(), what, std::source_location::current());
+  }
+  void poison_on(cudaStream_t stream, void* memory, std::size_t bytes, std::uint16_t half) {
+    const PoisonMemory op = poison(memory, static_cast<std::int64_t>(bytes), half);
+    guarded("poison", [&] { run(CudaQueue{stream}, op); });
+    bytes_poisoned_ += static_cast<std::int64_t>(bytes);
+  }
+  void poison_on_host(void* memory, std::size_t bytes, std::uint16_t half) {
+    run(HostQueue{}, poison(memory, static_cast<std::int64_t>(bytes), half));
+    bytes_poisoned_ += static_cast<std::int64_t>(bytes);
+  }
+  void poison_freed(void* memory) noexcept {
+    const auto found = sizes_.find(memory);
+    if (found == sizes_.end()) return;
+    try {
+      poison_on(poison_stream_, memory, found->second, PoisonMemory::kFreed);
+    } catch (...) {  // A destructor calls; what matters shows at the next call.
+    }
   }
   // In a destructor there is nobody to tell; what matters shows at the next call.
   static void forget(cudaError_t error) noexcept {
@@ -216,6 +266,10 @@ class CudaBackend final : public Backend {
   std::map<void*, std::size_t> sizes_;
   std::size_t in_use_ = 0, high_water_ = 0;
   std::vector<void*> deferred_, deferred_pinned_;
+  std::map<void*, std::size_t> pinned_sizes_;
+  cudaStream_t poison_stream_ = nullptr;
+  bool poison_fresh_ = false, poison_freed_ = false;
+  std::int64_t bytes_poisoned_ = 0;
 };
 
 }  // namespace

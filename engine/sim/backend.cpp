@@ -44,6 +44,11 @@ class SimBackend final : public Backend {
   void synchronize(BackendStream* stream) override;
   void synchronize(BackendEvent* event) override;
 
+  void delay(BackendStream* stream, std::int64_t amount) override { put(*stream, SimDelay{amount}, "delay"); }
+  void set_poison(bool, bool) override {}  // Both always.
+  std::int64_t bytes_poisoned() const override { return memory_.bytes_poisoned(); }
+  void host_acts() override { schedule_.host_acts(); }
+
   void begin_capture(BackendStream* stream) override;
   CaptureStatus capture_status(BackendStream* stream) override;
   BackendGraph* end_capture(BackendStream* stream) override;
@@ -109,12 +114,14 @@ void* SimBackend::allocate_pinned(std::size_t bytes) {
 
 // cudaFree waits for the device.
 void SimBackend::release(void* memory) noexcept {
+  schedule_.host_acts();
   if (captures_.breaks_unsafe()) return deferred_.push_back(memory);
   schedule_.drain_all();
   require(memory_.release(memory), "released memory was allocated");
 }
 
 void SimBackend::release_pinned(void* memory) noexcept {
+  schedule_.host_acts();
   if (captures_.breaks_unsafe()) return deferred_pinned_.push_back(memory);
   schedule_.drain_all();
   require(memory_.release_pinned(memory), "released memory was allocated");
@@ -176,7 +183,9 @@ void SimBackend::copy(BackendStream* stream, void* to, const void* from, std::si
     std::memcpy(copy.staged.get(), from, bytes);
   }
   put(*stream, std::move(copy), "copy");
-  if (pageable && kind == CopyKind::device_to_host) schedule_.drain(*stream, stream->submitted);
+  if (!pageable || kind != CopyKind::device_to_host) return;
+  schedule_.host_acts();
+  schedule_.drain(*stream, stream->submitted);
 }
 
 void SimBackend::fill(BackendStream* stream, void* to, std::uint8_t byte, std::size_t bytes) {
@@ -212,6 +221,7 @@ bool SimBackend::finished(BackendStream* stream) {
   captures_.refuse_on(*stream, "finished");
   captures_.refuse_unsafe("finished");
   throw_damage("finished");
+  schedule_.host_acts();
   schedule_.settle();
   if (stream->done == stream->submitted) return true;
   schedule_.nudge(*stream, stream->submitted);
@@ -223,6 +233,7 @@ bool SimBackend::finished(BackendEvent* handle) {
   captures_.refuse_captured(event, "finished");
   captures_.refuse_unsafe("finished");
   throw_damage("finished");
+  schedule_.host_acts();
   schedule_.settle();
   if (!event.latest || event.latest->done) return true;
   schedule_.nudge(*event.latest);
@@ -232,6 +243,7 @@ bool SimBackend::finished(BackendEvent* handle) {
 void SimBackend::synchronize(BackendStream* stream) {
   captures_.refuse_on(*stream, "synchronize");
   captures_.refuse_unsafe("synchronize");
+  schedule_.host_acts();
   schedule_.drain(*stream, stream->submitted);
   check_memory();
 }
@@ -240,6 +252,7 @@ void SimBackend::synchronize(BackendEvent* handle) {
   const SimEvent& event = *handle->event;
   captures_.refuse_captured(event, "synchronize");
   captures_.refuse_unsafe("synchronize");
+  schedule_.host_acts();
   if (event.latest) schedule_.drain(*event.latest);
   check_memory();
 }

@@ -117,7 +117,9 @@ void SimCaptures::add(BackendStream& stream, SimWork work, const char* call) {
   SimGraph& graph = stream.capture->graph;
   graph.external |= std::holds_alternative<SimExternalRecord>(work) || std::holds_alternative<SimExternalWait>(work);
   const int node = static_cast<int>(graph.nodes.size());
-  graph.nodes.push_back({std::move(work), stream.lane, stream.id, std::exchange(stream.tail, {node}), {}});
+  const int number = node - graph.delays;
+  graph.delays += std::holds_alternative<SimDelay>(work);
+  graph.nodes.push_back({std::move(work), stream.lane, stream.id, number, std::exchange(stream.tail, {node}), {}});
 }
 
 void SimCaptures::record(BackendStream& stream, SimEvent& event) {

@@ -18,7 +18,7 @@ std::size_t rounded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlig
 // The red zone behind the block starts at its last byte, not at the next multiple of the alignment.
 std::size_t back_zone(std::size_t bytes) { return rounded(bytes) - bytes + kRedZone; }
 
-void poison(std::byte* at, std::size_t bytes, std::uint32_t word) {
+void fill_words(std::byte* at, std::size_t bytes, std::uint32_t word) {
   std::uint32_t* words = reinterpret_cast<std::uint32_t*>(at);
   std::fill_n(words, bytes / 4, word);
   std::memcpy(at + bytes / 4 * 4, &word, bytes % 4);
@@ -69,7 +69,8 @@ void* SimMemory::add(Blocks& blocks, std::size_t bytes) {
   if (!base) return nullptr;
   std::byte* user = base + kRedZone;
   std::memset(base, kRed, kRedZone);
-  poison(user, bytes, kFresh);
+  fill_words(user, bytes, kFresh);
+  bytes_poisoned_ += static_cast<std::int64_t>(bytes);
   std::memset(user + bytes, kRed, back_zone(bytes));
   blocks.emplace(user, Block{base, bytes});
   return user;
@@ -90,7 +91,8 @@ bool SimMemory::remove(Blocks& blocks, void* memory) {
   const Block block = found->second;
   blocks.erase(found);
   check(block, "when it was freed");
-  poison(block.base + kRedZone, block.bytes, kFreed);
+  fill_words(block.base + kRedZone, block.bytes, kFreed);
+  bytes_poisoned_ += static_cast<std::int64_t>(block.bytes);
   quarantine_.push_back(block);
   quarantined_ += block.bytes;
   while (quarantined_ > kQuarantine) retire_oldest();

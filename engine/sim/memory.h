@@ -8,13 +8,15 @@
 #include <map>
 #include <string>
 
+#include "kernels/poison.h"
+
 namespace lockstep {
 
 class SimMemory {
  public:
   // Both are signalling NaN as float and as pair of bf16, and tell apart "never written" from "freed".
-  static constexpr std::uint32_t kFresh = 0x7fba7fbau;
-  static constexpr std::uint32_t kFreed = 0x7fbe7fbeu;
+  static constexpr std::uint32_t kFresh = PoisonMemory::kFresh * 0x10001u;
+  static constexpr std::uint32_t kFreed = PoisonMemory::kFreed * 0x10001u;
 
   SimMemory() = default;
   SimMemory(const SimMemory&) = delete;
@@ -28,6 +30,7 @@ class SimMemory {
   bool release_pinned(void* memory);
 
   bool is_pinned(const void* memory, std::size_t bytes) const;
+  std::int64_t bytes_poisoned() const { return bytes_poisoned_; }
   std::size_t in_use() const { return in_use_; }
   std::size_t high_water() const { return high_water_; }
 
@@ -52,6 +55,7 @@ class SimMemory {
   std::deque<Block> quarantine_;
   std::size_t quarantined_ = 0;
   std::size_t in_use_ = 0, high_water_ = 0;
+  std::int64_t bytes_poisoned_ = 0;
   std::string damage_;
 };
 

@@ -23,25 +23,11 @@ void complete_node(SimRun& run, int node) {
   }
 }
 
-// Records and waits of a running graph that can complete; true if there was one.
-bool settle_run(SimRun& run) {
-  if (!run.graph->external) return false;
-  for (const int node : run.ready) {
-    const SimWork& work = run.graph->nodes[static_cast<std::size_t>(node)].work;
-    const SimMarkPtr& mark = run.marks[static_cast<std::size_t>(node)];
-    const bool record = std::holds_alternative<SimExternalRecord>(work);
-    if (!record && !std::holds_alternative<SimExternalWait>(work)) continue;
-    if (!record && mark && !mark->done) continue;
-    if (record) mark->done = true;
-    complete_node(run, node);
-    return true;
-  }
-  return false;
+template <class Kind>
+bool is(const SimRun& run, int node) {
+  return std::holds_alternative<Kind>(run.graph->nodes[static_cast<std::size_t>(node)].work);
 }
-
-bool is_wait(const SimRun& run, int node) {
-  return std::holds_alternative<SimExternalWait>(run.graph->nodes[static_cast<std::size_t>(node)].work);
-}
+bool is_wait(const SimRun& run, int node) { return is<SimExternalWait>(run, node); }
 
 }  // namespace
 
@@ -59,12 +45,16 @@ void SimSchedule::add_run(SimRun& run) {
     run.waits_for[i] = static_cast<int>(nodes[i].before.size());
     if (run.waits_for[i] == 0) run.ready.push_back(static_cast<int>(i));
   }
+  if (run.graph->delays > 0) run.due.assign(nodes.size(), -1);
   if (options_.policy != SimOptions::Policy::pct) return;
   for (int lane = 0; lane < run.graph->lanes; ++lane) run.priority.push_back(draw() | std::uint64_t{1} << 63);
 }
 
 void SimSchedule::submitted() {
-  if (options_.policy == SimOptions::Policy::program) drain_all();
+  if (options_.policy == SimOptions::Policy::given) return follow();
+  if (options_.policy != SimOptions::Policy::program) return;
+  for (settle(); run_one(false); settle()) {  // A delay lets others overtake: time passes when the host waits.
+  }
 }
 
 void SimSchedule::drain(BackendStream& stream, std::int64_t ticket) {
@@ -101,10 +91,38 @@ void SimSchedule::nudge(SimMark& mark) {
 void SimSchedule::settle() {
   for (bool changed = true; changed;) {
     changed = false;
+    next_due_ = INT64_MAX;
     for (BackendStream* stream : streams_) changed |= settle(*stream);
   }
   // A destroyed stream lives until its work is done.
   std::erase_if(streams_, [](const BackendStream* stream) { return stream->destroyed && stream->queue.empty(); });
+}
+
+// Records, waits and delays of a running graph that can complete; true if there was one.
+bool SimSchedule::settle_run(SimRun& run) {
+  if (!run.graph->external && run.graph->delays == 0) return false;
+  for (const int node : run.ready) {
+    const auto i = static_cast<std::size_t>(node);
+    if (is<SimExternalRecord>(run, node)) {
+      run.marks[i]->done = true;
+    } else if (is_wait(run, node)) {
+      if (run.marks[i] && !run.marks[i]->done) continue;
+    } else if (const auto* delay = std::get_if<SimDelay>(&run.graph->nodes[i].work)) {
+      if (!is_over(run.due[i], *delay)) continue;
+    } else {
+      continue;
+    }
+    complete_node(run, node);
+    return true;
+  }
+  return false;
+}
+
+bool SimSchedule::is_over(std::int64_t& due, const SimDelay& delay) {
+  if (options_.policy == SimOptions::Policy::given) return true;
+  if (due < 0) due = turn_ + delay.turns;
+  if (due > turn_) next_due_ = std::min(next_due_, due);
+  return due <= turn_;
 }
 
 bool SimSchedule::settle(BackendStream& stream) {
@@ -115,6 +133,8 @@ bool SimSchedule::settle(BackendStream& stream) {
       record->mark->done = true;
     } else if (auto* wait = std::get_if<SimWait>(&head)) {
       if (!wait->mark->done) return changed;
+    } else if (auto* delay = std::get_if<SimDelay>(&head)) {
+      if (!is_over(delay->due, *delay)) return changed;
     } else if (auto* launch = std::get_if<SimLaunch>(&head)) {
       SimRun& run = *launch->run;
       if (run.previous && !run.previous->done) return changed;
@@ -181,7 +201,46 @@ bool SimSchedule::wants_only_needed() {
   }
 }
 
-bool SimSchedule::step(bool only_needed) {
+bool SimSchedule::step(bool only_needed) { return run_one(only_needed) || pass_time(); }
+
+bool SimSchedule::pass_time() {
+  if (next_due_ == INT64_MAX) return false;
+  turn_ = next_due_;
+  return true;
+}
+
+// ---- A schedule that is given ---------------------------------------------------------------------------------------
+
+void SimSchedule::follow() {
+  const std::vector<SimTurn>& turns = options_.given->turns;
+  for (settle(); cursor_ < turns.size() && turns[cursor_].stream >= 0 && options_.given->followed; settle()) {
+    find_units(false);
+    const auto is_its_turn = [&](const Unit& unit) {
+      if (unit.stream->id != turns[cursor_].stream) return false;
+      if (unit.ready < 0) return turns[cursor_].lane < 0;
+      const SimRun& run = *launch_at_head(*unit.stream);
+      const int node = run.ready[static_cast<std::size_t>(unit.ready)];
+      return run.graph->nodes[static_cast<std::size_t>(node)].lane == turns[cursor_].lane;
+    };
+    const auto found = std::find_if(units_.begin(), units_.end(), is_its_turn);
+    if (found == units_.end()) return;  // Not submitted yet.
+    run(*found);
+    ++cursor_;
+  }
+}
+
+void SimSchedule::host_acts() {
+  if (options_.policy != SimOptions::Policy::given) return;
+  follow();
+  const std::vector<SimTurn>& turns = options_.given->turns;
+  if (cursor_ < turns.size() && turns[cursor_].stream >= 0) options_.given->followed = false;
+  if (cursor_ < turns.size()) ++cursor_;
+  follow();
+}
+
+// ---- The next item --------------------------------------------------------------------------------------------------
+
+bool SimSchedule::run_one(bool only_needed) {
   find_units(only_needed);
   if (units_.empty()) return false;
   run(units_[pick()]);
@@ -195,13 +254,15 @@ void SimSchedule::find_units(bool only_needed) {
     const bool needed = !only_needed || stream->done < stream->needed;
     SimRun* run = launch_at_head(*stream);
     if (!run) {
-      if (needed && !std::holds_alternative<SimWait>(stream->queue.front())) units_.push_back({stream});
+      const SimWork& head = stream->queue.front();
+      const bool blocked = std::holds_alternative<SimWait>(head) || std::holds_alternative<SimDelay>(head);
+      if (needed && !blocked) units_.push_back({stream});
       continue;
     }
     if (run->previous && !run->previous->done) continue;
     for (std::size_t i = 0; i < run->ready.size(); ++i) {
       const int node = run->ready[i];
-      if (is_wait(*run, node)) continue;
+      if (is_wait(*run, node) || is<SimDelay>(*run, node)) continue;
       if (!needed && (run->needed_node.empty() || !run->needed_node[static_cast<std::size_t>(node)])) continue;
       units_.push_back({stream, static_cast<int>(i)});
     }
@@ -218,6 +279,7 @@ std::uint64_t& SimSchedule::priority(const Unit& unit) {
 std::size_t SimSchedule::pick() {
   switch (options_.policy) {
     case SimOptions::Policy::program:
+    case SimOptions::Policy::given:
       return 0;
     case SimOptions::Policy::random:
       return below(units_.size());
@@ -254,6 +316,7 @@ void SimSchedule::plan_change() {
 
 void SimSchedule::run(const Unit& unit) {
   ++items_run_;
+  ++turn_;
   BackendStream& stream = *unit.stream;
   if (unit.ready < 0) {
     note({.stream = stream.id, .what = execute(stream.queue.front())});
@@ -264,7 +327,7 @@ void SimSchedule::run(const Unit& unit) {
   SimRun& run = *launch_at_head(stream);
   const int node = run.ready[static_cast<std::size_t>(unit.ready)];
   const SimNode& what = run.graph->nodes[static_cast<std::size_t>(node)];
-  note({.stream = what.stream, .what = execute(what.work), .launch = run.number, .node = node});
+  note({.stream = what.stream, .what = execute(what.work), .launch = run.number, .node = what.number});
   complete_node(run, node);
 }
 

@@ -17,8 +17,9 @@ class SimSchedule {
   void add(BackendStream* stream);
   void add_run(SimRun& run);  // Before it is put in its stream.
 
-  // Policy `program` runs what has been submitted; the others do nothing.
+  // Policy `program` runs what has been submitted, and `given` what is next in its list; the others do nothing.
   void submitted();
+  void host_acts();  // The host's turn, in policy `given`.
   // Runs at least what completes the item, and everything it depends on.
   void drain(BackendStream& stream, std::int64_t ticket);
   void drain(SimMark& mark);
@@ -39,12 +40,17 @@ class SimSchedule {
   };
 
   bool settle(BackendStream& stream);
+  bool settle_run(SimRun& run);
   void need(BackendStream& stream, std::int64_t ticket);
   void need(SimMark& mark);
   void need_marks_of(SimRun& run);
   void need_node(SimRun& run, int node);
 
-  bool step(bool only_needed);  // False if nothing was runnable.
+  bool step(bool only_needed);  // False if nothing was runnable, and nothing will be when time passes.
+  bool run_one(bool only_needed);
+  bool pass_time();  // To the end of the delay that ends first; false if there is none.
+  bool is_over(std::int64_t& due, const SimDelay& delay);
+  void follow();  // Policy `given`: all turns before the host's next.
   void find_units(bool only_needed);
   std::size_t pick();
   std::uint64_t& priority(const Unit& unit);
@@ -62,6 +68,9 @@ class SimSchedule {
   std::vector<BackendStream*> streams_;  // In order of creation.
   std::vector<Unit> units_;
   std::int64_t items_run_ = 0;
+  std::int64_t turn_ = 0;      // Items run, and the time that passed while everything was delayed.
+  std::int64_t next_due_ = 0;  // Of the delays that settle() met, the first end.
+  std::size_t cursor_ = 0;     // In the given schedule.
   int launches_ = 0;
   std::int64_t until_change_ = 0;
   std::uint64_t lowest_ = std::uint64_t{1} << 62;

@@ -48,6 +48,10 @@ struct SimFill {
 struct SimRelease {  // The end of stream-ordered memory.
   void* memory;
 };
+struct SimDelay {
+  std::int64_t turns;
+  std::int64_t due = -1;  // The turn when it ends, once it has begun. Unused in graphs.
+};
 struct SimRecord {
   SimMarkPtr mark;
 };
@@ -65,12 +69,13 @@ struct SimExternalWait {
   std::shared_ptr<SimEvent> event;
 };
 using SimWork = std::variant<Submission, SimCopy, SimFill, SimRelease, SimRecord, SimWait, SimLaunch, SimExternalRecord,
-                             SimExternalWait>;
+                             SimExternalWait, SimDelay>;
 
 struct SimNode {
   SimWork work;
   int lane;                 // The captured stream: its place among those of the capture.
   int stream;               // Its number, for the trace.
+  int number;               // In order of capture, delays not counted.
   std::vector<int> before;  // Edges, to nodes of smaller index.
   std::vector<int> after;
 };
@@ -79,6 +84,7 @@ struct SimGraph {
   std::vector<SimNode> nodes;
   int lanes = 0;
   bool external = false;  // Has external records or waits.
+  int delays = 0;
 };
 
 // One launch of a graph.
@@ -92,6 +98,7 @@ struct SimRun {
   SimMarkPtr previous;            // The launch of the same graph before this one: they do not overlap.
   SimMarkPtr finished;
   std::vector<std::uint64_t> priority;  // Of each lane.
+  std::vector<std::int64_t> due;        // Of each node, if there are delays: when it ends, once it has begun, or -1.
   std::vector<bool> needed_node;        // Where the schedule needs only some nodes; empty means none.
 };
 

@@ -23,9 +23,13 @@ std::string short_name(const Work& work) {
   return work.name + (work.bytes > 0 ? " of " + std::to_string(work.bytes) + " bytes" : std::string());
 }
 
-// Fresh memory is filled with poison, which is no value.
-bool is_poison(const Work& work) {
-  return std::strcmp(work.name, "fill") == 0 && !std::strcmp(work.place.part, "poison");
+// What it writes is no value.
+bool is_poison(const Work& work) { return std::strcmp(work.name, PoisonMemory::kName) == 0; }
+
+std::string why_undefined(const std::optional<Work>& by) {
+  if (!by) return "nobody wrote it since it was allocated.";
+  if (is_poison(*by)) return "it was poisoned before this use, and nobody wrote it since.";
+  return describe(*by, "any") + " used it as scratch, and nobody wrote it since.";
 }
 
 }  // namespace
@@ -168,7 +172,7 @@ void Checker::perform(int thread, const Work& work, std::vector<CheckedOperand>&
   touches.reserve(operands.size());
   for (CheckedOperand& operand : operands) {
     const OperandBytes& b = operand.bytes;
-    Touch touch{work, operand.operand, b.access, box(0, b.rows, b.row_bytes, b.pitch_bytes), -1, thread, time};
+    Touch touch{work, operand.operand, b.name, b.access, box(0, b.rows, b.row_bytes, b.pitch_bytes), -1, thread, time};
     if (touch.box.is_empty()) continue;
     Allocation* allocation = locate(operand, touch);
     if (!allocation) continue;
@@ -187,7 +191,7 @@ void Checker::perform(int thread, const Work& work, std::vector<CheckedOperand>&
     allocation.shadow.add(touch, clock);
     if (touch.mode == Access::out) allocation.undefined.erase(touch.box);
     if (touch.mode == Access::scratch) allocation.undefined.set(touch.box, work);
-    if (is_poison(work) && !mutated("poison-is-a-value")) allocation.undefined.set(touch.box, std::nullopt);
+    if (is_poison(work) && !mutated("poison-is-a-value")) allocation.undefined.set(touch.box, work);
   }
 }
 
@@ -231,9 +235,7 @@ void Checker::judge(const Touch& touch, const Allocation& allocation) {
   if (reads(touch.mode)) {
     if (const auto cause = allocation.undefined.first_in(touch.box)) {
       report(HazardKind::use_before_write, touch, std::nullopt, bytes_text(touch.box, allocation),
-             "Byte " + std::to_string(cause->at) + " has no value: " +
-                 (cause->by ? describe(*cause->by, "any") + " used it as scratch, and nobody wrote it since."
-                            : "nobody wrote it since it was allocated."));
+             "Byte " + std::to_string(cause->at) + " has no value: " + why_undefined(cause->by));
     }
   }
   const Clock& clock = threads_[static_cast<std::size_t>(touch.thread)].clock;
@@ -307,6 +309,7 @@ void Checker::on_release(void* memory, bool) {
   if (!stopped_) {
     Touch touch{{.name = "release", .place = {}, .bytes = allocation->bytes},
                 0,
+                "",
                 Access::out,
                 box(0, 1, allocation->bytes, allocation->bytes),
                 allocation->id,
@@ -339,7 +342,7 @@ void Checker::check_addresses(int graph, GraphPlan& plan) {
     item.work.graph = graph;
     for (CheckedOperand& operand : item.operands) {
       const OperandBytes& b = operand.bytes;
-      const Touch touch{item.work, operand.operand,        b.access, box(0, b.rows, b.row_bytes, b.pitch_bytes),
+      const Touch touch{item.work, operand.operand,        b.name, b.access, box(0, b.rows, b.row_bytes, b.pitch_bytes),
                         -1,        thread_of(item.stream), 0};
       if (touch.box.is_empty()) continue;
       if (const Allocation* allocation = locate(operand, touch)) operand.allocation = allocation->id;

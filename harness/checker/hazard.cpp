@@ -26,7 +26,7 @@ std::string verb(const Touch& touch) {
   if (copy) return touch.operand == 0 ? "writes its destination" : "reads its source";
   const std::string name = std::string(touch.work.name);
   if (name == "fill" || name == "write" || name == "read" || name == "release") return "";
-  const std::string operand = " operand " + std::to_string(touch.operand);
+  const std::string operand = std::string(" its `") + touch.name + "`";
   switch (touch.mode) {
     case Access::in:
       return "reads" + operand;
@@ -67,8 +67,7 @@ std::string describe(const Work& work, const std::string& stream) {
 std::string text(const Hazard& h) {
   const std::string start = std::string(to_text(h.kind)) + ": " + said(h.later, h.later_stream);
   if (h.kind == HazardKind::overlap) {
-    return start + " names the same bytes twice: " + h.memory + " are also operand " +
-           std::to_string(h.earlier->operand) + ". " + h.detail;
+    return start + " names the same bytes twice: " + h.memory + " are also its `" + h.earlier->name + "`. " + h.detail;
   }
   if (!h.earlier) return start + " touches " + h.memory + ". " + h.detail;
   return start + " is not ordered after " + said(*h.earlier, h.earlier_stream) + " although both touch " + h.memory +

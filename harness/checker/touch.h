@@ -19,7 +19,8 @@ struct Work {
 
 struct Touch {
   Work work;
-  int operand = 0;
+  int operand = 0;        // Its place among those of the op.
+  const char* name = "";  // Its name in the op's struct.
   Access mode = Access::in;
   Box box;
   int allocation = -1;

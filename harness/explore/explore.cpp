@@ -16,17 +16,18 @@ struct Explorer::Choice {
     for (int i = 1; policy_ == ExploreOptions::Policy::pct && i < options.depth; ++i) {
       changes_.push_back(static_cast<std::int64_t>(draws_.below(program.items.size())));
     }
-    for (const ThreadDelay& delay : options.delays) {
+    for (const StreamDelay& delay : options.delays) {
       most_.resize(program.threads.size());
+      if (delay.stream == "graph") most_in_graphs_ = std::max(most_in_graphs_, delay.most);
       for (std::size_t t = 0; t < program.threads.size(); ++t) {
-        if (program.threads[t] == delay.thread) most_[t] = std::max(most_[t], delay.most);
+        if (program.threads[t].name == delay.stream) most_[t] = std::max(most_[t], delay.most);
       }
     }
   }
 
   void became_ready(int item) {
     if (most_.empty()) return;
-    const std::int64_t most = most_[thread_of(item)];
+    const std::int64_t most = program_.in_graph(item) ? most_in_graphs_ : most_[thread_of(item)];
     due_[static_cast<std::size_t>(item)] = most == 0 ? 0 : turn_ + log_uniform(draws_.draw(), most);
   }
 
@@ -84,7 +85,8 @@ struct Explorer::Choice {
   std::uint64_t low_ = kHigh;
   std::vector<std::int64_t> changes_;  // Turns at which the thread that runs falls behind all others.
   std::vector<std::int64_t> most_;     // Turns, by thread; empty without delays.
-  std::vector<std::int64_t> due_;      // By item.
+  std::int64_t most_in_graphs_ = 0;
+  std::vector<std::int64_t> due_;  // By item.
   std::int64_t turn_ = 0;
 };
 
@@ -173,7 +175,7 @@ Exploration explore(const Program& program, const ExploreOptions& options) {
     const std::uint64_t seed = options.seed + static_cast<std::uint64_t>(result.schedules++);
     const Tags tags = explorer.run(options, seed);
     if (tags == result.expected || (tags.observed == result.expected.observed && result.reordered)) continue;
-    Difference found{.seed = seed, .order = explorer.order(), .tags = tags};
+    FoundSchedule found{.seed = seed, .order = explorer.order(), .tags = tags};
     const auto differs = std::mismatch(expected.begin(), expected.end(), explorer.met().begin());
     if (differs.first != expected.end()) found.item = static_cast<int>(differs.first - expected.begin());
     if (explorer.run(options, seed) != tags || explorer.order() != found.order) {
@@ -184,6 +186,17 @@ Exploration explore(const Program& program, const ExploreOptions& options) {
     if (!result.reordered) result.reordered = std::move(found);
   }
   return result;
+}
+
+std::vector<SimTurn> turns(const Program& program, const std::vector<int>& order) {
+  std::vector<SimTurn> list;
+  list.reserve(order.size());
+  for (const int item : order) {
+    const ProgramThread& thread =
+        program.threads[static_cast<std::size_t>(program.items[static_cast<std::size_t>(item)].thread)];
+    list.push_back({thread.stream, program.in_graph(item) ? thread.lane : -1});
+  }
+  return list;
 }
 
 std::string bound_text(const Program& program, const ExploreOptions& options) {

@@ -8,15 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend.h"
+#include "engine/pressure.h"
 #include "harness/explore/program.h"
 
 namespace lockstep {
-
-// Every item of threads with this name waits before it runs: log-uniform, 1 to `most` turns. A turn is an item run.
-struct ThreadDelay {
-  std::string thread;
-  std::int64_t most = 1;
-};
 
 struct ExploreOptions {
   enum class Policy : std::uint8_t {
@@ -28,7 +24,7 @@ struct ExploreOptions {
   int depth = 1;
   std::uint64_t seed = 1;  // Of the first schedule; the next one adds 1. Equal seed, equal schedule.
   std::int64_t count = 1000;
-  std::vector<ThreadDelay> delays;
+  std::vector<StreamDelay> delays;  // In turns: items that run meanwhile.
 };
 
 // What one schedule left. `observed`: all that the host saw. `everything`: which writes, in which order, came before
@@ -39,7 +35,7 @@ struct Tags {
   friend bool operator==(const Tags&, const Tags&) = default;
 };
 
-struct Difference {
+struct FoundSchedule {
   std::uint64_t seed = 0;
   std::vector<int> order;  // The items as they ran.
   int item = -1;           // The first, in the order of the calls, that met other memory than in that order.
@@ -48,10 +44,10 @@ struct Difference {
 
 struct Exploration {
   std::int64_t schedules = 0;
-  Tags expected;                        // In the order of the calls.
-  std::optional<Difference> observed;   // The first schedule that changed what the host saw,
-  std::optional<Difference> reordered;  // and the first that changed anything.
-  std::string unstable;                 // The self-check: a schedule that failed did not fail again in the same way.
+  Tags expected;                           // In the order of the calls.
+  std::optional<FoundSchedule> observed;   // The first schedule that changed what the host saw,
+  std::optional<FoundSchedule> reordered;  // and the first that changed anything.
+  std::string unstable;                    // The self-check: a schedule that failed did not fail again in the same way.
 };
 
 class Explorer {
@@ -75,6 +71,9 @@ class Explorer {
 // Stops at the first schedule that changes what the host sees. That an edge of a logged run is not needed for the bits:
 //   !explore(program_of(log, {edge}), {.count = 1000}).observed
 Exploration explore(const Program& program, const ExploreOptions& options);
+
+// The schedule as the simulated device follows it.
+std::vector<SimTurn> turns(const Program& program, const std::vector<int>& order);
 
 // "a missing edge of depth 1 is hit with probability >= 1/5 a schedule; 1000 schedules ran", for reports.
 std::string bound_text(const Program& program, const ExploreOptions& options);

@@ -22,14 +22,21 @@ struct ProgramItem {
   int reads = 0, writes = 0;
 };
 
+struct ProgramThread {
+  std::string name;
+  int stream = -1;  // That its items are put on, or that its graphs are launched on; -1: the host.
+  int lane = 0;     // In graphs, captured streams in the order in which they joined.
+};
+
 struct Program {
-  std::vector<std::string> threads;  // 0 is the host; then streams, and lanes of graphs.
-  std::vector<ProgramItem> items;    // In the order of the calls. The last one is no item, it only ends the lists.
-  std::vector<int> before;           // Items of other threads that must be over.
+  std::vector<ProgramThread> threads;  // 0 is the host; then streams, and lanes of graphs.
+  std::vector<ProgramItem> items;      // In the order of the calls. The last one is no item, it only ends the lists.
+  std::vector<int> before;             // Items of other threads that must be over.
   // Atoms: sets of bytes that no access of the run tells apart. They are disjoint, so partial overlaps are exact.
   std::vector<int> reads, writes;
   int atoms = 0;
 
+  bool in_graph(int item) const { return items[static_cast<std::size_t>(item)].work.graph >= 0; }
   int size() const { return static_cast<int>(items.size()) - 1; }
   std::span<const int> before_of(int item) const { return part(before, &ProgramItem::before, item); }
   std::span<const int> reads_of(int item) const { return part(reads, &ProgramItem::reads, item); }

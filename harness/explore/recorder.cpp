@@ -16,7 +16,7 @@ std::uint64_t hash_text(std::uint64_t hash, const char* text) {
 }  // namespace
 
 ProgramRecorder::ProgramRecorder(std::set<Edge> dropped) : dropped_(std::move(dropped)), threads_(1) {
-  program_.threads = {"the host"};
+  program_.threads = {{"the host"}};
 }
 
 // ---- Who comes after whom -------------------------------------------------------------------------------------------
@@ -37,14 +37,14 @@ void ProgramRecorder::Frontier::join(const Frontier& other) {
 }
 
 void ProgramRecorder::on_create_stream(int stream, const char* name) {
-  program_.threads[static_cast<std::size_t>(thread_of(stream))] = name;
+  program_.threads[static_cast<std::size_t>(thread_of(stream))].name = name;
 }
 
 int ProgramRecorder::thread_of(int stream) {
   const auto [at, fresh] = stream_threads_.try_emplace(stream, static_cast<int>(threads_.size()));
   if (fresh) {
     threads_.emplace_back();
-    program_.threads.push_back(std::to_string(stream));
+    program_.threads.push_back({std::to_string(stream), stream});
   }
   return at->second;
 }
@@ -55,8 +55,8 @@ int ProgramRecorder::lane_thread(int stream, int lane, int captured) {
   const auto [at, fresh] = lane_threads_.try_emplace({stream, lane}, static_cast<int>(threads_.size()));
   if (fresh) {
     threads_.emplace_back();
-    program_.threads.push_back(program_.threads[static_cast<std::size_t>(thread_of(captured))] + " in graphs on " +
-                               program_.threads[static_cast<std::size_t>(thread_of(stream))]);
+    const auto name = [this](int s) { return program_.threads[static_cast<std::size_t>(thread_of(s))].name; };
+    program_.threads.push_back({name(captured) + " in graphs on " + name(stream), stream, lane});
   }
   return at->second;
 }
@@ -156,6 +156,7 @@ void ProgramRecorder::on_host_read(const void* memory, std::size_t bytes, const 
 }
 
 void ProgramRecorder::add(int index, const Work& work, const std::vector<CheckedOperand>& operands, bool observed) {
+  if (is_full()) return;
   const int item = static_cast<int>(program_.items.size());
   first_touch_.push_back(touched_.size());
   for (const CheckedOperand& operand : operands) {

@@ -17,6 +17,8 @@ namespace lockstep {
 class ProgramRecorder : public Observer {
  public:
   // `dropped`: edges to do without.
+  // After `kMost` items nothing more is noted: the beginning of a program is a program.
+  static constexpr std::size_t kMost = 200'000;
   explicit ProgramRecorder(std::set<Edge> dropped = {});
   Program finish() &&;
 
@@ -78,6 +80,7 @@ class ProgramRecorder : public Observer {
   int thread_of(int stream);
   int lane_thread(int stream, int lane, int captured);
   int enter(int stream);
+  bool is_full() const { return program_.items.size() >= kMost; }
   bool captures(int stream) const { return capture_ && capture_->streams.contains(stream); }
   bool keeps(Edge::Kind kind, int awaited, int waiter) const { return !dropped_.contains({kind, awaited, waiter}); }
   int live_at(const void* address) const;  // Index of the allocation, or -1.

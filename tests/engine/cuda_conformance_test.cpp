@@ -1,13 +1,18 @@
 // The simulated device and the GPU make the same of random programs: memory, names of errors, states of captures.
+#include <cstdlib>
+
 #include "tests/engine/random_program.h"
 
 namespace lockstep::test {
 namespace {
 
+// LOCKSTEP_CASES: how many programs.
 TEST(CudaConformance, TheGpuAgreesWithTheSimulatedDevice) {
   if (cuda_devices().empty()) GTEST_SKIP() << "no GPU";
+  const char* cases = std::getenv("LOCKSTEP_CASES");
+  const std::uint64_t programs = cases == nullptr ? 4000 : std::strtoull(cases, nullptr, 10);
   int differences = 0;
-  for (std::uint64_t seed = 1; seed <= 4000 && differences < 8; ++seed) {
+  for (std::uint64_t seed = 1; seed <= programs && differences < 8; ++seed) {
     const std::vector<std::string> sim = RandomProgram(open_sim({.seed = seed}), seed).run(60);
     const std::vector<std::string> cuda = RandomProgram(open_cuda(), seed).run(60);
     const std::string found = first_difference(sim, cuda);

@@ -60,7 +60,7 @@ TEST(Ledger, ADryRunOfTheSameCodeIsEqual) {
 
 TEST(Ledger, NamesAScalarThatChanged) {
   EXPECT_EQ(after([](Region& r) { r.max_norm = 0.5f; }),
-            "entry 6, step 2, microbatch 1, layer 3, qkv: gradient_norm: the scalar at byte 64 changed from 0x3f800000 "
+            "entry 6, step 2, microbatch 1, layer 3, qkv: gradient_norm: the scalar max_norm changed from 0x3f800000 "
             "(1065353216, 1) to 0x3f000000 (1056964608, 0.5)");
 }
 
@@ -85,6 +85,26 @@ TEST(Ledger, NamesTheOpThatIsThereNow) {
       "8 now)");
 }
 
+TEST(Ledger, NamesWorkThatEscapedToAStreamThatIsNotCaptured) {
+  Device device(open_sim());
+  const Stream a(device, "a"), b(device, "b");
+  const Floats x(device, 4), y(device, 4);
+  const auto region = [&] {
+    a.submit(ZeroGradient{.acc = x.row()});
+    b.submit(ZeroGradient{.acc = y.row()});
+  };
+  a.begin_capture();
+  region();
+  const Graph graph = a.end_capture();
+  Ledger now;
+  {
+    const Device::RecordOnly dry(device, now);
+    region();
+  }
+  EXPECT_EQ(difference(graph.ledger(), now),
+            "entry 1: zero_gradient: not captured, but there now (1 entries captured, 2 now)");
+}
+
 Ledger one(const LedgerEntry& entry) {
   Ledger ledger;
   ledger.append(entry);
@@ -99,14 +119,14 @@ TEST(Ledger, NamesOperandsByIndexAndShape) {
   const AccumulateGradient was{.g = tensor(x, 2, 4), .acc = tensor(y, 2, 4)};
   AccumulateGradient is = was;
   is.acc.data += 4;
-  EXPECT_THAT(difference(entry(was), entry(is)), HasSubstr("accumulate_gradient: operand 1 moved from 0x"));
+  EXPECT_THAT(difference(entry(was), entry(is)), HasSubstr("accumulate_gradient: operand acc moved from 0x"));
   is = was;
   is.g.rows = 1;
   EXPECT_EQ(difference(entry(was), entry(is)),
-            "entry 0: accumulate_gradient: operand 0 has 1 rows, was captured with 2");
+            "entry 0: accumulate_gradient: operand g has 1 rows, was captured with 2");
   is = was;
   is.g.pitch = 8;
-  EXPECT_THAT(difference(entry(was), entry(is)), HasSubstr("operand 0 has a pitch of 32 bytes, was captured with 16"));
+  EXPECT_THAT(difference(entry(was), entry(is)), HasSubstr("operand g has a pitch of 32 bytes, was captured with 16"));
   is = was;
   is.g = {};
   EXPECT_THAT(difference(entry(was), entry(is)), HasSubstr("has 1 operands, was captured with 2"));

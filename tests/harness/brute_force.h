@@ -24,7 +24,7 @@ class BruteForce : public Observer {
   const std::set<Label>& undefined_reads() const { return undefined_reads_; }
 
   void on_submit(int stream, const Submission& op, const Place& place) override {
-    if (!in_capture_) run(stream, accesses_of(op), {place.layer, -1});
+    if (!in_capture_) run(stream, accesses_of(op), {place.layer, -1}, is_poison(op));
   }
   void on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind, const Place& place) override {
     if (in_capture_) return;
@@ -33,7 +33,7 @@ class BruteForce : public Observer {
   }
   void on_fill(int stream, void* to, std::size_t bytes, const Place& place) override {
     if (in_capture_) return;
-    run(stream, {bytes_of(Access::out, to, bytes)}, {place.layer, -1}, *place.part != 0);
+    run(stream, {bytes_of(Access::out, to, bytes)}, {place.layer, -1});
   }
   void on_host_write(const void* to, std::size_t bytes, const Place& place) override {
     host_ = add({host_});
@@ -72,6 +72,7 @@ class BruteForce : public Observer {
     bool writes, reads;
   };
 
+  static bool is_poison(const Submission& op) { return op.type().id == AllOps::id_of<PoisonMemory>(); }
   static std::vector<Bytes> accesses_of(const Submission& op) {
     std::vector<Bytes> list;
     for (const OperandBytes& o : op.operands()) {
@@ -155,9 +156,9 @@ inline void BruteForce::on_launch(int stream, int graph, const Ledger& ledger, c
       lanes[e.stream] = add({lane(e.stream), e.external ? recorded(e.event) : inside.at(e.event)});
     } else {
       lanes[e.stream] = add({lane(e.stream)});
-      if (e.op) touch(lanes[e.stream], accesses_of(*e.op), label, false);
+      if (e.op) touch(lanes[e.stream], accesses_of(*e.op), label, is_poison(*e.op));
       if (e.kind == LedgerEntry::Kind::fill) {
-        touch(lanes[e.stream], {bytes_of(Access::out, e.to, e.bytes)}, label, *e.place.part != 0);
+        touch(lanes[e.stream], {bytes_of(Access::out, e.to, e.bytes)}, label, false);
       }
       if (e.kind == LedgerEntry::Kind::copy) {
         touch(lanes[e.stream], {bytes_of(Access::out, e.to, e.bytes), bytes_of(Access::in, e.from, e.bytes)}, label,

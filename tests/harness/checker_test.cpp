@@ -83,7 +83,7 @@ TEST(Checker, FindsAReadThatDoesNotWaitForItsCopyAndSaysWhatToDo) {
   ASSERT_EQ(kinds(bench.checker), Kinds{HazardKind::read_after_write});
   EXPECT_EQ(text(bench.checker.hazards().front()),
             "read after write: accumulate_gradient (qkv, layer 2, microbatch 1, step 3) on stream compute, which reads "
-            "operand 0, is not ordered after copy of 256 bytes (qkv, layer 2, microbatch 1, step 3) on stream loader, "
+            "its `g`, is not ordered after copy of 256 bytes (qkv, layer 2, microbatch 1, step 3) on stream loader, "
             "which writes its destination, although both touch bytes 0 to 255 of the 256-byte device allocation 0. "
             "Missing edge: loader -> compute. Record an event on loader after copy of 256 bytes, and wait for it on "
             "compute before "
@@ -165,15 +165,15 @@ TEST(Checker, KnowsThatColumnsOfOneBufferAreApart) {
 TEST(Checker, FindsMemoryThatNobodyWrote) {
   Bench bench;
   const Floats fresh(bench.device, 64);
-  bench.device.place.part = "poison";
-  bench.compute.fill(fresh.data(), 0xff, fresh.bytes());
-  bench.device.place.part = "";
+  bench.compute.fill(fresh.data(), 0, fresh.bytes());
+  bench.compute.submit(poison(fresh.data(), 256));
   bench.compute.fill(fresh.data(), 0, 128);
   bench.add(bench.compute, tensor(fresh.data(), 1, 32), bench.y.row().columns(0, 32));
   EXPECT_EQ(kinds(bench.checker), Kinds{});
   bench.add(bench.compute, fresh.row(), bench.y.row());
   ASSERT_EQ(kinds(bench.checker), Kinds{HazardKind::use_before_write});
-  EXPECT_THAT(text(bench.checker.hazards().front()), HasSubstr("Byte 128 has no value: nobody wrote it"));
+  EXPECT_THAT(text(bench.checker.hazards().front()),
+              HasSubstr("Byte 128 has no value: it was poisoned before this use"));
 }
 
 TEST(Checker, FindsOperandsOutOfBoundsAndOperandsThatShareBytes) {

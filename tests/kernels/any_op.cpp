@@ -432,6 +432,9 @@ void draw(OpBuilder& b, TensorCoreDots& op) {
         .c = b.values(tiles * kDotRows, kDotColumns),
         .d = b.out<F>(tiles * kDotRows, kDotColumns)};
 }
+void draw(OpBuilder& b, PoisonMemory& op) {
+  op = {.memory = b.out<std::uint16_t>(b.between(1, 6), b.width()), .half = PoisonMemory::kFreed};
+}
 
 bool is_number(float x) { return abs(x) < infinity(); }
 bool is_number(bf16 x) { return is_number(load(x)); }

@@ -1,0 +1,25 @@
+// What a run does to its own device so that luck runs out: delays on named streams, and memory without a value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// Before every op, copy, fill and launch on streams with this name, 1 to `most` microseconds (turns, on the simulated
+// device), log-uniform. "graph": before every op, copy and fill that is captured, on whatever stream.
+struct StreamDelay {
+  std::string stream;
+  std::int64_t most = 1;
+};
+
+struct Pressure {
+  std::vector<StreamDelay> delays;
+  std::uint64_t seed = 1;  // Of the delays.
+  // Device and pinned memory is a signalling NaN when it is allocated, and when it is freed. The simulated device does
+  // both in any case.
+  bool poison_fresh = false, poison_freed = false;
+};
+
+}  // namespace lockstep
