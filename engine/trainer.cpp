@@ -37,6 +37,7 @@ struct Trainer::Impl {
     digest = pool.make<std::uint64_t>(1, 2);
   }
 
+  StepData take_data();
   void load_state(const StepData& data, bool training);
   void optimize();
   void fetch_results(std::size_t microbatches, StepResult& result) const;
@@ -57,6 +58,8 @@ struct Trainer::Impl {
   Tensor<std::uint64_t> digest;
   PinnedBuffer fetched;  // Norm, clip, losses.
   std::int64_t steps_done = 0;
+  StepData ahead;  // Of step `ahead_of`.
+  std::int64_t ahead_of = -1;
   float learning_rate = 0;
 };
 
@@ -82,13 +85,21 @@ void Trainer::Impl::load_state(const StepData& data, bool training) {
                            training);
 }
 
+StepData Trainer::Impl::take_data() {
+  if (ahead_of != steps_done) return data.training(steps_done);
+  ahead_of = -1;
+  return std::move(ahead);
+}
+
 StepResult Trainer::step() {
   Impl& my = *impl_;
-  const StepData data = my.data.training(my.steps_done);
+  const StepData data = my.take_data();
   my.load_state(data, true);
   my.loop.train(my.steps_done, data);
   if (my.options.listener != nullptr) my.options.listener->gradients_done();
   my.optimize();
+  my.ahead_of = my.steps_done + 1;  // Drawn while the device works.
+  my.ahead = my.data.training(my.ahead_of);
   StepResult result;
   my.fetch_results(data.microbatches.size(), result);
   result.learning_rate = my.learning_rate;
