@@ -46,6 +46,7 @@ same_digest() {
 }
 
 row doctor "$lockstep" doctor
+row calibrate "$lockstep" doctor --calibrate --device cuda --json "$out/calibrate.json"
 row tests ctest --test-dir "$share" -L '^gpu$' -LE '^slow$' --no-tests=error --output-on-failure -j "${JOBS:-4}" \
   --resource-spec-file "$(realpath "$out/gpus.json")"
 row verify "$lockstep" verify --device cuda --json "$out/verify.json" --junit "$out/verify.xml" "$scenarios"

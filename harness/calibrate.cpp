@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kTileDots = kDotRows * kDotColumns;
-constexpr std::int64_t kTiles = 1024;  // Of one submission.
+constexpr std::int64_t kMostTiles = 1024;  // Of one submission.
 
 // One submission's tiles, each of one family, and what the model makes of them.
 struct Batch {
@@ -46,14 +46,14 @@ std::array<float, kDotDepth> widened_row(const std::vector<bf16>& x, std::int64_
   return values;
 }
 
-Batch make_batch(const TensorCore& model, std::uint64_t seed, std::int64_t index) {
+Batch make_batch(const TensorCore& model, std::int64_t tiles, std::uint64_t seed, std::int64_t index) {
   Batch batch;
-  batch.a.resize(kTiles * kDotRows * kDotDepth);
-  batch.b.resize(kTiles * kDotColumns * kDotDepth);
-  batch.c.resize(kTiles * kTileDots);
+  batch.a.resize(static_cast<std::size_t>(tiles * kDotRows * kDotDepth));
+  batch.b.resize(static_cast<std::size_t>(tiles * kDotColumns * kDotDepth));
+  batch.c.resize(static_cast<std::size_t>(tiles * kTileDots));
   batch.want.resize(batch.c.size());
   Drawn draw(mix64(seed * 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(index) + 1));
-  for (std::int64_t t = 0; t < kTiles; ++t) {
+  for (std::int64_t t = 0; t < tiles; ++t) {
     const Family& family = family_of(t);
     draw_rows(draw, family, kDotRows, false, batch.a.data() + t * kDotRows * kDotDepth);
     draw_rows(draw, family, kDotColumns, true, batch.b.data() + t * kDotColumns * kDotDepth);
@@ -71,13 +71,13 @@ Batch make_batch(const TensorCore& model, std::uint64_t seed, std::int64_t index
 // The operands of one submission on the device.
 class DeviceDots {
  public:
-  explicit DeviceDots(Backend& backend)
+  DeviceDots(Backend& backend, std::int64_t tiles)
       : backend_(backend),
         stream_(backend.create_stream("calibrate")),
-        a_(make<bf16>(kTiles * kDotRows, kDotDepth)),
-        b_(make<bf16>(kTiles * kDotColumns, kDotDepth)),
-        c_(make<float>(kTiles * kDotRows, kDotColumns)),
-        d_(make<float>(kTiles * kDotRows, kDotColumns)) {}
+        a_(make<bf16>(tiles * kDotRows, kDotDepth)),
+        b_(make<bf16>(tiles * kDotColumns, kDotDepth)),
+        c_(make<float>(tiles * kDotRows, kDotColumns)),
+        d_(make<float>(tiles * kDotRows, kDotColumns)) {}
   ~DeviceDots() {
     for (void* memory : {static_cast<void*>(a_.data), static_cast<void*>(b_.data), static_cast<void*>(c_.data),
                          static_cast<void*>(d_.data)}) {
@@ -137,15 +137,22 @@ void compare(const Batch& batch, const std::vector<float>& got, Calibration& res
 
 }  // namespace
 
+std::string architecture_of(const DeviceInfo& device) {
+  return "sm_" + std::to_string(device.kind == "cuda" ? device.compute_capability : 90);
+}
+std::optional<TensorCore> constants_of(const DeviceInfo& device) { return tensor_core(architecture_of(device)); }
+
 Calibration calibrate(Backend& backend, const TensorCore& model, std::int64_t dots, std::uint64_t seed) {
   Calibration result;
-  DeviceDots device(backend);
-  const std::int64_t batches = (dots + kTiles * kTileDots - 1) / (kTiles * kTileDots);
+  const std::int64_t all = (dots + kTileDots - 1) / kTileDots;
+  const std::int64_t tiles = std::clamp<std::int64_t>(all, std::size(kFamilies), kMostTiles);
+  DeviceDots device(backend, tiles);
+  const std::int64_t batches = (all + tiles - 1) / tiles;
   const std::int64_t at_once = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
   for (std::int64_t first = 0; first < batches; first += at_once) {
     std::vector<std::future<Batch>> made;
     for (std::int64_t i = first; i < std::min(batches, first + at_once); ++i) {
-      made.push_back(std::async(std::launch::async, make_batch, model, seed, i));
+      made.push_back(std::async(std::launch::async, make_batch, model, tiles, seed, i));
     }
     for (std::future<Batch>& one : made) {
       const Batch batch = one.get();

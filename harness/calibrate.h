@@ -22,6 +22,10 @@ struct Calibration {
   std::optional<DotDifference> first;
 };
 
+// The device's own, as data: none where they are not known. The simulated device is the contract's.
+std::optional<TensorCore> constants_of(const DeviceInfo& device);
+std::string architecture_of(const DeviceInfo& device);
+
 // At least `dots` of the adversarial families in turn (kernels/fda_families.h), on every core of the host.
 Calibration calibrate(Backend& backend, const TensorCore& model, std::int64_t dots, std::uint64_t seed);
 

@@ -36,17 +36,12 @@ void print_cuda(const CudaProbe& cuda) {
               or_absent(cuda.info.cudnn).c_str(), or_absent(cuda.info.cublas).c_str());
 }
 
-std::string architecture_of(const DeviceInfo& device) {
-  // The simulated device computes as the contract's architecture does.
-  return "sm_" + std::to_string(device.compute_capability == 0 ? 90 : device.compute_capability);
-}
-
 // Prints what was found; nothing is compared on an architecture without constants.
 ExitStatus calibrate_device(const Options& options, boost::json::object& found) {
   const std::string device = choose_device(options.text("device"));
   const std::unique_ptr<Backend> backend = open_backend(device, {});
   const std::string architecture = architecture_of(backend->info());
-  const auto model = tensor_core(architecture);
+  const auto model = constants_of(backend->info());
   if (!model) {
     found["calibration"] = boost::json::object{{"architecture", architecture}, {"why", "no constants"}};
     std::printf("calibration   %s: no constants of its tensor core are known\n", architecture.c_str());

@@ -1,6 +1,6 @@
 #include "harness/guard.h"
 
-#include "engine/device.h"
+#include "harness/calibrate.h"
 #include "harness/exit_status.h"
 #include "kernels/fingerprint.h"
 #include "kernels/guard.h"
@@ -30,6 +30,16 @@ void guard_device(Backend& backend) {
   backend.destroy_stream(stream);
   const std::string complaint = fingerprint_complaint(hashes);
   if (!complaint.empty()) throw WorldError(kRefused + backend.info().name + ": " + complaint);
+}
+
+void guard_tensor_cores(Backend& backend) {
+  constexpr std::int64_t kDots = 4000;
+  const DeviceInfo& device = backend.info();
+  const auto model = constants_of(device);
+  const std::string refused = kRefused + device.name + " (" + architecture_of(device) + "): ";
+  if (!model) throw WorldError(refused + "the constants of its tensor cores are not known, so bf16 cannot be judged");
+  const Calibration result = calibrate(backend, *model, kDots, 1);
+  if (result.first) throw WorldError(refused + "its tensor cores are not the model's\n" + text(*result.first));
 }
 
 }  // namespace lockstep

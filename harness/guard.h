@@ -11,5 +11,7 @@ namespace lockstep {
 void guard_host();
 // The same of a device: it computes the fingerprint. Waits for the device.
 void guard_device(Backend& backend);
+// Before bf16 is judged: some thousand dots of the device's tensor cores against the model, which must be known.
+void guard_tensor_cores(Backend& backend);
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include "harness/comparison.h"
 #include "harness/expectations.h"
 #include "harness/explore/recorder.h"
+#include "harness/guard.h"
 #include "harness/schedules.h"
 #include "harness/tee.h"
 #include "oracle/oracle.h"
@@ -57,9 +58,16 @@ class Case {
   struct Engine {
     Engine(const Case& of, const SimOptions& sim, bool listened, Observer* observer)
         : comparison(of.scenario_),
-          device(open_backend(of.options_.device, sim), observer, pressure_of(of.scenario_)),
+          device(open_judged(of, sim), observer, pressure_of(of.scenario_)),
           trainer(device, of.scenario_, *of.data_, {.listener = listened ? &comparison : nullptr}) {
       comparison.attach([this](StoredValues values) { return trainer.read(values); }, trainer.parameters());
+    }
+    // The oracle's products are the model's: another GPU has nothing to be judged by.
+    static std::unique_ptr<Backend> open_judged(const Case& of, const SimOptions& sim) {
+      auto backend = open_backend(of.options_.device, sim);
+      const bool wide = of.scenario_.numerics.front() == Numerics::fp32;
+      if (of.options_.device == "cuda" && !wide) guard_tensor_cores(*backend);
+      return backend;
     }
     Comparison comparison;
     Device device;

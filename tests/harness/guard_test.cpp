@@ -70,6 +70,14 @@ TEST(Guard, AsksTheDeviceForItsFingerprint) {
   EXPECT_THAT(reason, HasSubstr("fma has other bits than version 1"));
 }
 
+TEST(Guard, AsksTheTensorCoresBeforeBf16IsJudged) {
+  const std::unique_ptr<Backend> sim = open_sim();
+  guard_tensor_cores(*sim);
+  plant_fault("tensor-core-drops-a-product");
+  EXPECT_THROW(guard_tensor_cores(*sim), WorldError);
+  plant_fault("");
+}
+
 // The two vectors of the contract, arithmetic.md 4.
 TEST(Guard, TheFingerprintsErfIsTheContracts) {
   EXPECT_EQ(bits(erf(from_bits(0x3e99999a))), 0x3ea841c5u);

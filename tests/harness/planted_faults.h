@@ -22,7 +22,8 @@ inline const std::map<std::string, std::string>& equivalent_faults() {
   static const std::map<std::string, std::string> list{
       {"compute-ignores-step-state-event", "the state's copy precedes the microbatches' on the same stream"},
       {"device-flushes-subnormals", "only the guard asks for the fingerprint: harness.guard"},
-      {"tensor-core-drops-a-product", "only a calibration asks the tensor core by itself: harness.calibrate"},
+      {"tensor-core-drops-a-product",
+       "only a calibration asks the tensor core by itself: harness.calibrate, harness.guard"},
       {"loader-ignores-consumed-event", kDrained},
       {"loader-ignores-state-consumed-event", kDrained},
       {"staging-rewritten-before-its-copy", kDrained},
