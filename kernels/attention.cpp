@@ -28,6 +28,7 @@ void check(const AttentionBackward<T>& op) {
   check_heads(op);
   require_shape(op.dout, op.qkv.rows, op.heads * op.head_dim, "dout is [T, heads * hd]");
   require_shape(op.delta, op.qkv.rows, op.heads, "delta is [T, heads]");
+  require_shape(op.next_tile, 1, 2, "next_tile is [1, 2]");
   require_shape(op.dqkv, op.qkv.rows, op.qkv.cols, "dqkv is shaped as qkv");
 }
 template void check(const AttentionForward<float>&);

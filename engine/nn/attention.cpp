@@ -11,6 +11,7 @@ AttentionScratch<T>::AttentionScratch(TensorPool& pool, const Scenario& scenario
   dqkv = pool.make<T>(rows, (a.heads + 2 * a.kv_heads) * a.head_dim);
   dnorm = pool.make<T>(rows, scenario.model.hidden);
   delta = pool.make<float>(rows, a.heads);
+  next_tile = pool.make<std::int32_t>(1, 2);
   table = pool.make<float>(rows, a.head_dim);
 }
 
@@ -88,6 +89,7 @@ void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, T
                                           .document_length = pass.pack.document_length,
                                           .row_document = pass.pack.row_document,
                                           .delta = scratch_.delta,
+                                          .next_tile = scratch_.next_tile,
                                           .dqkv = scratch_.dqkv,
                                           .heads = heads_,
                                           .kv_heads = kv_heads_,

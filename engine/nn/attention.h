@@ -11,8 +11,9 @@ template <class T>
 struct AttentionScratch {
   AttentionScratch(TensorPool& pool, const Scenario& scenario);
   Tensor<T> dmixed, dcore, dqkv, dnorm;
-  Tensor<float> delta;  // [T, heads]
-  Tensor<float> table;  // [pack_length, head_dim]: cosines and sines of every position; written once.
+  Tensor<float> delta;             // [T, heads]
+  Tensor<std::int32_t> next_tile;  // [1, 2]
+  Tensor<float> table;             // [pack_length, head_dim]: cosines and sines of every position; written once.
 };
 
 template <class T>

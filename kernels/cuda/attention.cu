@@ -226,12 +226,12 @@ void run(CudaQueue queue, const AttentionForward<T>& op) {
 }
 template <class T>
 void run(CudaQueue queue, const AttentionBackward<T>& op) {
-  const dim3 query_grid(blocks_for(op.o.rows * op.heads, kWarps));
-  const dim3 key_grid(blocks_for(op.o.rows * op.kv_heads, kWarps));
-  launch(queue, query_grid, dim3(kThreads), attention_delta<T>, op);
   if constexpr (std::is_same_v<T, bf16>) {
     launch_attention_bf16(queue, op);
   } else {
+    const dim3 query_grid(blocks_for(op.o.rows * op.heads, kWarps));
+    const dim3 key_grid(blocks_for(op.o.rows * op.kv_heads, kWarps));
+    launch(queue, query_grid, dim3(kThreads), attention_delta<T>, op);
     launch(queue, query_grid, dim3(kThreads), attention_query_gradient<T>, op);
     launch(queue, key_grid, dim3(kThreads), attention_key_value_gradient<T>, op);
   }

@@ -13,8 +13,11 @@ __device__ __forceinline__ int lane_place() { return lane_index() % 4; }
 __device__ __forceinline__ std::uint32_t pair(bf16 low, bf16 high) {
   return low.bits | static_cast<std::uint32_t>(high.bits) << 16;
 }
+// st of both in one instruction: rounded to nearest even, NaN as 0x7fff.
 __device__ __forceinline__ std::uint32_t stored_pair(float low, float high) {
-  return pair(st<bf16>(low), st<bf16>(high));
+  std::uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
 }
 
 // A tile whose rows run along k.

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/queue.h"
@@ -21,15 +22,31 @@ constexpr unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
 
+// How a kernel is launched beside its grid.
+struct LaunchOptions {
+  std::size_t shared_bytes = 0;  // Of dynamic shared memory.
+  bool overlaps = false;         // Starts when all blocks of the kernel before it have ended or let it start.
+};
 // Grid and arguments depend on shapes alone. An empty grid has nothing to write.
 template <class... Parameters, class... Arguments>
-void launch(CudaQueue queue, dim3 grid, dim3 block, void (*kernel)(Parameters...), const Arguments&... arguments) {
+void launch(CudaQueue queue, dim3 grid, dim3 block, const LaunchOptions& options, void (*kernel)(Parameters...),
+            const Arguments&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
+  config.dynamicSmemBytes = options.shared_bytes;
   config.stream = queue.stream;
+  config.attrs = &overlap;
+  config.numAttrs = options.overlaps ? 1 : 0;
   cuda_launch_check(cudaLaunchKernelEx(&config, kernel, arguments...));
+}
+template <class... Parameters, class... Arguments>
+void launch(CudaQueue queue, dim3 grid, dim3 block, void (*kernel)(Parameters...), const Arguments&... arguments) {
+  launch(queue, grid, block, LaunchOptions{}, kernel, arguments...);
 }
 
 }  // namespace lockstep

@@ -261,6 +261,7 @@ void draw(OpBuilder& b, AttentionBackward<T>& op) {
         .document_length = pack.document_length,
         .row_document = pack.row_document,
         .delta = b.out<F>(pack.rows, shape.heads),
+        .next_tile = b.out<I>(1, 2),
         .dqkv = b.out<T>(pack.rows, shape.fused()),
         .heads = shape.heads,
         .kv_heads = shape.kv_heads,

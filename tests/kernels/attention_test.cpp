@@ -355,7 +355,7 @@ TYPED_TEST(AttentionIn, BackwardSeesOneDocument) {
     for_documents(op, [&](const Alone& alone) {
       AttentionBackward<TypeParam> one = op;
       one.qkv = alone.rows_of(op.qkv), one.o = alone.rows_of(op.o), one.lse = alone.rows_of(op.lse);
-      one.dout = alone.rows_of(op.dout), one.delta = alone.make(op.delta);
+      one.dout = alone.rows_of(op.dout), one.delta = alone.make(op.delta), one.next_tile = alone.make(op.next_tile);
       alone.describe(one);
       const auto dqkv = alone.make(op.dqkv);
       one.dqkv = dqkv;

@@ -1,0 +1,75 @@
+// What a pipeline inside a block is made of: barriers in shared memory, asynchronous copies, shares of registers.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// Turns of a buffer between those who fill it and those who use it. A turn ends when `count` threads have arrived; a
+// turn is awaited by its parity: 0 for the first, 1 for the second, 0 for the third.
+struct alignas(8) Barrier {
+  std::uint64_t word;
+
+  __device__ __forceinline__ void init(std::uint32_t count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)), "r"(count));
+  }
+  __device__ __forceinline__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
+  }
+  __device__ __forceinline__ bool over(std::uint32_t parity) {
+    std::uint32_t is_over;
+    asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(is_over)
+                 : "r"(shared_address(this)), "r"(parity)
+                 : "memory");
+    return is_over != 0;
+  }
+  __device__ __forceinline__ void wait(std::uint32_t parity) {
+    while (!over(parity)) {
+    }
+  }
+};
+// Barriers initialised by one thread are so for the others after the next __syncthreads().
+__device__ __forceinline__ void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// What the thread wrote to shared memory is there for the tensor core of whoever sees the thread arrive.
+__device__ __forceinline__ void fence_for_tensor_core() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// 16 bytes to shared memory, without waiting: from global memory, or zeros without reading it.
+__device__ __forceinline__ void copy_16(std::uint32_t to, const void* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits for all but the last `kOpen` groups of the thread's copies.
+template <int kOpen>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
+}
+
+// Registers of a thread, by a whole warpgroup: the block's share is fixed by its launch bounds.
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Between a kernel and one that was launched to overlap with it (launch_overlapping).
+__device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;"); }
+__device__ __forceinline__ void wait_for_last_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// Barrier `id` (1 to 15) of `threads` threads: some wait, others only arrive.
+__device__ __forceinline__ void wait_at(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void arrive_at(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,138 @@
+// bf16 attention on a GPU has the host's bytes where its tiles begin and end: documents around multiples of 64 and 128
+// rows, gaps, empty documents, heads of every width, groups of every size.
+#include "kernels/attention.h"
+#include "kernels/ops.h"
+#include "tests/kernels/on_gpu.h"
+
+namespace lockstep {
+namespace {
+
+struct Pack {
+  const char* name;
+  std::vector<std::int32_t> lengths;
+  std::int32_t gap;  // Rows of no document after every document.
+  std::int32_t kv_heads, group, head_dim;
+  float amplitude;          // Of queries and keys: large ones make p underflow.
+  std::int32_t offset = 0;  // Elements before the first row, which then lies at no multiple of 16 bytes.
+};
+
+const Pack kPacks[] = {
+    {"one_row", {1}, 0, 1, 1, 64, 1},
+    {"one_tile", {128}, 0, 1, 1, 128, 1},
+    {"around_a_tile", {127, 128, 129}, 0, 1, 2, 128, 1},
+    {"around_half_a_tile", {63, 64, 65, 191, 192, 193}, 3, 2, 3, 64, 1},
+    {"many_short_and_empty", {1, 2, 0, 3, 1, 17, 0, 0, 33, 1, 15, 16, 0, 31}, 1, 2, 2, 80, 2},
+    {"several_tiles", {700, 65, 300, 1}, 5, 1, 4, 128, 1},
+    {"one_long", {1300}, 0, 1, 2, 128, 1},
+    {"narrow", {400, 90}, 0, 2, 1, 16, 1},
+    {"odd_widths", {257, 1, 511}, 7, 3, 2, 112, 1},
+    {"underflow", {640, 100}, 0, 1, 2, 96, 30},
+    {"no_rows", {0, 0, 0}, 9, 1, 2, 64, 1},
+    {"no_alignment", {200, 129, 5}, 2, 2, 2, 48, 1, 5},
+    {"more_tiles_than_blocks", {130, 200, 90, 70, 300, 10, 5, 140, 128, 66, 129, 1}, 0, 4, 4, 64, 1},
+};
+
+// The operands of a pack, in any memory.
+class Operands {
+ public:
+  Operands(const Pack& pack, OpMemory& memory) : pack_(pack), memory_(memory) {
+    for (const std::int32_t length : pack.lengths) {
+      start_.push_back(static_cast<std::int32_t>(document_.size()));
+      const auto number = static_cast<std::int32_t>(start_.size() - 1);
+      document_.insert(document_.end(), static_cast<std::size_t>(length), number);
+      document_.insert(document_.end(), static_cast<std::size_t>(pack.gap), -1);
+    }
+    rows_ = static_cast<std::int64_t>(document_.size());
+  }
+  std::int64_t heads() const { return pack_.kv_heads * pack_.group; }
+  Tensor<std::int32_t> integers(const std::vector<std::int32_t>& x) {
+    return place(x, 1, static_cast<std::int64_t>(x.size()), 0);
+  }
+  // Rows of no document are NaN.
+  Tensor<bf16> drawn(std::int64_t cols, std::int64_t large) {
+    std::vector<bf16> x;
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      for (std::int64_t c = 0; c < cols; ++c) {
+        const float value = next() * (c < large ? pack_.amplitude : 1.0f);
+        x.push_back(document_[static_cast<std::size_t>(i)] < 0 ? bf16{0x7fff} : st<bf16>(value));
+      }
+    }
+    return place(x, rows_, cols, pack_.offset);
+  }
+  template <class T>
+  Tensor<T> undefined(std::int64_t rows, std::int64_t cols) {
+    const std::vector<std::byte> bytes(static_cast<std::size_t>(rows * cols) * sizeof(T), std::byte{0xff});
+    return tensor(static_cast<T*>(memory_.place(bytes)), rows, cols);
+  }
+  AttentionForward<bf16> forward() {
+    const std::int64_t hd = pack_.head_dim;
+    return {.qkv = drawn((heads() + 2 * pack_.kv_heads) * hd, (heads() + pack_.kv_heads) * hd),
+            .document_start = integers(start_),
+            .document_length = integers(pack_.lengths),
+            .row_document = integers(document_),
+            .o = undefined<bf16>(rows_, heads() * hd),
+            .lse = undefined<float>(rows_, heads()),
+            .heads = static_cast<std::int32_t>(heads()),
+            .kv_heads = pack_.kv_heads,
+            .head_dim = pack_.head_dim};
+  }
+  // The forward's outputs as the host has them.
+  AttentionBackward<bf16> backward() {
+    HostOpMemory apart;
+    const AttentionForward<bf16> on_host = Operands(pack_, apart).forward();
+    run(HostQueue{}, on_host);
+    const std::int64_t hd = pack_.head_dim;
+    const std::vector<bf16> o(on_host.o.data, on_host.o.data + rows_ * heads() * hd);
+    const std::vector<float> lse(on_host.lse.data, on_host.lse.data + rows_ * heads());
+    return {.qkv = drawn((heads() + 2 * pack_.kv_heads) * hd, (heads() + pack_.kv_heads) * hd),
+            .o = place(o, rows_, heads() * hd, 0),
+            .lse = place(lse, rows_, heads(), 0),
+            .dout = drawn(heads() * hd, 0),
+            .document_start = integers(start_),
+            .document_length = integers(pack_.lengths),
+            .row_document = integers(document_),
+            .delta = undefined<float>(rows_, heads()),
+            .next_tile = undefined<std::int32_t>(1, 2),
+            .dqkv = undefined<bf16>(rows_, (heads() + 2 * pack_.kv_heads) * hd),
+            .heads = static_cast<std::int32_t>(heads()),
+            .kv_heads = pack_.kv_heads,
+            .head_dim = pack_.head_dim};
+  }
+
+ private:
+  template <class T>
+  Tensor<T> place(const std::vector<T>& x, std::int64_t rows, std::int64_t cols, std::int32_t offset) {
+    std::vector<std::byte> bytes((x.size() + static_cast<std::size_t>(offset)) * sizeof(T), std::byte{0xff});
+    if (!x.empty())
+      std::memcpy(bytes.data() + static_cast<std::size_t>(offset) * sizeof(T), x.data(), x.size() * sizeof(T));
+    return tensor(static_cast<T*>(memory_.place(bytes)) + offset, rows, cols);
+  }
+  // About normal.
+  float next() {
+    float sum = -2.0f;
+    for (int k = 0; k < 4; ++k) sum += static_cast<float>(mix64(state_++) >> 40) * 0x1p-24f;
+    return 1.7f * sum;
+  }
+  const Pack& pack_;
+  OpMemory& memory_;
+  std::vector<std::int32_t> start_, document_;
+  std::int64_t rows_ = 0;
+  std::uint64_t state_ = 1;
+};
+
+class AttentionOnAGpu : public testing::TestWithParam<Pack> {};
+
+TEST_P(AttentionOnAGpu, ForwardHasTheBytesOfTheHost) {
+  expect_same_bytes(GetParam().name, at_once,
+                    [](OpMemory& memory) { return Submission(Operands(GetParam(), memory).forward()); });
+}
+TEST_P(AttentionOnAGpu, BackwardHasTheBytesOfTheHost) {
+  expect_same_bytes(GetParam().name, at_once,
+                    [](OpMemory& memory) { return Submission(Operands(GetParam(), memory).backward()); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Packs, AttentionOnAGpu, testing::ValuesIn(kPacks),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace lockstep
