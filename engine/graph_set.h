@@ -39,6 +39,7 @@ class GraphSet {
   // something else.
   void launch(const GraphKey& key, const Body& body);
   void clear() { graphs_.clear(); }
+  const Ledger& ledger(const GraphKey& key) const { return graphs_.at(key).graph.ledger(); }
 
   std::int64_t captured = 0;
   std::int64_t launches = 0;

@@ -34,7 +34,7 @@ class Loop : public StepLoop {
   Tensor<float> losses() const override { return losses_; }
   Tensor<float> router_losses() const override { return router_losses_; }
   const std::vector<ExpertState>& expert_states() const override { return model_.expert_states(); }
-  const RunCounters& counters() const override { return counters_; }
+  RunCounters counters() const override;
   const GraphSet& graphs() const override { return graphs_; }
   std::int64_t tokens() const override { return tokens_; }
 
@@ -68,11 +68,13 @@ class Loop : public StepLoop {
   bool replays(std::int64_t step) const;
   void prepare_graphs(std::int64_t step);
   void note_outstanding(int outstanding);
+  const std::vector<NamedTensor>& activations(int slot);  // Readable now.
 
   Device& device_;
   const Scenario& scenario_;
   TrainerOptions options_;
   Stream compute_;
+  Offloader offloader_;
   Model<T> model_;
   Loader loader_;
   TensorPool pool_;
@@ -95,7 +97,8 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
       scenario_(scenario),
       options_(options),
       compute_(device, "compute"),
-      model_(device, compute_, scenario, static_cast<int>(scenario.training.in_flight)),
+      offloader_(device, compute_, scenario),
+      model_(device, compute_, offloader_, scenario, static_cast<int>(scenario.training.in_flight)),
       loader_(device, pack_shape(scenario), scenario.cuda_graph.max_packed_seqs.back(),
               most_microbatches(scenario.training), holds(scenario.checker.poison, Poison::staging)),
       pool_(device),
@@ -107,6 +110,7 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
             model_.append_addresses(table);
             loader_.append_addresses(table);
             pool_.append_addresses(table);
+            offloader_.append_addresses(table);
             return table;
           },
           options.dry_run_ledger),
@@ -118,6 +122,14 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
     router_losses_ = pool_.make<float>(losses_.cols, 2 * routers);
   }
   model_.initialize(compute_);
+}
+
+template <class T>
+RunCounters Loop<T>::counters() const {
+  RunCounters counters = counters_;
+  counters.bytes_offloaded = offloader_.moved.out;
+  counters.bytes_reloaded = offloader_.moved.in;
+  return counters;
 }
 
 template <class T>
@@ -173,10 +185,17 @@ void Loop<T>::forward(const Work& work) {
   const bool kept = fault("metadata-built-once") && ++forwards_ > model_.slots();
   if (!kept)
     compute_.submit(build_pack(model_.pack_shape(), loader_.table(work.microbatch, work.bucket < 0), pass.pack));
+  offloader_.enter_forward(-1);
   model_.embed(pass, inputs, slot);
-  for (const Segment& segment : segments_) run_segment(work, segment, true);
+  const int head = offloader_.plan().segments;
+  for (int i = 0; i < head; ++i) {
+    offloader_.enter_forward(i);
+    run_segment(work, segments_[static_cast<std::size_t>(i)], true);
+    if (work.training) offloader_.leave_forward(i, work.slot);
+  }
   keep_router_losses(work);
   model_.head(pass, inputs, slot, losses_.columns(work.microbatch, 1));
+  if (work.training) offloader_.leave_forward(head, work.slot);
 }
 
 // They lie in the slot, which a later microbatch takes.
@@ -196,8 +215,13 @@ void Loop<T>::backward(const Work& work) {
   const PassContext pass = context(work);
   const MicrobatchInputs& inputs = loader_.inputs(work.microbatch);
   Slot<T>& slot = model_.slot(work.slot);
+  const int head = offloader_.plan().segments;
+  offloader_.enter_backward(head, work.slot);
   model_.head_backward(pass, inputs, slot);
-  for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) run_segment(work, *segment, false);
+  for (int i = head - 1; i >= 0; --i) {
+    offloader_.enter_backward(i, work.slot);
+    run_segment(work, segments_[static_cast<std::size_t>(i)], false);
+  }
   model_.embed_backward(pass, inputs, slot);
 }
 
@@ -238,6 +262,7 @@ void Loop<T>::train(std::int64_t step, const StepData& data) {
   device_.place = {.step = static_cast<int>(step)};
   load(data);
   prepare_graphs(step);
+  counters_.bytes_planned += offloader_.plan().bytes() * microbatches_;
   device_.place = {.step = static_cast<int>(step)};
   loader_.wait_for_state(compute_);
   for (const ParameterView& parameter : parameters().views()) {
@@ -262,7 +287,7 @@ void Loop<T>::train_passes(bool replay) {
       loader_.wait_for(w.microbatch, compute_);
       forward(w);
       if (options_.listener != nullptr) {
-        options_.listener->forward_done(w.microbatch, model_.slot(w.slot).names, true);
+        options_.listener->forward_done(w.microbatch, activations(w.slot), true);
       }
     } else {
       backward(w);
@@ -280,6 +305,7 @@ void Loop<T>::iteration() {
     w.bucket = common_bucket();
     pass.forward ? forward(w) : backward(w);
   }
+  offloader_.settle();
 }
 
 template <class T>
@@ -298,16 +324,23 @@ void Loop<T>::train_full_iteration(std::int64_t step) {
     return train_passes(false);
   }
   const GraphKey key{.kind = GraphKey::Kind::iteration, .bucket = common_bucket(), .microbatches = microbatches_};
-  const auto body = [this] { iteration(); };
+  // Captured or recorded only, its copies do not run.
+  const auto body = [this] {
+    const OffloadedBytes moved = offloader_.moved;
+    iteration();
+    offloader_.moved = moved;
+  };
+  offloader_.settle();
   if (!graphs_.has(key)) graphs_.capture(key, body);
   for (int m = 0; m < microbatches_; ++m) loader_.wait_for(m, compute_);
   graphs_.launch(key, body);
+  offloader_.count_launch(graphs_.ledger(key));
   for (int m = 0; m < microbatches_; ++m) loader_.consumed(m, compute_);
   note_outstanding(std::min(microbatches_, model_.slots()));
   if (options_.listener == nullptr) return;
   for (int m = 0; m < microbatches_; ++m) {
     // A later microbatch in the same slot has overwritten the activations.
-    options_.listener->forward_done(m, model_.slot(m % model_.slots()).names, m + model_.slots() >= microbatches_);
+    options_.listener->forward_done(m, activations(m % model_.slots()), m + model_.slots() >= microbatches_);
   }
   for (int m = 0; m < microbatches_; ++m) options_.listener->backward_done(m, m + 1 == microbatches_);
 }
@@ -317,6 +350,13 @@ void Loop<T>::note_outstanding(int outstanding) {
   require(outstanding <= model_.slots(), "a slot is free before the next forward pass takes it");
   counters_.max_outstanding = std::max<std::int64_t>(counters_.max_outstanding, outstanding);
   counters_.slots_live = counters_.max_outstanding;
+}
+
+template <class T>
+const std::vector<NamedTensor>& Loop<T>::activations(int slot) {
+  std::vector<NamedTensor>& names = model_.slot(slot).names;
+  offloader_.point_to_copies(names, slot);
+  return names;
 }
 
 // ---- Evaluation -----------------------------------------------------------------------------------------------------
@@ -332,6 +372,7 @@ void Loop<T>::evaluate(std::int64_t step, const StepData& data) {
   if (graph) {
     const GraphKey key{.kind = GraphKey::Kind::evaluation, .bucket = common_bucket(), .microbatches = microbatches_};
     const auto body = [this] { evaluation(); };
+    offloader_.settle();
     if (!graphs_.has(key)) graphs_.capture(key, body);
     graphs_.launch(key, body);
   } else {

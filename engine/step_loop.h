@@ -16,6 +16,7 @@ struct RunCounters {
   std::int64_t max_outstanding = 0;
   std::int64_t slots_live = 0;
   std::int64_t evaluations = 0;
+  std::int64_t bytes_planned = 0, bytes_offloaded = 0, bytes_reloaded = 0;
 };
 
 // Model, loader and graphs of one run, whatever the storage type of its activations.
@@ -34,7 +35,7 @@ class StepLoop {
   // [microbatches, 2 * layers E]: load-balancing and z loss of each such layer; empty where both are off.
   virtual Tensor<float> router_losses() const = 0;
   virtual const std::vector<ExpertState>& expert_states() const = 0;
-  virtual const RunCounters& counters() const = 0;
+  virtual RunCounters counters() const = 0;
   virtual const GraphSet& graphs() const = 0;
   virtual std::int64_t tokens() const = 0;  // Tokens of documents, of the data that was loaded last.
 };

@@ -43,6 +43,7 @@ struct Trainer::Impl {
   void fetch_results(std::size_t microbatches, StepResult& result) const;
   template <class T>
   std::vector<T> read(Tensor<T> tensor) const;
+  std::vector<float> read_copy(StoredValues values) const;
   void write(Tensor<float> tensor, const std::vector<float>& values) const;
   std::map<std::string, std::string> identity() const;
   Routing routing() const;
@@ -208,6 +209,17 @@ std::vector<T> Trainer::Impl::read(Tensor<T> tensor) const {
   return values;
 }
 
+std::vector<float> Trainer::Impl::read_copy(StoredValues values) const {
+  const auto count = static_cast<std::size_t>(values.rows * values.cols);
+  device.host_reads(values.data, count * (values.narrow ? sizeof(bf16) : sizeof(float)));
+  std::vector<float> wide;
+  for (std::size_t i = 0; i < count; ++i) {
+    wide.push_back(values.narrow ? lockstep::load(static_cast<const bf16*>(values.data)[i])
+                                 : static_cast<const float*>(values.data)[i]);
+  }
+  return wide;
+}
+
 void Trainer::Impl::write(Tensor<float> tensor, const std::vector<float>& values) const {
   device.host_writes(values.data(), values.size() * sizeof(float));
   loop.compute().copy(tensor.data, values.data(), values.size() * sizeof(float), CopyKind::host_to_device);
@@ -225,6 +237,7 @@ std::vector<ExpertBiasView> Trainer::expert_biases() const {
 const std::vector<ParameterView>& Trainer::parameters() const { return impl_->loop.parameters().views(); }
 
 std::vector<float> Trainer::read(StoredValues values) const {
+  if (values.on_host) return impl_->read_copy(values);
   if (!values.narrow) {
     return impl_->read(tensor(static_cast<float*>(const_cast<void*>(values.data)), values.rows, values.cols));
   }
@@ -263,7 +276,7 @@ Routing Trainer::Impl::routing() const {
 
 std::map<std::string, std::int64_t> Trainer::counters() const {
   const Impl& my = *impl_;
-  const RunCounters& run = my.loop.counters();
+  const RunCounters run = my.loop.counters();
   const std::int64_t host_syncs = my.device.host_syncs;
   const Routing routing = my.routing();
   return {{"graphs_captured", my.loop.graphs().captured},
@@ -278,9 +291,9 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
           {"tokens_dropped", routing.dropped},
           {"pairs_routed", routing.pairs},
           {"experts_used", routing.experts},
-          {"bytes_planned", 0},
-          {"bytes_offloaded", 0},
-          {"bytes_reloaded", 0},
+          {"bytes_planned", run.bytes_planned},
+          {"bytes_offloaded", run.bytes_offloaded},
+          {"bytes_reloaded", run.bytes_reloaded},
           {"collectives", 0},
           {"persistent_buffers", 0},
           {"ops", my.device.ops},

@@ -20,7 +20,8 @@ struct StoredValues {
   StoredValues(Tensor<bf16> t) : data(t.data), rows(t.rows), cols(t.cols), narrow(true) {}
   const void* data = nullptr;
   std::int64_t rows = 0, cols = 0;
-  bool narrow = false;  // bf16
+  bool narrow = false;   // bf16
+  bool on_host = false;  // In pinned memory: an offloaded tensor's complete copy.
 };
 
 // A tensor on the device that a judge may read between two launches.

@@ -4,8 +4,10 @@
 
 #include "harness/commands.h"
 #include "harness/expectations.h"
+#include "harness/offload_table.h"
 #include "harness/options.h"
 #include "harness/parameter_table.h"
+#include "harness/write_file.h"
 #include "scenarios/reader.h"
 
 namespace lockstep {
@@ -80,6 +82,7 @@ std::string description(const Scenario& scenario) {
   out << "\ncanonical form: " << hash_text(canonical_form(scenario)) << "\n";
   write_regions(out, scenario);
   write_memory(out, scenario, write_parameters(out, scenario));
+  if (!scenario.offload.modules.empty()) out << offload_table(scenario, plan_offload(scenario));
   const std::vector<std::string> idle = keys_without_effect(scenario);
   out << "\nkeys without effect\n";
   for (const std::string& key : idle) out << "  " << key << "\n";
@@ -98,6 +101,7 @@ ExitStatus describe_command(const Words& words) {
   Options options("describe", "FILE [--built]",
                   "What a scenario means: graphs, parameters, memory, legality. Needs no device.", 1);
   options.flag("built", "list what of the schema is built");
+  options.text("offload-json", "write the offload plan to this file");
   if (!options.parse(words)) return ExitStatus::held;
   if (options.has("built")) {
     print_built();
@@ -109,6 +113,10 @@ ExitStatus describe_command(const Words& words) {
     std::string text = "refused";
     for (const ScenarioError& error : read.errors) text += "\n" + error.text();
     throw RequestError(text);
+  }
+  if (options.has("offload-json")) {
+    const std::string plan = boost::json::serialize(offload_json(plan_offload(read.scenario)));
+    write_file(options.text("offload-json"), plan + "\n");
   }
   std::ostringstream out;
   out << description(read.scenario);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "harness/offload_bytes.h"
+
 namespace lockstep {
 namespace {
 
@@ -65,6 +67,17 @@ Expectation captures(const Scenario& scenario, std::int64_t regions, std::int64_
   return one;
 }
 
+// What leaves comes back, and is what the scenario says. A fraction of 0 asks for nothing; any other asks for
+// something.
+void add_offload(const Scenario& scenario, std::int64_t microbatches, std::vector<Expectation>& list) {
+  const bool asked = !scenario.offload.modules.empty() && scenario.offload.fraction.millionths > 0;
+  const std::optional<std::int64_t> bytes = asked ? offloaded_bytes(scenario) : 0;
+  for (const char* counter : {"bytes_planned", "bytes_offloaded", "bytes_reloaded"}) {
+    if (bytes) list.push_back(exactly(counter, *bytes * microbatches, "offload.modules, fraction and min_bytes"));
+    if (asked) list.push_back({.counter = counter, .min = 1, .why = "the scenario asks for offloading"});
+  }
+}
+
 }  // namespace
 
 std::string range_text(std::int64_t min, std::int64_t max) {
@@ -99,9 +112,10 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   const bool full = graph.impl == GraphImpl::full_iteration;
 
   Launches launches;
-  std::int64_t evaluations = 0, evaluation_launches = 0;
+  std::int64_t evaluations = 0, evaluation_launches = 0, microbatches = 0;
   for (std::int64_t step = 0; step < training.steps; ++step) {
     const bool warm = step >= graph.warmup_steps && graph.impl != GraphImpl::none;
+    microbatches += training.microbatches_at(step);
     if (warm) {
       const Launches more = launches_of(scenario, regions, data.training(step));
       launches.replays += more.replays;
@@ -132,6 +146,7 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
                   .why = "training.recapture_at"});
   list.push_back(exactly("max_outstanding", training.in_flight, "training.in_flight"));
   list.push_back(exactly("evaluations", evaluations, "training.eval_every"));
+  add_offload(scenario, microbatches, list);
   list.push_back({.counter = "ops", .min = 1, .why = "a run without an op proves nothing"});
   return list;
 }

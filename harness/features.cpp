@@ -32,6 +32,10 @@ struct Facts {
     const auto& modules = s.cuda_graph.modules;
     return std::find(modules.begin(), modules.end(), module) != modules.end();
   }
+  bool offloads() const { return !s.offload.modules.empty(); }
+  bool moves(OffloadModule module) const {
+    return std::find(s.offload.modules.begin(), s.offload.modules.end(), module) != s.offload.modules.end();
+  }
 
   bool poisons(Poison poison) const {
     return std::find(s.checker.poison.begin(), s.checker.poison.end(), poison) != s.checker.poison.end();
@@ -86,6 +90,13 @@ constexpr Row kRows[] = {
     {"evaluation", kSwitch, [](const Facts& f) { return f.s.training.eval_every > 0; }},
     {"recapture", kSwitch, [](const Facts& f) { return !f.s.training.recapture_at.empty(); }},
     {"changing microbatches", kSwitch, [](const Facts& f) { return !f.s.training.change_microbatches_at.empty(); }},
+    {"offload", kSwitch, [](const Facts& f) { return f.offloads(); }},
+    {"offload of a norm's input", kSwitch,
+     [](const Facts& f) { return f.moves(OffloadModule::attn_norm) || f.moves(OffloadModule::mlp_norm); }},
+    {"offload of a part", kSwitch,
+     [](const Facts& f) { return f.offloads() && f.s.offload.fraction.millionths < 1'000'000; }},
+    {"offload throttled", kSwitch, [](const Facts& f) { return f.offloads() && f.s.offload.max_inflight; }},
+    {"offload pool slack", kSwitch, [](const Facts& f) { return f.s.offload.pool_slack > 0; }},
     {"one in flight", kEdge, [](const Facts& f) { return f.s.training.in_flight == 1; }},
     {"three in flight", kSwitch, [](const Facts& f) { return f.s.training.in_flight >= 3; }},
     {"learning rate schedule", kSwitch,
@@ -125,7 +136,9 @@ const std::vector<Exclusion>& exclusions() {
        {"partial graphs", "full iteration", "module attn", "module mlp", "module mamba", "two modules", "buckets",
         "no warm-up", "long warm-up", "recapture", "capacity - 1", "capacity", "capacity + 1", "delays in graphs"}},
       {{"full iteration"}, {"partial graphs", "module attn", "module mlp", "module mamba", "two modules"}},
-      {{"no warm-up"}, {"long warm-up"}},
+      {{"no warm-up"},
+       {"long warm-up", "offload", "offload of a norm's input", "offload of a part", "offload throttled",
+        "offload pool slack"}},
       {{"one in flight"}, {"three in flight"}},
       {{"gaps"}, {"a full pack"}},  // Gap rows leave no room for it.
   };

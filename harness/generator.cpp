@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "scenarios/documents.h"
+#include "scenarios/reader.h"
 
 namespace lockstep {
 namespace {
@@ -180,11 +181,48 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   }
 }
 
+// Modules whose layer is there and that no graph keeps.
+void draw_offload_modules(Choices& c, Scenario& s) {
+  const auto add = [&](char symbol, std::initializer_list<OffloadModule> modules) {
+    if (s.model.pattern.find(symbol) == std::string::npos) return;
+    for (const OffloadModule module : modules) {
+      if (!c.one_in(3)) s.offload.modules.push_back(module);
+    }
+  };
+  using enum OffloadModule;
+  add('*', {attn_norm, qkv_linear, core_attn, attn_proj});
+  add('-', {mlp_norm, mlp_fc1});
+  add('M', {mamba_in_proj, mamba_scan});
+  std::vector<OffloadModule>& modules = s.offload.modules;
+  const auto drop = [&](OffloadModule module) { std::erase(modules, module); };
+  if (std::find(modules.begin(), modules.end(), core_attn) == modules.end()) drop(attn_proj);  // L25
+  // L26: the norms, unless the graphs leave their inputs alone.
+  const auto legal = [&] { return check_legality(s).empty(); };
+  if (!legal()) drop(attn_norm);
+  if (!legal()) drop(mlp_norm);
+}
+
+void draw_offload(Choices& c, Scenario& s) {
+  const bool graphs = s.cuda_graph.impl != GraphImpl::none;
+  if (!c.one_in(3) || (graphs && s.cuda_graph.warmup_steps == 0)) return;  // L28
+  const bool full = s.cuda_graph.impl == GraphImpl::full_iteration;
+  if (full || c.one_in(3)) s.offload.max_inflight = c.between(0, 4);  // L29
+  draw_offload_modules(c, s);
+  if (s.offload.modules.empty()) {
+    s.offload = {};
+    return;
+  }
+  if (c.one_in(2)) s.offload.fraction = Ratio{c.pick<std::int64_t>({500'000, 0, 800'000, 333'333, 1})};
+  if (c.one_in(4)) s.offload.pool_slack = c.between(1, 3);
+}
+
 void draw_pressure(Choices& c, Scenario& s) {
   if (c.one_in(4)) s.checker.poison.push_back(Poison::padding);
   if (c.one_in(4)) s.checker.poison.push_back(Poison::staging);
   std::vector<DelayStream> streams{DelayStream::compute, DelayStream::loader};
   if (s.cuda_graph.impl != GraphImpl::none) streams.push_back(DelayStream::graph);
+  if (!s.offload.modules.empty() && s.offload.fraction.millionths > 0)
+    streams.insert(streams.end(), {DelayStream::d2h, DelayStream::h2d});
   while (s.checker.delays.size() < 3 && c.one_in(4)) {
     s.checker.delays.push_back({c.pick(streams), std::nullopt, c.pick<std::int64_t>({2, 8, 30})});
   }
@@ -215,6 +253,7 @@ Scenario generate_scenario(Choices& c) {
   }
   draw_graphs(c, swarm, s);
   s.checker.schedule.seed = c.between(0, 1000);
+  draw_offload(c, s);
   draw_pressure(c, s);
   return s;
 }

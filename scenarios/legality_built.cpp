@@ -50,7 +50,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      [](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }},
     {"cuda_graph.graph_memory_limit", "", false, "0",
      [](const Scenario& s) { return with_graphs(s) && s.cuda_graph.graph_memory_limit > 0; }},
-    {"offload.modules", "", false, "[]", with_offload},
+    {"offload.modules", "", true, "[]", with_offload},
     {"fsdp.strategy", "", false, "no_shard", with_sharding},
     {"fsdp.reduction", "nccl", false, "ordered",
      [](const Scenario& s) { return with_reduction(s) && s.fsdp.reduction == Reduction::nccl; }},

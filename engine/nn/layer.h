@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/offloader.h"
 #include "engine/pack.h"
 #include "engine/parameters.h"
 #include "engine/regions.h"
@@ -40,8 +41,8 @@ struct Saved {
 // Makes the tensors of a Saved and lists them by name for a judge, in the order in which they are written.
 class SavedMaker {
  public:
-  SavedMaker(TensorPool& pool, std::vector<NamedTensor>& names, std::int64_t rows)
-      : pool_(pool), names_(names), rows_(rows) {}
+  SavedMaker(TensorPool& pool, const Offloader& offloader, std::vector<NamedTensor>& names, std::int64_t rows)
+      : pool_(pool), offloader_(offloader), names_(names), rows_(rows) {}
   void enter_layer(int layer) { layer_ = layer; }
   std::int64_t rows() const { return rows_; }
 
@@ -56,20 +57,29 @@ class SavedMaker {
   Tensor<float> make_vector(const std::string& name, const char* op, std::int64_t cols) {
     return add<float>(name, op, 1, cols);
   }
-  // Kept too, but for no judge: integers, padding.
+  // Kept too, but for no judge: integers, padding. The name is the offloader's, if it may move it.
   template <class T>
-  Tensor<T> make_unnamed(std::int64_t rows, std::int64_t cols) {
-    return pool_.make<T>(rows, cols);
+  Tensor<T> make_unnamed(std::int64_t rows, std::int64_t cols, const char* name = nullptr) {
+    return name == nullptr ? pool_.make<T>(rows, cols) : place<T>(full_name(name), rows, cols);
   }
 
  private:
+  std::string full_name(const std::string& name) const {
+    return (layer_ < 0 ? "" : "layers." + std::to_string(layer_) + ".") + name;
+  }
+  template <class T>
+  Tensor<T> place(const std::string& name, std::int64_t rows, std::int64_t cols) {
+    void* const shared = offloader_.place(name, sizeof(T) * static_cast<std::size_t>(rows * cols));
+    return shared == nullptr ? pool_.make<T>(rows, cols) : tensor(static_cast<T*>(shared), rows, cols);
+  }
   template <class T>
   Tensor<T> add(const std::string& name, const char* op, std::int64_t rows, std::int64_t cols) {
-    const Tensor<T> made = pool_.make<T>(rows, cols);
-    names_.push_back({(layer_ < 0 ? "" : "layers." + std::to_string(layer_) + ".") + name, layer_, op, made});
+    const Tensor<T> made = place<T>(full_name(name), rows, cols);
+    names_.push_back({full_name(name), layer_, op, made});
     return made;
   }
   TensorPool& pool_;
+  const Offloader& offloader_;
   std::vector<NamedTensor>& names_;
   std::int64_t rows_;
   int layer_ = -1;

@@ -113,8 +113,8 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   placed.rows = maker.make_unnamed<std::int32_t>(1, experts_);
   placed.pair_row = maker.make_unnamed<std::int32_t>(maker.rows(), top_k_);
   placed.row_pair = maker.make_unnamed<std::int32_t>(1, rows);
-  saved->buffer = maker.make_unnamed<T>(rows, d);
-  saved->fc1 = maker.make_unnamed<T>(rows, width);
+  saved->buffer = maker.make_unnamed<T>(rows, d, "experts.in");
+  saved->fc1 = maker.make_unnamed<T>(rows, width, "experts.fc1");
   saved->act = maker.make_unnamed<T>(rows, hidden_);
   saved->y = maker.make_unnamed<T>(rows, d);
   saved->used_rows = rows;

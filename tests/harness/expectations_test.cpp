@@ -107,17 +107,36 @@ TEST(Expectations, AChangedCountOfMicrobatchesCounts) {
   EXPECT_EQ(expected(scenario, "graph_replays").min, (2 + 3) * 2 * 2);
 }
 
+// A fraction of 0 asks for nothing; what is too small to leave, when something was asked, is vacuous.
+TEST(Expectations, BytesOffloadedFollowFromTheScenario) {
+  Scenario scenario;
+  scenario.training.steps = 2;
+  EXPECT_EQ(expected(scenario, "bytes_planned").max, 0);
+  scenario.offload.modules = {OffloadModule::core_attn, OffloadModule::mlp_fc1};
+  const std::int64_t core = 64 * (2 + 2) * 16 * 4 + 64 * 2 * 4, fc1 = 64 * 32 * 4;
+  for (const char* counter : {"bytes_planned", "bytes_offloaded", "bytes_reloaded"}) {
+    EXPECT_EQ(expected(scenario, counter).min, 2 * 2 * (core + fc1));
+    EXPECT_EQ(expected(scenario, counter).max, 2 * 2 * (core + fc1));
+  }
+  scenario.offload.fraction = Ratio{500'000};
+  EXPECT_EQ(expected(scenario, "bytes_reloaded").max, 2 * 2 * core);
+  scenario.offload.fraction = Ratio{0};
+  EXPECT_EQ(expected(scenario, "bytes_reloaded").max, 0);
+  scenario.offload.fraction = Ratio{1'000'000};
+  scenario.offload.min_bytes = 1'000'000;
+  const Counters none{{"bytes_planned", 0}};
+  std::vector<Expectation> all = expectations(scenario, Lengths(scenario));
+  std::erase_if(all, [](const Expectation& one) { return one.counter != "bytes_planned"; });
+  EXPECT_NE(unmet(all, none), "");
+}
+
 TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
   Scenario scenario;
   scenario.cuda_graph.max_packed_seqs = {1};
   scenario.data.documents = {{{1, 2}, {3, 4}}};
-  const Counters counters{{"graph_replays", 0},
-                          {"eager_fallbacks", 4},
-                          {"graphs_captured", 0},
-                          {"max_outstanding", 2},
-                          {"evaluations", 0},
-                          {"recaptures", 0},
-                          {"ops", 9}};
+  const Counters counters{
+      {"graph_replays", 0}, {"eager_fallbacks", 4}, {"graphs_captured", 0}, {"max_outstanding", 2}, {"evaluations", 0},
+      {"recaptures", 0},    {"bytes_planned", 0},   {"bytes_offloaded", 0}, {"bytes_reloaded", 0},  {"ops", 9}};
   EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters),
             "graph_replays is 0, expected at least 1 (the scenario asks for graphs)");
   scenario.expect.counters["graph_replays"] = {.min = 0, .max = 0, .same_as = ""};
@@ -126,13 +145,9 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
 
 TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
   const Scenario scenario;
-  Counters counters{{"graph_replays", 16},
-                    {"eager_fallbacks", 0},
-                    {"graphs_captured", 8},
-                    {"max_outstanding", 2},
-                    {"evaluations", 0},
-                    {"recaptures", 0},
-                    {"ops", 9}};
+  Counters counters{
+      {"graph_replays", 16}, {"eager_fallbacks", 0}, {"graphs_captured", 8}, {"max_outstanding", 2}, {"evaluations", 0},
+      {"recaptures", 0},     {"bytes_planned", 0},   {"bytes_offloaded", 0}, {"bytes_reloaded", 0},  {"ops", 9}};
   const auto check = [&] { return unmet(expectations(scenario, Lengths(scenario)), counters); };
   EXPECT_EQ(check(), "");
   for (const std::int64_t wrong : {15, 17}) {

@@ -1,0 +1,198 @@
+#include "engine/offload_plan.h"
+
+#include <algorithm>
+
+#include "engine/nn/moe.h"
+#include "engine/regions.h"
+#include "kernels/fault.h"
+
+namespace lockstep {
+namespace {
+
+struct SavedRow {
+  OffloadModule module;
+  const char* layers;
+  const char* name;                           // Of the layer's tensor; "" is the residual stream that it reads.
+  std::int64_t (*elements)(const Scenario&);  // Of a microbatch.
+  bool wide = false;                          // fp32 in every precision.
+  const OffloadModule* saved_too = nullptr;   // Another module needs it as well: it moves if both are listed.
+};
+
+std::int64_t rows(const Scenario& s, std::int64_t cols) { return s.data.pack_length * cols; }
+std::int64_t residual(const Scenario& s) { return rows(s, s.model.hidden); }
+std::int64_t heads(const Scenario& s) { return s.model.attention.heads; }
+std::int64_t channels(const Scenario::Model::Mamba& m) { return m.d_inner + 2 * m.groups * m.state; }
+std::int64_t gates(const Scenario& s) { return s.model.mlp.activation == MlpActivation::swiglu ? 2 : 1; }
+
+constexpr OffloadModule kCoreAttention = OffloadModule::core_attn;
+
+// In order of execution within a layer.
+constexpr SavedRow kSaved[] = {
+    {OffloadModule::attn_norm, "*", "", residual},
+    {OffloadModule::qkv_linear, "*", "norm.out", residual},
+    {OffloadModule::core_attn, "*", "qkv",
+     [](const Scenario& s) {
+       return rows(s, (heads(s) + 2 * s.model.attention.kv_heads) * s.model.attention.head_dim);
+     }},
+    {OffloadModule::core_attn, "*", "core_attn.lse", [](const Scenario& s) { return rows(s, heads(s)); }, true},
+    {OffloadModule::attn_proj, "*", "core_attn.out",
+     [](const Scenario& s) { return rows(s, heads(s) * s.model.attention.head_dim); }, false, &kCoreAttention},
+    {OffloadModule::mlp_norm, "-E", "", residual},
+    {OffloadModule::mlp_fc1, "-", "norm.out", residual},
+    {OffloadModule::expert_fc1, "E", "experts.in",
+     [](const Scenario& s) { return ExpertBuffer(s).rows * s.model.hidden; }},
+    {OffloadModule::moe_act, "E", "experts.fc1",
+     [](const Scenario& s) { return ExpertBuffer(s).rows * gates(s) * s.model.moe.hidden; }},
+    {OffloadModule::mamba_in_proj, "M", "norm.out", residual},
+    {OffloadModule::mamba_scan, "M", "in_proj",
+     [](const Scenario& s) {
+       const Scenario::Model::Mamba& m = s.model.mamba;
+       return rows(s, m.d_inner + channels(m) + m.d_inner / m.head_dim);
+     }},
+    {OffloadModule::mamba_scan, "M", "conv", [](const Scenario& s) { return rows(s, channels(s.model.mamba)); }},
+    {OffloadModule::mamba_scan, "M", "scan", [](const Scenario& s) { return rows(s, s.model.mamba.d_inner); }},
+};
+
+bool asked(const Scenario& scenario, OffloadModule module) {
+  const std::vector<OffloadModule>& modules = scenario.offload.modules;
+  return std::find(modules.begin(), modules.end(), module) != modules.end();
+}
+
+std::string name_of(const SavedRow& row, int layer) {
+  if (*row.name != '\0') return "layers." + std::to_string(layer) + "." + row.name;
+  return layer == 0 ? "embedding.out" : "layers." + std::to_string(layer - 1) + ".out";
+}
+
+// The first and last segment that holds a part of a layer.
+struct Span {
+  int first = -1, last = -1;
+};
+std::vector<Span> spans(const Scenario& scenario, const std::vector<Segment>& list) {
+  std::vector<Span> of_layer(scenario.model.pattern.size());
+  for (int i = 0; i < static_cast<int>(list.size()); ++i) {
+    for (const Part& part : list[static_cast<std::size_t>(i)].parts) {
+      Span& span = of_layer[static_cast<std::size_t>(part.layer)];
+      if (span.first < 0) span.first = i;
+      span.last = i;
+    }
+  }
+  return of_layer;
+}
+
+bool is_expert(OffloadModule module) { return module == OffloadModule::expert_fc1 || module == OffloadModule::moe_act; }
+
+// Experts' copies may start only after the next graph was launched, or at the end of the pass if none follows.
+int delayed(const std::vector<Segment>& list, int segment) {
+  int next = segment + 1;
+  while (next < static_cast<int>(list.size()) && list[static_cast<std::size_t>(next)].region < 0) ++next;
+  return next;
+}
+
+// The norms read the residual stream at both ends of their layer and again at its begin, on the way back; everything
+// else is made and read in the layer's last segment.
+OffloadGroup place_group(const Scenario& scenario, const std::vector<Segment>& list, Span span, OffloadModule module,
+                         int layer, int prefetch) {
+  const bool norm = module == OffloadModule::attn_norm || module == OffloadModule::mlp_norm;
+  OffloadGroup group{.module = module, .layer = layer, .leaves = span.last, .used = norm ? span.first : span.last};
+  if (scenario.offload.delay_until_cuda_graph && is_expert(module)) group.leaves = delayed(list, span.last);
+  group.returns = std::min(group.used + prefetch, static_cast<int>(list.size()));
+  return group;
+}
+
+void add_layer(const Scenario& scenario, const std::vector<Segment>& list, const std::vector<Span>& of_layer, int layer,
+               OffloadPlan& plan) {
+  const Span span = of_layer[static_cast<std::size_t>(layer)];
+  for (const SavedRow& row : kSaved) {
+    const std::string layers = row.layers;
+    if (layers.find(scenario.model.pattern[static_cast<std::size_t>(layer)]) == std::string::npos) continue;
+    if (!asked(scenario, row.module) || (row.saved_too && !asked(scenario, *row.saved_too))) continue;
+    const bool bf16 = !row.wide && scenario.numerics.front() == Numerics::bf16;
+    const std::int64_t bytes = row.elements(scenario) * (bf16 ? 2 : 4);
+    if (bytes < scenario.offload.min_bytes) continue;
+    if (plan.groups.empty() || plan.groups.back().layer != layer || plan.groups.back().module != row.module) {
+      plan.groups.push_back(place_group(scenario, list, span, row.module, layer, plan.prefetch));
+    }
+    const bool outside = *row.name == '\0';  // Written by the layer before, or by the embedding.
+    const int written = !outside ? span.last : layer == 0 ? -1 : of_layer[static_cast<std::size_t>(layer) - 1].last;
+    plan.groups.back().tensors.push_back({name_of(row, layer), bytes, written});
+  }
+}
+
+void let_stay(const Scenario& scenario, OffloadPlan& plan) {
+  const auto n = static_cast<std::int64_t>(plan.groups.size());
+  std::int64_t stay = n * (1'000'000 - scenario.offload.fraction.millionths) / 1'000'000;
+  if (fault("offload-fraction-rounds-up") && stay > 0) --stay;
+  const std::int64_t first = fault("offload-fraction-counts-from-the-front") ? 0 : n - stay;
+  for (std::int64_t i = first; i < first + stay; ++i) plan.groups[static_cast<std::size_t>(i)].stays = true;
+}
+
+// When a tensor's bytes are its own: forward until the segment after its copy began, backward from the start of the
+// copy back. One microbatch is on its way at a time, so slots share.
+struct Lifetime {
+  int written, left, returned, used;
+  bool meets(const Lifetime& other) const {
+    if (fault("offload-bins-shared-by-neighbours")) return false;
+    const bool forward = written <= other.left && other.written <= left;
+    const bool backward = used <= other.returned && other.used <= returned;
+    return forward || backward;
+  }
+};
+
+void assign_bins(OffloadPlan& plan) {
+  std::vector<std::vector<Lifetime>> taken;
+  for (OffloadGroup& group : plan.groups) {
+    if (group.stays) continue;
+    for (OffloadTensor& tensor : group.tensors) {
+      const Lifetime life{tensor.written, group.leaves + 1, group.returns, group.used};
+      const auto fits = [&](std::size_t bin) {
+        return plan.bins[bin] == tensor.bytes &&
+               std::none_of(taken[bin].begin(), taken[bin].end(), [&](const Lifetime& l) { return l.meets(life); });
+      };
+      std::size_t bin = 0;
+      while (bin < taken.size() && !fits(bin)) ++bin;
+      if (bin == taken.size()) {
+        taken.emplace_back();
+        plan.bins.push_back(tensor.bytes);
+      }
+      taken[bin].push_back(life);
+      tensor.bin = static_cast<int>(bin);
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t OffloadGroup::bytes() const {
+  std::int64_t sum = 0;
+  for (const OffloadTensor& tensor : tensors) sum += tensor.bytes;
+  return sum;
+}
+
+std::int64_t OffloadPlan::bytes() const {
+  std::int64_t sum = 0;
+  for (const OffloadGroup& group : groups) sum += group.stays ? 0 : group.bytes();
+  return sum;
+}
+
+std::int64_t OffloadPlan::device_bytes() const {
+  std::int64_t sum = 0;
+  for (const std::int64_t bin : bins) sum += bin;
+  return sum;
+}
+
+OffloadPlan plan_offload(const Scenario& scenario) {
+  const std::vector<Segment> list = segments(scenario);
+  const std::vector<Span> of_layer = spans(scenario, list);
+  OffloadPlan plan;
+  plan.segments = static_cast<int>(list.size());
+  plan.slots = scenario.training.in_flight;
+  plan.slack = scenario.offload.pool_slack;
+  for (int layer = 0; layer < static_cast<int>(of_layer.size()); ++layer) {
+    add_layer(scenario, list, of_layer, layer, plan);
+  }
+  let_stay(scenario, plan);
+  assign_bins(plan);
+  return plan;
+}
+
+}  // namespace lockstep

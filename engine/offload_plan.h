@@ -1,0 +1,52 @@
+// What activation offloading does in every training microbatch. Shapes follow from the scenario, so the plan is there
+// before the first step, is never changed, and no first call without gradients can spoil it. docs/offloading.md
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+// A saved tensor that goes to the host. Segments are those of engine/regions.h; -1 is the embedding.
+struct OffloadTensor {
+  std::string name;  // As a judge knows it: "layers.0.qkv".
+  std::int64_t bytes = 0;
+  int written = 0;  // The segment whose forward pass writes it.
+  int bin = -1;     // The device buffer that it shares with others; -1 if its group stays.
+};
+
+// The tensors that one module of one layer saves for its backward pass.
+struct OffloadGroup {
+  OffloadModule module{};
+  int layer = 0;
+  int leaves = 0;   // Copied to the host after the forward pass of this segment,
+  int returns = 0;  // copied back before the backward pass of this one (both may be the head, behind all segments),
+  int used = 0;     // and read by the backward pass of this one.
+  bool stays = false;
+  std::vector<OffloadTensor> tensors = {};
+  std::int64_t bytes() const;
+};
+
+struct OffloadPlan {
+  std::vector<OffloadGroup> groups;  // All eligible ones in order of execution, those included that stay.
+  std::vector<std::int64_t> bins;    // Bytes of each shared device buffer.
+  int segments = 0;
+  int prefetch = 1;  // Segments between the start of a copy back and the backward pass that reads it.
+  std::int64_t slots = 1;
+  std::int64_t slack = 0;  // Pinned buffers of each size that no slot needs.
+
+  bool empty() const { return bins.empty(); }
+  std::int64_t bytes() const;         // To the host, and back, in a microbatch.
+  std::int64_t device_bytes() const;  // Of all bins.
+  // Device memory that all slots together no longer hold.
+  std::int64_t saved_bytes() const { return slots * bytes() - device_bytes(); }
+};
+
+// For the first precision that the scenario lists. Of n eligible groups floor(n * (1 - fraction)) stay, counted from
+// the end of execution order over all layers; a group is eligible if one of its tensors has `min_bytes`.
+OffloadPlan plan_offload(const Scenario& scenario);
+
+}  // namespace lockstep

@@ -1,0 +1,203 @@
+#include "engine/offloader.h"
+
+#include <utility>
+
+#include "engine/trainer.h"
+#include "kernels/fault.h"
+#include "kernels/require.h"
+
+namespace lockstep {
+
+Offloader::Group::Group(Device& device, const OffloadGroup& planned, int slots) : plan(planned) {
+  for (int slot = 0; slot < slots; ++slot) {
+    left.emplace_back(device);
+    returned.emplace_back(device);
+  }
+}
+
+Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scenario)
+    : device_(device),
+      compute_(compute),
+      plan_(plan_offload(scenario)),
+      max_inflight_(scenario.offload.max_inflight),
+      rotates_(scenario.cuda_graph.impl != GraphImpl::full_iteration),
+      pool_(device) {
+  const auto points = static_cast<std::size_t>(plan_.segments) + 2;
+  leaving_.resize(points);
+  returning_.resize(points);
+  used_.resize(points);
+  written_.resize(points);
+  if (plan_.empty()) return;
+  d2h_ = std::make_unique<Stream>(device, "d2h");
+  h2d_ = std::make_unique<Stream>(device, "h2d");
+  fork_ = std::make_unique<Event>(device);
+  for (const std::int64_t bytes : plan_.bins) bins_.push_back({pool_.make<std::uint8_t>(1, bytes).data});
+  for (const OffloadGroup& group : plan_.groups) {
+    if (!group.stays) add_group(group);
+  }
+  for (auto& [bytes, spares] : spares_) {
+    for (std::int64_t i = 0; i < plan_.slack; ++i) spares.push_back(make_pinned(bytes));
+  }
+}
+
+int Offloader::make_pinned(std::int64_t bytes) {
+  pinned_.push_back({PinnedBuffer(device_, static_cast<std::size_t>(bytes))});
+  return static_cast<int>(pinned_.size()) - 1;
+}
+
+void Offloader::add_group(const OffloadGroup& planned) {
+  const auto slots = static_cast<int>(plan_.slots);
+  Group& group = *groups_.emplace_back(std::make_unique<Group>(device_, planned, slots));
+  for (const OffloadTensor& tensor : planned.tensors) {
+    at(written_, tensor.written).push_back(&tensor);
+    spares_[tensor.bytes];
+  }
+  for (int slot = 0; slot < slots; ++slot) {
+    if (slot > 0 && fault("offload-shares-pinned-buffers-between-slots")) {
+      group.copies.push_back(group.copies.front());
+      continue;
+    }
+    group.copies.emplace_back();
+    for (const OffloadTensor& tensor : planned.tensors) group.copies.back().push_back(make_pinned(tensor.bytes));
+  }
+  at(leaving_, planned.leaves).push_back(&group);
+  at(returning_, planned.returns).push_back(&group);
+  at(used_, planned.used).push_back(&group);
+}
+
+void* Offloader::place(const std::string& name, std::size_t bytes) const {
+  for (const auto& group : groups_) {
+    for (const OffloadTensor& tensor : group->plan.tensors) {
+      if (tensor.name != name) continue;
+      require(static_cast<std::size_t>(tensor.bytes) == bytes, "the plan knows the size of what it moves");
+      return bins_[static_cast<std::size_t>(tensor.bin)].memory;
+    }
+  }
+  return nullptr;
+}
+
+Offloader::Pinned& Offloader::copy_of(const Group& group, int slot, std::size_t tensor) {
+  return pinned_[static_cast<std::size_t>(group.copies[static_cast<std::size_t>(slot)][tensor])];
+}
+
+// ---- Passes ---------------------------------------------------------------------------------------------------------
+
+void Offloader::enter_forward(int segment) {
+  for (const OffloadTensor* tensor : at(written_, segment)) {
+    const Event* leaving = bin(*tensor).leaving;
+    if (leaving != nullptr && !fault("compute-overwrites-what-is-leaving")) compute_.wait(*leaving);
+  }
+}
+
+void Offloader::leave_forward(int segment, int slot) {
+  const Groups& groups = at(leaving_, segment);
+  if (groups.empty()) return;
+  compute_.record(*fork_);
+  if (!fault("offload-ignores-compute")) d2h_->wait(*fork_);
+  for (Group* group : groups) {
+    const bool forgotten = group == groups_.front().get() && fault("offload-forgets-a-group");
+    if (!forgotten) copy_out(*group, slot);
+  }
+}
+
+void Offloader::enter_backward(int segment, int slot) {
+  const Groups& groups = at(returning_, segment);
+  if (!groups.empty()) {
+    compute_.record(*fork_);
+    if (!fault("reload-ignores-compute")) h2d_->wait(*fork_);
+    for (Group* group : groups) copy_in(*group, slot);
+  }
+  for (Group* group : at(used_, segment)) {
+    if (!fault("compute-ignores-reload")) compute_.wait(group->returned[static_cast<std::size_t>(slot)]);
+    std::erase(in_flight_, &group->left[static_cast<std::size_t>(slot)]);  // What came back had arrived.
+  }
+}
+
+// ---- Copies ---------------------------------------------------------------------------------------------------------
+
+// The buffer that has been free for longest takes the place of the slot's own.
+void Offloader::take_spare(Group& group, int slot, std::size_t tensor) {
+  std::deque<int>& spares = spares_[group.plan.tensors[tensor].bytes];
+  if (!rotates_ || spares.empty()) return;
+  int& mine = group.copies[static_cast<std::size_t>(slot)][tensor];
+  spares.push_back(std::exchange(mine, spares.front()));
+  spares.pop_front();
+}
+
+void Offloader::copy_out(Group& group, int slot) {
+  const std::vector<OffloadTensor>& tensors = group.plan.tensors;
+  Event& left = group.left[static_cast<std::size_t>(slot)];
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    take_spare(group, slot, i);
+    Pinned& to = copy_of(group, slot, i);
+    if (to.returning != nullptr) d2h_->wait(*to.returning);
+    const auto bytes = static_cast<std::size_t>(tensors[i].bytes);
+    d2h_->copy(to.memory.data(), bin(tensors[i]).memory, bytes, CopyKind::device_to_host);
+    bin(tensors[i]).leaving = &left;
+    moved.out += tensors[i].bytes;
+  }
+  d2h_->record(left);
+  throttle(left);
+}
+
+// At most so many copies that compute has not waited for; the join that lets memory return inside of one graph.
+void Offloader::throttle(const Event& left) {
+  if (!max_inflight_) return;
+  in_flight_.push_back(&left);
+  while (static_cast<std::int64_t>(in_flight_.size()) > *max_inflight_) {
+    compute_.wait(*in_flight_.front());
+    in_flight_.erase(in_flight_.begin());
+  }
+}
+
+void Offloader::copy_in(Group& group, int slot) {
+  const std::vector<OffloadTensor>& tensors = group.plan.tensors;
+  const Event& returned = group.returned[static_cast<std::size_t>(slot)];
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    Pinned& from = copy_of(group, fault("reload-takes-another-slot") ? 0 : slot, i);
+    const Event* leaving = std::exchange(bin(tensors[i]).leaving, nullptr);
+    // The last copy out of this bin: the tensor's own, or one that came behind it.
+    if (leaving != nullptr && !fault("reload-ignores-the-copy-out")) h2d_->wait(*leaving);
+    const auto bytes = static_cast<std::size_t>(tensors[i].bytes);
+    h2d_->copy(bin(tensors[i]).memory, from.memory.data(), bytes, CopyKind::host_to_device);
+    from.returning = &returned;
+    moved.in += tensors[i].bytes;
+  }
+  h2d_->record(returned);
+}
+
+// A step brings back all that it sent, in order behind what was sent, and compute waits for each before it reads it.
+void Offloader::settle() {
+  if (fault("offload-keeps-events-across-captures")) return;
+  in_flight_.clear();
+  for (Bin& bin : bins_) bin.leaving = nullptr;
+  for (Pinned& pinned : pinned_) pinned.returning = nullptr;
+}
+
+// ---- Looking on -----------------------------------------------------------------------------------------------------
+
+void Offloader::point_to_copies(std::vector<NamedTensor>& tensors, int slot) {
+  if (plan_.empty()) return;
+  d2h_->synchronize();
+  compute_.synchronize();  // The copies of a graph are behind its launch.
+  for (NamedTensor& named : tensors) {
+    for (const auto& group : groups_) {
+      for (std::size_t i = 0; i < group->plan.tensors.size(); ++i) {
+        if (group->plan.tensors[i].name != named.name) continue;
+        named.tensor.data = copy_of(*group, slot, i).memory.data();
+        named.tensor.on_host = true;
+      }
+    }
+  }
+}
+
+void Offloader::count_launch(const Ledger& ledger) {
+  if (plan_.empty()) return;
+  for (const LedgerEntry& entry : ledger.entries()) {
+    if (entry.kind != LedgerEntry::Kind::copy) continue;
+    if (entry.stream == d2h_->id()) moved.out += static_cast<std::int64_t>(entry.bytes);
+    if (entry.stream == h2d_->id()) moved.in += static_cast<std::int64_t>(entry.bytes);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+// Moves saved tensors to the host after the forward pass of their segment and back before its backward pass, on two
+// streams of its own, as the plan says. It is called between segments, never inside of a partial graph: a graph finds
+// its tensors at the same addresses in every microbatch, and copies run beside the next segment whether that is a
+// graph or not. A graph of a whole iteration holds the copies, since its host code is this one.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/ledger.h"
+#include "engine/offload_plan.h"
+#include "engine/tensor_pool.h"
+
+namespace lockstep {
+
+struct NamedTensor;
+
+struct OffloadedBytes {
+  std::int64_t out = 0, in = 0;
+};
+
+class Offloader {
+ public:
+  Offloader(Device& device, const Stream& compute, const Scenario& scenario);
+
+  const OffloadPlan& plan() const { return plan_; }
+  // Where the tensor of that name lies on the device, in every slot; null if it is not offloaded.
+  void* place(const std::string& name, std::size_t bytes) const;
+
+  // Around the passes of segments; -1 is the embedding, plan().segments the head.
+  void enter_forward(int segment);             // What it writes is free.
+  void leave_forward(int segment, int slot);   // Only where a backward pass will come.
+  void enter_backward(int segment, int slot);  // What it reads is there.
+
+  // Between steps, and where a capture of a whole step begins or ends: compute has waited for every copy, so that no
+  // event of one side is waited for on the other.
+  void settle();
+
+  // For a judge: points the offloaded ones of a slot's tensors at their copies on the host, which are complete.
+  void point_to_copies(std::vector<NamedTensor>& tensors, int slot);
+
+  void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
+  // Copies that ran or were queued. Those of a graph are counted at its launch, by its ledger.
+  void count_launch(const Ledger& ledger);
+  OffloadedBytes moved;
+
+ private:
+  struct Bin {
+    void* memory;
+    const Event* leaving = nullptr;  // A copy to the host that may still read it.
+  };
+  struct Pinned {
+    PinnedBuffer memory;
+    const Event* returning = nullptr;  // A copy to the device that may still read it.
+  };
+  struct Group {
+    Group(Device& device, const OffloadGroup& planned, int slots);
+    const OffloadGroup& plan;
+    std::vector<Event> left, returned;     // Per slot.
+    std::vector<std::vector<int>> copies;  // [slot][tensor]: index of the pinned buffer.
+  };
+  using Groups = std::vector<Group*>;
+  template <class List>
+  static List& at(std::vector<List>& by_segment, int segment) {
+    return by_segment[static_cast<std::size_t>(segment + 1)];
+  }
+  Bin& bin(const OffloadTensor& tensor) { return bins_[static_cast<std::size_t>(tensor.bin)]; }
+  Pinned& copy_of(const Group& group, int slot, std::size_t tensor);
+  void add_group(const OffloadGroup& planned);
+  int make_pinned(std::int64_t bytes);
+  void copy_out(Group& group, int slot);
+  void copy_in(Group& group, int slot);
+  void take_spare(Group& group, int slot, std::size_t tensor);
+  void throttle(const Event& left);
+
+  Device& device_;
+  const Stream& compute_;
+  const OffloadPlan plan_;
+  const std::optional<std::int64_t> max_inflight_;
+  const bool rotates_;
+  TensorPool pool_;
+  std::vector<Bin> bins_;
+  std::vector<Pinned> pinned_;
+  std::map<std::int64_t, std::deque<int>> spares_;  // By bytes, longest free first.
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::vector<Groups> leaving_, returning_, used_;          // By segment + 1.
+  std::vector<std::vector<const OffloadTensor*>> written_;  // By segment + 1.
+  std::vector<const Event*> in_flight_;                     // Copies to the host, oldest first.
+  std::unique_ptr<Stream> d2h_, h2d_;
+  std::unique_ptr<Event> fork_;
+};
+
+}  // namespace lockstep

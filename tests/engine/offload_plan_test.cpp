@@ -1,0 +1,176 @@
+// The offload plan as a function of the scenario: what goes, what stays, when, and who shares which bytes.
+#include "engine/offload_plan.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <numeric>
+
+#include "kernels/fault.h"
+
+namespace lockstep {
+namespace {
+
+using enum OffloadModule;
+
+Scenario scenario_of(const std::string& pattern, std::vector<OffloadModule> modules) {
+  Scenario s;
+  s.model.pattern = pattern;
+  s.cuda_graph.impl = GraphImpl::none;
+  s.offload.modules = std::move(modules);
+  return s;
+}
+
+std::vector<std::string> tensors_of(const OffloadPlan& plan) {
+  std::vector<std::string> names;
+  for (const OffloadGroup& group : plan.groups) {
+    for (const OffloadTensor& tensor : group.tensors) names.push_back(tensor.name);
+  }
+  return names;
+}
+
+TEST(OffloadPlan, NamesWhatEachModuleSaves) {
+  const OffloadPlan plan = plan_offload(
+      scenario_of("M*-", {attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, mlp_fc1, mamba_in_proj, mamba_scan}));
+  const std::vector<std::string> want{"layers.0.norm.out", "layers.0.in_proj",       "layers.0.conv",
+                                      "layers.0.scan",     "layers.0.out",           "layers.1.norm.out",
+                                      "layers.1.qkv",      "layers.1.core_attn.lse", "layers.1.core_attn.out",
+                                      "layers.1.out",      "layers.2.norm.out"};
+  EXPECT_EQ(tensors_of(plan), want);
+  EXPECT_EQ(tensors_of(plan_offload(scenario_of("*", {attn_norm}))), std::vector<std::string>{"embedding.out"});
+}
+
+// Two backward passes read core attention's output, so it moves only when both modules do.
+TEST(OffloadPlan, MovesASharedTensorOnceAndOnlyWithBothOfItsReaders) {
+  const std::vector<std::string> alone{"layers.0.qkv", "layers.0.core_attn.lse"};
+  EXPECT_EQ(tensors_of(plan_offload(scenario_of("*", {core_attn}))), alone);
+  const OffloadPlan both = plan_offload(scenario_of("*", {core_attn, attn_proj}));
+  EXPECT_EQ(both.groups.size(), 2u);
+  EXPECT_EQ(both.groups[1].tensors.front().name, "layers.0.core_attn.out");
+}
+
+TEST(OffloadPlan, CountsBytesOfTheStorageType) {
+  Scenario s = scenario_of("*", {core_attn});
+  EXPECT_EQ(plan_offload(s).bytes(), 64 * (2 + 2) * 16 * 4 + 64 * 2 * 4);
+  s.numerics = {Numerics::bf16};
+  EXPECT_EQ(plan_offload(s).bytes(), 64 * (2 + 2) * 16 * 2 + 64 * 2 * 4);  // The log-sums stay fp32.
+}
+
+TEST(OffloadPlan, KeepsExactlyTheFloorOfWhatTheFractionLeaves) {
+  Scenario s = scenario_of("-----", {mlp_fc1});
+  s.offload.fraction = Ratio{800'000};  // In floating point 5 * (1 - 0.8) is below 1.
+  const OffloadPlan plan = plan_offload(s);
+  EXPECT_FALSE(plan.groups[3].stays);
+  EXPECT_TRUE(plan.groups[4].stays);
+  EXPECT_EQ(plan.bytes(), 4 * 64 * 32 * 4);
+}
+
+TEST(OffloadPlan, LeavesSmallTensors) {
+  Scenario s = scenario_of("*-", {core_attn, mlp_fc1});
+  s.offload.min_bytes = 64 * 32 * 4;
+  EXPECT_EQ(tensors_of(plan_offload(s)), (std::vector<std::string>{"layers.0.qkv", "layers.1.norm.out"}));
+  s.offload.min_bytes = 1'000'000;
+  EXPECT_TRUE(plan_offload(s).empty());
+}
+
+TEST(OffloadPlan, BringsBackOneSegmentAhead) {
+  const OffloadPlan plan = plan_offload(scenario_of("--", {mlp_norm}));
+  ASSERT_EQ(plan.segments, 2);
+  EXPECT_EQ(plan.groups[0].tensors[0].written, -1);
+  EXPECT_EQ(plan.groups[0].leaves, 0);
+  EXPECT_EQ(plan.groups[0].returns, 1);
+  EXPECT_EQ(plan.groups[1].tensors[0].written, 0);
+  EXPECT_EQ(plan.groups[1].returns, 2);  // The head.
+}
+
+TEST(OffloadPlan, CutsSegmentsAsTheGraphsDo) {
+  Scenario s = scenario_of("*-*-", {qkv_linear, mlp_norm, mlp_fc1});
+  s.cuda_graph.impl = GraphImpl::partial;
+  const OffloadPlan plan = plan_offload(s);
+  EXPECT_EQ(plan.segments, 2);
+  for (const OffloadGroup& group : plan.groups) EXPECT_EQ(group.leaves, group.layer / 2);
+}
+
+// The router of a layer in a graph, its experts outside: a late copy starts behind the next graph, or behind the head.
+TEST(OffloadPlan, DelaysExpertsUntilTheNextGraph) {
+  Scenario s = scenario_of("*E*E", {core_attn, expert_fc1, moe_act});
+  s.cuda_graph.impl = GraphImpl::partial;
+  s.cuda_graph.modules = {GraphModule::attn, GraphModule::moe_router, GraphModule::moe_preprocess};
+  const OffloadPlan soon = plan_offload(s);
+  s.offload.delay_until_cuda_graph = true;
+  const OffloadPlan late = plan_offload(s);
+  ASSERT_EQ(late.segments, 4);  // Graph, experts, graph, experts.
+  ASSERT_EQ(late.groups.size(), 6u);
+  for (const std::size_t i : {0u, 3u}) EXPECT_EQ(late.groups[i].leaves, soon.groups[i].leaves);
+  for (const std::size_t i : {1u, 2u}) EXPECT_EQ(late.groups[i].leaves, 2);
+  for (const std::size_t i : {4u, 5u}) EXPECT_EQ(late.groups[i].leaves, late.segments);
+  EXPECT_EQ(late.bytes(), soon.bytes());
+}
+
+Scenario any_scenario() {
+  std::string pattern;
+  for (int i = 0, n = *rc::gen::inRange(1, 12); i < n; ++i) pattern += *rc::gen::element('M', '*', '-');
+  std::vector<OffloadModule> modules;
+  for (const OffloadModule module :
+       {attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, mlp_fc1, mamba_in_proj, mamba_scan}) {
+    if (*rc::gen::arbitrary<bool>()) modules.push_back(module);
+  }
+  Scenario s = scenario_of(pattern, modules);
+  s.offload.fraction = Ratio{*rc::gen::inRange<std::int64_t>(0, 1'000'001)};
+  s.offload.min_bytes = *rc::gen::inRange<std::int64_t>(0, 20'000);
+  s.training.in_flight = *rc::gen::inRange<std::int64_t>(1, 5);
+  if (*rc::gen::arbitrary<bool>()) s.cuda_graph.impl = GraphImpl::partial;
+  return s;
+}
+
+TEST(OffloadPlanProperty, NoTwoTensorsOfABinAreAliveAtOnce) {
+  EXPECT_TRUE(rc::check([] {
+    const OffloadPlan plan = plan_offload(any_scenario());
+    // Segment by segment, forward and then backward, every bin has at most one owner.
+    for (const bool forward : {true, false}) {
+      for (int segment = -1; segment <= plan.segments + 1; ++segment) {
+        std::vector<int> owners(plan.bins.size());
+        for (const OffloadGroup& group : plan.groups) {
+          for (const OffloadTensor& tensor : group.tensors) {
+            if (group.stays) continue;
+            const bool alive = forward ? tensor.written <= segment && segment <= group.leaves + 1
+                                       : group.used <= segment && segment <= group.returns;
+            owners[static_cast<std::size_t>(tensor.bin)] += alive;
+          }
+        }
+        for (const int count : owners) RC_ASSERT(count <= 1);
+      }
+    }
+  }));
+}
+
+TEST(OffloadPlanProperty, TheFractionIsExactAndTheLastOnesStay) {
+  EXPECT_TRUE(rc::check([] {
+    const Scenario s = any_scenario();
+    const OffloadPlan plan = plan_offload(s);
+    const auto n = static_cast<std::int64_t>(plan.groups.size());
+    std::int64_t stay = 0;
+    for (const OffloadGroup& group : plan.groups) stay += group.stays;
+    // floor(n * (1 - f)): the largest whole number that is not above.
+    RC_ASSERT(stay * 1'000'000 <= n * (1'000'000 - s.offload.fraction.millionths));
+    RC_ASSERT((stay + 1) * 1'000'000 > n * (1'000'000 - s.offload.fraction.millionths));
+    for (std::int64_t i = 0; i < n; ++i) RC_ASSERT(plan.groups[static_cast<std::size_t>(i)].stays == (i >= n - stay));
+  }));
+}
+
+TEST(OffloadPlanProperty, BinsAreNeverMoreThanOneSlotAndEveryTensorHasOne) {
+  EXPECT_TRUE(rc::check([] {
+    const OffloadPlan plan = plan_offload(any_scenario());
+    RC_ASSERT(plan.device_bytes() <= plan.bytes());
+    RC_ASSERT(plan.empty() == (plan.bytes() == 0));
+    for (const OffloadGroup& group : plan.groups) {
+      for (const OffloadTensor& tensor : group.tensors) {
+        RC_ASSERT((tensor.bin < 0) == group.stays);
+        if (!group.stays) RC_ASSERT(plan.bins[static_cast<std::size_t>(tensor.bin)] == tensor.bytes);
+      }
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace lockstep
