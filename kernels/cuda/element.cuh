@@ -39,15 +39,17 @@ void launch_elements(CudaQueue queue, std::int64_t rows, std::int64_t cols, Kern
   launch(queue, dim3(blocks_for(rows * cols, kThreads)), dim3(kThreads), kernel, arguments...);
 }
 
-// +0 to every row of no document: for ops whose kernels walk documents.
+// +0 to every row of no document: for ops whose kernels walk documents. A warp per row.
 template <class T>
 __global__ void clear_rows_of_no_document_kernel(In<std::int32_t> row_document, Out<T> out) {
-  const Element e = own_element(out.rows, out.cols);
-  if (e.inside && at(row_document, 0, e.row) < 0) at(out, e.row, e.col) = st<T>(0.0f);
+  const std::int64_t row = warp_item();
+  if (row >= out.rows || at(row_document, 0, row) >= 0) return;
+  for (std::int64_t k = lane_index(); k < out.cols; k += kWarp) at(out, row, k) = st<T>(0.0f);
 }
 template <class T>
 void clear_rows_of_no_document(CudaQueue queue, const In<std::int32_t>& row_document, const Out<T>& out) {
-  launch_elements(queue, out.rows, out.cols, clear_rows_of_no_document_kernel<T>, row_document, out);
+  launch(queue, dim3(blocks_for(out.rows, kWarps)), dim3(kThreads), clear_rows_of_no_document_kernel<T>, row_document,
+         out);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,8 @@
 #include "kernels/cuda/scan_backward_bf16.cuh"
+#include "kernels/cuda/scan_tiles_gradients.cuh"
+#include "kernels/cuda/scan_tiles_groups.cuh"
+#include "kernels/cuda/scan_tiles_inputs.cuh"
+#include "kernels/cuda/scan_tiles_rates.cuh"
 
 namespace lockstep {
 namespace {
@@ -268,6 +272,20 @@ __global__ void __launch_bounds__(kThreads) scan_backward_group(ScanBackward<T> 
   }
 }
 
+void run_in_tiles(CudaQueue queue, const ScanBackward<bf16>& op) {
+  using Op = ScanBackward<bf16>;
+  launch(queue, decay_grid(op), dim3(kThreads), tile_decays<Op>, op);
+  launch_tiles<WalkShared>(queue, walk_grid(op), kWalkThreads, tile_states<Op>, op);
+  launch_tiles<WalkShared>(queue, walk_grid(op), kWalkThreads, tile_state_gradients, op);
+  launch_tiles<RowShared>(queue, row_grid(op), kThreads, tile_outputs<Op>, op);
+  launch_tiles<RowShared>(queue, row_grid(op), kThreads, tile_inputs, op);
+  launch_tiles<GroupOutputsShared>(queue, chunk_grid(op, op.groups), kThreads, tile_group_outputs, op);
+  launch_tiles<GroupInputsShared>(queue, chunk_grid(op, op.groups), kThreads, tile_group_inputs, op);
+  launch(queue, decay_grid(op), dim3(kThreads), tile_rates, op);
+  launch(queue, dim3(blocks_for(op.row_document.cols, kRowBlock)), dim3(kThreads), tile_partial_sums, op);
+  launch(queue, dim3(blocks_for(3ll * op.heads, kWarp)), dim3(kWarp), tile_parameter_sums, op);
+}
+
 }  // namespace
 
 template <class T>
@@ -277,6 +295,7 @@ void run(CudaQueue queue, const ScanBackward<T>& op) {
   clear_rows_of_no_document(queue, op.row_document, op.dxbc);
   clear_rows_of_no_document(queue, op.row_document, op.ddt);
   if constexpr (std::is_same_v<T, bf16>) {
+    if (runs_in_tiles(op)) return run_in_tiles(queue, op);
     launch(queue, state_tile_grid(op), block, chunk_states_bf16<ScanBackward<bf16>>, op);
     launch(queue, state_tile_grid(op), block, chunk_state_gradients_bf16, op);
     launch(queue, tile_grid(op, op.heads, kSide), block, scan_backward_input_bf16, op);

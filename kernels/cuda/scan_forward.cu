@@ -1,4 +1,6 @@
 #include "kernels/cuda/scan_bf16.cuh"
+#include "kernels/cuda/scan_tiles_rows.cuh"
+#include "kernels/cuda/scan_tiles_states.cuh"
 
 namespace lockstep {
 namespace {
@@ -44,12 +46,20 @@ __global__ void __launch_bounds__(kThreads, 1) scan_forward_bf16(ScanForward<bf1
   });
 }
 
+void run_in_tiles(CudaQueue queue, const ScanForward<bf16>& op) {
+  using Op = ScanForward<bf16>;
+  launch(queue, decay_grid(op), dim3(kThreads), tile_decays<Op>, op);
+  launch_tiles<WalkShared>(queue, walk_grid(op), kWalkThreads, tile_states<Op>, op);
+  launch_tiles<RowShared>(queue, row_grid(op), kThreads, tile_outputs<Op>, op);
+}
+
 }  // namespace
 
 template <class T>
 void run(CudaQueue queue, const ScanForward<T>& op) {
   clear_rows_of_no_document(queue, op.row_document, op.y);
   if constexpr (std::is_same_v<T, bf16>) {
+    if (runs_in_tiles(op)) return run_in_tiles(queue, op);
     launch(queue, state_tile_grid(op), dim3(kThreads), chunk_states_bf16<ScanForward<bf16>>, op);
     launch(queue, tile_grid(op, op.heads, kSide), dim3(kThreads), scan_forward_bf16, op);
   } else {

@@ -24,7 +24,8 @@ std::vector<T> stored(const std::vector<float>& numbers) {
 
 class OpBuilder {
  public:
-  OpBuilder(std::uint64_t seed, OpMemory& memory, Fill fill) : state_(seed), memory_(memory), fill_(fill) {}
+  OpBuilder(std::uint64_t seed, OpMemory& memory, Fill fill)
+      : state_(seed), aligned_(mix64(seed + 1) % 2 == 0), memory_(memory), fill_(fill) {}
 
   // ---- Numbers ----
   std::uint64_t next() { return mix64(state_ += 0x9E3779B97F4A7C15u); }
@@ -50,8 +51,11 @@ class OpBuilder {
   // ---- Operands ----
   template <class T>
   Tensor<T> place(std::int64_t rows, std::int64_t cols, const std::vector<T>& contents) {
-    const std::int64_t pitch = rows > 1 ? cols + one_of({0, 0, 3, 8}) : cols;
-    const std::int64_t offset = rows > 1 ? one_of({0, 0, 4, 5}) : 0;  // As in a view of some columns.
+    // As in a view of some columns. In half of all cases every row begins at a multiple of 16 bytes.
+    const std::int64_t gap = one_of({0, 0, 3, 8});
+    const std::int64_t skipped = one_of({0, 0, 4, 5});
+    const std::int64_t pitch = rows == 1 ? cols : aligned_ ? (cols + gap / 8 * 8 + 7) / 8 * 8 : cols + gap;
+    const std::int64_t offset = rows == 1 ? 0 : aligned_ ? skipped / 4 * 8 : skipped;
     std::vector<std::byte> bytes(static_cast<std::size_t>(offset + rows * pitch) * sizeof(T),
                                  std::byte{fill_.undefined});
     for (std::int64_t i = 0; i < rows && !contents.empty(); ++i) {
@@ -84,6 +88,7 @@ class OpBuilder {
 
  private:
   std::uint64_t state_;
+  const bool aligned_;
   OpMemory& memory_;
   Fill fill_;
 };

@@ -1,0 +1,94 @@
+// Elementwise ops move eight neighbours of a row at a time: 16 bytes of bf16, where addresses allow it.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/fragment.cuh"
+
+namespace lockstep {
+
+inline constexpr int kEight = 8;
+
+template <class T>
+struct alignas(16) Sixteenth {
+  T x[16 / sizeof(T)];
+};
+
+// Whether every row of a view begins at a multiple of 16 bytes; absent operands do not matter.
+template <class T, Access kAccess>
+bool moves_16_bytes(const Operand<T, kAccess>& operand) {
+  return reinterpret_cast<std::uintptr_t>(operand.data) % 16 == 0 &&
+         static_cast<std::uintptr_t>(operand.pitch) * sizeof(T) % 16 == 0;
+}
+template <class... Operands>
+bool all_move_16_bytes(const Operands&... operands) {
+  return (moves_16_bytes(operands) && ...);
+}
+
+// The first `count` of eight neighbours, +0 in the other places. `wide`: all of them exist, at a multiple of 16 bytes.
+template <class T>
+__device__ __forceinline__ void load_eight(float (&to)[kEight], const T* from, std::int64_t count, bool wide) {
+  if (wide && count >= kEight) {
+    constexpr int kPiece = 16 / sizeof(T);
+#pragma unroll
+    for (int part = 0; part < kEight / kPiece; ++part) {
+      const auto piece = reinterpret_cast<const Sixteenth<T>*>(from)[part];
+#pragma unroll
+      for (int k = 0; k < kPiece; ++k) to[kPiece * part + k] = load(piece.x[k]);
+    }
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < kEight; ++k) to[k] = k < count ? load(from[k]) : 0.0f;
+}
+template <class T>
+__device__ __forceinline__ void store_eight(T* to, const float (&from)[kEight], std::int64_t count, bool wide) {
+  if (wide && count >= kEight) {
+    constexpr int kPiece = 16 / sizeof(T);
+#pragma unroll
+    for (int part = 0; part < kEight / kPiece; ++part) {
+      const float* const f = from + kPiece * part;
+      if constexpr (std::is_same_v<T, bf16>) {
+        *reinterpret_cast<Eight*>(to) = {
+            {stored_pair(f[0], f[1]), stored_pair(f[2], f[3]), stored_pair(f[4], f[5]), stored_pair(f[6], f[7])}};
+      } else {
+        reinterpret_cast<float4*>(to)[part] = make_float4(f[0], f[1], f[2], f[3]);
+      }
+    }
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < kEight; ++k) {
+    if (k < count) to[k] = st<T>(from[k]);
+  }
+}
+
+// Eight neighbours of a row: columns col .. col + 7, of which `count` exist.
+struct Eights {
+  std::int64_t row;
+  std::int64_t col;
+  std::int64_t count;
+  bool inside;
+};
+__device__ __forceinline__ Eights own_eight(std::int64_t rows, std::int64_t cols) {
+  const auto per_row = static_cast<std::uint32_t>((cols + kEight - 1) / kEight);
+  const std::uint32_t e = blockIdx.x * static_cast<std::uint32_t>(kThreads) + threadIdx.x;
+  const std::uint32_t row = e / per_row;
+  const std::int64_t col = static_cast<std::int64_t>(e - row * per_row) * kEight;
+  return {row, col, cols - col, static_cast<std::int64_t>(row) < rows};
+}
+template <class Kernel, class... Arguments>
+void launch_eights(CudaQueue queue, std::int64_t rows, std::int64_t cols, Kernel kernel,
+                   const Arguments&... arguments) {
+  const std::int64_t per_row = (cols + kEight - 1) / kEight;
+  launch(queue, dim3(blocks_for(rows * per_row, kThreads)), dim3(kThreads), kernel, arguments...);
+}
+
+// y[k] = f(k, x) for each of the eight.
+template <class F>
+__device__ __forceinline__ void each_of_eight(F f) {
+#pragma unroll
+  for (int k = 0; k < kEight; ++k) f(k);
+}
+
+}  // namespace lockstep
