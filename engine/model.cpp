@@ -1,5 +1,7 @@
 #include "engine/model.h"
 
+#include <algorithm>
+
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/fault.h"
@@ -70,10 +72,16 @@ void Model<T>::make_layers(const Scenario& scenario) {
 
 template <class T>
 ScanScratch Model<T>::make_scan_scratch(TensorPool& pool, std::int64_t capacity) const {
-  if (!mamba_scratch_) return {};
   const Scenario::Model::Mamba& m = config_.mamba;
-  const std::int64_t chunks = max_chunks(shape_, capacity);
-  return {pool.make<float>(chunks, m.d_inner * m.state), pool.make<float>(chunks, m.d_inner * m.state)};
+  const std::int64_t widest = mamba_scratch_ ? std::max<std::int64_t>(config_.hidden, m.d_inner) : config_.hidden;
+  ScanScratch scratch;
+  scratch.sums = pool.make<float>((shape_.rows + 31) / 32, widest);
+  if (mamba_scratch_) {
+    const std::int64_t chunks = max_chunks(shape_, capacity);
+    scratch.states = pool.make<float>(chunks, m.d_inner * m.state);
+    scratch.dstates = pool.make<float>(chunks, m.d_inner * m.state);
+  }
+  return scratch;
 }
 
 template <class T>
@@ -200,7 +208,8 @@ void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& in
                                         .dresidual = {},
                                         .row_document = pass.pack.row_document,
                                         .dx = gradient_of(last()),
-                                        .dgain = gain.microbatch_gradient});
+                                        .dgain = gain.microbatch_gradient,
+                                        .partials = pass.pack.scan.partials(config_.hidden)});
   accumulate(pass, gain);
 }
 

@@ -22,10 +22,13 @@ struct DocumentTable {
   Tensor<std::int32_t> count;             // [1, 1]
 };
 
-// States at the chunks' starts. Its size goes with the capacity, and it is used in the order of one stream, so all
-// slots of a bucket share one. Empty when the model has no Mamba-2 layer.
+// States at the chunks' starts, absent when the model has no Mamba-2 layer, and partial column sums. The size of the
+// states goes with the capacity, and all is used in the order of one stream, so all slots of a bucket share one.
 struct ScanScratch {
   Tensor<float> states, dstates;  // [max_chunks, heads * N * P]
+  Tensor<float> sums;             // [ceil(T / 32), widest norm]
+  // The partial sums of `cols` columns.
+  Tensor<float> partials(std::int64_t cols) const { return tensor(sums.data, sums.rows, cols); }
 };
 std::int64_t max_chunks(const PackShape& shape, std::int64_t capacity);
 

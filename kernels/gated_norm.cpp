@@ -29,6 +29,7 @@ void check(const GatedNormBackward<T>& op) {
   require_shape(op.dy, rows, d, "dy is [T, d_inner]");
   require_shape(op.dz, rows, d, "dz is [T, d_inner]");
   require_shape(op.dgain, 1, d, "dgain is [1, d_inner]");
+  require_shape(op.partials, (rows + 31) / 32, d, "partials is [ceil(T / 32), d_inner]");
 }
 template void check(const GatedNormForward<float>&);
 template void check(const GatedNormForward<bf16>&);

@@ -32,6 +32,7 @@ struct GatedNormBackward {
   Out<T> dz;         // [T, d_inner]
   Out<float> dgain;  // [1, d_inner]
   std::int32_t groups = 1;
+  Scratch<float> partials;  // [ceil(T / 32), d_inner]: partial sums of dgain.
 };
 template <class T>
 void check(const GatedNormForward<T>& op);

@@ -30,6 +30,7 @@ struct RmsNormBackward {
   In<std::int32_t> row_document;  // [1, T]
   Out<T> dx;                      // [T, d]
   Out<float> dgain;               // [1, d]: CS over the physical rows.
+  Scratch<float> partials;        // [ceil(T / 32), d]: partial sums of dgain.
 };
 template <class T>
 void check(const RmsNormForward<T>& op);

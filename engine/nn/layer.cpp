@@ -66,7 +66,8 @@ void Frame<T>::norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float>
                                         .dresidual = dout,
                                         .row_document = pass.pack.row_document,
                                         .dx = dx,
-                                        .dgain = gain_.microbatch_gradient});
+                                        .dgain = gain_.microbatch_gradient,
+                                        .partials = pass.pack.scan.partials(x.cols)});
   accumulate(pass, gain_);
 }
 

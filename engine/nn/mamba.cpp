@@ -116,7 +116,8 @@ void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T>
                                           .dy = scratch_.dscan,
                                           .dz = shape_.z(scratch_.din_proj),
                                           .dgain = gate_gain_.microbatch_gradient,
-                                          .groups = shape_.groups});
+                                          .groups = shape_.groups,
+                                          .partials = pass.pack.scan.partials(shape_.d_inner)});
   accumulate(pass, gate_gain_);
   scan_backward(pass, saved);
   pass.part("conv");

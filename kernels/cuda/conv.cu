@@ -1,4 +1,5 @@
 #include "kernels/conv.h"
+#include "kernels/cuda/conv_bf16.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace lockstep {
@@ -83,10 +84,16 @@ __global__ void conv_backward_parameters(ConvBackward<T> op) {
 
 template <class T>
 void run(CudaQueue queue, const ConvForward<T>& op) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (runs_in_pairs(op)) return run_in_pairs(queue, op);
+  }
   launch_elements(queue, op.y.rows, op.y.cols, conv_forward<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const ConvBackward<T>& op) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (runs_in_pairs(op)) return run_in_pairs(queue, op);
+  }
   launch_elements(queue, op.x.rows, op.x.cols, conv_backward_activation<T>, op);
   launch_elements(queue, op.x.rows, op.x.cols, conv_backward_input<T>, op);
   const unsigned sums = static_cast<unsigned>(op.weight.cols) + 1;

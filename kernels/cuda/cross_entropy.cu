@@ -1,5 +1,5 @@
 #include "kernels/cross_entropy.h"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/row_quads.cuh"
 
 namespace lockstep {
 namespace {
@@ -36,36 +36,112 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_forward(CrossEntropyFo
   at(op.sum, 0, i) = s;
 }
 
-template <class T>
-__global__ void cross_entropy_backward(CrossEntropyBackward<T> op) {
-  const Element e = own_element(op.dlogits.rows, op.dlogits.cols);
-  if (!e.inside) return;
-  const std::int32_t target = at(op.targets, 0, e.row);
-  float dlogit = 0.0f;
+// The same with the row in registers: lane t of the block holds elements 4t .. 4t + 3 of every 1024.
+template <int kSteps>
+__global__ void __launch_bounds__(kThreads, 2) cross_entropy_forward_bf16(CrossEntropyForward<bf16> op) {
+  const std::int64_t i = blockIdx.x;
+  const std::int32_t target = at(op.targets, 0, i);
+  const int vocabulary = static_cast<int>(op.logits.cols);
+  float m = 0.0f;
+  float s = 0.0f;
+  float loss = 0.0f;
   if (target >= 0) {
-    const float inverse = div(1.0f, at(op.sum, 0, e.row));
-    const float p = mul(expn(sub(load(at(op.logits, e.row, e.col)), at(op.maximum, 0, e.row))), inverse);
-    dlogit = mul(sub(p, e.col == target ? 1.0f : 0.0f), op.state.data[0].inverse_targets);
+    const bf16* const row = &at(op.logits, i, 0);
+    Quad x[kSteps];
+    float own = neg(infinity());
+    const auto each = [&](auto f) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const int v = 1024 * step + 4 * static_cast<int>(threadIdx.x);
+        if (v < vocabulary) f(step, v);
+      }
+    };
+    each([&](int step, int v) { x[step] = *reinterpret_cast<const Quad*>(row + v); });
+    each([&](int step, int) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) own = max(own, x[step][c]);
+    });
+    m = block_max(own);
+    Accumulators a;
+    each([&](int step, int) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) a.acc[c] = add(a.acc[c], expn(sub(x[step][c], m)));
+    });
+    s = tree1024(a);
+    loss = sub(add(m, log(s)), load(row[target]));
   }
-  at(op.dlogits, e.row, e.col) = st<T>(dlogit);
+  if (threadIdx.x != 0) return;
+  at(op.loss, 0, i) = loss;
+  at(op.maximum, 0, i) = m;
+  at(op.sum, 0, i) = s;
+}
+bool runs_in_registers(const CrossEntropyForward<bf16>& op) {
+  return op.logits.cols % 4 == 0 && op.logits.cols <= 32768 && all_move_16_bytes(op.logits);
+}
+void run_in_registers(CudaQueue queue, const CrossEntropyForward<bf16>& op) {
+  const dim3 grid(static_cast<unsigned>(op.logits.rows));
+  const auto kernel = op.logits.cols <= 8192 ? cross_entropy_forward_bf16<8> : cross_entropy_forward_bf16<32>;
+  launch(queue, grid, dim3(kThreads), kernel, op);
 }
 
-// One block; CS of a single column.
-__global__ void microbatch_loss(MicrobatchLoss op) {
-  const float sum =
-      column_sum(op.loss.cols, lane_index() == 0, [&](std::int64_t i, float p) { return add(p, at(op.loss, 0, i)); });
-  if (threadIdx.x == 0) op.total.data[0] = mul(sum, op.state.data[0].inverse_targets);
+// A block per row.
+template <class T>
+__global__ void __launch_bounds__(kThreads) cross_entropy_backward(CrossEntropyBackward<T> op, bool wide) {
+  const std::int64_t i = blockIdx.x;
+  const std::int32_t target = at(op.targets, 0, i);
+  const std::int64_t vocabulary = op.logits.cols;
+  const float inverse = target >= 0 ? div(1.0f, at(op.sum, 0, i)) : 0.0f;
+  const float m = target >= 0 ? at(op.maximum, 0, i) : 0.0f;
+  const float inverse_targets = op.state.data[0].inverse_targets;
+#pragma unroll 4
+  for (std::int64_t v = threadIdx.x * kEight; v < vocabulary; v += kThreads * kEight) {
+    float x[kEight] = {};
+    if (target >= 0) {
+      load_eight(x, &at(op.logits, i, v), vocabulary - v, wide);
+      each_of_eight([&](int k) {
+        const float p = mul(expn(sub(x[k], m)), inverse);
+        x[k] = mul(sub(p, v + k == target ? 1.0f : 0.0f), inverse_targets);
+      });
+    }
+    store_eight(&at(op.dlogits, i, v), x, vocabulary - v, wide);
+  }
+}
+
+// One block; CS of a single column: the 32-row sums by a thread each, then in order.
+__global__ void __launch_bounds__(kThreads) microbatch_loss(MicrobatchLoss op) {
+  __shared__ float partial[kThreads];
+  const std::int64_t blocks = (op.loss.cols + kRowBlock - 1) / kRowBlock;
+  float s = 0.0f;
+  for (std::int64_t first = 0; first < blocks; first += kThreads) {
+    const std::int64_t begin = (first + threadIdx.x) * kRowBlock;
+    const std::int64_t end = smaller(op.loss.cols, begin + kRowBlock);
+    float p = 0.0f;
+#pragma unroll 8
+    for (std::int64_t i = begin; i < end; ++i) p = add(p, at(op.loss, 0, i));
+    __syncthreads();  // The last sums have been used.
+    partial[threadIdx.x] = p;
+    __syncthreads();
+    if (threadIdx.x != 0) continue;
+    const int count = static_cast<int>(smaller(kThreads, blocks - first));
+#pragma unroll 16
+    for (int b = 0; b < count; ++b) s = add(s, partial[b]);
+  }
+  if (threadIdx.x == 0) op.total.data[0] = mul(add(s, 0.0f), op.state.data[0].inverse_targets);
 }
 
 }  // namespace
 
 template <class T>
 void run(CudaQueue queue, const CrossEntropyForward<T>& op) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (runs_in_registers(op)) return run_in_registers(queue, op);
+  }
   launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), cross_entropy_forward<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const CrossEntropyBackward<T>& op) {
-  launch_elements(queue, op.dlogits.rows, op.dlogits.cols, cross_entropy_backward<T>, op);
+  launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), cross_entropy_backward<T>, op,
+         all_move_16_bytes(op.logits, op.dlogits));
 }
 void run(CudaQueue queue, const MicrobatchLoss& op) { launch(queue, dim3(1), dim3(kThreads), microbatch_loss, op); }
 template void run(CudaQueue, const CrossEntropyForward<float>&);

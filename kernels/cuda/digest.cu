@@ -10,17 +10,20 @@ __device__ std::uint64_t warp_sum(std::uint64_t x) {
   return x;
 }
 
+inline constexpr unsigned kDigestBlocks = 1024;
+
 // Integer sums modulo 2^64: their order is free, hence the atomics.
 __global__ void digest(Digest op) {
-  const Element e = own_element(op.values.rows, op.values.cols);
+  const std::int64_t size = op.values.rows * op.values.cols;
   std::uint64_t low = 0;
   std::uint64_t high = 0;
-  if (e.inside) {
-    const std::uint64_t element = static_cast<std::uint64_t>(e.row * op.values.cols + e.col);
-    const std::uint64_t b = bits(at(op.values, e.row, e.col));
-    const std::uint64_t k = mix64(op.tensor * 0x9E3779B97F4A7C15u + element + 1);
-    low = mix64(k ^ b);
-    high = mix64((k + 0xD1B54A32D192ED03u) ^ (b << 32));
+  for (std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; e < size;
+       e += static_cast<std::int64_t>(gridDim.x) * kThreads) {
+    const std::int64_t row = e / op.values.cols;
+    const std::uint64_t b = bits(at(op.values, row, e - row * op.values.cols));
+    const std::uint64_t k = mix64(op.tensor * 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(e) + 1);
+    low += mix64(k ^ b);
+    high += mix64((k + 0xD1B54A32D192ED03u) ^ (b << 32));
   }
   low = warp_sum(low);
   high = warp_sum(high);
@@ -32,6 +35,9 @@ __global__ void digest(Digest op) {
 
 }  // namespace
 
-void run(CudaQueue queue, const Digest& op) { launch_elements(queue, op.values.rows, op.values.cols, digest, op); }
+void run(CudaQueue queue, const Digest& op) {
+  const unsigned blocks = blocks_for(op.values.rows * op.values.cols, kThreads);
+  launch(queue, dim3(blocks < kDigestBlocks ? blocks : kDigestBlocks), dim3(kThreads), digest, op);
+}
 
 }  // namespace lockstep

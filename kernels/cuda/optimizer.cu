@@ -1,17 +1,25 @@
+#include "kernels/cuda/eights.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/optimizer.h"
 
 namespace lockstep {
 namespace {
 
-__global__ void accumulate_gradient(AccumulateGradient op) {
-  const Element e = own_element(op.acc.rows, op.acc.cols);
-  if (e.inside) at(op.acc, e.row, e.col) = add(at(op.acc, e.row, e.col), at(op.g, e.row, e.col));
+__global__ void accumulate_gradient(AccumulateGradient op, bool wide) {
+  const Eights e = own_eight(op.acc.rows, op.acc.cols);
+  if (!e.inside) return;
+  float acc[kEight];
+  float g[kEight];
+  load_eight(acc, &at(op.acc, e.row, e.col), e.count, wide);
+  load_eight(g, &at(op.g, e.row, e.col), e.count, wide);
+  each_of_eight([&](int k) { acc[k] = add(acc[k], g[k]); });
+  store_eight(&at(op.acc, e.row, e.col), acc, e.count, wide);
 }
 
-__global__ void zero_gradient(ZeroGradient op) {
-  const Element e = own_element(op.acc.rows, op.acc.cols);
-  if (e.inside) at(op.acc, e.row, e.col) = 0.0f;
+__global__ void zero_gradient(ZeroGradient op, bool wide) {
+  const Eights e = own_eight(op.acc.rows, op.acc.cols);
+  const float zero[kEight] = {};
+  if (e.inside) store_eight(&at(op.acc, e.row, e.col), zero, e.count, wide);
 }
 
 // A warp per row.
@@ -50,18 +58,21 @@ __global__ void adamw(AdamW op) {
   if (op.copy.data != nullptr) at(op.copy, e.row, e.col) = st<bf16>(updated);
 }
 
-__global__ void round_weights(RoundWeights op) {
-  const Element e = own_element(op.copy.rows, op.copy.cols);
-  if (e.inside) at(op.copy, e.row, e.col) = st<bf16>(at(op.w, e.row, e.col));
+__global__ void round_weights(RoundWeights op, bool wide) {
+  const Eights e = own_eight(op.copy.rows, op.copy.cols);
+  if (!e.inside) return;
+  float w[kEight];
+  load_eight(w, &at(op.w, e.row, e.col), e.count, wide);
+  store_eight(&at(op.copy, e.row, e.col), w, e.count, wide);
 }
 
 }  // namespace
 
 void run(CudaQueue queue, const AccumulateGradient& op) {
-  launch_elements(queue, op.acc.rows, op.acc.cols, accumulate_gradient, op);
+  launch_eights(queue, op.acc.rows, op.acc.cols, accumulate_gradient, op, all_move_16_bytes(op.g, op.acc));
 }
 void run(CudaQueue queue, const ZeroGradient& op) {
-  launch_elements(queue, op.acc.rows, op.acc.cols, zero_gradient, op);
+  launch_eights(queue, op.acc.rows, op.acc.cols, zero_gradient, op, moves_16_bytes(op.acc));
 }
 void run(CudaQueue queue, const GradientRowSums& op) {
   launch(queue, dim3(blocks_for(op.g.rows, kWarps)), dim3(kThreads), gradient_row_sums, op);
@@ -69,7 +80,7 @@ void run(CudaQueue queue, const GradientRowSums& op) {
 void run(CudaQueue queue, const GradientNorm& op) { launch(queue, dim3(1), dim3(kThreads), gradient_norm, op); }
 void run(CudaQueue queue, const AdamW& op) { launch_elements(queue, op.w.rows, op.w.cols, adamw, op); }
 void run(CudaQueue queue, const RoundWeights& op) {
-  launch_elements(queue, op.copy.rows, op.copy.cols, round_weights, op);
+  launch_eights(queue, op.copy.rows, op.copy.cols, round_weights, op, all_move_16_bytes(op.w, op.copy));
 }
 
 }  // namespace lockstep

@@ -47,16 +47,19 @@ __device__ __forceinline__ float r128(std::int64_t n, F f) {
 
 // R1024 by a block of 256 threads: thread t holds acc[4t .. 4t+3], hence warp w the tree v_w. Every thread has the
 // result.
-template <class F>
-__device__ __forceinline__ float r1024(std::int64_t n, F f) {
+__device__ __forceinline__ float tree1024(const Accumulators& own) {
   __shared__ float v[kWarps];
-  const float tree = tree128(accumulate(n, 4 * static_cast<int>(threadIdx.x), 1024, f));
+  const float tree = tree128(own);
   __syncthreads();  // An earlier result may still be read.
   if (lane_index() == 0) v[warp_index()] = tree;
   __syncthreads();
   float s = v[0];
   for (int w = 1; w < kWarps; ++w) s = add(s, v[w]);
   return add(s, 0.0f);
+}
+template <class F>
+__device__ __forceinline__ float r1024(std::int64_t n, F f) {
+  return tree1024(accumulate(n, 4 * static_cast<int>(threadIdx.x), 1024, f));
 }
 
 // CS over the rows of a microbatch: blocks of 32 physical rows, then the blocks in order. A thread block of 256 owns 32

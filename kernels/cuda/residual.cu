@@ -1,45 +1,56 @@
-#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/eights.cuh"
 #include "kernels/residual.h"
 
 namespace lockstep {
 namespace {
 
-// drop(x) of an element of a row that belongs to a document.
+// drop(x) of eight neighbours in a row that belongs to a document.
 template <class Op>
-__device__ float dropped(const Op& op, const Element& e, float x) {
-  return drop(op.dropout, op.state.data[0], static_cast<std::uint32_t>(at(op.row_number, 0, e.row)),
-              static_cast<std::uint32_t>(at(op.row_position, 0, e.row)), static_cast<std::uint32_t>(e.col), x);
+__device__ void drop_eight(const Op& op, const Eights& e, float (&x)[kEight]) {
+  if (!op.dropout.active) return;
+  const auto number = static_cast<std::uint32_t>(at(op.row_number, 0, e.row));
+  const auto position = static_cast<std::uint32_t>(at(op.row_position, 0, e.row));
+  each_of_eight([&](int k) {
+    x[k] = drop(op.dropout, op.state.data[0], number, position, static_cast<std::uint32_t>(e.col + k), x[k]);
+  });
 }
 
 template <class T>
-__global__ void residual_forward(ResidualForward<T> op) {
-  const Element e = own_element(op.out.rows, op.out.cols);
+__global__ void residual_forward(ResidualForward<T> op, bool wide) {
+  const Eights e = own_eight(op.out.rows, op.out.cols);
   if (!e.inside) return;
-  float out = 0.0f;
+  float out[kEight] = {};
   if (at(op.row_document, 0, e.row) >= 0) {
-    out = add(load(at(op.residual, e.row, e.col)), dropped(op, e, load(at(op.y, e.row, e.col))));
+    float y[kEight];
+    load_eight(out, &at(op.residual, e.row, e.col), e.count, wide);
+    load_eight(y, &at(op.y, e.row, e.col), e.count, wide);
+    drop_eight(op, e, y);
+    each_of_eight([&](int k) { out[k] = add(out[k], y[k]); });
   }
-  at(op.out, e.row, e.col) = st<T>(out);
+  store_eight(&at(op.out, e.row, e.col), out, e.count, wide);
 }
 
 template <class T>
-__global__ void residual_backward(ResidualBackward<T> op) {
-  const Element e = own_element(op.dy.rows, op.dy.cols);
+__global__ void residual_backward(ResidualBackward<T> op, bool wide) {
+  const Eights e = own_eight(op.dy.rows, op.dy.cols);
   if (!e.inside) return;
-  float dy = 0.0f;
-  if (at(op.row_document, 0, e.row) >= 0) dy = dropped(op, e, load(at(op.dout, e.row, e.col)));
-  at(op.dy, e.row, e.col) = st<T>(dy);
+  float dy[kEight] = {};
+  if (at(op.row_document, 0, e.row) >= 0) {
+    load_eight(dy, &at(op.dout, e.row, e.col), e.count, wide);
+    drop_eight(op, e, dy);
+  }
+  store_eight(&at(op.dy, e.row, e.col), dy, e.count, wide);
 }
 
 }  // namespace
 
 template <class T>
 void run(CudaQueue queue, const ResidualForward<T>& op) {
-  launch_elements(queue, op.out.rows, op.out.cols, residual_forward<T>, op);
+  launch_eights(queue, op.out.rows, op.out.cols, residual_forward<T>, op, all_move_16_bytes(op.residual, op.y, op.out));
 }
 template <class T>
 void run(CudaQueue queue, const ResidualBackward<T>& op) {
-  launch_elements(queue, op.dy.rows, op.dy.cols, residual_backward<T>, op);
+  launch_eights(queue, op.dy.rows, op.dy.cols, residual_backward<T>, op, all_move_16_bytes(op.dout, op.dy));
 }
 template void run(CudaQueue, const ResidualForward<float>&);
 template void run(CudaQueue, const ResidualForward<bf16>&);

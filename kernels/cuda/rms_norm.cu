@@ -1,4 +1,5 @@
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/rms_norm_bf16.cuh"
 #include "kernels/rms_norm.h"
 
 namespace lockstep {
@@ -72,10 +73,16 @@ __global__ void rms_norm_gain_gradient(RmsNormBackward<T> op) {
 
 template <class T>
 void run(CudaQueue queue, const RmsNormForward<T>& op) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (runs_wide(op)) return run_wide(queue, op);
+  }
   launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), rms_norm_forward<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const RmsNormBackward<T>& op) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (runs_wide(op)) return run_wide(queue, op);
+  }
   launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), rms_norm_backward<T>, op);
   launch(queue, column_grid(op.x.cols), dim3(kThreads), rms_norm_gain_gradient<T>, op);
 }

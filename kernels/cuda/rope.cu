@@ -1,4 +1,4 @@
-#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/eights.cuh"
 #include "kernels/rope.h"
 
 namespace lockstep {
@@ -16,24 +16,32 @@ __global__ void rope_table(RopeTable op) {
   at(op.table, e.row, half + e.col) = sn;
 }
 
-// A thread per pair; q and k heads lie side by side.
+// A thread per eight pairs of a head; q and k heads lie side by side.
 template <class T>
-__global__ void rope(Rope<T> op) {
+__global__ void rope(Rope<T> op, bool wide) {
   const std::int64_t half = op.head_dim / 2;
-  const Element e = own_element(op.qkv.rows, (op.heads + op.kv_heads) * half);
+  const std::int64_t per_head = (half + kEight - 1) / kEight;
+  const std::int64_t per_row = (op.heads + op.kv_heads) * per_head;
+  const Eights e = own_eight(op.qkv.rows, per_row * kEight);
   if (!e.inside || at(op.row_document, 0, e.row) < 0) return;
-  const std::int64_t i = e.col % half;
-  const std::int64_t first = e.col / half * op.head_dim + i;
-  const std::int32_t position = at(op.row_position, 0, e.row);
-  const float cs = at(op.table, position, i);
-  const float sin_forward = at(op.table, position, half + i);
-  const float sn = op.backward ? neg(sin_forward) : sin_forward;
-  T& low = at(op.qkv, e.row, first);
-  T& high = at(op.qkv, e.row, first + half);
-  const float a = load(low);
-  const float b = load(high);
-  low = st<T>(fma(a, cs, neg(mul(b, sn))));
-  high = st<T>(fma(a, sn, mul(b, cs)));
+  const auto place = static_cast<std::uint32_t>(e.col / kEight);
+  const std::uint32_t head = place / static_cast<std::uint32_t>(per_head);
+  const std::int64_t i = (place - head * per_head) * kEight;
+  const float* const table = &at(op.table, at(op.row_position, 0, e.row), i);
+  T* const low = &at(op.qkv, e.row, head * op.head_dim + i);
+  float a[kEight], b[kEight], cs[kEight], sn[kEight];
+  load_eight(a, low, half - i, wide);
+  load_eight(b, low + half, half - i, wide);
+  load_eight(cs, table, half - i, wide);
+  load_eight(sn, table + half, half - i, wide);
+  each_of_eight([&](int k) {
+    const float sine = op.backward ? neg(sn[k]) : sn[k];
+    const float x = a[k];
+    a[k] = fma(x, cs[k], neg(mul(b[k], sine)));
+    b[k] = fma(x, sine, mul(b[k], cs[k]));
+  });
+  store_eight(low, a, half - i, wide);
+  store_eight(low + half, b, half - i, wide);
 }
 
 }  // namespace
@@ -43,7 +51,9 @@ void run(CudaQueue queue, const RopeTable& op) {
 }
 template <class T>
 void run(CudaQueue queue, const Rope<T>& op) {
-  launch_elements(queue, op.qkv.rows, (op.heads + op.kv_heads) * (op.head_dim / 2), rope<T>, op);
+  const bool wide = op.head_dim % (2 * kEight) == 0 && all_move_16_bytes(op.qkv, op.table);
+  const std::int64_t per_head = (op.head_dim / 2 + kEight - 1) / kEight;
+  launch_eights(queue, op.qkv.rows, (op.heads + op.kv_heads) * per_head * kEight, rope<T>, op, wide);
 }
 template void run(CudaQueue, const Rope<float>&);
 template void run(CudaQueue, const Rope<bf16>&);

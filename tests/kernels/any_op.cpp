@@ -105,7 +105,8 @@ void draw(OpBuilder& b, RmsNormBackward<T>& op) {
         .dresidual = residual ? b.row_values<T>(pack, d) : In<T>{},
         .row_document = pack.row_document,
         .dx = b.out<T>(pack.rows, d),
-        .dgain = b.out<F>(1, d)};
+        .dgain = b.out<F>(1, d),
+        .partials = b.out<F>((pack.rows + 31) / 32, d)};
 }
 template <class T>
 void draw(OpBuilder& b, GatedNormForward<T>& op) {
@@ -132,7 +133,8 @@ void draw(OpBuilder& b, GatedNormBackward<T>& op) {
         .dy = b.out<T>(pack.rows, d),
         .dz = b.out<T>(pack.rows, d),
         .dgain = b.out<F>(1, d),
-        .groups = static_cast<I>(groups)};
+        .groups = static_cast<I>(groups),
+        .partials = b.out<F>((pack.rows + 31) / 32, d)};
 }
 template <class T>
 void draw(OpBuilder& b, ActivationForward<T>& op) {
@@ -317,8 +319,8 @@ template <class T, class Op>
 std::int64_t draw_scan_shape(OpBuilder& b, Op& op) {
   op.groups = static_cast<I>(b.between(1, 2));
   op.heads = op.groups * static_cast<I>(b.between(1, 3));
-  const auto any_state = b.one_of({1, 3, 8, 16, 24, 40}), legal_state = b.one_of({16, 32, 48});
-  const auto any_width = b.one_of({1, 3, 8, 16, 20, 64}), legal_width = b.one_of({16, 32, 64});
+  const auto any_state = b.one_of({1, 3, 8, 16, 24, 40}), legal_state = b.one_of({16, 32, 48, 128, 128});
+  const auto any_width = b.one_of({1, 3, 8, 16, 20, 64}), legal_width = b.one_of({16, 32, 64, 64});
   constexpr bool legal = std::is_same_v<T, bf16>;
   op.state = static_cast<I>(legal ? legal_state : any_state);
   return op.heads * (legal ? legal_width : any_width);
