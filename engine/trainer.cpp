@@ -38,6 +38,7 @@ struct Trainer::Impl {
   }
 
   StepData take_data();
+  void draw_ahead();
   void load_state(const StepData& data, bool training);
   void optimize();
   void fetch_results(std::size_t microbatches, StepResult& result) const;
@@ -86,6 +87,17 @@ void Trainer::Impl::load_state(const StepData& data, bool training) {
                            training);
 }
 
+// While the device works. What fails here is drawn again, and fails, in the step that needs it, if one comes.
+void Trainer::Impl::draw_ahead() {
+  ahead_of = -1;
+  try {
+    ahead = data.training(steps_done + 1);
+    ahead_of = steps_done + 1;
+  } catch (const std::exception&) {
+    ahead = {};
+  }
+}
+
 StepData Trainer::Impl::take_data() {
   if (ahead_of != steps_done) return data.training(steps_done);
   ahead_of = -1;
@@ -99,8 +111,7 @@ StepResult Trainer::step() {
   my.loop.train(my.steps_done, data);
   if (my.options.listener != nullptr) my.options.listener->gradients_done();
   my.optimize();
-  my.ahead_of = my.steps_done + 1;  // Drawn while the device works.
-  my.ahead = my.data.training(my.ahead_of);
+  my.draw_ahead();
   StepResult result;
   my.fetch_results(data.microbatches.size(), result);
   result.learning_rate = my.learning_rate;

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <stdexcept>
 #include <string>
 
 #if LOCKSTEP_HAS_CUBLAS_LT
@@ -48,7 +47,7 @@ CublasLt::~CublasLt() {
 }
 
 void CublasLt::check(cublasStatus_t status) const {
-  if (status != CUBLAS_STATUS_SUCCESS) throw std::runtime_error(status_name(status));
+  if (status != CUBLAS_STATUS_SUCCESS) throw LibraryRefusal(status_name(status));
 }
 
 LibraryProduct::LibraryProduct(const CublasLt& library, const Product& p)

@@ -9,6 +9,7 @@
 #endif
 
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "kernels/cuda/product.h"
@@ -19,7 +20,12 @@ struct CUstream_st;
 
 namespace lockstep {
 
-// The functions that are used, and a handle. Throws std::runtime_error with the library's name of the status.
+// What the library refused; what() is its name of the status.
+struct LibraryRefusal : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// The functions that are used, and a handle. Throws LibraryRefusal.
 class CublasLt {
  public:
   // Null where the library, in the version of the header, is not found or does not start.

@@ -1,6 +1,8 @@
 #include "kernels/cuda/linear_bf16.cuh"
 #include "kernels/cuda/linear_plan.h"
+#include "kernels/cuda/product.h"
 #include "kernels/linear.h"
+#include "kernels/require.h"
 
 namespace lockstep {
 namespace {
@@ -69,7 +71,21 @@ void launch_product(CudaQueue queue, const LinearFactor<T, a_along_k>& a, const 
   }
 }
 
+template <bool a_along, bool b_along, class Result>
+void launch_own(CudaQueue queue, const Product& p, const ProductMemory& memory) {
+  launch_product(queue, LinearFactor<bf16, a_along>{static_cast<const bf16*>(memory.a), p.a_pitch, p.m, p.k},
+                 LinearFactor<bf16, b_along>{static_cast<const bf16*>(memory.b), p.b_pitch, p.n, p.k},
+                 LinearResult<Result>{static_cast<Result*>(memory.c), p.c_pitch, p.accumulates});
+}
+
 }  // namespace
+
+void run_own_product(CudaQueue queue, const Product& product, const ProductMemory& memory) {
+  require(product.fp32 == !product.a_along && (product.a_along || !product.b_along), "a product of a linear layer");
+  if (product.fp32) return launch_own<false, false, float>(queue, product, memory);
+  if (product.b_along) return launch_own<true, true, bf16>(queue, product, memory);
+  launch_own<true, false, bf16>(queue, product, memory);
+}
 
 template <class T>
 void run(CudaQueue queue, const LinearForward<T>& op) {

@@ -1,6 +1,7 @@
 // The three products of a linear layer as a library's products.
 #pragma once
 
+#include "kernels/cuda/product.h"
 #include "kernels/linear.h"
 
 namespace lockstep {
@@ -25,6 +26,9 @@ void plan(ProductPlans& plans, const LinearWeightGradient<bf16>& op);
 double library_ceiling(ProductPlans& plans, const LinearForward<bf16>& op);
 double library_ceiling(ProductPlans& plans, const LinearInputGradient<bf16>& op);
 double library_ceiling(ProductPlans& plans, const LinearWeightGradient<bf16>& op);
+
+// One of the three by our own kernel.
+void run_own_product(CudaQueue queue, const Product& product, const ProductMemory& memory);
 
 // False if there is no plan, or no workspace, for this op: our own kernel does it.
 bool run_planned(CudaQueue queue, const LinearForward<bf16>& op);

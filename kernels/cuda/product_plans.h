@@ -10,8 +10,9 @@ struct CUstream_st;
 
 namespace lockstep {
 
-// An algorithm of cuBLASLt is admitted for a product after 64 elements of a random product had the model's bits
-// (arithmetic.md 3). What has no admitted algorithm, or was never planned, is for our own kernel.
+// An algorithm of cuBLASLt is admitted for a product after it gave, in every element of a random product, the bits of
+// our own kernel, which itself had the model's in 64 of them (arithmetic.md 3). What has no admitted algorithm, or was
+// never planned, is for our own kernel.
 class ProductPlans {
  public:
   ProductPlans();  // Opens nothing: the library is opened when a product is planned.

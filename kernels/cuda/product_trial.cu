@@ -16,7 +16,7 @@ __device__ void for_each_element(std::int64_t rows, std::int64_t cols, const Wri
 
 __global__ void write_a(Product p, bf16* to) {
   for_each_element(p.a_along ? p.m : p.k, p.a_along ? p.k : p.m, [&](std::int64_t i, std::int64_t j) {
-    to[i * p.a_pitch + j] = p.a_along ? trial::a(i, j) : trial::a(j, i);
+    to[i * p.a_pitch + j] = p.a_along ? trial::a(i, j, p.k) : trial::a(j, i, p.k);
   });
 }
 __global__ void write_b(Product p, bf16* to) {
@@ -34,6 +34,14 @@ template <class Result>
 __global__ void gather(Product p, const Result* from, float* to) {
   const trial::Place at = trial::place(p, static_cast<int>(threadIdx.x));
   to[threadIdx.x] = load(from[at.row * p.c_pitch + at.col]);
+}
+
+template <class Result>
+__global__ void count_differences(Product p, const Result* one, const Result* other, unsigned long long* count) {
+  for_each_element(p.m, p.n, [&](std::int64_t i, std::int64_t j) {
+    const float x = load(one[i * p.c_pitch + j]), y = load(other[i * p.c_pitch + j]);
+    if (bits(x) != bits(y) && (x == x || y == y)) atomicAdd(count, 1ull);
+  });
 }
 
 }  // namespace
@@ -57,6 +65,18 @@ void gather_trial(CUstream_st* stream, const Product& product, const void* c, fl
     launch(queue, dim3(1), dim3(trial::kPlaces), gather<float>, product, static_cast<const float*>(c), gathered);
   } else {
     launch(queue, dim3(1), dim3(trial::kPlaces), gather<bf16>, product, static_cast<const bf16*>(c), gathered);
+  }
+}
+
+void count_trial_differences(CUstream_st* stream, const Product& product, const void* one, const void* other,
+                             unsigned long long* count) {
+  const CudaQueue queue{stream};
+  if (product.fp32) {
+    launch(queue, dim3(kBlocks), dim3(kThreads), count_differences<float>, product, static_cast<const float*>(one),
+           static_cast<const float*>(other), count);
+  } else {
+    launch(queue, dim3(kBlocks), dim3(kThreads), count_differences<bf16>, product, static_cast<const bf16*>(one),
+           static_cast<const bf16*>(other), count);
   }
 }
 

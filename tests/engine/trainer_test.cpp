@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <stdexcept>
 
 #include "kernels/fault.h"
 #include "tests/engine/training_run.h"
@@ -38,6 +39,36 @@ TEST(Trainer, FallsBackForAMicrobatchWithTooManyDocuments) {
   });
   EXPECT_EQ(r.counters.at("eager_fallbacks"), 1);
   EXPECT_EQ(r.counters.at("graph_replays"), 20);
+}
+
+// Has documents for two steps and no more.
+class ShortData : public DataSource {
+ public:
+  explicit ShortData(const DataSource& whole) : whole_(whole) {}
+  StepData training(std::int64_t step) const override {
+    if (step >= 2) throw std::runtime_error("no documents left");
+    return whole_.training(step);
+  }
+  StepData evaluation(std::int64_t step) const override { return whole_.evaluation(step); }
+  double unigram_entropy() const override { return 0; }
+
+ private:
+  const DataSource& whole_;
+};
+
+// The documents of the next step are drawn during a step: where there are none, only the next step fails.
+TEST(Trainer, FinishesTheLastStepThatHasDocuments) {
+  Scenario s;
+  s.name = "test";
+  const auto whole = open_data(s);
+  const ShortData data(*whole);
+  Device device(open_device_under_test());
+  Trainer trainer(device, s, data);
+  EXPECT_GT(trainer.step().loss, 0);
+  EXPECT_GT(trainer.step().loss, 0);
+  EXPECT_EQ(trainer.steps_done(), 2);
+  EXPECT_THROW(trainer.step(), std::runtime_error);
+  EXPECT_EQ(trainer.steps_done(), 2);
 }
 
 TEST(Trainer, TearsDownAndCapturesAgain) {

@@ -34,11 +34,12 @@ class Numbers {
  public:
   explicit Numbers(std::uint64_t seed) : state_(seed) {}
   std::uint64_t next() { return mix64(state_ += 0x9E3779B97F4A7C15u); }
-  // Both signs, exponents around one; every 64th is large, so that the order of the sum shows.
-  std::uint16_t bf16_bits() {
+  // Both signs, exponents around 2^scale; every 64th is large, so that the order of the sum shows.
+  std::uint16_t bf16_bits(int scale = 0) {
     const std::uint64_t h = next();
     const std::uint64_t field = h % 64 == 0 ? 136 + (h >> 8) % 4 : 123 + (h >> 8) % 7;
-    return static_cast<std::uint16_t>(((h >> 40) & 0x8000u) | field << 7 | ((h >> 32) & 127u));
+    const std::uint64_t moved = field + static_cast<std::uint64_t>(scale);
+    return static_cast<std::uint16_t>(((h >> 40) & 0x8000u) | moved << 7 | ((h >> 32) & 127u));
   }
 
  private:
@@ -68,7 +69,8 @@ class OnDevice {
 // One product on one backend: the bytes of the result after a run at once and after one from a graph.
 class Product {
  public:
-  Product(Backend& gpu, Kind kind, const Sizes& size, std::uint64_t seed, std::int64_t workspace = kProductWorkspace)
+  Product(Backend& gpu, Kind kind, const Sizes& size, std::uint64_t seed, std::int64_t workspace = kProductWorkspace,
+          int scale = 0)
       : gpu_(gpu), stream_(gpu.create_stream("test")), kind_(kind), workspace_(workspace) {
     Numbers draw(seed);
     const bool weight = kind >= Kind::weight_gradient;
@@ -76,11 +78,13 @@ class Product {
     const std::int64_t right_rows = weight ? size.rows : size.out;
     rows_ = weight ? size.out : size.rows;
     cols_ = kind == Kind::forward ? size.out : size.in;
-    left_ = matrix(draw, size.rows, left_cols);
-    right_ = matrix(draw, right_rows, size.in);
+    left_ = matrix(draw, size.rows, left_cols, scale);
+    right_ = matrix(draw, right_rows, size.in, scale);
     before_.resize(static_cast<std::size_t>(rows_ * cols_) * result_bytes(), 0xff);
     for (std::size_t e = 0; kind == Kind::accumulate && e < before_.size(); e += 4) {
-      const float value = load(bf16{draw.bf16_bits()});
+      // Where the sums are subnormal: a subnormal number or -0.
+      const auto h = static_cast<std::uint32_t>(draw.next());
+      const float value = scale == 0 ? load(bf16{draw.bf16_bits()}) : h % 4 == 0 ? -0.0f : from_bits(h & 0x807fffffu);
       std::memcpy(&before_[e], &value, 4);
     }
     const auto put = [&](const void* bytes, std::size_t count) {
@@ -144,9 +148,9 @@ class Product {
 
  private:
   std::size_t result_bytes() const { return kind_ >= Kind::weight_gradient ? 4 : 2; }
-  static std::vector<std::uint16_t> matrix(Numbers& draw, std::int64_t rows, std::int64_t cols) {
+  static std::vector<std::uint16_t> matrix(Numbers& draw, std::int64_t rows, std::int64_t cols, int scale) {
     std::vector<std::uint16_t> values(static_cast<std::size_t>(rows * cols));
-    for (std::uint16_t& x : values) x = draw.bf16_bits();
+    for (std::uint16_t& x : values) x = draw.bf16_bits(scale);
     return values;
   }
   Submission op(const Sizes& size, std::int64_t left_cols, std::int64_t right_rows) const {
@@ -219,6 +223,36 @@ INSTANTIATE_TEST_SUITE_P(Layers, LibraryProducts,
                            return std::string(std::get<0>(info.param).name) +
                                   kKinds[static_cast<int>(std::get<1>(info.param))];
                          });
+
+// Sums, stores and accumulators below the smallest normal number, and -0: nothing is flushed.
+class SubnormalProducts : public testing::TestWithParam<Kind> {};
+
+TEST_P(SubnormalProducts, HaveTheBitsOfTheModelAndOfOurKernel) {
+  const Kind kind = GetParam();
+  for (const Sizes& size : {Sizes{"few", 64, 64, 128}, Sizes{"S1qkv", 2048, 512, 768}}) {
+    const std::unique_ptr<Backend> gpu = open_cuda();
+    Product product(*gpu, kind, size, 29, kProductWorkspace, -71);
+    const std::vector<std::uint8_t> own = product.at_once();
+    product.plan();
+    ASSERT_EQ(gpu->plans().library, 1) << "no algorithm of the library was admitted";
+    const std::vector<std::uint8_t> got = product.at_once();
+    ASSERT_TRUE(got == own);
+    Numbers pick(6);
+    int subnormal = 0;
+    for (int n = 0; n < 200; ++n) {
+      const auto i = static_cast<std::int64_t>(pick.next() % static_cast<std::uint64_t>(product.rows()));
+      const auto j = static_cast<std::int64_t>(pick.next() % static_cast<std::uint64_t>(product.cols()));
+      const float value = product.element(got, i, j);
+      subnormal += value != 0 && abs(value) < 0x1p-126f;
+      ASSERT_EQ(bits(value), bits(product.by_the_model(i, j, depth_of(kind, size)))) << i << ", " << j;
+    }
+    EXPECT_GT(subnormal, 20);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, SubnormalProducts,
+                         testing::Values(Kind::forward, Kind::input_gradient, Kind::weight_gradient, Kind::accumulate),
+                         [](const auto& info) { return std::string(kKinds[static_cast<int>(info.param)]); });
 
 // The admission is what keeps a split sum out: with the planted fault it takes what it should refuse. A split sum needs
 // a large workspace, which the engine does not give either.
