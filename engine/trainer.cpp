@@ -31,7 +31,8 @@ struct Trainer::Impl {
         loop_owner(make_step_loop(device_, scenario, options_)),
         loop(*loop_owner),
         pool(device_),
-        fetched(device_, static_cast<std::size_t>(2 + loop.losses().cols) * sizeof(float)) {
+        fetched(device_,
+                static_cast<std::size_t>(2 + loop.losses().cols + loop.router_losses().size()) * sizeof(float)) {
     sums = pool.make<float>(1, loop.parameters().norm_rows());
     norm = pool.make<float>(1, 2);
     digest = pool.make<std::uint64_t>(1, 2);
@@ -58,7 +59,7 @@ struct Trainer::Impl {
   TensorPool pool;
   Tensor<float> sums, norm;
   Tensor<std::uint64_t> digest;
-  PinnedBuffer fetched;  // Norm, clip, losses.
+  PinnedBuffer fetched;  // Norm, clip, losses, router losses.
   std::int64_t steps_done = 0;
   StepData ahead;  // Of step `ahead_of`.
   std::int64_t ahead_of = -1;
@@ -123,11 +124,18 @@ StepResult Trainer::step() {
 
 // Norm and losses by one wait: a copy to memory that is not pinned would be a wait of its own.
 void Trainer::Impl::fetch_results(std::size_t microbatches, StepResult& result) const {
-  const std::size_t bytes = (2 + microbatches) * sizeof(float);
+  const std::size_t routers = loop.expert_states().size();
+  const std::size_t pairs = loop.router_losses() ? microbatches * routers : 0;
+  const std::size_t bytes = (2 + microbatches + 2 * pairs) * sizeof(float);
   float* const to = static_cast<float*>(fetched.data());
+  float* const router_losses = to + 2 + microbatches;
   loop.compute().copy(to, norm.data, 2 * sizeof(float), CopyKind::device_to_host);
   if (microbatches > 0) {
     loop.compute().copy(to + 2, loop.losses().data, microbatches * sizeof(float), CopyKind::device_to_host);
+  }
+  if (pairs > 0) {
+    const std::size_t size = 2 * pairs * sizeof(float);
+    loop.compute().copy(router_losses, loop.router_losses().data, size, CopyKind::device_to_host);
   }
   loop.compute().synchronize();
   device.host_reads(to, bytes);
@@ -136,17 +144,12 @@ void Trainer::Impl::fetch_results(std::size_t microbatches, StepResult& result) 
   result.microbatch_losses.assign(to + 2, to + 2 + microbatches);
   result.loss = 0;
   for (const float loss : result.microbatch_losses) result.loss = add(result.loss, loss);
-  result.microbatch_router_losses.resize(microbatches);
-  const Tensor<float> routers = loop.router_losses();
-  if (!routers) return;
-  const std::vector<float> all = read(routers);
-  for (std::size_t m = 0; m < microbatches; ++m) {
-    RouterLosses& sum = result.microbatch_router_losses[m];
-    for (std::size_t x = 0; x < static_cast<std::size_t>(routers.cols); x += 2) {
-      const float* pair = all.data() + m * static_cast<std::size_t>(routers.cols) + x;
-      sum = {add(sum.balance, pair[0]), add(sum.z, pair[1])};
-    }
-    result.router_losses = {add(result.router_losses.balance, sum.balance), add(result.router_losses.z, sum.z)};
+  result.microbatch_router_losses.assign(microbatches, std::vector<RouterLosses>(routers));
+  RouterLosses& sum = result.router_losses;
+  for (std::size_t x = 0; x < pairs; ++x) {
+    const RouterLosses one{router_losses[2 * x], router_losses[2 * x + 1]};
+    result.microbatch_router_losses[x / routers][x % routers] = one;
+    sum = {add(sum.balance, one.balance), add(sum.z, one.z)};
   }
 }
 

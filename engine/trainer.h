@@ -30,6 +30,12 @@ struct NamedTensor {
   int layer = -1;
   std::string op;  // The op that wrote it.
   StoredValues tensor;
+  enum class Rows : std::uint8_t {
+    pack,           // Those of the pack, or one row.
+    buffer,         // Of the experts' buffer.
+    ragged_buffer,  // The same, of which the first are in use: as many as there are pairs that were not dropped.
+  };
+  Rows rows = Rows::pack;
 };
 
 struct ParameterView {
@@ -71,9 +77,9 @@ struct StepResult {
   float loss = 0;
   float norm = 0, clip = 1, learning_rate = 0;
   std::vector<float> microbatch_losses;
-  RouterLosses router_losses;                          // Folds by add from +0: microbatches, in each its layers.
-  std::vector<RouterLosses> microbatch_router_losses;  // Zeros where there are none.
-  std::int64_t tokens = 0;                             // Tokens of documents in the step.
+  RouterLosses router_losses;  // Folds by add from +0: microbatches, in each its layers.
+  std::vector<std::vector<RouterLosses>> microbatch_router_losses;  // For each its layers `E`.
+  std::int64_t tokens = 0;                                          // Tokens of documents in the step.
 };
 
 struct TrainerOptions {

@@ -29,6 +29,7 @@ bool blocks_differ(const Scenario& s) {
 constexpr Breaker kBreakers[] = {
     {"L24",
      [](Scenario& s, Choices& c) {
+       if (has(s, 'E')) return false;
        if (c.one_in(2)) return offload(s, {OffloadModule::expert_fc1});
        s.model.recompute = {Recompute::moe_act};
        return true;
@@ -37,6 +38,7 @@ constexpr Breaker kBreakers[] = {
     {"L26",
      [](Scenario& s, Choices&) {
        s.cuda_graph.modules.clear();
+       s.model.moe = {};  // Whole layers need drop-and-pad.
        return partial(s) && has(s, '*') && offload(s, {OffloadModule::attn_norm});
      }},
     {"L27",

@@ -6,7 +6,11 @@
 namespace lockstep {
 namespace {
 
-void add_experts(Scenario& s) { s.model.pattern += 'E'; }
+// With the default settings, drop-and-pad, whatever was drawn: one rule is to be broken, not two.
+void add_experts(Scenario& s) {
+  s.model.pattern += 'E';
+  s.model.moe = {};
+}
 
 MicrobatchLengths& first_list(Scenario& s) { return s.data.documents.front().front(); }
 
@@ -112,9 +116,12 @@ constexpr Breaker kBreakers[] = {
      }},
     {"L16",
      [](Scenario& s, Choices&) {
-       if (!partial(s)) return false;
-       s.cuda_graph.modules = {has(s, 'M') ? GraphModule::moe : GraphModule::mamba};
-       return true;
+       const char absent = !has(s, 'M') ? 'M' : !has(s, 'E') ? 'E' : !has(s, '-') ? '-' : '*';
+       s.cuda_graph.modules = {absent == 'M'   ? GraphModule::mamba
+                               : absent == 'E' ? GraphModule::moe
+                               : absent == '-' ? GraphModule::mlp
+                                               : GraphModule::attn};
+       return partial(s) && !has(s, absent);
      }},
     {"L17",
      [](Scenario& s, Choices&) {

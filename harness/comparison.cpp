@@ -67,7 +67,8 @@ void Comparison::name_document(FirstDifference& where, std::int64_t rows, std::i
 }
 
 void Comparison::compare(std::int64_t order, const std::string& judge, FirstDifference where,
-                         std::span<const float> got, std::span<const float> want, std::int64_t cols) {
+                         std::span<const float> got, std::span<const float> want, std::int64_t cols,
+                         bool rows_of_pack) {
   if (!earlier(order)) return;
   if (got.size() != want.size()) {
     where.got = std::to_string(got.size()) + " elements";
@@ -82,7 +83,7 @@ void Comparison::compare(std::int64_t order, const std::string& judge, FirstDiff
   where.got = value_text(got[*index]);
   where.want = value_text(want[*index]);
   where.ulp = ulp_distance(got[*index], want[*index]);
-  if (judge == "activation") name_document(where, static_cast<std::int64_t>(want.size()) / cols, cols);
+  if (rows_of_pack) name_document(where, static_cast<std::int64_t>(want.size()) / cols, cols);
   const bool nan = is_nan_bits(got[*index]) || is_nan_bits(want[*index]);
   note(order, {judge, where.tensor + (nan ? " holds a NaN" : " differs from the oracle's"), where});
 }
@@ -96,6 +97,15 @@ void Comparison::missing(std::int64_t order, const std::string& judge, FirstDiff
   where.got = side == "engine" ? "missing" : "present";
   where.want = side == "engine" ? "present" : "missing";
   note(order, {judge, where.tensor + " is missing in the " + side, where});
+}
+
+// Of a ragged buffer as many rows are compared as the oracle filled; the engine's counts are judged by themselves.
+void Comparison::compare_activation(std::int64_t order, int microbatch, const NamedTensor& got,
+                                    const oracle::Tensor& want) {
+  StoredValues values = got.tensor;
+  if (got.rows == NamedTensor::Rows::ragged_buffer) values.rows = std::min(values.rows, want.rows);
+  const FirstDifference where = at(microbatch, got.layer, got.op, got.name);
+  compare(order, "activation", where, read_(values), want.values, want.cols, got.rows == NamedTensor::Rows::pack);
 }
 
 void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool live) {
@@ -115,9 +125,7 @@ void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& ac
       missing(order, "activation", at(microbatch, want.layer, "", want.name), "engine");
       continue;
     }
-    const NamedTensor& tensor = *found->second;
-    compare(order, "activation", at(microbatch, tensor.layer, tensor.op, tensor.name), read_(tensor.tensor),
-            want.values, want.cols);
+    compare_activation(order, microbatch, *found->second, want);
     by_name.erase(found);
   }
   for (const auto& [name, tensor] : by_name) {
@@ -188,7 +196,26 @@ void Comparison::compare_losses(const StepResult& got, const std::string& judge)
     const std::int64_t forward = forward_order_[m] < 0 ? kPerCall * calls_ : forward_order_[m] + 1;
     compare_scalar(forward, judge, static_cast<int>(m), "loss", got.microbatch_losses[m], want[m].loss);
   }
+  compare_router_losses(got, judge);
   compare_scalar(kPerCall * calls_ + 1, judge, -1, "loss", got.loss, want_->loss);
+}
+
+// One pair of losses for each layer `E`, known when the forward pass is.
+void Comparison::compare_router_losses(const StepResult& got, const std::string& judge) {
+  for (std::size_t m = 0; m < want_->microbatches.size(); ++m) {
+    const auto& want = want_->microbatches[m].experts;
+    static const std::vector<RouterLosses> none;
+    const auto& all = got.microbatch_router_losses;
+    const std::vector<RouterLosses>& pairs = m < all.size() ? all[m] : none;
+    const int microbatch = static_cast<int>(m);
+    const std::int64_t order = forward_order_[m] < 0 ? kPerCall * calls_ : forward_order_[m] + 1;
+    if (pairs.size() != want.size()) return missing(order, judge, at(microbatch, -1, "", "router losses"), "engine");
+    for (std::size_t x = 0; x < want.size(); ++x) {
+      const std::string layer = "layers." + std::to_string(want[x].layer);
+      compare_scalar(order, judge, microbatch, layer + ".aux_loss", pairs[x].balance, want[x].aux_loss);
+      compare_scalar(order, judge, microbatch, layer + ".z_loss", pairs[x].z, want[x].z_loss);
+    }
+  }
 }
 
 // A judge that was never called has seen nothing.
@@ -229,6 +256,20 @@ void Comparison::compare_weights(const std::vector<oracle::Parameter>& want) {
     compare(order, "weights", at(-1, view.layer, "adamw", view.name + ".v"), read_(view.v), want[i].v, cols);
     compare(order, "weights", at(-1, view.layer, "adamw", view.name), read_(view.weight), want[i].weight, cols);
   }
+}
+
+void Comparison::compare_biases(const std::vector<ExpertBiasView>& got, const std::vector<std::vector<float>>& want) {
+  const std::int64_t order = kPerCall * calls_ + 3;
+  std::size_t seen = 0;
+  for (std::size_t layer = 0; layer < want.size(); ++layer) {
+    if (want[layer].empty()) continue;
+    const std::string name = "layers." + std::to_string(layer) + ".router.expert_bias";
+    const FirstDifference where = at(-1, static_cast<int>(layer), "update_expert_bias", name);
+    if (seen == got.size()) return missing(order, "weights", where, "engine");
+    const Tensor<float>& bias = got[seen++].bias;
+    compare(order, "weights", where, read_(bias), want[layer], bias.cols);
+  }
+  if (seen < got.size()) missing(order, "weights", at(-1, got[seen].layer, "", "router.expert_bias"), "oracle");
 }
 
 }  // namespace lockstep

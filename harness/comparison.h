@@ -46,6 +46,8 @@ class Comparison : public StepListener {
   void finish_evaluation(const StepResult& got);
   // Weights and moments as they stand now.
   void compare_weights(const std::vector<oracle::Parameter>& want);
+  // The selection biases of the layers `E`: `want` has a vector for each symbol of the pattern.
+  void compare_biases(const std::vector<ExpertBiasView>& got, const std::vector<std::vector<float>>& want);
 
   const std::optional<Difference>& first() const { return first_; }
 
@@ -54,12 +56,14 @@ class Comparison : public StepListener {
   bool earlier(std::int64_t order) const { return !first_ || order < order_; }
   void note(std::int64_t order, Difference difference);
   void compare(std::int64_t order, const std::string& judge, FirstDifference where, std::span<const float> got,
-               std::span<const float> want, std::int64_t cols);
+               std::span<const float> want, std::int64_t cols, bool rows_of_pack = false);
   void compare_scalar(std::int64_t order, const std::string& judge, int microbatch, const std::string& tensor,
                       float got, float want);
   std::vector<float> accumulated(int microbatch, std::size_t parameter) const;
   void missing(std::int64_t order, const std::string& judge, FirstDifference where, const std::string& side);
   void compare_losses(const StepResult& got, const std::string& judge);
+  void compare_router_losses(const StepResult& got, const std::string& judge);
+  void compare_activation(std::int64_t order, int microbatch, const NamedTensor& got, const oracle::Tensor& want);
   void require_calls();
   FirstDifference at(int microbatch, int layer, std::string op, std::string tensor) const;
   void name_document(FirstDifference& where, std::int64_t rows, std::int64_t cols) const;

@@ -43,6 +43,19 @@ Launches launches_of(const Scenario& scenario, std::int64_t regions, const StepD
   return regions == 0 ? Launches{} : Launches{2 * regions * fitting, count - fitting};
 }
 
+std::int64_t layers_of_experts(const Scenario& scenario) {
+  return std::count(scenario.model.pattern.begin(), scenario.model.pattern.end(), 'E');
+}
+
+// Every token of a document goes to top_k experts in each layer of experts, whatever is dropped then.
+std::int64_t pairs_of(const Scenario& scenario, const StepData& step) {
+  std::int64_t tokens = 0;
+  for (const Microbatch& microbatch : step.microbatches) {
+    for (const Document& document : microbatch.documents) tokens += static_cast<std::int64_t>(document.tokens.size());
+  }
+  return tokens * scenario.model.moe.top_k * layers_of_experts(scenario);
+}
+
 Expectation exactly(std::string counter, std::int64_t value, std::string why) {
   return {std::move(counter), value, value, std::move(why)};
 }
@@ -76,6 +89,20 @@ void add_offload(const Scenario& scenario, std::int64_t microbatches, std::vecto
     if (bytes) list.push_back(exactly(counter, *bytes * microbatches, "offload.modules, fraction and min_bytes"));
     if (asked) list.push_back({.counter = counter, .min = 1, .why = "the scenario asks for offloading"});
   }
+}
+
+// What the layers of experts must have counted; how many pairs are dropped is for the oracle to say.
+void add_routing(const Scenario& scenario, std::int64_t pairs, std::vector<Expectation>& list) {
+  const std::int64_t layers = layers_of_experts(scenario);
+  if (layers == 0) return;
+  list.push_back(exactly("pairs_routed", pairs, "tokens x top_k x layers of experts"));
+  const Scenario::Model::Moe& moe = scenario.model.moe;
+  list.push_back({.counter = "experts_used",
+                  .min = pairs > 0 ? moe.top_k * layers : 0,
+                  .max = moe.experts * layers,
+                  .why = "a token goes to top_k experts in each layer"});
+  if (!moe.capacity_factor) list.push_back(exactly("tokens_dropped", 0, "dropless"));
+  if (moe.host_sync) list.push_back({.counter = "host_syncs", .min = layers, .why = "model.moe.host_sync"});
 }
 
 }  // namespace
@@ -112,8 +139,9 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   const bool full = graph.impl == GraphImpl::full_iteration;
 
   Launches launches;
-  std::int64_t evaluations = 0, evaluation_launches = 0, microbatches = 0;
+  std::int64_t evaluations = 0, evaluation_launches = 0, microbatches = 0, pairs = 0;
   for (std::int64_t step = 0; step < training.steps; ++step) {
+    if (layers_of_experts(scenario) > 0) pairs += pairs_of(scenario, data.training(step));
     const bool warm = step >= graph.warmup_steps && graph.impl != GraphImpl::none;
     microbatches += training.microbatches_at(step);
     if (warm) {
@@ -147,6 +175,7 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   list.push_back(exactly("max_outstanding", training.in_flight, "training.in_flight"));
   list.push_back(exactly("evaluations", evaluations, "training.eval_every"));
   add_offload(scenario, microbatches, list);
+  add_routing(scenario, pairs, list);
   list.push_back({.counter = "ops", .min = 1, .why = "a run without an op proves nothing"});
   return list;
 }

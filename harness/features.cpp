@@ -44,6 +44,7 @@ struct Facts {
     return std::any_of(s.checker.delays.begin(), s.checker.delays.end(),
                        [stream](const Scenario::Delay& delay) { return delay.stream == stream; });
   }
+  const Scenario::Model::Moe& moe() const { return s.model.moe; }
 
   const Scenario& s;
   std::set<std::int64_t> lengths;  // Of all documents.
@@ -63,14 +64,30 @@ constexpr Row kRows[] = {
     {"mamba", kSwitch, [](const Facts& f) { return f.layer("M"); }},
     {"attention", kSwitch, [](const Facts& f) { return f.layer("*"); }},
     {"mlp", kSwitch, [](const Facts& f) { return f.layer("-"); }},
+    {"experts", kSwitch, [](const Facts& f) { return f.layer("E"); }},
     {"a block of two", kSwitch, [](const Facts& f) { return f.layer("*-"); }},
+    {"a block of attention and experts", kSwitch, [](const Facts& f) { return f.layer("*E"); }},
+    {"sigmoid router", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().router == Router::sigmoid; }},
+    {"expert bias", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().expert_bias; }},
+    {"shared expert", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().shared_hidden > 0; }},
+    {"balance loss", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().aux_loss.millionths > 0; }},
+    {"z loss", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().z_loss.millionths > 0; }},
+    {"dropless", kSwitch, [](const Facts& f) { return f.layer("E") && !f.moe().capacity_factor; }},
+    {"capacity without padding", kSwitch,
+     [](const Facts& f) { return f.layer("E") && f.moe().capacity_factor && !f.moe().pad_to_capacity; }},
+    {"host sync", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().host_sync; }},
+    {"one slot", kEdge, [](const Facts& f) { return f.layer("E") && f.moe().top_k == 1; }},
+    {"every expert chosen", kEdge, [](const Facts& f) { return f.layer("E") && f.moe().top_k == f.moe().experts; }},
+    {"more experts than lanes", kEdge, [](const Facts& f) { return f.layer("E") && f.moe().experts > 128; }},
     {"grouped queries", kSwitch,
      [](const Facts& f) { return f.layer("*") && f.s.model.attention.heads > f.s.model.attention.kv_heads; }},
     {"several groups", kSwitch, [](const Facts& f) { return f.layer("M") && f.s.model.mamba.groups > 1; }},
     {"dropout", kSwitch, [](const Facts& f) { return f.s.model.dropout.millionths > 0; }},
     {"tied embedding", kSwitch, [](const Facts& f) { return f.s.model.tied_embedding; }},
     {"swiglu", kSwitch,
-     [](const Facts& f) { return f.layer("-") && f.s.model.mlp.activation == MlpActivation::swiglu; }},
+     [](const Facts& f) {
+       return (f.layer("-") || f.layer("E")) && f.s.model.mlp.activation == MlpActivation::swiglu;
+     }},
     {"gaps", kSwitch, [](const Facts& f) { return f.s.data.gaps > 0; }},
     {"align", kSwitch, [](const Facts& f) { return f.s.data.align > 1; }},
     {"tail as a slot", kSwitch, [](const Facts& f) { return f.s.data.tail == Tail::append_dummy_seq; }},
@@ -83,6 +100,9 @@ constexpr Row kRows[] = {
     {"module attn", kSwitch, [](const Facts& f) { return f.captures(GraphModule::attn); }},
     {"module mlp", kSwitch, [](const Facts& f) { return f.captures(GraphModule::mlp); }},
     {"module mamba", kSwitch, [](const Facts& f) { return f.captures(GraphModule::mamba); }},
+    {"module moe", kSwitch, [](const Facts& f) { return f.captures(GraphModule::moe); }},
+    {"module moe_router", kSwitch, [](const Facts& f) { return f.captures(GraphModule::moe_router); }},
+    {"module moe_preprocess", kSwitch, [](const Facts& f) { return f.captures(GraphModule::moe_preprocess); }},
     {"two modules", kSwitch, [](const Facts& f) { return f.s.cuda_graph.modules.size() > 1; }},
     {"buckets", kSwitch, [](const Facts& f) { return f.s.cuda_graph.max_packed_seqs.size() > 1; }},
     {"no warm-up", kEdge, [](const Facts& f) { return f.graphs() && f.s.cuda_graph.warmup_steps == 0; }},
@@ -133,9 +153,17 @@ struct Exclusion {
 const std::vector<Exclusion>& exclusions() {
   static const std::vector<Exclusion> list{
       {{"no graphs"},
-       {"partial graphs", "full iteration", "module attn", "module mlp", "module mamba", "two modules", "buckets",
-        "no warm-up", "long warm-up", "recapture", "capacity - 1", "capacity", "capacity + 1", "delays in graphs"}},
-      {{"full iteration"}, {"partial graphs", "module attn", "module mlp", "module mamba", "two modules"}},
+       {"partial graphs", "full iteration", "module attn", "module mlp", "module mamba", "module moe",
+        "module moe_router", "module moe_preprocess", "two modules", "buckets", "no warm-up", "long warm-up",
+        "recapture", "capacity - 1", "capacity", "capacity + 1", "delays in graphs"}},
+      {{"full iteration"},
+       {"partial graphs", "module attn", "module mlp", "module mamba", "module moe", "module moe_router",
+        "module moe_preprocess", "two modules", "dropless", "capacity without padding", "host sync"}},
+      {{"module moe"},
+       {"module moe_router", "module moe_preprocess", "dropless", "capacity without padding", "host sync"}},
+      {{"module moe_preprocess"}, {"capacity without padding", "host sync"}},
+      {{"dropless"}, {"capacity without padding"}},
+      {{"every expert chosen"}, {"more experts than lanes", "one slot"}},  // Top-k is at most 16, and experts are two.
       {{"no warm-up"},
        {"long warm-up", "offload", "offload of a norm's input", "offload of a part", "offload throttled",
         "offload pool slack"}},

@@ -10,7 +10,7 @@ namespace {
 
 // The features a case may use; drawn once, so that a case has few or many of them, not always some of each.
 struct Swarm {
-  bool mamba, attention, mlp;
+  bool mamba, attention, mlp, experts;
   bool dropout, tied, swiglu, masks, gaps, empties, evaluation, recapture, buckets, change, schedules, odd_widths;
 };
 
@@ -20,6 +20,7 @@ Swarm draw_swarm(Choices& c) {
   s.mlp = kinds == 0 || kinds == 3 || kinds == 4 || kinds == 6;
   s.attention = kinds == 1 || kinds == 3 || kinds == 5 || kinds == 6;
   s.mamba = kinds == 2 || kinds == 4 || kinds == 5 || kinds == 6;
+  s.experts = c.one_in(2);
   for (bool* feature : {&s.dropout, &s.tied, &s.swiglu, &s.masks, &s.gaps, &s.empties, &s.evaluation, &s.recapture,
                         &s.buckets, &s.change, &s.schedules, &s.odd_widths}) {
     *feature = c.one_in(3);
@@ -32,12 +33,31 @@ std::string draw_pattern(Choices& c, const Swarm& swarm) {
   if (swarm.mlp) symbols.push_back('-');
   if (swarm.attention) symbols.push_back('*');
   if (swarm.mamba) symbols.push_back('M');
+  if (swarm.experts) symbols.push_back('E');
   std::string pattern(symbols.begin(), symbols.end());  // Each kind once,
   while (pattern.size() < 6 && c.one_in(3)) {           // then some more of them anywhere.
     const std::size_t at = static_cast<std::size_t>(c.draw(pattern.size() + 1));
     pattern.insert(pattern.begin() + static_cast<std::ptrdiff_t>(at), c.pick(symbols));
   }
   return pattern;
+}
+
+bool drops_and_pads(const Scenario::Model& m) { return m.moe.capacity_factor && m.moe.pad_to_capacity; }
+bool has_experts(const Scenario::Model& m) { return m.pattern.find('E') != std::string::npos; }
+
+void draw_experts(Choices& c, Scenario::Model::Moe& m) {
+  m.experts = c.pick<std::int64_t>({4, 2, 3, 7, 16, 130});
+  m.top_k = std::min(m.experts, c.pick<std::int64_t>({2, 1, 3, 5}));
+  m.hidden = c.pick<std::int64_t>({8, 1, 5, 24});
+  m.shared_hidden = c.one_in(3) ? c.pick<std::int64_t>({8, 1, 17}) : 0;
+  m.router = c.one_in(2) ? Router::sigmoid : Router::softmax;
+  m.expert_bias = m.router == Router::sigmoid && c.one_in(2);
+  m.aux_loss = Ratio{c.pick<std::int64_t>({0, 10'000, 1'000'000})};
+  m.z_loss = Ratio{c.pick<std::int64_t>({0, 1'000, 1'000'000})};
+  m.capacity_factor = Ratio{c.pick<std::int64_t>({2'000'000, 1'000'000, 1'250'000, 300'000, 1})};
+  if (c.one_in(3)) m.capacity_factor.reset();
+  m.pad_to_capacity = m.capacity_factor && !c.one_in(3);
+  m.host_sync = !m.pad_to_capacity && c.one_in(3);
 }
 
 void draw_model(Choices& c, const Swarm& swarm, Scenario::Model& m) {
@@ -61,6 +81,7 @@ void draw_model(Choices& c, const Swarm& swarm, Scenario::Model& m) {
   m.mamba.chunk = c.pick<std::int64_t>({4, 1, 3, 16, 64});
   m.mlp.hidden = c.pick<std::int64_t>({8, 1, 24, 130});
   m.mlp.activation = swarm.swiglu ? MlpActivation::swiglu : MlpActivation::squared_relu;
+  if (has_experts(m)) draw_experts(c, m.moe);
 }
 
 std::int64_t draw_length(Choices& c, const Scenario& s, bool empties, std::int64_t room) {
@@ -137,12 +158,27 @@ void draw_training(Choices& c, const Swarm& swarm, Scenario& s) {
   t.optimizer.weight_decay = c.pick<double>({0.01, 0, 1});
 }
 
-std::vector<GraphModule> draw_modules(Choices& c, const std::string& pattern) {
+// The part of a layer of experts that is captured: L17 to L20.
+void draw_expert_modules(Choices& c, const Scenario::Model::Moe& m, bool padded, std::vector<GraphModule>& modules) {
+  if (padded && c.one_in(3)) {
+    modules.push_back(GraphModule::moe);
+    return;
+  }
+  modules.push_back(GraphModule::moe_router);
+  const bool static_sizes = (padded || !m.capacity_factor) && !m.host_sync;
+  if (static_sizes && c.one_in(2)) modules.push_back(GraphModule::moe_preprocess);
+}
+
+std::vector<GraphModule> draw_modules(Choices& c, const Scenario::Model& model) {
+  const std::string& pattern = model.pattern;
+  const bool dynamic = has_experts(model) && !drops_and_pads(model);
   std::vector<GraphModule> modules;
-  if (c.one_in(2)) return modules;  // Whole layers.
+  if (c.one_in(2) && !dynamic) return modules;  // Whole layers.
   if (pattern.find('*') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::attn);
   if (pattern.find('-') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::mlp);
+  if (has_experts(model) && !c.one_in(3)) draw_expert_modules(c, model.moe, drops_and_pads(model), modules);
   if (pattern.find('M') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::mamba);
+  if (modules.empty() && dynamic) modules.push_back(GraphModule::moe_router);
   return modules;
 }
 
@@ -166,9 +202,12 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   Scenario::CudaGraph& g = s.cuda_graph;
   g.impl = c.pick<GraphImpl>(
       {GraphImpl::none, GraphImpl::partial, GraphImpl::partial, GraphImpl::partial, GraphImpl::full_iteration});
+  // L19: shapes that follow the data lie in no graph of everything.
+  const bool dynamic = has_experts(s.model) && !drops_and_pads(s.model);
+  if (dynamic && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
   g.warmup_steps = c.between(0, s.training.steps - 1);
   if (g.impl == GraphImpl::none) return;
-  if (g.impl == GraphImpl::partial) g.modules = draw_modules(c, s.model.pattern);
+  if (g.impl == GraphImpl::partial) g.modules = draw_modules(c, s.model);
   // Around a count that occurs: one below, equal, one above.
   const std::vector<std::int64_t> counts = slot_counts(s);
   const std::int64_t fewest = *std::min_element(counts.begin(), counts.end());

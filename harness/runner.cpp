@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <set>
 
 #include "engine/trainer.h"
 #include "harness/checker/redundant_edges.h"
@@ -34,6 +35,7 @@ struct Remembered {
   std::vector<oracle::StepResult> steps;  // Without tensors.
   std::vector<std::optional<oracle::StepResult>> evaluations;
   std::vector<oracle::Parameter> parameters;  // After the last step.
+  std::vector<std::vector<float>> expert_biases;
   std::string digest;
 };
 
@@ -106,6 +108,7 @@ class Case {
         observed_step(step, oracle, engine);
       }
       remembered_.parameters = oracle.parameters();
+      remembered_.expert_biases = oracle.expert_bias();
       remembered_.digest = oracle.weight_digest();
       judge_digest(engine);
     });
@@ -117,6 +120,7 @@ class Case {
     engine.comparison.expect_step(step, documents, want, oracle.parameters());
     engine.comparison.finish_step(engine.trainer.step(), true);
     engine.comparison.compare_weights(oracle.parameters());
+    engine.comparison.compare_biases(engine.trainer.expert_biases(), oracle.expert_bias());
     std::optional<oracle::StepResult> evaluation;
     if (!engine.comparison.first() && engine.trainer.evaluation_is_due()) {
       const StepData held_out = data_->evaluation(step);
@@ -201,7 +205,10 @@ class Case {
           engine.comparison.finish_evaluation(engine.trainer.evaluate());
         }
       }
-      if (!engine.comparison.first()) engine.comparison.compare_weights(remembered_.parameters);
+      if (!engine.comparison.first()) {
+        engine.comparison.compare_weights(remembered_.parameters);
+        engine.comparison.compare_biases(engine.trainer.expert_biases(), remembered_.expert_biases);
+      }
       judge_digest(engine);
     });
     result_.counters = engine.trainer.counters();
@@ -240,6 +247,7 @@ class Case {
 
   void judge_counters() {
     std::vector<Expectation> expected = expectations(scenario_, *data_);
+    expect_the_oracles_counts(expected);
     if (scenario_.checker.hazards) {
       expected.push_back({.counter = "hazards_checked", .min = 1, .why = "checker.hazards is true"});
     }
@@ -262,6 +270,27 @@ class Case {
     if (!vacuity.empty()) return violated("vacuous", vacuity);
     const std::string rule = unmet(scenario_.expect.counters, result_.counters);
     if (!rule.empty()) violated("counters", rule);
+  }
+
+  // Where each pair went is arithmetic, so the oracle counts it.
+  void expect_the_oracles_counts(std::vector<Expectation>& expected) const {
+    std::int64_t pairs = 0, dropped = 0;
+    std::set<std::pair<int, std::size_t>> used;
+    for (const oracle::StepResult& step : remembered_.steps) {
+      for (const oracle::MicrobatchResult& microbatch : step.microbatches) {
+        for (const oracle::ExpertStatistics<float>& layer : microbatch.experts) {
+          for (std::size_t e = 0; e < layer.chosen.size(); ++e) {
+            pairs += layer.chosen[e];
+            dropped += layer.dropped[e];
+            if (layer.chosen[e] > 0) used.insert({layer.layer, e});
+          }
+        }
+      }
+    }
+    const auto experts = static_cast<std::int64_t>(used.size());
+    expected.push_back({"pairs_routed", pairs, pairs, "the oracle's count"});
+    expected.push_back({"tokens_dropped", dropped, dropped, "the oracle's count"});
+    expected.push_back({"experts_used", experts, experts, "the oracle's count"});
   }
 
   void guarded(const std::function<void()>& body) {

@@ -51,11 +51,14 @@ Candidates simpler_symbols(const Scenario& s) {
 std::int64_t at_least_one_of(std::int64_t value, std::int64_t step) { return std::max(step, value / step * step); }
 void up_to(std::int64_t& value, std::int64_t step) { value = (value + step - 1) / step * step; }
 
-// Widths that others must divide, and those of bf16's rows (rules L01, L02, L03).
+// Widths that others must divide, those of bf16's rows, slots that there are (rules L01, L02, L03, L06).
 Scenario fitted(Scenario s) {
   Scenario::Model& m = s.model;
   if (std::find(s.numerics.begin(), s.numerics.end(), Numerics::bf16) != s.numerics.end()) {
-    for (std::int64_t* width : {&m.hidden, &m.vocab, &m.mamba.d_inner, &m.mlp.hidden}) up_to(*width, 8);
+    for (std::int64_t* width :
+         {&m.hidden, &m.vocab, &m.mamba.d_inner, &m.mlp.hidden, &m.moe.hidden, &m.moe.shared_hidden}) {
+      up_to(*width, 8);
+    }
     for (std::int64_t* width : {&m.attention.head_dim, &m.mamba.head_dim, &m.mamba.state, &m.mamba.chunk}) {
       up_to(*width, 16);
     }
@@ -63,6 +66,7 @@ Scenario fitted(Scenario s) {
   }
   m.attention.heads = at_least_one_of(m.attention.heads, m.attention.kv_heads);
   m.mamba.d_inner = at_least_one_of(m.mamba.d_inner, m.mamba.head_dim * m.mamba.groups);
+  m.moe.top_k = std::min(m.moe.top_k, m.moe.experts);
   return s;
 }
 
@@ -144,6 +148,10 @@ const std::vector<Size>& sizes() {
       {"model.mamba.conv_width", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.conv_width; }},
       {"model.mamba.chunk", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.chunk; }},
       {"model.mlp.hidden", 1, [](Scenario& s) -> std::int64_t& { return s.model.mlp.hidden; }},
+      {"model.moe.experts", 2, [](Scenario& s) -> std::int64_t& { return s.model.moe.experts; }},
+      {"model.moe.top_k", 1, [](Scenario& s) -> std::int64_t& { return s.model.moe.top_k; }},
+      {"model.moe.hidden", 1, [](Scenario& s) -> std::int64_t& { return s.model.moe.hidden; }},
+      {"model.moe.shared_hidden", 0, [](Scenario& s) -> std::int64_t& { return s.model.moe.shared_hidden; }},
       {"data.gaps", 0, [](Scenario& s) -> std::int64_t& { return s.data.gaps; }},
       {"data.align", 1, [](Scenario& s) -> std::int64_t& { return s.data.align; }},
       {"data.mask.prefix", 0, [](Scenario& s) -> std::int64_t& { return s.data.mask.prefix; }},

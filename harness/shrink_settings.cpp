@@ -141,6 +141,16 @@ const std::vector<Setting>& settings() {
       back(
           "model.moe", [](Scenario & s) -> auto& { return s.model.moe; }),
       back(
+          "model.moe.expert_bias", [](Scenario & s) -> auto& { return s.model.moe.expert_bias; }),
+      back(
+          "model.moe.router", [](Scenario & s) -> auto& { return s.model.moe.router; }),
+      back(
+          "model.moe.host_sync", [](Scenario & s) -> auto& { return s.model.moe.host_sync; }),
+      back(
+          "model.moe.aux_loss", [](Scenario & s) -> auto& { return s.model.moe.aux_loss; }),
+      back(
+          "model.moe.z_loss", [](Scenario & s) -> auto& { return s.model.moe.z_loss; }),
+      back(
           "model.dropout", [](Scenario & s) -> auto& { return s.model.dropout; }),
       back(
           "model.recompute", [](Scenario & s) -> auto& { return s.model.recompute; }),

@@ -47,7 +47,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"model.pattern", "M", true, "", has<'M'>},
     {"model.pattern", "*", true, "", has<'*'>},
     {"model.pattern", "-", true, "", has<'-'>},
-    {"model.pattern", "E", false, "\"M*-\"", has<'E'>},
+    {"model.pattern", "E", true, "", has<'E'>},
     {"model.recompute", "", false, "[]", [](const Scenario& s) { return !s.model.recompute.empty(); }},
     {"model.core_attention", "cudnn", false, "native",
      [](const Scenario& s) { return s.model.core_attention == CoreAttention::cudnn; }},

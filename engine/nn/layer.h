@@ -53,9 +53,12 @@ class SavedMaker {
   }
   // [1, T]: one number a row, always fp32.
   Tensor<float> make_row(const std::string& name, const char* op) { return add<float>(name, op, 1, rows_); }
-  // [1, cols]: some numbers of a microbatch, always fp32.
-  Tensor<float> make_vector(const std::string& name, const char* op, std::int64_t cols) {
-    return add<float>(name, op, 1, cols);
+  // [rows, cols]: a buffer of the experts. `ragged`: only as many rows are in use as the data decides.
+  template <class T>
+  Tensor<T> make_buffer(const std::string& name, const char* op, std::int64_t rows, std::int64_t cols, bool ragged) {
+    const Tensor<T> made = add<T>(name, op, rows, cols);
+    names_.back().rows = ragged ? NamedTensor::Rows::ragged_buffer : NamedTensor::Rows::buffer;
+    return made;
   }
   // Kept too, but for no judge: integers, padding. The name is the offloader's, if it may move it.
   template <class T>

@@ -1,6 +1,7 @@
 #include "engine/nn/moe.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/dispatch.h"
 #include "kernels/expert_product.h"
@@ -10,15 +11,16 @@
 namespace lockstep {
 namespace {
 
-// C of arithmetic.md 2.11, in double from left to right. An expert never has more rows than the pack, so a larger C is
-// cut there: only padding goes.
+// C of arithmetic.md 2.11, in double from left to right. Cut where a padded buffer could no longer be counted: no
+// device holds it.
 std::int32_t capacity_of(const Scenario& scenario) {
   const Scenario::Model::Moe& m = scenario.model.moe;
   if (!m.capacity_factor) return 0;
   const double rows = static_cast<double>(scenario.data.pack_length);
   const double exact =
       m.capacity_factor->value() * static_cast<double>(m.top_k) * rows / static_cast<double>(m.experts);
-  if (exact >= rows) return static_cast<std::int32_t>(scenario.data.pack_length);
+  const std::int32_t most = std::numeric_limits<std::int32_t>::max() / static_cast<std::int32_t>(m.experts);
+  if (exact >= static_cast<double>(most)) return most;
   const auto whole = static_cast<std::int32_t>(exact);
   return whole + (static_cast<double>(whole) < exact ? 1 : 0);
 }
@@ -95,28 +97,29 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   routed.rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   routed.logits = maker.make<float>("router.logits", RouterForward<T>::kName, experts_);
   routed.scores = maker.make<float>("router.scores", RouterForward<T>::kName, experts_);
-  routed.lse = maker.make_row("router.lse", RouterForward<T>::kName);
+  routed.lse = maker.make_unnamed<float>(1, maker.rows());
   routed.weights = maker.make<float>("router.weights", RouterForward<T>::kName, top_k_);
   routed.selected = maker.make_unnamed<std::int32_t>(maker.rows(), top_k_);
   routed.counts = maker.make_unnamed<std::int32_t>(1, experts_);
   if (has_losses()) {
     routed.slopes = maker.make_unnamed<float>(1, experts_ + 1);
-    saved->losses = maker.make_vector("router.losses", RouterLoss::kName, 2);
+    saved->losses = maker.make_unnamed<float>(1, 2);
   }
   if (shared_fc1_) {
-    routed.shared_fc1 = maker.make<T>("shared.fc1", LinearForward<T>::kName, shared_fc1_->outputs());
-    routed.shared_act = maker.make<T>("shared.act", ActivationForward<T>::kName, shared_fc2_->inputs());
-    routed.shared_mixed = maker.make<T>("shared.proj", LinearForward<T>::kName, d);
+    routed.shared_fc1 = maker.make<T>("shared_fc1", LinearForward<T>::kName, shared_fc1_->outputs());
+    routed.shared_act = maker.make<T>("shared_act", ActivationForward<T>::kName, shared_fc2_->inputs());
+    routed.shared_mixed = maker.make<T>("shared_out", LinearForward<T>::kName, d);
   }
   Placed& placed = saved->placed;
   placed.start = maker.make_unnamed<std::int32_t>(1, experts_);
   placed.rows = maker.make_unnamed<std::int32_t>(1, experts_);
   placed.pair_row = maker.make_unnamed<std::int32_t>(maker.rows(), top_k_);
   placed.row_pair = maker.make_unnamed<std::int32_t>(1, rows);
-  saved->buffer = maker.make_unnamed<T>(rows, d, "experts.in");
-  saved->fc1 = maker.make_unnamed<T>(rows, width, "experts.fc1");
-  saved->act = maker.make_unnamed<T>(rows, hidden_);
-  saved->y = maker.make_unnamed<T>(rows, d);
+  const bool ragged = !scratch_.buffer.padded;
+  saved->buffer = maker.make_buffer<T>("dispatched", Dispatch<T>::kName, rows, d, ragged);
+  saved->fc1 = maker.make_buffer<T>("expert_fc1", ExpertForward<T>::kName, rows, width, ragged);
+  saved->act = maker.make_buffer<T>("moe_act", ActivationForward<T>::kName, rows, hidden_, ragged);
+  saved->y = maker.make_buffer<T>("expert_out", ExpertForward<T>::kName, rows, d, ragged);
   saved->used_rows = rows;
   saved->mixed = maker.make<T>("proj", Combine<T>::kName, d);
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, d);

@@ -25,6 +25,7 @@ class ComparisonTest : public testing::Test {
       for (const char* name : {"embedding.out", "layers.0.out"}) result.activations.push_back(activation(name, kCols));
       result.activations.push_back({"token_loss", -1, 1, kRows, std::vector<float>(kRows, 0.25f)});
       result.gradients = {{1, 2}, {3, 4}};
+      result.experts = {{.layer = 2, .aux_loss = 0.125f, .z_loss = 0.5f, .chosen = {3, 1}, .dropped = {1, 0}}};
       want_.microbatches.push_back(result);
     }
     want_.loss = 3;
@@ -33,6 +34,7 @@ class ComparisonTest : public testing::Test {
     }
     engine_ = want_;
     engine_after_ = after_;
+    biases_ = engine_biases_ = {{}, {}, {0.5f, 0.25f}};
   }
 
   static Document document(int number, int length) {
@@ -81,6 +83,11 @@ class ComparisonTest : public testing::Test {
       std::vector<NamedTensor> activations;
       for (oracle::Tensor& t : microbatch.activations) {
         activations.push_back({t.name, t.layer, "an_op", view(t.values, t.rows, t.cols)});
+        if (t.name == ragged_) activations.back().rows = NamedTensor::Rows::ragged_buffer;
+      }
+      result.microbatch_router_losses.emplace_back();
+      for (const auto& layer : microbatch.experts) {
+        result.microbatch_router_losses.back().push_back({layer.aux_loss, layer.z_loss});
       }
       comparison.forward_done(m, activations, live_);
       result.microbatch_losses.push_back(microbatch.loss);
@@ -104,6 +111,11 @@ class ComparisonTest : public testing::Test {
     comparison.step_done();
     comparison.finish_step(result, true);
     comparison.compare_weights(after_);
+    std::vector<ExpertBiasView> views;
+    for (std::vector<float>& bias : engine_biases_) {
+      if (!bias.empty()) views.push_back({2, view(bias, 1, 2)});
+    }
+    comparison.compare_biases(views, biases_);
     return comparison.first();
   }
 
@@ -111,6 +123,8 @@ class ComparisonTest : public testing::Test {
   StepData data_;
   oracle::StepResult want_, engine_;
   std::vector<oracle::Parameter> after_, engine_after_;
+  std::vector<std::vector<float>> biases_, engine_biases_;
+  std::string ragged_;
   bool live_ = true, shows_gradients_ = true, accumulates_ = false;
 };
 
@@ -214,6 +228,45 @@ TEST_F(ComparisonTest, AMissingTensorIsAViolationOnEitherSide) {
 TEST_F(ComparisonTest, AnotherShapeIsAViolation) {
   engine_.microbatches[0].activations[0] = activation("embedding.out", kCols + 1);
   EXPECT_EQ(run()->reason, "embedding.out has another shape");
+}
+
+TEST_F(ComparisonTest, RouterLossesAreJudged) {
+  engine_.microbatches[1].experts[0].z_loss = 0.75f;
+  EXPECT_EQ(run()->where.tensor, "layers.2.z_loss");
+  EXPECT_EQ(run()->where.microbatch, 1);
+  engine_.microbatches[1].experts[0].aux_loss = 0.75f;
+  EXPECT_EQ(run()->where.tensor, "layers.2.aux_loss");
+  EXPECT_EQ(run()->judge, "loss");
+  engine_.microbatches[0].experts.clear();
+  EXPECT_EQ(run()->reason, "router losses is missing in the engine");
+}
+
+TEST_F(ComparisonTest, BiasesAreJudged) {
+  engine_biases_[2][1] = 1;
+  EXPECT_EQ(run()->where.tensor, "layers.2.router.expert_bias");
+  EXPECT_EQ(run()->where.index, 1);
+  engine_biases_[2].clear();
+  EXPECT_EQ(run()->where.got, "missing");
+  engine_biases_ = {{}, {}, {0.5f, 0.25f}};
+  biases_[2].clear();
+  EXPECT_EQ(run()->where.want, "missing");
+}
+
+// Rows that no pair uses are not looked at, and a row of the buffer is none of the pack.
+TEST_F(ComparisonTest, OfARaggedBufferTheRowsInUseAreJudged) {
+  ragged_ = "layers.0.out";
+  for (oracle::MicrobatchResult& microbatch : want_.microbatches) {
+    microbatch.activations[1].rows = 3;
+    microbatch.activations[1].values.resize(3 * kCols);
+  }
+  engine_.microbatches[1].activations[1].values[3 * kCols] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(run().has_value());
+  engine_.microbatches[1].activations[1].values[2 * kCols] = 9;
+  EXPECT_EQ(run()->where.row, 2);
+  EXPECT_EQ(run()->where.document, -1);
+  want_.microbatches[1].activations[1].rows = kRows + 1;
+  want_.microbatches[1].activations[1].values.resize((kRows + 1) * kCols);
+  EXPECT_EQ(run()->reason, "layers.0.out has another shape");
 }
 
 TEST_F(ComparisonTest, NanOnBothSidesIsAViolation) {

@@ -48,6 +48,25 @@ TEST(Expectations, TheDefaultScenarioLaunchesSixteenGraphs) {
   EXPECT_EQ(expected(scenario, "graphs_captured").min, 8);
 }
 
+TEST(Expectations, EveryTokenGoesToTopKExperts) {
+  Scenario scenario;
+  EXPECT_EQ(expected(scenario, "pairs_routed").counter, "");
+  scenario.model.pattern = "*EE";
+  scenario.model.moe.top_k = 3;
+  scenario.data.documents = {{{20, 0, 30}, {1, 2}}, {{64}, {16, 15, 17}}};
+  scenario.training.steps = 3;
+  // 53, 112 and 53 tokens.
+  EXPECT_EQ(expected(scenario, "pairs_routed").min, 218 * 3 * 2);
+  EXPECT_EQ(expected(scenario, "pairs_routed").max, 218 * 3 * 2);
+  EXPECT_EQ(expected(scenario, "experts_used").min, 6);
+  EXPECT_EQ(expected(scenario, "experts_used").max, 8);
+  EXPECT_EQ(expected(scenario, "tokens_dropped").counter, "");
+  scenario.model.moe.capacity_factor.reset();
+  scenario.model.moe.host_sync = true;
+  EXPECT_EQ(expected(scenario, "tokens_dropped").max, 0);
+  EXPECT_EQ(expected(scenario, "host_syncs").min, 2);
+}
+
 Scenario fallback_mix() {
   Scenario scenario;
   scenario.data.documents = {{{20, 0, 30}, {1, 2, 3, 4}}, {{64}, {16, 15, 17}}};

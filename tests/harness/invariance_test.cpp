@@ -40,9 +40,17 @@ void take_another_capacity(Scenario& s, Choices& c) {
       c.pick<std::vector<std::int64_t>>({{largest + 1}, {largest, largest + 9}, {largest, largest + 1, 4096}, {4096}});
 }
 
+// Experts whose shapes follow the data stay out of graphs; their router goes in.
+bool has_dynamic_shapes(const Scenario& s) {
+  const Scenario::Model::Moe& moe = s.model.moe;
+  return s.model.pattern.find('E') != std::string::npos && !(moe.capacity_factor && moe.pad_to_capacity);
+}
+
 void take_other_graphs(Scenario& s, GraphImpl impl) {
-  s.cuda_graph.impl = impl;
+  const bool router = impl != GraphImpl::none && has_dynamic_shapes(s);
+  s.cuda_graph.impl = router ? GraphImpl::partial : impl;
   s.cuda_graph.modules.clear();
+  if (router) s.cuda_graph.modules = {GraphModule::moe_router};
   s.cuda_graph.warmup_steps = 1;
   s.cuda_graph.max_packed_seqs = {4096};
   s.training.recapture_at.clear();
