@@ -202,7 +202,8 @@ void Loop<T>::forward(const Work& work) {
 template <class T>
 void Loop<T>::keep_router_losses(const Work& work) {
   if (!router_losses_) return;
-  float* to = router_losses_.data + work.microbatch * router_losses_.pitch;
+  const int row = fault("router-losses-kept-by-slot") ? work.slot : work.microbatch;
+  float* to = router_losses_.data + row * router_losses_.pitch;
   for (const ExpertState& state : model_.expert_states()) {
     const Tensor<float> from = model_.slot(work.slot).layers[static_cast<std::size_t>(state.layer)]->losses;
     compute_.copy(to, from.data, 2 * sizeof(float), CopyKind::device_to_device);

@@ -77,6 +77,8 @@ void Trainer::Impl::load_state(const StepData& data, bool training) {
   const Scenario::Training::Optimizer& optimizer = scenario.training.optimizer;
   const std::uint64_t seed = static_cast<std::uint64_t>(scenario.training.seed);
   learning_rate = lockstep::learning_rate(optimizer, t);
+  const bool baked = fault("microbatch-share-baked");
+  const auto microbatches = baked ? static_cast<std::size_t>(scenario.training.microbatches) : data.microbatches.size();
   loop.loader().load_state({.seed_low = static_cast<std::uint32_t>(seed),
                             .seed_high = static_cast<std::uint32_t>(seed >> 32),
                             .step = static_cast<std::uint32_t>(fault("dropout-key-baked") ? 0 : steps_done),
@@ -84,7 +86,7 @@ void Trainer::Impl::load_state(const StepData& data, bool training) {
                             .learning_rate = learning_rate,
                             .bias_correction1 = bias_correction(optimizer.beta1, t),
                             .bias_correction2 = bias_correction(optimizer.beta2, t),
-                            .inverse_microbatches = div(1.0f, static_cast<float>(data.microbatches.size()))},
+                            .inverse_microbatches = div(1.0f, static_cast<float>(microbatches))},
                            training);
 }
 

@@ -27,6 +27,12 @@ std::int32_t capacity_of(const Scenario& scenario) {
 
 std::int64_t gates(const Scenario::Model& model) { return model.mlp.activation == MlpActivation::swiglu ? 2 : 1; }
 
+// Before ops that write some rows only, of what is read as a whole: by a graph, or by a copy to the host.
+template <class T>
+void clear(const PassContext& pass, Tensor<T> x) {
+  pass.stream.fill(x.data, 0, static_cast<std::size_t>(x.size()) * sizeof(T));
+}
+
 template <class T>
 Tensor<T> first_rows(Tensor<T> x, std::int64_t rows) {
   return {x.data, rows, x.cols, x.pitch};
@@ -220,7 +226,11 @@ void Moe<T>::run_experts(const PassContext& pass, State& saved) const {
   const Routed& r = saved.routed;
   const Placed& p = saved.placed;
   pass.part("dispatch");
-  if (host_sync_) read_rows(pass, saved);
+  if (host_sync_) {
+    read_rows(pass, saved);
+    clear(pass, saved.buffer);
+    clear(pass, saved.fc1);
+  }
   const std::int64_t rows = saved.used_rows;
   const Tensor<std::int32_t> row_pair = p.row_pair.columns(0, rows);
   const Tensor<T> buffer = first_rows(saved.buffer, rows), fc1 = first_rows(saved.fc1, rows);
@@ -294,14 +304,13 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
                                              .dw = fc1_.microbatch_gradient});
   accumulate(pass, fc1_);
   // What comes next may be in a graph, where shapes are those of the buffer: the rows that are left out are +0.
-  const Tensor<T>& dbuffer = scratch_.dbuffer;
-  if (host_sync_) pass.stream.fill(dbuffer.data, 0, static_cast<std::size_t>(dbuffer.size()) * sizeof(T));
+  if (host_sync_) clear(pass, scratch_.dbuffer);
   pass.stream.submit(ExpertInputGradient<T>{.dy = dfc1,
                                             .w = weight_of<T>(fc1_),
                                             .start = p.start,
                                             .rows = p.rows,
                                             .row_pair = row_pair,
-                                            .dx = first_rows(dbuffer, rows)});
+                                            .dx = first_rows(scratch_.dbuffer, rows)});
 }
 
 template <class T>
