@@ -152,6 +152,7 @@ constexpr Breaker kBreakers[] = {
     {"L21",
      [](Scenario& s, Choices&) {
        add_experts(s);
+       std::erase(s.cuda_graph.modules, GraphModule::moe_preprocess);  // L20 would refuse it too.
        s.model.moe.host_sync = true;
        return true;
      }},

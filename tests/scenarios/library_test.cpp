@@ -89,8 +89,10 @@ bool is_captured(const Scenario& s, const Scenario::Block& block) {
     const char symbol = s.model.pattern[i];
     const GraphModule module = symbol == 'M'   ? GraphModule::mamba
                                : symbol == '*' ? GraphModule::attn
+                               : symbol == 'E' ? GraphModule::moe
                                                : GraphModule::mlp;
     if (holds(s.cuda_graph.modules, module)) return true;
+    if (symbol == 'E' && holds(s.cuda_graph.modules, GraphModule::moe_router)) return true;
   }
   return false;
 }
@@ -268,6 +270,14 @@ Trait captures(std::vector<GraphModule> modules) {
   return [=](const Scenario& s) { return with_partial_graphs(s) && s.cuda_graph.modules == modules; };
 }
 
+// A layer of experts for which this holds of its settings.
+Trait experts(bool (*are)(const Scenario::Model::Moe&)) {
+  return [=](const Scenario& s) { return has_layer(s, 'E') && are(s.model.moe); };
+}
+Trait captures_of_experts(GraphModule module) {
+  return [=](const Scenario& s) { return with_partial_graphs(s) && holds(s.cuda_graph.modules, module); };
+}
+
 bool has_evaluation_between_replays(const Scenario& s) {
   const std::int64_t first = s.training.eval_every;  // The step after the first evaluation.
   return first > s.cuda_graph.warmup_steps && first < s.training.steps && count(s, Way::replayed) > 0;
@@ -365,6 +375,22 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
       {"distribution measured",
        [](auto& s) { return s.data.kind == DataKind::distribution && s.data.distribution.shape == Shape::measured; }},
       {"text", [](auto& s) { return s.data.kind == DataKind::text; }},
+      {"softmax router", experts([](auto& m) { return m.router == Router::softmax; })},
+      {"sigmoid router", experts([](auto& m) { return m.router == Router::sigmoid; })},
+      {"expert bias", experts([](auto& m) { return m.expert_bias; })},
+      {"shared expert", experts([](auto& m) { return m.shared_hidden > 0; })},
+      {"capacity below the mean", experts([](auto& m) { return m.capacity_factor && m.capacity_factor->value() < 1; })},
+      {"capacity without padding", experts([](auto& m) { return m.capacity_factor && !m.pad_to_capacity; })},
+      {"dropless", experts([](auto& m) { return !m.capacity_factor; })},
+      {"host sync", experts([](auto& m) { return m.host_sync; })},
+      {"router losses", experts([](auto& m) { return m.aux_loss.millionths > 0 && m.z_loss.millionths > 0; })},
+      {"top-1", experts([](auto& m) { return m.top_k == 1; })},
+      {"module moe", captures_of_experts(moe)},
+      {"moe_router alone", captures({moe_router})},
+      {"module moe_preprocess", captures_of_experts(moe_preprocess)},
+      {"experts in whole layers", [](auto& s) { return has_layer(s, 'E') && with_whole_layers(s); }},
+      {"experts in a full iteration",
+       [](auto& s) { return has_layer(s, 'E') && s.cuda_graph.impl == GraphImpl::full_iteration; }},
       {"widths that are no multiples", [](auto& s) { return s.model.hidden % 8 != 0 && s.data.pack_length % 16 != 0; }},
   };
   return list;
