@@ -122,6 +122,10 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op, Forward
   const int own[2] = {user * kOwnRows + own_row(0), user * kOwnRows + own_row(1)};
   const float scale = scale_of(op.head_dim);
   const bool speaks = lane_index() == 0;
+  // The warpgroups take turns in starting products: one's softmax then falls together with the other's products.
+  const auto await_turn = [&] { wait_at(1 + user, kUsers * kWarpgroup); };
+  const auto end_turn = [&] { arrive_at(2 - user, kUsers * kWarpgroup); };
+  if (user == 1) end_turn();
   Turn<1> q;
   Turn<Shared::kBuffers> k, v;
   for (;; q.next()) {
@@ -177,13 +181,17 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op, Forward
       for (int x = 0; x < kKeyBlock / kStep; ++x) take_a(p[x], s[2 * x], s[2 * x + 1]);
     };
 
+    await_turn();
     start_scores();
+    end_turn();
     wait_for_products<0>();
     scores_to_weights(0);
     take_weights();
     for (int j = kKeyBlock; j <= tile.first; j += kKeyBlock) {
+      await_turn();
       start_scores();
       start_values();
+      end_turn();
       wait_for_products<1>();
       scores_to_weights(j);
       values_done();

@@ -105,14 +105,15 @@ struct HeadPanels {
     const int chunk = thread % kChunks;
     const int row = thread / kChunks;
     const bf16* const head = from.data + first * from.pitch + column;
-    const bf16* const source = head + row * from.pitch + 8 * chunk;
+    const bf16* source = head + row * from.pitch + 8 * chunk;
     const bool any = 8 * chunk < hd;
     to += static_cast<std::uint32_t>(chunk / 8) * kPanel + panel_place(row, chunk % 8);
     if (moves_eights(head, from.pitch) && hd % 8 == 0) {
+      const std::int64_t stride = kStride * from.pitch;
 #pragma unroll
       for (int i = 0; i < kRows; i += kStride) {
-        const bool inside = any && row + i < rows;
-        copy_16(to + i * kPanelRow, inside ? source + i * from.pitch : from.data, inside);
+        copy_16(to + i * kPanelRow, source, any && row + i < rows);
+        source += stride;
       }
     } else {
       for (int i = 0; i < kRows; i += kStride) {
@@ -189,9 +190,11 @@ __device__ __forceinline__ void start_sums(float (&sum)[kTiles][4], const std::u
   for (int k = 0; k < kSteps; ++k) wgmma<1>(sum, weights[k], factor_at(b, k * kStep * kPanelRow), 1);
 }
 
-// expn of the contract with the same bits, but for NaN: there it gives the largest number, so that whatever is computed
-// from it is not finite either. Without the clamp, whose only use is that nothing overflows on the way to +0. Several
-// at a time, step by step: left to itself the assembler saves registers and does one after the other.
+// expn of the contract with the same bits, but for NaN, where it gives the largest number. Nothing is lost by that in a
+// step: in the forward a NaN score makes the row's m NaN, hence its O and LSE (a
+// score of +Inf gives O and LSE that are infinite, where the contract has NaN); in the backward such a row's delta is
+// NaN, hence its ds. Without the clamp, whose only use is that nothing overflows on the way to +0. Several at a time,
+// step by step: left to itself the assembler saves registers and does one after the other.
 template <int kNumbers>
 __device__ __forceinline__ void expn_of_numbers(float (&x)[kNumbers]) {
   float t[kNumbers];
