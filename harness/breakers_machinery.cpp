@@ -118,6 +118,7 @@ constexpr Breaker kBreakers[] = {
      }},
     {"L38",
      [](Scenario& s, Choices& c) {
+       s.offload = {};
        s.checker.delays = {{c.pick<DelayStream>({DelayStream::d2h, DelayStream::h2d}), {}, 1}};
        return true;
      }},

@@ -10,6 +10,8 @@ namespace {
 void add_experts(Scenario& s) {
   s.model.pattern += 'E';
   s.model.moe = {};
+  s.offload = {};            // Other modules may cut a region where offloading is not legal,
+  s.checker.delays.clear();  // and then there is no stream to delay.
 }
 
 MicrobatchLengths& first_list(Scenario& s) { return s.data.documents.front().front(); }
