@@ -62,11 +62,11 @@ __device__ __forceinline__ void push(float (&last)[kTaps], float x) {
 }
 
 inline constexpr int kForwardRows = 16;
-// Grid: (512 channels, 16 rows).
+// Grid: (16 rows, 512 channels).
 static __global__ void __launch_bounds__(kThreads) conv_forward_bf16(ConvForward<bf16> op) {
   __shared__ ConvRow rows[kForwardRows];
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * kForwardRows;
-  const std::int64_t c = 2 * (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x);
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kForwardRows;
+  const std::int64_t c = 2 * (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x);
   if (threadIdx.x < kForwardRows) rows[threadIdx.x] = conv_row(op, first + threadIdx.x);
   __syncthreads();
   if (c >= op.x.cols) return;
@@ -201,7 +201,8 @@ inline bool runs_in_pairs(const ConvBackward<bf16>& op) {
          moves_pairs(op.dx) && (op.x.rows + kRowBlock - 1) / kRowBlock * (kTaps + 1) <= op.dpre.rows;
 }
 inline void run_in_pairs(CudaQueue queue, const ConvForward<bf16>& op) {
-  const dim3 grid(blocks_for(op.x.cols, 2 * kThreads), blocks_for(op.x.rows, kForwardRows));
+  // Rows on x: 1,048,576 of them are more blocks than the y axis holds.
+  const dim3 grid(blocks_for(op.x.rows, kForwardRows), blocks_for(op.x.cols, 2 * kThreads));
   launch(queue, grid, dim3(kThreads), conv_forward_bf16, op);
 }
 inline void run_in_pairs(CudaQueue queue, const ConvBackward<bf16>& op) {

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/fragment.cuh"
+#include "kernels/require.h"
 
 namespace lockstep {
 
@@ -81,6 +82,7 @@ template <class Kernel, class... Arguments>
 void launch_eights(CudaQueue queue, std::int64_t rows, std::int64_t cols, Kernel kernel,
                    const Arguments&... arguments) {
   const std::int64_t per_row = (cols + kEight - 1) / kEight;
+  require(rows * per_row <= std::int64_t{1} << 32, "eights are numbered in 32 bits");
   launch(queue, dim3(blocks_for(rows * per_row, kThreads)), dim3(kThreads), kernel, arguments...);
 }
 

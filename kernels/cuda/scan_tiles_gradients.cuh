@@ -46,9 +46,9 @@ __device__ __forceinline__ void sum_of_products(WalkShared& shared, const OwnSta
 static __global__ void __launch_bounds__(kWalkThreads, 2) tile_state_gradients(ScanBackward<bf16> op) {
   extern __shared__ __align__(16) std::byte memory[];
   WalkShared& shared = *reinterpret_cast<WalkShared*>(memory);
-  const Document document(op, blockIdx.y);
+  const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));
   if (document.chunks == 0) return;
-  const int head = static_cast<int>(blockIdx.x);
+  const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(op.heads));
   OwnState ds;
   walk(
       shared, ds, document, document.chunks - 1, 0, -1,

@@ -92,7 +92,7 @@ __device__ __forceinline__ void scale_row(RowsByHead& right, float factor) {
 }
 
 // The chunks of a document follow each other: no table is read on the way.
-struct Document {
+struct ChunkedDocument {
   std::int64_t first;  // Number of its first chunk.
   int chunks;          // 0: the block's chunk begins no document.
   std::int64_t start;
@@ -100,7 +100,8 @@ struct Document {
   int chunk;
 
   template <class Op>
-  __device__ __forceinline__ Document(const Op& op, std::int64_t index) : first(index), chunks(0), chunk(op.chunk) {
+  __device__ __forceinline__ ChunkedDocument(const Op& op, std::int64_t index)
+      : first(index), chunks(0), chunk(op.chunk) {
     const std::int32_t document = at(op.chunk_document, 0, index);
     if (document < 0) return;
     start = at(op.document_start, 0, document);
@@ -116,7 +117,7 @@ struct Document {
 // Walks chunks c, c + step, .. last: `start(stage, chunk)` begins a chunk's copies, `keep(chunk)` sees the state before
 // it, `factor(decay, row)` scales a row.
 template <class Start, class Keep, class Factor>
-__device__ __forceinline__ void walk(WalkShared& shared, OwnState& s, const Document& document, int c, int last,
+__device__ __forceinline__ void walk(WalkShared& shared, OwnState& s, const ChunkedDocument& document, int c, int last,
                                      int step, const Start& start, const Keep& keep, const Factor& factor) {
   if (c != last) start(shared.stage[0], document[c]);
   close_copies();
@@ -135,14 +136,15 @@ __device__ __forceinline__ void walk(WalkShared& shared, OwnState& s, const Docu
   }
 }
 
-// Grid: (head, chunk); blocks find the first chunk of a document.
+// Grid: every head of chunk 0, then of chunk 1, ...; blocks find the first chunk of a document. On the grid's x axis
+// alone: a pack of 1,048,576 rows has more chunks than the other axes hold (65,535).
 template <class Op>
 __global__ void __launch_bounds__(kWalkThreads, 2) tile_states(Op op) {
   extern __shared__ __align__(16) std::byte memory[];
   WalkShared& shared = *reinterpret_cast<WalkShared*>(memory);
-  const Document document(op, blockIdx.y);
+  const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));
   if (document.chunks == 0) return;
-  const int head = static_cast<int>(blockIdx.x);
+  const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(op.heads));
   OwnState s;
   walk(
       shared, s, document, 0, document.chunks - 1, 1,
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(kWalkThreads, 2) tile_states(Op op) {
 }
 template <class Op>
 dim3 walk_grid(const Op& op) {
-  return dim3(static_cast<unsigned>(op.heads), static_cast<unsigned>(op.chunk_document.cols));
+  return dim3(static_cast<unsigned>(op.heads) * static_cast<unsigned>(op.chunk_document.cols));
 }
 
 }  // namespace lockstep
