@@ -1,13 +1,9 @@
 #include "engine/device.h"
-#include "kernels/require.h"
 
 namespace lockstep {
 
-DeviceBuffer::DeviceBuffer(Device& device, std::size_t bytes) : device_(&device), bytes_(bytes) {
-  require(!device.record_only_, "no allocation during a dry run");
-  data_ = device.backend_->allocate(bytes);
-  if (data_) device.observer_->on_allocate(data_, bytes, false);
-}
+DeviceBuffer::DeviceBuffer(Device& device, std::size_t bytes)
+    : device_(&device), data_(device.allocate(bytes, false)), bytes_(bytes) {}
 
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& from) noexcept
     : device_(from.device_), data_(std::exchange(from.data_, nullptr)), bytes_(std::exchange(from.bytes_, 0)) {}
@@ -19,20 +15,10 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer from) noexcept {
   return *this;
 }
 
-DeviceBuffer::~DeviceBuffer() {
-  if (!data_) return;
-  try {
-    device_->observer_->on_release(data_, false);
-  } catch (...) {  // A destructor does not throw; a judge that must stop the run has other calls.
-  }
-  device_->backend_->release(data_);
-}
+DeviceBuffer::~DeviceBuffer() { device_->release(data_, false); }
 
-PinnedBuffer::PinnedBuffer(Device& device, std::size_t bytes) : device_(&device), bytes_(bytes) {
-  require(!device.record_only_, "no allocation during a dry run");
-  data_ = device.backend_->allocate_pinned(bytes);
-  if (data_) device.observer_->on_allocate(data_, bytes, true);
-}
+PinnedBuffer::PinnedBuffer(Device& device, std::size_t bytes)
+    : device_(&device), data_(device.allocate(bytes, true)), bytes_(bytes) {}
 
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& from) noexcept
     : device_(from.device_), data_(std::exchange(from.data_, nullptr)), bytes_(std::exchange(from.bytes_, 0)) {}
@@ -44,13 +30,6 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer from) noexcept {
   return *this;
 }
 
-PinnedBuffer::~PinnedBuffer() {
-  if (!data_) return;
-  try {
-    device_->observer_->on_release(data_, true);
-  } catch (...) {
-  }
-  device_->backend_->release_pinned(data_);
-}
+PinnedBuffer::~PinnedBuffer() { device_->release(data_, true); }
 
 }  // namespace lockstep

@@ -2,15 +2,22 @@
 
 #include <algorithm>
 
+#include "engine/log_uniform.h"
+#include "kernels/contract.h"
 #include "kernels/require.h"
 
 namespace lockstep {
 
-Device::Device(std::unique_ptr<Backend> backend, Observer* observer, Pressure pressure)
-    : backend_(std::move(backend)), observer_(observer), pressure_(std::move(pressure)), delay_state_(pressure_.seed) {
+Device::Device(std::unique_ptr<Backend> backend, Observer* observer, Pressure pressure, Interposer* interposer)
+    : backend_(std::move(backend)),
+      observer_(observer),
+      pressure_(std::move(pressure)),
+      delay_state_(pressure_.seed),
+      interposer_(interposer) {
   static Observer silent;
   if (!observer_) observer_ = &silent;
   backend_->set_poison(pressure_.poison_fresh, pressure_.poison_freed);
+  if (interposer_) interposer_->attached(*this);
 }
 
 Device::~Device() = default;
@@ -30,6 +37,74 @@ std::int64_t Device::most_delay(const char* stream) const {
     if (delay.stream == stream) most = std::max(most, delay.most);
   }
   return most;
+}
+
+void Device::delay(const Lane& lane) {
+  if (pressure_.delays.empty()) return;
+  const bool captured = capturing_ && backend_->capture_status(lane.handle) != CaptureStatus::none;
+  const std::int64_t most = captured ? most_delay("graph") : lane.most_delay;
+  if (most == 0) return;
+  delay_state_ += 0x9E3779B97F4A7C15u;
+  backend_->delay(lane.handle, log_uniform(mix64(delay_state_), most));
+  ++(captured ? capturing_->delays : delays);
+}
+
+void Device::perform(const LedgerEntry& call) {
+  if (record_only_) return record_only_->append(call);
+  const Lane& lane = streams_[static_cast<std::size_t>(call.stream)];
+  BackendStream* stream = lane.handle;
+  switch (call.kind) {
+    case LedgerEntry::Kind::op:
+      observer_->on_submit(call.stream, *call.op, call.place);
+      delay(lane);
+      backend_->submit(stream, *call.op);
+      break;
+    case LedgerEntry::Kind::copy:
+      observer_->on_copy(call.stream, call.to, call.from, call.bytes, call.copy_kind, call.place);
+      delay(lane);
+      backend_->copy(stream, call.to, call.from, call.bytes, call.copy_kind);
+      break;
+    case LedgerEntry::Kind::fill:
+      observer_->on_fill(call.stream, call.to, call.bytes, call.place);
+      delay(lane);
+      backend_->fill(stream, call.to, call.byte, call.bytes);
+      break;
+    case LedgerEntry::Kind::record:
+      observer_->on_record(call.stream, call.event, call.external);
+      backend_->record(stream, events_[static_cast<std::size_t>(call.event)], call.external);
+      break;
+    case LedgerEntry::Kind::wait:
+      observer_->on_wait(call.stream, call.event, call.external);
+      backend_->wait(stream, events_[static_cast<std::size_t>(call.event)], call.external);
+      break;
+  }
+  // A wait may be what makes the stream part of the capture, so this is asked after the backend took the call.
+  if (capturing_ && backend_->capture_status(stream) != CaptureStatus::none) {
+    capturing_->append(call);
+  } else {
+    ops += call.kind == LedgerEntry::Kind::op;
+    if (call.op) bytes_poisoned += lockstep::bytes_poisoned(*call.op);
+  }
+}
+
+void* Device::allocate(std::size_t bytes, bool pinned) {
+  require(!record_only_, "no allocation during a dry run");
+  if (interposer_) {
+    if (void* shared = interposer_->shared_memory(bytes, pinned)) return shared;
+  }
+  void* memory = pinned ? backend_->allocate_pinned(bytes) : backend_->allocate(bytes);
+  if (memory) observer_->on_allocate(memory, bytes, pinned);
+  if (memory && interposer_) interposer_->allocated(memory, bytes, pinned);
+  return memory;
+}
+
+void Device::release(void* memory, bool pinned) noexcept {
+  if (!memory || (interposer_ && !interposer_->releases(memory))) return;
+  try {
+    observer_->on_release(memory, pinned);
+  } catch (...) {  // Called by destructors; a judge that must stop the run has other calls.
+  }
+  pinned ? backend_->release_pinned(memory) : backend_->release(memory);
 }
 
 Device::RecordOnly::RecordOnly(Device& device, Ledger& ledger) : device_(device) {

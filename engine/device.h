@@ -4,8 +4,9 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
-#include "engine/ledger.h"
+#include "engine/interposer.h"
 #include "engine/pressure.h"
 
 namespace lockstep {
@@ -96,12 +97,10 @@ class Stream {
 
  private:
   void enqueue(const Submission& submission) const;
-  void delay() const;                  // What the pressure asks for, before the next work.
-  void note(LedgerEntry entry) const;  // Into the ledger of the capture that this stream is part of, if any.
+  void ask(const LedgerEntry& call) const;  // Makes what the interposer wants in its place.
   Device* device_;
   BackendStream* handle_ = nullptr;
   int id_ = -1;
-  std::int64_t most_delay_ = 0;
 };
 
 // An instantiated graph with the ledger of what was captured.
@@ -124,8 +123,9 @@ class Graph {
 
 class Device {
  public:
-  // `observer` may be null; it must outlive the device.
-  explicit Device(std::unique_ptr<Backend> backend, Observer* observer = nullptr, Pressure pressure = {});
+  // `observer` and `interposer` may be null; they must outlive the device.
+  explicit Device(std::unique_ptr<Backend> backend, Observer* observer = nullptr, Pressure pressure = {},
+                  Interposer* interposer = nullptr);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -150,6 +150,14 @@ class Device {
   void host_writes(const void* memory, std::size_t bytes);
   void host_reads(const void* memory, std::size_t bytes);
 
+  // One call as it is: told to the observer, made, and listed by the capture that the stream is part of. In a dry run
+  // it is listed and nothing else.
+  void perform(const LedgerEntry& call);
+  // Memory without an owner; the observer is told.
+  void* allocate(std::size_t bytes, bool pinned);
+  void release(void* memory, bool pinned) noexcept;
+  bool capturing() const { return capturing_ != nullptr; }
+
   Place place;  // Stamped on whatever is submitted next.
 
   // Counters of the non-vacuity rules. One thread at a time, as everything here.
@@ -164,15 +172,23 @@ class Device {
   friend class Event;
   friend class Stream;
   friend class Graph;
+  struct Lane {
+    BackendStream* handle;
+    std::int64_t most_delay;
+  };
   std::int64_t most_delay(const char* stream) const;
+  void delay(const Lane& lane);  // What the pressure asks for, before the next work.
   std::unique_ptr<Backend> backend_;
   Observer* observer_;
   Pressure pressure_;
   std::uint64_t delay_state_;
+  Interposer* interposer_;
   Ledger* record_only_ = nullptr;
   std::shared_ptr<Ledger> capturing_;  // The ledger of the capture under way, if any.
   int capture_origin_ = -1;            // The stream it was begun on.
-  int streams_ = 0, events_ = 0, graphs_ = 0;
+  std::vector<Lane> streams_;          // By number; those that are gone too.
+  std::vector<BackendEvent*> events_;
+  int graphs_ = 0;
 };
 
 }  // namespace lockstep

@@ -3,7 +3,10 @@
 
 namespace lockstep {
 
-Event::Event(Device& device) : device_(&device), handle_(device.backend_->create_event()), id_(device.events_++) {}
+Event::Event(Device& device)
+    : device_(&device), handle_(device.backend_->create_event()), id_(static_cast<int>(device.events_.size())) {
+  device.events_.push_back(handle_);
+}
 
 Event::Event(Event&& from) noexcept
     : device_(from.device_), handle_(std::exchange(from.handle_, nullptr)), id_(from.id_) {}
@@ -21,6 +24,7 @@ Event::~Event() {
 
 void Event::synchronize() const {
   require(!device_->record_only_, "no host synchronisation during a dry run");
+  if (device_->interposer_ && !device_->interposer_->synchronizes(-1, id_)) return;
   device_->observer_->on_synchronize_event(id_);
   ++device_->host_syncs;
   device_->backend_->synchronize(handle_);

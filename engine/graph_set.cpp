@@ -19,6 +19,7 @@ void GraphSet::capture(const GraphKey& key, const Body& body) {
     body();
     // A call that is illegal while a stream captures: what a hidden allocation in a layer would do.
     if (fault("allocation-during-capture")) DeviceBuffer(stream_.device(), 256);
+    if (fault("host-wait-during-capture")) stream_.synchronize();
     graphs_.insert_or_assign(key, Captured{stream_.end_capture(), addresses_()});
   } catch (const DeviceError& error) {
     stream_.abort_capture();

@@ -8,7 +8,8 @@ namespace lockstep {
 
 bool operator==(const LedgerEntry& a, const LedgerEntry& b) {
   return a.kind == b.kind && a.stream == b.stream && a.op == b.op && a.to == b.to && a.from == b.from &&
-         a.bytes == b.bytes && a.byte == b.byte && a.event == b.event && a.external == b.external;
+         a.bytes == b.bytes && a.byte == b.byte && a.event == b.event && a.external == b.external &&
+         a.copy_kind == b.copy_kind;
 }
 
 std::int64_t bytes_poisoned(const Submission& op) {

@@ -21,6 +21,7 @@ struct LedgerEntry {
   std::uint8_t byte = 0;         // kind fill
   int event = -1;                // kind record, wait
   bool external = false;
+  CopyKind copy_kind = CopyKind::host_to_device;  // kind copy
 
   friend bool operator==(const LedgerEntry& a, const LedgerEntry& b);  // All but `place`.
 };

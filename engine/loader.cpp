@@ -56,7 +56,8 @@ Loader::Loader(Device& device, const PackShape& shape, std::int64_t capacity, in
 void Loader::grow_overflow(Entry& entry, std::int64_t slots, const Stream& compute) {
   // As large as any before: the slot's metadata may have been made for that one, and reads as many entries.
   std::int64_t capacity = 1;
-  for (const auto& other : entries_) capacity = std::max<std::int64_t>(capacity, other->overflow.lengths.cols);
+  if (!fault("overflow-table-of-its-own-size"))
+    for (const auto& other : entries_) capacity = std::max<std::int64_t>(capacity, other->overflow.lengths.cols);
   while (capacity < slots) capacity *= 2;
   if (entry.overflow_memory && capacity == entry.overflow.lengths.cols) return;
   compute.synchronize();  // Nothing may still read the old table.
@@ -83,9 +84,13 @@ void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
   std::int32_t* staged = static_cast<std::int32_t*>(e.staging->data());
   begin_staging(*e.staging);
   std::copy(pack.tokens.begin(), pack.tokens.end(), staged);
-  std::copy(pack.targets.begin(), pack.targets.end(), staged + shape_.rows);
-  write_table(staged + 2 * shape_.rows, capacity_, pack);
+  const bool first = device_.place.step == 0;
+  if (!fault("targets-not-refreshed") || first) {
+    std::copy(pack.targets.begin(), pack.targets.end(), staged + shape_.rows);
+  }
+  if (!fault("document-table-not-refreshed") || first) write_table(staged + 2 * shape_.rows, capacity_, pack);
   if (!fault("loader-ignores-consumed-event")) stream_.wait(*e.consumed);
+  if (fault("loaded-event-recorded-before-its-copy")) stream_.record(*e.loaded);
   stream_.copy(e.inputs.tokens.data, staged, e.staging->bytes(), CopyKind::host_to_device);
   if (slots > capacity_) {
     std::int32_t* overflow = static_cast<std::int32_t*>(e.overflow_staging->data());
@@ -93,7 +98,8 @@ void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
     write_table(overflow, e.overflow.lengths.cols, pack);
     stream_.copy(e.overflow.lengths.data, overflow, e.overflow_staging->bytes(), CopyKind::host_to_device);
   }
-  stream_.record(*e.loaded);
+  if (fault("loaded-event-recorded-before-its-copy")) return;
+  (fault("loaded-event-on-the-wrong-stream") ? compute : stream_).record(*e.loaded);
 }
 
 void Loader::load_state(const StepState& state, bool training) {
@@ -110,6 +116,7 @@ void Loader::load_state(const StepState& state, bool training) {
 
 void Loader::wait_for(int microbatch, const Stream& compute) const {
   if (fault("loaded-event-awaited-once") && entry(microbatch).awaited++ > 0) return;
+  if (fault("wait-for-the-first-microbatch-alone") && microbatch > 0) return;
   if (!fault("compute-ignores-loaded-event")) compute.wait(*entry(microbatch).loaded);
 }
 void Loader::wait_for_state(const Stream& compute) const {

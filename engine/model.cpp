@@ -117,6 +117,16 @@ void Model<T>::poison(const Slot<T>& slot) const {
 }
 
 template <class T>
+Slot<T>& Model<T>::slot(int index) {
+  return slots_[static_cast<std::size_t>(fault("saved-activations-shared-by-slots") ? 0 : index)];
+}
+
+template <class T>
+Tensor<T> Model<T>::gradient_of(int layer) const {
+  return residual_gradient_[fault("residual-gradients-in-one-buffer") ? 0 : layer % 2];
+}
+
+template <class T>
 const Pack& Model<T>::pack(int index, int bucket, std::int64_t overflow_capacity) {
   Slot<T>& s = slot(fault("metadata-shared-by-slots") ? 0 : index);
   if (bucket >= 0) return s.packs[static_cast<std::size_t>(bucket)];
@@ -225,7 +235,8 @@ template <class T>
 void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
   pass.part("embedding");
   const ParameterView& weight = parameters_[0];
-  const Tensor<float> own = config_.tied_embedding ? embedding_gradient_ : weight.microbatch_gradient;
+  const bool apart = config_.tied_embedding && !fault("tied-gradient-overwritten");
+  const Tensor<float> own = apart ? embedding_gradient_ : weight.microbatch_gradient;
   pass.stream.submit(EmbeddingBackward<T>{.tokens = inputs.tokens,
                                           .dy = gradient_of(0),
                                           .row_document = pass.pack.row_document,

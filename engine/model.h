@@ -30,7 +30,7 @@ class Model {
 
   const Parameters& parameters() const { return parameters_; }
   int slots() const { return static_cast<int>(slots_.size()); }
-  Slot<T>& slot(int index) { return slots_[static_cast<std::size_t>(index)]; }
+  Slot<T>& slot(int index);
   const PackShape& pack_shape() const { return shape_; }
   Tensor<std::uint8_t> workspace() const { return workspace_; }
   // Takes away what the microbatch before left in the slot, rows of no document included.
@@ -60,7 +60,7 @@ class Model {
   void plan_products() const;
   int last() const { return static_cast<int>(layers_.size()); }
   // The residual gradient that layer `layer` writes; the one it reads is that of layer + 1.
-  Tensor<T> gradient_of(int layer) const { return residual_gradient_[layer % 2]; }
+  Tensor<T> gradient_of(int layer) const;
 
   Device& device_;
   const Stream& compute_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/fault.h"
 #include "kernels/require.h"
 
 namespace lockstep {
@@ -62,11 +63,13 @@ HostPack lay_out(const PackShape& shape, const Microbatch& microbatch) {
     require(start + length <= shape.rows, "the documents of a microbatch fit its pack");
     std::copy(document.tokens.begin(), document.tokens.end(), pack.tokens.begin() + start);
     std::copy(document.targets.begin(), document.targets.end(), pack.targets.begin() + start);
+    if (fault("target-of-the-next-document") && start > 0 && length > 0) pack.targets[start - 1] = document.tokens[0];
     pack.lengths.push_back(static_cast<std::int32_t>(length));
     pack.numbers.push_back(document.number);
     pack.document_tokens += length;
     start += slot_rows(length, shape.gaps, shape.align);
   }
+  if (fault("padding-row-has-a-target") && start < shape.rows) pack.targets.back() = 0;
   // The tail as a slot of its own: it has no tokens, only a place in the table.
   if (shape.tail == Tail::append_dummy_seq && start < shape.rows) {
     pack.lengths.push_back(0);

@@ -136,7 +136,7 @@ template <class T>
 int Loop<T>::bucket_for(std::int64_t slots) const {
   const std::vector<std::int64_t>& buckets = scenario_.cuda_graph.max_packed_seqs;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
-    if (slots <= buckets[i]) return static_cast<int>(i);
+    if (slots <= buckets[i] + fault("capacity-off-by-one")) return static_cast<int>(i);
   }
   return fault("fallback-truncates-to-capacity") ? static_cast<int>(buckets.size()) - 1 : -1;
 }
@@ -232,8 +232,8 @@ void Loop<T>::run_segment(const Work& work, const Segment& segment, bool forward
   if (segment.region < 0 || !work.replay) return body();
   const GraphKey key{.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
                      .region = segment.region,
-                     .slot = work.slot,
-                     .bucket = work.bucket};
+                     .slot = fault("graph-key-without-slot") ? 0 : work.slot,
+                     .bucket = fault("graph-key-without-bucket") ? 0 : work.bucket};
   graphs_.launch(key, body);
 }
 
@@ -255,6 +255,7 @@ void Loop<T>::run_layers(const Work& work, const Segment& segment, bool forward)
 
 template <class T>
 bool Loop<T>::replays(std::int64_t step) const {
+  if (fault("graphs-never-replayed")) return false;
   return scenario_.cuda_graph.impl != GraphImpl::none && step >= scenario_.cuda_graph.warmup_steps;
 }
 
@@ -371,7 +372,10 @@ void Loop<T>::evaluate(std::int64_t step, const StepData& data) {
   for (int m = 0; m < microbatches_; ++m) loader_.wait_for(m, compute_);
   const bool graph = scenario_.cuda_graph.impl == GraphImpl::full_iteration && replays(step) && all_fit();
   if (graph) {
-    const GraphKey key{.kind = GraphKey::Kind::evaluation, .bucket = common_bucket(), .microbatches = microbatches_};
+    const bool mixed_up = fault("evaluation-replays-the-training-graph");
+    const GraphKey key{.kind = mixed_up ? GraphKey::Kind::iteration : GraphKey::Kind::evaluation,
+                       .bucket = common_bucket(),
+                       .microbatches = microbatches_};
     const auto body = [this] { evaluation(); };
     offloader_.settle();
     if (!graphs_.has(key)) graphs_.capture(key, body);
@@ -398,9 +402,10 @@ void Loop<T>::evaluation() {
 template <class T>
 void Loop<T>::prepare_graphs(std::int64_t step) {
   if (!replays(step)) return;
+  if (fault("graphs-captured-every-step")) graphs_.clear();
   const std::vector<std::int64_t>& again = scenario_.training.recapture_at;
   if (!graphs_.empty() && std::find(again.begin(), again.end(), step) != again.end()) {
-    graphs_.clear();
+    if (!fault("recapture-keeps-the-old-graphs")) graphs_.clear();
     ++counters_.recaptures;
   }
   if (scenario_.cuda_graph.impl == GraphImpl::partial && graphs_.empty()) capture_regions();

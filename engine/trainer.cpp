@@ -76,18 +76,20 @@ void Trainer::Impl::load_state(const StepData& data, bool training) {
   const std::int64_t t = steps_done + 1;
   const Scenario::Training::Optimizer& optimizer = scenario.training.optimizer;
   const std::uint64_t seed = static_cast<std::uint64_t>(scenario.training.seed);
-  learning_rate = lockstep::learning_rate(optimizer, t);
+  learning_rate = lockstep::learning_rate(optimizer, fault("learning-rate-baked") ? 1 : t);
+  const std::int64_t targets = fault("loss-normaliser-baked") ? this->data.training(0).targets : data.targets;
   const bool baked = fault("microbatch-share-baked");
   const auto microbatches = baked ? static_cast<std::size_t>(scenario.training.microbatches) : data.microbatches.size();
-  loop.loader().load_state({.seed_low = static_cast<std::uint32_t>(seed),
-                            .seed_high = static_cast<std::uint32_t>(seed >> 32),
-                            .step = static_cast<std::uint32_t>(fault("dropout-key-baked") ? 0 : steps_done),
-                            .inverse_targets = div(1.0f, static_cast<float>(data.targets == 0 ? 1 : data.targets)),
-                            .learning_rate = learning_rate,
-                            .bias_correction1 = bias_correction(optimizer.beta1, t),
-                            .bias_correction2 = bias_correction(optimizer.beta2, t),
-                            .inverse_microbatches = div(1.0f, static_cast<float>(microbatches))},
-                           training);
+  loop.loader().load_state(
+      {.seed_low = static_cast<std::uint32_t>(seed),
+       .seed_high = static_cast<std::uint32_t>(seed >> 32),
+       .step = static_cast<std::uint32_t>(fault("dropout-key-baked") ? 0 : steps_done),
+       .inverse_targets = div(1.0f, static_cast<float>(targets == 0 ? 1 : targets)),
+       .learning_rate = learning_rate,
+       .bias_correction1 = bias_correction(optimizer.beta1, t),
+       .bias_correction2 = bias_correction(optimizer.beta2, fault("bias-correction-baked") ? 1 : t),
+       .inverse_microbatches = div(1.0f, static_cast<float>(microbatches))},
+      training);
 }
 
 // While the device works. What fails here is drawn again, and fails, in the step that needs it, if one comes.
@@ -161,6 +163,7 @@ void Trainer::Impl::optimize() {
   device.place.part = "gradient_norm";
   std::int64_t row = 0;
   for (const ParameterView& p : loop.parameters().views()) {
+    if (fault("gradient-norm-misses-a-parameter") && p.index == 1) continue;
     const Tensor<float> rows = p.is_vector ? tensor(p.gradient.data, p.gradient.cols, 1) : p.gradient;
     stream.submit(GradientRowSums{.g = rows, .sums = sums.columns(row, rows.rows)});
     row += rows.rows;
@@ -168,19 +171,20 @@ void Trainer::Impl::optimize() {
   stream.submit(GradientNorm{.sums = sums, .norm = norm, .max_norm = static_cast<float>(config.clip)});
   device.place.part = "optimizer";
   for (const ParameterView& p : loop.parameters().views()) {
-    stream.submit(AdamW{.g = p.gradient,
-                        .norm = norm,
-                        .state = loop.loader().state(true),
-                        .w = p.weight,
-                        .m = p.m,
-                        .v = p.v,
-                        .copy = p.copy,
-                        .beta1 = static_cast<float>(config.beta1),
-                        .one_minus_beta1 = static_cast<float>(1.0 - config.beta1),
-                        .beta2 = static_cast<float>(config.beta2),
-                        .one_minus_beta2 = static_cast<float>(1.0 - config.beta2),
-                        .eps = static_cast<float>(config.eps),
-                        .weight_decay = p.is_vector ? 0.0f : static_cast<float>(config.weight_decay)});
+    stream.submit(
+        AdamW{.g = p.gradient,
+              .norm = norm,
+              .state = loop.loader().state(true),
+              .w = p.weight,
+              .m = p.m,
+              .v = p.v,
+              .copy = fault("bf16-weights-not-refreshed") ? Tensor<bf16>{} : p.copy,
+              .beta1 = static_cast<float>(config.beta1),
+              .one_minus_beta1 = static_cast<float>(1.0 - config.beta1),
+              .beta2 = static_cast<float>(config.beta2),
+              .one_minus_beta2 = static_cast<float>(1.0 - config.beta2),
+              .eps = static_cast<float>(config.eps),
+              .weight_decay = p.is_vector && !fault("vectors-decay") ? 0.0f : static_cast<float>(config.weight_decay)});
   }
   loop.loader().state_consumed(stream);
   device.place.part = "expert_bias";
@@ -201,6 +205,7 @@ StepResult Trainer::evaluate() {
   const StepData data = my.data.evaluation(step);
   my.load_state(data, false);
   my.loop.evaluate(step, data);
+  if (fault("evaluation-counts-as-a-step")) ++my.steps_done;
   StepResult result;
   my.fetch_results(data.microbatches.size(), result);
   result.norm = 0;  // Of the step before: an evaluation has none.
@@ -219,6 +224,7 @@ std::vector<T> Trainer::Impl::read(Tensor<T> tensor) const {
   const std::size_t bytes = static_cast<std::size_t>(tensor.size()) * sizeof(T);
   std::vector<T> values(static_cast<std::size_t>(tensor.size()));
   if (bytes == 0) return values;
+  std::memset(values.data(), 0xff, bytes);  // No value: a copy that does not happen is seen.
   loop.compute().copy(values.data(), tensor.data, bytes, CopyKind::device_to_host);
   loop.compute().synchronize();
   device.host_reads(values.data(), bytes);
@@ -401,9 +407,11 @@ void Trainer::load(const std::string& path) {
   } catch (const std::logic_error&) {
   }
   if (done < 0 || used != steps.size()) throw std::runtime_error(path + ": steps_done is not a number: " + steps);
-  for (const auto& [to, from] : plan) my.write(to, from->values);
-  my.loop.parameters().round(my.loop.compute());
-  my.steps_done = done;
+  for (const auto& [to, from] : plan) {
+    if (!fault("checkpoint-forgets-moments") || from->name.starts_with("weight/")) my.write(to, from->values);
+  }
+  if (!fault("checkpoint-leaves-bf16-weights")) my.loop.parameters().round(my.loop.compute());
+  my.steps_done = fault("checkpoint-forgets-the-step") ? 0 : done;
 }
 
 }  // namespace lockstep

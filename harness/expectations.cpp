@@ -1,6 +1,7 @@
 #include "harness/expectations.h"
 
 #include <algorithm>
+#include <set>
 
 #include "harness/offload_bytes.h"
 
@@ -66,6 +67,15 @@ bool allows_no_replay(const Scenario& scenario) {
   return rule != scenario.expect.counters.end() && rule->second.same_as.empty() && rule->second.min.value_or(0) <= 0;
 }
 
+// Different graphs that the scenario can use. An engine that captures more of them captures again what it has.
+std::int64_t most_graphs(const Scenario& scenario, std::int64_t regions) {
+  const auto buckets = static_cast<std::int64_t>(scenario.cuda_graph.max_packed_seqs.size());
+  if (scenario.cuda_graph.impl == GraphImpl::partial) return 2 * regions * scenario.training.in_flight * buckets;
+  std::set<std::int64_t> counts{scenario.training.microbatches};
+  for (const auto& change : scenario.training.change_microbatches_at) counts.insert(change.microbatches);
+  return 2 * buckets * static_cast<std::int64_t>(counts.size());  // Of training and of evaluation.
+}
+
 // Graphs are per region, direction and slot; every slot is used when nothing falls back.
 Expectation captures(const Scenario& scenario, std::int64_t regions, std::int64_t replays, std::int64_t fallbacks) {
   Expectation one{.counter = "graphs_captured", .why = "every region, both directions, every slot"};
@@ -77,6 +87,7 @@ Expectation captures(const Scenario& scenario, std::int64_t regions, std::int64_
     const std::int64_t slots = full ? 1 : 2 * regions * (fallbacks == 0 ? scenario.training.in_flight : 1);
     one.min = slots * (fallbacks == 0 ? 1 + recaptures : 1);
   }
+  if (regions > 0) one.max = most_graphs(scenario, regions) * (1 + recaptures);
   return one;
 }
 

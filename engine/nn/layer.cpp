@@ -1,5 +1,6 @@
 #include "engine/nn/layer.h"
 
+#include "kernels/fault.h"
 #include "kernels/residual.h"
 #include "kernels/rms_norm.h"
 
@@ -9,7 +10,7 @@ Dropout dropout_site(const Scenario::Model& model, int layer, int site) {
   if (model.dropout.millionths == 0) return {};
   const double p = model.dropout.value();
   return {.active = true,
-          .site = static_cast<std::uint32_t>(layer * 4 + site),
+          .site = static_cast<std::uint32_t>((fault("dropout-layers-share-a-key") ? 0 : layer * 4) + site),
           .threshold = static_cast<std::uint32_t>(p * 4294967296.0),
           .scale = div(1.0f, sub(1.0f, static_cast<float>(p)))};
 }
@@ -46,13 +47,15 @@ void Frame<T>::residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, T
 template <class T>
 void Frame<T>::residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const {
   pass.part("residual");
+  Dropout again = active(pass);
+  if (fault("backward-draws-another-mask")) again.site ^= 2;
   pass.stream.submit(ResidualBackward<T>{.dout = dout,
                                          .row_document = pass.pack.row_document,
                                          .row_position = pass.pack.row_position,
                                          .row_number = pass.pack.row_number,
                                          .state = pass.state,
                                          .dy = dmixed,
-                                         .dropout = active(pass)});
+                                         .dropout = again});
 }
 
 template <class T>
