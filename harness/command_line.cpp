@@ -25,12 +25,13 @@ constexpr Command kCommands[] = {
     {"fuzz", "random scenarios on worker processes, until a count or a budget", fuzz_command},
     {"replay", "runs one case again, exactly, from its token or file", replay_command},
     {"shrink", "the smallest scenario that still fails for the same reason", shrink_command},
+    {"mutate", "plants faults, and reports which are caught and by which judge", mutate_command},
     {"train", "trains with the engine alone", train_command},
     {"bench", "scenarios a second, and step time of graphs against eager", bench_command},
     {"describe", "what a scenario means; needs no device", describe_command},
     {"doctor", "what this machine has and can run", doctor_command},
 };
-constexpr const char* kNotBuilt[] = {"mutate", "plan-packing"};
+constexpr const char* kNotBuilt[] = {"plan-packing"};
 
 std::string help() {
   std::string text = "lockstep: a training engine with CUDA graphs, and an oracle that it must equal bit for bit\n\n";

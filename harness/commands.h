@@ -14,6 +14,7 @@ ExitStatus verify_command(const Words& words);
 ExitStatus fuzz_command(const Words& words);
 ExitStatus replay_command(const Words& words);
 ExitStatus shrink_command(const Words& words);
+ExitStatus mutate_command(const Words& words);
 ExitStatus describe_command(const Words& words);
 ExitStatus doctor_command(const Words& words);
 ExitStatus train_command(const Words& words);

@@ -53,8 +53,9 @@ Options& Options::reports() {
 }
 
 Options& Options::planted() {
-  return text("plant", "plant this fault in kernels or engine, to see it caught")
-      .text("mutate-oracle", "plant this error in the oracle, to see it caught");
+  return text("plant", "plant this fault in kernels, engine or at the device door, to see it caught")
+      .text("mutate-oracle", "plant this error in the oracle, to see it caught")
+      .text("mutate-checker", "plant this error in the checker, to see it caught");
 }
 
 Options& Options::isolation() {

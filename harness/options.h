@@ -19,7 +19,7 @@ class Options {
   Options& seconds(const char* name, const char* help, double default_value);
   Options& device();     // --device
   Options& reports();    // --json, --junit, --html
-  Options& planted();    // --plant, --mutate-oracle
+  Options& planted();    // --plant, --mutate-oracle, --mutate-checker
   Options& isolation();  // --timeout, --no-fork
 
   // False if --help was asked for and printed.

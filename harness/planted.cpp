@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "engine/faults.h"
+#include "harness/checker/checker.h"
 #include "harness/exit_status.h"
+#include "harness/mutate/door_fault.h"
 #include "harness/worker.h"
 #include "kernels/fault.h"
 #include "oracle/oracle.h"
@@ -29,8 +31,10 @@ std::vector<std::string> known_faults() {
 }
 
 void take_planted(const Options& options, RunOptions& run) {
-  run.fault = checked(options.text("plant"), known_faults(), "plant");
+  const std::string fault = options.text("plant");
+  run.fault = door_fault(fault) ? fault : checked(fault, known_faults(), "plant");
   run.mutation = checked(options.text("mutate-oracle"), oracle::Oracle::mutations(), "mutate-oracle");
+  run.blindness = checked(options.text("mutate-checker"), Checker::mutations(), "mutate-checker");
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <memory>
 #include <new>
 #include <set>
+#include <utility>
 
 #include "engine/trainer.h"
 #include "harness/checker/redundant_edges.h"
@@ -16,6 +17,7 @@
 #include "harness/expectations.h"
 #include "harness/explore/recorder.h"
 #include "harness/guard.h"
+#include "harness/mutate/mutator.h"
 #include "harness/schedules.h"
 #include "harness/tee.h"
 #include "oracle/oracle.h"
@@ -60,9 +62,18 @@ class Case {
   struct Engine {
     Engine(const Case& of, const SimOptions& sim, bool listened, Observer* observer)
         : comparison(of.scenario_),
-          device(open_judged(of, sim), observer, pressure_of(of.scenario_)),
-          trainer(device, of.scenario_, *of.data_, {.listener = listened ? &comparison : nullptr}) {
-      comparison.attach([this](StoredValues values) { return trainer.read(values); }, trainer.parameters());
+          mutator(of.mutator()),
+          device(open_judged(of, sim), observer, pressure_of(of.scenario_), mutator.get()),
+          trainer(device, of.scenario_, *of.data_,
+                  {.dry_run_ledger = !of.options_.bits_alone, .listener = listened ? &comparison : nullptr}) {
+      comparison.attach([this](StoredValues values) { return look(values); }, trainer.parameters());
+    }
+    // Its place tells that nobody but the harness reads here.
+    std::vector<float> look(StoredValues values) {
+      const char* part = std::exchange(device.place.part, "look");
+      std::vector<float> seen = trainer.read(values);
+      device.place.part = part;
+      return seen;
     }
     // The oracle's products are the model's: another GPU has nothing to be judged by.
     static std::unique_ptr<Backend> open_judged(const Case& of, const SimOptions& sim) {
@@ -72,6 +83,7 @@ class Case {
       return backend;
     }
     Comparison comparison;
+    std::unique_ptr<DoorMutator> mutator;
     Device device;
     Trainer trainer;
   };
@@ -84,10 +96,10 @@ class Case {
     observed_run();
     for (std::int64_t i = 0; i < count && held(); ++i) {
       seed_ = schedule.seed + i;
-      unobserved_run(sim_options(scenario_, seed_));
+      unobserved_run(sim());
       if (!held() && result_.first_difference) name_better();
     }
-    if (held() && options_.device == "sim") explore_schedules();
+    if (held() && options_.device == "sim" && !options_.policy) explore_schedules();
     if (held()) judge_counters();
   }
 
@@ -95,13 +107,13 @@ class Case {
   void observed_run() {
     oracle::Oracle oracle(scenario_, {.numerics = scenario_.numerics.front(), .mutation = options_.mutation});
     remembered_ = {};
-    Checker checker;
+    Checker checker(checker_options());
     run_observed(oracle, checker);
-    checker.throw_found();
+    if (held()) checker.throw_found();  // What the end of a run that ends early shows is no finding.
   }
 
   void run_observed(oracle::Oracle& oracle, Checker& checker) {
-    Engine engine(*this, sim_options(scenario_, seed_), true, observer(checker));
+    Engine engine(*this, sim(), true, observer(checker));
     result_.device = engine.device.info();
     checked(engine, [&] {
       for (std::int64_t step = 0; step < scenario_.training.steps && !engine.comparison.first(); ++step) {
@@ -136,7 +148,7 @@ class Case {
 
   // Nobody looks at the device, but the checker sees every call: looking draws edges, so it finds most here.
   void unobserved_run(const SimOptions& sim) {
-    Checker checker;
+    Checker checker(checker_options());
     CallLog log(checker);
     const bool first = seed_ == scenario_.checker.schedule.seed && sim.policy != SimOptions::Policy::given;
     const bool logged = options_.edges && scenario_.checker.hazards && first;
@@ -146,9 +158,10 @@ class Case {
     Tee tee(judge != nullptr ? *judge : silent, recorder);
     const bool recorded = first && options_.device == "sim";
     run_unobserved(sim, recorded ? &tee : judge);
-    checker.throw_found();
+    if (held()) checker.throw_found();
     if (logged && held()) result_.redundant_edges = redundant_edges(log);
     result_.counters["hazards_checked"] = checker.checked();
+    launches_ = checker.launches();
     if (recorded) program_ = std::move(recorder).finish();
   }
 
@@ -160,7 +173,8 @@ class Case {
     for (int confirmed = 0; confirmed < kConfirmed && options.count > 0; ++confirmed) {
       const Exploration found = explore(program_, options);
       if (!found.unstable.empty()) return broken("schedule", found.unstable);
-      if (scenario_.checker.hazards && found.reordered) return violated("schedule", missed(*found.reordered));
+      if (scenario_.checker.hazards && !options_.bits_alone && found.reordered)
+        return violated("schedule", missed(*found.reordered));
       if (!found.observed) return;
       seed_ = static_cast<std::int64_t>(found.observed->seed);
       confirm(*found.observed);
@@ -248,21 +262,27 @@ class Case {
   void judge_counters() {
     std::vector<Expectation> expected = expectations(scenario_, *data_);
     expect_the_oracles_counts(expected);
-    if (scenario_.checker.hazards) {
+    if (scenario_.checker.hazards && !options_.bits_alone) {
       expected.push_back({.counter = "hazards_checked", .min = 1, .why = "checker.hazards is true"});
     }
-    if (options_.device == "sim") {
+    if (options_.device == "sim" && !options_.policy) {
       expected.push_back(
           {.counter = "schedules_explored", .min = scenario_.checker.schedule.count, .why = "checker.schedule.count"});
     }
     if (!scenario_.checker.delays.empty()) {
       expected.push_back({.counter = "delays_applied", .min = 1, .why = "checker.delays"});
     }
+    if (scenario_.checker.hazards && !options_.bits_alone) {
+      expected.push_back({.counter = "graph_replays",
+                          .min = launches_,
+                          .max = launches_,
+                          .why = "so many launches were seen at the device door"});
+    }
     const std::pair<Poison, const char*> kinds[] = {{Poison::fresh, "bytes_poisoned"},
                                                     {Poison::padding, "bytes_poisoned_padding"},
                                                     {Poison::staging, "bytes_poisoned_staging"}};
     for (const auto& [kind, counter] : kinds) {
-      if (holds(scenario_.checker.poison, kind)) {
+      if (lockstep::holds(scenario_.checker.poison, kind)) {
         expected.push_back({.counter = counter, .min = 1, .why = "checker.poison"});
       }
     }
@@ -314,7 +334,19 @@ class Case {
     }
   }
 
-  Observer* observer(Checker& checker) const { return scenario_.checker.hazards ? &checker : nullptr; }
+  Observer* observer(Checker& checker) const {
+    return scenario_.checker.hazards && !options_.bits_alone ? &checker : nullptr;
+  }
+  CheckerOptions checker_options() const { return {.mutation = options_.blindness, .dropped = {}}; }
+  std::unique_ptr<DoorMutator> mutator() const {
+    const std::optional<DoorFault> fault = door_fault(options_.fault);
+    return fault ? std::make_unique<DoorMutator>(scenario_.model.pattern, *fault) : nullptr;
+  }
+  SimOptions sim() const {
+    SimOptions sim = sim_options(scenario_, seed_);
+    if (options_.policy) sim.policy = *options_.policy;
+    return sim;
+  }
   bool held() const { return result_.verdict == Verdict::holds; }
   void violated(const std::string& judge, const std::string& reason, std::optional<FirstDifference> where = {}) {
     result_.verdict = Verdict::violated;
@@ -335,6 +367,7 @@ class Case {
   CaseResult result_;
   Remembered remembered_;
   std::int64_t seed_ = 0;
+  std::int64_t launches_ = 0;  // Of the last run, as the checker saw them.
 };
 
 // As a shell reads it: quoted unless it is plain.
@@ -358,6 +391,7 @@ std::string replay_line(const Scenario& scenario, const std::string& token, cons
   }
   if (!options.fault.empty()) line += " --plant " + options.fault;
   if (!options.mutation.empty()) line += " --mutate-oracle " + options.mutation;
+  if (!options.blindness.empty()) line += " --mutate-checker " + options.blindness;
   return line;
 }
 

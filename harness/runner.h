@@ -1,6 +1,7 @@
 // Runs one scenario in one precision: engine and oracle side by side over the same documents, in this process.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "harness/verdict.h"
@@ -10,9 +11,12 @@ namespace lockstep {
 
 struct RunOptions {
   std::string device = "sim";  // "sim" or "cuda".
-  std::string fault;           // Planted in kernels or engine, "" for none.
+  std::string fault;           // Planted in kernels, engine or at the device door (harness/mutate), "" for none.
   std::string mutation;        // Planted in the oracle, "" for none.
+  std::string blindness = "";  // Planted in the checker, "" for none.
   bool edges = false;          // List the edges that protect nothing.
+  bool bits_alone = false;     // Neither checker nor dry-run ledger: only what a comparison of values sees.
+  std::optional<SimOptions::Policy> policy = {};  // Instead of the scenario's schedules.
 };
 
 // `scenario` lists one precision. First a run that is looked at after every pass, which names a difference best; then

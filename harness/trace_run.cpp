@@ -2,6 +2,7 @@
 
 #include "engine/trainer.h"
 #include "harness/checker/checker.h"
+#include "harness/mutate/mutator.h"
 #include "harness/schedules.h"
 #include "kernels/fault.h"
 
@@ -10,10 +11,12 @@ namespace lockstep {
 namespace {
 
 // Why the run ended before its end, "" if it did not.
-std::string run(const Scenario& scenario, const SimOptions& sim, Observer& observer) {
+std::string run(const Scenario& scenario, const SimOptions& sim, const std::string& fault, Observer& observer) {
+  const std::optional<DoorFault> door = door_fault(fault);
+  DoorMutator mutator(scenario.model.pattern, door);
   try {
     const std::unique_ptr<DataSource> data = open_data(scenario);
-    Device device(open_sim(sim), &observer);
+    Device device(open_sim(sim), &observer, {}, door ? &mutator : nullptr);
     Trainer trainer(device, scenario, *data, {});
     for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
       trainer.step();
@@ -33,9 +36,9 @@ TracePoint point_of(const Touch& touch, const std::string& stream) {
 }
 
 // The checker judges the calls, so a run of its own finds the same hazards. What has no second item is not drawn.
-void add_hazards(const Scenario& scenario, const SimOptions& sim, Trace& trace) {
+void add_hazards(const Scenario& scenario, const SimOptions& sim, const std::string& fault, Trace& trace) {
   Checker checker({.stop = false, .dropped = {}});
-  run(scenario, sim, checker);
+  run(scenario, sim, fault, checker);
   for (const Hazard& hazard : distinct(checker.hazards())) {
     if (!hazard.earlier) continue;
     add_missing_edge(trace, point_of(*hazard.earlier, hazard.earlier_stream),
@@ -51,14 +54,14 @@ Trace trace_case(const Scenario& scenario, const RunOptions& options) {
   SimOptions sim = sim_options(scenario, scenario.checker.schedule.seed);
   plant_fault(options.fault);
   sim.trace = &ran;
-  const std::string ended = run(scenario, sim, recorder);
+  const std::string ended = run(scenario, sim, options.fault, recorder);
   Trace trace = recorder.finish(ran);
   trace.ended = ended;
   sim.trace = nullptr;
   sim.policy = SimOptions::Policy::program;  // The order in which a missing edge does the least harm.
   if (scenario.checker.hazards) {
     plant_fault(options.fault);  // Some faults strike once.
-    add_hazards(scenario, sim, trace);
+    add_hazards(scenario, sim, options.fault, trace);
   }
   plant_fault("");
   return trace;

@@ -355,6 +355,7 @@ void Checker::on_launch(int stream, int graph, const Ledger&, const Place& place
   const auto found = plans_.find(graph);
   if (stopped_ || captures(stream) || found == plans_.end()) return;
   enter(stream);
+  ++launches_;
   launch(found->second, graph, stream, place);
 }
 

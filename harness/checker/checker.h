@@ -23,6 +23,7 @@ class Checker : public Observer {
   explicit Checker(CheckerOptions options = {});
   static std::vector<std::string> mutations();
 
+  std::int64_t launches() const { return launches_; }              // Of graphs.
   std::int64_t checked() const { return checked_; }                // Accesses judged.
   const std::vector<Hazard>& hazards() const { return hazards_; }  // In the order of the calls, not de-duplicated.
   const std::map<Edge, EdgeUse>& edges() const { return edges_; }  // Those that the run used.
@@ -98,7 +99,7 @@ class Checker : public Observer {
   CheckedMemory memory_;
   std::vector<Hazard> hazards_;
   std::map<Edge, EdgeUse> edges_;
-  std::int64_t checked_ = 0;
+  std::int64_t checked_ = 0, launches_ = 0;
   bool stopped_ = false;  // A hazard was thrown: what follows is clean-up.
 };
 

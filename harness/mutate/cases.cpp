@@ -1,0 +1,56 @@
+#include "harness/mutate/cases.h"
+
+#include <algorithm>
+
+#include "engine/trainer.h"
+#include "harness/exit_status.h"
+#include "harness/library.h"
+#include "harness/schedules.h"
+#include "harness/suite.h"
+
+namespace lockstep {
+namespace {
+
+// The engine alone, as it is when nobody looks: what a run of the case can be struck at.
+void record(MutationCase& one) {
+  const auto data = open_data(one.scenario);
+  DoorMutator counter(one.scenario.model.pattern);
+  SimOptions sim = sim_options(one.scenario, one.scenario.checker.schedule.seed);
+  sim.policy = SimOptions::Policy::program;
+  Device device(open_sim(sim), nullptr, pressure_of(one.scenario), &counter);
+  {
+    Trainer trainer(device, one.scenario, *data, {.dry_run_ledger = false});
+    for (std::int64_t step = 0; step < one.scenario.training.steps; ++step) {
+      trainer.step();
+      if (trainer.evaluation_is_due()) trainer.evaluate();
+    }
+    trainer.weight_digest();
+  }
+  one.ops = device.ops;
+  for (std::size_t op = 0; op < one.sites.size(); ++op) one.sites[op] = counter.sites(static_cast<DoorOperator>(op));
+}
+
+}  // namespace
+
+std::vector<MutationCase> mutation_cases(std::int64_t most) {
+  std::vector<MutationCase> cases;
+  std::vector<std::string> errors;
+  for (const std::string& file : scenario_files(library_folder())) {
+    for (PlannedCase& one : plan_file(file, true, errors)) {
+      if (one.decided || one.scenario.expect.verdict != ExpectedVerdict::holds) continue;
+      cases.push_back({.scenario = std::move(one.scenario), .sites = {}});
+      record(cases.back());
+    }
+  }
+  if (!errors.empty()) throw RequestError("refused\n" + errors.front());
+  std::stable_sort(cases.begin(), cases.end(),
+                   [](const MutationCase& a, const MutationCase& b) { return a.ops < b.ops; });
+  cases.resize(std::min(cases.size(), static_cast<std::size_t>(most)));
+  for (const Probe& probe : probes()) {
+    cases.push_back({.scenario = {}, .sites = {}, .probe = &probe});
+    cases.back().scenario.name = probe.name;
+  }
+  return cases;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+// What faults are planted into: the cases of the library, smallest first, and the probes (probes.h) behind them.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "harness/mutate/mutator.h"
+#include "harness/mutate/probes.h"
+
+namespace lockstep {
+
+struct MutationCase {
+  Scenario scenario;  // One precision. Of a probe, only the name.
+  std::int64_t ops = 0;
+  std::array<DoorMutator::Sites, kDoorOperators.size()> sites;  // What each operator could strike in a run.
+  const Probe* probe = nullptr;
+};
+
+// The first `most` cases of the built-in library that hold and are expected to, and all probes.
+std::vector<MutationCase> mutation_cases(std::int64_t most);
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// Faults at the device door that nobody has to write: every call of a recorded run can be left out, made twice, put on
+// another stream or given another address. A fault is an operator, a site (what kind of call, from where in the step)
+// and which of the calls there.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+enum class DoorOperator : std::uint8_t {
+  drop_wait,    // A stream does not wait for an event.
+  drop_record,  // An event is not recorded, so that who waits for it waits for the record before.
+  drop_sync,    // The host does not wait for a stream or an event.
+  drop_copy,
+  drop_fill,
+  drop_op,
+  move_wait,      // Another stream waits.
+  move_record,    // The event is recorded on another stream.
+  move_op,        // The op runs on another stream.
+  free_early,     // The memory of an operand goes back right after the op was submitted.
+  alias_buffers,  // A new buffer is an older one that is as large.
+  wrong_buffer,   // The op writes to another buffer that is large enough.
+  move_address,   // Between two replays a buffer of the graph moves, and the graph keeps the old address.
+  replay_twice,
+  replay_none,
+  bake_scalar,  // A graph holds another value of a scalar than the host passes now.
+};
+inline constexpr std::array<std::string_view, 16> kDoorOperators{
+    "drop-wait",    "drop-record",  "drop-sync",   "drop-copy",  "drop-fill",     "drop-op",
+    "move-wait",    "move-record",  "move-op",     "free-early", "alias-buffers", "wrong-buffer",
+    "move-address", "replay-twice", "replay-none", "bake-scalar"};
+std::string_view to_text(DoorOperator op);
+
+// "drop-wait/eager/compute/step/wait-for-loader/2": the third such wait of a run, counted from 0.
+struct DoorFault {
+  DoorOperator op = DoorOperator::drop_wait;
+  std::string site;
+  std::int64_t index = 0;
+};
+std::string to_text(const DoorFault& fault);
+// Absent for a text that is none. Whether a run has such a call is known when it has ended.
+std::optional<DoorFault> door_fault(std::string_view text);
+
+}  // namespace lockstep

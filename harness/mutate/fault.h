@@ -1,0 +1,36 @@
+// A fault to plant, and what may rightly be said of it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/runner.h"
+
+namespace lockstep {
+
+// A judge that may name the fault, and words of which its report must hold one. Judge "bits" is any comparison of
+// values; no words: any report of that judge.
+struct Reason {
+  std::string judge;
+  std::vector<std::string> words;
+};
+
+struct Fault {
+  enum class Kind : std::uint8_t { named, systematic };
+  std::string name;
+  Kind kind = Kind::named;
+  std::string bug_class;  // "attention", "stream race", ...; of a systematic one its operator.
+  std::string site;       // File, or place in the step.
+  std::vector<Reason> reasons;
+  RunOptions plant;  // Says where it is planted: fault, mutation or blindness.
+  // It only takes edges away: where the checker finds everything in order without them, it changes nothing.
+  bool removes_order = false;
+  bool can_be_idle = false;     // The call it strikes may have no effect (idle.h).
+  std::vector<int> cases = {};  // Those that it can strike, smallest first; of `MutationCases`.
+};
+
+bool is_bit_judge(const std::string& judge);
+// Whether the report is one of those that the fault should lead to.
+bool is_right_reason(const Fault& fault, const CaseResult& result);
+
+}  // namespace lockstep

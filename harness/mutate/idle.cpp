@@ -1,0 +1,79 @@
+#include "harness/mutate/idle.h"
+
+#include <cstring>
+#include <vector>
+
+#include "engine/trainer.h"
+#include "harness/explore/recorder.h"
+#include "harness/mutate/mutator.h"
+#include "harness/schedules.h"
+
+namespace lockstep {
+namespace {
+
+Program program_with_mark(const Scenario& scenario, const DoorFault& fault) {
+  const auto data = open_data(scenario);
+  DoorMutator marker(scenario.model.pattern, fault, DoorMutator::Mode::mark);
+  ProgramRecorder recorder;
+  SimOptions sim = sim_options(scenario, scenario.checker.schedule.seed);
+  sim.policy = SimOptions::Policy::program;
+  Device device(open_sim(sim), &recorder, pressure_of(scenario), &marker);
+  {
+    Trainer trainer(device, scenario, *data, {.dry_run_ledger = false});
+    for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
+      trainer.step();
+      if (trainer.evaluation_is_due()) trainer.evaluate();
+    }
+    for (const ParameterView& p : trainer.parameters()) {
+      for (const Tensor<float>& values : {p.weight, p.m, p.v}) trainer.read(values);
+    }
+    trainer.weight_digest();
+  }
+  return std::move(recorder).finish();
+}
+
+// By item: whether something that the host sees depends on what it writes.
+std::vector<bool> live_items(const Program& program) {
+  std::vector<bool> live(static_cast<std::size_t>(program.size())), wanted(static_cast<std::size_t>(program.atoms));
+  for (int i = program.size() - 1; i >= 0; --i) {
+    bool needed = program.items[static_cast<std::size_t>(i)].observed;
+    for (const int atom : program.writes_of(i)) {
+      needed = needed || wanted[static_cast<std::size_t>(atom)];
+      wanted[static_cast<std::size_t>(atom)] = false;
+    }
+    if (!needed) continue;
+    live[static_cast<std::size_t>(i)] = true;
+    for (const int atom : program.reads_of(i)) wanted[static_cast<std::size_t>(atom)] = true;
+  }
+  return live;
+}
+
+bool only_leaves_out(DoorOperator op) {
+  return op == DoorOperator::drop_copy || op == DoorOperator::drop_fill || op == DoorOperator::drop_op;
+}
+
+}  // namespace
+
+bool can_be_idle(DoorOperator op) {
+  return only_leaves_out(op) || op == DoorOperator::wrong_buffer || op == DoorOperator::bake_scalar ||
+         op == DoorOperator::move_op;
+}
+
+CaseResult judge_idle(const Scenario& scenario, const DoorFault& fault) {
+  const Program program = program_with_mark(scenario, fault);
+  const std::vector<bool> live = live_items(program);
+  CaseResult result;
+  result.name = scenario.name;
+  for (int i = 0; i < program.size(); ++i) {
+    const Work& work = program.items[static_cast<std::size_t>(i)].work;
+    if (std::strcmp(work.place.part, DoorMutator::kMark) != 0) continue;
+    if (only_leaves_out(fault.op) && !live[static_cast<std::size_t>(i)]) continue;
+    result.verdict = Verdict::violated;
+    result.judge = "effect";
+    result.reason = std::string(work.name) + " has an effect in " + scenario.name;
+    break;
+  }
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+// Whether a call does anything at all: the machine-checked argument for faults at the device door that change nothing.
+#pragma once
+
+#include "harness/mutate/door_fault.h"
+#include "harness/verdict.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+// Runs the engine without the fault and looks at the call that it would strike. Holds if nothing that the host sees
+// depends on what the call writes: it is in a graph that is never launched; or, for operators that only leave the call
+// out, all it writes is overwritten before it is read. Violated otherwise.
+CaseResult judge_idle(const Scenario& scenario, const DoorFault& fault);
+bool can_be_idle(DoorOperator op);
+
+}  // namespace lockstep

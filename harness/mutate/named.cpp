@@ -1,0 +1,94 @@
+#include "harness/mutate/named.h"
+
+#include <algorithm>
+#include <numeric>
+#include <sstream>
+#include <string_view>
+
+#include "engine/faults.h"
+#include "harness/checker/checker.h"
+#include "harness/mutate/named_table.h"
+#include "kernels/fault.h"
+#include "kernels/require.h"
+#include "oracle/oracle.h"
+
+namespace lockstep {
+namespace {
+
+// "gradient: qkv.weight proj.weight; hazard: loader" as judges and words.
+std::vector<Reason> reasons_in(const std::string& text) {
+  std::vector<Reason> reasons;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ';');) {
+    std::istringstream words(part);
+    Reason reason;
+    words >> reason.judge;
+    if (reason.judge.ends_with(':')) reason.judge.pop_back();
+    for (std::string word; words >> word;) reason.words.push_back(word);
+    reasons.push_back(std::move(reason));
+  }
+  return reasons;
+}
+
+// The row with the longest beginning of the name.
+template <std::size_t N>
+const NamedRow& row_of(const std::array<NamedRow, N>& table, std::string_view name) {
+  const NamedRow* best = nullptr;
+  for (const NamedRow& row : table) {
+    if (name.starts_with(row.begins) && (!best || row.begins.size() > best->begins.size())) best = &row;
+  }
+  require(best, "every named fault has a row in harness/mutate/named_table.h");
+  return *best;
+}
+
+class Catalogue {
+ public:
+  explicit Catalogue(const std::vector<MutationCase>& cases) {
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      const bool has_experts = cases[i].scenario.model.pattern.find('E') != std::string::npos;
+      experts_ = experts_ || has_experts;
+      (cases[i].probe ? probes_ : scenarios_).push_back(static_cast<int>(i));
+    }
+  }
+
+  void add(const std::string& name, const NamedRow& row, RunOptions plant) {
+    if (row.elsewhere || (row.experts && !experts_)) return;  // Nothing that it could show in.
+    std::vector<int> cases = row.probes_first ? probes_ : scenarios_;
+    const std::vector<int>& later = row.probes_first ? scenarios_ : probes_;
+    cases.insert(cases.end(), later.begin(), later.end());
+    faults_.push_back({.name = name,
+                       .bug_class = std::string(row.bug_class),
+                       .site = std::string(row.site),
+                       .reasons = reasons_in(std::string(row.reasons)),
+                       .plant = std::move(plant),
+                       .removes_order = row.removes_order,
+                       .cases = std::move(cases)});
+  }
+  std::vector<Fault> take() { return std::move(faults_); }
+
+ private:
+  bool experts_ = false;
+  std::vector<int> scenarios_, probes_;
+  std::vector<Fault> faults_;
+};
+
+}  // namespace
+
+std::vector<Fault> named_faults(const std::vector<MutationCase>& cases) {
+  Catalogue catalogue(cases);
+  for (const auto& name : kernel_faults()) {
+    catalogue.add(name, row_of(kKernelRows, name), {.fault = name, .mutation = ""});
+  }
+  for (const auto& name : engine_faults()) {
+    catalogue.add(name, row_of(kEngineRows, name), {.fault = name, .mutation = ""});
+  }
+  for (const auto& name : oracle::Oracle::mutations()) {
+    catalogue.add("oracle:" + name, row_of(kOracleRows, name), {.fault = "", .mutation = name});
+  }
+  for (const auto& name : Checker::mutations()) {
+    catalogue.add("checker:" + name, row_of(kCheckerRows, name), {.fault = "", .mutation = "", .blindness = name});
+  }
+  return catalogue.take();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,150 @@
+#include "harness/mutate/pool.h"
+
+#include <poll.h>
+
+#include <cstdio>
+#include <memory>
+#include <sstream>
+
+#include "harness/campaign_worker.h"
+#include "harness/mutate/idle.h"
+#include "harness/result_json.h"
+#include "harness/stopwatch.h"
+#include "kernels/fault.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kServesAtMost = 200;  // Runs of one process: what a fault left behind does not live on for long.
+
+class Pool {
+ public:
+  Pool(std::vector<Trial>& trials, const std::vector<Fault>& faults, const std::vector<MutationCase>& cases,
+       const PoolOptions& options, const std::function<void(std::size_t)>& told)
+      : trials_(trials), faults_(faults), cases_(cases), options_(options), told_(told) {}
+
+  void run() {
+    std::vector<Slot> slots(static_cast<std::size_t>(options_.jobs));
+    while (true) {
+      bool busy = false;
+      for (Slot& slot : slots) {
+        if (slot.trial < 0) give(slot);
+        busy = busy || slot.trial >= 0;
+      }
+      if (!busy) return;
+      listen(slots);
+      for (Slot& slot : slots) {
+        if (slot.trial >= 0) look_at(slot);
+      }
+    }
+  }
+
+ private:
+  struct Slot {
+    std::unique_ptr<CampaignWorker> worker;
+    int trial = -1;
+    TrialRun run;
+    double deadline = 0;
+    bool open = true;
+  };
+
+  bool over() const { return options_.budget_s > 0 && watch_.seconds() > options_.budget_s; }
+
+  void give(Slot& slot) {
+    if (over() || next_ == trials_.size()) return;
+    slot.trial = static_cast<int>(next_++);
+    ask(slot);
+  }
+
+  void ask(Slot& slot) {
+    slot.run = *trials_[static_cast<std::size_t>(slot.trial)].next();
+    if (slot.worker && slot.worker->served() >= kServesAtMost) slot.worker.reset();
+    if (!slot.worker) {
+      const auto answer = [this](const std::string& request, const auto&) { return run_here(request); };
+      slot.worker = std::make_unique<CampaignWorker>(WorkerSetup{{}, answer});
+    }
+    slot.open = true;
+    slot.deadline = watch_.seconds() + options_.timeout_s * (slot.run.mode == TrialMode::prove ? 10 : 1);
+    slot.worker->ask(std::to_string(slot.run.fault) + " " + std::to_string(slot.run.at) + " " +
+                     std::to_string(static_cast<int>(slot.run.mode)));
+  }
+
+  static void listen(std::vector<Slot>& slots) {
+    std::vector<pollfd> waiting;
+    for (const Slot& slot : slots) {
+      if (slot.trial < 0) continue;
+      waiting.push_back({slot.worker->answers(), POLLIN, 0});
+      waiting.push_back({slot.worker->words(), POLLIN, 0});
+    }
+    ::poll(waiting.data(), waiting.size(), 200);
+    std::size_t i = 0;
+    for (Slot& slot : slots) {
+      if (slot.trial < 0) continue;
+      if (waiting[i].revents != 0) slot.open = slot.worker->read_answers();
+      if (waiting[i + 1].revents != 0) slot.worker->read_words();
+      i += 2;
+    }
+  }
+
+  void look_at(Slot& slot) {
+    if (const auto answer = slot.worker->take_answer()) {
+      return take(slot, result_from_json(boost::json::parse(*answer)));
+    }
+    const bool late = watch_.seconds() > slot.deadline;
+    if (slot.open && !late) return;
+    ChildEnd end = slot.worker->end();
+    end.timed_out = late;
+    slot.worker.reset();
+    const PreparedRun run = prepare(slot.run);
+    CaseResult result = unjudged_case(run.scenario, run.options);
+    judge_death(result, end, options_.timeout_s);
+    take(slot, result);
+  }
+
+  void take(Slot& slot, const CaseResult& result) {
+    Trial& trial = trials_[static_cast<std::size_t>(slot.trial)];
+    trial.take(result);
+    if (!trial.outcome().done && !over()) return ask(slot);
+    slot.trial = -1;
+    told_(++done_);
+  }
+
+  PreparedRun prepare(const TrialRun& run) const {
+    return prepared(faults_[static_cast<std::size_t>(run.fault)], cases_[static_cast<std::size_t>(run.at)], run.mode);
+  }
+
+  // In the worker.
+  std::string run_here(const std::string& request) const {
+    std::istringstream words(request);
+    TrialRun one;
+    int mode = 0;
+    words >> one.fault >> one.at >> mode;
+    one.mode = static_cast<TrialMode>(mode);
+    const PreparedRun run = prepare(one);
+    if (one.mode == TrialMode::idle) {
+      return boost::json::serialize(to_json(judge_idle(run.scenario, *door_fault(run.options.fault))));
+    }
+    const Probe* probe = cases_[static_cast<std::size_t>(one.at)].probe;
+    plant_fault(run.options.fault);
+    const CaseResult result = probe ? probe->run(run.options) : run_case(run.scenario, run.options);
+    plant_fault("");
+    return boost::json::serialize(to_json(result));
+  }
+
+  std::vector<Trial>& trials_;
+  const std::vector<Fault>& faults_;
+  const std::vector<MutationCase>& cases_;
+  const PoolOptions& options_;
+  const std::function<void(std::size_t)>& told_;
+  Stopwatch watch_;
+  std::size_t next_ = 0, done_ = 0;
+};
+
+}  // namespace
+
+void run_trials(std::vector<Trial>& trials, const std::vector<Fault>& faults, const std::vector<MutationCase>& cases,
+                const PoolOptions& options, const std::function<void(std::size_t)>& told) {
+  Pool(trials, faults, cases, options, told).run();
+}
+
+}  // namespace lockstep

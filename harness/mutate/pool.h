@@ -1,0 +1,21 @@
+// Runs trials on worker processes. Equal trials, equal outcomes, whatever the number of workers.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "harness/mutate/trial.h"
+
+namespace lockstep {
+
+struct PoolOptions {
+  int jobs = 1;
+  double timeout_s = 60;  // Of one run.
+  double budget_s = 0;    // Of all; 0 is none.
+};
+
+// `told` after each trial that is done, with how many are.
+void run_trials(std::vector<Trial>& trials, const std::vector<Fault>& faults, const std::vector<MutationCase>& cases,
+                const PoolOptions& options, const std::function<void(std::size_t)>& told);
+
+}  // namespace lockstep

@@ -1,0 +1,224 @@
+#include "harness/mutate/probes.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+
+#include "engine/loader.h"
+#include "engine/trainer.h"
+#include "harness/checker/checker.h"
+#include "harness/exit_status.h"
+#include "kernels/optimizer.h"
+#include "kernels/poison.h"
+#include "oracle/oracle.h"
+#include "scenarios/reader.h"
+
+namespace lockstep {
+namespace {
+
+// ---- A checker, two streams and a few buffers with values
+// ------------------------------------------------------------
+
+struct Bench {
+  explicit Bench(const std::string& blindness) : checker({.stop = false, .mutation = blindness, .dropped = {}}) {
+    for (const Tensor<float>& t : {x, y}) compute.fill(t.data, 0, kBytes);
+    compute.synchronize();
+  }
+  static constexpr std::size_t kBytes = 256;
+  Checker checker;
+  Device device{open_sim({.policy = SimOptions::Policy::program}), &checker};
+  Stream compute{device, "compute"}, loader{device, "loader"};
+  Event event{device};
+  PinnedBuffer staging{device, kBytes};
+  TensorPool pool{device};
+  Tensor<float> x = pool.make<float>(8, 8), y = pool.make<float>(8, 8);
+
+  void add(const Stream& stream, Tensor<float> from, Tensor<float> to) const {
+    stream.submit(AccumulateGradient{.g = from, .acc = to});
+  }
+  void stage() { device.host_writes(staging.data(), kBytes); }
+  void load(const Stream& stream) const { stream.copy(x.data, staging.data(), kBytes, CopyKind::host_to_device); }
+};
+
+// What the checker must say of the program: the kinds of its hazards, in order.
+CaseResult judged(const char* name, const RunOptions& options, std::vector<HazardKind> want,
+                  const std::function<void(Bench&)>& program) {
+  Bench bench(options.blindness);
+  program(bench);
+  const std::vector<Hazard> found = distinct(bench.checker.hazards());
+  CaseResult result;
+  result.name = name;
+  const bool same = std::equal(found.begin(), found.end(), want.begin(), want.end(),
+                               [](const Hazard& hazard, HazardKind kind) { return hazard.kind == kind; });
+  if (same) return result;
+  result.verdict = Verdict::violated;
+  result.judge = "checker";
+  result.reason = std::string(name) + ": the checker should find " +
+                  (want.empty() ? "nothing" : std::string(to_text(want.front()))) + " and finds " +
+                  (found.empty() ? "nothing" : std::string(to_text(found.front().kind)));
+  return result;
+}
+
+CaseResult columns(const RunOptions& options) {
+  return judged("columns-of-one-buffer", options, {}, [](Bench& b) {
+    b.add(b.compute, b.x.columns(0, 3), b.y.columns(0, 3));
+    b.add(b.loader, b.x.columns(3, 5), b.y.columns(3, 5));
+  });
+}
+
+CaseResult external_record(const RunOptions& options) {
+  return judged("a-wait-for-a-record-inside-a-graph", options, {}, [](Bench& b) {
+    b.compute.begin_capture();
+    b.compute.fill(b.x.data, 1, Bench::kBytes);
+    b.compute.record(b.event, true);
+    const Graph graph = b.compute.end_capture();
+    b.compute.launch(graph);
+    b.loader.wait(b.event);
+    b.loader.fill(b.x.data, 1, Bench::kBytes);
+    b.loader.synchronize();
+  });
+}
+
+CaseResult fork(const RunOptions& options) {
+  return judged("a-fork-that-is-joined-too-late", options, {HazardKind::write_after_write}, [](Bench& b) {
+    const Event forked(b.device), joined(b.device);
+    b.compute.begin_capture();
+    b.compute.record(forked);
+    b.loader.wait(forked);
+    b.loader.fill(b.x.data, 1, Bench::kBytes);
+    b.loader.record(joined);
+    b.compute.fill(b.x.data, 1, Bench::kBytes);
+    b.compute.wait(joined);
+    const Graph graph = b.compute.end_capture();
+    b.compute.launch(graph);
+    b.compute.synchronize();
+  });
+}
+
+CaseResult staging(const RunOptions& options) {
+  return judged("staging-memory-written-twice", options, {}, [](Bench& b) {
+    for (int i = 0; i < 2; ++i) {
+      b.stage();
+      b.load(b.loader);
+      b.loader.synchronize();
+    }
+  });
+}
+
+CaseResult poison(const RunOptions& options) {
+  return judged("poison-is-read", options, {HazardKind::use_before_write}, [](Bench& b) {
+    const Tensor<float> fresh = b.pool.make<float>(8, 8);
+    b.compute.submit(lockstep::poison(fresh.data, static_cast<std::int64_t>(Bench::kBytes)));
+    b.add(b.compute, fresh, b.y);
+    b.compute.synchronize();
+  });
+}
+
+CaseResult overwrite(const RunOptions& options) {
+  return judged("an-overwrite-of-what-is-read", options, {HazardKind::write_after_read}, [](Bench& b) {
+    b.stage();
+    b.add(b.compute, b.x, b.y);
+    b.load(b.loader);
+    b.compute.synchronize();
+    b.loader.synchronize();
+  });
+}
+
+// ---- A host that runs ahead of the device ---------------------------------------------------------------------------
+
+CaseResult run_ahead(const RunOptions& options) {
+  Checker checker({.stop = false, .mutation = options.blindness, .dropped = {}});
+  {
+    Device device(open_sim(), &checker);
+    const PackShape shape{.rows = 16};
+    const Stream compute(device, "compute");
+    Loader loader(device, shape, 4, 1);
+    TensorPool pool(device);
+    const Tensor<std::int32_t> tokens = pool.make<std::int32_t>(1, 16);
+    const Tensor<StepState> state = pool.make<StepState>(1, 1);
+    const HostPack pack{std::vector<std::int32_t>(16), std::vector<std::int32_t>(16), {16}, {0}, 16};
+    for (int step = 0; step < 3; ++step) {
+      device.place = {.step = step};
+      loader.load_state({}, true);
+      for (int pass = 0; pass < (step == 0 ? 2 : 1); ++pass) {  // Loads with and without a new state before them.
+        loader.load(0, pack, compute);
+        if (pass == 0) loader.wait_for_state(compute);
+        loader.wait_for(0, compute);
+        compute.copy(tokens.data, loader.inputs(0).tokens.data, 64, CopyKind::device_to_device);
+        loader.consumed(0, compute);
+      }
+      compute.copy(state.data, loader.state(true).data, sizeof(StepState), CopyKind::device_to_device);
+      loader.state_consumed(compute);
+    }
+    compute.synchronize();
+  }
+  CaseResult result;
+  result.name = "host-runs-ahead";
+  if (checker.hazards().empty()) return result;
+  result.verdict = Verdict::violated;
+  result.judge = "hazard";
+  result.reason = text(checker.hazards().front());
+  return result;
+}
+
+// ---- A run continued from a checkpoint ------------------------------------------------------------------------------
+
+struct TemporaryFile {
+  TemporaryFile() {
+    path = std::filesystem::temp_directory_path() / "lockstep-probe-XXXXXX";
+    const int file = ::mkstemp(path.data());
+    if (file < 0) throw WorldError("no temporary file: " + path);
+    ::close(file);
+  }
+  ~TemporaryFile() { std::remove(path.c_str()); }
+  std::string path;
+};
+
+CaseResult resume(const RunOptions& options) {
+  Scenario scenario;
+  scenario.name = "continued-from-checkpoint";
+  scenario.numerics = {Numerics::bf16};
+  scenario.model.dropout = Ratio{200'000};
+  scenario.training.steps = 4;
+  const auto data = open_data(scenario);
+  const TemporaryFile file;
+  for (const bool first : {true, false}) {
+    Device device(open_sim());
+    Trainer trainer(device, scenario, *data);
+    if (!first) trainer.load(file.path);
+    for (int step = 0; step < 2; ++step) trainer.step();
+    if (first) {
+      trainer.save(file.path);
+      continue;
+    }
+    oracle::Oracle oracle(scenario, {.numerics = Numerics::bf16, .mutation = options.mutation});
+    for (std::int64_t step = 0; step < scenario.training.steps; ++step) oracle.step(step, data->training(step));
+    CaseResult result;
+    result.name = scenario.name;
+    if (trainer.weight_digest() == oracle.weight_digest()) return result;
+    result.verdict = Verdict::violated;
+    result.judge = "weights";
+    result.reason = "after two steps, a checkpoint and two more the weights differ from those of four steps";
+    return result;
+  }
+  return {};
+}
+
+}  // namespace
+
+const std::vector<Probe>& probes() {
+  static const std::vector<Probe> list{{"host-runs-ahead", run_ahead},
+                                       {"continued-from-checkpoint", resume},
+                                       {"columns-of-one-buffer", columns},
+                                       {"a-wait-for-a-record-inside-a-graph", external_record},
+                                       {"a-fork-that-is-joined-too-late", fork},
+                                       {"staging-memory-written-twice", staging},
+                                       {"poison-is-read", poison},
+                                       {"an-overwrite-of-what-is-read", overwrite}};
+  return list;
+}
+
+}  // namespace lockstep

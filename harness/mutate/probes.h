@@ -1,0 +1,18 @@
+// Small programs that show what no scenario does: a host that runs ahead, a run continued from a checkpoint, and
+// orders of streams and graphs that the engine does not use yet but its checker must judge.
+#pragma once
+
+#include <vector>
+
+#include "harness/runner.h"
+
+namespace lockstep {
+
+struct Probe {
+  const char* name;
+  // Under the fault that is planted; `options` says how its judges are set.
+  CaseResult (*run)(const RunOptions& options);
+};
+const std::vector<Probe>& probes();
+
+}  // namespace lockstep

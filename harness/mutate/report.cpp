@@ -1,0 +1,149 @@
+#include "harness/mutate/report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+
+#include "harness/result_json.h"
+#include "harness/version.h"
+
+namespace lockstep {
+namespace {
+
+const char* to_text(Fault::Kind kind) { return kind == Fault::Kind::named ? "named" : "systematic"; }
+
+void count(MutationScore& sum, const TrialOutcome& outcome) {
+  ++(outcome.done ? sum.faults : sum.unfinished);
+  if (!outcome.done) return;
+  sum.equivalent += outcome.equivalent;
+  if (!outcome.killed) {
+    sum.survived += !outcome.equivalent;
+    sum.wrong_reason += outcome.wrong_reason;
+  } else if (!outcome.bits && !is_bit_judge(outcome.judge)) {
+    ++sum.judges;
+  } else {
+    ++(outcome.amplifier == "none" ? sum.bits : sum.amplified);
+  }
+}
+
+// Nearest rank.
+std::int64_t quantile(const std::vector<std::int64_t>& sorted, std::size_t percent) {
+  if (sorted.empty()) return 0;
+  return sorted[(std::max<std::size_t>((sorted.size() * percent + 99) / 100, 1)) - 1];
+}
+
+MutationScore score_where(const std::vector<Fault>& faults, const std::vector<Trial>& trials,
+                          const std::function<bool(const Fault&)>& belongs) {
+  MutationScore sum;
+  std::vector<std::int64_t> scenarios;
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    if (!belongs(faults[i])) continue;
+    count(sum, trials[i].outcome());
+    if (trials[i].outcome().killed) scenarios.push_back(trials[i].outcome().scenarios);
+  }
+  std::sort(scenarios.begin(), scenarios.end());
+  sum.median = quantile(scenarios, 50);
+  sum.p95 = quantile(scenarios, 95);
+  return sum;
+}
+
+std::string line(const std::string& name, const MutationScore& s) {
+  char text[256];
+  std::snprintf(text, sizeof text, "%-26s %6lld %6lld %6lld %6lld %6lld %6lld %6lld   %lld, %lld\n", name.c_str(),
+                static_cast<long long>(s.faults), static_cast<long long>(s.equivalent), static_cast<long long>(s.bits),
+                static_cast<long long>(s.amplified), static_cast<long long>(s.judges),
+                static_cast<long long>(s.survived), static_cast<long long>(s.wrong_reason),
+                static_cast<long long>(s.median), static_cast<long long>(s.p95));
+  return text;
+}
+
+std::string total(const char* name, const MutationScore& s) {
+  const std::int64_t of = s.faults - s.equivalent;
+  char text[256];
+  std::snprintf(text, sizeof text, "%s: %lld of %lld killed (%.1f %%), %lld proven equivalent%s\n", name,
+                static_cast<long long>(s.killed()), static_cast<long long>(of),
+                of > 0 ? 100.0 * static_cast<double>(s.killed()) / static_cast<double>(of) : 100.0,
+                static_cast<long long>(s.equivalent),
+                s.unfinished > 0 ? (", " + std::to_string(s.unfinished) + " not run").c_str() : "");
+  return text;
+}
+
+boost::json::object to_json(const Fault& fault, const TrialOutcome& outcome) {
+  boost::json::object object{{"name", fault.name},
+                             {"kind", to_text(fault.kind)},
+                             {"class", fault.bug_class},
+                             {"site", fault.site},
+                             {"equivalent", outcome.equivalent},
+                             {"killed", outcome.killed},
+                             {"judge", outcome.judge},
+                             {"amplifier", outcome.amplifier},
+                             {"bits_alone", outcome.bits},
+                             {"scenarios_to_kill", outcome.killed ? boost::json::value(outcome.scenarios) : nullptr},
+                             {"scenario", outcome.killer},
+                             {"reason", outcome.reason},
+                             {"wrong_reason", outcome.wrong_reason},
+                             {"finished", outcome.done},
+                             {"argument", outcome.argument},
+                             {"replay", outcome.replay}};
+  return object;
+}
+
+boost::json::object to_json(const MutationScore& s) {
+  return {{"faults", s.faults},         {"killed", s.killed()},
+          {"equivalent", s.equivalent}, {"bits", s.bits},
+          {"amplified", s.amplified},   {"judges", s.judges},
+          {"survived", s.survived},     {"wrong_reason", s.wrong_reason},
+          {"unfinished", s.unfinished}, {"scenarios_median", s.median},
+          {"scenarios_p95", s.p95}};
+}
+
+}  // namespace
+
+MutationScore score(const std::vector<Fault>& faults, const std::vector<Trial>& trials, Fault::Kind kind) {
+  return score_where(faults, trials, [kind](const Fault& fault) { return fault.kind == kind; });
+}
+
+std::string score_text(const std::vector<Fault>& faults, const std::vector<Trial>& trials) {
+  std::string text =
+      "                                          killed by\n"
+      "class                      faults  equiv   bits  +delay judges  surv.  wrong   cases: median, p95\n";
+  std::vector<std::string> classes;
+  for (const Fault& fault : faults) {
+    if (std::find(classes.begin(), classes.end(), fault.bug_class) == classes.end()) classes.push_back(fault.bug_class);
+  }
+  for (const std::string& name : classes) {
+    text += line(name, score_where(faults, trials, [&](const Fault& fault) { return fault.bug_class == name; }));
+  }
+  for (const Fault::Kind kind : {Fault::Kind::named, Fault::Kind::systematic}) {
+    const MutationScore sum = score(faults, trials, kind);
+    if (sum.faults + sum.unfinished > 0) text += total(to_text(kind), sum);
+  }
+  return text;
+}
+
+std::string survivors_text(const std::vector<Fault>& faults, const std::vector<Trial>& trials) {
+  std::string text;
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    const TrialOutcome& outcome = trials[i].outcome();
+    if (!outcome.done || outcome.killed || outcome.equivalent) continue;
+    text += "SURVIVED " + faults[i].name + ", after " + std::to_string(outcome.scenarios) + " cases\n";
+    if (outcome.wrong_reason) text += "  named for another reason, by " + outcome.judge + ": " + outcome.reason + "\n";
+    text += "  replay: " + outcome.replay + "\n";
+  }
+  return text;
+}
+
+boost::json::object mutation_json(const std::vector<Fault>& faults, const std::vector<Trial>& trials, double seconds) {
+  boost::json::array results;
+  for (std::size_t i = 0; i < faults.size(); ++i) results.push_back(to_json(faults[i], trials[i].outcome()));
+  return {{"tool", "lockstep"},
+          {"version", version()},
+          {"revision", revision()},
+          {"summary",
+           {{"named", to_json(score(faults, trials, Fault::Kind::named))},
+            {"systematic", to_json(score(faults, trials, Fault::Kind::systematic))},
+            {"seconds", seconds}}},
+          {"results", std::move(results)}};
+}
+
+}  // namespace lockstep

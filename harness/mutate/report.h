@@ -1,0 +1,30 @@
+// What came of all trials: the table on stdout, and the JSON of contract.md.
+#pragma once
+
+#include <boost/json.hpp>
+#include <string>
+#include <vector>
+
+#include "harness/mutate/trial.h"
+
+namespace lockstep {
+
+struct MutationScore {
+  std::int64_t faults = 0;  // That were run to the end.
+  std::int64_t unfinished = 0;
+  std::int64_t equivalent = 0;
+  std::int64_t bits = 0;       // Killed by values alone,
+  std::int64_t amplified = 0;  // by values alone but only with delay or poison,
+  std::int64_t judges = 0;     // only by a judge of order, addresses, graphs or counts.
+  std::int64_t wrong_reason = 0;
+  std::int64_t survived = 0;         // Of which wrong_reason for another reason than theirs.
+  std::int64_t median = 0, p95 = 0;  // Cases until killed.
+  std::int64_t killed() const { return bits + amplified + judges; }
+};
+MutationScore score(const std::vector<Fault>& faults, const std::vector<Trial>& trials, Fault::Kind kind);
+
+std::string score_text(const std::vector<Fault>& faults, const std::vector<Trial>& trials);
+std::string survivors_text(const std::vector<Fault>& faults, const std::vector<Trial>& trials);
+boost::json::object mutation_json(const std::vector<Fault>& faults, const std::vector<Trial>& trials, double seconds);
+
+}  // namespace lockstep

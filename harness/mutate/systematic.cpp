@@ -1,0 +1,134 @@
+#include "harness/mutate/systematic.h"
+
+#include <algorithm>
+#include <map>
+
+#include "harness/mutate/idle.h"
+
+namespace lockstep {
+namespace {
+
+// Which reports a fault of this operator should lead to.
+std::vector<Reason> reasons_of(DoorOperator op) {
+  const Reason bits{"bits", {}}, order{"hazard", {"Missing edge"}}, unwritten{"hazard", {"use before write"}};
+  const Reason count{"vacuous", {"graph_replays"}};
+  switch (op) {
+    case DoorOperator::drop_wait:
+    case DoorOperator::drop_record:
+    case DoorOperator::drop_sync:
+    case DoorOperator::move_wait:
+    case DoorOperator::move_record:
+      return {order, bits};
+    case DoorOperator::drop_copy:
+    case DoorOperator::drop_fill:
+      return {unwritten, bits};
+    case DoorOperator::drop_op:
+      return {unwritten, bits, {"ledger", {"entry"}}};
+    case DoorOperator::move_op:
+      return {order, unwritten, bits, {"ledger", {"entry"}}};
+    case DoorOperator::free_early:
+      return {{"hazard", {"use after free"}}};
+    case DoorOperator::alias_buffers:
+      return {{"hazard", {"overlapping operands", "Missing edge", "use before write"}}, bits};
+    case DoorOperator::wrong_buffer:
+      return {{"hazard", {"overlapping operands", "Missing edge", "use before write"}}, bits, {"ledger", {"moved"}}};
+    case DoorOperator::move_address:
+      return {{"ledger", {"moved"}}, bits};
+    case DoorOperator::replay_twice:
+      return {bits, count};
+    case DoorOperator::replay_none:
+      return {unwritten, bits, count};
+    case DoorOperator::bake_scalar:
+      return {{"ledger", {"scalar"}}, bits};
+  }
+  return {};
+}
+
+bool removes_order(DoorOperator op) {
+  return op == DoorOperator::drop_wait || op == DoorOperator::drop_record || op == DoorOperator::drop_sync ||
+         op == DoorOperator::move_wait || op == DoorOperator::move_record;
+}
+
+Fault fault_at(const DoorFault& door, const std::vector<MutationCase>& cases) {
+  Fault fault{.name = to_text(door),
+              .kind = Fault::Kind::systematic,
+              .bug_class = std::string(to_text(door.op)),
+              .site = door.site,
+              .reasons = reasons_of(door.op),
+              .plant = {.fault = to_text(door), .mutation = ""},
+              .removes_order = removes_order(door.op),
+              .can_be_idle = can_be_idle(door.op)};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const DoorMutator::Sites& sites = cases[i].sites[static_cast<std::size_t>(door.op)];
+    const auto found = sites.find(door.site);
+    if (found != sites.end() && door.index < found->second) fault.cases.push_back(static_cast<int>(i));
+  }
+  return fault;
+}
+
+// splitmix64.
+std::uint64_t mixed(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// The calls of one site in the order in which they are taken: one early, then any.
+std::vector<std::int64_t> drawn(std::int64_t count, std::uint64_t seed) {
+  std::vector<std::pair<std::uint64_t, std::int64_t>> keys;
+  for (std::int64_t i = 0; i < count; ++i) keys.emplace_back(mixed(seed ^ mixed(static_cast<std::uint64_t>(i))), i);
+  std::sort(keys.begin(), keys.end());
+  std::vector<std::int64_t> order;
+  for (const auto& [key, index] : keys) order.push_back(index);
+  return order;
+}
+
+std::uint64_t hash_of(const std::string& text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a.
+  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3u;
+  return hash;
+}
+
+}  // namespace
+
+std::vector<Fault> systematic_faults(const std::vector<MutationCase>& cases, std::uint64_t seed, std::int64_t most) {
+  std::vector<Fault> faults;
+  for (std::size_t op = 0; op < kDoorOperators.size(); ++op) {
+    std::map<std::string, std::int64_t> counts;  // The most calls that a case has.
+    for (const MutationCase& one : cases) {
+      for (const auto& [site, count] : one.sites[op]) counts[site] = std::max(counts[site], count);
+    }
+    // The last launches have no replay behind them that could show a buffer's old address.
+    if (static_cast<DoorOperator>(op) == DoorOperator::move_address) {
+      for (auto& [site, count] : counts) count /= 2;
+    }
+    // The sites by a hash, so that the first of them are spread as well.
+    std::map<std::pair<std::uint64_t, std::string>, std::vector<std::int64_t>> orders;
+    for (const auto& [site, count] : counts) {
+      const std::uint64_t key = mixed(mixed(seed) ^ hash_of(site));
+      orders[{key, site}] = drawn(count, key);
+    }
+    // One of each site, then a second of each, until there are enough.
+    std::vector<DoorFault> chosen;
+    for (std::size_t round = 0, before = 1; chosen.size() != before; ++round) {
+      before = chosen.size();
+      for (const auto& [key, order] : orders) {
+        if (round >= order.size() || static_cast<std::int64_t>(chosen.size()) >= most) continue;
+        chosen.push_back({static_cast<DoorOperator>(op), key.second, order[round]});
+      }
+    }
+    for (const DoorFault& door : chosen) faults.push_back(fault_at(door, cases));
+  }
+  return faults;
+}
+
+std::optional<Fault> systematic_fault(const std::vector<MutationCase>& cases, const std::string& name) {
+  const std::optional<DoorFault> door = door_fault(name);
+  if (!door) return std::nullopt;
+  Fault fault = fault_at(*door, cases);
+  if (fault.cases.empty()) return std::nullopt;
+  return fault;
+}
+
+}  // namespace lockstep

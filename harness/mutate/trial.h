@@ -1,0 +1,73 @@
+// One fault's way through its cases: which run comes next, and what the results say. It runs nothing itself.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "harness/mutate/cases.h"
+#include "harness/mutate/fault.h"
+
+namespace lockstep {
+
+// With which judges and in which order of the device a case is run.
+enum class TrialMode : std::uint8_t {
+  full,   // As `verify` does.
+  plain,  // Values alone, in the order of the calls.
+  delay,  // Values alone, in random orders.
+  prove,  // As `verify` does, and in 1000 orders by tags.
+  idle,   // Without the fault: does the call that it strikes do anything?
+};
+
+struct TrialRun {
+  int fault = 0;  // Of the list of faults.
+  int at = 0;     // Of the list of cases.
+  TrialMode mode = TrialMode::full;
+};
+
+// What to run, and how.
+struct PreparedRun {
+  Scenario scenario;
+  RunOptions options;
+};
+PreparedRun prepared(const Fault& fault, const MutationCase& at, TrialMode mode);
+
+struct TrialOutcome {
+  bool done = false;  // False where the budget ended first.
+  bool killed = false;
+  bool equivalent = false;
+  std::string judge = "none";
+  std::string amplifier = "none";
+  bool bits = false;  // Values alone would have shown it.
+  std::int64_t scenarios = 0;
+  std::string killer;  // Name of the case.
+  std::string reason;  // What the judge said; of a survivor, what was said for another reason, if anything was.
+  bool wrong_reason = false;
+  std::string argument;  // Why an equivalent one is.
+  std::string replay;
+};
+
+class Trial {
+ public:
+  Trial(int number, const Fault& fault, const std::vector<MutationCase>& cases)
+      : number_(number), fault_(&fault), cases_(&cases) {}
+
+  std::optional<TrialRun> next() const;
+  void take(const CaseResult& result);
+  const TrialOutcome& outcome() const { return outcome_; }
+
+ private:
+  void took_full(const CaseResult& result);
+  void took_idle(const CaseResult& result);
+  void took_proof(const CaseResult& result);
+  void survive();
+  const MutationCase& at() const { return (*cases_)[static_cast<std::size_t>(fault_->cases[position_])]; }
+
+  int number_;
+  const Fault* fault_;
+  const std::vector<MutationCase>* cases_;
+  std::size_t position_ = 0;
+  TrialMode mode_ = TrialMode::full;
+  TrialOutcome outcome_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+// `lockstep mutate`
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+#include "harness/commands.h"
+#include "harness/device_choice.h"
+#include "harness/mutate/named.h"
+#include "harness/mutate/pool.h"
+#include "harness/mutate/report.h"
+#include "harness/mutate/systematic.h"
+#include "harness/options.h"
+#include "harness/progress.h"
+#include "harness/stopwatch.h"
+#include "harness/write_file.h"
+
+namespace lockstep {
+namespace {
+
+Options mutate_options() {
+  Options options("mutate", "",
+                  "Plants faults, one at a time, in kernels, engine, oracle and checker and at the device door, and\n"
+                  "reports which are caught, by which judge, after how many scenarios (docs/mutation.md).",
+                  0);
+  options.text("only", "faults whose name is this or matches it: 'drop-wait/*'")
+      .flag("list", "print the faults and run none")
+      .number("seed", "which calls of a recorded run the systematic faults strike", 1, 0)
+      .number("per-operator", "systematic faults of each operator", 32, 0)
+      .number("scenarios", "how many cases a fault is tried in, smallest first", 1000, 1)
+      .text("device", "sim or cuda; systematic faults are drawn from runs on sim", "sim")
+      .number("jobs", "worker processes; 0: one for each core", 0, 0)
+      .seconds("timeout", "seconds after which the watchdog kills a run", 60)
+      .text("budget", "seconds for all; what is left then is reported as not run")
+      .text("json", "write the result to this file");
+  return options;
+}
+
+bool is_glob(const std::string& text) { return text.find_first_of("*?[") != std::string::npos; }
+
+std::vector<Fault> chosen_faults(const Options& options, const std::vector<MutationCase>& cases) {
+  const std::string only = options.text("only");
+  std::vector<Fault> all = named_faults(cases);
+  const bool one_call = !only.empty() && !is_glob(only) && door_fault(only);
+  if (one_call) {  // Any call may be named, not only those that a seed draws.
+    if (const auto fault = systematic_fault(cases, only)) return {*fault};
+  } else {
+    for (Fault& fault :
+         systematic_faults(cases, static_cast<std::uint64_t>(options.number("seed")), options.number("per-operator"))) {
+      all.push_back(std::move(fault));
+    }
+  }
+  if (!only.empty()) {
+    std::erase_if(all, [&](const Fault& fault) { return ::fnmatch(only.c_str(), fault.name.c_str(), 0) != 0; });
+  }
+  if (all.empty()) throw RequestError("lockstep mutate: --only " + only + ": no fault has such a name; see --list");
+  return all;
+}
+
+void print_list(const std::vector<Fault>& faults) {
+  for (const Fault& fault : faults) {
+    std::printf("%-10s  %-24s %s\n", fault.kind == Fault::Kind::named ? "named" : "systematic", fault.bug_class.c_str(),
+                fault.name.c_str());
+  }
+}
+
+double budget_of(const Options& options) {
+  if (!options.has("budget")) return 0;
+  std::size_t used = 0;
+  double seconds = 0;
+  try {
+    seconds = std::stod(options.text("budget"), &used);
+  } catch (const std::logic_error&) {
+  }
+  if (!(seconds > 0) || used != options.text("budget").size()) {
+    throw RequestError("lockstep mutate: --budget must be a positive number of seconds");
+  }
+  return seconds;
+}
+
+}  // namespace
+
+ExitStatus mutate_command(const Words& words) {
+  Options options = mutate_options();
+  if (!options.parse(words)) return ExitStatus::held;
+  const Stopwatch watch;
+  PoolOptions pool{.jobs = static_cast<int>(options.number("jobs")),
+                   .timeout_s = options.seconds("timeout"),
+                   .budget_s = budget_of(options)};
+  if (pool.jobs == 0) pool.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const std::vector<MutationCase> cases = mutation_cases(options.number("scenarios"));
+  std::vector<Fault> faults = chosen_faults(options, cases);
+  if (options.has("list")) {
+    print_list(faults);
+    return ExitStatus::held;
+  }
+  const std::string device = choose_device(options.text("device"));
+  for (Fault& fault : faults) fault.plant.device = device;
+
+  std::vector<Trial> trials;
+  for (std::size_t i = 0; i < faults.size(); ++i) trials.emplace_back(static_cast<int>(i), faults[i], cases);
+  Progress progress(options.has("quiet"));
+  run_trials(trials, faults, cases, pool, [&](std::size_t done) {
+    progress.show("[" + std::to_string(done) + "/" + std::to_string(faults.size()) + "] faults");
+  });
+  progress.clear();
+  if (!options.has("quiet")) std::fputs(score_text(faults, trials).c_str(), stdout);
+  std::fputs(survivors_text(faults, trials).c_str(), stdout);
+  if (options.has("json")) {
+    write_file(options.text("json"), boost::json::serialize(mutation_json(faults, trials, watch.seconds())) + "\n");
+  }
+  bool finished = true;
+  for (const Trial& trial : trials) {
+    const TrialOutcome& outcome = trial.outcome();
+    if (outcome.done && !outcome.killed && !outcome.equivalent) return ExitStatus::violated;
+    finished = finished && outcome.done;
+  }
+  return finished ? ExitStatus::held : ExitStatus::gave_up;
+}
+
+}  // namespace lockstep
