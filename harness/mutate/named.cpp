@@ -1,6 +1,7 @@
 #include "harness/mutate/named.h"
 
 #include <algorithm>
+#include <iostream>
 #include <numeric>
 #include <sstream>
 #include <string_view>
@@ -37,6 +38,7 @@ const NamedRow& row_of(const std::array<NamedRow, N>& table, std::string_view na
   for (const NamedRow& row : table) {
     if (name.starts_with(row.begins) && (!best || row.begins.size() > best->begins.size())) best = &row;
   }
+  if (!best) std::cerr << "lockstep: no row for " << name << "\n";
   require(best, "every named fault has a row in harness/mutate/named_table.h");
   return *best;
 }

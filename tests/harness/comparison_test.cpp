@@ -79,64 +79,6 @@ class ComparisonTest : public testing::Test {
     result.clip = engine_.clip;
     result.learning_rate = engine_.learning_rate;
     for (int m = 0; m < 2; ++m) {
-      oracle::MicrobatchResult result;
-      result.loss = 1.5f;
-      for (const char* name : {"embedding.out", "layers.0.out"}) result.activations.push_back(activation(name, kCols));
-      result.activations.push_back({"token_loss", -1, 1, kRows, std::vector<float>(kRows, 0.25f)});
-      result.gradients = {{1, 2}, {3, 4}};
-      want_.microbatches.push_back(result);
-    }
-    want_.loss = 3;
-    for (const char* name : {"embedding.weight", "head.weight"}) {
-      after_.push_back({name, -1, 1, 2, false, {1, 2}, {3, 4}, {5, 6}, {7, 8}});
-    }
-    engine_ = want_;
-    engine_after_ = after_;
-  }
-
-  static Document document(int number, int length) {
-    Document one;
-    one.number = number;
-    one.tokens.assign(length, 1);
-    one.targets.assign(length, 1);
-    return one;
-  }
-  static oracle::Tensor activation(const char* name, int cols) {
-    return {name, 0, kRows, cols, std::vector<float>(kRows * cols, 0.5f)};
-  }
-  static Tensor<float> view(std::vector<float>& values, std::int64_t rows, std::int64_t cols) {
-    return tensor(values.data(), rows, cols);
-  }
-
-  // What the engine would call in a step with both microbatches in flight.
-  std::optional<Difference> run() {
-    Comparison comparison(scenario_);
-    std::vector<ParameterView> parameters;
-    for (std::size_t i = 0; i < engine_after_.size(); ++i) {
-      oracle::Parameter& p = engine_after_[i];
-      parameters.push_back({.name = p.name,
-                            .layer = p.layer,
-                            .index = static_cast<int>(i),
-                            .weight = view(p.weight, 1, 2),
-                            .gradient = view(p.gradient, 1, 2),
-                            .m = view(p.m, 1, 2),
-                            .v = view(p.v, 1, 2),
-                            .microbatch_gradient = view(engine_.microbatches[0].gradients[i], 1, 2)});
-    }
-    comparison.attach(
-        [](StoredValues t) {
-          const float* first = static_cast<const float*>(t.data);
-          return std::vector<float>(first, first + t.rows * t.cols);
-        },
-        parameters);
-    comparison.expect_step(7, data_, want_, after_);
-    StepResult result{.loss = engine_.loss,
-                      .norm = engine_.norm,
-                      .clip = engine_.clip,
-                      .learning_rate = engine_.learning_rate,
-                      .microbatch_losses = {},
-                      .tokens = 0};
-    for (int m = 0; m < 2; ++m) {
       oracle::MicrobatchResult& microbatch = engine_.microbatches[m];
       std::vector<NamedTensor> activations;
       for (oracle::Tensor& t : microbatch.activations) {
