@@ -12,20 +12,22 @@ namespace {
 std::vector<Reason> reasons_of(DoorOperator op) {
   const Reason bits{"bits", {}}, order{"hazard", {"Missing edge"}}, unwritten{"hazard", {"use before write"}};
   const Reason count{"vacuous", {"graph_replays"}};
+  // A graph that was captured without a call lacks its entry when the region runs again in record-only mode.
+  const Reason entry{"ledger", {"entry"}};
   switch (op) {
     case DoorOperator::drop_wait:
     case DoorOperator::drop_record:
     case DoorOperator::drop_sync:
     case DoorOperator::move_wait:
     case DoorOperator::move_record:
-      return {order, bits};
+      return {order, bits, entry};
     case DoorOperator::drop_copy:
     case DoorOperator::drop_fill:
-      return {unwritten, bits};
+      return {unwritten, bits, entry};
     case DoorOperator::drop_op:
-      return {unwritten, bits, {"ledger", {"entry"}}};
+      return {unwritten, bits, entry};
     case DoorOperator::move_op:
-      return {order, unwritten, bits, {"ledger", {"entry"}}};
+      return {order, unwritten, bits, entry};
     case DoorOperator::free_early:
       return {{"hazard", {"use after free"}}};
     case DoorOperator::alias_buffers:

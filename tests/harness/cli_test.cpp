@@ -41,13 +41,11 @@ TEST_F(CommandLine, HelpAndVersionGoToStdout) {
   EXPECT_THAT(run_lockstep("--version").out, HasSubstr("lockstep 0."));
 }
 
-TEST_F(CommandLine, CommandsThatAreNotBuiltSaySo) {
-  for (const char* name : {"mutate", "plan-packing"}) {
-    const Ran ran = run_lockstep(name);
-    EXPECT_EQ(ran.status, 2);
-    EXPECT_THAT(ran.err, HasSubstr("not built yet"));
-    EXPECT_THAT(run_lockstep("--help").out, Not(HasSubstr(name)));
-  }
+TEST_F(CommandLine, ACommandThatIsNotBuiltSaysSo) {
+  const Ran ran = run_lockstep("plan-packing");
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.err, HasSubstr("not built yet"));
+  EXPECT_THAT(run_lockstep("--help").out, Not(HasSubstr("plan-packing")));
 }
 
 TEST_F(CommandLine, AnUnknownWordNamesTheNearest) {
