@@ -13,6 +13,7 @@ struct Place {
   int step = -1;
   int microbatch = -1;
   int layer = -1;         // Symbol index in the pattern, -1 outside.
+  int rank = 0;           // Data-parallel rank.
   const char* part = "";  // "qkv", "optimizer", ...
 };
 

@@ -1,0 +1,49 @@
+// What the ranks of a run exchange. Every rank makes the same calls in the same order; a call is ordered on the stream
+// that it is given, and after the call before it, whatever stream that had: one communicator is one queue.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "engine/device.h"
+
+namespace lockstep {
+
+// Names a call for ledgers and reports: what the ranks must agree on, beside kind and bytes.
+struct CollectiveName {
+  const char* purpose = "";  // "gather", "reduce", "norm", "losses", ...
+  int unit = -1;             // FSDP unit or bucket; -1 for none.
+};
+
+// The ranks do not call the same: judge "collective".
+class CollectiveMismatch : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // to[r] = rank r's from, for every rank r. `from` has `bytes`, `to` size() * bytes of device memory; `from` may be
+  // to[rank()]. Both belong to the call until what follows on `stream`.
+  virtual void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
+                          std::size_t bytes) = 0;
+  // to[r] = rank r's from[rank()]: what a fold in the order of ranks needs. `from` and `to` have size() * bytes.
+  virtual void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
+                          std::size_t bytes) = 0;
+
+  // Returns when every rank has called it: a meeting of hosts, which orders nothing on the device.
+  virtual void meet() = 0;
+
+  std::int64_t collectives = 0;  // Calls, for the non-vacuity rules; those in captured graphs once a launch.
+};
+
+// Of a run with one rank: copies. Still ordered and counted as any.
+std::unique_ptr<Communicator> make_lone_communicator(Device& device);
+
+}  // namespace lockstep
