@@ -91,6 +91,8 @@ void Parameters::add(TensorPool& pool, const std::string& name, int layer, std::
   view.name = prefix + name;
   view.layer = layer;
   view.index = static_cast<int>(views_.size());
+  view.full_rows = rows;
+  view.full_cols = cols;
   for (Tensor<float>* member : {&view.weight, &view.gradient, &view.m, &view.v}) {
     *member = pool.make<float>(rows, cols);
   }

@@ -13,6 +13,8 @@
 
 namespace lockstep {
 
+class Communicator;
+
 // A contiguous tensor on the device in either storage type. Its values are read as floats; a bf16 is widened exactly.
 struct StoredValues {
   StoredValues() = default;
@@ -38,6 +40,9 @@ struct NamedTensor {
   Rows rows = Rows::pack;
 };
 
+// A parameter as this rank holds it. Sharded, that is some of its rows, or none (then the tensors have no elements and
+// no memory); a vector is [1, elements of the rank]. A parameter that is cut into several buckets has a view in each,
+// in order of rows; every other has one. Views come in order of `index`.
 struct ParameterView {
   std::string name;
   int layer = -1;
@@ -47,6 +52,8 @@ struct ParameterView {
   Tensor<float> microbatch_gradient;     // g_m of the microbatch whose backward pass ran last; absent where it went
                                          // into the accumulator at once.
   Tensor<bf16> copy = {};                // The weight as bf16 products read it; absent where none does.
+  std::int64_t first = 0;                // Element of the whole parameter that the tensors begin with.
+  std::int64_t full_rows = 0, full_cols = 0;  // Of the whole parameter.
 };
 
 // Called by the trainer on the host while it runs a step; every call comes after the work it names was submitted, on
@@ -74,17 +81,18 @@ struct ExpertBiasView {
 };
 
 struct StepResult {
-  float loss = 0;
+  float loss = 0;  // Of all ranks, as all that does not name a microbatch.
   float norm = 0, clip = 1, learning_rate = 0;
-  std::vector<float> microbatch_losses;
-  RouterLosses router_losses;  // Folds by add from +0: microbatches, in each its layers.
-  std::vector<std::vector<RouterLosses>> microbatch_router_losses;  // For each its layers `E`.
+  std::vector<float> microbatch_losses;  // This rank's.
+  RouterLosses router_losses;            // Folds by add from +0: microbatches in order of number, in each its layers.
+  std::vector<std::vector<RouterLosses>> microbatch_router_losses;  // This rank's: for each its layers `E`.
   std::int64_t tokens = 0;                                          // Tokens of documents in the step.
 };
 
 struct TrainerOptions {
-  bool dry_run_ledger = true;        // Before each replay, record the host code again and compare.
-  StepListener* listener = nullptr;  // May be null.
+  bool dry_run_ledger = true;            // Before each replay, record the host code again and compare.
+  StepListener* listener = nullptr;      // May be null.
+  Communicator* communicator = nullptr;  // Null: the one rank of a run. Its size is the scenario's parallel.data.
 };
 
 // What a run of the engine found wrong with itself: a moved pointer, a ledger difference, a capture that failed.
@@ -110,7 +118,7 @@ class Trainer {
   const std::vector<ParameterView>& parameters() const;
   std::vector<ExpertBiasView> expert_biases() const;
   std::vector<float> read(StoredValues values) const;    // Synchronises the compute stream.
-  std::string weight_digest() const;                     // 32 hex digits: hi, lo.
+  std::string weight_digest() const;                     // 32 hex digits: hi, lo. Every rank calls it.
   std::map<std::string, std::int64_t> counters() const;  // Names of contract.md and scenario.md section 3.
 
   // safetensors, written to a temporary file, synced and renamed; DeviceError or std::runtime_error on failure, the
