@@ -28,16 +28,16 @@ constexpr Command kCommands[] = {
     {"mutate", "plants faults, and reports which are caught and by which judge", mutate_command},
     {"train", "trains with the engine alone", train_command},
     {"bench", "scenarios a second, and step time of graphs against eager", bench_command},
+    {"plan-packing", "proposes capacities for the packs of a data set", plan_packing_command},
     {"describe", "what a scenario means; needs no device", describe_command},
     {"doctor", "what this machine has and can run", doctor_command},
 };
-constexpr const char* kNotBuilt[] = {"plan-packing"};
 
 std::string help() {
   std::string text = "lockstep: a training engine with CUDA graphs, and an oracle that it must equal bit for bit\n\n";
   for (const Command& command : kCommands) {
     std::string name = command.name;
-    name.resize(10, ' ');
+    name.resize(14, ' ');
     text += "  lockstep " + name + command.does + "\n";
   }
   text += "\n  lockstep COMMAND --help    options of a command\n  lockstep --version\n\n";
@@ -60,9 +60,6 @@ ExitStatus dispatch(const Words& words) {
     if (name != command.name) continue;
     guard_host();
     return command.run({words.begin() + 1, words.end()});
-  }
-  for (const char* missing : kNotBuilt) {
-    if (name == missing) throw RequestError("lockstep " + name + ": not built yet");
   }
   std::vector<std::string> names{"--help", "--version"};
   for (const Command& command : kCommands) names.push_back(command.name);

@@ -32,7 +32,7 @@ class CommandLine : public testing::Test {
 
 TEST_F(CommandLine, HelpAndVersionGoToStdout) {
   for (const char* words : {"--help", "verify --help", "replay --help", "train --help", "bench --help",
-                            "describe --help", "doctor --help"}) {
+                            "describe --help", "doctor --help", "plan-packing --help"}) {
     const Ran ran = run_lockstep(words);
     EXPECT_EQ(ran.status, 0) << words;
     EXPECT_THAT(ran.out, HasSubstr("lockstep"));
@@ -41,11 +41,28 @@ TEST_F(CommandLine, HelpAndVersionGoToStdout) {
   EXPECT_THAT(run_lockstep("--version").out, HasSubstr("lockstep 0."));
 }
 
-TEST_F(CommandLine, ACommandThatIsNotBuiltSaysSo) {
-  const Ran ran = run_lockstep("plan-packing");
-  EXPECT_EQ(ran.status, 2);
-  EXPECT_THAT(ran.err, HasSubstr("not built yet"));
-  EXPECT_THAT(run_lockstep("--help").out, Not(HasSubstr("plan-packing")));
+TEST_F(CommandLine, PlanPackingProposesCapacities) {
+  const std::string histogram = folder_.file("packs.txt", "# documents packs\n2 5\n9 4\n20 1\n");
+  const std::string json = folder_.file("plan.json", "");
+  const Ran ran = run_lockstep("plan-packing --device sim --budget 0.01 --buckets 2 --json " + json + " " + histogram);
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("10 packs, P50 2, P90 9, P99 20, at most 20"));
+  EXPECT_THAT(ran.out, HasSubstr("say nothing of a GPU"));
+  const boost::json::object found = boost::json::parse(slurp(json)).as_object();
+  EXPECT_EQ(found.at("histogram").as_array().size(), 3u);
+  EXPECT_EQ(found.at("plans").as_array().size(), 3u);  // None, one and two buckets.
+  EXPECT_TRUE(found.at("proposed").as_object().contains("max_packed_seqs"));
+  // Of a scenario, its own packs.
+  const std::string scenario = folder_.file("own.yaml", kSmall);
+  EXPECT_THAT(run_lockstep("plan-packing --device sim --budget 0.01 " + scenario).out, HasSubstr("6 packs"));
+}
+
+TEST_F(CommandLine, PlanPackingRefusesWhatItCannotRead) {
+  const std::string bad = folder_.file("packs.txt", "2 5\nnine 4\n");
+  EXPECT_EQ(run_lockstep("plan-packing --device sim " + bad).status, 2);
+  EXPECT_THAT(run_lockstep("plan-packing --device sim " + bad).err, HasSubstr("packs.txt:2:"));
+  EXPECT_EQ(run_lockstep("plan-packing").status, 2);
+  EXPECT_EQ(run_lockstep("plan-packing --buckets 9 " + bad).status, 2);
 }
 
 TEST_F(CommandLine, AnUnknownWordNamesTheNearest) {

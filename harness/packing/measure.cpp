@@ -1,0 +1,53 @@
+#include "harness/packing/measure.h"
+
+#include <algorithm>
+
+#include "harness/bench/steps.h"
+#include "harness/exit_status.h"
+
+namespace lockstep {
+namespace {
+
+// The same documents in every microbatch, so that nothing but the capacity differs.
+Scenario with_documents(Scenario s, std::int64_t documents) {
+  const std::int64_t count = std::clamp<std::int64_t>(documents, 1, std::max<std::int64_t>(s.data.pack_length / 2, 1));
+  const MicrobatchLengths pack(static_cast<std::size_t>(count), s.data.pack_length / count);
+  const std::int64_t packs = s.training.microbatches * s.parallel.data;
+  const std::int64_t length = s.data.pack_length;
+  s.data = {};
+  s.data.pack_length = length;
+  s.data.documents = {StepLengths(static_cast<std::size_t>(packs), pack)};
+  s.training.eval_every = 0;
+  s.training.recapture_at.clear();
+  s.training.change_microbatches_at.clear();
+  s.training.steps = s.cuda_graph.warmup_steps + 2;
+  s.expect = {};
+  return s;
+}
+
+double seconds_of_a_microbatch(const Scenario& scenario, GraphImpl impl, const std::string& device, double budget) {
+  const StepTime time = time_steps(scenario, impl, device, budget);
+  if (!time.not_run.empty()) throw RequestError("the model cannot be measured: " + time.not_run);
+  return time.median / static_cast<double>(scenario.training.microbatches);
+}
+
+}  // namespace
+
+PackCosts measure_costs(const Scenario& model, std::int64_t documents, std::int64_t most, const std::string& device,
+                        double budget) {
+  Scenario scenario = with_documents(model, documents);
+  const GraphImpl impl = model.cuda_graph.impl == GraphImpl::none ? GraphImpl::partial : model.cuda_graph.impl;
+  const auto fewest = std::ssize(scenario.data.documents.front().front());
+  PackCosts costs;
+  std::int64_t capacity = fewest;
+  while (true) {
+    scenario.cuda_graph.max_packed_seqs = {capacity};
+    costs.replay[capacity] = seconds_of_a_microbatch(scenario, impl, device, budget);
+    if (capacity >= most) break;
+    capacity = std::min(2 * capacity, most);
+  }
+  costs.eager = seconds_of_a_microbatch(scenario, GraphImpl::none, device, budget);
+  return costs;
+}
+
+}  // namespace lockstep
