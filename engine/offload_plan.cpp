@@ -5,13 +5,13 @@
 #include "engine/nn/moe.h"
 #include "engine/regions.h"
 #include "kernels/fault.h"
+#include "scenarios/offload_modules.h"
 
 namespace lockstep {
 namespace {
 
 struct SavedRow {
   OffloadModule module;
-  const char* layers;
   const char* name;                           // Of the layer's tensor; "" is the residual stream that it reads.
   std::int64_t (*elements)(const Scenario&);  // Of a microbatch.
   bool wide = false;                          // fp32 in every precision.
@@ -28,29 +28,28 @@ constexpr OffloadModule kCoreAttention = OffloadModule::core_attn;
 
 // In order of execution within a layer.
 constexpr SavedRow kSaved[] = {
-    {OffloadModule::attn_norm, "*", "", residual},
-    {OffloadModule::qkv_linear, "*", "norm.out", residual},
-    {OffloadModule::core_attn, "*", "qkv",
+    {OffloadModule::attn_norm, "", residual},
+    {OffloadModule::qkv_linear, "norm.out", residual},
+    {OffloadModule::core_attn, "qkv",
      [](const Scenario& s) {
        return rows(s, (heads(s) + 2 * s.model.attention.kv_heads) * s.model.attention.head_dim);
      }},
-    {OffloadModule::core_attn, "*", "core_attn.lse", [](const Scenario& s) { return rows(s, heads(s)); }, true},
-    {OffloadModule::attn_proj, "*", "core_attn.out",
+    {OffloadModule::core_attn, "core_attn.lse", [](const Scenario& s) { return rows(s, heads(s)); }, true},
+    {OffloadModule::attn_proj, "core_attn.out",
      [](const Scenario& s) { return rows(s, heads(s) * s.model.attention.head_dim); }, false, &kCoreAttention},
-    {OffloadModule::mlp_norm, "-E", "", residual},
-    {OffloadModule::mlp_fc1, "-", "norm.out", residual},
-    {OffloadModule::expert_fc1, "E", "dispatched",
-     [](const Scenario& s) { return ExpertBuffer(s).rows * s.model.hidden; }},
-    {OffloadModule::moe_act, "E", "expert_fc1",
+    {OffloadModule::mlp_norm, "", residual},
+    {OffloadModule::mlp_fc1, "norm.out", residual},
+    {OffloadModule::expert_fc1, "dispatched", [](const Scenario& s) { return ExpertBuffer(s).rows * s.model.hidden; }},
+    {OffloadModule::moe_act, "expert_fc1",
      [](const Scenario& s) { return ExpertBuffer(s).rows * gates(s) * s.model.moe.hidden; }},
-    {OffloadModule::mamba_in_proj, "M", "norm.out", residual},
-    {OffloadModule::mamba_scan, "M", "in_proj",
+    {OffloadModule::mamba_in_proj, "norm.out", residual},
+    {OffloadModule::mamba_scan, "in_proj",
      [](const Scenario& s) {
        const Scenario::Model::Mamba& m = s.model.mamba;
        return rows(s, m.d_inner + channels(m) + m.d_inner / m.head_dim);
      }},
-    {OffloadModule::mamba_scan, "M", "conv", [](const Scenario& s) { return rows(s, channels(s.model.mamba)); }},
-    {OffloadModule::mamba_scan, "M", "scan", [](const Scenario& s) { return rows(s, s.model.mamba.d_inner); }},
+    {OffloadModule::mamba_scan, "conv", [](const Scenario& s) { return rows(s, channels(s.model.mamba)); }},
+    {OffloadModule::mamba_scan, "scan", [](const Scenario& s) { return rows(s, s.model.mamba.d_inner); }},
 };
 
 bool asked(const Scenario& scenario, OffloadModule module) {
@@ -79,8 +78,6 @@ std::vector<Span> spans(const Scenario& scenario, const std::vector<Segment>& li
   return of_layer;
 }
 
-bool is_expert(OffloadModule module) { return module == OffloadModule::expert_fc1 || module == OffloadModule::moe_act; }
-
 // Experts' copies may start only after the next graph was launched, or at the end of the pass if none follows.
 int delayed(const std::vector<Segment>& list, int segment) {
   int next = segment + 1;
@@ -92,9 +89,11 @@ int delayed(const std::vector<Segment>& list, int segment) {
 // else is made and read in the layer's last segment.
 OffloadGroup place_group(const Scenario& scenario, const std::vector<Segment>& list, Span span, OffloadModule module,
                          int layer, int prefetch) {
-  const bool norm = module == OffloadModule::attn_norm || module == OffloadModule::mlp_norm;
-  OffloadGroup group{.module = module, .layer = layer, .leaves = span.last, .used = norm ? span.first : span.last};
-  if (scenario.offload.delay_until_cuda_graph && is_expert(module)) group.leaves = delayed(list, span.last);
+  const bool norm = offload_row(module).kept == Kept::residual;
+  OffloadGroup group{
+      .module = module, .layer = layer, .ready = span.last, .leaves = span.last, .used = norm ? span.first : span.last};
+  const bool experts = offload_row(module).kept == Kept::experts;
+  if (scenario.offload.delay_until_cuda_graph && experts) group.leaves = delayed(list, span.last);
   group.returns = std::min(group.used + prefetch, static_cast<int>(list.size()));
   return group;
 }
@@ -103,8 +102,7 @@ void add_layer(const Scenario& scenario, const std::vector<Segment>& list, const
                OffloadPlan& plan) {
   const Span span = of_layer[static_cast<std::size_t>(layer)];
   for (const SavedRow& row : kSaved) {
-    const std::string layers = row.layers;
-    if (layers.find(scenario.model.pattern[static_cast<std::size_t>(layer)]) == std::string::npos) continue;
+    if (!has_module(scenario.model.pattern[static_cast<std::size_t>(layer)], row.module)) continue;
     if (!asked(scenario, row.module) || (row.saved_too && !asked(scenario, *row.saved_too))) continue;
     const bool bf16 = !row.wide && scenario.numerics.front() == Numerics::bf16;
     const std::int64_t bytes = row.elements(scenario) * (bf16 ? 2 : 4);
@@ -114,7 +112,8 @@ void add_layer(const Scenario& scenario, const std::vector<Segment>& list, const
     }
     const bool outside = *row.name == '\0';  // Written by the layer before, or by the embedding.
     const int written = !outside ? span.last : layer == 0 ? -1 : of_layer[static_cast<std::size_t>(layer) - 1].last;
-    plan.groups.back().tensors.push_back({name_of(row, layer), bytes, written});
+    const std::int64_t rows = rows_follow_the_data(scenario, row.module) ? ExpertBuffer(scenario).rows : 0;
+    plan.groups.back().tensors.push_back({name_of(row, layer), bytes, rows, written});
   }
 }
 
@@ -143,7 +142,8 @@ void assign_bins(OffloadPlan& plan) {
   for (OffloadGroup& group : plan.groups) {
     if (group.stays) continue;
     for (OffloadTensor& tensor : group.tensors) {
-      const Lifetime life{tensor.written, group.leaves + 1, group.returns, group.used};
+      const int left = fault("offload-bins-forget-the-delay") ? group.ready : group.leaves;
+      const Lifetime life{tensor.written, left + 1, group.returns, group.used};
       const auto fits = [&](std::size_t bin) {
         return plan.bins[bin] == tensor.bytes &&
                std::none_of(taken[bin].begin(), taken[bin].end(), [&](const Lifetime& l) { return l.meets(life); });

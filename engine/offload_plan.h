@@ -14,20 +14,22 @@ namespace lockstep {
 struct OffloadTensor {
   std::string name;  // As a judge knows it: "layers.0.qkv".
   std::int64_t bytes = 0;
-  int written = 0;  // The segment whose forward pass writes it.
-  int bin = -1;     // The device buffer that it shares with others; -1 if its group stays.
+  std::int64_t rows = 0;  // If not 0, a copy moves as many of these rows as the data fills.
+  int written = 0;        // The segment whose forward pass writes it.
+  int bin = -1;           // The device buffer that it shares with others; -1 if its group stays.
 };
 
 // The tensors that one module of one layer saves for its backward pass.
 struct OffloadGroup {
   OffloadModule module{};
   int layer = 0;
-  int leaves = 0;   // Copied to the host after the forward pass of this segment,
+  int ready = 0;    // Read for the last time by the forward pass of this segment,
+  int leaves = 0;   // copied to the host when that of this one was launched: the same, or a later one if delayed,
   int returns = 0;  // copied back before the backward pass of this one (both may be the head, behind all segments),
   int used = 0;     // and read by the backward pass of this one.
   bool stays = false;
   std::vector<OffloadTensor> tensors = {};
-  std::int64_t bytes() const;
+  std::int64_t bytes() const;  // At most, where rows follow the data.
 };
 
 struct OffloadPlan {
@@ -39,7 +41,7 @@ struct OffloadPlan {
   std::int64_t slack = 0;  // Pinned buffers of each size that no slot needs.
 
   bool empty() const { return bins.empty(); }
-  std::int64_t bytes() const;         // To the host, and back, in a microbatch.
+  std::int64_t bytes() const;         // To the host, and back, in a microbatch; at most, where rows follow the data.
   std::int64_t device_bytes() const;  // Of all bins.
   // Device memory that all slots together no longer hold.
   std::int64_t saved_bytes() const { return slots * bytes() - device_bytes(); }

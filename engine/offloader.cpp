@@ -1,5 +1,6 @@
 #include "engine/offloader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/trainer.h"
@@ -13,16 +14,19 @@ Offloader::Group::Group(Device& device, const OffloadGroup& planned, int slots) 
     left.emplace_back(device);
     returned.emplace_back(device);
   }
+  if (delayed()) made.emplace(device);
 }
 
-Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scenario)
+Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scenario, RowsInUse rows_in_use)
     : device_(device),
       compute_(compute),
       plan_(plan_offload(scenario)),
       max_inflight_(scenario.offload.max_inflight),
       rotates_(scenario.cuda_graph.impl != GraphImpl::full_iteration),
+      rows_in_use_(std::move(rows_in_use)),
       pool_(device) {
   const auto points = static_cast<std::size_t>(plan_.segments) + 2;
+  delayed_.resize(points);
   leaving_.resize(points);
   returning_.resize(points);
   used_.resize(points);
@@ -60,6 +64,7 @@ void Offloader::add_group(const OffloadGroup& planned) {
     group.copies.emplace_back();
     for (const OffloadTensor& tensor : planned.tensors) group.copies.back().push_back(make_pinned(tensor.bytes));
   }
+  if (group.delayed()) at(delayed_, planned.ready).push_back(&group);
   at(leaving_, planned.leaves).push_back(&group);
   at(returning_, planned.returns).push_back(&group);
   at(used_, planned.used).push_back(&group);
@@ -89,12 +94,21 @@ void Offloader::enter_forward(int segment) {
   }
 }
 
+// A delayed copy is put behind the launch of a graph but waits for what made its tensors only, so that it runs beside
+// that graph. In forward order: what was put off comes before what this segment leaves.
 void Offloader::leave_forward(int segment, int slot) {
+  for (const Group* group : at(delayed_, segment)) compute_.record(*group->made);
   const Groups& groups = at(leaving_, segment);
-  if (groups.empty()) return;
-  compute_.record(*fork_);
-  if (!fault("offload-ignores-compute")) d2h_->wait(*fork_);
+  const bool any_now = std::any_of(groups.begin(), groups.end(), [](const Group* group) { return !group->delayed(); });
+  if (any_now) compute_.record(*fork_);
+  bool forked = fault("offload-ignores-compute");
   for (Group* group : groups) {
+    if (group->delayed()) {
+      if (fault("delayed-offload-is-dropped")) continue;
+      if (!fault("delayed-offload-ignores-compute")) d2h_->wait(*group->made);
+    } else if (!std::exchange(forked, true)) {
+      d2h_->wait(*fork_);
+    }
     const bool forgotten = group == groups_.front().get() && fault("offload-forgets-a-group");
     if (!forgotten) copy_out(*group, slot);
   }
@@ -113,7 +127,22 @@ void Offloader::enter_backward(int segment, int slot) {
   }
 }
 
+std::int64_t Offloader::due(int slot) const {
+  std::int64_t sum = 0;
+  for (const auto& group : groups_) {
+    for (std::size_t i = 0; i < group->plan.tensors.size(); ++i) sum += bytes_of(*group, slot, i);
+  }
+  return sum;
+}
+
 // ---- Copies ---------------------------------------------------------------------------------------------------------
+
+// Pinned memory and bins have room for all rows. A copy of none is none, and its event follows what was before.
+std::int64_t Offloader::bytes_of(const Group& group, int slot, std::size_t tensor) const {
+  const OffloadTensor& planned = group.plan.tensors[tensor];
+  if (planned.rows == 0) return planned.bytes;
+  return planned.bytes / planned.rows * rows_in_use_(group.plan.layer, slot);
+}
 
 // The buffer that has been free for longest takes the place of the slot's own.
 void Offloader::take_spare(Group& group, int slot, std::size_t tensor) {
@@ -131,10 +160,12 @@ void Offloader::copy_out(Group& group, int slot) {
     take_spare(group, slot, i);
     Pinned& to = copy_of(group, slot, i);
     if (to.returning != nullptr) d2h_->wait(*to.returning);
-    const auto bytes = static_cast<std::size_t>(tensors[i].bytes);
-    d2h_->copy(to.memory.data(), bin(tensors[i]).memory, bytes, CopyKind::device_to_host);
+    const std::int64_t bytes = bytes_of(group, slot, i);
+    if (bytes > 0) {
+      d2h_->copy(to.memory.data(), bin(tensors[i]).memory, static_cast<std::size_t>(bytes), CopyKind::device_to_host);
+    }
     bin(tensors[i]).leaving = &left;
-    moved.out += tensors[i].bytes;
+    moved.out += bytes;
   }
   d2h_->record(left);
   throttle(left);
@@ -158,10 +189,12 @@ void Offloader::copy_in(Group& group, int slot) {
     const Event* leaving = std::exchange(bin(tensors[i]).leaving, nullptr);
     // The last copy out of this bin: the tensor's own, or one that came behind it.
     if (leaving != nullptr && !fault("reload-ignores-the-copy-out")) h2d_->wait(*leaving);
-    const auto bytes = static_cast<std::size_t>(tensors[i].bytes);
-    h2d_->copy(bin(tensors[i]).memory, from.memory.data(), bytes, CopyKind::host_to_device);
+    const std::int64_t bytes = bytes_of(group, slot, i);
+    if (bytes > 0) {
+      h2d_->copy(bin(tensors[i]).memory, from.memory.data(), static_cast<std::size_t>(bytes), CopyKind::host_to_device);
+    }
     from.returning = &returned;
-    moved.in += tensors[i].bytes;
+    moved.in += bytes;
   }
   h2d_->record(returned);
 }

@@ -4,7 +4,9 @@
 // graph or not. A graph of a whole iteration holds the copies, since its host code is this one.
 #pragma once
 
+#include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,7 +27,9 @@ struct OffloadedBytes {
 
 class Offloader {
  public:
-  Offloader(Device& device, const Stream& compute, const Scenario& scenario);
+  // Rows of a layer's buffers that the data fills in a slot, where the host knows them; asked after a forward pass.
+  using RowsInUse = std::function<std::int64_t(int layer, int slot)>;
+  Offloader(Device& device, const Stream& compute, const Scenario& scenario, RowsInUse rows_in_use);
 
   const OffloadPlan& plan() const { return plan_; }
   // Where the tensor of that name lies on the device, in every slot; null if it is not offloaded.
@@ -35,6 +39,9 @@ class Offloader {
   void enter_forward(int segment);             // What it writes is free.
   void leave_forward(int segment, int slot);   // Only where a backward pass will come.
   void enter_backward(int segment, int slot);  // What it reads is there.
+
+  // What the microbatch in the slot must move each way, after its forward pass.
+  std::int64_t due(int slot) const;
 
   // Between steps, and where a capture of a whole step begins or ends: compute has waited for every copy, so that no
   // event of one side is waited for on the other.
@@ -60,7 +67,9 @@ class Offloader {
   struct Group {
     Group(Device& device, const OffloadGroup& planned, int slots);
     const OffloadGroup& plan;
+    bool delayed() const { return plan.leaves != plan.ready; }
     std::vector<Event> left, returned;     // Per slot.
+    std::optional<Event> made;             // Of a delayed one: compute has what leaves later.
     std::vector<std::vector<int>> copies;  // [slot][tensor]: index of the pinned buffer.
   };
   using Groups = std::vector<Group*>;
@@ -70,6 +79,7 @@ class Offloader {
   }
   Bin& bin(const OffloadTensor& tensor) { return bins_[static_cast<std::size_t>(tensor.bin)]; }
   Pinned& copy_of(const Group& group, int slot, std::size_t tensor);
+  std::int64_t bytes_of(const Group& group, int slot, std::size_t tensor) const;
   void add_group(const OffloadGroup& planned);
   int make_pinned(std::int64_t bytes);
   void copy_out(Group& group, int slot);
@@ -82,11 +92,13 @@ class Offloader {
   const OffloadPlan plan_;
   const std::optional<std::int64_t> max_inflight_;
   const bool rotates_;
+  const RowsInUse rows_in_use_;
   TensorPool pool_;
   std::vector<Bin> bins_;
   std::vector<Pinned> pinned_;
   std::map<std::int64_t, std::deque<int>> spares_;  // By bytes, longest free first.
   std::vector<std::unique_ptr<Group>> groups_;
+  std::vector<Groups> delayed_;                             // By the segment + 1 that makes them.
   std::vector<Groups> leaving_, returning_, used_;          // By segment + 1.
   std::vector<std::vector<const OffloadTensor*>> written_;  // By segment + 1.
   std::vector<const Event*> in_flight_;                     // Copies to the host, oldest first.

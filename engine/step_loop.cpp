@@ -97,7 +97,10 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
       scenario_(scenario),
       options_(options),
       compute_(device, "compute"),
-      offloader_(device, compute_, scenario),
+      offloader_(device, compute_, scenario,
+                 [this](int layer, int slot) {
+                   return model_.slot(slot).layers[static_cast<std::size_t>(layer)]->rows_in_use;
+                 }),
       model_(device, compute_, offloader_, scenario, static_cast<int>(scenario.training.in_flight)),
       loader_(device, pack_shape(scenario), scenario.cuda_graph.max_packed_seqs.back(),
               most_microbatches(scenario.training), holds(scenario.checker.poison, Poison::staging)),
@@ -264,7 +267,6 @@ void Loop<T>::train(std::int64_t step, const StepData& data) {
   device_.place = {.step = static_cast<int>(step)};
   load(data);
   prepare_graphs(step);
-  counters_.bytes_planned += offloader_.plan().bytes() * microbatches_;
   device_.place = {.step = static_cast<int>(step)};
   loader_.wait_for_state(compute_);
   for (const ParameterView& parameter : parameters().views()) {
@@ -288,6 +290,7 @@ void Loop<T>::train_passes(bool replay) {
       note_outstanding(++outstanding);
       loader_.wait_for(w.microbatch, compute_);
       forward(w);
+      counters_.bytes_planned += offloader_.due(w.slot);
       if (options_.listener != nullptr) {
         options_.listener->forward_done(w.microbatch, activations(w.slot), true);
       }
@@ -336,6 +339,7 @@ void Loop<T>::train_full_iteration(std::int64_t step) {
   if (!graphs_.has(key)) graphs_.capture(key, body);
   for (int m = 0; m < microbatches_; ++m) loader_.wait_for(m, compute_);
   graphs_.launch(key, body);
+  counters_.bytes_planned += offloader_.plan().bytes() * microbatches_;
   offloader_.count_launch(graphs_.ledger(key));
   for (int m = 0; m < microbatches_; ++m) loader_.consumed(m, compute_);
   note_outstanding(std::min(microbatches_, model_.slots()));

@@ -1,9 +1,10 @@
-// `lockstep describe FILE [--built]`
+// `lockstep describe FILE [--built] [--offload-matrix]`
 #include <cstdio>
 #include <sstream>
 
 #include "harness/commands.h"
 #include "harness/expectations.h"
+#include "harness/offload_matrix.h"
 #include "harness/offload_table.h"
 #include "harness/options.h"
 #include "harness/parameter_table.h"
@@ -98,15 +99,16 @@ void print_built() {
 }  // namespace
 
 ExitStatus describe_command(const Words& words) {
-  Options options("describe", "FILE [--built]",
+  Options options("describe", "FILE [--built | --offload-matrix]",
                   "What a scenario means: graphs, parameters, memory, legality. Needs no device.", 1);
   options.flag("built", "list what of the schema is built");
+  options.flag("offload-matrix", "what may be offloaded under which graphs, or the rule against it");
   options.text("offload-json", "write the offload plan to this file");
   if (!options.parse(words)) return ExitStatus::held;
-  if (options.has("built")) {
-    print_built();
-    if (options.words().empty()) return ExitStatus::held;
-  }
+  if (options.has("built")) print_built();
+  if (options.has("offload-matrix")) std::fputs(offload_matrix().c_str(), stdout);
+  const bool printed = options.has("built") || options.has("offload-matrix");
+  if (printed && options.words().empty()) return ExitStatus::held;
   if (options.words().empty()) throw RequestError("lockstep describe: a file is missing");
   const ReadResult read = read_scenario_file(options.words().front());
   if (!read.ok() && read.rule() != "L00") {

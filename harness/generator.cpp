@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "harness/offload_bytes.h"
 #include "scenarios/documents.h"
+#include "scenarios/offload_modules.h"
 #include "scenarios/reader.h"
 
 namespace lockstep {
@@ -220,25 +222,21 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   }
 }
 
-// Modules whose layer is there and that no graph keeps.
+bool offloads(const Scenario& s, OffloadModule module) {
+  return std::find(s.offload.modules.begin(), s.offload.modules.end(), module) != s.offload.modules.end();
+}
+
 void draw_offload_modules(Choices& c, Scenario& s) {
-  const auto add = [&](char symbol, std::initializer_list<OffloadModule> modules) {
-    if (s.model.pattern.find(symbol) == std::string::npos) return;
-    for (const OffloadModule module : modules) {
-      if (!c.one_in(3)) s.offload.modules.push_back(module);
-    }
-  };
-  using enum OffloadModule;
-  add('*', {attn_norm, qkv_linear, core_attn, attn_proj});
-  add('-', {mlp_norm, mlp_fc1});
-  add('M', {mamba_in_proj, mamba_scan});
-  std::vector<OffloadModule>& modules = s.offload.modules;
-  const auto drop = [&](OffloadModule module) { std::erase(modules, module); };
-  if (std::find(modules.begin(), modules.end(), core_attn) == modules.end()) drop(attn_proj);  // L25
-  // L26: the norms, unless the graphs leave their inputs alone.
-  const auto legal = [&] { return check_legality(s).empty(); };
-  if (!legal()) drop(attn_norm);
-  if (!legal()) drop(mlp_norm);
+  for (const OffloadModule module : offloadable_modules(s)) {
+    if (!c.one_in(3)) s.offload.modules.push_back(module);
+  }
+  if (!offloads(s, OffloadModule::core_attn)) std::erase(s.offload.modules, OffloadModule::attn_proj);  // L25
+}
+
+// Experts outside of graphs only: L30.
+void draw_delay(Choices& c, Scenario& s) {
+  s.offload.delay_until_cuda_graph = c.one_in(2);
+  if (!check_legality(s).empty()) s.offload.delay_until_cuda_graph = false;
 }
 
 void draw_offload(Choices& c, Scenario& s) {
@@ -253,6 +251,10 @@ void draw_offload(Choices& c, Scenario& s) {
   }
   if (c.one_in(2)) s.offload.fraction = Ratio{c.pick<std::int64_t>({500'000, 0, 800'000, 333'333, 1})};
   if (c.one_in(4)) s.offload.pool_slack = c.between(1, 3);
+  if (c.one_in(5)) s.offload.min_bytes = c.pick<std::int64_t>({2'000, 500, 9'000});
+  const OffloadDemand demand = offload_demand(s);
+  if (demand.fixed == 0 && demand.per_pair.empty()) s.offload.min_bytes = 0;  // Else nothing would move.
+  draw_delay(c, s);
 }
 
 void draw_pressure(Choices& c, Scenario& s) {

@@ -2,13 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <map>
 
 #include "scenarios/scenario.h"
 
 namespace lockstep {
 
-// Bytes to the host in a microbatch. Absent with modules of experts, whose rows are not those of a pack.
-std::optional<std::int64_t> offloaded_bytes(const Scenario& scenario);
+struct OffloadDemand {
+  std::int64_t fixed = 0;                // Bytes to the host in a microbatch, whatever its documents are.
+  std::map<int, std::int64_t> per_pair;  // By layer: bytes for each pair that an expert keeps, where rows follow those.
+};
+
+OffloadDemand offload_demand(const Scenario& scenario);
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@
 #include "harness/explore/recorder.h"
 #include "harness/guard.h"
 #include "harness/mutate/mutator.h"
+#include "harness/offload_bytes.h"
 #include "harness/schedules.h"
 #include "harness/tee.h"
 #include "oracle/oracle.h"
@@ -294,14 +295,19 @@ class Case {
 
   // Where each pair went is arithmetic, so the oracle counts it.
   void expect_the_oracles_counts(std::vector<Expectation>& expected) const {
-    std::int64_t pairs = 0, dropped = 0;
+    std::int64_t pairs = 0, dropped = 0, microbatches = 0, follows = 0;
+    const OffloadDemand demand = offload_demand(scenario_);
     std::set<std::pair<int, std::size_t>> used;
     for (const oracle::StepResult& step : remembered_.steps) {
       for (const oracle::MicrobatchResult& microbatch : step.microbatches) {
+        ++microbatches;
         for (const oracle::ExpertStatistics<float>& layer : microbatch.experts) {
+          const auto found = demand.per_pair.find(layer.layer);
+          const std::int64_t bytes = found == demand.per_pair.end() ? 0 : found->second;
           for (std::size_t e = 0; e < layer.chosen.size(); ++e) {
             pairs += layer.chosen[e];
             dropped += layer.dropped[e];
+            follows += (layer.chosen[e] - layer.dropped[e]) * bytes;
             if (layer.chosen[e] > 0) used.insert({layer.layer, e});
           }
         }
@@ -311,6 +317,11 @@ class Case {
     expected.push_back({"pairs_routed", pairs, pairs, "the oracle's count"});
     expected.push_back({"tokens_dropped", dropped, dropped, "the oracle's count"});
     expected.push_back({"experts_used", experts, experts, "the oracle's count"});
+    if (demand.per_pair.empty()) return;
+    const std::int64_t bytes = demand.fixed * microbatches + follows;
+    for (const char* counter : {"bytes_planned", "bytes_offloaded", "bytes_reloaded"}) {
+      expected.push_back({counter, bytes, bytes, "rows that the oracle's experts have"});
+    }
   }
 
   void guarded(const std::function<void()>& body) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scenarios/offload_modules.h"
+
 namespace lockstep {
 namespace {
 
@@ -19,25 +21,13 @@ char symbol_of(GraphModule module) {
   }
 }
 
-char symbol_of(OffloadModule module) {
-  switch (module) {
-    case OffloadModule::mlp_norm:  // Of E too, which the legality check would say.
-    case OffloadModule::mlp_fc1:
-      return '-';
-    case OffloadModule::expert_fc1:
-    case OffloadModule::moe_act:
-      return 'E';
-    case OffloadModule::mamba_in_proj:
-    case OffloadModule::mamba_scan:
-      return 'M';
-    default:
-      return '*';
-  }
+void drop_homeless(const std::string& pattern, std::vector<GraphModule>& modules) {
+  std::erase_if(modules, [&](GraphModule module) { return pattern.find(symbol_of(module)) == std::string::npos; });
 }
-
-template <class Module>
-void drop_homeless(const std::string& pattern, std::vector<Module>& modules) {
-  std::erase_if(modules, [&](Module module) { return pattern.find(symbol_of(module)) == std::string::npos; });
+void drop_homeless(const std::string& pattern, std::vector<OffloadModule>& modules) {
+  std::erase_if(modules, [&](OffloadModule module) {
+    return std::none_of(pattern.begin(), pattern.end(), [&](char symbol) { return has_module(symbol, module); });
+  });
 }
 
 }  // namespace
@@ -74,6 +64,11 @@ Scenario settled(Scenario s) {
   if (lacks('E')) s.model.moe = plain.model.moe;
   drop_homeless(s.model.pattern, g.modules);
   drop_homeless(s.model.pattern, s.offload.modules);
+  const auto& modules = s.offload.modules;
+  const bool delays = g.impl == GraphImpl::partial &&
+                      std::any_of(modules.begin(), modules.end(),
+                                  [](OffloadModule module) { return offload_row(module).kept == Kept::experts; });
+  if (!delays) s.offload.delay_until_cuda_graph = false;
   return s;
 }
 

@@ -33,12 +33,6 @@ bool poisons(const Scenario& scenario) {
   return holds(scenario.checker.poison, poison);
 }
 
-bool moves_experts_of_dynamic_shape(const Scenario& scenario) {
-  const bool experts = holds(scenario.offload.modules, OffloadModule::expert_fc1) ||
-                       holds(scenario.offload.modules, OffloadModule::moe_act);
-  return scenario.model.moe.host_sync && has<'E'>(scenario) && experts;
-}
-
 constexpr const char* kPrecision = "numerics";
 constexpr auto kFeatures = std::to_array<FeatureRow>({
     {kPrecision, "fp32", true, "", lists<Numerics::fp32>},
@@ -57,8 +51,6 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"cuda_graph.graph_memory_limit", "", false, "0",
      [](const Scenario& s) { return with_graphs(s) && s.cuda_graph.graph_memory_limit > 0; }},
     {"offload.modules", "", true, "[]", with_offload},
-    // With shapes that follow the data, the rows behind the last expert's are never written: nothing to copy.
-    {"offload.modules", "expert_fc1, moe_act with host_sync", false, "[]", moves_experts_of_dynamic_shape},
     {"fsdp.strategy", "", false, "no_shard", with_sharding},
     {"fsdp.reduction", "nccl", false, "ordered",
      [](const Scenario& s) { return with_reduction(s) && s.fsdp.reduction == Reduction::nccl; }},

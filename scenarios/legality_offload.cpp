@@ -1,5 +1,6 @@
 // L24..L31: what may be moved to the host or computed again.
 #include "scenarios/legality.h"
+#include "scenarios/offload_modules.h"
 
 namespace lockstep {
 namespace {
@@ -46,22 +47,20 @@ std::vector<bool> static_residuals(const Scenario& scenario) {
   return crosses;
 }
 
-// The norms save their input, a residual stream; all other modules save what is made inside of their own part.
+// Of what modules keep, only a residual stream can cross the boundary of a graph.
 bool is_static(const Scenario& scenario, OffloadModule module) {
+  if (offload_row(module).kept != Kept::residual) return false;
   const std::string& pattern = scenario.model.pattern;
   const std::vector<bool> crosses = static_residuals(scenario);
   for (std::size_t i = 0; i < pattern.size(); ++i) {
-    const bool reads = (module == OffloadModule::attn_norm && pattern[i] == '*') ||
-                       (module == OffloadModule::mlp_norm && (pattern[i] == '-' || pattern[i] == 'E'));
-    if (reads && crosses[i]) return true;
+    if (has_module(pattern[i], module) && crosses[i]) return true;
   }
   return false;
 }
 
 bool has_its_layer(const Scenario& scenario, OffloadModule module) {
-  static constexpr const char* kLayers[] = {"*", "*", "*", "*", "-E", "-", "E", "E", "M", "M"};
-  const std::string layers = kLayers[static_cast<int>(module)];
-  return std::any_of(layers.begin(), layers.end(), [&](char symbol) { return has_layer(scenario, symbol); });
+  const std::string& pattern = scenario.model.pattern;
+  return std::any_of(pattern.begin(), pattern.end(), [&](char symbol) { return has_module(symbol, module); });
 }
 
 bool has_its_layer(const Scenario& scenario, Recompute module) {
@@ -70,10 +69,8 @@ bool has_its_layer(const Scenario& scenario, Recompute module) {
 
 // One module that this scenario could offload as far as layers and graphs go.
 std::vector<OffloadModule> any_legal_module(const Scenario& scenario) {
-  for (int i = 0; i <= static_cast<int>(OffloadModule::mamba_scan); ++i) {
-    const auto module = static_cast<OffloadModule>(i);
-    if (module == OffloadModule::attn_proj) continue;  // Not alone: L25.
-    if (has_its_layer(scenario, module) && !is_static(scenario, module)) return {module};
+  for (const OffloadModule module : offloadable_modules(scenario)) {
+    if (module != OffloadModule::attn_proj) return {module};  // Not alone: L25.
   }
   return {};
 }
@@ -132,8 +129,8 @@ Findings recomputed_norms_are_not_moved(const Scenario& scenario) {
   std::vector<Recompute> recompute = scenario.model.recompute;
   if (!holds(recompute, Recompute::layernorm)) return {};
   const auto& modules = scenario.offload.modules;
-  const bool both = holds(modules, OffloadModule::qkv_linear) || holds(modules, OffloadModule::mlp_fc1) ||
-                    holds(modules, OffloadModule::mamba_in_proj);
+  const bool both = std::any_of(modules.begin(), modules.end(),
+                                [](OffloadModule module) { return offload_row(module).kept == Kept::norm_output; });
   if (!both) return {};
   std::erase(recompute, Recompute::layernorm);
   return {{"model.recompute", set_text(recompute), "offload " + set_text(modules)}};
@@ -153,7 +150,8 @@ Findings one_graph_joins_its_copies(const Scenario& scenario) {
 Findings delay_has_something_to_delay(const Scenario& scenario) {
   if (!with_offload(scenario) || !scenario.offload.delay_until_cuda_graph) return {};
   const auto& modules = scenario.offload.modules;
-  const bool experts = holds(modules, OffloadModule::expert_fc1) || holds(modules, OffloadModule::moe_act);
+  const bool experts = std::any_of(modules.begin(), modules.end(),
+                                   [](OffloadModule module) { return offload_row(module).kept == Kept::experts; });
   if (with_partial_graphs(scenario) && experts && captured(scenario, 'E') != Captured::whole) return {};
   const bool holds_experts = holds(scenario.cuda_graph.modules, GraphModule::moe);
   if (!with_partial_graphs(scenario) || !experts || !holds_experts)
@@ -169,6 +167,14 @@ Findings plan_has_its_step(const Scenario& scenario) {
 }
 
 }  // namespace
+
+std::vector<OffloadModule> offloadable_modules(const Scenario& scenario) {
+  std::vector<OffloadModule> modules;
+  for (const OffloadModuleRow& row : kOffloadModules) {
+    if (has_its_layer(scenario, row.module) && !is_static(scenario, row.module)) modules.push_back(row.module);
+  }
+  return modules;
+}
 
 std::span<const Rule> offload_rules() {
   static constexpr Rule kRules[] = {

@@ -35,7 +35,8 @@ template <class T>
 struct Saved {
   virtual ~Saved() = default;
   Tensor<T> x, out;
-  Tensor<float> losses;  // [1, 2] load-balancing and z loss of an `E`; absent else.
+  Tensor<float> losses;          // [1, 2] load-balancing and z loss of an `E`; absent else.
+  std::int64_t rows_in_use = 0;  // Of an `E` with host_sync: rows of the experts' buffers that its documents fill.
 };
 
 // Makes the tensors of a Saved and lists them by name for a judge, in the order in which they are written.

@@ -27,7 +27,7 @@ std::int32_t capacity_of(const Scenario& scenario) {
 
 std::int64_t gates(const Scenario::Model& model) { return model.mlp.activation == MlpActivation::swiglu ? 2 : 1; }
 
-// Before ops that write some rows only, of what is read as a whole: by a graph, or by a copy to the host.
+// Before ops that write some rows only, of what a graph reads as a whole.
 template <class T>
 void clear(const PassContext& pass, Tensor<T> x) {
   pass.stream.fill(x.data, 0, static_cast<std::size_t>(x.size()) * sizeof(T));
@@ -218,7 +218,8 @@ void Moe<T>::read_rows(const PassContext& pass, State& saved) const {
   pass.stream.device().host_reads(rows, bytes);
   std::int64_t used = 0;
   for (std::int64_t e = 0; e < experts_; ++e) used += rows[e];
-  saved.used_rows = std::clamp<std::int64_t>(used, 1, scratch_.buffer.rows);
+  saved.rows_in_use = std::clamp<std::int64_t>(used, 0, scratch_.buffer.rows);
+  saved.used_rows = std::max<std::int64_t>(saved.rows_in_use, 1);
 }
 
 template <class T>
@@ -226,11 +227,7 @@ void Moe<T>::run_experts(const PassContext& pass, State& saved) const {
   const Routed& r = saved.routed;
   const Placed& p = saved.placed;
   pass.part("dispatch");
-  if (host_sync_) {
-    read_rows(pass, saved);
-    clear(pass, saved.buffer);
-    clear(pass, saved.fc1);
-  }
+  if (host_sync_) read_rows(pass, saved);
   const std::int64_t rows = saved.used_rows;
   const Tensor<std::int32_t> row_pair = p.row_pair.columns(0, rows);
   const Tensor<T> buffer = first_rows(saved.buffer, rows), fc1 = first_rows(saved.fc1, rows);

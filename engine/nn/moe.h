@@ -63,7 +63,7 @@ class Moe : public Layer<T> {
     Placed placed;
     Tensor<T> buffer, fc1, act, y, mixed;
     std::optional<PinnedBuffer> rows_on_host;  // With host_sync: the experts' rows as the host reads them.
-    std::int64_t used_rows = 0;                // Rows of the buffer that ops see.
+    std::int64_t used_rows = 0;                // Rows of the buffer that ops see: at least one.
   };
   void route(const PassContext& pass, State& saved) const;
   void shared_forward(const PassContext& pass, State& saved) const;

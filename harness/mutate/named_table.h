@@ -91,6 +91,7 @@ inline constexpr std::array kEngineRows{
     NamedRow{"compute-ignores-reload", kRace, "offloader.cpp", "bits; hazard; ledger; vacuous"},
     NamedRow{"compute-overwrites-what-is-leaving", kRace, "offloader.cpp", "bits; hazard; ledger; vacuous"},
     NamedRow{"compute-ignores-step-state-event", kRace, "loader.cpp", "hazard: loader", true, true},
+    NamedRow{"delayed-offload-", kRace, "offloader.cpp", "bits; hazard; ledger; vacuous", false, false, true},
     NamedRow{"dispatch-", kExperts, "nn/moe.cpp", "bits; hazard; contract", false, false, true},
     NamedRow{"document-table-not-refreshed", kStale, "loader.cpp", "contract: Embedding; activation: embedding.out"},
     NamedRow{"dropout-", kRandom, "trainer.cpp", "activation: embedding.out"},

@@ -6,7 +6,9 @@
 
 #include <numeric>
 
+#include "engine/regions.h"
 #include "kernels/fault.h"
+#include "scenarios/offload_modules.h"
 
 namespace lockstep {
 namespace {
@@ -107,19 +109,36 @@ TEST(OffloadPlan, DelaysExpertsUntilTheNextGraph) {
   EXPECT_EQ(late.bytes(), soon.bytes());
 }
 
+// Rows that the experts' buffers have room for; of them a copy moves those in use, if the host knows them.
+TEST(OffloadPlan, HasRoomForEveryRowOfTheExperts) {
+  Scenario s = scenario_of("E", {expert_fc1, moe_act});
+  s.model.moe.hidden = 24;
+  EXPECT_EQ(plan_offload(s).bytes(), 4 * 64 * (32 + 24) * 4);  // Four experts, capacity 2 * 2 * 64 / 4.
+  s.model.moe.capacity_factor.reset();
+  s.model.moe.pad_to_capacity = false;
+  EXPECT_EQ(plan_offload(s).bytes(), 2 * 64 * (32 + 24) * 4);
+  EXPECT_EQ(plan_offload(s).groups[0].tensors[0].rows, 0);
+  s.model.moe.host_sync = true;
+  EXPECT_EQ(plan_offload(s).bytes(), 2 * 64 * (32 + 24) * 4);
+  EXPECT_EQ(plan_offload(s).groups[0].tensors[0].rows, 2 * 64);
+}
+
 Scenario any_scenario() {
   std::string pattern;
-  for (int i = 0, n = *rc::gen::inRange(1, 12); i < n; ++i) pattern += *rc::gen::element('M', '*', '-');
-  std::vector<OffloadModule> modules;
-  for (const OffloadModule module :
-       {attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, mlp_fc1, mamba_in_proj, mamba_scan}) {
-    if (*rc::gen::arbitrary<bool>()) modules.push_back(module);
+  for (int i = 0, n = *rc::gen::inRange(1, 12); i < n; ++i) pattern += *rc::gen::element('M', '*', '-', 'E');
+  Scenario s = scenario_of(pattern, {});
+  if (*rc::gen::arbitrary<bool>()) {
+    s.cuda_graph.impl = GraphImpl::partial;
+    s.cuda_graph.modules = {GraphModule::attn, GraphModule::moe_router};
+    if (*rc::gen::arbitrary<bool>()) s.cuda_graph.modules.clear();
   }
-  Scenario s = scenario_of(pattern, modules);
+  for (const OffloadModule module : offloadable_modules(s)) {
+    if (*rc::gen::arbitrary<bool>()) s.offload.modules.push_back(module);
+  }
+  s.offload.delay_until_cuda_graph = *rc::gen::arbitrary<bool>();
   s.offload.fraction = Ratio{*rc::gen::inRange<std::int64_t>(0, 1'000'001)};
   s.offload.min_bytes = *rc::gen::inRange<std::int64_t>(0, 20'000);
   s.training.in_flight = *rc::gen::inRange<std::int64_t>(1, 5);
-  if (*rc::gen::arbitrary<bool>()) s.cuda_graph.impl = GraphImpl::partial;
   return s;
 }
 
@@ -140,6 +159,23 @@ TEST(OffloadPlanProperty, NoTwoTensorsOfABinAreAliveAtOnce) {
         }
         for (const int count : owners) RC_ASSERT(count <= 1);
       }
+    }
+  }));
+}
+
+TEST(OffloadPlanProperty, ADelayOnlyPutsCopiesBehindTheNextGraph) {
+  EXPECT_TRUE(rc::check([] {
+    Scenario s = any_scenario();
+    s.offload.delay_until_cuda_graph = true;
+    const OffloadPlan plan = plan_offload(s);
+    const std::vector<Segment> list = segments(s);
+    for (const OffloadGroup& group : plan.groups) {
+      const bool experts = group.module == expert_fc1 || group.module == moe_act;
+      RC_ASSERT((group.leaves > group.ready) == experts);
+      RC_ASSERT(group.leaves <= plan.segments);
+      if (!experts) continue;
+      for (int i = group.ready + 1; i < group.leaves; ++i) RC_ASSERT(list[static_cast<std::size_t>(i)].region < 0);
+      if (group.leaves < plan.segments) RC_ASSERT(list[static_cast<std::size_t>(group.leaves)].region >= 0);
     }
   }));
 }

@@ -64,6 +64,93 @@ TEST(Offload, NothingDependsOnIt) {
   }
 }
 
+Scenario with_experts(const char* pattern) {
+  Scenario s = base(GraphImpl::partial);
+  s.model.pattern = pattern;
+  s.model.moe.shared_hidden = 8;
+  s.cuda_graph.modules = {GraphModule::attn, GraphModule::moe_router};
+  s.data.documents = {{{17, 1, 0, 30}, {}, {3, 3}}, {{64}, {3, 4, 20, 15, 9}, {0, 31}}};
+  return s;
+}
+
+void expect_equal_bits(const Scenario& plain, const Scenario& with) {
+  ASSERT_TRUE(check_legality(with).empty()) << check_legality(with).front().text();
+  const auto data = open_data(plain);
+  const Outcome got = run(with, *data);
+  EXPECT_EQ(difference(run(plain, *data), got), "");
+  EXPECT_GT(got.counters.at("bytes_planned"), 0);
+  EXPECT_EQ(got.counters.at("bytes_planned"), got.counters.at("bytes_offloaded"));
+  EXPECT_EQ(got.counters.at("bytes_planned"), got.counters.at("bytes_reloaded"));
+}
+
+TEST(Offload, NothingDependsOnItWithExperts) {
+  for (const bool delay : {false, true}) {
+    for (const int mode : {0, 1, 2}) {  // Drop-and-pad, dropless, dropless with sizes on the host.
+      const Scenario plain = [&] {
+        Scenario s = with_experts("*EE*E");
+        s.model.moe.pad_to_capacity = mode == 0;
+        if (mode > 0) s.model.moe.capacity_factor.reset();
+        s.model.moe.host_sync = mode == 2;
+        return s;
+      }();
+      Scenario s = plain;
+      s.offload.modules = {core_attn, expert_fc1, moe_act};
+      s.offload.delay_until_cuda_graph = delay;
+      expect_equal_bits(plain, s);
+    }
+  }
+}
+
+// The host knows the rows in use, and no more than those move; none of a microbatch without tokens.
+TEST(Offload, CopiesNoMoreRowsOfTheExpertsThanThereAre) {
+  Scenario s = with_experts("*E");
+  s.model.moe.capacity_factor.reset();
+  s.model.moe.pad_to_capacity = false;
+  s.offload.modules = {expert_fc1};
+  const auto data = open_data(s);
+  const std::int64_t whole = run(s, *data).counters.at("bytes_offloaded");
+  s.model.moe.host_sync = true;
+  const Outcome got = run(s, *data);
+  EXPECT_EQ(got.counters.at("bytes_offloaded"), got.counters.at("pairs_routed") * s.model.hidden * 4);
+  EXPECT_LT(got.counters.at("bytes_offloaded"), whole);
+}
+
+// Behind the launch of the next graph, in the order of the forward pass, each exactly once.
+TEST(Offload, DelayedCopiesLeaveInForwardOrder) {
+  Scenario s = with_experts("EE*E");
+  s.cuda_graph.modules = {GraphModule::attn};
+  s.training.microbatches = s.training.in_flight = 1;
+  s.training.eval_every = 0;
+  s.offload.modules = {expert_fc1, moe_act};
+  s.offload.delay_until_cuda_graph = true;
+  struct Order : Observer {
+    void on_create_stream(int stream, const char* name) override {
+      if (std::string(name) == "d2h") d2h = stream;
+    }
+    void on_launch(int, int, const Ledger&, const Place&) override { calls.push_back("launch"); }
+    void on_copy(int stream, void* to, const void*, std::size_t bytes, CopyKind, const Place&) override {
+      if (stream == d2h) calls.push_back(std::to_string(bytes)), targets.push_back(to);
+    }
+    int d2h = -1;
+    std::vector<std::string> calls;
+    std::vector<const void*> targets;
+  } order;
+  const auto data = open_data(s);
+  Device device(open_device_under_test(), &order);
+  Trainer trainer(device, s, *data, {});
+  trainer.step();
+  const std::vector<const void*> eager = order.targets;
+  order.calls.clear();
+  order.targets.clear();
+  trainer.step();
+  const OffloadPlan plan = plan_offload(s);
+  const auto bytes = [&](std::size_t group) { return std::to_string(plan.groups[group].bytes()); };
+  // Two layers wait for attention's graph; the third for the head.
+  EXPECT_EQ(order.calls,
+            (std::vector<std::string>{"launch", bytes(0), bytes(1), bytes(2), bytes(3), bytes(4), bytes(5), "launch"}));
+  EXPECT_EQ(order.targets, eager);
+}
+
 // A GPU allocates in larger steps than asked for, so there the bound is the 95 %.
 TEST(Offload, MemoryFallsByWhatThePlanSays) {
   for (const GraphImpl impl : kImpls) {
