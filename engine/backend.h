@@ -59,6 +59,9 @@ class Backend {
   virtual const DeviceInfo& info() const = 0;
   virtual DeviceClocks clocks() const { return {}; }
 
+  // Before the first call on a thread other than the one that opened the device.
+  virtual void enter_thread() {}
+
   // Device memory, 256-byte aligned; null for no bytes. Illegal while capturing; memory released meanwhile breaks the
   // capture and is given back later.
   virtual void* allocate(std::size_t bytes) = 0;

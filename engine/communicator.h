@@ -23,6 +23,12 @@ class CollectiveMismatch : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A rank waits for one that will not come: exit status 4. Says which rank waits in which call.
+class CollectiveHang : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -33,17 +39,20 @@ class Communicator {
   // to[rank()]. Both belong to the call until what follows on `stream`.
   virtual void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                           std::size_t bytes) = 0;
-  // to[r] = rank r's from[rank()]: what a fold in the order of ranks needs. `from` and `to` have size() * bytes.
+  // to[r] = rank r's from[rank()]: what a fold in the order of ranks needs. `from` and `to` have size() * bytes each
+  // and do not overlap.
   virtual void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                           std::size_t bytes) = 0;
 
   // Returns when every rank has called it: a meeting of hosts, which orders nothing on the device.
   virtual void meet() = 0;
 
-  std::int64_t collectives = 0;  // Calls, for the non-vacuity rules; those in captured graphs once a launch.
+  // Calls, for the non-vacuity rules; those in captured graphs once a launch, those of dry runs never. Meetings are
+  // not counted.
+  std::int64_t collectives = 0;
 };
 
-// Of a run with one rank: copies. Still ordered and counted as any.
+// Of a run with one rank: copies, ordered by their streams alone; also in captures and dry runs, which no other takes.
 std::unique_ptr<Communicator> make_lone_communicator(Device& device);
 
 }  // namespace lockstep

@@ -87,6 +87,12 @@ void Device::perform(const LedgerEntry& call) {
   }
 }
 
+void Device::count(const Stream& stream, std::int64_t& counter) {
+  if (record_only_) return;
+  if (capturing_ && stream.capture_status() != CaptureStatus::none) return capturing_->counters.push_back(&counter);
+  ++counter;
+}
+
 void* Device::allocate(std::size_t bytes, bool pinned) {
   require(!record_only_, "no allocation during a dry run");
   if (interposer_) {

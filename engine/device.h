@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -93,6 +94,7 @@ class Stream {
   CaptureStatus capture_status() const;
 
   int id() const { return id_; }
+  const std::string& name() const;
   Device& device() const { return *device_; }
 
  private:
@@ -157,6 +159,10 @@ class Device {
   void* allocate(std::size_t bytes, bool pinned);
   void release(void* memory, bool pinned) noexcept;
   bool capturing() const { return capturing_ != nullptr; }
+  bool in_dry_run() const { return record_only_ != nullptr; }
+  // One more in `counter` for a call on the stream: now, or in a capture once for each launch of its graph, which must
+  // not outlive the counter; in a dry run never.
+  void count(const Stream& stream, std::int64_t& counter);
 
   Place place;  // Stamped on whatever is submitted next.
 
@@ -175,6 +181,7 @@ class Device {
   struct Lane {
     BackendStream* handle;
     std::int64_t most_delay;
+    std::string name;
   };
   std::int64_t most_delay(const char* stream) const;
   void delay(const Lane& lane);  // What the pressure asks for, before the next work.

@@ -39,7 +39,8 @@ class Ledger {
   const std::vector<LedgerEntry>& entries() const { return entries_; }
   std::int64_t ops() const { return ops_; }  // Entries of kind op.
   std::int64_t bytes_poisoned() const { return bytes_poisoned_; }
-  std::int64_t delays = 0;  // Put between the entries, which they are no part of.
+  std::int64_t delays = 0;              // Put between the entries, which they are no part of.
+  std::vector<std::int64_t*> counters;  // Each is one more at each launch.
 
  private:
   std::vector<LedgerEntry> entries_;

@@ -11,8 +11,9 @@ namespace lockstep {
 
 // Runs `body` once for each rank, each on a thread of its own, all on one device (streams, events and memory of each
 // are its own). Returns when all have ended; rethrows what the first of them threw: the others are woken where they
-// wait and unwind (the exception that does so is not reported). size == 1 runs on the calling thread.
-// `seed` chooses who goes first after each meeting.
+// wait and unwind (the exception that does so is not reported and no std::exception). A rank that ends while others
+// wait for it is a CollectiveHang. size == 1 runs on the calling thread. `seed` chooses who goes first after each
+// meeting.
 void run_ranks(Device& device, int size, std::uint64_t seed, const std::function<void(Communicator&)>& body);
 
 }  // namespace lockstep

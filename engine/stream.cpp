@@ -5,7 +5,7 @@ namespace lockstep {
 
 Stream::Stream(Device& device, const char* name)
     : device_(&device), handle_(device.backend_->create_stream(name)), id_(static_cast<int>(device.streams_.size())) {
-  device.streams_.push_back({handle_, device.most_delay(name)});
+  device.streams_.push_back({handle_, device.most_delay(name), name});
   device.observer_->on_create_stream(id_, name);
   if (device.interposer_) device.interposer_->created_stream(id_, name);
 }
@@ -23,6 +23,8 @@ Stream& Stream::operator=(Stream from) noexcept {
 Stream::~Stream() {
   if (handle_) device_->backend_->destroy_stream(handle_);
 }
+
+const std::string& Stream::name() const { return device_->streams_[static_cast<std::size_t>(id_)].name; }
 
 void Stream::ask(const LedgerEntry& call) const {
   if (!device_->interposer_) return device_->perform(call);
@@ -81,6 +83,7 @@ void Stream::launch(const Graph& graph) const {
     device_->backend_->launch(graph.handle_, handle_);
     device_->ops += graph.ledger_->ops();
     device_->delays += graph.ledger_->delays;
+    for (std::int64_t* counter : graph.ledger_->counters) ++*counter;
     device_->bytes_poisoned += graph.ledger_->bytes_poisoned();
   }
 }

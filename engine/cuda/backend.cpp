@@ -62,6 +62,7 @@ class CudaBackend final : public Backend {
   }
   const DeviceInfo& info() const override { return info_; }
   DeviceClocks clocks() const override { return cuda_clocks(index_); }
+  void enter_thread() override { cuda_call(cudaSetDevice(index_), "cudaSetDevice"); }
 
   void* allocate(std::size_t bytes) override {
     release_deferred();
