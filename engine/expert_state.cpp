@@ -16,7 +16,7 @@ void zero(const Stream& stream, const Tensor<T>& x) {
 
 }  // namespace
 
-std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Model& model) {
+std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Model& model, int ranks) {
   std::vector<ExpertState> states;
   const std::int64_t experts = model.moe.experts;
   for (std::size_t layer = 0; layer < model.pattern.size(); ++layer) {
@@ -25,7 +25,9 @@ std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Mo
                       .bias = model.moe.expert_bias ? pool.make<float>(1, experts) : Tensor<float>{},
                       .step = pool.make<std::int32_t>(1, experts),
                       .total = pool.make<std::int64_t>(1, experts),
-                      .kept = pool.make<std::int64_t>(1, experts)});
+                      .kept = pool.make<std::int64_t>(1, experts),
+                      .all_steps = {}});
+    if (model.moe.expert_bias && ranks > 0) states.back().all_steps = pool.make<std::int32_t>(ranks, experts);
   }
   return states;
 }
@@ -39,11 +41,17 @@ void clear(const Stream& stream, const std::vector<ExpertState>& states) {
   }
 }
 
-void update_biases(const Stream& stream, const std::vector<ExpertState>& states) {
+void update_biases(const Stream& stream, const std::vector<ExpertState>& states, Communicator* communicator) {
   for (const ExpertState& state : states) {
     stream.device().place.layer = state.layer;
     if (!state.bias || fault("expert-bias-never-updated")) continue;
-    stream.submit(UpdateExpertBias{.step = state.step, .bias = state.bias, .rate = kBiasRate});
+    if (communicator != nullptr) {
+      const auto bytes = static_cast<std::size_t>(state.step.size()) * sizeof(std::int32_t);
+      communicator->all_gather(stream, {"counts"}, state.all_steps.data, state.step.data, bytes);
+      zero(stream, state.step);
+    }
+    const Tensor<std::int32_t> step = communicator == nullptr ? state.step : state.all_steps;
+    stream.submit(UpdateExpertBias{.step = step, .bias = state.bias, .rate = kBiasRate});
   }
   stream.device().place.layer = -1;
 }

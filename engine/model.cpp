@@ -10,14 +10,15 @@
 
 namespace lockstep {
 template <class T>
-Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloader, const Scenario& scenario, int slots)
+Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloader, const Parameters& parameters,
+                const Scenario& scenario, int slots, int ranks)
     : device_(device),
       compute_(compute),
       config_(scenario.model),
       shape_(lockstep::pack_shape(scenario)),
       pool_(device),
-      parameters_(pool_, scenario, !std::is_same_v<T, float>),
-      expert_states_(make_expert_states(pool_, scenario.model)),
+      parameters_(parameters),
+      expert_states_(make_expert_states(pool_, scenario.model, ranks)),
       embedding_dropout_(dropout_site(scenario.model, 0, 1)) {
   const std::int64_t rows = shape_.rows;
   make_layers(scenario);
@@ -40,9 +41,9 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloade
 // The weights of linear layers are those whose products add into the accumulator, and the tied head.
 template <class T>
 void Model<T>::plan_products() const {
-  for (const ParameterView& view : parameters_.views()) {
-    const bool tied_head = config_.tied_embedding && view.index == parameters_.head();
-    if (!view.microbatch_gradient || tied_head) Linear<T>(view).plan(device_, shape_.rows, workspace_);
+  for (const ParameterSpec& spec : parameters_.specs()) {
+    const bool tied_head = config_.tied_embedding && spec.index == parameters_.head();
+    if (spec.accumulates || tied_head) Linear<T>(parameters_[spec.index]).plan(device_, shape_.rows, workspace_);
   }
 }
 
@@ -142,7 +143,6 @@ const Pack& Model<T>::pack(int index, int bucket, std::int64_t overflow_capacity
 
 template <class T>
 void Model<T>::initialize(const Stream& stream) const {
-  parameters_.initialize(stream);
   clear(stream, expert_states_);
   if (attention_scratch_) {
     stream.submit(
@@ -210,7 +210,7 @@ void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& in
   }
   linear.input_gradient(pass, dlogits_, dfinal_norm_);
   pass.part("final_norm");
-  const ParameterView& gain = parameters_[parameters_.final_gain()];
+  const Parameter& gain = parameters_[parameters_.final_gain()];
   pass.stream.submit(RmsNormBackward<T>{.x = slot.layers.back()->out,
                                         .rstd = slot.final_rstd,
                                         .gain = gain.weight,
@@ -234,7 +234,7 @@ void Model<T>::backward(const PassContext& pass, const Part& part, Slot<T>& slot
 template <class T>
 void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
   pass.part("embedding");
-  const ParameterView& weight = parameters_[0];
+  const Parameter& weight = parameters_[0];
   const bool apart = config_.tied_embedding && !fault("tied-gradient-overwritten");
   const Tensor<float> own = apart ? embedding_gradient_ : weight.microbatch_gradient;
   pass.stream.submit(EmbeddingBackward<T>{.tokens = inputs.tokens,

@@ -26,9 +26,10 @@ struct Slot {
 template <class T>
 class Model {
  public:
-  Model(Device& device, const Stream& compute, const Offloader& offloader, const Scenario& scenario, int slots);
+  // `parameters` has its memory placed: products are planned here. `ranks`: 0 where nobody else takes part.
+  Model(Device& device, const Stream& compute, const Offloader& offloader, const Parameters& parameters,
+        const Scenario& scenario, int slots, int ranks);
 
-  const Parameters& parameters() const { return parameters_; }
   int slots() const { return static_cast<int>(slots_.size()); }
   Slot<T>& slot(int index);
   const PackShape& pack_shape() const { return shape_; }
@@ -38,7 +39,7 @@ class Model {
   // The slot's metadata for a bucket, or (bucket < 0) for `overflow_capacity` documents.
   const Pack& pack(int slot, int bucket, std::int64_t overflow_capacity);
 
-  // Writes initial weights and tables.
+  // Writes tables and the experts' initial state.
   void initialize(const Stream& stream) const;
 
   void embed(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
@@ -67,7 +68,7 @@ class Model {
   Scenario::Model config_;
   PackShape shape_;
   TensorPool pool_;
-  Parameters parameters_;
+  const Parameters& parameters_;
   std::optional<AttentionScratch<T>> attention_scratch_;
   std::optional<MambaScratch<T>> mamba_scratch_;
   std::optional<MlpScratch<T>> mlp_scratch_;

@@ -1,134 +1,190 @@
 #include "engine/parameters.h"
 
+#include <algorithm>
+
 #include "kernels/optimizer.h"
 
 namespace lockstep {
+namespace {
 
-Parameters::Parameters(TensorPool& pool, const Scenario& scenario, bool copies)
-    : copies_(copies),
+template <class T>
+Tensor<T> shape_of(const ParameterSpec& spec, T* data = nullptr) {
+  return tensor(data, spec.rows, spec.cols);
+}
+
+// `rows` of a parameter; elements of a vector.
+template <class T>
+Tensor<T> some_rows(const ParameterSpec& spec, T* data, std::int64_t rows) {
+  return spec.is_vector ? tensor(data, 1, rows) : tensor(data, rows, spec.cols);
+}
+
+template <class T>
+void clear(const Stream& stream, const Tensor<T>& x) {
+  if (x) stream.fill(x.data, 0, static_cast<std::size_t>(x.size()) * sizeof(T));
+}
+
+}  // namespace
+
+Parameters::Parameters(TensorPool& pool, const Scenario& scenario, bool copies, const ShardLayout* layout, int rank)
+    : list_(scenario.model),
+      layout_(layout),
+      strategy_(scenario.fsdp.strategy),
+      rank_(rank),
+      copies_(copies),
       seed_low_(static_cast<std::uint32_t>(scenario.training.seed)),
       seed_high_(static_cast<std::uint32_t>(static_cast<std::uint64_t>(scenario.training.seed) >> 32)) {
-  const Scenario::Model& model = scenario.model;
-  const int layers = static_cast<int>(model.pattern.size());
-  // There is no key for init_std: Megatron-LM's default, decided in docs/decisions.md.
-  const float s = 0.02f;
-  const Recipe in{.init = Init::normal, .std = s, .width = 0, .accumulates = true};
-  Recipe out = in;
-  out.std = div(s, sqrt(static_cast<float>(2 * layers)));
+  for (const ParameterSpec& spec : list_.specs) {
+    parameters_.push_back({.index = spec.index,
+                           .weight = shape_of<float>(spec),
+                           .copy = shape_of<bf16>(spec),
+                           .gradient = shape_of<float>(spec),
+                           .microbatch_gradient = shape_of<float>(spec)});
+    if (strategy_ == Sharding::no_shard) make_whole(pool, spec);
+  }
+  const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
+  for (int b = 0; b < buckets; ++b) make_bucket(pool, b);
+  std::stable_sort(views_.begin(), views_.end(),
+                   [](const ParameterView& a, const ParameterView& b) { return a.index < b.index; });
+}
 
-  add(pool, "embedding.weight", -1, model.vocab, model.hidden, {Init::normal, s, 0});
-  for (int layer = 0; layer < layers; ++layer) {
-    first_of_layer_.push_back(static_cast<int>(views_.size()));
-    add_vector(pool, "norm.gain", layer, model.hidden, Init::one);
-    switch (model.pattern[static_cast<std::size_t>(layer)]) {
-      case 'M':
-        add_mamba(pool, model, layer, in, out);
-        break;
-      case '*':
-        add_attention(pool, model, layer, in, out);
-        break;
-      case '-':
-        add_mlp(pool, model, layer, in, out);
-        break;
-      default:
-        add_experts(pool, model, layer, in, out);
+std::int64_t Parameters::norm_rows() const {
+  std::int64_t rows = 0;
+  for (const ParameterSpec& spec : list_.specs) rows += spec.norm_rows();
+  return rows;
+}
+
+// ---- Whole ----------------------------------------------------------------------------------------------------------
+
+void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
+  Parameter& p = parameters_.back();
+  ParameterView view{.name = spec.name, .layer = spec.layer, .index = spec.index, .is_vector = spec.is_vector};
+  view.full_rows = spec.rows;
+  view.full_cols = spec.cols;
+  view.weight = p.weight = pool.make<float>(spec.rows, spec.cols);
+  if (layout_ == nullptr) view.gradient = p.gradient = pool.make<float>(spec.rows, spec.cols);
+  view.m = pool.make<float>(spec.rows, spec.cols);
+  view.v = pool.make<float>(spec.rows, spec.cols);
+  if (!spec.accumulates) p.microbatch_gradient = pool.make<float>(spec.rows, spec.cols);
+  if (layout_ == nullptr) view.microbatch_gradient = p.microbatch_gradient;
+  if (copies_ && spec.copied) view.copy = p.copy = pool.make<bf16>(spec.rows, spec.cols);
+  views_.push_back(view);
+}
+
+// ---- Sharded --------------------------------------------------------------------------------------------------------
+
+void Parameters::make_bucket(TensorPool& pool, int index) {
+  const Bucket& bucket = layout_->buckets[static_cast<std::size_t>(index)];
+  BucketMemory memory;
+  if (strategy_ == Sharding::no_shard || strategy_ == Sharding::optim) {
+    float* const all = layout_->continues(index) ? buckets_.back().accumulator.data + buckets_.back().accumulator.cols
+                                                 : pool.make<float>(1, layout_->run(index)).data;
+    memory.accumulator = tensor(all, 1, layout_->full(bucket));
+    memory.gradient = memory.accumulator.columns(bucket.shard * rank_, bucket.shard);
+  }
+  if (strategy_ != Sharding::no_shard) {
+    for (Tensor<float>* shard : {&memory.weight, &memory.m, &memory.v, &memory.gradient}) {
+      *shard = pool.make<float>(1, bucket.shard);
+    }
+    if (bucket.narrow) memory.copy = pool.make<bf16>(1, bucket.shard);
+    add_views(bucket, memory);
+  }
+  for (const Piece& piece : bucket.pieces) {
+    if (piece.row > 0 || !memory.accumulator) continue;
+    Parameter& p = parameters_[static_cast<std::size_t>(piece.parameter)];
+    p.gradient.data = memory.accumulator.data + piece.offset;
+    if (strategy_ == Sharding::no_shard) {
+      views_[static_cast<std::size_t>(piece.parameter)].gradient = p.gradient;
+    } else if (!list_.specs[static_cast<std::size_t>(piece.parameter)].accumulates) {
+      p.microbatch_gradient = pool.make<float>(p.gradient.rows, p.gradient.cols);
     }
   }
-  final_gain_ = static_cast<int>(views_.size());
-  add_vector(pool, "final_norm.gain", -1, model.hidden, Init::one);
-  if (!model.tied_embedding) {
-    head_ = static_cast<int>(views_.size());
-    add(pool, "head.weight", -1, model.vocab, model.hidden, in);
+  buckets_.push_back(memory);
+}
+
+void Parameters::add_views(const Bucket& bucket, const BucketMemory& memory) {
+  for (const Piece& piece : bucket.pieces) {
+    const ParameterSpec& spec = list_.specs[static_cast<std::size_t>(piece.parameter)];
+    const OwnRows own = layout_->own(bucket, piece, rank_);
+    ParameterView view{.name = spec.name, .layer = spec.layer, .index = spec.index, .is_vector = spec.is_vector};
+    view.first = own.row * piece.width;
+    view.full_rows = spec.rows;
+    view.full_cols = spec.cols;
+    const auto part = [&]<class T>(const Tensor<T>& shard) {
+      return some_rows(spec, shard && own.rows > 0 ? shard.data + own.offset : nullptr, own.rows);
+    };
+    view.weight = part(memory.weight);
+    view.gradient = part(memory.gradient);
+    view.m = part(memory.m);
+    view.v = part(memory.v);
+    if (memory.copy) view.copy = part(memory.copy);
+    views_.push_back(view);
   }
 }
 
-void Parameters::add_mamba(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out) {
-  const Scenario::Model::Mamba& m = model.mamba;
-  const std::int64_t heads = m.d_inner / m.head_dim;
-  const std::int64_t channels = m.d_inner + 2 * m.groups * m.state;
-  add(pool, "in_proj.weight", layer, m.d_inner + channels + heads, model.hidden, in);
-  add(pool, "conv.weight", layer, channels, m.conv_width,
-      {Init::conv_weight, 0, static_cast<std::int32_t>(m.conv_width)});
-  add_vector(pool, "conv.bias", layer, channels, Init::zero);
-  add_vector(pool, "dt_bias", layer, heads, Init::dt_bias);
-  add_vector(pool, "a_log", layer, heads, Init::a_log);
-  add_vector(pool, "d", layer, heads, Init::one);
-  add_vector(pool, "gated_norm.gain", layer, m.d_inner, Init::one);
-  add(pool, "out_proj.weight", layer, model.hidden, m.d_inner, out);
-}
-
-void Parameters::add_attention(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out) {
-  const Scenario::Model::Attention& a = model.attention;
-  add(pool, "qkv.weight", layer, (a.heads + 2 * a.kv_heads) * a.head_dim, model.hidden, in);
-  add(pool, "proj.weight", layer, model.hidden, a.heads * a.head_dim, out);
-}
-
-void Parameters::add_mlp(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out) {
-  const std::int64_t width = model.mlp.hidden * (model.mlp.activation == MlpActivation::swiglu ? 2 : 1);
-  add(pool, "fc1.weight", layer, width, model.hidden, in);
-  add(pool, "fc2.weight", layer, model.hidden, model.mlp.hidden, out);
-}
-
-// Experts are stacked. The router reads its fp32 master in both numerics.
-void Parameters::add_experts(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out) {
-  const Scenario::Model::Moe& m = model.moe;
-  const std::int64_t gates = model.mlp.activation == MlpActivation::swiglu ? 2 : 1;
-  Recipe router = in, expert_in = in, expert_out = out;
-  router.copied = false;
-  for (Recipe* own_add : {&router, &expert_in, &expert_out}) own_add->accumulates = false;
-  add(pool, "router.weight", layer, m.experts, model.hidden, router);
-  add(pool, "experts.fc1.weight", layer, m.experts * gates * m.hidden, model.hidden, expert_in);
-  add(pool, "experts.fc2.weight", layer, m.experts * model.hidden, m.hidden, expert_out);
-  if (m.shared_hidden == 0) return;
-  add(pool, "shared.fc1.weight", layer, gates * m.shared_hidden, model.hidden, in);
-  add(pool, "shared.fc2.weight", layer, model.hidden, m.shared_hidden, out);
-}
-
-void Parameters::add(TensorPool& pool, const std::string& name, int layer, std::int64_t rows, std::int64_t cols,
-                     Recipe recipe) {
-  const std::string prefix = layer < 0 ? "" : "layers." + std::to_string(layer) + ".";
-  ParameterView view;
-  view.name = prefix + name;
-  view.layer = layer;
-  view.index = static_cast<int>(views_.size());
-  view.full_rows = rows;
-  view.full_cols = cols;
-  for (Tensor<float>* member : {&view.weight, &view.gradient, &view.m, &view.v}) {
-    *member = pool.make<float>(rows, cols);
+void Parameters::place_weights(int bucket, void* memory) {
+  const Bucket& b = layout_->buckets[static_cast<std::size_t>(bucket)];
+  for (const Piece& piece : b.pieces) {
+    if (piece.row > 0) continue;
+    Parameter& p = parameters_[static_cast<std::size_t>(piece.parameter)];
+    if (b.narrow) {
+      p.copy.data = static_cast<bf16*>(memory) + piece.offset;
+    } else {
+      p.weight.data = static_cast<float*>(memory) + piece.offset;
+    }
   }
-  if (!recipe.accumulates) view.microbatch_gradient = pool.make<float>(rows, cols);
-  // Every weight of a bf16 product is drawn from a normal distribution.
-  if (copies_ && recipe.init == Init::normal && recipe.copied) view.copy = pool.make<bf16>(rows, cols);
-  views_.push_back(view);
-  recipes_.push_back(recipe);
-  norm_rows_ += rows;
 }
 
-void Parameters::add_vector(TensorPool& pool, const std::string& name, int layer, std::int64_t size, Init init) {
-  add(pool, name, layer, 1, size, {init, 0, 0});
-  views_.back().is_vector = true;
-  norm_rows_ += size - 1;
+void Parameters::place_gradients(int bucket, float* memory) {
+  for (const Piece& piece : layout_->buckets[static_cast<std::size_t>(bucket)].pieces) {
+    if (piece.row > 0) continue;
+    parameters_[static_cast<std::size_t>(piece.parameter)].microbatch_gradient.data = memory + piece.offset;
+  }
 }
+
+// ---- Values ---------------------------------------------------------------------------------------------------------
 
 void Parameters::initialize(const Stream& stream) const {
-  for (std::size_t i = 0; i < views_.size(); ++i) {
-    stream.submit(Initialize{.w = views_[i].weight,
-                             .kind = recipes_[i].init,
-                             .std = recipes_[i].std,
-                             .width = recipes_[i].width,
-                             .parameter = static_cast<std::uint32_t>(i),
+  zero_memory(stream);
+  for (const ParameterView& view : views_) {
+    if (view.weight.size() == 0) continue;
+    const ParameterSpec& spec = list_.specs[static_cast<std::size_t>(view.index)];
+    stream.submit(Initialize{.w = view.weight,
+                             .first = view.first,
+                             .kind = spec.init,
+                             .std = spec.std,
+                             .width = spec.width,
+                             .parameter = static_cast<std::uint32_t>(spec.index),
                              .seed_low = seed_low_,
                              .seed_high = seed_high_});
-    stream.submit(ZeroGradient{.acc = views_[i].m});
-    stream.submit(ZeroGradient{.acc = views_[i].v});
-    stream.submit(ZeroGradient{.acc = views_[i].gradient});
+    stream.submit(ZeroGradient{.acc = view.m});
+    stream.submit(ZeroGradient{.acc = view.v});
+    if (layout_ == nullptr) stream.submit(ZeroGradient{.acc = view.gradient});
   }
   round(stream);
+}
+
+// The padding of a bucket is moved with it, so it has a value.
+void Parameters::zero_memory(const Stream& stream) const {
+  for (const BucketMemory& memory : buckets_) {
+    for (const Tensor<float>& x : {memory.weight, memory.m, memory.v, memory.gradient, memory.accumulator}) {
+      clear(stream, x);
+    }
+    clear(stream, memory.copy);
+  }
 }
 
 void Parameters::round(const Stream& stream) const {
   for (const ParameterView& view : views_) {
     if (view.copy) stream.submit(RoundWeights{.w = view.weight, .copy = view.copy});
+  }
+}
+
+void Parameters::zero_gradients(const Stream& stream) const {
+  if (layout_ == nullptr) {
+    for (const ParameterView& view : views_) stream.submit(ZeroGradient{.acc = view.gradient});
+  }
+  for (const BucketMemory& memory : buckets_) {
+    stream.submit(ZeroGradient{.acc = memory.accumulator ? memory.accumulator : memory.gradient});
   }
 }
 

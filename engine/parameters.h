@@ -1,59 +1,78 @@
-// The parameters of a model in the index order of arithmetic.md 0.5, with gradients and optimizer state.
+// The memory of a model's parameters: what this rank holds and updates (ParameterView), and what the passes see, which
+// is always whole (Parameter).
 #pragma once
 
-#include <span>
-
+#include "engine/fsdp/layout.h"
 #include "engine/tensor_pool.h"
 #include "engine/trainer.h"
-#include "kernels/initialize.h"
 
 namespace lockstep {
 
+// A whole parameter as layers use it. Sharded, its memory may be a slot that holds it only around the passes of its
+// unit. Shapes are always given.
+struct Parameter {
+  int index = 0;
+  Tensor<float> weight;               // Absent where the passes read the copy of a shard.
+  Tensor<bf16> copy;                  // The weight as bf16 products read it; absent where none does.
+  Tensor<float> gradient;             // The accumulator; absent where every g_m is reduced at once.
+  Tensor<float> microbatch_gradient;  // g_m; absent where it goes into the accumulator at once.
+};
+
+// A bucket's memory on one rank. Tensors are [1, elements].
+struct BucketMemory {
+  Tensor<float> weight, m, v;  // The shard; absent under no_shard.
+  Tensor<bf16> copy;           // Of the shard; narrow buckets.
+  Tensor<float> gradient;      // The shard's accumulator; no_shard: this rank's part of `accumulator`.
+  Tensor<float> accumulator;   // The whole bucket's; no_shard and optim.
+};
+
 class Parameters {
  public:
-  // `copies`: 2-D weights that bf16 products read get a bf16 copy.
-  Parameters(TensorPool& pool, const Scenario& scenario, bool copies);
+  // `copies`: 2-D weights that bf16 products read get a bf16 copy. `layout`: null where nothing is sharded or reduced;
+  // it must outlive this.
+  Parameters(TensorPool& pool, const Scenario& scenario, bool copies, const ShardLayout* layout, int rank);
+  Parameters(const Parameters&) = delete;
 
   // Writes the initial weights, their copies, and zero moments.
   void initialize(const Stream& stream) const;
   // Makes the bf16 copies from the fp32 weights.
   void round(const Stream& stream) const;
+  // The start of a step.
+  void zero_gradients(const Stream& stream) const;
 
   const std::vector<ParameterView>& views() const { return views_; }
-  const ParameterView& operator[](int index) const { return views_[static_cast<std::size_t>(index)]; }
+  const std::vector<ParameterSpec>& specs() const { return list_.specs; }
+  const Parameter& operator[](int index) const { return parameters_[static_cast<std::size_t>(index)]; }
 
   // Index of the first parameter of a layer (its norm gain), of the final gain, and of the head (the embedding if
   // tied).
-  int of_layer(int layer) const { return first_of_layer_[static_cast<std::size_t>(layer)]; }
-  int final_gain() const { return final_gain_; }
-  int head() const { return head_; }
+  int of_layer(int layer) const { return list_.first_of_layer[static_cast<std::size_t>(layer)]; }
+  int final_gain() const { return list_.final_gain; }
+  int head() const { return list_.head; }
 
   // Rows of all gradients in the sequence of the global norm: innermost axes of 2-D ones, single elements of 1-D ones.
-  std::int64_t norm_rows() const { return norm_rows_; }
+  std::int64_t norm_rows() const;
+
+  const std::vector<BucketMemory>& buckets() const { return buckets_; }
+  // From now on the passes read the bucket's parameters, or write their g_m, here: [ranks * shard] elements.
+  void place_weights(int bucket, void* memory);
+  void place_gradients(int bucket, float* memory);
 
  private:
-  struct Recipe {
-    Init init;
-    float std;
-    std::int32_t width;
-    bool copied = true;        // If drawn from a normal distribution: products in bf16 read a copy.
-    bool accumulates = false;  // Its product adds into the accumulator at once: it needs no memory for g_m.
-  };
-  void add(TensorPool& pool, const std::string& name, int layer, std::int64_t rows, std::int64_t cols, Recipe recipe);
-  void add_vector(TensorPool& pool, const std::string& name, int layer, std::int64_t size, Init init);
-  void add_mamba(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out);
-  void add_attention(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out);
-  void add_mlp(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out);
-  void add_experts(TensorPool& pool, const Scenario::Model& model, int layer, Recipe in, Recipe out);
+  void make_whole(TensorPool& pool, const ParameterSpec& spec);
+  void make_bucket(TensorPool& pool, int index);
+  void add_views(const Bucket& bucket, const BucketMemory& memory);
+  void zero_memory(const Stream& stream) const;
 
-  std::vector<ParameterView> views_;
-  std::vector<Recipe> recipes_;
-  std::vector<int> first_of_layer_;
-  int final_gain_ = 0;
-  int head_ = 0;
-  std::int64_t norm_rows_ = 0;
+  const ParameterList list_;
+  const ShardLayout* layout_;
+  Sharding strategy_;
+  int rank_;
   bool copies_;
   std::uint32_t seed_low_, seed_high_;
+  std::vector<Parameter> parameters_;
+  std::vector<ParameterView> views_;
+  std::vector<BucketMemory> buckets_;
 };
 
 }  // namespace lockstep

@@ -21,6 +21,28 @@ int most_microbatches(const Scenario::Training& training) {
 }
 
 template <class T>
+std::unique_ptr<const ShardLayout> make_layout(const Scenario& scenario, const TrainerOptions& options) {
+  if (options.communicator == nullptr) return nullptr;
+  const ParameterList list(scenario.model);
+  return std::make_unique<ShardLayout>(list, scenario, options.communicator->size(), !std::is_same_v<T, float>);
+}
+
+// Those that run while the segment does, in order.
+std::vector<ExtractedHooks::List> hooks_of(const Segment& segment, bool forward) {
+  std::vector<ExtractedHooks::List> lists;
+  const std::size_t count = segment.parts.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const Part& part = segment.parts[forward ? i : count - 1 - i];
+    const int module = Modules::layer(part.layer);
+    const bool begins = part.begin == Stage::router, ends = part.end == Stage::end;
+    if (forward ? begins : ends) lists.push_back({module, forward ? HookPoint::forward_pre : HookPoint::backward_pre});
+    if (forward ? ends : begins)
+      lists.push_back({module, forward ? HookPoint::forward_post : HookPoint::backward_post});
+  }
+  return lists;
+}
+
+template <class T>
 class Loop : public StepLoop {
  public:
   Loop(Device& device, const Scenario& scenario, const TrainerOptions& options);
@@ -29,26 +51,38 @@ class Loop : public StepLoop {
   void evaluate(std::int64_t step, const StepData& data) override;
 
   const Stream& compute() const override { return compute_; }
-  const Parameters& parameters() const override { return model_.parameters(); }
+  const Parameters& parameters() const override { return parameters_; }
   Loader& loader() override { return loader_; }
   Tensor<float> losses() const override { return losses_; }
   Tensor<float> router_losses() const override { return router_losses_; }
   const std::vector<ExpertState>& expert_states() const override { return model_.expert_states(); }
   RunCounters counters() const override;
   const GraphSet& graphs() const override { return graphs_; }
+  Sharder* sharder() override { return sharder_.get(); }
   std::int64_t tokens() const override { return tokens_; }
 
  private:
-  // What one microbatch runs with. `bucket` < 0: more documents than the largest bucket holds.
+  // What one of this rank's microbatches runs with. `bucket` < 0: more documents than the largest bucket holds.
   struct Work {
     int microbatch, slot, bucket;
     bool training;
     bool replay;  // Its regions are replayed.
   };
+  void begin(std::int64_t step) { device_.place = {.step = static_cast<int>(step), .rank = device_.place.rank}; }
   void load(const StepData& data);
   int bucket_for(std::int64_t slots) const;
   Work work(int microbatch, bool training, bool replay) const;
   PassContext context(const Work& work);
+  void run_hooks(int module, HookPoint point, const Work& work) {
+    hooks_.run(module, point, {.microbatch = work.microbatch, .last = work.microbatch + 1 == microbatches_});
+  }
+  void begin_passes(const std::vector<Pass>& passes) {
+    if (sharder_) sharder_->begin(passes);
+  }
+  void end_passes(bool trained) {
+    if (sharder_) sharder_->end(trained);
+  }
+  void settle();
 
   void forward(const Work& work);
   void keep_router_losses(const Work& work);
@@ -74,6 +108,12 @@ class Loop : public StepLoop {
   const Scenario& scenario_;
   TrainerOptions options_;
   Stream compute_;
+  TensorPool parameter_pool_;
+  std::unique_ptr<const ShardLayout> layout_;  // Null without a sharder.
+  Parameters parameters_;
+  std::unique_ptr<Sharder> sharder_;
+  Modules modules_;
+  Hooks hooks_;
   Offloader offloader_;
   Model<T> model_;
   Loader loader_;
@@ -84,10 +124,10 @@ class Loop : public StepLoop {
   std::vector<Segment> segments_;
   RunCounters counters_;
 
-  int forwards_ = 0;          // Passes begun, for a fault.
-  int microbatches_ = 0;      // Of the data loaded last.
-  std::vector<int> buckets_;  // Per microbatch.
-  std::vector<std::int64_t> slots_in_use_;
+  int forwards_ = 0;              // Passes begun, for a fault.
+  int microbatches_ = 0;          // Of the data loaded last.
+  std::vector<int> buckets_;      // Of each microbatch, that of all ranks' documents; -1: they fit no graph.
+  std::vector<int> own_buckets_;  // Of this rank's documents alone.
   std::int64_t tokens_ = 0;
 };
 
@@ -97,11 +137,19 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
       scenario_(scenario),
       options_(options),
       compute_(device, "compute"),
+      parameter_pool_(device),
+      layout_(make_layout<T>(scenario, options)),
+      parameters_(parameter_pool_, scenario, !std::is_same_v<T, float>, layout_.get(), device.place.rank),
+      sharder_(layout_ ? std::make_unique<Sharder>(compute_, *options.communicator, scenario, *layout_, parameters_)
+                       : nullptr),
+      modules_{static_cast<int>(scenario.model.pattern.size())},
+      hooks_(modules_.count()),
       offloader_(device, compute_, scenario,
                  [this](int layer, int slot) {
                    return model_.slot(slot).layers[static_cast<std::size_t>(layer)]->rows_in_use;
                  }),
-      model_(device, compute_, offloader_, scenario, static_cast<int>(scenario.training.in_flight)),
+      model_(device, compute_, offloader_, parameters_, scenario, static_cast<int>(scenario.training.in_flight),
+             layout_ ? layout_->ranks : 0),
       loader_(device, pack_shape(scenario), scenario.cuda_graph.max_packed_seqs.back(),
               most_microbatches(scenario.training), holds(scenario.checker.poison, Poison::staging)),
       pool_(device),
@@ -110,6 +158,8 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
           compute_,
           [this] {
             std::vector<const void*> table;
+            parameter_pool_.append_addresses(table);
+            if (sharder_) sharder_->append_addresses(table);
             model_.append_addresses(table);
             loader_.append_addresses(table);
             pool_.append_addresses(table);
@@ -124,7 +174,12 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
   if (routers > 0 && (moe.aux_loss.millionths > 0 || moe.z_loss.millionths > 0)) {
     router_losses_ = pool_.make<float>(losses_.cols, 2 * routers);
   }
+  parameters_.initialize(compute_);
   model_.initialize(compute_);
+  if (!sharder_) return;
+  sharder_->attach(hooks_);
+  sharder_->initialize();
+  sharder_->refresh();
 }
 
 template <class T>
@@ -132,6 +187,7 @@ RunCounters Loop<T>::counters() const {
   RunCounters counters = counters_;
   counters.bytes_offloaded = offloader_.moved.out;
   counters.bytes_reloaded = offloader_.moved.in;
+  if (sharder_) counters.persistent_buffers = sharder_->persistent_buffers();
   return counters;
 }
 
@@ -144,25 +200,35 @@ int Loop<T>::bucket_for(std::int64_t slots) const {
   return fault("fallback-truncates-to-capacity") ? static_cast<int>(buckets.size()) - 1 : -1;
 }
 
+// Microbatch m of rank r has number m * R + r in the step. Which graph replays it, if any, is decided from the
+// documents of all ranks, so that they decide alike.
 template <class T>
 void Loop<T>::load(const StepData& data) {
-  microbatches_ = static_cast<int>(data.microbatches.size());
+  const int ranks = sharder_ ? sharder_->communicator().size() : 1;
+  microbatches_ = static_cast<int>(data.microbatches.size()) / ranks;
   buckets_.clear();
-  slots_in_use_.clear();
+  own_buckets_.clear();
   tokens_ = 0;
   for (int m = 0; m < microbatches_; ++m) {
-    const HostPack pack = lay_out(model_.pack_shape(), data.microbatches[static_cast<std::size_t>(m)]);
-    loader_.load(m, pack, compute_);
-    slots_in_use_.push_back(static_cast<std::int64_t>(pack.lengths.size()));
-    buckets_.push_back(bucket_for(slots_in_use_.back()));
-    tokens_ += pack.document_tokens;
+    std::int64_t most = 0;
+    for (int r = 0; r < ranks; ++r) {
+      const HostPack pack = lay_out(model_.pack_shape(), data.microbatches[static_cast<std::size_t>(m * ranks + r)]);
+      const auto slots = static_cast<std::int64_t>(pack.lengths.size());
+      most = std::max(most, slots);
+      tokens_ += pack.document_tokens;
+      if (r != device_.place.rank) continue;
+      loader_.load(m, pack, compute_);
+      own_buckets_.push_back(bucket_for(slots));
+    }
+    buckets_.push_back(fault("ranks-fall-back-alone") ? own_buckets_.back() : bucket_for(most));
   }
 }
 
 template <class T>
 typename Loop<T>::Work Loop<T>::work(int microbatch, bool training, bool replay) const {
-  const int bucket = buckets_[static_cast<std::size_t>(microbatch)];
-  return {microbatch, microbatch % model_.slots(), bucket, training, replay && bucket >= 0};
+  const auto m = static_cast<std::size_t>(microbatch);
+  const int bucket = buckets_[m] >= 0 ? buckets_[m] : own_buckets_[m];
+  return {microbatch, microbatch % model_.slots(), bucket, training, replay && buckets_[m] >= 0};
 }
 
 template <class T>
@@ -189,7 +255,9 @@ void Loop<T>::forward(const Work& work) {
   if (!kept)
     compute_.submit(build_pack(model_.pack_shape(), loader_.table(work.microbatch, work.bucket < 0), pass.pack));
   offloader_.enter_forward(-1);
+  run_hooks(Modules::embedding(), HookPoint::forward_pre, work);
   model_.embed(pass, inputs, slot);
+  run_hooks(Modules::embedding(), HookPoint::forward_post, work);
   const int head = offloader_.plan().segments;
   for (int i = 0; i < head; ++i) {
     offloader_.enter_forward(i);
@@ -197,7 +265,9 @@ void Loop<T>::forward(const Work& work) {
     if (work.training) offloader_.leave_forward(i, work.slot);
   }
   keep_router_losses(work);
+  run_hooks(modules_.head(), HookPoint::forward_pre, work);
   model_.head(pass, inputs, slot, losses_.columns(work.microbatch, 1));
+  run_hooks(modules_.head(), HookPoint::forward_post, work);
   if (work.training) offloader_.leave_forward(head, work.slot);
 }
 
@@ -221,12 +291,16 @@ void Loop<T>::backward(const Work& work) {
   Slot<T>& slot = model_.slot(work.slot);
   const int head = offloader_.plan().segments;
   offloader_.enter_backward(head, work.slot);
+  run_hooks(modules_.head(), HookPoint::backward_pre, work);
   model_.head_backward(pass, inputs, slot);
+  run_hooks(modules_.head(), HookPoint::backward_post, work);
   for (int i = head - 1; i >= 0; --i) {
     offloader_.enter_backward(i, work.slot);
     run_segment(work, segments_[static_cast<std::size_t>(i)], false);
   }
+  run_hooks(Modules::embedding(), HookPoint::backward_pre, work);
   model_.embed_backward(pass, inputs, slot);
+  run_hooks(Modules::embedding(), HookPoint::backward_post, work);
 }
 
 template <class T>
@@ -237,19 +311,31 @@ void Loop<T>::run_segment(const Work& work, const Segment& segment, bool forward
                      .region = segment.region,
                      .slot = fault("graph-key-without-slot") ? 0 : work.slot,
                      .bucket = fault("graph-key-without-bucket") ? 0 : work.bucket};
+  const ExtractedHooks hooks(hooks_, hooks_of(segment, forward));
+  const HookCall call{.microbatch = work.microbatch, .last = work.microbatch + 1 == microbatches_};
+  hooks.run_before(call);
   graphs_.launch(key, body);
+  hooks.run_after(call);
 }
 
+// Hooks of a layer run before the first of its stages and behind the last one, wherever these are.
 template <class T>
 void Loop<T>::run_layers(const Work& work, const Segment& segment, bool forward) {
   const PassContext pass = context(work);
   Slot<T>& slot = model_.slot(work.slot);
   const std::size_t count = segment.parts.size();
   for (std::size_t i = 0; i < count; ++i) {
+    const Part& part = segment.parts[forward ? i : count - 1 - i];
+    const int module = Modules::layer(part.layer);
+    const bool begins = part.begin == Stage::router, ends = part.end == Stage::end;
     if (forward) {
-      model_.forward(pass, segment.parts[i], slot);
+      if (begins) run_hooks(module, HookPoint::forward_pre, work);
+      model_.forward(pass, part, slot);
+      if (ends) run_hooks(module, HookPoint::forward_post, work);
     } else {
-      model_.backward(pass, segment.parts[count - 1 - i], slot);
+      if (ends) run_hooks(module, HookPoint::backward_pre, work);
+      model_.backward(pass, part, slot);
+      if (begins) run_hooks(module, HookPoint::backward_post, work);
     }
   }
 }
@@ -264,29 +350,29 @@ bool Loop<T>::replays(std::int64_t step) const {
 
 template <class T>
 void Loop<T>::train(std::int64_t step, const StepData& data) {
-  device_.place = {.step = static_cast<int>(step)};
+  begin(step);
   load(data);
   prepare_graphs(step);
-  device_.place = {.step = static_cast<int>(step)};
+  begin(step);
   loader_.wait_for_state(compute_);
-  for (const ParameterView& parameter : parameters().views()) {
-    if (!fault("gradients-not-zeroed-at-step-start")) compute_.submit(ZeroGradient{.acc = parameter.gradient});
-  }
+  if (!fault("gradients-not-zeroed-at-step-start")) parameters_.zero_gradients(compute_);
   if (scenario_.cuda_graph.impl == GraphImpl::full_iteration) {
     train_full_iteration(step);
   } else {
     train_passes(replays(step));
   }
-  device_.place = {.step = static_cast<int>(step)};
+  begin(step);
 }
 
 template <class T>
 void Loop<T>::train_passes(bool replay) {
   int outstanding = 0;
-  for (const Pass& pass : one_forward_one_backward(microbatches_, model_.slots())) {
+  const std::vector<Pass> passes = one_forward_one_backward(microbatches_, model_.slots());
+  begin_passes(passes);
+  for (const Pass& pass : passes) {
     const Work w = work(pass.microbatch, true, replay);
     if (pass.forward) {
-      if (replay && w.bucket < 0) ++counters_.eager_fallbacks;
+      if (replay && !w.replay) ++counters_.eager_fallbacks;
       note_outstanding(++outstanding);
       loader_.wait_for(w.microbatch, compute_);
       forward(w);
@@ -301,16 +387,27 @@ void Loop<T>::train_passes(bool replay) {
       if (options_.listener != nullptr) options_.listener->backward_done(w.microbatch, true);
     }
   }
+  end_passes(true);
 }
 
 template <class T>
 void Loop<T>::iteration() {
-  for (const Pass& pass : one_forward_one_backward(microbatches_, model_.slots())) {
+  const std::vector<Pass> passes = one_forward_one_backward(microbatches_, model_.slots());
+  begin_passes(passes);
+  for (const Pass& pass : passes) {
     Work w = work(pass.microbatch, true, false);
     w.bucket = common_bucket();
     pass.forward ? forward(w) : backward(w);
   }
+  end_passes(true);
   offloader_.settle();
+}
+
+// Before a graph of several passes, and a capture of one.
+template <class T>
+void Loop<T>::settle() {
+  offloader_.settle();
+  if (sharder_) sharder_->settle();
 }
 
 template <class T>
@@ -335,7 +432,7 @@ void Loop<T>::train_full_iteration(std::int64_t step) {
     iteration();
     offloader_.moved = moved;
   };
-  offloader_.settle();
+  settle();
   if (!graphs_.has(key)) graphs_.capture(key, body);
   for (int m = 0; m < microbatches_; ++m) loader_.wait_for(m, compute_);
   graphs_.launch(key, body);
@@ -369,7 +466,7 @@ const std::vector<NamedTensor>& Loop<T>::activations(int slot) {
 
 template <class T>
 void Loop<T>::evaluate(std::int64_t step, const StepData& data) {
-  device_.place = {.step = static_cast<int>(step)};
+  begin(step);
   load(data);
   loader_.wait_for_state(compute_);
   ++counters_.evaluations;
@@ -381,7 +478,7 @@ void Loop<T>::evaluate(std::int64_t step, const StepData& data) {
                        .bucket = common_bucket(),
                        .microbatches = microbatches_};
     const auto body = [this] { evaluation(); };
-    offloader_.settle();
+    settle();
     if (!graphs_.has(key)) graphs_.capture(key, body);
     graphs_.launch(key, body);
   } else {
@@ -394,11 +491,15 @@ void Loop<T>::evaluate(std::int64_t step, const StepData& data) {
 template <class T>
 void Loop<T>::evaluation() {
   const bool together = all_fit();
-  for (int m = 0; m < microbatches_; ++m) {
-    Work w = work(m, fault("evaluation-with-dropout"), false);
+  std::vector<Pass> passes;
+  for (int m = 0; m < microbatches_; ++m) passes.push_back({.forward = true, .microbatch = m});
+  begin_passes(passes);
+  for (const Pass& pass : passes) {
+    Work w = work(pass.microbatch, fault("evaluation-with-dropout"), false);
     if (together) w.bucket = common_bucket();
     forward(w);
   }
+  end_passes(false);
 }
 
 // ---- Graphs ---------------------------------------------------------------------------------------------------------
@@ -427,9 +528,11 @@ void Loop<T>::capture_regions() {
   }
 }
 
+// Nothing runs in a capture, so nothing need be there: the hooks are out of the way.
 template <class T>
 void Loop<T>::capture_region(const Segment& segment, int slot, int bucket) {
   for (const bool forward : {true, false}) {
+    const ExtractedHooks hooks(hooks_, hooks_of(segment, forward));
     const Work w{.microbatch = slot, .slot = slot, .bucket = bucket, .training = true, .replay = true};
     graphs_.capture({.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
                      .region = segment.region,

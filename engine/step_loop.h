@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/expert_state.h"
+#include "engine/fsdp/sharder.h"
 #include "engine/graph_set.h"
 #include "engine/loader.h"
 #include "engine/parameters.h"
@@ -17,6 +18,7 @@ struct RunCounters {
   std::int64_t slots_live = 0;
   std::int64_t evaluations = 0;
   std::int64_t bytes_planned = 0, bytes_offloaded = 0, bytes_reloaded = 0;
+  std::int64_t persistent_buffers = 0;
 };
 
 // Model, loader and graphs of one run, whatever the storage type of its activations.
@@ -37,10 +39,13 @@ class StepLoop {
   virtual const std::vector<ExpertState>& expert_states() const = 0;
   virtual RunCounters counters() const = 0;
   virtual const GraphSet& graphs() const = 0;
+  // Null where nothing is sharded and nobody else takes part.
+  virtual Sharder* sharder() = 0;
   virtual std::int64_t tokens() const = 0;  // Tokens of documents, of the data that was loaded last.
 };
 
-// For the first precision that the scenario lists.
+// For the first precision that the scenario lists. `options.communicator` is null unless something is sharded or there
+// are other ranks.
 std::unique_ptr<StepLoop> make_step_loop(Device& device, const Scenario& scenario, const TrainerOptions& options);
 
 }  // namespace lockstep

@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "engine/checkpoint.h"
+#include "engine/communicator.h"
 #include "engine/learning_rate.h"
+#include "engine/norm_sequence.h"
 #include "engine/step_loop.h"
 #include "kernels/digest.h"
 #include "kernels/fault.h"
@@ -27,22 +29,48 @@ struct Trainer::Impl {
       : device(device_),
         scenario(scenario_),
         data(data_),
-        options(options_),
-        loop_owner(make_step_loop(device_, scenario, options_)),
+        options(join(options_)),
+        loop_owner(make_step_loop(device_, scenario, options)),
         loop(*loop_owner),
         pool(device_),
-        fetched(device_,
-                static_cast<std::size_t>(2 + loop.losses().cols + loop.router_losses().size()) * sizeof(float)) {
-    sums = pool.make<float>(1, loop.parameters().norm_rows());
-    norm = pool.make<float>(1, 2);
-    digest = pool.make<std::uint64_t>(1, 2);
+        norm_sequence(pool, loop.parameters(), sharded() ? &loop.sharder()->layout() : nullptr, communicator()),
+        losses(collected(loop.losses().size())),
+        router_losses(collected(loop.router_losses().size())),
+        norm(pool.make<float>(1, 2)),
+        digest(pool.make<std::uint64_t>(1, 2 * (1 + ranks()))),
+        fetched(device_, static_cast<std::size_t>(2 + ranks() * (loop.losses().size() + loop.router_losses().size())) *
+                             sizeof(float)) {}
+
+  // Takes its place among the ranks of the run. One rank that shards exchanges with itself; one that does not has
+  // nothing to exchange.
+  TrainerOptions join(TrainerOptions from) {
+    const bool several = scenario.parallel.data > 1;
+    if (!several && scenario.fsdp.strategy == Sharding::no_shard) from.communicator = nullptr;
+    if (!several && scenario.fsdp.strategy != Sharding::no_shard && from.communicator == nullptr) {
+      lone = make_lone_communicator(device);
+      from.communicator = lone.get();
+    }
+    require(!several || from.communicator != nullptr, "a run of several ranks has a communicator");
+    require(from.communicator == nullptr || from.communicator->size() == scenario.parallel.data,
+            "the communicator joins the ranks of the scenario");
+    device.place.rank = from.communicator == nullptr ? 0 : from.communicator->rank();
+    return from;
+  }
+  Communicator* communicator() const { return options.communicator; }
+  int ranks() const { return communicator() == nullptr ? 1 : communicator()->size(); }
+  bool sharded() const { return scenario.fsdp.strategy != Sharding::no_shard; }
+  // Room for what every rank has.
+  Tensor<float> collected(std::int64_t count) {
+    return communicator() == nullptr || count == 0 ? Tensor<float>{} : pool.make<float>(1, ranks() * count);
   }
 
   StepData take_data();
   void draw_ahead();
   void load_state(const StepData& data, bool training);
   void optimize();
+  const float* collect(const char* what, Tensor<float> own, Tensor<float> all, std::int64_t count) const;
   void fetch_results(std::size_t microbatches, StepResult& result) const;
+  void add_up(std::size_t microbatches, const float* losses, const float* router_losses, StepResult& result) const;
   template <class T>
   std::vector<T> read(Tensor<T> tensor) const;
   std::vector<float> read_copy(StoredValues values) const;
@@ -53,13 +81,16 @@ struct Trainer::Impl {
   Device& device;
   const Scenario scenario;
   const DataSource& data;
+  std::unique_ptr<Communicator> lone;
   TrainerOptions options;
   std::unique_ptr<StepLoop> loop_owner;
   StepLoop& loop;
   TensorPool pool;
-  Tensor<float> sums, norm;
-  Tensor<std::uint64_t> digest;
-  PinnedBuffer fetched;  // Norm, clip, losses, router losses.
+  NormSequence norm_sequence;
+  Tensor<float> losses, router_losses;  // Of every rank; absent where there is one.
+  Tensor<float> norm;
+  Tensor<std::uint64_t> digest;  // This rank's, then every rank's.
+  PinnedBuffer fetched;          // Norm, clip, losses, router losses.
   std::int64_t steps_done = 0;
   StepData ahead;  // Of step `ahead_of`.
   std::int64_t ahead_of = -1;
@@ -118,7 +149,7 @@ StepResult Trainer::step() {
   my.optimize();
   my.draw_ahead();
   StepResult result;
-  my.fetch_results(data.microbatches.size(), result);
+  my.fetch_results(data.microbatches.size() / static_cast<std::size_t>(my.ranks()), result);
   result.learning_rate = my.learning_rate;
   result.tokens = my.loop.tokens();
   ++my.steps_done;
@@ -126,34 +157,55 @@ StepResult Trainer::step() {
   return result;
 }
 
+// What every rank has of `count` values, rank by rank.
+const float* Trainer::Impl::collect(const char* what, Tensor<float> own, Tensor<float> all, std::int64_t count) const {
+  if (communicator() == nullptr) return own.data;
+  const auto bytes = static_cast<std::size_t>(count) * sizeof(float);
+  communicator()->all_gather(loop.compute(), {what}, all.data, own.data, bytes);
+  return all.data;
+}
+
 // Norm and losses by one wait: a copy to memory that is not pinned would be a wait of its own.
 void Trainer::Impl::fetch_results(std::size_t microbatches, StepResult& result) const {
-  const std::size_t routers = loop.expert_states().size();
-  const std::size_t pairs = loop.router_losses() ? microbatches * routers : 0;
-  const std::size_t bytes = (2 + microbatches + 2 * pairs) * sizeof(float);
+  const std::size_t all = microbatches * static_cast<std::size_t>(ranks());
+  const std::size_t pairs = loop.router_losses() ? all * loop.expert_states().size() : 0;
   float* const to = static_cast<float*>(fetched.data());
-  float* const router_losses = to + 2 + microbatches;
-  loop.compute().copy(to, norm.data, 2 * sizeof(float), CopyKind::device_to_host);
-  if (microbatches > 0) {
-    loop.compute().copy(to + 2, loop.losses().data, microbatches * sizeof(float), CopyKind::device_to_host);
-  }
-  if (pairs > 0) {
-    const std::size_t size = 2 * pairs * sizeof(float);
-    loop.compute().copy(router_losses, loop.router_losses().data, size, CopyKind::device_to_host);
-  }
+  const auto fetch = [&](float* place, const float* from, std::size_t count) {
+    if (count > 0) loop.compute().copy(place, from, count * sizeof(float), CopyKind::device_to_host);
+  };
+  const auto own = static_cast<std::int64_t>(microbatches);
+  const auto own_pairs = static_cast<std::int64_t>(pairs) / ranks();
+  const float* const from = collect("losses", loop.losses(), losses, own);
+  const float* const from_routers =
+      pairs > 0 ? collect("router_losses", loop.router_losses(), router_losses, 2 * own_pairs) : nullptr;
+  fetch(to, norm.data, 2);
+  fetch(to + 2, from, all);
+  fetch(to + 2 + all, from_routers, 2 * pairs);
   loop.compute().synchronize();
-  device.host_reads(to, bytes);
+  device.host_reads(to, (2 + all + 2 * pairs) * sizeof(float));
   result.norm = to[0];
   result.clip = to[1];
-  result.microbatch_losses.assign(to + 2, to + 2 + microbatches);
+  add_up(microbatches, to + 2, pairs > 0 ? to + 2 + all : nullptr, result);
+}
+
+// Microbatch m of rank r has number m * R + r; sums go in that order.
+void Trainer::Impl::add_up(std::size_t microbatches, const float* losses, const float* router_losses,
+                           StepResult& result) const {
+  const std::size_t routers = loop.expert_states().size(), ranks = static_cast<std::size_t>(this->ranks());
+  const auto own = static_cast<std::size_t>(device.place.rank);
   result.loss = 0;
-  for (const float loss : result.microbatch_losses) result.loss = add(result.loss, loss);
   result.microbatch_router_losses.assign(microbatches, std::vector<RouterLosses>(routers));
-  RouterLosses& sum = result.router_losses;
-  for (std::size_t x = 0; x < pairs; ++x) {
-    const RouterLosses one{router_losses[2 * x], router_losses[2 * x + 1]};
-    result.microbatch_router_losses[x / routers][x % routers] = one;
-    sum = {add(sum.balance, one.balance), add(sum.z, one.z)};
+  for (std::size_t number = 0; number < microbatches * ranks; ++number) {
+    const std::size_t m = number / ranks, r = number % ranks, at = r * microbatches + m;
+    result.loss = add(result.loss, losses[at]);
+    if (r == own) result.microbatch_losses.push_back(losses[at]);
+    for (std::size_t x = 0; router_losses != nullptr && x < routers; ++x) {
+      const float* const pair = router_losses + 2 * (at * routers + x);
+      const RouterLosses one{pair[0], pair[1]};
+      if (r == own) result.microbatch_router_losses[m][x] = one;
+      RouterLosses& sum = result.router_losses;
+      sum = {add(sum.balance, one.balance), add(sum.z, one.z)};
+    }
   }
 }
 
@@ -161,16 +213,11 @@ void Trainer::Impl::optimize() {
   const Stream& stream = loop.compute();
   const Scenario::Training::Optimizer& config = scenario.training.optimizer;
   device.place.part = "gradient_norm";
-  std::int64_t row = 0;
-  for (const ParameterView& p : loop.parameters().views()) {
-    if (fault("gradient-norm-misses-a-parameter") && p.index == 1) continue;
-    const Tensor<float> rows = p.is_vector ? tensor(p.gradient.data, p.gradient.cols, 1) : p.gradient;
-    stream.submit(GradientRowSums{.g = rows, .sums = sums.columns(row, rows.rows)});
-    row += rows.rows;
-  }
-  stream.submit(GradientNorm{.sums = sums, .norm = norm, .max_norm = static_cast<float>(config.clip)});
+  stream.submit(
+      GradientNorm{.sums = norm_sequence.sum(stream), .norm = norm, .max_norm = static_cast<float>(config.clip)});
   device.place.part = "optimizer";
   for (const ParameterView& p : loop.parameters().views()) {
+    if (p.weight.size() == 0) continue;
     stream.submit(
         AdamW{.g = p.gradient,
               .norm = norm,
@@ -187,8 +234,9 @@ void Trainer::Impl::optimize() {
               .weight_decay = p.is_vector && !fault("vectors-decay") ? 0.0f : static_cast<float>(config.weight_decay)});
   }
   loop.loader().state_consumed(stream);
+  if (loop.sharder() != nullptr && !fault("weights-not-gathered-after-the-optimizer")) loop.sharder()->refresh();
   device.place.part = "expert_bias";
-  update_biases(stream, loop.expert_states());
+  update_biases(stream, loop.expert_states(), communicator());
 }
 
 // ---- Evaluation -----------------------------------------------------------------------------------------------------
@@ -207,7 +255,7 @@ StepResult Trainer::evaluate() {
   my.loop.evaluate(step, data);
   if (fault("evaluation-counts-as-a-step")) ++my.steps_done;
   StepResult result;
-  my.fetch_results(data.microbatches.size(), result);
+  my.fetch_results(data.microbatches.size() / static_cast<std::size_t>(my.ranks()), result);
   result.norm = 0;  // Of the step before: an evaluation has none.
   result.clip = 1;
   result.tokens = my.loop.tokens();
@@ -269,17 +317,29 @@ std::vector<float> Trainer::read(StoredValues values) const {
   return wide;
 }
 
+// Sums over elements, whatever rank has them.
 std::string Trainer::weight_digest() const {
   const Impl& my = *impl_;
   const Stream& stream = my.loop.compute();
-  stream.fill(my.digest.data, 0, 2 * sizeof(std::uint64_t));
+  const Tensor<std::uint64_t> own = my.digest.columns(0, 2), all = my.digest.columns(2, my.digest.cols - 2);
+  stream.fill(own.data, 0, 2 * sizeof(std::uint64_t));
   for (const ParameterView& p : parameters()) {
-    stream.submit(Digest{.values = p.weight, .sums = my.digest, .tensor = static_cast<std::uint64_t>(p.index)});
+    if (p.weight.size() == 0) continue;
+    stream.submit(Digest{.values = p.weight,
+                         .sums = own,
+                         .first = static_cast<std::uint64_t>(p.first),
+                         .tensor = static_cast<std::uint64_t>(p.index)});
   }
-  const std::vector<std::uint64_t> sums = my.read(my.digest);
+  if (my.sharded()) my.communicator()->all_gather(stream, {"digest"}, all.data, own.data, 2 * sizeof(std::uint64_t));
+  std::uint64_t low = 0, high = 0;
+  const std::vector<std::uint64_t> sums = my.read(my.sharded() ? all : own);
+  for (std::size_t i = 0; i < sums.size(); i += 2) {
+    low += sums[i];
+    high += sums[i + 1];
+  }
   char text[33];
-  std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(sums[1]),
-                static_cast<unsigned long long>(sums[0]));
+  std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(high),
+                static_cast<unsigned long long>(low));
   return text;
 }
 
@@ -316,8 +376,8 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
           {"bytes_planned", run.bytes_planned},
           {"bytes_offloaded", run.bytes_offloaded},
           {"bytes_reloaded", run.bytes_reloaded},
-          {"collectives", 0},
-          {"persistent_buffers", 0},
+          {"collectives", my.communicator() == nullptr ? 0 : my.communicator()->collectives},
+          {"persistent_buffers", run.persistent_buffers},
           {"ops", my.device.ops},
           {"delays_applied", my.device.delays},
           {"bytes_poisoned", my.device.backend().bytes_poisoned()},
@@ -411,6 +471,7 @@ void Trainer::load(const std::string& path) {
     if (!fault("checkpoint-forgets-moments") || from->name.starts_with("weight/")) my.write(to, from->values);
   }
   if (!fault("checkpoint-leaves-bf16-weights")) my.loop.parameters().round(my.loop.compute());
+  if (my.loop.sharder() != nullptr) my.loop.sharder()->refresh();
   my.steps_done = fault("checkpoint-forgets-the-step") ? 0 : done;
 }
 

@@ -48,11 +48,11 @@ struct ParameterView {
   int layer = -1;
   int index = 0;
   bool is_vector = false;
-  Tensor<float> weight, gradient, m, v;  // gradient: the step's accumulator.
-  Tensor<float> microbatch_gradient;     // g_m of the microbatch whose backward pass ran last; absent where it went
-                                         // into the accumulator at once.
-  Tensor<bf16> copy = {};                // The weight as bf16 products read it; absent where none does.
-  std::int64_t first = 0;                // Element of the whole parameter that the tensors begin with.
+  Tensor<float> weight = {}, gradient = {}, m = {}, v = {};  // gradient: the step's accumulator.
+  Tensor<float> microbatch_gradient = {};  // g_m of the microbatch whose backward pass ran last; absent where it went
+                                           // into the accumulator at once.
+  Tensor<bf16> copy = {};                  // The weight as bf16 products read it; absent where none does.
+  std::int64_t first = 0;                  // Element of the whole parameter that the tensors begin with.
   std::int64_t full_rows = 0, full_cols = 0;  // Of the whole parameter.
 };
 

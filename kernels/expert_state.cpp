@@ -13,7 +13,7 @@ void check(const CountPairs& op) {
   require_shape(op.kept, 1, experts, "kept is [1, E]");
 }
 void check(const UpdateExpertBias& op) {
-  require_shape(op.step, 1, op.bias.cols, "step is [1, E]");
+  require_shape(op.step, op.step.rows, op.bias.cols, "step is [R, E]");
   require_shape(op.bias, 1, op.bias.cols, "bias is [1, E]");
 }
 

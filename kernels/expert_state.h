@@ -19,10 +19,10 @@ struct CountPairs {
 };
 
 // After the optimizer: an expert with fewer pairs than the mean gains `rate`, one with more loses it. The counts of the
-// step start again at 0.
+// step, of all ranks, start again at 0.
 struct UpdateExpertBias {
   static constexpr const char* kName = "update_expert_bias";
-  Accum<std::int32_t> step;  // [1, E]
+  Accum<std::int32_t> step;  // [R, E]
   Accum<float> bias;         // [1, E]
   float rate = 0;
 };

@@ -15,7 +15,8 @@ Dropout dropout_site(const Scenario::Model& model, int layer, int site) {
           .scale = div(1.0f, sub(1.0f, static_cast<float>(p)))};
 }
 
-void accumulate(const PassContext& pass, const ParameterView& parameter) {
+void accumulate(const PassContext& pass, const Parameter& parameter) {
+  if (!parameter.gradient) return;
   pass.stream.submit(AccumulateGradient{.g = parameter.microbatch_gradient, .acc = parameter.gradient});
 }
 

@@ -112,7 +112,7 @@ Dropout dropout_site(const Scenario::Model& model, int layer, int site);
 
 // The weight that products and the embedding read: the fp32 master, or its bf16 copy.
 template <class T>
-Tensor<T> weight_of(const ParameterView& parameter) {
+Tensor<T> weight_of(const Parameter& parameter) {
   if constexpr (std::is_same_v<T, float>) {
     return parameter.weight;
   } else {
@@ -120,14 +120,14 @@ Tensor<T> weight_of(const ParameterView& parameter) {
   }
 }
 
-// acc = add(acc, g_m): once a microbatch and parameter.
-void accumulate(const PassContext& pass, const ParameterView& parameter);
+// acc = add(acc, g_m): once a microbatch and parameter, unless g_m is reduced at once.
+void accumulate(const PassContext& pass, const Parameter& parameter);
 
 // Norm before the mixer, and dropout and residual after it: the frame around every mixer.
 template <class T>
 class Frame {
  public:
-  Frame(const ParameterView& gain, const Scenario::Model& model, int layer)
+  Frame(const Parameter& gain, const Scenario::Model& model, int layer)
       : gain_(gain), eps_(static_cast<float>(model.norm_eps)), dropout_(dropout_site(model, layer, 0)) {}
 
   void norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
@@ -139,7 +139,7 @@ class Frame {
 
  private:
   Dropout active(const PassContext& pass) const;
-  const ParameterView& gain_;
+  const Parameter& gain_;
   float eps_;
   Dropout dropout_;
 };

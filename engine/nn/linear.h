@@ -9,7 +9,7 @@ namespace lockstep {
 template <class T>
 class Linear {
  public:
-  explicit Linear(const ParameterView& weight) : weight_(weight) {}
+  explicit Linear(const Parameter& weight) : weight_(weight) {}
 
   std::int64_t inputs() const { return weight_.weight.cols; }
   std::int64_t outputs() const { return weight_.weight.rows; }
@@ -36,9 +36,16 @@ class Linear {
     pass.stream.submit(
         LinearWeightGradient<T>{.dy = dy, .x = x, .dw = weight_.microbatch_gradient, .workspace = pass.workspace});
   }
-  // The same with the one add into the accumulator, where nothing else adds to the microbatch's gradient.
+  // The same with the one add into the accumulator, where nothing else adds to the microbatch's gradient; alone where
+  // that is reduced at once.
   void accumulate_weight_gradient(const PassContext& pass, Tensor<T> dy, Tensor<T> x) const {
-    pass.stream.submit(LinearWeightGradient<T>{.dy = dy, .x = x, .acc = weight_.gradient, .workspace = pass.workspace});
+    LinearWeightGradient<T> op{.dy = dy, .x = x, .workspace = pass.workspace};
+    if (weight_.gradient) {
+      op.acc = weight_.gradient;
+    } else {
+      op.dw = weight_.microbatch_gradient;
+    }
+    pass.stream.submit(op);
   }
   void input_gradient(const PassContext& pass, Tensor<T> dy, Tensor<T> dx) const {
     pass.stream.submit(
@@ -50,7 +57,7 @@ class Linear {
   }
 
  private:
-  const ParameterView& weight_;
+  const Parameter& weight_;
 };
 
 }  // namespace lockstep

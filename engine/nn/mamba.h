@@ -54,7 +54,7 @@ class Mamba : public Layer<T> {
   MambaShape shape_;
   Frame<T> frame_;
   Linear<T> in_proj_;
-  const ParameterView &conv_weight_, &conv_bias_, &dt_bias_, &a_log_, &d_, &gate_gain_;
+  const Parameter &conv_weight_, &conv_bias_, &dt_bias_, &a_log_, &d_, &gate_gain_;
   Linear<T> out_proj_;
   float eps_;
   const MambaScratch<T>& scratch_;

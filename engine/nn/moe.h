@@ -80,7 +80,7 @@ class Moe : public Layer<T> {
   bool has_losses() const { return aux_ != 0 || z_ != 0; }
 
   Frame<T> frame_;
-  const ParameterView &router_, &fc1_, &fc2_;
+  const Parameter &router_, &fc1_, &fc2_;
   std::optional<Linear<T>> shared_fc1_, shared_fc2_;
   std::int64_t experts_, hidden_;
   std::int32_t top_k_;

@@ -21,7 +21,7 @@ __global__ void digest(Digest op) {
        e += static_cast<std::int64_t>(gridDim.x) * kThreads) {
     const std::int64_t row = e / op.values.cols;
     const std::uint64_t b = bits(at(op.values, row, e - row * op.values.cols));
-    const std::uint64_t k = mix64(op.tensor * 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(e) + 1);
+    const std::uint64_t k = mix64(op.tensor * 0x9E3779B97F4A7C15u + op.first + static_cast<std::uint64_t>(e) + 1);
     low += mix64(k ^ b);
     high += mix64((k + 0xD1B54A32D192ED03u) ^ (b << 32));
   }

@@ -17,14 +17,20 @@ __global__ void count_pairs(CountPairs op) {
 __global__ void update_expert_bias(UpdateExpertBias op) {
   const std::int64_t experts = op.bias.cols;
   std::int64_t all = 0;
-  for (std::int64_t e = 0; e < experts; ++e) all += at(op.step, 0, e);
+  for (std::int64_t r = 0; r < op.step.rows; ++r) {
+    for (std::int64_t e = 0; e < experts; ++e) all += at(op.step, r, e);
+  }
   __syncthreads();
   for (std::int64_t e = threadIdx.x; e < experts; e += kThreads) {
-    const std::int64_t share = std::int64_t{at(op.step, 0, e)} * experts;
+    std::int64_t chosen = 0;
+    for (std::int64_t r = 0; r < op.step.rows; ++r) {
+      chosen += at(op.step, r, e);
+      at(op.step, r, e) = 0;
+    }
+    const std::int64_t share = chosen * experts;
     float& bias = at(op.bias, 0, e);
     if (share < all) bias = add(bias, op.rate);
     if (share > all) bias = sub(bias, op.rate);
-    at(op.step, 0, e) = 0;
   }
 }
 

@@ -1,5 +1,7 @@
 #include "kernels/expert_state.h"
 
+#include <vector>
+
 #include "kernels/fault.h"
 
 namespace lockstep {
@@ -18,14 +20,20 @@ void run(HostQueue, const UpdateExpertBias& op) {
   const std::int64_t experts = op.bias.cols;
   const bool keeps = fault("expert-bias-keeps-the-counts-of-the-step");
   const float rate = fault("expert-bias-moves-the-other-way") ? neg(op.rate) : op.rate;
+  std::vector<std::int64_t> chosen(static_cast<std::size_t>(experts));
   std::int64_t all = 0;
-  for (std::int64_t e = 0; e < experts; ++e) all += op.step.data[e];
+  for (std::int64_t r = 0; r < op.step.rows; ++r) {
+    for (std::int64_t e = 0; e < experts; ++e) {
+      chosen[static_cast<std::size_t>(e)] += op.step.row(r)[e];
+      all += op.step.row(r)[e];
+      if (!keeps) op.step.row(r)[e] = 0;
+    }
+  }
   for (std::int64_t e = 0; e < experts; ++e) {
-    const std::int64_t share = std::int64_t{op.step.data[e]} * experts;
+    const std::int64_t share = chosen[static_cast<std::size_t>(e)] * experts;
     float& bias = op.bias.data[e];
     if (share < all) bias = add(bias, rate);
     if (share > all) bias = sub(bias, rate);
-    if (!keeps) op.step.data[e] = 0;
   }
 }
 

@@ -45,7 +45,7 @@ void run(HostQueue, const Initialize& op) {
   std::int64_t served = -1;
   for (std::int64_t i = 0; i < op.w.rows; ++i) {
     for (std::int64_t c = 0; c < op.w.cols; ++c) {
-      const std::int64_t e = i * op.w.cols + c;
+      const std::int64_t e = op.first + i * op.w.cols + c;
       if (e / 4 != served) {
         served = e / 4;
         block = philox(op.seed_low, op.seed_high, static_cast<std::uint32_t>(served),

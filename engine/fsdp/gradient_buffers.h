@@ -1,0 +1,62 @@
+// Reduces gradients over the ranks: an exchange, then the fold of arithmetic.md 1, on the stream "reduce".
+//
+// Under optim_grads and optim_grads_params each unit's backward pass writes its g_m into a slot, and the shard's
+// accumulator takes those of all ranks, in order, before the next microbatch's. A slot is FREE, then WRITING, REDUCING
+// and FREE again when compute has waited for the reduction. Under no_shard and optim each rank has folded its own
+// microbatches by then, and the folds are added once a step.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/communicator.h"
+#include "engine/fsdp/buffer_plan.h"
+#include "engine/parameters.h"
+
+namespace lockstep {
+
+class GradientBuffers {
+ public:
+  GradientBuffers(const Stream& compute, Communicator& communicator, const Scenario::Fsdp& fsdp,
+                  const ShardLayout& layout, Parameters& parameters);
+
+  void initialize();                // Padding is exchanged too, so it has a value.
+  void enter(int unit);             // Compute may write its gradients,
+  void leave(int unit, bool last);  // and has written them; `last`: those of the step's last microbatch.
+  void finish();                    // Compute waits for every reduction.
+
+  void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
+
+ private:
+  enum class State : std::uint8_t { free, writing, reducing };
+  struct Slot {
+    explicit Slot(Device& device) : written(device), reduced(device) {}
+    float* memory = nullptr;
+    State state = State::free;
+    int unit = -1;
+    Event written, reduced;
+  };
+  bool at_once() const { return strategy_ == Sharding::optim_grads || strategy_ == Sharding::optim_grads_params; }
+  Slot& slot_for(int unit);
+  void place(int unit, const Slot& slot);
+  void reduce_microbatch(int unit, const Slot& slot);
+  void reduce_step(int unit);
+  void add_up(const Bucket& bucket, Tensor<float> total, int first_rank) const;
+  const Bucket& bucket(int index) const { return layout_.buckets[static_cast<std::size_t>(index)]; }
+  const BucketMemory& memory(int index) const { return parameters_.buckets()[static_cast<std::size_t>(index)]; }
+
+  const Stream& compute_;
+  Communicator& communicator_;
+  const ShardLayout& layout_;
+  Parameters& parameters_;
+  const Sharding strategy_;
+  const BufferPlan plan_;
+  TensorPool pool_;
+  Tensor<float> received_;  // What the ranks sent of one bucket's shard.
+  Stream stream_;
+  Event written_, reduced_;  // no_shard, optim.
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<Slot*> in_flight_;  // Reducing, oldest first.
+};
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+#include "engine/fsdp/sharder.h"
+
+#include "kernels/fault.h"
+
+namespace lockstep {
+
+Sharder::Sharder(const Stream& compute, Communicator& communicator, const Scenario& scenario, const ShardLayout& layout,
+                 Parameters& parameters)
+    : communicator_(communicator),
+      layout_(layout),
+      tied_(scenario.model.tied_embedding),
+      modules_{static_cast<int>(scenario.model.pattern.size())},
+      persistent_buffers_(std::ssize(plan_gradients(layout, scenario.fsdp).persistent)),
+      weights_(compute, communicator, scenario.fsdp, layout, parameters),
+      gradients_(compute, communicator, scenario.fsdp, layout, parameters) {}
+
+void Sharder::attach(Hooks& hooks) {
+  for (int unit = 0; unit < static_cast<int>(layout_.units.size()); ++unit) {
+    const Unit& u = layout_.units[static_cast<std::size_t>(unit)];
+    switch (u.kind) {
+      case Unit::Kind::embedding:
+        attach_unit(hooks, unit, Modules::embedding(), Modules::embedding());
+        break;
+      case Unit::Kind::blocks:
+        attach_unit(hooks, unit, Modules::layer(u.first_layer), Modules::layer(u.first_layer + u.layers - 1));
+        break;
+      case Unit::Kind::head:
+        attach_unit(hooks, unit, modules_.head(), modules_.head());
+    }
+  }
+}
+
+void Sharder::attach_unit(Hooks& hooks, int unit, int first, int last) {
+  const auto gather = [this, unit](const HookCall&) { weights_.enter(unit); };
+  const auto release = [this, unit](const HookCall&) { weights_.leave(unit); };
+  hooks.add(first, HookPoint::forward_pre, gather);
+  hooks.add(fault("released-before-the-forward-pass") ? first : last,
+            fault("released-before-the-forward-pass") ? HookPoint::forward_pre : HookPoint::forward_post, release);
+  hooks.add(last, HookPoint::backward_pre, gather);
+  hooks.add(first, HookPoint::backward_post, release);
+  // The head's backward pass begins the gradient of a tied embedding, and the embedding's completes it.
+  const bool begun_by_head = tied_ && first == Modules::embedding();
+  hooks.add(begun_by_head ? modules_.head() : last, HookPoint::backward_pre,
+            [this, unit](const HookCall&) { gradients_.enter(unit); });
+  hooks.add(first, HookPoint::backward_post, [this, unit](const HookCall& call) { gradients_.leave(unit, call.last); });
+}
+
+void Sharder::begin(const std::vector<Pass>& passes) {
+  std::vector<int> uses;
+  const int units = static_cast<int>(layout_.units.size());
+  for (const Pass& pass : passes) {
+    for (int i = 0; i < units; ++i) uses.push_back(pass.forward ? i : units - 1 - i);
+  }
+  weights_.begin(std::move(uses));
+}
+
+void Sharder::end(bool trained) {
+  weights_.end();
+  if (trained) gradients_.finish();
+}
+
+void Sharder::append_addresses(std::vector<const void*>& table) const {
+  weights_.append_addresses(table);
+  gradients_.append_addresses(table);
+}
+
+}  // namespace lockstep

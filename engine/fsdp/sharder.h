@@ -1,0 +1,57 @@
+// Sharding of one rank: what its hooks do around the modules of the model, and what happens between the steps.
+#pragma once
+
+#include "engine/fsdp/gradient_buffers.h"
+#include "engine/fsdp/weight_buffers.h"
+#include "engine/hooks.h"
+#include "engine/schedule.h"
+
+namespace lockstep {
+
+// Modules of a model as hooks count them: the embedding, the symbols of the pattern, the head.
+struct Modules {
+  int layers = 0;
+  static constexpr int embedding() { return 0; }
+  static constexpr int layer(int index) { return 1 + index; }
+  int head() const { return 1 + layers; }
+  int count() const { return 2 + layers; }
+};
+
+class Sharder {
+ public:
+  // `parameters` has the memory of `layout`; its passes' memory is placed here.
+  Sharder(const Stream& compute, Communicator& communicator, const Scenario& scenario, const ShardLayout& layout,
+          Parameters& parameters);
+
+  // Every unit is gathered before its first module and let go behind its last one, and reduced behind its backward
+  // pass.
+  void attach(Hooks& hooks);
+  void initialize() { gradients_.initialize(); }
+
+  // Around passes. The second one makes compute wait for every reduction.
+  void begin(const std::vector<Pass>& passes);
+  void end(bool trained);
+
+  // Behind what changed the shards.
+  void refresh() { weights_.refresh(); }
+  // Before a graph that holds gathers, and behind it.
+  void settle() { weights_.settle(); }
+
+  Communicator& communicator() const { return communicator_; }
+  const ShardLayout& layout() const { return layout_; }
+  std::int64_t persistent_buffers() const { return persistent_buffers_; }
+  void append_addresses(std::vector<const void*>& table) const;
+
+ private:
+  void attach_unit(Hooks& hooks, int unit, int first, int last);
+
+  Communicator& communicator_;
+  const ShardLayout& layout_;
+  const bool tied_;
+  const Modules modules_;
+  const std::int64_t persistent_buffers_;
+  WeightBuffers weights_;
+  GradientBuffers gradients_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,154 @@
+#include "engine/fsdp/weight_buffers.h"
+
+#include <algorithm>
+
+#include "kernels/fault.h"
+#include "kernels/require.h"
+
+namespace lockstep {
+
+WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator, const Scenario::Fsdp& fsdp,
+                             const ShardLayout& layout, Parameters& parameters)
+    : compute_(compute),
+      communicator_(communicator),
+      layout_(layout),
+      parameters_(parameters),
+      strategy_(fsdp.strategy),
+      prefetch_(static_cast<std::size_t>(fsdp.prefetch)),
+      plan_(plan_weights(layout, fsdp)),
+      pool_(compute.device()),
+      stream_(compute.device(), "gather"),
+      fork_(compute.device()) {
+  for (const std::int64_t bytes : plan_.slots) {
+    slots_.push_back(std::make_unique<Slot>(compute.device()));
+    slots_.back()->memory = reinterpret_cast<std::byte*>(pool_.make<std::uint8_t>(1, bytes).data);
+  }
+  for (int unit = 0; unit < static_cast<int>(layout.units.size()); ++unit) {
+    if (!choices(unit).empty()) place(unit, slot(choices(unit)[0]));
+  }
+}
+
+bool WeightBuffers::stays(int unit) const {
+  const bool blocks = layout_.units[static_cast<std::size_t>(unit)].kind == Unit::Kind::blocks;
+  return strategy_ != Sharding::optim_grads_params || !blocks;
+}
+
+void WeightBuffers::place(int unit, const Slot& slot) {
+  const UnitMemory memory = memory_of_weights(layout_, unit);
+  const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    parameters_.place_weights(buckets[i], slot.memory + memory.offsets[i]);
+  }
+}
+
+// ---- Passes ---------------------------------------------------------------------------------------------------------
+
+void WeightBuffers::begin(std::vector<int> uses) {
+  uses.erase(std::remove_if(uses.begin(), uses.end(), [this](int unit) { return stays(unit); }), uses.end());
+  uses_ = std::move(uses);
+  next_ = 0;
+  if (uses_.empty()) return;
+  // Behind the optimizer, and behind every pass before.
+  compute_.record(fork_);
+  stream_.wait(fork_);
+  for (const auto& slot : slots_) slot->read = false;
+  gather_ahead(0, prefetch_);
+}
+
+void WeightBuffers::enter(int unit) {
+  if (strategy_ == Sharding::no_shard) return;
+  if (stays(unit)) return wait(*holding(unit));
+  require(next_ < uses_.size() && uses_[next_] == unit, "units are used in the order of the schedule");
+  if (holding(unit) == nullptr) require(gather(unit), "the slot of a unit is free when its turn comes");
+  gather_ahead(next_ + 1, next_ + 1 + prefetch_);
+  wait(*holding(unit));
+}
+
+void WeightBuffers::leave(int unit) {
+  if (stays(unit)) return;
+  Slot* const slot = holding(unit);
+  require(slot != nullptr && slot->state == State::ready, "what is let go was there");
+  ++next_;
+  if (next_ < uses_.size() && uses_[next_] == unit) return;  // It stays for the next pass.
+  compute_.record(slot->released);
+  slot->read = true;
+  slot->state = State::free;
+  slot->unit = -1;
+  gather_ahead(next_, next_ + prefetch_);
+}
+
+void WeightBuffers::end() const {
+  require(next_ == uses_.size(), "every pass has used its units");
+  for (const auto& slot : slots_) require(slot->unit < 0 || stays(slot->unit), "no unit keeps its slot");
+}
+
+// In order: where one must wait for its slot, those behind it wait too.
+void WeightBuffers::gather_ahead(std::size_t first, std::size_t end) {
+  for (std::size_t use = first; use < std::min(end, uses_.size()); ++use) {
+    if (holding(uses_[use]) == nullptr && !gather(uses_[use])) return;
+  }
+}
+
+// ---- Slots ----------------------------------------------------------------------------------------------------------
+
+WeightBuffers::Slot* WeightBuffers::holding(int unit) {
+  for (const int choice : choices(unit)) {
+    if (slot(choice).unit == unit) return &slot(choice);
+  }
+  return nullptr;
+}
+
+bool WeightBuffers::gather(int unit) {
+  for (const int choice : choices(unit)) {
+    Slot& to = slot(choice);
+    if (to.state != State::free) continue;
+    if (to.read && !fault("gather-ignores-the-passes-before")) stream_.wait(to.released);
+    if (choices(unit).size() > 1) place(unit, to);
+    exchange(unit, to);
+    return true;
+  }
+  return false;
+}
+
+void WeightBuffers::exchange(int unit, Slot& slot) {
+  const Place place = compute_.device().place;
+  compute_.device().place.layer = -1;
+  compute_.device().place.part = "gather";
+  const UnitMemory memory = memory_of_weights(layout_, unit);
+  const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const Bucket& bucket = layout_.buckets[static_cast<std::size_t>(buckets[i])];
+    const BucketMemory& shard = parameters_.buckets()[static_cast<std::size_t>(buckets[i])];
+    const void* const from = bucket.narrow ? static_cast<const void*>(shard.copy.data) : shard.weight.data;
+    const auto bytes = static_cast<std::size_t>(bucket.shard) * (bucket.narrow ? sizeof(bf16) : sizeof(float));
+    communicator_.all_gather(stream_, {"gather", buckets[i]}, slot.memory + memory.offsets[i], from, bytes);
+  }
+  stream_.record(slot.gathered);
+  slot.unit = unit;
+  slot.state = State::gathering;
+  compute_.device().place = place;
+}
+
+void WeightBuffers::wait(Slot& slot) {
+  if (slot.state == State::gathering && !fault("gather-not-awaited")) compute_.wait(slot.gathered);
+  slot.state = State::ready;
+}
+
+// ---- Between passes -------------------------------------------------------------------------------------------------
+
+void WeightBuffers::refresh() {
+  if (strategy_ == Sharding::no_shard) return;
+  compute_.record(fork_);
+  stream_.wait(fork_);
+  for (int unit = 0; unit < static_cast<int>(layout_.units.size()); ++unit) {
+    if (stays(unit)) exchange(unit, slot(choices(unit)[0]));
+  }
+}
+
+void WeightBuffers::settle() {
+  for (const auto& slot : slots_) {
+    if (slot->state == State::gathering) wait(*slot);
+  }
+}
+
+}  // namespace lockstep

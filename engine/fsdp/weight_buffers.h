@@ -1,0 +1,71 @@
+// Gathers the weights of units before the passes that read them, ahead of time where a slot is free, and lets go of
+// them behind. A slot is FREE, then GATHERING on the stream "gather", READY when compute has waited for that, and FREE
+// again behind the last pass that reads it; the next gather into it waits for that pass.
+//
+// Weights that stay whole (those of embedding and head; all, unless parameters are sharded) are refreshed after the
+// optimizer and never let go.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/communicator.h"
+#include "engine/fsdp/buffer_plan.h"
+#include "engine/parameters.h"
+
+namespace lockstep {
+
+class WeightBuffers {
+ public:
+  WeightBuffers(const Stream& compute, Communicator& communicator, const Scenario::Fsdp& fsdp,
+                const ShardLayout& layout, Parameters& parameters);
+
+  // Passes are about to run that use units in this order.
+  void begin(std::vector<int> uses);
+  void enter(int unit);  // Compute may read its weights,
+  void leave(int unit);  // and has read them.
+  void end() const;      // Every use has come and gone.
+
+  // The shards have changed: gathers what stays whole.
+  void refresh();
+  // Compute waits for what was gathered, so that no event of one side of a capture is waited for on the other.
+  void settle();
+
+  void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
+
+ private:
+  enum class State : std::uint8_t { free, gathering, ready };
+  struct Slot {
+    explicit Slot(Device& device) : gathered(device), released(device) {}
+    std::byte* memory = nullptr;
+    State state = State::free;
+    int unit = -1;
+    bool read = false;  // Since the passes began; `released` is behind it.
+    Event gathered, released;
+  };
+  bool stays(int unit) const;
+  Slot& slot(int index) { return *slots_[static_cast<std::size_t>(index)]; }
+  const std::vector<int>& choices(int unit) const { return plan_.choices[static_cast<std::size_t>(unit)]; }
+  Slot* holding(int unit);
+  void place(int unit, const Slot& slot);
+  bool gather(int unit);  // False if no slot is free.
+  void exchange(int unit, Slot& slot);
+  void gather_ahead(std::size_t first, std::size_t end);
+  void wait(Slot& slot);
+
+  const Stream& compute_;
+  Communicator& communicator_;
+  const ShardLayout& layout_;
+  Parameters& parameters_;
+  const Sharding strategy_;
+  const std::size_t prefetch_;
+  const BufferPlan plan_;
+  TensorPool pool_;
+  Stream stream_;
+  Event fork_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<int> uses_;
+  std::size_t next_ = 0;  // The use that is under way or comes next.
+};
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+// Calls that run around the modules of a model: four ordered lists for each. What is sharded is gathered, released and
+// reduced there. A module whose body is in a graph keeps its hooks outside of it: they are taken out while the region
+// is captured, recorded or replayed, and run around it in the order in which they would have run eagerly.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace lockstep {
+
+enum class HookPoint : std::uint8_t { forward_pre, forward_post, backward_pre, backward_post };
+
+// What a hook is told.
+struct HookCall {
+  int microbatch = 0;
+  bool last = false;  // The last microbatch of the step: its backward pass completes the gradients.
+};
+
+class Hooks {
+ public:
+  using Hook = std::function<void(const HookCall&)>;
+
+  explicit Hooks(int modules) : lists_(static_cast<std::size_t>(modules)) {}
+  void add(int module, HookPoint point, Hook hook) { list(module, point).push_back(std::move(hook)); }
+  std::size_t count(int module, HookPoint point) const {
+    return lists_[static_cast<std::size_t>(module)][static_cast<std::size_t>(point)].size();
+  }
+  void run(int module, HookPoint point, const HookCall& call) {
+    for (const Hook& hook : list(module, point)) hook(call);
+  }
+
+ private:
+  friend class ExtractedHooks;
+  std::vector<Hook>& list(int module, HookPoint point) {
+    return lists_[static_cast<std::size_t>(module)][static_cast<std::size_t>(point)];
+  }
+  std::vector<std::array<std::vector<Hook>, 4>> lists_;
+};
+
+// The lists of a region while it lives; its destructor puts them back, whatever happened meanwhile.
+class ExtractedHooks {
+ public:
+  struct List {
+    int module;
+    HookPoint point;
+  };
+  // In the order in which the region runs them. Two phases: all are taken, then sorted into those that run before the
+  // region and those that run behind it.
+  ExtractedHooks(Hooks& hooks, const std::vector<List>& lists);
+  ~ExtractedHooks();
+  ExtractedHooks(const ExtractedHooks&) = delete;
+  ExtractedHooks& operator=(const ExtractedHooks&) = delete;
+
+  void run_before(const HookCall& call) const { run(before_, call); }
+  void run_after(const HookCall& call) const { run(after_, call); }
+
+ private:
+  struct Taken {
+    List from;
+    std::vector<Hooks::Hook> hooks;
+  };
+  void run(const std::vector<std::size_t>& order, const HookCall& call) const;
+  Hooks& hooks_;
+  std::vector<Taken> taken_;
+  std::vector<std::size_t> before_, after_;  // Of `taken_`.
+};
+
+}  // namespace lockstep

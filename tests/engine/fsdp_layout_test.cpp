@@ -1,0 +1,165 @@
+// Where rows lie when parameters are sharded, whatever the shapes.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/fsdp/buffer_plan.h"
+#include "engine/fsdp/layout.h"
+
+namespace lockstep {
+namespace {
+
+Scenario any_scenario() {
+  Scenario s;
+  s.name = "test";
+  s.model.pattern = *rc::gen::container<std::string>(*rc::gen::inRange(1, 9), rc::gen::element('M', '*', '-', 'E'));
+  s.model.hidden = *rc::gen::inRange(1, 40);
+  s.model.vocab = *rc::gen::inRange(2, 50);
+  s.model.mlp.hidden = *rc::gen::inRange(1, 40);
+  s.model.moe.hidden = *rc::gen::inRange(1, 12);
+  s.model.tied_embedding = *rc::gen::arbitrary<bool>();
+  s.fsdp.strategy = *rc::gen::element(Sharding::no_shard, Sharding::optim, Sharding::optim_grads_params);
+  s.fsdp.unit = {*rc::gen::inRange(1, 4)};
+  s.fsdp.bucket_bytes = *rc::gen::element<std::int64_t>(0, 1, 600, 4000);
+  s.fsdp.double_buffer = *rc::gen::arbitrary<bool>();
+  s.fsdp.persist_buf_on_alloc_fail = *rc::gen::arbitrary<bool>();
+  s.fsdp.prefetch = *rc::gen::inRange(0, 3);
+  return s;
+}
+
+struct Any {
+  Scenario scenario = any_scenario();
+  ParameterList list{scenario.model};
+  ShardLayout layout{list, scenario, *rc::gen::inRange(1, 6), *rc::gen::arbitrary<bool>()};
+};
+
+TEST(ShardLayout, EveryRowOfEveryParameterHasOneOwner) {
+  ASSERT_TRUE(rc::check([] {
+    const Any any;
+    std::vector<std::vector<int>> owners;
+    for (const ParameterSpec& spec : any.list.specs) owners.emplace_back(spec.norm_rows());
+    for (const Bucket& bucket : any.layout.buckets) {
+      for (const Piece& piece : bucket.pieces) {
+        const ParameterSpec& spec = any.list.specs[static_cast<std::size_t>(piece.parameter)];
+        RC_ASSERT(piece.width * spec.norm_rows() == spec.rows * spec.cols);
+        for (int r = 0; r < any.layout.ranks; ++r) {
+          const OwnRows own = any.layout.own(bucket, piece, r);
+          if (own.rows > 0) RC_ASSERT(own.offset >= 0 && own.offset + own.rows * piece.width <= bucket.shard);
+          for (std::int64_t i = 0; i < own.rows; ++i) {
+            ++owners[static_cast<std::size_t>(piece.parameter)][static_cast<std::size_t>(own.row + i)];
+            // The row lies in the rank's share of the bucket where the piece has it.
+            RC_ASSERT(bucket.shard * r + own.offset + i * piece.width ==
+                      piece.offset + (own.row + i - piece.row) * piece.width);
+          }
+        }
+      }
+    }
+    for (const auto& rows : owners) RC_ASSERT(std::all_of(rows.begin(), rows.end(), [](int n) { return n == 1; }));
+  }));
+}
+
+TEST(ShardLayout, SharesAreEqualWholeRowsAndPiecesDoNotOverlap) {
+  ASSERT_TRUE(rc::check([] {
+    const Any any;
+    for (const Bucket& bucket : any.layout.buckets) {
+      std::int64_t end = 0;
+      for (const Piece& piece : bucket.pieces) {
+        RC_ASSERT(piece.offset >= end);
+        RC_ASSERT(piece.offset % 128 == 0 && piece.offset % piece.width == 0);
+        RC_ASSERT(bucket.shard % piece.width == 0);
+        end = piece.offset + piece.rows * piece.width;
+      }
+      RC_ASSERT(end <= any.layout.full(bucket));
+    }
+  }));
+}
+
+TEST(ShardLayout, UnitsHoldTheLayersOfTheirBlocksInOrder) {
+  ASSERT_TRUE(rc::check([] {
+    const Any any;
+    int layer = 0;
+    for (const Unit& unit : any.layout.units) {
+      if (unit.kind != Unit::Kind::blocks) continue;
+      RC_ASSERT(unit.first_layer == layer && unit.layers > 0);
+      layer += unit.layers;
+      for (const int b : unit.buckets) {
+        for (const Piece& piece : any.layout.buckets[static_cast<std::size_t>(b)].pieces) {
+          const int of = any.list.specs[static_cast<std::size_t>(piece.parameter)].layer;
+          RC_ASSERT(of >= unit.first_layer && of < layer);
+        }
+      }
+    }
+    RC_ASSERT(layer == static_cast<int>(any.scenario.model.pattern.size()));
+  }));
+}
+
+// What is cut is whole in memory all the same.
+TEST(ShardLayout, CutBucketsContinueEachOtherWithoutPadding) {
+  ASSERT_TRUE(rc::check([] {
+    const Any any;
+    for (int b = 1; b < static_cast<int>(any.layout.buckets.size()); ++b) {
+      if (!any.layout.continues(b)) continue;
+      const Bucket& before = any.layout.buckets[static_cast<std::size_t>(b) - 1];
+      const Piece& piece = before.pieces.front();
+      RC_ASSERT(before.pieces.size() == 1u);
+      RC_ASSERT(any.layout.full(before) == piece.rows * piece.width);
+      const std::int64_t bytes = piece.rows * piece.width * 4;
+      RC_ASSERT(bytes <= any.scenario.fsdp.bucket_bytes || piece.rows == any.layout.ranks);
+    }
+  }));
+}
+
+// Of each unit of the largest class, the first in the model.
+std::int64_t parameters_of_the_pool(const Any& any) {
+  std::map<std::int64_t, int> members;
+  for (const Unit& unit : any.layout.units) members[unit.parameters] += unit.kind == Unit::Kind::blocks;
+  int most = 0;
+  for (const auto& [parameters, count] : members) most = std::max(most, count);
+  for (const Unit& unit : any.layout.units) {
+    if (unit.kind == Unit::Kind::blocks && members[unit.parameters] == most) return unit.parameters;
+  }
+  return 0;
+}
+
+TEST(BufferPlan, SlotsHoldTheirUnitsAndNeighboursOfThePoolTakeTurns) {
+  ASSERT_TRUE(rc::check([] {
+    const Any any;
+    const Scenario::Fsdp& fsdp = any.scenario.fsdp;
+    const BufferPlan plan = plan_weights(any.layout, fsdp);
+    for (int u = 0; u < static_cast<int>(any.layout.units.size()); ++u) {
+      const auto& choices = plan.choices[static_cast<std::size_t>(u)];
+      RC_ASSERT(choices.empty() == (fsdp.strategy == Sharding::no_shard));
+      for (const int slot : choices) {
+        RC_ASSERT(plan.slots[static_cast<std::size_t>(slot)] >= memory_of_weights(any.layout, u).bytes);
+      }
+      // A graph bakes the address.
+      if (fsdp.double_buffer && fsdp.persist_buf_on_alloc_fail) RC_ASSERT(choices.size() < 2u);
+    }
+    if (fsdp.strategy != Sharding::optim_grads_params || !fsdp.double_buffer) return;
+    const std::int64_t pooled = parameters_of_the_pool(any);
+    int last = -1;
+    for (std::size_t u = 1; u + 1 < any.layout.units.size(); ++u) {
+      if (any.layout.units[u].parameters != pooled) continue;
+      RC_ASSERT(plan.choices[u].size() == 1u && plan.choices[u].front() != last);
+      last = plan.choices[u].front();
+    }
+  }));
+}
+
+// The largest class has the pool; of equally large ones the first in the model.
+TEST(BufferPlan, GivesThePoolToTheLargestClass) {
+  Scenario s;
+  s.model.pattern = "M-M-M";
+  s.fsdp.strategy = Sharding::optim_grads_params;
+  const ParameterList list(s.model);
+  const BufferPlan plan = plan_weights(ShardLayout(list, s, 3, false), s.fsdp);
+  EXPECT_EQ(plan.persistent, (std::vector<int>{2, 4}));
+  s.model.pattern = "-MM-";
+  const ParameterList tie(s.model);
+  EXPECT_EQ(plan_weights(ShardLayout(tie, s, 3, false), s.fsdp).persistent, (std::vector<int>{2, 3}));
+}
+
+}  // namespace
+}  // namespace lockstep
