@@ -39,5 +39,51 @@ TEST(Fsdp, OneRankWithAnyStrategyHasTheBitsOfOneWithout) {
   }
 }
 
+// The same microbatches in the same global order: one left fold, whoever ran them.
+TEST(Fsdp, ShardedGradientsHaveTheSameBitsOnAnyNumberOfRanks) {
+  for (const Numerics numerics : {Numerics::fp32, Numerics::bf16}) {
+    Scenario s = hybrid(numerics);
+    s.training.microbatches = 6;
+    const auto data = open_data(s);
+    const Outcome want = run(s, *data);
+    for (const Sharding strategy : {Sharding::optim_grads, Sharding::optim_grads_params}) {
+      for (const int ranks : {1, 2, 3}) {
+        s.fsdp.strategy = strategy;
+        s.parallel.data = ranks;
+        s.training.microbatches = 6 / ranks;
+        s.training.in_flight = ranks == 3 ? 2 : 1;
+        const Outcome got = run_whole(s, *data);
+        EXPECT_EQ(difference(got, want), "") << "strategy " << static_cast<int>(strategy) << " on " << ranks;
+      }
+    }
+  }
+}
+
+// Each rank folds its own microbatches from +0, and these folds are added in order of ranks.
+TEST(Fsdp, WholeGradientsAreTheFoldOfTheRanksFolds) {
+  Scenario s = hybrid();
+  s.training.steps = 1;
+  s.parallel.data = 3;
+  const auto data = open_data(s);
+  const StepData step = data->training(0);
+  Values want;
+  for (int r = 0; r < 3; ++r) {
+    Scenario alone = s;
+    alone.parallel.data = 1;
+    StepData part{.microbatches = {}, .targets = step.targets};
+    for (int m = 0; m < 2; ++m) part.microbatches.push_back(step.microbatches[static_cast<std::size_t>(m * 3 + r)]);
+    const Values fold = run(alone, FixedData({part})).gradients[0];
+    for (std::size_t p = 0; p < fold.size(); ++p) {
+      if (r == 0) want.push_back(fold[p]);
+      for (std::size_t e = 0; r > 0 && e < fold[p].size(); ++e) want[p][e] = add(want[p][e], fold[p][e]);
+    }
+  }
+  for (const Sharding strategy : {Sharding::no_shard, Sharding::optim}) {
+    s.fsdp.strategy = strategy;
+    const Outcome got = run_whole(s, *data);
+    EXPECT_TRUE(same_bits(got.gradients[0], want)) << static_cast<int>(strategy);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::test
