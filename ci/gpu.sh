@@ -31,9 +31,9 @@ row() {
   printf '%s\n' "${rows[-1]}"
 }
 
-# Under a sanitizer the case runs in the program itself, not in a child.
+# Under a sanitizer the case runs in the program itself, not in a child, and each allocation has bounds of its own.
 sanitized() {
-  compute-sanitizer --tool "$1" --error-exitcode 9 "$lockstep" verify --device cuda --no-fork --quiet "$scenarios/$2.yaml"
+  LOCKSTEP_EXACT_ALLOCATIONS=1 compute-sanitizer --tool "$1" --error-exitcode 9 "$lockstep" verify --device cuda --no-fork --quiet "$scenarios/$2.yaml"
 }
 
 # The weights after training are the same bits on both devices.

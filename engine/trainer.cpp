@@ -1,7 +1,10 @@
 #include "engine/trainer.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "engine/checkpoint.h"
 #include "engine/communicator.h"
@@ -21,6 +24,19 @@ namespace {
 struct Routing {
   std::int64_t pairs = 0, dropped = 0, experts = 0;
 };
+
+// `from` has their bytes, at any alignment.
+std::vector<float> widened(const StoredValues& values, const void* from) {
+  std::vector<float> wide(static_cast<std::size_t>(values.rows * values.cols));
+  if (!values.narrow) {
+    if (!wide.empty()) std::memcpy(wide.data(), from, values.bytes());
+    return wide;
+  }
+  std::vector<bf16> narrow(wide.size());
+  if (!wide.empty()) std::memcpy(narrow.data(), from, values.bytes());
+  std::transform(narrow.begin(), narrow.end(), wide.begin(), [](bf16 x) { return lockstep::load(x); });
+  return wide;
+}
 
 }  // namespace
 
@@ -73,7 +89,7 @@ struct Trainer::Impl {
   void add_up(std::size_t microbatches, const float* losses, const float* router_losses, StepResult& result) const;
   template <class T>
   std::vector<T> read(Tensor<T> tensor) const;
-  std::vector<float> read_copy(StoredValues values) const;
+  std::byte* stage(std::span<const StoredValues> list);
   void write(Tensor<float> tensor, const std::vector<float>& values) const;
   std::map<std::string, std::string> identity() const;
   Routing routing() const;
@@ -89,8 +105,9 @@ struct Trainer::Impl {
   NormSequence norm_sequence;
   Tensor<float> losses, router_losses;  // Of every rank; absent where there is one.
   Tensor<float> norm;
-  Tensor<std::uint64_t> digest;  // This rank's, then every rank's.
-  PinnedBuffer fetched;          // Norm, clip, losses, router losses.
+  Tensor<std::uint64_t> digest;        // This rank's, then every rank's.
+  PinnedBuffer fetched;                // Norm, clip, losses, router losses.
+  std::optional<PinnedBuffer> staged;  // What a judge reads on its way.
   std::int64_t steps_done = 0;
   StepData ahead;  // Of step `ahead_of`.
   std::int64_t ahead_of = -1;
@@ -279,15 +296,25 @@ std::vector<T> Trainer::Impl::read(Tensor<T> tensor) const {
   return values;
 }
 
-std::vector<float> Trainer::Impl::read_copy(StoredValues values) const {
-  const auto count = static_cast<std::size_t>(values.rows * values.cols);
-  device.host_reads(values.data, count * (values.narrow ? sizeof(bf16) : sizeof(float)));
-  std::vector<float> wide;
-  for (std::size_t i = 0; i < count; ++i) {
-    wide.push_back(values.narrow ? lockstep::load(static_cast<const bf16*>(values.data)[i])
-                                 : static_cast<const float*>(values.data)[i]);
+// Those on the device one behind the other in pinned memory. A wait each, or a copy to memory that is not pinned, would
+// cost a GPU that is shared by several processes more than the step.
+std::byte* Trainer::Impl::stage(std::span<const StoredValues> list) {
+  std::size_t bytes = 0;
+  for (const StoredValues& values : list) bytes += values.on_host ? 0 : values.bytes();
+  if (bytes == 0) return nullptr;
+  if (!staged || staged->bytes() < bytes) staged.emplace(device, std::bit_ceil(bytes));
+  auto* const memory = static_cast<std::byte*>(staged->data());
+  device.host_writes(memory, bytes);
+  std::memset(memory, 0xff, bytes);  // No value: a copy that does not happen is seen.
+  std::byte* to = memory;
+  for (const StoredValues& values : list) {
+    if (values.on_host) continue;
+    if (values.bytes() > 0) loop.compute().copy(to, values.data, values.bytes(), CopyKind::device_to_host);
+    to += values.bytes();
   }
-  return wide;
+  loop.compute().synchronize();
+  device.host_reads(memory, bytes);
+  return memory;
 }
 
 void Trainer::Impl::write(Tensor<float> tensor, const std::vector<float>& values) const {
@@ -306,15 +333,18 @@ std::vector<ExpertBiasView> Trainer::expert_biases() const {
 
 const std::vector<ParameterView>& Trainer::parameters() const { return impl_->loop.parameters().views(); }
 
-std::vector<float> Trainer::read(StoredValues values) const {
-  if (values.on_host) return impl_->read_copy(values);
-  if (!values.narrow) {
-    return impl_->read(tensor(static_cast<float*>(const_cast<void*>(values.data)), values.rows, values.cols));
+std::vector<float> Trainer::read(StoredValues values) const { return read({&values, 1}).front(); }
+
+std::vector<std::vector<float>> Trainer::read(std::span<const StoredValues> list) const {
+  const std::byte* staged = impl_->stage(list);
+  std::vector<std::vector<float>> read;
+  for (const StoredValues& values : list) {
+    if (values.on_host) impl_->device.host_reads(values.data, values.bytes());
+    const void* const from = values.on_host ? values.data : staged;
+    if (!values.on_host) staged += values.bytes();
+    read.push_back(widened(values, from));
   }
-  const Tensor<bf16> narrow = tensor(static_cast<bf16*>(const_cast<void*>(values.data)), values.rows, values.cols);
-  std::vector<float> wide;
-  for (const bf16 value : impl_->read(narrow)) wide.push_back(lockstep::load(value));
-  return wide;
+  return read;
 }
 
 // Sums over elements, whatever rank has them.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct StoredValues {
   std::int64_t rows = 0, cols = 0;
   bool narrow = false;   // bf16
   bool on_host = false;  // In pinned memory: an offloaded tensor's complete copy.
+  std::size_t bytes() const { return static_cast<std::size_t>(rows * cols) * (narrow ? sizeof(bf16) : sizeof(float)); }
 };
 
 // A tensor on the device that a judge may read between two launches.
@@ -117,7 +119,9 @@ class Trainer {
 
   const std::vector<ParameterView>& parameters() const;
   std::vector<ExpertBiasView> expert_biases() const;
-  std::vector<float> read(StoredValues values) const;    // Synchronises the compute stream.
+  std::vector<float> read(StoredValues values) const;
+  // The same of many, which wait once for the compute stream.
+  std::vector<std::vector<float>> read(std::span<const StoredValues> list) const;
   std::string weight_digest() const;                     // 32 hex digits: hi, lo. Every rank calls it.
   std::map<std::string, std::int64_t> counters() const;  // Names of contract.md and scenario.md section 3.
 

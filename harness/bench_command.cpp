@@ -4,6 +4,7 @@
 #include <set>
 
 #include "harness/bench/checker.h"
+#include "harness/bench/door.h"
 #include "harness/bench/kernels.h"
 #include "harness/bench/model.h"
 #include "harness/bench/schedules.h"
@@ -186,6 +187,21 @@ boost::json::object bench_checker(const Options& options, const std::string& dev
   return {{"checker", {{"ratio", with / without}, {"most", most}, {"scenarios", std::move(list)}}}};
 }
 
+// ---- Random cases at the device door --------------------------------------------------------------------------------
+
+boost::json::object bench_door(std::int64_t cases) {
+  boost::json::array list;
+  std::printf("%-20s %8s %8s %8s   (calls of a case, of %lld random ones)\n", "at the device door", "median", "p95",
+              "most", static_cast<long long>(cases));
+  for (const DoorCount& one : count_door(1, cases)) {
+    std::printf("%-20s %8lld %8lld %8lld\n", one.call.c_str(), static_cast<long long>(one.median),
+                static_cast<long long>(one.p95), static_cast<long long>(one.most));
+    list.push_back(
+        boost::json::object{{"call", one.call}, {"median", one.median}, {"p95", one.p95}, {"most", one.most}});
+  }
+  return {{"door", {{"cases", cases}, {"calls", std::move(list)}}}};
+}
+
 }  // namespace
 
 ExitStatus bench_command(const Words& words) {
@@ -195,17 +211,18 @@ ExitStatus bench_command(const Words& words) {
                   "step: the median time of a step eager, with partial graphs and with one graph of the whole step.\n"
                   "schedules: those of a small program that run by tags.\n"
                   "checker: runs of the file, or of the library, with and without checking.\n"
+                  "door: what 200 random cases ask of a device; not part of all.\n"
                   "H1 and S1 are the standard models; the oracle is left out for them.",
                   1);
   options.device().seconds("budget", "seconds for each measurement", 5);
-  options.text("section", "all, scenarios, kernels, step, schedules or checker", "all");
+  options.text("section", "all, scenarios, kernels, step, schedules, checker or door", "all");
   options.text("only", "kernels: ops whose name or shape holds this text");
   options.text("json", "write the numbers to this file");
   if (!options.parse(words)) return ExitStatus::held;
   const std::string section = options.text("section");
-  const std::set<std::string> sections{"all", "scenarios", "kernels", "step", "schedules", "checker"};
+  const std::set<std::string> sections{"all", "scenarios", "kernels", "step", "schedules", "checker", "door"};
   if (!sections.contains(section)) {
-    throw RequestError("--section " + section + ": all, scenarios, kernels, step, schedules or checker");
+    throw RequestError("--section " + section + ": all, scenarios, kernels, step, schedules, checker or door");
   }
   const auto wanted = [&](const char* name) { return section == "all" || section == name; };
   const Request request = request_of(options);
@@ -228,6 +245,7 @@ ExitStatus bench_command(const Words& words) {
   if (wanted("step")) add(bench_steps(request.scenario, device, budget));
   if (wanted("schedules")) add(bench_schedules(budget));
   if (wanted("checker") && !request.standard) add(bench_checker(options, device));
+  if (section == "door") add(bench_door(200));
   if (options.has("json")) write_file(options.text("json"), boost::json::serialize(found) + "\n");
   return ExitStatus::held;
 }

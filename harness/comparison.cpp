@@ -13,6 +13,13 @@ namespace {
 // One call of the engine has room for the loss that follows a forward pass.
 constexpr std::int64_t kPerCall = 4;
 
+// Of a ragged buffer as many rows are compared as the oracle filled; the engine's counts are judged by themselves.
+StoredValues compared_part(const NamedTensor& got, const oracle::Tensor& want) {
+  StoredValues values = got.tensor;
+  if (got.rows == NamedTensor::Rows::ragged_buffer) values.rows = std::min(values.rows, want.rows);
+  return values;
+}
+
 }  // namespace
 
 void Comparison::attach(Read read, const std::vector<ParameterView>& parameters) {
@@ -99,15 +106,6 @@ void Comparison::missing(std::int64_t order, const std::string& judge, FirstDiff
   note(order, {judge, where.tensor + " is missing in the " + side, where});
 }
 
-// Of a ragged buffer as many rows are compared as the oracle filled; the engine's counts are judged by themselves.
-void Comparison::compare_activation(std::int64_t order, int microbatch, const NamedTensor& got,
-                                    const oracle::Tensor& want) {
-  StoredValues values = got.tensor;
-  if (got.rows == NamedTensor::Rows::ragged_buffer) values.rows = std::min(values.rows, want.rows);
-  const FirstDifference where = at(microbatch, got.layer, got.op, got.name);
-  compare(order, "activation", where, read_(values), want.values, want.cols, got.rows == NamedTensor::Rows::pack);
-}
-
 void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool live) {
   const std::int64_t order = kPerCall * calls_++;
   if (microbatch < 0 || microbatch >= static_cast<int>(forward_order_.size())) {
@@ -118,14 +116,23 @@ void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& ac
   if (!live) return;
   std::map<std::string, const NamedTensor*> by_name;
   for (const NamedTensor& tensor : activations) by_name[tensor.name] = &tensor;
+  if (!earlier(order)) return;
+  std::vector<StoredValues> list;
   for (const oracle::Tensor& want : want_->microbatches[microbatch].activations) {
-    if (!earlier(order)) return;
+    const auto found = by_name.find(want.name);
+    if (found != by_name.end()) list.push_back(compared_part(*found->second, want));
+  }
+  const std::vector<std::vector<float>> seen = read_(list);
+  auto values = seen.begin();
+  for (const oracle::Tensor& want : want_->microbatches[microbatch].activations) {
     const auto found = by_name.find(want.name);
     if (found == by_name.end()) {
       missing(order, "activation", at(microbatch, want.layer, "", want.name), "engine");
       continue;
     }
-    compare_activation(order, microbatch, *found->second, want);
+    const NamedTensor& got = *found->second;
+    compare(order, "activation", at(microbatch, got.layer, got.op, got.name), *values++, want.values, want.cols,
+            got.rows == NamedTensor::Rows::pack);
     by_name.erase(found);
   }
   for (const auto& [name, tensor] : by_name) {
@@ -138,20 +145,29 @@ void Comparison::backward_done(int microbatch, bool live) {
   backwards_.insert(microbatch);
   if (!live || microbatch < 0 || microbatch >= static_cast<int>(want_->microbatches.size())) return;
   const auto& want = want_->microbatches[microbatch].gradients;
+  if (!earlier(order)) return;
+  const std::vector<std::vector<float>> seen = read_each([](const ParameterView& view) {
+    return StoredValues(view.microbatch_gradient ? view.microbatch_gradient : view.gradient);
+  });
   for (std::size_t i = parameters_->size(); i-- > 0;) {
-    if (!earlier(order)) return;
     const ParameterView& view = (*parameters_)[i];
     const FirstDifference where = at(microbatch, view.layer, "", view.name + ".gradient");
     if (i >= want.size()) {
       missing(order, "gradient", where, "oracle");
     } else if (view.microbatch_gradient) {
-      compare(order, "gradient", where, read_(view.microbatch_gradient), want[i], view.weight.cols);
+      compare(order, "gradient", where, seen[i], want[i], view.weight.cols);
     } else if (view.gradient) {
-      compare(order, "gradient", where, read_(view.gradient), accumulated(microbatch, i), view.weight.cols);
+      compare(order, "gradient", where, seen[i], accumulated(microbatch, i), view.weight.cols);
     } else {
       missing(order, "gradient", where, "engine");
     }
   }
+}
+
+std::vector<std::vector<float>> Comparison::read_each(StoredValues (*member)(const ParameterView&)) const {
+  std::vector<StoredValues> list;
+  for (const ParameterView& view : *parameters_) list.push_back(member(view));
+  return read_(list);
 }
 
 // Of the microbatches up to this one, in ascending order: what an accumulator holds that took the gradient at once.
@@ -167,14 +183,16 @@ std::vector<float> Comparison::accumulated(int microbatch, std::size_t parameter
 void Comparison::gradients_done() {
   const std::int64_t order = kPerCall * calls_++;
   gradients_seen_ = true;
+  if (!earlier(order)) return;
+  const std::vector<std::vector<float>> seen =
+      read_each([](const ParameterView& view) { return StoredValues(view.gradient); });
   for (std::size_t i = parameters_->size(); i-- > 0;) {
-    if (!earlier(order)) return;
     const ParameterView& view = (*parameters_)[i];
     const FirstDifference where = at(-1, view.layer, "accumulate", view.name + ".gradient");
     if (i >= after_->size()) {
       missing(order, "gradient", where, "oracle");
     } else {
-      compare(order, "gradient", where, read_(view.gradient), (*after_)[i].gradient, view.weight.cols);
+      compare(order, "gradient", where, seen[i], (*after_)[i].gradient, view.weight.cols);
     }
   }
 }
@@ -244,30 +262,36 @@ void Comparison::compare_weights(const std::vector<oracle::Parameter>& want) {
                             std::to_string(want.size()),
                         at(-1, -1, "adamw", "")});
   }
+  if (!earlier(order)) return;
+  const auto m = read_each([](const ParameterView& view) { return StoredValues(view.m); });
+  const auto v = read_each([](const ParameterView& view) { return StoredValues(view.v); });
+  const auto weights = read_each([](const ParameterView& view) { return StoredValues(view.weight); });
   for (std::size_t i = 0; i < want.size(); ++i) {
-    if (!earlier(order)) return;
     const ParameterView& view = (*parameters_)[i];
     const std::int64_t cols = want[i].cols;
     if (view.name != want[i].name) {
       missing(order, "weights", at(-1, view.layer, "adamw", view.name), "oracle");
       continue;
     }
-    compare(order, "weights", at(-1, view.layer, "adamw", view.name + ".m"), read_(view.m), want[i].m, cols);
-    compare(order, "weights", at(-1, view.layer, "adamw", view.name + ".v"), read_(view.v), want[i].v, cols);
-    compare(order, "weights", at(-1, view.layer, "adamw", view.name), read_(view.weight), want[i].weight, cols);
+    compare(order, "weights", at(-1, view.layer, "adamw", view.name + ".m"), m[i], want[i].m, cols);
+    compare(order, "weights", at(-1, view.layer, "adamw", view.name + ".v"), v[i], want[i].v, cols);
+    compare(order, "weights", at(-1, view.layer, "adamw", view.name), weights[i], want[i].weight, cols);
   }
 }
 
 void Comparison::compare_biases(const std::vector<ExpertBiasView>& got, const std::vector<std::vector<float>>& want) {
   const std::int64_t order = kPerCall * calls_ + 3;
+  std::vector<StoredValues> list;
+  for (const ExpertBiasView& view : got) list.push_back(view.bias);
+  const std::vector<std::vector<float>> values = read_(list);
   std::size_t seen = 0;
   for (std::size_t layer = 0; layer < want.size(); ++layer) {
     if (want[layer].empty()) continue;
     const std::string name = "layers." + std::to_string(layer) + ".router.expert_bias";
     const FirstDifference where = at(-1, static_cast<int>(layer), "update_expert_bias", name);
     if (seen == got.size()) return missing(order, "weights", where, "engine");
-    const Tensor<float>& bias = got[seen++].bias;
-    compare(order, "weights", where, read_(bias), want[layer], bias.cols);
+    compare(order, "weights", where, values[seen], want[layer], got[seen].bias.cols);
+    ++seen;
   }
   if (seen < got.size()) missing(order, "weights", at(-1, got[seen].layer, "", "router.expert_bias"), "oracle");
 }

@@ -23,9 +23,9 @@ struct Difference {
 
 class Comparison : public StepListener {
  public:
-  using Read = std::function<std::vector<float>(StoredValues)>;
+  using Read = std::function<std::vector<std::vector<float>>(std::span<const StoredValues>)>;
 
-  // `read` brings a tensor of the engine to the host; `parameters` are the engine's. Both are set once the trainer
+  // `read` brings tensors of the engine to the host; `parameters` are the engine's. Both are set once the trainer
   // exists, before the first step.
   explicit Comparison(const Scenario& scenario) : scenario_(scenario) {}
   void attach(Read read, const std::vector<ParameterView>& parameters);
@@ -59,11 +59,11 @@ class Comparison : public StepListener {
                std::span<const float> want, std::int64_t cols, bool rows_of_pack = false);
   void compare_scalar(std::int64_t order, const std::string& judge, int microbatch, const std::string& tensor,
                       float got, float want);
+  std::vector<std::vector<float>> read_each(StoredValues (*member)(const ParameterView&)) const;
   std::vector<float> accumulated(int microbatch, std::size_t parameter) const;
   void missing(std::int64_t order, const std::string& judge, FirstDifference where, const std::string& side);
   void compare_losses(const StepResult& got, const std::string& judge);
   void compare_router_losses(const StepResult& got, const std::string& judge);
-  void compare_activation(std::int64_t order, int microbatch, const NamedTensor& got, const oracle::Tensor& want);
   void require_calls();
   FirstDifference at(int microbatch, int layer, std::string op, std::string tensor) const;
   void name_document(FirstDifference& where, std::int64_t rows, std::int64_t cols) const;

@@ -265,7 +265,12 @@ void draw_pressure(Choices& c, Scenario& s) {
   if (!s.offload.modules.empty() && s.offload.fraction.millionths > 0)
     streams.insert(streams.end(), {DelayStream::d2h, DelayStream::h2d});
   while (s.checker.delays.size() < 3 && c.one_in(4)) {
-    s.checker.delays.push_back({c.pick(streams), std::nullopt, c.pick<std::int64_t>({2, 8, 30})});
+    // A case has up to some thousand ops on compute or captured: long delays of each would be most of its time on a
+    // GPU.
+    const DelayStream stream = c.pick(streams);
+    const bool busy = stream == DelayStream::compute || stream == DelayStream::graph;
+    s.checker.delays.push_back(
+        {stream, std::nullopt, std::min<std::int64_t>(c.pick<std::int64_t>({2, 8, 30}), busy ? 8 : 30)});
   }
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <new>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "engine/trainer.h"
@@ -64,15 +65,16 @@ class Case {
     Engine(const Case& of, const SimOptions& sim, bool listened, Observer* observer)
         : comparison(of.scenario_),
           mutator(of.mutator()),
-          device(open_judged(of, sim), observer, pressure_of(of.scenario_), mutator.get()),
+          watched(watch(observer, of.options_.watcher)),
+          device(open_judged(of, sim), watched ? &*watched : observer, pressure_of(of.scenario_), mutator.get()),
           trainer(device, of.scenario_, *of.data_,
                   {.dry_run_ledger = !of.options_.bits_alone, .listener = listened ? &comparison : nullptr}) {
-      comparison.attach([this](StoredValues values) { return look(values); }, trainer.parameters());
+      comparison.attach([this](std::span<const StoredValues> list) { return look(list); }, trainer.parameters());
     }
     // Its place tells that nobody but the harness reads here.
-    std::vector<float> look(StoredValues values) {
+    std::vector<std::vector<float>> look(std::span<const StoredValues> list) {
       const char* part = std::exchange(device.place.part, "look");
-      std::vector<float> seen = trainer.read(values);
+      std::vector<std::vector<float>> seen = trainer.read(list);
       device.place.part = part;
       return seen;
     }
@@ -80,11 +82,17 @@ class Case {
     static std::unique_ptr<Backend> open_judged(const Case& of, const SimOptions& sim) {
       auto backend = open_backend(of.options_.device, sim);
       const bool wide = of.scenario_.numerics.front() == Numerics::fp32;
-      if (of.options_.device == "cuda" && !wide) guard_tensor_cores(*backend);
+      if (of.options_.device == "cuda" && !wide) once_a_process(guard_tensor_cores, *backend);
       return backend;
+    }
+    static std::optional<Tee> watch(Observer* judge, Observer* watcher) {
+      static Observer silent;
+      if (watcher == nullptr) return {};
+      return std::optional<Tee>(std::in_place, judge != nullptr ? *judge : silent, *watcher);
     }
     Comparison comparison;
     std::unique_ptr<DoorMutator> mutator;
+    std::optional<Tee> watched;
     Device device;
     Trainer trainer;
   };

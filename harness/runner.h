@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/observer.h"
 #include "harness/verdict.h"
 #include "scenarios/scenario.h"
 
@@ -17,6 +18,7 @@ struct RunOptions {
   bool edges = false;          // List the edges that protect nothing.
   bool bits_alone = false;     // Neither checker nor dry-run ledger: only what a comparison of values sees.
   std::optional<SimOptions::Policy> policy = {};  // Instead of the scenario's schedules.
+  Observer* watcher = nullptr;                    // Told of every call at the device door, beside the judges.
 };
 
 // `scenario` lists one precision. First a run that is looked at after every pass, which names a difference best; then

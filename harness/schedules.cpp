@@ -42,7 +42,7 @@ ExploreOptions explore_options(const Scenario& scenario) {
 std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options) {
   if (device != "cuda") return open_sim(options);  // The host's own arithmetic: guarded at the start of the program.
   std::unique_ptr<Backend> backend = open_cuda();
-  guard_device(*backend);
+  once_a_process(guard_device, *backend);
   return backend;
 }
 

@@ -2,12 +2,15 @@
 #include "engine/cuda/backend.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/block_memory.h"
 #include "engine/cuda/call.h"
 #include "engine/cuda/info.h"
 #include "kernels/cuda/product_plans.h"
@@ -46,9 +49,39 @@ cudaMemcpyKind cuda(CopyKind kind) {
   return cudaMemcpyDeviceToDevice;
 }
 
+void* make_device_block(std::size_t bytes) {
+  void* memory = nullptr;
+  cuda_call(cudaMalloc(&memory, bytes), "cudaMalloc");
+  return memory;
+}
+void* make_pinned_block(std::size_t bytes) {
+  void* memory = nullptr;
+  cuda_call(cudaMallocHost(&memory, bytes), "cudaMallocHost");
+  return memory;
+}
+
+// Blocks of one GPU that no open device uses. Never freed: when the process ends, the driver may be gone before them.
+struct SpareBlocks {
+  std::vector<void*> device, pinned;
+  static SpareBlocks& of(int index) {
+    static auto& all = *new std::map<int, SpareBlocks>;
+    return all[index];
+  }
+};
+
+// compute-sanitizer knows the bounds of the driver's allocations alone.
+bool asks_the_driver_for_each_allocation() {
+  const char* set = std::getenv("LOCKSTEP_EXACT_ALLOCATIONS");
+  return set != nullptr && *set != 0;
+}
+
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(int index) : index_(index) {
+  explicit CudaBackend(int index)
+      : index_(index),
+        blocks_(SpareBlocks::of(index).device, make_device_block),
+        pinned_blocks_(SpareBlocks::of(index).pinned, make_pinned_block),
+        exact_(asks_the_driver_for_each_allocation()) {
     int count = 0;
     cuda_call(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
     if (index < 0 || index >= count) cuda_call(cudaErrorInvalidDevice, "cudaSetDevice");
@@ -58,7 +91,10 @@ class CudaBackend final : public Backend {
   }
   ~CudaBackend() override {
     release_deferred();
-    if (poison_stream_) forget(cudaStreamDestroy(poison_stream_));
+    if (poison_stream_) end(poison_stream_);
+    if (unended_ != 0) return;  // Then nobody gets them.
+    blocks_.give_back();
+    pinned_blocks_.give_back();
   }
   const DeviceInfo& info() const override { return info_; }
   DeviceClocks clocks() const override { return cuda_clocks(index_); }
@@ -66,8 +102,8 @@ class CudaBackend final : public Backend {
 
   void* allocate(std::size_t bytes) override {
     release_deferred();
-    void* memory = nullptr;
-    cuda_call(cudaMalloc(&memory, bytes), "cudaMalloc");
+    void* memory = may_carve() ? blocks_.allocate(bytes) : nullptr;
+    if (!memory) cuda_call(cudaMalloc(&memory, bytes), "cudaMalloc");
     if (!memory) return memory;
     add(memory, bytes);
     if (poison_fresh_) {
@@ -79,12 +115,13 @@ class CudaBackend final : public Backend {
   void release(void* memory) noexcept override {
     if (poison_freed_) poison_freed(memory);  // cudaFree waits for it.
     remove(memory);
+    if (blocks_.holds(memory)) return break_captures();
     if (cudaFree(memory) != cudaSuccess) defer(deferred_, memory);
   }
   void* allocate_pinned(std::size_t bytes) override {
     release_deferred();
-    void* memory = nullptr;
-    cuda_call(cudaMallocHost(&memory, bytes), "cudaMallocHost");
+    void* memory = may_carve() ? pinned_blocks_.allocate(bytes) : nullptr;
+    if (!memory) cuda_call(cudaMallocHost(&memory, bytes), "cudaMallocHost");
     if (memory) pinned_sizes_.emplace(memory, bytes);
     if (memory && poison_fresh_) poison_on_host(memory, bytes, PoisonMemory::kFresh);
     return memory;
@@ -95,6 +132,7 @@ class CudaBackend final : public Backend {
       if (poison_freed_) poison_on_host(memory, found->second, PoisonMemory::kFreed);
       pinned_sizes_.erase(found);
     }
+    if (pinned_blocks_.holds(memory)) return break_captures();
     if (cudaFreeHost(memory) != cudaSuccess) defer(deferred_pinned_, memory);
   }
   void* allocate_async(BackendStream* stream, std::size_t bytes) override {
@@ -116,9 +154,10 @@ class CudaBackend final : public Backend {
   BackendStream* create_stream(const char*) override {
     cudaStream_t stream = nullptr;
     cuda_call(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    ++unended_;
     return reinterpret_cast<BackendStream*>(stream);
   }
-  void destroy_stream(BackendStream* stream) noexcept override { forget(cudaStreamDestroy(cuda(stream))); }
+  void destroy_stream(BackendStream* stream) noexcept override { end(cuda(stream)); }
   BackendEvent* create_event() override {
     cudaEvent_t event = nullptr;
     cuda_call(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
@@ -169,6 +208,7 @@ class CudaBackend final : public Backend {
     poison_freed_ = freed;
     if (!poison_stream_ && (fresh || freed)) {
       cuda_call(cudaStreamCreateWithFlags(&poison_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      ++unended_;
     }
   }
   std::int64_t bytes_poisoned() const override { return bytes_poisoned_; }
@@ -176,6 +216,7 @@ class CudaBackend final : public Backend {
 
   void begin_capture(BackendStream* stream) override {
     cuda_call(cudaStreamBeginCapture(cuda(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    capturing_.insert(stream);
   }
   CaptureStatus capture_status(BackendStream* stream) override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -185,6 +226,7 @@ class CudaBackend final : public Backend {
   }
   BackendGraph* end_capture(BackendStream* stream) override {
     cudaGraph_t graph = nullptr;
+    capturing_.erase(stream);
     cuda_call(cudaStreamEndCapture(cuda(stream), &graph), "cudaStreamEndCapture");
     cudaGraphExec_t exec = nullptr;
     const cudaError_t instantiated = cudaGraphInstantiate(&exec, graph, 0);
@@ -232,6 +274,22 @@ class CudaBackend final : public Backend {
     } catch (...) {  // A destructor calls; what matters shows at the next call.
     }
   }
+  // A case that failed leaves work behind, which would write into the memory of the next one.
+  void end(cudaStream_t stream) noexcept {
+    const cudaError_t done = cudaStreamSynchronize(stream);
+    forget(done);
+    unended_ -= done == cudaSuccess;
+    forget(cudaStreamDestroy(stream));
+  }
+  // Not while a capture may be open: there the driver refuses, and it is the driver that must say so.
+  bool may_carve() const { return !exact_ && capturing_.empty(); }
+  // The driver refuses to allocate and to free alike during a capture, which breaks by the attempt.
+  void break_captures() const noexcept {
+    if (capturing_.empty()) return;
+    void* memory = nullptr;
+    const cudaError_t refused = cudaMalloc(&memory, BlockMemory::kAlignment);
+    forget(refused == cudaSuccess ? cudaFree(memory) : refused);
+  }
   // In a destructor there is nobody to tell; what matters shows at the next call.
   static void forget(cudaError_t error) noexcept {
     if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
@@ -262,6 +320,10 @@ class CudaBackend final : public Backend {
   }
 
   int index_;
+  BlockMemory blocks_, pinned_blocks_;
+  const bool exact_;
+  int unended_ = 0;                     // Streams that may still have work.
+  std::set<BackendStream*> capturing_;  // Where a capture was begun and not ended.
   DeviceInfo info_;
   ProductPlans plans_;
   std::map<void*, std::size_t> sizes_;

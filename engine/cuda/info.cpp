@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
+#include <map>
 #include <vector>
 
 namespace lockstep {
@@ -84,7 +85,9 @@ DeviceClocks cuda_clocks(int index) {
   return clocks;
 }
 
-DeviceInfo cuda_device_info(int index) {
+namespace {
+
+DeviceInfo asked_info(int index) {
   DeviceInfo info;
   info.kind = "cuda";
   int driver = 0, runtime = 0, major = 0, minor = 0;
@@ -104,6 +107,15 @@ DeviceInfo cuda_device_info(int index) {
   info.nccl = nccl_version();
   info.cudnn = cudnn_version();
   info.cublas = cublas_version();
+  return info;
+}
+
+}  // namespace
+
+DeviceInfo cuda_device_info(int index) {
+  static std::map<int, DeviceInfo> known;
+  DeviceInfo& info = known[index];
+  if (info.name.empty()) info = asked_info(index);
   return info;
 }
 

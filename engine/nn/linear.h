@@ -1,10 +1,16 @@
 // A bias-free linear layer: the three products of arithmetic.md 2.4 over one weight.
 #pragma once
 
+#include <cstdint>
+
 #include "engine/nn/layer.h"
 #include "kernels/linear.h"
 
 namespace lockstep {
+
+// Multiply-adds of a product. Smaller ones wait for their launch more than for their arithmetic, whoever does them, and
+// would pay for the trial of an algorithm only after thousands of calls: our own kernel does them. docs/decisions.md.
+inline constexpr std::int64_t kWorthPlanning = std::int64_t{1} << 24;
 
 template <class T>
 class Linear {
@@ -16,6 +22,7 @@ class Linear {
   // Shows the device the products of packs of `rows` rows, before anything runs: no choice is made in a capture, and
   // none depends on the mode. Only shapes matter, so the weight's memory stands for all.
   void plan(Device& device, std::int64_t rows, Tensor<std::uint8_t> workspace) const {
+    if (rows * inputs() * outputs() < kWorthPlanning) return;
     const Tensor<T> w = weight_of<T>(weight_);
     const Tensor<T> x = tensor(w.data, rows, inputs()), y = tensor(w.data, rows, outputs());
     Backend& backend = device.backend();

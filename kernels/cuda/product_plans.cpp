@@ -6,8 +6,11 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <stdexcept>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/cublas_lt.h"
@@ -88,30 +91,64 @@ std::size_t bytes_of(std::int64_t rows, std::int64_t pitch, std::size_t size) {
   return static_cast<std::size_t>(rows * pitch) * size;
 }
 
-// A random product with memory of its own.
+// Where trials run. Their memory is one allocation, and kept for the next trial while it is small.
+class TrialRoom {
+ public:
+  const TrialStream& stream() const { return stream_; }
+  void* reserve(std::size_t bytes) {
+    if (bytes > kKept) {
+      large_.reset();
+      return large_.emplace(bytes).data();
+    }
+    if (!kept_) kept_.emplace(kKept);
+    return kept_->data();
+  }
+  void leave() { large_.reset(); }
+
+ private:
+  static constexpr std::size_t kKept = std::size_t{64} << 20;
+  TrialStream stream_;
+  std::optional<TrialMemory> kept_, large_;
+};
+
+// A random product, in memory beside all others.
 class Trial {
  public:
-  Trial(const CublasLt& library, const Product& product, std::size_t workspace_bytes)
-      : product_(product),
-        described_(library, product),
-        a_(bytes_of(product.a_along ? product.m : product.k, product.a_pitch, sizeof(bf16))),
-        b_(bytes_of(product.b_along ? product.n : product.k, product.b_pitch, sizeof(bf16))),
-        c_(bytes_of(product.m, product.c_pitch, product.fp32 ? sizeof(float) : sizeof(bf16))),
-        own_(bytes_of(product.m, product.c_pitch, product.fp32 ? sizeof(float) : sizeof(bf16))),
-        workspace_(workspace_bytes),
-        gathered_(trial::kPlaces * sizeof(float)),
-        differences_(sizeof(unsigned long long)),
-        memory_{a_.data(), b_.data(), c_.data(), workspace_.data(), workspace_bytes} {
-    write_trial(stream_.get(), product_, a_.data(), b_.data());
-    write_trial_result(stream_.get(), product_, own_.data());
-    run_own_product(CudaQueue{stream_.get()}, product_, {a_.data(), b_.data(), own_.data(), nullptr, 0});
+  Trial(const CublasLt& library, const Product& product, std::size_t workspace_bytes, TrialRoom& room)
+      : product_(product), described_(library, product), room_(room), stream_(room.stream()) {
+    const std::size_t result = bytes_of(product.m, product.c_pitch, product.fp32 ? sizeof(float) : sizeof(bf16));
+    const std::size_t sizes[] = {bytes_of(product.a_along ? product.m : product.k, product.a_pitch, sizeof(bf16)),
+                                 bytes_of(product.b_along ? product.n : product.k, product.b_pitch, sizeof(bf16)),
+                                 result,
+                                 result,
+                                 workspace_bytes,
+                                 trial::kPlaces * sizeof(float),
+                                 sizeof(unsigned long long)};
+    std::size_t bytes = 0;
+    for (const std::size_t size : sizes) bytes += aligned(size);
+    auto* at = static_cast<std::byte*>(room.reserve(bytes));
+    void* parts[std::size(sizes)];
+    for (std::size_t i = 0; i < std::size(sizes); ++i) parts[i] = std::exchange(at, at + aligned(sizes[i]));
+    memory_ = {parts[0], parts[1], parts[2], parts[4], workspace_bytes};
+    own_ = parts[3];
+    gathered_ = static_cast<float*>(parts[5]);
+    differences_ = static_cast<unsigned long long*>(parts[6]);
+    write_trial(stream_.get(), product_, parts[0], parts[1]);
+    write_trial_result(stream_.get(), product_, own_);
+    run_own_product(CudaQueue{stream_.get()}, product_, {parts[0], parts[1], own_, nullptr, 0});
   }
+  ~Trial() {
+    static_cast<void>(cudaStreamSynchronize(stream_.get()));  // The next trial takes the memory.
+    room_.leave();
+  }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
 
   // Our own kernel has the model's bits in 64 places: it stands for the model in all others.
   bool own_is_the_model() const {
-    gather_trial(stream_.get(), product_, own_.data(), static_cast<float*>(gathered_.data()));
+    gather_trial(stream_.get(), product_, own_, gathered_);
     std::array<float, trial::kPlaces> got;
-    cuda_check(cudaMemcpyAsync(got.data(), gathered_.data(), sizeof got, cudaMemcpyDeviceToHost, stream_.get()));
+    cuda_check(cudaMemcpyAsync(got.data(), gathered_, sizeof got, cudaMemcpyDeviceToHost, stream_.get()));
     stream_.synchronize();
     for (int i = 0; i < trial::kPlaces; ++i) {
       const float x = got[static_cast<std::size_t>(i)], want = trial_by_the_model(product_, i);
@@ -122,14 +159,13 @@ class Trial {
 
   // In every element.
   bool equals_own(const cublasLtMatmulAlgo_t& algorithm) const {
-    write_trial_result(stream_.get(), product_, c_.data());
-    cuda_check(cudaMemsetAsync(workspace_.data(), 0x5a, memory_.workspace_bytes, stream_.get()));
+    write_trial_result(stream_.get(), product_, memory_.c);
+    cuda_check(cudaMemsetAsync(memory_.workspace, 0x5a, memory_.workspace_bytes, stream_.get()));
     described_.run(stream_.get(), algorithm, memory_);
-    cuda_check(cudaMemsetAsync(differences_.data(), 0, sizeof(unsigned long long), stream_.get()));
-    count_trial_differences(stream_.get(), product_, c_.data(), own_.data(),
-                            static_cast<unsigned long long*>(differences_.data()));
+    cuda_check(cudaMemsetAsync(differences_, 0, sizeof(unsigned long long), stream_.get()));
+    count_trial_differences(stream_.get(), product_, memory_.c, own_, differences_);
     unsigned long long count = 0;
-    cuda_check(cudaMemcpyAsync(&count, differences_.data(), sizeof count, cudaMemcpyDeviceToHost, stream_.get()));
+    cuda_check(cudaMemcpyAsync(&count, differences_, sizeof count, cudaMemcpyDeviceToHost, stream_.get()));
     stream_.synchronize();
     return count == 0;
   }
@@ -153,11 +189,16 @@ class Trial {
   const LibraryProduct& described() const { return described_; }
 
  private:
+  static std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
   Product product_;
   LibraryProduct described_;
-  TrialStream stream_;
-  TrialMemory a_, b_, c_, own_, workspace_, gathered_, differences_;
+  TrialRoom& room_;
+  const TrialStream& stream_;
   ProductMemory memory_;
+  void* own_;
+  float* gathered_;
+  unsigned long long* differences_;
 };
 
 // What the library can do with rows of this pitch.
@@ -184,8 +225,8 @@ std::size_t fastest(const Trial& trial, const std::vector<cublasLtMatmulAlgo_t>&
 
 // The admitted algorithm; among several the fastest, which cannot change a bit.
 std::optional<cublasLtMatmulAlgo_t> admitted_algorithm(const CublasLt& library, const Product& product,
-                                                       std::size_t workspace_bytes) {
-  const Trial trial(library, product, workspace_bytes);
+                                                       std::size_t workspace_bytes, TrialRoom& room) {
+  const Trial trial(library, product, workspace_bytes, room);
   const bool any_order = fault("product-of-any-order");
   const double flop =
       2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) * static_cast<double>(product.k);
@@ -205,21 +246,64 @@ std::optional<cublasLtMatmulAlgo_t> admitted_algorithm(const CublasLt& library, 
   return admitted[admitted.size() == 1 ? 0 : fastest(trial, admitted, seconds)];
 }
 
+struct LibraryPlan {
+  LibraryProduct described;
+  cublasLtMatmulAlgo_t algorithm;
+  std::size_t workspace_bytes;
+};
+
+// What this process has found out on one GPU: trials of a product cost milliseconds, and their result does not depend
+// on who asks. Never destroyed: when the process ends, the driver may be gone before it.
+class PlanStore {
+ public:
+  static PlanStore& here() {
+    static auto& stores = *new std::map<int, PlanStore>;
+    int device = 0;
+    cuda_check(cudaGetDevice(&device));
+    return stores[device];
+  }
+  const CublasLt* library() {
+    if (!tried_) opened_ = CublasLt::open(), tried_ = true;
+    return opened_.get();
+  }
+  TrialRoom& room() { return room_ ? *room_ : room_.emplace(); }
+
+  // Null: our own kernel.
+  const LibraryPlan* plan(const Product& product, std::size_t workspace_bytes) {
+    const Key key{product, workspace_bytes, fault("product-of-any-order")};
+    const auto known = plans_.find(key);
+    if (known != plans_.end()) return known->second.get();
+    try {
+      return plans_.emplace(key, made(product, workspace_bytes)).first->second.get();
+    } catch (const NoRoom&) {  // Our own kernel needs none; a later device may have some.
+      return nullptr;
+    }
+  }
+
+ private:
+  using Key = std::tuple<Product, std::size_t, bool>;
+  std::unique_ptr<LibraryPlan> made(const Product& product, std::size_t workspace_bytes) {
+    const CublasLt* const library = this->library();
+    if (library == nullptr || !is_aligned(product) || workspace_bytes == 0) return nullptr;
+    try {
+      const auto algorithm = admitted_algorithm(*library, product, workspace_bytes, room());
+      if (!algorithm) return nullptr;
+      return std::unique_ptr<LibraryPlan>(new LibraryPlan{{*library, product}, *algorithm, workspace_bytes});
+    } catch (const LibraryRefusal&) {
+      return nullptr;
+    }
+  }
+
+  bool tried_ = false;
+  std::unique_ptr<CublasLt> opened_;
+  std::optional<TrialRoom> room_;
+  std::map<Key, std::unique_ptr<LibraryPlan>> plans_;
+};
+
 }  // namespace
 
 struct ProductPlans::Impl {
-  struct Plan {
-    std::unique_ptr<LibraryProduct> described;  // Null: our own kernel.
-    cublasLtMatmulAlgo_t algorithm;
-    std::size_t workspace_bytes;
-  };
-  const CublasLt* library() {
-    if (!tried) opened = CublasLt::open(), tried = true;
-    return opened.get();
-  }
-  bool tried = false;
-  std::unique_ptr<CublasLt> opened;
-  std::map<Product, Plan> plans;
+  std::map<Product, const LibraryPlan*> plans;  // Null: our own kernel.
   std::int64_t passed_on = 0;
 };
 
@@ -228,46 +312,34 @@ ProductPlans::~ProductPlans() = default;
 
 void ProductPlans::plan(const Product& product, std::size_t workspace_bytes) {
   if (impl_->plans.contains(product)) return;
-  Impl::Plan plan{nullptr, {}, workspace_bytes};
-  const CublasLt* library = impl_->library();
-  if (library != nullptr && is_aligned(product) && workspace_bytes > 0) {
-    try {
-      if (const auto algorithm = admitted_algorithm(*library, product, workspace_bytes)) {
-        plan.described = std::make_unique<LibraryProduct>(*library, product);
-        plan.algorithm = *algorithm;
-      }
-    } catch (const NoRoom&) {  // Our own kernel needs none.
-    } catch (const LibraryRefusal&) {
-    }
-  }
-  impl_->plans.emplace(product, std::move(plan));
+  impl_->plans.emplace(product, PlanStore::here().plan(product, workspace_bytes));
 }
 
 bool ProductPlans::run(CUstream_st* stream, const Product& product, const ProductMemory& memory) const {
   const auto found = impl_->plans.find(product);
-  const bool fits = found != impl_->plans.end() && found->second.described && is_aligned(memory) &&
-                    memory.workspace_bytes >= found->second.workspace_bytes;
-  if (!fits) {
+  const LibraryPlan* const plan = found == impl_->plans.end() ? nullptr : found->second;
+  if (plan == nullptr || !is_aligned(memory) || memory.workspace_bytes < plan->workspace_bytes) {
     ++impl_->passed_on;
     return false;
   }
-  found->second.described->run(stream, found->second.algorithm, memory);
+  plan->described.run(stream, plan->algorithm, memory);
   return true;
 }
 
 int ProductPlans::admitted() const {
   int count = 0;
-  for (const auto& [product, plan] : impl_->plans) count += plan.described != nullptr;
+  for (const auto& [product, plan] : impl_->plans) count += plan != nullptr;
   return count;
 }
 int ProductPlans::refused() const { return static_cast<int>(impl_->plans.size()) - admitted(); }
 std::int64_t ProductPlans::passed_on() const { return impl_->passed_on; }
 
 double ProductPlans::ceiling(const Product& product) {
-  const CublasLt* library = impl_->library();
+  PlanStore& store = PlanStore::here();
+  const CublasLt* const library = store.library();
   if (library == nullptr || !is_aligned(product)) return 0;
   try {
-    const Trial trial(*library, product, kAnyWorkspace);
+    const Trial trial(*library, product, kAnyWorkspace, store.room());
     const auto algorithms = trial.described().algorithms(false, kAnyWorkspace, kMostAlgorithms);
     double seconds = 0;
     if (!algorithms.empty()) fastest(trial, algorithms, seconds);

@@ -12,7 +12,7 @@ namespace lockstep {
 
 // An algorithm of cuBLASLt is admitted for a product after it gave, in every element of a random product, the bits of
 // our own kernel, which itself had the model's in 64 of them (arithmetic.md 3). What has no admitted algorithm, or was
-// never planned, is for our own kernel.
+// never planned, is for our own kernel. What was found out is kept by the process: the same product asks a GPU once.
 class ProductPlans {
  public:
   ProductPlans();  // Opens nothing: the library is opened when a product is planned.

@@ -1,6 +1,11 @@
 // What bench divides by: the operations and bytes of an op and of a step.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "harness/bench/door.h"
 #include "harness/bench/model.h"
 #include "harness/bench/work.h"
 #include "scenarios/reader.h"
@@ -52,6 +57,20 @@ TEST(Bench, WhatIsAccumulatedIsReadAndWritten) {
   EXPECT_EQ(work.bound, Bound::bandwidth);
   EXPECT_EQ(work.bytes, 3 * 24);
   EXPECT_EQ(work.flop, 0);
+}
+
+// What a GPU that several workers share makes expensive: a judge waits once for all that it looks at after a pass.
+TEST(Bench, ARandomCaseWaitsForItsDeviceSomeDozenTimes) {
+  const std::vector<DoorCount> table = count_door(1, 30);
+  const auto count_of = [&](const std::string& call) {
+    const auto found = std::find_if(table.begin(), table.end(), [&](const DoorCount& one) { return one.call == call; });
+    return found == table.end() ? DoorCount{} : *found;
+  };
+  EXPECT_GT(count_of("host waits").median, 0);
+  EXPECT_LT(count_of("host waits").median, 150);
+  for (const char* call : {"allocations", "pinned allocations", "ops", "copies", "waits", "captures", "delays"}) {
+    EXPECT_GT(count_of(call).most, 0) << call;
+  }
 }
 
 }  // namespace

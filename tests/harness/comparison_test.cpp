@@ -67,9 +67,13 @@ class ComparisonTest : public testing::Test {
                             .microbatch_gradient = view(engine_.microbatches[0].gradients[i], 1, 2)});
     }
     comparison.attach(
-        [](StoredValues t) {
-          const float* first = static_cast<const float*>(t.data);
-          return std::vector<float>(first, first + t.rows * t.cols);
+        [](std::span<const StoredValues> list) {
+          std::vector<std::vector<float>> read;
+          for (const StoredValues& t : list) {
+            const float* first = static_cast<const float*>(t.data);
+            read.emplace_back(first, first + t.rows * t.cols);
+          }
+          return read;
         },
         parameters);
     comparison.expect_step(7, data_, want_, after_);

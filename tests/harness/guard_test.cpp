@@ -78,6 +78,24 @@ TEST(Guard, AsksTheTensorCoresBeforeBf16IsJudged) {
   plant_fault("");
 }
 
+int asked;
+void count_question(Backend& backend) { asked += !backend.info().name.empty(); }
+void refuse(Backend&) { throw WorldError("refused"); }
+
+TEST(Guard, AsksADeviceOnceAProcessAndAgainUnderAnotherFault) {
+  const std::unique_ptr<Backend> sim = open_sim();
+  asked = 0;
+  for (int i = 0; i < 3; ++i) once_a_process(count_question, *open_sim());
+  EXPECT_EQ(asked, 1);
+  plant_fault("tensor-core-drops-a-product");
+  once_a_process(count_question, *sim);
+  EXPECT_EQ(asked, 2);
+  plant_fault("");
+  once_a_process(count_question, *sim);
+  EXPECT_EQ(asked, 2);
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(once_a_process(refuse, *sim), WorldError);  // A refusal is not kept.
+}
+
 // The two vectors of the contract, arithmetic.md 4.
 TEST(Guard, TheFingerprintsErfIsTheContracts) {
   EXPECT_EQ(bits(erf(from_bits(0x3e99999a))), 0x3ea841c5u);

@@ -5,6 +5,7 @@ set -u
 program=$1
 tool=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 [ -n "$tool" ] || { echo "no compute-sanitizer"; exit 77; }
+export LOCKSTEP_EXACT_ALLOCATIONS=1
 for which in memcheck racecheck initcheck synccheck; do
   out=$("$tool" --tool $which "$program" --gtest_filter=CheckerCuda.SeesAMissingEdgeInAGraphThatChangesNoBit 2>&1)
   status=$?

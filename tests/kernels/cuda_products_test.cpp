@@ -2,6 +2,8 @@
 // scalar model wherever that is asked, for every class of shape that training has.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -266,6 +268,25 @@ TEST(Admission, RefusesAnyOtherOrderOfTheSum) {
   product.plan();
   ASSERT_EQ(gpu->plans().library, 1) << "the library offered no split sum for this shape";
   EXPECT_FALSE(product.at_once() == own);
+}
+
+// The process keeps what it found out: another device object of the same GPU has the plan, and the same bits, at once.
+TEST(Admission, IsAskedOnceAProcess) {
+  const Sizes size{"again", 256, 256, 256};
+  std::vector<std::uint8_t> bytes[3];
+  double seconds[3];
+  for (int i = 0; i < 3; ++i) {
+    const std::unique_ptr<Backend> gpu = open_cuda();
+    Product product(*gpu, Kind::accumulate, size, 31);
+    const auto start = std::chrono::steady_clock::now();
+    product.plan();
+    seconds[i] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    EXPECT_EQ(gpu->plans().library, 1);
+    bytes[i] = product.at_once();
+    EXPECT_EQ(gpu->plans().own_calls, 0);
+  }
+  EXPECT_TRUE(bytes[1] == bytes[0] && bytes[2] == bytes[0]);
+  EXPECT_LT(std::min(seconds[1], seconds[2]), 1e-3) << "the first took " << seconds[0];
 }
 
 // A product without a workspace is never given to the library, planned or not.

@@ -1,0 +1,83 @@
+#include "harness/bench/door.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/ledger.h"
+#include "engine/observer.h"
+#include "harness/campaign_case.h"
+#include "harness/exit_status.h"
+#include "harness/report.h"
+#include "harness/runner.h"
+
+namespace lockstep {
+namespace {
+
+enum Call : std::uint8_t {
+  allocations,
+  pinned_allocations,
+  streams,
+  ops,
+  fills,
+  copies,
+  records,
+  waits,
+  captures,
+  captured,
+  launches,
+  host_waits,
+  delays,
+  calls
+};
+constexpr std::array<const char*, calls> kNames = {
+    "allocations", "pinned allocations", "streams",  "ops",      "fills",      "copies", "records",
+    "waits",       "captures",           "captured", "launches", "host waits", "delays"};
+
+class DoorCounter : public Observer {
+ public:
+  void on_create_stream(int, const char*) override { ++count[streams]; }
+  void on_submit(int, const Submission&, const Place&) override { ++count[ops]; }
+  void on_copy(int, void*, const void*, std::size_t, CopyKind, const Place&) override { ++count[copies]; }
+  void on_fill(int, void*, std::size_t, const Place&) override { ++count[fills]; }
+  void on_record(int, int, bool) override { ++count[records]; }
+  void on_wait(int, int, bool) override { ++count[waits]; }
+  void on_end_capture(int, int, const Ledger& ledger) override {
+    ++count[captures];
+    count[captured] += static_cast<std::int64_t>(ledger.entries().size());
+  }
+  void on_launch(int, int, const Ledger&, const Place&) override { ++count[launches]; }
+  void on_synchronize_stream(int) override { ++count[host_waits]; }
+  void on_synchronize_event(int) override { ++count[host_waits]; }
+  void on_allocate(void*, std::size_t, bool pinned) override { ++count[pinned ? pinned_allocations : allocations]; }
+
+  std::array<std::int64_t, calls> count{};
+};
+
+}  // namespace
+
+std::vector<DoorCount> count_door(std::uint64_t campaign_seed, std::int64_t cases) {
+  std::array<std::vector<std::int64_t>, calls> seen;
+  for (std::int64_t index = 0; index < cases; ++index) {
+    CampaignCase one = make_case(campaign_seed, index, "small");
+    if (one.near) continue;  // Refused before a device is opened.
+    one.scenario.checker.schedule.count = 1;
+    DoorCounter counter;
+    RunOptions options;
+    options.watcher = &counter;
+    const CaseResult result = run_case(one.scenario, options);
+    if (result.verdict != Verdict::holds) throw WorldError("bench: " + failure_block(result));
+    counter.count[delays] = result.counters.at("delays_applied");
+    for (std::size_t call = 0; call < calls; ++call) seen[call].push_back(counter.count[call]);
+  }
+  std::vector<DoorCount> table;
+  for (std::size_t call = 0; call < calls; ++call) {
+    std::vector<std::int64_t>& counts = seen[call];
+    if (counts.empty()) throw RequestError("bench: none of these cases is legal");
+    std::sort(counts.begin(), counts.end());
+    table.push_back({kNames[call], counts[counts.size() / 2], counts[counts.size() * 95 / 100], counts.back()});
+  }
+  return table;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// What random cases ask of a device: the calls that each costs, whatever its arithmetic. On a GPU that several workers
+// share it is these, not kernels, that a small case waits for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct DoorCount {
+  std::string call;
+  std::int64_t median = 0, p95 = 0, most = 0;  // Of a case.
+};
+
+// Over the first `cases` of a campaign, as a GPU would run them: the run that is looked at, and one that is not.
+std::vector<DoorCount> count_door(std::uint64_t campaign_seed, std::int64_t cases);
+
+}  // namespace lockstep
