@@ -1,0 +1,24 @@
+// Which rank of how many this process is, as whoever started it says in the environment. Nothing is linked.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+struct LaunchedRank {
+  int rank = 0, size = 1;
+  int local_rank = 0;    // Among the processes of this machine.
+  std::string launcher;  // "torchrun", "Open MPI", "Slurm", "PMI".
+  std::string job;       // Equal on all ranks of a run, and another for other runs as far as the launcher tells.
+};
+
+// A variable's value, or null: std::getenv.
+using Environment = std::function<const char*(const char* name)>;
+
+// Absent if no launcher says so, or if it started one process. Throws std::runtime_error for variables that contradict
+// each other. docs/ranks.md has the table.
+std::optional<LaunchedRank> launched_rank(const Environment& environment);
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// The communicator of processes on one machine: parts go through memory that they share, over the host.
+#pragma once
+
+#include <memory>
+
+#include "engine/segment.h"
+
+namespace lockstep {
+
+// Of the process's rank, for one device; the segment outlives it. Every process makes as many, in the same order. Its
+// calls return when the other ranks have made them too, and are refused in captures.
+std::unique_ptr<Communicator> make_shm_communicator(Device& device, Segment& segment);
+
+}  // namespace lockstep
