@@ -34,8 +34,9 @@ void Comparison::expect_step(std::int64_t step, const StepData& data, const orac
   want_ = &want;
   after_ = &after;
   evaluating_ = false;
+  ++phases_;
   calls_ = 0;
-  forward_order_.assign(want.microbatches.size(), -1);
+  forward_order_.assign(want.microbatches.size() / static_cast<std::size_t>(ranks()), -1);
   backwards_.clear();
   gradients_seen_ = step_seen_ = false;
 }
@@ -48,13 +49,14 @@ void Comparison::expect_evaluation(std::int64_t step, const StepData& data, cons
 
 void Comparison::note(std::int64_t order, Difference difference) {
   if (!earlier(order)) return;
-  order_ = order;
+  order_ = place_of(order);
   first_ = std::move(difference);
 }
 
 FirstDifference Comparison::at(int microbatch, int layer, std::string op, std::string tensor) const {
   FirstDifference where;
   where.step = step_;
+  where.rank = rank_;
   where.microbatch = microbatch;
   where.layer = layer;
   where.op = std::move(op);
@@ -68,14 +70,15 @@ void Comparison::name_document(FirstDifference& where, std::int64_t rows, std::i
   const bool transposed = rows == 1 && cols == length;
   if (where.microbatch < 0 || (rows != length && !transposed)) return;
   const RowPlace place =
-      place_of_row(scenario_.data, data_->microbatches.at(where.microbatch), transposed ? where.column : where.row);
+      place_of_row(scenario_.data, data_->microbatches.at(static_cast<std::size_t>(global(where.microbatch))),
+                   transposed ? where.column : where.row);
   where.document = place.document;
   where.position = place.position;
 }
 
 void Comparison::compare(std::int64_t order, const std::string& judge, FirstDifference where,
-                         std::span<const float> got, std::span<const float> want, std::int64_t cols,
-                         bool rows_of_pack) {
+                         std::span<const float> got, std::span<const float> want, std::int64_t cols, bool rows_of_pack,
+                         std::int64_t first) {
   if (!earlier(order)) return;
   if (got.size() != want.size()) {
     where.got = std::to_string(got.size()) + " elements";
@@ -84,15 +87,29 @@ void Comparison::compare(std::int64_t order, const std::string& judge, FirstDiff
   }
   const auto index = first_mismatch(got, want);
   if (!index) return;
-  where.index = *index;
-  where.row = *index / cols;
-  where.column = *index % cols;
+  where.index = first + *index;
+  where.row = where.index / cols;
+  where.column = where.index % cols;
   where.got = value_text(got[*index]);
   where.want = value_text(want[*index]);
   where.ulp = ulp_distance(got[*index], want[*index]);
   if (rows_of_pack) name_document(where, static_cast<std::int64_t>(want.size()) / cols, cols);
   const bool nan = is_nan_bits(got[*index]) || is_nan_bits(want[*index]);
   note(order, {judge, where.tensor + (nan ? " holds a NaN" : " differs from the oracle's"), where});
+}
+
+void Comparison::compare_part(std::int64_t order, const std::string& judge, FirstDifference where,
+                              const ParameterView& view, std::span<const float> got, const std::vector<float>& want,
+                              std::int64_t cols) {
+  const std::int64_t whole = std::ssize(want), count = std::ssize(got), row = view.is_vector ? 1 : cols;
+  const bool inside = view.first >= 0 && view.first + count <= whole;
+  if (!inside || view.first % row != 0 || count % row != 0 || count != view.weight.size()) {
+    where.got = "elements " + std::to_string(view.first) + " to " + std::to_string(view.first + count);
+    where.want = std::to_string(whole) + " elements";
+    return note(order, {judge, where.tensor + " is no part of the oracle's", where});
+  }
+  const auto part = std::span(want).subspan(static_cast<std::size_t>(view.first), static_cast<std::size_t>(count));
+  compare(order, judge, where, got, part, cols, false, view.first);
 }
 
 void Comparison::compare_scalar(std::int64_t order, const std::string& judge, int microbatch, const std::string& tensor,
@@ -108,7 +125,7 @@ void Comparison::missing(std::int64_t order, const std::string& judge, FirstDiff
 
 void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool live) {
   const std::int64_t order = kPerCall * calls_++;
-  if (microbatch < 0 || microbatch >= static_cast<int>(forward_order_.size())) {
+  if (!has(microbatch)) {
     return note(order, {"vacuous", "the engine ran a forward pass of a microbatch that the step does not have",
                         at(microbatch, -1, "", "")});
   }
@@ -118,20 +135,20 @@ void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& ac
   for (const NamedTensor& tensor : activations) by_name[tensor.name] = &tensor;
   if (!earlier(order)) return;
   std::vector<StoredValues> list;
-  for (const oracle::Tensor& want : want_->microbatches[microbatch].activations) {
-    const auto found = by_name.find(want.name);
-    if (found != by_name.end()) list.push_back(compared_part(*found->second, want));
+  for (const oracle::Tensor& tensor : want(microbatch).activations) {
+    const auto found = by_name.find(tensor.name);
+    if (found != by_name.end()) list.push_back(compared_part(*found->second, tensor));
   }
   const std::vector<std::vector<float>> seen = read_(list);
   auto values = seen.begin();
-  for (const oracle::Tensor& want : want_->microbatches[microbatch].activations) {
-    const auto found = by_name.find(want.name);
+  for (const oracle::Tensor& tensor : want(microbatch).activations) {
+    const auto found = by_name.find(tensor.name);
     if (found == by_name.end()) {
-      missing(order, "activation", at(microbatch, want.layer, "", want.name), "engine");
+      missing(order, "activation", at(microbatch, tensor.layer, "", tensor.name), "engine");
       continue;
     }
     const NamedTensor& got = *found->second;
-    compare(order, "activation", at(microbatch, got.layer, got.op, got.name), *values++, want.values, want.cols,
+    compare(order, "activation", at(microbatch, got.layer, got.op, got.name), *values++, tensor.values, tensor.cols,
             got.rows == NamedTensor::Rows::pack);
     by_name.erase(found);
   }
@@ -143,24 +160,26 @@ void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& ac
 void Comparison::backward_done(int microbatch, bool live) {
   const std::int64_t order = kPerCall * calls_++;
   backwards_.insert(microbatch);
-  if (!live || microbatch < 0 || microbatch >= static_cast<int>(want_->microbatches.size())) return;
-  const auto& want = want_->microbatches[microbatch].gradients;
-  if (!earlier(order)) return;
+  if (!live || !has(microbatch) || !shows_gradients() || !earlier(order)) return;
   const std::vector<std::vector<float>> seen = read_each([](const ParameterView& view) {
     return StoredValues(view.microbatch_gradient ? view.microbatch_gradient : view.gradient);
   });
-  for (std::size_t i = parameters_->size(); i-- > 0;) {
-    const ParameterView& view = (*parameters_)[i];
-    const FirstDifference where = at(microbatch, view.layer, "", view.name + ".gradient");
-    if (i >= want.size()) {
-      missing(order, "gradient", where, "oracle");
-    } else if (view.microbatch_gradient) {
-      compare(order, "gradient", where, seen[i], want[i], view.weight.cols);
-    } else if (view.gradient) {
-      compare(order, "gradient", where, seen[i], accumulated(microbatch, i), view.weight.cols);
-    } else {
-      missing(order, "gradient", where, "engine");
-    }
+  for (std::size_t i = parameters_->size(); i-- > 0;) compare_gradient(order, microbatch, (*parameters_)[i], seen[i]);
+}
+
+void Comparison::compare_gradient(std::int64_t order, int microbatch, const ParameterView& view,
+                                  const std::vector<float>& got) {
+  const auto& gradients = want(microbatch).gradients;
+  const auto parameter = static_cast<std::size_t>(view.index);
+  const FirstDifference where = at(microbatch, view.layer, "", view.name + ".gradient");
+  if (parameter >= std::min(gradients.size(), after_->size())) return missing(order, "gradient", where, "oracle");
+  const std::int64_t cols = (*after_)[parameter].cols;
+  if (view.microbatch_gradient) {
+    compare(order, "gradient", where, got, gradients[parameter], cols);
+  } else if (view.gradient) {
+    compare(order, "gradient", where, got, accumulated(microbatch, parameter), cols);
+  } else {
+    missing(order, "gradient", where, "engine");
   }
 }
 
@@ -172,9 +191,9 @@ std::vector<std::vector<float>> Comparison::read_each(StoredValues (*member)(con
 
 // Of the microbatches up to this one, in ascending order: what an accumulator holds that took the gradient at once.
 std::vector<float> Comparison::accumulated(int microbatch, std::size_t parameter) const {
-  std::vector<float> sum(want_->microbatches[microbatch].gradients[parameter].size());
+  std::vector<float> sum(want(microbatch).gradients[parameter].size());
   for (int m = 0; m <= microbatch; ++m) {
-    const std::vector<float>& term = want_->microbatches[m].gradients[parameter];
+    const std::vector<float>& term = want(m).gradients[parameter];
     for (std::size_t e = 0; e < sum.size(); ++e) sum[e] = add(sum[e], term[e]);
   }
   return sum;
@@ -189,11 +208,13 @@ void Comparison::gradients_done() {
   for (std::size_t i = parameters_->size(); i-- > 0;) {
     const ParameterView& view = (*parameters_)[i];
     const FirstDifference where = at(-1, view.layer, "accumulate", view.name + ".gradient");
-    if (i >= after_->size()) {
+    const auto parameter = static_cast<std::size_t>(view.index);
+    if (parameter >= after_->size()) {
       missing(order, "gradient", where, "oracle");
-    } else {
-      compare(order, "gradient", where, seen[i], (*after_)[i].gradient, view.weight.cols);
+      continue;
     }
+    const oracle::Parameter& want = (*after_)[parameter];
+    compare_part(order, "gradient", where, view, seen[i], want.gradient, want.cols);
   }
 }
 
@@ -203,37 +224,50 @@ void Comparison::step_done() {
 }
 
 void Comparison::compare_losses(const StepResult& got, const std::string& judge) {
-  const auto& want = want_->microbatches;
-  if (got.microbatch_losses.size() != want.size()) {
-    return note(kPerCall * calls_, {judge,
-                                    "the engine ran " + std::to_string(got.microbatch_losses.size()) +
-                                        " microbatches, the oracle " + std::to_string(want.size()),
-                                    at(-1, -1, "", "loss")});
+  const std::int64_t end = kPerCall * calls_;
+  if (std::ssize(got.microbatch_losses) != microbatches()) {
+    return note(end, {judge,
+                      "the engine ran " + std::to_string(got.microbatch_losses.size()) + " microbatches, the oracle " +
+                          std::to_string(microbatches()),
+                      at(-1, -1, "", "loss")});
   }
-  for (std::size_t m = 0; m < want.size(); ++m) {
-    const std::int64_t forward = forward_order_[m] < 0 ? kPerCall * calls_ : forward_order_[m] + 1;
-    compare_scalar(forward, judge, static_cast<int>(m), "loss", got.microbatch_losses[m], want[m].loss);
+  for (int m = 0; m < microbatches(); ++m) {
+    const auto at = static_cast<std::size_t>(m);
+    const std::int64_t forward = forward_order_[at] < 0 ? end : forward_order_[at] + 1;
+    compare_scalar(forward, judge, m, "loss", got.microbatch_losses[at], want(m).loss);
   }
   compare_router_losses(got, judge);
-  compare_scalar(kPerCall * calls_ + 1, judge, -1, "loss", got.loss, want_->loss);
+  compare_scalar(end + 1, judge, -1, "loss", got.loss, want_->loss);
 }
 
 // One pair of losses for each layer `E`, known when the forward pass is.
 void Comparison::compare_router_losses(const StepResult& got, const std::string& judge) {
-  for (std::size_t m = 0; m < want_->microbatches.size(); ++m) {
-    const auto& want = want_->microbatches[m].experts;
+  for (int m = 0; m < microbatches(); ++m) {
+    const auto& expected = want(m).experts;
     static const std::vector<RouterLosses> none;
     const auto& all = got.microbatch_router_losses;
-    const std::vector<RouterLosses>& pairs = m < all.size() ? all[m] : none;
-    const int microbatch = static_cast<int>(m);
-    const std::int64_t order = forward_order_[m] < 0 ? kPerCall * calls_ : forward_order_[m] + 1;
-    if (pairs.size() != want.size()) return missing(order, judge, at(microbatch, -1, "", "router losses"), "engine");
-    for (std::size_t x = 0; x < want.size(); ++x) {
-      const std::string layer = "layers." + std::to_string(want[x].layer);
-      compare_scalar(order, judge, microbatch, layer + ".aux_loss", pairs[x].balance, want[x].aux_loss);
-      compare_scalar(order, judge, microbatch, layer + ".z_loss", pairs[x].z, want[x].z_loss);
+    const auto at_m = static_cast<std::size_t>(m);
+    const std::vector<RouterLosses>& pairs = at_m < all.size() ? all[at_m] : none;
+    const std::int64_t order = forward_order_[at_m] < 0 ? kPerCall * calls_ : forward_order_[at_m] + 1;
+    if (pairs.size() != expected.size()) return missing(order, judge, at(m, -1, "", "router losses"), "engine");
+    for (std::size_t x = 0; x < expected.size(); ++x) {
+      const std::string layer = "layers." + std::to_string(expected[x].layer);
+      compare_scalar(order, judge, m, layer + ".aux_loss", pairs[x].balance, expected[x].aux_loss);
+      compare_scalar(order, judge, m, layer + ".z_loss", pairs[x].z, expected[x].z_loss);
     }
   }
+  compare_folded_router_losses(got, judge);
+}
+
+// Of all ranks, in order of number: microbatches, in each its layers.
+void Comparison::compare_folded_router_losses(const StepResult& got, const std::string& judge) {
+  RouterLosses sum;
+  for (const oracle::MicrobatchResult& microbatch : want_->microbatches) {
+    for (const auto& layer : microbatch.experts) sum = {add(sum.balance, layer.aux_loss), add(sum.z, layer.z_loss)};
+  }
+  const std::int64_t order = kPerCall * calls_ + 1;
+  compare_scalar(order, judge, -1, "aux_loss", got.router_losses.balance, sum.balance);
+  compare_scalar(order, judge, -1, "z_loss", got.router_losses.z, sum.z);
 }
 
 // A judge that was never called has seen nothing.
@@ -256,26 +290,29 @@ void Comparison::finish_evaluation(const StepResult& got) { compare_losses(got, 
 
 void Comparison::compare_weights(const std::vector<oracle::Parameter>& want) {
   const std::int64_t order = kPerCall * calls_ + 3;
-  if (parameters_->size() != want.size()) {
-    return note(order, {"weights",
-                        "the engine has " + std::to_string(parameters_->size()) + " parameters, the oracle " +
-                            std::to_string(want.size()),
-                        at(-1, -1, "adamw", "")});
-  }
   if (!earlier(order)) return;
   const auto m = read_each([](const ParameterView& view) { return StoredValues(view.m); });
   const auto v = read_each([](const ParameterView& view) { return StoredValues(view.v); });
   const auto weights = read_each([](const ParameterView& view) { return StoredValues(view.weight); });
-  for (std::size_t i = 0; i < want.size(); ++i) {
+  std::set<std::size_t> seen;
+  for (std::size_t i = 0; i < parameters_->size(); ++i) {
     const ParameterView& view = (*parameters_)[i];
-    const std::int64_t cols = want[i].cols;
-    if (view.name != want[i].name) {
+    const auto index = static_cast<std::size_t>(view.index);
+    if (index >= want.size() || view.name != want[index].name) {
       missing(order, "weights", at(-1, view.layer, "adamw", view.name), "oracle");
       continue;
     }
-    compare(order, "weights", at(-1, view.layer, "adamw", view.name + ".m"), m[i], want[i].m, cols);
-    compare(order, "weights", at(-1, view.layer, "adamw", view.name + ".v"), v[i], want[i].v, cols);
-    compare(order, "weights", at(-1, view.layer, "adamw", view.name), weights[i], want[i].weight, cols);
+    seen.insert(index);
+    const oracle::Parameter& whole = want[index];
+    const auto judge = [&](const char* name, const std::vector<float>& got, const std::vector<float>& values) {
+      compare_part(order, "weights", at(-1, view.layer, "adamw", view.name + name), view, got, values, whole.cols);
+    };
+    judge(".m", m[i], whole.m);
+    judge(".v", v[i], whole.v);
+    judge("", weights[i], whole.weight);
+  }
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    if (!seen.contains(i)) missing(order, "weights", at(-1, want[i].layer, "adamw", want[i].name), "engine");
   }
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "harness/offload_bytes.h"
+#include "harness/sharding_plan.h"
 
 namespace lockstep {
 namespace {
@@ -33,11 +34,15 @@ struct Launches {
   std::int64_t fallbacks = 0;
 };
 
-// Of one step after warm-up.
+// Of one step after warm-up, on each rank. All ranks take the same way: a microbatch falls back if any rank's does.
 Launches launches_of(const Scenario& scenario, std::int64_t regions, const StepData& step) {
+  const std::int64_t ranks = scenario.parallel.data;
+  const std::int64_t count = std::ssize(step.microbatches) / ranks;
   std::int64_t fitting = 0;
-  for (const Microbatch& microbatch : step.microbatches) fitting += fits_a_bucket(scenario, microbatch);
-  const auto count = static_cast<std::int64_t>(step.microbatches.size());
+  for (std::int64_t m = 0; m < count; ++m) {
+    const auto first = step.microbatches.begin() + m * ranks;
+    fitting += std::all_of(first, first + ranks, [&](const auto& one) { return fits_a_bucket(scenario, one); });
+  }
   if (scenario.cuda_graph.impl == GraphImpl::full_iteration) {
     return fitting == count ? Launches{1, 0} : Launches{0, 1};
   }
@@ -113,7 +118,7 @@ void add_routing(const Scenario& scenario, std::int64_t pairs, std::vector<Expec
   const Scenario::Model::Moe& moe = scenario.model.moe;
   list.push_back({.counter = "experts_used",
                   .min = pairs > 0 ? moe.top_k * layers : 0,
-                  .max = moe.experts * layers,
+                  .max = moe.experts * layers * scenario.parallel.data,
                   .why = "a token goes to top_k experts in each layer"});
   if (!moe.capacity_factor) list.push_back(exactly("tokens_dropped", 0, "dropless"));
   if (moe.host_sync) list.push_back({.counter = "host_syncs", .min = layers, .why = "model.moe.host_sync"});
@@ -151,13 +156,16 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   const Scenario::CudaGraph& graph = scenario.cuda_graph;
   const std::int64_t regions = graph_regions(scenario);
   const bool full = graph.impl == GraphImpl::full_iteration;
+  const ShardingPlan plan = plan_sharding(scenario);
+  std::int64_t collectives = collectives_at_start(scenario, plan);
 
   Launches launches;
   std::int64_t evaluations = 0, evaluation_launches = 0, microbatches = 0, pairs = 0;
   for (std::int64_t step = 0; step < training.steps; ++step) {
     if (layers_of_experts(scenario) > 0) pairs += pairs_of(scenario, data.training(step));
     const bool warm = step >= graph.warmup_steps && graph.impl != GraphImpl::none;
-    microbatches += training.microbatches_at(step);
+    microbatches += training.microbatches_at(step) * scenario.parallel.data;
+    collectives += collectives_of_step(scenario, plan, training.microbatches_at(step));
     if (warm) {
       const Launches more = launches_of(scenario, regions, data.training(step));
       launches.replays += more.replays;
@@ -165,6 +173,8 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
     }
     if (training.eval_every > 0 && (step + 1) % training.eval_every == 0) {
       ++evaluations;
+      const std::int64_t held_out = std::ssize(data.evaluation(step).microbatches) / scenario.parallel.data;
+      collectives += collectives_of_evaluation(scenario, plan, held_out);
       if (warm && full) evaluation_launches += launches_of(scenario, regions, data.evaluation(step)).replays;
     }
   }
@@ -188,10 +198,35 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
                   .why = "training.recapture_at"});
   list.push_back(exactly("max_outstanding", training.in_flight, "training.in_flight"));
   list.push_back(exactly("evaluations", evaluations, "training.eval_every"));
+  list.push_back(exactly("collectives", collectives, "fsdp.strategy, its units and buckets, and microbatches"));
+  list.push_back(exactly("persistent_buffers", std::ssize(plan.persistent), "units outside of the pool's class"));
   add_offload(scenario, microbatches, list);
   add_routing(scenario, pairs, list);
   list.push_back({.counter = "ops", .min = 1, .why = "a run without an op proves nothing"});
   return list;
+}
+
+std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSource& data) {
+  constexpr int kFew = 16;  // So many may be equal by chance.
+  const auto ranks = static_cast<std::size_t>(scenario.parallel.data);
+  std::vector<std::vector<std::int32_t>> tokens(ranks);  // All that a rank ever sees.
+  for (std::int64_t step = 0; ranks > 1 && step < scenario.training.steps; ++step) {
+    const StepData documents = data.training(step);
+    for (std::size_t g = 0; g < documents.microbatches.size(); ++g) {
+      for (const Document& one : documents.microbatches[g].documents) {
+        tokens[g % ranks].insert(tokens[g % ranks].end(), one.tokens.begin(), one.tokens.end());
+        tokens[g % ranks].push_back(-1);
+      }
+    }
+  }
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const bool few = std::count_if(tokens[r].begin(), tokens[r].end(), [](auto token) { return token >= 0; }) < kFew;
+    const auto twin = std::find(tokens.begin() + static_cast<std::ptrdiff_t>(r) + 1, tokens.end(), tokens[r]);
+    if (few || twin == tokens.end()) continue;
+    return "ranks " + std::to_string(r) + " and " + std::to_string(twin - tokens.begin()) +
+           " see the same documents: what they exchange could not be told apart";
+  }
+  return "";
 }
 
 std::string unmet(const std::vector<Expectation>& expected, const Counters& counters) {

@@ -25,6 +25,10 @@ std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Bloc
 
 std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data);
 
+// "" or two ranks whose documents are the same in all steps, as a sentence. Ranks with a
+// handful of tokens are passed over.
+std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSource& data);
+
 // "3", "at least 3" or "3 to 5".
 std::string range_text(std::int64_t min, std::int64_t max);
 

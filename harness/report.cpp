@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <sstream>
 
 #include "harness/result_json.h"
@@ -64,6 +65,22 @@ void write_difference(std::ostringstream& out, const FirstDifference& where) {
   if (where.ulp) out << "  distance  " << *where.ulp << " ulp\n";
 }
 
+// Each blind spot once, with the cases that have it.
+void write_blind_spots(std::ostringstream& out, const std::vector<CaseResult>& results) {
+  std::map<std::string, std::vector<std::string>> cases;
+  for (const CaseResult& one : results) {
+    for (const std::string& spot : one.blind) {
+      std::vector<std::string>& names = cases[spot];
+      if (names.empty() || names.back() != one.name) names.push_back(one.name);
+    }
+  }
+  for (const auto& [spot, names] : cases) {
+    out << "blind: " << spot << " (";
+    for (std::size_t i = 0; i < names.size(); ++i) out << (i > 0 ? ", " : "") << names[i];
+    out << ")\n";
+  }
+}
+
 }  // namespace
 
 std::string table(const std::vector<CaseResult>& results) {
@@ -83,6 +100,7 @@ std::string table(const std::vector<CaseResult>& results) {
     for (std::size_t i = 0; i < head.size(); ++i) out << padded(row[i], width[i]) << (i + 1 < head.size() ? "  " : "");
     out << (row.size() > head.size() ? "  " + row.back() : "") << "\n";
   }
+  write_blind_spots(out, results);
   out << count_of(results, Verdict::holds) << " held, " << count_of(results, Verdict::violated) << " violated, "
       << count_of(results, Verdict::broken) << " broken, " << count_of(results, Verdict::gave_up) << " gave up, "
       << count_of(results, Verdict::skipped) << " skipped\n";

@@ -98,6 +98,7 @@ json::object to_json(const CaseResult& result) {
                       {"replay", result.replay},
                       {"device", to_json(result.device)}};
   if (!result.schedules.empty()) object["schedules"] = result.schedules;
+  if (!result.blind.empty()) object["blind"] = json::value_from(result.blind);
   if (!result.redundant_edges.empty()) object["redundant_edges"] = json::value_from(result.redundant_edges);
   return object;
 }
@@ -117,6 +118,9 @@ CaseResult result_from_json(const json::value& value) {
   for (const auto& [name, count] : object.at("counters").as_object())
     result.counters[name] = count.to_number<std::int64_t>();
   if (const json::value* text = object.if_contains("schedules")) result.schedules = text->as_string().c_str();
+  if (const json::value* spots = object.if_contains("blind")) {
+    result.blind = json::value_to<std::vector<std::string>>(*spots);
+  }
   if (const json::value* edges = object.if_contains("redundant_edges")) {
     result.redundant_edges = json::value_to<std::vector<std::string>>(*edges);
   }

@@ -9,20 +9,19 @@
 #include <memory>
 #include <new>
 #include <set>
-#include <span>
+#include <tuple>
 #include <utility>
 
-#include "engine/trainer.h"
+#include "harness/blind_spots.h"
 #include "harness/checker/redundant_edges.h"
-#include "harness/comparison.h"
 #include "harness/expectations.h"
 #include "harness/explore/recorder.h"
-#include "harness/guard.h"
-#include "harness/mutate/mutator.h"
+#include "harness/judged_run.h"
 #include "harness/offload_bytes.h"
+#include "harness/oracle_steps.h"
+#include "harness/rank_counters.h"
 #include "harness/schedules.h"
 #include "harness/tee.h"
-#include "oracle/oracle.h"
 #include "scenarios/legality.h"
 #include "scenarios/reader.h"
 
@@ -33,22 +32,6 @@ namespace {
 constexpr std::int64_t kWithArithmetic = 8;
 constexpr int kConfirmed =
     8;  // Schedules confirmed, of those that differ by tags, before they are said to agree in bits.
-
-// What later runs of the same case are held against, once the oracle has been run.
-struct Remembered {
-  std::vector<oracle::StepResult> steps;  // Without tensors.
-  std::vector<std::optional<oracle::StepResult>> evaluations;
-  std::vector<oracle::Parameter> parameters;  // After the last step.
-  std::vector<std::vector<float>> expert_biases;
-  std::string digest;
-};
-
-void forget_tensors(oracle::StepResult& result) {
-  for (oracle::MicrobatchResult& microbatch : result.microbatches) {
-    microbatch.activations.clear();
-    microbatch.gradients.clear();
-  }
-}
 
 class Case {
  public:
@@ -61,42 +44,6 @@ class Case {
   }
 
  private:
-  struct Engine {
-    Engine(const Case& of, const SimOptions& sim, bool listened, Observer* observer)
-        : comparison(of.scenario_),
-          mutator(of.mutator()),
-          watched(watch(observer, of.options_.watcher)),
-          device(open_judged(of, sim), watched ? &*watched : observer, pressure_of(of.scenario_), mutator.get()),
-          trainer(device, of.scenario_, *of.data_,
-                  {.dry_run_ledger = !of.options_.bits_alone, .listener = listened ? &comparison : nullptr}) {
-      comparison.attach([this](std::span<const StoredValues> list) { return look(list); }, trainer.parameters());
-    }
-    // Its place tells that nobody but the harness reads here.
-    std::vector<std::vector<float>> look(std::span<const StoredValues> list) {
-      const char* part = std::exchange(device.place.part, "look");
-      std::vector<std::vector<float>> seen = trainer.read(list);
-      device.place.part = part;
-      return seen;
-    }
-    // The oracle's products are the model's: another GPU has nothing to be judged by.
-    static std::unique_ptr<Backend> open_judged(const Case& of, const SimOptions& sim) {
-      auto backend = open_backend(of.options_.device, sim);
-      const bool wide = of.scenario_.numerics.front() == Numerics::fp32;
-      if (of.options_.device == "cuda" && !wide) once_a_process(guard_tensor_cores, *backend);
-      return backend;
-    }
-    static std::optional<Tee> watch(Observer* judge, Observer* watcher) {
-      static Observer silent;
-      if (watcher == nullptr) return {};
-      return std::optional<Tee>(std::in_place, judge != nullptr ? *judge : silent, *watcher);
-    }
-    Comparison comparison;
-    std::unique_ptr<DoorMutator> mutator;
-    std::optional<Tee> watched;
-    Device device;
-    Trainer trainer;
-  };
-
   void judge() {
     data_ = open_data(scenario_);
     const Scenario::Checker::Schedule& schedule = scenario_.checker.schedule;
@@ -114,45 +61,40 @@ class Case {
 
   // The oracle goes first, so that each tensor of the engine is judged at the moment it is there.
   void observed_run() {
-    oracle::Oracle oracle(scenario_, {.numerics = scenario_.numerics.front(), .mutation = options_.mutation});
+    OracleSteps oracle(scenario_, *data_, options_.mutation);
     remembered_ = {};
     Checker checker(checker_options());
     run_observed(oracle, checker);
     if (held()) checker.throw_found();  // What the end of a run that ends early shows is no finding.
   }
 
-  void run_observed(oracle::Oracle& oracle, Checker& checker) {
-    Engine engine(*this, sim(), true, observer(checker));
-    result_.device = engine.device.info();
-    checked(engine, [&] {
-      for (std::int64_t step = 0; step < scenario_.training.steps && !engine.comparison.first(); ++step) {
-        observed_step(step, oracle, engine);
-      }
-      remembered_.parameters = oracle.parameters();
-      remembered_.expert_biases = oracle.expert_bias();
-      remembered_.digest = oracle.weight_digest();
-      judge_digest(engine);
+  void run_observed(OracleSteps& oracle, Checker& checker) {
+    JudgedRun run(scenario_, *data_, options_, sim(), true, observer(checker));
+    result_.device = run.device().info();
+    checked(run, [&] {
+      run.on_ranks([&](JudgedRun::Rank& rank) {
+        std::int64_t step = 0;
+        while (step < scenario_.training.steps && observed_step(step, oracle, rank)) ++step;
+        if (step == scenario_.training.steps) judge_digest(rank, oracle.oracle().weight_digest());
+      });
+      remembered_ = std::move(oracle).remember();
     });
   }
 
-  void observed_step(std::int64_t step, oracle::Oracle& oracle, Engine& engine) {
-    const StepData documents = data_->training(step);
-    oracle::StepResult want = oracle.step(step, documents);
-    engine.comparison.expect_step(step, documents, want, oracle.parameters());
-    engine.comparison.finish_step(engine.trainer.step(), true);
-    engine.comparison.compare_weights(oracle.parameters());
-    engine.comparison.compare_biases(engine.trainer.expert_biases(), oracle.expert_bias());
-    std::optional<oracle::StepResult> evaluation;
-    if (!engine.comparison.first() && engine.trainer.evaluation_is_due()) {
-      const StepData held_out = data_->evaluation(step);
-      evaluation = oracle.evaluate(step, held_out);
-      engine.comparison.expect_evaluation(step, held_out, *evaluation);
-      engine.comparison.finish_evaluation(engine.trainer.evaluate());
-      forget_tensors(*evaluation);
-    }
-    forget_tensors(want);
-    remembered_.steps.push_back(std::move(want));
-    remembered_.evaluations.push_back(std::move(evaluation));
+  // Whether no rank has found anything.
+  bool observed_step(std::int64_t step, OracleSteps& oracle, JudgedRun::Rank& rank) {
+    Trainer& trainer = rank.engine.trainer;
+    const OracleSteps::Judged& judged = oracle.step(step);
+    rank.comparison.expect_step(step, judged.documents, judged.want, oracle.oracle().parameters());
+    rank.comparison.finish_step(trainer.step(), true);
+    rank.comparison.compare_weights(oracle.oracle().parameters());
+    rank.comparison.compare_biases(trainer.expert_biases(), oracle.oracle().expert_bias());
+    if (!rank.holds_so_far()) return false;
+    if (!trainer.evaluation_is_due()) return true;
+    const OracleSteps::Judged& held_out = oracle.evaluation(step);
+    rank.comparison.expect_evaluation(step, held_out.documents, held_out.want);
+    rank.comparison.finish_evaluation(trainer.evaluate());
+    return rank.holds_so_far();
   }
 
   // Nobody looks at the device, but the checker sees every call: looking draws edges, so it finds most here.
@@ -216,25 +158,35 @@ class Case {
   }
 
   void run_unobserved(const SimOptions& sim, Observer* told) {
-    Engine engine(*this, sim, false, told);
-    checked(engine, [&] {
-      static const StepData no_documents;
-      for (std::int64_t step = 0; step < scenario_.training.steps && !engine.comparison.first(); ++step) {
-        engine.comparison.expect_step(step, no_documents, remembered_.steps[step], remembered_.parameters);
-        engine.comparison.finish_step(engine.trainer.step(), false);
-        const auto& evaluation = remembered_.evaluations[step];
-        if (engine.trainer.evaluation_is_due() && evaluation) {
-          engine.comparison.expect_evaluation(step, no_documents, *evaluation);
-          engine.comparison.finish_evaluation(engine.trainer.evaluate());
-        }
-      }
-      if (!engine.comparison.first()) {
-        engine.comparison.compare_weights(remembered_.parameters);
-        engine.comparison.compare_biases(engine.trainer.expert_biases(), remembered_.expert_biases);
-      }
-      judge_digest(engine);
+    JudgedRun run(scenario_, *data_, options_, sim, false, told);
+    checked(run, [&] {
+      run.on_ranks([&](JudgedRun::Rank& rank) {
+        std::int64_t step = 0;
+        while (step < scenario_.training.steps && unobserved_step(step, rank)) ++step;
+        run.count(rank.engine);
+        if (step < scenario_.training.steps) return;
+        rank.comparison.compare_weights(remembered_.parameters);
+        rank.comparison.compare_biases(rank.engine.trainer.expert_biases(), remembered_.expert_biases);
+        if (rank.holds_so_far()) judge_digest(rank, remembered_.digest);
+      });
     });
-    result_.counters = engine.trainer.counters();
+    result_.counters = merged(run.counters());
+    const std::string differ = disagreement(run.counters());
+    if (held() && !differ.empty()) violated("vacuous", differ);
+  }
+
+  bool unobserved_step(std::int64_t step, JudgedRun::Rank& rank) {
+    static const StepData no_documents;
+    Trainer& trainer = rank.engine.trainer;
+    const auto at = static_cast<std::size_t>(step);
+    rank.comparison.expect_step(step, no_documents, remembered_.steps[at], remembered_.parameters);
+    rank.comparison.finish_step(trainer.step(), false);
+    const auto& evaluation = remembered_.evaluations[at];
+    if (trainer.evaluation_is_due() && evaluation) {
+      rank.comparison.expect_evaluation(step, no_documents, *evaluation);
+      rank.comparison.finish_evaluation(trainer.evaluate());
+    }
+    return rank.holds_so_far();
   }
 
   // The difference showed where nobody looked; an observed run of the same schedule may name an earlier tensor.
@@ -248,9 +200,9 @@ class Case {
   }
 
   // A difference that was noted before the engine gave up comes first.
-  void checked(Engine& engine, const std::function<void()>& body) {
+  void checked(JudgedRun& run, const std::function<void()>& body) {
     const auto take = [&] {
-      const auto& first = engine.comparison.first();
+      const std::optional<Difference> first = run.first();
       if (first) violated(first->judge, first->reason, first->where);
       return first.has_value();
     };
@@ -262,10 +214,11 @@ class Case {
     }
   }
 
-  void judge_digest(Engine& engine) {
-    if (engine.comparison.first() || engine.trainer.weight_digest() == remembered_.digest) return;
-    violated("weights",
-             "the weight digest is " + engine.trainer.weight_digest() + ", the oracle's " + remembered_.digest);
+  void judge_digest(JudgedRun::Rank& rank, const std::string& want) {
+    const std::string got = rank.engine.trainer.weight_digest();
+    if (got == want) return;
+    violated("weights", "the weight digest of rank " + std::to_string(rank.engine.number()) + " is " + got +
+                            ", the oracle's " + want);
   }
 
   void judge_counters() {
@@ -282,10 +235,11 @@ class Case {
       expected.push_back({.counter = "delays_applied", .min = 1, .why = "checker.delays"});
     }
     if (scenario_.checker.hazards && !options_.bits_alone) {
+      const std::int64_t ranks = scenario_.parallel.data;  // That launch alike.
       expected.push_back({.counter = "graph_replays",
-                          .min = launches_,
-                          .max = launches_,
-                          .why = "so many launches were seen at the device door"});
+                          .min = (launches_ + ranks - 1) / ranks,
+                          .max = launches_ / ranks,
+                          .why = "so many launches of a rank were seen at the device door"});
     }
     const std::pair<Poison, const char*> kinds[] = {{Poison::fresh, "bytes_poisoned"},
                                                     {Poison::padding, "bytes_poisoned_padding"},
@@ -295,6 +249,8 @@ class Case {
         expected.push_back({.counter = counter, .min = 1, .why = "checker.poison"});
       }
     }
+    const std::string same = ranks_with_the_same_documents(scenario_, *data_);
+    if (!same.empty()) return violated("vacuous", same);
     const std::string vacuity = unmet(expected, result_.counters);
     if (!vacuity.empty()) return violated("vacuous", vacuity);
     const std::string rule = unmet(scenario_.expect.counters, result_.counters);
@@ -305,18 +261,19 @@ class Case {
   void expect_the_oracles_counts(std::vector<Expectation>& expected) const {
     std::int64_t pairs = 0, dropped = 0, microbatches = 0, follows = 0;
     const OffloadDemand demand = offload_demand(scenario_);
-    std::set<std::pair<int, std::size_t>> used;
+    std::set<std::tuple<std::size_t, int, std::size_t>> used;  // By each rank.
+    const auto ranks = static_cast<std::size_t>(scenario_.parallel.data);
     for (const oracle::StepResult& step : remembered_.steps) {
-      for (const oracle::MicrobatchResult& microbatch : step.microbatches) {
+      for (std::size_t m = 0; m < step.microbatches.size(); ++m) {
         ++microbatches;
-        for (const oracle::ExpertStatistics<float>& layer : microbatch.experts) {
+        for (const oracle::ExpertStatistics<float>& layer : step.microbatches[m].experts) {
           const auto found = demand.per_pair.find(layer.layer);
           const std::int64_t bytes = found == demand.per_pair.end() ? 0 : found->second;
           for (std::size_t e = 0; e < layer.chosen.size(); ++e) {
             pairs += layer.chosen[e];
             dropped += layer.dropped[e];
             follows += (layer.chosen[e] - layer.dropped[e]) * bytes;
-            if (layer.chosen[e] > 0) used.insert({layer.layer, e});
+            if (layer.chosen[e] > 0) used.insert({m % ranks, layer.layer, e});
           }
         }
       }
@@ -338,6 +295,10 @@ class Case {
       body();
     } catch (const EngineViolation& violation) {
       violated(violation.judge(), violation.what());
+    } catch (const CollectiveMismatch& mismatch) {
+      violated("collective", mismatch.what());
+    } catch (const CollectiveHang& hang) {
+      broken("watchdog", hang.what());
     } catch (const DeviceError& error) {
       broken("device", error.what());
     } catch (const std::bad_alloc&) {
@@ -357,10 +318,6 @@ class Case {
     return scenario_.checker.hazards && !options_.bits_alone ? &checker : nullptr;
   }
   CheckerOptions checker_options() const { return {.mutation = options_.blindness, .dropped = {}}; }
-  std::unique_ptr<DoorMutator> mutator() const {
-    const std::optional<DoorFault> fault = door_fault(options_.fault);
-    return fault ? std::make_unique<DoorMutator>(scenario_.model.pattern, *fault) : nullptr;
-  }
   SimOptions sim() const {
     SimOptions sim = sim_options(scenario_, seed_);
     if (options_.policy) sim.policy = *options_.policy;
@@ -420,6 +377,7 @@ CaseResult unjudged_case(const Scenario& scenario, const RunOptions& options) {
   result.numerics = to_text(scenario.numerics.front());
   result.token = make_token(scenario);
   result.replay = replay_line(scenario, result.token, options);
+  result.blind = blind_spots(scenario);
   return result;
 }
 

@@ -1,7 +1,9 @@
 #include "harness/shrink_rules.h"
 
 #include <algorithm>
+#include <cstdint>
 
+#include "scenarios/legality.h"
 #include "scenarios/offload_modules.h"
 
 namespace lockstep {
@@ -28,6 +30,31 @@ void drop_homeless(const std::string& pattern, std::vector<OffloadModule>& modul
   std::erase_if(modules, [&](OffloadModule module) {
     return std::none_of(pattern.begin(), pattern.end(), [&](char symbol) { return has_module(symbol, module); });
   });
+}
+
+// Units that cover the blocks, and nothing of what is not sharded.
+void settle_sharding(Scenario& s) {
+  const Scenario plain;
+  if (!with_sharding(s)) {
+    const Reduction reduction = s.fsdp.reduction;
+    s.fsdp = plain.fsdp;
+    if (with_reduction(s)) s.fsdp.reduction = reduction;
+  }
+  if (s.fsdp.unit_is_list) {
+    std::int64_t left = std::ssize(s.blocks());
+    for (std::int64_t& unit : s.fsdp.unit) left -= unit = std::min(unit, left);
+    std::erase(s.fsdp.unit, 0);
+    if (left > 0) s.fsdp.unit.push_back(left);
+  }
+  if (with_sharding(s) && with_partial_graphs(s)) s.fsdp.double_buffer = true;
+  if (s.parallel.data == 1 && s.parallel.transport == Transport::local) s.parallel.transport = Transport::automatic;
+  std::erase_if(s.checker.delays, [&](const Scenario::Delay& delay) {
+    const bool exchange = delay.stream == DelayStream::gather || delay.stream == DelayStream::reduce;
+    return exchange && !with_reduction(s);
+  });
+  for (Scenario::Delay& delay : s.checker.delays) {
+    if (delay.rank && *delay.rank >= s.parallel.data) delay.rank = s.parallel.data - 1;
+  }
 }
 
 }  // namespace
@@ -69,6 +96,7 @@ Scenario settled(Scenario s) {
                       std::any_of(modules.begin(), modules.end(),
                                   [](OffloadModule module) { return offload_row(module).kept == Kept::experts; });
   if (!delays) s.offload.delay_until_cuda_graph = false;
+  settle_sharding(s);
   return s;
 }
 
@@ -94,8 +122,8 @@ std::vector<std::int64_t> smaller(std::int64_t value, std::int64_t least) {
 const std::vector<ShrinkRule>& shrink_rules() {
   static const std::vector<ShrinkRule> all = [] {
     std::vector<ShrinkRule> list;
-    for (const auto& subject :
-         {shrink_training_rules(), shrink_setting_rules(), shrink_document_rules(), shrink_model_rules()}) {
+    for (const auto& subject : {shrink_training_rules(), shrink_rank_rules(), shrink_setting_rules(),
+                                shrink_document_rules(), shrink_model_rules()}) {
       list.insert(list.end(), subject.begin(), subject.end());
     }
     return list;

@@ -25,6 +25,7 @@ std::vector<ShrinkRule> shrink_document_rules();
 std::vector<ShrinkRule> shrink_training_rules();
 std::vector<ShrinkRule> shrink_model_rules();
 std::vector<ShrinkRule> shrink_setting_rules();
+std::vector<ShrinkRule> shrink_rank_rules();
 
 // Every candidate goes through this before it is checked: keys that depend on others, brought back into their ranges
 // after an edit (steps that no longer exist, a depth above the microbatches, a module without its layer), and keys

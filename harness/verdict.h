@@ -49,6 +49,7 @@ struct CaseResult {
   std::optional<FirstDifference> first_difference;
   Counters counters;
   std::string schedules;                     // On the simulated device: how many ran, and what they were bound to find.
+  std::vector<std::string> blind;            // What the scenario cannot show: blind_spots.h.
   std::vector<std::string> redundant_edges;  // Where they were asked for: a line each.
   double seconds = 0;
   std::string replay;  // The command line that runs it again.

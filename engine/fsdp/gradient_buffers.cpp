@@ -33,13 +33,6 @@ GradientBuffers::GradientBuffers(const Stream& compute, Communicator& communicat
   }
 }
 
-GradientBuffers::~GradientBuffers() {
-  try {
-    stream_.synchronize();
-  } catch (...) {  // What failed has been said by another call.
-  }
-}
-
 void GradientBuffers::initialize() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     compute_.fill(slots_[i]->memory, 0, static_cast<std::size_t>(plan_.slots[i]));

@@ -28,13 +28,6 @@ WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator, 
   }
 }
 
-WeightBuffers::~WeightBuffers() {
-  try {
-    stream_.synchronize();
-  } catch (...) {  // What failed has been said by another call.
-  }
-}
-
 bool WeightBuffers::stays(int unit) const {
   const bool blocks = layout_.units[static_cast<std::size_t>(unit)].kind == Unit::Kind::blocks;
   return strategy_ != Sharding::optim_grads_params || !blocks;

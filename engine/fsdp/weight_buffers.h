@@ -19,7 +19,6 @@ class WeightBuffers {
  public:
   WeightBuffers(const Stream& compute, Communicator& communicator, const Scenario::Fsdp& fsdp,
                 const ShardLayout& layout, Parameters& parameters);
-  ~WeightBuffers();  // Waits for what is under way: the memory of other ranks goes when their trainers do.
 
   // Passes are about to run that use units in this order.
   void begin(std::vector<int> uses);

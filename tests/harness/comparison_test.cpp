@@ -10,6 +10,15 @@ namespace {
 constexpr int kRows = 8;
 constexpr int kCols = 2;
 
+std::vector<std::vector<float>> read_all(std::span<const StoredValues> list) {
+  std::vector<std::vector<float>> read;
+  for (const StoredValues& t : list) {
+    const float* first = static_cast<const float*>(t.data);
+    read.emplace_back(first, first + t.rows * t.cols);
+  }
+  return read;
+}
+
 // One parameterised step of two microbatches that agrees with itself; tests change one side.
 class ComparisonTest : public testing::Test {
  protected:
@@ -66,22 +75,14 @@ class ComparisonTest : public testing::Test {
                             .v = view(p.v, 1, 2),
                             .microbatch_gradient = view(engine_.microbatches[0].gradients[i], 1, 2)});
     }
-    comparison.attach(
-        [](std::span<const StoredValues> list) {
-          std::vector<std::vector<float>> read;
-          for (const StoredValues& t : list) {
-            const float* first = static_cast<const float*>(t.data);
-            read.emplace_back(first, first + t.rows * t.cols);
-          }
-          return read;
-        },
-        parameters);
+    comparison.attach(read_all, parameters);
     comparison.expect_step(7, data_, want_, after_);
     StepResult result;
     result.loss = engine_.loss;
     result.norm = engine_.norm;
     result.clip = engine_.clip;
     result.learning_rate = engine_.learning_rate;
+    result.router_losses = folded_;
     for (int m = 0; m < 2; ++m) {
       oracle::MicrobatchResult& microbatch = engine_.microbatches[m];
       std::vector<NamedTensor> activations;
@@ -129,6 +130,7 @@ class ComparisonTest : public testing::Test {
   std::vector<oracle::Parameter> after_, engine_after_;
   std::vector<std::vector<float>> biases_, engine_biases_;
   std::string ragged_;
+  RouterLosses folded_{0.25f, 1};
   bool live_ = true, shows_gradients_ = true, accumulates_ = false;
 };
 
@@ -235,6 +237,9 @@ TEST_F(ComparisonTest, AnotherShapeIsAViolation) {
 }
 
 TEST_F(ComparisonTest, RouterLossesAreJudged) {
+  folded_.z = 2;
+  EXPECT_EQ(run()->where.tensor, "z_loss");
+  EXPECT_EQ(run()->where.microbatch, -1);
   engine_.microbatches[1].experts[0].z_loss = 0.75f;
   EXPECT_EQ(run()->where.tensor, "layers.2.z_loss");
   EXPECT_EQ(run()->where.microbatch, 1);
@@ -286,6 +291,100 @@ TEST_F(ComparisonTest, AJudgeThatWasNotCalledIsVacuous) {
   shows_gradients_ = false;
   ASSERT_TRUE(run());
   EXPECT_EQ(run()->judge, "vacuous");
+}
+
+// Of a sharded run a rank sees its own microbatches and holds some rows; reports name them as of the whole.
+class SharedStep : public testing::Test {
+ protected:
+  SharedStep() {
+    scenario_.data.pack_length = kRows;
+    scenario_.fsdp.strategy = Sharding::optim_grads;
+    scenario_.parallel.data = 2;
+    for (const float loss : {1.0f, 2.0f, 3.0f, 4.0f})
+      want_.microbatches.push_back({loss, {}, {{1, 2, 3, 4, 5, 6}}, {}});
+    want_.loss = 10;
+    after_ = {{"embedding.weight", -1, 3, 2, false, {1, 2, 3, 4, 5, 6}, {7, 8, 9, 10, 11, 12}, {}, {}}};
+    after_[0].m = after_[0].v = after_[0].weight;
+    mine_ = after_[0];
+    data_.microbatches.resize(4);
+    losses_ = {2, 4};
+  }
+
+  // Rank 1 holds the last row.
+  std::optional<Difference> run() {
+    Comparison comparison(scenario_, 1);
+    const auto row = [](std::vector<float>& values) { return tensor(values.data() + 4, 1, 2); };
+    const std::vector<ParameterView> views{{.name = "embedding.weight",
+                                            .weight = row(mine_.weight),
+                                            .gradient = row(mine_.gradient),
+                                            .m = row(mine_.m),
+                                            .v = row(mine_.v),
+                                            .microbatch_gradient = {},
+                                            .first = first_,
+                                            .full_rows = 3,
+                                            .full_cols = 2}};
+    comparison.attach(read_all, views);
+    comparison.expect_step(0, data_, want_, after_);
+    for (const int m : {0, 1}) comparison.forward_done(m, {}, true);
+    for (const int m : {0, 1}) comparison.backward_done(m, true);
+    comparison.gradients_done();
+    comparison.step_done();
+    StepResult result;
+    result.loss = 10;
+    result.microbatch_losses = losses_;
+    result.clip = want_.clip;
+    comparison.finish_step(result, true);
+    comparison.compare_weights(after_);
+    return comparison.first();
+  }
+
+  Scenario scenario_;
+  StepData data_;
+  oracle::StepResult want_;
+  std::vector<oracle::Parameter> after_;
+  oracle::Parameter mine_;
+  std::vector<float> losses_;
+  std::int64_t first_ = 4;
+};
+
+TEST_F(SharedStep, EqualBitsHold) { EXPECT_FALSE(run().has_value()); }
+
+TEST_F(SharedStep, LossesAreThoseOfTheRanksMicrobatches) {
+  losses_ = {1, 2};
+  ASSERT_TRUE(run());
+  EXPECT_EQ(run()->judge, "loss");
+  EXPECT_EQ(run()->where.rank, 1);
+  EXPECT_EQ(run()->where.microbatch, 0);
+  EXPECT_EQ(run()->where.want, "2 0x40000000");
+}
+
+TEST_F(SharedStep, AnElementIsNamedInTheWhole) {
+  mine_.gradient[5] = 0;
+  const auto found = run();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->judge, "gradient");
+  EXPECT_EQ(found->where.rank, 1);
+  EXPECT_EQ(found->where.index, 5);
+  EXPECT_EQ(found->where.row, 2);
+  EXPECT_EQ(found->where.column, 1);
+  EXPECT_EQ(found->where.want, "12 0x41400000");
+}
+
+TEST_F(SharedStep, AnotherRanksRowsAreADifference) {
+  first_ = 2;
+  EXPECT_EQ(run()->where.index, 2);
+  first_ = 5;
+  EXPECT_EQ(run()->reason, "embedding.weight.gradient is no part of the oracle's");
+  first_ = 6;
+  EXPECT_EQ(run()->reason, "embedding.weight.gradient is no part of the oracle's");
+}
+
+TEST_F(SharedStep, MomentsAndWeightsAreJudgedByTheirRows) {
+  mine_.v[4] = 9;
+  EXPECT_EQ(run()->where.tensor, "embedding.weight.v");
+  mine_.weight[0] = 9;  // A row of another rank.
+  mine_.v[4] = after_[0].v[4];
+  EXPECT_FALSE(run().has_value());
 }
 
 TEST_F(ComparisonTest, TensorsThatAreGoneAreNotRead) {

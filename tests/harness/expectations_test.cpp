@@ -14,7 +14,7 @@ class Lengths : public DataSource {
     StepData data;
     const auto& steps = scenario_.data.documents;
     const StepLengths& lists = steps[step % steps.size()];
-    for (std::int64_t g = 0; g < scenario_.training.microbatches_at(step); ++g) {
+    for (std::int64_t g = 0; g < scenario_.training.microbatches_at(step) * scenario_.parallel.data; ++g) {
       Microbatch microbatch;
       for (const std::int64_t length : lists[g % lists.size()]) {
         Document one;
@@ -126,6 +126,48 @@ TEST(Expectations, AChangedCountOfMicrobatchesCounts) {
   EXPECT_EQ(expected(scenario, "graph_replays").min, (2 + 3) * 2 * 2);
 }
 
+// All ranks take the same way, so a microbatch falls back with any rank's of its number.
+TEST(Expectations, OneRanksDocumentsDecideForAll) {
+  Scenario scenario = fallback_mix();  // Counts 3, 4 in even steps, 1, 3 in odd ones.
+  scenario.parallel.data = 2;
+  scenario.training.microbatches = 1;
+  EXPECT_EQ(expected(scenario, "eager_fallbacks").min, 1);  // Step 2; step 0 is warm-up.
+  EXPECT_EQ(expected(scenario, "graph_replays").min, 2 * 2 * 2);
+  scenario.training.microbatches = 2;  // Numbers 0 to 3: every microbatch of an even step has a rank with 4 documents.
+  EXPECT_EQ(expected(scenario, "eager_fallbacks").min, 2);
+  EXPECT_EQ(expected(scenario, "graph_replays").min, 2 * 2 * 4);
+}
+
+TEST(Expectations, WhatMovesAddsUpOverRanks) {
+  Scenario scenario;
+  scenario.offload.modules = {OffloadModule::core_attn};
+  const std::int64_t one = expected(scenario, "bytes_planned").min;
+  scenario.parallel.data = 3;
+  EXPECT_EQ(expected(scenario, "bytes_planned").min, 3 * one);
+}
+
+TEST(Expectations, RanksThatSeeTheSameProveNothing) {
+  class Same : public Lengths {
+   public:
+    using Lengths::Lengths;
+    StepData training(std::int64_t step) const override {
+      StepData data = Lengths::training(step);
+      for (Microbatch& microbatch : data.microbatches) microbatch = data.microbatches.front();
+      if (tell_apart) data.microbatches[1].documents[0].tokens[0] = 1;
+      return data;
+    }
+    bool tell_apart = false;
+  };
+  Scenario scenario;
+  scenario.parallel.data = 2;
+  Same data(scenario);
+  EXPECT_THAT(ranks_with_the_same_documents(scenario, data), testing::HasSubstr("ranks 0 and 1"));
+  data.tell_apart = true;
+  EXPECT_EQ(ranks_with_the_same_documents(scenario, data), "");
+  scenario.parallel.data = 1;
+  EXPECT_EQ(ranks_with_the_same_documents(scenario, Same(scenario)), "");
+}
+
 // A fraction of 0 asks for nothing; what is too small to leave, when something was asked, is vacuous.
 TEST(Expectations, BytesOffloadedFollowFromTheScenario) {
   Scenario scenario;
@@ -153,9 +195,10 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
   Scenario scenario;
   scenario.cuda_graph.max_packed_seqs = {1};
   scenario.data.documents = {{{1, 2}, {3, 4}}};
-  const Counters counters{
-      {"graph_replays", 0}, {"eager_fallbacks", 4}, {"graphs_captured", 0}, {"max_outstanding", 2}, {"evaluations", 0},
-      {"recaptures", 0},    {"bytes_planned", 0},   {"bytes_offloaded", 0}, {"bytes_reloaded", 0},  {"ops", 9}};
+  const Counters counters{{"graph_replays", 0},   {"eager_fallbacks", 4},    {"graphs_captured", 0},
+                          {"max_outstanding", 2}, {"evaluations", 0},        {"recaptures", 0},
+                          {"collectives", 0},     {"persistent_buffers", 0}, {"bytes_planned", 0},
+                          {"bytes_offloaded", 0}, {"bytes_reloaded", 0},     {"ops", 9}};
   EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters),
             "graph_replays is 0, expected at least 1 (the scenario asks for graphs)");
   scenario.expect.counters["graph_replays"] = {.min = 0, .max = 0, .same_as = ""};
@@ -164,9 +207,9 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
 
 TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
   const Scenario scenario;
-  Counters counters{
-      {"graph_replays", 16}, {"eager_fallbacks", 0}, {"graphs_captured", 8}, {"max_outstanding", 2}, {"evaluations", 0},
-      {"recaptures", 0},     {"bytes_planned", 0},   {"bytes_offloaded", 0}, {"bytes_reloaded", 0},  {"ops", 9}};
+  Counters counters{{"graph_replays", 16}, {"eager_fallbacks", 0}, {"graphs_captured", 8}, {"max_outstanding", 2},
+                    {"evaluations", 0},    {"recaptures", 0},      {"collectives", 0},     {"persistent_buffers", 0},
+                    {"bytes_planned", 0},  {"bytes_offloaded", 0}, {"bytes_reloaded", 0},  {"ops", 9}};
   const auto check = [&] { return unmet(expectations(scenario, Lengths(scenario)), counters); };
   EXPECT_EQ(check(), "");
   for (const std::int64_t wrong : {15, 17}) {

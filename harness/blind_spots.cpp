@@ -1,0 +1,48 @@
+#include "harness/blind_spots.h"
+
+#include <algorithm>
+
+#include "harness/sharding_plan.h"
+#include "scenarios/legality.h"
+
+namespace lockstep {
+namespace {
+
+// Weights are about 0.02: below this, an update of about the learning rate is below half a unit in their last place.
+constexpr double kNoLearning = 1e-9;
+
+std::int64_t most_microbatches(const Scenario::Training& training) {
+  std::int64_t most = 0;
+  for (std::int64_t step = 0; step < training.steps; ++step) most = std::max(most, training.microbatches_at(step));
+  return most;
+}
+
+// ((acc + g0) + g1) has an order; g0 + g1 has none.
+bool folds_two_terms(const Scenario& scenario, bool one_microbatch) {
+  const bool one_fold = scenario.fsdp.strategy >= Sharding::optim_grads;
+  return scenario.parallel.data == 2 && (!one_fold || one_microbatch);
+}
+
+}  // namespace
+
+std::vector<std::string> blind_spots(const Scenario& scenario) {
+  std::vector<std::string> list;
+  if (!exchanges(scenario)) return list;
+  const bool one_microbatch = most_microbatches(scenario.training) == 1;
+  if (scenario.parallel.data == 1)
+    list.push_back("one rank: it exchanges with itself, so that nothing can be mixed up");
+  if (folds_two_terms(scenario, one_microbatch)) list.push_back("two ranks: a sum of two has no order");
+  if (scenario.training.optimizer.lr < kNoLearning)
+    list.push_back("no learning rate: weights of a step before are the same");
+  if (with_graphs(scenario) && scenario.model.dropout.millionths == 0) {
+    list.push_back("no dropout: a capture that draws random numbers changes nothing");
+  }
+  const bool slots = scenario.fsdp.strategy >= Sharding::optim_grads && scenario.fsdp.double_buffer;
+  if (slots && plan_sharding(scenario).pooled.size() <= 2) {
+    list.push_back("no more than two units in two slots: nobody takes the slot of another");
+  }
+  if (one_microbatch) list.push_back("one microbatch: nothing is left of one before");
+  return list;
+}
+
+}  // namespace lockstep

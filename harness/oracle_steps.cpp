@@ -1,0 +1,53 @@
+#include "harness/oracle_steps.h"
+
+namespace lockstep {
+namespace {
+
+oracle::StepResult without_tensors(oracle::StepResult result) {
+  for (oracle::MicrobatchResult& microbatch : result.microbatches) {
+    microbatch.activations.clear();
+    microbatch.gradients.clear();
+  }
+  return result;
+}
+
+}  // namespace
+
+OracleSteps::OracleSteps(const Scenario& scenario, const DataSource& data, const std::string& mutation)
+    : data_(data), oracle_(scenario, {.numerics = scenario.numerics.front(), .mutation = mutation}) {}
+
+const OracleSteps::Judged& OracleSteps::step(std::int64_t step) {
+  if (step == at_) return step_;
+  close_step();
+  at_ = step;
+  step_.documents = data_.training(step);
+  step_.want = oracle_.step(step, step_.documents);
+  return step_;
+}
+
+const OracleSteps::Judged& OracleSteps::evaluation(std::int64_t step) {
+  if (!evaluation_) {
+    evaluation_.emplace();
+    evaluation_->documents = data_.evaluation(step);
+    evaluation_->want = oracle_.evaluate(step, evaluation_->documents);
+  }
+  return *evaluation_;
+}
+
+void OracleSteps::close_step() {
+  if (at_ < 0) return;
+  remembered_.steps.push_back(without_tensors(std::move(step_.want)));
+  remembered_.evaluations.emplace_back();
+  if (evaluation_) remembered_.evaluations.back() = without_tensors(std::move(evaluation_->want));
+  evaluation_.reset();
+}
+
+Remembered OracleSteps::remember() && {
+  close_step();
+  remembered_.parameters = oracle_.parameters();
+  remembered_.expert_biases = oracle_.expert_bias();
+  remembered_.digest = oracle_.weight_digest();
+  return std::move(remembered_);
+}
+
+}  // namespace lockstep

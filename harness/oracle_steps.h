@@ -1,0 +1,49 @@
+// The oracle's side of a run: each step is computed once, for whichever rank asks first, and kept until all are done.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "oracle/oracle.h"
+
+namespace lockstep {
+
+// What later runs of the same case are held against.
+struct Remembered {
+  std::vector<oracle::StepResult> steps;  // Without tensors, as the evaluations.
+  std::vector<std::optional<oracle::StepResult>> evaluations;
+  std::vector<oracle::Parameter> parameters;  // After the last step.
+  std::vector<std::vector<float>> expert_biases;
+  std::string digest;
+};
+
+class OracleSteps {
+ public:
+  struct Judged {
+    StepData documents;
+    oracle::StepResult want;
+  };
+
+  OracleSteps(const Scenario& scenario, const DataSource& data, const std::string& mutation);
+
+  // Steps come in order; the one before is gone when a new one is asked for.
+  const Judged& step(std::int64_t step);
+  const Judged& evaluation(std::int64_t step);  // After that step.
+  // After the step that was asked for last.
+  const oracle::Oracle& oracle() const { return oracle_; }
+  // After the last step.
+  Remembered remember() &&;
+
+ private:
+  void close_step();
+
+  const DataSource& data_;
+  oracle::Oracle oracle_;
+  std::int64_t at_ = -1;
+  Judged step_;
+  std::optional<Judged> evaluation_;
+  Remembered remembered_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+#include "harness/rank_counters.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kOfStructure[] = {"graphs_captured", "graph_replays",     "eager_fallbacks", "graphs_evicted",
+                                        "recaptures",      "max_outstanding",   "slots_live",      "evaluations",
+                                        "collectives",     "persistent_buffers"};
+constexpr const char* kOfWork[] = {"tokens_dropped",  "pairs_routed",   "experts_used",          "bytes_planned",
+                                   "bytes_offloaded", "bytes_reloaded", "bytes_poisoned_staging"};
+
+std::int64_t count_of(const Counters& counters, const char* name) {
+  const auto found = counters.find(name);
+  return found == counters.end() ? -1 : found->second;
+}
+
+}  // namespace
+
+Counters merged(const std::vector<Counters>& ranks) {
+  Counters all = ranks.front();
+  for (const char* name : kOfWork) {
+    if (!all.contains(name)) continue;
+    for (std::size_t r = 1; r < ranks.size(); ++r) all[name] += ranks[r].at(name);
+  }
+  return all;
+}
+
+std::string disagreement(const std::vector<Counters>& ranks) {
+  for (std::size_t r = 1; r < ranks.size(); ++r) {
+    for (const char* name : kOfStructure) {
+      const std::int64_t first = count_of(ranks.front(), name), other = count_of(ranks[r], name);
+      if (first == other) continue;
+      return "rank " + std::to_string(r) + " counts " + std::to_string(other) + " " + name + ", rank 0 " +
+             std::to_string(first);
+    }
+  }
+  return "";
+}
+
+}  // namespace lockstep

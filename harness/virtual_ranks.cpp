@@ -1,0 +1,31 @@
+#include "harness/virtual_ranks.h"
+
+#include "engine/ranks.h"
+
+namespace lockstep {
+
+// The order of turns is not the schedule's: a schedule that was found by tags must meet the same calls again.
+void with_trainers(Device& device, const Scenario& scenario, const DataSource& data, const RankOptions& options,
+                   const std::function<void(VirtualRank&)>& body) {
+  const auto seed = static_cast<std::uint64_t>(scenario.training.seed);
+  run_ranks(device, static_cast<int>(scenario.parallel.data), seed, [&](Communicator& communicator) {
+    TrainerOptions own = options(communicator.rank());
+    own.communicator = &communicator;
+    Trainer trainer(device, scenario, data, own);
+    VirtualRank rank{communicator, trainer};
+    body(rank);
+  });
+}
+
+void train_to_the_end(Device& device, const Scenario& scenario, const DataSource& data, const RankOptions& options,
+                      const std::function<void(VirtualRank&)>& end) {
+  with_trainers(device, scenario, data, options, [&](VirtualRank& rank) {
+    for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
+      rank.trainer.step();
+      if (rank.trainer.evaluation_is_due()) rank.trainer.evaluate();
+    }
+    end(rank);
+  });
+}
+
+}  // namespace lockstep

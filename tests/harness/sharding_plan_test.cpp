@@ -1,0 +1,154 @@
+#include "harness/sharding_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <numeric>
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+std::vector<std::string> names(const ShardingPlan& plan) {
+  std::vector<std::string> list;
+  for (const PlannedBucket& bucket : plan.buckets) list.push_back(bucket.name + (bucket.narrow ? " bf16" : ""));
+  return list;
+}
+
+Scenario sharded(const char* pattern, Sharding strategy = Sharding::optim_grads_params) {
+  Scenario s;
+  s.model.pattern = pattern;
+  s.fsdp.strategy = strategy;
+  return s;
+}
+
+// The fourth example of the schema: five blocks in units of 2, 2 and 1.
+TEST(ShardingPlan, TheOddUnitHasABufferOfItsOwn) {
+  Scenario s = sharded("M*-M*-M");
+  s.fsdp.unit = {2};
+  const ShardingPlan plan = plan_sharding(s);
+  EXPECT_THAT(names(plan), ElementsAre("embedding", "unit 0", "unit 1", "unit 2", "final norm", "head"));
+  EXPECT_THAT(plan.pooled, ElementsAre(0, 1));
+  EXPECT_THAT(plan.persistent, ElementsAre(2));
+}
+
+TEST(ShardingPlan, TheFirstOfTwoEquallyLargeClassesIsPooled) {
+  const ShardingPlan plan = plan_sharding(sharded("M-M-"));
+  EXPECT_THAT(plan.pooled, ElementsAre(0, 2));
+  EXPECT_THAT(plan.persistent, ElementsAre(1, 3));
+  EXPECT_THAT(plan_sharding(sharded("M--")).pooled, ElementsAre(1, 2));
+}
+
+TEST(ShardingPlan, EachPrecisionHasItsBuckets) {
+  Scenario s = sharded("*-");
+  s.numerics = {Numerics::bf16};
+  EXPECT_THAT(names(plan_sharding(s)),
+              ElementsAre("embedding bf16", "unit 0 bf16", "unit 0", "final norm", "head bf16"));
+  s.model.tied_embedding = true;
+  EXPECT_THAT(names(plan_sharding(s)), ElementsAre("embedding bf16", "unit 0 bf16", "unit 0", "final norm"));
+}
+
+TEST(ShardingPlan, EmbeddingAndHeadAreCutByWholeRows) {
+  Scenario s = sharded("-");
+  s.model.vocab = 10;
+  s.model.hidden = 8;
+  s.fsdp.bucket_bytes = 4 * 8 * 4 + 3;
+  const ShardingPlan plan = plan_sharding(s);
+  EXPECT_THAT(names(plan), ElementsAre("embedding 0", "embedding 1", "embedding 2", "unit 0", "final norm", "head 0",
+                                       "head 1", "head 2"));
+  EXPECT_EQ(plan.buckets[0].elements, 32);
+  EXPECT_EQ(plan.buckets[2].elements, 16);
+  s.fsdp.bucket_bytes = 1;  // Less than a row: a row of each rank.
+  EXPECT_EQ(plan_sharding(s).buckets.size(), 10 + 1 + 1 + 10);
+  s.parallel.data = 4;
+  EXPECT_EQ(plan_sharding(s).buckets.size(), 3 + 1 + 1 + 3);
+  EXPECT_EQ(plan_sharding(s).buckets[0].shard(4), 8);
+}
+
+TEST(ShardingPlan, WithoutShardingNothingDependsOnUnits) {
+  Scenario s = sharded("M*-", Sharding::no_shard);
+  s.fsdp.unit = {2};
+  s.fsdp.bucket_bytes = 64;
+  s.numerics = {Numerics::bf16};
+  EXPECT_THAT(names(plan_sharding(s)), ElementsAre("embedding", "unit 0", "unit 1", "final norm", "head"));
+  EXPECT_THAT(plan_sharding(s).persistent, IsEmpty());
+}
+
+TEST(ShardingPlan, AShardIsOfWholeRows) {
+  PlannedBucket bucket{.name = "", .elements = 100, .width = 12};
+  EXPECT_EQ(bucket.shard(1), 108);
+  EXPECT_EQ(bucket.shard(3), 36);
+  EXPECT_EQ(bucket.shard(4), 36);
+  bucket.width = 1;
+  EXPECT_EQ(bucket.shard(3), 34);
+}
+
+RC_GTEST_PROP(ShardingPlan, EveryElementIsInOneBucket, ()) {
+  Scenario s = sharded(*rc::gen::element("M", "*-", "M*-E", "MMM*-*-E-"));
+  s.numerics = {*rc::gen::element(Numerics::fp32, Numerics::bf16)};
+  s.fsdp.strategy = *rc::gen::element(Sharding::no_shard, Sharding::optim, Sharding::optim_grads_params);
+  s.fsdp.unit = {*rc::gen::inRange<std::int64_t>(1, 5)};
+  s.fsdp.bucket_bytes = *rc::gen::element<std::int64_t>(0, 1, 1000, 100'000);
+  s.model.tied_embedding = *rc::gen::arbitrary<bool>();
+  std::int64_t planned = 0, all = 0;
+  for (const PlannedBucket& bucket : plan_sharding(s).buckets) planned += bucket.elements;
+  for (const ParameterShape& parameter : parameter_table(s)) all += parameter.count();
+  RC_ASSERT(planned == all);
+}
+
+// ---- Counts ---------------------------------------------------------------------------------------------------------
+
+std::int64_t of_step(const Scenario& s) { return collectives_of_step(s, plan_sharding(s), s.training.microbatches); }
+
+TEST(Collectives, OneRankThatShardsNothingMakesNone) {
+  Scenario s = sharded("M*-", Sharding::no_shard);
+  EXPECT_EQ(of_step(s), 0);
+  EXPECT_EQ(collectives_at_start(s, plan_sharding(s)), 0);
+  EXPECT_EQ(collectives_of_evaluation(s, plan_sharding(s), 2), 0);
+  s.parallel.data = 2;  // Five buckets: out and back; and the losses.
+  EXPECT_EQ(of_step(s), 2 * 5 + 1);
+}
+
+TEST(Collectives, FollowFromTheStrategy) {
+  // Five buckets, two units, two microbatches, both in flight.
+  EXPECT_EQ(of_step(sharded("M*-", Sharding::optim)), 5 + 1 + 5 + 1);
+  EXPECT_EQ(of_step(sharded("M*-", Sharding::optim_grads)), 2 * 5 + 1 + 5 + 1);
+  // Uses 0 1 0 1 1 0 1 0: seven gathers; three buckets are resident.
+  EXPECT_EQ(of_step(sharded("M*-")), 2 * 5 + 1 + 7 + 3 + 1);
+  const Scenario s = sharded("M*-");
+  EXPECT_EQ(collectives_at_start(s, plan_sharding(s)), 3);
+  EXPECT_EQ(collectives_of_evaluation(s, plan_sharding(s), 2), 4 + 1);
+}
+
+TEST(Collectives, AUnitThatIsUsedTwiceInARowIsGatheredOnce) {
+  Scenario s = sharded("M*-");
+  s.training.in_flight = 1;  // Uses 0 1 1 0 0 1 1 0.
+  EXPECT_EQ(of_step(s), 2 * 5 + 1 + 5 + 3 + 1);
+  s.fsdp.unit = {2};  // One unit: it stays for the step.
+  EXPECT_EQ(of_step(s), 2 * 4 + 1 + 1 + 3 + 1);
+}
+
+TEST(Collectives, DoNotDependOnPrefetchOrBuffers) {
+  Scenario s = sharded("M*-M");
+  const std::int64_t calls = of_step(s);
+  s.fsdp.prefetch = 2;
+  EXPECT_EQ(of_step(s), calls);
+  s.fsdp.double_buffer = false;
+  EXPECT_EQ(of_step(s), calls);
+}
+
+TEST(Collectives, ExpertsExchangeTheirLossesAndCounts) {
+  Scenario s = sharded("*E-E", Sharding::optim_grads);
+  const std::int64_t calls = of_step(s);
+  s.model.moe.aux_loss = Ratio{10'000};
+  EXPECT_EQ(of_step(s), calls + 1);
+  s.model.moe.expert_bias = true;
+  EXPECT_EQ(of_step(s), calls + 1 + 2);
+  EXPECT_EQ(collectives_of_evaluation(s, plan_sharding(s), 1), 2);
+}
+
+}  // namespace
+}  // namespace lockstep

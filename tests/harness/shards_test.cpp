@@ -1,0 +1,63 @@
+#include "harness/shards.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/rank_counters.h"
+
+namespace lockstep {
+namespace {
+
+const std::vector<ParameterShape> kParameters{{"a", -1, 3, 2}, {"b", 0, 1, 4}};
+
+ParameterView part(int index, std::int64_t first, std::int64_t count) {
+  static float memory[8];
+  ParameterView view;
+  view.index = index;
+  view.first = first;
+  view.weight = tensor(memory, 1, count);
+  return view;
+}
+
+std::string gap(bool sharded, std::vector<std::vector<ParameterView>> ranks) {
+  return uncovered(kParameters, sharded, ranks);
+}
+
+TEST(Shards, TogetherTheyAreTheWhole) {
+  EXPECT_EQ(gap(true, {{part(0, 0, 6), part(1, 0, 4)}}), "");
+  EXPECT_EQ(gap(true, {{part(0, 0, 4), part(1, 0, 0)}, {part(0, 4, 2), part(1, 0, 4)}}), "");
+  // Of a parameter in several buckets a rank has several pieces, in any order.
+  EXPECT_EQ(gap(true, {{part(0, 4, 2), part(0, 0, 2), part(1, 0, 4)}, {part(0, 2, 2)}}), "");
+}
+
+TEST(Shards, AGapIsNamed) {
+  EXPECT_EQ(gap(true, {{part(0, 0, 4), part(1, 0, 4)}, {}}), "the ranks hold nowhere: a from element 4");
+  EXPECT_EQ(gap(true, {{part(0, 2, 4), part(1, 0, 4)}}), "the ranks hold nowhere: a from element 0");
+  EXPECT_EQ(gap(true, {{part(0, 0, 6)}}), "the ranks hold nowhere: b from element 0");
+}
+
+TEST(Shards, AnOverlapIsNamed) {
+  EXPECT_EQ(gap(true, {{part(0, 0, 4), part(1, 0, 4)}, {part(0, 2, 4)}}), "the ranks hold twice: a from element 2");
+}
+
+TEST(Shards, WithoutShardingEachRankHoldsAll) {
+  const std::vector<ParameterView> all{part(0, 0, 6), part(1, 0, 4)};
+  EXPECT_EQ(gap(false, {all, all}), "");
+  EXPECT_EQ(gap(false, {all, {part(0, 0, 6)}}), "rank 1 holds nowhere: b from element 0");
+  EXPECT_THAT(gap(true, {all, all}), testing::HasSubstr("twice"));
+}
+
+TEST(RankCounters, WorkAddsUpAndStructureMustAgree) {
+  Counters first{{"graph_replays", 4}, {"collectives", 9}, {"pairs_routed", 10}, {"ops", 50}};
+  Counters second{{"graph_replays", 4}, {"collectives", 9}, {"pairs_routed", 3}, {"ops", 60}};
+  EXPECT_EQ(disagreement({first, second}), "");
+  EXPECT_EQ(merged({first, second}).at("pairs_routed"), 13);
+  EXPECT_EQ(merged({first, second}).at("graph_replays"), 4);
+  EXPECT_EQ(merged({first, second}).at("ops"), 50);
+  second["collectives"] = 8;
+  EXPECT_EQ(disagreement({first, second}), "rank 1 counts 8 collectives, rank 0 9");
+  EXPECT_EQ(disagreement({first}), "");
+}
+
+}  // namespace
+}  // namespace lockstep
