@@ -50,7 +50,8 @@ void update_biases(const Stream& stream, const std::vector<ExpertState>& states,
       communicator->all_gather(stream, {"counts"}, state.all_steps.data, state.step.data, bytes);
       zero(stream, state.step);
     }
-    const Tensor<std::int32_t> step = communicator == nullptr ? state.step : state.all_steps;
+    Tensor<std::int32_t> step = communicator == nullptr ? state.step : state.all_steps;
+    if (fault("expert-bias-counts-one-rank")) step.rows = 1;
     stream.submit(UpdateExpertBias{.step = step, .bias = state.bias, .rate = kBiasRate});
   }
   stream.device().place.layer = -1;

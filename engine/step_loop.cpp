@@ -216,7 +216,7 @@ void Loop<T>::load(const StepData& data) {
       const auto slots = static_cast<std::int64_t>(pack.lengths.size());
       most = std::max(most, slots);
       tokens_ += pack.document_tokens;
-      if (r != device_.place.rank) continue;
+      if (r != (fault("ranks-read-the-same-documents") ? 0 : device_.place.rank)) continue;
       loader_.load(m, pack, compute_);
       own_buckets_.push_back(bucket_for(slots));
     }
@@ -315,7 +315,7 @@ void Loop<T>::run_segment(const Work& work, const Segment& segment, bool forward
   const HookCall call{.microbatch = work.microbatch, .last = work.microbatch + 1 == microbatches_};
   hooks.run_before(call);
   graphs_.launch(key, body);
-  hooks.run_after(call);
+  if (!fault("hooks-behind-a-replay-forgotten")) hooks.run_after(call);
 }
 
 // Hooks of a layer run before the first of its stages and behind the last one, wherever these are.

@@ -125,7 +125,8 @@ void Trainer::Impl::load_state(const StepData& data, bool training) {
   const Scenario::Training::Optimizer& optimizer = scenario.training.optimizer;
   const std::uint64_t seed = static_cast<std::uint64_t>(scenario.training.seed);
   learning_rate = lockstep::learning_rate(optimizer, fault("learning-rate-baked") ? 1 : t);
-  const std::int64_t targets = fault("loss-normaliser-baked") ? this->data.training(0).targets : data.targets;
+  std::int64_t targets = fault("loss-normaliser-baked") ? this->data.training(0).targets : data.targets;
+  if (fault("normalised-by-the-ranks-again")) targets *= ranks();
   const bool baked = fault("microbatch-share-baked");
   const auto microbatches = baked ? static_cast<std::size_t>(scenario.training.microbatches) : data.microbatches.size();
   loop.loader().load_state(

@@ -33,6 +33,13 @@ GradientBuffers::GradientBuffers(const Stream& compute, Communicator& communicat
   }
 }
 
+GradientBuffers::~GradientBuffers() {
+  try {
+    stream_.synchronize();
+  } catch (...) {  // What failed has been said by another call.
+  }
+}
+
 void GradientBuffers::initialize() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     compute_.fill(slots_[i]->memory, 0, static_cast<std::size_t>(plan_.slots[i]));
@@ -77,7 +84,7 @@ void GradientBuffers::enter(int unit) {
 }
 
 void GradientBuffers::leave(int unit, bool last) {
-  if (!at_once() && !last) return;
+  if (!at_once() && !last && !fault("reduced-every-microbatch")) return;
   const Place place = compute_.device().place;
   compute_.device().place.layer = -1;
   compute_.device().place.part = "reduce";
@@ -86,7 +93,9 @@ void GradientBuffers::leave(int unit, bool last) {
       return slot->state == State::writing && slot->unit == unit;
     });
     require(found != slots_.end(), "what is reduced was written");
-    reduce_microbatch(unit, **found);
+    const bool dropped = fault("reduce-dropped") && unit + 2 == static_cast<int>(layout_.units.size());
+    if (!dropped) reduce_microbatch(unit, **found);
+    if (fault("reduce-runs-twice")) reduce_microbatch(unit, **found);
     (*found)->state = State::reducing;
     in_flight_.push_back(found->get());
   } else {

@@ -19,6 +19,7 @@ class GradientBuffers {
  public:
   GradientBuffers(const Stream& compute, Communicator& communicator, const Scenario::Fsdp& fsdp,
                   const ShardLayout& layout, Parameters& parameters);
+  ~GradientBuffers();  // Waits for what is under way.
 
   void initialize();                // Padding is exchanged too, so it has a value.
   void enter(int unit);             // Compute may write its gradients,

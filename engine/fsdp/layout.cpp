@@ -102,10 +102,9 @@ OwnRows ShardLayout::own(const Bucket& bucket, const Piece& piece, int rank) con
           .offset = begin - bucket.shard * rank};
 }
 
-int ShardLayout::unit_of_layer(int layer) const {
-  int u = 1;
-  while (layer >= units[static_cast<std::size_t>(u)].first_layer + units[static_cast<std::size_t>(u)].layers) ++u;
-  return u;
+bool ShardLayout::is_empty(const Bucket& bucket, int rank) const {
+  return std::all_of(bucket.pieces.begin(), bucket.pieces.end(),
+                     [&](const Piece& piece) { return own(bucket, piece, rank).rows == 0; });
 }
 
 }  // namespace lockstep

@@ -57,7 +57,7 @@ struct ShardLayout {
   // Elements of the bucket and of those that continue it.
   std::int64_t run(int bucket) const;
   OwnRows own(const Bucket& bucket, const Piece& piece, int rank) const;
-  int unit_of_layer(int layer) const;
+  bool is_empty(const Bucket& bucket, int rank) const;  // The rank owns padding at most.
 
  private:
   void add_unit(const ParameterList& list, const Unit& unit, std::int64_t bucket_bytes, bool narrow);

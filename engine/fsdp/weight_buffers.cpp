@@ -28,6 +28,13 @@ WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator, 
   }
 }
 
+WeightBuffers::~WeightBuffers() {
+  try {
+    stream_.synchronize();
+  } catch (...) {  // What failed has been said by another call.
+  }
+}
+
 bool WeightBuffers::stays(int unit) const {
   const bool blocks = layout_.units[static_cast<std::size_t>(unit)].kind == Unit::Kind::blocks;
   return strategy_ != Sharding::optim_grads_params || !blocks;
@@ -61,7 +68,9 @@ void WeightBuffers::enter(int unit) {
   require(next_ < uses_.size() && uses_[next_] == unit, "units are used in the order of the schedule");
   if (holding(unit) == nullptr) require(gather(unit), "the slot of a unit is free when its turn comes");
   gather_ahead(next_ + 1, next_ + 1 + prefetch_);
-  wait(*holding(unit));
+  Slot* const slot = holding(unit);
+  require(slot != nullptr, "no other unit takes the slot of one that is in use");
+  wait(*slot);
 }
 
 void WeightBuffers::leave(int unit) {
@@ -70,6 +79,7 @@ void WeightBuffers::leave(int unit) {
   require(slot != nullptr && slot->state == State::ready, "what is let go was there");
   ++next_;
   if (next_ < uses_.size() && uses_[next_] == unit) return;  // It stays for the next pass.
+  if (fault("last-unit-stays-in-its-slot") && next_ == uses_.size()) return;
   compute_.record(slot->released);
   slot->read = true;
   slot->state = State::free;
@@ -101,27 +111,32 @@ WeightBuffers::Slot* WeightBuffers::holding(int unit) {
 bool WeightBuffers::gather(int unit) {
   for (const int choice : choices(unit)) {
     Slot& to = slot(choice);
-    if (to.state != State::free) continue;
+    if (to.state != State::free && !fault("gather-takes-a-busy-slot")) continue;
     if (to.read && !fault("gather-ignores-the-passes-before")) stream_.wait(to.released);
     if (choices(unit).size() > 1) place(unit, to);
-    exchange(unit, to);
+    const std::size_t other = static_cast<std::size_t>(choice) ^ 1;
+    const bool swapped = fault("units-swap-slots") && compute_.device().place.step > 1 && other < slots_.size();
+    exchange(unit, to, swapped ? *slots_[other] : to);
     return true;
   }
   return false;
 }
 
-void WeightBuffers::exchange(int unit, Slot& slot) {
+void WeightBuffers::exchange(int unit, Slot& slot, const Slot& to) {
   const Place place = compute_.device().place;
   compute_.device().place.layer = -1;
   compute_.device().place.part = "gather";
   const UnitMemory memory = memory_of_weights(layout_, unit);
   const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
-  for (std::size_t i = 0; i < buckets.size(); ++i) {
+  for (std::size_t n = 0; n < buckets.size(); ++n) {
+    const bool turned = fault("a-rank-gathers-in-another-order") && place.rank == 1;
+    const std::size_t i = turned ? buckets.size() - 1 - n : n;
     const Bucket& bucket = layout_.buckets[static_cast<std::size_t>(buckets[i])];
+    if (fault("empty-shard-skips-its-collective") && layout_.is_empty(bucket, place.rank)) continue;
     const BucketMemory& shard = parameters_.buckets()[static_cast<std::size_t>(buckets[i])];
     const void* const from = bucket.narrow ? static_cast<const void*>(shard.copy.data) : shard.weight.data;
     const auto bytes = static_cast<std::size_t>(bucket.shard) * (bucket.narrow ? sizeof(bf16) : sizeof(float));
-    communicator_.all_gather(stream_, {"gather", buckets[i]}, slot.memory + memory.offsets[i], from, bytes);
+    communicator_.all_gather(stream_, {"gather", buckets[i]}, to.memory + memory.offsets[i], from, bytes);
   }
   stream_.record(slot.gathered);
   slot.unit = unit;
@@ -141,7 +156,7 @@ void WeightBuffers::refresh() {
   compute_.record(fork_);
   stream_.wait(fork_);
   for (int unit = 0; unit < static_cast<int>(layout_.units.size()); ++unit) {
-    if (stays(unit)) exchange(unit, slot(choices(unit)[0]));
+    if (stays(unit)) exchange(unit, slot(choices(unit)[0]), slot(choices(unit)[0]));
   }
 }
 

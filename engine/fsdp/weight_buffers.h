@@ -19,6 +19,7 @@ class WeightBuffers {
  public:
   WeightBuffers(const Stream& compute, Communicator& communicator, const Scenario::Fsdp& fsdp,
                 const ShardLayout& layout, Parameters& parameters);
+  ~WeightBuffers();  // Waits for what is under way: the memory of other ranks goes when their trainers do.
 
   // Passes are about to run that use units in this order.
   void begin(std::vector<int> uses);
@@ -48,8 +49,8 @@ class WeightBuffers {
   const std::vector<int>& choices(int unit) const { return plan_.choices[static_cast<std::size_t>(unit)]; }
   Slot* holding(int unit);
   void place(int unit, const Slot& slot);
-  bool gather(int unit);  // False if no slot is free.
-  void exchange(int unit, Slot& slot);
+  bool gather(int unit);                                // False if no slot is free.
+  void exchange(int unit, Slot& slot, const Slot& to);  // `to` is `slot`, but for a fault.
   void gather_ahead(std::size_t first, std::size_t end);
   void wait(Slot& slot);
 

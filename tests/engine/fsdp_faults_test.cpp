@@ -1,0 +1,135 @@
+// Every fault planted in what shards is found: by other bits, a hazard, a collective that ranks do not share, a graph
+// that would not be replayed as captured, or a contract that does not hold.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "harness/checker/checker.h"
+#include "kernels/fault.h"
+#include "tests/engine/sharded_run.h"
+
+namespace lockstep::test {
+namespace {
+
+Scenario graphs() {
+  Scenario s;
+  s.name = "test";
+  s.numerics = {Numerics::bf16};
+  s.model.pattern = "M*-M*-M";
+  s.model.vocab = 24;
+  s.data.documents = {{{20, 1, 30}, {5, 16}, {64}, {1, 2, 3, 4}}};
+  s.training.steps = 4;
+  s.training.eval_every = 1;
+  s.training.recapture_at = {3};
+  s.cuda_graph.max_packed_seqs = {3};
+  s.fsdp.strategy = Sharding::optim_grads_params;
+  s.parallel.data = 2;
+  return s;
+}
+
+Scenario whole_gradients() {
+  Scenario s = graphs();
+  s.numerics = {Numerics::fp32};
+  s.fsdp.strategy = Sharding::optim;
+  s.cuda_graph.impl = GraphImpl::none;
+  s.training.recapture_at.clear();
+  s.model.vocab = 3;
+  s.parallel.data = 4;
+  return s;
+}
+
+Scenario experts() {
+  Scenario s = graphs();
+  s.model.pattern = "*E*E";
+  s.model.moe.router = Router::sigmoid;
+  s.model.moe.expert_bias = true;
+  s.fsdp.strategy = Sharding::optim_grads;
+  return s;
+}
+
+Scenario three_ranks() {
+  Scenario s = graphs();
+  s.parallel.data = 3;
+  s.training.recapture_at.clear();
+  s.cuda_graph.impl = GraphImpl::none;
+  s.fsdp.double_buffer = false;
+  return s;
+}
+
+struct Held {
+  Scenario scenario;
+  std::unique_ptr<DataSource> data;
+  Outcome want;
+};
+
+// 0 if nothing is amiss.
+int judge(const Held& held) {
+  try {
+    Checker checker;
+    const std::string found = difference(run_whole(held.scenario, *held.data, {}, &checker), held.want);
+    checker.throw_found();
+    if (!found.empty()) std::printf("  %s\n", found.c_str());
+    return found.empty() && !::testing::Test::HasFailure() ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::printf("  %.150s\n", error.what());
+    return 1;
+  }
+}
+
+// A contract that does not hold ends the process, so each fault has one of its own.
+bool finds(const Held& held, const std::string& fault) {
+  std::fflush(stdout);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::freopen("/dev/null", "w", stderr);
+    ::alarm(60);
+    plant_fault(fault);
+    const int found = judge(held);
+    std::fflush(stdout);
+    ::_exit(found);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) std::printf("  ended by signal %d\n", WTERMSIG(status));
+  return status != 0;
+}
+
+TEST(FsdpFaults, AreAllFound) {
+  std::vector<Held> all;
+  for (const Scenario& s : {graphs(), whole_gradients(), experts(), three_ranks()}) {
+    auto data = open_data(s);
+    Outcome want = run_whole(s, *data);
+    all.push_back({s, std::move(data), std::move(want)});
+    EXPECT_FALSE(finds(all.back(), "")) << "nothing is planted";
+  }
+  for (const char* fault : {"a-rank-gathers-in-another-order",
+                            "empty-shard-skips-its-collective",
+                            "expert-bias-counts-one-rank",
+                            "folded-in-another-order",
+                            "gather-ignores-the-passes-before",
+                            "gather-not-awaited",
+                            "gather-takes-a-busy-slot",
+                            "hooks-behind-a-replay-forgotten",
+                            "hooks-not-restored-after-capture",
+                            "last-unit-stays-in-its-slot",
+                            "norm-of-one-shard",
+                            "normalised-by-the-ranks-again",
+                            "ranks-fall-back-alone",
+                            "ranks-read-the-same-documents",
+                            "reduce-dropped",
+                            "reduce-ignores-compute",
+                            "reduce-runs-twice",
+                            "reduced-every-microbatch",
+                            "released-before-the-forward-pass",
+                            "slot-reused-while-reducing",
+                            "units-swap-slots",
+                            "weights-not-gathered-after-the-optimizer"}) {
+    std::printf("%s\n", fault);
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const Held& held) { return finds(held, fault); })) << fault;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,130 @@
+// Hooks run in order, around a region as eagerly, and are back in their places whatever happened.
+#include "engine/hooks.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "engine/trainer.h"
+#include "kernels/fault.h"
+#include "tests/engine/training_run.h"
+
+namespace lockstep::test {
+namespace {
+
+constexpr HookPoint kPoints[] = {HookPoint::forward_pre, HookPoint::forward_post, HookPoint::backward_pre,
+                                 HookPoint::backward_post};
+
+class HooksTest : public ::testing::Test {
+ protected:
+  HooksTest() {
+    for (int module = 0; module < 3; ++module) {
+      for (const HookPoint point : kPoints) add(module, point, module == 1 ? 2 : 1);
+    }
+  }
+  static std::string name(int module, HookPoint point, int hook) {
+    static constexpr const char* kNames[] = {"<f", ">f", "<b", ">b"};
+    return kNames[static_cast<int>(point)] + std::to_string(module) + std::string(static_cast<std::size_t>(hook), '\'');
+  }
+  void add(int module, HookPoint point, int count) {
+    for (int hook = 0; hook < count; ++hook) {
+      hooks_.add(module, point, [this, text = name(module, point, hook)](const HookCall& call) {
+        said_ += text + ":" + std::to_string(call.microbatch) + " ";
+      });
+    }
+  }
+  // What a forward pass of modules 1 and 2 runs.
+  static std::vector<ExtractedHooks::List> region() {
+    return {{1, HookPoint::forward_pre},
+            {1, HookPoint::forward_post},
+            {2, HookPoint::forward_pre},
+            {2, HookPoint::forward_post}};
+  }
+  std::string all(const HookCall& call = {}) {
+    said_.clear();
+    for (int module = 0; module < 3; ++module) {
+      for (const HookPoint point : kPoints) hooks_.run(module, point, call);
+    }
+    return said_;
+  }
+  Hooks hooks_{3};
+  std::string said_;
+};
+
+TEST_F(HooksTest, RunInTheOrderInWhichTheyWereAdded) {
+  hooks_.run(1, HookPoint::backward_post, {.microbatch = 3, .last = true});
+  EXPECT_EQ(said_, ">b1:3 >b1':3 ");
+}
+
+TEST_F(HooksTest, OfARegionRunAroundItAndNotInside) {
+  const ExtractedHooks extracted(hooks_, region());
+  extracted.run_before({.microbatch = 1});
+  said_ += "| ";
+  for (const ExtractedHooks::List& list : region()) hooks_.run(list.module, list.point, {});
+  said_ += "| ";
+  extracted.run_after({.microbatch = 1});
+  EXPECT_EQ(said_, "<f1:1 <f1':1 <f2:1 | | >f1:1 >f1':1 >f2:1 ");
+}
+
+TEST_F(HooksTest, OutsideOfARegionStay) {
+  const std::string before = all();
+  {
+    const ExtractedHooks extracted(hooks_, region());
+    EXPECT_EQ(all(), "<f0:0 >f0:0 <b0:0 >b0:0 <b1:0 <b1':0 >b1:0 >b1':0 <b2:0 >b2:0 ");
+  }
+  EXPECT_EQ(all(), before);
+}
+
+TEST_F(HooksTest, AreBackAfterAFailure) {
+  const std::string before = all();
+  try {
+    const ExtractedHooks extracted(hooks_, region());
+    throw std::runtime_error("the capture failed");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_EQ(all(), before);
+}
+
+// One region in another: the inner one finds what the outer one left, and gives that back.
+TEST_F(HooksTest, OfNestedRegionsAreBackInTurn) {
+  const std::string before = all();
+  {
+    const ExtractedHooks outer(hooks_, {{1, HookPoint::forward_pre}});
+    {
+      const ExtractedHooks inner(hooks_, {{1, HookPoint::forward_pre}, {0, HookPoint::forward_pre}});
+      EXPECT_EQ(hooks_.count(0, HookPoint::forward_pre), 0u);
+      said_.clear();
+      inner.run_before({});
+      EXPECT_EQ(said_, "<f0:0 ");
+    }
+    EXPECT_EQ(hooks_.count(0, HookPoint::forward_pre), 1u);
+    EXPECT_EQ(hooks_.count(1, HookPoint::forward_pre), 0u);
+  }
+  EXPECT_EQ(all(), before);
+}
+
+// The engine's own: a capture that fails, and a second one, leave a sharded run as it would have been.
+TEST(HooksOfTheEngine, SurviveACaptureThatFails) {
+  Scenario s;
+  s.name = "test";
+  s.fsdp.strategy = Sharding::optim_grads_params;
+  s.training.steps = 5;
+  s.training.recapture_at = {3};
+  const auto data = open_data(s);
+  Scenario eager = s;
+  eager.cuda_graph.impl = GraphImpl::none;
+  eager.training.recapture_at.clear();
+  const Outcome want = run(eager, *data);
+  Device device(open_device_under_test());
+  Trainer trainer(device, s, *data);
+  trainer.step();
+  plant_fault("allocation-during-capture");
+  EXPECT_THROW(trainer.step(), EngineViolation);
+  plant_fault("");
+  while (trainer.steps_done() < s.training.steps) trainer.step();
+  EXPECT_EQ(trainer.weight_digest(), want.digest);
+}
+
+}  // namespace
+}  // namespace lockstep::test
