@@ -7,5 +7,7 @@
 namespace lockstep {
 
 std::vector<std::string> engine_faults();
+// Those of them that show only where something is sharded, or on several ranks.
+std::vector<std::string> sharding_faults();
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "kernels/fault.h"
 #include "kernels/require.h"
 #include "oracle/oracle.h"
+#include "scenarios/legality.h"
 
 namespace lockstep {
 namespace {
@@ -49,12 +50,13 @@ class Catalogue {
     for (std::size_t i = 0; i < cases.size(); ++i) {
       const bool has_experts = cases[i].scenario.model.pattern.find('E') != std::string::npos;
       experts_ = experts_ || has_experts;
+      sharded_ = sharded_ || with_reduction(cases[i].scenario);
       (cases[i].probe ? probes_ : scenarios_).push_back(static_cast<int>(i));
     }
   }
 
   void add(const std::string& name, const NamedRow& row, RunOptions plant) {
-    if (row.elsewhere || (row.experts && !experts_)) return;  // Nothing that it could show in.
+    if (row.elsewhere || (row.experts && !experts_) || (row.sharded && !sharded_)) return;  // Shows in nothing.
     std::vector<int> cases = row.probes_first ? probes_ : scenarios_;
     const std::vector<int>& later = row.probes_first ? scenarios_ : probes_;
     cases.insert(cases.end(), later.begin(), later.end());
@@ -69,7 +71,7 @@ class Catalogue {
   std::vector<Fault> take() { return std::move(faults_); }
 
  private:
-  bool experts_ = false;
+  bool experts_ = false, sharded_ = false;
   std::vector<int> scenarios_, probes_;
   std::vector<Fault> faults_;
 };
@@ -81,8 +83,11 @@ std::vector<Fault> named_faults(const std::vector<MutationCase>& cases) {
   for (const auto& name : kernel_faults()) {
     catalogue.add(name, row_of(kKernelRows, name), {.fault = name, .mutation = ""});
   }
+  const std::vector<std::string> sharding = sharding_faults();
   for (const auto& name : engine_faults()) {
-    catalogue.add(name, row_of(kEngineRows, name), {.fault = name, .mutation = ""});
+    const bool shards = std::find(sharding.begin(), sharding.end(), name) != sharding.end();
+    catalogue.add(name, shards ? row_of(kShardingRows, name) : row_of(kEngineRows, name),
+                  {.fault = name, .mutation = ""});
   }
   for (const auto& name : oracle::Oracle::mutations()) {
     catalogue.add("oracle:" + name, row_of(kOracleRows, name), {.fault = "", .mutation = name});

@@ -17,6 +17,7 @@ struct NamedRow {
   bool removes_order = false;  // It only takes an edge away.
   bool experts = false;        // Only scenarios with experts show it.
   bool elsewhere = false;      // It is of the machine's guard, which no scenario runs: its own tests show it.
+  bool sharded = false;        // Only scenarios that shard, or have several ranks, show it.
 };
 
 inline constexpr std::string_view kLeak = "cross-document leak", kPadding = "padding leak", kIndex = "numerics",
@@ -26,7 +27,7 @@ inline constexpr std::string_view kLeak = "cross-document leak", kPadding = "pad
                                   kCapture = "capture-legality", kFallback = "allocator fallback",
                                   kWarmup = "warmup/first-step only", kResume = "checkpoint/resume",
                                   kTeardown = "teardown/recapture", kLaunch = "hook order", kHost = "host-sync",
-                                  kExperts = "experts", kJudge = "judge";
+                                  kExperts = "experts", kSharding = "sharding", kJudge = "judge";
 
 inline constexpr std::array kKernelRows{
     NamedRow{"pack-metadata-ignores-gaps", kPadding, "pack_metadata", "contract: Embedding; activation: embedding.out"},
@@ -79,6 +80,36 @@ inline constexpr std::array kKernelRows{
     NamedRow{"dispatch-", kExperts, "dispatch", "bits; hazard", false, false, true},
     NamedRow{"combine-", kExperts, "combine", "bits", false, false, true},
     NamedRow{"count-pairs-", kExperts, "count_pairs", "bits", false, false, true}};
+
+// Of sharding: a wrong state of a buffer is a broken contract, a call that ranks do not share is "collective".
+inline constexpr NamedRow sharding_row(std::string_view begins, std::string_view bug_class, std::string_view site,
+                                       std::string_view reasons) {
+  return {begins, bug_class, site, reasons, false, false, false, false, true};
+}
+
+inline constexpr std::array kShardingRows{
+    sharding_row("a-rank-gathers-in-another-order", kSharding, "fsdp/weight_buffers.cpp", "collective; bits"),
+    sharding_row("empty-shard-skips-its-collective", kSharding, "fsdp/weight_buffers.cpp", "collective; watchdog"),
+    sharding_row("expert-bias-counts-one-rank", kExperts, "expert_state.cpp", "bits"),
+    sharding_row("folded-in-another-order", kOrder, "fsdp/gradient_buffers.cpp", "gradient: gradient"),
+    sharding_row("gather-ignores-the-passes-before", kRace, "fsdp/weight_buffers.cpp", "hazard: gather"),
+    sharding_row("gather-not-awaited", kRace, "fsdp/weight_buffers.cpp", "hazard: gather; ledger; capture"),
+    sharding_row("gather-takes-a-busy-slot", kReuse, "fsdp/weight_buffers.cpp", "contract; hazard; bits"),
+    sharding_row("hooks-behind-a-replay-forgotten", kLaunch, "step_loop.cpp", "contract; bits; vacuous"),
+    sharding_row("hooks-not-restored-after-capture", kTeardown, "hooks.cpp", "contract; hazard; bits; vacuous"),
+    sharding_row("last-unit-stays-in-its-slot", kReuse, "fsdp/weight_buffers.cpp", "contract"),
+    sharding_row("norm-of-one-shard", kOrder, "norm_sequence.cpp", "hazard: gradient_norm; norm: norm"),
+    sharding_row("normalised-by-the-ranks-again", kLoss, "trainer.cpp", "loss: loss; gradient: gradient"),
+    sharding_row("ranks-fall-back-alone", kFallback, "step_loop.cpp", "vacuous; collective; watchdog; contract"),
+    sharding_row("ranks-read-the-same-documents", kStale, "step_loop.cpp", "bits"),
+    sharding_row("reduce-dropped", kSharding, "fsdp/gradient_buffers.cpp", "gradient: gradient; vacuous"),
+    sharding_row("reduce-ignores-compute", kRace, "fsdp/gradient_buffers.cpp", "hazard: reduce; ledger; capture"),
+    sharding_row("reduce-runs-twice", kSharding, "fsdp/gradient_buffers.cpp", "gradient: gradient; vacuous"),
+    sharding_row("reduced-every-microbatch", kSharding, "fsdp/gradient_buffers.cpp", "gradient: gradient; vacuous"),
+    sharding_row("released-before-the-forward-pass", kLaunch, "fsdp/sharder.cpp", "hazard; contract; bits"),
+    sharding_row("slot-reused-while-reducing", kReuse, "fsdp/gradient_buffers.cpp", "hazard: reduce; bits"),
+    sharding_row("units-swap-slots", kAddress, "fsdp/weight_buffers.cpp", "bits; hazard; ledger; contract"),
+    sharding_row("weights-not-gathered-after-the-optimizer", kStale, "trainer.cpp", "bits; vacuous")};
 
 inline constexpr std::array kEngineRows{
     NamedRow{"allocation-during-capture", kCapture, "graph_set.cpp", "capture: allocate"},

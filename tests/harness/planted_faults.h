@@ -53,8 +53,16 @@ inline bool is_of_experts(const std::string& name) {
   }
   return name == "evaluation-counts-pairs";
 }
+// Faults of sharding show nothing before that is built.
+inline bool is_of_sharding(const std::string& name) {
+  const std::vector<std::string> names = sharding_faults();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 inline bool is_about_something_built(const std::string& name) {
   const std::vector<Feature> all = features();
+  const auto sharding =
+      std::find_if(all.begin(), all.end(), [](const Feature& one) { return one.key == "fsdp.strategy"; });
+  if (sharding != all.end() && !sharding->built && is_of_sharding(name)) return false;
   const auto experts =
       std::find_if(all.begin(), all.end(), [](const Feature& one) { return one.key == "model.pattern: E"; });
   return experts == all.end() || experts->built || !is_of_experts(name);
