@@ -14,6 +14,7 @@ std::string to_text(const GraphKey& key) {
 
 void GraphSet::capture(const GraphKey& key, const Body& body) {
   if (fault("warm-up-pass-leaves-its-gradients")) body();
+  const Place place = stream_.device().place;  // What comes behind the launch has no place inside of the graph.
   stream_.begin_capture();
   try {
     body();
@@ -26,6 +27,7 @@ void GraphSet::capture(const GraphKey& key, const Body& body) {
     clear();
     throw EngineViolation("capture", to_text(key) + ": " + error.what());
   }
+  stream_.device().place = place;
   ++captured;
 }
 
@@ -37,11 +39,13 @@ void GraphSet::check(const GraphKey& key, const Captured& graph, const Body& bod
     throw EngineViolation("address", to_text(key) + ": buffer " + std::to_string(i) + " moved since capture");
   }
   if (!dry_run_) return;
+  const Place place = stream_.device().place;
   Ledger ledger;
   {
     const Device::RecordOnly only(stream_.device(), ledger);
     body();
   }
+  stream_.device().place = place;
   const std::string found = difference(graph.graph.ledger(), ledger);
   if (!found.empty()) throw EngineViolation("ledger", to_text(key) + ": " + found);
 }

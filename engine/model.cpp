@@ -144,6 +144,7 @@ const Pack& Model<T>::pack(int index, int bucket, std::int64_t overflow_capacity
 template <class T>
 void Model<T>::initialize(const Stream& stream) const {
   clear(stream, expert_states_);
+  if (moe_scratch_ && config_.moe.host_sync) moe_scratch_->initialize(stream);
   if (attention_scratch_) {
     stream.submit(
         RopeTable{.table = attention_scratch_->table, .base = static_cast<float>(config_.attention.rope_base)});

@@ -8,6 +8,25 @@
 #include "kernels/require.h"
 
 namespace lockstep {
+namespace {
+
+// What is submitted meanwhile belongs to a part of a layer; what comes later to where it belonged before.
+class Placed {
+ public:
+  Placed(Device& device, int layer, const char* part) : device_(device), before_(device.place) {
+    device.place.layer = layer;
+    device.place.part = part;
+  }
+  ~Placed() { device_.place = before_; }
+  Placed(const Placed&) = delete;
+  Placed& operator=(const Placed&) = delete;
+
+ private:
+  Device& device_;
+  const Place before_;
+};
+
+}  // namespace
 
 Offloader::Group::Group(Device& device, const OffloadGroup& planned, int slots) : plan(planned) {
   for (int slot = 0; slot < slots; ++slot) {
@@ -154,6 +173,7 @@ void Offloader::take_spare(Group& group, int slot, std::size_t tensor) {
 }
 
 void Offloader::copy_out(Group& group, int slot) {
+  const Placed placed(device_, group.plan.layer, "offload");
   const std::vector<OffloadTensor>& tensors = group.plan.tensors;
   Event& left = group.left[static_cast<std::size_t>(slot)];
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -182,6 +202,7 @@ void Offloader::throttle(const Event& left) {
 }
 
 void Offloader::copy_in(Group& group, int slot) {
+  const Placed placed(device_, group.plan.layer, "reload");
   const std::vector<OffloadTensor>& tensors = group.plan.tensors;
   const Event& returned = group.returned[static_cast<std::size_t>(slot)];
   for (std::size_t i = 0; i < tensors.size(); ++i) {

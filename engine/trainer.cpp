@@ -85,7 +85,7 @@ struct Trainer::Impl {
   void load_state(const StepData& data, bool training);
   void optimize();
   const float* collect(const char* what, Tensor<float> own, Tensor<float> all, std::int64_t count) const;
-  void fetch_results(std::size_t microbatches, StepResult& result) const;
+  void fetch_results(std::size_t microbatches, bool training, StepResult& result) const;
   void add_up(std::size_t microbatches, const float* losses, const float* router_losses, StepResult& result) const;
   template <class T>
   std::vector<T> read(Tensor<T> tensor) const;
@@ -167,7 +167,7 @@ StepResult Trainer::step() {
   my.optimize();
   my.draw_ahead();
   StepResult result;
-  my.fetch_results(data.microbatches.size() / static_cast<std::size_t>(my.ranks()), result);
+  my.fetch_results(data.microbatches.size() / static_cast<std::size_t>(my.ranks()), true, result);
   result.learning_rate = my.learning_rate;
   result.tokens = my.loop.tokens();
   ++my.steps_done;
@@ -184,7 +184,8 @@ const float* Trainer::Impl::collect(const char* what, Tensor<float> own, Tensor<
 }
 
 // Norm and losses by one wait: a copy to memory that is not pinned would be a wait of its own.
-void Trainer::Impl::fetch_results(std::size_t microbatches, StepResult& result) const {
+void Trainer::Impl::fetch_results(std::size_t microbatches, bool training, StepResult& result) const {
+  device.place.part = "results";
   const std::size_t all = microbatches * static_cast<std::size_t>(ranks());
   const std::size_t pairs = loop.router_losses() ? all * loop.expert_states().size() : 0;
   float* const to = static_cast<float*>(fetched.data());
@@ -196,13 +197,14 @@ void Trainer::Impl::fetch_results(std::size_t microbatches, StepResult& result) 
   const float* const from = collect("losses", loop.losses(), losses, own);
   const float* const from_routers =
       pairs > 0 ? collect("router_losses", loop.router_losses(), router_losses, 2 * own_pairs) : nullptr;
-  fetch(to, norm.data, 2);
+  const std::size_t first = training ? 0 : 2;  // An evaluation has no norm.
+  if (training) fetch(to, norm.data, 2);
   fetch(to + 2, from, all);
   fetch(to + 2 + all, from_routers, 2 * pairs);
   loop.compute().synchronize();
-  device.host_reads(to, (2 + all + 2 * pairs) * sizeof(float));
-  result.norm = to[0];
-  result.clip = to[1];
+  device.host_reads(to + first, (2 - first + all + 2 * pairs) * sizeof(float));
+  result.norm = training ? to[0] : 0;
+  result.clip = training ? to[1] : 1;
   add_up(microbatches, to + 2, pairs > 0 ? to + 2 + all : nullptr, result);
 }
 
@@ -273,9 +275,7 @@ StepResult Trainer::evaluate() {
   my.loop.evaluate(step, data);
   if (fault("evaluation-counts-as-a-step")) ++my.steps_done;
   StepResult result;
-  my.fetch_results(data.microbatches.size() / static_cast<std::size_t>(my.ranks()), result);
-  result.norm = 0;  // Of the step before: an evaluation has none.
-  result.clip = 1;
+  my.fetch_results(data.microbatches.size() / static_cast<std::size_t>(my.ranks()), false, result);
   result.tokens = my.loop.tokens();
   return result;
 }

@@ -40,6 +40,7 @@ class JudgedRun {
   const std::vector<Counters>& counters() const { return counters_; }
   void count(const VirtualRank& rank) { counters_[static_cast<std::size_t>(rank.number())] = rank.trainer.counters(); }
   Device& device() { return device_; }
+  std::int64_t struck() const { return mutator_ ? mutator_->applied() : 0; }  // By the fault at the device door.
 
  private:
   std::vector<std::vector<float>> look(const Trainer& trainer, std::span<const StoredValues> list);

@@ -208,8 +208,10 @@ class Case {
     };
     try {
       body();
+      struck_ += run.struck();
       take();
     } catch (const std::exception&) {
+      struck_ += run.struck();
       if (!take()) throw;
     }
   }
@@ -306,6 +308,7 @@ class Case {
     } catch (const std::exception& error) {
       broken("exception", error.what());
     }
+    if (door_fault(options_.fault)) result_.counters[kStruck] = struck_;
     result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     // The token names the schedule that failed.
     if (!held()) {
@@ -343,6 +346,7 @@ class Case {
   CaseResult result_;
   Remembered remembered_;
   std::int64_t seed_ = 0;
+  std::int64_t struck_ = 0;    // How often the fault at the device door did something.
   std::int64_t launches_ = 0;  // Of the last run, as the checker saw them.
 };
 

@@ -27,12 +27,6 @@ std::int32_t capacity_of(const Scenario& scenario) {
 
 std::int64_t gates(const Scenario::Model& model) { return model.mlp.activation == MlpActivation::swiglu ? 2 : 1; }
 
-// Before ops that write some rows only, of what a graph reads as a whole.
-template <class T>
-void clear(const PassContext& pass, Tensor<T> x) {
-  pass.stream.fill(x.data, 0, static_cast<std::size_t>(x.size()) * sizeof(T));
-}
-
 template <class T>
 Tensor<T> first_rows(Tensor<T> x, std::int64_t rows) {
   return {x.data, rows, x.cols, x.pitch};
@@ -66,6 +60,11 @@ MoeScratch<T>::MoeScratch(TensorPool& pool, const Scenario& scenario) : buffer(s
   shared_dact = pool.make<T>(tokens, m.shared_hidden);
   shared_dfc1 = pool.make<T>(tokens, gates(model) * m.shared_hidden);
   shared_dx = pool.make<T>(tokens, model.hidden);
+}
+
+template <class T>
+void MoeScratch<T>::initialize(const Stream& stream) const {
+  stream.fill(dbuffer.data, 0, static_cast<std::size_t>(dbuffer.size()) * sizeof(T));
 }
 
 template <class T>
@@ -300,8 +299,6 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
                                              .rows = p.rows,
                                              .dw = fc1_.microbatch_gradient});
   accumulate(pass, fc1_);
-  // What comes next may be in a graph, where shapes are those of the buffer: the rows that are left out are +0.
-  if (host_sync_) clear(pass, scratch_.dbuffer);
   pass.stream.submit(ExpertInputGradient<T>{.dy = dfc1,
                                             .w = weight_of<T>(fc1_),
                                             .start = p.start,

@@ -23,6 +23,9 @@ struct ExpertBuffer {
 template <class T>
 struct MoeScratch {
   MoeScratch(TensorPool& pool, const Scenario& scenario);
+  // With host_sync a backward pass writes the rows in use, and what comes behind it, in a graph maybe, is given all of
+  // dbuffer. The other rows have no pair: nobody uses them, but a value they need.
+  void initialize(const Stream& stream) const;
   ExpertBuffer buffer;
   Tensor<T> dmixed, dnorm;                        // [T, d]
   Tensor<T> dy, dact, dfc1, dbuffer;              // [R, ..]

@@ -42,6 +42,9 @@ struct DoorFault {
   std::int64_t index = 0;
 };
 std::string to_text(const DoorFault& fault);
+// The counter of a run with such a fault: how often it met its call.
+inline constexpr char kStruck[] = "door_faults_struck";
+
 // Absent for a text that is none. Whether a run has such a call is known when it has ended.
 std::optional<DoorFault> door_fault(std::string_view text);
 

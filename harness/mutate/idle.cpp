@@ -11,9 +11,8 @@
 namespace lockstep {
 namespace {
 
-Program program_with_mark(const Scenario& scenario, const DoorFault& fault) {
+Program program_with_mark(const Scenario& scenario, DoorMutator& marker) {
   const auto data = open_data(scenario);
-  DoorMutator marker(scenario.model.pattern, fault, DoorMutator::Mode::mark);
   ProgramRecorder recorder;
   SimOptions sim = sim_options(scenario, scenario.checker.schedule.seed);
   sim.policy = SimOptions::Policy::program;
@@ -60,10 +59,16 @@ bool can_be_idle(DoorOperator op) {
 }
 
 CaseResult judge_idle(const Scenario& scenario, const DoorFault& fault) {
-  const Program program = program_with_mark(scenario, fault);
+  DoorMutator marker(scenario.model.pattern, fault, DoorMutator::Mode::mark);
+  const Program program = program_with_mark(scenario, marker);
   const std::vector<bool> live = live_items(program);
   CaseResult result;
   result.name = scenario.name;
+  if (marker.applied() == 0) {
+    result.verdict = Verdict::broken;
+    result.judge = "effect";
+    result.reason = "the call was not met";
+  }
   for (int i = 0; i < program.size(); ++i) {
     const Work& work = program.items[static_cast<std::size_t>(i)].work;
     if (std::strcmp(work.place.part, DoorMutator::kMark) != 0) continue;

@@ -127,6 +127,7 @@ std::string survivors_text(const std::vector<Fault>& faults, const std::vector<T
     const TrialOutcome& outcome = trials[i].outcome();
     if (!outcome.done || outcome.killed || outcome.equivalent) continue;
     text += "SURVIVED " + faults[i].name + ", after " + std::to_string(outcome.scenarios) + " cases\n";
+    if (!outcome.wrong_reason && !outcome.reason.empty()) text += "  " + outcome.reason + "\n";
     if (outcome.wrong_reason) text += "  named for another reason, by " + outcome.judge + ": " + outcome.reason + "\n";
     text += "  replay: " + outcome.replay + "\n";
   }

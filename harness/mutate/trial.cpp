@@ -11,6 +11,13 @@ std::string without_addresses(const std::string& text) {
   return std::regex_replace(text, address, "0x...");
 }
 
+// Who is not there is not noticed either, and proves nothing.
+bool is_met(const Fault& fault, const CaseResult& result) {
+  if (fault.kind != Fault::Kind::systematic) return true;
+  const auto found = result.counters.find(kStruck);
+  return found != result.counters.end() && found->second > 0;
+}
+
 constexpr std::int64_t kOrders = 1000;  // Explored for a difference that needs a delay, or to prove that there is none.
 
 }  // namespace
@@ -55,6 +62,7 @@ void Trial::take(const CaseResult& result) {
 void Trial::took_full(const CaseResult& result) {
   ++outcome_.scenarios;
   const bool noticed = result.verdict == Verdict::violated || result.verdict == Verdict::broken;
+  met_ += is_met(*fault_, result);
   if (noticed && is_right_reason(*fault_, result)) {
     outcome_.killed = true;
     outcome_.wrong_reason = false;
@@ -83,7 +91,8 @@ void Trial::survive() {
   position_ = 0;
   while (position_ + 1 < fault_->cases.size() && at().probe) ++position_;
   mode_ = fault_->can_be_idle ? TrialMode::idle : TrialMode::prove;
-  outcome_.done = outcome_.wrong_reason || at().probe || !(fault_->removes_order || fault_->can_be_idle);
+  if (met_ == 0) outcome_.reason = "the call was never met";
+  outcome_.done = met_ == 0 || outcome_.wrong_reason || at().probe || !(fault_->removes_order || fault_->can_be_idle);
 }
 
 void Trial::took_idle(const CaseResult& result) {
@@ -91,12 +100,13 @@ void Trial::took_idle(const CaseResult& result) {
   if (result.verdict != Verdict::holds) return;
   outcome_.equivalent = outcome_.done;
   if (!outcome_.done) return;
-  outcome_.argument = "in each of the " + std::to_string(outcome_.scenarios) +
+  outcome_.argument = "in each of the " + std::to_string(met_) +
                       " cases that have the call, nothing that the host sees depends on what it does";
 }
 
 void Trial::took_proof(const CaseResult& result) {
   outcome_.done = true;
+  if (!is_met(*fault_, result)) return;
   if (result.verdict != Verdict::holds) {
     outcome_.killed = is_right_reason(*fault_, result);
     outcome_.judge = result.judge;
@@ -107,7 +117,7 @@ void Trial::took_proof(const CaseResult& result) {
     return;
   }
   outcome_.argument =
-      "in " + std::to_string(outcome_.scenarios) +
+      "in " + std::to_string(met_) +
       " cases the checker finds every conflicting access in order without it, and the bits are equal in " +
       std::to_string(kOrders) + " orders of " + at().scenario.name;
   outcome_.equivalent = true;

@@ -66,6 +66,7 @@ class Trial {
   const Fault* fault_;
   const std::vector<MutationCase>* cases_;
   std::size_t position_ = 0;
+  std::int64_t met_ = 0;  // Cases in which the fault did something.
   TrialMode mode_ = TrialMode::full;
   TrialOutcome outcome_;
 };
