@@ -6,6 +6,7 @@ namespace lockstep {
 
 std::vector<std::string> sharding_faults() {
   return {"a-rank-gathers-in-another-order",
+          "checkpoint-overwrites-the-valid-one",
           "empty-shard-skips-its-collective",
           "expert-bias-counts-one-rank",
           "folded-in-another-order",

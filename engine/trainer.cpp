@@ -6,10 +6,10 @@
 #include <cstring>
 #include <optional>
 
-#include "engine/checkpoint.h"
 #include "engine/communicator.h"
 #include "engine/learning_rate.h"
 #include "engine/norm_sequence.h"
+#include "engine/run_checkpoint.h"
 #include "engine/step_loop.h"
 #include "kernels/digest.h"
 #include "kernels/fault.h"
@@ -92,6 +92,8 @@ struct Trainer::Impl {
   std::byte* stage(std::span<const StoredValues> list);
   void write(Tensor<float> tensor, const std::vector<float>& values) const;
   std::map<std::string, std::string> identity() const;
+  struct Saved;
+  Saved saved() const;
   Routing routing() const;
 
   Device& device;
@@ -419,7 +421,7 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
 // ---- Checkpoint -----------------------------------------------------------------------------------------------------
 
 // Of model, data and optimizer: equal for runs that may continue each other. More steps, other graphs, another depth
-// or other ranks are the same run.
+// or other ranks, and with them other numbers of microbatches on each, are the same run.
 std::string run_fingerprint(Scenario run) {
   const Scenario plain;
   run.name = "run";
@@ -427,6 +429,8 @@ std::string run_fingerprint(Scenario run) {
   run.data.digest.clear();
   run.training.steps = plain.training.steps;
   run.training.optimizer.decay_steps = plain.training.optimizer.decay_steps;
+  run.training.microbatches = plain.training.microbatches;
+  run.training.change_microbatches_at.clear();
   run.training.in_flight = plain.training.in_flight;
   run.training.recapture_at.clear();
   run.cuda_graph = plain.cuda_graph;
@@ -448,58 +452,57 @@ std::map<std::string, std::string> Trainer::Impl::identity() const {
           {"seed", std::to_string(scenario.training.seed)}};
 }
 
-std::string bias_name(const ExpertBiasView& view) { return "expert_bias/layers." + std::to_string(view.layer); }
+// What a checkpoint holds, and where it is on the device.
+struct Trainer::Impl::Saved {
+  RunState state;
+  std::vector<Tensor<float>> tensors;  // Of the parts.
 
-void Trainer::save(const std::string& path) const {
-  Checkpoint checkpoint{impl_->identity(), {}};
-  for (const ParameterView& p : parameters()) {
+  void add(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t first, bool everywhere,
+           Tensor<float> tensor) {
+    state.parts.push_back({name, rows, cols, first, everywhere, {}});
+    state.parts.back().values.resize(static_cast<std::size_t>(tensor.size()));
+    tensors.push_back(tensor);
+  }
+};
+
+Trainer::Impl::Saved Trainer::Impl::saved() const {
+  Saved saved{{identity(), {}}, {}};
+  for (const ParameterView& p : loop.parameters().views()) {
     const std::pair<const char*, Tensor<float>> parts[] = {{"weight", p.weight}, {"m", p.m}, {"v", p.v}};
-    for (const auto& [kind, values] : parts) {
-      checkpoint.tensors.push_back({std::string(kind) + "/" + p.name, {values.rows, values.cols}, read(values)});
+    for (const auto& [kind, tensor] : parts) {
+      saved.add(std::string(kind) + "/" + p.name, p.full_rows, p.full_cols, p.first, !sharded(), tensor);
     }
   }
-  for (const ExpertBiasView& view : expert_biases()) {
-    checkpoint.tensors.push_back({bias_name(view), {1, view.bias.cols}, read(view.bias)});
+  for (const ExpertState& expert : loop.expert_states()) {
+    if (!expert.bias) continue;
+    saved.add("expert_bias/layers." + std::to_string(expert.layer), 1, expert.bias.cols, 0, true, expert.bias);
   }
-  write_checkpoint(path, checkpoint);
+  return saved;
 }
 
+void Trainer::save(const std::string& path) const {
+  Impl::Saved saved = impl_->saved();
+  for (std::size_t i = 0; i < saved.tensors.size(); ++i) saved.state.parts[i].values = read(saved.tensors[i]);
+  write_run(path, saved.state, impl_->communicator());
+}
+
+// Everything is checked before anything is written.
 void Trainer::load(const std::string& path) {
   Impl& my = *impl_;
-  Checkpoint checkpoint = read_checkpoint(path);
-  std::map<std::string, std::string> want = my.identity();
-  for (const char* key : {"contract", "pattern", "seed", "run"}) {
-    if (checkpoint.metadata[key] != want[key]) {
-      throw std::runtime_error(path + ": a checkpoint of another run: " + key + " is " + checkpoint.metadata[key] +
-                               ", not " + want[key]);
-    }
-  }
-  std::map<std::string, const StoredTensor*> stored;
-  for (const StoredTensor& t : checkpoint.tensors) stored[t.name] = &t;
-  // Everything is checked before anything is written.
-  std::vector<std::pair<Tensor<float>, const StoredTensor*>> plan;
-  const auto restore = [&](const std::string& name, Tensor<float> values) {
-    const StoredTensor* t = stored[name];
-    if (t == nullptr || t->shape != std::vector<std::int64_t>{values.rows, values.cols}) {
-      throw std::runtime_error(path + ": no tensor " + name + " of the right shape");
-    }
-    plan.emplace_back(values, t);
-  };
-  for (const ParameterView& p : parameters()) {
-    const std::pair<const char*, Tensor<float>> parts[] = {{"weight", p.weight}, {"m", p.m}, {"v", p.v}};
-    for (const auto& [kind, values] : parts) restore(std::string(kind) + "/" + p.name, values);
-  }
-  for (const ExpertBiasView& view : expert_biases()) restore(bias_name(view), view.bias);
+  Impl::Saved saved = my.saved();
+  std::map<std::string, std::string> metadata = read_run(path, saved.state);
   std::size_t used = 0;
-  const std::string& steps = checkpoint.metadata["steps_done"];
+  const std::string& steps = metadata["steps_done"];
   std::int64_t done = -1;
   try {
     done = std::stoll(steps, &used);
   } catch (const std::logic_error&) {
   }
   if (done < 0 || used != steps.size()) throw std::runtime_error(path + ": steps_done is not a number: " + steps);
-  for (const auto& [to, from] : plan) {
-    if (!fault("checkpoint-forgets-moments") || from->name.starts_with("weight/")) my.write(to, from->values);
+  for (std::size_t i = 0; i < saved.tensors.size(); ++i) {
+    const StatePart& part = saved.state.parts[i];
+    if (fault("checkpoint-forgets-moments") && !part.name.starts_with("weight/")) continue;
+    if (!part.values.empty()) my.write(saved.tensors[i], part.values);
   }
   if (!fault("checkpoint-leaves-bf16-weights")) my.loop.parameters().round(my.loop.compute());
   if (my.loop.sharder() != nullptr) my.loop.sharder()->refresh();

@@ -126,7 +126,8 @@ class Trainer {
   std::map<std::string, std::int64_t> counters() const;  // Names of contract.md and scenario.md section 3.
 
   // safetensors, written to a temporary file, synced and renamed; DeviceError or std::runtime_error on failure, the
-  // old file stays. `load` continues after the step that was saved, bit for bit.
+  // checkpoint before stays. `load` continues after the step that was saved, bit for bit. Every rank calls them; what
+  // is sharded lies in a file for each rank (engine/run_checkpoint.h), and any number of ranks may load it.
   void save(const std::string& path) const;
   void load(const std::string& path);
 

@@ -89,6 +89,7 @@ inline constexpr NamedRow sharding_row(std::string_view begins, std::string_view
 
 inline constexpr std::array kShardingRows{
     sharding_row("a-rank-gathers-in-another-order", kSharding, "fsdp/weight_buffers.cpp", "collective; bits"),
+    NamedRow{"checkpoint-overwrites-the-valid-one", kResume, "run_checkpoint.cpp", "", false, false, false, true},
     sharding_row("empty-shard-skips-its-collective", kSharding, "fsdp/weight_buffers.cpp", "collective; watchdog"),
     sharding_row("expert-bias-counts-one-rank", kExperts, "expert_state.cpp", "bits"),
     sharding_row("folded-in-another-order", kOrder, "fsdp/gradient_buffers.cpp", "gradient: gradient"),

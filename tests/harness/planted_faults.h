@@ -24,6 +24,7 @@ inline const std::map<std::string, std::string>& equivalent_faults() {
       {"checkpoint-forgets-moments", kResume},
       {"checkpoint-forgets-the-step", kResume},
       {"checkpoint-leaves-bf16-weights", kResume},
+      {"checkpoint-overwrites-the-valid-one", "no scenario fails to write a checkpoint: engine.fsdp_checkpoint"},
       {"compute-ignores-step-state-event", "the state's copy precedes the microbatches' on the same stream"},
       {"device-flushes-subnormals", "only the guard asks for the fingerprint: harness.guard"},
       {"tensor-core-drops-a-product",

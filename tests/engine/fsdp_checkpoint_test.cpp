@@ -1,0 +1,166 @@
+// Checkpoints of sharded runs: continued bit for bit, on as many ranks or others; torn ones are refused, and until a
+// new one is whole the one before is valid.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "kernels/fault.h"
+#include "tests/engine/sharded_run.h"
+
+namespace lockstep::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FsdpCheckpoint : public ::testing::Test {
+ protected:
+  FsdpCheckpoint() : folder_(fs::temp_directory_path() / ("lockstep-sharded-" + std::to_string(::getpid()))) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~FsdpCheckpoint() override { fs::remove_all(folder_); }
+  std::string path() const { return (folder_ / "state").string(); }
+
+  // Six microbatches a step, on `ranks`.
+  static Scenario scenario(int ranks, Sharding strategy = Sharding::optim_grads_params) {
+    Scenario s;
+    s.name = "test";
+    s.numerics = {Numerics::bf16};
+    s.model.pattern = "M*E";
+    s.model.vocab = 7;
+    s.model.dropout = {100'000};
+    s.model.moe.router = Router::sigmoid;
+    s.model.moe.expert_bias = true;
+    s.fsdp.strategy = strategy;
+    s.fsdp.bucket_bytes = 300;
+    s.parallel.data = ranks;
+    s.training.microbatches = 6 / ranks;
+    s.training.in_flight = 1;
+    s.training.steps = 4;
+    return s;
+  }
+
+  // From `from` (or the start) until `steps`, then saved; the digest.
+  std::string run(const Scenario& s, const std::string& from, std::int64_t steps, const std::string& to) const {
+    const auto data = open_data(s);
+    std::string digest;
+    Device device(open_device_under_test());
+    run_ranks(device, static_cast<int>(s.parallel.data), 1, [&](Communicator& communicator) {
+      Trainer trainer(device, s, *data, {.communicator = &communicator});
+      if (!from.empty()) trainer.load(from);
+      while (trainer.steps_done() < steps) trainer.step();
+      if (!to.empty()) trainer.save(to);
+      digest = trainer.weight_digest();
+    });
+    return digest;
+  }
+  std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
+  std::vector<fs::path> rank_files() const {
+    std::vector<fs::path> list;
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      if (entry.path().string().find(".rank-") != std::string::npos) list.push_back(entry.path());
+    }
+    return list;
+  }
+  fs::path folder_;
+};
+
+TEST_F(FsdpCheckpoint, ContinuesAsIfNeverInterrupted) {
+  for (const Sharding strategy :
+       {Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+    const Scenario s = scenario(3, strategy);
+    const std::string want = run(s, "", 4, "");
+    for (const int stop : {1, 3}) {
+      run(s, "", stop, path());
+      EXPECT_EQ(run(s, path(), 4, ""), want) << static_cast<int>(strategy) << " stopped after " << stop;
+    }
+  }
+}
+
+TEST_F(FsdpCheckpoint, ContinuesOnAnyNumberOfRanks) {
+  const std::string want = run(scenario(1), "", 4, "");
+  std::string from;
+  std::int64_t done = 0;
+  for (const int ranks : {3, 2, 1, 6}) {
+    const std::string to = path() + "-" + std::to_string(ranks);
+    const std::string digest = run(scenario(ranks), from, ++done, to);
+    EXPECT_EQ(digest == want, done == 4);
+    from = to;
+  }
+  EXPECT_EQ(run(scenario(2), from, 4, ""), want) << "nothing left to do";
+}
+
+TEST_F(FsdpCheckpoint, KeepsNoFilesOfTheOneBefore) {
+  const Scenario s = scenario(3);
+  run(s, "", 1, path());
+  EXPECT_EQ(files(), 4u);
+  run(s, path(), 2, path());
+  EXPECT_EQ(files(), 4u);
+  run(scenario(2), path(), 3, path());
+  EXPECT_EQ(files(), 3u);
+  run(scenario(1), path(), 4, path());
+  EXPECT_EQ(run(scenario(1), path(), 4, ""), run(scenario(1), "", 4, ""));
+}
+
+TEST_F(FsdpCheckpoint, RefusesTornMissingAndChangedFiles) {
+  const Scenario s = scenario(2);
+  run(s, "", 1, path());
+  for (const fs::path& file : rank_files()) {
+    std::ifstream in(file, std::ios::binary);
+    const std::string whole((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    std::string changed = whole;
+    changed[changed.size() - 2] = static_cast<char>(changed[changed.size() - 2] ^ 1);
+    for (const std::string& torn : {whole.substr(0, whole.size() / 2), changed}) {
+      std::ofstream(file, std::ios::binary) << torn;
+      EXPECT_THROW(run(s, path(), 2, ""), std::runtime_error) << file;
+    }
+    fs::remove(file);
+    EXPECT_THROW(run(s, path(), 2, ""), std::runtime_error) << file;
+    std::ofstream(file, std::ios::binary) << whole;
+  }
+  EXPECT_EQ(run(s, path(), 4, ""), run(s, "", 4, ""));
+}
+
+// A whole file, but of another step: only the index knows.
+TEST_F(FsdpCheckpoint, RefusesARankFileOfAnotherCheckpoint) {
+  const Scenario s = scenario(2);
+  run(s, "", 1, path());
+  run(s, "", 2, path() + "-other");
+  const auto name = [](std::string base) { return base + ".a.rank-0001-of-0002"; };
+  fs::copy_file(name(path() + "-other"), name(path()), fs::copy_options::overwrite_existing);
+  EXPECT_THROW(run(s, path(), 2, ""), std::runtime_error);
+}
+
+TEST_F(FsdpCheckpoint, LeavesTheOneBeforeValidWhereARankFails) {
+  const Scenario s = scenario(2);
+  const std::string want = run(s, "", 4, "");
+  run(s, "", 1, path());
+  // Rank 1 cannot write: a folder is in its place.
+  const std::string taken = path() + ".b.rank-0001-of-0002";
+  fs::create_directories(taken + "/inside");
+  EXPECT_THROW(run(s, path(), 2, path()), std::runtime_error);
+  fs::remove_all(taken);
+  EXPECT_EQ(run(s, path(), 4, ""), want);
+}
+
+// What the two sets of files are for: rank 0 has written its new file when rank 1 fails.
+TEST_F(FsdpCheckpoint, WouldLoseTheOneBeforeIfItWroteOverIt) {
+  const Scenario s = scenario(2);
+  run(s, "", 1, path());
+  const std::string of_rank_1 = path() + ".a.rank-0001-of-0002";
+  fs::rename(of_rank_1, path() + "-aside");
+  fs::create_directories(of_rank_1 + "/inside");
+  plant_fault("checkpoint-overwrites-the-valid-one");
+  EXPECT_THROW(run(s, "", 2, path()), std::runtime_error);
+  plant_fault("");
+  fs::remove_all(of_rank_1);
+  fs::rename(path() + "-aside", of_rank_1);
+  EXPECT_THROW(run(s, path(), 2, ""), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace lockstep::test
