@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "scenarios/legality.h"
 #include "scenarios/offload_modules.h"
@@ -30,6 +31,15 @@ void drop_homeless(const std::string& pattern, std::vector<OffloadModule>& modul
   std::erase_if(modules, [&](OffloadModule module) {
     return std::none_of(pattern.begin(), pattern.end(), [&](char symbol) { return has_module(symbol, module); });
   });
+}
+
+// In one microbatch.
+std::int64_t most_documents(const Scenario& s) {
+  std::int64_t most = 0;
+  for (const StepLengths& step : s.data.documents) {
+    for (const MicrobatchLengths& list : step) most = std::max(most, std::ssize(list));
+  }
+  return most;
 }
 
 // Units that cover the blocks, and nothing of what is not sharded.
@@ -75,7 +85,9 @@ Scenario settled(Scenario s) {
 
   Scenario::CudaGraph& g = s.cuda_graph;
   if (g.impl == GraphImpl::none) {
-    g = plain.cuda_graph;  // Without effect.
+    // Without effect, but for the capacity where documents go beyond it: eager passes keep their metadata by it too.
+    const std::vector<std::int64_t> capacity = std::exchange(g, plain.cuda_graph).max_packed_seqs;
+    if (most_documents(s) > capacity.back()) g.max_packed_seqs = {capacity.back()};
     g.impl = GraphImpl::none;
     t.recapture_at.clear();
   }

@@ -203,6 +203,17 @@ TEST(Shrink, LowersCapacityWithItsDocuments) {
   EXPECT_THAT(shrunk.scenario.cuda_graph.max_packed_seqs, ElementsAre(1));
 }
 
+// Eager passes too keep the metadata of more documents elsewhere: without graphs the capacity is not without effect.
+TEST(ShrinkRules, KeepACapacityThatDocumentsGoBeyond) {
+  Scenario eager;
+  eager.cuda_graph.impl = GraphImpl::none;
+  eager.cuda_graph.max_packed_seqs = {1, 2};
+  eager.data.documents = {{{1, 1, 1}}};
+  EXPECT_THAT(settled(eager).cuda_graph.max_packed_seqs, ElementsAre(2));
+  eager.data.documents = {{{1, 1}}};
+  EXPECT_EQ(settled(eager).cuda_graph.max_packed_seqs, Scenario().cuda_graph.max_packed_seqs);
+}
+
 TEST(Shrink, StopsAtItsBudgetWithAScenarioThatFails) {
   const auto bug = [](const Scenario& s) { return has_length(s, 2); };
   ShrinkOptions options = with_bug(bug);
