@@ -15,6 +15,7 @@ bool offload(Scenario& s, std::vector<OffloadModule> modules) {
   if (graphs(s) && s.cuda_graph.warmup_steps == 0) return false;
   s.offload.modules = std::move(modules);
   s.offload.max_inflight = 1;
+  s.offload.delay_until_cuda_graph = false;
   return true;
 }
 
@@ -39,6 +40,7 @@ constexpr Breaker kBreakers[] = {
      [](Scenario& s, Choices&) {
        s.cuda_graph.modules.clear();
        s.model.moe = {};  // Whole layers need drop-and-pad.
+       s.fsdp.persist_buf_on_alloc_fail = true;
        return partial(s) && has(s, '*') && offload(s, {OffloadModule::attn_norm});
      }},
     {"L27",
@@ -60,8 +62,9 @@ constexpr Breaker kBreakers[] = {
      }},
     {"L30",
      [](Scenario& s, Choices&) {
+       const bool fits = has(s, '-') && offload(s, {OffloadModule::mlp_fc1});
        s.offload.delay_until_cuda_graph = true;
-       return has(s, '-') && offload(s, {OffloadModule::mlp_fc1});
+       return fits;
      }},
     {"L31",
      [](Scenario& s, Choices&) {
@@ -85,6 +88,7 @@ constexpr Breaker kBreakers[] = {
      }},
     {"L33",
      [](Scenario& s, Choices&) {
+       s.fsdp = {};
        s.fsdp.strategy = Sharding::optim_grads_params;
        s.fsdp.persist_buf_on_alloc_fail = false;
        s.model.mlp.hidden = 5000;  // No other layer is as large, so that units differ.
@@ -92,6 +96,7 @@ constexpr Breaker kBreakers[] = {
      }},
     {"L34",
      [](Scenario& s, Choices&) {
+       s.fsdp = {};
        s.fsdp.strategy = Sharding::optim_grads_params;
        s.fsdp.persist_buf_on_alloc_fail = false;
        s.fsdp.prefetch = 2;

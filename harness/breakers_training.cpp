@@ -12,6 +12,9 @@ void add_experts(Scenario& s) {
   s.model.moe = {};
   s.offload = {};            // Other modules may cut a region where offloading is not legal,
   s.checker.delays.clear();  // and then there is no stream to delay.
+  s.fsdp.unit = {1};         // One block more.
+  s.fsdp.unit_is_list = false;
+  s.fsdp.persist_buf_on_alloc_fail = true;
 }
 
 MicrobatchLengths& first_list(Scenario& s) { return s.data.documents.front().front(); }
@@ -83,7 +86,7 @@ constexpr Breaker kBreakers[] = {
      }},
     {"L11",
      [](Scenario& s, Choices& c) {
-       s.data.mask.microbatches = {c.between(4, 9)};
+       s.data.mask.microbatches = {c.between(4, 9) * s.parallel.data};
        return true;
      }},
     {"L12",

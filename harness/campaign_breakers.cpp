@@ -22,7 +22,7 @@ constexpr TextBreaker kTextBreakers[] = {
     {"Y03", "", "modle: {hidden: 32}\n"},
     {"Y04", "", "name: twice\n"},
     {"Y05", "schema: 1", "schema: 1.0"},
-    {"Y06", "", "parallel: {data: 0}\n"},
+    {"Y06", "", "expect: {verdict: perhaps}\n"},
     {"Y07", "schema: 1\n", ""},
     {"L10", "data:\n", "data:\n  path: elsewhere\n"},
 };

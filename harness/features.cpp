@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "harness/sharding_plan.h"
 #include "kernels/require.h"
 #include "scenarios/documents.h"
 
@@ -20,9 +21,15 @@ struct Facts {
     }
     if (!graphs()) return;
     const auto data = open_data(s);
+    const auto ranks = static_cast<std::size_t>(s.parallel.data);
     for (std::int64_t step = 0; step < s.training.steps; ++step) {
-      for (const Microbatch& microbatch : data->training(step).microbatches) {
-        over.insert(slots_in_use(s.data, microbatch) - s.cuda_graph.max_packed_seqs.back());
+      const StepData documents = data->training(step);
+      for (std::size_t first = 0; first < documents.microbatches.size(); first += ranks) {
+        std::int64_t most = 0;
+        for (std::size_t r = 0; r < ranks; ++r) {
+          most = std::max(most, slots_in_use(s.data, documents.microbatches[first + r]));
+        }
+        over.insert(most - s.cuda_graph.max_packed_seqs.back());
       }
     }
   }
@@ -45,11 +52,13 @@ struct Facts {
                        [stream](const Scenario::Delay& delay) { return delay.stream == stream; });
   }
   const Scenario::Model::Moe& moe() const { return s.model.moe; }
+  bool shards() const { return s.fsdp.strategy != Sharding::no_shard; }
+  bool has_odd_unit() const { return !plan_sharding(s).persistent.empty(); }
 
   const Scenario& s;
   std::set<std::int64_t> lengths;  // Of all documents.
   std::int64_t least = 1'000'000;  // Documents of the microbatch with the fewest.
-  std::set<std::int64_t> over;     // Slots of a microbatch, less the largest capacity.
+  std::set<std::int64_t> over;     // Slots of a microbatch on the rank that needs most, less the largest capacity.
 };
 
 struct Row {
@@ -121,6 +130,23 @@ constexpr Row kRows[] = {
     {"offload of experts", kSwitch,
      [](const Facts& f) { return f.moves(OffloadModule::expert_fc1) || f.moves(OffloadModule::moe_act); }},
     {"offload delayed", kSwitch, [](const Facts& f) { return f.s.offload.delay_until_cuda_graph; }},
+    {"several ranks", kSwitch, [](const Facts& f) { return f.s.parallel.data > 1; }},
+    {"more than two ranks", kSwitch, [](const Facts& f) { return f.s.parallel.data > 2; }},
+    {"ranks without shards", kSwitch, [](const Facts& f) { return f.s.parallel.data > 1 && !f.shards(); }},
+    {"shards", kSwitch, [](const Facts& f) { return f.shards(); }},
+    {"sharded optimizer", kSwitch, [](const Facts& f) { return f.s.fsdp.strategy == Sharding::optim; }},
+    {"sharded gradients", kSwitch, [](const Facts& f) { return f.s.fsdp.strategy == Sharding::optim_grads; }},
+    {"sharded parameters", kSwitch, [](const Facts& f) { return f.s.fsdp.strategy == Sharding::optim_grads_params; }},
+    {"shards on one rank", kEdge, [](const Facts& f) { return f.shards() && f.s.parallel.data == 1; }},
+    {"several units", kSwitch, [](const Facts& f) { return f.shards() && plan_sharding(f.s).units > 1; }},
+    {"units of a list", kSwitch, [](const Facts& f) { return f.shards() && f.s.fsdp.unit_is_list; }},
+    {"a persistent buffer", kSwitch, [](const Facts& f) { return f.shards() && f.has_odd_unit(); }},
+    {"no persistent buffers", kSwitch,
+     [](const Facts& f) { return f.shards() && !f.s.fsdp.persist_buf_on_alloc_fail; }},
+    {"temporary buffers", kSwitch, [](const Facts& f) { return f.shards() && !f.s.fsdp.double_buffer; }},
+    {"no prefetch", kEdge, [](const Facts& f) { return f.shards() && f.s.fsdp.prefetch == 0; }},
+    {"prefetch of two", kSwitch, [](const Facts& f) { return f.shards() && f.s.fsdp.prefetch == 2; }},
+    {"a cut embedding", kSwitch, [](const Facts& f) { return f.shards() && f.s.fsdp.bucket_bytes > 0; }},
     {"one in flight", kEdge, [](const Facts& f) { return f.s.training.in_flight == 1; }},
     {"three in flight", kSwitch, [](const Facts& f) { return f.s.training.in_flight >= 3; }},
     {"learning rate schedule", kSwitch,
@@ -145,6 +171,13 @@ constexpr Row kRows[] = {
     {"capacity + 1", kEdge, [](const Facts& f) { return f.over.contains(1); }},
     {"delays", kSwitch, [](const Facts& f) { return !f.s.checker.delays.empty(); }},
     {"delays in graphs", kSwitch, [](const Facts& f) { return f.delays(DelayStream::graph); }},
+    {"delays of exchanges", kSwitch,
+     [](const Facts& f) { return f.delays(DelayStream::gather) || f.delays(DelayStream::reduce); }},
+    {"delays of one rank", kSwitch,
+     [](const Facts& f) {
+       return std::any_of(f.s.checker.delays.begin(), f.s.checker.delays.end(),
+                          [](const Scenario::Delay& delay) { return delay.rank.has_value(); });
+     }},
     {"poisoned padding", kSwitch, [](const Facts& f) { return f.poisons(Poison::padding); }},
     {"poisoned staging", kSwitch, [](const Facts& f) { return f.poisons(Poison::staging); }},
 };
@@ -162,8 +195,8 @@ const std::vector<Exclusion>& exclusions() {
         "recapture", "capacity - 1", "capacity", "capacity + 1", "delays in graphs", "offload delayed"}},
       {{"full iteration"},
        {"partial graphs", "module attn", "module mlp", "module mamba", "module moe", "module moe_router",
-        "module moe_preprocess", "two modules", "dropless", "capacity without padding", "host sync",
-        "offload delayed"}},
+        "module moe_preprocess", "two modules", "dropless", "capacity without padding", "host sync", "offload delayed",
+        "several ranks", "more than two ranks", "ranks without shards", "delays of one rank"}},
       {{"module moe"},
        {"module moe_router", "module moe_preprocess", "dropless", "capacity without padding", "host sync",
         "offload delayed"}},
@@ -174,6 +207,18 @@ const std::vector<Exclusion>& exclusions() {
        {"long warm-up", "offload", "offload of a norm's input", "offload of a part", "offload throttled",
         "offload pool slack", "offload of large tensors", "offload of experts", "offload delayed"}},
       {{"one in flight"}, {"three in flight"}},
+      {{"ranks without shards"},
+       {"shards", "sharded optimizer", "sharded gradients", "sharded parameters", "shards on one rank", "several units",
+        "units of a list", "a persistent buffer", "no persistent buffers", "temporary buffers", "no prefetch",
+        "prefetch of two", "a cut embedding", "delays of exchanges"}},
+      {{"sharded optimizer"}, {"sharded gradients", "sharded parameters", "a persistent buffer"}},
+      {{"sharded gradients"}, {"sharded parameters"}},
+      {{"shards on one rank"}, {"several ranks", "more than two ranks", "delays of one rank"}},
+      {{"a persistent buffer"}, {"no persistent buffers", "temporary buffers"}},
+      {{"no prefetch"}, {"prefetch of two"}},
+      {{"temporary buffers"},
+       {"partial graphs", "module attn", "module mlp", "module mamba", "module moe", "module moe_router",
+        "module moe_preprocess", "two modules", "offload delayed"}},
       {{"gaps"}, {"a full pack"}},  // Gap rows leave no room for it.
   };
   return list;

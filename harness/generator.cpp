@@ -13,7 +13,8 @@ namespace {
 // The features a case may use; drawn once, so that a case has few or many of them, not always some of each.
 struct Swarm {
   bool mamba, attention, mlp, experts;
-  bool dropout, tied, swiglu, masks, gaps, empties, evaluation, recapture, buckets, change, schedules, odd_widths;
+  bool dropout, tied, swiglu, masks, gaps, empties, evaluation, recapture, buckets, change, schedules, odd_widths,
+      sharding;
 };
 
 Swarm draw_swarm(Choices& c) {
@@ -24,7 +25,7 @@ Swarm draw_swarm(Choices& c) {
   s.mamba = kinds == 2 || kinds == 4 || kinds == 5 || kinds == 6;
   s.experts = c.one_in(2);
   for (bool* feature : {&s.dropout, &s.tied, &s.swiglu, &s.masks, &s.gaps, &s.empties, &s.evaluation, &s.recapture,
-                        &s.buckets, &s.change, &s.schedules, &s.odd_widths}) {
+                        &s.buckets, &s.change, &s.schedules, &s.odd_widths, &s.sharding}) {
     *feature = c.one_in(3);
   }
   return s;
@@ -123,9 +124,8 @@ void draw_data(Choices& c, const Swarm& swarm, Scenario& s) {
   if (swarm.masks) {
     s.data.mask.prefix = c.between(0, 3);
     s.data.mask.rate = Ratio{c.pick<std::int64_t>({0, 300'000, 900'000})};
-    if (s.training.microbatches > 1 && c.one_in(2)) {
-      s.data.mask.microbatches = {c.between(0, s.training.microbatches - 1)};
-    }
+    const std::int64_t all = s.training.microbatches * s.parallel.data;
+    if (all > 1 && c.one_in(2)) s.data.mask.microbatches = {c.between(0, all - 1)};
   }
   s.data.documents.clear();
   const std::int64_t layouts = c.between(1, 3);
@@ -137,13 +137,23 @@ void draw_data(Choices& c, const Swarm& swarm, Scenario& s) {
   }
 }
 
+// Who shares the work; how it is cut comes when the graphs are known.
+void draw_ranks(Choices& c, const Swarm& swarm, Scenario& s) {
+  if (!swarm.sharding) return;
+  s.parallel.data = c.pick<std::int64_t>({2, 1, 3, 4});
+  s.fsdp.strategy =
+      c.pick<Sharding>({Sharding::optim_grads_params, Sharding::optim_grads, Sharding::optim, Sharding::no_shard});
+  if (s.parallel.data == 1 && s.fsdp.strategy == Sharding::no_shard) s.fsdp.strategy = Sharding::optim_grads_params;
+}
+
 void draw_training(Choices& c, const Swarm& swarm, Scenario& s) {
   Scenario::Training& t = s.training;
+  const std::int64_t most = std::min<std::int64_t>(4, 9 / s.parallel.data);  // Of one rank.
   t.steps = c.between(3, 5);
-  t.microbatches = c.between(1, 4);
+  t.microbatches = c.between(1, most);
   std::int64_t fewest = t.microbatches;
   if (swarm.change) {
-    const std::int64_t count = c.between(1, 4);
+    const std::int64_t count = c.between(1, most);
     t.change_microbatches_at = {{c.between(1, t.steps - 1), count}};
     fewest = std::min(fewest, count);
   }
@@ -184,14 +194,20 @@ std::vector<GraphModule> draw_modules(Choices& c, const Scenario::Model& model) 
   return modules;
 }
 
-// Slots of the microbatches after warm-up: their smallest count decides which capacities leave something to replay.
+// Slots of the microbatches after warm-up, the most that a rank needs of each: their smallest count decides which
+// capacities leave something to replay.
 std::vector<std::int64_t> slot_counts(const Scenario& s) {
   std::vector<std::int64_t> counts;
   const auto data = open_data(s);
+  const auto ranks = static_cast<std::size_t>(s.parallel.data);
   for (std::int64_t step = s.cuda_graph.warmup_steps; step < s.training.steps; ++step) {
+    const StepData documents = data->training(step);
     std::int64_t most = 0;
-    for (const Microbatch& m : data->training(step).microbatches) {
-      const std::int64_t slots = std::max<std::int64_t>(1, slots_in_use(s.data, m));
+    for (std::size_t first = 0; first < documents.microbatches.size(); first += ranks) {
+      std::int64_t slots = 1;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        slots = std::max(slots, slots_in_use(s.data, documents.microbatches[first + r]));
+      }
       if (s.cuda_graph.impl == GraphImpl::partial) counts.push_back(slots);
       most = std::max(most, slots);
     }
@@ -207,6 +223,8 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   // L19: shapes that follow the data lie in no graph of everything.
   const bool dynamic = has_experts(s.model) && !drops_and_pads(s.model);
   if (dynamic && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
+  // L37: nor do several ranks of one process.
+  if (s.parallel.data > 1 && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
   g.warmup_steps = c.between(0, s.training.steps - 1);
   if (g.impl == GraphImpl::none) return;
   if (g.impl == GraphImpl::partial) g.modules = draw_modules(c, s.model);
@@ -257,6 +275,29 @@ void draw_offload(Choices& c, Scenario& s) {
   draw_delay(c, s);
 }
 
+std::vector<std::int64_t> draw_unit_list(Choices& c, std::int64_t blocks) {
+  std::vector<std::int64_t> units;
+  while (blocks > 0) {
+    units.push_back(c.between(1, blocks));
+    blocks -= units.back();
+  }
+  return units;
+}
+
+void draw_sharding(Choices& c, Scenario& s) {
+  if (s.fsdp.strategy == Sharding::no_shard) return;
+  Scenario::Fsdp& f = s.fsdp;
+  const std::int64_t blocks = std::ssize(s.blocks());
+  f.unit_is_list = c.one_in(3);
+  f.unit = f.unit_is_list ? draw_unit_list(c, blocks) : std::vector<std::int64_t>{c.between(1, blocks)};
+  f.prefetch = c.pick<std::int64_t>({1, 0, 2});
+  if (s.cuda_graph.impl != GraphImpl::partial) f.double_buffer = !c.one_in(2);  // L32
+  // A few buckets of embedding and head each.
+  if (c.one_in(3)) f.bucket_bytes = std::max<std::int64_t>(1, 4 * s.model.hidden * s.model.vocab / c.between(2, 5));
+  f.persist_buf_on_alloc_fail = !c.one_in(2);
+  if (!check_legality(s).empty()) f.persist_buf_on_alloc_fail = true;  // L33, L34
+}
+
 void draw_pressure(Choices& c, Scenario& s) {
   if (c.one_in(4)) s.checker.poison.push_back(Poison::padding);
   if (c.one_in(4)) s.checker.poison.push_back(Poison::staging);
@@ -264,6 +305,9 @@ void draw_pressure(Choices& c, Scenario& s) {
   if (s.cuda_graph.impl != GraphImpl::none) streams.push_back(DelayStream::graph);
   if (!s.offload.modules.empty() && s.offload.fraction.millionths > 0)
     streams.insert(streams.end(), {DelayStream::d2h, DelayStream::h2d});
+  if (s.fsdp.strategy != Sharding::no_shard) {
+    streams.insert(streams.end(), {DelayStream::gather, DelayStream::reduce});
+  }
   while (s.checker.delays.size() < 3 && c.one_in(4)) {
     // A case has up to some thousand ops on compute or captured: long delays of each would be most of its time on a
     // GPU.
@@ -271,6 +315,7 @@ void draw_pressure(Choices& c, Scenario& s) {
     const bool busy = stream == DelayStream::compute || stream == DelayStream::graph;
     s.checker.delays.push_back(
         {stream, std::nullopt, std::min<std::int64_t>(c.pick<std::int64_t>({2, 8, 30}), busy ? 8 : 30)});
+    if (s.parallel.data > 1 && c.one_in(2)) s.checker.delays.back().rank = c.between(0, s.parallel.data - 1);
   }
 }
 
@@ -289,6 +334,7 @@ Scenario generate_scenario(Choices& c) {
   s.name = "random";
   const Swarm swarm = draw_swarm(c);
   draw_model(c, swarm, s.model);
+  draw_ranks(c, swarm, s);
   draw_training(c, swarm, s);
   draw_data(c, swarm, s);
   if (!has_target(s)) {  // L12: a document of two tokens that nothing masks.
@@ -300,6 +346,7 @@ Scenario generate_scenario(Choices& c) {
   draw_graphs(c, swarm, s);
   s.checker.schedule.seed = c.between(0, 1000);
   draw_offload(c, s);
+  draw_sharding(c, s);
   draw_pressure(c, s);
   return s;
 }

@@ -1,9 +1,9 @@
 #include "harness/trace_run.h"
 
-#include "engine/trainer.h"
 #include "harness/checker/checker.h"
 #include "harness/mutate/mutator.h"
 #include "harness/schedules.h"
+#include "harness/virtual_ranks.h"
 #include "kernels/fault.h"
 
 namespace lockstep {
@@ -17,12 +17,8 @@ std::string run(const Scenario& scenario, const SimOptions& sim, const std::stri
   try {
     const std::unique_ptr<DataSource> data = open_data(scenario);
     Device device(open_sim(sim), &observer, {}, door ? &mutator : nullptr);
-    Trainer trainer(device, scenario, *data, {});
-    for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
-      trainer.step();
-      if (trainer.evaluation_is_due()) trainer.evaluate();
-    }
-    trainer.weight_digest();
+    const auto plain = [](int) { return TrainerOptions(); };
+    train_to_the_end(device, scenario, *data, plain, [](VirtualRank& rank) { rank.trainer.weight_digest(); });
   } catch (const std::exception& error) {
     return error.what();
   }

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/trainer.h"
 #include "harness/checker/checker.h"
 #include "harness/explore/recorder.h"
 #include "harness/schedules.h"
 #include "harness/stopwatch.h"
 #include "harness/tee.h"
+#include "harness/virtual_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -16,12 +16,8 @@ namespace {
 void train(const Scenario& scenario, const DataSource& data, const std::string& device_kind, Observer* observer) {
   Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)), observer,
                 pressure_of(scenario));
-  Trainer trainer(device, scenario, data);
-  for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
-    trainer.step();
-    if (trainer.evaluation_is_due()) trainer.evaluate();
-  }
-  trainer.weight_digest();
+  const auto plain = [](int) { return TrainerOptions(); };
+  train_to_the_end(device, scenario, data, plain, [](VirtualRank& rank) { rank.trainer.weight_digest(); });
 }
 
 void train_checked(const Scenario& scenario, const DataSource& data, const std::string& device_kind) {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "engine/trainer.h"
 #include "harness/exit_status.h"
 #include "harness/library.h"
 #include "harness/schedules.h"
 #include "harness/suite.h"
+#include "harness/virtual_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -18,14 +18,8 @@ void record(MutationCase& one) {
   SimOptions sim = sim_options(one.scenario, one.scenario.checker.schedule.seed);
   sim.policy = SimOptions::Policy::program;
   Device device(open_sim(sim), nullptr, pressure_of(one.scenario), &counter);
-  {
-    Trainer trainer(device, one.scenario, *data, {.dry_run_ledger = false});
-    for (std::int64_t step = 0; step < one.scenario.training.steps; ++step) {
-      trainer.step();
-      if (trainer.evaluation_is_due()) trainer.evaluate();
-    }
-    trainer.weight_digest();
-  }
+  const auto unlooked = [](int) -> TrainerOptions { return {.dry_run_ledger = false}; };
+  train_to_the_end(device, one.scenario, *data, unlooked, [](VirtualRank& rank) { rank.trainer.weight_digest(); });
   one.ops = device.ops;
   for (std::size_t op = 0; op < one.sites.size(); ++op) one.sites[op] = counter.sites(static_cast<DoorOperator>(op));
 }

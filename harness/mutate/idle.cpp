@@ -3,10 +3,10 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/trainer.h"
 #include "harness/explore/recorder.h"
 #include "harness/mutate/mutator.h"
 #include "harness/schedules.h"
+#include "harness/virtual_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -17,17 +17,13 @@ Program program_with_mark(const Scenario& scenario, DoorMutator& marker) {
   SimOptions sim = sim_options(scenario, scenario.checker.schedule.seed);
   sim.policy = SimOptions::Policy::program;
   Device device(open_sim(sim), &recorder, pressure_of(scenario), &marker);
-  {
-    Trainer trainer(device, scenario, *data, {.dry_run_ledger = false});
-    for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
-      trainer.step();
-      if (trainer.evaluation_is_due()) trainer.evaluate();
+  const auto unlooked = [](int) -> TrainerOptions { return {.dry_run_ledger = false}; };
+  train_to_the_end(device, scenario, *data, unlooked, [](VirtualRank& rank) {
+    for (const ParameterView& p : rank.trainer.parameters()) {
+      for (const Tensor<float>& values : {p.weight, p.m, p.v}) rank.trainer.read(values);
     }
-    for (const ParameterView& p : trainer.parameters()) {
-      for (const Tensor<float>& values : {p.weight, p.m, p.v}) trainer.read(values);
-    }
-    trainer.weight_digest();
-  }
+    rank.trainer.weight_digest();
+  });
   return std::move(recorder).finish();
 }
 
