@@ -5,6 +5,7 @@
 #include "engine/model.h"
 #include "engine/regions.h"
 #include "engine/schedule.h"
+#include "engine/step_packs.h"
 #include "kernels/fault.h"
 #include "kernels/require.h"
 #include "scenarios/legality.h"
@@ -27,21 +28,6 @@ std::unique_ptr<const ShardLayout> make_layout(const Scenario& scenario, const T
   return std::make_unique<ShardLayout>(list, scenario, options.communicator->size(), !std::is_same_v<T, float>);
 }
 
-// Those that run while the segment does, in order.
-std::vector<ExtractedHooks::List> hooks_of(const Segment& segment, bool forward) {
-  std::vector<ExtractedHooks::List> lists;
-  const std::size_t count = segment.parts.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    const Part& part = segment.parts[forward ? i : count - 1 - i];
-    const int module = Modules::layer(part.layer);
-    const bool begins = part.begin == Stage::router, ends = part.end == Stage::end;
-    if (forward ? begins : ends) lists.push_back({module, forward ? HookPoint::forward_pre : HookPoint::backward_pre});
-    if (forward ? ends : begins)
-      lists.push_back({module, forward ? HookPoint::forward_post : HookPoint::backward_post});
-  }
-  return lists;
-}
-
 template <class T>
 class Loop : public StepLoop {
  public:
@@ -59,7 +45,7 @@ class Loop : public StepLoop {
   RunCounters counters() const override;
   const GraphSet& graphs() const override { return graphs_; }
   Sharder* sharder() override { return sharder_.get(); }
-  std::int64_t tokens() const override { return tokens_; }
+  std::int64_t tokens() const override { return packs_.tokens(); }
 
  private:
   // What one of this rank's microbatches runs with. `bucket` < 0: more documents than the largest bucket holds.
@@ -69,13 +55,12 @@ class Loop : public StepLoop {
     bool replay;  // Its regions are replayed.
   };
   void begin(std::int64_t step) { device_.place = {.step = static_cast<int>(step), .rank = device_.place.rank}; }
-  void load(const StepData& data);
-  int bucket_for(std::int64_t slots) const;
   Work work(int microbatch, bool training, bool replay) const;
   PassContext context(const Work& work);
-  void run_hooks(int module, HookPoint point, const Work& work) {
-    hooks_.run(module, point, {.microbatch = work.microbatch, .last = work.microbatch + 1 == microbatches_});
+  HookCall call_of(const Work& work) const {
+    return {.microbatch = work.microbatch, .last = work.microbatch + 1 == packs_.count()};
   }
+  void run_hooks(int module, HookPoint point, const Work& work) { hooks_.run(module, point, call_of(work)); }
   void begin_passes(const std::vector<Pass>& passes) {
     if (sharder_) sharder_->begin(passes);
   }
@@ -94,8 +79,6 @@ class Loop : public StepLoop {
   void iteration();   // Every pass of a training step, for one graph or none.
   void evaluation();  // Every forward pass of an evaluation.
   void train_full_iteration(std::int64_t step);
-  bool all_fit() const;
-  int common_bucket() const;
 
   void capture_regions();
   void capture_region(const Segment& segment, int slot, int bucket);
@@ -117,6 +100,7 @@ class Loop : public StepLoop {
   Offloader offloader_;
   Model<T> model_;
   Loader loader_;
+  StepPacks packs_;
   TensorPool pool_;
   Tensor<float> losses_, router_losses_;
   GraphSet graphs_;
@@ -124,11 +108,7 @@ class Loop : public StepLoop {
   std::vector<Segment> segments_;
   RunCounters counters_;
 
-  int forwards_ = 0;              // Passes begun, for a fault.
-  int microbatches_ = 0;          // Of the data loaded last.
-  std::vector<int> buckets_;      // Of each microbatch, that of all ranks' documents; -1: they fit no graph.
-  std::vector<int> own_buckets_;  // Of this rank's documents alone.
-  std::int64_t tokens_ = 0;
+  int forwards_ = 0;  // Passes begun, for a fault.
 };
 
 template <class T>
@@ -152,6 +132,8 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
              layout_ ? layout_->ranks : 0),
       loader_(device, pack_shape(scenario), scenario.cuda_graph.max_packed_seqs.back(),
               most_microbatches(scenario.training), holds(scenario.checker.poison, Poison::staging)),
+      packs_(loader_, pack_shape(scenario), scenario.cuda_graph.max_packed_seqs, device.place.rank,
+             layout_ ? layout_->ranks : 1),
       pool_(device),
       losses_(pool_.make<float>(1, most_microbatches(scenario.training))),
       graphs_(
@@ -192,43 +174,9 @@ RunCounters Loop<T>::counters() const {
 }
 
 template <class T>
-int Loop<T>::bucket_for(std::int64_t slots) const {
-  const std::vector<std::int64_t>& buckets = scenario_.cuda_graph.max_packed_seqs;
-  for (std::size_t i = 0; i < buckets.size(); ++i) {
-    if (slots <= buckets[i] + fault("capacity-off-by-one")) return static_cast<int>(i);
-  }
-  return fault("fallback-truncates-to-capacity") ? static_cast<int>(buckets.size()) - 1 : -1;
-}
-
-// Microbatch m of rank r has number m * R + r in the step. Which graph replays it, if any, is decided from the
-// documents of all ranks, so that they decide alike.
-template <class T>
-void Loop<T>::load(const StepData& data) {
-  const int ranks = sharder_ ? sharder_->communicator().size() : 1;
-  microbatches_ = static_cast<int>(data.microbatches.size()) / ranks;
-  buckets_.clear();
-  own_buckets_.clear();
-  tokens_ = 0;
-  for (int m = 0; m < microbatches_; ++m) {
-    std::int64_t most = 0;
-    for (int r = 0; r < ranks; ++r) {
-      const HostPack pack = lay_out(model_.pack_shape(), data.microbatches[static_cast<std::size_t>(m * ranks + r)]);
-      const auto slots = static_cast<std::int64_t>(pack.lengths.size());
-      most = std::max(most, slots);
-      tokens_ += pack.document_tokens;
-      if (r != (fault("ranks-read-the-same-documents") ? 0 : device_.place.rank)) continue;
-      loader_.load(m, pack, compute_);
-      own_buckets_.push_back(bucket_for(slots));
-    }
-    buckets_.push_back(fault("ranks-fall-back-alone") ? own_buckets_.back() : bucket_for(most));
-  }
-}
-
-template <class T>
 typename Loop<T>::Work Loop<T>::work(int microbatch, bool training, bool replay) const {
-  const auto m = static_cast<std::size_t>(microbatch);
-  const int bucket = buckets_[m] >= 0 ? buckets_[m] : own_buckets_[m];
-  return {microbatch, microbatch % model_.slots(), bucket, training, replay && buckets_[m] >= 0};
+  return {microbatch, microbatch % model_.slots(), packs_.bucket(microbatch), training,
+          replay && packs_.fits(microbatch)};
 }
 
 template <class T>
@@ -312,13 +260,11 @@ void Loop<T>::run_segment(const Work& work, const Segment& segment, bool forward
                      .slot = fault("graph-key-without-slot") ? 0 : work.slot,
                      .bucket = fault("graph-key-without-bucket") ? 0 : work.bucket};
   const ExtractedHooks hooks(hooks_, hooks_of(segment, forward));
-  const HookCall call{.microbatch = work.microbatch, .last = work.microbatch + 1 == microbatches_};
-  hooks.run_before(call);
+  hooks.run_before(call_of(work));
   graphs_.launch(key, body);
-  if (!fault("hooks-behind-a-replay-forgotten")) hooks.run_after(call);
+  if (!fault("hooks-behind-a-replay-forgotten")) hooks.run_after(call_of(work));
 }
 
-// Hooks of a layer run before the first of its stages and behind the last one, wherever these are.
 template <class T>
 void Loop<T>::run_layers(const Work& work, const Segment& segment, bool forward) {
   const PassContext pass = context(work);
@@ -326,17 +272,9 @@ void Loop<T>::run_layers(const Work& work, const Segment& segment, bool forward)
   const std::size_t count = segment.parts.size();
   for (std::size_t i = 0; i < count; ++i) {
     const Part& part = segment.parts[forward ? i : count - 1 - i];
-    const int module = Modules::layer(part.layer);
-    const bool begins = part.begin == Stage::router, ends = part.end == Stage::end;
-    if (forward) {
-      if (begins) run_hooks(module, HookPoint::forward_pre, work);
-      model_.forward(pass, part, slot);
-      if (ends) run_hooks(module, HookPoint::forward_post, work);
-    } else {
-      if (ends) run_hooks(module, HookPoint::backward_pre, work);
-      model_.backward(pass, part, slot);
-      if (begins) run_hooks(module, HookPoint::backward_post, work);
-    }
+    for (const auto& [module, point] : hooks_before(part, forward)) run_hooks(module, point, work);
+    forward ? model_.forward(pass, part, slot) : model_.backward(pass, part, slot);
+    for (const auto& [module, point] : hooks_after(part, forward)) run_hooks(module, point, work);
   }
 }
 
@@ -351,7 +289,7 @@ bool Loop<T>::replays(std::int64_t step) const {
 template <class T>
 void Loop<T>::train(std::int64_t step, const StepData& data) {
   begin(step);
-  load(data);
+  packs_.load(data, compute_);
   prepare_graphs(step);
   begin(step);
   loader_.wait_for_state(compute_);
@@ -367,7 +305,7 @@ void Loop<T>::train(std::int64_t step, const StepData& data) {
 template <class T>
 void Loop<T>::train_passes(bool replay) {
   int outstanding = 0;
-  const std::vector<Pass> passes = one_forward_one_backward(microbatches_, model_.slots());
+  const std::vector<Pass> passes = one_forward_one_backward(packs_.count(), model_.slots());
   begin_passes(passes);
   for (const Pass& pass : passes) {
     const Work w = work(pass.microbatch, true, replay);
@@ -392,11 +330,11 @@ void Loop<T>::train_passes(bool replay) {
 
 template <class T>
 void Loop<T>::iteration() {
-  const std::vector<Pass> passes = one_forward_one_backward(microbatches_, model_.slots());
+  const std::vector<Pass> passes = one_forward_one_backward(packs_.count(), model_.slots());
   begin_passes(passes);
   for (const Pass& pass : passes) {
     Work w = work(pass.microbatch, true, false);
-    w.bucket = common_bucket();
+    w.bucket = packs_.largest_bucket();
     pass.forward ? forward(w) : backward(w);
   }
   end_passes(true);
@@ -411,21 +349,13 @@ void Loop<T>::settle() {
 }
 
 template <class T>
-bool Loop<T>::all_fit() const {
-  return std::all_of(buckets_.begin(), buckets_.end(), [](int bucket) { return bucket >= 0; });
-}
-template <class T>
-int Loop<T>::common_bucket() const {
-  return *std::max_element(buckets_.begin(), buckets_.end());
-}
-
-template <class T>
 void Loop<T>::train_full_iteration(std::int64_t step) {
-  if (!replays(step) || !all_fit()) {
+  if (!replays(step) || !packs_.all_fit()) {
     if (replays(step)) ++counters_.eager_fallbacks;
     return train_passes(false);
   }
-  const GraphKey key{.kind = GraphKey::Kind::iteration, .bucket = common_bucket(), .microbatches = microbatches_};
+  const GraphKey key{
+      .kind = GraphKey::Kind::iteration, .bucket = packs_.largest_bucket(), .microbatches = packs_.count()};
   // Captured or recorded only, its copies do not run.
   const auto body = [this] {
     const OffloadedBytes moved = offloader_.moved;
@@ -434,18 +364,18 @@ void Loop<T>::train_full_iteration(std::int64_t step) {
   };
   settle();
   if (!graphs_.has(key)) graphs_.capture(key, body);
-  for (int m = 0; m < microbatches_; ++m) loader_.wait_for(m, compute_);
+  for (int m = 0; m < packs_.count(); ++m) loader_.wait_for(m, compute_);
   graphs_.launch(key, body);
-  counters_.bytes_planned += offloader_.plan().bytes() * microbatches_;
+  counters_.bytes_planned += offloader_.plan().bytes() * packs_.count();
   offloader_.count_launch(graphs_.ledger(key));
-  for (int m = 0; m < microbatches_; ++m) loader_.consumed(m, compute_);
-  note_outstanding(std::min(microbatches_, model_.slots()));
+  for (int m = 0; m < packs_.count(); ++m) loader_.consumed(m, compute_);
+  note_outstanding(std::min(packs_.count(), model_.slots()));
   if (options_.listener == nullptr) return;
-  for (int m = 0; m < microbatches_; ++m) {
+  for (int m = 0; m < packs_.count(); ++m) {
     // A later microbatch in the same slot has overwritten the activations.
-    options_.listener->forward_done(m, activations(m % model_.slots()), m + model_.slots() >= microbatches_);
+    options_.listener->forward_done(m, activations(m % model_.slots()), m + model_.slots() >= packs_.count());
   }
-  for (int m = 0; m < microbatches_; ++m) options_.listener->backward_done(m, m + 1 == microbatches_);
+  for (int m = 0; m < packs_.count(); ++m) options_.listener->backward_done(m, m + 1 == packs_.count());
 }
 
 template <class T>
@@ -467,16 +397,16 @@ const std::vector<NamedTensor>& Loop<T>::activations(int slot) {
 template <class T>
 void Loop<T>::evaluate(std::int64_t step, const StepData& data) {
   begin(step);
-  load(data);
+  packs_.load(data, compute_);
   loader_.wait_for_state(compute_);
   ++counters_.evaluations;
-  for (int m = 0; m < microbatches_; ++m) loader_.wait_for(m, compute_);
-  const bool graph = scenario_.cuda_graph.impl == GraphImpl::full_iteration && replays(step) && all_fit();
+  for (int m = 0; m < packs_.count(); ++m) loader_.wait_for(m, compute_);
+  const bool graph = scenario_.cuda_graph.impl == GraphImpl::full_iteration && replays(step) && packs_.all_fit();
   if (graph) {
     const bool mixed_up = fault("evaluation-replays-the-training-graph");
     const GraphKey key{.kind = mixed_up ? GraphKey::Kind::iteration : GraphKey::Kind::evaluation,
-                       .bucket = common_bucket(),
-                       .microbatches = microbatches_};
+                       .bucket = packs_.largest_bucket(),
+                       .microbatches = packs_.count()};
     const auto body = [this] { evaluation(); };
     settle();
     if (!graphs_.has(key)) graphs_.capture(key, body);
@@ -484,19 +414,19 @@ void Loop<T>::evaluate(std::int64_t step, const StepData& data) {
   } else {
     evaluation();
   }
-  for (int m = 0; m < microbatches_; ++m) loader_.consumed(m, compute_);
+  for (int m = 0; m < packs_.count(); ++m) loader_.consumed(m, compute_);
   loader_.state_consumed(compute_);
 }
 
 template <class T>
 void Loop<T>::evaluation() {
-  const bool together = all_fit();
+  const bool together = packs_.all_fit();
   std::vector<Pass> passes;
-  for (int m = 0; m < microbatches_; ++m) passes.push_back({.forward = true, .microbatch = m});
+  for (int m = 0; m < packs_.count(); ++m) passes.push_back({.forward = true, .microbatch = m});
   begin_passes(passes);
   for (const Pass& pass : passes) {
     Work w = work(pass.microbatch, fault("evaluation-with-dropout"), false);
-    if (together) w.bucket = common_bucket();
+    if (together) w.bucket = packs_.largest_bucket();
     forward(w);
   }
   end_passes(false);

@@ -10,7 +10,7 @@
 #include "engine/learning_rate.h"
 #include "engine/norm_sequence.h"
 #include "engine/run_checkpoint.h"
-#include "engine/step_loop.h"
+#include "engine/step_results.h"
 #include "kernels/digest.h"
 #include "kernels/fault.h"
 #include "kernels/require.h"
@@ -50,12 +50,9 @@ struct Trainer::Impl {
         loop(*loop_owner),
         pool(device_),
         norm_sequence(pool, loop.parameters(), sharded() ? &loop.sharder()->layout() : nullptr, communicator()),
-        losses(collected(loop.losses().size())),
-        router_losses(collected(loop.router_losses().size())),
         norm(pool.make<float>(1, 2)),
         digest(pool.make<std::uint64_t>(1, 2 * (1 + ranks()))),
-        fetched(device_, static_cast<std::size_t>(2 + ranks() * (loop.losses().size() + loop.router_losses().size())) *
-                             sizeof(float)) {}
+        results(device_, pool, loop, communicator()) {}
 
   // Takes its place among the ranks of the run. One rank that shards exchanges with itself; one that does not has
   // nothing to exchange.
@@ -75,18 +72,10 @@ struct Trainer::Impl {
   Communicator* communicator() const { return options.communicator; }
   int ranks() const { return communicator() == nullptr ? 1 : communicator()->size(); }
   bool sharded() const { return scenario.fsdp.strategy != Sharding::no_shard; }
-  // Room for what every rank has.
-  Tensor<float> collected(std::int64_t count) {
-    return communicator() == nullptr || count == 0 ? Tensor<float>{} : pool.make<float>(1, ranks() * count);
-  }
-
   StepData take_data();
   void draw_ahead();
   void load_state(const StepData& data, bool training);
   void optimize();
-  const float* collect(const char* what, Tensor<float> own, Tensor<float> all, std::int64_t count) const;
-  void fetch_results(std::size_t microbatches, bool training, StepResult& result) const;
-  void add_up(std::size_t microbatches, const float* losses, const float* router_losses, StepResult& result) const;
   template <class T>
   std::vector<T> read(Tensor<T> tensor) const;
   std::byte* stage(std::span<const StoredValues> list);
@@ -105,10 +94,9 @@ struct Trainer::Impl {
   StepLoop& loop;
   TensorPool pool;
   NormSequence norm_sequence;
-  Tensor<float> losses, router_losses;  // Of every rank; absent where there is one.
   Tensor<float> norm;
-  Tensor<std::uint64_t> digest;        // This rank's, then every rank's.
-  PinnedBuffer fetched;                // Norm, clip, losses, router losses.
+  Tensor<std::uint64_t> digest;  // This rank's, then every rank's.
+  StepResults results;
   std::optional<PinnedBuffer> staged;  // What a judge reads on its way.
   std::int64_t steps_done = 0;
   StepData ahead;  // Of step `ahead_of`.
@@ -169,66 +157,12 @@ StepResult Trainer::step() {
   my.optimize();
   my.draw_ahead();
   StepResult result;
-  my.fetch_results(data.microbatches.size() / static_cast<std::size_t>(my.ranks()), true, result);
+  my.results.fetch(my.norm, data.microbatches.size() / static_cast<std::size_t>(my.ranks()), result);
   result.learning_rate = my.learning_rate;
   result.tokens = my.loop.tokens();
   ++my.steps_done;
   if (my.options.listener != nullptr) my.options.listener->step_done();
   return result;
-}
-
-// What every rank has of `count` values, rank by rank.
-const float* Trainer::Impl::collect(const char* what, Tensor<float> own, Tensor<float> all, std::int64_t count) const {
-  if (communicator() == nullptr) return own.data;
-  const auto bytes = static_cast<std::size_t>(count) * sizeof(float);
-  communicator()->all_gather(loop.compute(), {what}, all.data, own.data, bytes);
-  return all.data;
-}
-
-// Norm and losses by one wait: a copy to memory that is not pinned would be a wait of its own.
-void Trainer::Impl::fetch_results(std::size_t microbatches, bool training, StepResult& result) const {
-  device.place.part = "results";
-  const std::size_t all = microbatches * static_cast<std::size_t>(ranks());
-  const std::size_t pairs = loop.router_losses() ? all * loop.expert_states().size() : 0;
-  float* const to = static_cast<float*>(fetched.data());
-  const auto fetch = [&](float* place, const float* from, std::size_t count) {
-    if (count > 0) loop.compute().copy(place, from, count * sizeof(float), CopyKind::device_to_host);
-  };
-  const auto own = static_cast<std::int64_t>(microbatches);
-  const auto own_pairs = static_cast<std::int64_t>(pairs) / ranks();
-  const float* const from = collect("losses", loop.losses(), losses, own);
-  const float* const from_routers =
-      pairs > 0 ? collect("router_losses", loop.router_losses(), router_losses, 2 * own_pairs) : nullptr;
-  const std::size_t first = training ? 0 : 2;  // An evaluation has no norm.
-  if (training) fetch(to, norm.data, 2);
-  fetch(to + 2, from, all);
-  fetch(to + 2 + all, from_routers, 2 * pairs);
-  loop.compute().synchronize();
-  device.host_reads(to + first, (2 - first + all + 2 * pairs) * sizeof(float));
-  result.norm = training ? to[0] : 0;
-  result.clip = training ? to[1] : 1;
-  add_up(microbatches, to + 2, pairs > 0 ? to + 2 + all : nullptr, result);
-}
-
-// Microbatch m of rank r has number m * R + r; sums go in that order.
-void Trainer::Impl::add_up(std::size_t microbatches, const float* losses, const float* router_losses,
-                           StepResult& result) const {
-  const std::size_t routers = loop.expert_states().size(), ranks = static_cast<std::size_t>(this->ranks());
-  const auto own = static_cast<std::size_t>(device.place.rank);
-  result.loss = 0;
-  result.microbatch_router_losses.assign(microbatches, std::vector<RouterLosses>(routers));
-  for (std::size_t number = 0; number < microbatches * ranks; ++number) {
-    const std::size_t m = number / ranks, r = number % ranks, at = r * microbatches + m;
-    result.loss = add(result.loss, losses[at]);
-    if (r == own) result.microbatch_losses.push_back(losses[at]);
-    for (std::size_t x = 0; router_losses != nullptr && x < routers; ++x) {
-      const float* const pair = router_losses + 2 * (at * routers + x);
-      const RouterLosses one{pair[0], pair[1]};
-      if (r == own) result.microbatch_router_losses[m][x] = one;
-      RouterLosses& sum = result.router_losses;
-      sum = {add(sum.balance, one.balance), add(sum.z, one.z)};
-    }
-  }
 }
 
 void Trainer::Impl::optimize() {
@@ -277,7 +211,7 @@ StepResult Trainer::evaluate() {
   my.loop.evaluate(step, data);
   if (fault("evaluation-counts-as-a-step")) ++my.steps_done;
   StepResult result;
-  my.fetch_results(data.microbatches.size() / static_cast<std::size_t>(my.ranks()), false, result);
+  my.results.fetch({}, data.microbatches.size() / static_cast<std::size_t>(my.ranks()), result);
   result.tokens = my.loop.tokens();
   return result;
 }

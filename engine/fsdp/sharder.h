@@ -3,19 +3,10 @@
 
 #include "engine/fsdp/gradient_buffers.h"
 #include "engine/fsdp/weight_buffers.h"
-#include "engine/hooks.h"
+#include "engine/region_hooks.h"
 #include "engine/schedule.h"
 
 namespace lockstep {
-
-// Modules of a model as hooks count them: the embedding, the symbols of the pattern, the head.
-struct Modules {
-  int layers = 0;
-  static constexpr int embedding() { return 0; }
-  static constexpr int layer(int index) { return 1 + index; }
-  int head() const { return 1 + layers; }
-  int count() const { return 2 + layers; }
-};
 
 class Sharder {
  public:

@@ -173,10 +173,10 @@ inline void draw(OpBuilder& b, CountPairs& op) {
         .kept = before(std::int64_t{})};
 }
 inline void draw(OpBuilder& b, UpdateExpertBias& op) {
-  const auto experts = b.between(2, 40);
+  const auto experts = b.between(2, 40), ranks = b.between(1, 3);
   std::vector<std::int32_t> counts;
-  for (std::int64_t e = 0; e < experts; ++e) counts.push_back(static_cast<std::int32_t>(b.between(0, 3)));
-  op = {.step = b.place(1, experts, counts), .bias = b.values(1, experts), .rate = 0.001f};
+  for (std::int64_t e = 0; e < ranks * experts; ++e) counts.push_back(static_cast<std::int32_t>(b.between(0, 3)));
+  op = {.step = b.place(ranks, experts, counts), .bias = b.values(1, experts), .rate = 0.001f};
 }
 
 }  // namespace lockstep

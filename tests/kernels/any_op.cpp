@@ -413,6 +413,7 @@ void draw(OpBuilder& b, RoundWeights& op) {
 }
 void draw(OpBuilder& b, Initialize& op) {
   op = {.w = b.out<F>(b.between(1, 12), b.width()),
+        .first = b.between(0, 9),
         .kind = static_cast<Init>(b.between(0, 5)),
         .std = 0.02f,
         .width = 4,
@@ -423,6 +424,7 @@ void draw(OpBuilder& b, Initialize& op) {
 void draw(OpBuilder& b, Digest& op) {
   op = {.values = b.values(b.between(1, 12), b.width()),
         .sums = b.place(1, 2, std::vector<std::uint64_t>{17, ~std::uint64_t{0}}),
+        .first = static_cast<std::uint64_t>(b.between(0, 9)),
         .tensor = (static_cast<std::uint64_t>(b.between(0, 4)) << 32) + static_cast<std::uint64_t>(b.between(0, 40))};
 }
 

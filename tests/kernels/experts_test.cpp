@@ -398,6 +398,15 @@ TEST(ExpertBias, MovesTowardsTheMean) {
   EXPECT_EQ(bias[3], -1.0f);
   for (const std::int32_t n : step) EXPECT_EQ(n, 0);
 }
+TEST(ExpertBias, AddsTheCountsOfAllRanks) {
+  std::int32_t step[] = {4, 0, 2, 0, 4, 2};  // Of two ranks; together 4, 4, 4.
+  float bias[] = {0.5f, 0.0f, -1.0f};
+  run(HostQueue{}, UpdateExpertBias{.step = tensor(step, 2, 3), .bias = tensor(bias, 1, 3), .rate = 0.25f});
+  EXPECT_EQ(bias[0], 0.5f);
+  EXPECT_EQ(bias[1], 0.0f);
+  EXPECT_EQ(bias[2], -1.0f);
+  for (const std::int32_t n : step) EXPECT_EQ(n, 0);
+}
 TEST(CountPairs, AddsToStepAndRun) {
   std::int32_t counts[] = {5, 0}, rows[] = {3, 0}, step[] = {1, 2};
   std::int64_t total[] = {10, 20}, kept[] = {7, 20};

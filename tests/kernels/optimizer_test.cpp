@@ -135,6 +135,13 @@ TEST(Initialize, DependsOnTheElementAndNotOnTheShape) {
   run(HostQueue{}, Initialize{.w = tensor(b.data(), 4, 15), .kind = Init::normal, .std = 1, .seed_low = 9});
   EXPECT_EQ(a, b);
 }
+TEST(Initialize, OfSomeRowsIsThatOfTheWhole) {
+  std::vector<float> whole(70), rows(28);
+  run(HostQueue{}, Initialize{.w = tensor(whole.data(), 10, 7), .kind = Init::normal, .std = 1, .parameter = 3});
+  run(HostQueue{},
+      Initialize{.w = tensor(rows.data(), 4, 7), .first = 35, .kind = Init::normal, .std = 1, .parameter = 3});
+  EXPECT_TRUE(std::equal(rows.begin(), rows.end(), whole.begin() + 35));
+}
 
 TEST(Digest, KnowsThePlaceOfAnElement) {
   const auto digest = [](std::vector<float> values, std::uint64_t tensor_id) {
@@ -157,6 +164,18 @@ TEST(Digest, ContinuesItsSums) {
   }
   EXPECT_EQ(twice[0], 2 * once[0]);
   EXPECT_EQ(twice[1], 2 * once[1]);
+}
+TEST(Digest, OfPartsAddsUpToThatOfTheWhole) {
+  std::vector<float> values = {1, -2, 3, 0.5f, 7};
+  std::vector<std::uint64_t> whole(2), parts(2);
+  run(HostQueue{}, Digest{.values = tensor(values.data(), 1, 5), .sums = tensor(whole.data(), 1, 2), .tensor = 4});
+  for (const auto& [first, count] : {std::pair{2, 3}, {0, 2}}) {
+    run(HostQueue{}, Digest{.values = tensor(values.data() + first, 1, count),
+                            .sums = tensor(parts.data(), 1, 2),
+                            .first = static_cast<std::uint64_t>(first),
+                            .tensor = 4});
+  }
+  EXPECT_EQ(parts, whole);
 }
 
 }  // namespace
