@@ -18,6 +18,7 @@ std::vector<std::string> sharding_faults() {
           "last-unit-stays-in-its-slot",
           "norm-of-one-shard",
           "normalised-by-the-ranks-again",
+          "pooled-unit-moves",
           "ranks-fall-back-alone",
           "ranks-read-the-same-documents",
           "reduce-dropped",

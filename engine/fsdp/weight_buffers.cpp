@@ -48,6 +48,19 @@ void WeightBuffers::place(int unit, const Slot& slot) {
   }
 }
 
+void WeightBuffers::append_addresses(std::vector<const void*>& table) const {
+  pool_.append_addresses(table);
+  for (std::size_t unit = 0; unit < layout_.units.size(); ++unit) {
+    if (plan_.choices[unit].size() != 1) continue;
+    for (const int bucket : layout_.units[unit].buckets) {
+      for (const Piece& piece : layout_.buckets[static_cast<std::size_t>(bucket)].pieces) {
+        table.push_back(parameters_[piece.parameter].weight.data);
+        table.push_back(parameters_[piece.parameter].copy.data);
+      }
+    }
+  }
+}
+
 // ---- Passes ---------------------------------------------------------------------------------------------------------
 
 void WeightBuffers::begin(std::vector<int> uses) {
@@ -114,6 +127,7 @@ bool WeightBuffers::gather(int unit) {
     if (to.state != State::free && !fault("gather-takes-a-busy-slot")) continue;
     if (to.read && !fault("gather-ignores-the-passes-before")) stream_.wait(to.released);
     if (choices(unit).size() > 1) place(unit, to);
+    if (fault("pooled-unit-moves") && choice > 0 && compute_.device().place.step > 1) place(unit, slot(choice - 1));
     const std::size_t other = static_cast<std::size_t>(choice) ^ 1;
     const bool swapped = fault("units-swap-slots") && compute_.device().place.step > 1 && other < slots_.size();
     exchange(unit, to, swapped ? *slots_[other] : to);

@@ -32,7 +32,8 @@ class WeightBuffers {
   // Compute waits for what was gathered, so that no event of one side of a capture is waited for on the other.
   void settle();
 
-  void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
+  // What a graph may hold: the slots, and where the parameters of units that never move lie in them.
+  void append_addresses(std::vector<const void*>& table) const;
 
  private:
   enum class State : std::uint8_t { free, gathering, ready };

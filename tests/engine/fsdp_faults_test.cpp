@@ -116,6 +116,7 @@ TEST(FsdpFaults, AreAllFound) {
                             "last-unit-stays-in-its-slot",
                             "norm-of-one-shard",
                             "normalised-by-the-ranks-again",
+                            "pooled-unit-moves",
                             "ranks-fall-back-alone",
                             "ranks-read-the-same-documents",
                             "reduce-dropped",
