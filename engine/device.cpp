@@ -83,6 +83,7 @@ void Device::perform(const LedgerEntry& call) {
     capturing_->append(call);
   } else {
     ops += call.kind == LedgerEntry::Kind::op;
+    if (call.kind == LedgerEntry::Kind::op && call.place.recomputes()) ++ops_recomputed[call.place.rank];
     if (call.op) bytes_poisoned += lockstep::bytes_poisoned(*call.op);
   }
 }

@@ -33,18 +33,20 @@ class Ledger {
  public:
   void append(LedgerEntry entry) {
     ops_ += entry.kind == LedgerEntry::Kind::op;
+    ops_recomputed_ += entry.kind == LedgerEntry::Kind::op && entry.place.recomputes();
     if (entry.op) bytes_poisoned_ += lockstep::bytes_poisoned(*entry.op);
     entries_.push_back(std::move(entry));
   }
   const std::vector<LedgerEntry>& entries() const { return entries_; }
   std::int64_t ops() const { return ops_; }  // Entries of kind op.
+  std::int64_t ops_recomputed() const { return ops_recomputed_; }
   std::int64_t bytes_poisoned() const { return bytes_poisoned_; }
   std::int64_t delays = 0;              // Put between the entries, which they are no part of.
   std::vector<std::int64_t*> counters;  // Each is one more at each launch.
 
  private:
   std::vector<LedgerEntry> entries_;
-  std::int64_t ops_ = 0, bytes_poisoned_ = 0;
+  std::int64_t ops_ = 0, ops_recomputed_ = 0, bytes_poisoned_ = 0;
 };
 
 // The first difference as a sentence ("entry 12, layer 3 qkv: linear_forward: operand x moved ..."), or "".

@@ -18,6 +18,7 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloade
       shape_(lockstep::pack_shape(scenario)),
       pool_(device),
       parameters_(parameters),
+      recomputed_(pool_, scenario),
       expert_states_(make_expert_states(pool_, scenario.model, ranks)),
       embedding_dropout_(dropout_site(scenario.model, 0, 1)) {
   const std::int64_t rows = shape_.rows;
@@ -54,19 +55,20 @@ void Model<T>::make_layers(const Scenario& scenario) {
     switch (config_.pattern[static_cast<std::size_t>(layer)]) {
       case 'M':
         if (!mamba_scratch_) mamba_scratch_.emplace(pool_, scenario);
-        layers_.push_back(std::make_unique<Mamba<T>>(parameters_, config_, layer, *mamba_scratch_));
+        layers_.push_back(std::make_unique<Mamba<T>>(parameters_, config_, layer, *mamba_scratch_, recomputed_));
         break;
       case '*':
         if (!attention_scratch_) attention_scratch_.emplace(pool_, scenario);
-        layers_.push_back(std::make_unique<SelfAttention<T>>(parameters_, config_, layer, *attention_scratch_));
+        layers_.push_back(
+            std::make_unique<SelfAttention<T>>(parameters_, config_, layer, *attention_scratch_, recomputed_));
         break;
       case 'E':
         if (!moe_scratch_) moe_scratch_.emplace(pool_, scenario);
-        layers_.push_back(std::make_unique<Moe<T>>(parameters_, config_, *expert_state++, *moe_scratch_));
+        layers_.push_back(std::make_unique<Moe<T>>(parameters_, config_, *expert_state++, *moe_scratch_, recomputed_));
         break;
       default:
         if (!mlp_scratch_) mlp_scratch_.emplace(pool_, scenario);
-        layers_.push_back(std::make_unique<Mlp<T>>(parameters_, config_, layer, *mlp_scratch_));
+        layers_.push_back(std::make_unique<Mlp<T>>(parameters_, config_, layer, *mlp_scratch_, recomputed_));
     }
   }
 }

@@ -69,6 +69,7 @@ class Model {
   PackShape shape_;
   TensorPool pool_;
   const Parameters& parameters_;
+  Recomputed<T> recomputed_;
   std::optional<AttentionScratch<T>> attention_scratch_;
   std::optional<MambaScratch<T>> mamba_scratch_;
   std::optional<MlpScratch<T>> mlp_scratch_;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "engine/backend.h"
 
@@ -15,6 +16,10 @@ struct Place {
   int layer = -1;         // Symbol index in the pattern, -1 outside.
   int rank = 0;           // Data-parallel rank.
   const char* part = "";  // "qkv", "optimizer", ...
+
+  // Of what a backward pass computes again, because it was not saved.
+  static constexpr const char* kRecompute = "recompute";
+  bool recomputes() const { return std::string_view(part) == kRecompute; }
 };
 
 class Ledger;

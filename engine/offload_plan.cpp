@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/nn/moe.h"
+#include "engine/offload_time.h"
 #include "engine/regions.h"
 #include "kernels/fault.h"
 #include "scenarios/offload_modules.h"
@@ -88,13 +89,12 @@ int delayed(const std::vector<Segment>& list, int segment) {
 // The norms read the residual stream at both ends of their layer and again at its begin, on the way back; everything
 // else is made and read in the layer's last segment.
 OffloadGroup place_group(const Scenario& scenario, const std::vector<Segment>& list, Span span, OffloadModule module,
-                         int layer, int prefetch) {
+                         int layer) {
   const bool norm = offload_row(module).kept == Kept::residual;
   OffloadGroup group{
       .module = module, .layer = layer, .ready = span.last, .leaves = span.last, .used = norm ? span.first : span.last};
   const bool experts = offload_row(module).kept == Kept::experts;
   if (scenario.offload.delay_until_cuda_graph && experts) group.leaves = delayed(list, span.last);
-  group.returns = std::min(group.used + prefetch, static_cast<int>(list.size()));
   return group;
 }
 
@@ -108,7 +108,7 @@ void add_layer(const Scenario& scenario, const std::vector<Segment>& list, const
     const std::int64_t bytes = row.elements(scenario) * (bf16 ? 2 : 4);
     if (bytes < scenario.offload.min_bytes) continue;
     if (plan.groups.empty() || plan.groups.back().layer != layer || plan.groups.back().module != row.module) {
-      plan.groups.push_back(place_group(scenario, list, span, row.module, layer, plan.prefetch));
+      plan.groups.push_back(place_group(scenario, list, span, row.module, layer));
     }
     const bool outside = *row.name == '\0';  // Written by the layer before, or by the embedding.
     const int written = !outside ? span.last : layer == 0 ? -1 : of_layer[static_cast<std::size_t>(layer) - 1].last;
@@ -125,8 +125,56 @@ void let_stay(const Scenario& scenario, OffloadPlan& plan) {
   for (std::int64_t i = first; i < first + stay; ++i) plan.groups[static_cast<std::size_t>(i)].stays = true;
 }
 
-// When a tensor's bytes are its own: forward until the segment after its copy began, backward from the start of the
-// copy back. One microbatch is on its way at a time, so slots share.
+// How many segments a copy may take. With an integer max_inflight compute waits for more copies anyhow.
+int most_segments(const Scenario& scenario) {
+  constexpr std::int64_t kUnlimited = 2;
+  return static_cast<int>(std::max<std::int64_t>(1, scenario.offload.max_inflight.value_or(kUnlimited)));
+}
+
+// Pointers to the groups that move, in an order of their copies.
+template <class Before>
+std::vector<OffloadGroup*> in_order(OffloadPlan& plan, Before before) {
+  std::vector<OffloadGroup*> moving;
+  for (OffloadGroup& group : plan.groups) {
+    if (!group.stays) moving.push_back(&group);
+  }
+  std::stable_sort(moving.begin(), moving.end(), [&](auto* a, auto* b) { return before(*a, *b); });
+  return moving;
+}
+
+// Copies to the host one after the other, each as soon as it can: until which segment it may take.
+void time_leaving(OffloadPlan& plan, int most) {
+  std::vector<double> begin(plan.seconds.size() + 1);
+  for (std::size_t i = 0; i < plan.seconds.size(); ++i) begin[i + 1] = begin[i] + plan.seconds[i];
+  double link = 0;
+  for (OffloadGroup* group : in_order(plan, [](auto&a, auto&b) { return a.leaves < b.leaves; })) {
+    const auto ready = static_cast<std::size_t>(group->ready), leaves = static_cast<std::size_t>(group->leaves);
+    link = std::max({link, begin[ready + 1], begin[leaves]}) + copy_seconds(group->bytes());
+    group->gone = group->leaves + 1;
+    while (group->gone < std::min(plan.segments, group->leaves + most) &&
+           begin[static_cast<std::size_t>(group->gone) + 1] < link) {
+      ++group->gone;
+    }
+  }
+}
+
+// Copies back one before the other, each as late as it can: from which segment on.
+void time_returning(OffloadPlan& plan, int most) {
+  std::vector<double> begin(plan.seconds.size());  // Of backward passes, the head's first.
+  for (std::size_t i = begin.size() - 1; i > 0; --i) begin[i - 1] = begin[i] + 2 * plan.seconds[i];
+  double latest = begin.front();
+  for (OffloadGroup* group : in_order(plan, [](auto&a, auto&b) { return a.used < b.used; })) {
+    latest = std::min(latest, begin[static_cast<std::size_t>(group->used)]) - copy_seconds(group->bytes());
+    group->returns = group->used + 1;
+    while (group->returns < std::min(plan.segments, group->used + most) &&
+           begin[static_cast<std::size_t>(group->returns)] > latest) {
+      ++group->returns;
+    }
+  }
+}
+
+// When a tensor's bytes are its own: forward until its copy is through, backward from the start of the copy back. One
+// microbatch is on its way at a time, so slots share.
 struct Lifetime {
   int written, left, returned, used;
   bool meets(const Lifetime& other) const {
@@ -142,8 +190,8 @@ void assign_bins(OffloadPlan& plan) {
   for (OffloadGroup& group : plan.groups) {
     if (group.stays) continue;
     for (OffloadTensor& tensor : group.tensors) {
-      const int left = fault("offload-bins-forget-the-delay") ? group.ready : group.leaves;
-      const Lifetime life{tensor.written, left + 1, group.returns, group.used};
+      const int gone = fault("offload-bins-forget-the-delay") ? group.ready + 1 : group.gone;
+      const Lifetime life{tensor.written, gone, group.returns, group.used};
       const auto fits = [&](std::size_t bin) {
         return plan.bins[bin] == tensor.bytes &&
                std::none_of(taken[bin].begin(), taken[bin].end(), [&](const Lifetime& l) { return l.meets(life); });
@@ -180,6 +228,12 @@ std::int64_t OffloadPlan::device_bytes() const {
   return sum;
 }
 
+int OffloadPlan::prefetch() const {
+  int most = 0;
+  for (const OffloadGroup& group : groups) most = std::max(most, group.stays ? 0 : group.returns - group.used);
+  return most;
+}
+
 OffloadPlan plan_offload(const Scenario& scenario) {
   const std::vector<Segment> list = segments(scenario);
   const std::vector<Span> of_layer = spans(scenario, list);
@@ -191,6 +245,9 @@ OffloadPlan plan_offload(const Scenario& scenario) {
     add_layer(scenario, list, of_layer, layer, plan);
   }
   let_stay(scenario, plan);
+  plan.seconds = forward_seconds(scenario, list);
+  time_leaving(plan, most_segments(scenario));
+  time_returning(plan, most_segments(scenario));
   assign_bins(plan);
   return plan;
 }

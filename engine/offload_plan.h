@@ -23,10 +23,12 @@ struct OffloadTensor {
 struct OffloadGroup {
   OffloadModule module{};
   int layer = 0;
-  int ready = 0;    // Read for the last time by the forward pass of this segment,
+  // Segments; the head is one behind all others.
+  int ready = 0;    // Read for the last time by the forward pass of this one,
   int leaves = 0;   // copied to the host when that of this one was launched: the same, or a later one if delayed,
-  int returns = 0;  // copied back before the backward pass of this one (both may be the head, behind all segments),
-  int used = 0;     // and read by the backward pass of this one.
+  int gone = 0;     // which may take until that of this one is over.
+  int returns = 0;  // Copied back from the begin of the backward pass of this one
+  int used = 0;     // to be read by that of this one.
   bool stays = false;
   std::vector<OffloadTensor> tensors = {};
   std::int64_t bytes() const;  // At most, where rows follow the data.
@@ -36,19 +38,21 @@ struct OffloadPlan {
   std::vector<OffloadGroup> groups;  // All eligible ones in order of execution, those included that stay.
   std::vector<std::int64_t> bins;    // Bytes of each shared device buffer.
   int segments = 0;
-  int prefetch = 1;  // Segments between the start of a copy back and the backward pass that reads it.
+  std::vector<double> seconds;  // Modelled forward pass of each segment, and of the head.
   std::int64_t slots = 1;
   std::int64_t slack = 0;  // Pinned buffers of each size that no slot needs.
 
   bool empty() const { return bins.empty(); }
-  std::int64_t bytes() const;         // To the host, and back, in a microbatch; at most, where rows follow the data.
+  int prefetch() const;        // Most segments between the begin of a copy back and the backward pass that reads it.
+  std::int64_t bytes() const;  // To the host, and back, in a microbatch; at most, where rows follow the data.
   std::int64_t device_bytes() const;  // Of all bins.
   // Device memory that all slots together no longer hold.
   std::int64_t saved_bytes() const { return slots * bytes() - device_bytes(); }
 };
 
 // For the first precision that the scenario lists. Of n eligible groups floor(n * (1 - fraction)) stay, counted from
-// the end of execution order over all layers; a group is eligible if one of its tensors has `min_bytes`.
+// the end of execution order over all layers; a group is eligible if one of its tensors has `min_bytes`. A copy has as
+// many segments to itself as it takes by the model of engine/offload_time.h, at most `max_inflight` or two.
 OffloadPlan plan_offload(const Scenario& scenario);
 
 }  // namespace lockstep

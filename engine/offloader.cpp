@@ -58,6 +58,10 @@ Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scen
   for (const OffloadGroup& group : plan_.groups) {
     if (!group.stays) add_group(group);
   }
+  // What is read first comes back first.
+  for (Groups& groups : returning_) {
+    std::stable_sort(groups.begin(), groups.end(), [](auto* a, auto* b) { return a->plan.used > b->plan.used; });
+  }
   for (auto& [bytes, spares] : spares_) {
     for (std::int64_t i = 0; i < plan_.slack; ++i) spares.push_back(make_pinned(bytes));
   }

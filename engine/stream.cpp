@@ -82,6 +82,7 @@ void Stream::launch(const Graph& graph) const {
     device_->delay(device_->streams_[static_cast<std::size_t>(id_)]);
     device_->backend_->launch(graph.handle_, handle_);
     device_->ops += graph.ledger_->ops();
+    device_->ops_recomputed[device_->place.rank] += graph.ledger_->ops_recomputed();
     device_->delays += graph.ledger_->delays;
     for (std::int64_t* counter : graph.ledger_->counters) ++*counter;
     device_->bytes_poisoned += graph.ledger_->bytes_poisoned();

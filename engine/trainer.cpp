@@ -346,6 +346,7 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
           {"collectives", my.communicator() == nullptr ? 0 : my.communicator()->collectives},
           {"persistent_buffers", run.persistent_buffers},
           {"ops", my.device.ops},
+          {"ops_recomputed", my.device.ops_recomputed[my.device.place.rank]},
           {"delays_applied", my.device.delays},
           {"bytes_poisoned", my.device.backend().bytes_poisoned()},
           {"bytes_poisoned_padding", my.device.bytes_poisoned},
@@ -354,11 +355,12 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
 
 // ---- Checkpoint -----------------------------------------------------------------------------------------------------
 
-// Of model, data and optimizer: equal for runs that may continue each other. More steps, other graphs, another depth
-// or other ranks, and with them other numbers of microbatches on each, are the same run.
+// Of model, data and optimizer: equal for runs that may continue each other. More steps, other graphs, another depth,
+// recomputation or other ranks, and with them other numbers of microbatches on each, are the same run.
 std::string run_fingerprint(Scenario run) {
   const Scenario plain;
   run.name = "run";
+  run.model.recompute.clear();
   run.data.path = plain.data.path;
   run.data.digest.clear();
   run.training.steps = plain.training.steps;

@@ -7,6 +7,7 @@
 #include "harness/bench/door.h"
 #include "harness/bench/kernels.h"
 #include "harness/bench/model.h"
+#include "harness/bench/offload.h"
 #include "harness/bench/schedules.h"
 #include "harness/bench/steps.h"
 #include "harness/commands.h"
@@ -147,6 +148,59 @@ boost::json::object bench_steps(const Scenario& scenario, const std::string& dev
   return {{"steps", std::move(list)}};
 }
 
+// ---- Offloading -----------------------------------------------------------------------------------------------------
+
+boost::json::object to_json(const LinkRate& rate) { return {{"to_host", rate.to_host}, {"to_device", rate.to_device}}; }
+
+boost::json::object bench_link(const Scenario& scenario, const std::string& device, double budget) {
+  const LinkRates rates = time_link(scenario, device, budget);
+  const auto print = [](const char* name, const LinkRate& rate) {
+    std::printf("%-24s %7.2f GB/s to the host, %7.2f GB/s to the device\n", name, rate.to_host * 1e-9,
+                rate.to_device * 1e-9);
+  };
+  print("pinned copies, one way", rates.alone);
+  print("both ways at once", rates.both);
+  print("both, beside steps", rates.beside);
+  std::printf("%-24s %.3f ms/step, %.3f without copies (eager)\n", "", rates.disturbed * 1e3, rates.step * 1e3);
+  std::fflush(stdout);
+  return {{"alone", to_json(rates.alone)},
+          {"both", to_json(rates.both)},
+          {"beside_steps", to_json(rates.beside)},
+          {"step_seconds", rates.step},
+          {"step_seconds_beside_copies", rates.disturbed}};
+}
+
+boost::json::object bench_offload(const Scenario& scenario, const std::string& device, double budget) {
+  boost::json::object link = bench_link(scenario, device, budget);
+  boost::json::array list;
+  const auto microbatches = static_cast<double>(scenario.training.microbatches);
+  std::printf("%-16s %9s %11s %9s %11s %12s %11s %9s %9s\n", "offload", "fraction", "ms/step", "slower", "memory MB",
+              "MB saved", "GB/s each", "prefetch", "hidden");
+  time_offload(scenario, device, budget, [&](const OffloadRow& row) {
+    if (!row.time.not_run.empty()) {
+      std::printf("%-16s not run: %s\n", row.time.mode.c_str(), row.time.not_run.c_str());
+      list.push_back(boost::json::object{{"mode", row.time.mode}, {"not_run", row.time.not_run}});
+      return;
+    }
+    const double rate = microbatches * static_cast<double>(row.bytes) / row.time.median;
+    std::printf("%-16s %9.2f %11.3f %7.1f %% %11.1f %12.1f %11.2f %9d %7.0f %%\n", row.time.mode.c_str(),
+                row.fraction.value(), row.time.median * 1e3, (row.time.median / row.plain - 1) * 100,
+                static_cast<double>(row.time.peak_bytes) * 1e-6, static_cast<double>(row.saved) * 1e-6, rate * 1e-9,
+                row.prefetch, row.hidden * 100);
+    std::fflush(stdout);
+    boost::json::object one = to_json(row.time);
+    one["fraction"] = row.fraction.value();
+    one["plain_seconds"] = row.plain;
+    one["bytes_of_a_microbatch"] = row.bytes;
+    one["bytes_per_second_each_way"] = rate;
+    one["saved_bytes_planned"] = row.saved;
+    one["prefetch"] = row.prefetch;
+    one["hidden_by_the_model"] = row.hidden;
+    list.push_back(std::move(one));
+  });
+  return {{"offload", {{"link", std::move(link)}, {"rows", std::move(list)}}}};
+}
+
 // ---- Checking -------------------------------------------------------------------------------------------------------
 
 boost::json::object bench_schedules(double budget) {
@@ -209,20 +263,22 @@ ExitStatus bench_command(const Words& words) {
                   "scenarios: engine, oracle and comparison on one core of the simulated device, a second.\n"
                   "kernels: every op of a step by itself, beside the rate of a copy.\n"
                   "step: the median time of a step eager, with partial graphs and with one graph of the whole step.\n"
+                  "offload: the link's rate alone and beside steps; step time and device memory by fraction.\n"
                   "schedules: those of a small program that run by tags.\n"
                   "checker: runs of the file, or of the library, with and without checking.\n"
                   "door: what 200 random cases ask of a device; not part of all.\n"
                   "H1 and S1 are the standard models; the oracle is left out for them.",
                   1);
   options.device().seconds("budget", "seconds for each measurement", 5);
-  options.text("section", "all, scenarios, kernels, step, schedules, checker or door", "all");
+  options.text("section", "all, scenarios, kernels, step, offload, schedules, checker or door", "all");
   options.text("only", "kernels: ops whose name or shape holds this text");
   options.text("json", "write the numbers to this file");
   if (!options.parse(words)) return ExitStatus::held;
   const std::string section = options.text("section");
-  const std::set<std::string> sections{"all", "scenarios", "kernels", "step", "schedules", "checker", "door"};
+  const std::set<std::string> sections{"all",     "scenarios", "kernels", "step",
+                                       "offload", "schedules", "checker", "door"};
   if (!sections.contains(section)) {
-    throw RequestError("--section " + section + ": all, scenarios, kernels, step, schedules, checker or door");
+    throw RequestError("--section " + section + ": all, scenarios, kernels, step, offload, schedules, checker or door");
   }
   const auto wanted = [&](const char* name) { return section == "all" || section == name; };
   const Request request = request_of(options);
@@ -243,6 +299,7 @@ ExitStatus bench_command(const Words& words) {
   if (wanted("scenarios") && !request.standard) add(bench_scenarios(request.scenario, budget));
   if (wanted("kernels")) add(bench_kernels(request.scenario, device, options.text("only")));
   if (wanted("step")) add(bench_steps(request.scenario, device, budget));
+  if (section == "offload") add(bench_offload(request.scenario, device, budget));
   if (wanted("schedules")) add(bench_schedules(budget));
   if (wanted("checker") && !request.standard) add(bench_checker(options, device));
   if (section == "door") add(bench_door(200));

@@ -13,6 +13,17 @@ namespace {
 // One call of the engine has room for the loss that follows a forward pass.
 constexpr std::int64_t kPerCall = 4;
 
+// What no slot keeps, so that nobody can look at it; the gradients that it goes into show what it was.
+bool is_recomputed(const Scenario::Model& model, const std::string& name) {
+  const auto asked = [&](Recompute module) {
+    return std::find(model.recompute.begin(), model.recompute.end(), module) != model.recompute.end();
+  };
+  if (!name.starts_with("layers.")) return false;
+  if (name.ends_with(".norm.out")) return asked(Recompute::layernorm);
+  if (name.ends_with(".act")) return asked(Recompute::mlp_act);
+  return (name.ends_with(".moe_act") || name.ends_with(".shared_act")) && asked(Recompute::moe_act);
+}
+
 // Of a ragged buffer as many rows are compared as the oracle filled; the engine's counts are judged by themselves.
 StoredValues compared_part(const NamedTensor& got, const oracle::Tensor& want) {
   StoredValues values = got.tensor;
@@ -143,6 +154,14 @@ void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& ac
   auto values = seen.begin();
   for (const oracle::Tensor& tensor : want(microbatch).activations) {
     const auto found = by_name.find(tensor.name);
+    if (is_recomputed(scenario_.model, tensor.name)) {
+      if (found == by_name.end()) continue;
+      note(order, {"activation", tensor.name + " is saved, although it is to be computed again",
+                   at(microbatch, tensor.layer, found->second->op, tensor.name)});
+      by_name.erase(found);
+      ++values;
+      continue;
+    }
     if (found == by_name.end()) {
       missing(order, "activation", at(microbatch, tensor.layer, "", tensor.name), "engine");
       continue;

@@ -110,6 +110,22 @@ void add_offload(const Scenario& scenario, std::int64_t microbatches, std::vecto
   }
 }
 
+// Ops of a backward pass for what is not saved: a norm of each layer, an activation of each MLP and of experts, one
+// more of a shared expert.
+std::int64_t recomputed_ops(const Scenario& scenario) {
+  const std::vector<Recompute>& modules = scenario.model.recompute;
+  const auto asked = [&](Recompute module) {
+    return std::find(modules.begin(), modules.end(), module) != modules.end();
+  };
+  std::int64_t ops = 0;
+  for (const char symbol : scenario.model.pattern) {
+    ops += asked(Recompute::layernorm);
+    ops += symbol == '-' && asked(Recompute::mlp_act);
+    if (symbol == 'E' && asked(Recompute::moe_act)) ops += scenario.model.moe.shared_hidden > 0 ? 2 : 1;
+  }
+  return ops;
+}
+
 // What the layers of experts must have counted; how many pairs are dropped is for the oracle to say.
 void add_routing(const Scenario& scenario, std::int64_t pairs, std::vector<Expectation>& list) {
   const std::int64_t layers = layers_of_experts(scenario);
@@ -201,6 +217,7 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   list.push_back(exactly("collectives", collectives, "fsdp.strategy, its units and buckets, and microbatches"));
   list.push_back(exactly("persistent_buffers", std::ssize(plan.persistent), "units outside of the pool's class"));
   add_offload(scenario, microbatches, list);
+  list.push_back(exactly("ops_recomputed", recomputed_ops(scenario) * microbatches, "model.recompute"));
   add_routing(scenario, pairs, list);
   list.push_back({.counter = "ops", .min = 1, .why = "a run without an op proves nothing"});
   return list;

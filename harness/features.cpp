@@ -44,6 +44,9 @@ struct Facts {
     return std::find(s.offload.modules.begin(), s.offload.modules.end(), module) != s.offload.modules.end();
   }
 
+  bool recomputes(Recompute module) const {
+    return std::find(s.model.recompute.begin(), s.model.recompute.end(), module) != s.model.recompute.end();
+  }
   bool poisons(Poison poison) const {
     return std::find(s.checker.poison.begin(), s.checker.poison.end(), poison) != s.checker.poison.end();
   }
@@ -147,6 +150,9 @@ constexpr Row kRows[] = {
     {"no prefetch", kEdge, [](const Facts& f) { return f.shards() && f.s.fsdp.prefetch == 0; }},
     {"prefetch of two", kSwitch, [](const Facts& f) { return f.shards() && f.s.fsdp.prefetch == 2; }},
     {"a cut embedding", kSwitch, [](const Facts& f) { return f.shards() && f.s.fsdp.bucket_bytes > 0; }},
+    {"norms computed again", kSwitch, [](const Facts& f) { return f.recomputes(Recompute::layernorm); }},
+    {"activations computed again", kSwitch,
+     [](const Facts& f) { return f.recomputes(Recompute::mlp_act) || f.recomputes(Recompute::moe_act); }},
     {"one in flight", kEdge, [](const Facts& f) { return f.s.training.in_flight == 1; }},
     {"three in flight", kSwitch, [](const Facts& f) { return f.s.training.in_flight >= 3; }},
     {"learning rate schedule", kSwitch,

@@ -45,6 +45,9 @@ std::string draw_pattern(Choices& c, const Swarm& swarm) {
   return pattern;
 }
 
+bool recomputes(const Scenario& s, Recompute module) {
+  return std::find(s.model.recompute.begin(), s.model.recompute.end(), module) != s.model.recompute.end();
+}
 bool drops_and_pads(const Scenario::Model& m) { return m.moe.capacity_factor && m.moe.pad_to_capacity; }
 bool has_experts(const Scenario::Model& m) { return m.pattern.find('E') != std::string::npos; }
 
@@ -240,13 +243,23 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   }
 }
 
+void draw_recompute(Choices& c, Scenario& s) {
+  if (!c.one_in(3)) return;
+  const auto has = [&](char symbol) { return s.model.pattern.find(symbol) != std::string::npos; };
+  std::vector<Recompute>& modules = s.model.recompute;
+  if (c.one_in(2)) modules.push_back(Recompute::layernorm);
+  if (has('-') && c.one_in(2)) modules.push_back(Recompute::mlp_act);
+  if (has('E') && c.one_in(2)) modules.push_back(Recompute::moe_act);
+}
+
 bool offloads(const Scenario& s, OffloadModule module) {
   return std::find(s.offload.modules.begin(), s.offload.modules.end(), module) != s.offload.modules.end();
 }
 
 void draw_offload_modules(Choices& c, Scenario& s) {
   for (const OffloadModule module : offloadable_modules(s)) {
-    if (!c.one_in(3)) s.offload.modules.push_back(module);
+    const bool saved = !recomputes(s, Recompute::layernorm) || offload_row(module).kept != Kept::norm_output;  // L27
+    if (!c.one_in(3) && saved) s.offload.modules.push_back(module);
   }
   if (!offloads(s, OffloadModule::core_attn)) std::erase(s.offload.modules, OffloadModule::attn_proj);  // L25
 }
@@ -345,6 +358,7 @@ Scenario generate_scenario(Choices& c) {
   }
   draw_graphs(c, swarm, s);
   s.checker.schedule.seed = c.between(0, 1000);
+  draw_recompute(c, s);
   draw_offload(c, s);
   draw_sharding(c, s);
   draw_pressure(c, s);

@@ -1,20 +1,20 @@
 #include "harness/offload_table.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <sstream>
 
+#include "engine/offload_time.h"
 #include "scenarios/reader.h"
 #include "scenarios/schema_words.h"
 
 namespace lockstep {
 namespace {
 
-constexpr double kLinkBytesPerSecond = 55e9;  // Pinned copies of an H200, either way; docs/measurements.md.
-
-std::string microseconds(std::int64_t bytes) {
+std::string microseconds(double seconds) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.1f us", static_cast<double>(bytes) / kLinkBytesPerSecond * 1e6);
+  std::snprintf(text, sizeof text, "%.1f us", seconds * 1e6);
   return text;
 }
 
@@ -22,11 +22,11 @@ std::string place(const OffloadPlan& plan, int segment) {
   return segment == plan.segments ? "the head" : "segment " + std::to_string(segment);
 }
 
-void write_group(std::ostringstream& out, const OffloadPlan& plan, const OffloadGroup& group) {
+void write_group(std::ostringstream& out, const OffloadPlan& plan, const OffloadGroup& group, double awaited) {
   char line[256];
   const std::string name = word(group.module), after = place(plan, group.leaves);
-  const std::string before = place(plan, group.returns), used = place(plan, group.used);
-  const std::string time = microseconds(group.bytes());
+  const std::string from = place(plan, group.returns), used = place(plan, group.used);
+  const double copy = copy_seconds(group.bytes());
   std::snprintf(line, sizeof line, "  %5d  %-13s %12lld B  ", group.layer, name.c_str(),
                 static_cast<long long>(group.bytes()));
   out << line;
@@ -34,8 +34,8 @@ void write_group(std::ostringstream& out, const OffloadPlan& plan, const Offload
     out << "stays\n";
     return;
   }
-  std::snprintf(line, sizeof line, "leaves after %-11s  comes back from %-11s  for %-11s  %10s each way\n",
-                after.c_str(), before.c_str(), used.c_str(), time.c_str());
+  std::snprintf(line, sizeof line, "%-12s %-12s %-12s %13s %13s\n", after.c_str(), from.c_str(), used.c_str(),
+                microseconds(copy).c_str(), microseconds(std::max(0.0, copy - awaited)).c_str());
   out << line;
 }
 
@@ -48,22 +48,35 @@ std::map<OffloadModule, std::int64_t> totals(const OffloadPlan& plan) {
 }  // namespace
 
 std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
+  const OffloadForecast times = forecast(plan);
   std::ostringstream out;
   out << "\noffload plan of rank 0 (" << to_text(scenario.numerics.front()) << "), fixed before the first step; "
-      << plan.groups.size() << " groups in order of execution\n  layer  module\n";
-  for (const OffloadGroup& group : plan.groups) write_group(out, plan, group);
+      << plan.groups.size() << " groups in order of execution\n"
+      << "  layer  module                         leaves after comes from   comes before          copy  hidden, back\n";
+  for (std::size_t i = 0; i < plan.groups.size(); ++i) write_group(out, plan, plan.groups[i], times.awaited[i]);
   out << "  bytes of a microbatch by module, rank 0:";
   for (const auto& [module, bytes] : totals(plan)) out << " " << word(module) << " " << bytes;
-  out << "\n  total " << plan.bytes() << " bytes to the host and back, " << microseconds(plan.bytes())
-      << " each way at 55 GB/s, hidden where the segments beside compute as long\n  device: " << plan.slots
-      << " slots give up " << plan.slots * plan.bytes() << " bytes and share " << plan.device_bytes() << ": "
-      << plan.saved_bytes() << " saved; prefetch distance " << plan.prefetch << " segment\n";
+  out << "\n  total " << plan.bytes() << " bytes to the host and back"
+      << (scenario.model.moe.host_sync ? ", at most: rows of experts follow the data" : "") << "\n";
+  char line[256];
+  std::snprintf(line, sizeof line,
+                "  model: %s each way at %.0f GB/s beside %s of products at %.0f TFLOP/s, one microbatch alone; ",
+                microseconds(times.copies).c_str(), kLinkBytesPerSecond * 1e-9, microseconds(times.compute).c_str(),
+                (scenario.numerics.front() == Numerics::bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond) * 1e-12);
+  out << line;
+  std::snprintf(line, sizeof line, "compute waits %s, %.0f %% of the copying is hidden\n",
+                microseconds(times.stalled).c_str(), times.hidden() * 100);
+  out << line << "  device: " << plan.slots << " slots give up " << plan.slots * plan.bytes() << " bytes and share "
+      << plan.device_bytes() << ": " << plan.saved_bytes() << " saved; prefetch distance " << plan.prefetch()
+      << (plan.prefetch() == 1 ? " segment\n" : " segments\n");
   return out.str();
 }
 
 boost::json::object offload_json(const OffloadPlan& plan) {
+  const OffloadForecast times = forecast(plan);
   boost::json::array groups;
-  for (const OffloadGroup& group : plan.groups) {
+  for (std::size_t i = 0; i < plan.groups.size(); ++i) {
+    const OffloadGroup& group = plan.groups[i];
     boost::json::array tensors;
     for (const OffloadTensor& tensor : group.tensors) {
       tensors.push_back(boost::json::object{{"name", tensor.name}, {"bytes", tensor.bytes}});
@@ -74,15 +87,29 @@ boost::json::object offload_json(const OffloadPlan& plan) {
                                          {"bytes", group.bytes()},
                                          {"stays", group.stays},
                                          {"leaves_after", group.leaves},
-                                         {"returns_before", group.returns},
-                                         {"read_by", group.used},
+                                         {"gone_after", group.gone},
+                                         {"returns_from", group.returns},
+                                         {"returns_before", group.used},
+                                         {"copy_seconds", copy_seconds(group.bytes())},
+                                         {"awaited_seconds", times.awaited[i]},
                                          {"tensors", std::move(tensors)}});
   }
   boost::json::object modules;
   for (const auto& [module, bytes] : totals(plan)) modules[word(module)] = bytes;
-  return {{"segments", plan.segments}, {"prefetch", plan.prefetch},           {"slots", plan.slots},
-          {"bytes", plan.bytes()},     {"device_bytes", plan.device_bytes()}, {"saved_bytes", plan.saved_bytes()},
-          {"modules", modules},        {"groups", std::move(groups)}};
+  return {{"segments", plan.segments},
+          {"prefetch", plan.prefetch()},
+          {"slots", plan.slots},
+          {"bytes", plan.bytes()},
+          {"device_bytes", plan.device_bytes()},
+          {"saved_bytes", plan.saved_bytes()},
+          {"model",
+           {{"link_bytes_per_second", kLinkBytesPerSecond},
+            {"compute_seconds", times.compute},
+            {"copy_seconds", times.copies},
+            {"stalled_seconds", times.stalled},
+            {"hidden", times.hidden()}}},
+          {"modules", modules},
+          {"groups", std::move(groups)}};
 }
 
 }  // namespace lockstep

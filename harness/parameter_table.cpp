@@ -1,5 +1,7 @@
 #include "harness/parameter_table.h"
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
@@ -68,18 +70,24 @@ class Table {
   std::vector<ParameterShape> list_;
 };
 
+bool saves(const Scenario::Model& model, Recompute module) {
+  return std::find(model.recompute.begin(), model.recompute.end(), module) == model.recompute.end();
+}
+
 // Columns that one layer stores a row.
 std::int64_t stored_columns(const Scenario::Model& model, const Widths& width, char symbol) {
-  const std::int64_t common = 3 * width.d + 1;  // norm.out, norm.rstd, proj, out
+  const std::int64_t norm = saves(model, Recompute::layernorm) ? width.d : 0;
+  const std::int64_t common = norm + 2 * width.d + 1;  // norm.out, norm.rstd, proj, out
   switch (symbol) {
     case 'M':
       return common + width.projected + width.conv + 2 * width.inner + model.mamba.groups;
     case '*':
       return common + width.qkv + width.attention + model.attention.heads;
     case '-':
-      return common + (width.gates + 1) * model.mlp.hidden;
+      return common + (width.gates + saves(model, Recompute::mlp_act)) * model.mlp.hidden;
     default:
-      return common + model.moe.top_k * (width.gates + 2) * model.moe.hidden + model.moe.experts;
+      return common + model.moe.top_k * (width.gates + 1 + saves(model, Recompute::moe_act)) * model.moe.hidden +
+             model.moe.experts;
   }
 }
 

@@ -7,7 +7,7 @@ constexpr const char* kOfStructure[] = {"graphs_captured", "graph_replays",     
                                         "recaptures",      "max_outstanding",   "slots_live",      "evaluations",
                                         "collectives",     "persistent_buffers"};
 constexpr const char* kOfWork[] = {"tokens_dropped",  "pairs_routed",   "experts_used",          "bytes_planned",
-                                   "bytes_offloaded", "bytes_reloaded", "bytes_poisoned_staging"};
+                                   "bytes_offloaded", "bytes_reloaded", "bytes_poisoned_staging", "ops_recomputed"};
 
 std::int64_t count_of(const Counters& counters, const char* name) {
   const auto found = counters.find(name);

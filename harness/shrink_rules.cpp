@@ -103,6 +103,9 @@ Scenario settled(Scenario s) {
   if (lacks('E')) s.model.moe = plain.model.moe;
   drop_homeless(s.model.pattern, g.modules);
   drop_homeless(s.model.pattern, s.offload.modules);
+  std::erase_if(s.model.recompute, [&](Recompute module) {
+    return (module == Recompute::mlp_act && lacks('-')) || (module == Recompute::moe_act && lacks('E'));
+  });
   const auto& modules = s.offload.modules;
   const bool delays = g.impl == GraphImpl::partial &&
                       std::any_of(modules.begin(), modules.end(),

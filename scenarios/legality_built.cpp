@@ -42,7 +42,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"model.pattern", "*", true, "", has<'*'>},
     {"model.pattern", "-", true, "", has<'-'>},
     {"model.pattern", "E", true, "", has<'E'>},
-    {"model.recompute", "", false, "[]", [](const Scenario& s) { return !s.model.recompute.empty(); }},
+    {"model.recompute", "", true, "[]", [](const Scenario& s) { return !s.model.recompute.empty(); }},
     {"model.core_attention", "cudnn", false, "native",
      [](const Scenario& s) { return s.model.core_attention == CoreAttention::cudnn; }},
     {"cuda_graph.impl", "partial", true, "", with_partial_graphs},

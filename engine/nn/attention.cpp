@@ -17,8 +17,8 @@ AttentionScratch<T>::AttentionScratch(TensorPool& pool, const Scenario& scenario
 
 template <class T>
 SelfAttention<T>::SelfAttention(const Parameters& parameters, const Scenario::Model& model, int layer,
-                                const AttentionScratch<T>& scratch)
-    : frame_(parameters[parameters.of_layer(layer)], model, layer),
+                                const AttentionScratch<T>& scratch, const Recomputed<T>& again)
+    : frame_(parameters[parameters.of_layer(layer)], model, layer, again.norm),
       qkv_(parameters[parameters.of_layer(layer) + 1]),
       proj_(parameters[parameters.of_layer(layer) + 2]),
       heads_(static_cast<std::int32_t>(model.attention.heads)),
@@ -30,7 +30,7 @@ template <class T>
 std::unique_ptr<Saved<T>> SelfAttention<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
   auto saved = std::make_unique<State>();
   saved->x = x;
-  saved->norm = maker.make<T>("norm.out", RmsNormForward<T>::kName, qkv_.inputs());
+  saved->norm = frame_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   saved->qkv = maker.make<T>("qkv", Rope<T>::kName, qkv_.outputs());
   saved->core = maker.make<T>("core_attn.out", AttentionForward<T>::kName, proj_.inputs());
@@ -95,6 +95,7 @@ void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, T
                                           .kv_heads = kv_heads_,
                                           .head_dim = head_dim_});
   rotate(pass, scratch_.dqkv, true);
+  frame_.norm_again(pass, saved.x, saved.norm, saved.rstd);
   pass.part("qkv");
   qkv_.backward(pass, scratch_.dqkv, saved.norm, scratch_.dnorm);
   frame_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);

@@ -20,7 +20,7 @@ template <class T>
 class SelfAttention : public Layer<T> {
  public:
   SelfAttention(const Parameters& parameters, const Scenario::Model& model, int layer,
-                const AttentionScratch<T>& scratch);
+                const AttentionScratch<T>& scratch, const Recomputed<T>& again);
   std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
   void forward(const PassContext& pass, Saved<T>& saved) const override;
   void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;

@@ -26,8 +26,22 @@ Dropout Frame<T>::active(const PassContext& pass) const {
 }
 
 template <class T>
+Tensor<T> Frame<T>::make_norm(SavedMaker& maker) const {
+  if (shared_norm_ && !fault("recomputed-norm-is-saved-too")) return shared_norm_;
+  return maker.make<T>("norm.out", RmsNormForward<T>::kName, gain_.weight.cols);
+}
+
+template <class T>
 void Frame<T>::norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const {
   pass.part("norm");
+  pass.stream.submit(RmsNormForward<T>{
+      .x = x, .gain = gain_.weight, .row_document = pass.pack.row_document, .y = y, .rstd = rstd, .eps = eps_});
+}
+
+template <class T>
+void Frame<T>::norm_again(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const {
+  if (!shared_norm_ || fault("recompute-of-norms-left-out")) return;
+  pass.part(Place::kRecompute);
   pass.stream.submit(RmsNormForward<T>{
       .x = x, .gain = gain_.weight, .row_document = pass.pack.row_document, .y = y, .rstd = rstd, .eps = eps_});
 }

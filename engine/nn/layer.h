@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/nn/recomputed.h"
 #include "engine/offloader.h"
 #include "engine/pack.h"
 #include "engine/parameters.h"
@@ -127,10 +128,17 @@ void accumulate(const PassContext& pass, const Parameter& parameter);
 template <class T>
 class Frame {
  public:
-  Frame(const Parameter& gain, const Scenario::Model& model, int layer)
-      : gain_(gain), eps_(static_cast<float>(model.norm_eps)), dropout_(dropout_site(model, layer, 0)) {}
+  // `shared_norm`: where the norm's output goes if it is computed again; absent if it is saved.
+  Frame(const Parameter& gain, const Scenario::Model& model, int layer, Tensor<T> shared_norm)
+      : gain_(gain),
+        eps_(static_cast<float>(model.norm_eps)),
+        dropout_(dropout_site(model, layer, 0)),
+        shared_norm_(shared_norm) {}
 
+  Tensor<T> make_norm(SavedMaker& maker) const;
   void norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
+  // Before a backward pass reads y: writes it again, if it was not saved.
+  void norm_again(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
   void residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, Tensor<T> out) const;
   void residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const;
   // dx = dout + the norm's own gradient: one store.
@@ -142,6 +150,7 @@ class Frame {
   const Parameter& gain_;
   float eps_;
   Dropout dropout_;
+  Tensor<T> shared_norm_;
 };
 
 }  // namespace lockstep

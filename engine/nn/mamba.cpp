@@ -25,9 +25,10 @@ MambaScratch<T>::MambaScratch(TensorPool& pool, const Scenario& scenario) {
 }
 
 template <class T>
-Mamba<T>::Mamba(const Parameters& parameters, const Scenario::Model& model, int layer, const MambaScratch<T>& scratch)
+Mamba<T>::Mamba(const Parameters& parameters, const Scenario::Model& model, int layer, const MambaScratch<T>& scratch,
+                const Recomputed<T>& again)
     : shape_(model.mamba),
-      frame_(parameters[parameters.of_layer(layer)], model, layer),
+      frame_(parameters[parameters.of_layer(layer)], model, layer, again.norm),
       in_proj_(parameters[parameters.of_layer(layer) + 1]),
       conv_weight_(parameters[parameters.of_layer(layer) + 2]),
       conv_bias_(parameters[parameters.of_layer(layer) + 3]),
@@ -43,7 +44,7 @@ template <class T>
 std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
   auto saved = std::make_unique<State>();
   saved->x = x;
-  saved->norm = maker.make<T>("norm.out", RmsNormForward<T>::kName, in_proj_.inputs());
+  saved->norm = frame_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   saved->in_proj = maker.make<T>("in_proj", LinearForward<T>::kName, in_proj_.outputs());
   saved->conv = maker.make<T>("conv", ConvForward<T>::kName, shape_.channels);
@@ -133,6 +134,7 @@ void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T>
                                      .dbias = conv_bias_.microbatch_gradient});
   accumulate(pass, conv_weight_);
   accumulate(pass, conv_bias_);
+  frame_.norm_again(pass, saved.x, saved.norm, saved.rstd);
   pass.part("in_proj");
   in_proj_.backward(pass, scratch_.din_proj, saved.norm, scratch_.dnorm);
   frame_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);

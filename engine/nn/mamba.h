@@ -39,7 +39,8 @@ struct MambaScratch {
 template <class T>
 class Mamba : public Layer<T> {
  public:
-  Mamba(const Parameters& parameters, const Scenario::Model& model, int layer, const MambaScratch<T>& scratch);
+  Mamba(const Parameters& parameters, const Scenario::Model& model, int layer, const MambaScratch<T>& scratch,
+        const Recomputed<T>& again);
   std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
   void forward(const PassContext& pass, Saved<T>& saved) const override;
   void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;

@@ -1,5 +1,7 @@
 #include "engine/nn/mlp.h"
 
+#include "kernels/fault.h"
+
 namespace lockstep {
 
 template <class T>
@@ -14,24 +16,33 @@ MlpScratch<T>::MlpScratch(TensorPool& pool, const Scenario& scenario) {
 }
 
 template <class T>
-Mlp<T>::Mlp(const Parameters& parameters, const Scenario::Model& model, int layer, const MlpScratch<T>& scratch)
-    : frame_(parameters[parameters.of_layer(layer)], model, layer),
+Mlp<T>::Mlp(const Parameters& parameters, const Scenario::Model& model, int layer, const MlpScratch<T>& scratch,
+            const Recomputed<T>& again)
+    : frame_(parameters[parameters.of_layer(layer)], model, layer, again.norm),
       fc1_(parameters[parameters.of_layer(layer) + 1]),
       fc2_(parameters[parameters.of_layer(layer) + 2]),
       activation_(model.mlp.activation == MlpActivation::swiglu ? Activation::swiglu : Activation::squared_relu),
-      scratch_(scratch) {}
+      scratch_(scratch),
+      again_(again) {}
 
 template <class T>
 std::unique_ptr<Saved<T>> Mlp<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
   auto saved = std::make_unique<State>();
   saved->x = x;
-  saved->norm = maker.make<T>("norm.out", RmsNormForward<T>::kName, fc1_.inputs());
+  saved->norm = frame_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   saved->fc1 = maker.make<T>("fc1", LinearForward<T>::kName, fc1_.outputs());
-  saved->act = maker.make<T>("act", ActivationForward<T>::kName, fc2_.inputs());
+  saved->act = again_.mlp_act;
+  if (!saved->act) saved->act = maker.make<T>("act", ActivationForward<T>::kName, fc2_.inputs());
   saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, fc2_.outputs());
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, fc2_.outputs());
   return saved;
+}
+
+template <class T>
+void Mlp<T>::activate(const PassContext& pass, Tensor<T> fc1, Tensor<T> act) const {
+  pass.stream.submit(
+      ActivationForward<T>{.h = fc1, .row_document = pass.pack.row_document, .a = act, .kind = activation_});
 }
 
 template <class T>
@@ -41,8 +52,7 @@ void Mlp<T>::forward(const PassContext& pass, Saved<T>& base) const {
   pass.part("fc1");
   fc1_.forward(pass, saved.norm, saved.fc1);
   pass.part("act");
-  pass.stream.submit(ActivationForward<T>{
-      .h = saved.fc1, .row_document = pass.pack.row_document, .a = saved.act, .kind = activation_});
+  activate(pass, saved.fc1, saved.act);
   pass.part("fc2");
   fc2_.forward(pass, saved.act, saved.mixed);
   frame_.residual(pass, saved.x, saved.mixed, saved.out);
@@ -52,6 +62,10 @@ template <class T>
 void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
   frame_.residual_backward(pass, dout, scratch_.dmixed);
+  if (again_.mlp_act && !fault("recompute-of-activations-left-out")) {
+    pass.part(Place::kRecompute);
+    activate(pass, saved.fc1, saved.act);
+  }
   pass.part("fc2");
   fc2_.backward(pass, scratch_.dmixed, saved.act, scratch_.dact);
   pass.part("act");
@@ -60,6 +74,7 @@ void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> d
                                            .row_document = pass.pack.row_document,
                                            .dh = scratch_.dfc1,
                                            .kind = activation_});
+  frame_.norm_again(pass, saved.x, saved.norm, saved.rstd);
   pass.part("fc1");
   fc1_.backward(pass, scratch_.dfc1, saved.norm, scratch_.dnorm);
   frame_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);

@@ -16,12 +16,14 @@ struct MlpScratch {
 template <class T>
 class Mlp : public Layer<T> {
  public:
-  Mlp(const Parameters& parameters, const Scenario::Model& model, int layer, const MlpScratch<T>& scratch);
+  Mlp(const Parameters& parameters, const Scenario::Model& model, int layer, const MlpScratch<T>& scratch,
+      const Recomputed<T>& again);
   std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
   void forward(const PassContext& pass, Saved<T>& saved) const override;
   void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
 
  private:
+  void activate(const PassContext& pass, Tensor<T> fc1, Tensor<T> act) const;
   struct State : Saved<T> {
     Tensor<T> norm, fc1, act, mixed;
     Tensor<float> rstd;
@@ -30,6 +32,7 @@ class Mlp : public Layer<T> {
   Linear<T> fc1_, fc2_;
   Activation activation_;
   const MlpScratch<T>& scratch_;
+  const Recomputed<T>& again_;
 };
 
 }  // namespace lockstep

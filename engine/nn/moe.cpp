@@ -69,8 +69,8 @@ void MoeScratch<T>::initialize(const Stream& stream) const {
 
 template <class T>
 Moe<T>::Moe(const Parameters& parameters, const Scenario::Model& model, const ExpertState& state,
-            const MoeScratch<T>& scratch)
-    : frame_(parameters[parameters.of_layer(state.layer)], model, state.layer),
+            const MoeScratch<T>& scratch, const Recomputed<T>& again)
+    : frame_(parameters[parameters.of_layer(state.layer)], model, state.layer, again.norm),
       router_(parameters[parameters.of_layer(state.layer) + 1]),
       fc1_(parameters[parameters.of_layer(state.layer) + 2]),
       fc2_(parameters[parameters.of_layer(state.layer) + 3]),
@@ -85,7 +85,8 @@ Moe<T>::Moe(const Parameters& parameters, const Scenario::Model& model, const Ex
       host_sync_(model.moe.host_sync),
       activation_(model.mlp.activation == MlpActivation::swiglu ? Activation::swiglu : Activation::squared_relu),
       state_(state),
-      scratch_(scratch) {
+      scratch_(scratch),
+      again_(again) {
   if (model.moe.shared_hidden == 0) return;
   shared_fc1_.emplace(parameters[parameters.of_layer(state.layer) + 4]);
   shared_fc2_.emplace(parameters[parameters.of_layer(state.layer) + 5]);
@@ -98,7 +99,7 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   const std::int64_t width = fc1_.weight.rows / experts_;
   saved->x = x;
   Routed& routed = saved->routed;
-  routed.norm = maker.make<T>("norm.out", RmsNormForward<T>::kName, d);
+  routed.norm = frame_.make_norm(maker);
   routed.rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   routed.logits = maker.make<float>("router.logits", RouterForward<T>::kName, experts_);
   routed.scores = maker.make<float>("router.scores", RouterForward<T>::kName, experts_);
@@ -112,7 +113,10 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   }
   if (shared_fc1_) {
     routed.shared_fc1 = maker.make<T>("shared_fc1", LinearForward<T>::kName, shared_fc1_->outputs());
-    routed.shared_act = maker.make<T>("shared_act", ActivationForward<T>::kName, shared_fc2_->inputs());
+    routed.shared_act = again_.shared_act;
+    if (!routed.shared_act) {
+      routed.shared_act = maker.make<T>("shared_act", ActivationForward<T>::kName, shared_fc2_->inputs());
+    }
     routed.shared_mixed = maker.make<T>("shared_out", LinearForward<T>::kName, d);
   }
   Placed& placed = saved->placed;
@@ -123,7 +127,10 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   const bool ragged = !scratch_.buffer.padded;
   saved->buffer = maker.make_buffer<T>("dispatched", Dispatch<T>::kName, rows, d, ragged);
   saved->fc1 = maker.make_buffer<T>("expert_fc1", ExpertForward<T>::kName, rows, width, ragged);
-  saved->act = maker.make_buffer<T>("moe_act", ActivationForward<T>::kName, rows, hidden_, ragged);
+  saved->act = again_.moe_act;
+  if (!saved->act) {
+    saved->act = maker.make_buffer<T>("moe_act", ActivationForward<T>::kName, rows, hidden_, ragged);
+  }
   saved->y = maker.make_buffer<T>("expert_out", ExpertForward<T>::kName, rows, d, ragged);
   saved->used_rows = rows;
   saved->mixed = maker.make<T>("proj", Combine<T>::kName, d);
@@ -263,6 +270,7 @@ void Moe<T>::backward_part(const PassContext& pass, const Saved<T>& base, const 
   const State& saved = static_cast<const State&>(base);
   if (part.has(Stage::experts)) experts_backward(pass, saved, dout);
   if (!part.has(Stage::router)) return;
+  frame_.norm_again(pass, saved.x, saved.routed.norm, saved.routed.rstd);
   if (shared_fc1_) shared_backward(pass, saved);
   route_backward(pass, saved, dout, dx);
 }
@@ -275,6 +283,10 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
   const Tensor<T> act = first_rows(saved.act, rows), dy = first_rows(scratch_.dy, rows);
   const Tensor<T> dact = first_rows(scratch_.dact, rows), dfc1 = first_rows(scratch_.dfc1, rows);
   frame_.residual_backward(pass, dout, scratch_.dmixed);
+  if (again_.moe_act && !fault("recompute-of-activations-left-out")) {
+    pass.part(Place::kRecompute);
+    activate(pass, first_rows(saved.fc1, rows), row_pair, act);
+  }
   pass.part("combine");
   pass.stream.submit(CombineBackward<T>{.dout = scratch_.dmixed,
                                         .y = first_rows(saved.y, rows),
@@ -310,6 +322,10 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
 template <class T>
 void Moe<T>::shared_backward(const PassContext& pass, const State& saved) const {
   const Routed& r = saved.routed;
+  if (again_.shared_act && !fault("recompute-of-activations-left-out")) {
+    pass.part(Place::kRecompute);
+    activate(pass, r.shared_fc1, pass.pack.row_document, r.shared_act);
+  }
   pass.part("shared_expert");
   shared_fc2_->backward(pass, scratch_.dmixed, r.shared_act, scratch_.shared_dact);
   activate_backward(pass, r.shared_fc1, scratch_.shared_dact, pass.pack.row_document, scratch_.shared_dfc1);

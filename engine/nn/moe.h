@@ -39,7 +39,7 @@ template <class T>
 class Moe : public Layer<T> {
  public:
   Moe(const Parameters& parameters, const Scenario::Model& model, const ExpertState& state,
-      const MoeScratch<T>& scratch);
+      const MoeScratch<T>& scratch, const Recomputed<T>& again);
   std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
   void forward(const PassContext& pass, Saved<T>& saved) const override;
   void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
@@ -94,6 +94,7 @@ class Moe : public Layer<T> {
   Activation activation_;
   const ExpertState& state_;
   const MoeScratch<T>& scratch_;
+  const Recomputed<T>& again_;
 };
 
 }  // namespace lockstep

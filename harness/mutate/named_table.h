@@ -153,6 +153,8 @@ inline constexpr std::array kEngineRows{
     NamedRow{"metadata-shared-by-slots", kStale, "model.cpp",
              "contract: Embedding; gradient: gradient; ledger: graph; hazard: pack_metadata"},
     NamedRow{"offload-", kReuse, "offloader.cpp", "bits; hazard; ledger; vacuous; capture; contract; address"},
+    NamedRow{"recompute-of-", kStale, "nn/layer.h", "gradient: weight; vacuous: ops_recomputed"},
+    NamedRow{"recomputed-norm-is-saved-too", kReuse, "nn/layer.cpp", "activation: norm.out"},
     NamedRow{"reload-", kRace, "offloader.cpp", "bits; hazard; ledger; vacuous"},
     NamedRow{"overflow-table-of-its-own-size", kFallback, "loader.cpp", "hazard: pack_metadata"},
     NamedRow{"padding-row-has-a-target", kPadding, "pack.cpp", "activation: token_loss"},

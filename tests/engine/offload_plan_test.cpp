@@ -6,6 +6,7 @@
 
 #include <numeric>
 
+#include "engine/offload_time.h"
 #include "engine/regions.h"
 #include "kernels/fault.h"
 #include "scenarios/offload_modules.h"
@@ -75,14 +76,45 @@ TEST(OffloadPlan, LeavesSmallTensors) {
   EXPECT_TRUE(plan_offload(s).empty());
 }
 
-TEST(OffloadPlan, BringsBackOneSegmentAhead) {
-  const OffloadPlan plan = plan_offload(scenario_of("--", {mlp_norm}));
-  ASSERT_EQ(plan.segments, 2);
-  EXPECT_EQ(plan.groups[0].tensors[0].written, -1);
-  EXPECT_EQ(plan.groups[0].leaves, 0);
-  EXPECT_EQ(plan.groups[0].returns, 1);
-  EXPECT_EQ(plan.groups[1].tensors[0].written, 0);
-  EXPECT_EQ(plan.groups[1].returns, 2);  // The head.
+// A wide MLP computes for longer than its input takes on the link; a narrow one does not.
+TEST(OffloadPlan, GivesACopyAsManySegmentsAsItTakes) {
+  Scenario s = scenario_of("------", {mlp_norm});
+  s.model.hidden = 1024;
+  s.model.mlp.hidden = 65536;
+  for (const OffloadGroup& group : plan_offload(s).groups) {
+    EXPECT_EQ(group.tensors[0].written, group.layer - 1);
+    EXPECT_EQ(group.leaves, group.layer);
+    EXPECT_EQ(group.gone, group.layer + 1);
+    EXPECT_EQ(group.returns, group.layer + 1);
+  }
+  EXPECT_EQ(plan_offload(s).prefetch(), 1);
+  // Only the last layer's has nothing to hide behind: out and back between the forward and the backward pass.
+  EXPECT_LE(forecast(plan_offload(s)).stalled, 2 * copy_seconds(plan_offload(s).groups[5].bytes()));
+  s.model.mlp.hidden = 64;
+  EXPECT_EQ(plan_offload(s).prefetch(), 2);  // The most, if nothing is said.
+  EXPECT_EQ(plan_offload(s).groups[1].returns, 3);
+  EXPECT_EQ(plan_offload(s).groups[5].returns, 6);  // The head.
+  s.offload.max_inflight = 4;
+  EXPECT_EQ(plan_offload(s).prefetch(), 4);
+  EXPECT_GT(forecast(plan_offload(s)).stalled, 0);
+}
+
+// Copies of one large layer among small ones hide behind those.
+TEST(OffloadPlan, ComputeWaitsLessWithMoreSegmentsForACopy) {
+  Scenario s = scenario_of("M-M-M-M-", {mamba_scan});
+  s.model.hidden = 512;
+  s.model.mlp.hidden = 16384;
+  s.training.in_flight = 3;
+  double stalled = 1e9;
+  std::int64_t shared = 0;
+  for (const std::int64_t most : {1, 2, 3}) {
+    s.offload.max_inflight = most;
+    const OffloadPlan plan = plan_offload(s);
+    EXPECT_LE(forecast(plan).stalled, stalled);
+    EXPECT_GE(plan.device_bytes(), shared);
+    stalled = forecast(plan).stalled;
+    shared = plan.device_bytes();
+  }
 }
 
 TEST(OffloadPlan, CutsSegmentsAsTheGraphsDo) {
@@ -152,7 +184,7 @@ TEST(OffloadPlanProperty, NoTwoTensorsOfABinAreAliveAtOnce) {
         for (const OffloadGroup& group : plan.groups) {
           for (const OffloadTensor& tensor : group.tensors) {
             if (group.stays) continue;
-            const bool alive = forward ? tensor.written <= segment && segment <= group.leaves + 1
+            const bool alive = forward ? tensor.written <= segment && segment <= group.gone
                                        : group.used <= segment && segment <= group.returns;
             owners[static_cast<std::size_t>(tensor.bin)] += alive;
           }
@@ -177,6 +209,22 @@ TEST(OffloadPlanProperty, ADelayOnlyPutsCopiesBehindTheNextGraph) {
       for (int i = group.ready + 1; i < group.leaves; ++i) RC_ASSERT(list[static_cast<std::size_t>(i)].region < 0);
       if (group.leaves < plan.segments) RC_ASSERT(list[static_cast<std::size_t>(group.leaves)].region >= 0);
     }
+  }));
+}
+
+TEST(OffloadPlanProperty, CopiesHaveAtLeastASegmentAndNoMoreThanAllowed) {
+  EXPECT_TRUE(rc::check([] {
+    Scenario s = any_scenario();
+    if (*rc::gen::arbitrary<bool>()) s.offload.max_inflight = *rc::gen::inRange<std::int64_t>(0, 6);
+    const int most = static_cast<int>(std::max<std::int64_t>(1, s.offload.max_inflight.value_or(2)));
+    const OffloadPlan plan = plan_offload(s);
+    for (const OffloadGroup& group : plan.groups) {
+      if (group.stays) continue;
+      RC_ASSERT(group.returns > group.used && group.returns <= std::min(group.used + most, plan.segments));
+      RC_ASSERT(group.gone > group.leaves && group.gone <= group.leaves + most);
+    }
+    const OffloadForecast times = forecast(plan);
+    RC_ASSERT(times.stalled >= 0 && times.hidden() >= 0 && times.hidden() <= 1);
   }));
 }
 

@@ -249,6 +249,20 @@ TEST_F(CommandLine, BenchMeasuresAllThreeModes) {
   EXPECT_GT(json.at("kernels").as_array().size(), 20u);
 }
 
+TEST_F(CommandLine, BenchMeasuresOffloading) {
+  const Ran ran = run_lockstep("bench --device sim --section offload --budget 0.01 --json " + (folder_ / "b.json"));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const auto found = boost::json::parse(slurp(folder_ / "b.json")).at("offload");
+  EXPECT_GT(found.at("link").at("alone").at("to_host").as_double(), 0);
+  const auto& rows = found.at("rows").as_array();
+  ASSERT_EQ(rows.size(), 15u);  // Three modes, five fractions.
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool plain = i % 5 == 0;
+    EXPECT_EQ(rows[i].at("bytes_of_a_microbatch").as_int64() == 0, plain) << i;
+    EXPECT_EQ(rows[i].at("peak_bytes").as_int64() == rows[i / 5 * 5].at("peak_bytes").as_int64(), plain) << i;
+  }
+}
+
 TEST_F(CommandLine, BenchTimesTheOpsThatAreAskedFor) {
   const Ran ran =
       run_lockstep("bench --device sim --section kernels --only linear_forward --json " + (folder_ / "b.json"));

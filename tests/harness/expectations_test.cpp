@@ -48,6 +48,16 @@ TEST(Expectations, TheDefaultScenarioLaunchesSixteenGraphs) {
   EXPECT_EQ(expected(scenario, "graphs_captured").min, 8);
 }
 
+TEST(Expectations, WhatIsNotSavedIsComputedAgainOnceAMicrobatch) {
+  Scenario scenario;
+  EXPECT_EQ(expected(scenario, "ops_recomputed").max, 0);
+  scenario.model.pattern = "M*-E";
+  scenario.model.recompute = {Recompute::layernorm, Recompute::mlp_act, Recompute::moe_act};
+  EXPECT_EQ(expected(scenario, "ops_recomputed").min, 6 * (4 + 1 + 1));  // Three steps of two microbatches.
+  scenario.model.moe.shared_hidden = 8;
+  EXPECT_EQ(expected(scenario, "ops_recomputed").max, 6 * (4 + 1 + 2));
+}
+
 TEST(Expectations, EveryTokenGoesToTopKExperts) {
   Scenario scenario;
   EXPECT_EQ(expected(scenario, "pairs_routed").counter, "");
@@ -198,7 +208,7 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
   const Counters counters{{"graph_replays", 0},   {"eager_fallbacks", 4},    {"graphs_captured", 0},
                           {"max_outstanding", 2}, {"evaluations", 0},        {"recaptures", 0},
                           {"collectives", 0},     {"persistent_buffers", 0}, {"bytes_planned", 0},
-                          {"bytes_offloaded", 0}, {"bytes_reloaded", 0},     {"ops", 9}};
+                          {"bytes_offloaded", 0}, {"bytes_reloaded", 0},     {"ops_recomputed", 0}, {"ops", 9}};
   EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters),
             "graph_replays is 0, expected at least 1 (the scenario asks for graphs)");
   scenario.expect.counters["graph_replays"] = {.min = 0, .max = 0, .same_as = ""};
@@ -209,7 +219,7 @@ TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
   const Scenario scenario;
   Counters counters{{"graph_replays", 16}, {"eager_fallbacks", 0}, {"graphs_captured", 8}, {"max_outstanding", 2},
                     {"evaluations", 0},    {"recaptures", 0},      {"collectives", 0},     {"persistent_buffers", 0},
-                    {"bytes_planned", 0},  {"bytes_offloaded", 0}, {"bytes_reloaded", 0},  {"ops", 9}};
+                    {"bytes_planned", 0},  {"bytes_offloaded", 0}, {"bytes_reloaded", 0},  {"ops_recomputed", 0}, {"ops", 9}};
   const auto check = [&] { return unmet(expectations(scenario, Lengths(scenario)), counters); };
   EXPECT_EQ(check(), "");
   for (const std::int64_t wrong : {15, 17}) {

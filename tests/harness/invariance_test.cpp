@@ -13,6 +13,8 @@
 #include "harness/generator.h"
 #include "harness/worker.h"
 #include "kernels/fault.h"
+#include "scenarios/legality.h"
+#include "scenarios/offload_modules.h"
 #include "scenarios/reader.h"
 #include "tests/engine/training_run.h"
 
@@ -73,6 +75,45 @@ void take_the_other_kind_of_graphs(Scenario& s, Choices&) {
   leave_out_what_is_refused(s);
 }
 
+bool has_module(const Scenario& s, OffloadModule module) {
+  return std::find(s.offload.modules.begin(), s.offload.modules.end(), module) != s.offload.modules.end();
+}
+
+// Any modules, fraction, pool, limit and delay; none where there is no warm-up.
+void take_another_offloading(Scenario& s, Choices& c) {
+  s.offload = {};
+  const bool norms =
+      std::find(s.model.recompute.begin(), s.model.recompute.end(), Recompute::layernorm) != s.model.recompute.end();
+  if (!has_graphs(s) || s.cuda_graph.warmup_steps > 0) {
+    for (const OffloadModule module : offloadable_modules(s)) {
+      if (c.one_in(2) && !(norms && offload_row(module).kept == Kept::norm_output)) s.offload.modules.push_back(module);
+    }
+  }
+  if (!has_module(s, OffloadModule::core_attn)) std::erase(s.offload.modules, OffloadModule::attn_proj);
+  std::erase_if(s.checker.delays, [](const Scenario::Delay& delay) {
+    return delay.stream == DelayStream::d2h || delay.stream == DelayStream::h2d;
+  });
+  if (s.offload.modules.empty()) return;
+  s.offload.fraction = Ratio{c.pick<std::int64_t>({1'000'000, 0, 500'000, 333'333, 800'000})};
+  s.offload.min_bytes = c.pick<std::int64_t>({0, 1'000, 5'000});
+  s.offload.pool_slack = c.between(0, 3);
+  if (s.cuda_graph.impl == GraphImpl::full_iteration || c.one_in(2)) s.offload.max_inflight = c.between(0, 5);
+  s.offload.delay_until_cuda_graph = c.one_in(2);
+  if (!check_legality(s).empty()) s.offload.delay_until_cuda_graph = false;
+}
+
+// Norms only where their outputs do not move.
+void take_another_recomputation(Scenario& s, Choices& c) {
+  s.model.recompute.clear();
+  const auto& modules = s.offload.modules;
+  const bool moves = std::any_of(modules.begin(), modules.end(),
+                                 [](OffloadModule module) { return offload_row(module).kept == Kept::norm_output; });
+  if (!moves && !c.one_in(3)) s.model.recompute.push_back(Recompute::layernorm);
+  const auto has = [&](char symbol) { return s.model.pattern.find(symbol) != std::string::npos; };
+  if (has('-') && !c.one_in(3)) s.model.recompute.push_back(Recompute::mlp_act);
+  if (has('E') && !c.one_in(3)) s.model.recompute.push_back(Recompute::moe_act);
+}
+
 void take_another_depth(Scenario& s, Choices& c) { s.training.in_flight = c.between(1, fewest_microbatches(s)); }
 
 void change_nothing(Scenario&, Choices&) {}
@@ -99,6 +140,7 @@ struct Change {
 };
 constexpr Change kCapacity{take_another_capacity, run_it}, kGraphs{switch_graphs, run_it},
     kKindOfGraphs{take_the_other_kind_of_graphs, run_it}, kDepth{take_another_depth, run_it},
+    kOffloading{take_another_offloading, run_it}, kRecomputation{take_another_recomputation, run_it},
     kSchedule{change_nothing, run_on_another_schedule}, kAddresses{change_nothing, run_at_other_addresses},
     kResumed{change_nothing, save_and_resume};
 
@@ -152,6 +194,8 @@ TEST_F(Invariance, NothingDependsOnCapacity) { hold("nothing depends on capacity
 TEST_F(Invariance, NothingDependsOnGraphs) { hold("nothing depends on graphs", kGraphs); }
 TEST_F(Invariance, NothingDependsOnTheKindOfGraphs) { hold("nothing depends on the kind of graphs", kKindOfGraphs); }
 TEST_F(Invariance, NothingDependsOnInFlightDepth) { hold("nothing depends on in-flight depth", kDepth); }
+TEST_F(Invariance, NothingDependsOnOffloading) { hold("nothing depends on offloading", kOffloading); }
+TEST_F(Invariance, NothingDependsOnRecomputation) { hold("nothing depends on recomputation", kRecomputation); }
 TEST_F(Invariance, NothingDependsOnTheScheduleOfStreams) { hold("nothing depends on the schedule", kSchedule); }
 TEST_F(Invariance, NothingDependsOnTheAddressesOfBuffers) { hold("nothing depends on addresses", kAddresses); }
 TEST_F(Invariance, NothingDependsOnWhereARunWasSavedAndResumed) { hold("nothing depends on resuming", kResumed); }
@@ -180,6 +224,8 @@ TEST_F(Invariance, IsBrokenByPlantedFaults) {
   EXPECT_TRUE(is_seen("replay-skipped-once", kGraphs));
   EXPECT_TRUE(is_seen("replay-runs-twice", kKindOfGraphs));
   EXPECT_TRUE(is_seen("metadata-shared-by-slots", kDepth));
+  EXPECT_TRUE(is_seen("reload-takes-another-slot", kOffloading));
+  EXPECT_TRUE(is_seen("recompute-of-norms-left-out", kRecomputation));
   EXPECT_TRUE(is_seen("compute-ignores-loaded-event", kSchedule));
   EXPECT_TRUE(is_seen("gradients-not-zeroed-at-step-start", kResumed));
   EXPECT_FALSE(is_seen("", kGraphs));

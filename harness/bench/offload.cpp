@@ -1,0 +1,84 @@
+#include "harness/bench/offload.h"
+
+#include <algorithm>
+
+#include "engine/offload_plan.h"
+#include "engine/offload_time.h"
+#include "harness/schedules.h"
+#include "harness/stopwatch.h"
+#include "scenarios/documents.h"
+#include "scenarios/offload_modules.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kStepsBeside = 5;
+constexpr std::int64_t kUnderWay = 4;
+
+Scenario of_mode(const Scenario& scenario, GraphImpl impl, Ratio fraction) {
+  Scenario s = scenario;
+  s.cuda_graph.impl = impl;
+  if (impl != GraphImpl::partial) s.cuda_graph.modules.clear();
+  s.cuda_graph.warmup_steps = std::max<std::int64_t>(1, s.cuda_graph.warmup_steps);
+  s.offload.fraction = fraction;
+  if (impl == GraphImpl::full_iteration && !s.offload.max_inflight) s.offload.max_inflight = kUnderWay;
+  if (impl != GraphImpl::partial) s.offload.delay_until_cuda_graph = false;
+  return s;
+}
+
+Scenario with_modules(const Scenario& scenario) {
+  Scenario s = scenario;
+  if (!s.offload.modules.empty()) return s;
+  s.cuda_graph.impl = GraphImpl::partial;
+  s.offload.modules = offloadable_modules(s);
+  s.cuda_graph.impl = scenario.cuda_graph.impl;
+  return s;
+}
+
+}  // namespace
+
+LinkRates time_link(const Scenario& scenario, const std::string& device_kind, double budget) {
+  Scenario plain = of_mode(scenario, GraphImpl::none, {});
+  plain.offload = {};
+  plain.checker.delays.clear();
+  const auto data = open_data(plain);
+  Device device(open_backend(device_kind, sim_options(plain, plain.checker.schedule.seed)));
+  Trainer trainer(device, plain, *data, {.dry_run_ledger = false});
+  LinkProbe probe(device);
+  for (int i = 0; i < 2; ++i) trainer.step();
+  LinkRates rates;
+  rates.alone = probe.alone(budget / 4);
+  rates.both = probe.both();
+  const Stopwatch quiet;
+  for (int i = 0; i < kStepsBeside; ++i) trainer.step();
+  rates.step = quiet.seconds() / kStepsBeside;
+  const Stopwatch loud;
+  rates.beside = probe.beside(trainer, kStepsBeside, rates.step);
+  rates.disturbed = loud.seconds() / kStepsBeside;
+  return rates;
+}
+
+void time_offload(const Scenario& scenario, const std::string& device_kind, double budget,
+                  const std::function<void(const OffloadRow&)>& done) {
+  const Scenario all = with_modules(scenario);
+  for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
+    double plain = 0;
+    for (const std::int64_t quarters : {0, 1, 2, 3, 4}) {
+      OffloadRow row;
+      row.fraction = Ratio{quarters * 250'000};
+      const Scenario one = of_mode(all, impl, row.fraction);
+      row.time = time_steps(one, impl, device_kind, budget);
+      const OffloadPlan plan = plan_offload(one);
+      if (quarters == 0) plain = row.time.median;
+      row.plain = plain;
+      row.bytes = plan.bytes();
+      row.saved = plan.saved_bytes();
+      row.prefetch = plan.prefetch();
+      row.hidden = forecast(plan).hidden();
+      done(row);
+      if (!row.time.not_run.empty()) break;
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+// What offloading costs and gives: the link's rate, and step time and device memory by fraction.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "harness/bench/link.h"
+#include "harness/bench/steps.h"
+
+namespace lockstep {
+
+struct OffloadRow {
+  Ratio fraction;
+  StepTime time;
+  double plain = 0;        // Seconds of a step without offloading, of the same mode.
+  std::int64_t bytes = 0;  // Of a microbatch, each way.
+  std::int64_t saved = 0;  // Device memory, by the plan.
+  int prefetch = 0;        // Segments.
+  double hidden = 0;       // Share of the copying, by the plan's model.
+};
+
+struct LinkRates {
+  LinkRate alone, both, beside;    // `beside`: both ways at once, while plain eager steps run.
+  double step = 0, disturbed = 0;  // Seconds of such a step, alone and then.
+};
+LinkRates time_link(const Scenario& scenario, const std::string& device_kind, double budget);
+
+// Eager, partial and full_iteration; of each the fractions 0, 1/4, 1/2, 3/4 and 1, where 0 is without offloading. What
+// is offloaded is what the scenario says, or all that whole-layer graphs allow; under full_iteration at most four
+// copies are under way if the scenario sets no limit. `done` is told each row when it is known.
+void time_offload(const Scenario& scenario, const std::string& device_kind, double budget,
+                  const std::function<void(const OffloadRow&)>& done);
+
+}  // namespace lockstep
