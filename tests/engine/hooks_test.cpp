@@ -106,24 +106,28 @@ TEST_F(HooksTest, OfNestedRegionsAreBackInTurn) {
 
 // The engine's own: a capture that fails, and a second one, leave a sharded run as it would have been.
 TEST(HooksOfTheEngine, SurviveACaptureThatFails) {
-  Scenario s;
-  s.name = "test";
-  s.fsdp.strategy = Sharding::optim_grads_params;
-  s.training.steps = 5;
-  s.training.recapture_at = {3};
-  const auto data = open_data(s);
-  Scenario eager = s;
-  eager.cuda_graph.impl = GraphImpl::none;
-  eager.training.recapture_at.clear();
-  const Outcome want = run(eager, *data);
-  Device device(open_device_under_test());
-  Trainer trainer(device, s, *data);
-  trainer.step();
-  plant_fault("allocation-during-capture");
-  EXPECT_THROW(trainer.step(), EngineViolation);
-  plant_fault("");
-  while (trainer.steps_done() < s.training.steps) trainer.step();
-  EXPECT_EQ(trainer.weight_digest(), want.digest);
+  for (const GraphImpl impl : {GraphImpl::partial, GraphImpl::full_iteration}) {
+    Scenario s;
+    s.name = "test";
+    s.cuda_graph.impl = impl;
+    s.fsdp.strategy = Sharding::optim_grads_params;
+    s.training.steps = 5;
+    s.training.recapture_at = {3};
+    const auto data = open_data(s);
+    Scenario eager = s;
+    eager.cuda_graph.impl = GraphImpl::none;
+    eager.training.recapture_at.clear();
+    const Outcome want = run(eager, *data);
+    Device device(open_device_under_test());
+    Trainer trainer(device, s, *data);
+    trainer.step();
+    plant_fault("allocation-during-capture");
+    EXPECT_THROW(trainer.step(), EngineViolation);
+    plant_fault("");
+    while (trainer.steps_done() < s.training.steps) trainer.step();
+    EXPECT_EQ(trainer.weight_digest(), want.digest);
+    EXPECT_GT(trainer.counters().at("graph_replays"), 0);
+  }
 }
 
 }  // namespace
