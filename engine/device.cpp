@@ -34,7 +34,8 @@ void Device::host_reads(const void* memory, std::size_t bytes) {
 std::int64_t Device::most_delay(const char* stream) const {
   std::int64_t most = 0;
   for (const StreamDelay& delay : pressure_.delays) {
-    if (delay.stream == stream) most = std::max(most, delay.most);
+    const bool concerned = delay.rank < 0 || delay.rank == place.rank;
+    if (concerned && delay.stream == stream) most = std::max(most, delay.most);
   }
   return most;
 }

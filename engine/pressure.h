@@ -12,6 +12,7 @@ namespace lockstep {
 struct StreamDelay {
   std::string stream;
   std::int64_t most = 1;
+  int rank = -1;  // Of this rank alone; -1: of all.
 };
 
 struct Pressure {

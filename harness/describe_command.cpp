@@ -8,6 +8,7 @@
 #include "harness/offload_table.h"
 #include "harness/options.h"
 #include "harness/parameter_table.h"
+#include "harness/sharding_table.h"
 #include "harness/write_file.h"
 #include "scenarios/reader.h"
 
@@ -84,6 +85,7 @@ std::string description(const Scenario& scenario) {
   write_regions(out, scenario);
   write_memory(out, scenario, write_parameters(out, scenario));
   if (!scenario.offload.modules.empty()) out << offload_table(scenario, plan_offload(scenario));
+  out << sharding_table(scenario);
   const std::vector<std::string> idle = keys_without_effect(scenario);
   out << "\nkeys without effect\n";
   for (const std::string& key : idle) out << "  " << key << "\n";

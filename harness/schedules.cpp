@@ -23,7 +23,9 @@ Pressure pressure_of(const Scenario& scenario) {
                     .seed = static_cast<std::uint64_t>(checker.schedule.seed),
                     .poison_fresh = holds(checker.poison, Poison::fresh),
                     .poison_freed = holds(checker.poison, Poison::freed)};
-  for (const Scenario::Delay& delay : checker.delays) pressure.delays.push_back({word(delay.stream), delay.spin});
+  for (const Scenario::Delay& delay : checker.delays) {
+    pressure.delays.push_back({word(delay.stream), delay.spin, static_cast<int>(delay.rank.value_or(-1))});
+  }
   return pressure;
 }
 

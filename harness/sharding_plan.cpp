@@ -1,8 +1,6 @@
 #include "harness/sharding_plan.h"
 
 #include <algorithm>
-#include <map>
-#include <numeric>
 
 namespace lockstep {
 namespace {
@@ -17,7 +15,6 @@ bool ends_with(const std::string& text, std::string_view end) {
 bool has_copy(const ParameterShape& p) {
   return ends_with(p.name, ".weight") && !ends_with(p.name, "conv.weight") && !ends_with(p.name, "router.weight");
 }
-bool is_vector(const ParameterShape& p) { return !ends_with(p.name, ".weight"); }
 
 // Blocks of each unit. Without sharding every block is one: `fsdp.unit` is then without effect.
 std::vector<std::int64_t> unit_sizes(const Scenario& scenario) {
@@ -63,7 +60,7 @@ class Planner {
     std::stable_sort(plan_.buckets.begin(), plan_.buckets.end(),
                      [](const PlannedBucket& a, const PlannedBucket& b) { return a.unit < b.unit; });
     for (const ParameterShape& p : parameters) {
-      if (p.name == "final_norm.gain") plan_.buckets.push_back({"final norm", -1, false, p.count(), 1});
+      if (p.name == "final_norm.gain") plan_.buckets.push_back({"final norm", -1, false, p.count()});
       if (p.name == "head.weight") add_rows("head", p);
     }
     place_units();
@@ -83,7 +80,7 @@ class Planner {
         cut ? ranks * std::max<std::int64_t>(1, scenario_.fsdp.bucket_bytes / row_of_each) : p.rows;
     for (std::int64_t first = 0; first < p.rows; first += rows) {
       const std::string number = rows < p.rows ? " " + std::to_string(first / rows) : "";
-      plan_.buckets.push_back({name + number, -1, reads_copy(p), std::min(rows, p.rows - first) * p.cols, p.cols});
+      plan_.buckets.push_back({name + number, -1, reads_copy(p), std::min(rows, p.rows - first) * p.cols});
     }
   }
 
@@ -91,11 +88,10 @@ class Planner {
     auto bucket = std::find_if(plan_.buckets.begin(), plan_.buckets.end(),
                                [&](const PlannedBucket& one) { return one.unit == unit && one.narrow == copied; });
     if (bucket == plan_.buckets.end()) {
-      plan_.buckets.push_back({"unit " + std::to_string(unit), unit, copied, 0, 1});
+      plan_.buckets.push_back({"unit " + std::to_string(unit), unit, copied, 0});
       bucket = std::prev(plan_.buckets.end());
     }
     bucket->elements += p.count();
-    bucket->width = std::lcm(bucket->width, is_vector(p) ? 1 : p.cols);
   }
 
   // The largest class of units that are equal in elements has the slots; of two, the first in the model.
@@ -171,11 +167,6 @@ std::int64_t count_gathers(const Scenario& scenario) {
 }
 
 }  // namespace
-
-std::int64_t PlannedBucket::shard(std::int64_t ranks) const {
-  const std::int64_t step = ranks * width;
-  return (elements + step - 1) / step * width;
-}
 
 bool exchanges(const Scenario& scenario) { return scenario.parallel.data > 1 || scenario.fsdp.strategy != no_shard; }
 

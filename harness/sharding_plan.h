@@ -17,9 +17,6 @@ struct PlannedBucket {
   int unit = -1;              // -1 outside of units: such a bucket is always resident.
   bool narrow = false;        // Read as bf16 copies.
   std::int64_t elements = 0;  // Without padding.
-  std::int64_t width = 1;     // A shard is a whole number of these: least common multiple of the widths of rows.
-  // Of one rank of `ranks`, padding included.
-  std::int64_t shard(std::int64_t ranks) const;
 };
 
 struct ShardingPlan {

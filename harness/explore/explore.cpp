@@ -16,18 +16,30 @@ struct Explorer::Choice {
     for (int i = 1; policy_ == ExploreOptions::Policy::pct && i < options.depth; ++i) {
       changes_.push_back(static_cast<std::int64_t>(draws_.below(program.items.size())));
     }
-    for (const StreamDelay& delay : options.delays) {
-      most_.resize(program.threads.size());
-      if (delay.stream == "graph") most_in_graphs_ = std::max(most_in_graphs_, delay.most);
-      for (std::size_t t = 0; t < program.threads.size(); ++t) {
-        if (program.threads[t].name == delay.stream) most_[t] = std::max(most_[t], delay.most);
+    if (!options.delays.empty()) place_delays(options.delays);
+  }
+
+  // A stream is one rank's, and so are its items.
+  void place_delays(const std::vector<StreamDelay>& delays) {
+    const std::size_t threads = program_.threads.size();
+    std::vector<int> rank(threads);
+    for (int i = 0; i < program_.size(); ++i) {
+      rank[thread_of(i)] = program_.items[static_cast<std::size_t>(i)].work.place.rank;
+    }
+    most_.resize(threads);
+    most_in_graphs_.resize(threads);
+    for (const StreamDelay& delay : delays) {
+      for (std::size_t t = 0; t < threads; ++t) {
+        if (delay.rank >= 0 && delay.rank != rank[t]) continue;
+        if (delay.stream == "graph") most_in_graphs_[t] = std::max(most_in_graphs_[t], delay.most);
+        if (delay.stream == program_.threads[t].name) most_[t] = std::max(most_[t], delay.most);
       }
     }
   }
 
   void became_ready(int item) {
     if (most_.empty()) return;
-    const std::int64_t most = program_.in_graph(item) ? most_in_graphs_ : most_[thread_of(item)];
+    const std::int64_t most = (program_.in_graph(item) ? most_in_graphs_ : most_)[thread_of(item)];
     due_[static_cast<std::size_t>(item)] = most == 0 ? 0 : turn_ + log_uniform(draws_.draw(), most);
   }
 
@@ -84,8 +96,8 @@ struct Explorer::Choice {
   std::vector<std::uint64_t> priority_;  // By thread.
   std::uint64_t low_ = kHigh;
   std::vector<std::int64_t> changes_;  // Turns at which the thread that runs falls behind all others.
-  std::vector<std::int64_t> most_;     // Turns, by thread; empty without delays.
-  std::int64_t most_in_graphs_ = 0;
+  // Turns, by thread; empty without delays.
+  std::vector<std::int64_t> most_, most_in_graphs_;
   std::vector<std::int64_t> due_;  // By item.
   std::int64_t turn_ = 0;
 };

@@ -188,6 +188,7 @@ void DoorMutator::move_block(int stream, const Ledger& ledger) {
                     .copy_kind = CopyKind::device_to_device});
   busy_ = false;
   block.moved_to = to;
+  moved_any_ = true;
 }
 
 LedgerEntry DoorMutator::moved(const LedgerEntry& asked) {
@@ -197,7 +198,7 @@ LedgerEntry DoorMutator::moved(const LedgerEntry& asked) {
     if (!block || !block->moved_to) return const_cast<void*>(address);
     return block->moved_to + (static_cast<const std::byte*>(address) - block->base);
   };
-  if (std::none_of(blocks_.begin(), blocks_.end(), [](const Block& block) { return block.moved_to; })) return call;
+  if (!moved_any_) return call;
   call.to = there(call.to);
   call.from = there(call.from);
   if (!call.op) return call;
@@ -211,10 +212,10 @@ LedgerEntry DoorMutator::moved(const LedgerEntry& asked) {
 
 DoorMutator::Block* DoorMutator::block_at(const void* address) {
   const auto* byte = static_cast<const std::byte*>(address);
-  const auto found = std::find_if(blocks_.begin(), blocks_.end(), [byte](const Block& block) {
-    return byte >= block.base && byte < block.base + block.bytes;
-  });
-  return found == blocks_.end() ? nullptr : &*found;
+  const auto behind = by_address_.upper_bound(byte);
+  if (behind == by_address_.begin()) return nullptr;
+  Block& block = *std::prev(behind)->second;
+  return byte < block.base + block.bytes ? &block : nullptr;
 }
 
 // The block allocated after the operand's, round and round, that has room and that the op does not use.
@@ -222,10 +223,12 @@ DoorMutator::Block* DoorMutator::other_block(const LedgerEntry& call, const Oper
   std::set<const Block*> used;
   for (const OperandBytes& one : call.op->operands()) used.insert(block_at(one.base));
   const Block* own = block_at(operand.base);
-  const auto start = std::find_if(blocks_.begin(), blocks_.end(), [own](const Block& block) { return &block == own; });
-  for (std::size_t i = 1; i < blocks_.size(); ++i) {
-    Block& block = blocks_[(static_cast<std::size_t>(start - blocks_.begin()) + i) % blocks_.size()];
-    if (!block.pinned && !block.freed_early && !used.contains(&block) && block.bytes >= span_of(operand)) return &block;
+  if (own == nullptr) return nullptr;
+  const auto start = by_address_.at(own->base);
+  const auto next = [this](auto block) { return ++block == blocks_.end() ? blocks_.begin() : block; };
+  for (auto block = next(start); block != start; block = next(block)) {
+    const bool free = !block->pinned && !block->freed_early && !used.contains(&*block);
+    if (free && block->bytes >= span_of(operand)) return &*block;
   }
   return nullptr;
 }
@@ -242,21 +245,30 @@ void* DoorMutator::shared_memory(std::size_t bytes, bool pinned) {
 
 void DoorMutator::allocated(void* memory, std::size_t bytes, bool pinned) {
   if (busy_) return;
-  std::erase_if(blocks_, [memory](const Block& block) { return block.base == memory; });  // Freed early, used again.
-  blocks_.push_back({.base = static_cast<std::byte*>(memory), .bytes = bytes, .pinned = pinned});
+  auto* const base = static_cast<std::byte*>(memory);
+  forget(base);  // Freed early, used again.
+  blocks_.push_back({.base = base, .bytes = bytes, .pinned = pinned});
+  by_address_[base] = std::prev(blocks_.end());
+}
+
+void DoorMutator::forget(const std::byte* base) {
+  const auto found = by_address_.find(base);
+  if (found == by_address_.end()) return;
+  blocks_.erase(found->second);
+  by_address_.erase(found);
 }
 
 bool DoorMutator::releases(void* memory) {
-  const auto block =
-      std::find_if(blocks_.begin(), blocks_.end(), [memory](const Block& b) { return b.base == memory; });
-  if (block == blocks_.end()) return true;
+  const auto found = by_address_.find(static_cast<std::byte*>(memory));
+  if (found == by_address_.end()) return true;
+  const auto block = found->second;
   if (block->more_owners > 0) {
     --block->more_owners;
     return false;
   }
   const bool gone = block->freed_early;
   std::byte* also = block->moved_to;
-  if (!(fault_ && fault_->op == DoorOperator::free_early)) blocks_.erase(block);
+  if (!(fault_ && fault_->op == DoorOperator::free_early)) forget(block->base);
   if (also) device_->release(also, false);
   return !gone;
 }

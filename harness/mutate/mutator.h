@@ -1,7 +1,7 @@
 // Plants a fault at the device door, or counts the calls at which one could be planted.
 #pragma once
 
-#include <deque>
+#include <list>
 #include <map>
 #include <set>
 #include <string>
@@ -53,6 +53,7 @@ class DoorMutator : public Interposer {
   int other_stream(int stream) const { return (stream + 1) % static_cast<int>(streams_.size()); }
 
   Block* block_at(const void* address);
+  void forget(const std::byte* base);
   Block* other_block(const LedgerEntry& call, const OperandBytes& operand);
   LedgerEntry moved(const LedgerEntry& call);
   std::vector<LedgerEntry> mutated_op(LedgerEntry call, const std::string& site);
@@ -67,7 +68,9 @@ class DoorMutator : public Interposer {
   int applied_ = 0;
   std::vector<std::string> streams_;
   std::map<int, int> recorded_;  // Stream of the latest record, by event.
-  std::deque<Block> blocks_;     // Those that live, in the order of allocation.
+  std::list<Block> blocks_;      // Those that live, in the order of allocation.
+  std::map<const std::byte*, std::list<Block>::iterator> by_address_;
+  bool moved_any_ = false;
   std::map<int, int> launched_;  // Launches so far, by graph.
   bool busy_ = false;            // The mutator itself is at the door.
 };

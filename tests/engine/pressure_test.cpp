@@ -34,6 +34,8 @@ TEST(Pressure, ADelayShowsAMissingWaitThatTheOrderOfTheCallsHides) {
   EXPECT_EQ(copied(program, false, delays({{"produce", 100}})), 1.0f);
   EXPECT_EQ(copied(program, false, delays({{"consume", 100}})), 3.0f);
   EXPECT_EQ(copied(program, false, delays({{"elsewhere", 100}})), 3.0f);
+  EXPECT_EQ(copied(program, false, delays({{"produce", 100, 0}})), 1.0f);  // The device is at work for rank 0.
+  EXPECT_EQ(copied(program, false, delays({{"produce", 100, 1}})), 3.0f);
 }
 
 TEST(Pressure, DelaysChangeNothingWhereTheEdgesAreRight) {

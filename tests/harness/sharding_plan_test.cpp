@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include <numeric>
+#include <algorithm>
+
+#include "engine/fsdp/buffer_plan.h"
+#include "harness/blind_spots.h"
+#include "harness/sharding_table.h"
 
 namespace lockstep {
 namespace {
@@ -65,7 +69,6 @@ TEST(ShardingPlan, EmbeddingAndHeadAreCutByWholeRows) {
   EXPECT_EQ(plan_sharding(s).buckets.size(), 10 + 1 + 1 + 10);
   s.parallel.data = 4;
   EXPECT_EQ(plan_sharding(s).buckets.size(), 3 + 1 + 1 + 3);
-  EXPECT_EQ(plan_sharding(s).buckets[0].shard(4), 8);
 }
 
 TEST(ShardingPlan, WithoutShardingNothingDependsOnUnits) {
@@ -75,15 +78,6 @@ TEST(ShardingPlan, WithoutShardingNothingDependsOnUnits) {
   s.numerics = {Numerics::bf16};
   EXPECT_THAT(names(plan_sharding(s)), ElementsAre("embedding", "unit 0", "unit 1", "final norm", "head"));
   EXPECT_THAT(plan_sharding(s).persistent, IsEmpty());
-}
-
-TEST(ShardingPlan, AShardIsOfWholeRows) {
-  PlannedBucket bucket{.name = "", .elements = 100, .width = 12};
-  EXPECT_EQ(bucket.shard(1), 108);
-  EXPECT_EQ(bucket.shard(3), 36);
-  EXPECT_EQ(bucket.shard(4), 36);
-  bucket.width = 1;
-  EXPECT_EQ(bucket.shard(3), 34);
 }
 
 RC_GTEST_PROP(ShardingPlan, EveryElementIsInOneBucket, ()) {
@@ -97,6 +91,36 @@ RC_GTEST_PROP(ShardingPlan, EveryElementIsInOneBucket, ()) {
   for (const PlannedBucket& bucket : plan_sharding(s).buckets) planned += bucket.elements;
   for (const ParameterShape& parameter : parameter_table(s)) all += parameter.count();
   RC_ASSERT(planned == all);
+}
+
+// The engine cuts alike, although neither asks the other.
+RC_GTEST_PROP(ShardingPlan, IsTheEngines, ()) {
+  Scenario s = sharded(*rc::gen::element("M", "*-", "M*-E", "MMM*-*-E-", "E*-M"));
+  s.numerics = {*rc::gen::element(Numerics::fp32, Numerics::bf16)};
+  s.parallel.data = *rc::gen::inRange<std::int64_t>(1, 5);
+  s.fsdp.strategy =
+      *rc::gen::element(Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params);
+  if (!exchanges(s)) s.parallel.data = 2;
+  s.fsdp.unit = {*rc::gen::inRange<std::int64_t>(1, 5)};
+  s.fsdp.bucket_bytes = *rc::gen::element<std::int64_t>(0, 100, 1000, 100'000);
+  s.fsdp.double_buffer = *rc::gen::arbitrary<bool>();
+  s.fsdp.persist_buf_on_alloc_fail = *rc::gen::arbitrary<bool>();
+  s.model.tied_embedding = *rc::gen::arbitrary<bool>();
+  const ShardingPlan plan = plan_sharding(s);
+  const ParameterList list(s.model);
+  const ShardLayout layout(list, s, static_cast<int>(s.parallel.data), s.numerics.front() == Numerics::bf16);
+  RC_ASSERT(layout.buckets.size() == plan.buckets.size());
+  RC_ASSERT(std::ssize(layout.units) == plan.units + 2);  // Embedding; final norm and head.
+  RC_ASSERT(plan_gradients(layout, s.fsdp).persistent.size() == plan.persistent.size());
+  std::vector<std::int64_t> ours, theirs;
+  for (const PlannedBucket& bucket : plan.buckets) ours.push_back(bucket.elements);
+  for (const Bucket& bucket : layout.buckets) {
+    theirs.push_back(0);
+    for (const Piece& piece : bucket.pieces) theirs.back() += piece.rows * piece.width;
+  }
+  std::sort(ours.begin(), ours.end());
+  std::sort(theirs.begin(), theirs.end());
+  RC_ASSERT(ours == theirs);
 }
 
 // ---- Counts ---------------------------------------------------------------------------------------------------------
@@ -148,6 +172,44 @@ TEST(Collectives, ExpertsExchangeTheirLossesAndCounts) {
   s.model.moe.expert_bias = true;
   EXPECT_EQ(of_step(s), calls + 1 + 2);
   EXPECT_EQ(collectives_of_evaluation(s, plan_sharding(s), 1), 2);
+}
+
+// ---- Words ----------------------------------------------------------------------------------------------------------
+
+TEST(ShardingTable, ShowsUnitsSlotsAndCollectives) {
+  EXPECT_EQ(sharding_table(Scenario()), "");
+  Scenario s = sharded("M*-M*-M");
+  s.fsdp.unit = {2};
+  s.parallel.data = 3;
+  const std::string table = sharding_table(s);
+  EXPECT_THAT(table, testing::HasSubstr("optim_grads_params over 3 ranks (fp32)"));
+  EXPECT_THAT(table, testing::ContainsRegex("unit 2 .*its own.*its own"));
+  EXPECT_THAT(table, testing::HasSubstr("collectives of a rank: 3 at the start"));
+}
+
+TEST(BlindSpots, AreNamed) {
+  const auto spots = [](const Scenario& s) {
+    std::string text;
+    for (const std::string& spot : blind_spots(s)) text += spot.substr(0, spot.find(':')) + "; ";
+    return text;
+  };
+  EXPECT_EQ(spots(Scenario()), "");
+  Scenario s = sharded("MMM");
+  s.model.dropout = Ratio{100'000};
+  EXPECT_EQ(spots(s), "one rank; ");
+  s.parallel.data = 2;  // Two microbatches in one left fold: their order shows.
+  EXPECT_EQ(spots(s), "");
+  s.training.microbatches = 1;
+  EXPECT_EQ(spots(s), "two ranks; one microbatch; ");
+  s.parallel.data = 3;
+  s.training.microbatches = 2;
+  s.model.dropout = {};
+  s.model.pattern = "M*";
+  s.training.optimizer.lr = 0;
+  EXPECT_EQ(spots(s), "no learning rate; no dropout; no more than two units in two slots; ");
+  s.fsdp.strategy = Sharding::optim;
+  s.parallel.data = 2;
+  EXPECT_EQ(spots(s), "two ranks; no learning rate; no dropout; ");
 }
 
 }  // namespace

@@ -1,0 +1,13 @@
+// How a scenario is sharded, as `describe` prints it.
+#pragma once
+
+#include <string>
+
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+// Units, buckets, shards, slots and collectives of the first of its precisions; "" where nothing is exchanged.
+std::string sharding_table(const Scenario& scenario);
+
+}  // namespace lockstep
