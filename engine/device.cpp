@@ -43,7 +43,9 @@ std::int64_t Device::most_delay(const char* stream) const {
 void Device::delay(const Lane& lane) {
   if (pressure_.delays.empty()) return;
   const bool captured = capturing_ && backend_->capture_status(lane.handle) != CaptureStatus::none;
-  const std::int64_t most = captured ? most_delay("graph") : lane.most_delay;
+  // A launch is delayed as what its stream does; the other streams of a graph do nothing but what was captured.
+  const bool forked = captured && &lane != &streams_[static_cast<std::size_t>(capture_origin_)];
+  const std::int64_t most = captured ? std::max(most_delay("graph"), forked ? lane.most_delay : 0) : lane.most_delay;
   if (most == 0) return;
   delay_state_ += 0x9E3779B97F4A7C15u;
   backend_->delay(lane.handle, log_uniform(mix64(delay_state_), most));

@@ -8,7 +8,8 @@
 namespace lockstep {
 
 // Before every op, copy, fill and launch on streams with this name, 1 to `most` microseconds (turns, on the simulated
-// device), log-uniform. "graph": before every op, copy and fill that is captured, on whatever stream.
+// device), log-uniform; captured ones too where the capture was begun on another stream. "graph": before every op, copy
+// and fill that is captured, on whatever stream.
 struct StreamDelay {
   std::string stream;
   std::int64_t most = 1;
