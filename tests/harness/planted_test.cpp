@@ -6,6 +6,7 @@
 #include "harness/library.h"
 #include "harness/suite.h"
 #include "harness/worker.h"
+#include "scenarios/legality.h"
 #include "tests/harness/planted_faults.h"
 #include "tests/harness/program.h"
 
@@ -36,8 +37,11 @@ const std::vector<Scenario>& library() {
   return cases;
 }
 
+// What only sharded runs can show is not looked for in the others.
 bool is_caught(const RunOptions& run) {
+  const bool of_sharding = is_of_sharding(run.fault);
   return std::any_of(library().begin(), library().end(), [&](const Scenario& scenario) {
+    if (of_sharding && !with_reduction(scenario)) return false;
     return run_in_worker(scenario, run, kWorker).verdict != Verdict::holds;
   });
 }
