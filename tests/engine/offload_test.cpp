@@ -151,6 +151,39 @@ TEST(Offload, DelayedCopiesLeaveInForwardOrder) {
   EXPECT_EQ(order.targets, eager);
 }
 
+// With three copies under way: the last three with the head, then one ahead of each backward pass, three layers before
+// the one that reads it. What is read first comes first.
+TEST(Offload, CopiesBackBeginAsFarAheadAsThePlanSays) {
+  Scenario s = base(GraphImpl::none);
+  s.model.pattern = "------";
+  s.training.microbatches = s.training.in_flight = 1;
+  s.training.eval_every = 0;
+  s.offload.modules = {mlp_fc1};
+  s.offload.max_inflight = 3;
+  struct Calls : Observer {
+    void on_create_stream(int stream, const char* name) override {
+      if (std::string(name) == "h2d") h2d = stream;
+    }
+    void on_submit(int, const Submission&, const Place& place) override { note('L', place.layer); }
+    void on_copy(int stream, void*, const void*, std::size_t, CopyKind, const Place& place) override {
+      if (stream == h2d) note('C', place.layer);
+    }
+    void note(char kind, int layer) {
+      const std::string call = kind + std::to_string(layer);
+      if (layer >= 0 && (list.empty() || list.back() != call)) list.push_back(call);
+    }
+    int h2d = -1;
+    std::vector<std::string> list;
+  } calls;
+  const auto data = open_data(s);
+  Device device(open_device_under_test(), &calls);
+  Trainer trainer(device, s, *data, {});
+  calls.list.clear();
+  trainer.step();
+  EXPECT_EQ(calls.list, (std::vector<std::string>{"L0", "L1", "L2", "L3", "L4", "L5", "C5", "C4", "C3", "C2", "L5",
+                                                  "C1", "L4", "C0", "L3", "L2", "L1", "L0"}));
+}
+
 // A GPU allocates in larger steps than asked for, so there the bound is the 95 %.
 TEST(Offload, MemoryFallsByWhatThePlanSays) {
   for (const GraphImpl impl : kImpls) {
