@@ -23,6 +23,23 @@ struct OperandBytes {
   const char* name = "";  // Of the member of the op's struct.
 };
 
+namespace detail {
+
+// Where a struct's scalars of type float lie, those inside of its members included.
+template <class T>
+void collect_floats(const T& value, const std::byte* base, std::vector<std::size_t>& list) {
+  boost::pfr::for_each_field(value, [&]<class Field>(const Field& field) {
+    constexpr bool kOperand = requires { Field::access; };
+    if constexpr (std::is_same_v<Field, float>) {
+      list.push_back(static_cast<std::size_t>(reinterpret_cast<const std::byte*>(&field) - base));
+    } else if constexpr (std::is_class_v<Field> && std::is_aggregate_v<Field> && !kOperand) {
+      collect_floats(field, base, list);
+    }
+  });
+}
+
+}  // namespace detail
+
 struct OpType {
   const char* name;
   int id;  // Place in AllOps.
@@ -30,6 +47,7 @@ struct OpType {
   std::vector<OperandBytes> (*operands)(const void* op);  // Present operands, in the order of the struct.
   bool (*equal)(const void* a, const void* b);            // All fields: addresses, shapes and scalars.
   const char* (*field_at)(std::size_t byte);              // The name of the field that holds this byte of the struct.
+  std::vector<std::size_t> (*floats)();                   // Where the struct has scalars of type float.
   void (*run_on_host)(const void* op);
 };
 
@@ -70,6 +88,13 @@ const OpType& op_type() {
               if (byte >= first && byte < first + sizeof(Field)) found = field_name<Op, index>();
             });
             return found;
+          },
+      .floats =
+          [] {
+            std::vector<std::size_t> list;
+            const Op op{};
+            detail::collect_floats(op, reinterpret_cast<const std::byte*>(&op), list);
+            return list;
           },
       .run_on_host = [](const void* op) { run(HostQueue{}, *static_cast<const Op*>(op)); }};
   static_assert(AllOps::id_of<Op>() >= 0, "the op is missing in kernels/ops.h");

@@ -1,10 +1,7 @@
 #include "harness/mutate/patch.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <type_traits>
-#include <vector>
 
 namespace lockstep {
 namespace {
@@ -20,8 +17,6 @@ Value at(const std::byte* bytes) {
   std::memcpy(&value, bytes, sizeof value);
   return value;
 }
-
-constexpr std::size_t kOperandBytes = sizeof(In<float>);
 
 // Where the operand lies in the op: its address and then its rows, which nothing else in an op has together.
 std::size_t place_of(const Submission& op, const OperandBytes& operand) {
@@ -44,19 +39,12 @@ Submission rebased(const Submission& op, const OperandBytes& operand, void* base
 }
 
 bool double_scalar(Submission& op) {
-  std::byte* bytes = bytes_of(op);
-  std::vector<bool> taken(op.type().size);
-  for (const OperandBytes& operand : op.operands()) {
-    const std::size_t first = place_of(op, operand);
-    for (std::size_t i = first; i < std::min(first + kOperandBytes, taken.size()); ++i) taken[i] = true;
-  }
-  for (std::size_t i = 0; i + 4 <= op.type().size; i += 4) {
-    if (taken[i]) continue;
-    const float value = at<float>(bytes + i);
-    // Sizes and flags are tiny or no numbers when read as floats.
-    if (!(std::fabs(value) > 1e-12f && std::fabs(value) < 1e12f)) continue;
+  for (const std::size_t place : op.type().floats()) {
+    std::byte* const scalar = bytes_of(op) + place;
+    const auto value = at<float>(scalar);
     const float twice = value + value;
-    std::memcpy(bytes + i, &twice, sizeof twice);
+    if (value == twice) continue;  // 0, infinite.
+    std::memcpy(scalar, &twice, sizeof twice);
     return true;
   }
   return false;

@@ -22,7 +22,7 @@ void count(MutationScore& sum, const TrialOutcome& outcome) {
   } else if (!outcome.bits && !is_bit_judge(outcome.judge)) {
     ++sum.judges;
   } else {
-    ++(outcome.amplifier == "none" ? sum.bits : sum.amplified);
+    ++(outcome.amplifier == "none" ? sum.bits : outcome.amplifier == "delay" ? sum.delayed : sum.poisoned);
   }
 }
 
@@ -49,9 +49,9 @@ MutationScore score_where(const std::vector<Fault>& faults, const std::vector<Tr
 
 std::string line(const std::string& name, const MutationScore& s) {
   char text[256];
-  std::snprintf(text, sizeof text, "%-26s %6lld %6lld %6lld %6lld %6lld %6lld %6lld   %lld, %lld\n", name.c_str(),
+  std::snprintf(text, sizeof text, "%-26s %6lld %6lld %6lld %6lld %7lld %6lld %6lld %6lld   %lld, %lld\n", name.c_str(),
                 static_cast<long long>(s.faults), static_cast<long long>(s.equivalent), static_cast<long long>(s.bits),
-                static_cast<long long>(s.amplified), static_cast<long long>(s.judges),
+                static_cast<long long>(s.delayed), static_cast<long long>(s.poisoned), static_cast<long long>(s.judges),
                 static_cast<long long>(s.survived), static_cast<long long>(s.wrong_reason),
                 static_cast<long long>(s.median), static_cast<long long>(s.p95));
   return text;
@@ -89,11 +89,17 @@ boost::json::object to_json(const Fault& fault, const TrialOutcome& outcome) {
 }
 
 boost::json::object to_json(const MutationScore& s) {
-  return {{"faults", s.faults},         {"killed", s.killed()},
-          {"equivalent", s.equivalent}, {"bits", s.bits},
-          {"amplified", s.amplified},   {"judges", s.judges},
-          {"survived", s.survived},     {"wrong_reason", s.wrong_reason},
-          {"unfinished", s.unfinished}, {"scenarios_median", s.median},
+  return {{"faults", s.faults},
+          {"killed", s.killed()},
+          {"equivalent", s.equivalent},
+          {"bits", s.bits},
+          {"delayed", s.delayed},
+          {"poisoned", s.poisoned},
+          {"judges", s.judges},
+          {"survived", s.survived},
+          {"wrong_reason", s.wrong_reason},
+          {"unfinished", s.unfinished},
+          {"scenarios_median", s.median},
           {"scenarios_p95", s.p95}};
 }
 
@@ -106,7 +112,7 @@ MutationScore score(const std::vector<Fault>& faults, const std::vector<Trial>& 
 std::string score_text(const std::vector<Fault>& faults, const std::vector<Trial>& trials) {
   std::string text =
       "                                          killed by\n"
-      "class                      faults  equiv   bits  +delay judges  surv.  wrong   cases: median, p95\n";
+      "class                      faults  equiv   bits  +delay +poison judges  surv.  wrong   cases: median, p95\n";
   std::vector<std::string> classes;
   for (const Fault& fault : faults) {
     if (std::find(classes.begin(), classes.end(), fault.bug_class) == classes.end()) classes.push_back(fault.bug_class);

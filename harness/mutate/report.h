@@ -13,13 +13,14 @@ struct MutationScore {
   std::int64_t faults = 0;  // That were run to the end.
   std::int64_t unfinished = 0;
   std::int64_t equivalent = 0;
-  std::int64_t bits = 0;       // Killed by values alone,
-  std::int64_t amplified = 0;  // by values alone but only with delay or poison,
-  std::int64_t judges = 0;     // only by a judge of order, addresses, graphs or counts.
+  std::int64_t bits = 0;      // Killed by values alone,
+  std::int64_t delayed = 0;   // by values alone but only in another order,
+  std::int64_t poisoned = 0;  // by values alone but only where memory that is used again has no value,
+  std::int64_t judges = 0;    // only by a judge of order, addresses, graphs or counts.
   std::int64_t wrong_reason = 0;
   std::int64_t survived = 0;         // Of which wrong_reason for another reason than theirs.
   std::int64_t median = 0, p95 = 0;  // Cases until killed.
-  std::int64_t killed() const { return bits + amplified + judges; }
+  std::int64_t killed() const { return bits + delayed + poisoned + judges; }
 };
 MutationScore score(const std::vector<Fault>& faults, const std::vector<Trial>& trials, Fault::Kind kind);
 

@@ -26,7 +26,10 @@ PreparedRun prepared(const Fault& fault, const MutationCase& at, TrialMode mode)
   PreparedRun run{at.scenario, fault.plant};
   Scenario::Checker::Schedule& schedule = run.scenario.checker.schedule;
   run.options.bits_alone = mode != TrialMode::full && mode != TrialMode::prove;
-  if (mode == TrialMode::plain) {
+  if (run.options.bits_alone) run.scenario.checker.delays.clear();
+  if (run.options.bits_alone) run.scenario.checker.poison.clear();
+  if (mode == TrialMode::poison) run.scenario.checker.poison = {Poison::padding, Poison::staging};
+  if (mode == TrialMode::plain || mode == TrialMode::poison) {
     run.options.policy = SimOptions::Policy::program;
     schedule.count = 1;
   } else if (mode != TrialMode::full) {
@@ -46,17 +49,22 @@ void Trial::take(const CaseResult& result) {
     case TrialMode::full:
       return took_full(result);
     case TrialMode::plain:
+    case TrialMode::poison:
     case TrialMode::delay:
-      outcome_.bits = result.verdict == Verdict::violated && is_bit_judge(result.judge);
-      if (outcome_.bits) outcome_.amplifier = mode_ == TrialMode::plain ? "none" : "delay";
-      outcome_.done = outcome_.bits || mode_ == TrialMode::delay;
-      mode_ = TrialMode::delay;
-      return;
+      return took_bits(result);
     case TrialMode::prove:
       return took_proof(result);
     case TrialMode::idle:
       return took_idle(result);
   }
+}
+
+void Trial::took_bits(const CaseResult& result) {
+  outcome_.bits = result.verdict == Verdict::violated && is_bit_judge(result.judge);
+  if (outcome_.bits && mode_ == TrialMode::poison) outcome_.amplifier = "poison";
+  if (outcome_.bits && mode_ == TrialMode::delay) outcome_.amplifier = "delay";
+  outcome_.done = outcome_.bits || mode_ == TrialMode::delay;
+  mode_ = mode_ == TrialMode::plain ? TrialMode::poison : TrialMode::delay;
 }
 
 void Trial::took_full(const CaseResult& result) {

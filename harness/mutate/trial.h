@@ -11,11 +11,12 @@ namespace lockstep {
 
 // With which judges and in which order of the device a case is run.
 enum class TrialMode : std::uint8_t {
-  full,   // As `verify` does.
-  plain,  // Values alone, in the order of the calls.
-  delay,  // Values alone, in random orders.
-  prove,  // As `verify` does, and in 1000 orders by tags.
-  idle,   // Without the fault: does the call that it strikes do anything?
+  full,    // As `verify` does.
+  plain,   // Values alone, in the order of the calls.
+  poison,  // The same, where slots and staging memory have no value before they are used again.
+  delay,   // Values alone, in random orders.
+  prove,   // As `verify` does, and in 1000 orders by tags.
+  idle,    // Without the fault: does the call that it strikes do anything?
 };
 
 struct TrialRun {
@@ -57,6 +58,7 @@ class Trial {
 
  private:
   void took_full(const CaseResult& result);
+  void took_bits(const CaseResult& result);
   void took_idle(const CaseResult& result);
   void took_proof(const CaseResult& result);
   void survive();

@@ -152,6 +152,12 @@ TEST(Trials, StopAtTheFirstKillAndSayWhatWouldHaveDone) {
   trial.take(result_of(Verdict::violated, "hazard", "Missing edge: loader -> compute"));
   ASSERT_EQ(trial.next()->mode, TrialMode::plain);
   trial.take(result_of(Verdict::holds));
+  ASSERT_EQ(trial.next()->mode, TrialMode::poison);
+  Trial poisoned = trial;
+  poisoned.take(result_of(Verdict::violated, "loss"));
+  EXPECT_TRUE(poisoned.outcome().done && poisoned.outcome().bits);
+  EXPECT_EQ(poisoned.outcome().amplifier, "poison");
+  trial.take(result_of(Verdict::holds));
   ASSERT_EQ(trial.next()->mode, TrialMode::delay);
   trial.take(result_of(Verdict::violated, "loss"));
   EXPECT_FALSE(trial.next());
@@ -211,7 +217,7 @@ TEST(Score, CountsEachFaultOnce) {
   trials[0].take(result_of(Verdict::violated, "loss"));
   trials[0].take(result_of(Verdict::violated, "loss"));
   trials[1].take(result_of(Verdict::violated, "hazard", "loader"));
-  for (int i = 0; i < 2; ++i) trials[1].take(result_of(Verdict::holds));
+  for (int i = 0; i < 3; ++i) trials[1].take(result_of(Verdict::holds));
   for (int i = 0; i < 3; ++i) trials[2].take(result_of(Verdict::holds));
   const MutationScore sum = score(faults, trials, Fault::Kind::named);
   EXPECT_EQ(sum.faults, 3);
