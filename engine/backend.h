@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend_communicator.h"
 #include "kernels/submission.h"
 
 namespace lockstep {
@@ -61,6 +62,12 @@ class Backend {
 
   // Before the first call on a thread other than the one that opened the device.
   virtual void enter_thread() {}
+
+  // A library's communicator over several processes: all join with the id that rank 0 made. The caller owns it.
+  virtual CommunicatorId new_communicator_id() { throw DeviceError("cudaErrorNotSupported", "new_communicator_id"); }
+  virtual BackendCommunicator* join_communicator(const CommunicatorId&, int rank, int size) {
+    throw DeviceError("cudaErrorNotSupported", "join_communicator");
+  }
 
   // Device memory, 256-byte aligned; null for no bytes. Illegal while capturing; memory released meanwhile breaks the
   // capture and is given back later.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "engine/device.h"
 
@@ -46,6 +47,8 @@ class Communicator {
 
   // Returns when every rank has called it: a meeting of hosts, which orders nothing on the device.
   virtual void meet() = 0;
+  // What every rank says, in the order of ranks: a meeting, for judges and reports; never data of the training.
+  virtual std::vector<std::string> tell(const std::string& words) = 0;
 
   // Calls, for the non-vacuity rules; those in captured graphs once a launch, those of dry runs never. Meetings are
   // not counted.

@@ -81,6 +81,9 @@ class Stream {
   }
   void copy(void* to, const void* from, std::size_t bytes, CopyKind kind) const;
   void fill(void* to, std::uint8_t byte, std::size_t bytes) const;
+  // Not in a capture. Told to the observer as what it does to this rank's memory: a copy, and fills by the others.
+  void all_gather(BackendCommunicator& ranks, int rank, int size, void* to, const void* from, std::size_t bytes) const;
+  void all_to_all(BackendCommunicator& ranks, int size, void* to, const void* from, std::size_t bytes) const;
   void record(const Event& event, bool external = false) const;
   void wait(const Event& event, bool external = false) const;
   void launch(const Graph& graph) const;

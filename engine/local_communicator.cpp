@@ -1,5 +1,6 @@
 #include "engine/local_communicator.h"
 
+#include "kernels/fault.h"
 #include "kernels/require.h"
 
 namespace lockstep {
@@ -14,7 +15,7 @@ std::byte* part(void* memory, int rank, std::size_t bytes) {
 
 }  // namespace
 
-LocalRanks::LocalRanks(Device& device, int size, std::uint64_t seed) : device(device), baton(size, seed) {
+LocalRanks::LocalRanks(Device& device, int size, std::uint64_t seed) : device(device), turns(device, size, seed) {
   for (int rank = 0; rank < size; ++rank) ranks.emplace_back(device);
 }
 
@@ -22,7 +23,7 @@ std::string LocalRanks::report() {
   std::string said;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     said += (rank > 0 ? "; rank " : "rank ") + std::to_string(rank) +
-            (baton.has_ended(static_cast<int>(rank)) ? " has ended after " : " waits in ") +
+            (turns.has_ended(static_cast<int>(rank)) ? " has ended after " : " waits in ") +
             text(ranks[rank].ledger.last());
   }
   return said;
@@ -40,15 +41,20 @@ void LocalCommunicator::all_to_all(const Stream& stream, const CollectiveName& n
   require(bytes == 0 || to != from, "what is exchanged goes to other memory");
   post(stream, CollectiveKind::all_to_all, name, from, bytes);
   for (int peer = 0; peer < size(); ++peer) {
-    take(stream, peer, part(to, peer, bytes), part(at(peer).from, rank_, bytes), bytes);
+    const int own = fault("exchange-takes-another-part") ? peer : rank_;
+    take(stream, peer, part(to, peer, bytes), part(at(peer).from, own, bytes), bytes);
   }
   finish(stream);
 }
 
-void LocalCommunicator::meet() {
-  me_.ledger.append(CollectiveKind::meet, {}, 0, "");
+std::vector<std::string> LocalCommunicator::tell(const std::string& words) {
+  const auto parity = static_cast<std::size_t>(me_.ledger.append(CollectiveKind::meet, {}, 0, "").sequence % 2);
+  me_.words[parity] = words;
   pass_the_turn();
   compare();
+  std::vector<std::string> said;
+  for (const LocalRank& rank : all_.ranks) said.push_back(rank.words[parity]);
+  return said;
 }
 
 void LocalCommunicator::post(const Stream& stream, CollectiveKind kind, const CollectiveName& name, const void* from,
@@ -65,12 +71,7 @@ void LocalCommunicator::post(const Stream& stream, CollectiveKind kind, const Co
 }
 
 void LocalCommunicator::pass_the_turn() {
-  require(!all_.device.capturing() && !all_.device.in_dry_run(), "ranks meet outside of captures and dry runs");
-  const Place place = all_.device.place;
-  const Baton::Met met = all_.baton.meet(rank_);
-  all_.device.place = place;
-  if (met == Baton::Met::stopped) throw RankStopped{};
-  if (met == Baton::Met::missing) throw CollectiveHang("ranks wait for one that has ended: " + all_.report());
+  if (!all_.turns.meet(rank_)) throw CollectiveHang("ranks wait for one that has ended: " + all_.report());
 }
 
 // A rank that had its turn before this one may be a call ahead.
@@ -80,7 +81,7 @@ void LocalCommunicator::compare() {
 }
 
 void LocalCommunicator::take(const Stream& stream, int peer, void* to, const void* from, std::size_t bytes) {
-  if (peer != rank_) stream.wait(at(peer).ready);
+  if (peer != rank_ && !fault("exchange-ignores-what-a-peer-writes")) stream.wait(at(peer).ready);
   if (bytes > 0 && to != from) stream.copy(to, from, bytes, CopyKind::device_to_device);
 }
 
@@ -89,7 +90,7 @@ void LocalCommunicator::finish(const Stream& stream) {
   stream.record(me_.done);
   pass_the_turn();
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank_) stream.wait(at(peer).done);
+    if (peer != rank_ && !fault("exchange-ignores-what-a-peer-reads")) stream.wait(at(peer).done);
   }
   stream.record(me_.over);
 }

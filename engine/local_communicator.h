@@ -3,15 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "engine/baton.h"
 #include "engine/collective_ledger.h"
+#include "engine/turns.h"
 
 namespace lockstep {
-
-// Unwinds a rank whose run is over because of another. No std::exception: nobody but run_ranks should take it.
-struct RankStopped {};
 
 // What a rank shows the others.
 struct LocalRank {
@@ -22,13 +20,14 @@ struct LocalRank {
   const void* from = nullptr;
   int last_stream = -1;
   CollectiveLedger ledger;
+  std::string words[2];  // By the parity of the call: this rank may be a call ahead of those that read.
 };
 
 struct LocalRanks {
   LocalRanks(Device& device, int size, std::uint64_t seed);
   std::string report();  // Who waits in which call, who has ended after which.
   Device& device;
-  Baton baton;
+  Turns turns;
   std::vector<LocalRank> ranks;
 };
 
@@ -41,7 +40,8 @@ class LocalCommunicator final : public Communicator {
                   std::size_t bytes) override;
   void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override;
-  void meet() override;
+  void meet() override { tell(""); }
+  std::vector<std::string> tell(const std::string& words) override;
 
  private:
   LocalRank& at(int rank) const { return all_.ranks[static_cast<std::size_t>(rank)]; }

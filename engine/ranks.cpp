@@ -1,48 +1,34 @@
 #include "engine/ranks.h"
 
-#include <exception>
-#include <thread>
-#include <vector>
-
 #include "engine/local_communicator.h"
+#include "engine/shm_communicator.h"
 #include "kernels/require.h"
 
 namespace lockstep {
-namespace {
-
-// The thread of one rank; the first failure of all is kept in `failure`, which only the thread with the turn touches.
-void run_rank(LocalRanks& all, int rank, const std::function<void(Communicator&)>& body, std::exception_ptr& failure) {
-  bool failed = !all.baton.begin(rank);
-  if (!failed) {
-    LocalCommunicator communicator(all, rank);
-    try {
-      all.device.backend().enter_thread();
-      all.device.place = {.rank = rank};
-      body(communicator);
-    } catch (const RankStopped&) {
-      failed = true;
-    } catch (...) {
-      if (!failure) failure = std::current_exception();
-      failed = true;
-    }
-  }
-  all.baton.end(rank, failed);
-}
-
-}  // namespace
 
 void run_ranks(Device& device, int size, std::uint64_t seed, const std::function<void(Communicator&)>& body) {
   require(size >= 1, "a run has at least one rank");
   if (size == 1) return body(*make_lone_communicator(device));
   LocalRanks all(device, size, seed);
-  std::exception_ptr failure;
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] { run_rank(all, rank, body, failure); });
-  }
-  threads.clear();
-  device.place = {};
-  if (failure) std::rethrow_exception(failure);
+  all.turns.run([&](int rank) {
+    LocalCommunicator communicator(all, rank);
+    device.place.rank = rank;
+    body(communicator);
+  });
+}
+
+// Before a thread waits for other processes, all threads of this one have done what those wait for.
+void run_ranks(Device& device, std::span<const std::unique_ptr<Segment>> segments, std::uint64_t seed,
+               const std::function<void(Communicator&)>& body) {
+  Turns turns(device, static_cast<int>(segments.size()), seed);
+  turns.run([&](int thread) {
+    Segment& segment = *segments[static_cast<std::size_t>(thread)];
+    segment.meet_here = [&turns, thread] {
+      if (!turns.meet(thread)) throw CollectiveHang("ranks wait for one of their process that has ended");
+    };
+    device.place.rank = segment.rank();
+    body(*make_shm_communicator(device, segment));
+  });
 }
 
 }  // namespace lockstep

@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 
 #include "engine/communicator.h"
+#include "engine/segment.h"
 
 namespace lockstep {
 
@@ -15,5 +18,9 @@ namespace lockstep {
 // wait for it is a CollectiveHang. size == 1 runs on the calling thread. `seed` chooses who goes first after each
 // meeting.
 void run_ranks(Device& device, int size, std::uint64_t seed, const std::function<void(Communicator&)>& body);
+
+// The same for the ranks of one process of several, each with a segment of its own, which outlives the call.
+void run_ranks(Device& device, std::span<const std::unique_ptr<Segment>> segments, std::uint64_t seed,
+               const std::function<void(Communicator&)>& body);
 
 }  // namespace lockstep

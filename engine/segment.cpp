@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -141,6 +142,7 @@ Segment::~Segment() {
 // ---- A round --------------------------------------------------------------------------------------------------------
 
 std::byte* Segment::begin() {
+  if (meet_here) meet_here();
   await(&Mailbox::taken, rounds_, call_);
   return const_cast<std::byte*>(outbox_of(rank_));
 }
@@ -152,6 +154,7 @@ void Segment::post(const CollectiveCall& call) {
 }
 
 void Segment::await_posts() {
+  if (meet_here) meet_here();
   await(&Mailbox::posted, rounds_, call_);
   for (int peer = 0; peer < ranks_; ++peer) {
     require_same_call(rank_, call_, peer, mailbox(peer).call);
@@ -159,6 +162,31 @@ void Segment::await_posts() {
 }
 
 void Segment::end() { mailbox(rank_).taken.set(rounds_); }
+
+std::vector<std::string> Segment::tell(const CollectiveCall& call, const std::string& words) {
+  constexpr std::size_t kMost = kOutbox - sizeof(std::size_t);
+  std::vector<std::string> said(static_cast<std::size_t>(ranks_));
+  std::size_t longest = 0, first = 0;
+  do {
+    std::byte* outbox = begin();
+    const std::size_t length = words.size(), count = first < length ? std::min(kMost, length - first) : 0;
+    std::memcpy(outbox, &length, sizeof length);
+    std::memcpy(outbox + sizeof length, words.data() + std::min(first, length), count);
+    post(call);
+    await_posts();
+    for (int peer = 0; peer < ranks_; ++peer) {
+      std::string& of_peer = said[static_cast<std::size_t>(peer)];
+      std::size_t theirs = 0;
+      std::memcpy(&theirs, outbox_of(peer), sizeof theirs);
+      longest = std::max(longest, theirs);
+      const char* text = reinterpret_cast<const char*>(outbox_of(peer) + sizeof theirs);
+      of_peer.append(text, std::min(kMost, theirs - of_peer.size()));
+    }
+    end();
+    first += kMost;
+  } while (first < longest);
+  return said;
+}
 
 void Segment::await(Counter Mailbox::*counter, std::uint32_t value, const CollectiveCall& call) {
   const Clock::time_point deadline = Clock::now() + deadline_;

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "engine/collective_ledger.h"
 
@@ -14,6 +16,7 @@ namespace lockstep {
 
 class Segment {
  public:
+  using Clock = std::chrono::steady_clock;
   static constexpr std::size_t kOutbox = std::size_t{1} << 20;  // Bytes that a rank leaves in one round.
 
   // A fresh segment at `path`, in the place of what was there: by rank 0, or by whoever starts the processes, once.
@@ -28,6 +31,13 @@ class Segment {
 
   int rank() const { return rank_; }
   int size() const { return ranks_; }
+  Clock::duration deadline() const { return deadline_; }
+  // Who waits where, if this rank waits in `call`. From any thread.
+  std::string report(const CollectiveCall& call) const;
+
+  // Where a process has several ranks: called before each wait for other ranks, returns when all of this process have
+  // come. Set before the first round.
+  std::function<void()> meet_here;
 
   // The calls of a round, in this order. They throw CollectiveHang when a rank is missing at the deadline or has left,
   // and CollectiveMismatch when the posts differ.
@@ -37,14 +47,15 @@ class Segment {
   const std::byte* outbox_of(int peer) const;
   void end();  // All that concerns this rank is taken.
 
+  // As many rounds as the longest of them needs: what every rank says, in the order of ranks.
+  std::vector<std::string> tell(const CollectiveCall& call, const std::string& words);
+
  private:
   struct Mailbox;
   struct Counter;
-  using Clock = std::chrono::steady_clock;
 
   bool open(const std::string& path);
   void await(Counter Mailbox::*counter, std::uint32_t value, const CollectiveCall& call);
-  std::string report(const CollectiveCall& call) const;
   Mailbox& mailbox(int rank) const;
 
   int rank_, ranks_;

@@ -47,9 +47,10 @@ class ShmCommunicator final : public Communicator {
     finish(stream, part(to, rank(), bytes), part(from, rank(), bytes), bytes);
   }
 
-  void meet() override {
-    exchange(
-        ledger_.append(CollectiveKind::meet, {}, 0, ""), 1, [](auto...) {}, [](auto...) {});
+  void meet() override { tell(""); }
+  std::vector<std::string> tell(const std::string& words) override {
+    require(!device_.capturing() && !device_.in_dry_run(), "ranks meet outside of captures and dry runs");
+    return segment_.tell(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
   }
 
  private:

@@ -1,15 +1,12 @@
 // Finds the command, and turns whatever it throws into an exit status with one line on stderr.
 #include <csignal>
 #include <cstdio>
-#include <new>
 
-#include "engine/backend.h"
 #include "harness/commands.h"
-#include "harness/device_choice.h"
+#include "harness/failure.h"
 #include "harness/guard.h"
 #include "harness/version.h"
 #include "scenarios/nearest.h"
-#include "scenarios/reader.h"
 
 namespace lockstep {
 namespace {
@@ -66,12 +63,6 @@ ExitStatus dispatch(const Words& words) {
   throw RequestError("unknown command " + name + "; nearest: " + nearest_name(name, names));
 }
 
-int failed(ExitStatus status, const char* what) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "lockstep: %s\n", what);
-  return static_cast<int>(status);
-}
-
 }  // namespace
 
 int run_command_line(const Words& words) {
@@ -81,14 +72,8 @@ int run_command_line(const Words& words) {
     // Output that could not be written is not a result.
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) throw WorldError("standard output cannot be written");
     return static_cast<int>(status);
-  } catch (const RequestError& error) {
-    return failed(ExitStatus::bad_request, error.what());
-  } catch (const TokenError& error) {
-    return failed(ExitStatus::bad_request, error.what());
-  } catch (const std::bad_alloc&) {
-    return failed(ExitStatus::world_failed, "out of memory");
-  } catch (const std::exception& error) {  // DeviceError and WorldError among them.
-    return failed(ExitStatus::world_failed, error.what());
+  } catch (...) {
+    return static_cast<int>(report_failure("lockstep: "));
   }
 }
 

@@ -1,6 +1,7 @@
 #include "harness/judged_run.h"
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <utility>
 
 #include "harness/guard.h"
@@ -12,9 +13,10 @@ namespace lockstep {
 namespace {
 
 // The oracle's products are the model's: another GPU has nothing to be judged by.
-std::unique_ptr<Backend> open_judged(const Scenario& scenario, const std::string& device, const SimOptions& sim) {
-  auto backend = open_backend(device, sim);
-  if (device == "cuda" && scenario.numerics.front() != Numerics::fp32) once_a_process(guard_tensor_cores, *backend);
+std::unique_ptr<Backend> open_judged(const Scenario& scenario, const RunOptions& options, const SimOptions& sim) {
+  auto backend = open_backend(options.device, sim, options.ranks != nullptr ? options.ranks->gpu : 0);
+  if (options.device == "cuda" && scenario.numerics.front() != Numerics::fp32)
+    once_a_process(guard_tensor_cores, *backend);
   return backend;
 }
 
@@ -41,7 +43,7 @@ JudgedRun::JudgedRun(const Scenario& scenario, const DataSource& data, const Run
       views_(counters_.size()),
       mutator_(mutator_for(scenario, options.fault)),
       watched_(watch(observer, options.watcher)),
-      device_(open_judged(scenario, options.device, sim), watched_ ? &*watched_ : observer, pressure_of(scenario),
+      device_(open_judged(scenario, options, sim), watched_ ? &*watched_ : observer, pressure_of(scenario),
               mutator_.get()) {
   for (int r = 0; r < scenario.parallel.data; ++r) comparisons_.push_back(std::make_unique<Comparison>(scenario, r));
 }
@@ -51,14 +53,18 @@ void JudgedRun::on_ranks(const std::function<void(Rank&)>& body) {
     StepListener* listener = listened_ ? comparisons_[static_cast<std::size_t>(rank)].get() : nullptr;
     return {.dry_run_ledger = !options_.bits_alone, .listener = listener};
   };
-  with_trainers(device_, scenario_, data_, options, [&](VirtualRank& engine) {
-    Comparison& comparison = *comparisons_[static_cast<std::size_t>(engine.number())];
-    const Trainer& trainer = engine.trainer;
-    comparison.attach([&](std::span<const StoredValues> list) { return look(trainer, list); }, trainer.parameters());
-    require_the_whole_state(engine);
-    Rank rank{*this, engine, comparison};
-    body(rank);
-  });
+  with_trainers(
+      device_, scenario_, data_, options,
+      [&](VirtualRank& engine) {
+        Comparison& comparison = *comparisons_[static_cast<std::size_t>(engine.number())];
+        const Trainer& trainer = engine.trainer;
+        comparison.attach([&](std::span<const StoredValues> list) { return look(trainer, list); },
+                          trainer.parameters());
+        require_the_whole_state(engine);
+        Rank rank{*this, engine, comparison};
+        body(rank);
+      },
+      options_.ranks);
 }
 
 // Its place tells that nobody but the harness reads here.
@@ -70,6 +76,7 @@ std::vector<std::vector<float>> JudgedRun::look(const Trainer& trainer, std::spa
 }
 
 void JudgedRun::require_the_whole_state(VirtualRank& rank) {
+  if (options_.ranks != nullptr && options_.ranks->apart()) return;  // Judged where all ranks are in one process.
   views_[static_cast<std::size_t>(rank.number())] = rank.trainer.parameters();
   rank.communicator.meet();
   if (rank.number() > 0) return;
@@ -78,10 +85,18 @@ void JudgedRun::require_the_whole_state(VirtualRank& rank) {
 }
 
 bool JudgedRun::Rank::holds_so_far() {
-  if (run.differs_.size() <= phase) run.differs_.resize(phase + 1);
-  if (comparison.first()) run.differs_[phase] = true;
-  engine.communicator.meet();
-  return !run.differs_[phase++];
+  const std::vector<std::string> said = engine.communicator.tell(comparison.first() ? "differs" : "");
+  const bool differs = std::any_of(said.begin(), said.end(), [](const std::string& words) { return !words.empty(); });
+  run.differs_ |= differs;
+  return !differs;
+}
+
+void JudgedRun::count(const VirtualRank& rank) {
+  const std::string own = boost::json::serialize(boost::json::value_from(rank.trainer.counters()));
+  const std::vector<std::string> said = rank.communicator.tell(own);
+  for (std::size_t r = 0; r < said.size(); ++r) {
+    counters_[r] = boost::json::value_to<Counters>(boost::json::parse(said[r]));
+  }
 }
 
 std::optional<Difference> JudgedRun::first() const {

@@ -26,7 +26,6 @@ class JudgedRun {
     JudgedRun& run;
     VirtualRank& engine;
     Comparison& comparison;
-    std::size_t phase = 0;
 
     // Waits for all ranks: whether no rank has found a difference so far. All get the same answer.
     bool holds_so_far();
@@ -36,9 +35,11 @@ class JudgedRun {
 
   // The first of all ranks in program order: calls of a step, then ranks.
   std::optional<Difference> first() const;
-  // Of each rank, as it ended.
+  // A rank has found a difference, wherever it is.
+  bool differs() const { return differs_; }
+  // Of each rank, as it ended. Every rank counts.
   const std::vector<Counters>& counters() const { return counters_; }
-  void count(const VirtualRank& rank) { counters_[static_cast<std::size_t>(rank.number())] = rank.trainer.counters(); }
+  void count(const VirtualRank& rank);
   Device& device() { return device_; }
   std::int64_t struck() const { return mutator_ ? mutator_->applied() : 0; }  // By the fault at the device door.
 
@@ -53,7 +54,7 @@ class JudgedRun {
   std::vector<std::unique_ptr<Comparison>> comparisons_;
   std::vector<Counters> counters_;
   std::vector<std::vector<ParameterView>> views_;
-  std::vector<bool> differs_;  // By meeting: what any rank had found before it.
+  bool differs_ = false;
   std::unique_ptr<DoorMutator> mutator_;
   std::optional<Tee> watched_;
   Device device_;

@@ -63,6 +63,15 @@ Options& Options::isolation() {
       .flag("no-fork", "run in this process, for debuggers");
 }
 
+Options& Options::deadline() {
+  return seconds("deadline", "seconds within which every rank has to come to a collective, where ranks are processes",
+                 60);
+}
+
+Options& Options::launched() {
+  return deadline().text("meeting", "path where processes meet that a launcher started, if its variables name no job");
+}
+
 bool Options::parse(const std::vector<std::string>& words) {
   po::options_description all = description_;
   all.add_options()("word", po::value<std::vector<std::string>>(), "");

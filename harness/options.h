@@ -21,6 +21,8 @@ class Options {
   Options& reports();    // --json, --junit, --html
   Options& planted();    // --plant, --mutate-oracle, --mutate-checker
   Options& isolation();  // --timeout, --no-fork
+  Options& deadline();   // --deadline
+  Options& launched();   // --deadline, --meeting
 
   // False if --help was asked for and printed.
   bool parse(const std::vector<std::string>& words);

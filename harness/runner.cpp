@@ -19,6 +19,7 @@
 #include "harness/judged_run.h"
 #include "harness/offload_bytes.h"
 #include "harness/oracle_steps.h"
+#include "harness/process_case.h"
 #include "harness/rank_counters.h"
 #include "harness/schedules.h"
 #include "harness/tee.h"
@@ -53,9 +54,9 @@ class Case {
     for (std::int64_t i = 0; i < count && held(); ++i) {
       seed_ = schedule.seed + i;
       unobserved_run(sim());
-      if (!held() && result_.first_difference) name_better();
+      if (!held() && (result_.first_difference || result_.judge == kElsewhere)) name_better();
     }
-    if (held() && options_.device == "sim" && !options_.policy) explore_schedules();
+    if (held() && explores()) explore_schedules();
     if (held()) judge_counters();
   }
 
@@ -204,6 +205,7 @@ class Case {
     const auto take = [&] {
       const std::optional<Difference> first = run.first();
       if (first) violated(first->judge, first->reason, first->where);
+      if (!first && run.differs()) violated(kElsewhere, "another rank has found a difference");
       return first.has_value();
     };
     try {
@@ -229,7 +231,7 @@ class Case {
     if (scenario_.checker.hazards && !options_.bits_alone) {
       expected.push_back({.counter = "hazards_checked", .min = 1, .why = "checker.hazards is true"});
     }
-    if (options_.device == "sim" && !options_.policy) {
+    if (explores()) {
       expected.push_back(
           {.counter = "schedules_explored", .min = scenario_.checker.schedule.count, .why = "checker.schedule.count"});
     }
@@ -237,7 +239,8 @@ class Case {
       expected.push_back({.counter = "delays_applied", .min = 1, .why = "checker.delays"});
     }
     if (scenario_.checker.hazards && !options_.bits_alone) {
-      const std::int64_t ranks = scenario_.parallel.data;  // That launch alike.
+      const std::int64_t ranks =
+          options_.ranks != nullptr ? options_.ranks->here() : scenario_.parallel.data;  // That launch alike.
       expected.push_back({.counter = "graph_replays",
                           .min = (launches_ + ranks - 1) / ranks,
                           .max = launches_ / ranks,
@@ -326,6 +329,9 @@ class Case {
     if (options_.policy) sim.policy = *options_.policy;
     return sim;
   }
+  // Where ranks are processes, each knows its own calls alone.
+  bool apart() const { return options_.ranks != nullptr && options_.ranks->apart(); }
+  bool explores() const { return options_.device == "sim" && !options_.policy && !apart(); }
   bool held() const { return result_.verdict == Verdict::holds; }
   void violated(const std::string& judge, const std::string& reason, std::optional<FirstDifference> where = {}) {
     result_.verdict = Verdict::violated;
@@ -385,6 +391,9 @@ CaseResult unjudged_case(const Scenario& scenario, const RunOptions& options) {
   return result;
 }
 
-CaseResult run_case(const Scenario& scenario, const RunOptions& options) { return Case(scenario, options).run(); }
+CaseResult run_case(const Scenario& scenario, const RunOptions& options) {
+  if (options.ranks == nullptr && wants_processes(scenario)) return run_case_in_processes(scenario, options);
+  return Case(scenario, options).run();
+}
 
 }  // namespace lockstep

@@ -10,6 +10,11 @@
 
 namespace lockstep {
 
+struct RanksHere;
+
+// A judge: another rank found what is wrong.
+inline constexpr const char* kElsewhere = "elsewhere";
+
 struct RunOptions {
   std::string device = "sim";  // "sim" or "cuda".
   std::string fault;           // Planted in kernels, engine or at the device door (harness/mutate), "" for none.
@@ -18,6 +23,8 @@ struct RunOptions {
   bool edges = false;          // List the edges that protect nothing.
   bool bits_alone = false;     // Neither checker nor dry-run ledger: only what a comparison of values sees.
   std::optional<SimOptions::Policy> policy = {};  // Instead of the scenario's schedules.
+  const RanksHere* ranks = nullptr;               // Null: all of the scenario's.
+  double deadline_s = 60;                         // Of ranks that are processes, for a collective.
   Observer* watcher = nullptr;                    // Told of every call at the device door, beside the judges.
 };
 

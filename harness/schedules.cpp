@@ -41,9 +41,9 @@ ExploreOptions explore_options(const Scenario& scenario) {
           .delays = pressure_of(scenario).delays};
 }
 
-std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options) {
+std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options, int gpu) {
   if (device != "cuda") return open_sim(options);  // The host's own arithmetic: guarded at the start of the program.
-  std::unique_ptr<Backend> backend = open_cuda();
+  std::unique_ptr<Backend> backend = open_cuda(gpu);
   once_a_process(guard_device, *backend);
   return backend;
 }

@@ -7,6 +7,7 @@
 #include "engine/trainer.h"
 #include "harness/commands.h"
 #include "harness/device_choice.h"
+#include "harness/launch.h"
 #include "harness/options.h"
 #include "harness/progress.h"
 #include "harness/schedules.h"
@@ -27,6 +28,7 @@ Options train_options() {
   options.number("digest-every", "print a digest of all weights after every n-th step; 0: at the end only", 0, 0);
   options.text("graph", "none, partial or full_iteration instead of the file's cuda_graph.impl");
   options.flag("oracle", "run the oracle instead of the engine, for its losses and digests");
+  options.launched();
   return options;
 }
 
@@ -65,13 +67,15 @@ Scenario scenario_of(const Options& options) {
   return scenario;
 }
 
+bool digest_is_due(const Options& options, std::int64_t done, std::int64_t steps) {
+  const std::int64_t every = options.number("digest-every");
+  return every > 0 && done % every == 0 && done < steps;
+}
+
 // Prints steps as they come: losses and tokens a second to stderr, digests to stdout.
 class Log {
  public:
-  Log(const Options& options, std::int64_t steps)
-      : progress_(options.has("quiet")), every_(options.number("digest-every")), steps_(steps) {}
-
-  bool digest_is_due(std::int64_t done) const { return every_ > 0 && done % every_ == 0 && done < steps_; }
+  Log(const Options& options, std::int64_t steps) : progress_(options.has("quiet")), steps_(steps) {}
 
   void step(std::int64_t done, float loss, std::int64_t tokens) {
     tokens_ += tokens;
@@ -102,7 +106,7 @@ class Log {
 
  private:
   Progress progress_;
-  std::int64_t every_, steps_, tokens_ = 0;
+  std::int64_t steps_, tokens_ = 0;
   float last_ = 0;
   Stopwatch watch_;
 };
@@ -126,35 +130,57 @@ void train_by_oracle(const Options& options, const Scenario& scenario, const Dat
   for (std::int64_t done = 1; done <= scenario.training.steps; ++done) {
     const StepData documents = data.training(done - 1);
     log.step(done, oracle.step(done - 1, documents).loss, tokens_of(documents));
-    if (log.digest_is_due(done)) log.digest(done, oracle.weight_digest());
+    if (digest_is_due(options, done, scenario.training.steps)) log.digest(done, oracle.weight_digest());
     if (every > 0 && done % every == 0) log.evaluation(done, oracle.evaluate(done - 1, data.evaluation(done - 1)).loss);
   }
   log.digest(scenario.training.steps, oracle.weight_digest());
 }
 
-void train_by_engine(const Options& options, const Scenario& scenario, const DataSource& data, Log& log) {
+// A rank trains; the first one speaks.
+void train_rank(const Options& options, Trainer& trainer, std::int64_t steps, Log* log) {
   const std::string checkpoint = options.text("checkpoint");
   const std::int64_t every = options.number("checkpoint-every");
-  if (every > 0 && checkpoint.empty()) throw RequestError("lockstep train: --checkpoint-every needs --checkpoint");
-  Device device(
-      open_backend(choose_device(options.text("device")), sim_options(scenario, scenario.checker.schedule.seed)));
-  Trainer trainer(device, scenario, data, {.dry_run_ledger = false});
   if (options.has("resume")) trainer.load(options.text("resume"));
-  if (trainer.steps_done() >= scenario.training.steps) {
+  if (trainer.steps_done() >= steps) {
     throw RequestError("lockstep train: " + std::to_string(trainer.steps_done()) +
                        " steps are done already; --steps asks for more");
   }
-  while (trainer.steps_done() < scenario.training.steps) {
+  const auto say_digest = [&] {
+    const std::string digest = trainer.weight_digest();  // Every rank has a part in it.
+    if (log != nullptr) log->digest(trainer.steps_done(), digest);
+  };
+  while (trainer.steps_done() < steps) {
     const StepResult result = trainer.step();
     const std::int64_t done = trainer.steps_done();
     if (!std::isfinite(result.loss)) throw WorldError("the loss of step " + std::to_string(done) + " is not finite");
-    log.step(done, result.loss, result.tokens);
-    if (log.digest_is_due(done)) log.digest(done, trainer.weight_digest());
-    if (trainer.evaluation_is_due()) log.evaluation(done, trainer.evaluate().loss);
+    if (log != nullptr) log->step(done, result.loss, result.tokens);
+    if (digest_is_due(options, done, steps)) say_digest();
+    if (trainer.evaluation_is_due()) {
+      const float loss = trainer.evaluate().loss;
+      if (log != nullptr) log->evaluation(done, loss);
+    }
     if (every > 0 && done % every == 0) trainer.save(checkpoint);
   }
-  log.digest(trainer.steps_done(), trainer.weight_digest());
+  say_digest();
   if (!checkpoint.empty()) trainer.save(checkpoint);
+}
+
+ExitStatus train_by_engine(const Options& options, const Scenario& scenario, const DataSource& data) {
+  if (options.number("checkpoint-every") > 0 && options.text("checkpoint").empty()) {
+    throw RequestError("lockstep train: --checkpoint-every needs --checkpoint");
+  }
+  const std::string kind = choose_device(options.text("device"));
+  return launch(scenario, launch_options(options), [&](const RanksHere& ranks) {
+    Log log(options, scenario.training.steps);
+    Device device(open_backend(kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu));
+    ranks.run(device, [&](Communicator& communicator) {
+      Trainer trainer(device, scenario, data,
+                      {.dry_run_ledger = false, .listener = nullptr, .communicator = &communicator});
+      train_rank(options, trainer, scenario.training.steps, communicator.rank() == 0 ? &log : nullptr);
+    });
+    if (ranks.first() == 0) log.end(data.unigram_entropy());
+    return ExitStatus::held;
+  });
 }
 
 }  // namespace
@@ -164,12 +190,9 @@ ExitStatus train_command(const Words& words) {
   if (!options.parse(words)) return ExitStatus::held;
   const Scenario scenario = scenario_of(options);
   const auto data = open_data(scenario);
+  if (!options.has("oracle")) return train_by_engine(options, scenario, *data);
   Log log(options, scenario.training.steps);
-  if (options.has("oracle")) {
-    train_by_oracle(options, scenario, *data, log);
-  } else {
-    train_by_engine(options, scenario, *data, log);
-  }
+  train_by_oracle(options, scenario, *data, log);
   log.end(data->unigram_entropy());
   return ExitStatus::held;
 }

@@ -25,7 +25,7 @@ Options verify_options() {
                   "Runs engine and oracle side by side and compares every activation, loss, gradient, weight and\n"
                   "moment bit for bit. FILE is a scenario or a folder of them; none: the built-in library.",
                   -1);
-  options.device().reports().isolation().planted();
+  options.device().reports().isolation().planted().deadline();
   options.number("skip-code", "exit status where the device asked for is absent, for test drivers that know one", 3, 0);
   options.number("schedules", "schedules of each scenario instead of those in its file (simulated device)", 0, 0);
   options.flag("edges", "list the waits that protect nothing: without them every conflicting access is still in order");
@@ -99,6 +99,7 @@ ExitStatus verify_command(const Words& words) {
   RunOptions run;
   take_planted(options, run);
   run.edges = options.has("edges");
+  run.deadline_s = options.seconds("deadline");
   std::vector<PlannedCase> cases = plan(options.words());
   for (PlannedCase& one : cases) ask_for_schedules(one.scenario, options.number("schedules"));
   try {

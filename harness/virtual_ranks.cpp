@@ -1,14 +1,11 @@
 #include "harness/virtual_ranks.h"
 
-#include "engine/ranks.h"
-
 namespace lockstep {
 
-// The order of turns is not the schedule's: a schedule that was found by tags must meet the same calls again.
 void with_trainers(Device& device, const Scenario& scenario, const DataSource& data, const RankOptions& options,
-                   const std::function<void(VirtualRank&)>& body) {
-  const auto seed = static_cast<std::uint64_t>(scenario.training.seed);
-  run_ranks(device, static_cast<int>(scenario.parallel.data), seed, [&](Communicator& communicator) {
+                   const std::function<void(VirtualRank&)>& body, const RanksHere* ranks) {
+  const RanksHere all = all_ranks_here(scenario);
+  (ranks != nullptr ? *ranks : all).run(device, [&](Communicator& communicator) {
     TrainerOptions own = options(communicator.rank());
     own.communicator = &communicator;
     Trainer trainer(device, scenario, data, own);

@@ -13,6 +13,7 @@
 #include "engine/block_memory.h"
 #include "engine/cuda/call.h"
 #include "engine/cuda/info.h"
+#include "engine/cuda/nccl.h"
 #include "kernels/cuda/product_plans.h"
 #include "kernels/cuda/spin.h"
 #include "kernels/cuda/table.h"
@@ -99,6 +100,10 @@ class CudaBackend final : public Backend {
   const DeviceInfo& info() const override { return info_; }
   DeviceClocks clocks() const override { return cuda_clocks(index_); }
   void enter_thread() override { cuda_call(cudaSetDevice(index_), "cudaSetDevice"); }
+  CommunicatorId new_communicator_id() override { return new_nccl_id(); }
+  BackendCommunicator* join_communicator(const CommunicatorId& id, int rank, int size) override {
+    return join_nccl(id, rank, size);
+  }
 
   void* allocate(std::size_t bytes) override {
     release_deferred();

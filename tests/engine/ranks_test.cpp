@@ -97,6 +97,21 @@ TEST(Ranks, KeepTheirPlaceWhileOthersRun) {
   EXPECT_EQ(judged.device.place.step, -1);
 }
 
+TEST(Ranks, TellEachOther) {
+  for (const int ranks : {1, 3}) {
+    Judged judged({});
+    run_ranks(judged.device, ranks, 1, [&](Communicator& communicator) {
+      for (int round = 0; round < 5; ++round) {
+        std::vector<std::string> expected;
+        for (int rank = 0; rank < ranks; ++rank)
+          expected.push_back(std::string(static_cast<std::size_t>(rank * round), 'x'));
+        const std::size_t own = static_cast<std::size_t>(communicator.rank());
+        EXPECT_EQ(communicator.tell(expected[own]), expected);
+      }
+    });
+  }
+}
+
 TEST(Ranks, CountCollectivesAndNotMeetings) {
   for (const int ranks : {1, 3}) {
     Judged judged({});

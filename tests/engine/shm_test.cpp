@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <random>
 #include <thread>
 
+#include "engine/ranks.h"
 #include "engine/shm_communicator.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/collective_program.h"
@@ -53,6 +55,45 @@ RC_GTEST_PROP(Shm, ExchangesWhatTheDefinitionSaysOnEverySchedule, ()) {
   }
 }
 
+// Two processes with two ranks each.
+RC_GTEST_PROP(Shm, ExchangesBetweenProcessesOfSeveralRanks, ()) {
+  constexpr int kRanks = 4, kHere = 2;
+  const CollectiveProgram program(kRanks, *any_collective_steps());
+  const auto seed = *rc::gen::arbitrary<std::uint64_t>();
+  const auto expected = program.expected();
+  const TemporaryFolder folder;
+  Segment::create(folder / "ranks", kRanks);
+  Processes processes(kRanks / kHere, [&](int process) {
+    std::vector<std::unique_ptr<Segment>> segments;
+    for (int rank = process * kHere; rank < (process + 1) * kHere; ++rank) {
+      segments.push_back(std::make_unique<Segment>(folder / "ranks", rank, kRanks, kDeadline));
+    }
+    Checker checker({.stop = false, .mutation = "", .dropped = {}});
+    Device device(open_sim({.seed = seed, .trace = nullptr}), &checker);
+    int right = 0;
+    run_ranks(device, segments, seed, [&](Communicator& communicator) {
+      const auto seen = program.run(communicator, device);
+      right += seen == expected[static_cast<std::size_t>(communicator.rank())];
+    });
+    if (!checker.hazards().empty()) throw std::runtime_error(text(checker.hazards().front()));
+    return right == kHere ? 0 : 2;
+  });
+  for (const Ended& ended : processes.end()) {
+    if (ended.status != 0) RC_FAIL(std::to_string(ended.status) + " " + ended.words);
+  }
+}
+
+TEST(Shm, ARankThatEndsEarlyEndsItsProcess) {
+  const TemporaryFolder folder;
+  Segment::create(folder / "ranks", 2);
+  std::vector<std::unique_ptr<Segment>> segments;
+  for (int rank = 0; rank < 2; ++rank)
+    segments.push_back(std::make_unique<Segment>(folder / "ranks", rank, 2, kDeadline));
+  Device device(open_sim());
+  EXPECT_THROW(run_ranks(device, segments, 1, [](Communicator& c) { c.rank() == 0 ? c.meet() : void(); }),
+               CollectiveHang);
+}
+
 // Parts that do not fit the outbox go in rounds.
 TEST(Shm, ExchangesPartsOfAnySize) {
   constexpr int kRanks = 3;
@@ -85,6 +126,22 @@ TEST(Shm, ExchangesPartsOfAnySize) {
     one.communicator->all_gather(stream, {"gather", 0}, to.data(), part(from, 1), bytes);
     if (!all_are([&](int peer) { return 10 * peer + 1; })) return 3;
     return one.communicator->collectives == 2 ? 0 : 4;
+  });
+  for (const Ended& ended : processes.end()) EXPECT_EQ(ended.status, 0) << ended.words;
+}
+
+TEST(Shm, TellsWordsOfAnyLength) {
+  const TemporaryFolder folder;
+  Segment::create(folder / "ranks", 3);
+  Processes processes(3, [&](int rank) {
+    OneRank one(folder / "ranks", rank, 3, kDeadline);
+    std::vector<std::string> expected{"", "short", std::string(2 * Segment::kOutbox + 5, 'x')};
+    for (int round = 0; round < 3; ++round) {
+      const auto own = static_cast<std::size_t>(rank);
+      if (one.communicator->tell(expected[own]) != expected) return 2;
+      std::rotate(expected.begin(), expected.begin() + 1, expected.end());
+    }
+    return 0;
   });
   for (const Ended& ended : processes.end()) EXPECT_EQ(ended.status, 0) << ended.words;
 }

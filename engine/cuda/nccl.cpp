@@ -1,0 +1,141 @@
+// The few functions of libnccl.so.2 that are called, declared here: the interface has been stable since version 2.7,
+// and a build needs no header of it.
+#include "engine/cuda/nccl.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <source_location>
+#include <string>
+
+#include "engine/cuda/call.h"
+
+namespace lockstep {
+namespace {
+
+using Comm = struct ncclComm*;
+struct UniqueId {
+  char internal[128];
+};
+constexpr int kSuccess = 0, kInProgress = 7;  // ncclResult_t
+constexpr int kInt8 = 0;                      // ncclDataType_t
+
+struct Library {
+  const char* (*error_string)(int);
+  int (*get_unique_id)(UniqueId*);
+  int (*comm_init_rank)(Comm*, int size, UniqueId, int rank);
+  int (*comm_abort)(Comm);
+  int (*comm_get_async_error)(Comm, int*);
+  int (*all_gather)(const void* from, void* to, std::size_t count, int type, Comm, cudaStream_t);
+  int (*send)(const void* from, std::size_t count, int type, int peer, Comm, cudaStream_t);
+  int (*receive)(void* to, std::size_t count, int type, int peer, Comm, cudaStream_t);
+  int (*group_start)();
+  int (*group_end)();
+};
+
+// What fails is thrown by the program, on its own side.
+[[noreturn]] void fail(const std::string& code, const char* what) {
+  cuda_raise(code.c_str(), what, std::source_location::current());
+}
+
+template <class Function>
+void find(void* file, const char* name, Function*& function) {
+  function = reinterpret_cast<Function*>(dlsym(file, name));
+  if (!function) fail("libnccl.so.2 lacks it", name);
+}
+
+Library open_library() {
+  ::setenv("NCCL_NVLS_ENABLE", "0", 0);                        // In-switch sums and their memory are not asked for.
+  void* file = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // Never closed: it has threads.
+  if (!file) fail(dlerror(), "open NCCL");
+  Library nccl{};
+  find(file, "ncclGetErrorString", nccl.error_string);
+  find(file, "ncclGetUniqueId", nccl.get_unique_id);
+  find(file, "ncclCommInitRank", nccl.comm_init_rank);
+  find(file, "ncclCommAbort", nccl.comm_abort);
+  find(file, "ncclCommGetAsyncError", nccl.comm_get_async_error);
+  find(file, "ncclAllGather", nccl.all_gather);
+  find(file, "ncclSend", nccl.send);
+  find(file, "ncclRecv", nccl.receive);
+  find(file, "ncclGroupStart", nccl.group_start);
+  find(file, "ncclGroupEnd", nccl.group_end);
+  return nccl;
+}
+
+const Library& library() {
+  static const Library nccl = open_library();
+  return nccl;
+}
+
+void call(int result, const char* name) {
+  if (result != kSuccess) fail(library().error_string(result), name);
+}
+cudaStream_t cuda(BackendStream* stream) { return reinterpret_cast<cudaStream_t>(stream); }
+
+class NcclRanks final : public BackendCommunicator {
+ public:
+  NcclRanks(const UniqueId& id, int rank, int size) : size_(size) {
+    cuda_call(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    const int result = library().comm_init_rank(&comm_, size, id, rank);
+    if (result != kSuccess) static_cast<void>(cudaEventDestroy(done_));
+    call(result, "ncclCommInitRank");
+  }
+  // Not ncclCommDestroy, which waits for ranks that may be gone.
+  ~NcclRanks() override {
+    library().comm_abort(comm_);
+    static_cast<void>(cudaEventDestroy(done_));
+  }
+
+  void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
+    call(library().all_gather(from, to, bytes, kInt8, comm_, cuda(stream)), "ncclAllGather");
+    cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord");
+  }
+  void all_to_all(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
+    call(library().group_start(), "ncclGroupStart");
+    int result = kSuccess;
+    for (int peer = 0; peer < size_ && result == kSuccess; ++peer) {
+      const std::size_t first = static_cast<std::size_t>(peer) * bytes;
+      result = library().send(static_cast<const std::byte*>(from) + first, bytes, kInt8, peer, comm_, cuda(stream));
+      if (result != kSuccess) break;
+      result = library().receive(static_cast<std::byte*>(to) + first, bytes, kInt8, peer, comm_, cuda(stream));
+    }
+    const int ended = library().group_end();  // Even so: else the thread stays in the group.
+    call(result, "ncclSend or ncclRecv");
+    call(ended, "ncclGroupEnd");
+    cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord");
+  }
+
+  bool busy() override { return cudaEventQuery(done_) == cudaErrorNotReady; }
+  std::string failure() override {
+    int error = kSuccess;
+    const int result = library().comm_get_async_error(comm_, &error);
+    if (result == kSuccess && (error == kSuccess || error == kInProgress)) return "";
+    return std::string("NCCL: ") + library().error_string(result != kSuccess ? result : error);
+  }
+
+ private:
+  int size_;
+  Comm comm_ = nullptr;
+  cudaEvent_t done_ = nullptr;  // After the last call.
+};
+
+}  // namespace
+
+CommunicatorId new_nccl_id() {
+  UniqueId id{};
+  call(library().get_unique_id(&id), "ncclGetUniqueId");
+  CommunicatorId bytes(sizeof id);
+  std::memcpy(bytes.data(), &id, sizeof id);
+  return bytes;
+}
+
+BackendCommunicator* join_nccl(const CommunicatorId& bytes, int rank, int size) {
+  UniqueId id{};
+  if (bytes.size() != sizeof id) fail("ncclInvalidArgument", "join_nccl");
+  std::memcpy(&id, bytes.data(), sizeof id);
+  return std::make_unique<NcclRanks>(id, rank, size).release();
+}
+
+}  // namespace lockstep

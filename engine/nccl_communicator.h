@@ -1,0 +1,14 @@
+// The communicator of processes with a GPU each: parts go through the library, on the streams given. The hosts compare
+// their calls in a segment before each, and a watchdog ends the process when a call is not done within the deadline.
+#pragma once
+
+#include <memory>
+
+#include "engine/segment.h"
+
+namespace lockstep {
+
+// Of the process's rank; the segment outlives it, as with make_shm_communicator. Its calls are refused in captures.
+std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Segment& segment);
+
+}  // namespace lockstep

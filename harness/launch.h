@@ -1,0 +1,45 @@
+// Where the ranks of a run are: threads of this process, processes that it starts, or processes that a launcher started
+// and of which this is one.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "harness/exit_status.h"
+#include "harness/options.h"
+#include "harness/ranks_here.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+struct LaunchOptions {
+  double deadline_s = 60;  // Within which every rank comes to a collective.
+  std::string meeting;     // A path where launched processes meet; "": one that the launcher's variables give.
+};
+
+LaunchOptions launch_options(const Options& options);  // Of Options::launched().
+
+// `body` in each process that has ranks. The status is that of this process, or where it started the others, of all: a
+// failure of one rank goes before what that made of the others, and a rank that was killed is a hang. What they throw
+// is said on stderr.
+ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
+                  const std::function<ExitStatus(const RanksHere&)>& body);
+
+// A folder of its own for a run, gone at the end.
+class RunFolder {
+ public:
+  RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+  ~RunFolder();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// The same with processes that this one starts, whatever launcher there is.
+ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
+                       const std::function<ExitStatus(const RanksHere&)>& body);
+
+}  // namespace lockstep

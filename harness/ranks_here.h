@@ -1,0 +1,31 @@
+// The ranks that this process has: all of a run, as threads, or one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "engine/communicator.h"
+#include "engine/segment.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+struct RanksHere {
+  int count = 1;                                            // Of the run.
+  std::uint64_t seed = 1;                                   // Of the order of threads.
+  std::span<const std::unique_ptr<Segment>> segments = {};  // Where the run has several processes: one for each here.
+  bool over_nccl = false;                                   // Their parts go through the library, and their GPU is
+  int gpu = 0;                                              // this one.
+
+  bool apart() const { return !segments.empty(); }
+  int first() const { return apart() ? segments.front()->rank() : 0; }
+  int here() const { return apart() ? static_cast<int>(segments.size()) : count; }
+  // `body` once for each of them.
+  void run(Device& device, const std::function<void(Communicator&)>& body) const;
+};
+
+RanksHere all_ranks_here(const Scenario& scenario);
+
+}  // namespace lockstep

@@ -1,0 +1,164 @@
+// The host side of ranks with a GPU each, over a library that moves nothing: calls are compared before they are made,
+// and the watchdog ends a process whose call is never done.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "engine/nccl_communicator.h"
+#include "harness/checker/checker.h"
+#include "tests/engine/on_sim.h"
+#include "tests/engine/processes.h"
+
+namespace lockstep::test {
+namespace {
+
+using testing::HasSubstr;
+
+enum class Library { works, hangs, fails };
+
+class FakeRanks final : public BackendCommunicator {
+ public:
+  explicit FakeRanks(Library library) : library_(library) {}
+  void all_gather(BackendStream*, void*, const void*, std::size_t) override { ++calls_; }
+  void all_to_all(BackendStream*, void*, const void*, std::size_t) override { ++calls_; }
+  bool busy() override { return library_ == Library::hangs && calls_ > 1; }
+  std::string failure() override {
+    return library_ == Library::fails && calls_ > 1 ? "library: remote process exited" : "";
+  }
+
+ private:
+  Library library_;
+  std::atomic<int> calls_ = 0;
+};
+
+// The simulator, with that library.
+class WithLibrary final : public Backend {
+ public:
+  explicit WithLibrary(Library library) : library_(library) {}
+  CommunicatorId new_communicator_id() override { return CommunicatorId(128, std::byte{7}); }
+  BackendCommunicator* join_communicator(const CommunicatorId& id, int, int size) override {
+    if (id != CommunicatorId(128, std::byte{7}) || size != 2) throw DeviceError("ncclInvalidArgument", "join");
+    return new FakeRanks(library_);
+  }
+
+  const DeviceInfo& info() const override { return sim_->info(); }
+  void* allocate(std::size_t bytes) override { return sim_->allocate(bytes); }
+  void release(void* memory) noexcept override { sim_->release(memory); }
+  void* allocate_pinned(std::size_t bytes) override { return sim_->allocate_pinned(bytes); }
+  void release_pinned(void* memory) noexcept override { sim_->release_pinned(memory); }
+  void* allocate_async(BackendStream* stream, std::size_t bytes) override {
+    return sim_->allocate_async(stream, bytes);
+  }
+  void release_async(BackendStream* stream, void* memory) override { sim_->release_async(stream, memory); }
+  std::size_t memory_in_use() const override { return sim_->memory_in_use(); }
+  std::size_t memory_high_water() const override { return sim_->memory_high_water(); }
+  BackendStream* create_stream(const char* name) override { return sim_->create_stream(name); }
+  void destroy_stream(BackendStream* stream) noexcept override { sim_->destroy_stream(stream); }
+  BackendEvent* create_event() override { return sim_->create_event(); }
+  void destroy_event(BackendEvent* event) noexcept override { sim_->destroy_event(event); }
+  void submit(BackendStream* stream, const Submission& op) override { sim_->submit(stream, op); }
+  void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes, CopyKind kind) override {
+    sim_->copy(stream, to, from, bytes, kind);
+  }
+  void fill(BackendStream* stream, void* to, std::uint8_t byte, std::size_t bytes) override {
+    sim_->fill(stream, to, byte, bytes);
+  }
+  void record(BackendStream* stream, BackendEvent* event, bool external) override {
+    sim_->record(stream, event, external);
+  }
+  void wait(BackendStream* stream, BackendEvent* event, bool external) override { sim_->wait(stream, event, external); }
+  bool finished(BackendStream* stream) override { return sim_->finished(stream); }
+  bool finished(BackendEvent* event) override { return sim_->finished(event); }
+  void synchronize(BackendStream* stream) override { sim_->synchronize(stream); }
+  void synchronize(BackendEvent* event) override { sim_->synchronize(event); }
+  void delay(BackendStream* stream, std::int64_t amount) override { sim_->delay(stream, amount); }
+  void set_poison(bool fresh, bool freed) override { sim_->set_poison(fresh, freed); }
+  std::int64_t bytes_poisoned() const override { return sim_->bytes_poisoned(); }
+  void host_acts() override { sim_->host_acts(); }
+  void begin_capture(BackendStream* stream) override { sim_->begin_capture(stream); }
+  CaptureStatus capture_status(BackendStream* stream) override { return sim_->capture_status(stream); }
+  BackendGraph* end_capture(BackendStream* stream) override { return sim_->end_capture(stream); }
+  void launch(BackendGraph* graph, BackendStream* stream) override { sim_->launch(graph, stream); }
+  void destroy_graph(BackendGraph* graph) noexcept override { sim_->destroy_graph(graph); }
+
+ private:
+  Library library_;
+  std::unique_ptr<Backend> sim_ = open_sim();
+};
+
+using Body = std::function<void(Communicator&, const Stream& gather, const Stream& reduce, Floats& from, Floats& to)>;
+
+// Two ranks run `body`; what ended each. Words of the watchdog are in a file of its rank.
+std::vector<Ended> ended_of(Library library, double deadline, const TemporaryFolder& folder, const Body& body) {
+  Segment::create(folder / "ranks", 2);
+  Processes processes(2, [&](int rank) {
+    static_cast<void>(std::freopen((folder / ("stderr" + std::to_string(rank))).c_str(), "w", stderr));
+    Segment segment(folder / "ranks", rank, 2, deadline);
+    Checker checker({.stop = false, .mutation = "", .dropped = {}});
+    Device device(std::make_unique<WithLibrary>(library), &checker);
+    const auto communicator = make_nccl_communicator(device, segment);
+    const Stream gather(device, "gather"), reduce(device, "reduce");
+    Floats from(device, 8), to(device, 8);
+    gather.fill(from.data(), 0, from.bytes());
+    body(*communicator, gather, reduce, from, to);
+    for (const Hazard& hazard : checker.hazards()) throw std::runtime_error(text(hazard));
+    return 0;
+  });
+  return processes.end();
+}
+
+// The observer sees what each call does to this rank's memory.
+TEST(Nccl, OrdersItsCallsAndTellsTheObserver) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+        c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
+        c.all_to_all(reduce, {"reduce", 0}, from.data(), to.data(), 16);
+        if (c.collectives != 2) throw std::runtime_error("not counted");
+        if (c.tell(std::to_string(c.rank())) != std::vector<std::string>{"0", "1"})
+          throw std::runtime_error("not told");
+        reduce.synchronize();
+      });
+  for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+  const auto racy =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+        c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
+        reduce.fill(to.data(), 1, to.bytes());
+        gather.synchronize();
+        reduce.synchronize();
+      });
+  for (const Ended& one : racy) EXPECT_THAT(one.words, HasSubstr("write after write"));
+}
+
+TEST(Nccl, ComparesCallsBeforeTheyAreMade) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+        c.all_gather(gather, {"gather", c.rank()}, to.data(), from.data(), 16);
+      });
+  for (const Ended& one : ended) EXPECT_THAT(one.words, HasSubstr("ranks call different collectives: rank "));
+}
+
+// The second call is never done: the host is in a wait that no library ends.
+TEST(Nccl, EndsWhenACallIsNotDoneOrFails) {
+  for (const Library library : {Library::hangs, Library::fails}) {
+    const TemporaryFolder folder;
+    const auto ended = ended_of(library, 3, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+      c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
+      c.all_gather(gather, {"gather", 1}, to.data(), from.data(), 16);
+      for (;;) ::pause();
+    });
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, 4);
+      const std::string words = slurp(folder / ("stderr" + std::to_string(rank)));
+      EXPECT_THAT(words, HasSubstr(library == Library::hangs ? "a collective is not done within the deadline"
+                                                             : "library: remote process exited"));
+      EXPECT_THAT(words, HasSubstr("rank 0 waits in collective 2, all_gather (gather of unit 1, 16 bytes a rank)"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,220 @@
+// Ranks as processes, as a user has them: the bits are those of one rank; a rank that is lost becomes a report and exit
+// status 4 within the deadline.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <filesystem>
+#include <memory>
+#include <random>
+
+#include "harness/process_case.h"
+#include "tests/harness/program.h"
+#include "tests/harness/seed.h"
+#include "tests/harness/started.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+class RankProcesses : public testing::Test {
+ protected:
+  // Four global microbatches a step on `ranks` ranks.
+  std::string file(int ranks, const std::string& transport, const std::string& strategy) const {
+    const std::string number = std::to_string(ranks);
+    return folder_.file(strategy + "-" + transport + number + ".yaml",
+                        "schema: 1\nname: ranks\nmodel: {pattern: \"M*-*-\"}\n"
+                        "training: {steps: 4, microbatches: " +
+                            std::to_string(ranks == 3 ? 1 : 4 / ranks) +
+                            ", eval_every: 2}\nfsdp: {strategy: " + strategy +
+                            "}\n"
+                            "data: {documents: [[[17, 1, 0, 30], [5, 16, 33], [3, 3], [9, 8]], "
+                            "[[64], [3, 4, 20, 15, 9], [1], [2, 7]]]}\n"
+                            "parallel: {data: " +
+                            number + ", transport: " + transport + "}\n");
+  }
+  static std::string trained(const std::string& file) {
+    const Ran ran = run_lockstep("train --device sim --quiet --digest-every 1 " + file);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.out;
+  }
+  // The steps alone: what is said of the whole run stands after the time that it took.
+  static std::string without_summary(const std::string& out) { return out.substr(0, out.rfind("loss ")); }
+  TemporaryFolder folder_;
+};
+
+TEST_F(RankProcesses, HaveTheBitsOfOneRank) {
+  for (const char* strategy : {"optim_grads", "optim_grads_params"}) {
+    const std::string one = trained(file(1, "local", strategy));
+    EXPECT_THAT(one, HasSubstr("step 4  loss "));
+    for (const int ranks : {2, 4}) {
+      EXPECT_EQ(trained(file(ranks, "local", strategy)), one);
+      EXPECT_EQ(trained(file(ranks, "shm", strategy)), one);
+    }
+  }
+  for (const char* strategy : {"no_shard", "optim"}) {
+    EXPECT_EQ(trained(file(2, "shm", strategy)), trained(file(2, "local", strategy)));
+  }
+}
+
+// As torchrun starts process `rank` of `size`; `job` is empty where it tells none.
+std::unique_ptr<Started> started(const std::string& scenario, int rank, int size, const std::string& job,
+                                 const std::string& output) {
+  ::setenv("RANK", std::to_string(rank).c_str(), 1);
+  ::setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
+  if (!job.empty()) ::setenv("MASTER_ADDR", job.c_str(), 1);
+  auto one =
+      std::make_unique<Started>("train --device sim --quiet --digest-every 1 --deadline 30 " + scenario, 0, output);
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR"}) ::unsetenv(name);
+  return one;
+}
+
+TEST_F(RankProcesses, AreStartedByALauncherAsWell) {
+  const std::string one = without_summary(trained(file(1, "local", "optim_grads")));
+  for (const int ranks : {2, 4}) {  // In two processes.
+    const std::string scenario = file(ranks, "auto", "optim_grads"), job = "test-" + std::to_string(::getpid());
+    const auto second = started(scenario, 1, 2, job, folder_ / "1");
+    const auto first = started(scenario, 0, 2, job, folder_ / "0");
+    EXPECT_EQ(first->exit_status(), 0) << slurp(folder_ / "0");
+    EXPECT_EQ(second->exit_status(), 0) << slurp(folder_ / "1");
+    EXPECT_THAT(slurp(folder_ / "0"), HasSubstr(one));
+    EXPECT_EQ(slurp(folder_ / "1"), "");
+  }
+}
+
+TEST_F(RankProcesses, RefuseWhatALauncherSaysWrong) {
+  const std::string scenario = file(2, "auto", "optim_grads");
+  EXPECT_EQ(started(scenario, 0, 3, "job", folder_ / "0")->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "0"), HasSubstr("torchrun started 3 processes, but parallel.data is 2"));
+  EXPECT_EQ(started(scenario, 0, 2, "", folder_ / "1")->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "1"), HasSubstr("--meeting PATH"));
+  EXPECT_EQ(started(scenario, 2, 2, "job", folder_ / "2")->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "2"), HasSubstr("RANK is 2, but WORLD_SIZE is 2"));
+}
+
+TEST_F(RankProcesses, AreJudgedByTheOracle) {
+  const std::string scenario = file(2, "shm", "optim_grads_params");
+  const Ran ran = run_lockstep("verify --device sim --json " + (folder_ / "result.json") + " " + scenario);
+  EXPECT_EQ(ran.status, 0) << ran.err << ran.out;
+  const auto result = boost::json::parse(slurp(folder_ / "result.json")).at("results").at(0);
+  EXPECT_EQ(result.at("verdict"), "holds");
+  EXPECT_GT(result.at("counters").at("collectives").as_int64(), 10);
+}
+
+TEST_F(RankProcesses, NameWhatIsWrongAndWhere) {
+  const std::string scenario = file(2, "shm", "optim_grads_params");
+  const auto verified = [&](const std::string& fault) {
+    const Ran ran = run_lockstep("verify --device sim --quiet --deadline 20 --plant " + fault + " --json " +
+                                 (folder_ / "result.json") + " " + scenario);
+    EXPECT_EQ(ran.status, 1) << ran.err << ran.out;
+    return boost::json::parse(slurp(folder_ / "result.json")).at("results").at(0);
+  };
+  const auto dropped = verified("reduce-dropped");
+  EXPECT_EQ(dropped.at("judge"), "gradient") << dropped;
+  EXPECT_TRUE(dropped.at("first_difference").is_object()) << dropped;
+  const auto reordered = verified("a-rank-gathers-in-another-order");
+  EXPECT_EQ(reordered.at("judge"), "collective") << reordered;
+  EXPECT_THAT(std::string(reordered.at("reason").as_string()), HasSubstr("ranks call different collectives: rank "));
+  // A difference that one rank alone sees.
+  const auto one = verified("ranks-read-the-same-documents");
+  EXPECT_EQ(one.at("first_difference").at("rank"), 1) << one;
+}
+
+CaseResult result_of(Verdict verdict, const std::string& judge, std::int64_t step = -1) {
+  CaseResult result;
+  result.verdict = verdict;
+  result.judge = judge;
+  if (step >= 0) result.first_difference.emplace().step = step;
+  return result;
+}
+
+TEST(WorstOfRanks, IsTheFirstDifferenceElseWhatARankSaysOfItself) {
+  const CaseResult holds,
+      hang = result_of(Verdict::broken, "watchdog"), device = result_of(Verdict::broken, "device"),
+      elsewhere = result_of(Verdict::violated, kElsewhere), hazard = result_of(Verdict::violated, "hazard"),
+      late = result_of(Verdict::violated, "loss", 3), early = result_of(Verdict::violated, "weights", 2);
+  const std::vector<CaseResult> from_best{holds, hang, device, hazard, late, early};
+  for (std::size_t better = 0; better < from_best.size(); ++better) {
+    for (std::size_t worse = better + 1; worse < from_best.size(); ++worse) {
+      EXPECT_EQ(worst({from_best[better], from_best[worse]}).judge, from_best[worse].judge);
+      EXPECT_EQ(worst({from_best[worse], from_best[better]}).judge, from_best[worse].judge);
+    }
+  }
+  EXPECT_EQ(worst({elsewhere, late}).judge, "loss");
+  EXPECT_EQ(worst({elsewhere, device}).judge, "device");
+}
+
+// Three ranks that train for good, of which one is lost; what all say comes back.
+std::string words_of_the_others(const std::string& scenario, const TemporaryFolder& folder, int lost, int moment_ms,
+                                int signal) {
+  const std::string output = folder / "words";
+  Started run("train --device sim --quiet --steps 1000000 --deadline 2 " + scenario, 0, output);
+  std::vector<pid_t> ranks;
+  EXPECT_TRUE(comes_true([&] { return (ranks = children_of(run.pid())).size() == 3; }));
+  if (ranks.size() != 3) return "";
+  std::sort(ranks.begin(), ranks.end());
+  pause_ms(moment_ms);
+  const auto start = std::chrono::steady_clock::now();
+  ::kill(ranks[static_cast<std::size_t>(lost)], signal);
+  EXPECT_EQ(run.exit_status(), 4);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  for (const pid_t rank : ranks) EXPECT_FALSE(lives(rank));
+  return slurp(output);
+}
+
+void expect_reports(const std::string& words, int lost) {
+  const std::string missing = ": rank " + std::to_string(lost) + " did not come within 2 s: rank 0 ";
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank == lost) continue;
+    EXPECT_THAT(words, HasSubstr("lockstep: rank " + std::to_string(rank) + missing));
+  }
+}
+
+// LOCKSTEP_KILLS of them, at random moments.
+TEST_F(RankProcesses, ReportAKilledRankAndEnd) {
+  std::mt19937_64 random(test_seed());
+  const char* wanted = std::getenv("LOCKSTEP_KILLS");
+  const std::string scenario = file(3, "shm", "optim_grads_params");
+  for (int left = wanted ? std::atoi(wanted) : 2; left > 0; --left) {
+    const int lost = static_cast<int>(random() % 3);
+    const std::string words = words_of_the_others(scenario, folder_, lost, static_cast<int>(random() % 200), SIGKILL);
+    expect_reports(words, lost);
+    EXPECT_THAT(words, HasSubstr("lockstep: rank " + std::to_string(lost) + " was killed by SIGKILL"));
+  }
+}
+
+// What a run left that lost a rank continues as if nothing had happened.
+TEST_F(RankProcesses, ResumeBitForBitAfterAKill) {
+  std::mt19937_64 random(test_seed());
+  const char* wanted = std::getenv("LOCKSTEP_KILLS");
+  const std::string line =
+      "train --device sim --quiet --steps 200 --deadline 2 " + file(2, "shm", "optim_grads_params");
+  const std::string whole = without_summary(run_lockstep(line).out);
+  EXPECT_THAT(whole, HasSubstr("step 200  loss "));
+  int resumed = 0;
+  for (int left = wanted ? std::atoi(wanted) : 2; left > 0; --left) {
+    const std::string state = folder_ / ("state" + std::to_string(left));
+    Started run(line + " --checkpoint " + state + " --checkpoint-every 1");
+    std::vector<pid_t> ranks;
+    EXPECT_TRUE(
+        comes_true([&] { return (ranks = children_of(run.pid())).size() == 2 && std::filesystem::exists(state); }));
+    pause_ms(static_cast<int>(random() % 100));
+    ::kill(ranks[random() % 2], SIGKILL);
+    if (run.exit_status() != 4) continue;  // It had ended before.
+    ++resumed;
+    const std::string rest = without_summary(run_lockstep(line + " --resume " + state).out);
+    EXPECT_EQ(rest.substr(rest.rfind("step 200")), whole.substr(whole.rfind("step 200")));
+  }
+  EXPECT_GT(resumed, 0);
+}
+
+TEST_F(RankProcesses, ReportAStuckRankWhichIsKilledThen) {
+  const std::string words = words_of_the_others(file(3, "shm", "optim_grads"), folder_, 1, 100, SIGSTOP);
+  expect_reports(words, 1);
+  EXPECT_THAT(words, HasSubstr("lockstep: some ranks did not notice that another failed"));
+}
+
+}  // namespace
+}  // namespace lockstep
