@@ -1,6 +1,8 @@
 // A case whose ranks are processes: each judges its own, and the worst of their results is the case's.
 #pragma once
 
+#include <vector>
+
 #include "harness/runner.h"
 
 namespace lockstep {
