@@ -10,9 +10,10 @@
 namespace lockstep {
 namespace {
 
-// Offload of these, legal as far as warm-up and joins go.
+// Offload of these, legal as far as warm-up, joins and what is computed again go.
 bool offload(Scenario& s, std::vector<OffloadModule> modules) {
   if (graphs(s) && s.cuda_graph.warmup_steps == 0) return false;
+  s.model.recompute.clear();
   s.offload.modules = std::move(modules);
   s.offload.max_inflight = 1;
   s.offload.delay_until_cuda_graph = false;
@@ -45,11 +46,13 @@ constexpr Breaker kBreakers[] = {
      }},
     {"L27",
      [](Scenario& s, Choices&) {
+       const bool fits = has(s, '-') && offload(s, {OffloadModule::mlp_fc1});
        s.model.recompute = {Recompute::layernorm};
-       return has(s, '-') && offload(s, {OffloadModule::mlp_fc1});
+       return fits;
      }},
     {"L28",
      [](Scenario& s, Choices&) {
+       s.model.recompute.clear();
        s.offload.modules = {OffloadModule::mlp_fc1};
        s.offload.max_inflight = 1;
        return has(s, '-') && graphs(s) && s.cuda_graph.warmup_steps == 0;

@@ -9,6 +9,7 @@
 #include "harness/generator.h"
 #include "harness/runner.h"
 #include "harness/schedules.h"
+#include "harness/virtual_ranks.h"
 #include "kernels/fault.h"
 
 namespace lockstep {
@@ -26,16 +27,12 @@ Scenario small() {
   return scenario;
 }
 
-// The engine alone, told to `observer`.
+// The engine alone, all its ranks, told to `observer`.
 void train(const Scenario& scenario, Observer& observer) {
   const auto data = open_data(scenario);
   Device device(open_sim(sim_options(scenario, scenario.checker.schedule.seed)), &observer);
-  Trainer trainer(device, scenario, *data);
-  for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
-    trainer.step();
-    if (trainer.evaluation_is_due()) trainer.evaluate();
-  }
-  trainer.weight_digest();
+  const auto plain = [](int) { return TrainerOptions{}; };
+  train_to_the_end(device, scenario, *data, plain, [](VirtualRank& rank) { rank.trainer.weight_digest(); });
 }
 
 // A host that runs ahead: it never waits for the device but where the loader says so.
