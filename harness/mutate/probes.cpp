@@ -131,30 +131,7 @@ CaseResult overwrite(const RunOptions& options) {
 
 CaseResult run_ahead(const RunOptions& options) {
   Checker checker({.stop = false, .mutation = options.blindness, .dropped = {}});
-  {
-    Device device(open_sim(), &checker);
-    const PackShape shape{.rows = 16};
-    const Stream compute(device, "compute");
-    Loader loader(device, shape, 4, 1);
-    TensorPool pool(device);
-    const Tensor<std::int32_t> tokens = pool.make<std::int32_t>(1, 16);
-    const Tensor<StepState> state = pool.make<StepState>(1, 1);
-    const HostPack pack{std::vector<std::int32_t>(16), std::vector<std::int32_t>(16), {16}, {0}, 16};
-    for (int step = 0; step < 3; ++step) {
-      device.place = {.step = step};
-      loader.load_state({}, true);
-      for (int pass = 0; pass < (step == 0 ? 2 : 1); ++pass) {  // Loads with and without a new state before them.
-        loader.load(0, pack, compute);
-        if (pass == 0) loader.wait_for_state(compute);
-        loader.wait_for(0, compute);
-        compute.copy(tokens.data, loader.inputs(0).tokens.data, 64, CopyKind::device_to_device);
-        loader.consumed(0, compute);
-      }
-      compute.copy(state.data, loader.state(true).data, sizeof(StepState), CopyKind::device_to_device);
-      loader.state_consumed(compute);
-    }
-    compute.synchronize();
-  }
+  run_ahead_of_the_device(checker);
   CaseResult result;
   result.name = "host-runs-ahead";
   if (checker.hazards().empty()) return result;
@@ -208,6 +185,31 @@ CaseResult resume(const RunOptions& options) {
 }
 
 }  // namespace
+
+void run_ahead_of_the_device(Observer& observer) {
+  Device device(open_sim(), &observer);
+  const PackShape shape{.rows = 16};
+  const Stream compute(device, "compute");
+  Loader loader(device, shape, 4, 1);
+  TensorPool pool(device);
+  const Tensor<std::int32_t> tokens = pool.make<std::int32_t>(1, 16);
+  const Tensor<StepState> state = pool.make<StepState>(1, 1);
+  const HostPack pack{std::vector<std::int32_t>(16), std::vector<std::int32_t>(16), {16}, {0}, 16};
+  for (int step = 0; step < 3; ++step) {
+    device.place = {.step = step};
+    loader.load_state({}, true);
+    for (int pass = 0; pass < (step == 0 ? 2 : 1); ++pass) {  // Loads with and without a new state before them.
+      loader.load(0, pack, compute);
+      if (pass == 0) loader.wait_for_state(compute);
+      loader.wait_for(0, compute);
+      compute.copy(tokens.data, loader.inputs(0).tokens.data, 64, CopyKind::device_to_device);
+      loader.consumed(0, compute);
+    }
+    compute.copy(state.data, loader.state(true).data, sizeof(StepState), CopyKind::device_to_device);
+    loader.state_consumed(compute);
+  }
+  compute.synchronize();
+}
 
 const std::vector<Probe>& probes() {
   static const std::vector<Probe> list{{"host-runs-ahead", run_ahead},

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "engine/observer.h"
 #include "harness/runner.h"
 
 namespace lockstep {
@@ -14,5 +15,8 @@ struct Probe {
   CaseResult (*run)(const RunOptions& options);
 };
 const std::vector<Probe>& probes();
+
+// Three steps of a loader whose host waits for the device only where the loader says so.
+void run_ahead_of_the_device(Observer& observer);
 
 }  // namespace lockstep

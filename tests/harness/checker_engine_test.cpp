@@ -7,6 +7,7 @@
 #include "engine/trainer.h"
 #include "harness/checker/redundant_edges.h"
 #include "harness/generator.h"
+#include "harness/mutate/probes.h"
 #include "harness/runner.h"
 #include "harness/schedules.h"
 #include "harness/virtual_ranks.h"
@@ -35,34 +36,10 @@ void train(const Scenario& scenario, Observer& observer) {
   train_to_the_end(device, scenario, *data, plain, [](VirtualRank& rank) { rank.trainer.weight_digest(); });
 }
 
-// A host that runs ahead: it never waits for the device but where the loader says so.
 std::vector<HazardKind> pipelined(const std::string& fault) {
   const Planted planted(fault);
   Checker checker({.stop = false, .dropped = {}});
-  {
-    const PackShape shape{.rows = 16};
-    Device device(open_sim(), &checker);
-    const Stream compute(device, "compute");
-    Loader loader(device, shape, 4, 1);
-    TensorPool pool(device);
-    const Tensor<std::int32_t> tokens = pool.make<std::int32_t>(1, 16);
-    const Tensor<StepState> state = pool.make<StepState>(1, 1);
-    const HostPack pack{std::vector<std::int32_t>(16), std::vector<std::int32_t>(16), {16}, {0}, 16};
-    for (int step = 0; step < 3; ++step) {
-      device.place = {.step = step};
-      loader.load_state({}, true);
-      for (int pass = 0; pass < (step == 0 ? 2 : 1); ++pass) {  // Loads with and without a new state before them.
-        loader.load(0, pack, compute);
-        if (pass == 0) loader.wait_for_state(compute);
-        loader.wait_for(0, compute);
-        compute.copy(tokens.data, loader.inputs(0).tokens.data, 64, CopyKind::device_to_device);
-        loader.consumed(0, compute);
-      }
-      compute.copy(state.data, loader.state(true).data, sizeof(StepState), CopyKind::device_to_device);
-      loader.state_consumed(compute);
-    }
-    compute.synchronize();
-  }
+  run_ahead_of_the_device(checker);
   std::vector<HazardKind> kinds;
   for (const Hazard& hazard : distinct(checker.hazards())) kinds.push_back(hazard.kind);
   return kinds;
