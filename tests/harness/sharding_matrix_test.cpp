@@ -1,0 +1,80 @@
+// Partial graphs x sharding x buffers x ranks x microbatches, against the oracle with the checker on: every legal
+// combination holds, every other is refused by the rule that it breaks.
+//
+// Without settings a few combinations are drawn (LOCKSTEP_SEED). LOCKSTEP_MATRIX=i/n runs every n-th one from the i-th,
+// so 1/1 all; LOCKSTEP_TEST_DEVICE=cuda on a GPU.
+#include "tests/harness/sharding_matrix.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <set>
+
+#include "harness/runner.h"
+#include "scenarios/reader.h"
+#include "tests/harness/seed.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kSample = 16;
+
+std::vector<Scenario> legal_cases() {
+  std::vector<Scenario> list;
+  for (const MatrixCase& one : sharding_matrix()) {
+    if (one.rule == "none") list.push_back(one.scenario);
+  }
+  return list;
+}
+
+// Those of shard i of n, from 1, or a sample.
+std::vector<Scenario> chosen() {
+  std::vector<Scenario> all = legal_cases(), list;
+  const char* shard = std::getenv("LOCKSTEP_MATRIX");
+  std::size_t i = 0, n = 0;
+  if (shard == nullptr) {
+    std::mt19937_64 random(test_seed());
+    for (std::size_t k = 0; k < kSample; ++k) list.push_back(all[random() % all.size()]);
+    return list;
+  }
+  if (std::sscanf(shard, "%zu/%zu", &i, &n) != 2 || i < 1 || i > n) {
+    ADD_FAILURE() << "LOCKSTEP_MATRIX is " << shard << ", not i/n";
+    return {};
+  }
+  constexpr std::size_t kStride = 7919;  // A prime: each shard meets all settings, whatever n is.
+  for (std::size_t k = i - 1; k < all.size(); k += n) list.push_back(all[k * kStride % all.size()]);
+  return list;
+}
+
+TEST(ShardingMatrix, RefusesWhatIsIllegalByTheRuleThatItBreaks) {
+  std::set<std::string> names, rules;
+  for (const MatrixCase& one : sharding_matrix()) {
+    SCOPED_TRACE(one.scenario.name);
+    EXPECT_TRUE(names.insert(one.scenario.name).second);
+    const std::vector<ScenarioError> errors = check_legality(one.scenario);
+    EXPECT_EQ(errors.empty() ? "none" : errors.front().rule, one.rule);
+    EXPECT_TRUE(check_built(one.scenario).empty());
+    rules.insert(one.rule);
+  }
+  EXPECT_EQ(rules, (std::set<std::string>{"L32", "L33", "L34", "none"}));
+}
+
+TEST(ShardingMatrix, HasTheOraclesBitsInEveryLegalCombination) {
+  RunOptions options;
+  if (const char* device = std::getenv("LOCKSTEP_TEST_DEVICE")) options.device = device;
+  std::size_t held = 0;
+  const std::vector<Scenario> cases = chosen();
+  for (const Scenario& scenario : cases) {
+    const CaseResult result = run_case(scenario, options);
+    held += result.verdict == Verdict::holds;
+    EXPECT_EQ(result.verdict, Verdict::holds)
+        << scenario.name << ": " << result.judge << ": " << result.reason << "\n  replay: " << result.replay;
+  }
+  std::printf("%zu of %zu combinations held\n", held, cases.size());
+  EXPECT_FALSE(cases.empty());
+}
+
+}  // namespace
+}  // namespace lockstep
