@@ -41,6 +41,8 @@ std::vector<std::string> engine_faults() {
                                  "bias-correction-baked",
                                  "capacity-off-by-one",
                                  "checkpoint-forgets-moments",
+                                 "checkpoint-forgets-the-counts-so-far",
+                                 "checkpoint-forgets-the-gradients-so-far",
                                  "checkpoint-forgets-the-step",
                                  "checkpoint-leaves-bf16-weights",
                                  "compute-ignores-loaded-event",

@@ -12,8 +12,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kSteps = "steps_done";
-
 // Two sets of files take turns, so that a new checkpoint does not write what the valid one needs.
 std::string file_of(const std::string& path, const std::string& set, int rank, int ranks) {
   char suffix[48];
@@ -33,7 +31,7 @@ int number(const std::string& path, const std::string& text) {
 
 // What an index names; none for a file that is not one, or is not there.
 struct Index {
-  std::map<std::string, std::string> metadata;
+  Metadata metadata;
   std::vector<std::string> files;
 };
 Index index_in(const std::string& path, const Checkpoint& checkpoint) {
@@ -57,7 +55,7 @@ std::string part_name(const StatePart& part) { return part.name + "@" + std::to_
 
 // One tensor for all parts of a name, in order of the first.
 void write_whole(const std::string& path, const RunState& state) {
-  Checkpoint checkpoint{state.identity, {}};
+  Checkpoint checkpoint{state.metadata, {}};
   std::map<std::string, std::size_t> place;
   for (const StatePart& part : state.parts) {
     const auto [found, is_new] = place.try_emplace(part.name, checkpoint.tensors.size());
@@ -71,7 +69,7 @@ void write_whole(const std::string& path, const RunState& state) {
 }
 
 void write_own_parts(const std::string& path, const RunState& state, int rank) {
-  Checkpoint checkpoint{state.identity, {}};
+  Checkpoint checkpoint{state.metadata, {}};
   for (const StatePart& part : state.parts) {
     if (part.values.empty() || (part.on_every_rank && rank != 0)) continue;
     checkpoint.tensors.push_back({part_name(part), {std::ssize(part.values)}, part.values});
@@ -80,7 +78,7 @@ void write_own_parts(const std::string& path, const RunState& state, int rank) {
 }
 
 void write_index(const std::string& path, const std::string& set, const RunState& state, int ranks) {
-  Checkpoint index{state.identity, {}};
+  Checkpoint index{state.metadata, {}};
   index.metadata["ranks"] = std::to_string(ranks);
   index.metadata["set"] = set;
   for (int r = 0; r < ranks; ++r) {
@@ -108,8 +106,8 @@ void write_shared(const std::string& path, const RunState& state, Communicator& 
 
 class Reader {
  public:
-  Reader(const std::string& path, RunState& state) : path_(path) {
-    for (StatePart& part : state.parts) {
+  Reader(const std::string& path, std::vector<StatePart>& parts) : path_(path) {
+    for (StatePart& part : parts) {
       wanted_[part.name].push_back(&part);
       missing_[part.name] += std::ssize(part.values);
     }
@@ -163,15 +161,17 @@ void write_run(const std::string& path, const RunState& state, Communicator* com
   communicator->meet();
 }
 
-std::map<std::string, std::string> read_run(const std::string& path, RunState& state) {
-  Reader reader(path, state);
+RunState read_run(const std::string& path, const Metadata& identity,
+                  const std::function<std::vector<StatePart>(const Metadata&)>& wanted) {
   const Checkpoint checkpoint = read_checkpoint(path);
   Index index = index_in(path, checkpoint);
-  for (const auto& [key, want] : state.identity) {
-    if (key == kSteps || index.metadata[key] == want) continue;
+  for (const auto& [key, want] : identity) {
+    if (index.metadata[key] == want) continue;
     throw std::runtime_error(path + ": a checkpoint of another run: " + key + " is " + index.metadata[key] + ", not " +
                              want);
   }
+  RunState state{index.metadata, wanted(index.metadata)};
+  Reader reader(path, state.parts);
   for (std::size_t r = 0; r < index.files.size(); ++r) {
     Checkpoint part = read_checkpoint(index.files[r]);
     if (part.metadata["crc32"] != index.metadata[checksum_key(static_cast<int>(r))]) {
@@ -181,7 +181,7 @@ std::map<std::string, std::string> read_run(const std::string& path, RunState& s
   }
   for (const StoredTensor& tensor : checkpoint.tensors) reader.take(tensor);
   reader.end();
-  return index.metadata;
+  return state;
 }
 
 }  // namespace lockstep

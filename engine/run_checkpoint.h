@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,17 +22,19 @@ struct StatePart {
   std::vector<float> values;
 };
 
+using Metadata = std::map<std::string, std::string>;
 struct RunState {
-  std::map<std::string, std::string> identity;
+  Metadata metadata;
   std::vector<StatePart> parts;
 };
 
 // Every rank calls it; `communicator` is null where there is one. Throws as write_checkpoint().
 void write_run(const std::string& path, const RunState& state, Communicator* communicator);
 
-// Fills the values of `state`, whoever wrote them, and returns what the file says about itself. Throws
-// std::runtime_error for torn, missing or changed files, for those of another run (whose identity differs in more than
-// "steps_done"), and where `state` asks for what is not there.
-std::map<std::string, std::string> read_run(const std::string& path, RunState& state);
+// Fills the values of the parts that `wanted` asks for once it has seen what the file says about itself, whoever wrote
+// them. Throws std::runtime_error for torn, missing or changed files, for those of another run (whose metadata differ
+// from `identity`), and where a part is not there.
+RunState read_run(const std::string& path, const Metadata& identity,
+                  const std::function<std::vector<StatePart>(const Metadata&)>& wanted);
 
 }  // namespace lockstep

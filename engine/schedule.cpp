@@ -4,15 +4,15 @@
 
 namespace lockstep {
 
-std::vector<Pass> one_forward_one_backward(int microbatches, int in_flight) {
+std::vector<Pass> one_forward_one_backward(int end, int in_flight, int first) {
   std::vector<Pass> passes;
-  int backward = 0;
-  for (int forward = 0; forward < microbatches; ++forward) {
+  int backward = first;
+  for (int forward = first; forward < end; ++forward) {
     if (forward - backward == in_flight) passes.push_back({false, backward++});
     passes.push_back({true, forward});
   }
-  if (fault("last-backward-pass-dropped")) --microbatches;
-  while (backward < microbatches) passes.push_back({false, backward++});
+  if (fault("last-backward-pass-dropped")) --end;
+  while (backward < end) passes.push_back({false, backward++});
   return passes;
 }
 

@@ -33,7 +33,8 @@ class Loop : public StepLoop {
  public:
   Loop(Device& device, const Scenario& scenario, const TrainerOptions& options);
 
-  void train(std::int64_t step, const StepData& data) override;
+  void start(std::int64_t step, const StepData& data, bool continued) override;
+  void train(std::int64_t step, int first, int end) override;
   void evaluate(std::int64_t step, const StepData& data) override;
 
   const Stream& compute() const override { return compute_; }
@@ -64,8 +65,8 @@ class Loop : public StepLoop {
   void begin_passes(const std::vector<Pass>& passes) {
     if (sharder_) sharder_->begin(passes);
   }
-  void end_passes(bool trained) {
-    if (sharder_) sharder_->end(trained);
+  void end_passes(Sharder::Passes passes) {
+    if (sharder_) sharder_->end(passes);
   }
   void settle();
 
@@ -75,7 +76,7 @@ class Loop : public StepLoop {
   void run_segment(const Work& work, const Segment& segment, bool forward);
   void run_layers(const Work& work, const Segment& segment, bool forward);
 
-  void train_passes(bool replay);
+  void train_passes(int first, int end, bool replay);
   void iteration();   // Every pass of a training step, for one graph or none.
   void evaluation();  // Every forward pass of an evaluation.
   void train_full_iteration(std::int64_t step);
@@ -287,25 +288,33 @@ bool Loop<T>::replays(std::int64_t step) const {
 }
 
 template <class T>
-void Loop<T>::train(std::int64_t step, const StepData& data) {
+void Loop<T>::start(std::int64_t step, const StepData& data, bool continued) {
   begin(step);
   packs_.load(data, compute_);
   prepare_graphs(step);
   begin(step);
   loader_.wait_for_state(compute_);
-  if (!fault("gradients-not-zeroed-at-step-start")) parameters_.zero_gradients(compute_);
-  if (scenario_.cuda_graph.impl == GraphImpl::full_iteration) {
+  if (!continued && !fault("gradients-not-zeroed-at-step-start")) parameters_.zero_gradients(compute_);
+}
+
+template <class T>
+void Loop<T>::train(std::int64_t step, int first, int end) {
+  begin(step);
+  if (scenario_.cuda_graph.impl != GraphImpl::full_iteration) {
+    train_passes(first, end, replays(step));
+  } else if (first == 0 && end == packs_.count()) {
     train_full_iteration(step);
-  } else {
-    train_passes(replays(step));
+  } else {  // Its graph has no middle.
+    if (replays(step) && end == packs_.count()) ++counters_.eager_fallbacks;
+    train_passes(first, end, false);
   }
   begin(step);
 }
 
 template <class T>
-void Loop<T>::train_passes(bool replay) {
+void Loop<T>::train_passes(int first, int end, bool replay) {
   int outstanding = 0;
-  const std::vector<Pass> passes = one_forward_one_backward(packs_.count(), model_.slots());
+  const std::vector<Pass> passes = one_forward_one_backward(end, model_.slots(), first);
   begin_passes(passes);
   for (const Pass& pass : passes) {
     const Work w = work(pass.microbatch, true, replay);
@@ -325,7 +334,7 @@ void Loop<T>::train_passes(bool replay) {
       if (options_.listener != nullptr) options_.listener->backward_done(w.microbatch, true);
     }
   }
-  end_passes(true);
+  end_passes(end == packs_.count() ? Sharder::Passes::complete : Sharder::Passes::some);
 }
 
 template <class T>
@@ -337,7 +346,7 @@ void Loop<T>::iteration() {
     w.bucket = packs_.largest_bucket();
     pass.forward ? forward(w) : backward(w);
   }
-  end_passes(true);
+  end_passes(Sharder::Passes::complete);
   offloader_.settle();
 }
 
@@ -352,7 +361,7 @@ template <class T>
 void Loop<T>::train_full_iteration(std::int64_t step) {
   if (!replays(step) || !packs_.all_fit()) {
     if (replays(step)) ++counters_.eager_fallbacks;
-    return train_passes(false);
+    return train_passes(0, packs_.count(), false);
   }
   const GraphKey key{
       .kind = GraphKey::Kind::iteration, .bucket = packs_.largest_bucket(), .microbatches = packs_.count()};
@@ -429,7 +438,7 @@ void Loop<T>::evaluation() {
     if (together) w.bucket = packs_.largest_bucket();
     forward(w);
   }
-  end_passes(false);
+  end_passes(Sharder::Passes::forward);
 }
 
 // ---- Graphs ---------------------------------------------------------------------------------------------------------

@@ -26,8 +26,11 @@ class StepLoop {
  public:
   virtual ~StepLoop() = default;
 
-  // Runs all passes of a step; gradients and losses are ready when `compute()` is done.
-  virtual void train(std::int64_t step, const StepData& data) = 0;
+  // The documents of a step. `continued`: the gradients so far are there; else they are zeroed.
+  virtual void start(std::int64_t step, const StepData& data, bool continued) = 0;
+  // Runs the passes of this rank's microbatches `first` to `end` - 1; their gradients and losses are ready when
+  // `compute()` is done. All of a step at once may be one graph.
+  virtual void train(std::int64_t step, int first, int end) = 0;
   virtual void evaluate(std::int64_t step, const StepData& data) = 0;
 
   virtual const Stream& compute() const = 0;

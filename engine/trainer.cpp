@@ -5,16 +5,16 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "engine/communicator.h"
 #include "engine/learning_rate.h"
 #include "engine/norm_sequence.h"
-#include "engine/run_checkpoint.h"
+#include "engine/run_state.h"
 #include "engine/step_results.h"
 #include "kernels/digest.h"
 #include "kernels/fault.h"
 #include "kernels/require.h"
-#include "scenarios/reader.h"
 
 namespace lockstep {
 
@@ -73,16 +73,21 @@ struct Trainer::Impl {
   int ranks() const { return communicator() == nullptr ? 1 : communicator()->size(); }
   bool sharded() const { return scenario.fsdp.strategy != Sharding::no_shard; }
   StepData take_data();
+  void start();
+  void run_to(std::int64_t microbatches);
+  std::int64_t microbatches() const;  // Of this rank in the step that is started.
   void draw_ahead();
   void load_state(const StepData& data, bool training);
   void optimize();
   template <class T>
   std::vector<T> read(Tensor<T> tensor) const;
   std::byte* stage(std::span<const StoredValues> list);
-  void write(Tensor<float> tensor, const std::vector<float>& values) const;
-  std::map<std::string, std::string> identity() const;
-  struct Saved;
-  Saved saved() const;
+  template <class T>
+  void write(Tensor<T> tensor, const std::vector<T>& values) const;
+  Progress progress() const;
+  std::vector<PlacedPart> parts_at(const Progress& progress) const;
+  void require_mine(const std::string& path, const Progress& progress) const;
+  void restore(const PlacedPart& part, const StatePart& stored) const;
   Routing routing() const;
 
   Device& device;
@@ -99,7 +104,9 @@ struct Trainer::Impl {
   StepResults results;
   std::optional<PinnedBuffer> staged;  // What a judge reads on its way.
   std::int64_t steps_done = 0;
-  StepData ahead;  // Of step `ahead_of`.
+  std::int64_t microbatches_done = 0;  // This rank's, of the step after those.
+  std::optional<StepData> started;     // The documents of that step, where they are loaded.
+  StepData ahead;                      // Of step `ahead_of`.
   std::int64_t ahead_of = -1;
   float learning_rate = 0;
 };
@@ -148,19 +155,48 @@ StepData Trainer::Impl::take_data() {
   return std::move(ahead);
 }
 
+void Trainer::Impl::start() {
+  if (started) return;
+  StepData data = take_data();
+  load_state(data, true);
+  loop.start(steps_done, data, microbatches_done > 0);
+  started = std::move(data);
+}
+
+std::int64_t Trainer::Impl::microbatches() const { return std::ssize(started->microbatches) / ranks(); }
+
+// What fails here begins again with the next call.
+void Trainer::Impl::run_to(std::int64_t microbatches) {
+  std::optional<StepData> data = std::exchange(started, {});
+  loop.train(steps_done, static_cast<int>(microbatches_done), static_cast<int>(microbatches));
+  started = std::move(data);
+  microbatches_done = microbatches;
+}
+
+void Trainer::accumulate(std::int64_t microbatches) {
+  Impl& my = *impl_;
+  my.start();
+  require(my.microbatches_done < microbatches && microbatches < my.microbatches(),
+          "a step is interrupted after some of its microbatches, and before all");
+  my.run_to(microbatches);
+}
+
+std::int64_t Trainer::microbatches_done() const { return impl_->microbatches_done; }
+
 StepResult Trainer::step() {
   Impl& my = *impl_;
-  const StepData data = my.take_data();
-  my.load_state(data, true);
-  my.loop.train(my.steps_done, data);
+  my.start();
+  my.run_to(my.microbatches());
   if (my.options.listener != nullptr) my.options.listener->gradients_done();
   my.optimize();
   my.draw_ahead();
   StepResult result;
-  my.results.fetch(my.norm, data.microbatches.size() / static_cast<std::size_t>(my.ranks()), result);
+  my.results.fetch(my.norm, static_cast<std::size_t>(my.microbatches_done), result);
   result.learning_rate = my.learning_rate;
   result.tokens = my.loop.tokens();
   ++my.steps_done;
+  my.microbatches_done = 0;
+  my.started.reset();
   if (my.options.listener != nullptr) my.options.listener->step_done();
   return result;
 }
@@ -204,7 +240,7 @@ bool Trainer::evaluation_is_due() const {
 
 StepResult Trainer::evaluate() {
   Impl& my = *impl_;
-  require(my.steps_done > 0, "an evaluation comes after a step");
+  require(my.steps_done > 0 && my.microbatches_done == 0, "an evaluation comes after a step");
   const std::int64_t step = my.steps_done - 1;
   const StepData data = my.data.evaluation(step);
   my.load_state(data, false);
@@ -254,9 +290,10 @@ std::byte* Trainer::Impl::stage(std::span<const StoredValues> list) {
   return memory;
 }
 
-void Trainer::Impl::write(Tensor<float> tensor, const std::vector<float>& values) const {
-  device.host_writes(values.data(), values.size() * sizeof(float));
-  loop.compute().copy(tensor.data, values.data(), values.size() * sizeof(float), CopyKind::host_to_device);
+template <class T>
+void Trainer::Impl::write(Tensor<T> tensor, const std::vector<T>& values) const {
+  device.host_writes(values.data(), values.size() * sizeof(T));
+  loop.compute().copy(tensor.data, values.data(), values.size() * sizeof(T), CopyKind::host_to_device);
   loop.compute().synchronize();
 }
 
@@ -355,94 +392,93 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
 
 // ---- Checkpoint -----------------------------------------------------------------------------------------------------
 
-// Of model, data and optimizer: equal for runs that may continue each other. More steps, other graphs, another depth,
-// recomputation or other ranks, and with them other numbers of microbatches on each, are the same run.
-std::string run_fingerprint(Scenario run) {
-  const Scenario plain;
-  run.name = "run";
-  run.model.recompute.clear();
-  run.data.path = plain.data.path;
-  run.data.digest.clear();
-  run.training.steps = plain.training.steps;
-  run.training.optimizer.decay_steps = plain.training.optimizer.decay_steps;
-  run.training.microbatches = plain.training.microbatches;
-  run.training.change_microbatches_at.clear();
-  run.training.in_flight = plain.training.in_flight;
-  run.training.recapture_at.clear();
-  run.cuda_graph = plain.cuda_graph;
-  run.offload = plain.offload;
-  run.fsdp = plain.fsdp;
-  run.parallel = plain.parallel;
-  run.checker = plain.checker;
-  run.expect = plain.expect;
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a.
-  for (const unsigned char c : canonical_form(run)) hash = (hash ^ c) * 0x100000001b3u;
-  return std::to_string(hash);
+// Counts as low and high halves: floats hold them exactly.
+std::vector<float> halves(const std::vector<std::int32_t>& counts) {
+  std::vector<float> parts;
+  for (const std::int32_t count : counts) parts.push_back(static_cast<float>(count & 0xffff));
+  for (const std::int32_t count : counts) parts.push_back(static_cast<float>(count >> 16));
+  return parts;
+}
+void add_halves(const std::vector<float>& parts, std::vector<std::int32_t>& counts) {
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    counts[i] += static_cast<std::int32_t>(parts[i]) + (static_cast<std::int32_t>(parts[counts.size() + i]) << 16);
+  }
 }
 
-std::map<std::string, std::string> Trainer::Impl::identity() const {
-  return {{"contract", std::to_string(kContractVersion)},
-          {"steps_done", std::to_string(steps_done)},
-          {"pattern", scenario.model.pattern},
-          {"run", run_fingerprint(scenario)},
-          {"seed", std::to_string(scenario.training.seed)}};
-}
-
-// What a checkpoint holds, and where it is on the device.
-struct Trainer::Impl::Saved {
-  RunState state;
-  std::vector<Tensor<float>> tensors;  // Of the parts.
-
-  void add(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t first, bool everywhere,
-           Tensor<float> tensor) {
-    state.parts.push_back({name, rows, cols, first, everywhere, {}});
-    state.parts.back().values.resize(static_cast<std::size_t>(tensor.size()));
-    tensors.push_back(tensor);
-  }
-};
-
-Trainer::Impl::Saved Trainer::Impl::saved() const {
-  Saved saved{{identity(), {}}, {}};
-  for (const ParameterView& p : loop.parameters().views()) {
-    const std::pair<const char*, Tensor<float>> parts[] = {{"weight", p.weight}, {"m", p.m}, {"v", p.v}};
-    for (const auto& [kind, tensor] : parts) {
-      saved.add(std::string(kind) + "/" + p.name, p.full_rows, p.full_cols, p.first, !sharded(), tensor);
-    }
-  }
-  for (const ExpertState& expert : loop.expert_states()) {
-    if (!expert.bias) continue;
-    saved.add("expert_bias/layers." + std::to_string(expert.layer), 1, expert.bias.cols, 0, true, expert.bias);
-  }
-  return saved;
+std::vector<PlacedPart> Trainer::Impl::parts_at(const Progress& progress) const {
+  return placed_parts(loop, progress, device.place.rank, ranks(), sharded());
 }
 
 void Trainer::save(const std::string& path) const {
-  Impl::Saved saved = impl_->saved();
-  for (std::size_t i = 0; i < saved.tensors.size(); ++i) saved.state.parts[i].values = read(saved.tensors[i]);
-  write_run(path, saved.state, impl_->communicator());
+  const Impl& my = *impl_;
+  const Progress progress = my.progress();
+  RunState state{run_identity(my.scenario), {}};
+  state.metadata.merge(metadata_of(progress));
+  for (PlacedPart& part : my.parts_at(progress)) {
+    part.stored.values = part.counts ? halves(my.read(part.counts)) : read(part.values);
+    state.parts.push_back(std::move(part.stored));
+  }
+  write_run(path, state, my.communicator());
+}
+
+Progress Trainer::Impl::progress() const {
+  return {.steps = steps_done,
+          .microbatches = microbatches_done * ranks(),
+          .ranks = ranks(),
+          .folds = folds_within_a_step(scenario, ranks())};
+}
+
+// Whether these ranks can go on from there.
+void Trainer::Impl::require_mine(const std::string& path, const Progress& progress) const {
+  if (progress.microbatches == 0) return;
+  const std::string within = path + ": saved within a step, after " + std::to_string(progress.microbatches) +
+                             " microbatches of " + std::to_string(progress.ranks) + " ranks";
+  if (progress.microbatches % ranks() != 0) {
+    throw std::runtime_error(within + ": " + std::to_string(ranks()) + " ranks cannot have done as many each");
+  }
+  if (progress.folds != folds_within_a_step(scenario, ranks())) {
+    throw std::runtime_error(within +
+                             ": with no_shard and optim only as many ranks can go on, since each has folded "
+                             "its own gradients");
+  }
 }
 
 // Everything is checked before anything is written.
 void Trainer::load(const std::string& path) {
   Impl& my = *impl_;
-  Impl::Saved saved = my.saved();
-  std::map<std::string, std::string> metadata = read_run(path, saved.state);
-  std::size_t used = 0;
-  const std::string& steps = metadata["steps_done"];
-  std::int64_t done = -1;
-  try {
-    done = std::stoll(steps, &used);
-  } catch (const std::logic_error&) {
+  Progress progress;
+  std::vector<PlacedPart> parts;
+  const RunState state = read_run(path, run_identity(my.scenario), [&](const Metadata& metadata) {
+    progress = progress_in(path, metadata);
+    my.require_mine(path, progress);
+    parts = my.parts_at(progress);
+    std::vector<StatePart> wanted;
+    for (const PlacedPart& part : parts) wanted.push_back(part.stored);
+    return wanted;
+  });
+  for (const ExpertState& expert : my.loop.expert_states()) {
+    if (expert.bias) my.write(expert.step, std::vector<std::int32_t>(static_cast<std::size_t>(expert.step.size())));
   }
-  if (done < 0 || used != steps.size()) throw std::runtime_error(path + ": steps_done is not a number: " + steps);
-  for (std::size_t i = 0; i < saved.tensors.size(); ++i) {
-    const StatePart& part = saved.state.parts[i];
-    if (fault("checkpoint-forgets-moments") && !part.name.starts_with("weight/")) continue;
-    if (!part.values.empty()) my.write(saved.tensors[i], part.values);
-  }
+  for (std::size_t i = 0; i < parts.size(); ++i) my.restore(parts[i], state.parts[i]);
   if (!fault("checkpoint-leaves-bf16-weights")) my.loop.parameters().round(my.loop.compute());
   if (my.loop.sharder() != nullptr) my.loop.sharder()->refresh();
-  my.steps_done = fault("checkpoint-forgets-the-step") ? 0 : done;
+  my.steps_done = fault("checkpoint-forgets-the-step") ? 0 : progress.steps;
+  my.microbatches_done = progress.microbatches / my.ranks();
+  my.started.reset();
+}
+
+void Trainer::Impl::restore(const PlacedPart& part, const StatePart& stored) const {
+  const std::string kind = stored.name.substr(0, stored.name.find('/'));
+  if (fault("checkpoint-forgets-moments") && kind != "weight") return;
+  if (fault("checkpoint-forgets-the-gradients-so-far") && kind.starts_with("gradient")) return;
+  if (fault("checkpoint-forgets-the-counts-so-far") && kind.starts_with("counts")) return;
+  if (part.counts) {
+    std::vector<std::int32_t> counts = read(part.counts);
+    add_halves(stored.values, counts);
+    write(part.counts, counts);
+  } else if (!stored.values.empty()) {
+    write(part.values, stored.values);
+  }
 }
 
 }  // namespace lockstep

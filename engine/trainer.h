@@ -112,10 +112,14 @@ class Trainer {
   Trainer(Device& device, const Scenario& scenario, const DataSource& data, const TrainerOptions& options = {});
   ~Trainer();
 
-  StepResult step();               // The next optimizer step, evaluation excluded.
+  StepResult step();  // The next optimizer step, evaluation excluded, or the rest of it.
+  // Runs the passes of the next step until this rank has done `microbatches` of its own, more than so far and fewer
+  // than all. What is saved then has the gradients so far. Every rank calls it.
+  void accumulate(std::int64_t microbatches);
   bool evaluation_is_due() const;  // After the step that just ran.
   StepResult evaluate();           // norm, clip, learning_rate unused.
   std::int64_t steps_done() const;
+  std::int64_t microbatches_done() const;  // Of this rank, within the step after those.
 
   const std::vector<ParameterView>& parameters() const;
   std::vector<ExpertBiasView> expert_biases() const;
@@ -126,8 +130,9 @@ class Trainer {
   std::map<std::string, std::int64_t> counters() const;  // Names of contract.md and scenario.md section 3.
 
   // safetensors, written to a temporary file, synced and renamed; DeviceError or std::runtime_error on failure, the
-  // checkpoint before stays. `load` continues after the step that was saved, bit for bit. Every rank calls them; what
-  // is sharded lies in a file for each rank (engine/run_checkpoint.h), and any number of ranks may load it.
+  // checkpoint before stays. `load` continues where it was saved, bit for bit. Every rank calls them; what is sharded
+  // lies in a file for each rank (engine/run_checkpoint.h), and any number of ranks may load it; within a step only one
+  // that can have done as many microbatches each, and with no_shard and optim as many ranks.
   void save(const std::string& path) const;
   void load(const std::string& path);
 

@@ -24,6 +24,7 @@ Options train_options() {
   options.number("steps", "optimizer steps in all; 0: as the file says", 0, 0);
   options.text("checkpoint", "write the state to this file at the end");
   options.number("checkpoint-every", "and after every n-th step; 0: at the end only", 0, 0);
+  options.number("checkpoint-within", "and within a step after every n-th microbatch of a rank; 0: not", 0, 0);
   options.text("resume", "continue from this checkpoint, bit for bit");
   options.number("digest-every", "print a digest of all weights after every n-th step; 0: at the end only", 0, 0);
   options.text("graph", "none, partial or full_iteration instead of the file's cuda_graph.impl");
@@ -136,8 +137,18 @@ void train_by_oracle(const Options& options, const Scenario& scenario, const Dat
   log.digest(scenario.training.steps, oracle.weight_digest());
 }
 
+void save_within_the_step(const Options& options, Trainer& trainer, std::int64_t microbatches) {
+  const std::int64_t every = options.number("checkpoint-within");
+  for (std::int64_t m = trainer.microbatches_done() + 1; every > 0 && m < microbatches; ++m) {
+    if (m % every != 0) continue;
+    trainer.accumulate(m);
+    trainer.save(options.text("checkpoint"));
+  }
+}
+
 // A rank trains; the first one speaks.
-void train_rank(const Options& options, Trainer& trainer, std::int64_t steps, Log* log) {
+void train_rank(const Options& options, const Scenario::Training& training, Trainer& trainer, Log* log) {
+  const std::int64_t steps = training.steps;
   const std::string checkpoint = options.text("checkpoint");
   const std::int64_t every = options.number("checkpoint-every");
   if (options.has("resume")) trainer.load(options.text("resume"));
@@ -150,6 +161,7 @@ void train_rank(const Options& options, Trainer& trainer, std::int64_t steps, Lo
     if (log != nullptr) log->digest(trainer.steps_done(), digest);
   };
   while (trainer.steps_done() < steps) {
+    save_within_the_step(options, trainer, training.microbatches_at(trainer.steps_done()));
     const StepResult result = trainer.step();
     const std::int64_t done = trainer.steps_done();
     if (!std::isfinite(result.loss)) throw WorldError("the loss of step " + std::to_string(done) + " is not finite");
@@ -166,8 +178,9 @@ void train_rank(const Options& options, Trainer& trainer, std::int64_t steps, Lo
 }
 
 ExitStatus train_by_engine(const Options& options, const Scenario& scenario, const DataSource& data) {
-  if (options.number("checkpoint-every") > 0 && options.text("checkpoint").empty()) {
-    throw RequestError("lockstep train: --checkpoint-every needs --checkpoint");
+  for (const char* option : {"checkpoint-every", "checkpoint-within"}) {
+    if (options.number(option) == 0 || options.has("checkpoint")) continue;
+    throw RequestError(std::string("lockstep train: --") + option + " needs --checkpoint");
   }
   const std::string kind = choose_device(options.text("device"));
   return launch(scenario, launch_options(options), [&](const RanksHere& ranks) {
@@ -176,7 +189,7 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
     ranks.run(device, [&](Communicator& communicator) {
       Trainer trainer(device, scenario, data,
                       {.dry_run_ledger = false, .listener = nullptr, .communicator = &communicator});
-      train_rank(options, trainer, scenario.training.steps, communicator.rank() == 0 ? &log : nullptr);
+      train_rank(options, scenario.training, trainer, communicator.rank() == 0 ? &log : nullptr);
     });
     if (ranks.first() == 0) log.end(data.unigram_entropy());
     return ExitStatus::held;

@@ -104,8 +104,8 @@ void GradientBuffers::leave(int unit, bool last) {
   compute_.device().place = place;
 }
 
-void GradientBuffers::finish() {
-  if (!at_once()) return compute_.wait(reduced_);
+void GradientBuffers::finish(bool complete) {
+  if (!at_once() && complete) compute_.wait(reduced_);
   for (Slot* slot : in_flight_) {
     compute_.wait(slot->reduced);
     slot->state = State::free;

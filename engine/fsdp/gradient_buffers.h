@@ -24,7 +24,7 @@ class GradientBuffers {
   void initialize();                // Padding is exchanged too, so it has a value.
   void enter(int unit);             // Compute may write its gradients,
   void leave(int unit, bool last);  // and has written them; `last`: those of the step's last microbatch.
-  void finish();                    // Compute waits for every reduction.
+  void finish(bool complete);       // Compute waits for every reduction; `complete`: of the step.
 
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
 

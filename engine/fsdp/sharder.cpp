@@ -54,9 +54,9 @@ void Sharder::begin(const std::vector<Pass>& passes) {
   weights_.begin(std::move(uses));
 }
 
-void Sharder::end(bool trained) {
+void Sharder::end(Passes passes) {
   weights_.end();
-  if (trained) gradients_.finish();
+  if (passes != Passes::forward) gradients_.finish(passes == Passes::complete);
 }
 
 void Sharder::append_addresses(std::vector<const void*>& table) const {

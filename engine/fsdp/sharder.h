@@ -1,6 +1,9 @@
 // Sharding of one rank: what its hooks do around the modules of the model, and what happens between the steps.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "engine/fsdp/gradient_buffers.h"
 #include "engine/fsdp/weight_buffers.h"
 #include "engine/region_hooks.h"
@@ -19,9 +22,11 @@ class Sharder {
   void attach(Hooks& hooks);
   void initialize() { gradients_.initialize(); }
 
-  // Around passes. The second one makes compute wait for every reduction.
+  // Around passes: forward ones alone, of some microbatches of a step, or those that complete it. The second one makes
+  // compute wait for every reduction.
+  enum class Passes : std::uint8_t { forward, some, complete };
   void begin(const std::vector<Pass>& passes);
-  void end(bool trained);
+  void end(Passes passes);
 
   // Behind what changed the shards.
   void refresh() { weights_.refresh(); }

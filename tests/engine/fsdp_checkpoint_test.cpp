@@ -1,5 +1,6 @@
 // Checkpoints of sharded runs: continued bit for bit, on as many ranks or others; torn ones are refused, and until a
 // new one is whole the one before is valid.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -42,17 +43,26 @@ class FsdpCheckpoint : public ::testing::Test {
     return s;
   }
 
-  // From `from` (or the start) until `steps`, then saved; the digest.
-  std::string run(const Scenario& s, const std::string& from, std::int64_t steps, const std::string& to) const {
+  // From `from` (or the start) until `steps` and as many microbatches of the next one, then saved. The digest and the
+  // selection biases.
+  std::string run(const Scenario& s, const std::string& from, std::int64_t steps, const std::string& to,
+                  std::int64_t microbatches = 0) const {
     const auto data = open_data(s);
     std::string digest;
     Device device(open_device_under_test());
     run_ranks(device, static_cast<int>(s.parallel.data), 1, [&](Communicator& communicator) {
       Trainer trainer(device, s, *data, {.communicator = &communicator});
       if (!from.empty()) trainer.load(from);
-      while (trainer.steps_done() < steps) trainer.step();
+      while (trainer.steps_done() < steps) {
+        const StepResult result = trainer.step();
+        if (communicator.rank() == 0) last_ = result;
+      }
+      if (microbatches > 0) trainer.accumulate(microbatches);
       if (!to.empty()) trainer.save(to);
       digest = trainer.weight_digest();
+      for (const ExpertBiasView& view : trainer.expert_biases()) {
+        for (const float bias : trainer.read(view.bias)) digest += " " + std::to_string(bias);
+      }
     });
     return digest;
   }
@@ -67,6 +77,7 @@ class FsdpCheckpoint : public ::testing::Test {
     return list;
   }
   fs::path folder_;
+  mutable StepResult last_;  // Of the last step, as rank 0 has it.
 };
 
 TEST_F(FsdpCheckpoint, ContinuesAsIfNeverInterrupted) {
@@ -79,6 +90,89 @@ TEST_F(FsdpCheckpoint, ContinuesAsIfNeverInterrupted) {
       EXPECT_EQ(run(s, path(), 4, ""), want) << static_cast<int>(strategy) << " stopped after " << stop;
     }
   }
+}
+
+// The step that is interrupted, the next one and the last.
+TEST_F(FsdpCheckpoint, ContinuesWithinAStep) {
+  for (const Sharding strategy :
+       {Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+    for (const int ranks : {1, 2}) {
+      for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
+        if (impl == GraphImpl::full_iteration && ranks > 1) continue;
+        Scenario s = scenario(ranks, strategy);
+        s.model.moe.aux_loss = {10'000};
+        s.training.in_flight = 2;
+        s.cuda_graph.impl = impl;
+        const std::string want = run(s, "", 3, "");
+        const StepResult result = last_;
+        for (const int stop : {0, 2}) {
+          run(s, "", stop, path(), 1);
+          run(s, path(), stop, path(), 6 / ranks - 1);  // In it once more.
+          const std::string digest = run(s, path(), 3, "");
+          EXPECT_EQ(digest, want) << static_cast<int>(strategy) << " on " << ranks << " ranks, graphs "
+                                  << static_cast<int>(impl) << ", in step " << stop;
+          if (stop < 2) continue;
+          EXPECT_EQ(last_.loss, result.loss);
+          EXPECT_EQ(last_.norm, result.norm);
+          EXPECT_EQ(last_.microbatch_losses, result.microbatch_losses);
+          EXPECT_EQ(last_.router_losses.balance, result.router_losses.balance);
+          EXPECT_GT(last_.router_losses.balance, 0);
+        }
+      }
+    }
+  }
+}
+
+// Under one fold it does not matter who has done the microbatches before.
+TEST_F(FsdpCheckpoint, ContinuesWithinAStepOnOtherRanks) {
+  const std::string want = run(scenario(1), "", 3, "");
+  run(scenario(3), "", 1, path(), 1);                          // Microbatches 0 to 2,
+  run(scenario(1), path(), 1, path(), 4);                      // 3,
+  run(scenario(2, Sharding::optim_grads), path(), 1, path());  // which is half of what 2 ranks have done,
+  EXPECT_EQ(run(scenario(2), path(), 3, ""), want);
+  EXPECT_EQ(run(scenario(1, Sharding::no_shard), path(), 3, ""), want);
+}
+
+TEST_F(FsdpCheckpoint, RefusesWithinAStepWhatOtherRanksCannotContinue) {
+  const auto words = [&](const Scenario& s) {
+    try {
+      run(s, path(), 3, "");
+    } catch (const std::runtime_error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  run(scenario(1), "", 1, path(), 3);
+  EXPECT_THAT(words(scenario(2)), testing::HasSubstr("after 3 microbatches of 1 ranks: 2 ranks cannot"));
+  EXPECT_THAT(words(scenario(3, Sharding::optim)), testing::HasSubstr("only as many ranks can go on"));
+  run(scenario(3, Sharding::optim), "", 1, path(), 1);
+  EXPECT_THAT(words(scenario(1)), testing::HasSubstr("only as many ranks can go on"));
+  EXPECT_EQ(words(scenario(3, Sharding::no_shard)), "");
+}
+
+// As many microbatches a step in all, or it is another run.
+TEST_F(FsdpCheckpoint, RefusesOtherMicrobatches) {
+  const Scenario s = scenario(1, Sharding::no_shard);
+  run(s, "", 1, path());
+  Scenario other = s;
+  other.training.microbatches = 5;
+  EXPECT_THROW(run(other, path(), 2, ""), std::runtime_error);
+  other = s;
+  other.training.change_microbatches_at = {{1, 3}};
+  EXPECT_THROW(run(other, path(), 2, ""), std::runtime_error);
+}
+
+TEST_F(FsdpCheckpoint, ShowsWhatItForgetsWithinAStep) {
+  Scenario s = scenario(1);
+  s.data.documents = {{{17, 30}, {5, 16, 33}, {64}, {3, 4, 20}, {40}, {}}};  // Nothing is left to count.
+  const std::string want = run(s, "", 3, "");
+  run(s, "", 1, path(), 5);
+  for (const char* name : {"checkpoint-forgets-the-gradients-so-far", "checkpoint-forgets-the-counts-so-far"}) {
+    plant_fault(name);
+    EXPECT_NE(run(s, path(), 3, ""), want) << name;
+    plant_fault("");
+  }
+  EXPECT_EQ(run(s, path(), 3, ""), want);
 }
 
 TEST_F(FsdpCheckpoint, ContinuesOnAnyNumberOfRanks) {

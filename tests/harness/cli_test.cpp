@@ -238,6 +238,9 @@ TEST_F(CommandLine, AResumedTrainingIsTheOneThatWasNeverInterrupted) {
   ASSERT_EQ(rest.status, 0) << rest.err;
   EXPECT_EQ(last(rest), last(whole));
   EXPECT_EQ(run_lockstep("train --device sim --steps 4 --resume /no/such " + file).status, 3);
+  const Ran nowhere = run_lockstep("train --device sim --checkpoint-within 1 " + file);
+  EXPECT_EQ(nowhere.status, 2);
+  EXPECT_THAT(nowhere.err, HasSubstr("--checkpoint-within needs --checkpoint"));
 }
 
 TEST_F(CommandLine, BenchMeasuresAllThreeModes) {

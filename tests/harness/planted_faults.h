@@ -22,6 +22,8 @@ inline const std::map<std::string, std::string>& equivalent_faults() {
   static const char* const kResume = "no scenario reads a checkpoint; the probe of `lockstep mutate` does";
   static const std::map<std::string, std::string> list{
       {"checkpoint-forgets-moments", kResume},
+      {"checkpoint-forgets-the-counts-so-far", kResume},
+      {"checkpoint-forgets-the-gradients-so-far", kResume},
       {"checkpoint-forgets-the-step", kResume},
       {"checkpoint-leaves-bf16-weights", kResume},
       {"checkpoint-overwrites-the-valid-one", "no scenario fails to write a checkpoint: engine.fsdp_checkpoint"},

@@ -196,7 +196,7 @@ TEST_F(RankProcesses, ResumeBitForBitAfterAKill) {
   int resumed = 0;
   for (int left = wanted ? std::atoi(wanted) : 2; left > 0; --left) {
     const std::string state = folder_ / ("state" + std::to_string(left));
-    Started run(line + " --checkpoint " + state + " --checkpoint-every 1");
+    Started run(line + " --checkpoint " + state + " --checkpoint-every 1 --checkpoint-within 1");
     std::vector<pid_t> ranks;
     EXPECT_TRUE(
         comes_true([&] { return (ranks = children_of(run.pid())).size() == 2 && std::filesystem::exists(state); }));
