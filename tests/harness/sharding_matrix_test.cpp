@@ -71,6 +71,8 @@ TEST(ShardingMatrix, HasTheOraclesBitsInEveryLegalCombination) {
     held += result.verdict == Verdict::holds;
     EXPECT_EQ(result.verdict, Verdict::holds)
         << scenario.name << ": " << result.judge << ": " << result.reason << "\n  replay: " << result.replay;
+    std::printf("%s %s in %.2f s\n", scenario.name.c_str(), to_text(result.verdict), result.seconds);
+    std::fflush(stdout);
   }
   std::printf("%zu of %zu combinations held\n", held, cases.size());
   EXPECT_FALSE(cases.empty());
