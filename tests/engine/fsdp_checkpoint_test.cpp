@@ -6,8 +6,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
+#include <utility>
 
 #include "kernels/fault.h"
+#include "oracle/oracle.h"
 #include "tests/engine/sharded_run.h"
 
 namespace lockstep::test {
@@ -186,6 +190,83 @@ TEST_F(FsdpCheckpoint, ContinuesOnAnyNumberOfRanks) {
     from = to;
   }
   EXPECT_EQ(run(scenario(2), from, 4, ""), want) << "nothing left to do";
+}
+
+// Weights, moments and selection biases, whole.
+struct WholeState {
+  Values weights, m, v;
+  std::vector<std::vector<float>> biases;  // Of each symbol of the pattern.
+  friend bool operator==(const WholeState&, const WholeState&) = default;
+};
+
+void add_state(const Trainer& trainer, WholeState& state) {
+  for (const ParameterView& p : trainer.parameters()) {
+    put(state.weights, p, trainer.read(p.weight));
+    put(state.m, p, trainer.read(p.m));
+    put(state.v, p, trainer.read(p.v));
+  }
+  for (const ExpertBiasView& view : trainer.expert_biases()) {
+    const auto layer = static_cast<std::size_t>(view.layer);
+    if (state.biases.size() <= layer) state.biases.resize(layer + 1);
+    state.biases[layer] = trainer.read(view.bias);
+  }
+}
+
+std::unique_ptr<oracle::Oracle> oracle_from(const Scenario& s, const WholeState& state, std::int64_t steps) {
+  auto oracle = std::make_unique<oracle::Oracle>(
+      s, oracle::Options{
+             .numerics = s.numerics.front(), .keep_activations = false, .keep_gradients = false, .mutation = ""});
+  std::vector<oracle::Parameter> parameters = oracle->parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].weight = state.weights[i];
+    parameters[i].m = state.m[i];
+    parameters[i].v = state.v[i];
+  }
+  oracle->restore(std::move(parameters), steps, state.biases);
+  return oracle;
+}
+
+// What other ranks find is what was saved, and they go on as the oracle does from there. Where ranks fold their own
+// gradients that is not what the first ranks would have done.
+TEST_F(FsdpCheckpoint, OnOtherRanksIsTheSameStateFromWhichTheOracleAgrees) {
+  for (const Sharding strategy :
+       {Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+    for (const auto& [before, after] : {std::pair{3, 2}, {2, 6}, {1, 3}, {6, 1}}) {
+      SCOPED_TRACE(std::to_string(static_cast<int>(strategy)) + ", from " + std::to_string(before) + " to " +
+                   std::to_string(after));
+      WholeState saved, found;
+      const auto on_ranks = [&](const Scenario& s, const std::function<void(Trainer&)>& body) {
+        const auto data = open_data(s);
+        Device device(open_device_under_test());
+        run_ranks(device, static_cast<int>(s.parallel.data), 1, [&](Communicator& communicator) {
+          Trainer trainer(device, s, *data, {.communicator = &communicator});
+          body(trainer);
+        });
+      };
+      on_ranks(scenario(before, strategy), [&](Trainer& trainer) {
+        while (trainer.steps_done() < 2) trainer.step();
+        add_state(trainer, saved);
+        trainer.save(path());
+      });
+      const Scenario s = scenario(after, strategy);
+      std::vector<float> losses;
+      std::string digest;
+      on_ranks(s, [&](Trainer& trainer) {
+        trainer.load(path());
+        add_state(trainer, found);
+        const std::vector<float> mine{trainer.step().loss, trainer.step().loss};
+        losses = mine;
+        digest = trainer.weight_digest();
+      });
+      EXPECT_TRUE(found == saved);
+      const auto data = open_data(s);
+      const auto oracle = oracle_from(s, saved, 2);
+      for (std::int64_t step = 2; step < 4; ++step) {
+        EXPECT_EQ(oracle->step(step, data->training(step)).loss, losses[static_cast<std::size_t>(step - 2)]);
+      }
+      EXPECT_EQ(oracle->weight_digest(), digest);
+    }
+  }
 }
 
 TEST_F(FsdpCheckpoint, KeepsNoFilesOfTheOneBefore) {
