@@ -281,6 +281,17 @@ TEST_F(FsdpCheckpoint, KeepsNoFilesOfTheOneBefore) {
   EXPECT_EQ(run(scenario(1), path(), 4, ""), run(scenario(1), "", 4, ""));
 }
 
+// Between steps all ranks have the same, within one each has gradients of its own.
+TEST_F(FsdpCheckpoint, KeepsNoFilesOfTheOneWithinAStep) {
+  const Scenario s = scenario(3, Sharding::no_shard);
+  run(s, "", 1, path());
+  EXPECT_EQ(files(), 1u);
+  run(s, path(), 1, path(), 1);
+  EXPECT_EQ(files(), 4u);
+  run(s, path(), 2, path());
+  EXPECT_EQ(files(), 1u);
+}
+
 TEST_F(FsdpCheckpoint, RefusesTornMissingAndChangedFiles) {
   const Scenario s = scenario(2);
   run(s, "", 1, path());

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "engine/communicator.h"
 #include "engine/trainer.h"
 #include "kernels/fault.h"
 #include "tests/engine/training_run.h"
@@ -127,6 +130,73 @@ TEST(HooksOfTheEngine, SurviveACaptureThatFails) {
     while (trainer.steps_done() < s.training.steps) trainer.step();
     EXPECT_EQ(trainer.weight_digest(), want.digest);
     EXPECT_GT(trainer.counters().at("graph_replays"), 0);
+  }
+}
+
+// What the engine's hooks call, in order.
+class ListedCalls final : public Communicator {
+ public:
+  explicit ListedCalls(Device& device) : calls_(make_lone_communicator(device)) {}
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
+                  std::size_t bytes) override {
+    list(name);
+    calls_->all_gather(stream, name, to, from, bytes);
+  }
+  void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
+                  std::size_t bytes) override {
+    list(name);
+    calls_->all_to_all(stream, name, to, from, bytes);
+  }
+  void meet() override {}
+  std::vector<std::string> tell(const std::string& words) override { return {words}; }
+
+  std::string said;
+
+ private:
+  void list(const CollectiveName& name) { said += std::string(name.purpose) + std::to_string(name.unit) + " "; }
+  std::unique_ptr<Communicator> calls_;
+};
+
+std::string calls_of(const Scenario& s) {
+  const auto data = open_data(s);
+  Device device(open_device_under_test());
+  ListedCalls calls(device);
+  Trainer trainer(device, s, *data, {.communicator = &calls});
+  while (trainer.steps_done() < s.training.steps) {
+    trainer.step();
+    calls.said += "| ";
+    if (trainer.evaluation_is_due()) trainer.evaluate();
+  }
+  EXPECT_EQ(trainer.counters().at("recaptures"), std::ssize(s.training.recapture_at));
+  return calls.said;
+}
+
+// Layers of two parts, units of two blocks, layers that a graph holds in part: warm-up, replays and a second capture.
+TEST(HooksOfTheEngine, RunAroundReplaysInTheOrderOfEagerPasses) {
+  using enum GraphModule;
+  for (const Sharding strategy : {Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+    for (const std::int64_t unit : {1, 2}) {
+      Scenario s;
+      s.name = "test";
+      s.model.pattern = "M*-*EM";
+      s.fsdp.strategy = strategy;
+      s.fsdp.unit = {unit};
+      s.training.steps = 5;
+      s.training.eval_every = 2;
+      Scenario eager = s;
+      eager.cuda_graph.impl = GraphImpl::none;
+      const std::string want = calls_of(eager);
+      EXPECT_NE(want.find("reduce"), std::string::npos);
+      s.training.recapture_at = {3};
+      for (const std::vector<GraphModule>& modules : std::vector<std::vector<GraphModule>>{
+               {}, {attn}, {mamba, moe_router}, {attn, mlp, moe_router, moe_preprocess}}) {
+        s.cuda_graph.modules = modules;
+        EXPECT_EQ(calls_of(s), want) << static_cast<int>(strategy) << ", unit " << unit << ", modules "
+                                     << modules.size();
+      }
+    }
   }
 }
 
