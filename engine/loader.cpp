@@ -53,6 +53,13 @@ Loader::Loader(Device& device, const PackShape& shape, std::int64_t capacity, in
   }
 }
 
+Loader::~Loader() {
+  try {
+    stream_.synchronize();
+  } catch (...) {  // What failed has been said by another call.
+  }
+}
+
 void Loader::grow_overflow(Entry& entry, std::int64_t slots, const Stream& compute) {
   // As large as any before: the slot's metadata may have been made for that one, and reads as many entries.
   std::int64_t capacity = 1;

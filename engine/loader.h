@@ -22,6 +22,7 @@ class Loader {
   // `capacity`: the largest bucket. `slots` counts microbatches that may be loaded at once, not graph slots.
   // `poisons_staging`: staging memory has no value before each use.
   Loader(Device& device, const PackShape& shape, std::int64_t capacity, int microbatches, bool poisons_staging = false);
+  ~Loader();  // Waits for copies under way: a step may have been left before it read them.
 
   // Copies a microbatch after the kernels that read the one before it are done. Documents beyond the capacity go to a
   // table of their own, which grows when it must (`compute` is drained before the old one goes).

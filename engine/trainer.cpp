@@ -456,6 +456,7 @@ void Trainer::load(const std::string& path) {
     for (const PlacedPart& part : parts) wanted.push_back(part.stored);
     return wanted;
   });
+  if (my.loop.sharder() != nullptr) my.loop.sharder()->settle();  // The gathers so far read what is written now.
   for (const ExpertState& expert : my.loop.expert_states()) {
     if (expert.bias) my.write(expert.step, std::vector<std::int32_t>(static_cast<std::size_t>(expert.step.size())));
   }

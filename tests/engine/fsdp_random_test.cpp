@@ -5,6 +5,7 @@
 
 #include "harness/checker/checker.h"
 #include "tests/engine/sharded_run.h"
+#include "tests/harness/program.h"
 
 namespace lockstep::test {
 namespace {
@@ -127,6 +128,51 @@ TEST(FsdpRandom, FoldsOfRanksHaveTheBitsOfTheSameRanksThatDoNothingOfIt) {
     RC_LOG() << text(s);
     const Outcome want = run_whole(plain, *data);
     const std::string found = difference(run_checked(s, *data), want);
+    if (!found.empty()) RC_FAIL(found);
+  }));
+}
+
+// Saved to `path` after some steps and microbatches of the next one.
+void run_and_save(const Scenario& s, const DataSource& data, std::int64_t steps, std::int64_t microbatches,
+                  const std::string& path) {
+  Checker checker;
+  {
+    Device device(open_device_under_test(), &checker);
+    run_ranks(device, static_cast<int>(s.parallel.data), 1, [&](Communicator& communicator) {
+      Trainer trainer(device, s, data, {.communicator = &communicator});
+      Outcome before;
+      run_until(trainer, steps, before);
+      if (microbatches > 0) trainer.accumulate(microbatches);
+      trainer.save(path);
+    });
+  }
+  checker.throw_found();
+}
+
+TEST(FsdpRandom, ARunThatIsInterruptedAnywhereContinuesAsIfItWereNot) {
+  ASSERT_TRUE(rc::check([] {
+    Scenario s = any_model();
+    s.parallel.data = *rc::gen::inRange(1, 4);
+    s.training.microbatches = *rc::gen::inRange(1, 4);
+    shard(s,
+          *rc::gen::element(Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params));
+    add_machinery(s, s.fsdp.strategy != Sharding::no_shard);
+    const auto data = open_data(s);
+    const auto stop = *rc::gen::inRange<std::int64_t>(0, s.training.steps);
+    const auto within = *rc::gen::inRange<std::int64_t>(0, s.training.microbatches);
+    RC_LOG() << text(s) << " stopped in " << stop << " after " << within;
+    Outcome want = run_whole(s, *data);
+    want.steps.erase(want.steps.begin(), want.steps.begin() + stop);
+    want.gradients.erase(want.gradients.begin(), want.gradients.begin() + stop);
+    const std::int64_t evaluated = s.training.eval_every > 0 ? stop / s.training.eval_every : 0;
+    want.evaluations.erase(want.evaluations.begin(), want.evaluations.begin() + evaluated);
+    const TemporaryFolder folder;
+    run_and_save(s, *data, stop, within, folder / "state");
+    Checker checker;
+    Outcome rest = run_whole(s, *data, {}, &checker, folder / "state");
+    checker.throw_found();
+    rest.gradients.erase(rest.gradients.begin(), rest.gradients.begin() + stop);
+    const std::string found = difference(rest, want);
     if (!found.empty()) RC_FAIL(found);
   }));
 }

@@ -69,9 +69,10 @@ inline Outcome merged(const std::vector<Outcome>& ranks) {
   return all;
 }
 
-// On `scenario.parallel.data` virtual ranks. What they must agree on is checked here.
+// On `scenario.parallel.data` virtual ranks, from the checkpoint `from` if it is given. What they must agree on is
+// checked here.
 inline Outcome run_whole(const Scenario& scenario, const DataSource& data, const SimOptions& sim = {},
-                         Observer* observer = nullptr) {
+                         Observer* observer = nullptr, const std::string& from = "") {
   const auto size = static_cast<int>(scenario.parallel.data);
   std::vector<Outcome> ranks(static_cast<std::size_t>(size));
   Outcome whole;  // Every rank puts its part of gradients, weights and moments.
@@ -82,6 +83,7 @@ inline Outcome run_whole(const Scenario& scenario, const DataSource& data, const
       WholeRecorder recorder(whole);
       Trainer trainer(device, scenario, data, {.listener = &recorder, .communicator = &communicator});
       recorder.watch(trainer);
+      if (!from.empty()) trainer.load(from);
       run_until(trainer, scenario.training.steps, mine);
       note_whole_end(trainer, whole, mine);
     });
