@@ -7,12 +7,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
 #include <set>
 
 #include "harness/runner.h"
+#include "kernels/fault.h"
 #include "scenarios/reader.h"
 #include "tests/harness/seed.h"
 
@@ -76,6 +78,24 @@ TEST(ShardingMatrix, HasTheOraclesBitsInEveryLegalCombination) {
   }
   std::printf("%zu of %zu combinations held\n", held, cases.size());
   EXPECT_FALSE(cases.empty());
+}
+
+// The combinations can tell: what goes wrong shows in one of two.
+TEST(ShardingMatrix, ShowsWhatIsPlanted) {
+  const std::vector<Scenario> cases = legal_cases();
+  for (const char* fault : {"reduce-dropped", "reduce-runs-twice", "gather-not-awaited", "folded-in-another-order",
+                            "weights-not-gathered-after-the-optimizer", "slot-reused-while-reducing"}) {
+    int shown = 0;
+    plant_fault(fault);
+    for (const char* name :
+         {"fp32-attn-mamba-params-double-persist-p1-r3-m2", "bf16-router-odd-params-double-persist-p1-r3-m2"}) {
+      const auto found = std::find_if(cases.begin(), cases.end(), [&](const Scenario& s) { return s.name == name; });
+      ASSERT_NE(found, cases.end()) << name;
+      shown += run_case(*found, {}).verdict == Verdict::violated;
+    }
+    plant_fault("");
+    EXPECT_GT(shown, 0) << fault;
+  }
 }
 
 }  // namespace
