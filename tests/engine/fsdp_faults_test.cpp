@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "engine/faults.h"
 #include "harness/checker/checker.h"
@@ -84,7 +85,7 @@ bool finds(const Held& held, const std::string& fault) {
   std::fflush(stdout);
   const pid_t child = ::fork();
   if (child == 0) {
-    std::freopen("/dev/null", "w", stderr);
+    if (std::freopen("/dev/null", "w", stderr) == nullptr) std::abort();
     ::alarm(60);
     plant_fault(fault);
     const int found = judge(held);

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 
 #include "engine/nccl_communicator.h"
 #include "harness/checker/checker.h"
@@ -94,7 +96,7 @@ using Body = std::function<void(Communicator&, const Stream& gather, const Strea
 std::vector<Ended> ended_of(Library library, double deadline, const TemporaryFolder& folder, const Body& body) {
   Segment::create(folder / "ranks", 2);
   Processes processes(2, [&](int rank) {
-    static_cast<void>(std::freopen((folder / ("stderr" + std::to_string(rank))).c_str(), "w", stderr));
+    if (std::freopen((folder / ("stderr" + std::to_string(rank))).c_str(), "w", stderr) == nullptr) std::abort();
     Segment segment(folder / "ranks", rank, 2, deadline);
     Checker checker({.stop = false, .mutation = "", .dropped = {}});
     Device device(std::make_unique<WithLibrary>(library), &checker);
