@@ -5,17 +5,24 @@
 namespace lockstep {
 namespace {
 
-// One of the elements 4k..4k+3, from the block that serves them.
-float normal(const Philox& block, std::int64_t lane, float std) {
-  const std::uint32_t* word = block.word + (lane & 2);
-  const float u1 = add(uniform(word[0]), 0x1p-25f);
-  const float radius = sqrt(mul(-2.0f, log(u1)));
-  float sn, cs;
-  sincos(mul(uniform(word[1]), 0x1.921fb6p+2f), sn, cs);
-  return add(mul(mul(radius, (lane & 1) != 0 ? sn : cs), std), 0.0f);
+// The elements 4k..4k+3 of one block: a radius and an angle make two of them.
+struct Normals {
+  float value[4];
+};
+Normals normals(const Philox& block, float std) {
+  Normals made;
+  for (int pair = 0; pair < 4; pair += 2) {
+    const float u1 = add(uniform(block.word[pair]), 0x1p-25f);
+    const float radius = sqrt(mul(-2.0f, log(u1)));
+    float sn, cs;
+    sincos(mul(uniform(block.word[pair + 1]), 0x1.921fb6p+2f), sn, cs);
+    made.value[pair] = add(mul(mul(radius, cs), std), 0.0f);
+    made.value[pair + 1] = add(mul(mul(radius, sn), std), 0.0f);
+  }
+  return made;
 }
 
-float initial_value(const Initialize& op, const Philox& block, std::int64_t lane) {
+float initial_value(const Initialize& op, const Philox& block, const Normals& normal, std::int64_t lane) {
   const float u = uniform(block.word[lane]);
   switch (op.kind) {
     case Init::zero:
@@ -23,7 +30,7 @@ float initial_value(const Initialize& op, const Philox& block, std::int64_t lane
     case Init::one:
       return 1.0f;
     case Init::normal:
-      return normal(block, lane, op.std);
+      return normal.value[lane];
     case Init::conv_weight:
       return mul(sub(mul(2.0f, u), 1.0f), div(1.0f, sqrt(static_cast<float>(op.width))));
     case Init::dt_bias: {
@@ -42,6 +49,7 @@ float initial_value(const Initialize& op, const Philox& block, std::int64_t lane
 void run(HostQueue, const Initialize& op) {
   const std::uint32_t parameter = fault("initialize-ignores-parameter") ? 0u : op.parameter;
   Philox block{};
+  Normals normal{};
   std::int64_t served = -1;
   for (std::int64_t i = 0; i < op.w.rows; ++i) {
     for (std::int64_t c = 0; c < op.w.cols; ++c) {
@@ -50,8 +58,9 @@ void run(HostQueue, const Initialize& op) {
         served = e / 4;
         block = philox(op.seed_low, op.seed_high, static_cast<std::uint32_t>(served),
                        static_cast<std::uint32_t>(served >> 32), parameter, 0x494e4954u);
+        if (op.kind == Init::normal) normal = normals(block, op.std);
       }
-      op.w.row(i)[c] = initial_value(op, block, e & 3);
+      op.w.row(i)[c] = initial_value(op, block, normal, e & 3);
     }
   }
 }

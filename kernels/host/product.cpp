@@ -28,15 +28,22 @@ void pack(std::int64_t rows, std::int64_t steps, const float* from, std::int64_t
   }
 }
 
-// One 6 x 16 tile continues its chains by `steps` links.
-void tile(std::int64_t steps, const float* a, const float* b, float* c, std::int64_t c_pitch) {
+// A chain starts at +0, and ends with + 0.
+struct Links {
+  std::int64_t steps;
+  bool starts, ends;
+};
+
+// One 6 x 16 tile continues its chains.
+void tile(const Links& links, const float* a, const float* b, float* c, std::int64_t c_pitch) {
+  const Lanes zero = spread(0.0f);
   Lanes low[kTileRows], high[kTileRows];
 #pragma GCC unroll 6
   for (int i = 0; i < kTileRows; ++i) {
-    low[i] = load_lanes(c + i * c_pitch);
-    high[i] = load_lanes(c + i * c_pitch + kLanes);
+    low[i] = links.starts ? zero : load_lanes(c + i * c_pitch);
+    high[i] = links.starts ? zero : load_lanes(c + i * c_pitch + kLanes);
   }
-  for (std::int64_t e = 0; e < steps; ++e) {
+  for (std::int64_t e = 0; e < links.steps; ++e) {
     const Lanes b_low = load_lanes(b + e * kTileCols);
     const Lanes b_high = load_lanes(b + e * kTileCols + kLanes);
 #pragma GCC unroll 6
@@ -48,17 +55,19 @@ void tile(std::int64_t steps, const float* a, const float* b, float* c, std::int
   }
 #pragma GCC unroll 6
   for (int i = 0; i < kTileRows; ++i) {
-    store_lanes(c + i * c_pitch, low[i]);
-    store_lanes(c + i * c_pitch + kLanes, high[i]);
+    store_lanes(c + i * c_pitch, links.ends ? add(low[i], zero) : low[i]);
+    store_lanes(c + i * c_pitch + kLanes, links.ends ? add(high[i], zero) : high[i]);
   }
 }
 
 // A tile at the border runs in a padded copy of its accumulators.
-void border_tile(std::int64_t rows, std::int64_t cols, std::int64_t steps, const float* a, const float* b, float* c,
+void border_tile(std::int64_t rows, std::int64_t cols, const Links& links, const float* a, const float* b, float* c,
                  std::int64_t c_pitch) {
   float padded[kTileRows * kTileCols] = {};
-  for (std::int64_t i = 0; i < rows; ++i) std::copy_n(c + i * c_pitch, cols, padded + i * kTileCols);
-  tile(steps, a, b, padded, kTileCols);
+  if (!links.starts) {
+    for (std::int64_t i = 0; i < rows; ++i) std::copy_n(c + i * c_pitch, cols, padded + i * kTileCols);
+  }
+  tile(links, a, b, padded, kTileCols);
   for (std::int64_t i = 0; i < rows; ++i) std::copy_n(padded + i * kTileCols, cols, c + i * c_pitch);
 }
 
@@ -72,9 +81,10 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView a, Matri
   const std::int64_t depth = std::min(k, kDepth);
   a_panels.resize(static_cast<std::size_t>(panels(m, kTileRows) * kTileRows * depth));
   b_panels.resize(static_cast<std::size_t>(panels(n, kTileCols) * kTileCols * depth));
-  for (std::int64_t i = 0; i < m; ++i) std::fill_n(c + i * c_pitch, n, 0.0f);
+  for (std::int64_t i = 0; i < m && k == 0; ++i) std::fill_n(c + i * c_pitch, n, 0.0f);  // Chains of no link.
   for (std::int64_t first = 0; first < k; first += depth) {
     const std::int64_t steps = std::min(depth, k - first);
+    const Links links{steps, first == 0, first + steps == k};
     for (std::int64_t i = 0; i < m; i += kTileRows) {
       pack(std::min<std::int64_t>(kTileRows, m - i), steps, a.data + i * a.row_stride + first * a.col_stride,
            a.row_stride, a.col_stride, kTileRows, a_panels.data() + i * depth);
@@ -91,15 +101,12 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView a, Matri
         const float* b_panel = b_panels.data() + j * depth;
         float* to = c + i * c_pitch + j;
         if (rows == kTileRows && cols == kTileCols) {
-          tile(steps, a_panel, b_panel, to, c_pitch);
+          tile(links, a_panel, b_panel, to, c_pitch);
         } else {
-          border_tile(rows, cols, steps, a_panel, b_panel, to, c_pitch);
+          border_tile(rows, cols, links, a_panel, b_panel, to, c_pitch);
         }
       }
     }
-  }
-  for (std::int64_t i = 0; i < m; ++i) {
-    for (std::int64_t j = 0; j < n; ++j) c[i * c_pitch + j] = add(c[i * c_pitch + j], 0.0f);
   }
 }
 
