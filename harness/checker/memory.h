@@ -1,10 +1,10 @@
 // Every allocation there was, by generation: a number is never used again, an address is.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <vector>
 
+#include "harness/checker/live_blocks.h"
 #include "harness/checker/shadow.h"
 #include "harness/checker/undefined.h"
 
@@ -36,7 +36,7 @@ class CheckedMemory {
 
  private:
   std::vector<std::unique_ptr<Allocation>> all_;
-  std::map<const std::byte*, int> live_;
+  LiveBlocks live_;
 };
 
 }  // namespace lockstep

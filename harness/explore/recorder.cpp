@@ -1,6 +1,7 @@
 #include "harness/explore/recorder.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "harness/explore/mix.h"
@@ -10,6 +11,15 @@ namespace {
 
 std::uint64_t hash_text(std::uint64_t hash, const char* text) {
   for (; *text != 0; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;  // FNV-1a.
+  return hash;
+}
+
+// Of numbers in their order, none of which waits for another.
+std::uint64_t hash_of(std::initializer_list<std::int64_t> numbers) {
+  std::uint64_t hash = 0, place = 0;
+  for (const std::int64_t number : numbers) {
+    hash += scramble(static_cast<std::uint64_t>(number) + (place += 0x9e3779b97f4a7c15u));
+  }
   return hash;
 }
 
@@ -129,7 +139,7 @@ void ProgramRecorder::on_submit(int stream, const Submission& op, const Place& p
 void ProgramRecorder::on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind kind,
                               const Place& place) {
   if (captures(stream)) return capture_->copies.push_back(kind);
-  const bool observed = kind == CopyKind::device_to_host && live_at(to) < 0;  // Pageable: the host has it at return.
+  const bool observed = kind == CopyKind::device_to_host && live_.at(to) < 0;  // Pageable: the host has it at return.
   const int index = enter(stream);
   add(index, {.name = "copy", .place = place, .bytes = static_cast<std::int64_t>(bytes)},
       copy_operands(to, from, bytes, kind), observed);
@@ -162,7 +172,7 @@ void ProgramRecorder::add(int index, const Work& work, const std::vector<Checked
   for (const CheckedOperand& operand : operands) {
     const OperandBytes& b = operand.bytes;
     Box bytes = box(0, b.rows, b.row_bytes, b.pitch_bytes);
-    const int allocation = bytes.is_empty() ? -1 : live_at(b.base);
+    const int allocation = bytes.is_empty() ? -1 : live_.at(b.base);
     if (allocation < 0) continue;  // The host's pageable memory.
     Atoms& memory = allocations_[static_cast<std::size_t>(allocation)];
     bytes.base = static_cast<const std::byte*>(b.base) - memory.base;
@@ -186,49 +196,33 @@ void ProgramRecorder::add(int index, const Work& work, const std::vector<Checked
 // the streams where nothing is read, since what is written then comes from outside.
 std::uint64_t ProgramRecorder::identity_of(const Work& work, int index, std::size_t first_touch) {
   std::uint64_t hash = hash_text(hash_text(0xcbf29ce484222325u, work.name), work.place.part);
-  for (const std::int64_t number :
-       {static_cast<std::int64_t>(work.place.step), static_cast<std::int64_t>(work.place.microbatch),
-        static_cast<std::int64_t>(work.place.layer), work.bytes}) {
-    hash = mix(hash, static_cast<std::uint64_t>(number));
-  }
+  hash = mix(hash, hash_of({work.place.step, work.place.microbatch, work.place.layer, work.bytes}));
   bool reads_memory = false;
   for (std::size_t i = first_touch; i < touched_.size(); ++i) {
     const Touched& t = touched_[i];
     reads_memory |= reads(t.access);
-    for (const std::int64_t number : {static_cast<std::int64_t>(t.allocation), t.box.base, t.box.rows, t.box.width,
-                                      t.box.pitch, static_cast<std::int64_t>(t.access)}) {
-      hash = mix(hash, static_cast<std::uint64_t>(number));
-    }
+    hash = mix(hash, hash_of({t.allocation, t.box.base, t.box.rows, t.box.width, t.box.pitch,
+                              static_cast<std::int64_t>(t.access)}));
   }
   if (!reads_memory) hash = mix(hash, static_cast<std::uint64_t>(index));
-  return mix(hash, static_cast<std::uint64_t>(ordinals_[{index, hash}]++));
+  return mix(hash, static_cast<std::uint64_t>(ordinals_[mix(hash, static_cast<std::uint64_t>(index))]++));
 }
 
 // ---- Memory ---------------------------------------------------------------------------------------------------------
 
-int ProgramRecorder::live_at(const void* address) const {
-  const auto* byte = static_cast<const std::byte*>(address);
-  const auto after = live_.upper_bound(byte);
-  if (after == live_.begin()) return -1;
-  const int found = std::prev(after)->second;
-  const Atoms& memory = allocations_[static_cast<std::size_t>(found)];
-  return byte < memory.base + memory.bytes ? found : -1;
-}
-
 void ProgramRecorder::on_allocate(void* memory, std::size_t bytes, bool) {
-  const auto* base = static_cast<const std::byte*>(memory);
-  live_[base] = static_cast<int>(allocations_.size());
-  allocations_.emplace_back(base, static_cast<std::int64_t>(bytes));
+  live_.add(memory, bytes, static_cast<int>(allocations_.size()));
+  allocations_.emplace_back(static_cast<const std::byte*>(memory), static_cast<std::int64_t>(bytes));
 }
 
 // What is freed is written to, as far as everybody else is concerned.
 void ProgramRecorder::on_release(void* memory, bool) {
-  const int released = live_at(memory);
+  const int released = live_.at(memory);
   if (released < 0) return;
   const std::int64_t bytes = allocations_[static_cast<std::size_t>(released)].bytes;
   add(kHost, {.name = "release", .place = {}, .bytes = bytes}, fill_operands(memory, static_cast<std::size_t>(bytes)),
       false);
-  live_.erase(static_cast<const std::byte*>(memory));
+  live_.remove(memory);
 }
 
 // ---- Graphs ---------------------------------------------------------------------------------------------------------

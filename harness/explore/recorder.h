@@ -5,10 +5,12 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 
 #include "harness/checker/call_log.h"
 #include "harness/checker/edge.h"
 #include "harness/checker/graph_edges.h"
+#include "harness/checker/live_blocks.h"
 #include "harness/explore/atoms.h"
 #include "harness/explore/program.h"
 
@@ -83,7 +85,6 @@ class ProgramRecorder : public Observer {
   bool is_full() const { return program_.items.size() >= kMost; }
   bool captures(int stream) const { return capture_ && capture_->streams.contains(stream); }
   bool keeps(Edge::Kind kind, int awaited, int waiter) const { return !dropped_.contains({kind, awaited, waiter}); }
-  int live_at(const void* address) const;  // Index of the allocation, or -1.
   void host_item(const char* name);
   void add(int thread, const Work& work, const std::vector<CheckedOperand>& operands, bool observed);
   void add_edges(int thread);
@@ -96,13 +97,13 @@ class ProgramRecorder : public Observer {
   std::vector<std::size_t> first_touch_;  // Of each item.
   std::vector<Touched> touched_;
   std::vector<Atoms> allocations_;
-  std::map<const std::byte*, int> live_;
+  LiveBlocks live_;
   std::map<int, int> stream_threads_;
   std::map<std::pair<int, int>, int> lane_threads_;
   std::map<int, EventState> events_;
   std::map<int, Graph> graphs_;
   std::optional<Capture> capture_;
-  std::map<std::pair<int, std::uint64_t>, int> ordinals_;
+  std::unordered_map<std::uint64_t, int> ordinals_;  // How many items of one thread had the same identity so far.
 };
 
 // The program of a run that was logged.

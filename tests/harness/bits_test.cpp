@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -26,6 +27,17 @@ TEST(FirstMismatch, FindsNothingInEqualBitsInfinitiesIncluded) {
 }
 TEST(FirstMismatch, NamesTheFirst) {
   EXPECT_EQ(first_mismatch(std::vector{1.0f, 2.0f, 3.0f}, std::vector{1.0f, 9.0f, 9.0f}), 1);
+}
+TEST(FirstMismatch, FindsOneBitOrOneNanAtEveryPlaceOfALongTensor) {
+  for (std::size_t at = 0; at < 200; ++at) {
+    std::vector<float> got(200, 1.5f), want = got;
+    got[at] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(1.5f) ^ 1u);
+    EXPECT_EQ(first_mismatch(got, want), static_cast<std::int64_t>(at));
+    got[at] = want[at] = kNan;
+    EXPECT_EQ(first_mismatch(got, want), static_cast<std::int64_t>(at));
+    got[at] = want[at] = -kInfinity;
+    EXPECT_EQ(first_mismatch(got, want), std::nullopt);
+  }
 }
 
 TEST(UlpDistance, CountsStepsOnTheLineOfFloats) {

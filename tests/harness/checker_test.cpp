@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "engine/trainer.h"
+#include "harness/checker/live_blocks.h"
 #include "harness/checker/redundant_edges.h"
 #include "kernels/linear.h"
 #include "kernels/optimizer.h"
@@ -50,6 +52,26 @@ std::set<std::int64_t> bytes_of(const Box& b) {
     for (std::int64_t k = 0; k < b.width; ++k) all.insert(b.base + i * b.pitch + k);
   }
   return all;
+}
+
+TEST(LiveBlocks, KnowsEveryByteAsAListOfBlocksWould) {
+  std::mt19937_64 random(2);
+  std::vector<std::byte> memory(64);
+  std::vector<int> owner(memory.size(), -1);
+  LiveBlocks blocks;
+  for (int number = 0; number < 3000; ++number) {
+    const std::size_t first = random() % memory.size();
+    if (owner[first] >= 0) {
+      const int gone = owner[first];
+      blocks.remove(&memory[static_cast<std::size_t>(std::find(owner.begin(), owner.end(), gone) - owner.begin())]);
+      std::replace(owner.begin(), owner.end(), gone, -1);
+    } else {
+      std::size_t end = first;
+      while (end < memory.size() && end < first + 9 && owner[end] < 0) owner[end++] = number;
+      blocks.add(&memory[first], end - first, number);
+    }
+    for (std::size_t at = 0; at < memory.size(); ++at) ASSERT_EQ(blocks.at(&memory[at]), owner[at]);
+  }
 }
 
 TEST(Boxes, MeetAndContainAsTheirBytesDo) {

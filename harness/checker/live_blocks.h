@@ -1,0 +1,25 @@
+// Which block of memory has a byte now. Asked for every operand of every call, so the addresses lie in one piece.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace lockstep {
+
+class LiveBlocks {
+ public:
+  // A block that begins where another one does takes its place.
+  void add(const void* base, std::size_t bytes, int number);
+  void remove(const void* base);
+  int at(const void* address) const;  // The block's number, or -1.
+
+ private:
+  struct Block {
+    const std::byte* end;
+    int number;
+  };
+  std::vector<const std::byte*> begins_;  // Ascending.
+  std::vector<Block> blocks_;             // Likewise.
+};
+
+}  // namespace lockstep
