@@ -117,8 +117,20 @@ MicrobatchLengths draw_documents(Choices& c, const Scenario& s, bool empties) {
   return list;
 }
 
+// Long packs where they are few: the rows of all passes are what a case costs. Every length meets several ranks, many
+// steps and many microbatches; only not all of them at once.
+std::int64_t draw_pack_length(Choices& c, const Scenario& s) {
+  constexpr std::int64_t kMostRows = 1024;
+  std::int64_t passes = 0;
+  for (std::int64_t step = 0; step < s.training.steps; ++step) passes += s.training.microbatches_at(step);
+  passes *= s.parallel.data;
+  std::vector<std::int64_t> lengths{32, 64, 17, 96, 128};
+  std::erase_if(lengths, [&](std::int64_t length) { return length != 17 && passes * length > kMostRows; });
+  return c.pick(lengths);
+}
+
 void draw_data(Choices& c, const Swarm& swarm, Scenario& s) {
-  s.data.pack_length = c.pick<std::int64_t>({32, 64, 17, 96, 128});
+  s.data.pack_length = draw_pack_length(c, s);
   if (swarm.gaps) {
     s.data.gaps = c.between(0, 3);
     s.data.align = c.pick<std::int64_t>({1, 2, 4, 8});
