@@ -310,9 +310,9 @@ void Comparison::finish_evaluation(const StepResult& got) { compare_losses(got, 
 void Comparison::compare_weights(const std::vector<oracle::Parameter>& want) {
   const std::int64_t order = kPerCall * calls_ + 3;
   if (!earlier(order)) return;
-  const auto m = read_each([](const ParameterView& view) { return StoredValues(view.m); });
-  const auto v = read_each([](const ParameterView& view) { return StoredValues(view.v); });
-  const auto weights = read_each([](const ParameterView& view) { return StoredValues(view.weight); });
+  std::vector<StoredValues> list;  // All at once: the host waits once.
+  for (const ParameterView& view : *parameters_) list.insert(list.end(), {view.m, view.v, view.weight});
+  const std::vector<std::vector<float>> got = read_(list);
   std::set<std::size_t> seen;
   for (std::size_t i = 0; i < parameters_->size(); ++i) {
     const ParameterView& view = (*parameters_)[i];
@@ -323,12 +323,13 @@ void Comparison::compare_weights(const std::vector<oracle::Parameter>& want) {
     }
     seen.insert(index);
     const oracle::Parameter& whole = want[index];
-    const auto judge = [&](const char* name, const std::vector<float>& got, const std::vector<float>& values) {
-      compare_part(order, "weights", at(-1, view.layer, "adamw", view.name + name), view, got, values, whole.cols);
+    const auto judge = [&](const char* name, std::size_t place, const std::vector<float>& values) {
+      const FirstDifference where = at(-1, view.layer, "adamw", view.name + name);
+      compare_part(order, "weights", where, view, got[3 * i + place], values, whole.cols);
     };
-    judge(".m", m[i], whole.m);
-    judge(".v", v[i], whole.v);
-    judge("", weights[i], whole.weight);
+    judge(".m", 0, whole.m);
+    judge(".v", 1, whole.v);
+    judge("", 2, whole.weight);
   }
   for (std::size_t i = 0; i < want.size(); ++i) {
     if (!seen.contains(i)) missing(order, "weights", at(-1, want[i].layer, "adamw", want[i].name), "engine");
