@@ -38,6 +38,19 @@ std::vector<float> widened(const StoredValues& values, const void* from) {
   return wide;
 }
 
+// Counts as low and high halves: floats hold them exactly.
+std::vector<float> halves(const std::vector<std::int32_t>& counts) {
+  std::vector<float> parts;
+  for (const std::int32_t count : counts) parts.push_back(static_cast<float>(count & 0xffff));
+  for (const std::int32_t count : counts) parts.push_back(static_cast<float>(count >> 16));
+  return parts;
+}
+void add_halves(const std::vector<float>& parts, std::vector<std::int32_t>& counts) {
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    counts[i] += static_cast<std::int32_t>(parts[i]) + (static_cast<std::int32_t>(parts[counts.size() + i]) << 16);
+  }
+}
+
 }  // namespace
 
 struct Trainer::Impl {
@@ -392,19 +405,6 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
 
 // ---- Checkpoint -----------------------------------------------------------------------------------------------------
 
-// Counts as low and high halves: floats hold them exactly.
-std::vector<float> halves(const std::vector<std::int32_t>& counts) {
-  std::vector<float> parts;
-  for (const std::int32_t count : counts) parts.push_back(static_cast<float>(count & 0xffff));
-  for (const std::int32_t count : counts) parts.push_back(static_cast<float>(count >> 16));
-  return parts;
-}
-void add_halves(const std::vector<float>& parts, std::vector<std::int32_t>& counts) {
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    counts[i] += static_cast<std::int32_t>(parts[i]) + (static_cast<std::int32_t>(parts[counts.size() + i]) << 16);
-  }
-}
-
 std::vector<PlacedPart> Trainer::Impl::parts_at(const Progress& progress) const {
   return placed_parts(loop, progress, device.place.rank, ranks(), sharded());
 }
@@ -433,6 +433,10 @@ void Trainer::Impl::require_mine(const std::string& path, const Progress& progre
   if (progress.microbatches == 0) return;
   const std::string within = path + ": saved within a step, after " + std::to_string(progress.microbatches) +
                              " microbatches of " + std::to_string(progress.ranks) + " ranks";
+  const std::int64_t all = scenario.training.microbatches_at(progress.steps) * ranks();
+  if (progress.microbatches >= all || progress.ranks > progress.microbatches) {
+    throw std::runtime_error(within + ": a step has " + std::to_string(all));
+  }
   if (progress.microbatches % ranks() != 0) {
     throw std::runtime_error(within + ": " + std::to_string(ranks()) + " ranks cannot have done as many each");
   }

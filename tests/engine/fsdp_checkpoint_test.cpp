@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 
+#include "engine/checkpoint.h"
 #include "kernels/fault.h"
 #include "oracle/oracle.h"
 #include "tests/engine/sharded_run.h"
@@ -152,6 +154,24 @@ TEST_F(FsdpCheckpoint, RefusesWithinAStepWhatOtherRanksCannotContinue) {
   run(scenario(3, Sharding::optim), "", 1, path(), 1);
   EXPECT_THAT(words(scenario(1)), testing::HasSubstr("only as many ranks can go on"));
   EXPECT_EQ(words(scenario(3, Sharding::no_shard)), "");
+}
+
+// Whole files that no run writes.
+TEST_F(FsdpCheckpoint, RefusesAPlaceThatNoStepHas) {
+  run(scenario(1), "", 1, path(), 3);
+  const Checkpoint good = read_checkpoint(path());
+  for (const auto& [key, value] : std::multimap<std::string, std::string>{{"microbatches_done", "6"},
+                                                                          {"microbatches_done", "x"},
+                                                                          {"microbatches_done", "0"},
+                                                                          {"microbatch_ranks", "4"},
+                                                                          {"gradient_folds", ""}}) {
+    Checkpoint bad = good;
+    bad.metadata[key] = value;
+    write_checkpoint(path(), bad);
+    EXPECT_THROW(run(scenario(1), path(), 2, ""), std::runtime_error) << key << " " << value;
+  }
+  write_checkpoint(path(), good);
+  EXPECT_EQ(run(scenario(1), path(), 2, ""), run(scenario(1), "", 2, ""));
 }
 
 // As many microbatches a step in all, or it is another run.
