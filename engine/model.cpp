@@ -27,7 +27,7 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloade
   for (const std::int64_t capacity : scenario.cuda_graph.max_packed_seqs) {
     scans.push_back(make_scan_scratch(pool_, capacity));
   }
-  for (int i = 0; i < slots; ++i) slots_.push_back(make_slot(offloader, scenario, scans));
+  for (int i = 0; i < slots; ++i) slots_.push_back(make_slot(offloader, i, scenario, scans));
   overflow_pools_.resize(static_cast<std::size_t>(slots));
   for (Tensor<T>& gradient : residual_gradient_) gradient = pool_.make<T>(rows, config_.hidden);
   dlogits_ = pool_.make<T>(rows, config_.vocab);
@@ -88,14 +88,14 @@ ScanScratch Model<T>::make_scan_scratch(TensorPool& pool, std::int64_t capacity)
 }
 
 template <class T>
-Slot<T> Model<T>::make_slot(const Offloader& offloader, const Scenario& scenario,
+Slot<T> Model<T>::make_slot(const Offloader& offloader, int index, const Scenario& scenario,
                             const std::vector<ScanScratch>& scans) {
   Slot<T> slot;
   slot.first_buffer = pool_.size();
   for (std::size_t b = 0; b < scans.size(); ++b) {
     slot.packs.emplace_back(pool_, shape_, scenario.cuda_graph.max_packed_seqs[b], scans[b]);
   }
-  SavedMaker maker(pool_, offloader, slot.names, shape_.rows);
+  SavedMaker maker(pool_, offloader, index, slot.names, shape_.rows);
   slot.embedded = maker.make<T>("embedding.out", EmbeddingForward<T>::kName, config_.hidden);
   Tensor<T> x = slot.embedded;
   for (int layer = 0; layer < last(); ++layer) {

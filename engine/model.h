@@ -57,7 +57,8 @@ class Model {
  private:
   void make_layers(const Scenario& scenario);
   ScanScratch make_scan_scratch(TensorPool& pool, std::int64_t capacity) const;
-  Slot<T> make_slot(const Offloader& offloader, const Scenario& scenario, const std::vector<ScanScratch>& scans);
+  Slot<T> make_slot(const Offloader& offloader, int index, const Scenario& scenario,
+                    const std::vector<ScanScratch>& scans);
   void plan_products() const;
   int last() const { return static_cast<int>(layers_.size()); }
   // The residual gradient that layer `layer` writes; the one it reads is that of layer + 1.

@@ -1,8 +1,10 @@
 #include "engine/offload_plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "engine/nn/moe.h"
+#include "engine/offload_forecast.h"
 #include "engine/offload_time.h"
 #include "engine/regions.h"
 #include "kernels/fault.h"
@@ -125,12 +127,6 @@ void let_stay(const Scenario& scenario, OffloadPlan& plan) {
   for (std::int64_t i = first; i < first + stay; ++i) plan.groups[static_cast<std::size_t>(i)].stays = true;
 }
 
-// How many segments a copy may take. With an integer max_inflight compute waits for more copies anyhow.
-int most_segments(const Scenario& scenario) {
-  constexpr std::int64_t kUnlimited = 2;
-  return static_cast<int>(std::max<std::int64_t>(1, scenario.offload.max_inflight.value_or(kUnlimited)));
-}
-
 // Pointers to the groups that move, in an order of their copies.
 template <class Before>
 std::vector<OffloadGroup*> in_order(OffloadPlan& plan, Before before) {
@@ -142,11 +138,17 @@ std::vector<OffloadGroup*> in_order(OffloadPlan& plan, Before before) {
   return moving;
 }
 
+// What is still to leave when the last of the forward passes begins that open a step, one behind the other.
+double backlog(const OffloadPlan& plan) {
+  const double forward = std::accumulate(plan.seconds.begin(), plan.seconds.end(), 0.0);
+  return static_cast<double>(plan.slots - 1) * std::max(0.0, copy_seconds(plan.bytes()) - forward);
+}
+
 // Copies to the host one after the other, each as soon as it can: until which segment it may take.
 void time_leaving(OffloadPlan& plan, int most) {
   std::vector<double> begin(plan.seconds.size() + 1);
   for (std::size_t i = 0; i < plan.seconds.size(); ++i) begin[i + 1] = begin[i] + plan.seconds[i];
-  double link = 0;
+  double link = backlog(plan);
   for (OffloadGroup* group : in_order(plan, [](auto&a, auto&b) { return a.leaves < b.leaves; })) {
     const auto ready = static_cast<std::size_t>(group->ready), leaves = static_cast<std::size_t>(group->leaves);
     link = std::max({link, begin[ready + 1], begin[leaves]}) + copy_seconds(group->bytes());
@@ -158,23 +160,27 @@ void time_leaving(OffloadPlan& plan, int most) {
   }
 }
 
-// Copies back one before the other, each as late as it can: from which segment on.
+// Copies back one before the other, each as late as it can: from which position on.
 void time_returning(OffloadPlan& plan, int most) {
-  std::vector<double> begin(plan.seconds.size());  // Of backward passes, the head's first.
-  for (std::size_t i = begin.size() - 1; i > 0; --i) begin[i - 1] = begin[i] + 2 * plan.seconds[i];
+  std::vector<double> begin(static_cast<std::size_t>(plan.earliest()) + 1);
+  for (int i = plan.earliest(); i > 0; --i) {
+    const auto segment = static_cast<std::size_t>(std::min(i, plan.ahead(i)));
+    begin[static_cast<std::size_t>(i) - 1] =
+        begin[static_cast<std::size_t>(i)] + (i <= plan.segments ? 2 : 1) * plan.seconds[segment];
+  }
   double latest = begin.front();
   for (OffloadGroup* group : in_order(plan, [](auto&a, auto&b) { return a.used < b.used; })) {
     latest = std::min(latest, begin[static_cast<std::size_t>(group->used)]) - copy_seconds(group->bytes());
     group->returns = group->used + 1;
-    while (group->returns < std::min(plan.segments, group->used + most) &&
+    while (group->returns < std::min(plan.earliest(), group->used + most) &&
            begin[static_cast<std::size_t>(group->returns)] > latest) {
       ++group->returns;
     }
   }
 }
 
-// When a tensor's bytes are its own: forward until its copy is through, backward from the start of the copy back. One
-// microbatch is on its way at a time, so slots share.
+// When a tensor's bytes are its own: forward until its copy is through, backward from the start of the copy back. Of a
+// set one microbatch is on its way at a time, so slots share.
 struct Lifetime {
   int written, left, returned, used;
   bool meets(const Lifetime& other) const {
@@ -186,6 +192,7 @@ struct Lifetime {
 };
 
 void assign_bins(OffloadPlan& plan) {
+  plan.bins.clear();
   std::vector<std::vector<Lifetime>> taken;
   for (OffloadGroup& group : plan.groups) {
     if (group.stays) continue;
@@ -208,6 +215,25 @@ void assign_bins(OffloadPlan& plan) {
   }
 }
 
+// Segments for each copy: the fewest with which a step takes hardly longer than with any number. With an integer
+// max_inflight compute waits for more copies anyhow.
+void time_copies(OffloadPlan& plan) {
+  constexpr double kHardly = 1.002;
+  const auto allowed = static_cast<int>(std::max<std::int64_t>(1, plan.max_inflight.value_or(plan.earliest())));
+  const auto seconds_with = [&](int most) {
+    time_leaving(plan, most);
+    time_returning(plan, most);
+    assign_bins(plan);
+    return forecast(plan).seconds();
+  };
+  std::vector<double> seconds;
+  for (int most = 1; most <= std::min(allowed, std::max(1, plan.earliest())); ++most)
+    seconds.push_back(seconds_with(most));
+  const double best = *std::min_element(seconds.begin(), seconds.end());
+  const auto enough = std::find_if(seconds.begin(), seconds.end(), [&](double s) { return s <= kHardly * best; });
+  seconds_with(static_cast<int>(enough - seconds.begin()) + 1);
+}
+
 }  // namespace
 
 std::int64_t OffloadGroup::bytes() const {
@@ -225,7 +251,7 @@ std::int64_t OffloadPlan::bytes() const {
 std::int64_t OffloadPlan::device_bytes() const {
   std::int64_t sum = 0;
   for (const std::int64_t bin : bins) sum += bin;
-  return sum;
+  return sets * sum;
 }
 
 int OffloadPlan::prefetch() const {
@@ -234,21 +260,30 @@ int OffloadPlan::prefetch() const {
   return most;
 }
 
+std::optional<int> OffloadPlan::slot_to_come(const std::vector<Pass>& passes, std::size_t pass) const {
+  if (empty() || sets == 1) return {};
+  if (!passes[pass].forward || pass + 1 == passes.size() || passes[pass + 1].forward) return {};
+  const auto slot = [&](std::size_t i) { return passes[i].microbatch % static_cast<int>(slots); };
+  const bool same = slot(pass) % sets == slot(pass + 1) % sets && !fault("reload-into-bins-being-written");
+  return same ? std::nullopt : std::optional(slot(pass + 1));
+}
+
 OffloadPlan plan_offload(const Scenario& scenario) {
   const std::vector<Segment> list = segments(scenario);
   const std::vector<Span> of_layer = spans(scenario, list);
   OffloadPlan plan;
   plan.segments = static_cast<int>(list.size());
+  plan.microbatches = scenario.training.microbatches;
   plan.slots = scenario.training.in_flight;
+  plan.sets = plan.slots > 2 ? 2 : 1;
+  plan.max_inflight = scenario.offload.max_inflight;
   plan.slack = scenario.offload.pool_slack;
   for (int layer = 0; layer < static_cast<int>(of_layer.size()); ++layer) {
     add_layer(scenario, list, of_layer, layer, plan);
   }
   let_stay(scenario, plan);
   plan.seconds = forward_seconds(scenario, list);
-  time_leaving(plan, most_segments(scenario));
-  time_returning(plan, most_segments(scenario));
-  assign_bins(plan);
+  time_copies(plan);
   return plan;
 }
 

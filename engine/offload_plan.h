@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/schedule.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -27,8 +29,8 @@ struct OffloadGroup {
   int ready = 0;    // Read for the last time by the forward pass of this one,
   int leaves = 0;   // copied to the host when that of this one was launched: the same, or a later one if delayed,
   int gone = 0;     // which may take until that of this one is over.
-  int returns = 0;  // Copied back from the begin of the backward pass of this one
-  int used = 0;     // to be read by that of this one.
+  int returns = 0;  // Copied back from the begin of this position on (see OffloadPlan::ahead)
+  int used = 0;     // to be read by the backward pass of this segment.
   bool stays = false;
   std::vector<OffloadTensor> tensors = {};
   std::int64_t bytes() const;  // At most, where rows follow the data.
@@ -36,16 +38,27 @@ struct OffloadGroup {
 
 struct OffloadPlan {
   std::vector<OffloadGroup> groups;  // All eligible ones in order of execution, those included that stay.
-  std::vector<std::int64_t> bins;    // Bytes of each shared device buffer.
+  std::vector<std::int64_t> bins;    // Bytes of each shared device buffer of a set.
+  int sets = 1;                      // Of bins: slot s has its tensors in set s % sets.
   int segments = 0;
   std::vector<double> seconds;  // Modelled forward pass of each segment, and of the head.
-  std::int64_t slots = 1;
+  std::int64_t microbatches = 1, slots = 1;
+  std::optional<std::int64_t> max_inflight;
   std::int64_t slack = 0;  // Pinned buffers of each size that no slot needs.
 
   bool empty() const { return bins.empty(); }
+  // The slot whose backward pass comes behind this forward pass, if its copies back may begin now: not into the bins
+  // that this pass writes.
+  std::optional<int> slot_to_come(const std::vector<Pass>& passes, std::size_t pass) const;
+  // Positions count back from a backward pass: the backward pass of segment i is at i, the head's at `segments`, and
+  // the forward pass of segment i of the microbatch that runs before it is here.
+  int ahead(int segment) const { return 2 * segments + 1 - segment; }
+  // The first position at which a copy back may begin. While one microbatch is in its forward pass, those of the next
+  // backward pass go into bins of another set, if there is one.
+  int earliest() const { return sets > 1 ? ahead(0) : segments; }
   int prefetch() const;        // Most segments between the begin of a copy back and the backward pass that reads it.
   std::int64_t bytes() const;  // To the host, and back, in a microbatch; at most, where rows follow the data.
-  std::int64_t device_bytes() const;  // Of all bins.
+  std::int64_t device_bytes() const;  // Of all bins of all sets.
   // Device memory that all slots together no longer hold.
   std::int64_t saved_bytes() const { return slots * bytes() - device_bytes(); }
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/nn/moe.h"
-#include "engine/offload_plan.h"
 
 namespace lockstep {
 namespace {
@@ -19,7 +18,7 @@ double forward_flop(const Scenario& scenario, const Part& part) {
     case 'M': {
       const double heads = number(m.mamba.d_inner / m.mamba.head_dim);
       const double columns = number(3 * m.mamba.d_inner + 2 * m.mamba.groups * m.mamba.state) + heads;
-      return rows * (2 * d * columns + 7 * number(m.mamba.d_inner * m.mamba.state));
+      return rows * 2 * d * columns;
     }
     case '*':
       return rows * 2 * d * number((2 * m.attention.heads + 2 * m.attention.kv_heads) * m.attention.head_dim);
@@ -36,76 +35,11 @@ double forward_flop(const Scenario& scenario, const Part& part) {
   }
 }
 
-class Timeline {
- public:
-  explicit Timeline(const OffloadPlan& plan) : plan_(plan) { result_.awaited.resize(plan.groups.size()); }
-
-  OffloadForecast run() {
-    forward();
-    backward();
-    for (const double seconds : plan_.seconds) result_.compute += 3 * seconds;
-    result_.copies = copy_seconds(plan_.bytes());
-    result_.stalled = std::max(0.0, now_ - result_.compute);
-    return result_;
-  }
-
- private:
-  template <class Body>
-  void each_group(Body body) {
-    for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
-      if (!plan_.groups[g].stays) body(plan_.groups[g], g);
-    }
-  }
-  // A segment waits for what leaves the bins that it writes.
-  void forward() {
-    left_.resize(plan_.bins.size());
-    std::vector<double> ready(plan_.groups.size());
-    double link = 0;
-    for (int i = -1; i <= plan_.segments; ++i) {
-      each_group([&](const OffloadGroup& group, std::size_t) {
-        for (const OffloadTensor& tensor : group.tensors) {
-          if (tensor.written == i) now_ = std::max(now_, left_[static_cast<std::size_t>(tensor.bin)]);
-        }
-      });
-      const double begin = now_;
-      if (i >= 0) now_ += plan_.seconds[static_cast<std::size_t>(i)];
-      each_group([&](const OffloadGroup& group, std::size_t g) {
-        if (group.ready == i) ready[g] = now_;
-        if (group.leaves != i) return;
-        link = std::max({link, begin, ready[g]}) + copy_seconds(group.bytes());
-        for (const OffloadTensor& tensor : group.tensors) left_[static_cast<std::size_t>(tensor.bin)] = link;
-      });
-    }
-  }
-  // The link carries both ways at once; a copy back comes after the last copy out of its bin.
-  void backward() {
-    std::vector<double> back(plan_.groups.size());
-    double link = 0;
-    for (int i = plan_.segments; i >= 0; --i) {
-      for (int used = i; used >= 0; --used) {
-        each_group([&](const OffloadGroup& group, std::size_t g) {
-          if (group.returns != i || group.used != used) return;
-          link = std::max(link, now_);
-          for (const OffloadTensor& tensor : group.tensors) {
-            link = std::max(link, left_[static_cast<std::size_t>(tensor.bin)]);
-          }
-          back[g] = link += copy_seconds(group.bytes());
-        });
-      }
-      each_group([&](const OffloadGroup& group, std::size_t g) {
-        if (group.used != i) return;
-        result_.awaited[g] = std::max(0.0, back[g] - now_);
-        now_ = std::max(now_, back[g]);
-      });
-      now_ += 2 * plan_.seconds[static_cast<std::size_t>(i)];
-    }
-  }
-
-  const OffloadPlan& plan_;
-  OffloadForecast result_;
-  double now_ = 0;
-  std::vector<double> left_;  // When the last copy out of each bin is through.
-};
+double scan_flop(const Scenario& scenario, const Part& part) {
+  const Scenario::Model::Mamba& m = scenario.model.mamba;
+  const bool scans = scenario.model.pattern[static_cast<std::size_t>(part.layer)] == 'M';
+  return scans ? number(scenario.data.pack_length) * 7 * number(m.d_inner * m.state) : 0;
+}
 
 }  // namespace
 
@@ -115,15 +49,15 @@ std::vector<double> forward_seconds(const Scenario& scenario, const std::vector<
   std::vector<double> seconds;
   for (const Segment& segment : segments) {
     double flop = 0;
-    for (const Part& part : segment.parts) flop += forward_flop(scenario, part);
-    seconds.push_back(flop / rate);
+    double scans = 0;
+    for (const Part& part : segment.parts) {
+      flop += forward_flop(scenario, part);
+      scans += scan_flop(scenario, part);
+    }
+    seconds.push_back(flop / rate + scans / std::min(rate, kScanFlopPerSecond));
   }
   seconds.push_back(2 * number(scenario.data.pack_length * scenario.model.hidden * scenario.model.vocab) / rate);
   return seconds;
 }
-
-double OffloadForecast::hidden() const { return copies == 0 ? 1 : std::max(0.0, 1 - stalled / (2 * copies)); }
-
-OffloadForecast forecast(const OffloadPlan& plan) { return Timeline(plan).run(); }
 
 }  // namespace lockstep

@@ -47,14 +47,16 @@ Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scen
   const auto points = static_cast<std::size_t>(plan_.segments) + 2;
   delayed_.resize(points);
   leaving_.resize(points);
-  returning_.resize(points);
+  returning_.resize(static_cast<std::size_t>(plan_.earliest()) + 2);
   used_.resize(points);
   written_.resize(points);
   if (plan_.empty()) return;
   d2h_ = std::make_unique<Stream>(device, "d2h");
   h2d_ = std::make_unique<Stream>(device, "h2d");
   fork_ = std::make_unique<Event>(device);
-  for (const std::int64_t bytes : plan_.bins) bins_.push_back({pool_.make<std::uint8_t>(1, bytes).data});
+  for (int set = 0; set < plan_.sets; ++set) {
+    for (const std::int64_t bytes : plan_.bins) bins_.push_back({pool_.make<std::uint8_t>(1, bytes).data});
+  }
   for (const OffloadGroup& group : plan_.groups) {
     if (!group.stays) add_group(group);
   }
@@ -93,12 +95,17 @@ void Offloader::add_group(const OffloadGroup& planned) {
   at(used_, planned.used).push_back(&group);
 }
 
-void* Offloader::place(const std::string& name, std::size_t bytes) const {
+std::size_t Offloader::bin_index(const OffloadTensor& tensor, int slot) const {
+  const int set = fault("offload-bins-of-one-set") ? 0 : slot % plan_.sets;
+  return static_cast<std::size_t>(set) * plan_.bins.size() + static_cast<std::size_t>(tensor.bin);
+}
+
+void* Offloader::place(const std::string& name, int slot, std::size_t bytes) const {
   for (const auto& group : groups_) {
     for (const OffloadTensor& tensor : group->plan.tensors) {
       if (tensor.name != name) continue;
       require(static_cast<std::size_t>(tensor.bytes) == bytes, "the plan knows the size of what it moves");
-      return bins_[static_cast<std::size_t>(tensor.bin)].memory;
+      return bins_[bin_index(tensor, slot)].memory;
     }
   }
   return nullptr;
@@ -110,9 +117,9 @@ Offloader::Pinned& Offloader::copy_of(const Group& group, int slot, std::size_t 
 
 // ---- Passes ---------------------------------------------------------------------------------------------------------
 
-void Offloader::enter_forward(int segment) {
+void Offloader::enter_forward(int segment, int slot) {
   for (const OffloadTensor* tensor : at(written_, segment)) {
-    const Event* leaving = bin(*tensor).leaving;
+    const Event* leaving = bin(*tensor, slot).leaving;
     if (leaving != nullptr && !fault("compute-overwrites-what-is-leaving")) compute_.wait(*leaving);
   }
 }
@@ -137,13 +144,26 @@ void Offloader::leave_forward(int segment, int slot) {
   }
 }
 
+void Offloader::begin_return(int position, int slot) {
+  const Groups& groups = at(returning_, position);
+  if (groups.empty()) return;
+  compute_.record(*fork_);
+  if (!fault("reload-ignores-compute")) h2d_->wait(*fork_);
+  for (Group* group : groups) copy_in(*group, slot);
+}
+
+void Offloader::look_ahead(int segment, int slot) {
+  if (plan_.ahead(segment) > plan_.earliest()) return;
+  ahead_ = slot;
+  begin_return(plan_.ahead(segment), slot);
+}
+
 void Offloader::enter_backward(int segment, int slot) {
-  const Groups& groups = at(returning_, segment);
-  if (!groups.empty()) {
-    compute_.record(*fork_);
-    if (!fault("reload-ignores-compute")) h2d_->wait(*fork_);
-    for (Group* group : groups) copy_in(*group, slot);
-  }
+  // The last backward passes of a step have no forward pass before them.
+  const bool begun = segment < plan_.segments || std::exchange(ahead_, std::nullopt) == slot ||
+                     fault("reload-without-a-forward-pass-is-forgotten");
+  for (int early = plan_.earliest(); !begun && early > plan_.segments; --early) begin_return(early, slot);
+  begin_return(segment, slot);
   for (Group* group : at(used_, segment)) {
     if (!fault("compute-ignores-reload")) compute_.wait(group->returned[static_cast<std::size_t>(slot)]);
     std::erase(in_flight_, &group->left[static_cast<std::size_t>(slot)]);  // What came back had arrived.
@@ -186,9 +206,10 @@ void Offloader::copy_out(Group& group, int slot) {
     if (to.returning != nullptr) d2h_->wait(*to.returning);
     const std::int64_t bytes = bytes_of(group, slot, i);
     if (bytes > 0) {
-      d2h_->copy(to.memory.data(), bin(tensors[i]).memory, static_cast<std::size_t>(bytes), CopyKind::device_to_host);
+      d2h_->copy(to.memory.data(), bin(tensors[i], slot).memory, static_cast<std::size_t>(bytes),
+                 CopyKind::device_to_host);
     }
-    bin(tensors[i]).leaving = &left;
+    bin(tensors[i], slot).leaving = &left;
     moved.out += bytes;
   }
   d2h_->record(left);
@@ -211,12 +232,13 @@ void Offloader::copy_in(Group& group, int slot) {
   const Event& returned = group.returned[static_cast<std::size_t>(slot)];
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     Pinned& from = copy_of(group, fault("reload-takes-another-slot") ? 0 : slot, i);
-    const Event* leaving = std::exchange(bin(tensors[i]).leaving, nullptr);
+    const Event* leaving = std::exchange(bin(tensors[i], slot).leaving, nullptr);
     // The last copy out of this bin: the tensor's own, or one that came behind it.
     if (leaving != nullptr && !fault("reload-ignores-the-copy-out")) h2d_->wait(*leaving);
     const std::int64_t bytes = bytes_of(group, slot, i);
     if (bytes > 0) {
-      h2d_->copy(bin(tensors[i]).memory, from.memory.data(), static_cast<std::size_t>(bytes), CopyKind::host_to_device);
+      h2d_->copy(bin(tensors[i], slot).memory, from.memory.data(), static_cast<std::size_t>(bytes),
+                 CopyKind::host_to_device);
     }
     from.returning = &returned;
     moved.in += bytes;
@@ -228,6 +250,7 @@ void Offloader::copy_in(Group& group, int slot) {
 void Offloader::settle() {
   if (fault("offload-keeps-events-across-captures")) return;
   in_flight_.clear();
+  ahead_.reset();
   for (Bin& bin : bins_) bin.leaving = nullptr;
   for (Pinned& pinned : pinned_) pinned.returning = nullptr;
 }

@@ -32,13 +32,16 @@ class Offloader {
   Offloader(Device& device, const Stream& compute, const Scenario& scenario, RowsInUse rows_in_use);
 
   const OffloadPlan& plan() const { return plan_; }
-  // Where the tensor of that name lies on the device, in every slot; null if it is not offloaded.
-  void* place(const std::string& name, std::size_t bytes) const;
+  // Where the tensor of that name lies on the device in that slot; null if it is not offloaded.
+  void* place(const std::string& name, int slot, std::size_t bytes) const;
 
   // Around the passes of segments; -1 is the embedding, plan().segments the head.
-  void enter_forward(int segment);             // What it writes is free.
+  void enter_forward(int segment, int slot);   // What it writes is free.
   void leave_forward(int segment, int slot);   // Only where a backward pass will come.
   void enter_backward(int segment, int slot);  // What it reads is there.
+  // Before the forward pass of that segment, when the backward pass of what is in the slot comes next: begins the
+  // copies back that take longer than that backward pass has.
+  void look_ahead(int segment, int slot);
 
   // What the microbatch in the slot must move each way, after its forward pass.
   std::int64_t due(int slot) const;
@@ -77,7 +80,10 @@ class Offloader {
   static List& at(std::vector<List>& by_segment, int segment) {
     return by_segment[static_cast<std::size_t>(segment + 1)];
   }
-  Bin& bin(const OffloadTensor& tensor) { return bins_[static_cast<std::size_t>(tensor.bin)]; }
+  // Bins of a set lie one behind the other.
+  std::size_t bin_index(const OffloadTensor& tensor, int slot) const;
+  Bin& bin(const OffloadTensor& tensor, int slot) { return bins_[bin_index(tensor, slot)]; }
+  void begin_return(int position, int slot);
   Pinned& copy_of(const Group& group, int slot, std::size_t tensor);
   std::int64_t bytes_of(const Group& group, int slot, std::size_t tensor) const;
   void add_group(const OffloadGroup& planned);
@@ -99,9 +105,11 @@ class Offloader {
   std::map<std::int64_t, std::deque<int>> spares_;  // By bytes, longest free first.
   std::vector<std::unique_ptr<Group>> groups_;
   std::vector<Groups> delayed_;                             // By the segment + 1 that makes them.
-  std::vector<Groups> leaving_, returning_, used_;          // By segment + 1.
+  std::vector<Groups> leaving_, used_;                      // By segment + 1.
+  std::vector<Groups> returning_;                           // By position + 1.
   std::vector<std::vector<const OffloadTensor*>> written_;  // By segment + 1.
   std::vector<const Event*> in_flight_;                     // Copies to the host, oldest first.
+  std::optional<int> ahead_;                                // The slot whose early copies back have begun.
   std::unique_ptr<Stream> d2h_, h2d_;
   std::unique_ptr<Event> fork_;
 };

@@ -1,6 +1,7 @@
 #include "engine/step_loop.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/model.h"
 #include "engine/regions.h"
@@ -53,7 +54,8 @@ class Loop : public StepLoop {
   struct Work {
     int microbatch, slot, bucket;
     bool training;
-    bool replay;  // Its regions are replayed.
+    bool replay;                   // Its regions are replayed.
+    std::optional<int> next = {};  // The slot whose copies back may begin.
   };
   void begin(std::int64_t step) { device_.place = {.step = static_cast<int>(step), .rank = device_.place.rank}; }
   Work work(int microbatch, bool training, bool replay) const;
@@ -203,17 +205,19 @@ void Loop<T>::forward(const Work& work) {
   const bool kept = fault("metadata-built-once") && ++forwards_ > model_.slots();
   if (!kept)
     compute_.submit(build_pack(model_.pack_shape(), loader_.table(work.microbatch, work.bucket < 0), pass.pack));
-  offloader_.enter_forward(-1);
+  offloader_.enter_forward(-1, work.slot);
   run_hooks(Modules::embedding(), HookPoint::forward_pre, work);
   model_.embed(pass, inputs, slot);
   run_hooks(Modules::embedding(), HookPoint::forward_post, work);
   const int head = offloader_.plan().segments;
   for (int i = 0; i < head; ++i) {
-    offloader_.enter_forward(i);
+    if (work.next) offloader_.look_ahead(i, *work.next);
+    offloader_.enter_forward(i, work.slot);
     run_segment(work, segments_[static_cast<std::size_t>(i)], true);
     if (work.training) offloader_.leave_forward(i, work.slot);
   }
   keep_router_losses(work);
+  if (work.next) offloader_.look_ahead(head, *work.next);
   run_hooks(modules_.head(), HookPoint::forward_pre, work);
   model_.head(pass, inputs, slot, losses_.columns(work.microbatch, 1));
   run_hooks(modules_.head(), HookPoint::forward_post, work);
@@ -316,8 +320,10 @@ void Loop<T>::train_passes(int first, int end, bool replay) {
   int outstanding = 0;
   const std::vector<Pass> passes = one_forward_one_backward(end, model_.slots(), first);
   begin_passes(passes);
-  for (const Pass& pass : passes) {
-    const Work w = work(pass.microbatch, true, replay);
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const Pass& pass = passes[i];
+    Work w = work(pass.microbatch, true, replay);
+    w.next = offloader_.plan().slot_to_come(passes, i);
     if (pass.forward) {
       if (replay && !w.replay) ++counters_.eager_fallbacks;
       note_outstanding(++outstanding);
@@ -341,9 +347,11 @@ template <class T>
 void Loop<T>::iteration() {
   const std::vector<Pass> passes = one_forward_one_backward(packs_.count(), model_.slots());
   begin_passes(passes);
-  for (const Pass& pass : passes) {
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const Pass& pass = passes[i];
     Work w = work(pass.microbatch, true, false);
     w.bucket = packs_.largest_bucket();
+    w.next = offloader_.plan().slot_to_come(passes, i);
     pass.forward ? forward(w) : backward(w);
   }
   end_passes(Sharder::Passes::complete);

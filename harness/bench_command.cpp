@@ -38,7 +38,14 @@ Request request_of(const Options& options) {
   request.scenario.name = "bench";
   if (!options.words().empty()) {
     const std::string& word = options.words().front();
-    if (const auto model = standard_model(word)) return {*model, true};
+    if (const auto model = standard_model(word)) {
+      request = {*model, true};
+      if (options.text("section") == "offload") {
+        request.scenario.training.microbatches = 8;
+        request.scenario.training.in_flight = 4;
+      }
+      return request;
+    }
     const ReadResult read = read_scenario_file(word);
     if (!read.ok()) throw RequestError("refused\n" + read.errors.front().text());
     request.scenario = read.scenario;
@@ -138,9 +145,11 @@ boost::json::object to_json(const StepTime& one) {
           {"clocks", to_json(one.clocks)}};
 }
 
-boost::json::object bench_steps(const Scenario& scenario, const std::string& device, double budget) {
+boost::json::object bench_steps(const Scenario& scenario, const std::string& device, double budget,
+                                const std::string& only) {
   boost::json::array list;
   for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
+    if (mode_name(impl).find(only) == std::string::npos) continue;
     const StepTime one = time_steps(scenario, impl, device, budget);
     print_step(one, device);
     list.push_back(to_json(one));
@@ -170,13 +179,14 @@ boost::json::object bench_link(const Scenario& scenario, const std::string& devi
           {"step_seconds_beside_copies", rates.disturbed}};
 }
 
-boost::json::object bench_offload(const Scenario& scenario, const std::string& device, double budget) {
+boost::json::object bench_offload(const Scenario& scenario, const std::string& device, double budget,
+                                  const std::string& only) {
   boost::json::object link = bench_link(scenario, device, budget);
   boost::json::array list;
   const auto microbatches = static_cast<double>(scenario.training.microbatches);
   std::printf("%-16s %9s %11s %9s %11s %12s %11s %9s %9s\n", "offload", "fraction", "ms/step", "slower", "memory MB",
               "MB saved", "GB/s each", "prefetch", "hidden");
-  time_offload(scenario, device, budget, [&](const OffloadRow& row) {
+  time_offload(scenario, device, budget, only, [&](const OffloadRow& row) {
     if (!row.time.not_run.empty()) {
       std::printf("%-16s not run: %s\n", row.time.mode.c_str(), row.time.not_run.c_str());
       list.push_back(boost::json::object{{"mode", row.time.mode}, {"not_run", row.time.not_run}});
@@ -271,7 +281,7 @@ ExitStatus bench_command(const Words& words) {
                   1);
   options.device().seconds("budget", "seconds for each measurement", 5);
   options.text("section", "all, scenarios, kernels, step, offload, schedules, checker or door", "all");
-  options.text("only", "kernels: ops whose name or shape holds this text");
+  options.text("only", "kernels: ops whose name or shape holds this text; step, offload: modes");
   options.text("json", "write the numbers to this file");
   if (!options.parse(words)) return ExitStatus::held;
   const std::string section = options.text("section");
@@ -298,8 +308,8 @@ ExitStatus bench_command(const Words& words) {
   };
   if (wanted("scenarios") && !request.standard) add(bench_scenarios(request.scenario, budget));
   if (wanted("kernels")) add(bench_kernels(request.scenario, device, options.text("only")));
-  if (wanted("step")) add(bench_steps(request.scenario, device, budget));
-  if (section == "offload") add(bench_offload(request.scenario, device, budget));
+  if (wanted("step")) add(bench_steps(request.scenario, device, budget, options.text("only")));
+  if (section == "offload") add(bench_offload(request.scenario, device, budget, options.text("only")));
   if (wanted("schedules")) add(bench_schedules(budget));
   if (wanted("checker") && !request.standard) add(bench_checker(options, device));
   if (section == "door") add(bench_door(200));

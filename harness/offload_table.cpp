@@ -5,6 +5,7 @@
 #include <map>
 #include <sstream>
 
+#include "engine/offload_forecast.h"
 #include "engine/offload_time.h"
 #include "scenarios/reader.h"
 #include "scenarios/schema_words.h"
@@ -18,8 +19,12 @@ std::string microseconds(double seconds) {
   return text;
 }
 
+// A position: "forward 3" is in the forward pass before.
 std::string place(const OffloadPlan& plan, int segment) {
-  return segment == plan.segments ? "the head" : "segment " + std::to_string(segment);
+  if (segment == plan.segments) return "the head";
+  if (segment < plan.segments) return "segment " + std::to_string(segment);
+  const int forward = plan.ahead(segment);
+  return "forward " + (forward == plan.segments ? "head" : std::to_string(forward));
 }
 
 void write_group(std::ostringstream& out, const OffloadPlan& plan, const OffloadGroup& group, double awaited) {
@@ -35,7 +40,8 @@ void write_group(std::ostringstream& out, const OffloadPlan& plan, const Offload
     return;
   }
   std::snprintf(line, sizeof line, "%-12s %-12s %-12s %13s %13s\n", after.c_str(), from.c_str(), used.c_str(),
-                microseconds(copy).c_str(), microseconds(std::max(0.0, copy - awaited)).c_str());
+                microseconds(copy).c_str(),
+                microseconds(std::max(0.0, copy - awaited / static_cast<double>(plan.microbatches))).c_str());
   out << line;
 }
 
@@ -60,7 +66,7 @@ std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
       << (scenario.model.moe.host_sync ? ", at most: rows of experts follow the data" : "") << "\n";
   char line[256];
   std::snprintf(line, sizeof line,
-                "  model: %s each way at %.0f GB/s beside %s of products at %.0f TFLOP/s, one microbatch alone; ",
+                "  model of a step: %s each way at %.0f GB/s beside %s of products at %.0f TFLOP/s; ",
                 microseconds(times.copies).c_str(), kLinkBytesPerSecond * 1e-9, microseconds(times.compute).c_str(),
                 (scenario.numerics.front() == Numerics::bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond) * 1e-12);
   out << line;

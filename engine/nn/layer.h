@@ -43,8 +43,8 @@ struct Saved {
 // Makes the tensors of a Saved and lists them by name for a judge, in the order in which they are written.
 class SavedMaker {
  public:
-  SavedMaker(TensorPool& pool, const Offloader& offloader, std::vector<NamedTensor>& names, std::int64_t rows)
-      : pool_(pool), offloader_(offloader), names_(names), rows_(rows) {}
+  SavedMaker(TensorPool& pool, const Offloader& offloader, int slot, std::vector<NamedTensor>& names, std::int64_t rows)
+      : pool_(pool), offloader_(offloader), slot_(slot), names_(names), rows_(rows) {}
   void enter_layer(int layer) { layer_ = layer; }
   std::int64_t rows() const { return rows_; }
 
@@ -74,7 +74,7 @@ class SavedMaker {
   }
   template <class T>
   Tensor<T> place(const std::string& name, std::int64_t rows, std::int64_t cols) {
-    void* const shared = offloader_.place(name, sizeof(T) * static_cast<std::size_t>(rows * cols));
+    void* const shared = offloader_.place(name, slot_, sizeof(T) * static_cast<std::size_t>(rows * cols));
     return shared == nullptr ? pool_.make<T>(rows, cols) : tensor(static_cast<T*>(shared), rows, cols);
   }
   template <class T>
@@ -85,6 +85,7 @@ class SavedMaker {
   }
   TensorPool& pool_;
   const Offloader& offloader_;
+  const int slot_;
   std::vector<NamedTensor>& names_;
   std::int64_t rows_;
   int layer_ = -1;

@@ -1,14 +1,15 @@
 #include "harness/bench/link.h"
 
-#include <algorithm>
+#include <atomic>
+#include <future>
+#include <vector>
 
 #include "harness/stopwatch.h"
 
 namespace lockstep {
 namespace {
 
-constexpr double kMostBytesPerSecond = 70e9;  // More than PCIe 5 can carry: so much is queued that it never runs dry.
-constexpr int kTogether = 16;                 // Copies between two looks at the clock.
+constexpr int kTogether = 16;  // Copies between two looks at the clock.
 
 bool simulated(const Device& device) { return device.info().kind == "sim"; }
 
@@ -46,43 +47,49 @@ double LinkProbe::rate_of(const Way& way, double budget) const {
 
 LinkRate LinkProbe::alone(double budget) { return {rate_of(out_, budget), rate_of(in_, budget)}; }
 
-LinkRate LinkProbe::both() {
-  const Stopwatch watch;
-  for (int i = 0; i < kTogether; ++i) {
-    out_.copy();
-    in_.copy();
-  }
-  out_.stream.synchronize();
-  in_.stream.synchronize();
-  const double rate = kTogether * static_cast<double>(bytes_) / watch.seconds();
-  return {rate, rate};
-}
-
-LinkRate LinkProbe::beside(Trainer& trainer, int steps, double seconds) {
-  const double wanted = steps * seconds * kMostBytesPerSecond / static_cast<double>(bytes_);
-  const int copies = simulated(device_) ? kTogether : static_cast<int>(wanted) + kTogether;
+LinkRate LinkProbe::while_true(const std::function<bool()>& goes_on) {
+  constexpr std::size_t kUnderWay = 2;
   std::vector<Event> left, came;
-  for (int i = 0; i < copies; ++i) {
+  for (std::size_t i = 0; i < kUnderWay; ++i) {
     left.emplace_back(device_);
     came.emplace_back(device_);
   }
+  double bytes = 0;
   const Stopwatch watch;
-  for (std::size_t i = 0; i < left.size(); ++i) {
+  for (std::size_t i = 0; goes_on(); i = (i + 1) % kUnderWay) {
+    left[i].synchronize();
     out_.copy();
     out_.stream.record(left[i]);
+    came[i].synchronize();
     in_.copy();
     in_.stream.record(came[i]);
+    bytes += static_cast<double>(bytes_);
   }
-  for (int i = 0; i < steps; ++i) trainer.step();
-  const auto done = [](const std::vector<Event>& events) {
-    return static_cast<double>(
-        std::count_if(events.begin(), events.end(), [](const Event& event) { return event.finished(); }));
-  };
-  const double time = watch.seconds();
-  const LinkRate rate{done(left) * static_cast<double>(bytes_) / time, done(came) * static_cast<double>(bytes_) / time};
   out_.stream.synchronize();
   in_.stream.synchronize();
-  return rate;
+  const double rate = bytes / watch.seconds();
+  return {rate, rate};
+}
+
+LinkRate LinkProbe::both(double budget) {
+  const Stopwatch watch;
+  return while_true([&] { return watch.seconds() < budget; });
+}
+
+LinkRate LinkProbe::beside(const std::function<void()>& work) {
+  std::atomic<bool> done = false;
+  std::future<LinkRate> rate = std::async(std::launch::async, [&] {
+    device_.backend().enter_thread();
+    return while_true([&] { return !done; });
+  });
+  try {
+    work();
+  } catch (...) {
+    done = true;
+    throw;
+  }
+  done = true;
+  return rate.get();
 }
 
 }  // namespace lockstep

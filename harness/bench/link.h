@@ -1,10 +1,9 @@
-// The rate of copies between pinned and device memory, alone and beside a training step.
+// The rate of copies between pinned and device memory, alone and beside other work.
 #pragma once
 
-#include <cstdint>
-#include <vector>
+#include <functional>
 
-#include "engine/trainer.h"
+#include "engine/device.h"
 
 namespace lockstep {
 
@@ -18,9 +17,11 @@ class LinkProbe {
   explicit LinkProbe(Device& device);
 
   LinkRate alone(double budget);  // One way at a time.
-  LinkRate both();                // Both ways at once.
-  // Both ways at once while the trainer makes `steps` steps of about `seconds` each.
-  LinkRate beside(Trainer& trainer, int steps, double seconds);
+  // Both ways at once while `work` runs, queued by a thread of its own: never more than two copies each way, because
+  // the small copies with which a step begins and ends wait for all that were queued before them. `work` must not use
+  // this probe's device.
+  LinkRate beside(const std::function<void()>& work);
+  LinkRate both(double budget);
 
  private:
   struct Way {
@@ -32,6 +33,8 @@ class LinkProbe {
     CopyKind kind;
   };
   double rate_of(const Way& way, double budget) const;
+  // Calls of both ways at once until nobody goes on.
+  LinkRate while_true(const std::function<bool()>& goes_on);
   std::size_t bytes_;
   Device& device_;
   Way out_, in_;

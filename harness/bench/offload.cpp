@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
+#include "engine/offload_forecast.h"
 #include "engine/offload_plan.h"
-#include "engine/offload_time.h"
+#include "engine/trainer.h"
 #include "harness/schedules.h"
 #include "harness/stopwatch.h"
 #include "scenarios/documents.h"
@@ -13,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kStepsBeside = 5;
-constexpr std::int64_t kUnderWay = 4;
+constexpr std::int64_t kUnderWay = 32;
 
 Scenario of_mode(const Scenario& scenario, GraphImpl impl, Ratio fraction) {
   Scenario s = scenario;
@@ -44,24 +45,27 @@ LinkRates time_link(const Scenario& scenario, const std::string& device_kind, do
   const auto data = open_data(plain);
   Device device(open_backend(device_kind, sim_options(plain, plain.checker.schedule.seed)));
   Trainer trainer(device, plain, *data, {.dry_run_ledger = false});
-  LinkProbe probe(device);
+  Device aside(open_backend(device_kind, sim_options(plain, plain.checker.schedule.seed)));
+  LinkProbe probe(aside);
   for (int i = 0; i < 2; ++i) trainer.step();
   LinkRates rates;
   rates.alone = probe.alone(budget / 4);
-  rates.both = probe.both();
-  const Stopwatch quiet;
-  for (int i = 0; i < kStepsBeside; ++i) trainer.step();
-  rates.step = quiet.seconds() / kStepsBeside;
-  const Stopwatch loud;
-  rates.beside = probe.beside(trainer, kStepsBeside, rates.step);
-  rates.disturbed = loud.seconds() / kStepsBeside;
+  rates.both = probe.both(budget / 4);
+  const auto step_seconds = [&] {
+    const Stopwatch watch;
+    for (int i = 0; i < kStepsBeside; ++i) trainer.step();
+    return watch.seconds() / kStepsBeside;
+  };
+  rates.step = step_seconds();
+  rates.beside = probe.beside([&] { rates.disturbed = step_seconds(); });
   return rates;
 }
 
-void time_offload(const Scenario& scenario, const std::string& device_kind, double budget,
+void time_offload(const Scenario& scenario, const std::string& device_kind, double budget, const std::string& only,
                   const std::function<void(const OffloadRow&)>& done) {
   const Scenario all = with_modules(scenario);
   for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
+    if (mode_name(impl).find(only) == std::string::npos) continue;
     double plain = 0;
     for (const std::int64_t quarters : {0, 1, 2, 3, 4}) {
       OffloadRow row;

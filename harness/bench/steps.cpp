@@ -73,9 +73,11 @@ std::vector<MicrobatchLengths> lengths_of(const StepData& step) {
 
 }  // namespace
 
+std::string mode_name(GraphImpl impl) { return impl == GraphImpl::none ? "eager" : to_text(impl); }
+
 StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device_kind, double budget) {
   StepTime result;
-  result.mode = impl == GraphImpl::none ? "eager" : to_text(impl);
+  result.mode = mode_name(impl);
   scenario.cuda_graph.impl = impl;
   if (impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
   for (const auto& errors : {check_legality(scenario), check_built(scenario)}) {

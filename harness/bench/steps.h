@@ -23,6 +23,8 @@ struct StepTime {
   std::string not_run;             // Why there is no time.
 };
 
+std::string mode_name(GraphImpl impl);
+
 // Steps for at least `budget` seconds after warm-up and captures.
 StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device_kind, double budget);
 

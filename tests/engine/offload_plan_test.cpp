@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <numeric>
 
+#include "engine/offload_forecast.h"
 #include "engine/offload_time.h"
 #include "engine/regions.h"
 #include "kernels/fault.h"
@@ -89,14 +91,65 @@ TEST(OffloadPlan, GivesACopyAsManySegmentsAsItTakes) {
   }
   EXPECT_EQ(plan_offload(s).prefetch(), 1);
   // Only the last layer's has nothing to hide behind: out and back between the forward and the backward pass.
-  EXPECT_LE(forecast(plan_offload(s)).stalled, 2 * copy_seconds(plan_offload(s).groups[5].bytes()));
+  EXPECT_LE(forecast(plan_offload(s)).stalled,
+            2 * static_cast<double>(s.training.microbatches) * copy_seconds(plan_offload(s).groups[5].bytes()));
   s.model.mlp.hidden = 64;
-  EXPECT_EQ(plan_offload(s).prefetch(), 2);  // The most, if nothing is said.
-  EXPECT_EQ(plan_offload(s).groups[1].returns, 3);
-  EXPECT_EQ(plan_offload(s).groups[5].returns, 6);  // The head.
-  s.offload.max_inflight = 4;
-  EXPECT_EQ(plan_offload(s).prefetch(), 4);
+  EXPECT_EQ(plan_offload(s).prefetch(), 1);  // The link is never idle, so that an earlier begin gains nothing.
   EXPECT_GT(forecast(plan_offload(s)).stalled, 0);
+}
+
+// Two layers, one of which computes for as long as the other's copy takes: hidden, but only by a copy that begins
+// before the segment that reads it comes next.
+TEST(OffloadPlan, TakesNoMoreSegmentsThanHideTheCopies) {
+  Scenario s = scenario_of("M-----", {mamba_scan});
+  s.model.hidden = 1024;
+  s.model.mamba.d_inner = 8192;
+  s.model.mlp.hidden = 16384;
+  s.training.in_flight = 1;
+  const OffloadPlan plan = plan_offload(s);
+  EXPECT_LE(forecast(plan).stalled, 0.002 * forecast(plan).compute);
+  EXPECT_GT(plan.prefetch(), 1);
+  EXPECT_LT(plan.prefetch(), 6);
+  s.offload.max_inflight = plan.prefetch() - 1;
+  EXPECT_GT(forecast(plan_offload(s)).stalled, forecast(plan).stalled);
+}
+
+// With more than two microbatches in flight a backward pass' copies begin in the forward pass before it, into the set
+// of bins which that pass does not write.
+TEST(OffloadPlan, BeginsCopiesBackInTheForwardPassBefore) {
+  Scenario s = scenario_of("M-M-M-", {mamba_scan, mlp_fc1});
+  s.training.microbatches = 8;
+  for (const std::int64_t depth : {1, 2, 3, 4}) {
+    s.training.in_flight = depth;
+    const OffloadPlan plan = plan_offload(s);
+    EXPECT_EQ(plan.sets, depth > 2 ? 2 : 1);
+    const auto last = std::max_element(plan.groups.begin(), plan.groups.end(),
+                                       [](const auto& a, const auto& b) { return a.returns < b.returns; });
+    EXPECT_EQ(last->returns > plan.segments, depth > 2);
+    EXPECT_LE(last->returns, plan.earliest());
+    const std::vector<Pass> passes = one_forward_one_backward(8, static_cast<int>(depth));
+    for (std::size_t i = 0; i < passes.size(); ++i) {
+      const std::optional<int> next = plan.slot_to_come(passes, i);
+      if (!next) continue;
+      EXPECT_GT(depth, 2);
+      EXPECT_TRUE(passes[i].forward && !passes[i + 1].forward);
+      EXPECT_EQ(*next, passes[i + 1].microbatch % depth);
+      EXPECT_NE(*next % 2, passes[i].microbatch % depth % 2);
+    }
+  }
+}
+
+// What both ways at once save: nearly all that the copies of one way take.
+TEST(OffloadPlan, BothWaysOverlapWithTwoSets) {
+  Scenario s = scenario_of("M-M-M-", {mamba_scan});
+  s.training.microbatches = 64;
+  s.training.in_flight = 4;
+  const OffloadForecast two = forecast(plan_offload(s));
+  s.training.in_flight = 2;
+  const OffloadForecast one = forecast(plan_offload(s));
+  ASSERT_GT(one.copies, 2 * one.compute);  // The copies decide.
+  EXPECT_GT(one.seconds(), 1.8 * one.copies);
+  EXPECT_LT(two.seconds(), 1.2 * two.copies);
 }
 
 // Copies of one large layer among small ones hide behind those.
@@ -171,6 +224,7 @@ Scenario any_scenario() {
   s.offload.fraction = Ratio{*rc::gen::inRange<std::int64_t>(0, 1'000'001)};
   s.offload.min_bytes = *rc::gen::inRange<std::int64_t>(0, 20'000);
   s.training.in_flight = *rc::gen::inRange<std::int64_t>(1, 5);
+  s.training.microbatches = s.training.in_flight + *rc::gen::inRange<std::int64_t>(0, 4);
   return s;
 }
 
@@ -179,7 +233,7 @@ TEST(OffloadPlanProperty, NoTwoTensorsOfABinAreAliveAtOnce) {
     const OffloadPlan plan = plan_offload(any_scenario());
     // Segment by segment, forward and then backward, every bin has at most one owner.
     for (const bool forward : {true, false}) {
-      for (int segment = -1; segment <= plan.segments + 1; ++segment) {
+      for (int segment = -1; segment <= plan.earliest() + 1; ++segment) {
         std::vector<int> owners(plan.bins.size());
         for (const OffloadGroup& group : plan.groups) {
           for (const OffloadTensor& tensor : group.tensors) {
@@ -216,11 +270,11 @@ TEST(OffloadPlanProperty, CopiesHaveAtLeastASegmentAndNoMoreThanAllowed) {
   EXPECT_TRUE(rc::check([] {
     Scenario s = any_scenario();
     if (*rc::gen::arbitrary<bool>()) s.offload.max_inflight = *rc::gen::inRange<std::int64_t>(0, 6);
-    const int most = static_cast<int>(std::max<std::int64_t>(1, s.offload.max_inflight.value_or(2)));
     const OffloadPlan plan = plan_offload(s);
+    const int most = static_cast<int>(std::max<std::int64_t>(1, s.offload.max_inflight.value_or(plan.earliest())));
     for (const OffloadGroup& group : plan.groups) {
       if (group.stays) continue;
-      RC_ASSERT(group.returns > group.used && group.returns <= std::min(group.used + most, plan.segments));
+      RC_ASSERT(group.returns > group.used && group.returns <= std::min(group.used + most, plan.earliest()));
       RC_ASSERT(group.gone > group.leaves && group.gone <= group.leaves + most);
     }
     const OffloadForecast times = forecast(plan);
@@ -242,10 +296,11 @@ TEST(OffloadPlanProperty, TheFractionIsExactAndTheLastOnesStay) {
   }));
 }
 
-TEST(OffloadPlanProperty, BinsAreNeverMoreThanOneSlotAndEveryTensorHasOne) {
+TEST(OffloadPlanProperty, ASetIsNeverMoreThanOneSlotAndEveryTensorHasABin) {
   EXPECT_TRUE(rc::check([] {
     const OffloadPlan plan = plan_offload(any_scenario());
-    RC_ASSERT(plan.device_bytes() <= plan.bytes());
+    RC_ASSERT(plan.device_bytes() <= plan.sets * plan.bytes());
+    RC_ASSERT(plan.saved_bytes() >= 0);
     RC_ASSERT(plan.empty() == (plan.bytes() == 0));
     for (const OffloadGroup& group : plan.groups) {
       for (const OffloadTensor& tensor : group.tensors) {

@@ -151,37 +151,67 @@ TEST(Offload, DelayedCopiesLeaveInForwardOrder) {
   EXPECT_EQ(order.targets, eager);
 }
 
-// With three copies under way: the last three with the head, then one ahead of each backward pass, three layers before
-// the one that reads it. What is read first comes first.
-TEST(Offload, CopiesBackBeginAsFarAheadAsThePlanSays) {
-  Scenario s = base(GraphImpl::none);
-  s.model.pattern = "------";
-  s.training.microbatches = s.training.in_flight = 1;
-  s.training.eval_every = 0;
-  s.offload.modules = {mlp_fc1};
-  s.offload.max_inflight = 3;
-  struct Calls : Observer {
-    void on_create_stream(int stream, const char* name) override {
-      if (std::string(name) == "h2d") h2d = stream;
-    }
-    void on_submit(int, const Submission&, const Place& place) override { note('L', place.layer); }
-    void on_copy(int stream, void*, const void*, std::size_t, CopyKind, const Place& place) override {
-      if (stream == h2d) note('C', place.layer);
-    }
-    void note(char kind, int layer) {
-      const std::string call = kind + std::to_string(layer);
-      if (layer >= 0 && (list.empty() || list.back() != call)) list.push_back(call);
-    }
-    int h2d = -1;
-    std::vector<std::string> list;
-  } calls;
+// The layers of which ops ran (L) and of which copies back began (C), each once in a row.
+struct Calls : Observer {
+  void on_create_stream(int stream, const char* name) override {
+    if (std::string(name) == "h2d") h2d = stream;
+  }
+  void on_submit(int, const Submission&, const Place& place) override { note('L', place.layer); }
+  void on_copy(int stream, void* to, const void*, std::size_t, CopyKind, const Place& place) override {
+    if (stream == h2d) note('C', place.layer);
+  }
+  void note(char kind, int layer) {
+    const std::string call = kind + std::to_string(layer);
+    if (layer >= 0 && (list.empty() || list.back() != call)) list.push_back(call);
+  }
+  int h2d = -1;
+  std::vector<std::string> list;
+};
+
+std::vector<std::string> calls_of_second_step(const Scenario& s) {
+  Calls calls;
   const auto data = open_data(s);
   Device device(open_device_under_test(), &calls);
   Trainer trainer(device, s, *data, {});
+  trainer.step();
   calls.list.clear();
   trainer.step();
-  EXPECT_EQ(calls.list, (std::vector<std::string>{"L0", "L1", "L2", "L3", "L4", "L5", "C5", "C4", "C3", "C2", "L5",
-                                                  "C1", "L4", "C0", "L3", "L2", "L1", "L0"}));
+  return calls.list;
+}
+
+Scenario six_layers(std::int64_t microbatches, std::int64_t in_flight) {
+  Scenario s = base(GraphImpl::none);
+  s.model.pattern = "------";
+  s.training.microbatches = microbatches;
+  s.training.in_flight = in_flight;
+  s.training.eval_every = 0;
+  s.offload.modules = {mlp_fc1};
+  return s;
+}
+
+// With one copy under way: each with the backward pass of the layer behind the one that reads it.
+TEST(Offload, CopiesBackBeginAsFarAheadAsThePlanSays) {
+  Scenario s = six_layers(1, 1);
+  s.offload.max_inflight = 1;
+  EXPECT_EQ(calls_of_second_step(s), (std::vector<std::string>{"L0", "L1", "L2", "L3", "L4", "L5", "C5", "C4", "L5",
+                                                               "C3", "L4", "C2", "L3", "C1", "L2", "C0", "L1", "L0"}));
+}
+
+// Those of the last microbatches, whose backward passes have no forward pass before them, begin with the head.
+TEST(Offload, CopiesBackBeginInTheForwardPassBefore) {
+  const Scenario s = six_layers(6, 4);
+  const OffloadPlan plan = plan_offload(s);
+  ASSERT_GT(plan.groups.back().returns, plan.segments);
+  const std::vector<std::string> calls = calls_of_second_step(s);
+  // The last layer's copy of every microbatch: how many forward and backward passes of that layer had begun.
+  std::vector<int> passes;
+  int ran = 0;
+  for (const std::string& call : calls) {
+    ran += call == "L5";
+    if (call == "C5") passes.push_back(ran);
+  }
+  // F0 F1 F2 F3 B0 F4 B1 F5 B2 B3 B4 B5: 0, 1 and 2 come back before F3, F4 and F5 reach the last layer.
+  EXPECT_EQ(passes, (std::vector<int>{3, 5, 7, 9, 10, 11}));
 }
 
 // A GPU allocates in larger steps than asked for, so there the bound is the 95 %.
