@@ -47,16 +47,15 @@ double LinkProbe::rate_of(const Way& way, double budget) const {
 
 LinkRate LinkProbe::alone(double budget) { return {rate_of(out_, budget), rate_of(in_, budget)}; }
 
-LinkRate LinkProbe::while_true(const std::function<bool()>& goes_on) {
-  constexpr std::size_t kUnderWay = 2;
+LinkRate LinkProbe::while_true(std::size_t under_way, const std::function<bool()>& goes_on) {
   std::vector<Event> left, came;
-  for (std::size_t i = 0; i < kUnderWay; ++i) {
+  for (std::size_t i = 0; i < under_way; ++i) {
     left.emplace_back(device_);
     came.emplace_back(device_);
   }
   double bytes = 0;
   const Stopwatch watch;
-  for (std::size_t i = 0; goes_on(); i = (i + 1) % kUnderWay) {
+  for (std::size_t i = 0; goes_on(); i = (i + 1) % under_way) {
     left[i].synchronize();
     out_.copy();
     out_.stream.record(left[i]);
@@ -73,14 +72,15 @@ LinkRate LinkProbe::while_true(const std::function<bool()>& goes_on) {
 
 LinkRate LinkProbe::both(double budget) {
   const Stopwatch watch;
-  return while_true([&] { return watch.seconds() < budget; });
+  return while_true(2, [&] { return watch.seconds() < budget; });
 }
 
-LinkRate LinkProbe::beside(const std::function<void()>& work) {
+LinkRate LinkProbe::beside(const std::function<void()>& work, double at_most) {
   std::atomic<bool> done = false;
   std::future<LinkRate> rate = std::async(std::launch::async, [&] {
     device_.backend().enter_thread();
-    return while_true([&] { return !done; });
+    const Stopwatch watch;
+    return while_true(1, [&] { return !done && watch.seconds() < at_most; });
   });
   try {
     work();

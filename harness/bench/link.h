@@ -17,11 +17,11 @@ class LinkProbe {
   explicit LinkProbe(Device& device);
 
   LinkRate alone(double budget);  // One way at a time.
-  // Both ways at once while `work` runs, queued by a thread of its own: never more than two copies each way, because
-  // the small copies with which a step begins and ends wait for all that were queued before them. `work` must not use
-  // this probe's device.
-  LinkRate beside(const std::function<void()>& work);
-  LinkRate both(double budget);
+  LinkRate both(double budget);   // Both ways at once.
+  // Both ways at once while `work` runs, queued by a thread of its own: one copy each way at a time, because the small
+  // copies with which a step begins and ends wait for as long as others are queued. For at most so many seconds.
+  // `work` must not use this probe's device.
+  LinkRate beside(const std::function<void()>& work, double at_most);
 
  private:
   struct Way {
@@ -33,8 +33,8 @@ class LinkProbe {
     CopyKind kind;
   };
   double rate_of(const Way& way, double budget) const;
-  // Calls of both ways at once until nobody goes on.
-  LinkRate while_true(const std::function<bool()>& goes_on);
+  // Both ways at once, so many copies of each under way, until nobody goes on.
+  LinkRate while_true(std::size_t under_way, const std::function<bool()>& goes_on);
   std::size_t bytes_;
   Device& device_;
   Way out_, in_;
