@@ -30,12 +30,14 @@ function(lockstep_module name)
   target_link_libraries(lockstep_${name} PUBLIC ${arg_USES} Threads::Threads)
 endfunction()
 
-# lockstep_ctest(name COMMAND program arguments... [LABELS ...] [TIMEOUT s]): one entry of ctest, here and in the
+# lockstep_ctest(name COMMAND program arguments... [LABELS ...] [TIMEOUT s] [GPUS n]): one entry of ctest, here and in the
 # installed tree. Arguments may hold @ROOT@ (the folder that has scenarios/ and tests/), @BIN@ (that of `lockstep`) and
-# @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, slow, canary. A test for GPUs says how many it
-# takes to CTest's resource specification, and is reported as skipped where there are too few.
+# @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, slow, canary. A test for a GPU takes
+# one of CTest's resource specification; one for several, those that GPUS says or else 2 with the label multi_gpu, runs
+# alone: CTest fails what asks for more GPUs than it specifies, where it should be skipped. Both are skipped where there
+# are too few.
 function(lockstep_ctest name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT;GPUS" "COMMAND;LABELS" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS host)
   endif()
@@ -44,7 +46,9 @@ function(lockstep_ctest name)
   endif()
   set(command ${arg_COMMAND})
   set(gpus 0)
-  if("multi_gpu" IN_LIST arg_LABELS)
+  if(arg_GPUS)
+    set(gpus ${arg_GPUS})
+  elseif("multi_gpu" IN_LIST arg_LABELS)
     set(gpus 2)
   elseif("gpu" IN_LIST arg_LABELS)
     set(gpus 1)
@@ -54,7 +58,12 @@ function(lockstep_ctest name)
   endif()
   set(properties "LABELS \"${arg_LABELS}\" TIMEOUT ${arg_TIMEOUT}")
   if(gpus)
-    string(APPEND properties " RESOURCE_GROUPS ${gpus},gpus:1 SKIP_RETURN_CODE ${LOCKSTEP_TEST_EXIT_SKIPPED}")
+    string(APPEND properties " SKIP_RETURN_CODE ${LOCKSTEP_TEST_EXIT_SKIPPED}")
+  endif()
+  if(gpus EQUAL 1)
+    string(APPEND properties " RESOURCE_GROUPS 1,gpus:1")
+  elseif(gpus)
+    string(APPEND properties " RUN_SERIAL TRUE")
   endif()
 
   lockstep_place("${command}" here "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/bin" "${PROJECT_BINARY_DIR}/tests/bin")
@@ -89,12 +98,23 @@ function(lockstep_test path)
 endfunction()
 
 # lockstep_scenario_tests(): every YAML file under scenarios/ is a test by itself, on the simulated device and, where
-# the CUDA object is built, on a GPU. A file that is dropped in is a test after the next build.
+# the CUDA object is built, on a GPU; one whose ranks are processes over NCCL, on as many GPUs alone. A file that is
+# dropped in is a test after the next build.
 function(lockstep_scenario_tests)
   file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/scenarios/*.yaml)
   foreach(file ${files})
     string(REGEX REPLACE "^scenarios/(.*)\\.yaml$" "\\1" name "${file}")
     string(REPLACE "/" "." name "${name}")
+    file(STRINGS ${PROJECT_SOURCE_DIR}/${file} over_nccl REGEX "^parallel: {data: [0-9]+, transport: nccl}")
+    if(over_nccl)
+      string(REGEX MATCH "[0-9]+" ranks "${over_nccl}")
+      if(TARGET lockstep_cuda)
+        lockstep_ctest(
+          scenario.${name}.cuda COMMAND @BIN@/lockstep verify --quiet --device cuda @ROOT@/${file} LABELS gpu multi_gpu
+          GPUS ${ranks})
+      endif()
+      continue()
+    endif()
     lockstep_ctest(scenario.${name} COMMAND @BIN@/lockstep verify --quiet --device sim @ROOT@/${file} LABELS host)
     if(TARGET lockstep_cuda)
       lockstep_ctest(scenario.${name}.cuda COMMAND @BIN@/lockstep verify --quiet --device cuda @ROOT@/${file} LABELS gpu)

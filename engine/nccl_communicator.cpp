@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <mutex>
 #include <thread>
 
@@ -17,27 +18,46 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kHang = 4;  // Exit status.
 
-// Looks whether the calls end. A host that waits for a stream cannot report, so this thread does, and ends the process.
+// Looks whether calls end: those on the device, and those of the library that keep the host, as joining does. Such a
+// host cannot report, so this thread does, and ends the process.
 class Watchdog {
  public:
-  Watchdog(Backend& backend, BackendCommunicator& ranks, const Segment& segment)
-      : backend_(backend), ranks_(ranks), segment_(segment), thread_([this](std::stop_token stop) { watch(stop); }) {}
+  Watchdog(Backend& backend, const Segment& segment)
+      : backend_(backend), segment_(segment), thread_([this](std::stop_token stop) { watch(stop); }) {}
 
-  void launched(const CollectiveCall& call) {
+  // Until the object dies, the host is in a call of the library.
+  class Call {
+   public:
+    Call(Watchdog& dog, const CollectiveCall& call) : dog_(dog) { dog_.calling(&call); }
+    ~Call() { dog_.calling(nullptr); }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    Watchdog& dog_;
+  };
+
+  // From here to null the calls of `ranks` are looked at too.
+  void look_at(BackendCommunicator* ranks) {
     const std::lock_guard lock(mutex_);
-    last_ = call;
-    since_ = Clock::now();
+    ranks_ = ranks;
   }
 
  private:
+  void calling(const CollectiveCall* call) {
+    const std::lock_guard lock(mutex_);
+    in_call_ = call != nullptr;
+    if (call != nullptr) last_ = *call;
+    since_ = Clock::now();
+  }
   void watch(const std::stop_token& stop) {
     backend_.enter_thread();
     while (!stop.stop_requested()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      const std::string failure = ranks_.failure();
       const std::lock_guard lock(mutex_);
+      const std::string failure = ranks_ != nullptr && !in_call_ ? ranks_->failure() : "";
       if (!failure.empty()) end(failure);
-      if (!ranks_.busy()) since_ = Clock::now();
+      if (!in_call_ && (ranks_ == nullptr || !ranks_->busy())) since_ = Clock::now();
       if (Clock::now() - since_ > segment_.deadline()) end("a collective is not done within the deadline");
     }
   }
@@ -50,9 +70,10 @@ class Watchdog {
   }
 
   Backend& backend_;
-  BackendCommunicator& ranks_;
   const Segment& segment_;
   std::mutex mutex_;
+  BackendCommunicator* ranks_ = nullptr;
+  bool in_call_ = false;
   CollectiveCall last_;
   Clock::time_point since_ = Clock::now();
   std::jthread thread_;
@@ -61,27 +82,35 @@ class Watchdog {
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(Device& device, Segment& segment)
-      : device_(device),
-        segment_(segment),
-        ranks_(join(device, segment, ledger_)),
-        over_(device),
-        watchdog_(device.backend(), *ranks_, segment) {}
+      : device_(device), segment_(segment), watchdog_(device.backend(), segment), ranks_(join()), over_(device) {
+    watchdog_.look_at(ranks_.get());
+  }
+  // A rank that leaves takes with it memory that others may still read: so all leave together, or what they do is lost.
+  ~NcclCommunicator() override {
+    try {
+      if (std::uncaught_exceptions() == 0) {
+        while (ranks_->busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        meet();
+      }
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "lockstep: rank %d, at the end: %s\n", rank(), error.what());
+    }
+    watchdog_.look_at(nullptr);
+  }
   int rank() const override { return segment_.rank(); }
   int size() const override { return segment_.size(); }
 
   void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
-    agree(stream, CollectiveKind::all_gather, name, bytes);
-    if (bytes > 0) stream.all_gather(*ranks_, rank(), size(), to, from, bytes);
-    stream.record(over_);
+    make(stream, CollectiveKind::all_gather, name, bytes,
+         [&] { stream.all_gather(*ranks_, rank(), size(), to, from, bytes); });
   }
   void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
     require(bytes == 0 || to != from, "what is exchanged goes to other memory");
-    agree(stream, CollectiveKind::all_to_all, name, bytes);
-    if (bytes > 0) stream.all_to_all(*ranks_, size(), to, from, bytes);
-    stream.record(over_);
+    make(stream, CollectiveKind::all_to_all, name, bytes, [&] { stream.all_to_all(*ranks_, size(), to, from, bytes); });
   }
+  BackendCommunicator& library() { return *ranks_; }
   void meet() override { tell(""); }
   std::vector<std::string> tell(const std::string& words) override {
     require(!device_.capturing() && !device_.in_dry_run(), "ranks meet outside of captures and dry runs");
@@ -90,20 +119,24 @@ class NcclCommunicator final : public Communicator {
 
  private:
   // Rank 0 tells the others its id.
-  static std::unique_ptr<BackendCommunicator> join(Device& device, Segment& segment, CollectiveLedger& ledger) {
-    Backend& backend = device.backend();
+  std::unique_ptr<BackendCommunicator> join() {
+    Backend& backend = device_.backend();
     std::string id;
-    if (segment.rank() == 0) {
+    if (rank() == 0) {
       for (const std::byte byte : backend.new_communicator_id()) id += static_cast<char>(byte);
     }
-    const std::string told = segment.tell(ledger.append(CollectiveKind::meet, {}, 0, ""), id).front();
+    const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {}, 0, "");
+    const std::string told = segment_.tell(call, id).front();
     CommunicatorId bytes;
     for (const char byte : told) bytes.push_back(static_cast<std::byte>(byte));
-    return std::unique_ptr<BackendCommunicator>(backend.join_communicator(bytes, segment.rank(), segment.size()));
+    const Watchdog::Call calling(watchdog_, call);
+    return std::unique_ptr<BackendCommunicator>(backend.join_communicator(bytes, rank(), size()));
   }
 
   // All hosts are about to make the same call: else none makes it.
-  void agree(const Stream& stream, CollectiveKind kind, const CollectiveName& name, std::size_t bytes) {
+  template <class Body>
+  void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, std::size_t bytes,
+            const Body& body) {
     require(stream.capture_status() == CaptureStatus::none, "no collective of several processes in a capture");
     require(!device_.capturing() && !device_.in_dry_run(), "ranks meet outside of captures and dry runs");
     if (last_stream_ >= 0 && last_stream_ != stream.id()) stream.wait(over_);
@@ -114,22 +147,31 @@ class NcclCommunicator final : public Communicator {
     segment_.post(call);
     segment_.await_posts();
     segment_.end();
-    watchdog_.launched(call);
+    if (bytes > 0) {
+      const Watchdog::Call calling(watchdog_, call);
+      body();
+    }
+    stream.record(over_);
   }
 
   Device& device_;
   Segment& segment_;
   CollectiveLedger ledger_;
+  Watchdog watchdog_;
   std::unique_ptr<BackendCommunicator> ranks_;
   Event over_;  // The last call is over.
   int last_stream_ = -1;
-  Watchdog watchdog_;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Segment& segment) {
   return std::make_unique<NcclCommunicator>(device, segment);
+}
+
+BackendCommunicator* library_of(Communicator& communicator) {
+  auto* const nccl = dynamic_cast<NcclCommunicator*>(&communicator);
+  return nccl == nullptr ? nullptr : &nccl->library();
 }
 
 }  // namespace lockstep

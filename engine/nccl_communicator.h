@@ -11,4 +11,7 @@ namespace lockstep {
 // Of the process's rank; the segment outlives it, as with make_shm_communicator. Its calls are refused in captures.
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Segment& segment);
 
+// What such a communicator calls; null for any other. For measurements.
+BackendCommunicator* library_of(Communicator& communicator);
+
 }  // namespace lockstep

@@ -1,10 +1,13 @@
 // `lockstep bench [FILE|H1|S1]`: scenarios a second, the time of every op, the time of a step with and without graphs.
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <set>
+#include <sstream>
 
 #include "harness/bench/checker.h"
 #include "harness/bench/door.h"
+#include "harness/bench/fsdp.h"
 #include "harness/bench/kernels.h"
 #include "harness/bench/model.h"
 #include "harness/bench/offload.h"
@@ -12,6 +15,7 @@
 #include "harness/bench/steps.h"
 #include "harness/commands.h"
 #include "harness/device_choice.h"
+#include "harness/launch.h"
 #include "harness/library.h"
 #include "harness/options.h"
 #include "harness/report.h"
@@ -217,6 +221,83 @@ boost::json::object bench_offload(const Scenario& scenario, const std::string& d
   return {{"offload", {{"link", to_json(link)}, {"rows", std::move(list)}}}};
 }
 
+// ---- Sharding -------------------------------------------------------------------------------------------------------
+
+boost::json::object to_json(const ExchangeTimes& times) {
+  boost::json::object one{{"calls", times.calls}, {"bytes", times.bytes}, {"seconds", times.engine}};
+  if (times.library) one["bare_seconds"] = *times.library;
+  return one;
+}
+
+boost::json::object to_json(const FsdpTimes& one) {
+  if (!one.not_run.empty()) return {{"mode", one.mode}, {"not_run", one.not_run}};
+  return {{"mode", one.mode},
+          {"step_seconds", one.step},
+          {"compute_seconds", one.compute},
+          {"communication_seconds", one.communication},
+          {"exposed_seconds", one.exposed()},
+          {"over_the_larger", one.over_the_larger()},
+          {"gathers", to_json(one.gathers)},
+          {"reductions", to_json(one.reductions)}};
+}
+
+void print_exchange(const char* name, const ExchangeTimes& times) {
+  if (times.calls == 0) return;
+  std::printf("%-28s %s: %lld calls, %.1f MB leave a rank, %.1f GB/s by the engine", "", name,
+              static_cast<long long>(times.calls), times.bytes * 1e-6, times.bytes / times.engine * 1e-9);
+  if (times.library) std::printf(", %.1f by bare calls", times.bytes / *times.library * 1e-9);
+  std::printf("\n");
+}
+
+void print_fsdp(const FsdpTimes& one) {
+  if (!one.not_run.empty()) {
+    std::printf("%-28s not run: %s\n", one.mode.c_str(), one.not_run.c_str());
+    return;
+  }
+  std::printf(
+      "%-28s %9.3f ms/step, %9.3f without exchanges, %8.3f of exchanges alone: %8.3f exposed, %.3f of the larger\n",
+      one.mode.c_str(), one.step * 1e3, one.compute * 1e3, one.communication * 1e3, one.exposed() * 1e3,
+      one.over_the_larger());
+  print_exchange("gathers", one.gathers);
+  print_exchange("reductions", one.reductions);
+  std::fflush(stdout);
+}
+
+// One GPU a rank over NCCL where there are several, else virtual ranks. This process opens no GPU: those of ranks do.
+boost::json::object bench_fsdp(const Scenario& scenario, const Options& options, const std::string& device) {
+  Scenario s = scenario;
+  const int gpus = device == "cuda" ? probe_cuda().gpus : 0;
+  s.parallel.data = options.number("ranks") > 0 ? options.number("ranks") : std::max(2, gpus);
+  s.parallel.transport = gpus >= s.parallel.data ? Transport::nccl : Transport::local;
+  const std::string only = options.text("only");
+  const double budget = options.seconds("budget");
+  const RunFolder folder;
+  const std::string file = folder.path() + "/times";
+  const auto measure = [&](const RanksHere& ranks) {
+    boost::json::array list;
+    time_fsdp(s, device, ranks, only, budget, [&](const FsdpTimes& one) {
+      print_fsdp(one);
+      list.push_back(to_json(one));
+    });
+    if (ranks.first() == 0) write_file(file, boost::json::serialize(list));
+    return ExitStatus::held;
+  };
+  const bool apart = s.parallel.transport == Transport::nccl;
+  std::printf("%-28s %lld ranks, %s\n", "fsdp", static_cast<long long>(s.parallel.data),
+              apart ? "a process and a GPU each, over NCCL" : "threads of one process on one device");
+  const ExitStatus status =
+      apart ? launch_here(s, options.seconds("deadline"), folder, measure) : measure(all_ranks_here(s));
+  if (status != ExitStatus::held)
+    throw WorldError("bench: the ranks ended with status " + std::to_string(static_cast<int>(status)));
+  std::ifstream in(file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return {{"fsdp",
+           {{"ranks", s.parallel.data},
+            {"transport", apart ? "nccl" : "local"},
+            {"rows", boost::json::parse(text.str())}}}};
+}
+
 // ---- Checking -------------------------------------------------------------------------------------------------------
 
 boost::json::object bench_schedules(double budget) {
@@ -280,21 +361,25 @@ ExitStatus bench_command(const Words& words) {
                   "kernels: every op of a step by itself, beside the rate of a copy.\n"
                   "step: the median time of a step eager, with partial graphs and with one graph of the whole step.\n"
                   "offload: the link's rate alone and beside steps; step time and device memory by fraction.\n"
+                  "fsdp: step time of several ranks beside that of its work and of its exchanges, by strategy.\n"
                   "schedules: those of a small program that run by tags.\n"
                   "checker: runs of the file, or of the library, with and without checking.\n"
                   "door: what 200 random cases ask of a device; not part of all.\n"
                   "H1 and S1 are the standard models; the oracle is left out for them.",
                   1);
-  options.device().seconds("budget", "seconds for each measurement", 5);
-  options.text("section", "all, scenarios, kernels, step, offload, schedules, checker or door", "all");
-  options.text("only", "kernels: ops whose name or shape holds this text; step, offload: modes");
+  options.device().deadline().seconds("budget", "seconds for each measurement", 5);
+  options.text("section", "all, scenarios, kernels, step, offload, fsdp, schedules, checker or door", "all");
+  options.text("only",
+               "kernels: ops whose name or shape holds this text; step, offload: modes; fsdp: strategies, modes");
+  options.number("ranks", "fsdp: how many; 0: as many as there are GPUs, at least 2", 0, 0);
   options.text("json", "write the numbers to this file");
   if (!options.parse(words)) return ExitStatus::held;
   const std::string section = options.text("section");
-  const std::set<std::string> sections{"all",     "scenarios", "kernels", "step",
-                                       "offload", "schedules", "checker", "door"};
+  const std::set<std::string> sections{"all",  "scenarios", "kernels", "step", "offload",
+                                       "fsdp", "schedules", "checker", "door"};
   if (!sections.contains(section)) {
-    throw RequestError("--section " + section + ": all, scenarios, kernels, step, offload, schedules, checker or door");
+    throw RequestError("--section " + section +
+                       ": all, scenarios, kernels, step, offload, fsdp, schedules, checker or door");
   }
   const auto wanted = [&](const char* name) { return section == "all" || section == name; };
   const Request request = request_of(options);
@@ -304,6 +389,8 @@ ExitStatus bench_command(const Words& words) {
   const std::string device = choose_device(options.text("device"));
   const double budget = options.seconds("budget");
 
+  boost::json::object sharded;
+  if (section == "fsdp") sharded = bench_fsdp(request.scenario, options, device);  // Before this process opens a GPU.
   boost::json::object found{{"tool", "lockstep"},
                             {"version", version()},
                             {"revision", revision()},
@@ -316,6 +403,7 @@ ExitStatus bench_command(const Words& words) {
   if (wanted("kernels")) add(bench_kernels(request.scenario, device, options.text("only")));
   if (wanted("step")) add(bench_steps(request.scenario, device, budget, options.text("only")));
   if (section == "offload") add(bench_offload(request.scenario, device, budget, options.text("only")));
+  add(std::move(sharded));
   if (wanted("schedules")) add(bench_schedules(budget));
   if (wanted("checker") && !request.standard) add(bench_checker(options, device));
   if (section == "door") add(bench_door(200));

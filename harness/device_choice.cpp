@@ -13,6 +13,7 @@ std::string probe_here() {
   try {
     CaseResult carrier;  // Its JSON form holds a DeviceInfo and a reason.
     carrier.device = open_cuda()->info();
+    carrier.counters["gpus"] = std::ssize(cuda_devices());
     found = to_json(carrier);
   } catch (const std::exception& error) {
     CaseResult carrier;
@@ -29,7 +30,11 @@ CudaProbe probe_cuda() {
   const ChildEnd end = run_in_child(probe_here, kProbeTimeout);
   if (!end.finished) return {.present = false, .info = {}, .why = "opening CUDA failed: " + end.last_words};
   const CaseResult carrier = result_from_json(boost::json::parse(end.output));
-  return {carrier.verdict == Verdict::holds, carrier.device, carrier.reason};
+  const auto gpus = carrier.counters.find("gpus");
+  return {.present = carrier.verdict == Verdict::holds,
+          .info = carrier.device,
+          .gpus = gpus == carrier.counters.end() ? 0 : static_cast<int>(gpus->second),
+          .why = carrier.reason};
 }
 
 std::string choose_device(const std::string& asked) {
@@ -38,6 +43,16 @@ std::string choose_device(const std::string& asked) {
   if (probe.present) return "cuda";
   if (asked == "cuda") throw NoDevice("no CUDA device: " + probe.why);
   return "sim";
+}
+
+std::string lacking(const Scenario& scenario, const std::string& device) {
+  const std::int64_t ranks = scenario.parallel.data;
+  if (scenario.parallel.transport != Transport::nccl || ranks == 1) return "";
+  const std::string asked = "parallel.transport: nccl asks for " + std::to_string(ranks) + " GPUs and NCCL";
+  if (device != "cuda") return asked + ", and this is the simulated device";
+  static const CudaProbe probe = probe_cuda();
+  if (probe.gpus < ranks) return asked + ", and here are " + std::to_string(probe.gpus) + " GPUs";
+  return probe.info.nccl.empty() ? asked + ", and libnccl.so.2 is not here" : "";
 }
 
 }  // namespace lockstep

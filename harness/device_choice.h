@@ -5,6 +5,7 @@
 
 #include "engine/backend.h"
 #include "harness/exit_status.h"
+#include "scenarios/scenario.h"
 
 namespace lockstep {
 
@@ -15,11 +16,15 @@ struct NoDevice : WorldError {
 struct CudaProbe {
   bool present = false;
   DeviceInfo info;
+  int gpus = 0;     // How many a process would find.
   std::string why;  // Why there is none.
 };
 CudaProbe probe_cuda();
 
 // "sim" or "cuda" for what --device says. Throws NoDevice for cuda without a GPU.
 std::string choose_device(const std::string& asked);
+
+// What a scenario asks of the machine, and this one lacks with that device: GPUs for its ranks, NCCL. "" for nothing.
+std::string lacking(const Scenario& scenario, const std::string& device);
 
 }  // namespace lockstep

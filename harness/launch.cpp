@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/launch_environment.h"
+#include "harness/device_choice.h"
 #include "harness/failure.h"
 
 namespace lockstep {
@@ -33,21 +34,23 @@ std::optional<LaunchedRank> launched() {
   }
 }
 
+// A launcher may show each process one GPU alone.
+int gpu_of(int local) { return cuda_devices().size() == 1 ? 0 : local; }
+
 // The ranks of one process of `processes`, which all have as many.
 ExitStatus run_process(const std::string& path, int process, int processes, int local, const Scenario& scenario,
-                       double deadline_s, const std::function<ExitStatus(const RanksHere&)>& body) {
+                       bool over_nccl, double deadline_s, const std::function<ExitStatus(const RanksHere&)>& body) {
   const int count = static_cast<int>(scenario.parallel.data), here = count / processes;
   try {
     std::vector<std::unique_ptr<Segment>> segments;
     for (int rank = process * here; rank < (process + 1) * here; ++rank) {
       segments.push_back(std::make_unique<Segment>(path, rank, count, deadline_s));
     }
-    const bool over_nccl = scenario.parallel.transport == Transport::nccl;
     return body({.count = count,
                  .seed = static_cast<std::uint64_t>(scenario.training.seed),
                  .segments = segments,
                  .over_nccl = over_nccl,
-                 .gpu = over_nccl ? local : 0});
+                 .gpu = over_nccl ? gpu_of(local) : 0});
   } catch (...) {
     return report_failure("lockstep: rank " + std::to_string(process * here) + ": ");
   }
@@ -148,22 +151,28 @@ std::string meeting_of(const LaunchedRank& me, const LaunchOptions& options) {
 
 ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOptions& options,
                 const std::function<ExitStatus(const RanksHere&)>& body) {
-  const bool one_each = scenario.parallel.transport == Transport::nccl;
+  const bool one_each = over_nccl(scenario, options.device, true);
   if (scenario.parallel.data % me.size != 0 || (one_each && scenario.parallel.data != me.size)) {
     throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes, but parallel.data is " +
                        std::to_string(scenario.parallel.data));
   }
   const std::string path = meeting_of(me, options);
   if (me.rank == 0) Segment::create(path, static_cast<int>(scenario.parallel.data));
-  const ExitStatus status = run_process(path, me.rank, me.size, me.local_rank, scenario, options.deadline_s, body);
+  const ExitStatus status =
+      run_process(path, me.rank, me.size, me.local_rank, scenario, one_each, options.deadline_s, body);
   if (me.rank == 0) ::unlink(path.c_str());
   return status;
 }
 
 }  // namespace
 
-LaunchOptions launch_options(const Options& options) {
-  return {.deadline_s = options.seconds("deadline"), .meeting = options.text("meeting")};
+LaunchOptions launch_options(const Options& options, const std::string& device) {
+  return {.device = device, .deadline_s = options.seconds("deadline"), .meeting = options.text("meeting")};
+}
+
+bool over_nccl(const Scenario& scenario, const std::string& device, bool by_launcher) {
+  const Transport transport = scenario.parallel.transport;
+  return transport == Transport::nccl || (transport == Transport::automatic && by_launcher && device == "cuda");
 }
 
 RunFolder::RunFolder() : path_((std::filesystem::temp_directory_path() / "lockstep-ranks-XXXXXX").string()) {
@@ -180,8 +189,9 @@ ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFol
   const std::string segment = folder.path() + "/segment";
   const int count = static_cast<int>(scenario.parallel.data);
   Segment::create(segment, count);
+  const bool apart = over_nccl(scenario, "", false);
   RankProcesses processes(
-      count, [&](int rank) { return run_process(segment, rank, count, rank, scenario, deadline_s, body); });
+      count, [&](int rank) { return run_process(segment, rank, count, rank, scenario, apart, deadline_s, body); });
   return processes.wait(deadline_s + 5);
 }
 
@@ -191,6 +201,7 @@ ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
   if (scenario.parallel.data == 1 || transport == Transport::local) return body(all_ranks_here(scenario));
   if (const auto me = launched()) return join(*me, scenario, options, body);
   if (transport == Transport::automatic) return body(all_ranks_here(scenario));
+  if (const std::string lacks = lacking(scenario, options.device); !lacks.empty()) throw NoDevice(lacks);
   return launch_here(scenario, options.deadline_s, RunFolder(), body);
 }
 

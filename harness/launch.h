@@ -13,11 +13,15 @@
 namespace lockstep {
 
 struct LaunchOptions {
+  std::string device = "sim";
   double deadline_s = 60;  // Within which every rank comes to a collective.
   std::string meeting;     // A path where launched processes meet; "": one that the launcher's variables give.
 };
 
-LaunchOptions launch_options(const Options& options);  // Of Options::launched().
+LaunchOptions launch_options(const Options& options, const std::string& device);  // Of Options::launched().
+
+// Whether the ranks of the run are processes with a GPU each: asked for, or what a launcher's are on GPUs.
+bool over_nccl(const Scenario& scenario, const std::string& device, bool by_launcher);
 
 // `body` in each process that has ranks. The status is that of this process, or where it started the others, of all: a
 // failure of one rank goes before what that made of the others, and a rank that was killed is a hang. What they throw
@@ -38,7 +42,7 @@ class RunFolder {
   std::string path_;
 };
 
-// The same with processes that this one starts, whatever launcher there is.
+// The same with processes that this one starts, whatever launcher there is; over NCCL only if the scenario says so.
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
                        const std::function<ExitStatus(const RanksHere&)>& body);
 

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "harness/device_choice.h"
 #include "harness/launch.h"
 #include "harness/result_json.h"
 
@@ -50,6 +51,13 @@ CaseResult worst(std::vector<CaseResult> ranks) {
 }
 
 CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& options) {
+  if (options.device != "cuda" && scenario.parallel.transport == Transport::nccl) {
+    CaseResult result = unjudged_case(scenario, options);
+    result.verdict = Verdict::broken;
+    result.judge = "device";
+    result.reason = lacking(scenario, options.device);
+    return result;
+  }
   const RunFolder folder;
   const auto path = [&](int rank) { return folder.path() + "/" + std::to_string(rank); };
   launch_here(scenario, options.deadline_s, folder, [&](const RanksHere& ranks) {

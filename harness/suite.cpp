@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "harness/device_choice.h"
 #include "harness/library.h"
 #include "harness/schedules.h"
 
@@ -71,9 +72,17 @@ std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, s
     const std::vector<ScenarioError> unbuilt = check_built(one);
     std::optional<CaseResult> decided;
     if (!unbuilt.empty()) decided = skipped(path, one, to_text(numerics), unbuilt.front().what);
-    cases.push_back({std::move(one), std::move(decided)});
+    cases.push_back({std::move(one), std::move(decided), !from_library});
   }
   return cases;
+}
+
+void skip_what_is_lacking(PlannedCase& one, const std::string& device) {
+  if (one.decided) return;
+  const std::string lacks = lacking(one.scenario, device);
+  if (lacks.empty()) return;
+  if (one.named) throw NoDevice(one.scenario.name + ": " + lacks);
+  one.decided = skipped(one.scenario.name, one.scenario, to_text(one.scenario.numerics.front()), lacks);
 }
 
 CaseResult judged_by_expectation(const Scenario& scenario, CaseResult result) {

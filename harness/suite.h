@@ -13,11 +13,15 @@ namespace lockstep {
 struct PlannedCase {
   Scenario scenario;                  // One precision.
   std::optional<CaseResult> decided;  // Refused as expected, or skipped: nothing is run.
+  bool named = true;                  // Asked for by its name, not found in a folder.
 };
 
 // The cases of one file. What is not built is skipped; a file of which nothing is built is a request that cannot be
 // met, unless `from_library`. Refusals that nobody expected go into `errors`, as printed lines.
 std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, std::vector<std::string>& errors);
+
+// A case that this machine cannot run is skipped if it was found, and a NoDevice if it was named.
+void skip_what_is_lacking(PlannedCase& one, const std::string& device);
 
 // The verdict after `expect` had its say: violated as expected holds, holding against expectation is violated.
 CaseResult judged_by_expectation(const Scenario& scenario, CaseResult result);

@@ -183,7 +183,7 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
     throw RequestError(std::string("lockstep train: --") + option + " needs --checkpoint");
   }
   const std::string kind = choose_device(options.text("device"));
-  return launch(scenario, launch_options(options), [&](const RanksHere& ranks) {
+  return launch(scenario, launch_options(options, kind), [&](const RanksHere& ranks) {
     Log log(options, scenario.training.steps);
     Device device(open_backend(kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu));
     ranks.run(device, [&](Communicator& communicator) {

@@ -104,6 +104,7 @@ ExitStatus verify_command(const Words& words) {
   for (PlannedCase& one : cases) ask_for_schedules(one.scenario, options.number("schedules"));
   try {
     run.device = choose_device(options.text("device"));
+    for (PlannedCase& one : cases) skip_what_is_lacking(one, run.device);
   } catch (const NoDevice& none) {
     if (!options.has("skip-code")) throw;
     std::fprintf(stderr, "lockstep: skipped: %s\n", none.what());

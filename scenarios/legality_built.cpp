@@ -63,7 +63,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"parallel.expert", "", false, "1", [](const Scenario& s) { return s.parallel.expert > 1; }},
     {"parallel.pipeline", "", false, "1", [](const Scenario& s) { return s.parallel.pipeline > 1; }},
     {"parallel.transport", "shm", true, "auto", goes_over<Transport::shm>},
-    {"parallel.transport", "nccl", false, "auto", goes_over<Transport::nccl>},
+    {"parallel.transport", "nccl", true, "", goes_over<Transport::nccl>},
     {"checker.poison", "padding", true, "", poisons<Poison::padding>},
     {"checker.poison", "staging", true, "", poisons<Poison::staging>},
     {"checker.delays", "", true, "", [](const Scenario& s) { return !s.checker.delays.empty(); }},

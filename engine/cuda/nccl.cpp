@@ -90,7 +90,7 @@ class NcclRanks final : public BackendCommunicator {
 
   void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
     call(library().all_gather(from, to, bytes, kInt8, comm_, cuda(stream)), "ncclAllGather");
-    cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord");
+    made(stream);
   }
   void all_to_all(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
     call(library().group_start(), "ncclGroupStart");
@@ -104,10 +104,13 @@ class NcclRanks final : public BackendCommunicator {
     const int ended = library().group_end();  // Even so: else the thread stays in the group.
     call(result, "ncclSend or ncclRecv");
     call(ended, "ncclGroupEnd");
-    cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord");
+    made(stream);
   }
-
-  bool busy() override { return cudaEventQuery(done_) == cudaErrorNotReady; }
+  bool busy() override {
+    const bool busy = cudaEventQuery(done_) == cudaErrorNotReady;
+    if (busy) static_cast<void>(cudaGetLastError());  // Else it would look like a failed launch of this thread's.
+    return busy;
+  }
   std::string failure() override {
     int error = kSuccess;
     const int result = library().comm_get_async_error(comm_, &error);
@@ -116,6 +119,8 @@ class NcclRanks final : public BackendCommunicator {
   }
 
  private:
+  void made(BackendStream* stream) { cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord"); }
+
   int size_;
   Comm comm_ = nullptr;
   cudaEvent_t done_ = nullptr;  // After the last call.

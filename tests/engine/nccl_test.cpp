@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <thread>
 
 #include "engine/nccl_communicator.h"
 #include "harness/checker/checker.h"
@@ -18,11 +21,15 @@ namespace {
 
 using testing::HasSubstr;
 
-enum class Library { works, hangs, fails };
+enum class Library { works, hangs, fails, never_joins };
 
 class FakeRanks final : public BackendCommunicator {
  public:
   explicit FakeRanks(Library library) : library_(library) {}
+  ~FakeRanks() override {
+    if (!awaited.empty() && !std::filesystem::exists(awaited)) ::_exit(9);
+  }
+  static inline std::string awaited;  // The file that must be there when the library is left.
   void all_gather(BackendStream*, void*, const void*, std::size_t) override { ++calls_; }
   void all_to_all(BackendStream*, void*, const void*, std::size_t) override { ++calls_; }
   bool busy() override { return library_ == Library::hangs && calls_ > 1; }
@@ -42,6 +49,7 @@ class WithLibrary final : public Backend {
   CommunicatorId new_communicator_id() override { return CommunicatorId(128, std::byte{7}); }
   BackendCommunicator* join_communicator(const CommunicatorId& id, int, int size) override {
     if (id != CommunicatorId(128, std::byte{7}) || size != 2) throw DeviceError("ncclInvalidArgument", "join");
+    while (library_ == Library::never_joins) ::pause();
     return new FakeRanks(library_);
   }
 
@@ -132,6 +140,27 @@ TEST(Nccl, OrdersItsCallsAndTellsTheObserver) {
         reduce.synchronize();
       });
   for (const Ended& one : racy) EXPECT_THAT(one.words, HasSubstr("write after write"));
+}
+
+// What a rank leaves behind, others may still read.
+TEST(Nccl, LeavesWithTheOthers) {
+  const TemporaryFolder folder;
+  const auto ended = ended_of(Library::works, 20, folder, [&](Communicator& c, auto&, auto&, auto&, auto&) {
+    FakeRanks::awaited = folder / "last";
+    if (c.rank() == 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    static_cast<void>(folder.file("last", ""));
+  });
+  for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+}
+
+TEST(Nccl, ReportsThatALibraryDoesNotComeBackFromJoining) {
+  const TemporaryFolder folder;
+  const auto ended = ended_of(Library::never_joins, 1, folder, [](Communicator&, auto&, auto&, auto&, auto&) {});
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, 4);
+    EXPECT_THAT(slurp(folder / ("stderr" + std::to_string(rank))), HasSubstr("waits in collective 0, meet"));
+  }
 }
 
 TEST(Nccl, ComparesCallsBeforeTheyAreMade) {

@@ -22,6 +22,7 @@ const std::vector<Scenario>& library() {
     std::vector<std::string> errors;
     for (const std::string& file : scenario_files(library_path())) {
       for (PlannedCase& one : plan_file(file, true, errors)) {
+        skip_what_is_lacking(one, "sim");
         if (one.decided || one.scenario.expect.verdict != ExpectedVerdict::holds) continue;
         const CaseResult result = run_in_worker(one.scenario, {}, kWorker);
         EXPECT_EQ(result.verdict, Verdict::holds) << one.scenario.name << ": " << result.reason;

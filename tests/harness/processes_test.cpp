@@ -122,6 +122,26 @@ TEST_F(RankProcesses, NameWhatIsWrongAndWhere) {
   EXPECT_EQ(one.at("first_difference").at("rank"), 1) << one;
 }
 
+// Legal, but not for this machine: said where it was asked for, passed over where it was found.
+TEST_F(RankProcesses, OverNcclNeedAGpuEach) {
+  const std::string scenario = file(2, "nccl", "optim_grads");
+  for (const char* command : {"verify", "train"}) {
+    const Ran ran = run_lockstep(std::string(command) + " --device sim --quiet " + scenario);
+    EXPECT_EQ(ran.status, 3) << command;
+    EXPECT_THAT(ran.err, HasSubstr("parallel.transport: nccl asks for 2 GPUs and NCCL, and this is the simulated"));
+  }
+  EXPECT_EQ(run_lockstep("verify --device sim --quiet --skip-code 77 " + scenario).status, 77);
+  const TemporaryFolder both;
+  std::filesystem::copy(scenario, both / "nccl.yaml");
+  std::filesystem::copy(file(2, "shm", "optim_grads"), both / "shm.yaml");
+  const Ran found = run_lockstep("verify --device sim --json " + (folder_ / "found.json") + " " + (both / ""));
+  EXPECT_EQ(found.status, 0) << found.err;
+  const auto results = boost::json::parse(slurp(folder_ / "found.json")).at("results").as_array();
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[0].at("verdict"), "skipped");
+  EXPECT_EQ(results[1].at("verdict"), "holds");
+}
+
 CaseResult result_of(Verdict verdict, const std::string& judge, std::int64_t step = -1) {
   CaseResult result;
   result.verdict = verdict;

@@ -1,0 +1,53 @@
+// A communicator that lists what passes, or lets nothing pass; and the time of what it listed.
+#pragma once
+
+#include <vector>
+
+#include "engine/collective_ledger.h"
+#include "engine/nccl_communicator.h"
+
+namespace lockstep {
+
+class ListingCommunicator final : public Communicator {
+ public:
+  explicit ListingCommunicator(Communicator& inner) : inner_(inner) {}
+  struct Call {
+    CollectiveKind kind;
+    std::size_t bytes;  // As the call had it.
+  };
+  std::vector<Call> calls;
+  bool silent = false;  // Nothing is exchanged or listed: what would come is what came last.
+
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
+                  std::size_t bytes) override {
+    if (passes(CollectiveKind::all_gather, bytes)) inner_.all_gather(stream, name, to, from, bytes);
+  }
+  void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
+                  std::size_t bytes) override {
+    if (passes(CollectiveKind::all_to_all, bytes)) inner_.all_to_all(stream, name, to, from, bytes);
+  }
+  void meet() override { inner_.meet(); }
+  std::vector<std::string> tell(const std::string& words) override { return inner_.tell(words); }
+
+ private:
+  bool passes(CollectiveKind kind, std::size_t bytes);
+  Communicator& inner_;
+};
+
+// Bytes that leave a rank by the call, as figures of the library's own tests count them.
+double bytes_sent(const ListingCommunicator::Call& call, int ranks);
+
+// Seconds of all these calls, one behind the other on a stream of their own with nothing else on the device; of the
+// slowest rank, the median of a few times. All ranks call it.
+double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& device, Communicator& communicator);
+// The same by the library, without the engine: nothing is compared, counted or told.
+double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& device, Communicator& communicator,
+                  BackendCommunicator& library);
+
+// Of all ranks the largest. All call it.
+double largest(double value, Communicator& communicator);
+double median(std::vector<double> values);
+
+}  // namespace lockstep
