@@ -93,6 +93,7 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override {
     release_deferred();
     if (poison_stream_) end(poison_stream_);
+    if (poisoned_) forget(cudaEventDestroy(poisoned_));
     if (unended_ != 0) return;  // Then nobody gets them.
     blocks_.give_back();
     pinned_blocks_.give_back();
@@ -102,6 +103,7 @@ class CudaBackend final : public Backend {
   void enter_thread() override { cuda_call(cudaSetDevice(index_), "cudaSetDevice"); }
   CommunicatorId new_communicator_id() override { return new_nccl_id(); }
   BackendCommunicator* join_communicator(const CommunicatorId& id, int rank, int size) override {
+    joined_ = true;
     return join_nccl(id, rank, size);
   }
 
@@ -111,10 +113,8 @@ class CudaBackend final : public Backend {
     if (!memory) cuda_call(cudaMalloc(&memory, bytes), "cudaMalloc");
     if (!memory) return memory;
     add(memory, bytes);
-    if (poison_fresh_) {
-      poison_on(poison_stream_, memory, bytes, PoisonMemory::kFresh);
-      cuda_call(cudaStreamSynchronize(poison_stream_), "cudaStreamSynchronize");
-    }
+    if (poison_fresh_) poison_on(poison_stream_, memory, bytes, PoisonMemory::kFresh);
+    if (poison_stream_) poison_comes_first();
     return memory;
   }
   void release(void* memory) noexcept override {
@@ -160,9 +160,18 @@ class CudaBackend final : public Backend {
     cudaStream_t stream = nullptr;
     cuda_call(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     ++unended_;
+    streams_.push_back(stream);
+    if (poison_stream_) {
+      behind_poison_.push_back(stream);
+      follow_poison(stream);
+    }
     return reinterpret_cast<BackendStream*>(stream);
   }
-  void destroy_stream(BackendStream* stream) noexcept override { end(cuda(stream)); }
+  void destroy_stream(BackendStream* stream) noexcept override {
+    std::erase(streams_, cuda(stream));
+    std::erase(behind_poison_, cuda(stream));
+    end(cuda(stream));
+  }
   BackendEvent* create_event() override {
     cudaEvent_t event = nullptr;
     cuda_call(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
@@ -180,12 +189,15 @@ class CudaBackend final : public Backend {
     return seconds;
   }
   void submit(BackendStream* stream, const Submission& op) override {
+    follow_poison(stream);
     guarded(op.type().name, [&] { run_on_cuda(op.type().id, cuda(stream), plans_, op.op()); });
   }
   void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes, CopyKind kind) override {
+    follow_poison(stream);
     if (bytes > 0) cuda_call(cudaMemcpyAsync(to, from, bytes, cuda(kind), cuda(stream)), "cudaMemcpyAsync");
   }
   void fill(BackendStream* stream, void* to, std::uint8_t byte, std::size_t bytes) override {
+    follow_poison(stream);
     if (bytes > 0) cuda_call(cudaMemsetAsync(to, byte, bytes, cuda(stream)), "cudaMemsetAsync");
   }
   void record(BackendStream* stream, BackendEvent* event, bool external) override {
@@ -214,12 +226,14 @@ class CudaBackend final : public Backend {
     if (!poison_stream_ && (fresh || freed)) {
       cuda_call(cudaStreamCreateWithFlags(&poison_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
       ++unended_;
+      cuda_call(cudaEventCreateWithFlags(&poisoned_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     }
   }
   std::int64_t bytes_poisoned() const override { return bytes_poisoned_; }
   void host_acts() override {}
 
   void begin_capture(BackendStream* stream) override {
+    while (!behind_poison_.empty()) follow_poison(behind_poison_.back());  // No capture may wait for it.
     cuda_call(cudaStreamBeginCapture(cuda(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     capturing_.insert(stream);
   }
@@ -244,6 +258,7 @@ class CudaBackend final : public Backend {
     return reinterpret_cast<BackendGraph*>(exec);
   }
   void launch(BackendGraph* graph, BackendStream* stream) override {
+    follow_poison(stream);
     cuda_call(cudaGraphLaunch(cuda(graph), cuda(stream)), "cudaGraphLaunch");
   }
   void destroy_graph(BackendGraph* graph) noexcept override {
@@ -267,6 +282,23 @@ class CudaBackend final : public Backend {
     guarded("poison", [&] { run(CudaQueue{stream}, op); });
     bytes_poisoned_ += static_cast<std::int64_t>(bytes);
   }
+  // New memory may be poisoned still, as fresh or by its last owner. No stream works before that is over. The device
+  // waits, not the host: on a GPU that several processes share, each wait of the host takes a turn of all of them.
+  void poison_comes_first() {
+    if (joined_) {  // What the library puts on a stream does not pass here.
+      cuda_call(cudaStreamSynchronize(poison_stream_), "cudaStreamSynchronize");
+    } else {
+      behind_poison_ = streams_;
+      poisoned_is_late_ = true;
+    }
+  }
+  void follow_poison(cudaStream_t stream) {
+    if (behind_poison_.empty() || std::erase(behind_poison_, stream) == 0) return;
+    if (std::exchange(poisoned_is_late_, false))
+      cuda_call(cudaEventRecord(poisoned_, poison_stream_), "cudaEventRecord");
+    cuda_call(cudaStreamWaitEvent(stream, poisoned_, 0), "cudaStreamWaitEvent");
+  }
+  void follow_poison(BackendStream* stream) { follow_poison(cuda(stream)); }
   void poison_on_host(void* memory, std::size_t bytes, std::uint16_t half) {
     run(HostQueue{}, poison(memory, static_cast<std::int64_t>(bytes), half));
     bytes_poisoned_ += static_cast<std::int64_t>(bytes);
@@ -337,6 +369,11 @@ class CudaBackend final : public Backend {
   std::map<void*, std::size_t> pinned_sizes_;
   cudaStream_t poison_stream_ = nullptr;
   bool poison_fresh_ = false, poison_freed_ = false;
+  cudaEvent_t poisoned_ = nullptr;           // All that was poisoned; recorded once somebody waits for it.
+  bool poisoned_is_late_ = true;             // Something was poisoned since it was recorded.
+  bool joined_ = false;                      // A communicator.
+  std::vector<cudaStream_t> streams_;        // The program's.
+  std::vector<cudaStream_t> behind_poison_;  // Those that have not waited for it.
   std::int64_t bytes_poisoned_ = 0;
 };
 
