@@ -39,6 +39,7 @@ void keep_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, 64 << 20);
   ::mallopt(M_TRIM_THRESHOLD, 256 << 20);
   ::mallopt(M_TOP_PAD, 16 << 20);
+  ::mallopt(M_ARENA_MAX, 1);  // Ranks are threads that take turns.
 }
 
 void settle(int number, const CampaignOptions& options) {

@@ -55,6 +55,7 @@ void draw_experts(Choices& c, Scenario::Model::Moe& m) {
   m.experts = c.pick<std::int64_t>({4, 2, 3, 7, 16, 130});
   m.top_k = std::min(m.experts, c.pick<std::int64_t>({2, 1, 3, 5}));
   m.hidden = c.pick<std::int64_t>({8, 1, 5, 24});
+  if (m.experts > 16) m.hidden = std::min<std::int64_t>(m.hidden, 8);  // Many and wide would be most of the weights.
   m.shared_hidden = c.one_in(3) ? c.pick<std::int64_t>({8, 1, 17}) : 0;
   m.router = c.one_in(2) ? Router::sigmoid : Router::softmax;
   m.expert_bias = m.router == Router::sigmoid && c.one_in(2);
@@ -120,7 +121,7 @@ MicrobatchLengths draw_documents(Choices& c, const Scenario& s, bool empties) {
 // Long packs where they are few: the rows of all passes are what a case costs. Every length meets several ranks, many
 // steps and many microbatches; only not all of them at once.
 std::int64_t draw_pack_length(Choices& c, const Scenario& s) {
-  constexpr std::int64_t kMostRows = 1024;
+  constexpr std::int64_t kMostRows = 768;
   std::int64_t passes = 0;
   for (std::int64_t step = 0; step < s.training.steps; ++step) passes += s.training.microbatches_at(step);
   passes *= s.parallel.data;

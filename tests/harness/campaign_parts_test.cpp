@@ -14,7 +14,7 @@ namespace {
 
 TEST(NearLegal, EachIsRefusedByTheOneRuleThatItBreaks) {
   std::map<std::string, int> broken;
-  for (std::int64_t index = 0; index < 4000; ++index) {
+  for (std::int64_t index = 0; index < 6000; ++index) {
     const CampaignCase one = make_case(1, index, "near-legal");
     ASSERT_TRUE(one.near);
     EXPECT_TRUE(check_legality(one.scenario).empty());
