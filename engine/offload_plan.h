@@ -65,7 +65,8 @@ struct OffloadPlan {
 
 // For the first precision that the scenario lists. Of n eligible groups floor(n * (1 - fraction)) stay, counted from
 // the end of execution order over all layers; a group is eligible if one of its tensors has `min_bytes`. A copy has as
-// many segments to itself as it takes by the model of engine/offload_time.h, at most `max_inflight` or two.
+// many segments to itself as it takes by the model of engine/offload_time.h, at most `max_inflight` and no more than
+// make a modelled step faster.
 OffloadPlan plan_offload(const Scenario& scenario);
 
 }  // namespace lockstep

@@ -1,7 +1,5 @@
 #include "engine/offload_time.h"
 
-#include <algorithm>
-
 #include "engine/nn/moe.h"
 
 namespace lockstep {
@@ -54,7 +52,7 @@ std::vector<double> forward_seconds(const Scenario& scenario, const std::vector<
       flop += forward_flop(scenario, part);
       scans += scan_flop(scenario, part);
     }
-    seconds.push_back(flop / rate + scans / std::min(rate, kScanFlopPerSecond));
+    seconds.push_back(flop / rate + scans / kScanFlopPerSecond);
   }
   seconds.push_back(2 * number(scenario.data.pack_length * scenario.model.hidden * scenario.model.vocab) / rate);
   return seconds;
