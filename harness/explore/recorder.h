@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <unordered_map>
 
 #include "harness/checker/call_log.h"
 #include "harness/checker/edge.h"
@@ -103,7 +102,7 @@ class ProgramRecorder : public Observer {
   std::map<int, EventState> events_;
   std::map<int, Graph> graphs_;
   std::optional<Capture> capture_;
-  std::unordered_map<std::uint64_t, int> ordinals_;  // How many items of one thread had the same identity so far.
+  std::map<std::uint64_t, int> ordinals_;  // How many items of one thread had the same identity so far.
 };
 
 // The program of a run that was logged.
