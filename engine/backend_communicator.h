@@ -18,6 +18,17 @@ class BackendCommunicator {
   virtual ~BackendCommunicator() = default;  // Waits for nothing: what is under way is given up.
   virtual void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) = 0;
   virtual void all_to_all(BackendStream* stream, void* to, const void* from, std::size_t bytes) = 0;
+  // Sums of fp32, in the order that the library has for these sizes; of `bytes` each rank gets, or all have.
+  virtual void reduce_scatter(BackendStream* stream, float* to, const float* from, std::size_t bytes) = 0;
+  virtual void all_reduce(BackendStream* stream, float* data, std::size_t bytes) = 0;
+  // Seconds on the device of the calls that were made while `measure` was on, from where a stream came to each to its
+  // end: waiting for other ranks is in them. For measurements; taking waits for the calls.
+  struct Spent {
+    double gathers = 0, others = 0;
+  };
+  virtual void measure(bool) {}
+  virtual Spent take_spent() { return {}; }
+
   // These two from any thread that has entered the device.
   virtual bool busy() = 0;            // The last call is not done.
   virtual std::string failure() = 0;  // What the library says went wrong meanwhile, "" if nothing.

@@ -23,6 +23,10 @@ const char* to_text(CollectiveKind kind) {
       return "all_gather";
     case CollectiveKind::all_to_all:
       return "all_to_all";
+    case CollectiveKind::reduce_scatter:
+      return "reduce_scatter";
+    case CollectiveKind::all_reduce:
+      return "all_reduce";
   }
   return "an unknown call";
 }

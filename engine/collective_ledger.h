@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-enum class CollectiveKind : std::uint8_t { meet, all_gather, all_to_all };
+enum class CollectiveKind : std::uint8_t { meet, all_gather, all_to_all, reduce_scatter, all_reduce };
 
 // One call. Plain bytes, so that it can lie in memory that processes share.
 struct CollectiveCall {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/device.h"
+#include "kernels/require.h"
 
 namespace lockstep {
 
@@ -44,6 +45,15 @@ class Communicator {
   // and do not overlap.
   virtual void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                           std::size_t bytes) = 0;
+
+  // Sums of fp32 over the ranks, in an order that the library chooses: only where there is a library, or one rank.
+  // to = the sum over r of rank r's from[rank()], all as above; then data = the sum of every rank's.
+  virtual void reduce_scatter(const Stream&, const CollectiveName&, float*, const float*, std::size_t) {
+    require(false, "sums are the library's");
+  }
+  virtual void all_reduce(const Stream&, const CollectiveName&, float*, std::size_t) {
+    require(false, "sums are the library's");
+  }
 
   // Returns when every rank has called it: a meeting of hosts, which orders nothing on the device.
   virtual void meet() = 0;

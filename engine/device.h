@@ -84,6 +84,8 @@ class Stream {
   // Not in a capture. Told to the observer as what it does to this rank's memory: a copy, and fills by the others.
   void all_gather(BackendCommunicator& ranks, int rank, int size, void* to, const void* from, std::size_t bytes) const;
   void all_to_all(BackendCommunicator& ranks, int size, void* to, const void* from, std::size_t bytes) const;
+  void reduce_scatter(BackendCommunicator& ranks, int size, float* to, const float* from, std::size_t bytes) const;
+  void all_reduce(BackendCommunicator& ranks, float* data, std::size_t bytes) const;
   void record(const Event& event, bool external = false) const;
   void wait(const Event& event, bool external = false) const;
   void launch(const Graph& graph) const;

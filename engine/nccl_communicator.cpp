@@ -110,6 +110,15 @@ class NcclCommunicator final : public Communicator {
     require(bytes == 0 || to != from, "what is exchanged goes to other memory");
     make(stream, CollectiveKind::all_to_all, name, bytes, [&] { stream.all_to_all(*ranks_, size(), to, from, bytes); });
   }
+  void reduce_scatter(const Stream& stream, const CollectiveName& name, float* to, const float* from,
+                      std::size_t bytes) override {
+    require(bytes == 0 || to != from, "what is added up goes to other memory");
+    make(stream, CollectiveKind::reduce_scatter, name, bytes,
+         [&] { stream.reduce_scatter(*ranks_, size(), to, from, bytes); });
+  }
+  void all_reduce(const Stream& stream, const CollectiveName& name, float* data, std::size_t bytes) override {
+    make(stream, CollectiveKind::all_reduce, name, bytes, [&] { stream.all_reduce(*ranks_, data, bytes); });
+  }
   BackendCommunicator& library() { return *ranks_; }
   void meet() override { tell(""); }
   std::vector<std::string> tell(const std::string& words) override {

@@ -76,6 +76,20 @@ void Stream::all_to_all(BackendCommunicator& ranks, int size, void* to, const vo
   ranks.all_to_all(handle_, to, from, bytes);
 }
 
+void Stream::reduce_scatter(BackendCommunicator& ranks, int size, float* to, const float* from,
+                            std::size_t bytes) const {
+  for (int peer = 0; peer < size; ++peer) {
+    const auto* part = reinterpret_cast<const std::byte*>(from) + static_cast<std::size_t>(peer) * bytes;
+    device_->observer_->on_copy(id_, to, part, bytes, CopyKind::device_to_device, device_->place);
+  }
+  ranks.reduce_scatter(handle_, to, from, bytes);
+}
+
+void Stream::all_reduce(BackendCommunicator& ranks, float* data, std::size_t bytes) const {
+  device_->observer_->on_fill(id_, data, bytes, device_->place);
+  ranks.all_reduce(handle_, data, bytes);
+}
+
 void Stream::record(const Event& event, bool external) const {
   ask({.kind = LedgerEntry::Kind::record,
        .stream = id_,

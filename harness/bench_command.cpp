@@ -225,6 +225,7 @@ boost::json::object bench_offload(const Scenario& scenario, const std::string& d
 
 boost::json::object to_json(const ExchangeTimes& times) {
   boost::json::object one{{"calls", times.calls}, {"bytes", times.bytes}, {"seconds", times.engine}};
+  if (times.in_step) one["seconds_in_a_step"] = *times.in_step;
   if (times.library) one["bare_seconds"] = *times.library;
   return one;
 }
@@ -246,6 +247,7 @@ void print_exchange(const char* name, const ExchangeTimes& times) {
   std::printf("%-28s %s: %lld calls, %.1f MB leave a rank, %.1f GB/s by the engine", "", name,
               static_cast<long long>(times.calls), times.bytes * 1e-6, times.bytes / times.engine * 1e-9);
   if (times.library) std::printf(", %.1f by bare calls", times.bytes / *times.library * 1e-9);
+  if (times.in_step) std::printf(", %.3f ms on the stream in a step", *times.in_step * 1e3);
   std::printf("\n");
 }
 

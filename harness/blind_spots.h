@@ -12,4 +12,7 @@ namespace lockstep {
 // Empty for scenarios in which nothing is exchanged.
 std::vector<std::string> blind_spots(const Scenario& scenario);
 
+// A sum of two terms has none: ((acc + g0) + g1) has an order, g0 + g1 has not.
+bool sums_have_no_order(const Scenario& scenario);
+
 }  // namespace lockstep

@@ -37,10 +37,18 @@ std::optional<LaunchedRank> launched() {
 // A launcher may show each process one GPU alone.
 int gpu_of(int local) { return cuda_devices().size() == 1 ? 0 : local; }
 
+// The order of the library's sums follows from these, whatever it would choose for a size; it reads them when ranks
+// join.
+void pin_sums() {
+  ::setenv("NCCL_ALGO", "Ring", 0);
+  ::setenv("NCCL_PROTO", "Simple", 0);
+}
+
 // The ranks of one process of `processes`, which all have as many.
 ExitStatus run_process(const std::string& path, int process, int processes, int local, const Scenario& scenario,
                        bool over_nccl, double deadline_s, const std::function<ExitStatus(const RanksHere&)>& body) {
   const int count = static_cast<int>(scenario.parallel.data), here = count / processes;
+  if (scenario.fsdp.reduction == Reduction::nccl) pin_sums();
   try {
     std::vector<std::unique_ptr<Segment>> segments;
     for (int rank = process * here; rank < (process + 1) * here; ++rank) {

@@ -180,8 +180,10 @@ std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& p
   if (!exchanges(scenario)) return 0;
   const std::int64_t all = std::ssize(plan.buckets);
   const bool sharded = scenario.fsdp.strategy != no_shard;
-  // Gradients: of each microbatch, or of the step; where nothing is sharded the totals come back.
-  std::int64_t calls = all * (scenario.fsdp.strategy >= optim_grads ? microbatches : sharded ? 1 : 2);
+  // Gradients: of each microbatch, or of the step; where nothing is sharded the totals come back, unless the library
+  // leaves them everywhere.
+  const bool once = sharded || scenario.fsdp.reduction == Reduction::nccl;
+  std::int64_t calls = all * (scenario.fsdp.strategy >= optim_grads ? microbatches : once ? 1 : 2);
   calls += sharded ? 1 : 0;  // Rows of the norm.
   calls += unit_gathers(scenario, plan, passes(microbatches, scenario.training.in_flight));
   return calls + resident(scenario, plan) + loss_gathers(scenario) + count_gathers(scenario);

@@ -54,7 +54,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      [](const Scenario& s) { return with_graphs(s) && s.cuda_graph.graph_memory_limit > 0; }},
     {"offload.modules", "", true, "[]", with_offload},
     {"fsdp.strategy", "", true, "no_shard", with_sharding},
-    {"fsdp.reduction", "nccl", false, "ordered",
+    {"fsdp.reduction", "nccl", true, "",
      [](const Scenario& s) { return with_reduction(s) && s.fsdp.reduction == Reduction::nccl; }},
     {"fsdp.nccl_ub", "", false, "false", [](const Scenario& s) { return s.fsdp.nccl_ub; }},
     {"parallel.data", "", true, "1", [](const Scenario& s) { return s.parallel.data > 1; }},

@@ -9,6 +9,8 @@
 #include <memory>
 #include <source_location>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/cuda/call.h"
 
@@ -20,7 +22,8 @@ struct UniqueId {
   char internal[128];
 };
 constexpr int kSuccess = 0, kInProgress = 7;  // ncclResult_t
-constexpr int kInt8 = 0;                      // ncclDataType_t
+constexpr int kInt8 = 0, kFloat32 = 7;        // ncclDataType_t
+constexpr int kSum = 0;                       // ncclRedOp_t
 
 struct Library {
   const char* (*error_string)(int);
@@ -29,6 +32,8 @@ struct Library {
   int (*comm_abort)(Comm);
   int (*comm_get_async_error)(Comm, int*);
   int (*all_gather)(const void* from, void* to, std::size_t count, int type, Comm, cudaStream_t);
+  int (*reduce_scatter)(const void* from, void* to, std::size_t count, int type, int op, Comm, cudaStream_t);
+  int (*all_reduce)(const void* from, void* to, std::size_t count, int type, int op, Comm, cudaStream_t);
   int (*send)(const void* from, std::size_t count, int type, int peer, Comm, cudaStream_t);
   int (*receive)(void* to, std::size_t count, int type, int peer, Comm, cudaStream_t);
   int (*group_start)();
@@ -57,6 +62,8 @@ Library open_library() {
   find(file, "ncclCommAbort", nccl.comm_abort);
   find(file, "ncclCommGetAsyncError", nccl.comm_get_async_error);
   find(file, "ncclAllGather", nccl.all_gather);
+  find(file, "ncclReduceScatter", nccl.reduce_scatter);
+  find(file, "ncclAllReduce", nccl.all_reduce);
   find(file, "ncclSend", nccl.send);
   find(file, "ncclRecv", nccl.receive);
   find(file, "ncclGroupStart", nccl.group_start);
@@ -89,10 +96,12 @@ class NcclRanks final : public BackendCommunicator {
   }
 
   void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
+    comes(stream, true);
     call(library().all_gather(from, to, bytes, kInt8, comm_, cuda(stream)), "ncclAllGather");
     made(stream);
   }
   void all_to_all(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
+    comes(stream, false);
     call(library().group_start(), "ncclGroupStart");
     int result = kSuccess;
     for (int peer = 0; peer < size_ && result == kSuccess; ++peer) {
@@ -106,6 +115,33 @@ class NcclRanks final : public BackendCommunicator {
     call(ended, "ncclGroupEnd");
     made(stream);
   }
+  void reduce_scatter(BackendStream* stream, float* to, const float* from, std::size_t bytes) override {
+    const std::size_t count = bytes / sizeof(float);
+    comes(stream, false);
+    call(library().reduce_scatter(from, to, count, kFloat32, kSum, comm_, cuda(stream)), "ncclReduceScatter");
+    made(stream);
+  }
+  void all_reduce(BackendStream* stream, float* data, std::size_t bytes) override {
+    const std::size_t count = bytes / sizeof(float);
+    comes(stream, false);
+    call(library().all_reduce(data, data, count, kFloat32, kSum, comm_, cuda(stream)), "ncclAllReduce");
+    made(stream);
+  }
+
+  void measure(bool on) override { measuring_ = on; }
+  Spent take_spent() override {
+    Spent spent;
+    for (const Measured& one : std::exchange(measured_, {})) {
+      float ms = 0;
+      cuda_call(cudaEventSynchronize(one.end), "cudaEventSynchronize");
+      cuda_call(cudaEventElapsedTime(&ms, one.begin, one.end), "cudaEventElapsedTime");
+      (one.gather ? spent.gathers : spent.others) += ms * 1e-3;
+      cuda_call(cudaEventDestroy(one.begin), "cudaEventDestroy");
+      cuda_call(cudaEventDestroy(one.end), "cudaEventDestroy");
+    }
+    return spent;
+  }
+
   bool busy() override {
     const bool busy = cudaEventQuery(done_) == cudaErrorNotReady;
     if (busy) static_cast<void>(cudaGetLastError());  // Else it would look like a failed launch of this thread's.
@@ -119,10 +155,28 @@ class NcclRanks final : public BackendCommunicator {
   }
 
  private:
-  void made(BackendStream* stream) { cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord"); }
+  struct Measured {
+    cudaEvent_t begin, end;
+    bool gather;
+  };
+  static cudaEvent_t recorded(BackendStream* stream) {
+    cudaEvent_t event = nullptr;
+    cuda_call(cudaEventCreate(&event), "cudaEventCreate");
+    cuda_call(cudaEventRecord(event, cuda(stream)), "cudaEventRecord");
+    return event;
+  }
+  void comes(BackendStream* stream, bool gather) {
+    if (measuring_) measured_.push_back({recorded(stream), nullptr, gather});
+  }
+  void made(BackendStream* stream) {
+    if (measuring_) measured_.back().end = recorded(stream);
+    cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord");
+  }
 
   int size_;
   Comm comm_ = nullptr;
+  bool measuring_ = false;
+  std::vector<Measured> measured_;
   cudaEvent_t done_ = nullptr;  // After the last call.
 };
 

@@ -15,6 +15,7 @@ GradientBuffers::GradientBuffers(const Stream& compute, Communicator& communicat
       layout_(layout),
       parameters_(parameters),
       strategy_(fsdp.strategy),
+      library_sums_(fsdp.reduction == Reduction::nccl),
       plan_(plan_gradients(layout, fsdp)),
       pool_(compute.device()),
       stream_(compute.device(), "reduce"),
@@ -123,6 +124,7 @@ void GradientBuffers::add_up(const Bucket& bucket, Tensor<float> total, int firs
   }
 }
 
+// acc = acc + what every rank has at `from`: rank after rank, or the library's sum.
 void GradientBuffers::reduce_microbatch(int unit, const Slot& slot) {
   const UnitMemory place = memory_of_gradients(layout_, unit);
   const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
@@ -132,8 +134,15 @@ void GradientBuffers::reduce_microbatch(int unit, const Slot& slot) {
     const Bucket& b = bucket(buckets[i]);
     const float* const from = slot.memory + place.offsets[i] / static_cast<std::int64_t>(sizeof(float));
     const auto bytes = static_cast<std::size_t>(b.shard) * sizeof(float);
-    communicator_.all_to_all(stream_, {"reduce", buckets[i]}, received_.data, from, bytes);
-    add_up(b, memory(buckets[i]).gradient, 0);
+    const CollectiveName name{"reduce", buckets[i]};
+    const Tensor<float> acc = memory(buckets[i]).gradient;
+    if (library_sums_) {
+      communicator_.reduce_scatter(stream_, name, received_.data, from, bytes);
+      stream_.submit(AccumulateGradient{.g = received_.columns(0, b.shard), .acc = acc});
+    } else {
+      communicator_.all_to_all(stream_, name, received_.data, from, bytes);
+      add_up(b, acc, 0);
+    }
   }
   stream_.record(slot.reduced);
 }
@@ -142,17 +151,32 @@ void GradientBuffers::reduce_step(int unit) {
   compute_.record(written_);
   if (!fault("reduce-ignores-compute")) stream_.wait(written_);
   for (const int index : layout_.units[static_cast<std::size_t>(unit)].buckets) {
-    const Bucket& b = bucket(index);
-    const Tensor<float> total = memory(index).gradient, all = memory(index).accumulator;
-    const auto bytes = static_cast<std::size_t>(b.shard) * sizeof(float);
-    communicator_.all_to_all(stream_, {"reduce", index}, received_.data, all.data, bytes);
-    stream_.copy(total.data, received_.data, bytes, CopyKind::device_to_device);
-    add_up(b, total, 1);
-    if (strategy_ == Sharding::no_shard) {
-      communicator_.all_gather(stream_, {"total", index}, all.data, total.data, bytes);
-    }
+    library_sums_ ? total_by_library(index) : total_in_order(index);
   }
   stream_.record(reduced_);
+}
+
+void GradientBuffers::total_in_order(int index) {
+  const Bucket& b = bucket(index);
+  const Tensor<float> total = memory(index).gradient, all = memory(index).accumulator;
+  const auto bytes = static_cast<std::size_t>(b.shard) * sizeof(float);
+  communicator_.all_to_all(stream_, {"reduce", index}, received_.data, all.data, bytes);
+  stream_.copy(total.data, received_.data, bytes, CopyKind::device_to_device);
+  add_up(b, total, 1);
+  if (strategy_ == Sharding::no_shard) {
+    communicator_.all_gather(stream_, {"total", index}, all.data, total.data, bytes);
+  }
+}
+
+void GradientBuffers::total_by_library(int index) {
+  const Tensor<float> total = memory(index).gradient, all = memory(index).accumulator;
+  if (strategy_ == Sharding::no_shard) {
+    return communicator_.all_reduce(stream_, {"reduce", index}, all.data,
+                                    static_cast<std::size_t>(all.size()) * sizeof(float));
+  }
+  const auto bytes = static_cast<std::size_t>(total.size()) * sizeof(float);
+  communicator_.reduce_scatter(stream_, {"reduce", index}, received_.data, all.data, bytes);
+  stream_.copy(total.data, received_.data, bytes, CopyKind::device_to_device);
 }
 
 }  // namespace lockstep

@@ -3,7 +3,8 @@
 // Under optim_grads and optim_grads_params each unit's backward pass writes its g_m into a slot, and the shard's
 // accumulator takes those of all ranks, in order, before the next microbatch's. A slot is FREE, then WRITING, REDUCING
 // and FREE again when compute has waited for the reduction. Under no_shard and optim each rank has folded its own
-// microbatches by then, and the folds are added once a step.
+// microbatches by then, and the folds are added once a step. With `reduction: nccl` the library adds up the ranks' in
+// place of exchange and fold.
 #pragma once
 
 #include <memory>
@@ -42,6 +43,8 @@ class GradientBuffers {
   void place(int unit, const Slot& slot);
   void reduce_microbatch(int unit, const Slot& slot);
   void reduce_step(int unit);
+  void total_in_order(int index);
+  void total_by_library(int index);
   void add_up(const Bucket& bucket, Tensor<float> total, int first_rank) const;
   const Bucket& bucket(int index) const { return layout_.buckets[static_cast<std::size_t>(index)]; }
   const BucketMemory& memory(int index) const { return parameters_.buckets()[static_cast<std::size_t>(index)]; }
@@ -51,6 +54,7 @@ class GradientBuffers {
   const ShardLayout& layout_;
   Parameters& parameters_;
   const Sharding strategy_;
+  const bool library_sums_;
   const BufferPlan plan_;
   TensorPool pool_;
   Tensor<float> received_;  // What the ranks sent of one bucket's shard.

@@ -51,7 +51,8 @@ bool ListingCommunicator::passes(CollectiveKind kind, std::size_t bytes) {
 }
 
 double bytes_sent(const Call& call, int ranks) {
-  return static_cast<double>(ranks - 1) * static_cast<double>(call.bytes);
+  const double others = ranks - 1, bytes = static_cast<double>(call.bytes);
+  return call.kind == CollectiveKind::all_reduce ? 2 * others * bytes / ranks : others * bytes;
 }
 
 double largest(double value, Communicator& communicator) {
@@ -76,6 +77,10 @@ double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& 
     for (const Call& call : calls) {
       if (call.kind == CollectiveKind::all_gather) communicator.all_gather(stream, {"gather"}, to, from, call.bytes);
       if (call.kind == CollectiveKind::all_to_all) communicator.all_to_all(stream, {"reduce"}, to, from, call.bytes);
+      if (call.kind == CollectiveKind::reduce_scatter) {
+        communicator.reduce_scatter(stream, {"reduce"}, to, from, call.bytes);
+      }
+      if (call.kind == CollectiveKind::all_reduce) communicator.all_reduce(stream, {"reduce"}, to, call.bytes);
     }
     stream.synchronize();
   });
@@ -94,6 +99,8 @@ double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& 
       if (call.bytes == 0) continue;
       if (call.kind == CollectiveKind::all_gather) library.all_gather(stream, to, from, call.bytes);
       if (call.kind == CollectiveKind::all_to_all) library.all_to_all(stream, to, from, call.bytes);
+      if (call.kind == CollectiveKind::reduce_scatter) library.reduce_scatter(stream, to, from, call.bytes);
+      if (call.kind == CollectiveKind::all_reduce) library.all_reduce(stream, to, call.bytes);
     }
     backend.synchronize(stream);
   });

@@ -28,6 +28,13 @@ class ListingCommunicator final : public Communicator {
                   std::size_t bytes) override {
     if (passes(CollectiveKind::all_to_all, bytes)) inner_.all_to_all(stream, name, to, from, bytes);
   }
+  void reduce_scatter(const Stream& stream, const CollectiveName& name, float* to, const float* from,
+                      std::size_t bytes) override {
+    if (passes(CollectiveKind::reduce_scatter, bytes)) inner_.reduce_scatter(stream, name, to, from, bytes);
+  }
+  void all_reduce(const Stream& stream, const CollectiveName& name, float* data, std::size_t bytes) override {
+    if (passes(CollectiveKind::all_reduce, bytes)) inner_.all_reduce(stream, name, data, bytes);
+  }
   void meet() override { inner_.meet(); }
   std::vector<std::string> tell(const std::string& words) override { return inner_.tell(words); }
 

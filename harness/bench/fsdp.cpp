@@ -61,6 +61,7 @@ FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& comm
   FsdpTimes times;
   const auto data = open_data(scenario);
   BackendCommunicator* const library = library_of(communicator);
+  BackendCommunicator::Spent spent;
   Calls step;
   {
     ListingCommunicator listing(communicator);
@@ -68,13 +69,19 @@ FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& comm
     for (std::int64_t i = 0; i < scenario.cuda_graph.warmup_steps; ++i) trainer.step();
     times.step = step_seconds(trainer, communicator, budget);
     listing.calls.clear();
+    if (library != nullptr) library->measure(true);
     trainer.step();
+    if (library != nullptr) library->measure(false), spent = library->take_spent();
     step = listing.calls;
     listing.silent = true;
     times.compute = step_seconds(trainer, communicator, budget);
   }
   times.gathers = exchange_times(of_kind(step, true), device, communicator, library);
   times.reductions = exchange_times(of_kind(step, false), device, communicator, library);
+  if (library != nullptr) {
+    times.gathers.in_step = largest(spent.gathers, communicator);
+    times.reductions.in_step = largest(spent.others, communicator);
+  }
   times.communication =
       library != nullptr ? seconds_of(step, device, communicator, *library) : seconds_of(step, device, communicator);
   return times;

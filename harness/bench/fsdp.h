@@ -16,6 +16,7 @@ struct ExchangeTimes {
   std::int64_t calls = 0;
   double bytes = 0;               // That leave a rank.
   double engine = 0;              // Seconds of all of them, one behind the other with nothing else, by the engine.
+  std::optional<double> in_step;  // On the streams of a step, waiting for the others included; absent likewise.
   std::optional<double> library;  // The same as bare calls of the library; absent where there is none.
 };
 

@@ -32,6 +32,8 @@ class FakeRanks final : public BackendCommunicator {
   static inline std::string awaited;  // The file that must be there when the library is left.
   void all_gather(BackendStream*, void*, const void*, std::size_t) override { ++calls_; }
   void all_to_all(BackendStream*, void*, const void*, std::size_t) override { ++calls_; }
+  void reduce_scatter(BackendStream*, float*, const float*, std::size_t) override { ++calls_; }
+  void all_reduce(BackendStream*, float*, std::size_t) override { ++calls_; }
   bool busy() override { return library_ == Library::hangs && calls_ > 1; }
   std::string failure() override {
     return library_ == Library::fails && calls_ > 1 ? "library: remote process exited" : "";
@@ -126,10 +128,12 @@ TEST(Nccl, OrdersItsCallsAndTellsTheObserver) {
       ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
         c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
         c.all_to_all(reduce, {"reduce", 0}, from.data(), to.data(), 16);
-        if (c.collectives != 2) throw std::runtime_error("not counted");
+        c.reduce_scatter(reduce, {"reduce", 1}, to.data(), from.data(), 16);
+        c.all_reduce(gather, {"reduce", 2}, to.data(), 32);
+        if (c.collectives != 4) throw std::runtime_error("not counted");
         if (c.tell(std::to_string(c.rank())) != std::vector<std::string>{"0", "1"})
           throw std::runtime_error("not told");
-        reduce.synchronize();
+        gather.synchronize();
       });
   for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
   const auto racy =
@@ -140,6 +144,16 @@ TEST(Nccl, OrdersItsCallsAndTellsTheObserver) {
         reduce.synchronize();
       });
   for (const Ended& one : racy) EXPECT_THAT(one.words, HasSubstr("write after write"));
+  // A sum reads what every rank will have of it.
+  const auto early =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+        gather.synchronize();
+        c.reduce_scatter(gather, {"reduce", 0}, to.data(), from.data(), 16);
+        reduce.fill(from.data() + 4, 1, 16);
+        gather.synchronize();
+        reduce.synchronize();
+      });
+  for (const Ended& one : early) EXPECT_THAT(one.words, HasSubstr("write after read"));
 }
 
 // What a rank leaves behind, others may still read.

@@ -129,6 +129,7 @@ TEST(Bench, AListOfExchangesListsThemAndCanBeSilent) {
   listing.all_gather(stream, {"gather"}, to.data(), from.data(), 16);
   ASSERT_EQ(listing.calls.size(), 1u);
   EXPECT_EQ(bytes_sent({CollectiveKind::all_gather, 16}, 4), 48);
+  EXPECT_EQ(bytes_sent({CollectiveKind::all_reduce, 16}, 4), 24);
   listing.silent = true;
   stream.fill(to.data(), 0, 16);
   listing.all_gather(stream, {"gather"}, to.data(), from.data(), 16);

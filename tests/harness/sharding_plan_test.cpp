@@ -174,6 +174,16 @@ TEST(Collectives, ExpertsExchangeTheirLossesAndCounts) {
   EXPECT_EQ(collectives_of_evaluation(s, plan_sharding(s), 1), 2);
 }
 
+// The library leaves its sum on every rank at once.
+TEST(Collectives, OfTheLibrarysSumsAreFewer) {
+  Scenario s = sharded("M*-", Sharding::no_shard);
+  s.parallel.data = 2;
+  const std::int64_t buckets = std::ssize(plan_sharding(s).buckets);
+  const std::int64_t exchanged = collectives_of_step(s, plan_sharding(s), 2);
+  s.fsdp.reduction = Reduction::nccl;
+  EXPECT_EQ(collectives_of_step(s, plan_sharding(s), 2), exchanged - buckets);
+}
+
 // ---- Words ----------------------------------------------------------------------------------------------------------
 
 TEST(ShardingTable, ShowsUnitsSlotsAndCollectives) {
@@ -210,6 +220,10 @@ TEST(BlindSpots, AreNamed) {
   s.fsdp.strategy = Sharding::optim;
   s.parallel.data = 2;
   EXPECT_EQ(spots(s), "two ranks; no learning rate; no dropout; ");
+  s.fsdp.reduction = Reduction::nccl;
+  EXPECT_EQ(spots(s), "two ranks; no learning rate; no dropout; ");
+  s.parallel.data = 3;
+  EXPECT_EQ(spots(s), "no learning rate; no dropout; the library's sums; ");
 }
 
 }  // namespace

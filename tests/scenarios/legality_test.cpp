@@ -483,6 +483,7 @@ TEST(Built, ListAndRefusalsAgree) {
       {"cuda_graph.graph_memory_limit", [](Scenario& s) { s.cuda_graph.graph_memory_limit = 1; }},
       {"offload.modules", [](Scenario& s) { s.offload.modules = {OffloadModule::core_attn}; }},
       {"fsdp.strategy", shard},
+      {"fsdp.reduction: nccl", [](Scenario& s) { shard(s), s.fsdp.reduction = Reduction::nccl; }},
       {"fsdp.nccl_ub", [](Scenario& s) { s.fsdp.nccl_ub = true; }},
       {"parallel.data", [](Scenario& s) { s.parallel.data = 2; }},
       {"parallel.context", [](Scenario& s) { s.parallel.context = 2; }},

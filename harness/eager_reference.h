@@ -1,0 +1,36 @@
+// What an eager run of the engine gave, kept as the oracle's results are: what judges runs whose sums are the
+// library's.
+#pragma once
+
+#include "harness/judged_run.h"
+#include "harness/oracle_steps.h"
+
+namespace lockstep {
+
+// Whether the oracle knows the bits: not where the library adds up what has an order.
+bool oracle_knows(const Scenario& scenario);
+
+// The scenario without graphs and offloading.
+Scenario eager(const Scenario& scenario);
+
+class EagerReference {
+ public:
+  EagerReference(const Scenario& scenario, JudgedRun::Rank& rank);
+
+  // Every rank calls them, in order: a step, the evaluation behind it if there is one, the end.
+  void step();
+  void evaluate();
+  Remembered remember() &&;
+
+ private:
+  oracle::StepResult as_the_oracles(const StepResult& got);
+
+  const Scenario& scenario_;
+  JudgedRun::Rank& rank_;
+  Remembered remembered_;
+};
+
+// Before the first sum nothing depends on its order: the oracle's losses of the first step, in words where they differ.
+std::string first_losses_differ(const Scenario& scenario, const DataSource& data, const Remembered& reference);
+
+}  // namespace lockstep
