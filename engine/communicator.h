@@ -55,9 +55,10 @@ class Communicator {
     require(false, "sums are the library's");
   }
 
-  // Returns when every rank has called it: a meeting of hosts, which orders nothing on the device.
+  // Returns when every rank has called it: what a host waited for before, all hosts have waited for after. It orders
+  // nothing else on the device.
   virtual void meet() = 0;
-  // What every rank says, in the order of ranks: a meeting, for judges and reports; never data of the training.
+  // What every rank says, in the order of ranks: for judges and reports; never data of the training, and no order.
   virtual std::vector<std::string> tell(const std::string& words) = 0;
 
   // Calls, for the non-vacuity rules; those in captured graphs once a launch, those of dry runs never. Meetings are

@@ -157,6 +157,9 @@ class Device {
   // Call these before the host itself writes or reads pinned memory, so that the observer knows.
   void host_writes(const void* memory, std::size_t bytes);
   void host_reads(const void* memory, std::size_t bytes);
+  // Whose host calls from here on, and that it meets the others: for the observer alone (engine/observer.h).
+  void turn_of(int rank) { observer_->on_host(rank); }
+  void meets(bool goes_on) { observer_->on_meet(goes_on); }
 
   // One call as it is: told to the observer, made, and listed by the capture that the stream is part of. In a dry run
   // it is listed and nothing else.

@@ -1,5 +1,7 @@
 #include "engine/local_communicator.h"
 
+#include <numeric>
+
 #include "kernels/fault.h"
 #include "kernels/require.h"
 
@@ -13,9 +15,17 @@ std::byte* part(void* memory, int rank, std::size_t bytes) {
   return static_cast<std::byte*>(memory) + static_cast<std::size_t>(rank) * bytes;
 }
 
+// 0, 1, ...
+std::vector<int> all_of(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 }  // namespace
 
-LocalRanks::LocalRanks(Device& device, int size, std::uint64_t seed) : device(device), turns(device, size, seed) {
+LocalRanks::LocalRanks(Device& device, int size, std::uint64_t seed)
+    : device(device), turns(device, all_of(size), seed) {
   for (int rank = 0; rank < size; ++rank) ranks.emplace_back(device);
 }
 
@@ -45,6 +55,14 @@ void LocalCommunicator::all_to_all(const Stream& stream, const CollectiveName& n
     take(stream, peer, part(to, peer, bytes), part(at(peer).from, own, bytes), bytes);
   }
   finish(stream);
+}
+
+// That the hosts of an exchange pass the turn, and that judges ask each other, orders nothing: other transports do
+// without.
+void LocalCommunicator::meet() {
+  all_.device.meets(false);
+  tell("");
+  all_.device.meets(true);
 }
 
 std::vector<std::string> LocalCommunicator::tell(const std::string& words) {

@@ -28,6 +28,11 @@ class Ledger;
 class Observer {
  public:
   virtual ~Observer() = default;
+  // Ranks that are threads have a host each: from here on the calls are those of this rank's, which begins after all
+  // that its starter did. -1: the starter again, who has waited for the end of all.
+  virtual void on_host(int rank) {}
+  // The host comes to a meeting, or goes on from it: after all have come.
+  virtual void on_meet(bool goes_on) {}
   virtual void on_create_stream(int stream, const char* name) {}
   virtual void on_submit(int stream, const Submission&, const Place&) {}
   virtual void on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind, const Place&) {}

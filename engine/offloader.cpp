@@ -242,8 +242,9 @@ void Offloader::copy_in(Group& group, int slot) {
     }
     from.returning = &returned;
     moved.in += bytes;
+    const bool last = i + 1 == tensors.size();
+    if (fault("reload-awaited-after-its-first-tensor") ? i == 0 : last) h2d_->record(returned);
   }
-  h2d_->record(returned);
 }
 
 // A step brings back all that it sent, in order behind what was sent, and compute waits for each before it reads it.

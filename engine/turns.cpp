@@ -15,7 +15,8 @@ void Turns::run(const std::function<void(int thread)>& body) {
     try {
       if (!failed) {
         device_.backend().enter_thread();
-        device_.place = {};
+        device_.place = {.rank = rank_of(thread)};
+        device_.turn_of(rank_of(thread));
         body(thread);
       }
     } catch (const RankStopped&) {
@@ -27,9 +28,11 @@ void Turns::run(const std::function<void(int thread)>& body) {
     baton_.end(thread, failed);
   };
   std::vector<std::jthread> threads;
-  for (int thread = 0; thread < size_; ++thread) threads.emplace_back(run_one, thread);
+  for (std::size_t thread = 0; thread < ranks_.size(); ++thread)
+    threads.emplace_back(run_one, static_cast<int>(thread));
   threads.clear();
   device_.place = {};
+  device_.turn_of(-1);
   if (failure) std::rethrow_exception(failure);
 }
 
@@ -38,6 +41,7 @@ bool Turns::meet(int thread) {
   const Place place = device_.place;
   const Baton::Met met = baton_.meet(thread);
   device_.place = place;
+  device_.turn_of(rank_of(thread));
   if (met == Baton::Met::stopped) throw RankStopped{};
   return met == Baton::Met::all;
 }

@@ -1,8 +1,11 @@
-// Threads over one device, of which exactly one runs at a time: engine/baton.h with what each keeps of the device.
+// Ranks as threads over one device, of which exactly one runs at a time: engine/baton.h with what each keeps of the
+// device.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "engine/baton.h"
 #include "engine/device.h"
@@ -14,7 +17,9 @@ struct RankStopped {};
 
 class Turns {
  public:
-  Turns(Device& device, int size, std::uint64_t seed) : device_(device), size_(size), baton_(size, seed) {}
+  // `ranks`: that of each thread.
+  Turns(Device& device, std::vector<int> ranks, std::uint64_t seed)
+      : device_(device), ranks_(std::move(ranks)), baton_(static_cast<int>(ranks_.size()), seed) {}
 
   // `body` on a thread each. Rethrows what the first of them threw, when all have ended.
   void run(const std::function<void(int thread)>& body);
@@ -24,8 +29,9 @@ class Turns {
   bool has_ended(int thread) { return baton_.has_ended(thread); }
 
  private:
+  int rank_of(int thread) const { return ranks_[static_cast<std::size_t>(thread)]; }
   Device& device_;
-  int size_;
+  std::vector<int> ranks_;
   Baton baton_;
 };
 

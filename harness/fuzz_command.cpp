@@ -14,6 +14,7 @@
 #include "harness/device_choice.h"
 #include "harness/options.h"
 #include "harness/planted.h"
+#include "harness/work_share.h"
 #include "harness/write_reports.h"
 #include "scenarios/nearest.h"
 
@@ -76,20 +77,12 @@ std::uint64_t seed_of(const Options& options) {
   return fresh_seed();
 }
 
-void take_shard(const std::string& text, CampaignOptions& campaign) {
-  const std::size_t slash = text.find('/');
-  if (slash != std::string::npos) {
-    campaign.shard = static_cast<std::int64_t>(number_of(text.substr(0, slash), "--shard"));
-    campaign.shards = static_cast<std::int64_t>(number_of(text.substr(slash + 1), "--shard"));
-    if (campaign.shard < campaign.shards) return;
-  }
-  throw RequestError("lockstep fuzz: --shard " + text + " is no i/n with i from 0 to n - 1");
-}
-
 CampaignOptions campaign_of(const Options& options) {
   CampaignOptions campaign;
   take_planted(options, campaign.run);
-  take_shard(options.text("shard"), campaign);
+  const WorkShare share = work_share("fuzz", options.text("shard"));
+  campaign.shard = share.number;
+  campaign.shards = share.of;
   campaign.profile = options.text("profile");
   if (std::find(profiles().begin(), profiles().end(), campaign.profile) == profiles().end()) {
     throw RequestError("lockstep fuzz: there is no profile " + campaign.profile +

@@ -78,7 +78,7 @@ std::vector<std::vector<float>> JudgedRun::look(const Trainer& trainer, std::spa
 void JudgedRun::require_the_whole_state(VirtualRank& rank) {
   if (options_.ranks != nullptr && options_.ranks->apart()) return;  // Judged where all ranks are in one process.
   views_[static_cast<std::size_t>(rank.number())] = rank.trainer.parameters();
-  rank.communicator.meet();
+  rank.communicator.tell("");
   if (rank.number() > 0) return;
   const std::string gap = uncovered(parameter_table(scenario_), with_sharding(scenario_), views_);
   if (!gap.empty()) throw EngineViolation("vacuous", gap);

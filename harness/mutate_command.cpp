@@ -14,20 +14,23 @@
 #include "harness/options.h"
 #include "harness/progress.h"
 #include "harness/stopwatch.h"
+#include "harness/work_share.h"
 #include "harness/write_file.h"
 
 namespace lockstep {
 namespace {
 
 Options mutate_options() {
-  Options options("mutate", "",
+  Options options("mutate", "[FILE...]",
                   "Plants faults, one at a time, in kernels, engine, oracle and checker and at the device door, and\n"
-                  "reports which are caught, by which judge, after how many scenarios (docs/mutation.md).",
-                  0);
+                  "reports which are caught, by which judge, after how many scenarios (docs/mutation.md). FILE: what\n"
+                  "--json has written on several machines, one --shard each; put together, and nothing is run.",
+                  -1);
   options.text("only", "faults whose name is this or matches it: 'drop-wait/*'")
       .flag("list", "print the faults and run none")
       .number("seed", "which calls of a recorded run the systematic faults strike", 1, 0)
       .number("per-operator", "systematic faults of each operator", 32, 0)
+      .text("shard", "i/n: only faults whose number in --list leaves i when divided by n", "0/1")
       .number("scenarios", "how many cases a fault is tried in, smallest first", 1000, 1)
       .text("device", "sim or cuda; systematic faults are drawn from runs on sim", "sim")
       .number("jobs", "worker processes; 0: one for each core", 0, 0)
@@ -79,18 +82,46 @@ double budget_of(const Options& options) {
   return seconds;
 }
 
+// The table, the survivors, the file; what it means.
+ExitStatus reported(const Options& options, const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes,
+                    double seconds) {
+  if (!options.has("quiet")) std::fputs(score_text(faults, outcomes).c_str(), stdout);
+  std::fputs(survivors_text(faults, outcomes).c_str(), stdout);
+  if (options.has("json")) {
+    write_file(options.text("json"), boost::json::serialize(mutation_json(faults, outcomes, seconds)) + "\n");
+  }
+  bool finished = true;
+  for (const TrialOutcome& outcome : outcomes) {
+    if (outcome.done && !outcome.killed && !outcome.equivalent) return ExitStatus::violated;
+    finished = finished && outcome.done;
+  }
+  return finished ? ExitStatus::held : ExitStatus::gave_up;
+}
+
+ExitStatus put_together(const Options& options) {
+  std::vector<Fault> faults;
+  std::vector<TrialOutcome> outcomes;
+  double seconds = 0;  // Of the longest.
+  for (const std::string& file : options.words()) add_mutation_json(file, faults, outcomes, seconds);
+  return reported(options, faults, outcomes, seconds);
+}
+
 }  // namespace
 
 ExitStatus mutate_command(const Words& words) {
   Options options = mutate_options();
   if (!options.parse(words)) return ExitStatus::held;
+  if (!options.words().empty()) return put_together(options);
   const Stopwatch watch;
+  const WorkShare share = work_share("mutate", options.text("shard"));
   PoolOptions pool{.jobs = static_cast<int>(options.number("jobs")),
                    .timeout_s = options.seconds("timeout"),
                    .budget_s = budget_of(options)};
   if (pool.jobs == 0) pool.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const std::vector<MutationCase> cases = mutation_cases(options.number("scenarios"));
   std::vector<Fault> faults = chosen_faults(options, cases);
+  std::int64_t number = 0;
+  std::erase_if(faults, [&](const Fault&) { return !share.has(number++); });
   if (options.has("list")) {
     print_list(faults);
     return ExitStatus::held;
@@ -105,18 +136,9 @@ ExitStatus mutate_command(const Words& words) {
     progress.show("[" + std::to_string(done) + "/" + std::to_string(faults.size()) + "] faults");
   });
   progress.clear();
-  if (!options.has("quiet")) std::fputs(score_text(faults, trials).c_str(), stdout);
-  std::fputs(survivors_text(faults, trials).c_str(), stdout);
-  if (options.has("json")) {
-    write_file(options.text("json"), boost::json::serialize(mutation_json(faults, trials, watch.seconds())) + "\n");
-  }
-  bool finished = true;
-  for (const Trial& trial : trials) {
-    const TrialOutcome& outcome = trial.outcome();
-    if (outcome.done && !outcome.killed && !outcome.equivalent) return ExitStatus::violated;
-    finished = finished && outcome.done;
-  }
-  return finished ? ExitStatus::held : ExitStatus::gave_up;
+  std::vector<TrialOutcome> outcomes;
+  for (const Trial& trial : trials) outcomes.push_back(trial.outcome());
+  return reported(options, faults, outcomes, watch.seconds());
 }
 
 }  // namespace lockstep

@@ -9,6 +9,12 @@ class Tee : public Observer {
  public:
   Tee(Observer& first, Observer& second) : first_(first), second_(second) {}
 
+  void on_host(int rank) override {
+    both([&](Observer& o) { o.on_host(rank); });
+  }
+  void on_meet(bool goes_on) override {
+    both([&](Observer& o) { o.on_meet(goes_on); });
+  }
   void on_create_stream(int stream, const char* name) override {
     both([&](Observer& o) { o.on_create_stream(stream, name); });
   }

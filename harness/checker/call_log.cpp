@@ -11,6 +11,12 @@ void CallLog::note(Call call) {
   calls_.back()(next_);
 }
 
+void CallLog::on_host(int rank) {
+  note([=](Observer& o) { o.on_host(rank); });
+}
+void CallLog::on_meet(bool goes_on) {
+  note([=](Observer& o) { o.on_meet(goes_on); });
+}
 void CallLog::on_create_stream(int stream, const char* name) {
   note([=, name = std::string(name)](Observer& o) { o.on_create_stream(stream, name.c_str()); });
 }

@@ -16,6 +16,8 @@ class CallLog : public Observer {
   explicit CallLog(Observer& next) : next_(next) {}
   void tell(Observer& observer) const;
 
+  void on_host(int rank) override;
+  void on_meet(bool goes_on) override;
   void on_create_stream(int stream, const char* name) override;
   void on_submit(int stream, const Submission& op, const Place& place) override;
   void on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind kind, const Place& place) override;

@@ -37,12 +37,48 @@ std::string why_undefined(const std::optional<Work>& by) {
 Checker::Checker(CheckerOptions options) : options_(std::move(options)) { threads_.push_back({"the host", -1, {}}); }
 
 std::vector<std::string> Checker::mutations() {
-  return {"columns-taken-for-whole-rows", "external-records-are-lost", "graphs-run-in-the-order-captured",
-          "host-orders-nothing",          "poison-is-a-value",         "readers-are-forgotten",
+  return {"columns-taken-for-whole-rows",
+          "external-records-are-lost",
+          "graphs-run-in-the-order-captured",
+          "host-orders-nothing",
+          "poison-is-a-value",
+          "ranks-share-one-host",
+          "readers-are-forgotten",
           "streams-run-before-their-host"};
 }
 
 // ---- Threads --------------------------------------------------------------------------------------------------------
+
+void Checker::on_host(int rank) {
+  Thread& starter = threads_[kStarter];
+  if (mutated("ranks-share-one-host")) return;
+  if (rank < 0) {
+    for (auto& [number, host] : hosts_) {
+      starter.clock.join(threads_[static_cast<std::size_t>(host.thread)].clock);
+      host = {host.thread};
+    }
+    meets_ = {};
+    host_ = kStarter;
+    return;
+  }
+  const auto [at, fresh] = hosts_.try_emplace(rank, Host{static_cast<int>(threads_.size())});
+  Host& host = at->second;
+  const Clock started = starter.clock;
+  if (fresh) threads_.push_back({"the host of rank " + std::to_string(rank), -1, {}});
+  if (!host.runs) threads_[static_cast<std::size_t>(host.thread)].clock.join(started);
+  host.runs = true;
+  host_ = host.thread;
+}
+
+// Nobody comes to a meeting before all have gone on from the last but one, so what is known of older ones stays true.
+void Checker::on_meet(bool goes_on) {
+  const auto at = std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& h) { return h.second.thread == host_; });
+  if (at == hosts_.end()) return;
+  Clock& meeting = meets_[at->second.meetings % 2];
+  if (!goes_on) return meeting.join(host().clock);
+  host().clock.join(meeting);
+  ++at->second.meetings;
+}
 
 void Checker::on_create_stream(int stream, const char* name) {
   threads_[static_cast<std::size_t>(thread_of(stream))].name = name;
@@ -67,13 +103,13 @@ int Checker::lane_thread(int stream, int lane, int captured) {
 
 const std::string& Checker::stream_name(int stream) const {
   const auto found = stream_threads_.find(stream);
-  return threads_[static_cast<std::size_t>(found == stream_threads_.end() ? kHost : found->second)].name;
+  return threads_[static_cast<std::size_t>(found == stream_threads_.end() ? kStarter : found->second)].name;
 }
 
 int Checker::enter(int stream) {
   const int thread = thread_of(stream);
   if (mutated("streams-run-before-their-host")) return thread;
-  threads_[static_cast<std::size_t>(thread)].clock.join(threads_[kHost].clock);
+  threads_[static_cast<std::size_t>(thread)].clock.join(host().clock);
   return thread;
 }
 
@@ -118,13 +154,14 @@ void Checker::on_wait(int stream, int id, bool external) {
 
 void Checker::on_synchronize_event(int id) {
   const EventState& state = event(id);
-  if (!state.in_capture) wait(threads_[kHost].clock, id, -1, state);
+  if (!state.in_capture) wait(host().clock, id, -1, state);
 }
 
 void Checker::on_synchronize_stream(int stream) {
   if (mutated("host-orders-nothing")) return;
-  const Clock& clock = threads_[static_cast<std::size_t>(enter(stream))].clock;
-  if (use({Edge::Kind::synchronize_stream, stream, -1}, stream)) threads_[kHost].clock.join(clock);
+  // Nothing is put on the stream, so that what this host knows is not passed on to other ranks' work there.
+  const Clock& clock = threads_[static_cast<std::size_t>(thread_of(stream))].clock;
+  if (use({Edge::Kind::synchronize_stream, stream, -1}, stream)) host().clock.join(clock);
 }
 
 // ---- Work -----------------------------------------------------------------------------------------------------------
@@ -142,7 +179,7 @@ void Checker::on_copy(int stream, void* to, const void* from, std::size_t bytes,
   perform(thread, {.name = "copy", .place = place, .bytes = static_cast<std::int64_t>(bytes)}, operands);
   // A copy to pageable memory returns when it is done.
   if (kind == CopyKind::device_to_host && !memory_.live_at(to)) {
-    threads_[kHost].clock.join(threads_[static_cast<std::size_t>(thread)].clock);
+    host().clock.join(threads_[static_cast<std::size_t>(thread)].clock);
   }
 }
 
@@ -155,13 +192,13 @@ void Checker::on_fill(int stream, void* to, std::size_t bytes, const Place& plac
 void Checker::on_host_write(const void* memory, std::size_t bytes, const Place& place) {
   const auto size = static_cast<std::int64_t>(bytes);
   std::vector<CheckedOperand> operands{{{Access::out, const_cast<void*>(memory), 1, size, size}, 0, -1, true}};
-  perform(kHost, {.name = "write", .place = place, .bytes = size}, operands);
+  perform(host_, {.name = "write", .place = place, .bytes = size}, operands);
 }
 
 void Checker::on_host_read(const void* memory, std::size_t bytes, const Place& place) {
   const auto size = static_cast<std::int64_t>(bytes);
   std::vector<CheckedOperand> operands{{{Access::in, const_cast<void*>(memory), 1, size, size}, 0, -1, true}};
-  perform(kHost, {.name = "read", .place = place, .bytes = size}, operands);
+  perform(host_, {.name = "read", .place = place, .bytes = size}, operands);
 }
 
 void Checker::perform(int thread, const Work& work, std::vector<CheckedOperand>& operands) {
@@ -288,8 +325,11 @@ std::string Checker::missing_edge(const Touch& later, const Touch& earlier) {
     return place + "While the graph is captured, record an event on " + stream_name(before.stream) + " after " + what +
            " and wait for it on " + stream_name(after.stream) + " before " + then + ".";
   }
-  const std::string act = later.thread == kHost ? "synchronise with it before the host's " + then
-                                                : "wait for it on " + stream_name(after.stream) + " before " + then;
+  if (before.stream < 0) {
+    return place + "Let the ranks meet between " + before.name + "'s " + what + " and " + then + ".";
+  }
+  const std::string act = after.stream < 0 ? "synchronise with it before the host's " + then
+                                           : "wait for it on " + stream_name(after.stream) + " before " + then;
   for (const auto& [id, state] : events_) {
     if (!state.recorded || state.stream != before.stream || state.clock.at(earlier.thread) < earlier.time) continue;
     return place + "Event " + std::to_string(id) + " was recorded on " + before.name + " after " + what + ": " + act +
@@ -313,9 +353,9 @@ void Checker::on_release(void* memory, bool) {
                 Access::out,
                 box(0, 1, allocation->bytes, allocation->bytes),
                 allocation->id,
-                kHost,
+                host_,
                 0};
-    for (const Touch& earlier : allocation->shadow.unordered(touch, threads_[kHost].clock)) {
+    for (const Touch& earlier : allocation->shadow.unordered(touch, host().clock)) {
       report(HazardKind::use_after_free, touch, earlier, bytes_text(touch.box, *allocation),
              missing_edge(touch, earlier));
     }

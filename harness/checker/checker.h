@@ -2,6 +2,7 @@
 // host's calls only, so a missing edge shows on every run, on either device, whatever the timing.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -30,6 +31,8 @@ class Checker : public Observer {
   const std::string& stream_name(int stream) const;                // "the host" for -1.
   void throw_found() const;  // EngineViolation if there are hazards: after a run, for what its clean-up showed.
 
+  void on_host(int rank) override;
+  void on_meet(bool goes_on) override;
   void on_create_stream(int stream, const char* name) override;
   void on_submit(int stream, const Submission&, const Place&) override;
   void on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind, const Place&) override;
@@ -52,8 +55,13 @@ class Checker : public Observer {
  private:
   struct Thread {
     std::string name;
-    int stream = -1;
+    int stream = -1;  // None: a host.
     Clock clock;
+  };
+  struct Host {
+    int thread;
+    bool runs = false;
+    std::size_t meetings = 0;
   };
   struct EventState {
     bool recorded = false;
@@ -66,10 +74,11 @@ class Checker : public Observer {
     std::set<int> streams, events;
     std::vector<CopyKind> copies;
   };
-  static constexpr int kHost = 0;
+  static constexpr int kStarter = 0;  // The host of the process: of the only rank, or of who starts the others.
 
   bool mutated(const char* name) const { return options_.mutation == name; }
   int thread_of(int stream);
+  Thread& host() { return threads_[static_cast<std::size_t>(host_)]; }
   int lane_thread(int stream, int lane, int captured);
   EventState& event(int id);
   bool captures(int stream) const { return capture_ && capture_->streams.contains(stream); }
@@ -91,6 +100,9 @@ class Checker : public Observer {
 
   CheckerOptions options_;
   std::vector<Thread> threads_;
+  int host_ = kStarter;         // The thread whose calls these are.
+  std::map<int, Host> hosts_;   // By rank.
+  std::array<Clock, 2> meets_;  // By parity: a host may come to the next before all have gone on from the last.
   std::map<int, int> stream_threads_;
   std::map<std::pair<int, int>, int> lane_threads_;
   std::map<int, EventState> events_;

@@ -22,6 +22,7 @@ void record(MutationCase& one) {
   train_to_the_end(device, one.scenario, *data, unlooked, [](VirtualRank& rank) { rank.trainer.weight_digest(); });
   one.ops = device.ops;
   for (std::size_t op = 0; op < one.sites.size(); ++op) one.sites[op] = counter.sites(static_cast<DoorOperator>(op));
+  one.last_launches = counter.last_launches();
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ std::vector<MutationCase> mutation_cases(std::int64_t most) {
     for (PlannedCase& one : plan_file(file, true, errors)) {
       skip_what_is_lacking(one, "sim");
       if (one.decided || one.scenario.expect.verdict != ExpectedVerdict::holds) continue;
-      cases.push_back({.scenario = std::move(one.scenario), .sites = {}});
+      cases.push_back({.scenario = std::move(one.scenario), .sites = {}, .last_launches = {}});
       record(cases.back());
     }
   }
@@ -42,7 +43,7 @@ std::vector<MutationCase> mutation_cases(std::int64_t most) {
                    [](const MutationCase& a, const MutationCase& b) { return a.ops < b.ops; });
   cases.resize(std::min(cases.size(), static_cast<std::size_t>(most)));
   for (const Probe& probe : probes()) {
-    cases.push_back({.scenario = {}, .sites = {}, .probe = &probe});
+    cases.push_back({.scenario = {}, .sites = {}, .last_launches = {}, .probe = &probe});
     cases.back().scenario.name = probe.name;
   }
   return cases;

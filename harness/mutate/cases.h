@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/mutate/mutator.h"
@@ -13,7 +15,8 @@ namespace lockstep {
 struct MutationCase {
   Scenario scenario;  // One precision. Of a probe, only the name.
   std::int64_t ops = 0;
-  std::array<DoorMutator::Sites, kDoorOperators.size()> sites;  // What each operator could strike in a run.
+  std::array<DoorMutator::Sites, kDoorOperators.size()> sites;   // What each operator could strike in a run.
+  std::set<std::pair<std::string, std::int64_t>> last_launches;  // DoorMutator::last_launches().
   const Probe* probe = nullptr;
 };
 

@@ -1,6 +1,7 @@
 #include "harness/mutate/idle.h"
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "harness/explore/recorder.h"
@@ -16,7 +17,9 @@ Program program_with_mark(const Scenario& scenario, DoorMutator& marker) {
   ProgramRecorder recorder;
   SimOptions sim = sim_options(scenario, scenario.checker.schedule.seed);
   sim.policy = SimOptions::Policy::program;
-  Device device(open_sim(sim), &recorder, pressure_of(scenario), &marker);
+  Pressure pressure = pressure_of(scenario);
+  pressure.delays.clear();
+  Device device(open_sim(sim), &recorder, std::move(pressure), &marker);
   const auto unlooked = [](int) -> TrainerOptions { return {.dry_run_ledger = false}; };
   train_to_the_end(device, scenario, *data, unlooked, [](VirtualRank& rank) {
     for (const ParameterView& p : rank.trainer.parameters()) {
@@ -68,7 +71,7 @@ CaseResult judge_idle(const Scenario& scenario, const DoorFault& fault) {
   for (int i = 0; i < program.size(); ++i) {
     const Work& work = program.items[static_cast<std::size_t>(i)].work;
     if (std::strcmp(work.place.part, DoorMutator::kMark) != 0) continue;
-    if (only_leaves_out(fault.op) && !live[static_cast<std::size_t>(i)]) continue;
+    if (only_leaves_out(fault.op) && (!live[static_cast<std::size_t>(i)] || marker.changed_nothing())) continue;
     result.verdict = Verdict::violated;
     result.judge = "effect";
     result.reason = std::string(work.name) + " has an effect in " + scenario.name;

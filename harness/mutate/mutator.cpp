@@ -80,8 +80,20 @@ std::vector<LedgerEntry> DoorMutator::instead_of(const LedgerEntry& asked, bool 
   if (dry_run || harness_looks()) return {call};
   const int before = applied_;
   std::vector<LedgerEntry> calls = mutated(call);
-  if (mode_ == Mode::mark && applied_ > before) calls.front().place.part = kMark;
+  if (mode_ == Mode::mark && applied_ > before) mark(calls.front());
   return calls;
+}
+
+// On `sim` in program order without delays, all that was called before is done.
+void DoorMutator::mark(LedgerEntry& call) {
+  call.place.part = kMark;
+  if (device_->capturing()) return;
+  const auto* to = static_cast<const std::byte*>(call.to);
+  const auto filled = static_cast<std::byte>(call.byte);
+  if (call.kind == Kind::copy) changed_nothing_ = std::memcmp(to, call.from, call.bytes) == 0;
+  if (call.kind == Kind::fill) {
+    changed_nothing_ = std::all_of(to, to + call.bytes, [filled](std::byte byte) { return byte == filled; });
+  }
 }
 
 std::vector<LedgerEntry> DoorMutator::mutated(LedgerEntry call) {
@@ -160,8 +172,16 @@ int DoorMutator::launches(int stream, int graph, const Ledger& ledger, const Pla
                            (first.op ? first.op->type().name : "graph");
   if (strikes(DoorOperator::replay_none, site)) return 0;
   if (strikes(DoorOperator::replay_twice, site)) return 2;
-  if (launched_[graph]++ > 0 && strikes(DoorOperator::move_address, site)) move_block(stream, ledger);
+  if (launched_[graph]++ == 0) return 1;
+  last_moves_[graph] = {site, sites_[static_cast<std::size_t>(DoorOperator::move_address)][site]};
+  if (strikes(DoorOperator::move_address, site)) move_block(stream, ledger);
   return 1;
+}
+
+std::set<std::pair<std::string, std::int64_t>> DoorMutator::last_launches() const {
+  std::set<std::pair<std::string, std::int64_t>> last;
+  for (const auto& [graph, launch] : last_moves_) last.insert(launch);
+  return last;
 }
 
 // One of the buffers that the graph writes, if there is one, is copied to new memory. From here on all calls use that.

@@ -25,6 +25,9 @@ class DoorMutator : public Interposer {
   // How many calls of a site an operator could strike.
   const Sites& sites(DoorOperator op) const { return sites_[static_cast<std::size_t>(op)]; }
   int applied() const { return applied_; }  // How often the fault struck: 0 or 1.
+  // Where a buffer could have moved at the last launch of a graph: no replay behind it would show the old address.
+  std::set<std::pair<std::string, std::int64_t>> last_launches() const;
+  bool changed_nothing() const { return changed_nothing_; }  // The copy or fill that was marked wrote what was there.
 
   void attached(Device& device) override { device_ = &device; }
   void created_stream(int stream, const char* name) override { streams_.emplace_back(name); }
@@ -47,6 +50,7 @@ class DoorMutator : public Interposer {
 
   bool strikes(DoorOperator op, const std::string& site);  // Counts, and says whether the fault is here.
   std::vector<LedgerEntry> mutated(LedgerEntry call);
+  void mark(LedgerEntry& call);
   std::string site_of(const LedgerEntry& call) const;
   std::string where(const Place& place) const;
   bool harness_looks() const;  // Calls of the harness are not the engine's.
@@ -71,8 +75,10 @@ class DoorMutator : public Interposer {
   std::list<Block> blocks_;      // Those that live, in the order of allocation.
   std::map<const std::byte*, std::list<Block>::iterator> by_address_;
   bool moved_any_ = false;
-  std::map<int, int> launched_;  // Launches so far, by graph.
-  bool busy_ = false;            // The mutator itself is at the door.
+  std::map<int, int> launched_;                                     // Launches so far, by graph.
+  std::map<int, std::pair<std::string, std::int64_t>> last_moves_;  // By graph.
+  bool changed_nothing_ = false;
+  bool busy_ = false;  // The mutator itself is at the door.
 };
 
 }  // namespace lockstep

@@ -44,21 +44,28 @@ const NamedRow& row_of(const std::array<NamedRow, N>& table, std::string_view na
   return *best;
 }
 
+bool has_experts(const Scenario& scenario) { return scenario.model.pattern.find('E') != std::string::npos; }
+
 class Catalogue {
  public:
-  explicit Catalogue(const std::vector<MutationCase>& cases) {
+  explicit Catalogue(const std::vector<MutationCase>& cases) : cases_(cases) {
     for (std::size_t i = 0; i < cases.size(); ++i) {
-      const bool has_experts = cases[i].scenario.model.pattern.find('E') != std::string::npos;
-      experts_ = experts_ || has_experts;
+      experts_ = experts_ || has_experts(cases[i].scenario);
       sharded_ = sharded_ || with_reduction(cases[i].scenario);
       (cases[i].probe ? probes_ : scenarios_).push_back(static_cast<int>(i));
     }
   }
 
+  // Of experts or of sharding: it shows in no scenario without.
   void add(const std::string& name, const NamedRow& row, RunOptions plant) {
     if (row.elsewhere || (row.experts && !experts_) || (row.sharded && !sharded_)) return;  // Shows in nothing.
-    std::vector<int> cases = row.probes_first ? probes_ : scenarios_;
-    const std::vector<int>& later = row.probes_first ? scenarios_ : probes_;
+    std::vector<int> scenarios = scenarios_;
+    std::erase_if(scenarios, [&](int i) {
+      const Scenario& scenario = cases_[static_cast<std::size_t>(i)].scenario;
+      return (row.experts && !has_experts(scenario)) || (row.sharded && !with_reduction(scenario));
+    });
+    std::vector<int> cases = row.probes_first ? probes_ : scenarios;
+    const std::vector<int>& later = row.probes_first ? scenarios : probes_;
     cases.insert(cases.end(), later.begin(), later.end());
     faults_.push_back({.name = name,
                        .bug_class = std::string(row.bug_class),
@@ -71,6 +78,7 @@ class Catalogue {
   std::vector<Fault> take() { return std::move(faults_); }
 
  private:
+  const std::vector<MutationCase>& cases_;
   bool experts_ = false, sharded_ = false;
   std::vector<int> scenarios_, probes_;
   std::vector<Fault> faults_;

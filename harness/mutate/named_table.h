@@ -96,6 +96,7 @@ inline constexpr std::array kShardingRows{
     sharding_row("exchange-takes-another-part", kSharding, "local_communicator.cpp", "bits; hazard"),
     sharding_row("expert-bias-counts-one-rank", kExperts, "expert_state.cpp", "bits"),
     sharding_row("folded-in-another-order", kOrder, "fsdp/gradient_buffers.cpp", "gradient: gradient"),
+    sharding_row("gather-ignores-the-optimizer", kRace, "fsdp/weight_buffers.cpp", "hazard: gather optimizer"),
     sharding_row("gather-ignores-the-passes-before", kRace, "fsdp/weight_buffers.cpp", "hazard: gather"),
     sharding_row("gather-not-awaited", kRace, "fsdp/weight_buffers.cpp", "hazard: gather; ledger; capture"),
     sharding_row("gather-takes-a-busy-slot", kReuse, "fsdp/weight_buffers.cpp", "contract; hazard; bits"),
@@ -233,6 +234,7 @@ inline constexpr std::array kCheckerRows{
     NamedRow{"external-records-are-lost", kJudge, "checker.cpp", "checker: a-wait-for-a-record-inside", true},
     NamedRow{"graphs-run-in-the-order-captured", kJudge, "checker.cpp", "checker: a-fork-that-is-joined", true},
     NamedRow{"host-orders-nothing", kJudge, "checker.cpp", "checker: staging-memory; hazard: host", true},
+    NamedRow{"ranks-share-one-host", kJudge, "checker.cpp", "checker: a-wait-of-another-rank", true},
     NamedRow{"poison-is-a-value", kJudge, "checker.cpp", "checker: poison-is-read", true},
     NamedRow{"readers-are-forgotten", kJudge, "checker.cpp", "checker: an-overwrite", true},
     NamedRow{"streams-run-before-their-host", kJudge, "checker.cpp", "hazard: host; checker", true}};

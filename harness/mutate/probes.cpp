@@ -98,6 +98,20 @@ CaseResult fork(const RunOptions& options) {
   });
 }
 
+// Each rank's host knows what it has waited for itself.
+CaseResult other_host(const RunOptions& options) {
+  return judged("a-wait-of-another-rank", options, {HazardKind::write_after_write}, [](Bench& b) {
+    b.device.turn_of(0);
+    b.loader.fill(b.x.data, 1, Bench::kBytes);
+    b.loader.synchronize();
+    b.device.turn_of(1);
+    b.compute.fill(b.x.data, 1, Bench::kBytes);
+    b.device.turn_of(-1);
+    b.compute.synchronize();
+    b.loader.synchronize();
+  });
+}
+
 CaseResult staging(const RunOptions& options) {
   return judged("staging-memory-written-twice", options, {}, [](Bench& b) {
     for (int i = 0; i < 2; ++i) {
@@ -224,6 +238,7 @@ const std::vector<Probe>& probes() {
                                        {"columns-of-one-buffer", columns},
                                        {"a-wait-for-a-record-inside-a-graph", external_record},
                                        {"a-fork-that-is-joined-too-late", fork},
+                                       {"a-wait-of-another-rank", other_host},
                                        {"staging-memory-written-twice", staging},
                                        {"poison-is-read", poison},
                                        {"an-overwrite-of-what-is-read", overwrite}};

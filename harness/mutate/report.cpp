@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <functional>
+#include <iterator>
 
+#include "harness/exit_status.h"
 #include "harness/result_json.h"
 #include "harness/version.h"
 
@@ -32,14 +35,14 @@ std::int64_t quantile(const std::vector<std::int64_t>& sorted, std::size_t perce
   return sorted[(std::max<std::size_t>((sorted.size() * percent + 99) / 100, 1)) - 1];
 }
 
-MutationScore score_where(const std::vector<Fault>& faults, const std::vector<Trial>& trials,
+MutationScore score_where(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes,
                           const std::function<bool(const Fault&)>& belongs) {
   MutationScore sum;
   std::vector<std::int64_t> scenarios;
   for (std::size_t i = 0; i < faults.size(); ++i) {
     if (!belongs(faults[i])) continue;
-    count(sum, trials[i].outcome());
-    if (trials[i].outcome().killed) scenarios.push_back(trials[i].outcome().scenarios);
+    count(sum, outcomes[i]);
+    if (outcomes[i].killed) scenarios.push_back(outcomes[i].scenarios);
   }
   std::sort(scenarios.begin(), scenarios.end());
   sum.median = quantile(scenarios, 50);
@@ -79,6 +82,7 @@ boost::json::object to_json(const Fault& fault, const TrialOutcome& outcome) {
                              {"amplifier", outcome.amplifier},
                              {"bits_alone", outcome.bits},
                              {"scenarios_to_kill", outcome.killed ? boost::json::value(outcome.scenarios) : nullptr},
+                             {"cases", outcome.scenarios},
                              {"scenario", outcome.killer},
                              {"reason", outcome.reason},
                              {"wrong_reason", outcome.wrong_reason},
@@ -105,11 +109,11 @@ boost::json::object to_json(const MutationScore& s) {
 
 }  // namespace
 
-MutationScore score(const std::vector<Fault>& faults, const std::vector<Trial>& trials, Fault::Kind kind) {
-  return score_where(faults, trials, [kind](const Fault& fault) { return fault.kind == kind; });
+MutationScore score(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes, Fault::Kind kind) {
+  return score_where(faults, outcomes, [kind](const Fault& fault) { return fault.kind == kind; });
 }
 
-std::string score_text(const std::vector<Fault>& faults, const std::vector<Trial>& trials) {
+std::string score_text(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes) {
   std::string text =
       "                                          killed by\n"
       "class                      faults  equiv   bits  +delay +poison judges  surv.  wrong   cases: median, p95\n";
@@ -118,19 +122,19 @@ std::string score_text(const std::vector<Fault>& faults, const std::vector<Trial
     if (std::find(classes.begin(), classes.end(), fault.bug_class) == classes.end()) classes.push_back(fault.bug_class);
   }
   for (const std::string& name : classes) {
-    text += line(name, score_where(faults, trials, [&](const Fault& fault) { return fault.bug_class == name; }));
+    text += line(name, score_where(faults, outcomes, [&](const Fault& fault) { return fault.bug_class == name; }));
   }
   for (const Fault::Kind kind : {Fault::Kind::named, Fault::Kind::systematic}) {
-    const MutationScore sum = score(faults, trials, kind);
+    const MutationScore sum = score(faults, outcomes, kind);
     if (sum.faults + sum.unfinished > 0) text += total(to_text(kind), sum);
   }
   return text;
 }
 
-std::string survivors_text(const std::vector<Fault>& faults, const std::vector<Trial>& trials) {
+std::string survivors_text(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes) {
   std::string text;
   for (std::size_t i = 0; i < faults.size(); ++i) {
-    const TrialOutcome& outcome = trials[i].outcome();
+    const TrialOutcome& outcome = outcomes[i];
     if (!outcome.done || outcome.killed || outcome.equivalent) continue;
     text += "SURVIVED " + faults[i].name + ", after " + std::to_string(outcome.scenarios) + " cases\n";
     if (!outcome.wrong_reason && !outcome.reason.empty()) text += "  " + outcome.reason + "\n";
@@ -140,17 +144,64 @@ std::string survivors_text(const std::vector<Fault>& faults, const std::vector<T
   return text;
 }
 
-boost::json::object mutation_json(const std::vector<Fault>& faults, const std::vector<Trial>& trials, double seconds) {
+boost::json::object mutation_json(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes,
+                                  double seconds) {
   boost::json::array results;
-  for (std::size_t i = 0; i < faults.size(); ++i) results.push_back(to_json(faults[i], trials[i].outcome()));
+  for (std::size_t i = 0; i < faults.size(); ++i) results.push_back(to_json(faults[i], outcomes[i]));
   return {{"tool", "lockstep"},
           {"version", version()},
           {"revision", revision()},
           {"summary",
-           {{"named", to_json(score(faults, trials, Fault::Kind::named))},
-            {"systematic", to_json(score(faults, trials, Fault::Kind::systematic))},
+           {{"named", to_json(score(faults, outcomes, Fault::Kind::named))},
+            {"systematic", to_json(score(faults, outcomes, Fault::Kind::systematic))},
             {"seconds", seconds}}},
           {"results", std::move(results)}};
+}
+
+namespace {
+
+// What to_json() above has written.
+void read_result(const boost::json::object& from, Fault& fault, TrialOutcome& outcome) {
+  const auto text = [&](const char* key) { return std::string(from.at(key).as_string()); };
+  fault.name = text("name");
+  fault.kind = text("kind") == to_text(Fault::Kind::named) ? Fault::Kind::named : Fault::Kind::systematic;
+  fault.bug_class = text("class");
+  fault.site = text("site");
+  outcome.done = from.at("finished").as_bool();
+  outcome.killed = from.at("killed").as_bool();
+  outcome.equivalent = from.at("equivalent").as_bool();
+  outcome.judge = text("judge");
+  outcome.amplifier = text("amplifier");
+  outcome.bits = from.at("bits_alone").as_bool();
+  outcome.scenarios = from.at("cases").to_number<std::int64_t>();
+  outcome.killer = text("scenario");
+  outcome.reason = text("reason");
+  outcome.wrong_reason = from.at("wrong_reason").as_bool();
+  outcome.argument = text("argument");
+  outcome.replay = text("replay");
+}
+
+}  // namespace
+
+void add_mutation_json(const std::string& file, std::vector<Fault>& faults, std::vector<TrialOutcome>& outcomes,
+                       double& seconds) {
+  std::ifstream stream(file, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  if (!stream) throw RequestError("lockstep mutate: cannot read " + file);
+  try {
+    const boost::json::value report = boost::json::parse(text);
+    if (report.at("revision").as_string() != revision()) {
+      throw RequestError("lockstep mutate: " + file + " is a report of another revision than this program's");
+    }
+    for (const boost::json::value& result : report.at("results").as_array()) {
+      read_result(result.as_object(), faults.emplace_back(), outcomes.emplace_back());
+    }
+    seconds = std::max(seconds, report.at("summary").at("seconds").to_number<double>());
+  } catch (const RequestError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw RequestError("lockstep mutate: " + file + " is no report of mutate: " + error.what());
+  }
 }
 
 }  // namespace lockstep

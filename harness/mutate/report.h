@@ -22,10 +22,15 @@ struct MutationScore {
   std::int64_t median = 0, p95 = 0;  // Cases until killed.
   std::int64_t killed() const { return bits + delayed + poisoned + judges; }
 };
-MutationScore score(const std::vector<Fault>& faults, const std::vector<Trial>& trials, Fault::Kind kind);
+MutationScore score(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes, Fault::Kind kind);
 
-std::string score_text(const std::vector<Fault>& faults, const std::vector<Trial>& trials);
-std::string survivors_text(const std::vector<Fault>& faults, const std::vector<Trial>& trials);
-boost::json::object mutation_json(const std::vector<Fault>& faults, const std::vector<Trial>& trials, double seconds);
+std::string score_text(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes);
+std::string survivors_text(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes);
+// Written and read again: what several machines have run is put together from their files. RequestError for a file that
+// is no such report, or of another revision than the first.
+boost::json::object mutation_json(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes,
+                                  double seconds);
+void add_mutation_json(const std::string& file, std::vector<Fault>& faults, std::vector<TrialOutcome>& outcomes,
+                       double& seconds);
 
 }  // namespace lockstep

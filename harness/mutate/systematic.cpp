@@ -1,7 +1,9 @@
 #include "harness/mutate/systematic.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <utility>
 
 #include "harness/mutate/idle.h"
 
@@ -14,13 +16,15 @@ std::vector<Reason> reasons_of(DoorOperator op) {
   const Reason count{"vacuous", {"graph_replays"}};
   // A graph that was captured without a call lacks its entry when the region runs again in record-only mode.
   const Reason entry{"ledger", {"entry"}};
+  // Without an edge of a capture a stream does not join it, or does not come back.
+  const Reason fork{"capture", {"cudaErrorStreamCapture", "event of a capture that is over"}};
   switch (op) {
     case DoorOperator::drop_wait:
     case DoorOperator::drop_record:
     case DoorOperator::drop_sync:
     case DoorOperator::move_wait:
     case DoorOperator::move_record:
-      return {order, bits, entry};
+      return {order, bits, entry, fork};
     case DoorOperator::drop_copy:
       // The host goes by rows of another microbatch: too many change no bit, but what is moved.
       return {unwritten, bits, entry, {"vacuous", {"rows that the oracle's experts have"}}};
@@ -64,6 +68,7 @@ Fault fault_at(const DoorFault& door, const std::vector<MutationCase>& cases) {
               .can_be_idle = can_be_idle(door.op)};
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const DoorMutator::Sites& sites = cases[i].sites[static_cast<std::size_t>(door.op)];
+    if (door.op == DoorOperator::move_address && cases[i].last_launches.contains({door.site, door.index})) continue;
     const auto found = sites.find(door.site);
     if (found != sites.end() && door.index < found->second) fault.cases.push_back(static_cast<int>(i));
   }
@@ -103,10 +108,6 @@ std::vector<Fault> systematic_faults(const std::vector<MutationCase>& cases, std
     for (const MutationCase& one : cases) {
       for (const auto& [site, count] : one.sites[op]) counts[site] = std::max(counts[site], count);
     }
-    // The last launches have no replay behind them that could show a buffer's old address.
-    if (static_cast<DoorOperator>(op) == DoorOperator::move_address) {
-      for (auto& [site, count] : counts) count /= 2;
-    }
     // The sites by a hash, so that the first of them are spread as well.
     std::map<std::pair<std::uint64_t, std::string>, std::vector<std::int64_t>> orders;
     for (const auto& [site, count] : counts) {
@@ -114,15 +115,17 @@ std::vector<Fault> systematic_faults(const std::vector<MutationCase>& cases, std
       orders[{key, site}] = drawn(count, key);
     }
     // One of each site, then a second of each, until there are enough.
-    std::vector<DoorFault> chosen;
-    for (std::size_t round = 0, before = 1; chosen.size() != before; ++round) {
-      before = chosen.size();
+    std::vector<Fault> chosen;
+    std::size_t rounds = 0;
+    for (const auto& [key, order] : orders) rounds = std::max(rounds, order.size());
+    for (std::size_t round = 0; round < rounds && static_cast<std::int64_t>(chosen.size()) < most; ++round) {
       for (const auto& [key, order] : orders) {
         if (round >= order.size() || static_cast<std::int64_t>(chosen.size()) >= most) continue;
-        chosen.push_back({static_cast<DoorOperator>(op), key.second, order[round]});
+        Fault fault = fault_at({static_cast<DoorOperator>(op), key.second, order[round]}, cases);
+        if (!fault.cases.empty()) chosen.push_back(std::move(fault));
       }
     }
-    for (const DoorFault& door : chosen) faults.push_back(fault_at(door, cases));
+    faults.insert(faults.end(), std::make_move_iterator(chosen.begin()), std::make_move_iterator(chosen.end()));
   }
   return faults;
 }

@@ -164,6 +164,23 @@ class DropsAWait final : public Interposer {
   int dropped_;
 };
 
+// Leaves out what comes first on each stream of a name.
+class DropsFirstWaits final : public Interposer {
+ public:
+  explicit DropsFirstWaits(std::string name) : name_(std::move(name)) {}
+  void created_stream(int stream, const char* name) override {
+    if (name == name_) streams_.insert(stream);
+  }
+  std::vector<LedgerEntry> instead_of(const LedgerEntry& call, bool) override {
+    if (call.kind == LedgerEntry::Kind::wait && streams_.erase(call.stream) > 0) return {};
+    return {call};
+  }
+
+ private:
+  std::string name_;
+  std::set<int> streams_;
+};
+
 // The checker has to see each wait that is left out. Returns how many there are.
 int waits_needed(int ranks, const std::function<void(Communicator&, Device&)>& body) {
   int waits = 1;
@@ -185,7 +202,16 @@ void write_twice(Communicator& communicator, Device& device) {
   stream.fill(a.data(), 1, a.bytes());
   (communicator.*exchange)(stream, {"gather", 0}, b.data(), a.data(), sizeof(float));
   stream.fill(a.data(), 2, a.bytes());
-  communicator.meet();  // What one rank's host waits for is ordered before all that other ranks do later.
+  stream.synchronize();
+}
+
+// The same, behind a wait of each rank's own host for all that it has done: nobody else has waited for that.
+void write_and_wait_for_it(Communicator& communicator, Device& device) {
+  const Floats a(device, communicator.size()), b(device, communicator.size());
+  const Stream stream(device, "gather");
+  stream.fill(a.data(), 1, a.bytes());
+  stream.synchronize();
+  communicator.all_gather(stream, {"gather", 0}, b.data(), a.data(), sizeof(float));
   stream.synchronize();
 }
 
@@ -194,25 +220,31 @@ TEST(Ranks, NeedEveryWaitAndTheCheckerSeesEachThatIsDropped) {
     const int all = 2 * ranks * (ranks - 1);  // Before a peer's part is read, and before the own part is written again.
     EXPECT_EQ(waits_needed(ranks, write_twice<&Communicator::all_gather>), all);
     EXPECT_EQ(waits_needed(ranks, write_twice<&Communicator::all_to_all>), all);
+    EXPECT_EQ(waits_needed(ranks, write_and_wait_for_it), all);
   }
 }
 
-// Leaves out what comes first on each stream of a name.
-class DropsFirstWaits final : public Interposer {
- public:
-  explicit DropsFirstWaits(std::string name) : name_(std::move(name)) {}
-  void created_stream(int stream, const char* name) override {
-    if (name == name_) streams_.insert(stream);
+// A meeting in between is an edge: what the host of the writer has waited for before, all hosts have.
+TEST(Ranks, NeedNoWaitForWhatAHostWaitedForBeforeTheyMet) {
+  for (const bool met : {false, true}) {
+    DropsFirstWaits interposer("gather");
+    Judged judged({.policy = Policy::program, .trace = nullptr}, &interposer);
+    run_ranks(judged.device, 2, 1, [&](Communicator& communicator) {
+      const Floats a(judged.device, 2), b(judged.device, 2);
+      const Stream stream(judged.device, "gather");
+      stream.fill(a.data(), 1, a.bytes());
+      stream.synchronize();
+      if (met) communicator.meet();
+      if (!met) communicator.tell("a question of a judge");
+      communicator.all_gather(stream, {"gather", 0}, b.data(), a.data(), sizeof(float));
+      stream.synchronize();
+    });
+    EXPECT_EQ(judged.checker.hazards().empty(), met);
+    for (const Hazard& hazard : judged.checker.hazards()) {
+      EXPECT_THAT(text(hazard), HasSubstr("Missing edge: gather -> gather. Event "));
+    }
   }
-  std::vector<LedgerEntry> instead_of(const LedgerEntry& call, bool) override {
-    if (call.kind == LedgerEntry::Kind::wait && streams_.erase(call.stream) > 0) return {};
-    return {call};
-  }
-
- private:
-  std::string name_;
-  std::set<int> streams_;
-};
+}
 
 // The second call continues from the first, on another stream.
 void exchange_twice(Communicator& communicator, Device& device) {

@@ -23,34 +23,49 @@ class BruteForce : public Observer {
   std::set<Race> races() const;
   const std::set<Label>& undefined_reads() const { return undefined_reads_; }
 
+  // Never told twice of the starter: one run of ranks.
+  void on_host(int rank) override {
+    rank_ = rank;
+    hosts_.try_emplace(rank, hosts_.at(-1));
+    if (rank >= 0) return;
+    for (const auto& [other, last] : hosts_) host() = add({host(), last});
+  }
+  void on_meet(bool goes_on) override {
+    std::vector<int>& came = came_[meetings_[rank_]];
+    if (!goes_on) return came.push_back(host());
+    came.push_back(host());
+    host() = add(came);
+    came.pop_back();
+    ++meetings_[rank_];
+  }
   void on_submit(int stream, const Submission& op, const Place& place) override {
     if (!in_capture_) run(stream, accesses_of(op), {place.layer, -1}, is_poison(op));
   }
   void on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind, const Place& place) override {
     if (in_capture_) return;
     run(stream, {bytes_of(Access::out, to, bytes), bytes_of(Access::in, from, bytes)}, {place.layer, -1});
-    if (!is_ours(to)) host_ = add({host_, tail(stream)});
+    if (!is_ours(to)) host() = add({host(), tail(stream)});
   }
   void on_fill(int stream, void* to, std::size_t bytes, const Place& place) override {
     if (in_capture_) return;
     run(stream, {bytes_of(Access::out, to, bytes)}, {place.layer, -1});
   }
   void on_host_write(const void* to, std::size_t bytes, const Place& place) override {
-    host_ = add({host_});
-    touch(host_, {bytes_of(Access::out, to, bytes)}, {place.layer, -1}, false);
+    host() = add({host()});
+    touch(host(), {bytes_of(Access::out, to, bytes)}, {place.layer, -1}, false);
   }
   void on_host_read(const void* from, std::size_t bytes, const Place& place) override {
-    host_ = add({host_});
-    touch(host_, {bytes_of(Access::in, from, bytes)}, {place.layer, -1}, false);
+    host() = add({host()});
+    touch(host(), {bytes_of(Access::in, from, bytes)}, {place.layer, -1}, false);
   }
   void on_record(int stream, int event, bool) override {
-    if (!in_capture_) events_[event] = tails_[stream] = add({host_, tail(stream)});
+    if (!in_capture_) events_[event] = tails_[stream] = add({host(), tail(stream)});
   }
   void on_wait(int stream, int event, bool) override {
-    if (!in_capture_) tails_[stream] = add({host_, tail(stream), recorded(event)});
+    if (!in_capture_) tails_[stream] = add({host(), tail(stream), recorded(event)});
   }
-  void on_synchronize_stream(int stream) override { host_ = add({host_, tail(stream)}); }
-  void on_synchronize_event(int event) override { host_ = add({host_, recorded(event)}); }
+  void on_synchronize_stream(int stream) override { host() = add({host(), tail(stream)}); }
+  void on_synchronize_event(int event) override { host() = add({host(), recorded(event)}); }
   void on_found_finished_stream(int stream) override { on_synchronize_stream(stream); }
   void on_found_finished_event(int event) override { on_synchronize_event(event); }
   // The program sees to it that between these all calls go into the graph.
@@ -60,6 +75,7 @@ class BruteForce : public Observer {
   void on_allocate(void* memory, std::size_t bytes, bool) override { ours_[static_cast<std::byte*>(memory)] = bytes; }
 
  private:
+  int& host() { return hosts_.at(rank_); }
   static constexpr std::size_t kMost = 4096;
   using Items = std::bitset<kMost>;
   struct Bytes {
@@ -112,7 +128,7 @@ class BruteForce : public Observer {
   int tail(int stream) const { return tails_.contains(stream) ? tails_.at(stream) : -1; }
   int recorded(int event) const { return events_.contains(event) ? events_.at(event) : -1; }
   void run(int stream, const std::vector<Bytes>& accesses, Label label, bool poison = false) {
-    tails_[stream] = add({host_, tail(stream)});
+    tails_[stream] = add({host(), tail(stream)});
     touch(tails_[stream], accesses, label, poison);
   }
   // Per byte, all uses in the order of the calls.
@@ -140,12 +156,15 @@ class BruteForce : public Observer {
   std::set<const std::byte*> defined_;
   std::set<Label> undefined_reads_;
   std::map<int, int> tails_, events_, graph_ends_, launches_;
-  int host_ = -1;
+  std::map<int, int> hosts_{{-1, -1}};    // By rank, the last item; -1 is who started them.
+  std::map<int, int> meetings_;           // How many each host has gone on from.
+  std::map<int, std::vector<int>> came_;  // By meeting: the last item of each that came.
+  int rank_ = -1;
   bool in_capture_ = false;
 };
 
 inline void BruteForce::on_launch(int stream, int graph, const Ledger& ledger, const Place&) {
-  const int start = add({host_, tail(stream), graph_ends_.contains(graph) ? graph_ends_.at(graph) : -1});
+  const int start = add({host(), tail(stream), graph_ends_.contains(graph) ? graph_ends_.at(graph) : -1});
   std::map<int, int> lanes, inside, outside;
   const auto lane = [&](int s) { return lanes.contains(s) ? lanes.at(s) : start; };
   for (const LedgerEntry& e : ledger.entries()) {

@@ -32,10 +32,10 @@ struct Judged {
   bool agree() const { return invented.empty() && found == want_found && unwritten == want_unwritten; }
 };
 
-Judged judged(std::uint64_t seed, const std::string& mutation) {
+Judged judged(std::uint64_t seed, const std::string& mutation, int ranks = 1) {
   Checker checker({.stop = false, .mutation = mutation, .dropped = {}});
   CallLog log(checker);
-  OrderedCalls(log, seed, static_cast<std::int64_t>(seed % 5)).run(8 + static_cast<int>(seed % 33));
+  OrderedCalls(log, seed, static_cast<std::int64_t>(seed % 5), ranks).run(8 + static_cast<int>(seed % 33));
   BruteForce brute;
   log.tell(brute);
   const std::set<BruteForce::Race> want = brute.races();
@@ -53,24 +53,35 @@ Judged judged(std::uint64_t seed, const std::string& mutation) {
 }
 
 TEST(CheckerPrograms, FindsWhatTheDefinitionFinds) {
-  int racy = 0, undefined = 0, clean = 0;
-  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
-    const Judged j = judged(seed, "");
-    ASSERT_EQ(j.invented, "") << "seed " << seed;
-    ASSERT_EQ(j.found, j.want_found) << "seed " << seed;
-    ASSERT_EQ(j.unwritten, j.want_unwritten) << "seed " << seed;
-    racy += !j.found.empty(), undefined += !j.unwritten.empty(), clean += j.found.empty() && j.unwritten.empty();
+  for (const int ranks : {1, 2, 3}) {
+    int racy = 0, undefined = 0, clean = 0;
+    for (std::uint64_t seed = 0; seed < 1500; ++seed) {
+      const Judged j = judged(seed, "", ranks);
+      ASSERT_EQ(j.invented, "") << "seed " << seed << ", " << ranks << " ranks";
+      ASSERT_EQ(j.found, j.want_found) << "seed " << seed << ", " << ranks << " ranks";
+      ASSERT_EQ(j.unwritten, j.want_unwritten) << "seed " << seed << ", " << ranks << " ranks";
+      racy += !j.found.empty(), undefined += !j.unwritten.empty(), clean += j.found.empty() && j.unwritten.empty();
+    }
+    EXPECT_GT(racy, 300);
+    EXPECT_GT(undefined, 100);
+    EXPECT_GT(clean, 100);
   }
-  EXPECT_GT(racy, 300);
-  EXPECT_GT(undefined, 100);
-  EXPECT_GT(clean, 100);
+}
+
+// What a host waited for is known to it alone, until the ranks meet: a share of the races shows no other way.
+TEST(CheckerPrograms, FindsRacesThatOneHostForAllWouldHide) {
+  int hidden = 0;
+  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
+    hidden += judged(seed, "", 3).found != judged(seed, "ranks-share-one-host", 3).found;
+  }
+  EXPECT_GT(hidden, 100);
 }
 
 TEST(CheckerPrograms, CatchesEveryMutationOfTheChecker) {
   ASSERT_FALSE(Checker::mutations().empty());
   for (const std::string& mutation : Checker::mutations()) {
     std::uint64_t seed = 0;
-    while (seed < 500 && judged(seed, mutation).agree()) ++seed;
+    while (seed < 500 && judged(seed, mutation).agree() && judged(seed, mutation, 2).agree()) ++seed;
     EXPECT_LT(seed, 500u) << mutation;
   }
 }

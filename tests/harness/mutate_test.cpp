@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "engine/trainer.h"
@@ -174,7 +175,8 @@ TEST(Trials, DoNotCountAKillForAnotherReason) {
   for (int i = 0; i < 2; ++i) trial.take(result_of(Verdict::violated, "hazard", "something else"));
   EXPECT_TRUE(trial.outcome().done && trial.outcome().wrong_reason);
   EXPECT_FALSE(trial.outcome().killed || trial.outcome().equivalent);
-  EXPECT_THAT(survivors_text({fault}, {trial}), HasSubstr("named for another reason, by hazard: something else"));
+  EXPECT_THAT(survivors_text({fault}, {trial.outcome()}),
+              HasSubstr("named for another reason, by hazard: something else"));
 }
 
 TEST(Trials, ProveWhatNobodyNotices) {
@@ -199,7 +201,7 @@ TEST(Trials, ACallThatWasNeverMetProvesNothing) {
   for (int i = 0; i < 2; ++i) trial.take(result_of(Verdict::holds));
   EXPECT_TRUE(trial.outcome().done);
   EXPECT_FALSE(trial.outcome().killed || trial.outcome().equivalent);
-  EXPECT_THAT(survivors_text({fault}, {trial}), HasSubstr("the call was never met"));
+  EXPECT_THAT(survivors_text({fault}, {trial.outcome()}), HasSubstr("the call was never met"));
   CaseResult struck = result_of(Verdict::holds);
   struck.counters[kStruck] = 1;
   met.take(result_of(Verdict::holds));
@@ -219,14 +221,17 @@ TEST(Score, CountsEachFaultOnce) {
   trials[1].take(result_of(Verdict::violated, "hazard", "loader"));
   for (int i = 0; i < 3; ++i) trials[1].take(result_of(Verdict::holds));
   for (int i = 0; i < 3; ++i) trials[2].take(result_of(Verdict::holds));
-  const MutationScore sum = score(faults, trials, Fault::Kind::named);
+  std::vector<TrialOutcome> outcomes;
+  for (const Trial& trial : trials) outcomes.push_back(trial.outcome());
+  const MutationScore sum = score(faults, outcomes, Fault::Kind::named);
   EXPECT_EQ(sum.faults, 3);
   EXPECT_EQ(sum.unfinished, 1);
   EXPECT_EQ(sum.bits, 1);
   EXPECT_EQ(sum.judges, 1);
   EXPECT_EQ(sum.equivalent, 1);
   EXPECT_EQ(sum.survived, 0);
-  EXPECT_THAT(score_text(faults, trials), HasSubstr("named: 2 of 2 killed (100.0 %), 1 proven equivalent, 1 not run"));
+  EXPECT_THAT(score_text(faults, outcomes),
+              HasSubstr("named: 2 of 2 killed (100.0 %), 1 proven equivalent, 1 not run"));
 }
 
 // ---- The command ----------------------------------------------------------------------------------------------------
@@ -243,6 +248,30 @@ TEST(MutateCommand, SaysTheSameWhateverTheNumberOfJobs) {
   const auto one = mutated(folder, some + "1", 0), three = mutated(folder, some + "3", 0);
   EXPECT_GE(one.at("results").as_array().size(), 3u);
   EXPECT_EQ(one.at("results"), three.at("results"));
+}
+
+// Shares of the list, run apart and put together, are the list.
+TEST(MutateCommand, PutsTogetherWhatSeveralMachinesHaveRun) {
+  const TemporaryFolder folder;
+  const std::string some = "--only '*/0' --per-operator 1 --scenarios 3 ";
+  const auto all = mutated(folder, some, 0);
+  std::string files;
+  for (const char* shard : {"0", "1"}) {
+    const std::string file = folder / ("part" + std::string(shard));
+    EXPECT_EQ(run_lockstep("mutate --quiet " + some + "--shard " + shard + "/2 --json " + file).status, 0);
+    files += file + " ";
+  }
+  const auto together = mutated(folder, files, 0);
+  const auto by_name = [](const boost::json::value& report) {
+    std::map<std::string, boost::json::value> results;
+    for (const auto& result : report.at("results").as_array()) {
+      results[std::string(result.at("name").as_string())] = result;
+    }
+    return results;
+  };
+  EXPECT_GE(by_name(all).size(), 3u);
+  EXPECT_EQ(by_name(together), by_name(all));
+  EXPECT_EQ(together.at("summary").at("systematic"), all.at("summary").at("systematic"));
 }
 
 TEST(MutateCommand, NamesAReplayThatFindsItAgain) {
@@ -273,6 +302,10 @@ TEST(MutateCommand, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(run_lockstep("mutate --only no-such-fault").status, 2);
   EXPECT_EQ(run_lockstep("mutate --only drop-wait/nowhere/0").status, 2);
   EXPECT_EQ(run_lockstep("mutate --budget 0").status, 2);
+  for (const char* shard : {"2/2", "-1/2", "1", "0/2x", "a/b"}) {
+    EXPECT_EQ(run_lockstep("mutate --list --shard " + std::string(shard)).status, 2) << shard;
+  }
+  EXPECT_EQ(run_lockstep("mutate " + library_path() + "/swiglu.yaml").status, 2);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // some of it ordered and some not.
 #pragma once
 
+#include <algorithm>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <vector>
@@ -14,8 +16,12 @@ namespace lockstep::test {
 class OrderedCalls {
  public:
   // `care` of 4: how often the program orders what it does, so that most of it, or little, is right.
-  OrderedCalls(Observer& observer, std::uint64_t seed, std::int64_t care)
-      : device_(open_sim({.policy = Policy::program, .trace = nullptr}), &observer), random_(seed), care_(care) {
+  // Several `ranks`: the calls are those of a host each, which take turns and meet.
+  OrderedCalls(Observer& observer, std::uint64_t seed, std::int64_t care, int ranks = 1)
+      : device_(open_sim({.policy = Policy::program, .trace = nullptr}), &observer),
+        random_(seed),
+        care_(care),
+        ranks_(ranks) {
     for (const char* name : {"a", "b", "c"}) streams_.emplace_back(device_, name);
     for (int i = 0; i < 3; ++i) events_.emplace_back(device_);
     for (int i = 0; i < 2; ++i) buffers_.emplace_back(device_, kSide * kSide * sizeof(float));
@@ -28,7 +34,12 @@ class OrderedCalls {
     if (start_defined) streams_[0].synchronize();
   }
   void run(int calls) {
-    for (int i = 0; i < calls; ++i) call();
+    for (int i = 0; i < calls; ++i) {
+      if (ranks_ > 1 && (i == 0 || one_in(3))) device_.turn_of(static_cast<int>(below(ranks_)));
+      if (ranks_ > 1 && one_in(10)) meet();
+      call();
+    }
+    if (ranks_ > 1) device_.turn_of(-1);
     for (const Stream& stream : streams_) stream.synchronize();
   }
 
@@ -65,6 +76,22 @@ class OrderedCalls {
     if (below(4) >= care_) return;
     stream.record(event);
     for (const Stream& other : streams_) other.wait(event);
+  }
+  // All come, then all go on, in any order; who has gone on may call before the others have.
+  void meet() {
+    for (const bool goes_on : {false, true}) {
+      for (const int rank : in_any_order()) {
+        device_.turn_of(rank);
+        device_.meets(goes_on);
+        if (goes_on && one_in(2)) call();
+      }
+    }
+  }
+  std::vector<int> in_any_order() {
+    std::vector<int> ranks(static_cast<std::size_t>(ranks_));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    std::shuffle(ranks.begin(), ranks.end(), random_);
+    return ranks;
   }
   void work(const Stream& stream) {
     next_label();
@@ -132,6 +159,7 @@ class OrderedCalls {
   Device device_;
   std::mt19937_64 random_;
   std::int64_t care_;
+  int ranks_;
   std::vector<Stream> streams_;
   std::vector<Event> events_;
   std::vector<DeviceBuffer> buffers_;
