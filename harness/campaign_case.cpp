@@ -38,13 +38,14 @@ CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index, const st
   Choices choices(one.seed);
   one.scenario = generate_scenario(choices);
   one.scenario.name = "random-" + std::to_string(index);
-  const auto& numerics = one.scenario.numerics;
-  one.scenario.numerics = {numerics[static_cast<std::size_t>(index) % numerics.size()]};
   // Draws of their own, so that a shrinker that edits the choices above never meets them.
   Choices more(mixed(one.seed ^ 0x6C6F636B73746570u));
   const bool near = more.one_in(kNearLegalShare) || profile == "near-legal";
   if (profile == "schedules") draw_schedules(one.scenario, more);
-  if (near) one.near = break_one_rule(one.scenario, more);
+  if (near) {
+    one.scenario.numerics = {Numerics::fp32};  // A width that breaks another rule would break L03 too.
+    one.near = break_one_rule(one.scenario, more);
+  }
   return one;
 }
 

@@ -73,6 +73,7 @@ struct Row {
 constexpr bool kSwitch = false, kEdge = true;
 
 constexpr Row kRows[] = {
+    {"bf16", kSwitch, [](const Facts& f) { return f.s.numerics.front() == Numerics::bf16; }},
     {"mamba", kSwitch, [](const Facts& f) { return f.layer("M"); }},
     {"attention", kSwitch, [](const Facts& f) { return f.layer("*"); }},
     {"mlp", kSwitch, [](const Facts& f) { return f.layer("-"); }},

@@ -14,7 +14,7 @@ namespace {
 struct Swarm {
   bool mamba, attention, mlp, experts;
   bool dropout, tied, swiglu, masks, gaps, empties, evaluation, recapture, buckets, change, schedules, odd_widths,
-      sharding;
+      sharding, bf16;
 };
 
 Swarm draw_swarm(Choices& c) {
@@ -25,7 +25,7 @@ Swarm draw_swarm(Choices& c) {
   s.mamba = kinds == 2 || kinds == 4 || kinds == 5 || kinds == 6;
   s.experts = c.one_in(2);
   for (bool* feature : {&s.dropout, &s.tied, &s.swiglu, &s.masks, &s.gaps, &s.empties, &s.evaluation, &s.recapture,
-                        &s.buckets, &s.change, &s.schedules, &s.odd_widths, &s.sharding}) {
+                        &s.buckets, &s.change, &s.schedules, &s.odd_widths, &s.sharding, &s.bf16}) {
     *feature = c.one_in(3);
   }
   return s;
@@ -67,6 +67,20 @@ void draw_experts(Choices& c, Scenario::Model::Moe& m) {
   m.host_sync = !m.pad_to_capacity && c.one_in(3);
 }
 
+void up_to(std::int64_t& width, std::int64_t step) { width = (width + step - 1) / step * step; }
+
+// Rows of bf16 are whole 16-byte reads and its products take 16 terms at a time (rule L03).
+void widen_for_bf16(Scenario::Model& m) {
+  const std::int64_t mamba_heads = m.mamba.d_inner / m.mamba.head_dim;
+  for (std::int64_t* width : {&m.attention.head_dim, &m.mamba.head_dim, &m.mamba.state, &m.mamba.chunk}) {
+    up_to(*width, 16);
+  }
+  m.mamba.d_inner = mamba_heads * m.mamba.head_dim;
+  for (std::int64_t* width : {&m.hidden, &m.vocab, &m.mlp.hidden, &m.moe.hidden, &m.moe.shared_hidden}) {
+    up_to(*width, 8);
+  }
+}
+
 void draw_model(Choices& c, const Swarm& swarm, Scenario::Model& m) {
   m.pattern = draw_pattern(c, swarm);
   m.hidden = c.pick<std::int64_t>({16, 8, 32, 48, 136});
@@ -89,6 +103,7 @@ void draw_model(Choices& c, const Swarm& swarm, Scenario::Model& m) {
   m.mlp.hidden = c.pick<std::int64_t>({8, 1, 24, 130});
   m.mlp.activation = swarm.swiglu ? MlpActivation::swiglu : MlpActivation::squared_relu;
   if (has_experts(m)) draw_experts(c, m.moe);
+  if (swarm.bf16) widen_for_bf16(m);
 }
 
 std::int64_t draw_length(Choices& c, const Scenario& s, bool empties, std::int64_t room) {
@@ -132,6 +147,7 @@ std::int64_t draw_pack_length(Choices& c, const Scenario& s) {
 
 void draw_data(Choices& c, const Swarm& swarm, Scenario& s) {
   s.data.pack_length = draw_pack_length(c, s);
+  if (swarm.bf16) s.data.pack_length -= s.data.pack_length % 16;  // L03: 17 rows become 16.
   if (swarm.gaps) {
     s.data.gaps = c.between(0, 3);
     s.data.align = c.pick<std::int64_t>({1, 2, 4, 8});
@@ -359,6 +375,7 @@ Scenario generate_scenario(Choices& c) {
   Scenario s;
   s.name = "random";
   const Swarm swarm = draw_swarm(c);
+  s.numerics = {swarm.bf16 ? Numerics::bf16 : Numerics::fp32};
   draw_model(c, swarm, s.model);
   draw_ranks(c, swarm, s);
   draw_training(c, swarm, s);
