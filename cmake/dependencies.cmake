@@ -61,3 +61,21 @@ if(CUDAToolkit_FOUND)
 else()
   message(STATUS "lockstep: no CUDA toolkit: the simulated device only")
 endif()
+
+# Attention by cuDNN needs headers alone: cudnn.h, and those of cudnn-frontend 1.x from the folder LOCKSTEP_CUDNN_FRONTEND
+# or from its Python package (nvidia-cudnn-frontend). The library is opened at run time.
+set(LOCKSTEP_CUDNN_FRONTEND "" CACHE PATH "Folder with include/cudnn_frontend.h, or with the header itself")
+if(CUDAToolkit_FOUND)
+  execute_process(
+    COMMAND python3 -c "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    OUTPUT_VARIABLE site_packages OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  find_path(LOCKSTEP_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${LOCKSTEP_CUDNN_FRONTEND} ${site_packages}
+            PATH_SUFFIXES include)
+  find_path(LOCKSTEP_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${site_packages}/nvidia/cudnn/include)
+  if(LOCKSTEP_CUDNN_FRONTEND_INCLUDE AND LOCKSTEP_CUDNN_INCLUDE)
+    set(LOCKSTEP_CUDNN ON)
+    message(STATUS "lockstep: attention by cuDNN is built (${LOCKSTEP_CUDNN_FRONTEND_INCLUDE})")
+  else()
+    message(STATUS "lockstep: attention by cuDNN is not built: no headers of cudnn-frontend, or no cudnn.h")
+  endif()
+endif()

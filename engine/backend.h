@@ -33,7 +33,8 @@ struct DeviceInfo {
   std::string kind;  // "sim" or "cuda".
   std::string name;
   std::string driver, cuda, nccl, cudnn, cublas;  // Versions, "" where absent.
-  int compute_capability = 0;                     // 90 for sm_90; 0 on sim.
+  std::string cudnn_frontend;  // Of the headers that attention by cuDNN was built with; "" where it was not.
+  int compute_capability = 0;  // 90 for sm_90; 0 on sim.
 };
 
 // Opaque handles, owned by the backend.
@@ -90,6 +91,9 @@ class Backend {
   // in the plain way. Not during a capture: it allocates memory and waits for the device.
   virtual void plan(const Submission&) {}
   virtual PlanCounts plans() const { return {}; }
+  // Bytes of workspace that an op of a library takes, which is planned by that; 0 for all other ops. By reckoning where
+  // there is no such library. Not during a capture.
+  virtual std::int64_t workspace_bytes(const Submission&) { return 0; }
   // Seconds in which the fastest library known does the op, whatever its bits; 0 where none does. For measurements.
   virtual double ceiling(const Submission&) { return 0; }
 

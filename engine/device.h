@@ -178,6 +178,7 @@ class Device {
   // Counters of the non-vacuity rules. One thread at a time, as everything here.
   std::int64_t ops = 0;                        // Ops that ran or were queued, those inside launched graphs included.
   std::map<int, std::int64_t> ops_recomputed;  // By rank: of a backward pass for what was not saved.
+  std::map<int, std::int64_t> attention_by_cudnn;  // By rank: backward passes of core attention that were cuDNN's.
   std::int64_t host_syncs = 0;
   std::int64_t delays = 0;          // Those inside launched graphs included.
   std::int64_t bytes_poisoned = 0;  // By ops.

@@ -37,6 +37,8 @@ std::vector<std::string> sharding_faults() {
 
 std::vector<std::string> engine_faults() {
   std::vector<std::string> names{"allocation-during-capture",
+                                 "attention-tables-built-once",
+                                 "attention-workspace-over-gradients",
                                  "backward-draws-another-mask",
                                  "bf16-weights-not-refreshed",
                                  "bias-correction-baked",

@@ -27,6 +27,7 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloade
   for (const std::int64_t capacity : scenario.cuda_graph.max_packed_seqs) {
     scans.push_back(make_scan_scratch(pool_, capacity));
   }
+  make_cudnn_workspace(scenario.cuda_graph.max_packed_seqs);
   for (int i = 0; i < slots; ++i) slots_.push_back(make_slot(offloader, i, scenario, scans));
   overflow_pools_.resize(static_cast<std::size_t>(slots));
   for (Tensor<T>& gradient : residual_gradient_) gradient = pool_.make<T>(rows, config_.hidden);
@@ -94,6 +95,7 @@ Slot<T> Model<T>::make_slot(const Offloader& offloader, int index, const Scenari
   slot.first_buffer = pool_.size();
   for (std::size_t b = 0; b < scans.size(); ++b) {
     slot.packs.emplace_back(pool_, shape_, scenario.cuda_graph.max_packed_seqs[b], scans[b]);
+    slot.packs.back().cudnn = make_cudnn_tables(pool_, slot.packs.back().capacity());
   }
   SavedMaker maker(pool_, offloader, index, slot.names, shape_.rows);
   slot.embedded = maker.make<T>("embedding.out", EmbeddingForward<T>::kName, config_.hidden);
@@ -112,6 +114,39 @@ Slot<T> Model<T>::make_slot(const Offloader& offloader, int index, const Scenari
   slot.sum = pool_.make<float>(1, shape_.rows);
   slot.end_buffer = pool_.size();
   return slot;
+}
+
+template <class T>
+bool Model<T>::asks_cudnn() const {
+  return attention_scratch_ && config_.core_attention == CoreAttention::cudnn;
+}
+
+template <class T>
+void Model<T>::make_cudnn_workspace(const std::vector<std::int64_t>& capacities) {
+  if (!asks_cudnn()) return;
+  std::int64_t bytes = 1;
+  for (const std::int64_t capacity : capacities) {
+    bytes = std::max(bytes, plan_cudnn(device_, config_.attention, shape_.rows, capacity));
+  }
+  cudnn_workspace_ = pool_.make<std::uint8_t>(1, bytes);
+}
+
+// More documents than any bucket holds may take more memory than any bucket does.
+template <class T>
+CudnnTables Model<T>::make_cudnn_tables(TensorPool& pool, std::int64_t capacity) const {
+  if (!asks_cudnn()) return {};
+  const AttentionClasses classes(shape_.rows, capacity);
+  const std::int64_t bytes = plan_cudnn(device_, config_.attention, shape_.rows, capacity);
+  CudnnTables tables{.lengths = pool.make<std::int32_t>(1, classes.slots),
+                     .offsets = pool.make<std::int64_t>(3, classes.offsets()),
+                     .workspace = cudnn_workspace_};
+  if (bytes > cudnn_workspace_.cols) tables.workspace = pool.make<std::uint8_t>(1, bytes);
+  if (fault("attention-workspace-over-gradients")) {
+    const Tensor<T> used = attention_scratch_->dcore;
+    const auto used_bytes = static_cast<std::int64_t>(sizeof(T)) * used.size();
+    tables.workspace = tensor(reinterpret_cast<std::uint8_t*>(used.data), 1, used_bytes);
+  }
+  return tables;
 }
 
 template <class T>
@@ -139,6 +174,7 @@ const Pack& Model<T>::pack(int index, int bucket, std::int64_t overflow_capacity
     auto& pool = overflow_pools_[static_cast<std::size_t>(index)];
     pool = std::make_unique<TensorPool>(device_);
     s.overflow.emplace(*pool, shape_, overflow_capacity, make_scan_scratch(*pool, overflow_capacity));
+    s.overflow->cudnn = make_cudnn_tables(*pool, overflow_capacity);
   }
   return *s.overflow;
 }

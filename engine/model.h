@@ -33,6 +33,7 @@ class Model {
   int slots() const { return static_cast<int>(slots_.size()); }
   Slot<T>& slot(int index);
   const PackShape& pack_shape() const { return shape_; }
+  const Scenario::Model::Attention& attention() const { return config_.attention; }
   Tensor<std::uint8_t> workspace() const { return workspace_; }
   // Takes away what the microbatch before left in the slot, rows of no document included.
   void poison(const Slot<T>& slot) const;
@@ -59,6 +60,9 @@ class Model {
   ScanScratch make_scan_scratch(TensorPool& pool, std::int64_t capacity) const;
   Slot<T> make_slot(const Offloader& offloader, int index, const Scenario& scenario,
                     const std::vector<ScanScratch>& scans);
+  bool asks_cudnn() const;
+  void make_cudnn_workspace(const std::vector<std::int64_t>& capacities);
+  CudnnTables make_cudnn_tables(TensorPool& pool, std::int64_t capacity) const;
   void plan_products() const;
   int last() const { return static_cast<int>(layers_.size()); }
   // The residual gradient that layer `layer` writes; the one it reads is that of layer + 1.
@@ -84,7 +88,8 @@ class Model {
   Tensor<T> residual_gradient_[2];
   Tensor<T> dlogits_, dfinal_norm_;
   Tensor<std::uint8_t> workspace_;
-  Tensor<float> embedding_gradient_;  // Tied embedding: the embedding's own term, before it joins the head's.
+  Tensor<std::uint8_t> cudnn_workspace_;  // For every bucket.
+  Tensor<float> embedding_gradient_;      // Tied embedding: the embedding's own term, before it joins the head's.
 };
 
 }  // namespace lockstep

@@ -53,6 +53,17 @@ PackMetadata build_pack(const PackShape& shape, const DocumentTable& table, cons
           .extend_last = shape.tail == Tail::extend_last};
 }
 
+AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention, const Pack& pack) {
+  return {.document_start = pack.document_start,
+          .document_length = pack.document_length,
+          .lengths = pack.cudnn.lengths,
+          .offsets = pack.cudnn.offsets,
+          .rows = pack.row_document.cols,
+          .heads = static_cast<std::int32_t>(attention.heads),
+          .kv_heads = static_cast<std::int32_t>(attention.kv_heads),
+          .head_dim = static_cast<std::int32_t>(attention.head_dim)};
+}
+
 HostPack lay_out(const PackShape& shape, const Microbatch& microbatch) {
   HostPack pack;
   pack.tokens.assign(static_cast<std::size_t>(shape.rows), -1);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/tensor_pool.h"
+#include "kernels/cudnn_attention.h"
 #include "kernels/pack_metadata.h"
 #include "scenarios/documents.h"
 
@@ -32,6 +33,15 @@ struct ScanScratch {
 };
 std::int64_t max_chunks(const PackShape& shape, std::int64_t capacity);
 
+// What cuDNN reads instead of the documents, and its workspace, which all packs share in the order of the one stream
+// that runs attention. Absent with native attention.
+struct CudnnTables {
+  Tensor<std::int32_t> lengths;  // [1, slots of all classes]
+  Tensor<std::int64_t> offsets;  // [3, offsets of all classes]
+  Tensor<std::uint8_t> workspace;
+  explicit operator bool() const { return static_cast<bool>(lengths); }
+};
+
 // The metadata of one slot and bucket. It lives as long as the backward pass of the microbatch in that slot.
 struct Pack {
   Pack(TensorPool& pool, const PackShape& shape, std::int64_t capacity, const ScanScratch& scan);
@@ -41,9 +51,13 @@ struct Pack {
   Tensor<std::int32_t> row_document, row_position, row_number;
   Tensor<std::int32_t> chunk_document, chunk_start, chunk_rows;
   ScanScratch scan;
+  CudnnTables cudnn;
 };
 
 PackMetadata build_pack(const PackShape& shape, const DocumentTable& table, const Pack& pack);
+
+// Of a pack with such tables.
+AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention, const Pack& pack);
 
 // The same pack on the host, as the loader stages it.
 struct HostPack {

@@ -205,6 +205,8 @@ void Loop<T>::forward(const Work& work) {
   const bool kept = fault("metadata-built-once") && ++forwards_ > model_.slots();
   if (!kept)
     compute_.submit(build_pack(model_.pack_shape(), loader_.table(work.microbatch, work.bucket < 0), pass.pack));
+  const bool stale = fault("attention-tables-built-once") && ++forwards_ > model_.slots();
+  if (pass.pack.cudnn && !stale) compute_.submit(build_cudnn_tables(model_.attention(), pass.pack));
   offloader_.enter_forward(-1, work.slot);
   run_hooks(Modules::embedding(), HookPoint::forward_pre, work);
   model_.embed(pass, inputs, slot);

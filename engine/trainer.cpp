@@ -397,6 +397,7 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
           {"persistent_buffers", run.persistent_buffers},
           {"ops", my.device.ops},
           {"ops_recomputed", my.device.ops_recomputed[my.device.place.rank]},
+          {"attention_by_cudnn", my.device.attention_by_cudnn[my.device.place.rank]},
           {"delays_applied", my.device.delays},
           {"bytes_poisoned", my.device.backend().bytes_poisoned()},
           {"bytes_poisoned_padding", my.device.bytes_poisoned},

@@ -88,15 +88,9 @@ void print_kernel(const KernelTime& one) {
   std::fflush(stdout);
 }
 
-boost::json::object bench_kernels(const Scenario& scenario, const std::string& device, const std::string& only) {
-  const KernelTimes times = time_kernels(scenario, device, only, print_kernel);
-  double sum = 0;
-  for (const KernelTime& one : times.list) sum += one.times * one.seconds;
-  std::printf("%-60s        %9.3f ms a step by itself", "all of these", sum * 1e3);
-  if (times.copy_bytes_per_second > 0) std::printf("; copy %.1f GB/s", times.copy_bytes_per_second * 1e-9);
-  std::printf("\n");
+boost::json::array to_json(const std::vector<KernelTime>& times) {
   boost::json::array list;
-  for (const KernelTime& one : times.list) {
+  for (const KernelTime& one : times) {
     list.push_back(boost::json::object{{"op", one.op},
                                        {"times", one.times},
                                        {"seconds", one.seconds},
@@ -104,7 +98,21 @@ boost::json::object bench_kernels(const Scenario& scenario, const std::string& d
                                        {"flop", one.work.flop},
                                        {"bytes", one.work.bytes}});
   }
-  return {{"copy_bytes_per_second", times.copy_bytes_per_second}, {"kernels", std::move(list)}};
+  return list;
+}
+
+boost::json::object bench_kernels(const Scenario& scenario, const std::string& device, const std::string& only) {
+  const KernelTimes times = time_kernels(scenario, device, only, print_kernel);
+  double sum = 0;
+  for (const KernelTime& one : times.list) sum += one.times * one.seconds;
+  std::printf("%-60s        %9.3f ms a step by itself", "all of these", sum * 1e3);
+  if (times.copy_bytes_per_second > 0) std::printf("; copy %.1f GB/s", times.copy_bytes_per_second * 1e-9);
+  std::printf("\n");
+  if (!times.no_cudnn.empty()) std::printf("attention has no ceiling: %s\n", times.no_cudnn.c_str());
+  return {{"copy_bytes_per_second", times.copy_bytes_per_second},
+          {"cudnn", to_json(times.cudnn)},
+          {"no_cudnn", times.no_cudnn},
+          {"kernels", to_json(times.list)}};
 }
 
 // ---- Steps ----------------------------------------------------------------------------------------------------------

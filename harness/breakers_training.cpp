@@ -50,6 +50,7 @@ constexpr Breaker kBreakers[] = {
      }},
     {"L05",
      [](Scenario& s, Choices&) {
+       s.numerics = {Numerics::fp32};
        s.model.core_attention = CoreAttention::cudnn;
        return true;
      }},

@@ -106,7 +106,11 @@ void Comparison::compare(std::int64_t order, const std::string& judge, FirstDiff
   where.ulp = ulp_distance(got[*index], want[*index]);
   if (rows_of_pack) name_document(where, static_cast<std::int64_t>(want.size()) / cols, cols);
   const bool nan = is_nan_bits(got[*index]) || is_nan_bits(want[*index]);
-  note(order, {judge, where.tensor + (nan ? " holds a NaN" : " differs from the oracle's"), where});
+  note(order, {judge,
+               where.tensor + (nan                ? " holds a NaN"
+                               : sums_are_wanted_ ? " differs from the eager run's"
+                                                  : " differs from the oracle's"),
+               where});
 }
 
 void Comparison::compare_part(std::int64_t order, const std::string& judge, FirstDifference where,
@@ -193,7 +197,7 @@ void Comparison::compare_gradient(std::int64_t order, int microbatch, const Para
   const FirstDifference where = at(microbatch, view.layer, "", view.name + ".gradient");
   if (parameter >= std::min(gradients.size(), after_->size())) return missing(order, "gradient", where, "oracle");
   const std::int64_t cols = (*after_)[parameter].cols;
-  if (view.microbatch_gradient) {
+  if (view.microbatch_gradient || sums_are_wanted_) {
     compare(order, "gradient", where, got, gradients[parameter], cols);
   } else if (view.gradient) {
     compare(order, "gradient", where, got, accumulated(microbatch, parameter), cols);

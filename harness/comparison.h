@@ -29,7 +29,10 @@ class Comparison : public StepListener {
   // `read` brings tensors of the engine to the host; `parameters` are the engine's. Both are set once the trainer
   // exists, before the first step.
   // `rank` of parallel.data: which of the oracle's microbatches the engine runs, in this place of the run.
-  explicit Comparison(const Scenario& scenario, int rank = 0) : scenario_(scenario), rank_(rank) {}
+  // `sums_are_wanted`: the judge is an eager run: where the engine shows an accumulator after a backward pass, it has
+  // that, not g_m.
+  explicit Comparison(const Scenario& scenario, int rank = 0, bool sums_are_wanted = false)
+      : scenario_(scenario), rank_(rank), sums_are_wanted_(sums_are_wanted) {}
   void attach(Read read, const std::vector<ParameterView>& parameters);
 
   // What the next step, or the evaluation after it, must give. The arguments outlive the step.
@@ -92,6 +95,7 @@ class Comparison : public StepListener {
 
   const Scenario& scenario_;
   const int rank_;
+  const bool sums_are_wanted_;
   Read read_;
   const std::vector<ParameterView>* parameters_ = nullptr;
 

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "engine/nn/attention.h"
 #include "harness/commands.h"
 #include "harness/expectations.h"
 #include "harness/offload_matrix.h"
@@ -67,6 +68,24 @@ void write_memory(std::ostringstream& out, const Scenario& scenario, std::int64_
       << scenario.training.in_flight << " in flight " << megabytes(activations) << "\n";
 }
 
+// The calls of cuDNN for each bucket: what is fixed, whatever the documents.
+void write_attention(std::ostringstream& out, const Scenario& scenario) {
+  const Scenario::Model& model = scenario.model;
+  if (model.core_attention != CoreAttention::cudnn) return;
+  const std::int64_t rows = scenario.data.pack_length;
+  out << "\nattention by cuDNN, calls by length of document (workspace by reckoning; a GPU says its own)\n";
+  for (const std::int64_t capacity : scenario.cuda_graph.max_packed_seqs) {
+    const CudnnShapes shapes(model.attention, rows, capacity);
+    const AttentionClasses classes(rows, capacity);
+    out << "  bucket of " << capacity << ": forward " << capacity << " documents of at most " << rows << "; backward";
+    for (int c = 1; c < classes.count; ++c) {
+      const AttentionClass& one = classes.list[c];
+      out << (c > 1 ? "," : "") << " " << one.slots << " of " << one.above + 1 << ".." << one.longest;
+    }
+    out << "; " << megabytes(reckoned_workspace(shapes.backward)) << "\n";
+  }
+}
+
 void write_expectations(std::ostringstream& out, const Scenario& scenario) {
   out << "\nwhat a run must count\n";
   const auto data = open_data(scenario);
@@ -84,6 +103,7 @@ std::string description(const Scenario& scenario) {
   out << "\ncanonical form: " << hash_text(canonical_form(scenario)) << "\n";
   write_regions(out, scenario);
   write_memory(out, scenario, write_parameters(out, scenario));
+  write_attention(out, scenario);
   if (!scenario.offload.modules.empty()) out << offload_table(scenario, plan_offload(scenario));
   out << sharding_table(scenario);
   const std::vector<std::string> idle = keys_without_effect(scenario);

@@ -24,6 +24,21 @@ std::string probe_here() {
   return boost::json::serialize(found);
 }
 
+const CudaProbe& probed_once() {
+  static const CudaProbe probe = probe_cuda();
+  return probe;
+}
+
+std::string lacking_ranks(const Scenario& scenario, const std::string& device) {
+  const std::int64_t ranks = scenario.parallel.data;
+  if (scenario.parallel.transport != Transport::nccl || ranks == 1) return "";
+  const std::string asked = "parallel.transport: nccl asks for " + std::to_string(ranks) + " GPUs and NCCL";
+  if (device != "cuda") return asked + ", and this is the simulated device";
+  const CudaProbe& probe = probed_once();
+  if (probe.gpus < ranks) return asked + ", and here are " + std::to_string(probe.gpus) + " GPUs";
+  return probe.info.nccl.empty() ? asked + ", and libnccl.so.2 is not here" : "";
+}
+
 }  // namespace
 
 CudaProbe probe_cuda() {
@@ -37,6 +52,12 @@ CudaProbe probe_cuda() {
           .why = carrier.reason};
 }
 
+std::string cudnn_is_off(const DeviceInfo& info) {
+  if (info.cudnn_frontend.empty()) return "built without cudnn-frontend";
+  if (info.cudnn.empty()) return "libcudnn.so.9 is not found";
+  return "";
+}
+
 std::string choose_device(const std::string& asked) {
   if (asked == "sim") return "sim";
   const CudaProbe probe = probe_cuda();
@@ -46,13 +67,10 @@ std::string choose_device(const std::string& asked) {
 }
 
 std::string lacking(const Scenario& scenario, const std::string& device) {
-  const std::int64_t ranks = scenario.parallel.data;
-  if (scenario.parallel.transport != Transport::nccl || ranks == 1) return "";
-  const std::string asked = "parallel.transport: nccl asks for " + std::to_string(ranks) + " GPUs and NCCL";
-  if (device != "cuda") return asked + ", and this is the simulated device";
-  static const CudaProbe probe = probe_cuda();
-  if (probe.gpus < ranks) return asked + ", and here are " + std::to_string(probe.gpus) + " GPUs";
-  return probe.info.nccl.empty() ? asked + ", and libnccl.so.2 is not here" : "";
+  const std::string lacks = lacking_ranks(scenario, device);
+  if (!lacks.empty() || device != "cuda" || scenario.model.core_attention != CoreAttention::cudnn) return lacks;
+  const std::string off = cudnn_is_off(probed_once().info);
+  return off.empty() ? "" : "core_attention: cudnn is off: " + off;
 }
 
 }  // namespace lockstep

@@ -126,7 +126,7 @@ Remembered EagerReference::remember() && {
 }
 
 std::string first_losses_differ(const Scenario& scenario, const DataSource& data, const Remembered& reference) {
-  OracleSteps oracle(scenario, data, "");
+  JudgedSteps oracle(data, make_oracle_judge(scenario, ""));
   const oracle::StepResult& want = oracle.step(0).want;
   const oracle::StepResult& got = reference.steps.at(0);
   for (std::size_t m = 0; m < want.microbatches.size(); ++m) {

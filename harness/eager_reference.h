@@ -3,7 +3,7 @@
 #pragma once
 
 #include "harness/judged_run.h"
-#include "harness/oracle_steps.h"
+#include "harness/judged_steps.h"
 
 namespace lockstep {
 

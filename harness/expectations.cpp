@@ -218,6 +218,9 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   list.push_back(exactly("persistent_buffers", std::ssize(plan.persistent), "units outside of the pool's class"));
   add_offload(scenario, microbatches, list);
   list.push_back(exactly("ops_recomputed", recomputed_ops(scenario) * microbatches, "model.recompute"));
+  const auto layers = std::count(scenario.model.pattern.begin(), scenario.model.pattern.end(), '*');
+  const bool by_cudnn = scenario.model.core_attention == CoreAttention::cudnn;
+  list.push_back(exactly("attention_by_cudnn", by_cudnn ? layers * microbatches : 0, "model.core_attention"));
   add_routing(scenario, pairs, list);
   list.push_back({.counter = "ops", .min = 1, .why = "a run without an op proves nothing"});
   return list;

@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "harness/eager_judge.h"
 #include "harness/guard.h"
 #include "harness/schedules.h"
 #include "harness/shards.h"
@@ -45,7 +46,9 @@ JudgedRun::JudgedRun(const Scenario& scenario, const DataSource& data, const Run
       watched_(watch(observer, options.watcher)),
       device_(open_judged(scenario, options, sim), watched_ ? &*watched_ : observer, pressure_of(scenario),
               mutator_.get()) {
-  for (int r = 0; r < scenario.parallel.data; ++r) comparisons_.push_back(std::make_unique<Comparison>(scenario, r));
+  for (int r = 0; r < scenario.parallel.data; ++r)
+    comparisons_.push_back(
+        std::make_unique<Comparison>(scenario, r, is_judged_by_an_eager_run(scenario, options.device)));
 }
 
 void JudgedRun::on_ranks(const std::function<void(Rank&)>& body) {

@@ -32,6 +32,7 @@ DeviceInfo device_from_json(const json::object& object) {
   device.nccl = text_of(object, "nccl");
   device.cudnn = text_of(object, "cudnn");
   device.cublas = text_of(object, "cublas");
+  if (object.contains("cudnn_frontend")) device.cudnn_frontend = text_of(object, "cudnn_frontend");
   device.compute_capability = object.at("compute_capability").to_number<int>();
   return device;
 }
@@ -58,10 +59,15 @@ FirstDifference difference_from_json(const json::object& object) {
 }  // namespace
 
 json::object to_json(const DeviceInfo& device) {
-  return {{"kind", device.kind},     {"name", device.name},
-          {"driver", device.driver}, {"cuda", device.cuda},
-          {"nccl", device.nccl},     {"cudnn", device.cudnn},
-          {"cublas", device.cublas}, {"compute_capability", device.compute_capability}};
+  return {{"kind", device.kind},
+          {"name", device.name},
+          {"driver", device.driver},
+          {"cuda", device.cuda},
+          {"nccl", device.nccl},
+          {"cudnn", device.cudnn},
+          {"cublas", device.cublas},
+          {"cudnn_frontend", device.cudnn_frontend},
+          {"compute_capability", device.compute_capability}};
 }
 
 json::object to_json(const FirstDifference& where) {

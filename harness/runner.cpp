@@ -14,12 +14,13 @@
 
 #include "harness/blind_spots.h"
 #include "harness/checker/redundant_edges.h"
+#include "harness/eager_judge.h"
 #include "harness/eager_reference.h"
 #include "harness/expectations.h"
 #include "harness/explore/recorder.h"
 #include "harness/judged_run.h"
+#include "harness/judged_steps.h"
 #include "harness/offload_bytes.h"
-#include "harness/oracle_steps.h"
 #include "harness/process_case.h"
 #include "harness/rank_counters.h"
 #include "harness/schedules.h"
@@ -84,39 +85,44 @@ class Case {
     if (!differ.empty()) violated("loss", differ);
   }
 
-  // The oracle goes first, so that each tensor of the engine is judged at the moment it is there.
+  std::unique_ptr<Judge> judge_of_run() const {
+    if (!is_judged_by_an_eager_run(scenario_, options_.device)) return make_oracle_judge(scenario_, options_.mutation);
+    return make_eager_judge(scenario_, *data_, options_.device, options_.ranks != nullptr ? options_.ranks->gpu : 0);
+  }
+
+  // The judge goes first, so that each tensor of the engine is judged at the moment it is there.
   void observed_run() {
-    OracleSteps oracle(scenario_, *data_, options_.mutation);
+    JudgedSteps steps(*data_, judge_of_run());
     remembered_ = {};
     Checker checker(checker_options());
-    run_observed(oracle, checker);
+    run_observed(steps, checker);
     if (held()) checker.throw_found();  // What the end of a run that ends early shows is no finding.
   }
 
-  void run_observed(OracleSteps& oracle, Checker& checker) {
+  void run_observed(JudgedSteps& steps, Checker& checker) {
     JudgedRun run(scenario_, *data_, options_, sim(), true, observer(checker));
     result_.device = run.device().info();
     checked(run, [&] {
       run.on_ranks([&](JudgedRun::Rank& rank) {
         std::int64_t step = 0;
-        while (step < scenario_.training.steps && observed_step(step, oracle, rank)) ++step;
-        if (step == scenario_.training.steps) judge_digest(rank, oracle.oracle().weight_digest());
+        while (step < scenario_.training.steps && observed_step(step, steps, rank)) ++step;
+        if (step == scenario_.training.steps) judge_digest(rank, steps.judge().weight_digest());
       });
-      remembered_ = std::move(oracle).remember();
+      remembered_ = std::move(steps).remember();
     });
   }
 
   // Whether no rank has found anything.
-  bool observed_step(std::int64_t step, OracleSteps& oracle, JudgedRun::Rank& rank) {
+  bool observed_step(std::int64_t step, JudgedSteps& steps, JudgedRun::Rank& rank) {
     Trainer& trainer = rank.engine.trainer;
-    const OracleSteps::Judged& judged = oracle.step(step);
-    rank.comparison.expect_step(step, judged.documents, judged.want, oracle.oracle().parameters());
+    const JudgedSteps::Judged& judged = steps.step(step);
+    rank.comparison.expect_step(step, judged.documents, judged.want, steps.judge().parameters());
     rank.comparison.finish_step(trainer.step(), true);
-    rank.comparison.compare_weights(oracle.oracle().parameters());
-    rank.comparison.compare_biases(trainer.expert_biases(), oracle.oracle().expert_bias());
+    rank.comparison.compare_weights(steps.judge().parameters());
+    rank.comparison.compare_biases(trainer.expert_biases(), steps.judge().expert_bias());
     if (!rank.holds_so_far()) return false;
     if (!trainer.evaluation_is_due()) return true;
-    const OracleSteps::Judged& held_out = oracle.evaluation(step);
+    const JudgedSteps::Judged& held_out = steps.evaluation(step);
     rank.comparison.expect_evaluation(step, held_out.documents, held_out.want);
     rank.comparison.finish_evaluation(trainer.evaluate());
     return rank.holds_so_far();

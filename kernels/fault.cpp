@@ -48,6 +48,8 @@ std::vector<std::string> kernel_faults() {
           "attention-forgets-rescale-between-blocks",
           "attention-query-heads-share-first-kv-head",
           "attention-backward-keeps-padding-rows",
+          "attention-tables-ignore-gaps",
+          "attention-tables-lose-the-longest-of-a-class",
           "conv-tap-crosses-boundary",
           "conv-newest-tap-first",
           "conv-backward-crosses-boundary",

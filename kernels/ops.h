@@ -5,6 +5,7 @@
 #include "kernels/attention.h"
 #include "kernels/conv.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/cudnn_attention.h"
 #include "kernels/digest.h"
 #include "kernels/dispatch.h"
 #include "kernels/embedding.h"
@@ -55,6 +56,6 @@ using AllOps =
            Combine<float>, Combine<bf16>, CombineBackward<float>, CombineBackward<bf16>, DispatchBackward<float>,
            DispatchBackward<bf16>, ExpertForward<float>, ExpertForward<bf16>, ExpertInputGradient<float>,
            ExpertInputGradient<bf16>, ExpertWeightGradient<float>, ExpertWeightGradient<bf16>, CountPairs,
-           UpdateExpertBias, PoisonMemory>;
+           UpdateExpertBias, PoisonMemory, AttentionTables, CudnnAttentionForward, CudnnAttentionBackward>;
 
 }  // namespace lockstep

@@ -183,6 +183,11 @@ class CudaBackend final : public Backend {
     guarded(op.type().name, [&] { plan_on_cuda(op.type().id, plans_, op.op()); });
   }
   PlanCounts plans() const override { return {plans_.admitted(), plans_.refused(), plans_.passed_on()}; }
+  std::int64_t workspace_bytes(const Submission& op) override {
+    std::int64_t bytes = 0;
+    guarded(op.type().name, [&] { bytes = workspace_on_cuda(op.type().id, op.op()); });
+    return bytes;
+  }
   double ceiling(const Submission& op) override {
     double seconds = 0;
     guarded(op.type().name, [&] { seconds = ceiling_on_cuda(op.type().id, plans_, op.op()); });

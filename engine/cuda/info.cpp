@@ -6,6 +6,8 @@
 #include <map>
 #include <vector>
 
+#include "kernels/cuda/cudnn_plans.h"
+
 namespace lockstep {
 namespace {
 
@@ -106,6 +108,7 @@ DeviceInfo asked_info(int index) {
   info.compute_capability = 10 * major + minor;
   info.nccl = nccl_version();
   info.cudnn = cudnn_version();
+  info.cudnn_frontend = cudnn_frontend_version();
   info.cublas = cublas_version();
   return info;
 }

@@ -1,5 +1,10 @@
 #include "engine/nn/attention.h"
 
+#include <algorithm>
+
+#include "kernels/fault.h"
+#include "kernels/require.h"
+
 namespace lockstep {
 
 template <class T>
@@ -15,6 +20,22 @@ AttentionScratch<T>::AttentionScratch(TensorPool& pool, const Scenario& scenario
   table = pool.make<float>(rows, a.head_dim);
 }
 
+CudnnShapes::CudnnShapes(const Scenario::Model::Attention& a, std::int64_t rows, std::int64_t capacity) {
+  forward.qkv = backward.qkv = tensor<bf16>(nullptr, rows, (a.heads + 2 * a.kv_heads) * a.head_dim);
+  forward.capacity = backward.capacity = capacity;
+  forward.heads = backward.heads = static_cast<std::int32_t>(a.heads);
+  forward.kv_heads = backward.kv_heads = static_cast<std::int32_t>(a.kv_heads);
+  forward.head_dim = backward.head_dim = static_cast<std::int32_t>(a.head_dim);
+}
+
+std::int64_t plan_cudnn(Device& device, const Scenario::Model::Attention& attention, std::int64_t rows,
+                        std::int64_t capacity) {
+  const CudnnShapes shapes(attention, rows, capacity);
+  Backend& backend = device.backend();
+  return std::max(backend.workspace_bytes(Submission(shapes.forward)),
+                  backend.workspace_bytes(Submission(shapes.backward)));
+}
+
 template <class T>
 SelfAttention<T>::SelfAttention(const Parameters& parameters, const Scenario::Model& model, int layer,
                                 const AttentionScratch<T>& scratch, const Recomputed<T>& again)
@@ -24,7 +45,10 @@ SelfAttention<T>::SelfAttention(const Parameters& parameters, const Scenario::Mo
       heads_(static_cast<std::int32_t>(model.attention.heads)),
       kv_heads_(static_cast<std::int32_t>(model.attention.kv_heads)),
       head_dim_(static_cast<std::int32_t>(model.attention.head_dim)),
-      scratch_(scratch) {}
+      by_cudnn_(model.core_attention == CoreAttention::cudnn),
+      scratch_(scratch) {
+  require(!by_cudnn_ || (std::is_same_v<T, bf16>), "cuDNN has no attention in fp32");
+}
 
 template <class T>
 std::unique_ptr<Saved<T>> SelfAttention<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
@@ -33,8 +57,9 @@ std::unique_ptr<Saved<T>> SelfAttention<T>::make_saved(SavedMaker& maker, Tensor
   saved->norm = frame_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   saved->qkv = maker.make<T>("qkv", Rope<T>::kName, qkv_.outputs());
-  saved->core = maker.make<T>("core_attn.out", AttentionForward<T>::kName, proj_.inputs());
-  saved->lse = maker.make<float>("core_attn.lse", AttentionForward<T>::kName, heads_);
+  const char* const mixer = by_cudnn_ ? CudnnAttentionForward::kName : AttentionForward<T>::kName;
+  saved->core = maker.make<T>("core_attn.out", mixer, proj_.inputs());
+  saved->lse = maker.make<float>("core_attn.lse", mixer, heads_);
   saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, proj_.outputs());
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, proj_.outputs());
   return saved;
@@ -53,13 +78,22 @@ void SelfAttention<T>::rotate(const PassContext& pass, Tensor<T> qkv, bool backw
 }
 
 template <class T>
-void SelfAttention<T>::forward(const PassContext& pass, Saved<T>& base) const {
-  State& saved = static_cast<State&>(base);
-  frame_.norm(pass, saved.x, saved.norm, saved.rstd);
-  pass.part("qkv");
-  qkv_.forward(pass, saved.norm, saved.qkv);
-  rotate(pass, saved.qkv, false);
-  pass.part("core_attn");
+void SelfAttention<T>::mix(const PassContext& pass, const State& saved) const {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (by_cudnn_) {
+      return pass.stream.submit(CudnnAttentionForward{.qkv = saved.qkv,
+                                                      .lengths = pass.pack.cudnn.lengths,
+                                                      .offsets = pass.pack.cudnn.offsets,
+                                                      .row_document = pass.pack.row_document,
+                                                      .o = saved.core,
+                                                      .lse = saved.lse,
+                                                      .workspace = pass.pack.cudnn.workspace,
+                                                      .capacity = pass.pack.capacity(),
+                                                      .heads = heads_,
+                                                      .kv_heads = kv_heads_,
+                                                      .head_dim = head_dim_});
+    }
+  }
   pass.stream.submit(AttentionForward<T>{.qkv = saved.qkv,
                                          .document_start = pass.pack.document_start,
                                          .document_length = pass.pack.document_length,
@@ -69,18 +103,29 @@ void SelfAttention<T>::forward(const PassContext& pass, Saved<T>& base) const {
                                          .heads = heads_,
                                          .kv_heads = kv_heads_,
                                          .head_dim = head_dim_});
-  pass.part("proj");
-  proj_.forward(pass, saved.core, saved.mixed);
-  frame_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
 template <class T>
-void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
-  const State& saved = static_cast<const State&>(base);
-  frame_.residual_backward(pass, dout, scratch_.dmixed);
-  pass.part("proj");
-  proj_.backward(pass, scratch_.dmixed, saved.core, scratch_.dcore);
-  pass.part("core_attn");
+void SelfAttention<T>::mix_backward(const PassContext& pass, const State& saved) const {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (by_cudnn_) {
+      Device& device = pass.stream.device();
+      device.count(pass.stream, device.attention_by_cudnn[device.place.rank]);
+      return pass.stream.submit(CudnnAttentionBackward{.qkv = saved.qkv,
+                                                       .o = saved.core,
+                                                       .lse = saved.lse,
+                                                       .dout = scratch_.dcore,
+                                                       .lengths = pass.pack.cudnn.lengths,
+                                                       .offsets = pass.pack.cudnn.offsets,
+                                                       .row_document = pass.pack.row_document,
+                                                       .dqkv = scratch_.dqkv,
+                                                       .workspace = pass.pack.cudnn.workspace,
+                                                       .capacity = pass.pack.capacity(),
+                                                       .heads = heads_,
+                                                       .kv_heads = kv_heads_,
+                                                       .head_dim = head_dim_});
+    }
+  }
   pass.stream.submit(AttentionBackward<T>{.qkv = saved.qkv,
                                           .o = saved.core,
                                           .lse = saved.lse,
@@ -94,6 +139,30 @@ void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, T
                                           .heads = heads_,
                                           .kv_heads = kv_heads_,
                                           .head_dim = head_dim_});
+}
+
+template <class T>
+void SelfAttention<T>::forward(const PassContext& pass, Saved<T>& base) const {
+  State& saved = static_cast<State&>(base);
+  frame_.norm(pass, saved.x, saved.norm, saved.rstd);
+  pass.part("qkv");
+  qkv_.forward(pass, saved.norm, saved.qkv);
+  rotate(pass, saved.qkv, false);
+  pass.part("core_attn");
+  mix(pass, saved);
+  pass.part("proj");
+  proj_.forward(pass, saved.core, saved.mixed);
+  frame_.residual(pass, saved.x, saved.mixed, saved.out);
+}
+
+template <class T>
+void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
+  const State& saved = static_cast<const State&>(base);
+  frame_.residual_backward(pass, dout, scratch_.dmixed);
+  pass.part("proj");
+  proj_.backward(pass, scratch_.dmixed, saved.core, scratch_.dcore);
+  pass.part("core_attn");
+  mix_backward(pass, saved);
   rotate(pass, scratch_.dqkv, true);
   frame_.norm_again(pass, saved.x, saved.norm, saved.rstd);
   pass.part("qkv");

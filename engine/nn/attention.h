@@ -3,6 +3,7 @@
 
 #include "engine/nn/linear.h"
 #include "kernels/attention.h"
+#include "kernels/cudnn_attention.h"
 #include "kernels/rope.h"
 
 namespace lockstep {
@@ -15,6 +16,16 @@ struct AttentionScratch {
   Tensor<std::int32_t> next_tile;  // [1, 2]
   Tensor<float> table;             // [pack_length, head_dim]: cosines and sines of every position; written once.
 };
+
+// The ops of packs of this shape, without memory: a plan looks at no more.
+struct CudnnShapes {
+  CudnnShapes(const Scenario::Model::Attention& attention, std::int64_t rows, std::int64_t capacity);
+  CudnnAttentionForward forward;
+  CudnnAttentionBackward backward;
+};
+// Bytes that cuDNN's calls over packs of this shape take, which are planned by that: no choice is made in a capture.
+std::int64_t plan_cudnn(Device& device, const Scenario::Model::Attention& attention, std::int64_t rows,
+                        std::int64_t capacity);
 
 template <class T>
 class SelfAttention : public Layer<T> {
@@ -30,10 +41,13 @@ class SelfAttention : public Layer<T> {
     Tensor<T> norm, qkv, core, mixed;
     Tensor<float> rstd, lse;
   };
+  void mix(const PassContext& pass, const State& saved) const;
+  void mix_backward(const PassContext& pass, const State& saved) const;
   void rotate(const PassContext& pass, Tensor<T> qkv, bool backward) const;
   Frame<T> frame_;
   Linear<T> qkv_, proj_;
   std::int32_t heads_, kv_heads_, head_dim_;
+  bool by_cudnn_;
   const AttentionScratch<T>& scratch_;
 };
 

@@ -34,6 +34,7 @@ class SimBackend final : public Backend {
   BackendEvent* create_event() override { return new BackendEvent; }
   void destroy_event(BackendEvent* event) noexcept override { delete event; }
 
+  std::int64_t workspace_bytes(const Submission& op) override;
   void submit(BackendStream* stream, const Submission& op) override { put(*stream, op, "submit"); }
   void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes, CopyKind kind) override;
   void fill(BackendStream* stream, void* to, std::uint8_t byte, std::size_t bytes) override;
@@ -72,6 +73,15 @@ class SimBackend final : public Backend {
   std::int64_t checked_at_ = 0;                          // How many items had run at the last look at the red zones.
   bool reported_ = false;                                // The damage was thrown once.
 };
+
+// No library is simulated: its ops have the contract's bits here, in as much memory as the library is known to take.
+std::int64_t SimBackend::workspace_bytes(const Submission& op) {
+  if (op.type().id == AllOps::id_of<CudnnAttentionForward>())
+    return reckoned_workspace(*static_cast<const CudnnAttentionForward*>(op.op()));
+  if (op.type().id == AllOps::id_of<CudnnAttentionBackward>())
+    return reckoned_workspace(*static_cast<const CudnnAttentionBackward*>(op.op()));
+  return 0;
+}
 
 SimBackend::~SimBackend() {
   release_deferred();

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "engine/trainer.h"
 #include "harness/bench/model.h"
 #include "harness/device_choice.h"
+#include "harness/exit_status.h"
 #include "harness/schedules.h"
 #include "harness/stopwatch.h"
 
@@ -17,7 +21,7 @@ constexpr int kLaunches = 7;              // The median of these.
 constexpr double kLaunchSeconds = 10e-3;  // A launch holds as many calls as fill this.
 constexpr int kMostCalls = 64;
 
-// Keeps the first op of each signature, and how often it came.
+// Keeps the last op of each signature, whose documents are still on the device, and how often it came.
 class OpRecorder : public Observer {
  public:
   struct Entry {
@@ -28,6 +32,8 @@ class OpRecorder : public Observer {
   void on_submit(int, const Submission& op, const Place& place) override {
     if (!recording) return;
     const auto [entry, is_new] = ops.try_emplace(signature(op), Entry{op, place.microbatch, 0});
+    entry->second.op = op;
+    entry->second.microbatch = place.microbatch;
     ++entry->second.times;
   }
   bool recording = false;
@@ -118,6 +124,86 @@ MicrobatchLengths lengths_of(const Microbatch& microbatch) {
   return lengths;
 }
 
+// An eager step on a device of its own, with the ops that it had.
+class RecordedStep {
+ public:
+  RecordedStep(const Scenario& scenario, const std::string& device_kind)
+      : data_(open_data(scenario)),
+        device_(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)), &recorder_),
+        trainer_(device_, scenario, *data_, {.dry_run_ledger = false}),
+        timer_(device_.backend()) {
+    recorder_.recording = true;
+    trainer_.step();
+    recorder_.recording = false;
+    step_ = data_->training(0);
+    if (device_kind == "cuda") flush_.emplace(device_);
+  }
+  const std::map<std::string, OpRecorder::Entry>& ops() const { return recorder_.ops; }
+  Backend& backend() { return device_.backend(); }
+  double copy_bytes_per_second() { return flush_ ? copy_rate(timer_, backend(), flush_->memory(), Flush::bytes()) : 0; }
+  KernelTime time(const std::string& text, const OpRecorder::Entry& entry) {
+    const double pairs = entry.microbatch < 0 ? 0 : causal_pairs(lengths_of(microbatch(entry.microbatch)));
+    return {.op = text,
+            .times = entry.times,
+            .work = work_of(entry.op, pairs),
+            .seconds = time_op(timer_, backend(), entry.op, flush_ ? &flush_->op() : nullptr)};
+  }
+
+ private:
+  const Microbatch& microbatch(int number) const { return step_.microbatches[static_cast<std::size_t>(number)]; }
+  std::unique_ptr<DataSource> data_;
+  OpRecorder recorder_;
+  Device device_;
+  Trainer trainer_;
+  GraphTimer timer_;
+  StepData step_;
+  std::optional<Flush> flush_;
+};
+
+// The step's backward passes by cuDNN, were they allowed to differ from run to run.
+OpRecorder::Entry free_to_differ(RecordedStep& step, OpRecorder::Entry entry) {
+  CudnnAttentionBackward op = *static_cast<const CudnnAttentionBackward*>(entry.op.op());
+  op.deterministic = false;
+  entry.op = Submission(op);
+  if (step.backend().workspace_bytes(entry.op) > op.workspace.cols) throw WorldError("its workspace is too small");
+  return entry;
+}
+
+// What cuDNN takes for the step's attention: forward, backward, backward with gradients that differ from run to run.
+std::vector<KernelTime> time_cudnn(Scenario scenario, const std::string& device_kind) {
+  scenario.model.core_attention = CoreAttention::cudnn;
+  RecordedStep step(scenario, device_kind);
+  std::vector<KernelTime> list;
+  for (const auto& [text, entry] : step.ops()) {
+    const int id = entry.op.type().id;
+    if (id == AllOps::id_of<CudnnAttentionForward>()) list.push_back(step.time(text, entry));
+    if (id != AllOps::id_of<CudnnAttentionBackward>()) continue;
+    list.push_back(step.time(text, entry));
+    list.push_back(step.time(text + " not deterministic", free_to_differ(step, entry)));
+  }
+  return list;
+}
+
+bool has_cudnn_for_ceiling(const Scenario& scenario, const std::string& device_kind, const std::string& only) {
+  const auto is_asked = [&](std::string_view name) { return name.find(only) != std::string_view::npos; };
+  const bool asked = is_asked(AttentionForward<bf16>::kName) || is_asked(AttentionBackward<bf16>::kName);
+  return asked && device_kind == "cuda" && scenario.numerics.front() == Numerics::bf16 &&
+         scenario.model.core_attention == CoreAttention::native &&
+         scenario.model.pattern.find('*') != std::string::npos;
+}
+
+// The fastest that cuDNN had for this op.
+double cudnn_ceiling(const std::vector<KernelTime>& cudnn, const Submission& op) {
+  const bool forward = op.type().id == AllOps::id_of<AttentionForward<bf16>>();
+  if (!forward && op.type().id != AllOps::id_of<AttentionBackward<bf16>>()) return 0;
+  const char* const name = forward ? CudnnAttentionForward::kName : CudnnAttentionBackward::kName;
+  double fastest = 0;
+  for (const KernelTime& one : cudnn) {
+    if (one.op.starts_with(name) && (fastest == 0 || one.seconds < fastest)) fastest = one.seconds;
+  }
+  return fastest;
+}
+
 }  // namespace
 
 KernelTimes time_kernels(const Scenario& given, const std::string& device_kind, const std::string& only,
@@ -125,38 +211,29 @@ KernelTimes time_kernels(const Scenario& given, const std::string& device_kind, 
   Scenario scenario = given;
   scenario.cuda_graph.impl = GraphImpl::none;
   scenario.cuda_graph.modules.clear();
-  const auto data = open_data(scenario);
-  OpRecorder recorder;
-  Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)), &recorder);
-  Trainer trainer(device, scenario, *data, {.dry_run_ledger = false});
-  recorder.recording = true;
-  trainer.step();
-  recorder.recording = false;
-
-  const StepData step = data->training(0);
-  Backend& backend = device.backend();
-  GraphTimer timer(backend);
   KernelTimes times;
-  std::optional<Flush> flush;
-  if (device_kind == "cuda") {
-    flush.emplace(device);
-    times.copy_bytes_per_second = copy_rate(timer, backend, flush->memory(), Flush::bytes());
+  std::vector<KernelTime> cudnn;
+  if (has_cudnn_for_ceiling(scenario, device_kind, only)) {
+    try {
+      cudnn = time_cudnn(scenario, device_kind);
+    } catch (const DeviceError& error) {
+      times.no_cudnn = error.what();
+    }
   }
-  for (const auto& [text, entry] : recorder.ops) {
+  for (const KernelTime& one : cudnn) done(one);
+  RecordedStep step(scenario, device_kind);
+  times.copy_bytes_per_second = step.copy_bytes_per_second();
+  for (const auto& [text, entry] : step.ops()) {
     if (text.find(only) == std::string::npos) continue;
-    const double pairs = entry.microbatch < 0
-                             ? 0
-                             : causal_pairs(lengths_of(step.microbatches[static_cast<std::size_t>(entry.microbatch)]));
-    times.list.push_back({.op = text,
-                          .times = entry.times,
-                          .work = work_of(entry.op, pairs),
-                          .seconds = time_op(timer, backend, entry.op, flush ? &flush->op() : nullptr)});
+    times.list.push_back(step.time(text, entry));
     KernelTime& made = times.list.back();
-    made.ceiling = ceiling_of(backend, entry.op, made.work, times.copy_bytes_per_second);
+    made.ceiling = cudnn_ceiling(cudnn, entry.op);
+    if (made.ceiling == 0) made.ceiling = ceiling_of(step.backend(), entry.op, made.work, times.copy_bytes_per_second);
     done(made);
   }
   std::stable_sort(times.list.begin(), times.list.end(),
                    [](const KernelTime& a, const KernelTime& b) { return a.times * a.seconds > b.times * b.seconds; });
+  times.cudnn = std::move(cudnn);
   return times;
 }
 

@@ -20,10 +20,14 @@ struct KernelTime {
   double ceiling = 0;  // Seconds in which this machine could: of the fastest library, or of a copy; 0 is not known.
 };
 struct KernelTimes {
+  std::string no_cudnn;              // Why attention has no ceiling; "" where it has one, or needs none.
   double copy_bytes_per_second = 0;  // A copy on the device, bytes read and written: what bandwidth can be.
+  std::vector<KernelTime> cudnn;     // Attention by it, where that is a ceiling.
   std::vector<KernelTime> list;      // The largest share of a step first.
 };
 
+// Attention of native scenarios in bf16 is timed on a GPU by cuDNN too, over the same packs: forward, backward with
+// deterministic gradients, and backward without, which is the ceiling of ours.
 // Ops whose signature holds `only`; all if it is empty. `done` is told each time when it is known.
 KernelTimes time_kernels(const Scenario& scenario, const std::string& device_kind, const std::string& only,
                          const std::function<void(const KernelTime&)>& done);

@@ -21,6 +21,11 @@ double product_flop(const Submission& submission) {
 }
 
 // Forward two products a causal pair, backward five.
+double cudnn_flop(const Submission& submission, double pairs) {
+  if (const auto* op = as<CudnnAttentionForward>(submission)) return 4.0 * op->heads * op->head_dim * pairs;
+  if (const auto* op = as<CudnnAttentionBackward>(submission)) return 10.0 * op->heads * op->head_dim * pairs;
+  return 0;
+}
 template <class T>
 double attention_flop(const Submission& submission, double pairs) {
   if (const auto* op = as<AttentionForward<T>>(submission)) return 4.0 * op->heads * op->head_dim * pairs;
@@ -52,6 +57,7 @@ OpWork work_of(const Submission& op, double causal_pairs) {
   };
   found(Bound::product, product_flop<bf16>(op) + product_flop<float>(op));
   found(Bound::attention, attention_flop<bf16>(op, causal_pairs) + attention_flop<float>(op, causal_pairs));
+  found(Bound::attention, cudnn_flop(op, causal_pairs));
   found(Bound::scan, scan_flop<bf16>(op) + scan_flop<float>(op));
   return work;
 }

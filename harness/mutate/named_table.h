@@ -52,6 +52,7 @@ inline constexpr std::array kKernelRows{
     NamedRow{"attention-", kIndex, "attention", "activation: core_attn.out"},
     NamedRow{"attention-leaks", kLeak, "attention", "activation: core_attn.out"},
     NamedRow{"attention-backward", kIndex, "attention", "gradient: qkv.weight"},
+    NamedRow{"attention-tables-", kStale, "cudnn_attention", "bits; hazard"},
     NamedRow{"attention-backward-keeps-padding", kPadding, "attention", "gradient: qkv.weight"},
     NamedRow{"conv-tap", kLeak, "conv", "activation: .conv"},
     NamedRow{"conv-newest", kIndex, "conv", "activation: .conv"},
@@ -120,6 +121,8 @@ inline constexpr std::array kShardingRows{
 
 inline constexpr std::array kEngineRows{
     NamedRow{"allocation-during-capture", kCapture, "graph_set.cpp", "capture: allocate"},
+    NamedRow{"attention-tables-", kStale, "step_loop.cpp", "bits; hazard; ledger"},
+    NamedRow{"attention-workspace-", kReuse, "model.cpp", "bits; hazard"},
     NamedRow{"backward-draws-another-mask", kRandom, "nn/layer.cpp", "gradient: fc2.weight proj.weight"},
     NamedRow{"bf16-weights-not-refreshed", kStale, "trainer.cpp", "activation: embedding.out"},
     NamedRow{"bias-correction-baked", kStale, "trainer.cpp", "weights: adamw"},

@@ -1,3 +1,4 @@
+#include "kernels/cuda/cudnn_plans.h"
 #include "kernels/cuda/linear_plan.h"
 #include "kernels/cuda/table.h"
 #include "kernels/ops.h"
@@ -20,6 +21,18 @@ void plan_as(ProductPlans& plans, const void* op) {
   if constexpr (has_plan<Op>) plan(plans, *static_cast<const Op*>(op));
 }
 
+using Workspace = std::int64_t (*)(const void*);
+
+template <class Op>
+std::int64_t workspace_as(const void* op) {
+  if constexpr (requires(const Op& one) { CudnnPlans::workspace_bytes(one); }) {
+    CudnnPlans::plan(*static_cast<const Op*>(op));
+    return CudnnPlans::workspace_bytes(*static_cast<const Op*>(op));
+  } else {
+    return 0;
+  }
+}
+
 using Ceiling = double (*)(ProductPlans&, const void*);
 
 template <class Op>
@@ -37,6 +50,7 @@ template <class... Ops>
 struct Table<OpList<Ops...>> {
   static constexpr Runner runners[] = {run_as<Ops>...};
   static constexpr Planner planners[] = {plan_as<Ops>...};
+  static constexpr Workspace workspaces[] = {workspace_as<Ops>...};
   static constexpr Ceiling ceilings[] = {ceiling_as<Ops>...};
 };
 
@@ -50,6 +64,11 @@ void run_on_cuda(int op_id, CUstream_st* stream, const ProductPlans& plans, cons
 void plan_on_cuda(int op_id, ProductPlans& plans, const void* op) {
   require(op_id >= 0 && op_id < AllOps::size, "an op's id is its place in AllOps");
   Table<AllOps>::planners[op_id](plans, op);
+}
+
+std::int64_t workspace_on_cuda(int op_id, const void* op) {
+  require(op_id >= 0 && op_id < AllOps::size, "an op's id is its place in AllOps");
+  return Table<AllOps>::workspaces[op_id](op);
 }
 
 double ceiling_on_cuda(int op_id, ProductPlans& plans, const void* op) {

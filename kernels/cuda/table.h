@@ -1,6 +1,8 @@
 // The ops of the CUDA object, by their place in AllOps.
 #pragma once
 
+#include <cstdint>
+
 struct CUstream_st;
 
 namespace lockstep {
@@ -12,6 +14,9 @@ void run_on_cuda(int op_id, CUstream_st* stream, const ProductPlans& plans, cons
 
 // Plans the products of the op, if it has any that a library could do.
 void plan_on_cuda(int op_id, ProductPlans& plans, const void* op);
+
+// Plans the op where cuDNN does it, and says how many bytes of workspace it takes; 0 for all other ops.
+std::int64_t workspace_on_cuda(int op_id, const void* op);
 
 // Seconds in which the fastest library does the op, whatever its bits; 0 where none does.
 double ceiling_on_cuda(int op_id, ProductPlans& plans, const void* op);

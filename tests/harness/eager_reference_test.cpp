@@ -25,7 +25,7 @@ Remembered reference_of(const Scenario& scenario, const DataSource& data) {
 }
 
 Remembered oracle_of(const Scenario& scenario, const DataSource& data) {
-  OracleSteps oracle(scenario, data, "");
+  JudgedSteps oracle(data, make_oracle_judge(scenario, ""));
   for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
     oracle.step(step);
     const std::int64_t every = scenario.training.eval_every;

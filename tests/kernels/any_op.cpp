@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "tests/kernels/any_cudnn_op.h"
 #include "tests/kernels/any_expert_op.h"
 #include "tests/kernels/op_builder.h"
 
@@ -193,18 +194,6 @@ void draw(OpBuilder& b, LinearWeightGradient<T>& op) {
 }
 
 // ---- Attention ------------------------------------------------------------------------------------------------------
-struct Heads {
-  template <class T>
-  static Heads drawn(OpBuilder& b) {
-    const auto kv_heads = static_cast<I>(b.between(1, 2));
-    const I heads = kv_heads * static_cast<I>(b.between(1, 3));
-    const auto any = b.one_of({2, 6, 16, 20, 64, 80, 128}), legal = b.one_of({16, 32, 64, 80, 128});
-    return {heads, kv_heads, static_cast<I>(std::is_same_v<T, bf16> ? legal : any)};
-  }
-  std::int64_t fused() const { return (heads + 2 * kv_heads) * head_dim; }
-  I heads, kv_heads, head_dim;
-};
-
 void draw(OpBuilder& b, RopeTable& op) {
   op = {.table = b.out<F>(b.between(1, 90), 2 * b.between(1, 40)), .base = b.chance(2) ? 10000.0f : 500.0f};
 }

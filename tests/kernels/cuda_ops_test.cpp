@@ -13,12 +13,22 @@ void expect_host_bytes(int id, Run run) {
   }
 }
 
+// All but those of a library, whose bits are its own: cuda_cudnn_test.
+std::vector<int> with_bits_of_the_contract() {
+  std::vector<int> ids;
+  for (int id = 0; id < AllOps::size; ++id) {
+    if (id != AllOps::id_of<CudnnAttentionForward>() && id != AllOps::id_of<CudnnAttentionBackward>())
+      ids.push_back(id);
+  }
+  return ids;
+}
+
 class EveryOpOnAGpu : public testing::TestWithParam<int> {};
 
 TEST_P(EveryOpOnAGpu, HasTheBytesOfTheHost) { expect_host_bytes(GetParam(), at_once); }
 TEST_P(EveryOpOnAGpu, HasTheBytesOfTheHostWhenReplayed) { expect_host_bytes(GetParam(), from_a_graph); }
 
-INSTANTIATE_TEST_SUITE_P(Ops, EveryOpOnAGpu, testing::Range(0, AllOps::size), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Ops, EveryOpOnAGpu, testing::ValuesIn(with_bits_of_the_contract()), [](const auto& info) {
   std::string name = op_name(info.param);
   std::erase(name, '_');
   return name;

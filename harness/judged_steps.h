@@ -1,11 +1,13 @@
-// The oracle's side of a run: each step is computed once, for whichever rank asks first, and kept until all are done.
+// The judge's side of a run: each step is computed once, for whichever rank asks first, and kept until all are done.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "oracle/oracle.h"
+#include "harness/judge.h"
 
 namespace lockstep {
 
@@ -18,20 +20,20 @@ struct Remembered {
   std::string digest;
 };
 
-class OracleSteps {
+class JudgedSteps {
  public:
   struct Judged {
     StepData documents;
     oracle::StepResult want;
   };
 
-  OracleSteps(const Scenario& scenario, const DataSource& data, const std::string& mutation);
+  JudgedSteps(const DataSource& data, std::unique_ptr<Judge> judge) : data_(data), judge_(std::move(judge)) {}
 
   // Steps come in order; the one before is gone when a new one is asked for.
   const Judged& step(std::int64_t step);
   const Judged& evaluation(std::int64_t step);  // After that step.
   // After the step that was asked for last.
-  const oracle::Oracle& oracle() const { return oracle_; }
+  const Judge& judge() const { return *judge_; }
   // After the last step.
   Remembered remember() &&;
 
@@ -39,7 +41,7 @@ class OracleSteps {
   void close_step();
 
   const DataSource& data_;
-  oracle::Oracle oracle_;
+  std::unique_ptr<Judge> judge_;
   std::int64_t at_ = -1;
   Judged step_;
   std::optional<Judged> evaluation_;

@@ -1,4 +1,4 @@
-#include "harness/oracle_steps.h"
+#include "harness/judged_steps.h"
 
 namespace lockstep {
 namespace {
@@ -13,28 +13,25 @@ oracle::StepResult without_tensors(oracle::StepResult result) {
 
 }  // namespace
 
-OracleSteps::OracleSteps(const Scenario& scenario, const DataSource& data, const std::string& mutation)
-    : data_(data), oracle_(scenario, {.numerics = scenario.numerics.front(), .mutation = mutation}) {}
-
-const OracleSteps::Judged& OracleSteps::step(std::int64_t step) {
+const JudgedSteps::Judged& JudgedSteps::step(std::int64_t step) {
   if (step == at_) return step_;
   close_step();
   at_ = step;
   step_.documents = data_.training(step);
-  step_.want = oracle_.step(step, step_.documents);
+  step_.want = judge_->step(step, step_.documents);
   return step_;
 }
 
-const OracleSteps::Judged& OracleSteps::evaluation(std::int64_t step) {
+const JudgedSteps::Judged& JudgedSteps::evaluation(std::int64_t step) {
   if (!evaluation_) {
     evaluation_.emplace();
     evaluation_->documents = data_.evaluation(step);
-    evaluation_->want = oracle_.evaluate(step, evaluation_->documents);
+    evaluation_->want = judge_->evaluate(step, evaluation_->documents);
   }
   return *evaluation_;
 }
 
-void OracleSteps::close_step() {
+void JudgedSteps::close_step() {
   if (at_ < 0) return;
   remembered_.steps.push_back(without_tensors(std::move(step_.want)));
   remembered_.evaluations.emplace_back();
@@ -42,11 +39,11 @@ void OracleSteps::close_step() {
   evaluation_.reset();
 }
 
-Remembered OracleSteps::remember() && {
+Remembered JudgedSteps::remember() && {
   close_step();
-  remembered_.parameters = oracle_.parameters();
-  remembered_.expert_biases = oracle_.expert_bias();
-  remembered_.digest = oracle_.weight_digest();
+  remembered_.parameters = judge_->parameters();
+  remembered_.expert_biases = judge_->expert_bias();
+  remembered_.digest = judge_->weight_digest();
   return std::move(remembered_);
 }
 

@@ -1,0 +1,103 @@
+// The contract's attention, over the documents that the tables of cuDNN's show.
+#include "kernels/cudnn_attention.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/fault.h"
+
+namespace lockstep {
+namespace {
+
+// Documents as the slots of some classes show them.
+struct Shown {
+  std::vector<std::int32_t> starts, lengths;
+
+  template <class Op>
+  Shown(const Op& op, int from_class, int end_class) {
+    const AttentionClasses classes(op.qkv.rows, op.capacity);
+    for (int c = from_class; c < end_class; ++c) {
+      const AttentionClass& one = classes.list[c];
+      for (std::int64_t s = 0; s < one.slots; ++s) {
+        lengths.push_back(op.lengths.data[one.first + s]);
+        starts.push_back(static_cast<std::int32_t>(op.offsets.data[classes.first_offset(c) + s] / op.qkv.cols));
+      }
+    }
+  }
+  Tensor<std::int32_t> start() { return tensor(starts.data(), 1, std::ssize(starts)); }
+  Tensor<std::int32_t> length() { return tensor(lengths.data(), 1, std::ssize(lengths)); }
+};
+
+// What is in it after an op is of no use to anybody.
+void use_up(Scratch<std::uint8_t> workspace) {
+  if (workspace) std::memset(workspace.data, 0xa7, static_cast<std::size_t>(workspace.cols));
+}
+
+}  // namespace
+
+void run(HostQueue, const AttentionTables& op) {
+  const std::int64_t capacity = op.document_start.cols;
+  const AttentionClasses classes(op.rows, capacity);
+  const std::int64_t widths[] = {(op.heads + 2 * op.kv_heads) * op.head_dim, op.heads * op.head_dim, op.heads};
+  const bool ignores_gaps = fault("attention-tables-ignore-gaps");
+  const bool loses_boundary = fault("attention-tables-lose-the-longest-of-a-class");
+  for (int c = 0; c < classes.count; ++c) {
+    const AttentionClass& one = classes.list[c];
+    const auto put = [&](std::int64_t slot, std::int64_t row) {
+      for (std::int64_t w = 0; w < 3; ++w) op.offsets.row(w)[classes.first_offset(c) + slot] = row * widths[w];
+    };
+    std::int64_t slot = 0, rows_before = 0;
+    for (std::int64_t d = 0; d < capacity; ++d) {
+      const std::int32_t length = op.document_length.data[d];
+      const std::int64_t start = ignores_gaps ? rows_before : op.document_start.data[d];
+      rows_before += length;
+      const bool here = length > one.above && length <= one.longest - (loses_boundary && c > 0 ? 1 : 0);
+      if (!here || slot == one.slots) continue;
+      op.lengths.data[one.first + slot] = length;
+      put(slot++, start);
+    }
+    for (; slot < one.slots; ++slot) {
+      op.lengths.data[one.first + slot] = 0;
+      put(slot, op.rows);
+    }
+    put(one.slots, op.rows);
+  }
+}
+
+void run(HostQueue queue, const CudnnAttentionForward& op) {
+  use_up(op.workspace);
+  Shown documents(op, 0, 1);
+  run(queue, AttentionForward<bf16>{.qkv = op.qkv,
+                                    .document_start = documents.start(),
+                                    .document_length = documents.length(),
+                                    .row_document = op.row_document,
+                                    .o = op.o,
+                                    .lse = op.lse,
+                                    .heads = op.heads,
+                                    .kv_heads = op.kv_heads,
+                                    .head_dim = op.head_dim});
+}
+
+void run(HostQueue queue, const CudnnAttentionBackward& op) {
+  use_up(op.workspace);
+  Shown documents(op, 1, AttentionClasses(op.qkv.rows, op.capacity).count);
+  std::vector<float> delta(static_cast<std::size_t>(op.qkv.rows * op.heads));
+  std::int32_t next_tile[2] = {};
+  run(queue, AttentionBackward<bf16>{.qkv = op.qkv,
+                                     .o = op.o,
+                                     .lse = op.lse,
+                                     .dout = op.dout,
+                                     .document_start = documents.start(),
+                                     .document_length = documents.length(),
+                                     .row_document = op.row_document,
+                                     .delta = tensor(delta.data(), op.qkv.rows, op.heads),
+                                     .next_tile = tensor(next_tile, 1, 2),
+                                     .dqkv = op.dqkv,
+                                     .heads = op.heads,
+                                     .kv_heads = op.kv_heads,
+                                     .head_dim = op.head_dim});
+}
+
+}  // namespace lockstep
