@@ -40,7 +40,7 @@ void take_another_capacity(Scenario& s, Choices& c) {
   if (!has_graphs(s)) return;
   const std::int64_t largest = s.cuda_graph.max_packed_seqs.back();
   s.cuda_graph.max_packed_seqs =
-      c.pick<std::vector<std::int64_t>>({{largest + 1}, {largest, largest + 9}, {largest, largest + 1, 4096}, {4096}});
+      c.pick<std::vector<std::int64_t>>({{largest + 1}, {largest, largest + 9}, {largest, largest + 1, 8192}, {4096}});
 }
 
 // Experts whose shapes follow the data stay out of graphs; their router goes in.
