@@ -89,7 +89,8 @@ function(lockstep_test path)
   string(REPLACE "/" "." name "${path}")
   string(REPLACE "/" "_" target "${path}_test")
   add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/${path}_test.cpp)
-  target_compile_options(${target} PRIVATE ${LOCKSTEP_WARNINGS})
+  # The time of a test is in the code that it calls; its own templates take a third less to compile so.
+  target_compile_options(${target} PRIVATE ${LOCKSTEP_WARNINGS} $<$<CONFIG:Release>:-O1>)
   target_link_libraries(${target} PRIVATE ${arg_USES} lockstep::test_main)
   set_target_properties(
     ${target} PROPERTIES ENABLE_EXPORTS ON RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)

@@ -1,5 +1,8 @@
 // The simulated device and the GPU make the same of random programs: memory, names of errors, states of captures.
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
 
 #include "tests/engine/random_program.h"
 
@@ -46,6 +49,58 @@ TEST(CudaConformance, ACapturedForkReplaysOnTheGpu) {
   EXPECT_EQ(read(a, x), std::vector<float>(1000, 8.0f));
   EXPECT_EQ(device.ops, 9);
   EXPECT_EQ(code_of([&] { a.end_capture(); }), "cudaErrorIllegalState");
+}
+
+// Poison reaches the end of so much memory long after a call returns, so what did not wait for it is overwritten.
+TEST(CudaConformance, NoStreamWorksOnMemoryBeforeItIsPoisoned) {
+  if (cuda_devices().empty()) GTEST_SKIP() << "no GPU";
+  constexpr std::int64_t kMany = std::int64_t{1} << 29, kEnd = 4096;
+  Device device(open_cuda(), nullptr, {.delays = {}, .seed = 1, .poison_fresh = true, .poison_freed = true});
+  const Stream a(device, "a"), b(device, "b");
+  const Event e(device), f(device);
+  const PinnedBuffer nothing(device, kEnd * sizeof(float));
+  std::memset(nothing.data(), 0, nothing.bytes());
+  const auto clear = [&](const Stream& stream,
+                         const Floats& of) {  // By a copy, for which no multiprocessor must be free.
+    stream.copy(of.data() + kMany - kEnd, nothing.data(), nothing.bytes(), CopyKind::host_to_device);
+  };
+  const auto end = [&](const Floats& of) {  // Once everything is over.
+    a.synchronize();
+    b.synchronize();
+    device.release(device.allocate(std::size_t{1} << 22, false), false);
+    std::vector<float> seen(kEnd);
+    a.copy(seen.data(), of.data() + kMany - kEnd, kEnd * sizeof(float), CopyKind::device_to_host);
+    a.synchronize();
+    return seen;
+  };
+  const std::vector<float> zeros(kEnd, 0.0f);
+  {
+    const Floats memory(device, kMany);
+    clear(b, memory);
+    EXPECT_EQ(end(memory), zeros) << "a stream that was there before";
+  }
+  {
+    const Floats memory(device, kMany);
+    const Stream late(device, "late");
+    clear(late, memory);
+    late.synchronize();
+    EXPECT_EQ(end(memory), zeros) << "a stream that came later";
+  }
+  {
+    const Floats memory(device, kMany);
+    a.begin_capture();
+    a.record(e);
+    b.wait(e);
+    clear(b, memory);
+    b.record(f);
+    a.wait(f);
+    const Graph graph = a.end_capture();
+    a.launch(graph);
+    EXPECT_EQ(end(memory), zeros) << "a graph";
+  }
+  const Floats fresh(device, kMany);
+  const std::vector<float> seen = end(fresh);
+  EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](float x) { return std::isnan(x); }));
 }
 
 }  // namespace
