@@ -25,6 +25,14 @@ void record(MutationCase& one) {
   one.last_launches = counter.last_launches();
 }
 
+// Layers that all passes of all ranks go through: what a run is about as long as.
+std::int64_t reckoned_length(const MutationCase& one) {
+  const Scenario& s = one.scenario;
+  std::int64_t passes = 0;
+  for (std::int64_t step = 0; step < s.training.steps; ++step) passes += s.training.microbatches_at(step);
+  return passes * s.parallel.data * static_cast<std::int64_t>(s.model.pattern.size());
+}
+
 }  // namespace
 
 std::vector<MutationCase> mutation_cases(std::int64_t most) {
@@ -35,13 +43,18 @@ std::vector<MutationCase> mutation_cases(std::int64_t most) {
       skip_what_is_lacking(one, "sim");
       if (one.decided || one.scenario.expect.verdict != ExpectedVerdict::holds) continue;
       cases.push_back({.scenario = std::move(one.scenario), .sites = {}, .last_launches = {}});
-      record(cases.back());
     }
   }
   if (!errors.empty()) throw RequestError("refused\n" + errors.front());
+  if (static_cast<std::size_t>(most) < cases.size()) {  // Recording all takes seconds.
+    std::stable_sort(cases.begin(), cases.end(), [](const MutationCase& a, const MutationCase& b) {
+      return reckoned_length(a) < reckoned_length(b);
+    });
+    cases.resize(static_cast<std::size_t>(most));
+  }
+  for (MutationCase& one : cases) record(one);
   std::stable_sort(cases.begin(), cases.end(),
                    [](const MutationCase& a, const MutationCase& b) { return a.ops < b.ops; });
-  cases.resize(std::min(cases.size(), static_cast<std::size_t>(most)));
   for (const Probe& probe : probes()) {
     cases.push_back({.scenario = {}, .sites = {}, .last_launches = {}, .probe = &probe});
     cases.back().scenario.name = probe.name;

@@ -20,7 +20,8 @@ struct MutationCase {
   const Probe* probe = nullptr;
 };
 
-// The first `most` cases of the built-in library that hold and are expected to, and all probes.
+// The `most` cases of the built-in library that are reckoned the shortest, of those that hold and are expected to, and
+// all probes.
 std::vector<MutationCase> mutation_cases(std::int64_t most);
 
 }  // namespace lockstep

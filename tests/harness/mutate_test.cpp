@@ -299,11 +299,11 @@ TEST(MutateCommand, FailsWhenAFaultSurvives) {
 }
 
 TEST(MutateCommand, RefusesWhatItDoesNotKnow) {
-  EXPECT_EQ(run_lockstep("mutate --only no-such-fault").status, 2);
-  EXPECT_EQ(run_lockstep("mutate --only drop-wait/nowhere/0").status, 2);
+  EXPECT_EQ(run_lockstep("mutate --scenarios 1 --only no-such-fault").status, 2);
+  EXPECT_EQ(run_lockstep("mutate --scenarios 1 --only drop-wait/nowhere/0").status, 2);
   EXPECT_EQ(run_lockstep("mutate --budget 0").status, 2);
   for (const char* shard : {"2/2", "-1/2", "1", "0/2x", "a/b"}) {
-    EXPECT_EQ(run_lockstep("mutate --list --shard " + std::string(shard)).status, 2) << shard;
+    EXPECT_EQ(run_lockstep("mutate --scenarios 1 --list --shard " + std::string(shard)).status, 2) << shard;
   }
   EXPECT_EQ(run_lockstep("mutate " + library_path() + "/swiglu.yaml").status, 2);
 }
