@@ -335,6 +335,8 @@ boost::json::object bench_checker(const Options& options, const std::string& dev
   for (const std::string& file : files) {
     const ReadResult read = read_scenario_file(file);
     if (!read.ok() || !check_built(read.scenario).empty()) continue;
+    if (read.scenario.parallel.transport == Transport::nccl)
+      continue;  // Its ranks are processes, on GPUs of their own.
     const CheckerCost one = time_checker(read.scenario, device, kRuns);
     without += one.without;
     with += one.with;

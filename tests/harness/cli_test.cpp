@@ -244,7 +244,8 @@ TEST_F(CommandLine, AResumedTrainingIsTheOneThatWasNeverInterrupted) {
 }
 
 TEST_F(CommandLine, BenchMeasuresAllThreeModes) {
-  const Ran ran = run_lockstep("bench --device sim --budget 0.05 --json " + (folder_ / "b.json"));
+  const Ran ran = run_lockstep("bench --device sim --budget 0.05 --json " + (folder_ / "b.json") + " " +
+                               library_path() + "/packed-fallback-mix.yaml");
   ASSERT_EQ(ran.status, 0) << ran.err;
   const boost::json::value json = boost::json::parse(slurp(folder_ / "b.json"));
   EXPECT_GT(json.at("scenarios_per_second").to_number<double>(), 0);

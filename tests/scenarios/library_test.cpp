@@ -133,7 +133,9 @@ TEST(Library, EveryFileReadsAndIsCalledLikeItsScenario) {
     EXPECT_EQ(read.scenario.name, file.stem().string());
     EXPECT_GE(read.scenario.description.size(), 20u) << file;
     EXPECT_EQ(read.scenario.expect.verdict, ExpectedVerdict::holds) << file;
-    EXPECT_TRUE(holds(read.scenario.numerics, Numerics::fp32)) << file;
+    // cuDNN has no fp32 kernel (rule L05).
+    const bool cudnn = read.scenario.model.core_attention == CoreAttention::cudnn;
+    EXPECT_TRUE(cudnn || holds(read.scenario.numerics, Numerics::fp32)) << file;
   }
 }
 
@@ -151,7 +153,7 @@ TEST(Library, RefusedFilesAreRefusedByTheRuleTheyName) {
 
 TEST(Library, RunsInTensOfMilliseconds) {
   for (const Scenario& s : library()) {
-    EXPECT_LE(s.data.pack_length, 128) << s.name;
+    EXPECT_LE(s.data.pack_length, 192) << s.name;  // Three of cuDNN's length classes.
     EXPECT_LE(s.model.hidden, 48) << s.name;
     EXPECT_LE(s.training.steps, 6) << s.name;
   }
