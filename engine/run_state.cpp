@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/contract.h"
+#include "scenarios/by_one_rank.h"
 #include "scenarios/reader.h"
 
 namespace lockstep {
@@ -26,24 +27,19 @@ std::int64_t number_in(const std::string& path, const std::map<std::string, std:
   throw std::runtime_error(path + ": " + key + " is not a number: " + text);
 }
 
-std::string run_fingerprint(Scenario run) {
+std::string run_fingerprint(const Scenario& scenario) {
   const Scenario plain;
+  Scenario run = by_one_rank(scenario);
   run.name = "run";
   run.model.recompute.clear();
   run.data.path = plain.data.path;
   run.data.digest.clear();
   run.training.steps = plain.training.steps;
   run.training.optimizer.decay_steps = plain.training.optimizer.decay_steps;
-  run.training.microbatches *= run.parallel.data;
-  for (Scenario::MicrobatchChange& change : run.training.change_microbatches_at) {
-    change.microbatches *= run.parallel.data;
-  }
   run.training.in_flight = plain.training.in_flight;
   run.training.recapture_at.clear();
   run.cuda_graph = plain.cuda_graph;
   run.offload = plain.offload;
-  run.fsdp = plain.fsdp;
-  run.parallel = plain.parallel;
   run.checker = plain.checker;
   run.expect = plain.expect;
   std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a.

@@ -5,29 +5,21 @@
 
 #include "engine/trainer.h"
 #include "harness/device_choice.h"
+#include "harness/eager_reference.h"
 #include "harness/schedules.h"
 #include "kernels/fault.h"
+#include "scenarios/by_one_rank.h"
 
 namespace lockstep {
 namespace {
 
-// The same training, as plain as it can be run: one rank has the microbatches of all.
-Scenario plain(Scenario scenario) {
-  const Scenario defaults;
-  scenario.model.recompute.clear();
-  scenario.training.microbatches *= scenario.parallel.data;
-  for (Scenario::MicrobatchChange& change : scenario.training.change_microbatches_at) {
-    change.microbatches *= scenario.parallel.data;
-  }
-  scenario.training.in_flight = 1;
-  scenario.training.recapture_at.clear();
-  scenario.cuda_graph.impl = GraphImpl::none;
-  scenario.cuda_graph.modules.clear();
-  scenario.offload = defaults.offload;
-  scenario.fsdp = defaults.fsdp;
-  scenario.parallel = defaults.parallel;
-  scenario.checker = defaults.checker;
-  return scenario;
+// The same training, as plain as it can be run.
+Scenario plain(const Scenario& scenario) {
+  Scenario s = eager(by_one_rank(scenario));
+  s.model.recompute.clear();
+  s.training.in_flight = 1;
+  s.checker = {};
+  return s;
 }
 
 class NothingPlanted {
@@ -77,10 +69,7 @@ class EagerJudge final : public Judge, private StepListener {
     result_ = {};
     result_.microbatches.resize(data.microbatches.size());
     const StepResult got = run();
-    result_.loss = got.loss;
-    result_.norm = got.norm;
-    result_.clip = got.clip;
-    result_.learning_rate = got.learning_rate;
+    copy_numbers(got, result_);
     for (std::size_t m = 0; m < got.microbatch_losses.size(); ++m) {
       result_.microbatches[m].loss = got.microbatch_losses[m];
     }

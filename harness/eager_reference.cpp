@@ -76,14 +76,18 @@ Scenario eager(const Scenario& scenario) {
   return s;
 }
 
+void copy_numbers(const StepResult& got, oracle::StepResult& to) {
+  to.loss = got.loss;
+  to.norm = got.norm;
+  to.clip = got.clip;
+  to.learning_rate = got.learning_rate;
+}
+
 EagerReference::EagerReference(const Scenario& scenario, JudgedRun::Rank& rank) : scenario_(scenario), rank_(rank) {}
 
 oracle::StepResult EagerReference::as_the_oracles(const StepResult& got) {
   oracle::StepResult result;
-  result.loss = got.loss;
-  result.norm = got.norm;
-  result.clip = got.clip;
-  result.learning_rate = got.learning_rate;
+  copy_numbers(got, result);
   const std::vector<int> layers = expert_layers(scenario_);
   std::vector<std::istringstream> ranks;
   for (const std::string& words : rank_.engine.communicator.tell(words_of(got))) ranks.emplace_back(words);

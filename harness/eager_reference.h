@@ -13,6 +13,9 @@ bool oracle_knows(const Scenario& scenario);
 // The scenario without graphs and offloading.
 Scenario eager(const Scenario& scenario);
 
+// What an engine's step and an oracle's both have one of.
+void copy_numbers(const StepResult& got, oracle::StepResult& to);
+
 class EagerReference {
  public:
   EagerReference(const Scenario& scenario, JudgedRun::Rank& rank);

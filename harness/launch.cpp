@@ -183,15 +183,6 @@ bool over_nccl(const Scenario& scenario, const std::string& device, bool by_laun
   return transport == Transport::nccl || (transport == Transport::automatic && by_launcher && device == "cuda");
 }
 
-RunFolder::RunFolder() : path_((std::filesystem::temp_directory_path() / "lockstep-ranks-XXXXXX").string()) {
-  if (!::mkdtemp(path_.data())) throw WorldError(path_ + ": " + std::strerror(errno));
-}
-
-RunFolder::~RunFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
                        const std::function<ExitStatus(const RanksHere&)>& body) {
   const std::string segment = folder.path() + "/segment";

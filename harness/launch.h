@@ -8,6 +8,7 @@
 #include "harness/exit_status.h"
 #include "harness/options.h"
 #include "harness/ranks_here.h"
+#include "harness/run_folder.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -28,19 +29,6 @@ bool over_nccl(const Scenario& scenario, const std::string& device, bool by_laun
 // is said on stderr.
 ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
                   const std::function<ExitStatus(const RanksHere&)>& body);
-
-// A folder of its own for a run, gone at the end.
-class RunFolder {
- public:
-  RunFolder();
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
-  ~RunFolder();
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // The same with processes that this one starts, whatever launcher there is; over NCCL only if the scenario says so.
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,

@@ -1,7 +1,5 @@
 #include "harness/state_folder.h"
 
-#include <stdlib.h>
-
 #include <filesystem>
 
 #include "harness/exit_status.h"
@@ -18,8 +16,7 @@ StateFolder::StateFolder(const std::string& log) {
     if (error) throw WorldError(path_ + ": cannot make this folder: " + error.message());
     return;
   }
-  path_ = (fs::temp_directory_path() / "lockstep-fuzz-XXXXXX").string();
-  if (!::mkdtemp(path_.data())) throw WorldError(path_ + ": cannot make this folder");
+  path_ = temporary_.emplace().path();
 }
 
 StateFolder::~StateFolder() {

@@ -1,7 +1,10 @@
 // Where workers keep the case that they run: beside the log, so that it is found after the worst; gone at a normal end.
 #pragma once
 
+#include <optional>
 #include <string>
+
+#include "harness/run_folder.h"
 
 namespace lockstep {
 
@@ -15,6 +18,7 @@ class StateFolder {
   const std::string& path() const { return path_; }
 
  private:
+  std::optional<RunFolder> temporary_;
   std::string path_;
 };
 

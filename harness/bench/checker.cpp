@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "harness/bench/median.h"
 #include "harness/checker/checker.h"
 #include "harness/explore/recorder.h"
 #include "harness/schedules.h"
@@ -27,11 +28,6 @@ void train_checked(const Scenario& scenario, const DataSource& data, const std::
   Tee both(checker, recorder);
   train(scenario, data, device_kind, &both);
   explore(std::move(recorder).finish(), explore_options(scenario));
-}
-
-double median(std::vector<double> seconds) {
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "harness/bench/median.h"
 #include "harness/stopwatch.h"
 
 namespace lockstep {
@@ -61,11 +62,6 @@ double largest(double value, Communicator& communicator) {
     most = std::max(most, std::stod(said) * 1e-9);
   }
   return most;
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& communicator) {

@@ -55,6 +55,5 @@ double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& d
 
 // Of all ranks the largest. All call it.
 double largest(double value, Communicator& communicator);
-double median(std::vector<double> values);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "engine/trainer.h"
 #include "harness/bench/exchanges.h"
+#include "harness/bench/median.h"
 #include "harness/schedules.h"
 #include "harness/stopwatch.h"
 #include "scenarios/legality.h"

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/trainer.h"
+#include "harness/bench/median.h"
 #include "harness/bench/model.h"
 #include "harness/device_choice.h"
 #include "harness/schedules.h"
@@ -54,11 +55,6 @@ class HostTime : public Observer {
   std::optional<Stopwatch> waiting_;
   double waited_ = 0;
 };
-
-double median(std::vector<double> times) {
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
-}
 
 std::vector<MicrobatchLengths> lengths_of(const StepData& step) {
   std::vector<MicrobatchLengths> all;

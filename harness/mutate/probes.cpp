@@ -10,7 +10,7 @@
 #include "engine/loader.h"
 #include "engine/trainer.h"
 #include "harness/checker/checker.h"
-#include "harness/exit_status.h"
+#include "harness/run_folder.h"
 #include "kernels/optimizer.h"
 #include "kernels/poison.h"
 #include "oracle/oracle.h"
@@ -157,17 +157,6 @@ CaseResult run_ahead(const RunOptions& options) {
 
 // ---- A run continued from a checkpoint ------------------------------------------------------------------------------
 
-struct TemporaryFile {
-  TemporaryFile() {
-    path = std::filesystem::temp_directory_path() / "lockstep-probe-XXXXXX";
-    const int file = ::mkstemp(path.data());
-    if (file < 0) throw WorldError("no temporary file: " + path);
-    ::close(file);
-  }
-  ~TemporaryFile() { std::remove(path.c_str()); }
-  std::string path;
-};
-
 CaseResult resume(const RunOptions& options) {
   Scenario scenario;
   scenario.name = "continued-from-checkpoint";
@@ -178,15 +167,16 @@ CaseResult resume(const RunOptions& options) {
   scenario.model.moe.expert_bias = true;
   scenario.training.steps = 4;
   const auto data = open_data(scenario);
-  const TemporaryFile file;
+  const RunFolder folder;
+  const std::string file = folder.path() + "/state";
   for (const bool first : {true, false}) {
     Device device(open_sim());
     Trainer trainer(device, scenario, *data);
-    if (!first) trainer.load(file.path);
+    if (!first) trainer.load(file);
     for (int step = 0; step < 2; ++step) trainer.step();
     if (first) {
       trainer.accumulate(1);
-      trainer.save(file.path);
+      trainer.save(file);
       continue;
     }
     oracle::Oracle oracle(scenario, {.numerics = Numerics::bf16, .mutation = options.mutation});

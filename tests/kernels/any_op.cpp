@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "tests/kernels/any_cudnn_op.h"
+#include "tests/kernels/any_attention_op.h"
 #include "tests/kernels/any_expert_op.h"
 #include "tests/kernels/op_builder.h"
 
@@ -228,26 +228,11 @@ template <class T>
 void draw(OpBuilder& b, AttentionBackward<T>& op) {
   const DrawnPack pack(b);
   const Heads shape = Heads::drawn<T>(b);
-  const std::int64_t width = shape.heads * shape.head_dim;
-  std::vector<T> qkv = stored<T>(b.row_contents(pack, shape.fused()));
-  std::vector<T> o(static_cast<std::size_t>(pack.rows * width));
-  std::vector<F> lse(static_cast<std::size_t>(pack.rows * shape.heads));
-  const AttentionForward<T> forward{.qkv = tensor(qkv.data(), pack.rows, shape.fused()),
-                                    .document_start = pack.host.document_start,
-                                    .document_length = pack.host.document_length,
-                                    .row_document = pack.host.row_document,
-                                    .o = tensor(o.data(), pack.rows, width),
-                                    .lse = tensor(lse.data(), pack.rows, shape.heads),
-                                    .heads = shape.heads,
-                                    .kv_heads = shape.kv_heads,
-                                    .head_dim = shape.head_dim};
-  run(HostQueue{}, forward);
-  b.poison_padding(pack, width, o);
-  b.poison_padding(pack, shape.heads, lse);
-  op = {.qkv = b.place(pack.rows, shape.fused(), qkv),
-        .o = b.place(pack.rows, width, o),
-        .lse = b.place(pack.rows, shape.heads, lse),
-        .dout = b.row_values<T>(pack, width),
+  const DrawnAttention<T> drawn(b, pack, shape);
+  op = {.qkv = b.place(pack.rows, shape.fused(), drawn.qkv),
+        .o = b.place(pack.rows, shape.width(), drawn.o),
+        .lse = b.place(pack.rows, shape.heads, drawn.lse),
+        .dout = b.row_values<T>(pack, shape.width()),
         .document_start = pack.document_start,
         .document_length = pack.document_length,
         .row_document = pack.row_document,

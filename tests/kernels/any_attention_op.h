@@ -1,4 +1,4 @@
-// Small valid instances of attention by cuDNN and of its tables.
+// Small valid instances of attention, of that by cuDNN and of its tables.
 #pragma once
 
 #include "kernels/attention.h"
@@ -16,7 +16,32 @@ struct Heads {
     return {heads, kv_heads, static_cast<std::int32_t>(std::is_same_v<T, bf16> ? legal : any)};
   }
   std::int64_t fused() const { return (heads + 2 * kv_heads) * head_dim; }
+  std::int64_t width() const { return heads * head_dim; }
   std::int32_t heads, kv_heads, head_dim;
+};
+
+// What a backward pass of attention reads: its inputs, and outputs of the host's forward pass with poison in the
+// padding.
+template <class T>
+struct DrawnAttention {
+  DrawnAttention(OpBuilder& b, const DrawnPack& pack, const Heads& shape)
+      : qkv(stored<T>(b.row_contents(pack, shape.fused()))),
+        o(static_cast<std::size_t>(pack.rows * shape.width())),
+        lse(static_cast<std::size_t>(pack.rows * shape.heads)) {
+    run(HostQueue{}, AttentionForward<T>{.qkv = tensor(qkv.data(), pack.rows, shape.fused()),
+                                         .document_start = pack.host.document_start,
+                                         .document_length = pack.host.document_length,
+                                         .row_document = pack.host.row_document,
+                                         .o = tensor(o.data(), pack.rows, shape.width()),
+                                         .lse = tensor(lse.data(), pack.rows, shape.heads),
+                                         .heads = shape.heads,
+                                         .kv_heads = shape.kv_heads,
+                                         .head_dim = shape.head_dim});
+    b.poison_padding(pack, shape.width(), o);
+    b.poison_padding(pack, shape.heads, lse);
+  }
+  std::vector<T> qkv, o;
+  std::vector<float> lse;
 };
 
 // Lengths at the ends of classes, one off them, empty, and any other; as many as fit.
@@ -89,25 +114,11 @@ inline void draw(OpBuilder& b, CudnnAttentionBackward& op) {
   const DrawnPack pack(b);
   const Heads shape = Heads::drawn<bf16>(b);
   const DrawnTables tables(b, pack, shape);
-  const std::int64_t width = shape.heads * shape.head_dim;
-  std::vector<bf16> qkv = stored<bf16>(b.row_contents(pack, shape.fused()));
-  std::vector<bf16> o(static_cast<std::size_t>(pack.rows * width));
-  std::vector<float> lse(static_cast<std::size_t>(pack.rows * shape.heads));
-  run(HostQueue{}, AttentionForward<bf16>{.qkv = tensor(qkv.data(), pack.rows, shape.fused()),
-                                          .document_start = pack.host.document_start,
-                                          .document_length = pack.host.document_length,
-                                          .row_document = pack.host.row_document,
-                                          .o = tensor(o.data(), pack.rows, width),
-                                          .lse = tensor(lse.data(), pack.rows, shape.heads),
-                                          .heads = shape.heads,
-                                          .kv_heads = shape.kv_heads,
-                                          .head_dim = shape.head_dim});
-  b.poison_padding(pack, width, o);
-  b.poison_padding(pack, shape.heads, lse);
-  op = {.qkv = packed(b, pack.rows, shape.fused(), qkv),
-        .o = packed(b, pack.rows, width, o),
-        .lse = packed(b, pack.rows, shape.heads, lse),
-        .dout = packed(b, pack.rows, width, stored<bf16>(b.row_contents(pack, width))),
+  const DrawnAttention<bf16> drawn(b, pack, shape);
+  op = {.qkv = packed(b, pack.rows, shape.fused(), drawn.qkv),
+        .o = packed(b, pack.rows, shape.width(), drawn.o),
+        .lse = packed(b, pack.rows, shape.heads, drawn.lse),
+        .dout = packed(b, pack.rows, shape.width(), stored<bf16>(b.row_contents(pack, shape.width()))),
         .lengths = tables.lengths,
         .offsets = tables.offsets,
         .row_document = pack.row_document,

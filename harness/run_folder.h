@@ -1,0 +1,20 @@
+// A folder of its own for a run, gone at the end.
+#pragma once
+
+#include <string>
+
+namespace lockstep {
+
+class RunFolder {
+ public:
+  RunFolder();  // Throws WorldError.
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+  ~RunFolder();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace lockstep
