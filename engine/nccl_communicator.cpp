@@ -22,8 +22,8 @@ constexpr int kHang = 4;  // Exit status.
 // host cannot report, so this thread does, and ends the process.
 class Watchdog {
  public:
-  Watchdog(Backend& backend, const Segment& segment)
-      : backend_(backend), segment_(segment), thread_([this](std::stop_token stop) { watch(stop); }) {}
+  Watchdog(Backend& backend, const Meeting& meeting)
+      : backend_(backend), meeting_(meeting), thread_([this](std::stop_token stop) { watch(stop); }) {}
 
   // Until the object dies, the host is in a call of the library.
   class Call {
@@ -58,19 +58,19 @@ class Watchdog {
       const std::string failure = ranks_ != nullptr && !in_call_ ? ranks_->failure() : "";
       if (!failure.empty()) end(failure);
       if (!in_call_ && (ranks_ == nullptr || !ranks_->busy())) since_ = Clock::now();
-      if (Clock::now() - since_ > segment_.deadline()) end("a collective is not done within the deadline");
+      if (Clock::now() - since_ > meeting_.deadline()) end("a collective is not done within the deadline");
     }
   }
   [[noreturn]] void end(const std::string& why) const {
     const std::string said =
-        "lockstep: rank " + std::to_string(segment_.rank()) + ": " + why + ": " + segment_.report(last_) + "\n";
+        "lockstep: rank " + std::to_string(meeting_.rank()) + ": " + why + ": " + meeting_.report(last_) + "\n";
     std::fputs(said.c_str(), stderr);
     std::fflush(stderr);
     ::_exit(kHang);  // Nothing that the device holds can be trusted; the library's kernels end with the process.
   }
 
   Backend& backend_;
-  const Segment& segment_;
+  const Meeting& meeting_;
   std::mutex mutex_;
   BackendCommunicator* ranks_ = nullptr;
   bool in_call_ = false;
@@ -81,8 +81,8 @@ class Watchdog {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(Device& device, Segment& segment)
-      : device_(device), segment_(segment), watchdog_(device.backend(), segment), ranks_(join()), over_(device) {
+  NcclCommunicator(Device& device, Meeting& meeting)
+      : device_(device), meeting_(meeting), watchdog_(device.backend(), meeting), ranks_(join()), over_(device) {
     watchdog_.look_at(ranks_.get());
   }
   // A rank that leaves takes with it memory that others may still read: so all leave together, or what they do is lost.
@@ -97,8 +97,8 @@ class NcclCommunicator final : public Communicator {
     }
     watchdog_.look_at(nullptr);
   }
-  int rank() const override { return segment_.rank(); }
-  int size() const override { return segment_.size(); }
+  int rank() const override { return meeting_.rank(); }
+  int size() const override { return meeting_.size(); }
 
   void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
@@ -123,7 +123,7 @@ class NcclCommunicator final : public Communicator {
   void meet() override { tell(""); }
   std::vector<std::string> tell(const std::string& words) override {
     require(!device_.capturing() && !device_.in_dry_run(), "ranks meet outside of captures and dry runs");
-    return segment_.tell(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
+    return meeting_.tell(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
   }
 
  private:
@@ -135,7 +135,7 @@ class NcclCommunicator final : public Communicator {
       for (const std::byte byte : backend.new_communicator_id()) id += static_cast<char>(byte);
     }
     const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {}, 0, "");
-    const std::string told = segment_.tell(call, id).front();
+    const std::string told = meeting_.tell(call, id).front();
     CommunicatorId bytes;
     for (const char byte : told) bytes.push_back(static_cast<std::byte>(byte));
     const Watchdog::Call calling(watchdog_, call);
@@ -152,10 +152,10 @@ class NcclCommunicator final : public Communicator {
     last_stream_ = stream.id();
     device_.count(stream, collectives);
     const CollectiveCall& call = ledger_.append(kind, name, bytes, stream.name());
-    segment_.begin();
-    segment_.post(call);
-    segment_.await_posts();
-    segment_.end();
+    meeting_.begin();
+    meeting_.post(call);
+    meeting_.await_posts();
+    meeting_.end();
     if (bytes > 0) {
       const Watchdog::Call calling(watchdog_, call);
       body();
@@ -164,7 +164,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   Device& device_;
-  Segment& segment_;
+  Meeting& meeting_;
   CollectiveLedger ledger_;
   Watchdog watchdog_;
   std::unique_ptr<BackendCommunicator> ranks_;
@@ -174,8 +174,8 @@ class NcclCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Segment& segment) {
-  return std::make_unique<NcclCommunicator>(device, segment);
+std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Meeting& meeting) {
+  return std::make_unique<NcclCommunicator>(device, meeting);
 }
 
 BackendCommunicator* library_of(Communicator& communicator) {

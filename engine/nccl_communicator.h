@@ -1,15 +1,15 @@
 // The communicator of processes with a GPU each: parts go through the library, on the streams given. The hosts compare
-// their calls in a segment before each, and a watchdog ends the process when a call is not done within the deadline.
+// their calls in a meeting before each, and a watchdog ends the process when a call is not done within the deadline.
 #pragma once
 
 #include <memory>
 
-#include "engine/segment.h"
+#include "engine/meeting.h"
 
 namespace lockstep {
 
-// Of the process's rank; the segment outlives it, as with make_shm_communicator. Its calls are refused in captures.
-std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Segment& segment);
+// Of the process's rank; the meeting outlives it, as with make_shm_communicator. Its calls are refused in captures.
+std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Meeting& meeting);
 
 // What such a communicator calls; null for any other. For measurements.
 BackendCommunicator* library_of(Communicator& communicator);

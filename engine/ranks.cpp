@@ -17,17 +17,17 @@ void run_ranks(Device& device, int size, std::uint64_t seed, const std::function
 }
 
 // Before a thread waits for other processes, all threads of this one have done what those wait for.
-void run_ranks(Device& device, std::span<const std::unique_ptr<Segment>> segments, std::uint64_t seed,
+void run_ranks(Device& device, std::span<const std::unique_ptr<Meeting>> meetings, std::uint64_t seed,
                const std::function<void(Communicator&)>& body) {
   std::vector<int> numbers;
-  for (const auto& segment : segments) numbers.push_back(segment->rank());
+  for (const auto& meeting : meetings) numbers.push_back(meeting->rank());
   Turns turns(device, numbers, seed);
   turns.run([&](int thread) {
-    Segment& segment = *segments[static_cast<std::size_t>(thread)];
-    segment.meet_here = [&turns, thread] {
+    Meeting& meeting = *meetings[static_cast<std::size_t>(thread)];
+    meeting.meet_here = [&turns, thread] {
       if (!turns.meet(thread)) throw CollectiveHang("ranks wait for one of their process that has ended");
     };
-    body(*make_shm_communicator(device, segment));
+    body(*make_shm_communicator(device, meeting));
   });
 }
 

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "engine/communicator.h"
-#include "engine/segment.h"
+#include "engine/meeting.h"
 
 namespace lockstep {
 
@@ -19,8 +19,8 @@ namespace lockstep {
 // meeting.
 void run_ranks(Device& device, int size, std::uint64_t seed, const std::function<void(Communicator&)>& body);
 
-// The same for the ranks of one process of several, each with a segment of its own, which outlives the call.
-void run_ranks(Device& device, std::span<const std::unique_ptr<Segment>> segments, std::uint64_t seed,
+// The same for the ranks of one process of several, each with a meeting of its own, which outlives the call.
+void run_ranks(Device& device, std::span<const std::unique_ptr<Meeting>> meetings, std::uint64_t seed,
                const std::function<void(Communicator&)>& body);
 
 }  // namespace lockstep

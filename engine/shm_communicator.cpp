@@ -9,20 +9,20 @@ namespace {
 
 class ShmCommunicator final : public Communicator {
  public:
-  ShmCommunicator(Device& device, Segment& segment) : device_(device), segment_(segment), over_(device) {}
-  int rank() const override { return segment_.rank(); }
-  int size() const override { return segment_.size(); }
+  ShmCommunicator(Device& device, Meeting& meeting) : device_(device), meeting_(meeting), over_(device) {}
+  int rank() const override { return meeting_.rank(); }
+  int size() const override { return meeting_.size(); }
 
   void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
     const CollectiveCall call = begin(stream, CollectiveKind::all_gather, name, bytes);
     exchange(
-        call, Segment::kOutbox,
+        call, 1,
         [&](std::byte* outbox, std::size_t first, std::size_t count) {
           stream.copy(outbox, static_cast<const std::byte*>(from) + first, count, CopyKind::device_to_host);
         },
         [&](int peer, std::size_t first, std::size_t count) {
-          stream.copy(part(to, peer, bytes) + first, segment_.outbox_of(peer), count, CopyKind::host_to_device);
+          stream.copy(part(to, peer, bytes) + first, meeting_.outbox_of(peer), count, CopyKind::host_to_device);
         });
     finish(stream, part(to, rank(), bytes), from, bytes);
   }
@@ -31,17 +31,16 @@ class ShmCommunicator final : public Communicator {
                   std::size_t bytes) override {
     require(bytes == 0 || to != from, "what is exchanged goes to other memory");
     const CollectiveCall call = begin(stream, CollectiveKind::all_to_all, name, bytes);
-    const std::size_t share = Segment::kOutbox / static_cast<std::size_t>(size());
     exchange(
-        call, share,
+        call, static_cast<std::size_t>(size()),
         [&](std::byte* outbox, std::size_t first, std::size_t count) {
           for (int peer = 0; peer < size(); ++peer) {
             if (peer == rank()) continue;
-            stream.copy(part(outbox, peer, share), part(from, peer, bytes) + first, count, CopyKind::device_to_host);
+            stream.copy(part(outbox, peer, count), part(from, peer, bytes) + first, count, CopyKind::device_to_host);
           }
         },
         [&](int peer, std::size_t first, std::size_t count) {
-          const std::byte* left = part(segment_.outbox_of(peer), rank(), share);
+          const std::byte* left = part(meeting_.outbox_of(peer), rank(), count);
           stream.copy(part(to, peer, bytes) + first, left, count, CopyKind::host_to_device);
         });
     finish(stream, part(to, rank(), bytes), part(from, rank(), bytes), bytes);
@@ -50,7 +49,7 @@ class ShmCommunicator final : public Communicator {
   void meet() override { tell(""); }
   std::vector<std::string> tell(const std::string& words) override {
     require(!device_.capturing() && !device_.in_dry_run(), "ranks meet outside of captures and dry runs");
-    return segment_.tell(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
+    return meeting_.tell(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
   }
 
  private:
@@ -69,22 +68,22 @@ class ShmCommunicator final : public Communicator {
     return ledger_.append(kind, name, bytes, stream.name());
   }
 
-  // In rounds of at most `most` bytes of each part. The host waits for a copy to memory that is not pinned, and reads
-  // such memory when it calls for a copy from there.
+  // `parts` lie one behind the other in the outbox, in as many rounds as they need. The host waits for a copy to memory
+  // that is not pinned, and reads such memory when it calls for a copy from there.
   template <class Fill, class Take>
-  void exchange(const CollectiveCall& call, std::size_t most, Fill fill, Take take) {
+  void exchange(const CollectiveCall& call, std::size_t parts, Fill fill, Take take) {
     require(!device_.capturing() && !device_.in_dry_run(), "ranks meet outside of captures and dry runs");
     std::size_t first = 0;
     do {
-      const std::size_t count = std::min(most, call.bytes - first);
-      std::byte* outbox = segment_.begin();
+      const std::size_t count = std::min(Meeting::kOutbox / parts, call.bytes - first);
+      std::byte* outbox = meeting_.begin();
       if (count > 0) fill(outbox, first, count);
-      segment_.post(call);
-      segment_.await_posts();
+      meeting_.post(call, parts * count);
+      meeting_.await_posts();
       for (int peer = 0; peer < size() && count > 0; ++peer) {
         if (peer != rank()) take(peer, first, count);
       }
-      segment_.end();
+      meeting_.end();
       first += count;
     } while (first < call.bytes);
   }
@@ -95,7 +94,7 @@ class ShmCommunicator final : public Communicator {
   }
 
   Device& device_;
-  Segment& segment_;
+  Meeting& meeting_;
   CollectiveLedger ledger_;
   Event over_;  // The last call is over.
   int last_stream_ = -1;
@@ -103,8 +102,8 @@ class ShmCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_shm_communicator(Device& device, Segment& segment) {
-  return std::make_unique<ShmCommunicator>(device, segment);
+std::unique_ptr<Communicator> make_shm_communicator(Device& device, Meeting& meeting) {
+  return std::make_unique<ShmCommunicator>(device, meeting);
 }
 
 }  // namespace lockstep

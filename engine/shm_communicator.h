@@ -3,12 +3,12 @@
 
 #include <memory>
 
-#include "engine/segment.h"
+#include "engine/meeting.h"
 
 namespace lockstep {
 
-// Of the process's rank, for one device; the segment outlives it. Every process makes as many, in the same order. Its
+// Of the process's rank, for one device; the meeting outlives it. Every process makes as many, in the same order. Its
 // calls return when the other ranks have made them too, and are refused in captures.
-std::unique_ptr<Communicator> make_shm_communicator(Device& device, Segment& segment);
+std::unique_ptr<Communicator> make_shm_communicator(Device& device, Meeting& meeting);
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/launch_environment.h"
+#include "engine/shared_meeting.h"
 #include "harness/device_choice.h"
 #include "harness/failure.h"
 
@@ -50,13 +51,13 @@ ExitStatus run_process(const std::string& path, int process, int processes, int 
   const int count = static_cast<int>(scenario.parallel.data), here = count / processes;
   if (scenario.fsdp.reduction == Reduction::nccl) pin_sums();
   try {
-    std::vector<std::unique_ptr<Segment>> segments;
+    std::vector<std::unique_ptr<Meeting>> meetings;
     for (int rank = process * here; rank < (process + 1) * here; ++rank) {
-      segments.push_back(std::make_unique<Segment>(path, rank, count, deadline_s));
+      meetings.push_back(std::make_unique<SharedMeeting>(path, rank, count, deadline_s));
     }
     return body({.count = count,
                  .seed = static_cast<std::uint64_t>(scenario.training.seed),
-                 .segments = segments,
+                 .meetings = meetings,
                  .over_nccl = over_nccl,
                  .gpu = over_nccl ? gpu_of(local) : 0});
   } catch (...) {
@@ -165,7 +166,7 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
                        std::to_string(scenario.parallel.data));
   }
   const std::string path = meeting_of(me, options);
-  if (me.rank == 0) Segment::create(path, static_cast<int>(scenario.parallel.data));
+  if (me.rank == 0) SharedMeeting::create(path, static_cast<int>(scenario.parallel.data));
   const ExitStatus status =
       run_process(path, me.rank, me.size, me.local_rank, scenario, one_each, options.deadline_s, body);
   if (me.rank == 0) ::unlink(path.c_str());
@@ -185,12 +186,12 @@ bool over_nccl(const Scenario& scenario, const std::string& device, bool by_laun
 
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
                        const std::function<ExitStatus(const RanksHere&)>& body) {
-  const std::string segment = folder.path() + "/segment";
+  const std::string place = folder.path() + "/meeting";
   const int count = static_cast<int>(scenario.parallel.data);
-  Segment::create(segment, count);
+  SharedMeeting::create(place, count);
   const bool apart = over_nccl(scenario, "", false);
   RankProcesses processes(
-      count, [&](int rank) { return run_process(segment, rank, count, rank, scenario, apart, deadline_s, body); });
+      count, [&](int rank) { return run_process(place, rank, count, rank, scenario, apart, deadline_s, body); });
   return processes.wait(deadline_s + 5);
 }
 

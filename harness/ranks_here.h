@@ -7,7 +7,7 @@
 #include <span>
 
 #include "engine/communicator.h"
-#include "engine/segment.h"
+#include "engine/meeting.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -15,13 +15,13 @@ namespace lockstep {
 struct RanksHere {
   int count = 1;                                            // Of the run.
   std::uint64_t seed = 1;                                   // Of the order of threads.
-  std::span<const std::unique_ptr<Segment>> segments = {};  // Where the run has several processes: one for each here.
+  std::span<const std::unique_ptr<Meeting>> meetings = {};  // Where the run has several processes: one for each here.
   bool over_nccl = false;                                   // Their parts go through the library, and their GPU is
   int gpu = 0;                                              // this one.
 
-  bool apart() const { return !segments.empty(); }
-  int first() const { return apart() ? segments.front()->rank() : 0; }
-  int here() const { return apart() ? static_cast<int>(segments.size()) : count; }
+  bool apart() const { return !meetings.empty(); }
+  int first() const { return apart() ? meetings.front()->rank() : 0; }
+  int here() const { return apart() ? static_cast<int>(meetings.size()) : count; }
   // `body` once for each of them.
   void run(Device& device, const std::function<void(Communicator&)>& body) const;
 };

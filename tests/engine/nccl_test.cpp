@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "engine/nccl_communicator.h"
+#include "engine/shared_meeting.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/on_sim.h"
 #include "tests/engine/processes.h"
@@ -104,13 +105,13 @@ using Body = std::function<void(Communicator&, const Stream& gather, const Strea
 
 // Two ranks run `body`; what ended each. Words of the watchdog are in a file of its rank.
 std::vector<Ended> ended_of(Library library, double deadline, const TemporaryFolder& folder, const Body& body) {
-  Segment::create(folder / "ranks", 2);
+  SharedMeeting::create(folder / "ranks", 2);
   Processes processes(2, [&](int rank) {
     if (std::freopen((folder / ("stderr" + std::to_string(rank))).c_str(), "w", stderr) == nullptr) std::abort();
-    Segment segment(folder / "ranks", rank, 2, deadline);
+    SharedMeeting meeting(folder / "ranks", rank, 2, deadline);
     Checker checker({.stop = false, .mutation = "", .dropped = {}});
     Device device(std::make_unique<WithLibrary>(library), &checker);
-    const auto communicator = make_nccl_communicator(device, segment);
+    const auto communicator = make_nccl_communicator(device, meeting);
     const Stream gather(device, "gather"), reduce(device, "reduce");
     Floats from(device, 8), to(device, 8);
     gather.fill(from.data(), 0, from.bytes());

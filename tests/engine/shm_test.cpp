@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "engine/ranks.h"
+#include "engine/shared_meeting.h"
 #include "engine/shm_communicator.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/collective_program.h"
@@ -27,10 +28,10 @@ constexpr double kDeadline = 20;  // Of calls that all make: for a machine under
 // A rank's communicator over the simulator, with a judge that goes on after a hazard.
 struct OneRank {
   OneRank(const std::string& path, int rank, int ranks, double deadline, const SimOptions& sim = {})
-      : segment(path, rank, ranks, deadline),
+      : meeting(path, rank, ranks, deadline),
         device(open_sim(sim), &checker),
-        communicator(make_shm_communicator(device, segment)) {}
-  Segment segment;
+        communicator(make_shm_communicator(device, meeting)) {}
+  SharedMeeting meeting;
   Checker checker{{.stop = false, .mutation = "", .dropped = {}}};
   Device device;
   std::unique_ptr<Communicator> communicator;
@@ -42,7 +43,7 @@ RC_GTEST_PROP(Shm, ExchangesWhatTheDefinitionSaysOnEverySchedule, ()) {
   const auto seed = *rc::gen::arbitrary<std::uint64_t>();
   const auto expected = program.expected();
   const TemporaryFolder folder;
-  Segment::create(folder / "ranks", ranks);
+  SharedMeeting::create(folder / "ranks", ranks);
   Processes processes(ranks, [&](int rank) {
     const Policy policy = all_policies()[(seed + static_cast<std::uint64_t>(rank)) % all_policies().size()];
     OneRank one(folder / "ranks", rank, ranks, kDeadline, {.policy = policy, .seed = seed, .trace = nullptr});
@@ -62,16 +63,16 @@ RC_GTEST_PROP(Shm, ExchangesBetweenProcessesOfSeveralRanks, ()) {
   const auto seed = *rc::gen::arbitrary<std::uint64_t>();
   const auto expected = program.expected();
   const TemporaryFolder folder;
-  Segment::create(folder / "ranks", kRanks);
+  SharedMeeting::create(folder / "ranks", kRanks);
   Processes processes(kRanks / kHere, [&](int process) {
-    std::vector<std::unique_ptr<Segment>> segments;
+    std::vector<std::unique_ptr<Meeting>> meetings;
     for (int rank = process * kHere; rank < (process + 1) * kHere; ++rank) {
-      segments.push_back(std::make_unique<Segment>(folder / "ranks", rank, kRanks, kDeadline));
+      meetings.push_back(std::make_unique<SharedMeeting>(folder / "ranks", rank, kRanks, kDeadline));
     }
     Checker checker({.stop = false, .mutation = "", .dropped = {}});
     Device device(open_sim({.seed = seed, .trace = nullptr}), &checker);
     int right = 0;
-    run_ranks(device, segments, seed, [&](Communicator& communicator) {
+    run_ranks(device, meetings, seed, [&](Communicator& communicator) {
       const auto seen = program.run(communicator, device);
       right += seen == expected[static_cast<std::size_t>(communicator.rank())];
     });
@@ -85,21 +86,21 @@ RC_GTEST_PROP(Shm, ExchangesBetweenProcessesOfSeveralRanks, ()) {
 
 TEST(Shm, ARankThatEndsEarlyEndsItsProcess) {
   const TemporaryFolder folder;
-  Segment::create(folder / "ranks", 2);
-  std::vector<std::unique_ptr<Segment>> segments;
+  SharedMeeting::create(folder / "ranks", 2);
+  std::vector<std::unique_ptr<Meeting>> meetings;
   for (int rank = 0; rank < 2; ++rank)
-    segments.push_back(std::make_unique<Segment>(folder / "ranks", rank, 2, kDeadline));
+    meetings.push_back(std::make_unique<SharedMeeting>(folder / "ranks", rank, 2, kDeadline));
   Device device(open_sim());
-  EXPECT_THROW(run_ranks(device, segments, 1, [](Communicator& c) { c.rank() == 0 ? c.meet() : void(); }),
+  EXPECT_THROW(run_ranks(device, meetings, 1, [](Communicator& c) { c.rank() == 0 ? c.meet() : void(); }),
                CollectiveHang);
 }
 
 // Parts that do not fit the outbox go in rounds.
 TEST(Shm, ExchangesPartsOfAnySize) {
   constexpr int kRanks = 3;
-  const std::size_t bytes = 2 * Segment::kOutbox + 12;
+  const std::size_t bytes = 2 * Meeting::kOutbox + 12;
   const TemporaryFolder folder;
-  Segment::create(folder / "ranks", kRanks);
+  SharedMeeting::create(folder / "ranks", kRanks);
   Processes processes(kRanks, [&](int rank) {
     OneRank one(folder / "ranks", rank, kRanks, kDeadline);
     const Stream stream(one.device, "gather");
@@ -132,10 +133,10 @@ TEST(Shm, ExchangesPartsOfAnySize) {
 
 TEST(Shm, TellsWordsOfAnyLength) {
   const TemporaryFolder folder;
-  Segment::create(folder / "ranks", 3);
+  SharedMeeting::create(folder / "ranks", 3);
   Processes processes(3, [&](int rank) {
     OneRank one(folder / "ranks", rank, 3, kDeadline);
-    std::vector<std::string> expected{"", "short", std::string(2 * Segment::kOutbox + 5, 'x')};
+    std::vector<std::string> expected{"", "short", std::string(2 * Meeting::kOutbox + 5, 'x')};
     for (int round = 0; round < 3; ++round) {
       const auto own = static_cast<std::size_t>(rank);
       if (one.communicator->tell(expected[own]) != expected) return 2;
@@ -149,7 +150,7 @@ TEST(Shm, TellsWordsOfAnyLength) {
 // Each rank runs `body` with a short deadline; the words of all.
 std::vector<Ended> ended_of(int ranks, double deadline, const std::function<void(Communicator&, const Stream&)>& body) {
   const TemporaryFolder folder;
-  Segment::create(folder / "ranks", ranks);
+  SharedMeeting::create(folder / "ranks", ranks);
   Processes processes(ranks, [&](int rank) {
     OneRank one(folder / "ranks", rank, ranks, deadline);
     const Stream stream(one.device, "gather");
@@ -191,7 +192,7 @@ TEST(Shm, ReportsAtOnceWhoHasLeft) {
 class Calling {
  public:
   Calling(double deadline, int missing, int calls) : start_(Clock::now()), deadline_(deadline), missing_(missing) {
-    Segment::create(folder_ / "ranks", kRanks);
+    SharedMeeting::create(folder_ / "ranks", kRanks);
     processes_.emplace(kRanks, [&](int rank) {
       OneRank one(folder_ / "ranks", rank, kRanks, deadline);
       const Stream stream(one.device, "reduce");
@@ -256,13 +257,13 @@ TEST(Shm, ReportsAKilledRank) {
 
 TEST(Shm, WaitsForAFreshSegmentWhereAnOlderOneLies) {
   const TemporaryFolder folder;
-  Segment::create(folder / "ranks", 2);
-  const Segment before(folder / "ranks", 0, 2, kDeadline);
-  EXPECT_THROW(Segment(folder / "ranks", 0, 2, 0.1), CollectiveHang);  // Taken.
-  EXPECT_THROW(Segment(folder / "none", 0, 2, 0.1), CollectiveHang);
-  Segment::create(folder / "ranks", 2);
-  EXPECT_NO_THROW(Segment(folder / "ranks", 0, 2, 0.1));
-  EXPECT_THROW(Segment(folder.file("text", "words"), 0, 2, 0.1), std::runtime_error);
+  SharedMeeting::create(folder / "ranks", 2);
+  const SharedMeeting before(folder / "ranks", 0, 2, kDeadline);
+  EXPECT_THROW(SharedMeeting(folder / "ranks", 0, 2, 0.1), CollectiveHang);  // Taken.
+  EXPECT_THROW(SharedMeeting(folder / "none", 0, 2, 0.1), CollectiveHang);
+  SharedMeeting::create(folder / "ranks", 2);
+  EXPECT_NO_THROW(SharedMeeting(folder / "ranks", 0, 2, 0.1));
+  EXPECT_THROW(SharedMeeting(folder.file("text", "words"), 0, 2, 0.1), std::runtime_error);
 }
 
 }  // namespace
