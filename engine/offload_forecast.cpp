@@ -56,6 +56,7 @@ class Timeline {
     for (const double seconds : plan_.seconds) result_.compute += 3 * microbatches * seconds;
     result_.copies = microbatches * copy_seconds(plan_.bytes());
     result_.stalled = std::max(0.0, now_ - result_.compute);
+    result_.slowed = kSlowedByCopies * result_.copies;
     return result_;
   }
 
@@ -131,6 +132,11 @@ class Timeline {
 }  // namespace
 
 double OffloadForecast::hidden() const { return copies == 0 ? 1 : std::max(0.0, 1 - stalled / (2 * copies)); }
+
+bool OffloadForecast::fits() const {
+  constexpr double kHardly = 0.005;
+  return stalled <= kHardly * compute;
+}
 
 OffloadForecast forecast(const OffloadPlan& plan) { return Timeline(plan).run(); }
 

@@ -13,9 +13,12 @@ struct OffloadForecast {
   double compute = 0;           // Forward and backward passes.
   double copies = 0;            // Either way.
   double stalled = 0;           // Compute waits for copies: what is not hidden.
+  double slowed = 0;            // Compute takes longer because copies use memory too.
   std::vector<double> awaited;  // Of each group: compute waits for its copies back.
-  double seconds() const { return compute + stalled; }
-  double hidden() const;  // Share of all copying, both ways, that costs no time.
+  double seconds() const { return compute + stalled + slowed; }
+  double slower() const { return compute == 0 ? 0 : seconds() / compute - 1; }  // Than a step without offloading.
+  double hidden() const;  // Share of all copying, both ways, that compute does not wait for.
+  bool fits() const;      // Under compute, which hardly waits.
 };
 OffloadForecast forecast(const OffloadPlan& plan);
 

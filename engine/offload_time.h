@@ -14,6 +14,7 @@ namespace lockstep {
 inline constexpr double kLinkBytesPerSecond = 50e9;  // Pinned memory, each way while the other is busy too.
 inline constexpr double kTensorFlopPerSecond = 620e12, kFp32FlopPerSecond = 67e12;
 inline constexpr double kScanFlopPerSecond = 65e12;
+inline constexpr double kSlowedByCopies = 0.027;  // Compute beside copies both ways takes so much longer.
 
 inline double copy_seconds(std::int64_t bytes) { return static_cast<double>(bytes) / kLinkBytesPerSecond; }
 // Of the forward pass, of each segment and of the head; a backward pass takes twice as long.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <numeric>
 #include <sstream>
+#include <vector>
 
 #include "engine/offload_forecast.h"
 #include "engine/offload_time.h"
@@ -45,6 +47,8 @@ void write_group(std::ostringstream& out, const OffloadPlan& plan, const Offload
   out << line;
 }
 
+double sum_of(const std::vector<double>& seconds) { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+
 std::map<OffloadModule, std::int64_t> totals(const OffloadPlan& plan) {
   std::map<OffloadModule, std::int64_t> sums;
   for (const OffloadGroup& group : plan.groups) sums[group.module] += group.stays ? 0 : group.bytes();
@@ -66,12 +70,16 @@ std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
       << (scenario.model.moe.host_sync ? ", at most: rows of experts follow the data" : "") << "\n";
   char line[256];
   std::snprintf(line, sizeof line,
-                "  model of a step: %s each way at %.0f GB/s beside %s of products at %.0f TFLOP/s; ",
+                "  model of a step: %s each way at %.0f GB/s beside %s of products at %.0f TFLOP/s\n",
                 microseconds(times.copies).c_str(), kLinkBytesPerSecond * 1e-9, microseconds(times.compute).c_str(),
                 (scenario.numerics.front() == Numerics::bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond) * 1e-12);
   out << line;
-  std::snprintf(line, sizeof line, "compute waits %s, %.0f %% of the copying is hidden\n",
-                microseconds(times.stalled).c_str(), times.hidden() * 100);
+  std::snprintf(line, sizeof line, "  compute waits %s, %s of it for copies back, and is slowed by %s\n",
+                microseconds(times.stalled).c_str(), microseconds(sum_of(times.awaited)).c_str(),
+                microseconds(times.slowed).c_str());
+  out << line;
+  std::snprintf(line, sizeof line, "  %s under compute: %.0f %% of the copying is hidden, a step is %.1f %% slower\n",
+                times.fits() ? "fits" : "does not fit", times.hidden() * 100, times.slower() * 100);
   out << line << "  device: " << plan.slots << " slots give up " << plan.slots * plan.bytes() << " bytes and share "
       << plan.device_bytes() << ": " << plan.saved_bytes() << " saved; prefetch distance " << plan.prefetch()
       << (plan.prefetch() == 1 ? " segment\n" : " segments\n");
@@ -113,6 +121,9 @@ boost::json::object offload_json(const OffloadPlan& plan) {
             {"compute_seconds", times.compute},
             {"copy_seconds", times.copies},
             {"stalled_seconds", times.stalled},
+            {"slowed_seconds", times.slowed},
+            {"slower", times.slower()},
+            {"fits_under_compute", times.fits()},
             {"hidden", times.hidden()}}},
           {"modules", modules},
           {"groups", std::move(groups)}};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/offload_forecast.h"
 #include "engine/offload_plan.h"
 #include "engine/trainer.h"
 #include "harness/schedules.h"
@@ -79,7 +78,7 @@ void time_offload(const Scenario& scenario, const std::string& device_kind, doub
       row.bytes = plan.bytes();
       row.saved = plan.saved_bytes();
       row.prefetch = plan.prefetch();
-      row.hidden = forecast(plan).hidden();
+      row.model = forecast(plan);
       done(row);
       if (!row.time.not_run.empty()) break;
     }

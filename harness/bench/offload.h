@@ -1,9 +1,11 @@
 // What offloading costs and gives: the link's rate, and step time and device memory by fraction.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 
+#include "engine/offload_forecast.h"
 #include "harness/bench/link.h"
 #include "harness/bench/steps.h"
 
@@ -16,12 +18,18 @@ struct OffloadRow {
   std::int64_t bytes = 0;  // Of a microbatch, each way.
   std::int64_t saved = 0;  // Device memory, by the plan.
   int prefetch = 0;        // Segments.
-  double hidden = 0;       // Share of the copying, by the plan's model.
+  OffloadForecast model;   // What the plan expects of a step.
+  double slower() const { return time.median / plain - 1; }
+  // Whether it costs what copies may cost that compute hides.
+  bool as_promised() const { return !model.fits() || slower() <= kMostWhereItFits; }
+  static constexpr double kMostWhereItFits = 0.02;
 };
 
 struct LinkRates {
   LinkRate alone, both, beside;    // `beside`: both ways at once, while plain eager steps run.
   double step = 0, disturbed = 0;  // Seconds of such a step, alone and then.
+  // The worse way beside steps, as a share of what that way carries alone.
+  double kept() const { return std::min(beside.to_host / alone.to_host, beside.to_device / alone.to_device); }
 };
 LinkRates time_link(const Scenario& scenario, const std::string& device_kind, double budget);
 

@@ -9,6 +9,7 @@
 #include "harness/bench/exchanges.h"
 #include "harness/bench/fsdp.h"
 #include "harness/bench/model.h"
+#include "harness/bench/offload.h"
 #include "harness/bench/work.h"
 #include "harness/sharding_plan.h"
 #include "scenarios/reader.h"
@@ -34,6 +35,22 @@ TEST(Bench, AStepOfH1NeedsWhatIsPublishedForIt) {
   EXPECT_DOUBLE_EQ(model_flop(h1, empty), 6.0 * 32768 * 340'262'912 + 3.0 * 7 * 4096 * 128 * 32768 * 4);
   const std::vector<MicrobatchLengths> one{{3}, {}, {}, {}};
   EXPECT_DOUBLE_EQ(model_flop(h1, one) - model_flop(h1, empty), 3.0 * 4 * 16 * 128 * 2 * 6);
+}
+
+// A plan that fits under compute may cost 2 % of a step; one that does not may cost anything.
+TEST(Bench, APlanThatFitsMustNotCostMuch) {
+  OffloadRow row;
+  row.plain = row.model.compute = 1.0;
+  row.time.median = 1.019;
+  EXPECT_TRUE(row.as_promised());
+  row.time.median = 1.021;
+  EXPECT_FALSE(row.as_promised());
+  row.model.stalled = 0.006;
+  EXPECT_TRUE(row.as_promised());
+  LinkRates link;
+  link.alone = {50, 55};
+  link.beside = {45, 44};
+  EXPECT_DOUBLE_EQ(link.kept(), 0.8);
 }
 
 TEST(Bench, CausalPairsAreThoseInsideDocuments) {
