@@ -87,8 +87,8 @@ void answer_requests(const WorkerSetup& setup) {
 }
 
 [[noreturn]] void be_the_worker(const WorkerSetup& setup) {
-  std::signal(SIGINT, SIG_IGN);  // A terminal sends it to all of us; the campaign decides.
-  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGINT, SIG_IGN);   // Terminals and runners send these to all of us; the campaign decides, and a case
+  std::signal(SIGTERM, SIG_IGN);  // that they cut off would count as a crash.
   std::array<void*, 4> frames;
   ::backtrace(frames.data(), static_cast<int>(frames.size()));  // Loads its library now, not in a signal handler.
   std::signal(SIGUSR1, print_stack);

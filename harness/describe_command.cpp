@@ -113,6 +113,12 @@ std::string description(const Scenario& scenario) {
   return out.str();
 }
 
+std::string refusal(const ReadResult& read) {
+  std::string text = "refused";
+  for (const ScenarioError& error : read.errors) text += "\n" + error.text();
+  return text;
+}
+
 void print_built() {
   for (const Feature& feature : features())
     std::printf("%-9s  %s\n", feature.built ? "built" : "not built", feature.key.c_str());
@@ -133,22 +139,19 @@ ExitStatus describe_command(const Words& words) {
   if (printed && options.words().empty()) return ExitStatus::held;
   if (options.words().empty()) throw RequestError("lockstep describe: a file is missing");
   const ReadResult read = read_scenario_file(options.words().front());
-  if (!read.ok() && read.rule() != "L00") {
-    std::string text = "refused";
-    for (const ScenarioError& error : read.errors) text += "\n" + error.text();
-    throw RequestError(text);
-  }
+  if (!read.ok() && read.rule() != "L00") throw RequestError(refusal(read));
   if (options.has("offload-json")) {
     const std::string plan = boost::json::serialize(offload_json(plan_offload(read.scenario)));
     write_file(options.text("offload-json"), plan + "\n");
   }
   std::ostringstream out;
   out << description(read.scenario);
-  out << "\nlegality: legal" << (read.ok() ? ", built" : ", not built here:") << "\n";
-  for (const ScenarioError& error : read.errors) out << "  " << error.text() << "\n";
+  out << "\nlegality: legal" << (read.ok() ? ", built" : ", not built here") << "\n";
   if (read.ok()) write_expectations(out, read.scenario);
   std::fputs(out.str().c_str(), stdout);
-  return read.ok() ? ExitStatus::held : ExitStatus::bad_request;
+  std::fflush(stdout);
+  if (!read.ok()) throw RequestError(refusal(read));
+  return ExitStatus::held;
 }
 
 }  // namespace lockstep

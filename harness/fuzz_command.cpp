@@ -29,7 +29,7 @@ Options fuzz_options() {
   options.text("seed", "of the campaign; default: LOCKSTEP_SEED, else a fresh one, printed")
       .number("count", "random cases, of all shards together; default 1000, or no end with --budget", 0, 0)
       .seconds("budget", "seconds after which no case is begun (default: no limit)", 1e9)
-      .number("jobs", "worker processes; default: one per core, at most 8 on cuda", 0, 0)
+      .number("jobs", "worker processes; default: one per core, at most 8 on cuda", 0, 0, 1024)
       .text("profile", "small, schedules or near-legal", "small")
       .text("corpus", "folder of scenarios: run first, and new failures are kept there")
       .text("log", "write a line of JSON per case to this file")

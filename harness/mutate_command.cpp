@@ -33,7 +33,7 @@ Options mutate_options() {
       .text("shard", "i/n: only faults whose number in --list leaves i when divided by n", "0/1")
       .number("scenarios", "how many cases a fault is tried in, smallest first", 1000, 1)
       .text("device", "sim or cuda; systematic faults are drawn from runs on sim", "sim")
-      .number("jobs", "worker processes; 0: one for each core", 0, 0)
+      .number("jobs", "worker processes; 0: one for each core", 0, 0, 1024)
       .seconds("timeout", "seconds after which the watchdog kills a run", 60)
       .text("budget", "seconds for all; what is left then is reported as not run")
       .text("json", "write the result to this file");

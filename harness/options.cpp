@@ -29,9 +29,10 @@ Options& Options::text(const char* name, const char* help, const char* default_v
   return *this;
 }
 
-Options& Options::number(const char* name, const char* help, std::int64_t default_value, std::int64_t min) {
+Options& Options::number(const char* name, const char* help, std::int64_t default_value, std::int64_t min,
+                         std::int64_t max) {
   description_.add_options()(name, po::value<std::int64_t>()->default_value(default_value), help);
-  limits_.push_back({name, min});
+  limits_.push_back({name, min, max});
   return *this;
 }
 
@@ -108,8 +109,10 @@ bool Options::parse(const std::vector<std::string>& words) {
 
 void Options::check_ranges() const {
   for (const Limit& limit : limits_) {
-    if (number(limit.name.c_str()) >= limit.min) continue;
-    throw RequestError("lockstep " + command_ + ": --" + limit.name + " must be at least " + std::to_string(limit.min));
+    const std::int64_t value = number(limit.name.c_str());
+    const std::string option = "lockstep " + command_ + ": --" + limit.name + " must be at ";
+    if (value < limit.min) throw RequestError(option + "least " + std::to_string(limit.min));
+    if (value > limit.max) throw RequestError(option + "most " + std::to_string(limit.max));
   }
   for (const auto& option : description_.options()) {
     const std::string& name = option->long_name();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/program_options.hpp>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +16,8 @@ class Options {
 
   Options& flag(const char* name, const char* help);
   Options& text(const char* name, const char* help, const char* default_value = "");
-  Options& number(const char* name, const char* help, std::int64_t default_value, std::int64_t min);
+  Options& number(const char* name, const char* help, std::int64_t default_value, std::int64_t min,
+                  std::int64_t max = INT64_MAX);
   Options& seconds(const char* name, const char* help, double default_value);
   Options& device();     // --device
   Options& reports();    // --json, --junit, --html
@@ -37,7 +39,7 @@ class Options {
  private:
   struct Limit {
     std::string name;
-    std::int64_t min;
+    std::int64_t min, max;
   };
   std::vector<std::string> names() const;
   void check_ranges() const;

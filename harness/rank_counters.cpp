@@ -10,6 +10,9 @@ constexpr const char* kOfWork[] = {"tokens_dropped",         "pairs_routed",    
                                    "bytes_planned",          "bytes_offloaded", "bytes_reloaded",
                                    "bytes_poisoned_staging", "ops_recomputed",  "attention_by_cudnn"};
 
+constexpr const char* kOfDevices[] = {"host_syncs", "ops", "delays_applied", "bytes_poisoned",
+                                      "bytes_poisoned_padding"};
+
 std::int64_t count_of(const Counters& counters, const char* name) {
   const auto found = counters.find(name);
   return found == counters.end() ? -1 : found->second;
@@ -17,11 +20,15 @@ std::int64_t count_of(const Counters& counters, const char* name) {
 
 }  // namespace
 
-Counters merged(const std::vector<Counters>& ranks) {
+Counters merged(const std::vector<Counters>& ranks, bool apart) {
   Counters all = ranks.front();
-  for (const char* name : kOfWork) {
-    if (!all.contains(name)) continue;
+  const auto add_up = [&](const char* name) {
+    if (!all.contains(name)) return;
     for (std::size_t r = 1; r < ranks.size(); ++r) all[name] += ranks[r].at(name);
+  };
+  for (const char* name : kOfWork) add_up(name);
+  for (const char* name : kOfDevices) {
+    if (apart) add_up(name);
   }
   return all;
 }

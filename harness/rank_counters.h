@@ -1,5 +1,5 @@
-// The counters of a run of several ranks: those of structure must agree, those of work add up, those of the device are
-// one.
+// The counters of a run of several ranks: those of structure must agree, those of work add up, and those of
+// devices, of which threads share one.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// Of the run, from those of each rank.
-Counters merged(const std::vector<Counters>& ranks);
+// Of the run, from those of each rank. `apart`: each has a device of its own, and what devices count adds up too.
+Counters merged(const std::vector<Counters>& ranks, bool apart);
 
 // "" or the first counter of structure that differs, as a sentence. Ranks that do not take the same way are none of the
 // scenario's, whatever their bits.

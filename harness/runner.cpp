@@ -50,7 +50,8 @@ class Case {
   void judge() {
     data_ = open_data(scenario_);
     const Scenario::Checker::Schedule& schedule = scenario_.checker.schedule;
-    const std::int64_t count = options_.device == "sim" ? std::min(schedule.count, kWithArithmetic) : 1;
+    const std::int64_t most = explores() ? kWithArithmetic : schedule.count;
+    const std::int64_t count = options_.device == "sim" ? std::min(schedule.count, most) : 1;
     seed_ = schedule.seed;
     oracle_knows(scenario_) ? observed_run() : reference_run();
     for (std::int64_t i = 0; i < count && held(); ++i) {
@@ -201,7 +202,7 @@ class Case {
         if (rank.holds_so_far()) judge_digest(rank, remembered_.digest);
       });
     });
-    result_.counters = merged(run.counters());
+    result_.counters = merged(run.counters(), apart());
     const std::string differ = disagreement(run.counters());
     if (held() && !differ.empty()) violated("vacuous", differ);
   }

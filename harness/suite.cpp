@@ -58,7 +58,10 @@ CaseResult skipped(const std::string& path, const Scenario& scenario, const std:
 
 std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, std::vector<std::string>& errors) {
   const ReadResult read = read_scenario_file(path);
-  if (read.scenario.expect.verdict == ExpectedVerdict::refused || (from_library && lies_under_refused(path))) {
+  const Scenario::Expect& expect = read.scenario.expect;
+  // `refused` without its rule expects nothing: that is refused itself (L40).
+  const bool expects_refusal = expect.verdict == ExpectedVerdict::refused && expect.error != "none";
+  if (expects_refusal || (from_library && lies_under_refused(path))) {
     return {{read.scenario, judge_refusal(read, path)}};
   }
   if (!read.ok() && !(from_library && read.rule() == "L00")) {

@@ -26,7 +26,8 @@ Options verify_options() {
                   "moment bit for bit. FILE is a scenario or a folder of them; none: the built-in library.",
                   -1);
   options.device().reports().isolation().planted().deadline();
-  options.number("skip-code", "exit status where the device asked for is absent, for test drivers that know one", 3, 0);
+  options.number("skip-code", "exit status where the device asked for is absent, for test drivers that know one", 3, 0,
+                 255);
   options.number("schedules", "schedules of each scenario instead of those in its file (simulated device)", 0, 0);
   options.flag("edges", "list the waits that protect nothing: without them every conflicting access is still in order");
   return options;

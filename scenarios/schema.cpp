@@ -165,7 +165,7 @@ void add_data(std::vector<Key>& keys) {
                            key("data.mask.document_end", Bool{}, AT(data.mask.document_end)),
                            key("data.mask.prefix", Int{0, 1048576}, AT(data.mask.prefix)),
                            key("data.mask.rate", RatioType{0, whole(1)}, AT(data.mask.rate)),
-                           key("data.mask.microbatches", List<Int>{}, AT(data.mask.microbatches)),
+                           key("data.mask.microbatches", List<Int>{kAnyInt}, AT(data.mask.microbatches)),
                            only_for(key("data.mask.roles", List<Text>{kRole}, AT(data.mask.roles)), DataKind::jsonl),
                            key("data.tail", Word<Tail>{}, AT(data.tail)),
                            key("data.align", Int{1, 256}, AT(data.align)),
@@ -195,7 +195,7 @@ void add_training(std::vector<Key>& keys) {
                            key("training.optimizer.clip", Number{}, AT(training.optimizer.clip)),
                            key("training.seed", Int{0, kMostSeed}, AT(training.seed)),
                            key("training.eval_every", Int{0, 1000000}, AT(training.eval_every)),
-                           key("training.recapture_at", List<Int>{}, AT(training.recapture_at)),
+                           key("training.recapture_at", List<Int>{kAnyInt}, AT(training.recapture_at)),
                            key("training.change_microbatches_at", List<MicrobatchChangeType>{},
                                AT(training.change_microbatches_at))});
 }

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// A mapping with few known keys, each of which may be asked for once.
+// A mapping with few known keys. A value that is wrong does not hide the other keys.
 class Record {
  public:
   Record(const Item& item, const std::string& wanted, const std::vector<std::string>& known) : item_(item) {
@@ -13,25 +13,26 @@ class Record {
       item.wrong_type(wanted);
       return;
     }
-    is_record_ = true;
+    is_mapping_ = is_complete_ = true;
     for (const Node& key : item.node.keys) {
       if (key.kind == Node::Kind::scalar && std::find(known.begin(), known.end(), key.text) != known.end()) continue;
       item.faults.add("Y03", key.place, item.key + "." + key.text, "is no key of schema 1", "it takes " + wanted,
                       nearest_name(key.text, known));
-      is_record_ = false;
+      is_complete_ = false;
     }
   }
-  explicit operator bool() const { return is_record_; }
+  // Whether all that was asked for is there, and nothing else.
+  explicit operator bool() const { return is_complete_; }
 
   bool has(const std::string& name) const { return find(name) != nullptr; }
 
-  // The value of a key; nothing if it is not there or wrong, which `complete` tells apart.
+  // The value of a key; nothing if it is not there, or wrong, and then the record is not complete.
   template <class Type>
   std::optional<typename Type::Value> get(const std::string& name, const Type& type) {
     const Node* node = find(name);
     if (node == nullptr) return std::nullopt;
     auto value = type.read(Item{*node, item_.key + "." + name, item_.faults});
-    if (!value) is_record_ = false;
+    if (!value) is_complete_ = false;
     return value;
   }
   template <class Type>
@@ -39,21 +40,34 @@ class Record {
     if (!has(name)) {
       item_.faults.add("Y05", item_.node.place, item_.key, "lacks the key `" + name + "`", "it has no default",
                        name + ": " + type.name());
-      is_record_ = false;
+      is_complete_ = false;
     }
     return get(name, type);
   }
 
  private:
   const Node* find(const std::string& name) const {
-    for (std::size_t i = 0; i < item_.node.keys.size() && is_record_; ++i) {
+    for (std::size_t i = 0; is_mapping_ && i < item_.node.keys.size(); ++i) {
       if (item_.node.keys[i].text == name) return &item_.node.items[i];
     }
     return nullptr;
   }
 
   const Item& item_;
-  bool is_record_ = false;
+  bool is_mapping_ = false, is_complete_ = false;
+};
+
+// The value of `same_as` names a counter as the keys of `counters` do, so an unknown one is Y03.
+struct CounterName {
+  using Value = std::string;
+  std::optional<Value> read(const Item& item) const {
+    const std::vector<std::string>& known = counter_names();
+    const std::optional<std::string> text = read_scalar_text(item, "the name of a counter");
+    if (!text || std::find(known.begin(), known.end(), *text) != known.end()) return text;
+    item.faults.add("Y03", item.node.place, item.key, "there is no counter " + quoted(*text), "nothing is compared",
+                    nearest_name(*text, known));
+    return std::nullopt;
+  }
 };
 
 const Int kBucket{1, 65536};
@@ -74,7 +88,7 @@ std::optional<Scenario::CounterRule> read_counter(const Item& item) {
   }
   rule.min = record.get("min", kCount);
   rule.max = record.get("max", kCount);
-  rule.same_as = record.get("same_as", Name{counter_names()}).value_or("");
+  rule.same_as = record.get("same_as", CounterName{}).value_or("");
   if (!record) return std::nullopt;
   if (rule.min && rule.max && *rule.min > *rule.max) {
     item.out_of_range("a min of at most max", "{min: " + std::to_string(*rule.max) + "}");
@@ -124,7 +138,7 @@ std::string Unit::write(const Value& value, Style style) const {
 std::optional<Scenario::MicrobatchChange> MicrobatchChangeType::read(const Item& item) const {
   Record record(item, name(), {"step", "microbatches"});
   if (!record) return std::nullopt;
-  const auto step = record.need("step", Int{});
+  const auto step = record.need("step", kAnyInt);
   const auto microbatches = record.need("microbatches", Int{1, 1024});
   if (!record) return std::nullopt;
   return Value{*step, *microbatches};
@@ -139,7 +153,7 @@ std::optional<Scenario::Delay> DelayType::read(const Item& item) const {
   Record record(item, name(), {"stream", "rank", "spin"});
   if (!record) return std::nullopt;
   const auto stream = record.need("stream", Word<DelayStream>{});
-  const auto rank = record.get("rank", OrWord<Int>{Int{0, 63}, "all"});
+  const auto rank = record.get("rank", OrWord<Int>{kAnyInt, "all"});
   const auto spin = record.need("spin", Int{1, 100000});
   if (!record) return std::nullopt;
   return Value{*stream, rank.value_or(std::nullopt), *spin};

@@ -49,7 +49,8 @@ void Item::out_of_range(const std::string& wanted, const std::string& nearest) c
 
 std::string Int::name() const {
   const std::string parity = even ? "even int" : "int";
-  if (max == INT64_MAX) return parity + " of at least " + std::to_string(min);
+  if (min <= -kMostInt) return parity;
+  if (max == kMostInt) return parity + " of at least " + std::to_string(min);
   return parity + " " + std::to_string(min) + ".." + std::to_string(max);
 }
 

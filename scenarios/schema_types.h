@@ -36,15 +36,21 @@ std::string write_ratio(Ratio value);
 std::string write_list(const std::vector<std::string>& items, Style style);
 std::string write_record(const std::vector<std::pair<std::string, std::string>>& fields, Style style);
 
+// What is larger in magnitude is not kept by `parse_int`.
+inline constexpr std::int64_t kMostInt = INT64_MAX - 1;
+
 struct Int {
   using Value = std::int64_t;
-  std::int64_t min = 0, max = INT64_MAX;
+  std::int64_t min = 0, max = kMostInt;
   bool even = false;
 
   std::string name() const;
   std::optional<Value> read(const Item& item) const;
   std::string write(Value value, Style) const { return std::to_string(value); }
 };
+
+// A number of a step, a microbatch or a rank: whether there is one is a rule's business, not its range.
+inline constexpr Int kAnyInt{-kMostInt, kMostInt};
 
 // A decimal: above (or from) a bound, below (or up to) another.
 struct Number {

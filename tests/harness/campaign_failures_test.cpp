@@ -224,6 +224,17 @@ TEST_F(Campaign, AWorkerThatSomebodyKillsIsInfrastructure) {
   EXPECT_EQ(cases_of(log).at(1).at("failure").at("kind"), "infrastructure");
 }
 
+// Runners end a whole process group: the campaign finishes what runs and begins nothing.
+TEST_F(Campaign, EndedWithItsWorkersItCallsNothingAFailure) {
+  const std::string log = folder_ / "log";
+  Started campaign("fuzz --device sim --jobs 2 --seed 1 --count 100000 --log " + log);
+  ASSERT_TRUE(comes_true([&] { return slurp(log).find("\n{\"case\":") != std::string::npos; }));
+  for (const pid_t worker : children_of(campaign.pid())) ::kill(worker, SIGTERM);
+  ::kill(campaign.pid(), SIGTERM);
+  EXPECT_EQ(campaign.exit_status(), 5);
+  for (const auto& [index, one] : cases_of(log)) EXPECT_EQ(one.at("verdict"), "holds") << index;
+}
+
 TEST_F(Campaign, ADiskThatIsFullWhenTheCorpusIsWrittenLosesNothing) {
   // Which case fails, and how large a file the corpus gets for it.
   ASSERT_EQ(run_lockstep(kFinds + std::string(" --corpus ") + (folder_ / "first") + " --log " + (folder_ / "l")).status,

@@ -109,6 +109,12 @@ TEST(CommandLineEdges, WhatIsNotBuiltIsRefusedInItsLine) {
   EXPECT_THAT(ran.err, HasSubstr("fp8.yaml:3:11: numerics: not built yet: numerics: fp8 [L00]"));
 }
 
+TEST(CommandLineEdges, MoreWorkersThanAMachineCanHaveAreRefused) {
+  const Ran ran = run_lockstep("fuzz --device sim --count 1 --jobs 100000");
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.err, HasSubstr("--jobs must be at most 1024"));
+}
+
 TEST(CommandLineEdges, EveryCommandTellsItsVersion) {
   for (const char* command : {"verify", "replay", "train", "bench", "describe", "doctor"}) {
     const Ran ran = run_lockstep(std::string(command) + " --version");

@@ -170,6 +170,9 @@ TEST_F(CommandLine, ExpectationsHaveTheirSay) {
   const std::string too_long = "data: {documents: [[[65]]]}\nexpect: {verdict: refused, error: ";
   EXPECT_EQ(verify(kSmall + too_long + "L07}\n").status, 0);
   EXPECT_EQ(verify(kSmall + too_long + "L08}\n").status, 1);
+  const Ran nothing = verify(std::string(kSmall) + "expect: {verdict: refused}\n");
+  EXPECT_EQ(nothing.status, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("[L40]"));
 }
 
 TEST_F(CommandLine, ACrashIsAVerdict) {
@@ -207,6 +210,10 @@ TEST_F(CommandLine, DescribeNeedsNoDevice) {
   EXPECT_THAT(ran.out, HasSubstr("layers.0.in_proj.weight"));
   EXPECT_THAT(ran.out, HasSubstr("graph_replays 16"));
   EXPECT_THAT(run_lockstep("describe --built").out, HasSubstr("numerics: fp32"));
+  const Ran unbuilt = run_lockstep("describe " + folder_.file("fp8.yaml", "schema: 1\nname: a\nnumerics: [fp8]\n"));
+  EXPECT_EQ(unbuilt.status, 2);
+  EXPECT_THAT(unbuilt.out, HasSubstr("layers.0.in_proj.weight"));
+  EXPECT_THAT(unbuilt.err, HasSubstr("[L00]"));
 }
 
 TEST_F(CommandLine, DoctorSaysWhatCanRun) {

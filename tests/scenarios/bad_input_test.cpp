@@ -10,6 +10,7 @@
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -208,7 +209,13 @@ TEST(Y03, KnowsTheRecordsInsideOfValues) {
   EXPECT_THAT(reading_error(with_head("expect: {counters: {graph_replay: 1}}\n")),
               HasSubstr("expect.counters.graph_replay: is no key of schema 1 [Y03]"));
   EXPECT_THAT(reading_error(with_head("expect: {counters: {graph_replays: {same_as: op}}}\n")),
-              HasSubstr("nearest legal: ops"));
+              AllOf(HasSubstr("[Y03]"), HasSubstr("nearest legal: ops")));
+}
+
+TEST(Records, AWrongValueHidesNoOtherKey) {
+  EXPECT_EQ(reading_rules(with_head("checker: {delays: [{stream: d2d, rank: some, spin: 0}]}\n")), "Y05 Y06 Y06");
+  EXPECT_EQ(reading_rules(with_head("checker: {delays: [{stream: d2d, spin: 1}]}\n")), "Y06");
+  EXPECT_EQ(reading_rules(with_head("training: {change_microbatches_at: [{step: x, microbatches: 0}]}\n")), "Y05 Y06");
 }
 
 TEST(Y04, RefusesAKeyThatIsGivenTwice) {
@@ -328,6 +335,8 @@ TEST(Y06, RefusesValuesOutOfRange) {
                            "data: {documents: [[[-1]]]}",
                            "numerics: []",
                            "training: {seed: 9007199254740992}",
+                           "offload: {min_bytes: 9223372036854775807}",
+                           "fsdp: {bucket_bytes: 99999999999999999999}",
                            "checker: {delays: [{stream: d2h, spin: 0}]}",
                            "expect: {counters: {ops: {min: 2, max: 1}}}",
                            "expect: {counters: {ops: -1}}"}) {
