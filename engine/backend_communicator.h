@@ -21,6 +21,10 @@ class BackendCommunicator {
   // Sums of fp32, in the order that the library has for these sizes; of `bytes` each rank gets, or all have.
   virtual void reduce_scatter(BackendStream* stream, float* to, const float* from, std::size_t bytes) = 0;
   virtual void all_reduce(BackendStream* stream, float* data, std::size_t bytes) = 0;
+  // What is called between these two is one launch, on one stream. It is queued by the second.
+  virtual void begin_group() {}
+  virtual void end_group() {}
+
   // Seconds on the device of the calls that were made while `measure` was on, from where a stream came to each to its
   // end: waiting for other ranks is in them. For measurements; taking waits for the calls.
   struct Spent {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -54,6 +55,9 @@ class Communicator {
   virtual void all_reduce(const Stream&, const CollectiveName&, float*, std::size_t) {
     require(false, "sums are the library's");
   }
+
+  // Makes what `calls` calls of this, which may be one launch: all on one stream, and none touches what another brings.
+  virtual void together(const std::function<void()>& calls) { calls(); }
 
   // Returns when every rank has called it: what a host waited for before, all hosts have waited for after. It orders
   // nothing else on the device.

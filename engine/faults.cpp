@@ -6,6 +6,7 @@ namespace lockstep {
 
 std::vector<std::string> sharding_faults() {
   return {"a-rank-gathers-in-another-order",
+          "buckets-received-in-one-place",
           "checkpoint-overwrites-the-valid-one",
           "empty-shard-skips-its-collective",
           "exchange-ignores-what-a-peer-reads",

@@ -5,8 +5,11 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "engine/backend_communicator.h"
 #include "kernels/require.h"
@@ -103,21 +106,38 @@ class NcclCommunicator final : public Communicator {
   void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
     make(stream, CollectiveKind::all_gather, name, bytes,
-         [&] { stream.all_gather(*ranks_, rank(), size(), to, from, bytes); });
+         [=, this, &stream] { stream.all_gather(*ranks_, rank(), size(), to, from, bytes); });
   }
   void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
     require(bytes == 0 || to != from, "what is exchanged goes to other memory");
-    make(stream, CollectiveKind::all_to_all, name, bytes, [&] { stream.all_to_all(*ranks_, size(), to, from, bytes); });
+    make(stream, CollectiveKind::all_to_all, name, bytes,
+         [=, this, &stream] { stream.all_to_all(*ranks_, size(), to, from, bytes); });
   }
   void reduce_scatter(const Stream& stream, const CollectiveName& name, float* to, const float* from,
                       std::size_t bytes) override {
     require(bytes == 0 || to != from, "what is added up goes to other memory");
     make(stream, CollectiveKind::reduce_scatter, name, bytes,
-         [&] { stream.reduce_scatter(*ranks_, size(), to, from, bytes); });
+         [=, this, &stream] { stream.reduce_scatter(*ranks_, size(), to, from, bytes); });
   }
   void all_reduce(const Stream& stream, const CollectiveName& name, float* data, std::size_t bytes) override {
-    make(stream, CollectiveKind::all_reduce, name, bytes, [&] { stream.all_reduce(*ranks_, data, bytes); });
+    make(stream, CollectiveKind::all_reduce, name, bytes,
+         [=, this, &stream] { stream.all_reduce(*ranks_, data, bytes); });
+  }
+  // Each is compared when it is called, and all are made when the last one has been: a rank that calls another then
+  // leaves nothing half made.
+  void together(const std::function<void()>& calls) override {
+    require(!grouping_, "calls that are made as one hold no others");
+    grouping_ = true;
+    waiting_.clear();
+    try {
+      calls();
+    } catch (...) {
+      grouping_ = false;
+      throw;
+    }
+    grouping_ = false;
+    if (!waiting_.empty()) make_waiting();
   }
   BackendCommunicator& library() { return *ranks_; }
   void meet() override { tell(""); }
@@ -143,9 +163,8 @@ class NcclCommunicator final : public Communicator {
   }
 
   // All hosts are about to make the same call: else none makes it.
-  template <class Body>
   void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, std::size_t bytes,
-            const Body& body) {
+            const std::function<void()>& body) {
     require(stream.capture_status() == CaptureStatus::none, "no collective of several processes in a capture");
     require(!device_.capturing() && !device_.in_dry_run(), "ranks meet outside of captures and dry runs");
     if (last_stream_ >= 0 && last_stream_ != stream.id()) stream.wait(over_);
@@ -156,15 +175,36 @@ class NcclCommunicator final : public Communicator {
     meeting_.post(call);
     meeting_.await_posts();
     meeting_.end();
-    if (bytes > 0) {
-      const Watchdog::Call calling(watchdog_, call);
-      body();
-    }
-    stream.record(over_);
+    require(waiting_.empty() || waiting_.back().stream == &stream, "what is made as one is on one stream");
+    waiting_.push_back({&stream, call, bytes > 0 ? body : std::function<void()>()});
+    if (!grouping_) make_waiting();
   }
+
+  // What is compared, as one launch.
+  void make_waiting() {
+    const std::vector<Waiting> waiting = std::exchange(waiting_, {});
+    {
+      const Watchdog::Call calling(watchdog_, waiting.back().call);
+      if (waiting.size() > 1) ranks_->begin_group();
+      for (const Waiting& one : waiting) {
+        if (one.body) one.body();
+      }
+      if (waiting.size() > 1) ranks_->end_group();
+    }
+    waiting.back().stream->record(over_);
+  }
+
+  // Compared, and not made.
+  struct Waiting {
+    const Stream* stream;
+    CollectiveCall call;
+    std::function<void()> body;  // Absent for no bytes.
+  };
 
   Device& device_;
   Meeting& meeting_;
+  std::vector<Waiting> waiting_;
+  bool grouping_ = false;
   CollectiveLedger ledger_;
   Watchdog watchdog_;
   std::unique_ptr<BackendCommunicator> ranks_;

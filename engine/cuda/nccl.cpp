@@ -128,6 +128,17 @@ class NcclRanks final : public BackendCommunicator {
     made(stream);
   }
 
+  void begin_group() override {
+    call(library().group_start(), "ncclGroupStart");
+    in_group_ = true;
+    group_stream_ = nullptr;
+  }
+  void end_group() override {
+    in_group_ = false;
+    call(library().group_end(), "ncclGroupEnd");
+    if (group_stream_ != nullptr) made(group_stream_);
+  }
+
   void measure(bool on) override { measuring_ = on; }
   Spent take_spent() override {
     Spent spent;
@@ -165,10 +176,14 @@ class NcclRanks final : public BackendCommunicator {
     cuda_call(cudaEventRecord(event, cuda(stream)), "cudaEventRecord");
     return event;
   }
+  // A group comes with its first call, and is made when it ends.
   void comes(BackendStream* stream, bool gather) {
-    if (measuring_) measured_.push_back({recorded(stream), nullptr, gather});
+    if (measuring_ && group_stream_ == nullptr) measured_.push_back({recorded(stream), nullptr, gather});
+    if (in_group_) group_stream_ = stream;
   }
   void made(BackendStream* stream) {
+    if (in_group_) return;
+    group_stream_ = nullptr;
     if (measuring_) measured_.back().end = recorded(stream);
     cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord");
   }
@@ -177,7 +192,9 @@ class NcclRanks final : public BackendCommunicator {
   Comm comm_ = nullptr;
   bool measuring_ = false;
   std::vector<Measured> measured_;
-  cudaEvent_t done_ = nullptr;  // After the last call.
+  bool in_group_ = false;
+  BackendStream* group_stream_ = nullptr;  // Of the group under way, once it has a call.
+  cudaEvent_t done_ = nullptr;             // After the last call.
 };
 
 }  // namespace

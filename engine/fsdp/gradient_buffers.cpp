@@ -7,6 +7,25 @@
 #include "kernels/require.h"
 
 namespace lockstep {
+namespace {
+
+// Elements: of every bucket, and of all buckets of each FSDP unit, which come together.
+std::int64_t room_to_receive(const ShardLayout& layout) {
+  std::int64_t most = 0;
+  for (const Unit& unit : layout.units) {
+    std::int64_t all = 0;
+    for (const int index : unit.buckets) {
+      const std::int64_t one = layout.full(layout.buckets[static_cast<std::size_t>(index)]);
+      all = unit.kind == Unit::Kind::blocks ? all + one : std::max(all, one);
+    }
+    most = std::max(most, all);
+  }
+  return most;
+}
+
+std::size_t bytes_of(const Tensor<float>& x) { return static_cast<std::size_t>(x.size()) * sizeof(float); }
+
+}  // namespace
 
 GradientBuffers::GradientBuffers(const Stream& compute, Communicator& communicator, const Scenario::Fsdp& fsdp,
                                  const ShardLayout& layout, Parameters& parameters)
@@ -21,9 +40,7 @@ GradientBuffers::GradientBuffers(const Stream& compute, Communicator& communicat
       stream_(compute.device(), "reduce"),
       written_(compute.device()),
       reduced_(compute.device()) {
-  std::int64_t largest = 0;
-  for (const Bucket& bucket : layout.buckets) largest = std::max(largest, layout.full(bucket));
-  received_ = pool_.make<float>(1, largest);
+  received_ = pool_.make<float>(1, room_to_receive(layout));
   for (const std::int64_t bytes : plan_.slots) {
     slots_.push_back(std::make_unique<Slot>(compute.device()));
     slots_.back()->memory = pool_.make<float>(1, bytes / static_cast<std::int64_t>(sizeof(float))).data;
@@ -116,32 +133,60 @@ void GradientBuffers::finish(bool complete) {
 
 // ---- Reductions -----------------------------------------------------------------------------------------------------
 
+// The buckets of a unit in their order, as many at a time as there is room for; those of a slot, or the accumulators.
+std::vector<std::vector<GradientBuffers::Arrival>> GradientBuffers::arrivals(int unit, const Slot* slot) const {
+  const UnitMemory place = memory_of_gradients(layout_, unit);
+  const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
+  std::vector<std::vector<Arrival>> batches;
+  std::int64_t end = received_.cols;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const std::int64_t elements = layout_.full(bucket(buckets[i]));
+    if (end + elements > received_.cols) {
+      batches.emplace_back();
+      end = 0;
+    }
+    const float* const from = slot == nullptr
+                                  ? memory(buckets[i]).accumulator.data
+                                  : slot->memory + place.offsets[i] / static_cast<std::int64_t>(sizeof(float));
+    batches.back().push_back({buckets[i], from, received_.columns(end, elements)});
+    if (!fault("buckets-received-in-one-place")) end += elements;
+  }
+  return batches;
+}
+
+// Every rank's part of this rank's shards, or the library's sum of them.
+void GradientBuffers::exchange(const std::vector<Arrival>& arrivals) {
+  communicator_.together([&] {
+    for (const Arrival& one : arrivals) {
+      const CollectiveName name{"reduce", one.bucket};
+      const auto bytes = static_cast<std::size_t>(bucket(one.bucket).shard) * sizeof(float);
+      library_sums_ ? communicator_.reduce_scatter(stream_, name, one.received.data, one.from, bytes)
+                    : communicator_.all_to_all(stream_, name, one.received.data, one.from, bytes);
+    }
+  });
+}
+
 // total = add(total, what rank r sent), ranks ascending.
-void GradientBuffers::add_up(const Bucket& bucket, Tensor<float> total, int first_rank) const {
+void GradientBuffers::add_up(const Arrival& arrival, Tensor<float> total, int first_rank) const {
   for (int r = first_rank; r < communicator_.size(); ++r) {
     const int from = fault("folded-in-another-order") ? communicator_.size() - 1 - r + first_rank : r;
-    stream_.submit(AccumulateGradient{.g = received_.columns(bucket.shard * from, bucket.shard), .acc = total});
+    stream_.submit(AccumulateGradient{.g = arrival.received.columns(total.cols * from, total.cols), .acc = total});
   }
 }
 
 // acc = acc + what every rank has at `from`: rank after rank, or the library's sum.
 void GradientBuffers::reduce_microbatch(int unit, const Slot& slot) {
-  const UnitMemory place = memory_of_gradients(layout_, unit);
-  const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
   compute_.record(slot.written);
   if (!fault("reduce-ignores-compute")) stream_.wait(slot.written);
-  for (std::size_t i = 0; i < buckets.size(); ++i) {
-    const Bucket& b = bucket(buckets[i]);
-    const float* const from = slot.memory + place.offsets[i] / static_cast<std::int64_t>(sizeof(float));
-    const auto bytes = static_cast<std::size_t>(b.shard) * sizeof(float);
-    const CollectiveName name{"reduce", buckets[i]};
-    const Tensor<float> acc = memory(buckets[i]).gradient;
-    if (library_sums_) {
-      communicator_.reduce_scatter(stream_, name, received_.data, from, bytes);
-      stream_.submit(AccumulateGradient{.g = received_.columns(0, b.shard), .acc = acc});
-    } else {
-      communicator_.all_to_all(stream_, name, received_.data, from, bytes);
-      add_up(b, acc, 0);
+  for (const std::vector<Arrival>& batch : arrivals(unit, &slot)) {
+    exchange(batch);
+    for (const Arrival& one : batch) {
+      const Tensor<float> acc = memory(one.bucket).gradient;
+      if (library_sums_) {
+        stream_.submit(AccumulateGradient{.g = one.received.columns(0, acc.cols), .acc = acc});
+      } else {
+        add_up(one, acc, 0);
+      }
     }
   }
   stream_.record(slot.reduced);
@@ -150,33 +195,43 @@ void GradientBuffers::reduce_microbatch(int unit, const Slot& slot) {
 void GradientBuffers::reduce_step(int unit) {
   compute_.record(written_);
   if (!fault("reduce-ignores-compute")) stream_.wait(written_);
-  for (const int index : layout_.units[static_cast<std::size_t>(unit)].buckets) {
-    library_sums_ ? total_by_library(index) : total_in_order(index);
+  for (const std::vector<Arrival>& batch : arrivals(unit, nullptr)) {
+    library_sums_ ? total_by_library(batch) : total_in_order(batch);
   }
   stream_.record(reduced_);
 }
 
-void GradientBuffers::total_in_order(int index) {
-  const Bucket& b = bucket(index);
-  const Tensor<float> total = memory(index).gradient, all = memory(index).accumulator;
-  const auto bytes = static_cast<std::size_t>(b.shard) * sizeof(float);
-  communicator_.all_to_all(stream_, {"reduce", index}, received_.data, all.data, bytes);
-  stream_.copy(total.data, received_.data, bytes, CopyKind::device_to_device);
-  add_up(b, total, 1);
-  if (strategy_ == Sharding::no_shard) {
-    communicator_.all_gather(stream_, {"total", index}, all.data, total.data, bytes);
+void GradientBuffers::total_in_order(const std::vector<Arrival>& arrivals) {
+  exchange(arrivals);
+  for (const Arrival& one : arrivals) {
+    const Tensor<float> total = memory(one.bucket).gradient;
+    stream_.copy(total.data, one.received.data, bytes_of(total), CopyKind::device_to_device);
+    add_up(one, total, 1);
   }
+  if (strategy_ != Sharding::no_shard) return;
+  communicator_.together([&] {
+    for (const Arrival& one : arrivals) {
+      const BucketMemory& of = memory(one.bucket);
+      communicator_.all_gather(stream_, {"total", one.bucket}, of.accumulator.data, of.gradient.data,
+                               bytes_of(of.gradient));
+    }
+  });
 }
 
-void GradientBuffers::total_by_library(int index) {
-  const Tensor<float> total = memory(index).gradient, all = memory(index).accumulator;
+void GradientBuffers::total_by_library(const std::vector<Arrival>& arrivals) {
   if (strategy_ == Sharding::no_shard) {
-    return communicator_.all_reduce(stream_, {"reduce", index}, all.data,
-                                    static_cast<std::size_t>(all.size()) * sizeof(float));
+    return communicator_.together([&] {
+      for (const Arrival& one : arrivals) {
+        const Tensor<float> all = memory(one.bucket).accumulator;
+        communicator_.all_reduce(stream_, {"reduce", one.bucket}, all.data, bytes_of(all));
+      }
+    });
   }
-  const auto bytes = static_cast<std::size_t>(total.size()) * sizeof(float);
-  communicator_.reduce_scatter(stream_, {"reduce", index}, received_.data, all.data, bytes);
-  stream_.copy(total.data, received_.data, bytes, CopyKind::device_to_device);
+  exchange(arrivals);
+  for (const Arrival& one : arrivals) {
+    const Tensor<float> total = memory(one.bucket).gradient;
+    stream_.copy(total.data, one.received.data, bytes_of(total), CopyKind::device_to_device);
+  }
 }
 
 }  // namespace lockstep

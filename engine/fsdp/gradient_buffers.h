@@ -41,11 +41,19 @@ class GradientBuffers {
   bool at_once() const { return strategy_ == Sharding::optim_grads || strategy_ == Sharding::optim_grads_params; }
   Slot& slot_for(int unit);
   void place(int unit, const Slot& slot);
+  // A bucket whose g_m of every rank comes together with others of its unit.
+  struct Arrival {
+    int bucket;
+    const float* from;
+    Tensor<float> received;
+  };
+  std::vector<std::vector<Arrival>> arrivals(int unit, const Slot* slot) const;
   void reduce_microbatch(int unit, const Slot& slot);
   void reduce_step(int unit);
-  void total_in_order(int index);
-  void total_by_library(int index);
-  void add_up(const Bucket& bucket, Tensor<float> total, int first_rank) const;
+  void total_in_order(const std::vector<Arrival>& arrivals);
+  void total_by_library(const std::vector<Arrival>& arrivals);
+  void exchange(const std::vector<Arrival>& arrivals);
+  void add_up(const Arrival& arrival, Tensor<float> total, int first_rank) const;
   const Bucket& bucket(int index) const { return layout_.buckets[static_cast<std::size_t>(index)]; }
   const BucketMemory& memory(int index) const { return parameters_.buckets()[static_cast<std::size_t>(index)]; }
 
@@ -57,7 +65,7 @@ class GradientBuffers {
   const bool library_sums_;
   const BufferPlan plan_;
   TensorPool pool_;
-  Tensor<float> received_;  // What the ranks sent of one bucket's shard.
+  Tensor<float> received_;  // What the ranks sent of the shards of some buckets.
   Stream stream_;
   Event written_, reduced_;  // no_shard, optim.
   std::vector<std::unique_ptr<Slot>> slots_;

@@ -142,16 +142,18 @@ void WeightBuffers::exchange(int unit, Slot& slot, const Slot& to) {
   compute_.device().place.part = "gather";
   const UnitMemory memory = memory_of_weights(layout_, unit);
   const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
-  for (std::size_t n = 0; n < buckets.size(); ++n) {
-    const bool turned = fault("a-rank-gathers-in-another-order") && place.rank == 1;
-    const std::size_t i = turned ? buckets.size() - 1 - n : n;
-    const Bucket& bucket = layout_.buckets[static_cast<std::size_t>(buckets[i])];
-    if (fault("empty-shard-skips-its-collective") && layout_.is_empty(bucket, place.rank)) continue;
-    const BucketMemory& shard = parameters_.buckets()[static_cast<std::size_t>(buckets[i])];
-    const void* const from = bucket.narrow ? static_cast<const void*>(shard.copy.data) : shard.weight.data;
-    const auto bytes = static_cast<std::size_t>(bucket.shard) * (bucket.narrow ? sizeof(bf16) : sizeof(float));
-    communicator_.all_gather(stream_, {"gather", buckets[i]}, to.memory + memory.offsets[i], from, bytes);
-  }
+  communicator_.together([&] {
+    for (std::size_t n = 0; n < buckets.size(); ++n) {
+      const bool turned = fault("a-rank-gathers-in-another-order") && place.rank == 1;
+      const std::size_t i = turned ? buckets.size() - 1 - n : n;
+      const Bucket& bucket = layout_.buckets[static_cast<std::size_t>(buckets[i])];
+      if (fault("empty-shard-skips-its-collective") && layout_.is_empty(bucket, place.rank)) continue;
+      const BucketMemory& shard = parameters_.buckets()[static_cast<std::size_t>(buckets[i])];
+      const void* const from = bucket.narrow ? static_cast<const void*>(shard.copy.data) : shard.weight.data;
+      const auto bytes = static_cast<std::size_t>(bucket.shard) * (bucket.narrow ? sizeof(bf16) : sizeof(float));
+      communicator_.all_gather(stream_, {"gather", buckets[i]}, to.memory + memory.offsets[i], from, bytes);
+    }
+  });
   stream_.record(slot.gathered);
   slot.unit = unit;
   slot.state = State::gathering;

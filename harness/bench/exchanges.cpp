@@ -13,10 +13,24 @@ constexpr int kTimes = 5;
 
 using Call = ListingCommunicator::Call;
 
-// The memory that a call reads and writes on each side at most.
-std::size_t largest_side(const std::vector<Call>& calls, int ranks) {
+// Calls that are made together, or one by itself.
+std::vector<std::vector<Call>> groups_of(const std::vector<Call>& calls) {
+  std::vector<std::vector<Call>> groups;
+  for (const Call& call : calls) {
+    if (call.group == 0 || groups.empty() || groups.back().front().group != call.group) groups.emplace_back();
+    groups.back().push_back(call);
+  }
+  return groups;
+}
+
+// The memory that a group reads and writes on each side at most.
+std::size_t largest_side(const std::vector<std::vector<Call>>& groups, int ranks) {
   std::size_t most = 4;
-  for (const Call& call : calls) most = std::max(most, call.bytes * static_cast<std::size_t>(ranks));
+  for (const std::vector<Call>& group : groups) {
+    std::size_t bytes = 0;
+    for (const Call& call : group) bytes += call.bytes * static_cast<std::size_t>(ranks);
+    most = std::max(most, bytes);
+  }
   return most;
 }
 
@@ -39,6 +53,15 @@ struct Sides {
     stream.fill(to.data(), 0, bytes);
     stream.synchronize();
   }
+  // `make` for each call of a group, with memory of its own.
+  template <class Make>
+  void each(const std::vector<Call>& group, int ranks, Make make) const {
+    std::size_t first = 0;
+    for (const Call& call : group) {
+      make(call, static_cast<float*>(to.data()) + first, static_cast<const float*>(from.data()) + first);
+      first += call.bytes * static_cast<std::size_t>(ranks) / sizeof(float);
+    }
+  }
   DeviceBuffer from, to;
 };
 
@@ -47,7 +70,7 @@ struct Sides {
 bool ListingCommunicator::passes(CollectiveKind kind, std::size_t bytes) {
   if (silent) return false;
   ++collectives;
-  calls.push_back({kind, bytes});
+  calls.push_back({kind, bytes, group_});
   return true;
 }
 
@@ -65,18 +88,20 @@ double largest(double value, Communicator& communicator) {
 }
 
 double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& communicator) {
+  const auto groups = groups_of(calls);
   const Stream stream(device, "measured");
-  const Sides sides(device, largest_side(calls, communicator.size()), stream);
-  auto* const to = static_cast<float*>(sides.to.data());
-  const auto* const from = static_cast<const float*>(sides.from.data());
+  const Sides sides(device, largest_side(groups, communicator.size()), stream);
+  const auto make = [&](const Call& call, float* to, const float* from) {
+    if (call.kind == CollectiveKind::all_gather) communicator.all_gather(stream, {"gather"}, to, from, call.bytes);
+    if (call.kind == CollectiveKind::all_to_all) communicator.all_to_all(stream, {"reduce"}, to, from, call.bytes);
+    if (call.kind == CollectiveKind::reduce_scatter) {
+      communicator.reduce_scatter(stream, {"reduce"}, to, from, call.bytes);
+    }
+    if (call.kind == CollectiveKind::all_reduce) communicator.all_reduce(stream, {"reduce"}, to, call.bytes);
+  };
   return median_of_all(communicator, [&] {
-    for (const Call& call : calls) {
-      if (call.kind == CollectiveKind::all_gather) communicator.all_gather(stream, {"gather"}, to, from, call.bytes);
-      if (call.kind == CollectiveKind::all_to_all) communicator.all_to_all(stream, {"reduce"}, to, from, call.bytes);
-      if (call.kind == CollectiveKind::reduce_scatter) {
-        communicator.reduce_scatter(stream, {"reduce"}, to, from, call.bytes);
-      }
-      if (call.kind == CollectiveKind::all_reduce) communicator.all_reduce(stream, {"reduce"}, to, call.bytes);
+    for (const std::vector<Call>& group : groups) {
+      communicator.together([&] { sides.each(group, communicator.size(), make); });
     }
     stream.synchronize();
   });
@@ -84,19 +109,23 @@ double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& 
 
 double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& communicator,
                   BackendCommunicator& library) {
+  const auto groups = groups_of(calls);
   const Stream filler(device, "fill");
-  const Sides sides(device, largest_side(calls, communicator.size()), filler);
-  auto* const to = static_cast<float*>(sides.to.data());
-  const auto* const from = static_cast<const float*>(sides.from.data());
+  const Sides sides(device, largest_side(groups, communicator.size()), filler);
   Backend& backend = device.backend();
   BackendStream* const stream = backend.create_stream("bare");
+  const auto make = [&](const Call& call, float* to, const float* from) {
+    if (call.bytes == 0) return;
+    if (call.kind == CollectiveKind::all_gather) library.all_gather(stream, to, from, call.bytes);
+    if (call.kind == CollectiveKind::all_to_all) library.all_to_all(stream, to, from, call.bytes);
+    if (call.kind == CollectiveKind::reduce_scatter) library.reduce_scatter(stream, to, from, call.bytes);
+    if (call.kind == CollectiveKind::all_reduce) library.all_reduce(stream, to, call.bytes);
+  };
   const double seconds = median_of_all(communicator, [&] {
-    for (const Call& call : calls) {
-      if (call.bytes == 0) continue;
-      if (call.kind == CollectiveKind::all_gather) library.all_gather(stream, to, from, call.bytes);
-      if (call.kind == CollectiveKind::all_to_all) library.all_to_all(stream, to, from, call.bytes);
-      if (call.kind == CollectiveKind::reduce_scatter) library.reduce_scatter(stream, to, from, call.bytes);
-      if (call.kind == CollectiveKind::all_reduce) library.all_reduce(stream, to, call.bytes);
+    for (const std::vector<Call>& group : groups) {
+      if (group.size() > 1) library.begin_group();
+      sides.each(group, communicator.size(), make);
+      if (group.size() > 1) library.end_group();
     }
     backend.synchronize(stream);
   });

@@ -1,6 +1,9 @@
 // A communicator that lists what passes, or lets nothing pass; and the time of what it listed.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "engine/collective_ledger.h"
@@ -13,7 +16,8 @@ class ListingCommunicator final : public Communicator {
   explicit ListingCommunicator(Communicator& inner) : inner_(inner) {}
   struct Call {
     CollectiveKind kind;
-    std::size_t bytes;  // As the call had it.
+    std::size_t bytes;       // As the call had it.
+    std::int64_t group = 0;  // Equal in calls that were made together; 0 for one by itself.
   };
   std::vector<Call> calls;
   bool silent = false;  // Nothing is exchanged or listed: what would come is what came last.
@@ -35,12 +39,19 @@ class ListingCommunicator final : public Communicator {
   void all_reduce(const Stream& stream, const CollectiveName& name, float* data, std::size_t bytes) override {
     if (passes(CollectiveKind::all_reduce, bytes)) inner_.all_reduce(stream, name, data, bytes);
   }
+  void together(const std::function<void()>& calls) override {
+    if (silent) return calls();
+    group_ = ++groups_;
+    inner_.together(calls);
+    group_ = 0;
+  }
   void meet() override { inner_.meet(); }
   std::vector<std::string> tell(const std::string& words) override { return inner_.tell(words); }
 
  private:
   bool passes(CollectiveKind kind, std::size_t bytes);
   Communicator& inner_;
+  std::int64_t groups_ = 0, group_ = 0;
 };
 
 // Bytes that leave a rank by the call, as figures of the library's own tests count them.

@@ -31,8 +31,11 @@ class FakeRanks final : public BackendCommunicator {
     if (!awaited.empty() && !std::filesystem::exists(awaited)) ::_exit(9);
   }
   static inline std::string awaited;  // The file that must be there when the library is left.
-  void all_gather(BackendStream*, void*, const void*, std::size_t) override { ++calls_; }
-  void all_to_all(BackendStream*, void*, const void*, std::size_t) override { ++calls_; }
+  static inline std::string said;     // "(" and ")" of groups, and a letter for each call.
+  void begin_group() override { said += '('; }
+  void end_group() override { said += ')'; }
+  void all_gather(BackendStream*, void*, const void*, std::size_t) override { ++calls_, said += 'g'; }
+  void all_to_all(BackendStream*, void*, const void*, std::size_t) override { ++calls_, said += 'x'; }
   void reduce_scatter(BackendStream*, float*, const float*, std::size_t) override { ++calls_; }
   void all_reduce(BackendStream*, float*, std::size_t) override { ++calls_; }
   bool busy() override { return library_ == Library::hangs && calls_ > 1; }
@@ -155,6 +158,59 @@ TEST(Nccl, OrdersItsCallsAndTellsTheObserver) {
         reduce.synchronize();
       });
   for (const Ended& one : early) EXPECT_THAT(one.words, HasSubstr("write after read"));
+}
+
+// One launch, on the stream of the last call before it; all are counted, and told to the observer.
+TEST(Nccl, MakesTogetherWhatIsCalledTogether) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+        FakeRanks::said = "";
+        c.together([&] {
+          c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
+          c.all_gather(gather, {"gather", 1}, to.data() + 4, from.data(), 8);
+        });
+        c.together([&] { c.all_to_all(reduce, {"reduce", 0}, from.data(), to.data(), 16); });
+        c.together([] {});
+        c.together([&] {
+          c.all_gather(gather, {"gather", 2}, nullptr, nullptr, 0);
+          c.all_gather(gather, {"gather", 3}, to.data(), from.data(), 16);
+        });
+        if (FakeRanks::said != "(gg)x(g)") throw std::runtime_error(FakeRanks::said);
+        if (c.collectives != 5) throw std::runtime_error("not counted");
+        gather.synchronize();
+        reduce.synchronize();
+      });
+  for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+  const auto racy =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+        c.together([&] {
+          c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
+          c.all_gather(gather, {"gather", 1}, to.data() + 4, from.data(), 8);
+        });
+        reduce.fill(to.data() + 4, 1, 16);
+        gather.synchronize();
+        reduce.synchronize();
+      });
+  for (const Ended& one : racy) EXPECT_THAT(one.words, HasSubstr("write after write"));
+}
+
+// A rank that calls another of them makes none.
+TEST(Nccl, ComparesAllThatIsMadeTogether) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+        FakeRanks::said = "";
+        try {
+          c.together([&] {
+            c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
+            c.all_gather(gather, {"gather", 1 + c.rank()}, to.data() + 4, from.data(), 8);
+          });
+        } catch (const CollectiveMismatch& error) {
+          throw std::runtime_error(FakeRanks::said + error.what());
+        }
+      });
+  for (const Ended& one : ended) EXPECT_THAT(one.words, testing::StartsWith("ranks call different collectives: rank "));
 }
 
 // What a rank leaves behind, others may still read.

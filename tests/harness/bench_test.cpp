@@ -147,12 +147,23 @@ TEST(Bench, AListOfExchangesListsThemAndCanBeSilent) {
   ASSERT_EQ(listing.calls.size(), 1u);
   EXPECT_EQ(bytes_sent({CollectiveKind::all_gather, 16}, 4), 48);
   EXPECT_EQ(bytes_sent({CollectiveKind::all_reduce, 16}, 4), 24);
+  listing.together([&] {
+    for (const int part : {0, 1}) {
+      listing.all_gather(stream, {"gather", part}, static_cast<char*>(to.data()) + 8 * part, from.data(), 8);
+    }
+  });
+  listing.all_gather(stream, {"gather"}, to.data(), from.data(), 16);
+  ASSERT_EQ(listing.calls.size(), 4u);
+  EXPECT_NE(listing.calls[1].group, 0);
+  EXPECT_EQ(listing.calls[1].group, listing.calls[2].group);
+  EXPECT_EQ(listing.calls[0].group + listing.calls[3].group, 0);
+  EXPECT_GT(seconds_of(listing.calls, device, *lone), 0);
   listing.silent = true;
   stream.fill(to.data(), 0, 16);
   listing.all_gather(stream, {"gather"}, to.data(), from.data(), 16);
   stream.synchronize();
-  EXPECT_EQ(listing.calls.size(), 1u);
-  EXPECT_EQ(lone->collectives, 1);
+  EXPECT_EQ(listing.calls.size(), 4u);
+  EXPECT_EQ(listing.collectives, 4);
 }
 
 }  // namespace
