@@ -91,6 +91,7 @@ std::vector<std::string> engine_faults() {
                                  "offload-fraction-rounds-up",
                                  "offload-ignores-compute",
                                  "offload-keeps-events-across-captures",
+                                 "offload-mirrors-only-the-way-out",
                                  "offload-shares-pinned-buffers-between-slots",
                                  "overflow-table-of-its-own-size",
                                  "padding-row-has-a-target",

@@ -70,10 +70,7 @@ class Timeline {
   }
   const OffloadGroup& group(std::size_t g) const { return plan_.groups[g]; }
   double seconds(int segment) const { return plan_.seconds[static_cast<std::size_t>(segment)]; }
-  double& left(const OffloadTensor& tensor, int slot) {
-    const std::size_t first = static_cast<std::size_t>(slot % plan_.sets) * plan_.bins.size();
-    return left_[first + static_cast<std::size_t>(tensor.bin)];
-  }
+  double& left(const OffloadTensor& tensor, int slot) { return left_[plan_.bin_of(tensor, slot)]; }
 
   // A segment waits for what leaves the bins that it writes.
   void forward(int slot, std::optional<int> next) {

@@ -215,8 +215,8 @@ void assign_bins(OffloadPlan& plan) {
   }
 }
 
-// Segments for each copy: the fewest with which a step takes hardly longer than with any number. With an integer
-// max_inflight compute waits for more copies anyhow.
+// Segments for each copy: the fewest with which a step takes hardly longer than with any number, each with the order of
+// bins that is better then. With an integer max_inflight compute waits for more copies anyhow.
 void time_copies(OffloadPlan& plan) {
   constexpr double kHardly = 1.002;
   const auto allowed = static_cast<int>(std::max<std::int64_t>(1, plan.max_inflight.value_or(plan.earliest())));
@@ -224,11 +224,17 @@ void time_copies(OffloadPlan& plan) {
     time_leaving(plan, most);
     time_returning(plan, most);
     assign_bins(plan);
-    return forecast(plan).seconds();
+    plan.mirrored = false;
+    const double plain = forecast(plan).seconds();
+    plan.mirrored = true;
+    const double mirrored = forecast(plan).seconds();
+    plan.mirrored = mirrored < plain;
+    return std::min(plain, mirrored);
   };
   std::vector<double> seconds;
-  for (int most = 1; most <= std::min(allowed, std::max(1, plan.earliest())); ++most)
+  for (int most = 1; most <= std::min(allowed, std::max(1, plan.earliest())); ++most) {
     seconds.push_back(seconds_with(most));
+  }
   const double best = *std::min_element(seconds.begin(), seconds.end());
   const auto enough = std::find_if(seconds.begin(), seconds.end(), [&](double s) { return s <= kHardly * best; });
   seconds_with(static_cast<int>(enough - seconds.begin()) + 1);
@@ -246,6 +252,17 @@ std::int64_t OffloadPlan::bytes() const {
   std::int64_t sum = 0;
   for (const OffloadGroup& group : groups) sum += group.stays ? 0 : group.bytes();
   return sum;
+}
+
+std::size_t OffloadPlan::bin_of(const OffloadTensor& tensor, int slot) const {
+  const auto own = static_cast<std::size_t>(tensor.bin);
+  const std::size_t first = static_cast<std::size_t>(slot % sets) * bins.size();
+  if (!mirrored || slot / sets % 2 == 0) return first + own;
+  const auto begin = bins.begin(), here = begin + tensor.bin;
+  auto rank = std::count(begin, here, bins[own]);  // Among those of its size, counted from the end.
+  std::size_t bin = bins.size();
+  while (rank >= 0) rank -= bins[--bin] == bins[own];
+  return first + bin;
 }
 
 std::int64_t OffloadPlan::device_bytes() const {

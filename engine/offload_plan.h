@@ -2,6 +2,7 @@
 // before the first step, is never changed, and no first call without gradients can spoil it. docs/offloading.md
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,6 +41,10 @@ struct OffloadPlan {
   std::vector<OffloadGroup> groups;  // All eligible ones in order of execution, those included that stay.
   std::vector<std::int64_t> bins;    // Bytes of each shared device buffer of a set.
   int sets = 1;                      // Of bins: slot s has its tensors in set s % sets.
+  // Every other slot of a set has its tensors in the set's bins of their size in opposite order. Copies to the host
+  // empty bins in the order of the layers, and copies back want them in the opposite one: so the first that is wanted
+  // is the first that is free. In return a forward pass behind a forward pass in the same set wants them in the worst.
+  bool mirrored = false;
   int segments = 0;
   std::vector<double> seconds;  // Modelled forward pass of each segment, and of the head.
   std::int64_t microbatches = 1, slots = 1;
@@ -47,6 +52,8 @@ struct OffloadPlan {
   std::int64_t slack = 0;  // Pinned buffers of each size that no slot needs.
 
   bool empty() const { return bins.empty(); }
+  // The buffer of a tensor that moves, of all sets one behind the other.
+  std::size_t bin_of(const OffloadTensor& tensor, int slot) const;
   // The slot whose backward pass comes behind this forward pass, if its copies back may begin now: not into the bins
   // that this pass writes.
   std::optional<int> slot_to_come(const std::vector<Pass>& passes, std::size_t pass) const;

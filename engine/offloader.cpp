@@ -96,8 +96,8 @@ void Offloader::add_group(const OffloadGroup& planned) {
 }
 
 std::size_t Offloader::bin_index(const OffloadTensor& tensor, int slot) const {
-  const int set = fault("offload-bins-of-one-set") ? 0 : slot % plan_.sets;
-  return static_cast<std::size_t>(set) * plan_.bins.size() + static_cast<std::size_t>(tensor.bin);
+  const std::size_t bin = plan_.bin_of(tensor, slot);
+  return fault("offload-bins-of-one-set") ? bin % plan_.bins.size() : bin;
 }
 
 void* Offloader::place(const std::string& name, int slot, std::size_t bytes) const {
@@ -232,13 +232,13 @@ void Offloader::copy_in(Group& group, int slot) {
   const Event& returned = group.returned[static_cast<std::size_t>(slot)];
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     Pinned& from = copy_of(group, fault("reload-takes-another-slot") ? 0 : slot, i);
-    const Event* leaving = std::exchange(bin(tensors[i], slot).leaving, nullptr);
+    Bin& to = bin(tensors[i], fault("offload-mirrors-only-the-way-out") ? slot % plan_.sets : slot);
+    const Event* leaving = std::exchange(to.leaving, nullptr);
     // The last copy out of this bin: the tensor's own, or one that came behind it.
     if (leaving != nullptr && !fault("reload-ignores-the-copy-out")) h2d_->wait(*leaving);
     const std::int64_t bytes = bytes_of(group, slot, i);
     if (bytes > 0) {
-      h2d_->copy(bin(tensors[i], slot).memory, from.memory.data(), static_cast<std::size_t>(bytes),
-                 CopyKind::host_to_device);
+      h2d_->copy(to.memory, from.memory.data(), static_cast<std::size_t>(bytes), CopyKind::host_to_device);
     }
     from.returning = &returned;
     moved.in += bytes;

@@ -82,7 +82,8 @@ std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
                 times.fits() ? "fits" : "does not fit", times.hidden() * 100, times.slower() * 100);
   out << line << "  device: " << plan.slots << " slots give up " << plan.slots * plan.bytes() << " bytes and share "
       << plan.device_bytes() << ": " << plan.saved_bytes() << " saved; prefetch distance " << plan.prefetch()
-      << (plan.prefetch() == 1 ? " segment\n" : " segments\n");
+      << (plan.prefetch() == 1 ? " segment" : " segments")
+      << (plan.mirrored ? "; every other slot has its bins in opposite order\n" : "\n");
   return out.str();
 }
 
@@ -113,6 +114,7 @@ boost::json::object offload_json(const OffloadPlan& plan) {
   return {{"segments", plan.segments},
           {"prefetch", plan.prefetch()},
           {"slots", plan.slots},
+          {"mirrored", plan.mirrored},
           {"bytes", plan.bytes()},
           {"device_bytes", plan.device_bytes()},
           {"saved_bytes", plan.saved_bytes()},

@@ -5,7 +5,9 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "engine/offload_forecast.h"
 #include "engine/offload_time.h"
@@ -94,6 +96,7 @@ TEST(OffloadPlan, GivesACopyAsManySegmentsAsItTakes) {
   EXPECT_LE(forecast(plan_offload(s)).stalled,
             2 * static_cast<double>(s.training.microbatches) * copy_seconds(plan_offload(s).groups[5].bytes()));
   s.model.mlp.hidden = 64;
+  s.training.in_flight = 1;
   EXPECT_EQ(plan_offload(s).prefetch(), 1);  // The link is never idle, so that an earlier begin gains nothing.
   EXPECT_GT(forecast(plan_offload(s)).stalled, 0);
 }
@@ -139,17 +142,43 @@ TEST(OffloadPlan, BeginsCopiesBackInTheForwardPassBefore) {
   }
 }
 
-// What both ways at once save: nearly all that the copies of one way take.
-TEST(OffloadPlan, BothWaysOverlapWithTwoSets) {
+// What both ways at once save: nearly all that the copies of one way take. With one set they do so only if what is
+// wanted first is free first.
+TEST(OffloadPlan, BothWaysOverlapWithTwoSetsOrWithMirroredBins) {
   Scenario s = scenario_of("M-M-M-", {mamba_scan});
   s.training.microbatches = 64;
   s.training.in_flight = 4;
   const OffloadForecast two = forecast(plan_offload(s));
   s.training.in_flight = 2;
-  const OffloadForecast one = forecast(plan_offload(s));
-  ASSERT_GT(one.copies, 2 * one.compute);  // The copies decide.
-  EXPECT_GT(one.seconds(), 1.8 * one.copies);
+  OffloadPlan one = plan_offload(s);
+  ASSERT_GT(two.copies, 2 * two.compute);  // The copies decide.
+  EXPECT_TRUE(one.mirrored);
+  EXPECT_LT(forecast(one).seconds(), 1.5 * two.copies);
+  one.mirrored = false;
+  EXPECT_GT(forecast(one).seconds(), 1.8 * two.copies);
   EXPECT_LT(two.seconds(), 1.2 * two.copies);
+}
+
+TEST(OffloadPlan, EveryOtherSlotOfASetHasItsBinsInOppositeOrder) {
+  Scenario s = scenario_of("-*-*", {mlp_fc1, core_attn});
+  s.training.in_flight = 6;
+  OffloadPlan plan = plan_offload(s);
+  plan.mirrored = true;
+  ASSERT_EQ(plan.sets, 2);
+  for (const int slot : {0, 1, 4, 5}) {
+    for (const OffloadGroup& group : plan.groups) {
+      for (const OffloadTensor& tensor : group.tensors) {
+        EXPECT_EQ(plan.bin_of(tensor, slot), slot % 2 * plan.bins.size() + static_cast<std::size_t>(tensor.bin));
+      }
+    }
+  }
+  const auto& first = plan.groups[0].tensors[0];
+  const auto& last = plan.groups[2].tensors[0];
+  ASSERT_EQ(first.name, "layers.0.norm.out");
+  ASSERT_EQ(last.name, "layers.2.norm.out");
+  ASSERT_NE(first.bin, last.bin);
+  EXPECT_EQ(plan.bin_of(first, 2), plan.bin_of(last, 0));
+  EXPECT_EQ(plan.bin_of(last, 3), plan.bin_of(first, 1));
 }
 
 // Copies of one large layer among small ones hide behind those.
@@ -246,6 +275,41 @@ TEST(OffloadPlanProperty, NoTwoTensorsOfABinAreAliveAtOnce) {
         for (const int count : owners) RC_ASSERT(count <= 1);
       }
     }
+  }));
+}
+
+// So that what a slot's tensors share, and never share, is the same in every slot.
+TEST(OffloadPlanProperty, MirroredBinsAreThoseOfTheSetInAnotherOrderAndAsLarge) {
+  EXPECT_TRUE(rc::check([] {
+    OffloadPlan plan = plan_offload(any_scenario());
+    plan.mirrored = true;
+    for (int slot = 0; slot < plan.slots; ++slot) {
+      std::map<int, std::size_t> where;
+      std::set<std::size_t> taken;
+      for (const OffloadGroup& group : plan.groups) {
+        if (group.stays) continue;
+        for (const OffloadTensor& tensor : group.tensors) {
+          const std::size_t bin = plan.bin_of(tensor, slot);
+          RC_ASSERT(bin / plan.bins.size() == static_cast<std::size_t>(slot % plan.sets));
+          RC_ASSERT(plan.bins[bin % plan.bins.size()] == tensor.bytes);
+          RC_ASSERT(where.try_emplace(tensor.bin, bin).first->second == bin);
+          taken.insert(bin);
+        }
+      }
+      RC_ASSERT(taken.size() == where.size());
+    }
+  }));
+}
+
+TEST(OffloadPlanProperty, BinsAreMirroredWhereAStepIsFasterByIt) {
+  EXPECT_TRUE(rc::check([] {
+    OffloadPlan plan = plan_offload(any_scenario());
+    const double chosen = forecast(plan).seconds();
+    const bool mirrored = plan.mirrored;
+    plan.mirrored = !mirrored;
+    const double other = forecast(plan).seconds();
+    RC_ASSERT(chosen <= other);
+    RC_ASSERT(!mirrored || chosen < other);
   }));
 }
 
