@@ -21,7 +21,7 @@ namespace {
 Options train_options() {
   Options options("train", "FILE", "Trains with the engine alone on the scenario's documents.", 1);
   options.device();
-  options.number("steps", "optimizer steps in all; 0: as the file says", 0, 0);
+  options.number("steps", "optimizer steps in all, fewer or more than the file says; 0: as many", 0, 0);
   options.text("checkpoint", "write the state to this file at the end");
   options.number("checkpoint-every", "and after every n-th step; 0: at the end only", 0, 0);
   options.number("checkpoint-within", "and within a step after every n-th microbatch of a rank; 0: not", 0, 0);
@@ -53,7 +53,8 @@ Scenario scenario_of(const Options& options) {
   if (!read.ok() && read.rule() != "L00") refuse(read.errors);
   Scenario scenario = read.scenario;
   scenario.numerics.resize(1);
-  if (const std::int64_t steps = options.number("steps"); steps > 0) {
+  // Fewer steps are the file's run, ended early: who goes on from its checkpoint has the bits of the whole run.
+  if (const std::int64_t steps = options.number("steps"); steps > scenario.training.steps) {
     // A decay that ended with the file's last step ends with the new one.
     std::int64_t& decay = scenario.training.optimizer.decay_steps;
     if (decay == scenario.training.steps) decay = steps;
@@ -66,6 +67,12 @@ Scenario scenario_of(const Options& options) {
   if (const auto errors = check_legality(scenario); !errors.empty()) refuse(errors);
   if (const auto errors = check_built(scenario); !errors.empty()) refuse(errors);
   return scenario;
+}
+
+// Up to which step this command trains.
+std::int64_t last_step(const Options& options, const Scenario& scenario) {
+  const std::int64_t asked = options.number("steps");
+  return asked > 0 ? asked : scenario.training.steps;
 }
 
 bool digest_is_due(const Options& options, std::int64_t done, std::int64_t steps) {
@@ -127,14 +134,14 @@ void train_by_oracle(const Options& options, const Scenario& scenario, const Dat
   oracle::Oracle oracle(
       scenario,
       {.numerics = scenario.numerics.front(), .keep_activations = false, .keep_gradients = false, .mutation = ""});
-  const std::int64_t every = scenario.training.eval_every;
-  for (std::int64_t done = 1; done <= scenario.training.steps; ++done) {
+  const std::int64_t every = scenario.training.eval_every, steps = last_step(options, scenario);
+  for (std::int64_t done = 1; done <= steps; ++done) {
     const StepData documents = data.training(done - 1);
     log.step(done, oracle.step(done - 1, documents).loss, tokens_of(documents));
-    if (digest_is_due(options, done, scenario.training.steps)) log.digest(done, oracle.weight_digest());
+    if (digest_is_due(options, done, steps)) log.digest(done, oracle.weight_digest());
     if (every > 0 && done % every == 0) log.evaluation(done, oracle.evaluate(done - 1, data.evaluation(done - 1)).loss);
   }
-  log.digest(scenario.training.steps, oracle.weight_digest());
+  log.digest(steps, oracle.weight_digest());
 }
 
 void save_within_the_step(const Options& options, Trainer& trainer, std::int64_t microbatches) {
@@ -147,8 +154,8 @@ void save_within_the_step(const Options& options, Trainer& trainer, std::int64_t
 }
 
 // A rank trains; the first one speaks.
-void train_rank(const Options& options, const Scenario::Training& training, Trainer& trainer, Log* log) {
-  const std::int64_t steps = training.steps;
+void train_rank(const Options& options, const Scenario& scenario, Trainer& trainer, Log* log) {
+  const std::int64_t steps = last_step(options, scenario);
   const std::string checkpoint = options.text("checkpoint");
   const std::int64_t every = options.number("checkpoint-every");
   if (options.has("resume")) trainer.load(options.text("resume"));
@@ -161,7 +168,7 @@ void train_rank(const Options& options, const Scenario::Training& training, Trai
     if (log != nullptr) log->digest(trainer.steps_done(), digest);
   };
   while (trainer.steps_done() < steps) {
-    save_within_the_step(options, trainer, training.microbatches_at(trainer.steps_done()));
+    save_within_the_step(options, trainer, scenario.training.microbatches_at(trainer.steps_done()));
     const StepResult result = trainer.step();
     const std::int64_t done = trainer.steps_done();
     if (!std::isfinite(result.loss)) throw WorldError("the loss of step " + std::to_string(done) + " is not finite");
@@ -184,12 +191,12 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
   }
   const std::string kind = choose_device(options.text("device"));
   return launch(scenario, launch_options(options, kind), [&](const RanksHere& ranks) {
-    Log log(options, scenario.training.steps);
+    Log log(options, last_step(options, scenario));
     Device device(open_backend(kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu));
     ranks.run(device, [&](Communicator& communicator) {
       Trainer trainer(device, scenario, data,
                       {.dry_run_ledger = false, .listener = nullptr, .communicator = &communicator});
-      train_rank(options, scenario.training, trainer, communicator.rank() == 0 ? &log : nullptr);
+      train_rank(options, scenario, trainer, communicator.rank() == 0 ? &log : nullptr);
     });
     if (ranks.first() == 0) log.end(data.unigram_entropy());
     return ExitStatus::held;
@@ -204,7 +211,7 @@ ExitStatus train_command(const Words& words) {
   const Scenario scenario = scenario_of(options);
   const auto data = open_data(scenario);
   if (!options.has("oracle")) return train_by_engine(options, scenario, *data);
-  Log log(options, scenario.training.steps);
+  Log log(options, last_step(options, scenario));
   train_by_oracle(options, scenario, *data, log);
   log.end(data->unigram_entropy());
   return ExitStatus::held;

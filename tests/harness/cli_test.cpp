@@ -245,6 +245,15 @@ TEST_F(CommandLine, AResumedTrainingIsTheOneThatWasNeverInterrupted) {
   ASSERT_EQ(rest.status, 0) << rest.err;
   EXPECT_EQ(last(rest), last(whole));
   EXPECT_EQ(run_lockstep("train --device sim --steps 4 --resume /no/such " + file).status, 3);
+  // Ended before its first replay, with the file's decay, whose end is where the file's steps end.
+  const std::string decays =
+      folder_.file("decays.yaml", std::string(kSmall) +
+                                      "training: {steps: 4, change_microbatches_at: [{step: 2, microbatches: 3}], "
+                                      "optimizer: {schedule: cosine}}\n");
+  ASSERT_EQ(run_lockstep("train --device sim --steps 1 --checkpoint " + checkpoint + " " + decays).status, 0);
+  const Ran on = run_lockstep("train --device sim --resume " + checkpoint + " " + decays);
+  ASSERT_EQ(on.status, 0) << on.err;
+  EXPECT_EQ(last(on), last(run_lockstep("train --device sim " + decays)));
   const Ran nowhere = run_lockstep("train --device sim --checkpoint-within 1 " + file);
   EXPECT_EQ(nowhere.status, 2);
   EXPECT_THAT(nowhere.err, HasSubstr("--checkpoint-within needs --checkpoint"));
