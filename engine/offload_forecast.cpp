@@ -53,10 +53,11 @@ class Timeline {
       passes[i].forward ? forward(slot, plan_.slot_to_come(passes, i)) : backward(slot);
     }
     const auto microbatches = static_cast<double>(plan_.microbatches);
-    for (const double seconds : plan_.seconds) result_.compute += 3 * microbatches * seconds;
-    result_.copies = microbatches * copy_seconds(plan_.bytes());
+    for (int i = 0; i <= plan_.segments; ++i) result_.compute += microbatches * (of_forward(i) + of_backward(i));
+    result_.out = microbatches * seconds_out(plan_.bytes());
+    result_.back = microbatches * seconds_back(plan_.bytes());
     result_.stalled = std::max(0.0, now_ - result_.compute);
-    result_.slowed = kSlowedByCopies * result_.copies;
+    result_.slowed = kSlowedByCopies * (result_.out + result_.back) / 2;
     return result_;
   }
 
@@ -69,7 +70,8 @@ class Timeline {
     returning_[group(g).returns].push_back(g);
   }
   const OffloadGroup& group(std::size_t g) const { return plan_.groups[g]; }
-  double seconds(int segment) const { return plan_.seconds[static_cast<std::size_t>(segment)]; }
+  double of_forward(int segment) const { return plan_.seconds.forward[static_cast<std::size_t>(segment)]; }
+  double of_backward(int segment) const { return plan_.seconds.backward[static_cast<std::size_t>(segment)]; }
   double& left(const OffloadTensor& tensor, int slot) { return left_[plan_.bin_of(tensor, slot)]; }
 
   // A segment waits for what leaves the bins that it writes.
@@ -78,14 +80,14 @@ class Timeline {
       if (next && i >= 0) begin_return(plan_.ahead(i), *next);
       for (const OffloadTensor* tensor : written_[i]) now_ = std::max(now_, left(*tensor, slot));
       const double begin = now_;
-      if (i >= 0) now_ += seconds(i);
+      if (i >= 0) now_ += of_forward(i);
       for (const std::size_t g : made_[i]) ready_[g] = now_;
       for (const std::size_t g : leaving_[i]) leave(group(g), slot, std::max(begin, ready_[g]));
     }
     ahead_ = next;
   }
   void leave(const OffloadGroup& group, int slot, double ready) {
-    out_ = std::max(out_, ready) + copy_seconds(group.bytes());
+    out_ = std::max(out_, ready) + seconds_out(group.bytes());
     for (const OffloadTensor& tensor : group.tensors) left(tensor, slot) = out_;
     if (!plan_.max_inflight) return;
     under_way_.push_back(out_);
@@ -99,7 +101,7 @@ class Timeline {
     for (const std::size_t g : returning_[position]) {
       in_ = std::max(in_, now_);
       for (const OffloadTensor& tensor : group(g).tensors) in_ = std::max(in_, left(tensor, slot));
-      back_[g] = in_ += copy_seconds(group(g).bytes());
+      back_[g] = in_ += seconds_back(group(g).bytes());
     }
   }
   void backward(int slot) {
@@ -111,7 +113,7 @@ class Timeline {
         result_.awaited[g] += std::max(0.0, back_[g] - now_);
         now_ = std::max(now_, back_[g]);
       }
-      now_ += 2 * seconds(i);
+      now_ += of_backward(i);
     }
   }
 
@@ -128,7 +130,7 @@ class Timeline {
 
 }  // namespace
 
-double OffloadForecast::hidden() const { return copies == 0 ? 1 : std::max(0.0, 1 - stalled / (2 * copies)); }
+double OffloadForecast::hidden() const { return out == 0 ? 1 : std::max(0.0, 1 - stalled / (out + back)); }
 
 bool OffloadForecast::fits() const {
   constexpr double kHardly = 0.005;

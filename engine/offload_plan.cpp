@@ -5,7 +5,6 @@
 
 #include "engine/nn/moe.h"
 #include "engine/offload_forecast.h"
-#include "engine/offload_time.h"
 #include "engine/regions.h"
 #include "kernels/fault.h"
 #include "scenarios/offload_modules.h"
@@ -140,18 +139,19 @@ std::vector<OffloadGroup*> in_order(OffloadPlan& plan, Before before) {
 
 // What is still to leave when the last of the forward passes begins that open a step, one behind the other.
 double backlog(const OffloadPlan& plan) {
-  const double forward = std::accumulate(plan.seconds.begin(), plan.seconds.end(), 0.0);
-  return static_cast<double>(plan.slots - 1) * std::max(0.0, copy_seconds(plan.bytes()) - forward);
+  const double forward = std::accumulate(plan.seconds.forward.begin(), plan.seconds.forward.end(), 0.0);
+  return static_cast<double>(plan.slots - 1) * std::max(0.0, seconds_out(plan.bytes()) - forward);
 }
 
 // Copies to the host one after the other, each as soon as it can: until which segment it may take.
 void time_leaving(OffloadPlan& plan, int most) {
-  std::vector<double> begin(plan.seconds.size() + 1);
-  for (std::size_t i = 0; i < plan.seconds.size(); ++i) begin[i + 1] = begin[i] + plan.seconds[i];
+  const std::vector<double>& forward = plan.seconds.forward;
+  std::vector<double> begin(forward.size() + 1);
+  for (std::size_t i = 0; i < forward.size(); ++i) begin[i + 1] = begin[i] + forward[i];
   double link = backlog(plan);
   for (OffloadGroup* group : in_order(plan, [](auto&a, auto&b) { return a.leaves < b.leaves; })) {
     const auto ready = static_cast<std::size_t>(group->ready), leaves = static_cast<std::size_t>(group->leaves);
-    link = std::max({link, begin[ready + 1], begin[leaves]}) + copy_seconds(group->bytes());
+    link = std::max({link, begin[ready + 1], begin[leaves]}) + seconds_out(group->bytes());
     group->gone = group->leaves + 1;
     while (group->gone < std::min(plan.segments, group->leaves + most) &&
            begin[static_cast<std::size_t>(group->gone) + 1] < link) {
@@ -166,11 +166,12 @@ void time_returning(OffloadPlan& plan, int most) {
   for (int i = plan.earliest(); i > 0; --i) {
     const auto segment = static_cast<std::size_t>(std::min(i, plan.ahead(i)));
     begin[static_cast<std::size_t>(i) - 1] =
-        begin[static_cast<std::size_t>(i)] + (i <= plan.segments ? 2 : 1) * plan.seconds[segment];
+        begin[static_cast<std::size_t>(i)] +
+        (i <= plan.segments ? plan.seconds.backward : plan.seconds.forward)[segment];
   }
   double latest = begin.front();
   for (OffloadGroup* group : in_order(plan, [](auto&a, auto&b) { return a.used < b.used; })) {
-    latest = std::min(latest, begin[static_cast<std::size_t>(group->used)]) - copy_seconds(group->bytes());
+    latest = std::min(latest, begin[static_cast<std::size_t>(group->used)]) - seconds_back(group->bytes());
     group->returns = group->used + 1;
     while (group->returns < std::min(plan.earliest(), group->used + most) &&
            begin[static_cast<std::size_t>(group->returns)] > latest) {
@@ -299,7 +300,7 @@ OffloadPlan plan_offload(const Scenario& scenario) {
     add_layer(scenario, list, of_layer, layer, plan);
   }
   let_stay(scenario, plan);
-  plan.seconds = forward_seconds(scenario, list);
+  plan.seconds = pass_seconds(scenario, list);
   time_copies(plan);
   return plan;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/offload_time.h"
 #include "engine/schedule.h"
 #include "scenarios/scenario.h"
 
@@ -46,7 +47,7 @@ struct OffloadPlan {
   // is the first that is free. In return a forward pass behind a forward pass in the same set wants them in the worst.
   bool mirrored = false;
   int segments = 0;
-  std::vector<double> seconds;  // Modelled forward pass of each segment, and of the head.
+  PassSeconds seconds;  // By the model.
   std::int64_t microbatches = 1, slots = 1;
   std::optional<std::int64_t> max_inflight;
   std::int64_t slack = 0;  // Pinned buffers of each size that no slot needs.

@@ -41,10 +41,14 @@ double scan_flop(const Scenario& scenario, const Part& part) {
 
 }  // namespace
 
-std::vector<double> forward_seconds(const Scenario& scenario, const std::vector<Segment>& segments) {
+PassSeconds pass_seconds(const Scenario& scenario, const std::vector<Segment>& segments) {
   const bool bf16 = scenario.numerics.front() == Numerics::bf16;
   const double rate = bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond;
-  std::vector<double> seconds;
+  PassSeconds seconds;
+  const auto add = [&](double products, double scans) {
+    seconds.forward.push_back(products + scans);
+    seconds.backward.push_back(2 * products + 3 * scans);
+  };
   for (const Segment& segment : segments) {
     double flop = 0;
     double scans = 0;
@@ -52,9 +56,9 @@ std::vector<double> forward_seconds(const Scenario& scenario, const std::vector<
       flop += forward_flop(scenario, part);
       scans += scan_flop(scenario, part);
     }
-    seconds.push_back(flop / rate + scans / kScanFlopPerSecond);
+    add(flop / rate, scans / kScanFlopPerSecond);
   }
-  seconds.push_back(2 * number(scenario.data.pack_length * scenario.model.hidden * scenario.model.vocab) / rate);
+  add(2 * number(scenario.data.pack_length * scenario.model.hidden * scenario.model.vocab) / rate, 0);
   return seconds;
 }
 

@@ -33,7 +33,7 @@ void write_group(std::ostringstream& out, const OffloadPlan& plan, const Offload
   char line[256];
   const std::string name = word(group.module), after = place(plan, group.leaves);
   const std::string from = place(plan, group.returns), used = place(plan, group.used);
-  const double copy = copy_seconds(group.bytes());
+  const double copy = seconds_back(group.bytes());
   std::snprintf(line, sizeof line, "  %5d  %-13s %12lld B  ", group.layer, name.c_str(),
                 static_cast<long long>(group.bytes()));
   out << line;
@@ -62,17 +62,19 @@ std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
   std::ostringstream out;
   out << "\noffload plan of rank 0 (" << to_text(scenario.numerics.front()) << "), fixed before the first step; "
       << plan.groups.size() << " groups in order of execution\n"
-      << "  layer  module                         leaves after comes from   comes before          copy  hidden, back\n";
+      << "  layer  module                         leaves after comes from   comes before     copy back        hidden\n";
   for (std::size_t i = 0; i < plan.groups.size(); ++i) write_group(out, plan, plan.groups[i], times.awaited[i]);
   out << "  bytes of a microbatch by module, rank 0:";
   for (const auto& [module, bytes] : totals(plan)) out << " " << word(module) << " " << bytes;
   out << "\n  total " << plan.bytes() << " bytes to the host and back"
       << (scenario.model.moe.host_sync ? ", at most: rows of experts follow the data" : "") << "\n";
   char line[256];
-  std::snprintf(line, sizeof line,
-                "  model of a step: %s each way at %.0f GB/s beside %s of products at %.0f TFLOP/s\n",
-                microseconds(times.copies).c_str(), kLinkBytesPerSecond * 1e-9, microseconds(times.compute).c_str(),
-                (scenario.numerics.front() == Numerics::bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond) * 1e-12);
+  std::snprintf(
+      line, sizeof line,
+      "  model of a step: copies out %s at %.0f GB/s, back %s at %.0f, beside %s of products at %.0f TFLOP/s\n",
+      microseconds(times.out).c_str(), kToHostBytesPerSecond * 1e-9, microseconds(times.back).c_str(),
+      kToDeviceBytesPerSecond * 1e-9, microseconds(times.compute).c_str(),
+      (scenario.numerics.front() == Numerics::bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond) * 1e-12);
   out << line;
   std::snprintf(line, sizeof line, "  compute waits %s, %s of it for copies back, and is slowed by %s\n",
                 microseconds(times.stalled).c_str(), microseconds(sum_of(times.awaited)).c_str(),
@@ -105,7 +107,8 @@ boost::json::object offload_json(const OffloadPlan& plan) {
                                          {"gone_after", group.gone},
                                          {"returns_from", group.returns},
                                          {"returns_before", group.used},
-                                         {"copy_seconds", copy_seconds(group.bytes())},
+                                         {"out_seconds", seconds_out(group.bytes())},
+                                         {"back_seconds", seconds_back(group.bytes())},
                                          {"awaited_seconds", times.awaited[i]},
                                          {"tensors", std::move(tensors)}});
   }
@@ -119,9 +122,11 @@ boost::json::object offload_json(const OffloadPlan& plan) {
           {"device_bytes", plan.device_bytes()},
           {"saved_bytes", plan.saved_bytes()},
           {"model",
-           {{"link_bytes_per_second", kLinkBytesPerSecond},
+           {{"to_host_bytes_per_second", kToHostBytesPerSecond},
+            {"to_device_bytes_per_second", kToDeviceBytesPerSecond},
             {"compute_seconds", times.compute},
-            {"copy_seconds", times.copies},
+            {"out_seconds", times.out},
+            {"back_seconds", times.back},
             {"stalled_seconds", times.stalled},
             {"slowed_seconds", times.slowed},
             {"slower", times.slower()},

@@ -94,7 +94,7 @@ TEST(OffloadPlan, GivesACopyAsManySegmentsAsItTakes) {
   EXPECT_EQ(plan_offload(s).prefetch(), 1);
   // Only the last layer's has nothing to hide behind: out and back between the forward and the backward pass.
   EXPECT_LE(forecast(plan_offload(s)).stalled,
-            2 * static_cast<double>(s.training.microbatches) * copy_seconds(plan_offload(s).groups[5].bytes()));
+            2 * static_cast<double>(s.training.microbatches) * seconds_back(plan_offload(s).groups[5].bytes()));
   s.model.mlp.hidden = 64;
   s.training.in_flight = 1;
   EXPECT_EQ(plan_offload(s).prefetch(), 1);  // The link is never idle, so that an earlier begin gains nothing.
@@ -151,12 +151,12 @@ TEST(OffloadPlan, BothWaysOverlapWithTwoSetsOrWithMirroredBins) {
   const OffloadForecast two = forecast(plan_offload(s));
   s.training.in_flight = 2;
   OffloadPlan one = plan_offload(s);
-  ASSERT_GT(two.copies, 2 * two.compute);  // The copies decide.
+  ASSERT_GT(two.out, 2 * two.compute);  // The copies decide.
   EXPECT_TRUE(one.mirrored);
-  EXPECT_LT(forecast(one).seconds(), 1.5 * two.copies);
+  EXPECT_LT(forecast(one).seconds(), 1.5 * two.out);
   one.mirrored = false;
-  EXPECT_GT(forecast(one).seconds(), 1.8 * two.copies);
-  EXPECT_LT(two.seconds(), 1.2 * two.copies);
+  EXPECT_GT(forecast(one).seconds(), 1.8 * two.out);
+  EXPECT_LT(two.seconds(), 1.2 * two.out);
 }
 
 TEST(OffloadPlan, EveryOtherSlotOfASetHasItsBinsInOppositeOrder) {
