@@ -30,14 +30,14 @@ function(lockstep_module name)
   target_link_libraries(lockstep_${name} PUBLIC ${arg_USES} Threads::Threads)
 endfunction()
 
-# lockstep_ctest(name COMMAND program arguments... [LABELS ...] [TIMEOUT s] [GPUS n]): one entry of ctest, here and in the
-# installed tree. Arguments may hold @ROOT@ (the folder that has scenarios/ and tests/), @BIN@ (that of `lockstep`) and
-# @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, slow, canary. A test for a GPU takes
+# lockstep_ctest(name COMMAND program arguments... [LABELS ...] [TIMEOUT s] [GPUS n] [SKIPS]): one entry of ctest, here
+# and in the installed tree. Arguments may hold @ROOT@ (the folder that has scenarios/ and tests/), @BIN@ (that of
+# `lockstep`) and @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, slow, canary. A test for a GPU takes
 # one of CTest's resource specification; one for several, those that GPUS says or else 2 with the label multi_gpu, runs
 # alone: CTest fails what asks for more GPUs than it specifies, where it should be skipped. Both are skipped where there
-# are too few.
+# are too few. SKIPS: the program itself says by its status that this machine has not what the test takes.
 function(lockstep_ctest name)
-  cmake_parse_arguments(arg "" "TIMEOUT;GPUS" "COMMAND;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "SKIPS" "TIMEOUT;GPUS" "COMMAND;LABELS" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS host)
   endif()
@@ -57,7 +57,7 @@ function(lockstep_ctest name)
     set(command bash @ROOT@/tests/on_gpu.sh ${gpus} ${command})
   endif()
   set(properties "LABELS \"${arg_LABELS}\" TIMEOUT ${arg_TIMEOUT}")
-  if(gpus)
+  if(gpus OR arg_SKIPS)
     string(APPEND properties " SKIP_RETURN_CODE ${LOCKSTEP_TEST_EXIT_SKIPPED}")
   endif()
   if(gpus EQUAL 1)
@@ -99,26 +99,27 @@ function(lockstep_test path)
 endfunction()
 
 # lockstep_scenario_tests(): every YAML file under scenarios/ is a test by itself, on the simulated device and, where
-# the CUDA object is built, on a GPU; one whose ranks are processes over NCCL, on as many GPUs alone. A file that is
-# dropped in is a test after the next build.
+# the CUDA object is built, on a GPU; one whose ranks are processes over NCCL, on as many GPUs alone (in whatever words it
+# says so: what a device lacks is skipped). A file that is dropped in is a test after the next build.
 function(lockstep_scenario_tests)
-  file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/scenarios/*.yaml)
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/scenarios/*.yaml
+       ${PROJECT_SOURCE_DIR}/scenarios/*.yml)
+  set(verify @BIN@/lockstep verify --quiet --skip-code ${LOCKSTEP_TEST_EXIT_SKIPPED})
   foreach(file ${files})
-    string(REGEX REPLACE "^scenarios/(.*)\\.yaml$" "\\1" name "${file}")
+    string(REGEX REPLACE "^scenarios/|\\.yaml$" "" name "${file}")
     string(REPLACE "/" "." name "${name}")
     file(STRINGS ${PROJECT_SOURCE_DIR}/${file} over_nccl REGEX "^parallel: {data: [0-9]+, transport: nccl}")
     if(over_nccl)
       string(REGEX MATCH "[0-9]+" ranks "${over_nccl}")
       if(TARGET lockstep_cuda)
         lockstep_ctest(
-          scenario.${name}.cuda COMMAND @BIN@/lockstep verify --quiet --device cuda @ROOT@/${file} LABELS gpu multi_gpu
-          GPUS ${ranks})
+          scenario.${name}.cuda COMMAND ${verify} --device cuda @ROOT@/${file} LABELS gpu multi_gpu GPUS ${ranks})
       endif()
       continue()
     endif()
-    lockstep_ctest(scenario.${name} COMMAND @BIN@/lockstep verify --quiet --device sim @ROOT@/${file} LABELS host)
+    lockstep_ctest(scenario.${name} COMMAND ${verify} --device sim @ROOT@/${file} LABELS host SKIPS)
     if(TARGET lockstep_cuda)
-      lockstep_ctest(scenario.${name}.cuda COMMAND @BIN@/lockstep verify --quiet --device cuda @ROOT@/${file} LABELS gpu)
+      lockstep_ctest(scenario.${name}.cuda COMMAND ${verify} --device cuda @ROOT@/${file} LABELS gpu)
     endif()
   endforeach()
 endfunction()
