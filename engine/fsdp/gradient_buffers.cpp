@@ -27,9 +27,10 @@ std::size_t bytes_of(const Tensor<float>& x) { return static_cast<std::size_t>(x
 
 }  // namespace
 
-GradientBuffers::GradientBuffers(const Stream& compute, Communicator& communicator, const Scenario::Fsdp& fsdp,
-                                 const ShardLayout& layout, Parameters& parameters)
+GradientBuffers::GradientBuffers(const Stream& compute, const Stream& gather, Communicator& communicator,
+                                 const Scenario::Fsdp& fsdp, const ShardLayout& layout, Parameters& parameters)
     : compute_(compute),
+      gather_(gather),
       communicator_(communicator),
       layout_(layout),
       parameters_(parameters),
@@ -39,7 +40,9 @@ GradientBuffers::GradientBuffers(const Stream& compute, Communicator& communicat
       pool_(compute.device()),
       stream_(compute.device(), "reduce"),
       written_(compute.device()),
-      reduced_(compute.device()) {
+      reduced_(compute.device()),
+      summed_(compute.device()),
+      gathered_(compute.device()) {
   received_ = pool_.make<float>(1, room_to_receive(layout));
   for (const std::int64_t bytes : plan_.slots) {
     slots_.push_back(std::make_unique<Slot>(compute.device()));
@@ -54,6 +57,7 @@ GradientBuffers::GradientBuffers(const Stream& compute, Communicator& communicat
 GradientBuffers::~GradientBuffers() {
   try {
     stream_.synchronize();
+    gather_.synchronize();
   } catch (...) {  // What failed has been said by another call.
   }
 }
@@ -123,7 +127,10 @@ void GradientBuffers::leave(int unit, bool last) {
 }
 
 void GradientBuffers::finish(bool complete) {
-  if (!at_once() && complete) compute_.wait(reduced_);
+  if (!at_once() && complete) {
+    compute_.wait(reduced_);
+    if (strategy_ == Sharding::no_shard && !library_sums_) compute_.wait(gathered_);
+  }
   for (Slot* slot : in_flight_) {
     compute_.wait(slot->reduced);
     slot->state = State::free;
@@ -208,14 +215,21 @@ void GradientBuffers::total_in_order(const std::vector<Arrival>& arrivals) {
     stream_.copy(total.data, one.received.data, bytes_of(total), CopyKind::device_to_device);
     add_up(one, total, 1);
   }
-  if (strategy_ != Sharding::no_shard) return;
+  if (strategy_ == Sharding::no_shard) gather_totals(arrivals);
+}
+
+// Every rank has the sums of its shards; all of them take their places in every rank's accumulators.
+void GradientBuffers::gather_totals(const std::vector<Arrival>& arrivals) {
+  stream_.record(summed_);
+  if (!fault("totals-gathered-before-they-are-sums")) gather_.wait(summed_);
   communicator_.together([&] {
     for (const Arrival& one : arrivals) {
       const BucketMemory& of = memory(one.bucket);
-      communicator_.all_gather(stream_, {"total", one.bucket}, of.accumulator.data, of.gradient.data,
+      communicator_.all_gather(gather_, {"total", one.bucket}, of.accumulator.data, of.gradient.data,
                                bytes_of(of.gradient));
     }
   });
+  gather_.record(gathered_);
 }
 
 void GradientBuffers::total_by_library(const std::vector<Arrival>& arrivals) {

@@ -18,7 +18,7 @@ namespace lockstep {
 
 class GradientBuffers {
  public:
-  GradientBuffers(const Stream& compute, Communicator& communicator, const Scenario::Fsdp& fsdp,
+  GradientBuffers(const Stream& compute, const Stream& gather, Communicator& communicator, const Scenario::Fsdp& fsdp,
                   const ShardLayout& layout, Parameters& parameters);
   ~GradientBuffers();  // Waits for what is under way.
 
@@ -51,13 +51,14 @@ class GradientBuffers {
   void reduce_microbatch(int unit, const Slot& slot);
   void reduce_step(int unit);
   void total_in_order(const std::vector<Arrival>& arrivals);
+  void gather_totals(const std::vector<Arrival>& arrivals);
   void total_by_library(const std::vector<Arrival>& arrivals);
   void exchange(const std::vector<Arrival>& arrivals);
   void add_up(const Arrival& arrival, Tensor<float> total, int first_rank) const;
   const Bucket& bucket(int index) const { return layout_.buckets[static_cast<std::size_t>(index)]; }
   const BucketMemory& memory(int index) const { return parameters_.buckets()[static_cast<std::size_t>(index)]; }
 
-  const Stream& compute_;
+  const Stream &compute_, &gather_;
   Communicator& communicator_;
   const ShardLayout& layout_;
   Parameters& parameters_;
@@ -68,6 +69,7 @@ class GradientBuffers {
   Tensor<float> received_;  // What the ranks sent of the shards of some buckets.
   Stream stream_;
   Event written_, reduced_;  // no_shard, optim.
+  Event summed_, gathered_;  // no_shard.
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<Slot*> in_flight_;  // Reducing, oldest first.
 };

@@ -12,7 +12,7 @@ Sharder::Sharder(const Stream& compute, Communicator& communicator, const Scenar
       modules_{static_cast<int>(scenario.model.pattern.size())},
       persistent_buffers_(std::ssize(plan_gradients(layout, scenario.fsdp).persistent)),
       weights_(compute, communicator, scenario.fsdp, layout, parameters),
-      gradients_(compute, communicator, scenario.fsdp, layout, parameters) {}
+      gradients_(compute, weights_.stream(), communicator, scenario.fsdp, layout, parameters) {}
 
 void Sharder::attach(Hooks& hooks) {
   for (int unit = 0; unit < static_cast<int>(layout_.units.size()); ++unit) {

@@ -27,6 +27,8 @@ class WeightBuffers {
   void leave(int unit);  // and has read them.
   void end() const;      // Every use has come and gone.
 
+  const Stream& stream() const { return stream_; }
+
   // The shards have changed: gathers what stays whole.
   void refresh();
   // Compute waits for what was gathered, so that no event of one side of a capture is waited for on the other.

@@ -60,6 +60,12 @@ Scenario three_ranks() {
   return s;
 }
 
+Scenario without_shards() {
+  Scenario s = whole_gradients();
+  s.fsdp.strategy = Sharding::no_shard;
+  return s;
+}
+
 struct Held {
   Scenario scenario;
   std::unique_ptr<DataSource> data;
@@ -100,7 +106,7 @@ bool finds(const Held& held, const std::string& fault) {
 
 TEST(FsdpFaults, AreAllFound) {
   std::vector<Held> all;
-  for (const Scenario& s : {graphs(), whole_gradients(), experts(), three_ranks()}) {
+  for (const Scenario& s : {graphs(), whole_gradients(), experts(), three_ranks(), without_shards()}) {
     auto data = open_data(s);
     Outcome want = run_whole(s, *data);
     all.push_back({s, std::move(data), std::move(want)});
