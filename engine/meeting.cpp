@@ -78,9 +78,11 @@ void Meeting::await(Mark mark) {
     for (;;) {
       const Progress seen = progress_of(peer, mark);
       if (static_cast<std::int32_t>(seen.rounds - rounds_) >= 0) break;
-      const std::string who = "rank " + std::to_string(peer);
-      if (seen.gone) throw CollectiveHang(who + " has left: " + report(call_));
-      if (Clock::now() >= deadline) throw CollectiveHang(who + " did not come " + within() + ": " + report(call_));
+      const bool left = seen.gone >= 0;
+      if (left || Clock::now() >= deadline) {
+        throw CollectiveHang("rank " + std::to_string(left ? seen.gone : peer) +
+                             (left ? " has left: " : " did not come " + within() + ": ") + report(call_));
+      }
       wait_for_change(peer, mark, seen.rounds);
     }
   }

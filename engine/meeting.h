@@ -49,7 +49,7 @@ class Meeting {
   enum State : std::uint32_t { absent, here, ended, failed };
   enum class Mark { posted, taken };  // What a rank has done with its rounds.
   struct Progress {
-    bool gone = false;  // It will come to no further round.
+    int gone = -1;  // The rank that has left, so that no more comes: this one, or who passes on what it says.
     std::uint32_t rounds = 0;
   };
   struct Last {

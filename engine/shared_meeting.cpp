@@ -142,7 +142,7 @@ void SharedMeeting::take() { mailbox(rank()).taken.set(rounds()); }
 
 Meeting::Progress SharedMeeting::progress_of(int peer, Mark mark) const {
   const bool gone = mailbox(peer).state.load(std::memory_order_acquire) >= ended;  // Before its counter is read.
-  return {.gone = gone, .rounds = counter(peer, mark).value.load(std::memory_order_acquire)};
+  return {.gone = gone ? peer : -1, .rounds = counter(peer, mark).value.load(std::memory_order_acquire)};
 }
 
 void SharedMeeting::wait_for_change(int peer, Mark mark, std::uint32_t seen) {

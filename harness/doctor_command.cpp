@@ -7,6 +7,7 @@
 #include "harness/commands.h"
 #include "harness/device_choice.h"
 #include "harness/library.h"
+#include "harness/meeting_place.h"
 #include "harness/options.h"
 #include "harness/result_json.h"
 #include "harness/schedules.h"
@@ -37,6 +38,18 @@ void print_cuda(const CudaProbe& cuda) {
   const std::string off = cudnn_is_off(cuda.info);
   std::printf("core_attention: cudnn %s\n",
               off.empty() ? ("with cudnn-frontend " + cuda.info.cudnn_frontend).c_str() : ("is off: " + off).c_str());
+}
+
+// Which launcher's variables this process has, and what they would make of it.
+std::string launcher_here() {
+  try {
+    const auto me = launched_here();
+    if (!me) return "none: ranks are threads or processes that this program starts";
+    return me->launcher + ": process " + std::to_string(me->rank) + " of " + std::to_string(me->size) + ", " +
+           std::to_string(me->local_rank) + " on this machine, meeting at " + text(meeting_place(*me, ""));
+  } catch (const RequestError& error) {
+    return error.what();
+  }
 }
 
 // Prints what was found; nothing is compared on an architecture without constants.
@@ -79,12 +92,15 @@ ExitStatus doctor_command(const Words& words) {
   std::printf("kernel module %s\n", or_absent(kernel_driver()).c_str());
   print_cuda(cuda);
   std::printf("simulator     %s\n", sim.name.c_str());
+  const std::string launcher = launcher_here();
+  std::printf("launcher      %s\n", launcher.c_str());
   std::printf("library       %s, %zu files\n\n", library.c_str(), scenarios);
   std::printf("--device sim  can run\n--device cuda %s\n", cuda.present ? "can run" : "cannot run");
   std::printf("--device auto takes %s\n", cuda.present ? "cuda" : "sim");
   boost::json::object found{{"tool", "lockstep"},           {"version", version()},       {"revision", revision()},
                             {"cuda_present", cuda.present}, {"cuda", to_json(cuda.info)}, {"why", cuda.why},
-                            {"sim", to_json(sim)},          {"library", library},         {"library_files", scenarios}};
+                            {"sim", to_json(sim)},          {"library", library},         {"library_files", scenarios},
+                            {"launcher", launcher}};
   const ExitStatus status = options.has("calibrate") ? calibrate_device(options, found) : ExitStatus::held;
   if (options.has("json")) write_file(options.text("json"), boost::json::serialize(found) + "\n");
   return status;

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "engine/communicator.h"
+#include "engine/network_meeting.h"
 #include "scenarios/reader.h"
 
 namespace lockstep {
@@ -19,6 +20,8 @@ ExitStatus report_failure(const std::string& who) {
   } catch (const RequestError& error) {
     return failed(ExitStatus::bad_request, error.what());
   } catch (const TokenError& error) {
+    return failed(ExitStatus::bad_request, error.what());
+  } catch (const MeetingRefused& error) {
     return failed(ExitStatus::bad_request, error.what());
   } catch (const CollectiveMismatch& error) {
     return failed(ExitStatus::violated, error.what());

@@ -17,23 +17,18 @@
 #include <thread>
 #include <vector>
 
-#include "engine/launch_environment.h"
+#include "engine/network_meeting.h"
 #include "engine/shared_meeting.h"
 #include "harness/device_choice.h"
 #include "harness/failure.h"
+#include "harness/meeting_place.h"
+#include "harness/version.h"
+#include "scenarios/reader.h"
 
 namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::optional<LaunchedRank> launched() {
-  try {
-    return launched_rank([](const char* name) { return std::getenv(name); });
-  } catch (const std::runtime_error& error) {
-    throw RequestError(error.what());
-  }
-}
 
 // A launcher may show each process one GPU alone.
 int gpu_of(int local) { return cuda_devices().size() == 1 ? 0 : local; }
@@ -45,23 +40,31 @@ void pin_sums() {
   ::setenv("NCCL_PROTO", "Simple", 0);
 }
 
-// The ranks of one process of `processes`, which all have as many.
-ExitStatus run_process(const std::string& path, int process, int processes, int local, const Scenario& scenario,
-                       bool over_nccl, double deadline_s, const std::function<ExitStatus(const RanksHere&)>& body) {
-  const int count = static_cast<int>(scenario.parallel.data), here = count / processes;
+// A process of `of`, which all have as many ranks.
+struct Process {
+  int number = 0, of = 1;
+  int local = 0;  // Among those of this machine.
+  std::function<std::unique_ptr<Meeting>(int rank)> meeting;
+  std::string same = "";  // RanksHere::same
+};
+
+ExitStatus run_process(const Process& process, const Scenario& scenario, bool over_nccl,
+                       const std::function<ExitStatus(const RanksHere&)>& body) {
+  const int count = static_cast<int>(scenario.parallel.data), here = count / process.of;
   if (scenario.fsdp.reduction == Reduction::nccl) pin_sums();
   try {
     std::vector<std::unique_ptr<Meeting>> meetings;
-    for (int rank = process * here; rank < (process + 1) * here; ++rank) {
-      meetings.push_back(std::make_unique<SharedMeeting>(path, rank, count, deadline_s));
+    for (int rank = process.number * here; rank < (process.number + 1) * here; ++rank) {
+      meetings.push_back(process.meeting(rank));
     }
     return body({.count = count,
                  .seed = static_cast<std::uint64_t>(scenario.training.seed),
                  .meetings = meetings,
                  .over_nccl = over_nccl,
-                 .gpu = over_nccl ? gpu_of(local) : 0});
+                 .gpu = over_nccl ? gpu_of(process.local) : 0,
+                 .same = process.same});
   } catch (...) {
-    return report_failure("lockstep: rank " + std::to_string(process * here) + ": ");
+    return report_failure("lockstep: rank " + std::to_string(process.number * here) + ": ");
   }
 }
 
@@ -147,29 +150,29 @@ class RankProcesses {
 
 // ---- Processes that a launcher started ------------------------------------------------------------------------------
 
-std::string meeting_of(const LaunchedRank& me, const LaunchOptions& options) {
-  if (!options.meeting.empty()) return options.meeting;
-  if (me.job.empty()) {
-    throw RequestError(me.launcher + " names no job by which its processes could find each other: --meeting PATH");
-  }
-  std::string job = me.job;
-  std::replace(job.begin(), job.end(), '/', '-');
-  const std::string name = "lockstep-" + std::to_string(::getuid()) + "-" + job;
-  return (std::filesystem::temp_directory_path() / name).string();
+std::string same_in_all(const Scenario& scenario) {
+  return std::string("lockstep ") + version() + " " + revision() + "\n" + to_yaml(scenario);
 }
 
 ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOptions& options,
                 const std::function<ExitStatus(const RanksHere&)>& body) {
+  const int count = static_cast<int>(scenario.parallel.data);
   const bool one_each = over_nccl(scenario, options.device, true);
-  if (scenario.parallel.data % me.size != 0 || (one_each && scenario.parallel.data != me.size)) {
+  if (count % me.size != 0 || (one_each && count != me.size)) {
     throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes, but parallel.data is " +
-                       std::to_string(scenario.parallel.data));
+                       std::to_string(count));
   }
-  const std::string path = meeting_of(me, options);
-  if (me.rank == 0) SharedMeeting::create(path, static_cast<int>(scenario.parallel.data));
-  const ExitStatus status =
-      run_process(path, me.rank, me.size, me.local_rank, scenario, one_each, options.deadline_s, body);
-  if (me.rank == 0) ::unlink(path.c_str());
+  const MeetingPlace place = meeting_place(me, options.meeting);
+  const auto meeting = [&](int rank) -> std::unique_ptr<Meeting> {
+    if (!place.address) return std::make_unique<SharedMeeting>(place.path, rank, count, options.deadline_s);
+    return std::make_unique<NetworkMeeting>(*place.address, me.job, rank, count, options.deadline_s);
+  };
+  const bool creates = !place.address && me.rank == 0;
+  if (creates) SharedMeeting::create(place.path, count);
+  const ExitStatus status = run_process(
+      {.number = me.rank, .of = me.size, .local = me.local_rank, .meeting = meeting, .same = same_in_all(scenario)},
+      scenario, one_each, body);
+  if (creates) ::unlink(place.path.c_str());
   return status;
 }
 
@@ -190,8 +193,10 @@ ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFol
   const int count = static_cast<int>(scenario.parallel.data);
   SharedMeeting::create(place, count);
   const bool apart = over_nccl(scenario, "", false);
-  RankProcesses processes(
-      count, [&](int rank) { return run_process(place, rank, count, rank, scenario, apart, deadline_s, body); });
+  const auto meeting = [&](int rank) { return std::make_unique<SharedMeeting>(place, rank, count, deadline_s); };
+  RankProcesses processes(count, [&](int rank) {
+    return run_process({.number = rank, .of = count, .local = rank, .meeting = meeting}, scenario, apart, body);
+  });
   return processes.wait(deadline_s + 5);
 }
 
@@ -199,7 +204,7 @@ ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
                   const std::function<ExitStatus(const RanksHere&)>& body) {
   const Transport transport = scenario.parallel.transport;
   if (scenario.parallel.data == 1 || transport == Transport::local) return body(all_ranks_here(scenario));
-  if (const auto me = launched()) return join(*me, scenario, options, body);
+  if (const auto me = launched_here()) return join(*me, scenario, options, body);
   if (transport == Transport::automatic) return body(all_ranks_here(scenario));
   if (const std::string lacks = lacking(scenario, options.device); !lacks.empty()) throw NoDevice(lacks);
   return launch_here(scenario, options.deadline_s, RunFolder(), body);

@@ -70,7 +70,8 @@ Options& Options::deadline() {
 }
 
 Options& Options::launched() {
-  return deadline().text("meeting", "path where processes meet that a launcher started, if its variables name no job");
+  return deadline().text(
+      "meeting", "where processes meet that a launcher started: a path on their machine, or HOST:PORT of rank 0");
 }
 
 bool Options::parse(const std::vector<std::string>& words) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "engine/communicator.h"
 #include "engine/meeting.h"
@@ -18,6 +19,7 @@ struct RanksHere {
   std::span<const std::unique_ptr<Meeting>> meetings = {};  // Where the run has several processes: one for each here.
   bool over_nccl = false;                                   // Their parts go through the library, and their GPU is
   int gpu = 0;                                              // this one.
+  std::string same = "";  // Where a launcher started them: what must be equal in all processes, in lines.
 
   bool apart() const { return !meetings.empty(); }
   int first() const { return apart() ? meetings.front()->rank() : 0; }
@@ -25,6 +27,9 @@ struct RanksHere {
   // `body` once for each of them.
   void run(Device& device, const std::function<void(Communicator&)>& body) const;
 };
+
+// Throws RequestError where another rank says otherwise, with the first line that differs. All ranks call it.
+void require_same_run(Communicator& communicator, const std::string& same);
 
 RanksHere all_ranks_here(const Scenario& scenario);
 

@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "engine/ranks.h"
-#include "engine/shared_meeting.h"
 #include "engine/shm_communicator.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/collective_program.h"
+#include "tests/engine/meetings.h"
 #include "tests/engine/processes.h"
 #include "tests/harness/seed.h"
 
@@ -27,26 +27,26 @@ constexpr double kDeadline = 20;  // Of calls that all make: for a machine under
 
 // A rank's communicator over the simulator, with a judge that goes on after a hazard.
 struct OneRank {
-  OneRank(const std::string& path, int rank, int ranks, double deadline, const SimOptions& sim = {})
-      : meeting(path, rank, ranks, deadline),
+  explicit OneRank(std::unique_ptr<Meeting> at, const SimOptions& sim = {})
+      : meeting(std::move(at)),
         device(open_sim(sim), &checker),
-        communicator(make_shm_communicator(device, meeting)) {}
-  SharedMeeting meeting;
+        communicator(make_shm_communicator(device, *meeting)) {}
+  std::unique_ptr<Meeting> meeting;
   Checker checker{{.stop = false, .mutation = "", .dropped = {}}};
   Device device;
   std::unique_ptr<Communicator> communicator;
 };
 
-RC_GTEST_PROP(Shm, ExchangesWhatTheDefinitionSaysOnEverySchedule, ()) {
+RC_GTEST_PROP(ShmProperty, ExchangesWhatTheDefinitionSaysOnEverySchedule, ()) {
   const int ranks = *rc::gen::inRange(2, 5);
   const CollectiveProgram program(ranks, *any_collective_steps());
   const auto seed = *rc::gen::arbitrary<std::uint64_t>();
   const auto expected = program.expected();
-  const TemporaryFolder folder;
-  SharedMeeting::create(folder / "ranks", ranks);
+  const Meetings meetings(*rc::gen::element(Over::memory, Over::network), ranks);
   Processes processes(ranks, [&](int rank) {
     const Policy policy = all_policies()[(seed + static_cast<std::uint64_t>(rank)) % all_policies().size()];
-    OneRank one(folder / "ranks", rank, ranks, kDeadline, {.policy = policy, .seed = seed, .trace = nullptr});
+    OneRank one(meetings.join(rank, kDeadline), {.policy = policy, .seed = seed, .trace = nullptr});
+    one.communicator->meet();  // Even if the program is empty.
     const auto seen = program.run(*one.communicator, one.device);
     if (!one.checker.hazards().empty()) throw std::runtime_error(text(one.checker.hazards().front()));
     return seen == expected[static_cast<std::size_t>(rank)] ? 0 : 2;
@@ -57,22 +57,22 @@ RC_GTEST_PROP(Shm, ExchangesWhatTheDefinitionSaysOnEverySchedule, ()) {
 }
 
 // Two processes with two ranks each.
-RC_GTEST_PROP(Shm, ExchangesBetweenProcessesOfSeveralRanks, ()) {
+RC_GTEST_PROP(ShmProperty, ExchangesBetweenProcessesOfSeveralRanks, ()) {
   constexpr int kRanks = 4, kHere = 2;
   const CollectiveProgram program(kRanks, *any_collective_steps());
   const auto seed = *rc::gen::arbitrary<std::uint64_t>();
   const auto expected = program.expected();
-  const TemporaryFolder folder;
-  SharedMeeting::create(folder / "ranks", kRanks);
+  const Meetings run(*rc::gen::element(Over::memory, Over::network), kRanks);
   Processes processes(kRanks / kHere, [&](int process) {
     std::vector<std::unique_ptr<Meeting>> meetings;
     for (int rank = process * kHere; rank < (process + 1) * kHere; ++rank) {
-      meetings.push_back(std::make_unique<SharedMeeting>(folder / "ranks", rank, kRanks, kDeadline));
+      meetings.push_back(run.join(rank, kDeadline));
     }
     Checker checker({.stop = false, .mutation = "", .dropped = {}});
     Device device(open_sim({.seed = seed, .trace = nullptr}), &checker);
     int right = 0;
     run_ranks(device, meetings, seed, [&](Communicator& communicator) {
+      communicator.meet();
       const auto seen = program.run(communicator, device);
       right += seen == expected[static_cast<std::size_t>(communicator.rank())];
     });
@@ -84,25 +84,25 @@ RC_GTEST_PROP(Shm, ExchangesBetweenProcessesOfSeveralRanks, ()) {
   }
 }
 
-TEST(Shm, ARankThatEndsEarlyEndsItsProcess) {
-  const TemporaryFolder folder;
-  SharedMeeting::create(folder / "ranks", 2);
+class Shm : public testing::TestWithParam<Over> {};
+INSTANTIATE_TEST_SUITE_P(Over, Shm, testing::Values(Over::memory, Over::network), testing::PrintToStringParamName());
+
+TEST_P(Shm, ARankThatEndsEarlyEndsItsProcess) {
+  const Meetings run(GetParam(), 2);
   std::vector<std::unique_ptr<Meeting>> meetings;
-  for (int rank = 0; rank < 2; ++rank)
-    meetings.push_back(std::make_unique<SharedMeeting>(folder / "ranks", rank, 2, kDeadline));
+  for (int rank = 0; rank < 2; ++rank) meetings.push_back(run.join(rank, kDeadline));
   Device device(open_sim());
   EXPECT_THROW(run_ranks(device, meetings, 1, [](Communicator& c) { c.rank() == 0 ? c.meet() : void(); }),
                CollectiveHang);
 }
 
 // Parts that do not fit the outbox go in rounds.
-TEST(Shm, ExchangesPartsOfAnySize) {
+TEST_P(Shm, ExchangesPartsOfAnySize) {
   constexpr int kRanks = 3;
   const std::size_t bytes = 2 * Meeting::kOutbox + 12;
-  const TemporaryFolder folder;
-  SharedMeeting::create(folder / "ranks", kRanks);
+  const Meetings meetings(GetParam(), kRanks);
   Processes processes(kRanks, [&](int rank) {
-    OneRank one(folder / "ranks", rank, kRanks, kDeadline);
+    OneRank one(meetings.join(rank, kDeadline));
     const Stream stream(one.device, "gather");
     const DeviceBuffer from(one.device, kRanks * bytes), to(one.device, kRanks * bytes);
     const auto part = [&](const DeviceBuffer& buffer, int index) {
@@ -131,11 +131,10 @@ TEST(Shm, ExchangesPartsOfAnySize) {
   for (const Ended& ended : processes.end()) EXPECT_EQ(ended.status, 0) << ended.words;
 }
 
-TEST(Shm, TellsWordsOfAnyLength) {
-  const TemporaryFolder folder;
-  SharedMeeting::create(folder / "ranks", 3);
+TEST_P(Shm, TellsWordsOfAnyLength) {
+  const Meetings meetings(GetParam(), 3);
   Processes processes(3, [&](int rank) {
-    OneRank one(folder / "ranks", rank, 3, kDeadline);
+    OneRank one(meetings.join(rank, kDeadline));
     std::vector<std::string> expected{"", "short", std::string(2 * Meeting::kOutbox + 5, 'x')};
     for (int round = 0; round < 3; ++round) {
       const auto own = static_cast<std::size_t>(rank);
@@ -148,11 +147,11 @@ TEST(Shm, TellsWordsOfAnyLength) {
 }
 
 // Each rank runs `body` with a short deadline; the words of all.
-std::vector<Ended> ended_of(int ranks, double deadline, const std::function<void(Communicator&, const Stream&)>& body) {
-  const TemporaryFolder folder;
-  SharedMeeting::create(folder / "ranks", ranks);
+std::vector<Ended> ended_of(Over over, int ranks, double deadline,
+                            const std::function<void(Communicator&, const Stream&)>& body) {
+  const Meetings meetings(over, ranks);
   Processes processes(ranks, [&](int rank) {
-    OneRank one(folder / "ranks", rank, ranks, deadline);
+    OneRank one(meetings.join(rank, deadline));
     const Stream stream(one.device, "gather");
     one.communicator->meet();
     body(*one.communicator, stream);
@@ -161,8 +160,8 @@ std::vector<Ended> ended_of(int ranks, double deadline, const std::function<void
   return processes.end();
 }
 
-TEST(Shm, ComparesCallsBeforeDataIsTrusted) {
-  const auto ended = ended_of(2, kDeadline, [](Communicator& c, const Stream& s) {
+TEST_P(Shm, ComparesCallsBeforeDataIsTrusted) {
+  const auto ended = ended_of(GetParam(), 2, kDeadline, [](Communicator& c, const Stream& s) {
     c.all_gather(s, {"gather", 3 + c.rank()}, nullptr, nullptr, 0);
     c.all_gather(s, {"gather", 4 - c.rank()}, nullptr, nullptr, 0);
   });
@@ -173,9 +172,9 @@ TEST(Shm, ComparesCallsBeforeDataIsTrusted) {
   }
 }
 
-TEST(Shm, ReportsAtOnceWhoHasLeft) {
+TEST_P(Shm, ReportsAtOnceWhoHasLeft) {
   const Clock::time_point start = Clock::now();
-  const auto ended = ended_of(3, 60, [](Communicator& c, const Stream& s) {
+  const auto ended = ended_of(GetParam(), 3, 60, [](Communicator& c, const Stream& s) {
     if (c.rank() == 1) return;
     if (c.rank() == 2) throw std::runtime_error("its own failure");
     c.all_gather(s, {"gather", 7}, nullptr, nullptr, 0);
@@ -191,10 +190,10 @@ TEST(Shm, ReportsAtOnceWhoHasLeft) {
 // Of three ranks, while they call; `missing` gets no further than `calls` of its own.
 class Calling {
  public:
-  Calling(double deadline, int missing, int calls) : start_(Clock::now()), deadline_(deadline), missing_(missing) {
-    SharedMeeting::create(folder_ / "ranks", kRanks);
+  Calling(Over over, double deadline, int missing, int calls)
+      : start_(Clock::now()), deadline_(deadline), missing_(missing), meetings_(over, kRanks) {
     processes_.emplace(kRanks, [&](int rank) {
-      OneRank one(folder_ / "ranks", rank, kRanks, deadline);
+      OneRank one(meetings_.join(rank, deadline));
       const Stream stream(one.device, "reduce");
       for (int i = 0;; ++i) {
         while (rank == missing && i == calls) ::pause();
@@ -224,38 +223,41 @@ class Calling {
   Clock::time_point start_;
   double deadline_;
   int missing_;
-  TemporaryFolder folder_;
+  Meetings meetings_;
   std::optional<Processes> processes_;
 };
 
-TEST(Shm, ReportsWhoIsMissingAtTheDeadline) {
-  const std::vector<std::string> words = Calling(2, 1, 2).reports();
+TEST_P(Shm, ReportsWhoIsMissingAtTheDeadline) {
+  const std::vector<std::string> words = Calling(GetParam(), 2, 1, 2).reports();
   EXPECT_THAT(words, testing::Each(HasSubstr("rank 1 was last in collective 1, all_to_all (reduce of unit 1, ")));
   EXPECT_THAT(words, testing::Each(testing::StartsWith("rank 1 did not come within 2 s: rank 0 ")));
   EXPECT_THAT(words.front(), HasSubstr("rank 0 waits in collective 2, all_to_all (reduce of unit 2, 0 bytes a rank) on "
                                        "stream reduce; rank 1 was"));
 }
 
-TEST(Shm, ReportsWhoNeverCame) {
-  const std::vector<std::string> words = Calling(2, 2, 0).reports();
+TEST_P(Shm, ReportsWhoNeverCame) {
+  const std::vector<std::string> words = Calling(GetParam(), 2, 2, 0).reports();
   EXPECT_THAT(words, testing::Each(HasSubstr("rank 2 was last in no collective")));
 }
 
 // LOCKSTEP_KILLS of them, at random moments.
-TEST(Shm, ReportsAKilledRank) {
+TEST_P(Shm, ReportsAKilledRank) {
   std::mt19937_64 random(test_seed());
   const char* wanted = std::getenv("LOCKSTEP_KILLS");
   for (int left = wanted ? std::atoi(wanted) : 3; left > 0; --left) {
     const int killed = static_cast<int>(random() % 3);
-    Calling calling(2, killed, -1);
+    Calling calling(GetParam(), 2, killed, -1);
+    if (GetParam() == Over::network) std::this_thread::sleep_for(std::chrono::seconds(1));  // All have come.
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 50'000));
     calling.kill();
-    const std::string missing = "rank " + std::to_string(killed) + " did not come within 2 s: rank 0 ";
+    const std::string missing =
+        "rank " + std::to_string(killed) +
+        (GetParam() == Over::memory ? " did not come within 2 s: rank 0 " : " has left: rank 0 ");
     EXPECT_THAT(calling.reports(), testing::Each(testing::StartsWith(missing)));
   }
 }
 
-TEST(Shm, WaitsForAFreshSegmentWhereAnOlderOneLies) {
+TEST(SharedMeeting, WaitsForAFreshSegmentWhereAnOlderOneLies) {
   const TemporaryFolder folder;
   SharedMeeting::create(folder / "ranks", 2);
   const SharedMeeting before(folder / "ranks", 0, 2, kDeadline);

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <random>
 
 #include "harness/process_case.h"
+#include "tests/engine/meetings.h"
 #include "tests/harness/program.h"
 #include "tests/harness/seed.h"
 #include "tests/harness/started.h"
@@ -17,6 +19,7 @@
 namespace lockstep {
 namespace {
 
+using test::free_port;
 using testing::HasSubstr;
 
 class RankProcesses : public testing::Test {
@@ -82,6 +85,98 @@ TEST_F(RankProcesses, AreStartedByALauncherAsWell) {
     EXPECT_THAT(slurp(folder_ / "0"), HasSubstr(one));
     EXPECT_EQ(slurp(folder_ / "1"), "");
   }
+}
+
+// As a launcher starts it on a machine of its own, of which there is one for each process here.
+std::unique_ptr<Started> started_afar(const std::string& words, int rank, int size, std::uint16_t port,
+                                      const std::string& output) {
+  const std::map<std::string, std::string> variables{
+      {"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(size)}, {"LOCAL_RANK", "0"},
+      {"LOCAL_WORLD_SIZE", "1"},      {"MASTER_ADDR", "127.0.0.1"},         {"MASTER_PORT", std::to_string(port)}};
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+  auto one = std::make_unique<Started>("train --device sim --quiet --digest-every 1 " + words, 0, output);
+  for (const auto& [name, value] : variables) ::unsetenv(name.c_str());
+  return one;
+}
+
+TEST_F(RankProcesses, HaveTheBitsOfOneRankOnSeveralMachines) {
+  const std::string one = without_summary(trained(file(1, "local", "optim_grads_params")));
+  for (const int ranks : {2, 4}) {  // In two processes.
+    const std::string words = "--deadline 30 " + file(ranks, "auto", "optim_grads_params");
+    const std::uint16_t port = free_port();
+    const auto second = started_afar(words, 1, 2, port, folder_ / "1");
+    const auto first = started_afar(words, 0, 2, port, folder_ / "0");
+    EXPECT_EQ(first->exit_status(), 0) << slurp(folder_ / "0");
+    EXPECT_EQ(second->exit_status(), 0) << slurp(folder_ / "1");
+    EXPECT_THAT(slurp(folder_ / "0"), HasSubstr(one));
+    EXPECT_EQ(slurp(folder_ / "1"), "");
+  }
+}
+
+TEST_F(RankProcesses, NeedOneScenarioOnAllMachines) {
+  const std::string scenario = file(2, "auto", "optim_grads");
+  const std::uint16_t port = free_port();
+  const auto second = started_afar("--deadline 30 --steps 5 " + scenario, 1, 2, port, folder_ / "1");
+  const auto first = started_afar("--deadline 30 " + scenario, 0, 2, port, folder_ / "0");
+  EXPECT_EQ(first->exit_status(), 2);
+  EXPECT_EQ(second->exit_status(), 2);
+  for (const char* rank : {"0", "1"}) {
+    EXPECT_THAT(slurp(folder_ / rank), HasSubstr("rank 0 runs `  "));
+    EXPECT_THAT(slurp(folder_ / rank), HasSubstr("steps: 4`, and `  steps: 5`"));
+    EXPECT_THAT(slurp(folder_ / rank), HasSubstr("runs rank 1: all processes need one build and one scenario"));
+  }
+}
+
+// LOCKSTEP_KILLS of them, at random moments; now and then a rank is stuck instead.
+TEST_F(RankProcesses, ReportAKilledRankOnAnotherMachine) {
+  std::mt19937_64 random(test_seed());
+  const char* wanted = std::getenv("LOCKSTEP_KILLS");
+  const std::string scenario = file(3, "shm", "optim_grads_params");
+  for (int left = wanted ? std::atoi(wanted) : 3; left > 0; --left) {
+    const std::uint16_t port = free_port();
+    const int lost = static_cast<int>(random() % 3);
+    const bool stuck = left % 3 == 0;
+    std::vector<std::unique_ptr<Started>> ranks;
+    const auto output = [&](int rank) { return folder_ / (std::to_string(left) + "-" + std::to_string(rank)); };
+    for (int rank = 0; rank < 3; ++rank) {
+      ranks.push_back(started_afar("--steps 1000000 --deadline 2 " + scenario, rank, 3, port, output(rank)));
+    }
+    EXPECT_TRUE(comes_true([&] { return slurp(output(0)).find("step 1 ") != std::string::npos; }));
+    pause_ms(static_cast<int>(random() % 100));
+    const auto start = std::chrono::steady_clock::now();
+    ::kill(ranks[static_cast<std::size_t>(lost)]->pid(), stuck ? SIGSTOP : SIGKILL);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == lost) continue;
+      EXPECT_EQ(ranks[static_cast<std::size_t>(rank)]->exit_status(), 4);
+      // What rank 0 passes on, and it stops when it is stuck itself or has noticed another first.
+      EXPECT_THAT(slurp(output(rank)),
+                  testing::ContainsRegex("lockstep: rank [0-2]: rank [0-2] (did not come within 2 s"
+                                         "|has left): rank 0 .*; rank 1 .*; rank 2 "));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    const std::string name = "rank " + std::to_string(lost) + (stuck ? " did not come within 2 s: " : " has left: ");
+    EXPECT_THAT(slurp(output(lost == 0 ? 1 : 0)), HasSubstr(name));
+  }
+}
+
+TEST_F(RankProcesses, SayWhereTheyMeet) {
+  const auto doctor = [&](const std::vector<std::pair<const char*, const char*>>& variables) {
+    for (const auto& [name, value] : variables) ::setenv(name, value, 1);
+    const std::string said = run_lockstep("doctor").out;
+    for (const auto& [name, value] : variables) ::unsetenv(name);
+    return said;
+  };
+  EXPECT_THAT(doctor({}), HasSubstr("launcher      none: "));
+  EXPECT_THAT(doctor({{"SLURM_PROCID", "3"},
+                      {"SLURM_NTASKS", "4"},
+                      {"SLURM_LOCALID", "1"},
+                      {"SLURM_NNODES", "2"},
+                      {"SLURM_JOB_ID", "7"},
+                      {"SLURM_JOB_NODELIST", "gpu[07-08]"}}),
+              HasSubstr("launcher      Slurm: process 3 of 4, 1 on this machine, meeting at gpu07:15007\n"));
+  EXPECT_THAT(
+      doctor({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+      HasSubstr("does not say where rank 0 is: --meeting HOST:PORT"));
 }
 
 TEST_F(RankProcesses, RefuseWhatALauncherSaysWrong) {

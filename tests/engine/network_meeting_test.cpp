@@ -1,0 +1,145 @@
+// Who may come to a meeting over a network, who is told why not, and what a stranger can do there.
+#include "engine/network_meeting.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/engine/meetings.h"
+
+namespace lockstep::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kDeadline = 20;
+
+TEST(NetworkAddress, IsAHostAndAPortAndNothingElse) {
+  for (const char* said : {"node7:29500", "10.0.0.1:1", "[fe80::1]:65535"}) {
+    const auto address = network_address(said);
+    ASSERT_TRUE(address) << said;
+    EXPECT_EQ(text(*address), said);
+  }
+  EXPECT_EQ(network_address("[fe80::1]:9")->host, "fe80::1");
+  for (const char* said :
+       {"", "node7", ":29500", "node7:", "node7:0", "node7:65536", "node7:x", "node7:-1", "/tmp/a:1", "a/b:22"}) {
+    EXPECT_FALSE(network_address(said)) << said;
+  }
+}
+
+std::string why(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const MeetingRefused& error) {
+    return std::string("refused: ") + error.what();
+  } catch (const CollectiveHang& error) {
+    return std::string("hang: ") + error.what();
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(NetworkMeeting, SaysWhyItTakesAProcessNot) {
+  const NetworkAddress at{"localhost", free_port()};
+  const NetworkMeeting first(at, "job 7", 0, 3, kDeadline), second(at, "job 7", 1, 3, kDeadline);
+  const auto join = [&](const std::string& run, int rank, int ranks) {
+    return why([&] { const NetworkMeeting one(at, run, rank, ranks, kDeadline); });
+  };
+  EXPECT_THAT(join("job 8", 2, 3), HasSubstr("rank 2 is of run 'job 8', and this is 'job 7'"));
+  EXPECT_THAT(join("job 7", 2, 4), HasSubstr("rank 2 is one of 4 ranks, and here are 3"));
+  EXPECT_THAT(join("job 7", 1, 3), HasSubstr("rank 1 is there already"));
+  EXPECT_THAT(join("job 7", 0, 3), HasSubstr("rank 0 cannot listen at port " + std::to_string(at.port)));
+  EXPECT_THAT(join("job 7", 1, 3), testing::StartsWith("refused: rank 1 is refused at localhost:"));
+  EXPECT_EQ(join("job 7", 2, 3), "");  // After all of these.
+}
+
+TEST(NetworkMeeting, NamesTheRankThatNeverComes) {
+  const NetworkAddress at{"127.0.0.1", free_port()};
+  EXPECT_THAT(why([&] { const NetworkMeeting alone(at, "", 1, 2, 0.3); }),
+              testing::StartsWith("hang: rank 1 found no rank 0 at " + text(at) + " within 0.3 s: Connection refused"));
+  EXPECT_THAT(why([&] {
+                const NetworkMeeting lost({"no-such-host.invalid", 1}, "", 1, 2, 0.3);
+              }),
+              testing::StartsWith("hang: rank 1 found no rank 0 at no-such-host.invalid:1 within 0.3 s: "));
+  NetworkMeeting first(at, "", 0, 3, 0.5), second(at, "", 1, 3, 0.5);
+  for (NetworkMeeting* one : {&first, &second}) {
+    EXPECT_THAT(why([&] { one->tell({.sequence = 0}, "words"); }),
+                testing::MatchesRegex("hang: rank [0-2] did not come within 0.5 s: rank 0 .*; rank 2 never came"));
+  }
+}
+
+// A rank may be one round ahead of another, and may post before the other has come.
+TEST(NetworkMeeting, KeepsWhatIsSaidBeforeARankComes) {
+  const NetworkAddress at{"127.0.0.1", free_port()};
+  NetworkMeeting first(at, "", 0, 2, kDeadline);
+  const CollectiveCall call{.sequence = 0};
+  const auto say = [&](NetworkMeeting& one, char word) {
+    *one.begin() = static_cast<std::byte>(word);
+    one.post(call, 1);
+  };
+  const auto hear = [&](NetworkMeeting& one, int peer) {
+    one.await_posts();
+    const char word = static_cast<char>(*one.outbox_of(peer));
+    one.end();
+    return word;
+  };
+  say(first, 'a');
+  NetworkMeeting second(at, "", 1, 2, kDeadline);
+  say(second, 'b');
+  EXPECT_EQ(hear(first, 1), 'b');
+  say(first, 'c');  // The other has not taken 'a' yet.
+  EXPECT_EQ(hear(second, 0), 'a');
+  say(second, 'd');
+  EXPECT_EQ(hear(second, 0), 'c');
+  EXPECT_EQ(hear(first, 1), 'd');
+}
+
+// Bytes of anybody who finds the port.
+class Stranger {
+ public:
+  explicit Stranger(std::uint16_t port) : file_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    EXPECT_EQ(::connect(file_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  Stranger(const Stranger&) = delete;
+  ~Stranger() { ::close(file_); }
+  void say(const std::vector<std::uint8_t>& bytes) const {
+    static_cast<void>(::send(file_, bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  }
+
+ private:
+  int file_;
+};
+
+RC_GTEST_PROP(NetworkMeeting, IsNotDisturbedByStrangers, ()) {
+  const NetworkAddress at{"127.0.0.1", free_port()};
+  NetworkMeeting first(at, "", 0, 2, kDeadline);
+  const Stranger silent(at.port), loud(at.port), late(at.port);
+  loud.say(*rc::gen::container<std::vector<std::uint8_t>>(rc::gen::arbitrary<std::uint8_t>()));
+  NetworkMeeting second(at, "", 1, 2, kDeadline);
+  late.say(*rc::gen::container<std::vector<std::uint8_t>>(300, rc::gen::arbitrary<std::uint8_t>()));
+  const CollectiveCall call{.sequence = 0};
+  for (NetworkMeeting* one : {&first, &second}) {
+    one->begin();
+    one->post(call);
+  }
+  for (NetworkMeeting* one : {&first, &second}) {
+    one->await_posts();
+    one->end();
+  }
+  RC_ASSERT(first.report(call) == second.report(call));
+}
+
+}  // namespace
+}  // namespace lockstep::test
