@@ -4,6 +4,7 @@
 
 #include "engine/nn/attention.h"
 #include "harness/commands.h"
+#include "harness/describe_json.h"
 #include "harness/expectations.h"
 #include "harness/offload_matrix.h"
 #include "harness/offload_table.h"
@@ -131,7 +132,9 @@ ExitStatus describe_command(const Words& words) {
                   "What a scenario means: graphs, parameters, memory, legality. Needs no device.", 1);
   options.flag("built", "list what of the schema is built");
   options.flag("offload-matrix", "what may be offloaded under which graphs, or the rule against it");
+  options.text("json", "write what it means, or the errors, to this file");
   options.text("offload-json", "write the offload plan to this file");
+  options.device();  // As every command; none is opened.
   if (!options.parse(words)) return ExitStatus::held;
   if (options.has("built")) print_built();
   if (options.has("offload-matrix")) std::fputs(offload_matrix().c_str(), stdout);
@@ -139,6 +142,9 @@ ExitStatus describe_command(const Words& words) {
   if (printed && options.words().empty()) return ExitStatus::held;
   if (options.words().empty()) throw RequestError("lockstep describe: a file is missing");
   const ReadResult read = read_scenario_file(options.words().front());
+  if (options.has("json")) {
+    write_file(options.text("json"), boost::json::serialize(describe_json(read)) + "\n");
+  }
   if (!read.ok() && read.rule() != "L00") throw RequestError(refusal(read));
   if (options.has("offload-json")) {
     const std::string plan = boost::json::serialize(offload_json(plan_offload(read.scenario)));

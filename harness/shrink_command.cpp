@@ -9,11 +9,13 @@
 #include "harness/planted.h"
 #include "harness/progress.h"
 #include "harness/report.h"
+#include "harness/result_json.h"
 #include "harness/shrink.h"
 #include "harness/shrink_reason.h"
 #include "harness/suite.h"
 #include "harness/worker.h"
 #include "harness/write_file.h"
+#include "harness/write_reports.h"
 
 namespace lockstep {
 namespace {
@@ -25,7 +27,7 @@ Options shrink_options() {
                   "Finds the smallest scenario that still fails for the same reason: same judge, same kind of tensor,\n"
                   "same op. Writes it as YAML whose comments say how it failed and which settings may vary.",
                   1);
-  options.device().planted();
+  options.device().reports().planted();
   options.text("output", "write the smallest scenario to this file; -o is short for it");
   options.seconds("budget", "seconds that the search may take", 60);
   options.number("runs", "scenarios that the search may run", 5000, 1);
@@ -130,6 +132,8 @@ ExitStatus shrink_command(const Words& words) {
   if (!folder.empty()) files.push_back((fs::path(folder) / (shrunk.scenario.name + ".yaml")).string());
   for (const std::string& file : files) write_file(file, shrunk_yaml(shrunk));
   say(shrunk, files, !folder.empty());
+  const std::vector<CaseResult> results{shrunk.result};
+  write_reports(options, junit(results), run_to_json(results, shrunk.result.device, shrunk.seconds));
   return shrunk.finished ? ExitStatus::held : ExitStatus::gave_up;
 }
 

@@ -10,8 +10,11 @@
 #include "harness/launch.h"
 #include "harness/options.h"
 #include "harness/progress.h"
+#include "harness/report.h"
+#include "harness/result_json.h"
 #include "harness/schedules.h"
 #include "harness/stopwatch.h"
+#include "harness/write_reports.h"
 #include "oracle/oracle.h"
 #include "scenarios/reader.h"
 
@@ -20,7 +23,7 @@ namespace {
 
 Options train_options() {
   Options options("train", "FILE", "Trains with the engine alone on the scenario's documents.", 1);
-  options.device();
+  options.device().reports();
   options.number("steps", "optimizer steps in all, fewer or more than the file says; 0: as many", 0, 0);
   options.text("checkpoint", "write the state to this file at the end");
   options.number("checkpoint-every", "and after every n-th step; 0: at the end only", 0, 0);
@@ -80,14 +83,15 @@ bool digest_is_due(const Options& options, std::int64_t done, std::int64_t steps
   return every > 0 && done % every == 0 && done < steps;
 }
 
-// Prints steps as they come: losses and tokens a second to stderr, digests to stdout.
+// Prints steps as they come: losses and tokens a second to stderr, digests to stdout. Keeps them for the reports.
 class Log {
  public:
-  Log(const Options& options, std::int64_t steps) : progress_(options.has("quiet")), steps_(steps) {}
+  Log(const Options& options, std::int64_t steps) : options_(options), progress_(options.has("quiet")), steps_(steps) {}
 
   void step(std::int64_t done, float loss, std::int64_t tokens) {
     tokens_ += tokens;
     last_ = loss;
+    list_.push_back(boost::json::object{{"step", done}, {"loss", loss}, {"tokens", tokens}});
     char line[160];
     std::snprintf(line, sizeof line, "step %lld/%lld  loss %.6f  %.0f tokens/s", static_cast<long long>(done),
                   static_cast<long long>(steps_), static_cast<double>(loss),
@@ -101,6 +105,7 @@ class Log {
   }
   void digest(std::int64_t done, const std::string& digest) {
     progress_.clear();
+    digest_ = digest;
     std::printf("step %lld  loss %.9g  weights %s\n", static_cast<long long>(done), static_cast<double>(last_),
                 digest.c_str());
     std::fflush(stdout);
@@ -111,8 +116,22 @@ class Log {
                 static_cast<double>(last_) < entropy ? "below" : "not below");
     std::fprintf(stderr, "%lld tokens in %.1f s\n", static_cast<long long>(tokens_), watch_.seconds());
   }
+  // Nothing is judged: a run that came to its end holds.
+  void report(const Scenario& scenario, const DeviceInfo& device, const Counters& counters) const {
+    CaseResult result;
+    result.name = scenario.name;
+    result.numerics = to_text(scenario.numerics.front());
+    result.counters = counters;
+    result.seconds = watch_.seconds();
+    boost::json::object run = run_to_json({result}, device, result.seconds);
+    run["training"] = boost::json::object{{"steps", list_}, {"weights", digest_}};
+    write_reports(options_, junit({result}), run);
+  }
 
  private:
+  const Options& options_;
+  boost::json::array list_;
+  std::string digest_;
   Progress progress_;
   std::int64_t steps_, tokens_ = 0;
   float last_ = 0;
@@ -192,13 +211,17 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
   const std::string kind = choose_device(options.text("device"));
   return launch(scenario, launch_options(options, kind), [&](const RanksHere& ranks) {
     Log log(options, last_step(options, scenario));
+    Counters counters;  // Of the first rank.
     Device device(open_backend(kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu));
     ranks.run(device, [&](Communicator& communicator) {
       Trainer trainer(device, scenario, data,
                       {.dry_run_ledger = false, .listener = nullptr, .communicator = &communicator});
       train_rank(options, scenario, trainer, communicator.rank() == 0 ? &log : nullptr);
+      if (communicator.rank() == 0) counters = trainer.counters();
     });
-    if (ranks.first() == 0) log.end(data.unigram_entropy());
+    if (ranks.first() != 0) return ExitStatus::held;
+    log.end(data.unigram_entropy());
+    log.report(scenario, device.info(), counters);
     return ExitStatus::held;
   });
 }
@@ -214,6 +237,9 @@ ExitStatus train_command(const Words& words) {
   Log log(options, last_step(options, scenario));
   train_by_oracle(options, scenario, *data, log);
   log.end(data->unigram_entropy());
+  DeviceInfo device;
+  device.kind = "oracle";
+  log.report(scenario, device, {});
   return ExitStatus::held;
 }
 

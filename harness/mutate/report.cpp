@@ -148,9 +148,12 @@ boost::json::object mutation_json(const std::vector<Fault>& faults, const std::v
                                   double seconds) {
   boost::json::array results;
   for (std::size_t i = 0; i < faults.size(); ++i) results.push_back(to_json(faults[i], outcomes[i]));
+  DeviceInfo device;
+  if (!faults.empty()) device.kind = faults.front().plant.device;
   return {{"tool", "lockstep"},
           {"version", version()},
           {"revision", revision()},
+          {"device", to_json(device)},
           {"summary",
            {{"named", to_json(score(faults, outcomes, Fault::Kind::named))},
             {"systematic", to_json(score(faults, outcomes, Fault::Kind::systematic))},
@@ -195,6 +198,7 @@ void add_mutation_json(const std::string& file, std::vector<Fault>& faults, std:
     }
     for (const boost::json::value& result : report.at("results").as_array()) {
       read_result(result.as_object(), faults.emplace_back(), outcomes.emplace_back());
+      faults.back().plant.device = report.at("device").at("kind").as_string();
     }
     seconds = std::max(seconds, report.at("summary").at("seconds").to_number<double>());
   } catch (const RequestError&) {

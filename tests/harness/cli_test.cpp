@@ -216,6 +216,39 @@ TEST_F(CommandLine, DescribeNeedsNoDevice) {
   EXPECT_THAT(unbuilt.err, HasSubstr("[L00]"));
 }
 
+TEST_F(CommandLine, DescribeWritesWhatItSays) {
+  const std::string report = folder_ / "d.json";
+  const auto described = [&](const std::string& rest) {
+    run_lockstep("describe --quiet --json " + report + " " + folder_.file("case.yaml", kSmall + rest));
+    return boost::json::parse(slurp(report));
+  };
+  const boost::json::value built = described("");
+  EXPECT_TRUE(built.at("legal").as_bool() && built.at("built").as_bool());
+  EXPECT_EQ(built.at("scenario").at("training").at("in_flight").to_number<int>(), 2);
+  EXPECT_EQ(built.at("expected_counters").at("graph_replays").at("max").to_number<int>(), 16);
+  EXPECT_EQ(built.at("parameters").as_array().size(), 18u);
+  const boost::json::value unbuilt = described("parallel: {tensor: 2}\n");
+  EXPECT_TRUE(unbuilt.at("legal").as_bool() && !unbuilt.at("built").as_bool());
+  EXPECT_EQ(unbuilt.at("errors").at(0).at("rule").as_string(), "L00");
+  const boost::json::value refused = described("model: {hidden: 0}\n");
+  EXPECT_FALSE(refused.at("legal").as_bool());
+  EXPECT_EQ(refused.at("errors").at(0).at("line").to_number<int>(), 4);
+}
+
+TEST_F(CommandLine, TrainingWritesItsReports) {
+  const std::string json = folder_ / "t.json", junit = folder_ / "t.xml";
+  const Ran ran =
+      run_lockstep("train --quiet --device sim --json " + json + " --junit " + junit + " " +
+                   folder_.file("case.yaml", std::string(kSmall) + "parallel: {data: 2, transport: shm}\n"));
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const boost::json::value run = boost::json::parse(slurp(json));
+  EXPECT_EQ(run.at("summary").at("held").to_number<int>(), 1);
+  EXPECT_EQ(run.at("training").at("steps").as_array().size(), 3u);
+  EXPECT_THAT(ran.out, HasSubstr("weights " + std::string(run.at("training").at("weights").as_string())));
+  EXPECT_GT(run.at("results").at(0).at("counters").at("graph_replays").to_number<int>(), 0);
+  EXPECT_THAT(slurp(junit), HasSubstr("tests=\"1\" failures=\"0\""));
+}
+
 TEST_F(CommandLine, DoctorSaysWhatCanRun) {
   const Ran ran = run_lockstep("doctor --json " + (folder_ / "d.json"));
   EXPECT_EQ(ran.status, 0) << ran.err;

@@ -1,0 +1,77 @@
+#include "harness/describe_json.h"
+
+#include <limits>
+
+#include "harness/expectations.h"
+#include "harness/parameter_table.h"
+#include "harness/version.h"
+#include "scenarios/documents.h"
+#include "scenarios/legality.h"
+
+namespace lockstep {
+namespace {
+
+namespace json = boost::json;
+
+json::array errors_of(const ReadResult& read) {
+  json::array list;
+  for (const ScenarioError& error : read.errors) {
+    list.push_back(json::object{{"rule", error.rule},
+                                {"file", error.file},
+                                {"line", error.line},
+                                {"column", error.column},
+                                {"key", error.key},
+                                {"text", error.text()}});
+  }
+  return list;
+}
+
+json::array regions_of(const Scenario& scenario) {
+  json::array list;
+  for (const Scenario::Block& block : scenario.blocks()) {
+    list.push_back(json::object{{"block", scenario.model.pattern.substr(block.first, block.count)},
+                                {"first_layer", block.first},
+                                {"captured_layers", json::value_from(captured_symbols(scenario, block))}});
+  }
+  return list;
+}
+
+json::array parameters_of(const Scenario& scenario) {
+  json::array list;
+  for (const ParameterShape& one : parameter_table(scenario)) {
+    list.push_back(json::object{{"name", one.name}, {"rows", one.rows}, {"cols", one.cols}});
+  }
+  return list;
+}
+
+json::object counters_of(const Scenario& scenario) {
+  json::object all;
+  const auto data = open_data(scenario);
+  for (const Expectation& one : expectations(scenario, *data)) {
+    json::object range{{"min", one.min}};
+    if (one.max != std::numeric_limits<std::int64_t>::max()) range["max"] = one.max;
+    range["why"] = one.why;
+    all[one.counter] = range;
+  }
+  return all;
+}
+
+}  // namespace
+
+json::object describe_json(const ReadResult& read) {
+  const bool legal = read.ok() || read.rule() == "L00";
+  json::object all{{"tool", "lockstep"},         {"version", version()}, {"revision", revision()},
+                   {"name", read.scenario.name}, {"legal", legal},       {"built", read.ok()},
+                   {"errors", errors_of(read)}};
+  if (!legal) return all;
+  const Scenario& scenario = read.scenario;
+  all["scenario"] = json::parse(canonical_form(scenario));
+  all["blocks"] = regions_of(scenario);
+  all["regions"] = graph_regions(scenario);
+  all["parameters"] = parameters_of(scenario);
+  all["keys_without_effect"] = json::value_from(keys_without_effect(scenario));
+  if (read.ok()) all["expected_counters"] = counters_of(scenario);
+  return all;
+}
+
+}  // namespace lockstep

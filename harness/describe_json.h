@@ -1,0 +1,14 @@
+// What `describe --json` writes: the meaning of a scenario file for scripts, or the errors that refuse it.
+#pragma once
+
+#include <boost/json.hpp>
+
+#include "scenarios/reader.h"
+
+namespace lockstep {
+
+// `legal`, `built` and `errors` are there for any file; the other parts for a legal one, `expected_counters` for one
+// that is built too.
+boost::json::object describe_json(const ReadResult& read);
+
+}  // namespace lockstep
