@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -124,8 +126,7 @@ class NcclCommunicator final : public Communicator {
     make(stream, CollectiveKind::all_reduce, name, bytes,
          [=, this, &stream] { stream.all_reduce(*ranks_, data, bytes); });
   }
-  // Each is compared when it is called, and all are made when the last one has been: a rank that calls another then
-  // leaves nothing half made.
+  // All are compared at once when the last one has been called, and then made.
   void together(const std::function<void()>& calls) override {
     require(!grouping_, "calls that are made as one hold no others");
     grouping_ = true;
@@ -147,6 +148,13 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
+  // Called, and not made.
+  struct Waiting {
+    const Stream* stream;
+    CollectiveCall call;
+    std::function<void()> body;  // Absent for no bytes.
+  };
+
   // Rank 0 tells the others its id.
   std::unique_ptr<BackendCommunicator> join() {
     Backend& backend = device_.backend();
@@ -162,7 +170,6 @@ class NcclCommunicator final : public Communicator {
     return std::unique_ptr<BackendCommunicator>(backend.join_communicator(bytes, rank(), size()));
   }
 
-  // All hosts are about to make the same call: else none makes it.
   void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, std::size_t bytes,
             const std::function<void()>& body) {
     require(stream.capture_status() == CaptureStatus::none, "no collective of several processes in a capture");
@@ -171,18 +178,39 @@ class NcclCommunicator final : public Communicator {
     last_stream_ = stream.id();
     device_.count(stream, collectives);
     const CollectiveCall& call = ledger_.append(kind, name, bytes, stream.name());
-    meeting_.begin();
-    meeting_.post(call);
-    meeting_.await_posts();
-    meeting_.end();
     require(waiting_.empty() || waiting_.back().stream == &stream, "what is made as one is on one stream");
     waiting_.push_back({&stream, call, bytes > 0 ? body : std::function<void()>()});
     if (!grouping_) make_waiting();
   }
 
-  // What is compared, as one launch.
+  // All hosts are about to make the same calls: else none makes any.
+  void compare(const std::vector<Waiting>& waiting) {
+    const std::size_t count = waiting.size(), bytes = sizeof count + count * sizeof(CollectiveCall);
+    require(bytes <= Meeting::kOutbox, "what is made as one is not that much");
+    std::byte* const outbox = meeting_.begin();
+    std::memcpy(outbox, &count, sizeof count);
+    for (std::size_t i = 0; i < count; ++i) {
+      std::memcpy(outbox + sizeof count + i * sizeof(CollectiveCall), &waiting[i].call, sizeof(CollectiveCall));
+    }
+    meeting_.post(waiting.front().call, bytes);
+    meeting_.await_posts();
+    for (int peer = 0; peer < size(); ++peer) {
+      const std::byte* const theirs = meeting_.outbox_of(peer);
+      std::size_t others = 0;
+      std::memcpy(&others, theirs, sizeof others);
+      for (std::size_t i = 0; i < std::max(count, others); ++i) {
+        CollectiveCall call;  // None, behind the last.
+        if (i < others) std::memcpy(&call, theirs + sizeof others + i * sizeof call, sizeof call);
+        require_same_call(rank(), i < count ? waiting[i].call : CollectiveCall{}, peer, call);
+      }
+    }
+    meeting_.end();
+  }
+
+  // What waits, as one launch.
   void make_waiting() {
     const std::vector<Waiting> waiting = std::exchange(waiting_, {});
+    compare(waiting);
     {
       const Watchdog::Call calling(watchdog_, waiting.back().call);
       if (waiting.size() > 1) ranks_->begin_group();
@@ -193,13 +221,6 @@ class NcclCommunicator final : public Communicator {
     }
     waiting.back().stream->record(over_);
   }
-
-  // Compared, and not made.
-  struct Waiting {
-    const Stream* stream;
-    CollectiveCall call;
-    std::function<void()> body;  // Absent for no bytes.
-  };
 
   Device& device_;
   Meeting& meeting_;

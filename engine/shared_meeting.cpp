@@ -41,8 +41,13 @@ struct SharedMeeting::Counter {
     value.store(to, std::memory_order_release);
     ::syscall(SYS_futex, &value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   }
-  // Returns when it is not `seen` any more, or soon: what else can happen has to be looked at too.
+  // Returns when it is not `seen` any more, or soon: what else can happen has to be looked at too. Ranks run alike, so
+  // that the other one often comes sooner than the system would wake this one.
   void wait_for_change(std::uint32_t seen) {
+    const auto end = Clock::now() + std::chrono::microseconds(20);
+    while (Clock::now() < end) {
+      if (value.load(std::memory_order_acquire) != seen) return;
+    }
     const timespec soon{0, 20'000'000};
     ::syscall(SYS_futex, &value, FUTEX_WAIT, seen, &soon, nullptr, 0);
   }

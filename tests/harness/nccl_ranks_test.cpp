@@ -5,9 +5,16 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "tests/engine/meetings.h"
 #include "tests/harness/program.h"
 #include "tests/harness/started.h"
 
@@ -27,99 +34,154 @@ class NcclRanks : public testing::Test {
                             "[[64], [3, 4, 20, 15, 9], [1], [2, 7]]]}\nfsdp: {strategy: " +
                             strategy + "}\nparallel: {data: 2, transport: " + transport + "}\n");
   }
-  static std::string steps_of(const std::string& device, const std::string& scenario) {
-    const Ran ran = run_lockstep("train --quiet --digest-every 1 --deadline 30 --device " + device + " " + scenario);
-    EXPECT_EQ(ran.status, 0) << ran.err;
-    return ran.out.substr(0, ran.out.rfind("loss "));
+  // `lockstep` in the background; most of its time goes by while GPUs are opened, so several go at once.
+  class Running {
+   public:
+    Running(const std::string& line, const std::string& output) : output_(output), process_(line, 0, output) {}
+    pid_t pid() const { return process_.pid(); }
+    std::string said() const { return slurp(output_); }
+    std::string end(int status) {
+      EXPECT_EQ(process_.exit_status(), status) << said();
+      return said();
+    }
+
+   private:
+    std::string output_;
+    Started process_;
+  };
+  std::unique_ptr<Running> running(const std::string& line) {
+    return std::make_unique<Running>(line, folder_ / ("said" + std::to_string(++said_)));
+  }
+  static std::string steps_line(const std::string& device, const std::string& scenario) {
+    return "train --quiet --digest-every 1 --deadline 30 --device " + device + " " + scenario;
+  }
+  // What is said of steps, and not of the time that they took.
+  static std::string steps(const std::string& said) {
+    std::istringstream all(said);
+    std::string some;
+    for (std::string line; std::getline(all, line);) {
+      if (line.starts_with("step ")) some += line + "\n";
+    }
+    return some;
+  }
+  std::string steps_of(const std::string& device, const std::string& scenario) {
+    return steps(running(steps_line(device, scenario))->end(0));
   }
   TemporaryFolder folder_;
+  int said_ = 0;
 };
 
 TEST_F(NcclRanks, HaveTheBitsOfVirtualRanks) {
   for (const char* precision : {"fp32", "bf16"}) {
-    for (const char* strategy : {"no_shard", "optim", "optim_grads", "optim_grads_params"}) {
-      const std::string local = file("local", strategy, precision);
-      const std::string on_sim = steps_of("sim", local);
+    std::vector<std::unique_ptr<Running>> over_nccl;
+    const auto strategies = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
+    for (const char* strategy : strategies) {
+      over_nccl.push_back(running(steps_line("cuda", file("nccl", strategy, precision))));
+    }
+    auto one = over_nccl.begin();
+    for (const char* strategy : strategies) {
+      const std::string on_sim = steps_of("sim", file("local", strategy, precision));
       EXPECT_THAT(on_sim, HasSubstr("step 5  loss "));
-      EXPECT_EQ(steps_of("cuda", local), on_sim) << strategy << " " << precision;
-      EXPECT_EQ(steps_of("cuda", file("nccl", strategy, precision)), on_sim) << strategy << " " << precision;
+      EXPECT_EQ(steps((*one++)->end(0)), on_sim) << strategy << " " << precision;
     }
   }
 }
 
+// On one machine, and on two: both of them are this one, and each process has a GPU of its own.
 TEST_F(NcclRanks, AreStartedByALauncherAsWell) {
   const std::string scenario = file("auto", "optim_grads_params", "fp32");
-  std::vector<std::unique_ptr<Started>> processes;
-  for (const char* rank : {"0", "1"}) {
-    for (const char* name : {"RANK", "LOCAL_RANK"}) ::setenv(name, rank, 1);
-    ::setenv("WORLD_SIZE", "2", 1);
-    processes.push_back(
-        std::make_unique<Started>("train --device cuda --quiet --digest-every 1 --deadline 30 --meeting " +
-                                      (folder_ / "meeting") + " " + scenario,
-                                  0, folder_ / rank));
-    for (const char* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE"}) ::unsetenv(name);
-  }
-  for (const auto& process : processes) EXPECT_EQ(process->exit_status(), 0);
-  EXPECT_THAT(slurp(folder_ / "0"), HasSubstr(steps_of("sim", file("local", "optim_grads_params", "fp32"))));
-}
-
-TEST_F(NcclRanks, ReportARankThatIsLost) {
-  for (const int signal : {SIGKILL, SIGSTOP}) {
-    for (const int lost : {0, 1}) {
-      const std::string output = folder_ / "words";
-      Started run(
-          "train --device cuda --quiet --steps 1000000 --deadline 3 " + file("nccl", "optim_grads_params", "fp32"), 0,
-          output);
-      std::vector<pid_t> ranks;
-      EXPECT_TRUE(comes_true([&] { return (ranks = children_of(run.pid())).size() == 2; }));
-      if (ranks.size() != 2) return;
-      std::sort(ranks.begin(), ranks.end());
-      pause_ms(6000);
-      const auto start = std::chrono::steady_clock::now();
-      ::kill(ranks[static_cast<std::size_t>(lost)], signal);
-      EXPECT_EQ(run.exit_status(), 4);
-      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
-      for (const pid_t rank : ranks) EXPECT_FALSE(lives(rank));
-      EXPECT_THAT(slurp(output), HasSubstr("lockstep: rank " + std::to_string(1 - lost) + ": "));
-      EXPECT_THAT(slurp(output), HasSubstr("waits in collective "));
+  const std::string port = std::to_string(test::free_port());
+  std::vector<std::unique_ptr<Running>> firsts, seconds;
+  for (const char* here : {"2", "1"}) {
+    for (const char* rank : {"0", "1"}) {
+      const std::pair<const char*, const char*> variables[] = {{"RANK", rank},
+                                                               {"LOCAL_RANK", rank},
+                                                               {"WORLD_SIZE", "2"},
+                                                               {"LOCAL_WORLD_SIZE", here},
+                                                               {"MASTER_ADDR", "localhost"},
+                                                               {"MASTER_PORT", port.c_str()}};
+      for (const auto& [name, value] : variables) ::setenv(name, value, 1);
+      (*rank == '0' ? firsts : seconds).push_back(running(steps_line("cuda", scenario)));
+      for (const auto& [name, value] : variables) ::unsetenv(name);
     }
   }
+  const std::string on_sim = steps_of("sim", file("local", "optim_grads_params", "fp32"));
+  for (const auto& one : seconds) EXPECT_EQ(steps(one->end(0)), "");
+  for (const auto& one : firsts) EXPECT_EQ(steps(one->end(0)), on_sim);
+}
+
+// One is killed, another is stuck.
+TEST_F(NcclRanks, ReportARankThatIsLost) {
+  struct Run {
+    int signal, lost;
+    std::unique_ptr<Running> process;
+    std::vector<pid_t> ranks;
+  };
+  std::vector<Run> runs;
+  for (const auto& [signal, lost] : {std::pair(SIGKILL, 0), std::pair(SIGSTOP, 1), std::pair(SIGKILL, 1)}) {
+    runs.push_back({signal,
+                    lost,
+                    running("train --device cuda --quiet --steps 1000000 --digest-every 1 --deadline 3 " +
+                            file("nccl", "optim_grads_params", "fp32")),
+                    {}});
+  }
+  for (Run& run : runs) {
+    EXPECT_TRUE(comes_true([&] { return run.process->said().find("step 3 ") != std::string::npos; }));
+    run.ranks = children_of(run.process->pid());
+    ASSERT_EQ(run.ranks.size(), 2u);
+    std::sort(run.ranks.begin(), run.ranks.end());
+  }
+  const auto start = std::chrono::steady_clock::now();
+  for (const Run& run : runs) ::kill(run.ranks[static_cast<std::size_t>(run.lost)], run.signal);
+  for (const Run& run : runs) {
+    const std::string words = run.process->end(4);
+    for (const pid_t rank : run.ranks) EXPECT_FALSE(lives(rank));
+    EXPECT_THAT(words, HasSubstr("lockstep: rank " + std::to_string(1 - run.lost) + ": "));
+    EXPECT_THAT(words, HasSubstr("waits in collective "));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
 // What a run left that lost a rank continues as if nothing had happened.
 TEST_F(NcclRanks, ResumeBitForBitAfterAKill) {
-  const std::string line = "train --device cuda --quiet --steps 300 --deadline 3 " +
+  const std::string line = "train --device cuda --quiet --steps 100 --deadline 3 " +
                            file("nccl", "optim_grads_params", "bf16") + " --checkpoint " + (folder_ / "state") +
                            " --checkpoint-every 1";
-  Started run(line);
+  const auto killed = running(line);
+  const std::string rest = "train --device cuda --quiet --steps 100 --digest-every 50 ";
+  const auto whole = running(rest + file("local", "optim_grads_params", "bf16"));
   EXPECT_TRUE(comes_true([&] { return std::filesystem::exists(folder_ / "state"); }));
-  const std::vector<pid_t> ranks = children_of(run.pid());
+  const std::vector<pid_t> ranks = children_of(killed->pid());
   ASSERT_EQ(ranks.size(), 2u);
   ::kill(ranks[1], SIGKILL);
-  EXPECT_EQ(run.exit_status(), 4);
-  const std::string rest = " --device cuda --quiet --steps 300 --digest-every 100 ";
-  const Ran resumed =
-      run_lockstep("train" + rest + file("nccl", "optim_grads_params", "bf16") + " --resume " + (folder_ / "state"));
-  const Ran whole = run_lockstep("train" + rest + file("local", "optim_grads_params", "bf16"));
-  EXPECT_EQ(resumed.status, 0) << resumed.err;
-  EXPECT_THAT(resumed.out, HasSubstr("step 300  loss "));
-  const auto last = [](const std::string& out) {
-    const std::size_t at = out.rfind("step 300  loss ");
-    return out.substr(at, out.find('\n', at) - at);
+  killed->end(4);
+  const auto resumed = running(rest + file("nccl", "optim_grads_params", "bf16") + " --resume " + (folder_ / "state"));
+  const auto last = [](const std::string& said) {
+    const std::size_t at = said.rfind("step 100  loss ");
+    EXPECT_NE(at, std::string::npos) << said;
+    return said.substr(at, said.find('\n', at) - at);
   };
-  EXPECT_EQ(last(resumed.out), last(whole.out));
+  EXPECT_EQ(last(resumed->end(0)), last(whole->end(0)));
 }
 
 TEST_F(NcclRanks, NameWhatIsWrong) {
-  const auto judge_of = [&](const std::string& fault) {
-    const Ran ran = run_lockstep("verify --device cuda --quiet --deadline 20 --plant " + fault + " --json " +
-                                 (folder_ / "result.json") + " " + file("nccl", "optim_grads_params", "fp32"));
-    EXPECT_EQ(ran.status, 1) << ran.err << ran.out;
-    return std::string(boost::json::parse(slurp(folder_ / "result.json")).at("results").at(0).at("judge").as_string());
+  struct Planted {
+    const char *fault, *judge;
+    std::unique_ptr<Running> run = nullptr;
   };
-  EXPECT_EQ(judge_of("reduce-dropped"), "gradient");
-  EXPECT_EQ(judge_of("a-rank-gathers-in-another-order"), "collective");
-  EXPECT_EQ(judge_of("gather-not-awaited"), "hazard");
+  std::vector<Planted> all;
+  all.push_back({"reduce-dropped", "gradient"});
+  all.push_back({"a-rank-gathers-in-another-order", "collective"});
+  all.push_back({"gather-not-awaited", "hazard"});
+  const auto result = [&](const char* fault) { return folder_ / (std::string(fault) + ".json"); };
+  for (Planted& one : all) {
+    one.run = running(std::string("verify --device cuda --quiet --deadline 20 --plant ") + one.fault + " --json " +
+                      result(one.fault) + " " + file("nccl", "optim_grads_params", "fp32"));
+  }
+  for (const Planted& one : all) {
+    one.run->end(1);
+    EXPECT_EQ(boost::json::parse(slurp(result(one.fault))).at("results").at(0).at("judge"), one.judge);
+  }
 }
 
 TEST_F(NcclRanks, AreTimed) {
