@@ -54,6 +54,10 @@ if(LOCKSTEP_CUDA)
     set(CMAKE_CUDA_ARCHITECTURES OFF)  # Architectures are given by -gencode where the CUDA object is made.
     set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
     enable_language(CUDA)
+    # CMake 3.25 does not know that nvcc takes C++20.
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    endif()
   endif()
 endif()
 if(CUDAToolkit_FOUND)

@@ -12,6 +12,8 @@ set(LOCKSTEP_ARITHMETIC -ffp-contract=off -fno-math-errno -fno-trapping-math)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND LOCKSTEP_ARITHMETIC -march=x86-64-v3)
 endif()
+# --fmad=false: no contraction on the device; nvcc's host pass needs its own flag.
+set(LOCKSTEP_CUDA_ARITHMETIC --fmad=false -Xcompiler=-ffp-contract=off -gencode=arch=compute_90a,code=sm_90a)
 
 # Programs and tests open the CUDA object at run time. They export their symbols, so that program and object share one
 # planted fault and one DeviceError, and the C++ runtime stays a shared library, of which a process has one copy:
@@ -95,6 +97,19 @@ function(lockstep_test path)
   set_target_properties(
     ${target} PROPERTIES ENABLE_EXPORTS ON RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
   lockstep_ctest(${name} COMMAND @TESTS@/${target} LABELS ${arg_LABELS} TIMEOUT "${arg_TIMEOUT}")
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS ${target})
+endfunction()
+
+# lockstep_cuda_test(folder/name): the same of tests/folder/name_test.cu, a program with device code, for a GPU.
+function(lockstep_cuda_test path)
+  string(REPLACE "/" "." name "${path}")
+  string(REPLACE "/" "_" target "${path}_test")
+  add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/${path}_test.cu)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${target} PRIVATE ${LOCKSTEP_CUDA_ARITHMETIC})
+  target_link_libraries(${target} PRIVATE CUDA::cudart_static)
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
+  lockstep_ctest(${name} COMMAND @TESTS@/${target} LABELS gpu)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS ${target})
 endfunction()
 

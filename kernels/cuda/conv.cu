@@ -85,14 +85,14 @@ __global__ void conv_backward_parameters(ConvBackward<T> op) {
 template <class T>
 void run(CudaQueue queue, const ConvForward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (runs_in_pairs(op)) return run_in_pairs(queue, op);
+    if (runs_in_quads(op)) return run_in_quads(queue, op);
   }
   launch_elements(queue, op.y.rows, op.y.cols, conv_forward<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const ConvBackward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (runs_in_pairs(op)) return run_in_pairs(queue, op);
+    if (runs_in_quads(op)) return run_in_quads(queue, op);
   }
   launch_elements(queue, op.x.rows, op.x.cols, conv_backward_activation<T>, op);
   launch_elements(queue, op.x.rows, op.x.cols, conv_backward_input<T>, op);

@@ -1,4 +1,5 @@
 #include "kernels/cross_entropy.h"
+#include "kernels/cuda/gate.cuh"
 #include "kernels/cuda/row_quads.cuh"
 
 namespace lockstep {
@@ -36,8 +37,21 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_forward(CrossEntropyFo
   at(op.sum, 0, i) = s;
 }
 
-// The same with the row in registers: lane t of the block holds elements 4t .. 4t + 3 of every 1024.
-template <int kSteps>
+// Of two pairs: the larger ones; the smaller ones, or NaN if one is.
+__device__ __forceinline__ std::uint32_t larger_pair(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t r;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+__device__ __forceinline__ std::uint32_t smaller_pair(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t r;
+  asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+
+// The same with the row in registers: lane t of the block holds elements 4t .. 4t + 3 of every 1024. Where all that
+// a thread has lies within 87 of the maximum, its exponentials need no care.
+template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads, 2) cross_entropy_forward_bf16(CrossEntropyForward<bf16> op) {
   const std::int64_t i = blockIdx.x;
   const std::int32_t target = at(op.targets, 0, i);
@@ -48,25 +62,35 @@ __global__ void __launch_bounds__(kThreads, 2) cross_entropy_forward_bf16(CrossE
   if (target >= 0) {
     const bf16* const row = &at(op.logits, i, 0);
     Quad x[kSteps];
-    float own = neg(infinity());
     const auto each = [&](auto f) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         const int v = 1024 * step + 4 * static_cast<int>(threadIdx.x);
-        if (v < vocabulary) f(step, v);
+        if (kFull || v < vocabulary) f(step, v);
       }
     };
     each([&](int step, int v) { x[step] = *reinterpret_cast<const Quad*>(row + v); });
+    Quad extremes = {{0xff80ff80u, 0x7f807f80u}};  // -inf twice, +inf twice: the largest two and the smallest two.
     each([&](int step, int) {
 #pragma unroll
-      for (int c = 0; c < 4; ++c) own = max(own, x[step][c]);
+      for (int c = 0; c < 2; ++c) {
+        extremes.pairs[0] = larger_pair(extremes.pairs[0], x[step].pairs[c]);
+        extremes.pairs[1] = smaller_pair(extremes.pairs[1], x[step].pairs[c]);
+      }
     });
-    m = block_max(own);
+    m = block_max(max(extremes[0], extremes[1]));
     Accumulators a;
-    each([&](int step, int) {
+    const auto sum = [&](auto exponential) {
+      each([&](int step, int) {
 #pragma unroll
-      for (int c = 0; c < 4; ++c) a.acc[c] = add(a.acc[c], expn(sub(x[step][c], m)));
-    });
+        for (int c = 0; c < 4; ++c) a.acc[c] = add(a.acc[c], exponential(sub(x[step][c], m)));
+      });
+    };
+    if (sub(m, extremes[2]) <= 87.0f && sub(m, extremes[3]) <= 87.0f) {
+      sum([](float x) { return expn_in_range(x); });
+    } else {
+      sum([](float x) { return expn(x); });
+    }
     s = tree1024(a);
     loss = sub(add(m, log(s)), load(row[target]));
   }
@@ -80,7 +104,10 @@ bool runs_in_registers(const CrossEntropyForward<bf16>& op) {
 }
 void run_in_registers(CudaQueue queue, const CrossEntropyForward<bf16>& op) {
   const dim3 grid(static_cast<unsigned>(op.logits.rows));
-  const auto kernel = op.logits.cols <= 8192 ? cross_entropy_forward_bf16<8> : cross_entropy_forward_bf16<32>;
+  const auto kernel = op.logits.cols == 32768  ? cross_entropy_forward_bf16<32, true>
+                      : op.logits.cols > 8192  ? cross_entropy_forward_bf16<32, false>
+                      : op.logits.cols == 8192 ? cross_entropy_forward_bf16<8, true>
+                                               : cross_entropy_forward_bf16<8, false>;
   launch(queue, grid, dim3(kThreads), kernel, op);
 }
 

@@ -42,6 +42,7 @@ __device__ __forceinline__ void load_eight(float (&to)[kEight], const T* from, s
 #pragma unroll
   for (int k = 0; k < kEight; ++k) to[k] = k < count ? load(from[k]) : 0.0f;
 }
+// To global memory.
 template <class T>
 __device__ __forceinline__ void store_eight(T* to, const float (&from)[kEight], std::int64_t count, bool wide) {
   if (wide && count >= kEight) {
@@ -50,10 +51,10 @@ __device__ __forceinline__ void store_eight(T* to, const float (&from)[kEight], 
     for (int part = 0; part < kEight / kPiece; ++part) {
       const float* const f = from + kPiece * part;
       if constexpr (std::is_same_v<T, bf16>) {
-        *reinterpret_cast<Eight*>(to) = {
-            {stored_pair(f[0], f[1]), stored_pair(f[2], f[3]), stored_pair(f[4], f[5]), stored_pair(f[6], f[7])}};
+        store_16(to, stored_pair(f[0], f[1]), stored_pair(f[2], f[3]), stored_pair(f[4], f[5]),
+                 stored_pair(f[6], f[7]));
       } else {
-        reinterpret_cast<float4*>(to)[part] = make_float4(f[0], f[1], f[2], f[3]);
+        store_16(to + kPiece * part, bits(f[0]), bits(f[1]), bits(f[2]), bits(f[3]));
       }
     }
     return;

@@ -1,19 +1,20 @@
 #include "kernels/cuda/eights.cuh"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/row_quads.cuh"
 #include "kernels/embedding.h"
 
 namespace lockstep {
 namespace {
 
-// drop(x) of eight neighbours in a row that belongs to a document.
-template <class Op>
-__device__ void drop_eight(const Op& op, std::int64_t row, std::int64_t col, float (&x)[kEight]) {
+// drop(x) of some neighbours in a row that belongs to a document.
+template <class Op, int kCount>
+__device__ void drop_some(const Op& op, std::int64_t row, std::int64_t col, float (&x)[kCount]) {
   if (!op.dropout.active) return;
   const auto number = static_cast<std::uint32_t>(at(op.row_number, 0, row));
   const auto position = static_cast<std::uint32_t>(at(op.row_position, 0, row));
-  each_of_eight([&](int k) {
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
     x[k] = drop(op.dropout, op.state.data[0], number, position, static_cast<std::uint32_t>(col + k), x[k]);
-  });
+  }
 }
 
 template <class T>
@@ -23,48 +24,64 @@ __global__ void embedding_forward(EmbeddingForward<T> op, bool wide) {
   float y[kEight] = {};
   if (at(op.row_document, 0, e.row) >= 0) {
     load_eight(y, &at(op.weight, at(op.tokens, 0, e.row), e.col), e.count, wide);
-    drop_eight(op, e.row, e.col, y);
+    drop_some(op, e.row, e.col, y);
   }
   store_eight(&at(op.y, e.row, e.col), y, e.count, wide);
 }
 
-// The rows among some that hold a token of a block, in order: the row and the token's place in the block.
-inline constexpr int kTokenRows = 1024;  // Rows that are searched before what was found is added.
+// Rows that hold a token of a block, in order: the row and the token's place in the block.
+inline constexpr int kFound = 2048;             // As many before they are added.
+inline constexpr int kSearched = 4 * kThreads;  // Rows that are searched at once, four neighbours a thread.
 struct Found {
-  std::int32_t row[kTokenRows];
-  std::int32_t token[kTokenRows];
+  std::int32_t row[kFound];
+  std::int32_t token[kFound];
   int counts[kWarps];
 };
-// Searches the rows first .. first + 1023 for the tokens v0 .. v0 + count - 1; returns how many there are, to all
-// threads.
+// The tokens of four neighbouring rows, -1 behind the last.
 template <class T>
-__device__ int find(Found& found, const EmbeddingBackward<T>& op, std::int64_t first, std::int64_t v0, int count) {
-  int total = 0;
+__device__ int4 four_tokens(const EmbeddingBackward<T>& op, std::int64_t row, bool wide) {
+  const std::int32_t* const tokens = op.tokens.data;
+  if (wide && row + 4 <= op.dy.rows) return *reinterpret_cast<const int4*>(tokens + row);
+  const auto one = [&](int k) { return row + k < op.dy.rows ? tokens[row + k] : -1; };
+  return make_int4(one(0), one(1), one(2), one(3));
+}
+__device__ std::uint32_t place_of(std::int32_t token, std::int32_t v0) {
+  return static_cast<std::uint32_t>(token) - static_cast<std::uint32_t>(v0);
+}
+// Searches the rows first .. first + kSearched - 1 for the tokens v0 .. v0 + count - 1. `total`: how many have been
+// found, before and after, in all threads.
+template <class T>
+__device__ int find(Found& found, const EmbeddingBackward<T>& op, std::int64_t first, const int4& tokens,
+                    std::int32_t v0, int count, int total) {
+  const std::int64_t row = first + 4 * static_cast<int>(threadIdx.x);
+  const std::int32_t token[4] = {tokens.x, tokens.y, tokens.z, tokens.w};  // Those of no document may be anything.
+  bool mine[4];
+  int own = 0;
 #pragma unroll
-  for (int part = 0; part < kTokenRows; part += kThreads) {
-    const std::int64_t i = first + part + threadIdx.x;
-    std::int64_t place = -1;
-    if (i < op.dy.rows) {
-      place = at(op.tokens, 0, i) - v0;
-      if (place >= 0 && place < count && at(op.row_document, 0, i) < 0) place = -1;
-    }
-    const bool mine = place >= 0 && place < count;
-    if (!__syncthreads_or(mine)) continue;
-    const unsigned lanes = __ballot_sync(kAllLanes, mine);
-    if (lane_index() == 0) found.counts[warp_index()] = __popc(lanes);
-    __syncthreads();
-    int before = total;
-    for (int w = 0; w < kWarps; ++w) {
-      if (w < warp_index()) before += found.counts[w];
-      total += found.counts[w];
-    }
-    if (mine) {
-      const int to = before + __popc(lanes & ((1u << lane_index()) - 1u));
-      found.row[to] = static_cast<std::int32_t>(i);
-      found.token[to] = static_cast<std::int32_t>(place);
-    }
+  for (int k = 0; k < 4; ++k) {
+    mine[k] = place_of(token[k], v0) < static_cast<std::uint32_t>(count) && at(op.row_document, 0, row + k) >= 0;
+    own += mine[k] ? 1 : 0;
   }
+  if (!__syncthreads_or(own)) return total;
+  int to = own;  // The sum of the lanes up to this one.
+#pragma unroll
+  for (int off = 1; off < kWarp; off *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, to, off);
+    if (lane_index() >= off) to += before;
+  }
+  if (lane_index() == kWarp - 1) found.counts[warp_index()] = to;
   __syncthreads();
+  to += total - own;
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp_index()) to += found.counts[w];
+    total += found.counts[w];
+  }
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    if (!mine[k]) continue;
+    found.row[to] = static_cast<std::int32_t>(row + k);
+    found.token[to++] = static_cast<std::int32_t>(place_of(token[k], v0));
+  }
   return total;
 }
 
@@ -72,7 +89,7 @@ __device__ int find(Found& found, const EmbeddingBackward<T>& op, std::int64_t f
 // 1].
 inline constexpr int kTokens = 16;
 struct Sorted {
-  std::int32_t rows[kTokenRows];
+  std::int32_t rows[kFound];
   int begin[kTokens + 1];
 };
 __device__ void sort_by_token(Sorted& sorted, const Found& found, int count) {
@@ -96,46 +113,84 @@ __device__ void sort_by_token(Sorted& sorted, const Found& found, int count) {
   __syncthreads();
 }
 
-// A block per 16 rows of the vocabulary. Their sums grow in place, eight columns a thread, in memory that no other
-// thread touches: written for the first rows of the microbatch, then only where a token was found.
+template <class T>
+__device__ __forceinline__ void load_four(float (&to)[4], const T* from, std::int64_t count, bool wide) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    const Quad q = wide && count >= 4 ? *reinterpret_cast<const Quad*>(from) : Quad{};
+#pragma unroll
+    for (int c = 0; c < 4; ++c) to[c] = wide && count >= 4 ? q[c] : c < count ? load(from[c]) : 0.0f;
+  } else {
+    const float4 q = wide && count >= 4 ? quad_of(from, 0) : float4{};
+#pragma unroll
+    for (int c = 0; c < 4; ++c) to[c] = wide && count >= 4 ? part(q, c) : c < count ? from[c] : 0.0f;
+  }
+}
+
+// Adds the rows of dy that were found to the sums of the block's tokens, four columns a thread, in memory that no other
+// thread touches. `begins`: writes all sums; else only those of tokens that were found.
 inline constexpr int kAtOnce = 8;  // Rows that are read before the first of them is added.
 template <class T>
-__global__ void __launch_bounds__(kThreads) embedding_backward(EmbeddingBackward<T> op, bool wide) {
+__device__ void add_found(const EmbeddingBackward<T>& op, const Sorted& sorted, std::int64_t v0, int tokens,
+                          bool begins, bool wide) {
+  const std::int64_t width = op.dweight.cols;
+  for (int v = 0; v < tokens; ++v) {
+    const int begin = sorted.begin[v];
+    const int end = sorted.begin[v + 1];
+    if (!begins && begin == end) continue;
+    for (std::int64_t k = threadIdx.x * 4; k < width; k += kThreads * 4) {
+      float* const to = &at(op.dweight, v0 + v, k);
+      float sum[4] = {};
+      if (!begins) load_four(sum, to, width - k, wide);
+      for (int f = begin; f < end; f += kAtOnce) {
+        float dy[kAtOnce][4];
+#pragma unroll
+        for (int x = 0; x < kAtOnce; ++x) {
+          if (f + x < end) load_four(dy[x], &at(op.dy, sorted.rows[f + x], k), width - k, wide);
+        }
+#pragma unroll
+        for (int x = 0; x < kAtOnce; ++x) {
+          if (f + x >= end) continue;
+          drop_some(op, sorted.rows[f + x], k, dy[x]);
+#pragma unroll
+          for (int c = 0; c < 4; ++c) sum[c] = add(sum[c], dy[x][c]);
+        }
+      }
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sum[c] = add(sum[c], 0.0f);
+      if (wide && width - k >= 4) {
+        store_16(to, bits(sum[0]), bits(sum[1]), bits(sum[2]), bits(sum[3]));
+      } else {
+        for (int c = 0; c < 4 && k + c < width; ++c) to[c] = sum[c];
+      }
+    }
+  }
+}
+
+// A block per 16 rows of the vocabulary.
+template <class T>
+__global__ void __launch_bounds__(kThreads) embedding_backward(EmbeddingBackward<T> op, bool wide, bool wide_tokens) {
   __shared__ Found found;
   __shared__ Sorted sorted;
   const std::int64_t v0 = static_cast<std::int64_t>(blockIdx.x) * kTokens;
   const int tokens = static_cast<int>(smaller(kTokens, op.dweight.rows - v0));
-  const std::int64_t width = op.dweight.cols;
-  for (std::int64_t first = 0; first == 0 || first < op.dy.rows; first += kTokenRows) {
-    __syncthreads();  // What was found last has been added.
-    const int count = find(found, op, first, v0, tokens);
-    if (first > 0 && count == 0) continue;
-    sort_by_token(sorted, found, count);
-    for (int v = 0; v < tokens; ++v) {
-      const int begin = sorted.begin[v];
-      const int end = sorted.begin[v + 1];
-      if (first > 0 && begin == end) continue;
-      for (std::int64_t k = threadIdx.x * kEight; k < width; k += kThreads * kEight) {
-        float* const to = &at(op.dweight, v0 + v, k);
-        float sum[kEight] = {};
-        if (first > 0) load_eight(sum, to, width - k, wide);
-        for (int f = begin; f < end; f += kAtOnce) {
-          float dy[kAtOnce][kEight];
-#pragma unroll
-          for (int x = 0; x < kAtOnce; ++x) {
-            if (f + x < end) load_eight(dy[x], &at(op.dy, sorted.rows[f + x], k), width - k, wide);
-          }
-#pragma unroll
-          for (int x = 0; x < kAtOnce; ++x) {
-            if (f + x >= end) continue;
-            drop_eight(op, sorted.rows[f + x], k, dy[x]);
-            each_of_eight([&](int c) { sum[c] = add(sum[c], dy[x][c]); });
-          }
-        }
-        each_of_eight([&](int c) { sum[c] = add(sum[c], 0.0f); });
-        store_eight(to, sum, width - k, wide);
-      }
+  const auto take = [&](std::int64_t first) { return four_tokens(op, first + 4 * threadIdx.x, wide_tokens); };
+  bool begins = true;
+  int count = 0;
+  int4 next = take(0);
+  for (std::int64_t first = 0; first == 0 || first < op.dy.rows; first += kSearched) {
+    const int4 here = next;
+    next = take(first + kSearched);
+    count = find(found, op, first, here, static_cast<std::int32_t>(v0), tokens, count);
+    const bool last = first + kSearched >= op.dy.rows;
+    if (!last && count <= kFound - kSearched) continue;
+    __syncthreads();  // All have written what they found.
+    if (begins || count > 0) {
+      sort_by_token(sorted, found, count);
+      add_found(op, sorted, v0, tokens, begins, wide);
+      __syncthreads();  // What was sorted has been added.
     }
+    begins = false;
+    count = 0;
   }
 }
 
@@ -148,7 +203,7 @@ void run(CudaQueue queue, const EmbeddingForward<T>& op) {
 template <class T>
 void run(CudaQueue queue, const EmbeddingBackward<T>& op) {
   launch(queue, dim3(blocks_for(op.dweight.rows, kTokens)), dim3(kThreads), embedding_backward<T>, op,
-         all_move_16_bytes(op.dy, op.dweight));
+         all_move_16_bytes(op.dy, op.dweight), reinterpret_cast<std::uintptr_t>(op.tokens.data) % 16 == 0);
 }
 template void run(CudaQueue, const EmbeddingForward<float>&);
 template void run(CudaQueue, const EmbeddingForward<bf16>&);

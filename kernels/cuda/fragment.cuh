@@ -56,6 +56,14 @@ __device__ __forceinline__ void take_a(std::uint32_t (&a)[4], const float (&low)
   a[3] = stored_pair(high[2], high[3]);
 }
 
+// To global memory in one instruction: of an assignment the compiler may make one for each word.
+__device__ __forceinline__ void store_16(void* to, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+__device__ __forceinline__ void store_8(void* to, std::uint32_t a, std::uint32_t b) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(a), "r"(b) : "memory");
+}
+
 // Eight neighbours, moved at once where the address allows it.
 struct alignas(16) Eight {
   std::uint32_t pairs[4];

@@ -2,12 +2,13 @@
 // physical rows of one group, as CS does; a warp per row, then a thread per column in the order of the rows.
 #pragma once
 
+#include "kernels/cuda/gate.cuh"
 #include "kernels/cuda/row_quads.cuh"
 #include "kernels/gated_norm.h"
 
 namespace lockstep {
 
-template <int kSteps>
+template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads) gated_norm_forward_bf16(GatedNormForward<bf16> op) {
   const std::int64_t item = warp_item();
   if (item >= op.y.rows * op.groups) return;
@@ -19,26 +20,26 @@ __global__ void __launch_bounds__(kThreads) gated_norm_forward_bf16(GatedNormFor
   float u[kSteps][4] = {};
   float rstd = 0.0f;
   if (real) {
-    RowQuads<kSteps> y;
-    RowQuads<kSteps> z;
+    RowQuads<kSteps, kFull> y;
+    RowQuads<kSteps, kFull> z;
     y.load(&at(op.y, i, first), width);
     z.load(&at(op.z, i, first), width);
     Accumulators a;
-    each_quad<kSteps>(width, [&](int s, int) {
+    each_quad<kSteps, kFull>(width, [&](int s, int) {
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        u[s][c] = mul(y.step[s][c], silu(z.step[s][c]));
+        u[s][c] = mul(y.step[s][c], gated(z.step[s][c]));
         a.acc[c] = fma(u[s][c], u[s][c], a.acc[c]);
       }
     });
     rstd = rsqrt(add(div(add(tree128(a), 0.0f), static_cast<float>(width)), op.eps));
   }
-  each_quad<kSteps>(width, [&](int s, int k) {
+  each_quad<kSteps, kFull>(width, [&](int s, int k) {
     const float4 gain = quad_of(op.gain.data, static_cast<int>(first) + k);
     float o[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) o[c] = real ? mul(mul(u[s][c], rstd), part(gain, c)) : 0.0f;
-    *reinterpret_cast<Quad*>(&at(op.o, i, first + k)) = quad(o);
+    quad(o).store(&at(op.o, i, first + k));
   });
   if (lane_index() == 0) at(op.rstd, i, group) = rstd;
 }
@@ -50,15 +51,15 @@ struct GatedRows {
   bf16 dout[kWarps][128 * kSteps];
 };
 
-template <int kSteps>
+template <int kSteps, bool kFull>
 __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op, std::int64_t i, std::int64_t group,
                                                GatedRows<kSteps>& rows) {
   const int width = static_cast<int>(op.y.cols / op.groups);
   const std::int64_t first = group * width;
   const bool real = i < op.y.rows && at(op.row_document, 0, i) >= 0;
-  RowQuads<kSteps> y = {};
-  RowQuads<kSteps> z = {};
-  RowQuads<kSteps> dout = {};
+  RowQuads<kSteps, kFull> y = {};
+  RowQuads<kSteps, kFull> z = {};
+  RowQuads<kSteps, kFull> dout = {};
   float gate[kSteps][4] = {};  // sigmoid(z)
   const float rstd = real ? at(op.rstd, i, group) : 0.0f;
   const auto u_of = [&](int s, int c) { return mul(mul(y.step[s][c], mul(z.step[s][c], gate[s][c])), rstd); };
@@ -68,17 +69,17 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
     z.load(&at(op.z, i, first), width);
     dout.load(&at(op.dout, i, first), width);
     Accumulators a;
-    each_quad<kSteps>(width, [&](int s, int k) {
+    each_quad<kSteps, kFull>(width, [&](int s, int k) {
       const float4 gain = quad_of(op.gain.data, static_cast<int>(first) + k);
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        gate[s][c] = sigmoid(z.step[s][c]);
+        gate[s][c] = gate_of(z.step[s][c]);
         a.acc[c] = fma(mul(dout.step[s][c], part(gain, c)), u_of(s, c), a.acc[c]);
       }
     });
     nc = neg(div(add(tree128(a), 0.0f), static_cast<float>(width)));
   }
-  each_quad<kSteps>(width, [&](int s, int k) {
+  each_quad<kSteps, kFull>(width, [&](int s, int k) {
     float u[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) u[c] = u_of(s, c);
@@ -96,13 +97,13 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
       dy[c] = real ? mul(du, mul(x, g)) : 0.0f;
       dz[c] = real ? mul(mul(du, y.step[s][c]), mul(g, fma(x, sub(1.0f, g), 1.0f))) : 0.0f;
     }
-    *reinterpret_cast<Quad*>(&at(op.dy, i, first + k)) = quad(dy);
-    *reinterpret_cast<Quad*>(&at(op.dz, i, first + k)) = quad(dz);
+    quad(dy).store(&at(op.dy, i, first + k));
+    quad(dz).store(&at(op.dz, i, first + k));
   });
 }
 
 // Grid: (32 rows, group).
-template <int kSteps>
+template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads) gated_norm_backward_bf16(GatedNormBackward<bf16> op) {
   __shared__ __align__(16) GatedRows<kSteps> rows;
   constexpr int kOwn = (128 * kSteps + kThreads - 1) / kThreads;
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kThreads) gated_norm_backward_bf16(GatedNormBa
   float p[kOwn] = {};
   for (std::int64_t i = first; i < first + kRowBlock && i < op.y.rows; i += kWarps) {
     __syncthreads();  // The last rows have been used.
-    gated_norm_row(op, i + warp_index(), group, rows);
+    gated_norm_row<kSteps, kFull>(op, i + warp_index(), group, rows);
     __syncthreads();
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
@@ -140,19 +141,16 @@ inline bool runs_wide(const GatedNormBackward<bf16>& op) {
   return has_wide_groups(op) && all_move_16_bytes(op.dout, op.dy, op.dz);
 }
 inline void run_wide(CudaQueue queue, const GatedNormForward<bf16>& op) {
-  const std::int64_t width = op.y.cols / op.groups;
-  const auto kernel = width <= 128   ? gated_norm_forward_bf16<1>
-                      : width <= 512 ? gated_norm_forward_bf16<4>
-                                     : gated_norm_forward_bf16<8>;
-  launch(queue, dim3(blocks_for(op.y.rows * op.groups, kWarps)), dim3(kThreads), kernel, op);
+  with_steps<1, 4, 8>(op.y.cols / op.groups, [&]<int kSteps, bool kFull>() {
+    launch(queue, dim3(blocks_for(op.y.rows * op.groups, kWarps)), dim3(kThreads),
+           gated_norm_forward_bf16<kSteps, kFull>, op);
+  });
 }
 inline void run_wide(CudaQueue queue, const GatedNormBackward<bf16>& op) {
-  const std::int64_t width = op.y.cols / op.groups;
-  const auto kernel = width <= 128   ? gated_norm_backward_bf16<1>
-                      : width <= 512 ? gated_norm_backward_bf16<4>
-                                     : gated_norm_backward_bf16<8>;
-  const dim3 grid(blocks_for(op.y.rows, kRowBlock), static_cast<unsigned>(op.groups));
-  launch(queue, grid, dim3(kThreads), kernel, op);
+  with_steps<1, 4, 8>(op.y.cols / op.groups, [&]<int kSteps, bool kFull>() {
+    const dim3 grid(blocks_for(op.y.rows, kRowBlock), static_cast<unsigned>(op.groups));
+    launch(queue, grid, dim3(kThreads), gated_norm_backward_bf16<kSteps, kFull>, op);
+  });
   fold(queue, op.partials, op.dgain);
 }
 

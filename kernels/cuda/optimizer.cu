@@ -16,10 +16,14 @@ __global__ void accumulate_gradient(AccumulateGradient op, bool wide) {
   store_eight(&at(op.acc, e.row, e.col), acc, e.count, wide);
 }
 
-__global__ void zero_gradient(ZeroGradient op, bool wide) {
-  const Eights e = own_eight(op.acc.rows, op.acc.cols);
-  const float zero[kEight] = {};
-  if (e.inside) store_eight(&at(op.acc, e.row, e.col), zero, e.count, wide);
+// Neighbouring threads write neighbouring 16 bytes: pieces of 32 would leave as two halves of a sector each.
+__global__ void zero_gradient(ZeroGradient op) {
+  const Element e = own_element(op.acc.rows, op.acc.cols / 4);
+  if (e.inside) store_16(&at(op.acc, e.row, 4 * e.col), 0, 0, 0, 0);
+}
+__global__ void zero_gradient_alone(ZeroGradient op) {
+  const Element e = own_element(op.acc.rows, op.acc.cols);
+  if (e.inside) at(op.acc, e.row, e.col) = 0.0f;
 }
 
 // A warp per row.
@@ -72,7 +76,11 @@ void run(CudaQueue queue, const AccumulateGradient& op) {
   launch_eights(queue, op.acc.rows, op.acc.cols, accumulate_gradient, op, all_move_16_bytes(op.g, op.acc));
 }
 void run(CudaQueue queue, const ZeroGradient& op) {
-  launch_eights(queue, op.acc.rows, op.acc.cols, zero_gradient, op, moves_16_bytes(op.acc));
+  if (moves_16_bytes(op.acc) && op.acc.cols % 4 == 0) {
+    launch_elements(queue, op.acc.rows, op.acc.cols / 4, zero_gradient, op);
+  } else {
+    launch_elements(queue, op.acc.rows, op.acc.cols, zero_gradient_alone, op);
+  }
 }
 void run(CudaQueue queue, const GradientRowSums& op) {
   launch(queue, dim3(blocks_for(op.g.rows, kWarps)), dim3(kThreads), gradient_row_sums, op);

@@ -1,125 +1,160 @@
-// bf16 RMSNorm that reads every element once. Backward: a block owns 32 physical rows, as CS does; a warp per row finds
-// dx and leaves its x and dy in shared memory, from where each thread adds its columns in the order of the rows.
+// bf16 RMSNorm that reads every element once. Backward: a block owns 32 physical rows, as CS does. They come to shared
+// memory some at a time, the next ones while those here are used: a warp per row finds dx, then each thread adds its
+// columns in the order of the rows.
 #pragma once
 
+#include "kernels/cuda/barrier.cuh"
 #include "kernels/cuda/row_quads.cuh"
 #include "kernels/rms_norm.h"
 
 namespace lockstep {
 
-inline constexpr int kNormRows = kWarps;  // Rows in shared memory at a time.
-
-template <int kSteps>
+template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward<bf16> op) {
   const std::int64_t i = warp_item();
   if (i >= op.x.rows) return;
   const int d = static_cast<int>(op.x.cols);
   const bool real = at(op.row_document, 0, i) >= 0;
-  RowQuads<kSteps> x = {};
+  RowQuads<kSteps, kFull> x = {};
   float rstd = 0.0f;
   if (real) {
     x.load(&at(op.x, i, 0), d);
     Accumulators a;
-    each_quad<kSteps>(d, [&](int s, int) {
+    each_quad<kSteps, kFull>(d, [&](int s, int) {
 #pragma unroll
       for (int c = 0; c < 4; ++c) a.acc[c] = fma(x.step[s][c], x.step[s][c], a.acc[c]);
     });
     rstd = rsqrt(add(div(add(tree128(a), 0.0f), static_cast<float>(d)), op.eps));
   }
-  each_quad<kSteps>(d, [&](int s, int k) {
+  each_quad<kSteps, kFull>(d, [&](int s, int k) {
     const float4 gain = quad_of(op.gain.data, k);
     float y[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) y[c] = real ? mul(mul(x.step[s][c], rstd), part(gain, c)) : 0.0f;
-    *reinterpret_cast<Quad*>(&at(op.y, i, k)) = quad(y);
+    quad(y).store(&at(op.y, i, k));
   });
   if (lane_index() == 0) at(op.rstd, 0, i) = rstd;
 }
 
-// A row of x and of dy for each warp.
-struct NormRows {
+// Rows of at most 128 kSteps elements. Short ones are all there at once: a small model has few blocks, and then what
+// counts is how long one takes.
+template <int kSteps>
+struct NormBlock {
+  static constexpr int kRows = kSteps <= 4 ? kRowBlock : 8;  // A warp for each.
+  static constexpr int kStages = kSteps == 16 ? 2 : 1;       // Times as many rows are in shared memory.
+  static constexpr int kTurns = kRowBlock / kRows;
+  static constexpr int kThreads = kRows * kWarp;
+  static constexpr int kPairs = (64 * kSteps + kThreads - 1) / kThreads;  // Of columns of a thread.
+
+  static std::size_t memory(std::int64_t d) { return static_cast<std::size_t>(3 * kStages * kRows * d) * sizeof(bf16); }
+};
+// A warp's row of each operand in shared memory.
+struct NormRow {
   bf16* x;
   bf16* dy;
-  float* rstd;
+  bf16* residual;
 };
-__device__ __forceinline__ NormRows norm_rows(std::byte* memory, int d) {
-  bf16* const x = reinterpret_cast<bf16*>(memory);
-  return {x, x + kNormRows * d, reinterpret_cast<float*>(x + 2 * kNormRows * d)};
+template <int kSteps>
+__device__ __forceinline__ NormRow norm_row(std::byte* memory, int turn, int warp, int d) {
+  const int place = turn % NormBlock<kSteps>::kStages * NormBlock<kSteps>::kRows + warp;
+  bf16* const x = reinterpret_cast<bf16*>(memory) + 3 * place * d;
+  return {x, x + d, x + 2 * d};
 }
-inline std::size_t norm_memory(std::int64_t d) {
-  return static_cast<std::size_t>(2 * kNormRows * d) * sizeof(bf16) + kNormRows * sizeof(float);
+// Rows of no document become zeros.
+__device__ __forceinline__ void start_norm_row(const RmsNormBackward<bf16>& op, std::int64_t i, bool real,
+                                               const NormRow& to) {
+  const std::int64_t from = real ? i : 0;
+  for (int k = kEight * lane_index(); k < op.x.cols; k += kEight * kWarp) {
+    copy_16(shared_address(to.x + k), &at(op.x, from, k), real);
+    copy_16(shared_address(to.dy + k), &at(op.dy, from, k), real);
+    if (op.dresidual.data != nullptr) copy_16(shared_address(to.residual + k), &at(op.dresidual, from, k), real);
+  }
 }
 
-// The warp's row: dx, and what the columns need of it. Rows of no document leave zeros.
-template <int kSteps>
-__device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, std::int64_t i, const NormRows& rows) {
+// The warp's row: dx.
+template <int kSteps, bool kFull>
+__device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, std::int64_t i, bool real, float rstd,
+                                             const NormRow& row) {
   const int d = static_cast<int>(op.x.cols);
-  const int w = warp_index();
-  const bool real = i < op.x.rows && at(op.row_document, 0, i) >= 0;
-  RowQuads<kSteps> x = {};
-  RowQuads<kSteps> dy = {};
-  const float rstd = real ? at(op.rstd, 0, i) : 0.0f;
-  float nc = 0.0f;
-  if (real) {
-    x.load(&at(op.x, i, 0), d);
-    dy.load(&at(op.dy, i, 0), d);
-    Accumulators a;
-    each_quad<kSteps>(d, [&](int s, int k) {
-      const float4 gain = quad_of(op.gain.data, k);
-#pragma unroll
-      for (int c = 0; c < 4; ++c) a.acc[c] = fma(mul(dy.step[s][c], part(gain, c)), mul(x.step[s][c], rstd), a.acc[c]);
-    });
-    nc = neg(div(add(tree128(a), 0.0f), static_cast<float>(d)));
-  }
-  each_quad<kSteps>(d, [&](int s, int k) {
-    *reinterpret_cast<Quad*>(rows.x + w * d + k) = x.step[s];
-    *reinterpret_cast<Quad*>(rows.dy + w * d + k) = dy.step[s];
-    if (i >= op.x.rows) return;
+  RowQuads<kSteps, kFull> x;
+  RowQuads<kSteps, kFull> dy;
+  x.load(row.x, d);
+  dy.load(row.dy, d);
+  Accumulators a;
+  each_quad<kSteps, kFull>(d, [&](int s, int k) {
     const float4 gain = quad_of(op.gain.data, k);
-    Quad residual = {};
-    const bool adds = real && op.dresidual.data != nullptr;
-    if (adds) residual = *reinterpret_cast<const Quad*>(&at(op.dresidual, i, k));
+#pragma unroll
+    for (int c = 0; c < 4; ++c) a.acc[c] = fma(mul(dy.step[s][c], part(gain, c)), mul(x.step[s][c], rstd), a.acc[c]);
+  });
+  const float nc = neg(div(add(tree128(a), 0.0f), static_cast<float>(d)));
+  const bool adds = op.dresidual.data != nullptr;
+  RowQuads<kSteps, kFull> residual = {};
+  if (adds) residual.load(row.residual, d);
+  each_quad<kSteps, kFull>(d, [&](int s, int k) {
+    const float4 gain = quad_of(op.gain.data, k);
     float dx[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const float own = mul(rstd, fma(nc, mul(x.step[s][c], rstd), mul(dy.step[s][c], part(gain, c))));
-      dx[c] = real ? adds ? add(residual[c], own) : own : 0.0f;
+      dx[c] = real ? adds ? add(residual.step[s][c], own) : own : 0.0f;
     }
-    *reinterpret_cast<Quad*>(&at(op.dx, i, k)) = quad(dx);
+    quad(dx).store(&at(op.dx, i, k));
   });
-  if (lane_index() == 0) rows.rstd[w] = rstd;
 }
 
-// Grid: blocks of 32 rows. A thread owns the columns 8t .. 8t + 7 of every 2,048.
-template <int kSteps>
-__global__ void __launch_bounds__(kThreads, kSteps <= 16 ? 2 : 1) rms_norm_backward_bf16(RmsNormBackward<bf16> op) {
+// Grid: blocks of 32 rows. A thread owns two neighbouring columns of every 2 kThreads.
+template <int kSteps, bool kFull, class Block = NormBlock<kSteps>>
+__global__ void __launch_bounds__(Block::kThreads, 1) rms_norm_backward_bf16(RmsNormBackward<bf16> op) {
   extern __shared__ __align__(16) std::byte memory[];
-  constexpr int kOwn = (kSteps + 15) / 16;
+  __shared__ float rstds[kRowBlock];
+  __shared__ bool real[kRowBlock];
   const int d = static_cast<int>(op.x.cols);
-  const NormRows rows = norm_rows(memory, d);
   const std::int64_t first = blockIdx.x * kRowBlock;
-  float p[kOwn][kEight] = {};
-  for (std::int64_t i = first; i < first + kRowBlock && i < op.x.rows; i += kNormRows) {
-    __syncthreads();  // The last rows have been used.
-    rms_norm_row<kSteps>(op, i + warp_index(), rows);
+  if (threadIdx.x < kRowBlock) {
+    const std::int64_t i = first + threadIdx.x;
+    real[threadIdx.x] = i < op.x.rows && at(op.row_document, 0, i) >= 0;
+    rstds[threadIdx.x] = real[threadIdx.x] ? at(op.rstd, 0, i) : 0.0f;
+  }
+  __syncthreads();
+  const auto start = [&](int turn) {
+    const int i = turn * Block::kRows + warp_index();
+    if (turn < Block::kTurns) {
+      start_norm_row(op, first + i, real[i], norm_row<kSteps>(memory, turn, warp_index(), d));
+    }
+    close_copies();
+  };
+  for (int turn = 0; turn < Block::kStages; ++turn) start(turn);
+  constexpr bool kWhole = kFull && 64 * kSteps % Block::kThreads == 0;  // Every thread has kPairs pairs of columns.
+  float p[Block::kPairs][2] = {};
+  for (int turn = 0; turn < Block::kTurns; ++turn) {
+    const int i = turn * Block::kRows + warp_index();
+    wait_for_copies<Block::kStages - 1>();
+    __syncwarp();
+    if (first + i < op.x.rows) {
+      rms_norm_row<kSteps, kFull>(op, first + i, real[i], rstds[i], norm_row<kSteps>(memory, turn, warp_index(), d));
+    }
     __syncthreads();
-    for (int w = 0; w < kNormRows; ++w) {
+#pragma unroll 8
+    for (int w = 0; w < Block::kRows; ++w) {
+      const NormRow row = norm_row<kSteps>(memory, turn, w, d);
+      const float rstd = rstds[turn * Block::kRows + w];
 #pragma unroll
-      for (int o = 0; o < kOwn; ++o) {
-        const int k = (o * kThreads + static_cast<int>(threadIdx.x)) * kEight;
-        if (k >= d) continue;
-        float x[kEight];
-        float dy[kEight];
-        load_eight(x, rows.x + w * d + k, kEight, true);
-        load_eight(dy, rows.dy + w * d + k, kEight, true);
-        each_of_eight([&](int c) { p[o][c] = fma(dy[c], mul(x[c], rows.rstd[w]), p[o][c]); });
+      for (int o = 0; o < Block::kPairs; ++o) {
+        const int k = 2 * (o * Block::kThreads + static_cast<int>(threadIdx.x));
+        if (!kWhole && k >= d) continue;
+        const std::uint32_t x = *reinterpret_cast<const std::uint32_t*>(row.x + k);
+        const std::uint32_t dy = *reinterpret_cast<const std::uint32_t*>(row.dy + k);
+        p[o][0] = fma(from_bits(dy << 16), mul(from_bits(x << 16), rstd), p[o][0]);
+        p[o][1] = fma(from_bits(dy & 0xffff0000u), mul(from_bits(x & 0xffff0000u), rstd), p[o][1]);
       }
     }
+    __syncthreads();  // The rows have been used.
+    start(turn + Block::kStages);
   }
 #pragma unroll
-  for (int o = 0; o < kOwn; ++o) {
-    const int k = (o * kThreads + static_cast<int>(threadIdx.x)) * kEight;
-    if (k < d) store_eight(&at(op.partials, blockIdx.x, k), p[o], kEight, true);
+  for (int o = 0; o < Block::kPairs; ++o) {
+    const int k = 2 * (o * Block::kThreads + static_cast<int>(threadIdx.x));
+    if (kWhole || k < d) store_8(&at(op.partials, blockIdx.x, k), bits(p[o][0]), bits(p[o][1]));
   }
 }
 
@@ -132,20 +167,19 @@ inline bool runs_wide(const RmsNormBackward<bf16>& op) {
          all_move_16_bytes(op.x, op.gain, op.dy, op.dresidual, op.dx, op.partials);
 }
 inline void run_wide(CudaQueue queue, const RmsNormForward<bf16>& op) {
-  const dim3 grid(blocks_for(op.x.rows, kWarps));
-  const auto kernel = op.x.cols <= 512    ? rms_norm_forward_bf16<4>
-                      : op.x.cols <= 2048 ? rms_norm_forward_bf16<16>
-                                          : rms_norm_forward_bf16<32>;
-  launch(queue, grid, dim3(kThreads), kernel, op);
+  with_steps<4, 16, 32>(op.x.cols, [&]<int kSteps, bool kFull>() {
+    launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), rms_norm_forward_bf16<kSteps, kFull>, op);
+  });
 }
 inline void run_wide(CudaQueue queue, const RmsNormBackward<bf16>& op) {
-  const std::size_t memory = norm_memory(op.x.cols);
-  const auto kernel = op.x.cols <= 512    ? rms_norm_backward_bf16<4>
-                      : op.x.cols <= 2048 ? rms_norm_backward_bf16<16>
-                                          : rms_norm_backward_bf16<32>;
-  cuda_launch_check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory)));
-  launch(queue, dim3(blocks_for(op.x.rows, kRowBlock)), dim3(kThreads), {.shared_bytes = memory}, kernel, op);
+  with_steps<4, 16, 32>(op.x.cols, [&]<int kSteps, bool kFull>() {
+    using Block = NormBlock<kSteps>;
+    const auto kernel = rms_norm_backward_bf16<kSteps, kFull>;
+    const std::size_t memory = Block::memory(op.x.cols);
+    cuda_launch_check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory)));
+    launch(queue, dim3(blocks_for(op.x.rows, kRowBlock)), dim3(Block::kThreads), {.shared_bytes = memory}, kernel, op);
+  });
   fold(queue, op.partials, op.dgain);
 }
 

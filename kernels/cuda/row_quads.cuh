@@ -13,13 +13,15 @@ struct alignas(8) Quad {
   __device__ __forceinline__ float operator[](int c) const {
     return from_bits(c % 2 == 0 ? pairs[c / 2] << 16 : pairs[c / 2] & 0xffff0000u);
   }
+  __device__ __forceinline__ void store(bf16* to) const { store_8(to, pairs[0], pairs[1]); }  // To global memory.
 };
 __device__ __forceinline__ Quad quad(const float (&x)[4]) {
   return {{stored_pair(x[0], x[1]), stored_pair(x[2], x[3])}};
 }
 
-// A row of at most 128 kSteps elements, a multiple of 4, at a multiple of 8 bytes. Elements past `size` are +0.
-template <int kSteps>
+// A row of at most 128 kSteps elements, a multiple of 4, at a multiple of 8 bytes. Elements past `size` are +0. kFull:
+// it has them all, so that nothing is asked and steps can interleave.
+template <int kSteps, bool kFull>
 struct RowQuads {
   Quad step[kSteps];
 
@@ -27,18 +29,28 @@ struct RowQuads {
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       const int k = 128 * s + 4 * lane_index();
-      step[s] = k < size ? *reinterpret_cast<const Quad*>(row + k) : Quad{};
+      step[s] = kFull || k < size ? *reinterpret_cast<const Quad*>(row + k) : Quad{};
     }
   }
 };
 // f(step, first element) for the lane's quads of a row.
-template <int kSteps, class F>
+template <int kSteps, bool kFull, class F>
 __device__ __forceinline__ void each_quad(int size, F f) {
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     const int k = 128 * s + 4 * lane_index();
-    if (k < size) f(s, k);
+    if (kFull || k < size) f(s, k);
   }
+}
+// f<kSteps, kFull>() with the fewest of three numbers of steps that hold a row of `size` elements.
+template <int kShort, int kMiddle, int kLong, class F>
+void with_steps(std::int64_t size, F f) {
+  const auto run = [&]<int kSteps>() {
+    size == 128 * kSteps ? f.template operator()<kSteps, true>() : f.template operator()<kSteps, false>();
+  };
+  if (size <= 128 * kShort) return run.template operator()<kShort>();
+  if (size <= 128 * kMiddle) return run.template operator()<kMiddle>();
+  run.template operator()<kLong>();
 }
 __device__ __forceinline__ float4 quad_of(const float* from, int k) {
   return *reinterpret_cast<const float4*>(from + k);
@@ -47,17 +59,34 @@ __device__ __forceinline__ float part(const float4& q, int c) {
   return c == 0 ? q.x : c == 1 ? q.y : c == 2 ? q.z : q.w;
 }
 
-// The last step of CS: the partial sums of 32 rows each, in order.
-static __global__ void __launch_bounds__(kWarp) fold_partials(Scratch<float> partials, Out<float> sums) {
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
-  if (column >= sums.cols) return;
+// s = add(s, term(k)) for k = 0 .. count - 1, then add(s, +0): the last step of CS for 32 columns, the lanes. All warps
+// of the block read, its first one adds and has the result.
+template <class F>
+__device__ __forceinline__ float fold_terms(std::int64_t count, F term) {
+  constexpr int kTerms = 256;
+  __shared__ float terms[kTerms][kWarp];
   float s = 0.0f;
-#pragma unroll 32
-  for (std::int64_t block = 0; block < partials.rows; ++block) s = add(s, at(partials, block, column));
-  at(sums, 0, column) = add(s, 0.0f);
+  for (std::int64_t first = 0; first < count; first += kTerms) {
+    const int here = static_cast<int>(smaller(kTerms, count - first));
+    __syncthreads();  // The last terms have been added.
+#pragma unroll 16
+    for (int k = warp_index(); k < here; k += kWarps) terms[k][lane_index()] = term(first + k);
+    __syncthreads();
+    if (warp_index() != 0) continue;
+#pragma unroll 16
+    for (int k = 0; k < here; ++k) s = add(s, terms[k][lane_index()]);
+  }
+  return add(s, 0.0f);
+}
+static __global__ void __launch_bounds__(kThreads) fold_partials(Scratch<float> partials, Out<float> sums) {
+  const std::int64_t column = own_column();
+  const bool inside = column < sums.cols;
+  const float s =
+      fold_terms(partials.rows, [&](std::int64_t block) { return inside ? at(partials, block, column) : 0.0f; });
+  if (inside && warp_index() == 0) at(sums, 0, column) = s;
 }
 inline void fold(CudaQueue queue, const Scratch<float>& partials, const Out<float>& sums) {
-  launch(queue, dim3(blocks_for(sums.cols, kWarp)), dim3(kWarp), fold_partials, partials, sums);
+  launch(queue, column_grid(sums.cols), dim3(kThreads), fold_partials, partials, sums);
 }
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@ Tensor<T> place(OpMemory& memory, const std::vector<T>& x, std::int64_t rows) {
 }
 
 TEST(LargestPackOnAGpu, ConvolutionHasTheBytesOfTheHost) {
-  constexpr std::int64_t kRows = 1 << 20, kChannels = 2, kDocument = 1 << 16;
+  constexpr std::int64_t kRows = 1 << 20, kChannels = 4, kDocument = 1 << 16;
   expect_same_bytes("conv", at_once, [](OpMemory& memory) {
     std::vector<bf16> x;
     std::vector<std::int32_t> document, position;
@@ -24,12 +24,13 @@ TEST(LargestPackOnAGpu, ConvolutionHasTheBytesOfTheHost) {
       document.push_back(static_cast<std::int32_t>(i / kDocument));
       position.push_back(static_cast<std::int32_t>(i % kDocument));
     }
-    return Submission(ConvForward<bf16>{.x = place(memory, x, kRows),
-                                        .weight = place<float>(memory, {1, -2, 3, 0.5f, -1, 2, 0.25f, 1}, kChannels),
-                                        .bias = place<float>(memory, {0.5f, -0.25f}, 1),
-                                        .row_document = place(memory, document, 1),
-                                        .row_position = place(memory, position, 1),
-                                        .y = place(memory, std::vector<bf16>(x.size(), bf16{0x7fff}), kRows)});
+    return Submission(ConvForward<bf16>{
+        .x = place(memory, x, kRows),
+        .weight = place<float>(memory, {1, -2, 3, 0.5f, -1, 2, 0.25f, 1, 1, 1, 0, -1, 2, 0, -3, 1}, kChannels),
+        .bias = place<float>(memory, {0.5f, -0.25f, 0, 1}, 1),
+        .row_document = place(memory, document, 1),
+        .row_position = place(memory, position, 1),
+        .y = place(memory, std::vector<bf16>(x.size(), bf16{0x7fff}), kRows)});
   });
 }
 

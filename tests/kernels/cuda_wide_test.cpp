@@ -1,0 +1,165 @@
+// The bf16 ops that walk whole rows have the bytes of the host at the widths of models, where they take other paths
+// than at those that any_op draws.
+#include "kernels/conv.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/gated_norm.h"
+#include "kernels/ops.h"
+#include "kernels/rms_norm.h"
+#include "tests/kernels/on_gpu.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kRows = 300;
+
+// Operands in rows without gaps, at multiples of 16 bytes.
+class Operands {
+ public:
+  Operands(OpMemory& memory, std::uint64_t seed) : memory_(memory), state_(seed) {}
+
+  template <class T>
+  Tensor<T> values(std::int64_t rows, std::int64_t cols, float low, float high) {
+    std::vector<T> x;
+    for (std::int64_t k = 0; k < rows * cols; ++k) x.push_back(st<T>(low + (high - low) * uniform(word())));
+    return place(rows, cols, x);
+  }
+  template <class T>
+  Tensor<T> out(std::int64_t rows, std::int64_t cols) {
+    return place(rows, cols, std::vector<T>(static_cast<std::size_t>(rows * cols), st<T>(quiet_nan())));
+  }
+  // Documents of 140, 7 and 128 rows with gaps of 3 and 1 behind the first two, the rest of none.
+  Tensor<std::int32_t> documents() {
+    return rows_of([](std::int64_t i) {
+      return i < 140 ? 0 : i < 143 ? -1 : i < 150 ? 1 : i < 151 || i >= 279 ? -1 : 2;
+    });
+  }
+  Tensor<std::int32_t> positions() {
+    return rows_of([](std::int64_t i) {
+      return i < 140 ? i : i < 143 ? 0 : i < 150 ? i - 143 : i < 279 ? i - 151 : 0;
+    });
+  }
+  template <class F>
+  Tensor<std::int32_t> rows_of(F f) {
+    std::vector<std::int32_t> x;
+    for (std::int64_t i = 0; i < kRows; ++i) x.push_back(static_cast<std::int32_t>(f(i)));
+    return place(1, kRows, x);
+  }
+
+ private:
+  std::uint32_t word() { return static_cast<std::uint32_t>(mix64(state_ += 0x9E3779B97F4A7C15u) >> 32); }
+  template <class T>
+  Tensor<T> place(std::int64_t rows, std::int64_t cols, const std::vector<T>& x) {
+    std::vector<std::byte> bytes(x.size() * sizeof(T));
+    std::memcpy(bytes.data(), x.data(), bytes.size());
+    return tensor(static_cast<T*>(memory_.place(bytes)), rows, cols);
+  }
+  OpMemory& memory_;
+  std::uint64_t state_;
+};
+
+template <class Make>
+void expect_host_bytes(const std::string& name, Make make) {
+  expect_same_bytes(name, at_once, [&](OpMemory& memory) {
+    Operands o(memory, 20261121);
+    return Submission(make(o));
+  });
+}
+
+// Arguments of the gates from where all vanishes to where all saturates: sums of four products of up to 60 each.
+TEST(WideRowsOnAGpu, ConvolutionsHaveTheBytesOfTheHost) {
+  for (const std::int64_t channels : {4, 516, 1024}) {
+    expect_host_bytes("forward of " + std::to_string(channels), [&](Operands& o) {
+      return ConvForward<bf16>{.x = o.values<bf16>(kRows, channels, -12, 12),
+                               .weight = o.values<float>(channels, 4, -5, 5),
+                               .bias = o.values<float>(1, channels, -1, 1),
+                               .row_document = o.documents(),
+                               .row_position = o.positions(),
+                               .y = o.out<bf16>(kRows, channels)};
+    });
+    expect_host_bytes("backward of " + std::to_string(channels), [&](Operands& o) {
+      return ConvBackward<bf16>{.x = o.values<bf16>(kRows, channels, -12, 12),
+                                .weight = o.values<float>(channels, 4, -5, 5),
+                                .bias = o.values<float>(1, channels, -1, 1),
+                                .dy = o.values<bf16>(kRows, channels, -1, 1),
+                                .row_document = o.documents(),
+                                .row_position = o.positions(),
+                                .dpre = o.out<float>(kRows, channels),
+                                .dx = o.out<bf16>(kRows, channels),
+                                .dweight = o.out<float>(channels, 4),
+                                .dbias = o.out<float>(1, channels)};
+    });
+  }
+}
+
+TEST(WideRowsOnAGpu, RmsNormsHaveTheBytesOfTheHost) {
+  for (const std::int64_t d : {512, 520, 2040, 2048, 2056, 4096}) {
+    expect_host_bytes("forward of " + std::to_string(d), [&](Operands& o) {
+      return RmsNormForward<bf16>{.x = o.values<bf16>(kRows, d, -2, 2),
+                                  .gain = o.values<float>(1, d, -2, 2),
+                                  .row_document = o.documents(),
+                                  .y = o.out<bf16>(kRows, d),
+                                  .rstd = o.out<float>(1, kRows)};
+    });
+    for (const bool residual : {false, true}) {
+      expect_host_bytes("backward of " + std::to_string(d), [&](Operands& o) {
+        return RmsNormBackward<bf16>{.x = o.values<bf16>(kRows, d, -2, 2),
+                                     .rstd = o.values<float>(1, kRows, 0.5f, 2),
+                                     .gain = o.values<float>(1, d, -2, 2),
+                                     .dy = o.values<bf16>(kRows, d, -1, 1),
+                                     .dresidual = residual ? o.values<bf16>(kRows, d, -1, 1) : Tensor<bf16>{},
+                                     .row_document = o.documents(),
+                                     .dx = o.out<bf16>(kRows, d),
+                                     .dgain = o.out<float>(1, d),
+                                     .partials = o.out<float>((kRows + 31) / 32, d)};
+      });
+    }
+  }
+}
+
+TEST(WideRowsOnAGpu, GatedNormsHaveTheBytesOfTheHost) {
+  constexpr std::int64_t kGroups = 2;
+  for (const std::int64_t width : {128, 136, 512, 1016, 1024}) {
+    const std::int64_t d = kGroups * width;
+    expect_host_bytes("forward of " + std::to_string(width), [&](Operands& o) {
+      return GatedNormForward<bf16>{.y = o.values<bf16>(kRows, d, -2, 2),
+                                    .z = o.values<bf16>(kRows, d, -120, 30),
+                                    .gain = o.values<float>(1, d, -2, 2),
+                                    .row_document = o.documents(),
+                                    .o = o.out<bf16>(kRows, d),
+                                    .rstd = o.out<float>(kRows, kGroups),
+                                    .groups = kGroups};
+    });
+    expect_host_bytes("backward of " + std::to_string(width), [&](Operands& o) {
+      return GatedNormBackward<bf16>{.y = o.values<bf16>(kRows, d, -2, 2),
+                                     .z = o.values<bf16>(kRows, d, -120, 30),
+                                     .gain = o.values<float>(1, d, -2, 2),
+                                     .rstd = o.values<float>(kRows, kGroups, 0.5f, 2),
+                                     .dout = o.values<bf16>(kRows, d, -1, 1),
+                                     .row_document = o.documents(),
+                                     .dy = o.out<bf16>(kRows, d),
+                                     .dz = o.out<bf16>(kRows, d),
+                                     .dgain = o.out<float>(1, d),
+                                     .groups = kGroups,
+                                     .partials = o.out<float>((kRows + 31) / 32, d)};
+    });
+  }
+}
+
+// Logits within 87 of the maximum, and far beyond.
+TEST(WideRowsOnAGpu, CrossEntropiesHaveTheBytesOfTheHost) {
+  for (const std::int64_t vocabulary : {5000, 8192, 9000, 32768}) {
+    for (const float low : {-20.0f, -200.0f}) {
+      expect_host_bytes("forward of " + std::to_string(vocabulary), [&](Operands& o) {
+        return CrossEntropyForward<bf16>{
+            .logits = o.values<bf16>(kRows, vocabulary, low, 20),
+            .targets = o.rows_of([&](std::int64_t i) { return i % 7 == 0 ? -1 : 31 * i % vocabulary; }),
+            .loss = o.out<float>(1, kRows),
+            .maximum = o.out<float>(1, kRows),
+            .sum = o.out<float>(1, kRows)};
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
