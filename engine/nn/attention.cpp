@@ -11,7 +11,7 @@ template <class T>
 AttentionScratch<T>::AttentionScratch(TensorPool& pool, const Scenario& scenario) {
   const Scenario::Model::Attention& a = scenario.model.attention;
   const std::int64_t rows = scenario.data.pack_length;
-  dmixed = pool.make<T>(rows, scenario.model.hidden);
+  if (has_dropout(scenario.model)) dmixed = pool.make<T>(rows, scenario.model.hidden);
   dcore = pool.make<T>(rows, a.heads * a.head_dim);
   dqkv = pool.make<T>(rows, (a.heads + 2 * a.kv_heads) * a.head_dim);
   dnorm = pool.make<T>(rows, scenario.model.hidden);
@@ -158,9 +158,9 @@ void SelfAttention<T>::forward(const PassContext& pass, Saved<T>& base) const {
 template <class T>
 void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
-  frame_.residual_backward(pass, dout, scratch_.dmixed);
+  const Tensor<T> dmixed = frame_.residual_backward(pass, dout, scratch_.dmixed);
   pass.part("proj");
-  proj_.backward(pass, scratch_.dmixed, saved.core, scratch_.dcore);
+  proj_.backward(pass, dmixed, saved.core, scratch_.dcore);
   pass.part("core_attn");
   mix_backward(pass, saved);
   rotate(pass, scratch_.dqkv, true);

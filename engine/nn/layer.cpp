@@ -7,7 +7,7 @@
 namespace lockstep {
 
 Dropout dropout_site(const Scenario::Model& model, int layer, int site) {
-  if (model.dropout.millionths == 0) return {};
+  if (!has_dropout(model)) return {};
   const double p = model.dropout.value();
   return {.active = true,
           .site = static_cast<std::uint32_t>((fault("dropout-layers-share-a-key") ? 0 : layer * 4) + site),
@@ -60,9 +60,10 @@ void Frame<T>::residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, T
 }
 
 template <class T>
-void Frame<T>::residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const {
-  pass.part("residual");
+Tensor<T> Frame<T>::residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const {
   Dropout again = active(pass);
+  if (!again.active) return dout;
+  pass.part("residual");
   if (fault("backward-draws-another-mask")) again.site ^= 2;
   pass.stream.submit(ResidualBackward<T>{.dout = dout,
                                          .row_document = pass.pack.row_document,
@@ -71,6 +72,7 @@ void Frame<T>::residual_backward(const PassContext& pass, Tensor<T> dout, Tensor
                                          .state = pass.state,
                                          .dy = dmixed,
                                          .dropout = again});
+  return dmixed;
 }
 
 template <class T>

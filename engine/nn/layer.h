@@ -109,6 +109,7 @@ class Layer {
   }
 };
 
+inline bool has_dropout(const Scenario::Model& model) { return model.dropout.millionths != 0; }
 // The constants of a dropout site: arithmetic.md 0.4. `site` is 0 for a mixer's output, 1 for the embedding.
 Dropout dropout_site(const Scenario::Model& model, int layer, int site);
 
@@ -141,7 +142,13 @@ class Frame {
   // Before a backward pass reads y: writes it again, if it was not saved.
   void norm_again(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
   void residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, Tensor<T> out) const;
-  void residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const;
+  // The gradient of the mixer's output: without dropout dout itself, whose rows of no document are +0, and no op; else
+  // it is written to `dmixed`.
+  Tensor<T> residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const;
+  // Where residual_backward leaves it.
+  Tensor<T> mixed_gradient(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const {
+    return active(pass).active ? dmixed : dout;
+  }
   // dx = dout + the norm's own gradient: one store.
   void norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float> rstd, Tensor<T> dy, Tensor<T> dout,
                      Tensor<T> dx) const;

@@ -14,7 +14,7 @@ template <class T>
 MambaScratch<T>::MambaScratch(TensorPool& pool, const Scenario& scenario) {
   const MambaShape shape(scenario.model.mamba);
   const std::int64_t rows = scenario.data.pack_length;
-  dmixed = pool.make<T>(rows, scenario.model.hidden);
+  if (has_dropout(scenario.model)) dmixed = pool.make<T>(rows, scenario.model.hidden);
   dgated = pool.make<T>(rows, shape.d_inner);
   dscan = pool.make<T>(rows, shape.d_inner);
   dconv = pool.make<T>(rows, shape.channels);
@@ -104,9 +104,9 @@ void Mamba<T>::forward(const PassContext& pass, Saved<T>& base) const {
 template <class T>
 void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
-  frame_.residual_backward(pass, dout, scratch_.dmixed);
+  const Tensor<T> dmixed = frame_.residual_backward(pass, dout, scratch_.dmixed);
   pass.part("out_proj");
-  out_proj_.backward(pass, scratch_.dmixed, saved.gated, scratch_.dgated);
+  out_proj_.backward(pass, dmixed, saved.gated, scratch_.dgated);
   pass.part("gated_norm");
   pass.stream.submit(GatedNormBackward<T>{.y = saved.scan,
                                           .z = shape_.z(saved.in_proj),

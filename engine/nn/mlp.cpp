@@ -9,7 +9,7 @@ MlpScratch<T>::MlpScratch(TensorPool& pool, const Scenario& scenario) {
   const Scenario::Model& model = scenario.model;
   const std::int64_t rows = scenario.data.pack_length;
   const std::int64_t width = model.mlp.hidden * (model.mlp.activation == MlpActivation::swiglu ? 2 : 1);
-  dmixed = pool.make<T>(rows, model.hidden);
+  if (has_dropout(model)) dmixed = pool.make<T>(rows, model.hidden);
   dact = pool.make<T>(rows, model.mlp.hidden);
   dfc1 = pool.make<T>(rows, width);
   dnorm = pool.make<T>(rows, model.hidden);
@@ -61,13 +61,13 @@ void Mlp<T>::forward(const PassContext& pass, Saved<T>& base) const {
 template <class T>
 void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
-  frame_.residual_backward(pass, dout, scratch_.dmixed);
+  const Tensor<T> dmixed = frame_.residual_backward(pass, dout, scratch_.dmixed);
   if (again_.mlp_act && !fault("recompute-of-activations-left-out")) {
     pass.part(Place::kRecompute);
     activate(pass, saved.fc1, saved.act);
   }
   pass.part("fc2");
-  fc2_.backward(pass, scratch_.dmixed, saved.act, scratch_.dact);
+  fc2_.backward(pass, dmixed, saved.act, scratch_.dact);
   pass.part("act");
   pass.stream.submit(ActivationBackward<T>{.h = saved.fc1,
                                            .da = scratch_.dact,

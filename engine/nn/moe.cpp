@@ -47,7 +47,7 @@ MoeScratch<T>::MoeScratch(TensorPool& pool, const Scenario& scenario) : buffer(s
   const Scenario::Model& model = scenario.model;
   const Scenario::Model::Moe& m = model.moe;
   const std::int64_t tokens = scenario.data.pack_length;
-  dmixed = pool.make<T>(tokens, model.hidden);
+  if (has_dropout(model)) dmixed = pool.make<T>(tokens, model.hidden);
   dnorm = pool.make<T>(tokens, model.hidden);
   dy = pool.make<T>(buffer.rows, model.hidden);
   dact = pool.make<T>(buffer.rows, m.hidden);
@@ -263,7 +263,7 @@ template <class T>
 void Moe<T>::backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const {
   backward_part(pass, saved, {}, dout, dx);
 }
-// Gradients cross from the experts to the router in the shared scratch: dmixed, dweights, dbuffer.
+// Gradients cross from the experts to the router in dout or the shared scratch: dmixed, dweights, dbuffer.
 template <class T>
 void Moe<T>::backward_part(const PassContext& pass, const Saved<T>& base, const Part& part, Tensor<T> dout,
                            Tensor<T> dx) const {
@@ -271,7 +271,7 @@ void Moe<T>::backward_part(const PassContext& pass, const Saved<T>& base, const 
   if (part.has(Stage::experts)) experts_backward(pass, saved, dout);
   if (!part.has(Stage::router)) return;
   frame_.norm_again(pass, saved.x, saved.routed.norm, saved.routed.rstd);
-  if (shared_fc1_) shared_backward(pass, saved);
+  if (shared_fc1_) shared_backward(pass, saved, dout);
   route_backward(pass, saved, dout, dx);
 }
 
@@ -282,13 +282,13 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
   const Tensor<std::int32_t> row_pair = p.row_pair.columns(0, rows);
   const Tensor<T> act = first_rows(saved.act, rows), dy = first_rows(scratch_.dy, rows);
   const Tensor<T> dact = first_rows(scratch_.dact, rows), dfc1 = first_rows(scratch_.dfc1, rows);
-  frame_.residual_backward(pass, dout, scratch_.dmixed);
+  const Tensor<T> dmixed = frame_.residual_backward(pass, dout, scratch_.dmixed);
   if (again_.moe_act && !fault("recompute-of-activations-left-out")) {
     pass.part(Place::kRecompute);
     activate(pass, first_rows(saved.fc1, rows), row_pair, act);
   }
   pass.part("combine");
-  pass.stream.submit(CombineBackward<T>{.dout = scratch_.dmixed,
+  pass.stream.submit(CombineBackward<T>{.dout = dmixed,
                                         .y = first_rows(saved.y, rows),
                                         .weights = saved.routed.weights,
                                         .pair_row = p.pair_row,
@@ -320,14 +320,14 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
 }
 
 template <class T>
-void Moe<T>::shared_backward(const PassContext& pass, const State& saved) const {
+void Moe<T>::shared_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const {
   const Routed& r = saved.routed;
   if (again_.shared_act && !fault("recompute-of-activations-left-out")) {
     pass.part(Place::kRecompute);
     activate(pass, r.shared_fc1, pass.pack.row_document, r.shared_act);
   }
   pass.part("shared_expert");
-  shared_fc2_->backward(pass, scratch_.dmixed, r.shared_act, scratch_.shared_dact);
+  shared_fc2_->backward(pass, frame_.mixed_gradient(pass, dout, scratch_.dmixed), r.shared_act, scratch_.shared_dact);
   activate_backward(pass, r.shared_fc1, scratch_.shared_dact, pass.pack.row_document, scratch_.shared_dfc1);
   shared_fc1_->backward(pass, scratch_.shared_dfc1, r.norm, scratch_.shared_dx);
 }

@@ -74,7 +74,7 @@ class Moe : public Layer<T> {
   void read_rows(const PassContext& pass, State& saved) const;
   void run_experts(const PassContext& pass, State& saved) const;
   void experts_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const;
-  void shared_backward(const PassContext& pass, const State& saved) const;
+  void shared_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const;
   void route_backward(const PassContext& pass, const State& saved, Tensor<T> dout, Tensor<T> dx) const;
 
   void activate(const PassContext& pass, Tensor<T> h, Tensor<std::int32_t> row_document, Tensor<T> a) const;

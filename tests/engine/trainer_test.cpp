@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <functional>
 #include <stdexcept>
+#include <string_view>
 
 #include "kernels/fault.h"
+#include "kernels/residual.h"
 #include "tests/engine/training_run.h"
 
 namespace lockstep::test {
@@ -39,6 +41,31 @@ TEST(Trainer, FallsBackForAMicrobatchWithTooManyDocuments) {
   });
   EXPECT_EQ(r.counters.at("eager_fallbacks"), 1);
   EXPECT_EQ(r.counters.at("graph_replays"), 20);
+}
+
+struct CountsResiduals : Observer {
+  void on_submit(int, const Submission& op, const Place&) override {
+    forward += std::string_view(op.type().name) == ResidualForward<float>::kName ? 1 : 0;
+    backward += std::string_view(op.type().name) == ResidualBackward<float>::kName ? 1 : 0;
+  }
+  int forward = 0;
+  int backward = 0;
+};
+// Without dropout the gradient of a mixer's output is that of the residual, and no op copies it.
+TEST(Trainer, DiffersTheResidualOnlyWithDropout) {
+  for (const int millionths : {0, 250000}) {
+    Scenario s;
+    s.name = "test";
+    s.model.dropout = {millionths};
+    s.cuda_graph.impl = GraphImpl::none;
+    s.cuda_graph.modules.clear();
+    const auto data = open_data(s);
+    CountsResiduals counts;
+    Device device(open_device_under_test(), &counts);
+    Trainer(device, s, *data).step();
+    EXPECT_GT(counts.forward, 0);
+    EXPECT_EQ(counts.backward, millionths > 0 ? counts.forward : 0);
+  }
 }
 
 // Has documents for two steps and no more.
