@@ -54,8 +54,6 @@ class Timeline {
     }
     const auto microbatches = static_cast<double>(plan_.microbatches);
     for (int i = 0; i <= plan_.segments; ++i) result_.compute += microbatches * (of_forward(i) + of_backward(i));
-    result_.out = microbatches * seconds_out(plan_.bytes());
-    result_.back = microbatches * seconds_back(plan_.bytes());
     result_.stalled = std::max(0.0, now_ - result_.compute);
     result_.slowed = kSlowedByCopies * (result_.out + result_.back) / 2;
     return result_;
@@ -87,7 +85,9 @@ class Timeline {
     ahead_ = next;
   }
   void leave(const OffloadGroup& group, int slot, double ready) {
-    out_ = std::max(out_, ready) + seconds_out(group.bytes());
+    const double begin = std::max(out_, ready), seconds = copy_seconds(group.bytes(), begin < in_);
+    out_ = begin + seconds;
+    result_.out += seconds;
     for (const OffloadTensor& tensor : group.tensors) left(tensor, slot) = out_;
     if (!plan_.max_inflight) return;
     under_way_.push_back(out_);
@@ -101,7 +101,9 @@ class Timeline {
     for (const std::size_t g : returning_[position]) {
       in_ = std::max(in_, now_);
       for (const OffloadTensor& tensor : group(g).tensors) in_ = std::max(in_, left(tensor, slot));
-      back_[g] = in_ += seconds_back(group(g).bytes());
+      const double seconds = copy_seconds(group(g).bytes(), in_ < out_);
+      back_[g] = in_ += seconds;
+      result_.back += seconds;
     }
   }
   void backward(int slot) {

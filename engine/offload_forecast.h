@@ -11,7 +11,7 @@ namespace lockstep {
 // Of one step; seconds.
 struct OffloadForecast {
   double compute = 0;           // Forward and backward passes.
-  double out = 0, back = 0;     // Copies.
+  double out = 0, back = 0;     // Copies to the host, and to the device.
   double stalled = 0;           // Compute waits for copies: what is not hidden.
   double slowed = 0;            // Compute takes longer because copies use memory too.
   std::vector<double> awaited;  // Of each group: compute waits for its copies back.

@@ -1,5 +1,7 @@
 #include "engine/offload_time.h"
 
+#include <algorithm>
+
 #include "engine/nn/moe.h"
 
 namespace lockstep {
@@ -39,26 +41,36 @@ double scan_flop(const Scenario& scenario, const Part& part) {
   return scans ? number(scenario.data.pack_length) * 7 * number(m.d_inner * m.state) : 0;
 }
 
+// Pairs of rows in documents of that many, which is what is assumed of them.
+double attention_flop(const Scenario& scenario, const Part& part) {
+  if (scenario.model.pattern[static_cast<std::size_t>(part.layer)] != '*') return 0;
+  const Scenario::Model::Attention& a = scenario.model.attention;
+  const std::int64_t document = std::min<std::int64_t>(scenario.data.pack_length, kRowsOfADocument);
+  return number(scenario.data.pack_length) * number(document) / 2 * 4 * number(a.heads * a.head_dim);
+}
+
 }  // namespace
 
 PassSeconds pass_seconds(const Scenario& scenario, const std::vector<Segment>& segments) {
   const bool bf16 = scenario.numerics.front() == Numerics::bf16;
   const double rate = bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond;
   PassSeconds seconds;
-  const auto add = [&](double products, double scans) {
-    seconds.forward.push_back(products + scans);
-    seconds.backward.push_back(2 * products + 3 * scans);
+  const auto add = [&](double products, double attention, double scans) {
+    seconds.forward.push_back(products + attention + scans);
+    seconds.backward.push_back(2 * products + 2.5 * attention + 3 * scans);
   };
   for (const Segment& segment : segments) {
     double flop = 0;
+    double attention = 0;
     double scans = 0;
     for (const Part& part : segment.parts) {
       flop += forward_flop(scenario, part);
+      attention += attention_flop(scenario, part);
       scans += scan_flop(scenario, part);
     }
-    add(flop / rate, scans / kScanFlopPerSecond);
+    add(flop / rate, attention / (rate * kAttentionOfProducts), scans / kScanFlopPerSecond);
   }
-  add(2 * number(scenario.data.pack_length * scenario.model.hidden * scenario.model.vocab) / rate, 0);
+  add(2 * number(scenario.data.pack_length * scenario.model.hidden * scenario.model.vocab) / rate, 0, 0);
   return seconds;
 }
 

@@ -33,7 +33,7 @@ void write_group(std::ostringstream& out, const OffloadPlan& plan, const Offload
   char line[256];
   const std::string name = word(group.module), after = place(plan, group.leaves);
   const std::string from = place(plan, group.returns), used = place(plan, group.used);
-  const double copy = seconds_back(group.bytes());
+  const double copy = copy_seconds(group.bytes());
   std::snprintf(line, sizeof line, "  %5d  %-13s %12lld B  ", group.layer, name.c_str(),
                 static_cast<long long>(group.bytes()));
   out << line;
@@ -69,12 +69,13 @@ std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
   out << "\n  total " << plan.bytes() << " bytes to the host and back"
       << (scenario.model.moe.host_sync ? ", at most: rows of experts follow the data" : "") << "\n";
   char line[256];
-  std::snprintf(
-      line, sizeof line,
-      "  model of a step: copies out %s at %.0f GB/s, back %s at %.0f, beside %s of products at %.0f TFLOP/s\n",
-      microseconds(times.out).c_str(), kToHostBytesPerSecond * 1e-9, microseconds(times.back).c_str(),
-      kToDeviceBytesPerSecond * 1e-9, microseconds(times.compute).c_str(),
-      (scenario.numerics.front() == Numerics::bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond) * 1e-12);
+  std::snprintf(line, sizeof line,
+                "  model of a step: copies out %s, back %s, at %.0f GB/s, %.0f while both ways are busy\n",
+                microseconds(times.out).c_str(), microseconds(times.back).c_str(), kLinkAlone * 1e-9, kLinkBoth * 1e-9);
+  out << line;
+  std::snprintf(line, sizeof line, "  beside %s of compute, products at %.0f TFLOP/s\n",
+                microseconds(times.compute).c_str(),
+                (scenario.numerics.front() == Numerics::bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond) * 1e-12);
   out << line;
   std::snprintf(line, sizeof line, "  compute waits %s, %s of it for copies back, and is slowed by %s\n",
                 microseconds(times.stalled).c_str(), microseconds(sum_of(times.awaited)).c_str(),
@@ -107,8 +108,7 @@ boost::json::object offload_json(const OffloadPlan& plan) {
                                          {"gone_after", group.gone},
                                          {"returns_from", group.returns},
                                          {"returns_before", group.used},
-                                         {"out_seconds", seconds_out(group.bytes())},
-                                         {"back_seconds", seconds_back(group.bytes())},
+                                         {"copy_seconds", copy_seconds(group.bytes())},
                                          {"awaited_seconds", times.awaited[i]},
                                          {"tensors", std::move(tensors)}});
   }
@@ -122,8 +122,8 @@ boost::json::object offload_json(const OffloadPlan& plan) {
           {"device_bytes", plan.device_bytes()},
           {"saved_bytes", plan.saved_bytes()},
           {"model",
-           {{"to_host_bytes_per_second", kToHostBytesPerSecond},
-            {"to_device_bytes_per_second", kToDeviceBytesPerSecond},
+           {{"link_bytes_per_second", kLinkAlone},
+            {"link_bytes_per_second_both_ways", kLinkBoth},
             {"compute_seconds", times.compute},
             {"out_seconds", times.out},
             {"back_seconds", times.back},

@@ -199,9 +199,11 @@ TEST(Offload, CopiesBackBeginAsFarAheadAsThePlanSays) {
 
 // Those of the last microbatches, whose backward passes have no forward pass before them, begin with the head.
 TEST(Offload, CopiesBackBeginInTheForwardPassBefore) {
-  const Scenario s = six_layers(6, 4);
+  Scenario s = six_layers(6, 4);
+  s.offload.max_inflight = 3;
   const OffloadPlan plan = plan_offload(s);
   ASSERT_GT(plan.groups.back().returns, plan.segments);
+  ASSERT_LT(plan.groups.back().returns, plan.earliest());
   const std::vector<std::string> calls = calls_of_second_step(s);
   // The last layer's copy of every microbatch: how many forward and backward passes of that layer had begun.
   std::vector<int> passes;
