@@ -25,6 +25,7 @@
 #include "harness/stopwatch.h"
 #include "harness/version.h"
 #include "harness/write_file.h"
+#include "scenarios/by_one_rank.h"
 #include "scenarios/reader.h"
 
 namespace lockstep {
@@ -56,6 +57,18 @@ Request request_of(const Options& options) {
   }
   request.scenario.numerics.resize(1);
   return request;
+}
+
+// What one device is measured with: one rank, which has the microbatches of all, and nothing put in its way.
+Scenario on_one_device(const Scenario& scenario) {
+  Scenario s = by_one_rank(scenario);
+  s.checker.delays.clear();
+  s.expect = {};
+  if (scenario.parallel.data > 1) {
+    std::printf("%-16s the %lld microbatches of %lld ranks, by one\n", "",
+                static_cast<long long>(s.training.microbatches), static_cast<long long>(scenario.parallel.data));
+  }
+  return s;
 }
 
 // ---- Scenarios a second ---------------------------------------------------------------------------------------------
@@ -422,9 +435,12 @@ ExitStatus bench_command(const Words& words) {
     for (auto& [key, value] : section_found) found[key] = value;
   };
   if (wanted("scenarios") && !request.standard) add(bench_scenarios(request.scenario, budget));
-  if (wanted("kernels")) add(bench_kernels(request.scenario, device, options.text("only")));
-  if (wanted("step")) add(bench_steps(request.scenario, device, budget, options.text("only")));
-  if (section == "offload") add(bench_offload(request.scenario, device, budget, options.text("only")));
+  if (wanted("kernels") || wanted("step") || section == "offload") {
+    const Scenario alone = on_one_device(request.scenario);
+    if (wanted("kernels")) add(bench_kernels(alone, device, options.text("only")));
+    if (wanted("step")) add(bench_steps(alone, device, budget, options.text("only")));
+    if (section == "offload") add(bench_offload(alone, device, budget, options.text("only")));
+  }
   add(std::move(sharded));
   if (wanted("schedules")) add(bench_schedules(budget));
   if (wanted("checker") && !request.standard) add(bench_checker(options, device));

@@ -116,7 +116,10 @@ ExitStatus plan_packing_command(const Words& words) {
   const PackHistogram histogram = is_scenario(path) ? count_packs(model) : read_histogram(path);
   if (options.has("model")) model = read_model(options.text("model"));
   model.numerics.resize(1);
-  if (model.cuda_graph.impl == GraphImpl::none) model.cuda_graph.impl = GraphImpl::partial;
+  if (model.cuda_graph.impl == GraphImpl::none) {
+    model.cuda_graph.impl = GraphImpl::partial;
+    model.offload = {};  // What is chosen for no graphs may not be legal with them.
+  }
 
   const std::string device = choose_device(options.text("device"));
   const DeviceInfo info = open_backend(device, {})->info();

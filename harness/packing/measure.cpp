@@ -8,15 +8,18 @@
 namespace lockstep {
 namespace {
 
-// The same documents in every microbatch, so that nothing but the capacity differs.
+// The same documents in every microbatch of one rank, so that nothing but the capacity differs.
 Scenario with_documents(Scenario s, std::int64_t documents) {
   const std::int64_t count = std::clamp<std::int64_t>(documents, 1, std::max<std::int64_t>(s.data.pack_length / 2, 1));
   const MicrobatchLengths pack(static_cast<std::size_t>(count), s.data.pack_length / count);
-  const std::int64_t packs = s.training.microbatches * s.parallel.data;
   const std::int64_t length = s.data.pack_length;
   s.data = {};
   s.data.pack_length = length;
-  s.data.documents = {StepLengths(static_cast<std::size_t>(packs), pack)};
+  s.data.distribution.median = std::min(s.data.distribution.median, length);  // Which nobody draws from (L10).
+  s.data.documents = {{pack}};
+  s.parallel = {};
+  s.fsdp = {};
+  s.checker.delays.clear();
   s.training.eval_every = 0;
   s.training.recapture_at.clear();
   s.training.change_microbatches_at.clear();

@@ -302,6 +302,22 @@ TEST_F(CommandLine, BenchMeasuresAllThreeModes) {
   EXPECT_GT(json.at("kernels").as_array().size(), 20u);
 }
 
+TEST_F(CommandLine, WhatOneDeviceIsMeasuredWithHasOneRank) {
+  const std::string file =
+      folder_.file("ranks.yaml", std::string(kSmall) +
+                                     "model: {pattern: \"*-\"}\nparallel: {data: 3}\nfsdp: {strategy: optim_grads}\n"
+                                     "data: {pack_length: 7, documents: [[[3, 0, 4]]]}\n"
+                                     "checker: {delays: [{stream: gather, rank: 2, spin: 5}]}\n");
+  for (const char* section : {"kernels", "step", "offload"}) {
+    const Ran ran = run_lockstep("bench --device sim --budget 0.01 --section " + std::string(section) + " " + file);
+    EXPECT_EQ(ran.status, 0) << section << "\n" << ran.err;
+    EXPECT_THAT(ran.out, HasSubstr("the 6 microbatches of 3 ranks, by one"));
+  }
+  const Ran plan = run_lockstep("plan-packing --device sim --budget 0.01 " + file);
+  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("18 packs"));
+}
+
 TEST_F(CommandLine, BenchMeasuresOffloading) {
   const Ran ran = run_lockstep("bench --device sim --section offload --budget 0.01 --json " + (folder_ / "b.json"));
   EXPECT_EQ(ran.status, 0) << ran.err;
