@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <source_location>
 #include <stdexcept>
@@ -106,6 +107,13 @@ class Backend {
   virtual bool finished(BackendEvent*) = 0;
   virtual void synchronize(BackendStream*) = 0;
   virtual void synchronize(BackendEvent*) = 0;
+
+  // The host's own turn in a graph: captured, run when the node is reached; a launch then returns when the graph is
+  // done. For exchanges over the host on the simulated device; cudaErrorNotSupported elsewhere. `name` is kept as it
+  // is.
+  virtual void call(BackendStream*, const char*, std::function<void()>) {
+    throw DeviceError("cudaErrorNotSupported", "call");
+  }
 
   // Pressure: what comes later on the stream starts `amount` microseconds (on sim: turns) later; captured as a node.
   virtual void delay(BackendStream*, std::int64_t amount) = 0;

@@ -24,6 +24,8 @@ class BackendCommunicator {
   // What is called between these two is one launch, on one stream. It is queued by the second.
   virtual void begin_group() {}
   virtual void end_group() {}
+  // A graph that holds calls was launched on the stream: from any capture of this communicator's calls.
+  virtual void launched(BackendStream*) {}
 
   // Seconds on the device of the calls that were made while `measure` was on, from where a stream came to each to its
   // end: waiting for other ranks is in them. For measurements; taking waits for the calls.

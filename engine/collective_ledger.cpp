@@ -15,22 +15,6 @@ void put(char (&to)[size], std::string_view from) {
   to[length] = '\0';
 }
 
-const char* to_text(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::meet:
-      return "meet";
-    case CollectiveKind::all_gather:
-      return "all_gather";
-    case CollectiveKind::all_to_all:
-      return "all_to_all";
-    case CollectiveKind::reduce_scatter:
-      return "reduce_scatter";
-    case CollectiveKind::all_reduce:
-      return "all_reduce";
-  }
-  return "an unknown call";
-}
-
 }  // namespace
 
 bool CollectiveCall::agrees_with(const CollectiveCall& other) const {
@@ -42,6 +26,7 @@ std::string text(const CollectiveCall& call) {
   if (call.sequence < 0) return "no collective";
   std::string said = "collective " + std::to_string(call.sequence) + ", " + to_text(call.kind);
   if (call.kind == CollectiveKind::meet) return said;
+  if (call.kind == CollectiveKind::launch) return said + " of a graph on stream " + call.stream;
   said += std::string(" (") + call.purpose;
   if (call.unit >= 0) said += " of unit " + std::to_string(call.unit);
   return said + ", " + std::to_string(call.bytes) + " bytes a rank) on stream " + call.stream;

@@ -10,8 +10,6 @@
 
 namespace lockstep {
 
-enum class CollectiveKind : std::uint8_t { meet, all_gather, all_to_all, reduce_scatter, all_reduce };
-
 // One call. Plain bytes, so that it can lie in memory that processes share.
 struct CollectiveCall {
   std::int64_t sequence = -1;  // From 0, meetings of hosts included.

@@ -14,12 +14,6 @@
 
 namespace lockstep {
 
-// Names a call for ledgers and reports: what the ranks must agree on, beside kind and bytes.
-struct CollectiveName {
-  const char* purpose = "";  // "gather", "reduce", "norm", "losses", ...
-  int unit = -1;             // FSDP unit or bucket; -1 for none.
-};
-
 // The ranks do not call the same: judge "collective".
 class CollectiveMismatch : public std::runtime_error {
  public:
@@ -58,6 +52,9 @@ class Communicator {
 
   // Makes what `calls` calls of this, which may be one launch: all on one stream, and none touches what another brings.
   virtual void together(const std::function<void()>& calls) { calls(); }
+  // `body` launches a graph on `stream` that was captured as `graph`: one call, behind those before it. Every rank
+  // makes it, and its graph holds the same calls.
+  virtual void launch(const Stream&, const Ledger&, const std::function<void()>& body) { body(); }
 
   // Returns when every rank has called it: what a host waited for before, all hosts have waited for after. It orders
   // nothing else on the device.

@@ -52,6 +52,27 @@ void Device::delay(const Lane& lane) {
   ++(captured ? capturing_->delays : delays);
 }
 
+namespace {
+
+void make(const Exchange& exchange, BackendStream* stream, void* to, const void* from, std::size_t bytes) {
+  BackendCommunicator& ranks = *exchange.ranks;
+  switch (exchange.kind) {
+    case CollectiveKind::all_gather:
+      return ranks.all_gather(stream, to, from, bytes);
+    case CollectiveKind::all_to_all:
+      return ranks.all_to_all(stream, to, from, bytes);
+    case CollectiveKind::reduce_scatter:
+      return ranks.reduce_scatter(stream, static_cast<float*>(to), static_cast<const float*>(from), bytes);
+    case CollectiveKind::all_reduce:
+      return ranks.all_reduce(stream, static_cast<float*>(to), bytes);
+    case CollectiveKind::meet:
+    case CollectiveKind::launch:
+      require(false, "meetings and launches take no turn on a stream");
+  }
+}
+
+}  // namespace
+
 void Device::perform(const LedgerEntry& call) {
   if (record_only_) return record_only_->append(call);
   const Lane& lane = streams_[static_cast<std::size_t>(call.stream)];
@@ -79,6 +100,17 @@ void Device::perform(const LedgerEntry& call) {
     case LedgerEntry::Kind::wait:
       observer_->on_wait(call.stream, call.event, call.external);
       backend_->wait(stream, events_[static_cast<std::size_t>(call.event)], call.external);
+      break;
+    case LedgerEntry::Kind::exchange:
+      for (const Effect& effect : effects_of(call)) {
+        if (effect.from == nullptr) {
+          observer_->on_fill(call.stream, effect.to, effect.bytes, call.place);
+        } else {
+          observer_->on_copy(call.stream, effect.to, effect.from, effect.bytes, CopyKind::device_to_device, call.place);
+        }
+      }
+      delay(lane);
+      make(*call.exchange, stream, call.to, call.from, call.bytes);
       break;
   }
   // A wait may be what makes the stream part of the capture, so this is asked after the backend took the call.
@@ -121,6 +153,7 @@ Device::RecordOnly::RecordOnly(Device& device, Ledger& ledger) : device_(device)
   require(!device.record_only_, "one dry run at a time");
   require(!device.capturing_, "no dry run during a capture");
   device.record_only_ = &ledger;
+  ++device.recordings_;
 }
 
 Device::RecordOnly::~RecordOnly() { device_.record_only_ = nullptr; }

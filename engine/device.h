@@ -81,11 +81,9 @@ class Stream {
   }
   void copy(void* to, const void* from, std::size_t bytes, CopyKind kind) const;
   void fill(void* to, std::uint8_t byte, std::size_t bytes) const;
-  // Not in a capture. Told to the observer as what it does to this rank's memory: a copy, and fills by the others.
-  void all_gather(BackendCommunicator& ranks, int rank, int size, void* to, const void* from, std::size_t bytes) const;
-  void all_to_all(BackendCommunicator& ranks, int size, void* to, const void* from, std::size_t bytes) const;
-  void reduce_scatter(BackendCommunicator& ranks, int size, float* to, const float* from, std::size_t bytes) const;
-  void all_reduce(BackendCommunicator& ranks, float* data, std::size_t bytes) const;
+  // Told to the observer as what it does to this rank's memory: copies, and fills by the others.
+  void exchange(const Exchange& exchange, void* to, const void* from, std::size_t bytes) const;
+  void launched(BackendCommunicator& ranks) const { ranks.launched(handle_); }  // A graph that holds calls of theirs.
   void record(const Event& event, bool external = false) const;
   void wait(const Event& event, bool external = false) const;
   void launch(const Graph& graph) const;
@@ -169,6 +167,8 @@ class Device {
   void release(void* memory, bool pinned) noexcept;
   bool capturing() const { return capturing_ != nullptr; }
   bool in_dry_run() const { return record_only_ != nullptr; }
+  // Which capture or dry run is under way; -1: none.
+  int recording() const { return capturing() || in_dry_run() ? recordings_ : -1; }
   // One more in `counter` for a call on the stream: now, or in a capture once for each launch of its graph, which must
   // not outlive the counter; in a dry run never.
   void count(const Stream& stream, std::int64_t& counter);
@@ -207,6 +207,7 @@ class Device {
   std::vector<Lane> streams_;          // By number; those that are gone too.
   std::vector<BackendEvent*> events_;
   int graphs_ = 0;
+  int recordings_ = 0;  // Captures and dry runs that were begun.
 };
 
 }  // namespace lockstep

@@ -5,7 +5,9 @@
 namespace lockstep {
 
 std::vector<std::string> sharding_faults() {
-  return {"a-rank-gathers-in-another-order",
+  return {"a-rank-captures-a-collective-less",
+          "a-rank-captures-in-another-order",
+          "a-rank-gathers-in-another-order",
           "buckets-received-in-one-place",
           "checkpoint-overwrites-the-valid-one",
           "empty-shard-skips-its-collective",

@@ -30,6 +30,7 @@ void Stream::begin_capture() const {
   device_->backend_->begin_capture(handle_);
   device_->capturing_ = std::make_shared<Ledger>();
   device_->capture_origin_ = id_;
+  ++device_->recordings_;
   device_->observer_->on_begin_capture(id_);
 }
 

@@ -9,7 +9,62 @@ namespace lockstep {
 bool operator==(const LedgerEntry& a, const LedgerEntry& b) {
   return a.kind == b.kind && a.stream == b.stream && a.op == b.op && a.to == b.to && a.from == b.from &&
          a.bytes == b.bytes && a.byte == b.byte && a.event == b.event && a.external == b.external &&
-         a.copy_kind == b.copy_kind;
+         a.copy_kind == b.copy_kind && a.exchange.has_value() == b.exchange.has_value() &&
+         (!a.exchange || call_text(a) == call_text(b));
+}
+
+const char* to_text(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::meet:
+      return "meet";
+    case CollectiveKind::all_gather:
+      return "all_gather";
+    case CollectiveKind::all_to_all:
+      return "all_to_all";
+    case CollectiveKind::reduce_scatter:
+      return "reduce_scatter";
+    case CollectiveKind::all_reduce:
+      return "all_reduce";
+    case CollectiveKind::launch:
+      return "launch";
+  }
+  return "an unknown call";
+}
+
+std::string call_text(const LedgerEntry& call) {
+  const CollectiveName& name = call.exchange->name;
+  return std::string(to_text(call.exchange->kind)) + " (" + name.purpose +
+         (name.unit >= 0 ? " of unit " + std::to_string(name.unit) : "") + ", " + std::to_string(call.bytes) +
+         " bytes a rank)";
+}
+
+std::vector<Effect> effects_of(const LedgerEntry& call) {
+  const Exchange& exchange = *call.exchange;
+  const auto size = static_cast<std::size_t>(exchange.size), own = static_cast<std::size_t>(exchange.rank);
+  const auto to = [&](std::size_t peer) { return static_cast<std::byte*>(call.to) + peer * call.bytes; };
+  const auto from = [&](std::size_t peer) { return static_cast<const std::byte*>(call.from) + peer * call.bytes; };
+  std::vector<Effect> effects;
+  switch (exchange.kind) {
+    case CollectiveKind::all_gather:
+      for (std::size_t peer = 0; peer < size; ++peer) {
+        if (peer != own) effects.push_back({to(peer), nullptr, call.bytes});
+        if (peer == own && to(peer) != call.from) effects.push_back({to(peer), call.from, call.bytes});
+      }
+      break;
+    case CollectiveKind::all_to_all:
+      effects.push_back({call.to, call.from, size * call.bytes});
+      break;
+    case CollectiveKind::reduce_scatter:
+      for (std::size_t peer = 0; peer < size; ++peer) effects.push_back({call.to, from(peer), call.bytes});
+      break;
+    case CollectiveKind::all_reduce:
+      effects.push_back({call.to, nullptr, call.bytes});
+      break;
+    case CollectiveKind::meet:
+    case CollectiveKind::launch:
+      break;
+  }
+  return effects;
 }
 
 std::int64_t bytes_poisoned(const Submission& op) {
@@ -47,6 +102,8 @@ std::string name(const LedgerEntry& entry) {
       return (entry.external ? "external record of event " : "record of event ") + std::to_string(entry.event);
     case LedgerEntry::Kind::wait:
       return (entry.external ? "external wait for event " : "wait for event ") + std::to_string(entry.event);
+    case LedgerEntry::Kind::exchange:
+      return call_text(entry);
   }
   return "";
 }

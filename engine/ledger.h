@@ -5,26 +5,39 @@
 #include <string>
 #include <vector>
 
+#include "engine/exchange.h"
 #include "engine/observer.h"
 
 namespace lockstep {
 
 struct LedgerEntry {
-  enum class Kind : std::uint8_t { op, copy, fill, record, wait };
+  enum class Kind : std::uint8_t { op, copy, fill, record, wait, exchange };
   Kind kind;
   int stream;
   Place place;
   std::optional<Submission> op;  // kind op
-  void* to = nullptr;            // kind copy, fill
-  const void* from = nullptr;    // kind copy
-  std::size_t bytes = 0;         // kind copy, fill
+  void* to = nullptr;            // kind copy, fill, exchange
+  const void* from = nullptr;    // kind copy, exchange
+  std::size_t bytes = 0;         // kind copy, fill, exchange: of each rank's part
   std::uint8_t byte = 0;         // kind fill
   int event = -1;                // kind record, wait
   bool external = false;
   CopyKind copy_kind = CopyKind::host_to_device;  // kind copy
+  std::optional<Exchange> exchange = {};          // kind exchange
 
   friend bool operator==(const LedgerEntry& a, const LedgerEntry& b);  // All but `place`.
 };
+
+// What an exchange does to this rank's memory: copies, and bytes that others send (from null).
+struct Effect {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+};
+std::vector<Effect> effects_of(const LedgerEntry& exchange);
+
+// "all_gather (gather of unit 3, 4096 bytes a rank)": what the ranks must agree on.
+std::string call_text(const LedgerEntry& exchange);
 
 // Of a poison op; 0 for others.
 std::int64_t bytes_poisoned(const Submission& op);

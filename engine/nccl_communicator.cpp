@@ -9,11 +9,14 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "engine/backend_communicator.h"
+#include "engine/call_order.h"
+#include "engine/graph_calls.h"
 #include "kernels/require.h"
 
 namespace lockstep {
@@ -87,7 +90,7 @@ class Watchdog {
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(Device& device, Meeting& meeting)
-      : device_(device), meeting_(meeting), watchdog_(device.backend(), meeting), ranks_(join()), over_(device) {
+      : device_(device), meeting_(meeting), watchdog_(device.backend(), meeting), ranks_(join()), order_(device) {
     watchdog_.look_at(ranks_.get());
   }
   // A rank that leaves takes with it memory that others may still read: so all leave together, or what they do is lost.
@@ -107,24 +110,20 @@ class NcclCommunicator final : public Communicator {
 
   void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
-    make(stream, CollectiveKind::all_gather, name, bytes,
-         [=, this, &stream] { stream.all_gather(*ranks_, rank(), size(), to, from, bytes); });
+    make(stream, CollectiveKind::all_gather, name, to, from, bytes);
   }
   void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
     require(bytes == 0 || to != from, "what is exchanged goes to other memory");
-    make(stream, CollectiveKind::all_to_all, name, bytes,
-         [=, this, &stream] { stream.all_to_all(*ranks_, size(), to, from, bytes); });
+    make(stream, CollectiveKind::all_to_all, name, to, from, bytes);
   }
   void reduce_scatter(const Stream& stream, const CollectiveName& name, float* to, const float* from,
                       std::size_t bytes) override {
     require(bytes == 0 || to != from, "what is added up goes to other memory");
-    make(stream, CollectiveKind::reduce_scatter, name, bytes,
-         [=, this, &stream] { stream.reduce_scatter(*ranks_, size(), to, from, bytes); });
+    make(stream, CollectiveKind::reduce_scatter, name, to, from, bytes);
   }
   void all_reduce(const Stream& stream, const CollectiveName& name, float* data, std::size_t bytes) override {
-    make(stream, CollectiveKind::all_reduce, name, bytes,
-         [=, this, &stream] { stream.all_reduce(*ranks_, data, bytes); });
+    make(stream, CollectiveKind::all_reduce, name, data, data, bytes);
   }
   // All are compared at once when the last one has been called, and then made.
   void together(const std::function<void()>& calls) override {
@@ -140,10 +139,20 @@ class NcclCommunicator final : public Communicator {
     grouping_ = false;
     if (!waiting_.empty()) make_waiting();
   }
+  // The hosts compare the calls of their graphs, which are made while it runs.
+  void launch(const Stream& stream, const Ledger& graph, const std::function<void()>& body) override {
+    order_.begin(stream);
+    const CollectiveCall& call = ledger_.append(CollectiveKind::launch, {}, 0, stream.name());
+    require_same_calls(rank(), meeting_.tell(call, calls_text(graph)));
+    const Watchdog::Call calling(watchdog_, call);
+    body();
+    stream.launched(*ranks_);
+    order_.end(stream);
+  }
   BackendCommunicator& library() { return *ranks_; }
   void meet() override { tell(""); }
   std::vector<std::string> tell(const std::string& words) override {
-    require(!device_.capturing() && !device_.in_dry_run(), "ranks meet outside of captures and dry runs");
+    require(device_.recording() < 0, "ranks meet outside of captures and dry runs");
     return meeting_.tell(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
   }
 
@@ -152,7 +161,10 @@ class NcclCommunicator final : public Communicator {
   struct Waiting {
     const Stream* stream;
     CollectiveCall call;
-    std::function<void()> body;  // Absent for no bytes.
+    Exchange exchange;
+    void* to;
+    const void* from;
+    std::size_t bytes;
   };
 
   // Rank 0 tells the others its id.
@@ -170,16 +182,14 @@ class NcclCommunicator final : public Communicator {
     return std::unique_ptr<BackendCommunicator>(backend.join_communicator(bytes, rank(), size()));
   }
 
-  void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, std::size_t bytes,
-            const std::function<void()>& body) {
-    require(stream.capture_status() == CaptureStatus::none, "no collective of several processes in a capture");
-    require(!device_.capturing() && !device_.in_dry_run(), "ranks meet outside of captures and dry runs");
-    if (last_stream_ >= 0 && last_stream_ != stream.id()) stream.wait(over_);
-    last_stream_ = stream.id();
+  void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to, const void* from,
+            std::size_t bytes) {
+    order_.begin(stream);
     device_.count(stream, collectives);
-    const CollectiveCall& call = ledger_.append(kind, name, bytes, stream.name());
+    const bool captured = device_.recording() >= 0;  // Then it is compared at each launch.
+    const CollectiveCall call = captured ? CollectiveCall{} : ledger_.append(kind, name, bytes, stream.name());
     require(waiting_.empty() || waiting_.back().stream == &stream, "what is made as one is on one stream");
-    waiting_.push_back({&stream, call, bytes > 0 ? body : std::function<void()>()});
+    waiting_.push_back({&stream, call, {ranks_.get(), kind, name, rank(), size()}, to, from, bytes});
     if (!grouping_) make_waiting();
   }
 
@@ -207,19 +217,21 @@ class NcclCommunicator final : public Communicator {
     meeting_.end();
   }
 
-  // What waits, as one launch.
+  // What waits, as one launch; in a dry run it is only listed.
   void make_waiting() {
     const std::vector<Waiting> waiting = std::exchange(waiting_, {});
-    compare(waiting);
+    const bool group = waiting.size() > 1 && !device_.in_dry_run(), captured = device_.recording() >= 0;
+    if (!captured) compare(waiting);
     {
-      const Watchdog::Call calling(watchdog_, waiting.back().call);
-      if (waiting.size() > 1) ranks_->begin_group();
+      std::optional<Watchdog::Call> calling;
+      if (!captured) calling.emplace(watchdog_, waiting.back().call);
+      if (group) ranks_->begin_group();
       for (const Waiting& one : waiting) {
-        if (one.body) one.body();
+        if (one.bytes > 0) one.stream->exchange(one.exchange, one.to, one.from, one.bytes);
       }
-      if (waiting.size() > 1) ranks_->end_group();
+      if (group) ranks_->end_group();
     }
-    waiting.back().stream->record(over_);
+    order_.end(*waiting.back().stream);
   }
 
   Device& device_;
@@ -229,8 +241,7 @@ class NcclCommunicator final : public Communicator {
   CollectiveLedger ledger_;
   Watchdog watchdog_;
   std::unique_ptr<BackendCommunicator> ranks_;
-  Event over_;  // The last call is over.
-  int last_stream_ = -1;
+  CallOrder order_;
 };
 
 }  // namespace

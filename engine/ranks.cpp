@@ -24,9 +24,11 @@ void run_ranks(Device& device, std::span<const std::unique_ptr<Meeting>> meeting
   Turns turns(device, numbers, seed);
   turns.run([&](int thread) {
     Meeting& meeting = *meetings[static_cast<std::size_t>(thread)];
-    meeting.meet_here = [&turns, thread] {
-      if (!turns.meet(thread)) throw CollectiveHang("ranks wait for one of their process that has ended");
-    };
+    if (meetings.size() > 1) {
+      meeting.meet_here = [&turns, thread] {
+        if (!turns.meet(thread)) throw CollectiveHang("ranks wait for one of their process that has ended");
+      };
+    }
     body(*make_shm_communicator(device, meeting));
   });
 }

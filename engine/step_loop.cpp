@@ -85,6 +85,7 @@ class Loop : public StepLoop {
 
   void capture_regions();
   void capture_region(const Segment& segment, int slot, int bucket);
+  void launch(const GraphKey& key, const GraphSet::Body& body);
   bool replays(std::int64_t step) const;
   void prepare_graphs(std::int64_t step);
   void note_outstanding(int outstanding);
@@ -384,7 +385,7 @@ void Loop<T>::train_full_iteration(std::int64_t step) {
   settle();
   if (!graphs_.has(key)) graphs_.capture(key, body);
   for (int m = 0; m < packs_.count(); ++m) loader_.wait_for(m, compute_);
-  graphs_.launch(key, body);
+  launch(key, body);
   counters_.bytes_planned += offloader_.plan().bytes() * packs_.count();
   offloader_.count_launch(graphs_.ledger(key));
   for (int m = 0; m < packs_.count(); ++m) loader_.consumed(m, compute_);
@@ -429,7 +430,7 @@ void Loop<T>::evaluate(std::int64_t step, const StepData& data) {
     const auto body = [this] { evaluation(); };
     settle();
     if (!graphs_.has(key)) graphs_.capture(key, body);
-    graphs_.launch(key, body);
+    launch(key, body);
   } else {
     evaluation();
   }
@@ -463,6 +464,16 @@ void Loop<T>::prepare_graphs(std::int64_t step) {
     ++counters_.recaptures;
   }
   if (scenario_.cuda_graph.impl == GraphImpl::partial && graphs_.empty()) capture_regions();
+}
+
+// One that may hold what the ranks exchange.
+template <class T>
+void Loop<T>::launch(const GraphKey& key, const GraphSet::Body& body) {
+  if (!sharder_) return graphs_.launch(key, body);
+  Communicator& communicator = sharder_->communicator();
+  const Ledger& graph = graphs_.ledger(key);
+  communicator.launch(compute_, graph, [&] { graphs_.launch(key, body); });
+  counters_.collectives_in_graphs += std::ssize(graph.counters);  // Nothing else is counted once a launch.
 }
 
 template <class T>

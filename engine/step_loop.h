@@ -19,6 +19,7 @@ struct RunCounters {
   std::int64_t evaluations = 0;
   std::int64_t bytes_planned = 0, bytes_offloaded = 0, bytes_reloaded = 0;
   std::int64_t persistent_buffers = 0;
+  std::int64_t collectives_in_graphs = 0;  // Once a launch.
 };
 
 // Model, loader and graphs of one run, whatever the storage type of its activations.

@@ -56,38 +56,15 @@ void Stream::fill(void* to, std::uint8_t byte, std::size_t bytes) const {
        .byte = byte});
 }
 
-void Stream::all_gather(BackendCommunicator& ranks, int rank, int size, void* to, const void* from,
-                        std::size_t bytes) const {
-  const Place& place = device_->place;
-  for (int peer = 0; peer < size; ++peer) {
-    std::byte* part = static_cast<std::byte*>(to) + static_cast<std::size_t>(peer) * bytes;
-    if (peer != rank) {
-      device_->observer_->on_fill(id_, part, bytes, place);
-    } else if (part != from) {
-      device_->observer_->on_copy(id_, part, from, bytes, CopyKind::device_to_device, place);
-    }
-  }
-  ranks.all_gather(handle_, to, from, bytes);
-}
-
-void Stream::all_to_all(BackendCommunicator& ranks, int size, void* to, const void* from, std::size_t bytes) const {
-  const std::size_t all = static_cast<std::size_t>(size) * bytes;
-  device_->observer_->on_copy(id_, to, from, all, CopyKind::device_to_device, device_->place);
-  ranks.all_to_all(handle_, to, from, bytes);
-}
-
-void Stream::reduce_scatter(BackendCommunicator& ranks, int size, float* to, const float* from,
-                            std::size_t bytes) const {
-  for (int peer = 0; peer < size; ++peer) {
-    const auto* part = reinterpret_cast<const std::byte*>(from) + static_cast<std::size_t>(peer) * bytes;
-    device_->observer_->on_copy(id_, to, part, bytes, CopyKind::device_to_device, device_->place);
-  }
-  ranks.reduce_scatter(handle_, to, from, bytes);
-}
-
-void Stream::all_reduce(BackendCommunicator& ranks, float* data, std::size_t bytes) const {
-  device_->observer_->on_fill(id_, data, bytes, device_->place);
-  ranks.all_reduce(handle_, data, bytes);
+void Stream::exchange(const Exchange& exchange, void* to, const void* from, std::size_t bytes) const {
+  ask({.kind = LedgerEntry::Kind::exchange,
+       .stream = id_,
+       .place = device_->place,
+       .op = {},
+       .to = to,
+       .from = from,
+       .bytes = bytes,
+       .exchange = exchange});
 }
 
 void Stream::record(const Event& event, bool external) const {

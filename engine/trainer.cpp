@@ -394,6 +394,7 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
           {"bytes_offloaded", run.bytes_offloaded},
           {"bytes_reloaded", run.bytes_reloaded},
           {"collectives", my.communicator() == nullptr ? 0 : my.communicator()->collectives},
+          {"collectives_in_graphs", run.collectives_in_graphs},
           {"persistent_buffers", run.persistent_buffers},
           {"ops", my.device.ops},
           {"ops_recomputed", my.device.ops_recomputed[my.device.place.rank]},

@@ -31,7 +31,12 @@ const CudaProbe& probed_once() {
 
 std::string lacking_ranks(const Scenario& scenario, const std::string& device) {
   const std::int64_t ranks = scenario.parallel.data;
-  if (scenario.parallel.transport != Transport::nccl || ranks == 1) return "";
+  if (ranks == 1) return "";
+  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  if (scenario.parallel.transport == Transport::shm && full && device == "cuda") {
+    return "parallel.transport: shm exchanges over the host, which a graph on a GPU cannot hold";
+  }
+  if (scenario.parallel.transport != Transport::nccl) return "";
   const std::string asked = "parallel.transport: nccl asks for " + std::to_string(ranks) + " GPUs and NCCL";
   if (device != "cuda") return asked + ", and this is the simulated device";
   const CudaProbe& probe = probed_once();

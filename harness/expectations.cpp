@@ -173,7 +173,7 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   const std::int64_t regions = graph_regions(scenario);
   const bool full = graph.impl == GraphImpl::full_iteration;
   const ShardingPlan plan = plan_sharding(scenario);
-  std::int64_t collectives = collectives_at_start(scenario, plan);
+  std::int64_t collectives = collectives_at_start(scenario, plan), in_graphs = 0;
 
   Launches launches;
   std::int64_t evaluations = 0, evaluation_launches = 0, microbatches = 0, pairs = 0;
@@ -186,12 +186,17 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
       const Launches more = launches_of(scenario, regions, data.training(step));
       launches.replays += more.replays;
       launches.fallbacks += more.fallbacks;
+      if (full) in_graphs += more.replays * collectives_of_passes(scenario, plan, training.microbatches_at(step));
     }
     if (training.eval_every > 0 && (step + 1) % training.eval_every == 0) {
       ++evaluations;
       const std::int64_t held_out = std::ssize(data.evaluation(step).microbatches) / scenario.parallel.data;
       collectives += collectives_of_evaluation(scenario, plan, held_out);
-      if (warm && full) evaluation_launches += launches_of(scenario, regions, data.evaluation(step)).replays;
+      if (warm && full) {
+        const std::int64_t more = launches_of(scenario, regions, data.evaluation(step)).replays;
+        evaluation_launches += more;
+        in_graphs += more * collectives_of_forward_passes(scenario, plan, held_out);
+      }
     }
   }
 
@@ -215,6 +220,7 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   list.push_back(exactly("max_outstanding", training.in_flight, "training.in_flight"));
   list.push_back(exactly("evaluations", evaluations, "training.eval_every"));
   list.push_back(exactly("collectives", collectives, "fsdp.strategy, its units and buckets, and microbatches"));
+  list.push_back(exactly("collectives_in_graphs", in_graphs, "what the passes of a replayed step exchange"));
   list.push_back(exactly("persistent_buffers", std::ssize(plan.persistent), "units outside of the pool's class"));
   add_offload(scenario, microbatches, list);
   list.push_back(exactly("ops_recomputed", recomputed_ops(scenario) * microbatches, "model.recompute"));

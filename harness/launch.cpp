@@ -162,6 +162,10 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
     throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes, but parallel.data is " +
                        std::to_string(count));
   }
+  if (!one_each && me.size < count && scenario.cuda_graph.impl == GraphImpl::full_iteration) {
+    throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes for " + std::to_string(count) +
+                       " ranks, but a graph of a whole step needs a process for each");
+  }
   const MeetingPlace place = meeting_place(me, options.meeting);
   const auto meeting = [&](int rank) -> std::unique_ptr<Meeting> {
     if (!place.address) return std::make_unique<SharedMeeting>(place.path, rank, count, options.deadline_s);

@@ -51,7 +51,9 @@ CaseResult worst(std::vector<CaseResult> ranks) {
 }
 
 CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& options) {
-  if (options.device != "cuda" && scenario.parallel.transport == Transport::nccl) {
+  const bool on_gpus = options.device == "cuda", over_nccl = scenario.parallel.transport == Transport::nccl;
+  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  if (on_gpus ? !over_nccl && full : over_nccl) {
     CaseResult result = unjudged_case(scenario, options);
     result.verdict = Verdict::broken;
     result.judge = "device";

@@ -176,23 +176,32 @@ std::int64_t collectives_at_start(const Scenario& scenario, const ShardingPlan& 
   return resident(scenario, plan);
 }
 
-std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches) {
+std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches) {
   if (!exchanges(scenario)) return 0;
-  const std::int64_t all = std::ssize(plan.buckets);
-  const bool sharded = scenario.fsdp.strategy != no_shard;
   // Gradients: of each microbatch, or of the step; where nothing is sharded the totals come back, unless the library
   // leaves them everywhere.
-  const bool once = sharded || scenario.fsdp.reduction == Reduction::nccl;
-  std::int64_t calls = all * (scenario.fsdp.strategy >= optim_grads ? microbatches : once ? 1 : 2);
-  calls += sharded ? 1 : 0;  // Rows of the norm.
-  calls += unit_gathers(scenario, plan, passes(microbatches, scenario.training.in_flight));
-  return calls + resident(scenario, plan) + loss_gathers(scenario) + count_gathers(scenario);
+  const bool once = scenario.fsdp.strategy != no_shard || scenario.fsdp.reduction == Reduction::nccl;
+  const std::int64_t reductions = scenario.fsdp.strategy >= optim_grads ? microbatches : once ? 1 : 2;
+  return std::ssize(plan.buckets) * reductions +
+         unit_gathers(scenario, plan, passes(microbatches, scenario.training.in_flight));
+}
+
+std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,
+                                           std::int64_t microbatches) {
+  if (!exchanges(scenario)) return 0;
+  return unit_gathers(scenario, plan, std::vector<bool>(static_cast<std::size_t>(microbatches), true));
+}
+
+std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches) {
+  if (!exchanges(scenario)) return 0;
+  const std::int64_t rows_of_the_norm = scenario.fsdp.strategy != no_shard ? 1 : 0;
+  return collectives_of_passes(scenario, plan, microbatches) + rows_of_the_norm + resident(scenario, plan) +
+         loss_gathers(scenario) + count_gathers(scenario);
 }
 
 std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches) {
   if (!exchanges(scenario)) return 0;
-  const std::vector<bool> forwards(static_cast<std::size_t>(microbatches), true);
-  return unit_gathers(scenario, plan, forwards) + loss_gathers(scenario);
+  return collectives_of_forward_passes(scenario, plan, microbatches) + loss_gathers(scenario);
 }
 
 }  // namespace lockstep

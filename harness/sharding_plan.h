@@ -35,5 +35,9 @@ ShardingPlan plan_sharding(const Scenario& scenario);
 std::int64_t collectives_at_start(const Scenario& scenario, const ShardingPlan& plan);
 std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches);
 std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches);
+// Those of them that belong to the passes: a graph of the whole step, or evaluation, holds them.
+std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches);
+std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,
+                                           std::int64_t microbatches);
 
 }  // namespace lockstep

@@ -49,6 +49,9 @@ void write_collectives(std::ostringstream& out, const Scenario& scenario) {
   out << "  collectives of a rank: " << collectives_at_start(scenario, plan) << " at the start, "
       << collectives_of_step(scenario, plan, microbatches) << " a step of " << microbatches << " microbatches, "
       << collectives_of_evaluation(scenario, plan, microbatches) << " an evaluation\n";
+  if (scenario.cuda_graph.impl != GraphImpl::full_iteration) return;
+  out << "  in the graph of a step: " << collectives_of_passes(scenario, plan, microbatches)
+      << ", of an evaluation: " << collectives_of_forward_passes(scenario, plan, microbatches) << "\n";
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ const std::vector<std::string>& counter_names() {
                                              "bytes_offloaded",
                                              "bytes_reloaded",
                                              "collectives",
+                                             "collectives_in_graphs",
                                              "persistent_buffers",
                                              "ops",
                                              "hazards_checked",

@@ -53,6 +53,7 @@ void find(void* file, const char* name, Function*& function) {
 
 Library open_library() {
   ::setenv("NCCL_NVLS_ENABLE", "0", 0);                        // In-switch sums and their memory are not asked for.
+  ::setenv("NCCL_GRAPH_REGISTER", "0", 0);                     // What is captured takes the way that is taken eagerly.
   void* file = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // Never closed: it has threads.
   if (!file) fail(dlerror(), "open NCCL");
   Library nccl{};
@@ -139,6 +140,8 @@ class NcclRanks final : public BackendCommunicator {
     if (group_stream_ != nullptr) made(group_stream_);
   }
 
+  void launched(BackendStream* stream) override { cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord"); }
+
   void measure(bool on) override { measuring_ = on; }
   Spent take_spent() override {
     Spent spent;
@@ -176,14 +179,23 @@ class NcclRanks final : public BackendCommunicator {
     cuda_call(cudaEventRecord(event, cuda(stream)), "cudaEventRecord");
     return event;
   }
-  // A group comes with its first call, and is made when it ends.
+  static bool captures(BackendStream* stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cuda_call(cudaStreamIsCapturing(cuda(stream), &status), "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
+  }
+  // A group comes with its first call, and is made when it ends. What is captured is neither measured nor looked at by
+  // the watchdog: its launch is.
   void comes(BackendStream* stream, bool gather) {
-    if (measuring_ && group_stream_ == nullptr) measured_.push_back({recorded(stream), nullptr, gather});
+    if (measuring_ && group_stream_ == nullptr && !captures(stream)) {
+      measured_.push_back({recorded(stream), nullptr, gather});
+    }
     if (in_group_) group_stream_ = stream;
   }
   void made(BackendStream* stream) {
     if (in_group_) return;
     group_stream_ = nullptr;
+    if (captures(stream)) return;
     if (measuring_) measured_.back().end = recorded(stream);
     cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord");
   }

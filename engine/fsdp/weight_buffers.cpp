@@ -144,7 +144,8 @@ void WeightBuffers::exchange(int unit, Slot& slot, const Slot& to) {
   const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
   communicator_.together([&] {
     for (std::size_t n = 0; n < buckets.size(); ++n) {
-      const bool turned = fault("a-rank-gathers-in-another-order") && place.rank == 1;
+      const bool captured = fault("a-rank-captures-in-another-order") && compute_.device().recording() >= 0;
+      const bool turned = (captured || fault("a-rank-gathers-in-another-order")) && place.rank == 1;
       const std::size_t i = turned ? buckets.size() - 1 - n : n;
       const Bucket& bucket = layout_.buckets[static_cast<std::size_t>(buckets[i])];
       if (fault("empty-shard-skips-its-collective") && layout_.is_empty(bucket, place.rank)) continue;

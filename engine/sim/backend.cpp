@@ -45,6 +45,7 @@ class SimBackend final : public Backend {
   void synchronize(BackendStream* stream) override;
   void synchronize(BackendEvent* event) override;
 
+  void call(BackendStream* stream, const char* name, std::function<void()> run) override;
   void delay(BackendStream* stream, std::int64_t amount) override { put(*stream, SimDelay{amount}, "delay"); }
   void set_poison(bool, bool) override {}  // Both always.
   std::int64_t bytes_poisoned() const override { return memory_.bytes_poisoned(); }
@@ -227,6 +228,11 @@ void SimBackend::wait(BackendStream* stream, BackendEvent* handle, bool external
   if (!event.latest->done) put(*stream, SimWait{event.latest}, "wait");
 }
 
+void SimBackend::call(BackendStream* stream, const char* name, std::function<void()> run) {
+  if (!stream->capture) throw DeviceError("cudaErrorNotSupported", "call outside a capture");
+  captures_.add(*stream, SimCall{name, std::move(run)}, "call");
+}
+
 bool SimBackend::finished(BackendStream* stream) {
   captures_.refuse_on(*stream, "finished");
   captures_.refuse_unsafe("finished");
@@ -292,6 +298,7 @@ void SimBackend::launch(BackendGraph* graph, BackendStream* stream) {
   schedule_.add_run(*run);
   graph->last_launch = run->finished;
   put(*stream, SimLaunch{std::move(run)}, "launch");
+  if (graph->graph->calls) schedule_.drain(*stream, stream->submitted);
 }
 
 // As at a call: a wait is for the latest record so far, and whoever waits from now on waits for the records in here.

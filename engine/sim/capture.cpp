@@ -116,6 +116,7 @@ void SimCaptures::add(BackendStream& stream, SimWork work, const char* call) {
   require_valid(stream, call);
   SimGraph& graph = stream.capture->graph;
   graph.external |= std::holds_alternative<SimExternalRecord>(work) || std::holds_alternative<SimExternalWait>(work);
+  graph.calls |= std::holds_alternative<SimCall>(work);
   const int node = static_cast<int>(graph.nodes.size());
   const int number = node - graph.delays;
   graph.delays += std::holds_alternative<SimDelay>(work);

@@ -327,8 +327,8 @@ void SimSchedule::run(const Unit& unit) {
   SimRun& run = *launch_at_head(stream);
   const int node = run.ready[static_cast<std::size_t>(unit.ready)];
   const SimNode& what = run.graph->nodes[static_cast<std::size_t>(node)];
+  complete_node(run, node);  // First: what the host is called for may throw.
   note({.stream = what.stream, .what = execute(what.work), .launch = run.number, .node = what.number});
-  complete_node(run, node);
 }
 
 const char* SimSchedule::execute(const SimWork& work) {
@@ -343,6 +343,10 @@ const char* SimSchedule::execute(const SimWork& work) {
   if (const auto* fill = std::get_if<SimFill>(&work)) {
     std::memset(fill->to, fill->byte, fill->bytes);
     return "fill";
+  }
+  if (const auto* call = std::get_if<SimCall>(&work)) {
+    call->run();
+    return call->name;
   }
   memory_.release(std::get<SimRelease>(work).memory);
   return "release";

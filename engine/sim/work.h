@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -48,6 +49,10 @@ struct SimFill {
 struct SimRelease {  // The end of stream-ordered memory.
   void* memory;
 };
+struct SimCall {  // Only in graphs.
+  const char* name;
+  std::function<void()> run;
+};
 struct SimDelay {
   std::int64_t turns;
   std::int64_t due = -1;  // The turn when it ends, once it has begun. Unused in graphs.
@@ -69,7 +74,7 @@ struct SimExternalWait {
   std::shared_ptr<SimEvent> event;
 };
 using SimWork = std::variant<Submission, SimCopy, SimFill, SimRelease, SimRecord, SimWait, SimLaunch, SimExternalRecord,
-                             SimExternalWait, SimDelay>;
+                             SimExternalWait, SimDelay, SimCall>;
 
 struct SimNode {
   SimWork work;
@@ -85,6 +90,7 @@ struct SimGraph {
   int lanes = 0;
   bool external = false;  // Has external records or waits.
   int delays = 0;
+  bool calls = false;  // Has calls of the host.
 };
 
 // One launch of a graph.

@@ -45,6 +45,9 @@ class ListingCommunicator final : public Communicator {
     inner_.together(calls);
     group_ = 0;
   }
+  void launch(const Stream& stream, const Ledger& graph, const std::function<void()>& body) override {
+    inner_.launch(stream, graph, body);
+  }
   void meet() override { inner_.meet(); }
   std::vector<std::string> tell(const std::string& words) override { return inner_.tell(words); }
 

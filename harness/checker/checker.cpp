@@ -173,7 +173,7 @@ void Checker::on_submit(int stream, const Submission& op, const Place& place) {
 }
 
 void Checker::on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind kind, const Place& place) {
-  if (captures(stream)) return capture_->copies.push_back(kind);
+  if (captures(stream)) return;
   std::vector<CheckedOperand> operands = copy_operands(to, from, bytes, kind);
   const int thread = enter(stream);
   perform(thread, {.name = "copy", .place = place, .bytes = static_cast<std::int64_t>(bytes)}, operands);
@@ -365,11 +365,11 @@ void Checker::on_release(void* memory, bool) {
 
 // ---- Graphs ---------------------------------------------------------------------------------------------------------
 
-void Checker::on_begin_capture(int stream) { capture_ = Capture{stream, {stream}, {}, {}}; }
+void Checker::on_begin_capture(int stream) { capture_ = Capture{stream, {stream}, {}}; }
 void Checker::on_abort_capture(int) { capture_.reset(); }
 
 void Checker::on_end_capture(int stream, int graph, const Ledger& ledger) {
-  GraphPlan plan = plan_of(stream, ledger, capture_ ? capture_->copies : std::vector<CopyKind>{});
+  GraphPlan plan = plan_of(stream, ledger);
   capture_.reset();
   check_addresses(graph, plan);
   plans_.insert_or_assign(graph, std::move(plan));

@@ -72,7 +72,6 @@ class Checker : public Observer {
   struct Capture {
     int origin;
     std::set<int> streams, events;
-    std::vector<CopyKind> copies;
   };
   static constexpr int kStarter = 0;  // The host of the process: of the only rank, or of who starts the others.
 

@@ -16,6 +16,18 @@ int lane_of(GraphPlan& plan, int stream) {
   return static_cast<int>(std::find(plan.lanes.begin(), plan.lanes.end(), stream) - plan.lanes.begin());
 }
 
+// As eagerly: one item for each thing that it does.
+void add_exchange(GraphPlan& plan, GraphItem item, const LedgerEntry& entry) {
+  item.work.name = to_text(entry.exchange->kind);
+  for (const Effect& effect : effects_of(entry)) {
+    item.operands = effect.from == nullptr
+                        ? fill_operands(effect.to, effect.bytes)
+                        : copy_operands(effect.to, effect.from, effect.bytes, CopyKind::device_to_device);
+    item.work.bytes = static_cast<std::int64_t>(effect.bytes);
+    plan.items.push_back(item);
+  }
+}
+
 }  // namespace
 
 std::vector<CheckedOperand> copy_operands(void* to, const void* from, std::size_t bytes, CopyKind kind) {
@@ -31,16 +43,15 @@ std::vector<CheckedOperand> op_operands(const Submission& op) {
   return list;
 }
 
-GraphPlan plan_of(int origin, const Ledger& ledger, const std::vector<CopyKind>& copies) {
+GraphPlan plan_of(int origin, const Ledger& ledger) {
   GraphPlan plan;
   plan.origin = origin;
   plan.lanes = {origin};
-  auto copy = copies.begin();
   for (const LedgerEntry& entry : ledger.entries()) {
     GraphItem item{.kind = entry.kind,
                    .lane = lane_of(plan, entry.stream),
                    .stream = entry.stream,
-                   .work = {.name = "", .place = entry.place},
+                   .work = {.name = "", .place = entry.place, .bytes = static_cast<std::int64_t>(entry.bytes)},
                    .operands = {},
                    .event = entry.event,
                    .external = entry.external};
@@ -49,12 +60,14 @@ GraphPlan plan_of(int origin, const Ledger& ledger, const std::vector<CopyKind>&
       item.operands = op_operands(*entry.op);
     } else if (entry.kind == LedgerEntry::Kind::copy) {
       item.work.name = "copy";
-      item.operands = copy_operands(entry.to, entry.from, entry.bytes, copy == copies.end() ? CopyKind{} : *copy++);
+      item.operands = copy_operands(entry.to, entry.from, entry.bytes, entry.copy_kind);
     } else if (entry.kind == LedgerEntry::Kind::fill) {
       item.work.name = "fill";
       item.operands = fill_operands(entry.to, entry.bytes);
+    } else if (entry.kind == LedgerEntry::Kind::exchange) {
+      add_exchange(plan, item, entry);
+      continue;
     }
-    item.work.bytes = static_cast<std::int64_t>(entry.bytes);
     plan.items.push_back(std::move(item));
   }
   return plan;

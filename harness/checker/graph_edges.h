@@ -41,7 +41,6 @@ struct GraphPlan {
   Clock finished;  // A graph does not run beside itself.
 };
 
-// `copies`: the kinds of the copies captured, in order, which a ledger does not hold.
-GraphPlan plan_of(int origin, const Ledger& ledger, const std::vector<CopyKind>& copies);
+GraphPlan plan_of(int origin, const Ledger& ledger);
 
 }  // namespace lockstep

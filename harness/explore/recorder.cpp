@@ -138,7 +138,7 @@ void ProgramRecorder::on_submit(int stream, const Submission& op, const Place& p
 
 void ProgramRecorder::on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind kind,
                               const Place& place) {
-  if (captures(stream)) return capture_->copies.push_back(kind);
+  if (captures(stream)) return;
   const bool observed = kind == CopyKind::device_to_host && live_.at(to) < 0;  // Pageable: the host has it at return.
   const int index = enter(stream);
   add(index, {.name = "copy", .place = place, .bytes = static_cast<std::int64_t>(bytes)},
@@ -227,11 +227,11 @@ void ProgramRecorder::on_release(void* memory, bool) {
 
 // ---- Graphs ---------------------------------------------------------------------------------------------------------
 
-void ProgramRecorder::on_begin_capture(int stream) { capture_ = Capture{{stream}, {}, {}}; }
+void ProgramRecorder::on_begin_capture(int stream) { capture_ = Capture{{stream}, {}}; }
 void ProgramRecorder::on_abort_capture(int) { capture_.reset(); }
 
 void ProgramRecorder::on_end_capture(int stream, int graph, const Ledger& ledger) {
-  graphs_[graph] = {plan_of(stream, ledger, capture_ ? capture_->copies : std::vector<CopyKind>{}), {}, 0};
+  graphs_[graph] = {plan_of(stream, ledger), {}, 0};
   capture_.reset();
 }
 

@@ -69,7 +69,6 @@ class ProgramRecorder : public Observer {
   };
   struct Capture {
     std::set<int> streams, events;
-    std::vector<CopyKind> copies;
   };
   struct Graph {
     GraphPlan plan;

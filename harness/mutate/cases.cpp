@@ -1,9 +1,11 @@
 #include "harness/mutate/cases.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "harness/exit_status.h"
 #include "harness/library.h"
+#include "harness/process_case.h"
 #include "harness/schedules.h"
 #include "harness/suite.h"
 #include "harness/virtual_ranks.h"
@@ -52,9 +54,13 @@ std::vector<MutationCase> mutation_cases(std::int64_t most) {
     });
     cases.resize(static_cast<std::size_t>(most));
   }
-  for (MutationCase& one : cases) record(one);
-  std::stable_sort(cases.begin(), cases.end(),
-                   [](const MutationCase& a, const MutationCase& b) { return a.ops < b.ops; });
+  for (MutationCase& one : cases) {
+    if (!wants_processes(one.scenario)) record(one);
+  }
+  // Ranks that are processes come last: nobody counts at their doors, so they can show named faults alone.
+  std::stable_sort(cases.begin(), cases.end(), [](const MutationCase& a, const MutationCase& b) {
+    return std::pair(a.ops == 0, a.ops) < std::pair(b.ops == 0, b.ops);
+  });
   for (const Probe& probe : probes()) {
     cases.push_back({.scenario = {}, .sites = {}, .last_launches = {}, .probe = &probe});
     cases.back().scenario.name = probe.name;

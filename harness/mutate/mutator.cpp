@@ -65,6 +65,8 @@ std::string DoorMutator::site_of(const LedgerEntry& call) const {
       return site + where(call.place) + "/" + copy_word(call.copy_kind);
     case Kind::fill:
       return site + where(call.place) + "/fill";
+    case Kind::exchange:
+      return site + where(call.place) + "/" + to_text(call.exchange->kind);
     case Kind::record:
       return site + "record";
     case Kind::wait:
@@ -113,6 +115,7 @@ std::vector<LedgerEntry> DoorMutator::mutated(LedgerEntry call) {
       return {call};
     }
     case Kind::copy:
+    case Kind::exchange:
       if (strikes(DoorOperator::drop_copy, site_of(call))) return {};
       return {call};
     case Kind::fill:

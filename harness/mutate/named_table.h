@@ -89,6 +89,7 @@ inline constexpr NamedRow sharding_row(std::string_view begins, std::string_view
 }
 
 inline constexpr std::array kShardingRows{
+    sharding_row("a-rank-captures-", kCapture, "fsdp/", "collective: replay"),
     sharding_row("a-rank-gathers-in-another-order", kSharding, "fsdp/weight_buffers.cpp", "collective; bits"),
     sharding_row("buckets-received-in-one-place", kSharding, "fsdp/gradient_buffers.cpp", "gradient: gradient; bits"),
     NamedRow{"checkpoint-overwrites-the-valid-one", kResume, "run_checkpoint.cpp", "", false, false, false, true},

@@ -4,7 +4,9 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <functional>
 #include <ostream>
+#include <stdexcept>
 
 #include "engine/communicator.h"
 #include "tests/engine/on_sim.h"
@@ -40,6 +42,18 @@ class CollectiveProgram {
     for (std::size_t i = 0; i < steps_.size(); ++i) run.step(steps_[i], static_cast<int>(i));
     return run.end();
   }
+  // The same with the steps `first` to `end` - 1 in a graph: they neither read nor meet.
+  std::vector<std::vector<unsigned char>> run_with_graph(Communicator& communicator, Device& device, int first,
+                                                         int end) const {
+    Run run(communicator, device, *this);
+    const auto steps = [&](int from, int to) {
+      for (int i = from; i < to; ++i) run.step(steps_[static_cast<std::size_t>(i)], i);
+    };
+    steps(0, first);
+    run.in_a_graph([&] { steps(first, end); });
+    steps(end, static_cast<int>(steps_.size()));
+    return run.end();
+  }
   // The same of all ranks, by the definition of the calls.
   std::vector<std::vector<std::vector<unsigned char>>> expected() const;
 
@@ -58,7 +72,7 @@ class CollectiveProgram {
       for (const char* name : {"compute", "gather", "reduce"}) streams_.emplace_back(device, name);
       for (int i = 0; i < kBuffers; ++i) {
         buffers_.emplace_back(device, program.buffer_bytes());
-        for (int stream = 0; stream < kStreams; ++stream) touched_.emplace_back(device);
+        for (int stream = 0; stream < 2 * kStreams; ++stream) touched_.emplace_back(device);
         streams_[0].fill(buffers_.back().data(), 0, program.buffer_bytes());
       }
       streams_[0].synchronize();
@@ -89,6 +103,36 @@ class CollectiveProgram {
       stream.record(touched(to, s.stream));
       if (s.meet) communicator_.meet();
     }
+    void in_a_graph(const std::function<void()>& steps) {
+      const Stream& origin = streams_[0];
+      const auto body = [&] {
+        origin.record(fork_);
+        for (const Stream& stream : streams_) stream.wait(fork_);
+        steps();
+        for (const Stream& stream : streams_) {
+          stream.record(fork_);
+          origin.wait(fork_);
+        }
+      };
+      for (const Stream& stream : streams_) {  // What this rank itself did on the others.
+        stream.record(fork_);
+        origin.wait(fork_);
+      }
+      captured_ = true;
+      origin.begin_capture();
+      body();
+      const Graph graph = origin.end_capture();
+      Ledger ledger;
+      {
+        const Device::RecordOnly only(device_, ledger);
+        body();
+      }
+      const std::string differs = difference(graph.ledger(), ledger);
+      if (!differs.empty()) throw std::runtime_error("a dry run records something else: " + differs);
+      communicator_.launch(origin, graph.ledger(), [&] { origin.launch(graph); });
+      captured_ = false;
+      for (int buffer = 0; buffer < kBuffers; ++buffer) origin.record(touched(buffer, 0));
+    }
     std::vector<Bytes> end() {
       for (const Stream& stream : streams_) stream.synchronize();
       for (const DeviceBuffer& buffer : buffers_) {
@@ -107,7 +151,10 @@ class CollectiveProgram {
 
    private:
     std::byte* at(int buffer) { return static_cast<std::byte*>(buffers_[static_cast<std::size_t>(buffer)].data()); }
-    Event& touched(int buffer, int stream) { return touched_[static_cast<std::size_t>(buffer * kStreams + stream)]; }
+    // No event of one side of a capture is waited for on the other.
+    Event& touched(int buffer, int stream) {
+      return touched_[static_cast<std::size_t>((captured_ ? kBuffers : 0) * kStreams + buffer * kStreams + stream)];
+    }
     void wait(const Stream& waiter, int buffer) {
       for (int stream = 0; stream < kStreams; ++stream) waiter.wait(touched(buffer, stream));
     }
@@ -117,7 +164,9 @@ class CollectiveProgram {
     std::vector<Stream> streams_;
     std::vector<DeviceBuffer> buffers_;
     std::vector<PinnedBuffer> reads_;
-    std::vector<Event> touched_;  // What this rank itself did to a buffer on a stream.
+    Event fork_{device_};
+    bool captured_ = false;
+    std::vector<Event> touched_;  // What this rank itself did to a buffer on a stream: eagerly, then in the graph.
   };
 
   int ranks_;

@@ -38,6 +38,7 @@ class FakeRanks final : public BackendCommunicator {
   void all_to_all(BackendStream*, void*, const void*, std::size_t) override { ++calls_, said += 'x'; }
   void reduce_scatter(BackendStream*, float*, const float*, std::size_t) override { ++calls_; }
   void all_reduce(BackendStream*, float*, std::size_t) override { ++calls_; }
+  void launched(BackendStream*) override { calls_ += 2, said += 'l'; }
   bool busy() override { return library_ == Library::hangs && calls_ > 1; }
   std::string failure() override {
     return library_ == Library::fails && calls_ > 1 ? "library: remote process exited" : "";
@@ -211,6 +212,73 @@ TEST(Nccl, ComparesAllThatIsMadeTogether) {
         }
       });
   for (const Ended& one : ended) EXPECT_THAT(one.words, testing::StartsWith("ranks call different collectives: rank "));
+}
+
+// A gather, and on another stream two exchanges as one launch.
+TEST(Nccl, HoldsItsCallsInGraphs) {
+  for (const bool ordered : {true, false}) {
+    const TemporaryFolder folder;
+    const auto ended =
+        ended_of(Library::works, 20, folder, [&](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+          FakeRanks::said = "";
+          gather.synchronize();
+          c.all_gather(reduce, {"gather", 7}, to.data(), from.data(), 8);
+          const Event fork(gather.device()), join(gather.device());
+          gather.begin_capture();
+          gather.record(fork);
+          reduce.wait(fork);
+          c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
+          c.together([&] {
+            for (const int unit : {0, 1}) c.all_to_all(reduce, {"reduce", unit}, from.data() + 4 * unit, to.data(), 8);
+          });
+          reduce.record(join);
+          gather.wait(join);
+          const Graph graph = gather.end_capture();
+          c.launch(gather, graph.ledger(), [&] { gather.launch(graph); });
+          if (ordered) c.all_gather(reduce, {"gather", 8}, to.data(), from.data(), 8);
+          if (!ordered) reduce.fill(to.data(), 1, 8);
+          gather.synchronize();
+          reduce.synchronize();
+          if (c.collectives != (ordered ? 5 : 4)) throw std::runtime_error("not counted once a launch");
+          if (FakeRanks::said != (ordered ? "gg(xx)lg" : "gg(xx)l")) throw std::runtime_error(FakeRanks::said);
+        });
+    for (const Ended& one : ended) {
+      EXPECT_EQ(one.status, ordered ? 0 : 1) << one.words;
+      EXPECT_THAT(one.words, HasSubstr(ordered ? "" : "is not ordered after"));
+    }
+  }
+}
+
+TEST(Nccl, ComparesGraphsBeforeTheyAreLaunched) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+        gather.begin_capture();
+        c.all_gather(gather, {"gather", 0}, to.data(), from.data(), c.rank() == 0 ? 8 : 16);
+        const Graph graph = gather.end_capture();
+        c.launch(gather, graph.ledger(), [&] { throw std::runtime_error("launched"); });
+      });
+  for (const Ended& one : ended) {
+    EXPECT_THAT(one.words, HasSubstr("ranks would replay different collectives: call 0 of the graph: rank "));
+  }
+}
+
+TEST(Nccl, EndsWhenAReplayIsNotDone) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::hangs, 3, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+        gather.begin_capture();
+        c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
+        const Graph graph = gather.end_capture();
+        c.launch(gather, graph.ledger(), [&] { gather.launch(graph); });
+        for (;;) ::pause();
+      });
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, 4);
+    const std::string words = slurp(folder / ("stderr" + std::to_string(rank)));
+    EXPECT_THAT(words, HasSubstr("a collective is not done within the deadline"));
+    EXPECT_THAT(words, HasSubstr("rank 0 waits in collective 1, launch of a graph on stream gather"));
+  }
 }
 
 // What a rank leaves behind, others may still read.

@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 
+#include "harness/device_choice.h"
 #include "harness/process_case.h"
 #include "tests/engine/meetings.h"
 #include "tests/harness/program.h"
@@ -24,10 +25,12 @@ using testing::HasSubstr;
 
 class RankProcesses : public testing::Test {
  protected:
+  static constexpr const char* kWholeStep = "cuda_graph: {impl: full_iteration}\n";
   // Four global microbatches a step on `ranks` ranks.
-  std::string file(int ranks, const std::string& transport, const std::string& strategy) const {
+  std::string file(int ranks, const std::string& transport, const std::string& strategy,
+                   const std::string& more = "") const {
     const std::string number = std::to_string(ranks);
-    return folder_.file(strategy + "-" + transport + number + ".yaml",
+    return folder_.file(strategy + "-" + transport + number + (more.empty() ? ".yaml" : "-more.yaml"),
                         "schema: 1\nname: ranks\nmodel: {pattern: \"M*-*-\"}\n"
                         "training: {steps: 4, microbatches: " +
                             std::to_string(ranks == 3 ? 1 : 4 / ranks) +
@@ -36,7 +39,7 @@ class RankProcesses : public testing::Test {
                             "data: {documents: [[[17, 1, 0, 30], [5, 16, 33], [3, 3], [9, 8]], "
                             "[[64], [3, 4, 20, 15, 9], [1], [2, 7]]]}\n"
                             "parallel: {data: " +
-                            number + ", transport: " + transport + "}\n");
+                            number + ", transport: " + transport + "}\n" + more);
   }
   static std::string trained(const std::string& file) {
     const Ran ran = run_lockstep("train --device sim --quiet --digest-every 1 " + file);
@@ -59,6 +62,12 @@ TEST_F(RankProcesses, HaveTheBitsOfOneRank) {
   }
   for (const char* strategy : {"no_shard", "optim"}) {
     EXPECT_EQ(trained(file(2, "shm", strategy)), trained(file(2, "local", strategy)));
+  }
+}
+
+TEST_F(RankProcesses, ReplayAWholeStepWithTheBitsOfVirtualRanks) {
+  for (const char* strategy : {"no_shard", "optim", "optim_grads", "optim_grads_params"}) {
+    EXPECT_EQ(trained(file(2, "shm", strategy, kWholeStep)), trained(file(2, "local", strategy))) << strategy;
   }
 }
 
@@ -185,6 +194,9 @@ TEST_F(RankProcesses, RefuseWhatALauncherSaysWrong) {
   EXPECT_THAT(slurp(folder_ / "0"), HasSubstr("torchrun started 3 processes, but parallel.data is 2"));
   EXPECT_EQ(started(scenario, 0, 2, "", folder_ / "1")->exit_status(), 2);
   EXPECT_THAT(slurp(folder_ / "1"), HasSubstr("--meeting PATH"));
+  EXPECT_EQ(started(file(4, "shm", "optim", kWholeStep), 0, 2, "job", folder_ / "3")->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "3"), HasSubstr("torchrun started 2 processes for 4 ranks, but a graph of a whole step "
+                                              "needs a process for each"));
   EXPECT_EQ(started(scenario, 2, 2, "job", folder_ / "2")->exit_status(), 2);
   EXPECT_THAT(slurp(folder_ / "2"), HasSubstr("RANK is 2, but WORLD_SIZE is 2"));
 }
@@ -199,7 +211,7 @@ TEST_F(RankProcesses, AreJudgedByTheOracle) {
 }
 
 TEST_F(RankProcesses, NameWhatIsWrongAndWhere) {
-  const std::string scenario = file(2, "shm", "optim_grads_params");
+  std::string scenario = file(2, "shm", "optim_grads_params");
   const auto verified = [&](const std::string& fault) {
     const Ran ran = run_lockstep("verify --device sim --quiet --deadline 20 --plant " + fault + " --json " +
                                  (folder_ / "result.json") + " " + scenario);
@@ -215,6 +227,31 @@ TEST_F(RankProcesses, NameWhatIsWrongAndWhere) {
   // A difference that one rank alone sees.
   const auto one = verified("ranks-read-the-same-documents");
   EXPECT_EQ(one.at("first_difference").at("rank"), 1) << one;
+  scenario = file(2, "shm", "optim_grads_params", std::string(kWholeStep) + "numerics: [bf16]\n");
+  for (const char* fault : {"a-rank-captures-a-collective-less", "a-rank-captures-in-another-order"}) {
+    const auto captured = verified(fault);
+    EXPECT_EQ(captured.at("judge"), "collective") << captured;
+    EXPECT_THAT(std::string(captured.at("reason").as_string()),
+                HasSubstr("ranks would replay different collectives: call "))
+        << captured;
+  }
+  // One rank replays the step, the other has too many documents and runs it eagerly.
+  scenario = file(2, "shm", "optim_grads", "cuda_graph: {impl: full_iteration, max_packed_seqs: 4}\n");
+  const auto alone = verified("ranks-fall-back-alone");
+  EXPECT_EQ(alone.at("judge"), "collective") << alone;
+  EXPECT_THAT(std::string(alone.at("reason").as_string()), HasSubstr("launch of a graph on stream compute"));
+}
+
+// Its exchanges are the host's, which no graph on a GPU can hold.
+TEST_F(RankProcesses, ReplayAWholeStepOverSharedMemoryOnTheSimulatorAlone) {
+  Scenario scenario;
+  scenario.parallel = {.data = 2, .transport = Transport::shm};
+  scenario.cuda_graph.impl = GraphImpl::full_iteration;
+  EXPECT_THAT(lacking(scenario, "cuda"), HasSubstr("which a graph on a GPU cannot hold"));
+  EXPECT_EQ(lacking(scenario, "sim"), "");
+  const CaseResult result = run_case(scenario, {.device = "cuda", .fault = "", .mutation = ""});
+  EXPECT_EQ(result.verdict, Verdict::broken);
+  EXPECT_EQ(result.reason, lacking(scenario, "cuda"));
 }
 
 // Legal, but not for this machine: said where it was asked for, passed over where it was found.
@@ -291,8 +328,8 @@ void expect_reports(const std::string& words, int lost) {
 TEST_F(RankProcesses, ReportAKilledRankAndEnd) {
   std::mt19937_64 random(test_seed());
   const char* wanted = std::getenv("LOCKSTEP_KILLS");
-  const std::string scenario = file(3, "shm", "optim_grads_params");
   for (int left = wanted ? std::atoi(wanted) : 2; left > 0; --left) {
+    const std::string scenario = file(3, "shm", "optim_grads_params", left % 2 == 0 ? kWholeStep : "");
     const int lost = static_cast<int>(random() % 3);
     const std::string words = words_of_the_others(scenario, folder_, lost, static_cast<int>(random() % 200), SIGKILL);
     expect_reports(words, lost);

@@ -22,6 +22,7 @@ struct MatrixGraphs {
   std::vector<GraphModule> modules;
   const char *equal, *odd;  // Patterns.
   std::int64_t unit;        // Blocks.
+  bool whole_step = false;  // One graph for all, on ranks that are processes.
 };
 
 inline const std::vector<MatrixGraphs>& matrix_graphs() {
@@ -33,6 +34,8 @@ inline const std::vector<MatrixGraphs>& matrix_graphs() {
       {"mamba", {mamba}, "MMM", "MM*M", 1},
       {"attn-mamba", {attn, mamba}, "M*-M*-M*-", "M*-M*-M*-M", 2},
       {"layers", {}, "M*EM*EM*E", "M*EM*EM*E*-", 2},
+      {"step", {}, "M*-M*-M*-", "M*-M*-M*-M", 2, true},
+      {"step-experts", {}, "*E*E*E", "*E*E*EM", 1, true},
   };
   return rows;
 }
@@ -59,17 +62,18 @@ inline Scenario matrix_model(const MatrixGraphs& graphs, bool odd) {
   s.training.eval_every = 3;
   s.training.recapture_at = {5};
   s.cuda_graph.modules = graphs.modules;
+  if (graphs.whole_step) s.cuda_graph.impl = GraphImpl::full_iteration;
   s.cuda_graph.max_packed_seqs = {4};
   s.expect.counters["eager_fallbacks"] = {2, {}, ""};
   return s;
 }
 
 // The lowest rule that the combination breaks.
-inline std::string matrix_rule(const Scenario::Fsdp& fsdp, bool odd) {
+inline std::string matrix_rule(const MatrixGraphs& graphs, const Scenario::Fsdp& fsdp, bool odd) {
   if (fsdp.strategy == Sharding::no_shard) return "none";
-  if (!fsdp.double_buffer) return "L32";
+  if (!fsdp.double_buffer) return graphs.whole_step ? "none" : "L32";
   if (fsdp.persist_buf_on_alloc_fail) return "none";
-  return odd ? "L33" : fsdp.prefetch == 2 ? "L34" : "none";
+  return odd && !graphs.whole_step ? "L33" : fsdp.prefetch == 2 ? "L34" : "none";
 }
 
 inline std::string matrix_name(const MatrixGraphs& graphs, const Scenario& s, bool odd) {
@@ -110,11 +114,12 @@ inline void add_runs(const MatrixGraphs& graphs, bool odd, const Scenario::Fsdp&
         s.fsdp = fsdp;
         s.fsdp.unit = {graphs.unit};
         s.parallel.data = ranks;
+        if (graphs.whole_step && ranks > 1) s.parallel.transport = Transport::shm;
         s.training.microbatches = microbatches;
         s.training.in_flight = microbatches == 1 ? 1 : 2;
         s.training.seed = 1 + std::ssize(cases);
         s.name = matrix_name(graphs, s, odd);
-        cases.push_back({s, matrix_rule(fsdp, odd)});
+        cases.push_back({s, matrix_rule(graphs, fsdp, odd)});
       }
     }
   }

@@ -1,5 +1,5 @@
-// Partial graphs x sharding x buffers x ranks x microbatches, against the oracle with the checker on: every legal
-// combination holds, every other is refused by the rule that it breaks.
+// Graphs x sharding x buffers x ranks x microbatches, against the oracle with the checker on: every legal combination
+// holds, every other is refused by the rule that it breaks. Ranks are processes where a graph holds a whole step.
 //
 // Without settings a few combinations are drawn (LOCKSTEP_SEED). LOCKSTEP_MATRIX=i/n runs every n-th one from the i-th,
 // so 1/1 all; LOCKSTEP_TEST_DEVICE=cuda on a GPU.
@@ -12,7 +12,9 @@
 #include <cstdlib>
 #include <random>
 #include <set>
+#include <string_view>
 
+#include "harness/process_case.h"
 #include "harness/runner.h"
 #include "kernels/fault.h"
 #include "scenarios/reader.h"
@@ -26,7 +28,9 @@ constexpr std::size_t kSample = 16;
 std::vector<Scenario> legal_cases() {
   std::vector<Scenario> list;
   for (const MatrixCase& one : sharding_matrix()) {
-    if (one.rule == "none") list.push_back(one.scenario);
+    const char* device = std::getenv("LOCKSTEP_TEST_DEVICE");
+    const bool here = device == nullptr || std::string_view(device) == "sim" || !wants_processes(one.scenario);
+    if (one.rule == "none" && here) list.push_back(one.scenario);
   }
   return list;
 }

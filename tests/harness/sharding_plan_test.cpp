@@ -174,6 +174,17 @@ TEST(Collectives, ExpertsExchangeTheirLossesAndCounts) {
   EXPECT_EQ(collectives_of_evaluation(s, plan_sharding(s), 1), 2);
 }
 
+// Norm, losses and what stays resident come between the graphs.
+TEST(Collectives, OfThePassesLieInTheGraphOfAStep) {
+  for (const auto& [strategy, calls] :
+       {std::pair{Sharding::optim, 5}, {Sharding::optim_grads, 2 * 5}, {Sharding::optim_grads_params, 2 * 5 + 7}}) {
+    const Scenario s = sharded("M*-", strategy);
+    EXPECT_EQ(collectives_of_passes(s, plan_sharding(s), 2), calls);
+    EXPECT_EQ(collectives_of_forward_passes(s, plan_sharding(s), 2), strategy == Sharding::optim_grads_params ? 4 : 0);
+  }
+  EXPECT_EQ(collectives_of_passes(Scenario(), plan_sharding(Scenario()), 2), 0);
+}
+
 // The library leaves its sum on every rank at once.
 TEST(Collectives, OfTheLibrarysSumsAreFewer) {
   Scenario s = sharded("M*-", Sharding::no_shard);
@@ -195,6 +206,9 @@ TEST(ShardingTable, ShowsUnitsSlotsAndCollectives) {
   EXPECT_THAT(table, testing::HasSubstr("optim_grads_params over 3 ranks (fp32)"));
   EXPECT_THAT(table, testing::ContainsRegex("unit 2 .*its own.*its own"));
   EXPECT_THAT(table, testing::HasSubstr("collectives of a rank: 3 at the start"));
+  EXPECT_THAT(table, testing::Not(testing::HasSubstr("in the graph")));
+  s.cuda_graph.impl = GraphImpl::full_iteration;
+  EXPECT_THAT(sharding_table(s), testing::HasSubstr("in the graph of a step: 23, of an evaluation: 6\n"));
 }
 
 TEST(BlindSpots, AreNamed) {

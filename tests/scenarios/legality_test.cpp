@@ -482,8 +482,6 @@ TEST(Built, ListAndRefusalsAgree) {
       {"model.core_attention: cudnn on ranks that fold by themselves",
        [](Scenario& s) { s.model.core_attention = CoreAttention::cudnn, s.parallel.data = 2; }},
       {"cuda_graph.impl: full_iteration", [](Scenario& s) { s.cuda_graph.impl = GraphImpl::full_iteration; }},
-      {"cuda_graph.impl: full_iteration of several ranks",
-       [](Scenario& s) { s.cuda_graph.impl = GraphImpl::full_iteration, s.parallel.data = 2; }},
       {"cuda_graph.graph_memory_limit", [](Scenario& s) { s.cuda_graph.graph_memory_limit = 1; }},
       {"offload.modules", [](Scenario& s) { s.offload.modules = {OffloadModule::core_attn}; }},
       {"fsdp.strategy", shard},

@@ -1,0 +1,28 @@
+// What the ranks of a run call of each other, as streams and ledgers have it.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+class BackendCommunicator;
+
+// `launch`: a graph that holds calls is put on a stream.
+enum class CollectiveKind : std::uint8_t { meet, all_gather, all_to_all, reduce_scatter, all_reduce, launch };
+const char* to_text(CollectiveKind kind);
+
+// Names a call for ledgers and reports: what the ranks must agree on, beside kind and bytes.
+struct CollectiveName {
+  const char* purpose = "";  // "gather", "reduce", "norm", "losses", ...
+  int unit = -1;             // FSDP unit or bucket; -1 for none.
+};
+
+// A call that takes its turn on a stream: who makes it, and between how many.
+struct Exchange {
+  BackendCommunicator* ranks;
+  CollectiveKind kind;
+  CollectiveName name;
+  int rank, size;
+};
+
+}  // namespace lockstep
