@@ -24,6 +24,8 @@ class Meeting {
   Meeting& operator=(const Meeting&) = delete;
   virtual ~Meeting() = default;  // The others learn that this rank has left.
 
+  enum State : std::uint32_t { absent, here, ended, failed };  // Of a rank.
+
   int rank() const { return rank_; }
   int size() const { return ranks_; }
   Clock::duration deadline() const { return deadline_; }
@@ -46,7 +48,6 @@ class Meeting {
   std::vector<std::string> tell(const CollectiveCall& call, const std::string& words);
 
  protected:
-  enum State : std::uint32_t { absent, here, ended, failed };
   enum class Mark { posted, taken };  // What a rank has done with its rounds.
   struct Progress {
     int gone = -1;  // The rank that has left, so that no more comes: this one, or who passes on what it says.

@@ -38,6 +38,14 @@ Packet packed(const Frame& frame) {
   return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
 }
 
+std::vector<std::byte> as_bytes(const std::string& text) {
+  const auto* const first = reinterpret_cast<const std::byte*>(text.data());
+  return {first, first + text.size()};
+}
+std::string as_text(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 Link::Link(Socket socket) : socket_(std::move(socket)), head_(sizeof(Head)) {
   ErrorCode ignored;  // A connection that is gone shows when it is read.
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);

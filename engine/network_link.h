@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/collective_ledger.h"
@@ -27,6 +28,9 @@ struct Frame {
 // A frame as bytes. Both sides have the layout of this build: a magic number at the start of each frame says so.
 using Packet = std::shared_ptr<const std::vector<std::byte>>;
 Packet packed(const Frame& frame);
+
+std::vector<std::byte> as_bytes(const std::string& text);
+std::string as_text(const std::vector<std::byte>& bytes);
 
 class Link : public std::enable_shared_from_this<Link> {
  public:

@@ -13,6 +13,9 @@
 
 namespace lockstep {
 
+struct Roll;
+class NetworkSide;
+
 // Where rank 0 is found.
 struct NetworkAddress {
   std::string host;  // A name, or an address of IPv4 or IPv6.
@@ -38,8 +41,6 @@ class NetworkMeeting final : public Meeting {
   const std::byte* outbox_of(int peer) const override;
 
  private:
-  struct Network;
-
   void await_welcome(const NetworkAddress& address);
 
   std::byte* outbox() override { return outbox_.data(); }
@@ -51,7 +52,8 @@ class NetworkMeeting final : public Meeting {
   Last last_of(int peer) const override;
 
   std::vector<std::byte> outbox_;
-  std::unique_ptr<Network> network_;
+  std::unique_ptr<Roll> roll_;
+  std::unique_ptr<NetworkSide> side_;
 };
 
 }  // namespace lockstep

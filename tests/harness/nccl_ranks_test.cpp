@@ -72,17 +72,18 @@ class NcclRanks : public testing::Test {
 };
 
 TEST_F(NcclRanks, HaveTheBitsOfVirtualRanks) {
-  for (const char* precision : {"fp32", "bf16"}) {
+  using Strategies = std::vector<const char*>;
+  for (const auto& [precision, strategies] :
+       {std::pair("fp32", Strategies{"no_shard", "optim_grads_params"}),
+        std::pair("bf16", Strategies{"no_shard", "optim", "optim_grads", "optim_grads_params"})}) {
     std::vector<std::unique_ptr<Running>> over_nccl;
-    const auto strategies = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
     for (const char* strategy : strategies) {
       over_nccl.push_back(running(steps_line("cuda", file("nccl", strategy, precision))));
     }
-    auto one = over_nccl.begin();
-    for (const char* strategy : strategies) {
-      const std::string on_sim = steps_of("sim", file("local", strategy, precision));
+    for (std::size_t i = 0; i < strategies.size(); ++i) {
+      const std::string on_sim = steps_of("sim", file("local", strategies[i], precision));
       EXPECT_THAT(on_sim, HasSubstr("step 5  loss "));
-      EXPECT_EQ(steps((*one++)->end(0)), on_sim) << strategy << " " << precision;
+      EXPECT_EQ(steps(over_nccl[i]->end(0)), on_sim) << strategies[i] << " " << precision;
     }
   }
 }
