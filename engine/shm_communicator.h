@@ -1,4 +1,5 @@
-// The communicator of processes on one machine: parts go through memory that they share, over the host.
+// The communicator of processes without a library: parts go over the host and through the meeting, which is memory that
+// they share or a network.
 #pragma once
 
 #include <memory>

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/network_link.h"
 #include "tests/engine/meetings.h"
 
 namespace lockstep::test {
@@ -139,6 +140,30 @@ RC_GTEST_PROP(NetworkMeeting, IsNotDisturbedByStrangers, ()) {
     one->end();
   }
   RC_ASSERT(first.report(call) == second.report(call));
+}
+
+// Who has come speaks for itself alone, and who has not come is not heard.
+TEST(NetworkMeeting, HearsEachRankForItselfAlone) {
+  const NetworkAddress at{"127.0.0.1", free_port()};
+  NetworkMeeting first(at, "job", 0, 3, 0.5);
+  const auto said = [](const Stranger& stranger, const Frame& frame) {
+    const Packet packet = packed(frame);
+    std::vector<std::uint8_t> bytes;
+    for (const std::byte byte : *packet) bytes.push_back(static_cast<std::uint8_t>(byte));
+    stranger.say(bytes);
+  };
+  const CollectiveCall call{.sequence = 0};
+  const Frame post{.kind = Frame::Kind::post, .from = 1, .number = 1, .call = call};
+  const Stranger without_hello(at.port), second(at.port);
+  said(without_hello, post);
+  said(second, {.kind = Frame::Kind::hello, .from = 2, .number = 3, .body = as_bytes("job")});
+  said(second, post);
+  said(second, {.kind = Frame::Kind::post, .from = 2, .number = 1, .call = call});
+  first.begin();
+  first.post(call);
+  EXPECT_THAT(why([&] { first.await_posts(); }),
+              testing::AllOf(HasSubstr("rank 1 did not come within 0.5 s: "), HasSubstr("rank 1 never came"),
+                             HasSubstr("rank 2 waits in collective 0")));
 }
 
 }  // namespace
