@@ -9,6 +9,7 @@ std::vector<std::string> sharding_faults() {
           "a-rank-captures-in-another-order",
           "a-rank-gathers-in-another-order",
           "buckets-received-in-one-place",
+          "captured-calls-in-no-order",
           "checkpoint-overwrites-the-valid-one",
           "empty-shard-skips-its-collective",
           "exchange-ignores-what-a-peer-reads",

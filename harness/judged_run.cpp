@@ -14,7 +14,9 @@ namespace lockstep {
 namespace {
 
 // The oracle's products are the model's: another GPU has nothing to be judged by.
-std::unique_ptr<Backend> open_judged(const Scenario& scenario, const RunOptions& options, const SimOptions& sim) {
+std::unique_ptr<Backend> open_judged(const Scenario& scenario, const RunOptions& options, SimOptions sim) {
+  // Devices of several processes go their own ways.
+  if (options.ranks != nullptr) sim.seed += 0x9E3779B97F4A7C15u * static_cast<std::uint64_t>(options.ranks->first());
   auto backend = open_backend(options.device, sim, options.ranks != nullptr ? options.ranks->gpu : 0);
   if (options.device == "cuda" && scenario.numerics.front() != Numerics::fp32)
     once_a_process(guard_tensor_cores, *backend);

@@ -92,6 +92,7 @@ inline constexpr std::array kShardingRows{
     sharding_row("a-rank-captures-", kCapture, "fsdp/", "collective: replay"),
     sharding_row("a-rank-gathers-in-another-order", kSharding, "fsdp/weight_buffers.cpp", "collective; bits"),
     sharding_row("buckets-received-in-one-place", kSharding, "fsdp/gradient_buffers.cpp", "gradient: gradient; bits"),
+    sharding_row("captured-calls-in-no-order", kCapture, "call_order.cpp", "collective: different"),
     NamedRow{"checkpoint-overwrites-the-valid-one", kResume, "run_checkpoint.cpp", "", false, false, false, true},
     sharding_row("empty-shard-skips-its-collective", kSharding, "fsdp/weight_buffers.cpp", "collective; watchdog"),
     sharding_row("exchange-ignores-what-a-peer-reads", kRace, "local_communicator.cpp", "hazard: copy; bits"),

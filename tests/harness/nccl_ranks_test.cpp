@@ -25,14 +25,17 @@ using testing::HasSubstr;
 
 class NcclRanks : public testing::Test {
  protected:
-  std::string file(const std::string& transport, const std::string& strategy, const std::string& precision) const {
-    return folder_.file(strategy + "-" + transport + "-" + precision + ".yaml",
+  // `whole`: a step is one graph.
+  std::string file(const std::string& transport, const std::string& strategy, const std::string& precision,
+                   bool whole = false) const {
+    return folder_.file(strategy + "-" + transport + "-" + precision + (whole ? "-whole" : "") + ".yaml",
                         "schema: 1\nname: ranks\nnumerics: [" + precision +
                             "]\nmodel: {pattern: \"M*-*-\", dropout: 0.1}\n"
                             "training: {steps: 5, microbatches: 2, eval_every: 2, recapture_at: [3]}\n"
                             "data: {documents: [[[17, 1, 0, 30], [5, 16, 33], [3, 3], [9, 8]], "
                             "[[64], [3, 4, 20, 15, 9], [1], [2, 7]]]}\nfsdp: {strategy: " +
-                            strategy + "}\nparallel: {data: 2, transport: " + transport + "}\n");
+                            strategy + "}\nparallel: {data: 2, transport: " + transport + "}\n" +
+                            (whole ? "cuda_graph: {impl: full_iteration}\n" : ""));
   }
   // `lockstep` in the background; most of its time goes by while GPUs are opened, so several go at once.
   class Running {
@@ -78,12 +81,17 @@ TEST_F(NcclRanks, HaveTheBitsOfVirtualRanks) {
         std::pair("bf16", Strategies{"no_shard", "optim", "optim_grads", "optim_grads_params"})}) {
     std::vector<std::unique_ptr<Running>> over_nccl;
     for (const char* strategy : strategies) {
-      over_nccl.push_back(running(steps_line("cuda", file("nccl", strategy, precision))));
+      for (const bool whole : {false, true}) {
+        over_nccl.push_back(running(steps_line("cuda", file("nccl", strategy, precision, whole))));
+      }
     }
     for (std::size_t i = 0; i < strategies.size(); ++i) {
       const std::string on_sim = steps_of("sim", file("local", strategies[i], precision));
       EXPECT_THAT(on_sim, HasSubstr("step 5  loss "));
-      EXPECT_EQ(steps(over_nccl[i]->end(0)), on_sim) << strategies[i] << " " << precision;
+      for (const std::size_t whole : {0, 1}) {
+        EXPECT_EQ(steps(over_nccl[2 * i + whole]->end(0)), on_sim)
+            << strategies[i] << " " << precision << (whole == 1 ? " in one graph" : "");
+      }
     }
   }
 }
@@ -120,10 +128,11 @@ TEST_F(NcclRanks, ReportARankThatIsLost) {
   };
   std::vector<Run> runs;
   for (const auto& [signal, lost] : {std::pair(SIGKILL, 0), std::pair(SIGSTOP, 1), std::pair(SIGKILL, 1)}) {
+    const bool whole = signal == SIGKILL && lost == 1;
     runs.push_back({signal,
                     lost,
                     running("train --device cuda --quiet --steps 1000000 --digest-every 1 --deadline 3 " +
-                            file("nccl", "optim_grads_params", "fp32")),
+                            file("nccl", "optim_grads_params", "fp32", whole)),
                     {}});
   }
   for (Run& run : runs) {
