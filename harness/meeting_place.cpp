@@ -32,7 +32,7 @@ MeetingPlace meeting_place(const LaunchedRank& me, const std::string& asked) {
   if (const auto address = network_address(asked)) return {.path = "", .address = address};
   if (!asked.empty()) return {.path = asked, .address = {}};
   const auto address = network_address(text(NetworkAddress{me.host, static_cast<std::uint16_t>(me.port)}));
-  if (me.one_machine != true && address) return {.path = "", .address = address};
+  if (address && (me.one_machine != true || me.job.empty())) return {.path = "", .address = address};
   if (me.one_machine == false) {
     throw RequestError(me.launcher +
                        " started processes on several machines and does not say where rank 0 is: "
