@@ -7,6 +7,7 @@ namespace {
 // A thread per eight neighbours. Rows of no document are not read.
 template <class T>
 __global__ void activation_forward(ActivationForward<T> op, bool wide) {
+  start_after_last_kernel();
   const Eights e = own_eight(op.a.rows, op.a.cols);
   if (!e.inside) return;
   float a[kEight] = {};
@@ -26,6 +27,7 @@ __global__ void activation_forward(ActivationForward<T> op, bool wide) {
 
 template <class T>
 __global__ void activation_backward(ActivationBackward<T> op, bool wide) {
+  start_after_last_kernel();
   const Eights e = own_eight(op.da.rows, op.da.cols);
   if (!e.inside) return;
   const bool real = at(op.row_document, 0, e.row) >= 0;

@@ -110,6 +110,7 @@ __device__ __forceinline__ std::int64_t own_channels(unsigned block) {
 }
 // Grid: (32 rows, 512 channels).
 static __global__ void __launch_bounds__(kConvThreads, 6) conv_forward_bf16(ConvForward<bf16> op) {
+  start_after_last_kernel();
   __shared__ ConvRow rows[kForwardRows];
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kForwardRows;
   const std::int64_t c = own_channels(blockIdx.y);
@@ -224,6 +225,7 @@ __device__ __forceinline__ void conv_backward_rows(const ConvBackward<bf16>& op,
 
 // Grid: (512 channels, 32 rows).
 static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(ConvBackward<bf16> op) {
+  start_after_last_kernel();
   __shared__ ConvRow rows[kConvRows];
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * kRowBlock;
   const std::int64_t c = own_channels(blockIdx.x);
@@ -238,6 +240,7 @@ static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(Con
 
 // Grid: (32 channels, tap or bias).
 static __global__ void __launch_bounds__(kThreads) conv_fold_partials(ConvBackward<bf16> op) {
+  start_after_last_kernel();
   const std::int64_t c = own_column();
   const int which = static_cast<int>(blockIdx.y);
   const float s = fold_terms((op.x.rows + kRowBlock - 1) / kRowBlock, [&](std::int64_t block) {
@@ -262,12 +265,12 @@ inline bool runs_in_quads(const ConvBackward<bf16>& op) {
 inline void run_in_quads(CudaQueue queue, const ConvForward<bf16>& op) {
   // Rows on x: 1,048,576 of them are more blocks than the y axis holds.
   const dim3 grid(blocks_for(op.x.rows, kForwardRows), blocks_for(op.x.cols, kLanes * kConvThreads));
-  launch(queue, grid, dim3(kConvThreads), conv_forward_bf16, op);
+  launch(queue, grid, dim3(kConvThreads), kEarly, conv_forward_bf16, op);
 }
 inline void run_in_quads(CudaQueue queue, const ConvBackward<bf16>& op) {
   const dim3 grid(blocks_for(op.x.cols, kLanes * kConvThreads), blocks_for(op.x.rows, kRowBlock));
-  launch(queue, grid, dim3(kConvThreads), conv_backward_bf16, op);
-  launch(queue, column_grid(op.x.cols, kTaps + 1), dim3(kThreads), conv_fold_partials, op);
+  launch(queue, grid, dim3(kConvThreads), kEarly, conv_backward_bf16, op);
+  launch(queue, column_grid(op.x.cols, kTaps + 1), dim3(kThreads), kEarly, conv_fold_partials, op);
 }
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@ __device__ float block_max(float m) {
 // A block per row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) cross_entropy_forward(CrossEntropyForward<T> op) {
+  start_after_last_kernel();
   const std::int64_t i = blockIdx.x;
   const std::int32_t target = at(op.targets, 0, i);
   float m = 0.0f;
@@ -53,6 +54,7 @@ __device__ __forceinline__ std::uint32_t smaller_pair(std::uint32_t a, std::uint
 // a thread has lies within 87 of the maximum, its exponentials need no care.
 template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads, 2) cross_entropy_forward_bf16(CrossEntropyForward<bf16> op) {
+  start_after_last_kernel();
   const std::int64_t i = blockIdx.x;
   const std::int32_t target = at(op.targets, 0, i);
   const int vocabulary = static_cast<int>(op.logits.cols);
@@ -108,12 +110,13 @@ void run_in_registers(CudaQueue queue, const CrossEntropyForward<bf16>& op) {
                       : op.logits.cols > 8192  ? cross_entropy_forward_bf16<32, false>
                       : op.logits.cols == 8192 ? cross_entropy_forward_bf16<8, true>
                                                : cross_entropy_forward_bf16<8, false>;
-  launch(queue, grid, dim3(kThreads), kernel, op);
+  launch(queue, grid, dim3(kThreads), kEarly, kernel, op);
 }
 
 // A block per row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) cross_entropy_backward(CrossEntropyBackward<T> op, bool wide) {
+  start_after_last_kernel();
   const std::int64_t i = blockIdx.x;
   const std::int32_t target = at(op.targets, 0, i);
   const std::int64_t vocabulary = op.logits.cols;
@@ -136,6 +139,7 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_backward(CrossEntropyB
 
 // One block; CS of a single column: the 32-row sums by a thread each, then in order.
 __global__ void __launch_bounds__(kThreads) microbatch_loss(MicrobatchLoss op) {
+  start_after_last_kernel();
   __shared__ float partial[kThreads];
   const std::int64_t blocks = (op.loss.cols + kRowBlock - 1) / kRowBlock;
   float s = 0.0f;
@@ -163,14 +167,16 @@ void run(CudaQueue queue, const CrossEntropyForward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_in_registers(op)) return run_in_registers(queue, op);
   }
-  launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), cross_entropy_forward<T>, op);
+  launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), kEarly, cross_entropy_forward<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const CrossEntropyBackward<T>& op) {
-  launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), cross_entropy_backward<T>, op,
+  launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), kEarly, cross_entropy_backward<T>, op,
          all_move_16_bytes(op.logits, op.dlogits));
 }
-void run(CudaQueue queue, const MicrobatchLoss& op) { launch(queue, dim3(1), dim3(kThreads), microbatch_loss, op); }
+void run(CudaQueue queue, const MicrobatchLoss& op) {
+  launch(queue, dim3(1), dim3(kThreads), kEarly, microbatch_loss, op);
+}
 template void run(CudaQueue, const CrossEntropyForward<float>&);
 template void run(CudaQueue, const CrossEntropyForward<bf16>&);
 template void run(CudaQueue, const CrossEntropyBackward<float>&);

@@ -84,7 +84,7 @@ void launch_eights(CudaQueue queue, std::int64_t rows, std::int64_t cols, Kernel
                    const Arguments&... arguments) {
   const std::int64_t per_row = (cols + kEight - 1) / kEight;
   require(rows * per_row <= std::int64_t{1} << 32, "eights are numbered in 32 bits");
-  launch(queue, dim3(blocks_for(rows * per_row, kThreads)), dim3(kThreads), kernel, arguments...);
+  launch(queue, dim3(blocks_for(rows * per_row, kThreads)), dim3(kThreads), kEarly, kernel, arguments...);
 }
 
 // y[k] = f(k, x) for each of the eight.

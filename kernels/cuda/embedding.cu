@@ -19,6 +19,7 @@ __device__ void drop_some(const Op& op, std::int64_t row, std::int64_t col, floa
 
 template <class T>
 __global__ void embedding_forward(EmbeddingForward<T> op, bool wide) {
+  start_after_last_kernel();
   const Eights e = own_eight(op.y.rows, op.y.cols);
   if (!e.inside) return;
   float y[kEight] = {};
@@ -169,6 +170,7 @@ __device__ void add_found(const EmbeddingBackward<T>& op, const Sorted& sorted, 
 // A block per 16 rows of the vocabulary.
 template <class T>
 __global__ void __launch_bounds__(kThreads) embedding_backward(EmbeddingBackward<T> op, bool wide, bool wide_tokens) {
+  start_after_last_kernel();
   __shared__ Found found;
   __shared__ Sorted sorted;
   const std::int64_t v0 = static_cast<std::int64_t>(blockIdx.x) * kTokens;
@@ -202,7 +204,7 @@ void run(CudaQueue queue, const EmbeddingForward<T>& op) {
 }
 template <class T>
 void run(CudaQueue queue, const EmbeddingBackward<T>& op) {
-  launch(queue, dim3(blocks_for(op.dweight.rows, kTokens)), dim3(kThreads), embedding_backward<T>, op,
+  launch(queue, dim3(blocks_for(op.dweight.rows, kTokens)), dim3(kThreads), kEarly, embedding_backward<T>, op,
          all_move_16_bytes(op.dy, op.dweight), reinterpret_cast<std::uintptr_t>(op.tokens.data) % 16 == 0);
 }
 template void run(CudaQueue, const EmbeddingForward<float>&);

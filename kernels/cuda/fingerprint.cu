@@ -7,6 +7,7 @@ namespace {
 
 // One block a function. Integer sums modulo 2^64: their order is free.
 __global__ void fingerprint_kernel(Out<std::uint64_t> hashes, bool flush) {
+  start_after_last_kernel();
   __shared__ unsigned long long sum;
   if (threadIdx.x == 0) sum = 0;
   __syncthreads();
@@ -22,7 +23,8 @@ __global__ void fingerprint_kernel(Out<std::uint64_t> hashes, bool flush) {
 }  // namespace
 
 void run(CudaQueue queue, const Fingerprint& op) {
-  launch(queue, dim3(kFingerprints), dim3(kThreads), fingerprint_kernel, op.hashes, fault("device-flushes-subnormals"));
+  launch(queue, dim3(kFingerprints), dim3(kThreads), kEarly, fingerprint_kernel, op.hashes,
+         fault("device-flushes-subnormals"));
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@ namespace lockstep {
 
 template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads) gated_norm_forward_bf16(GatedNormForward<bf16> op) {
+  start_after_last_kernel();
   const std::int64_t item = warp_item();
   if (item >= op.y.rows * op.groups) return;
   const std::int64_t i = item / op.groups;
@@ -105,6 +106,7 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
 // Grid: (32 rows, group).
 template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads) gated_norm_backward_bf16(GatedNormBackward<bf16> op) {
+  start_after_last_kernel();
   __shared__ __align__(16) GatedRows<kSteps> rows;
   constexpr int kOwn = (128 * kSteps + kThreads - 1) / kThreads;
   const int width = static_cast<int>(op.y.cols / op.groups);
@@ -142,14 +144,14 @@ inline bool runs_wide(const GatedNormBackward<bf16>& op) {
 }
 inline void run_wide(CudaQueue queue, const GatedNormForward<bf16>& op) {
   with_steps<1, 4, 8>(op.y.cols / op.groups, [&]<int kSteps, bool kFull>() {
-    launch(queue, dim3(blocks_for(op.y.rows * op.groups, kWarps)), dim3(kThreads),
+    launch(queue, dim3(blocks_for(op.y.rows * op.groups, kWarps)), dim3(kThreads), kEarly,
            gated_norm_forward_bf16<kSteps, kFull>, op);
   });
 }
 inline void run_wide(CudaQueue queue, const GatedNormBackward<bf16>& op) {
   with_steps<1, 4, 8>(op.y.cols / op.groups, [&]<int kSteps, bool kFull>() {
     const dim3 grid(blocks_for(op.y.rows, kRowBlock), static_cast<unsigned>(op.groups));
-    launch(queue, grid, dim3(kThreads), gated_norm_backward_bf16<kSteps, kFull>, op);
+    launch(queue, grid, dim3(kThreads), kEarly, gated_norm_backward_bf16<kSteps, kFull>, op);
   });
   fold(queue, op.partials, op.dgain);
 }

@@ -77,6 +77,7 @@ struct WideTile {
 template <bool a_along_k, bool b_along_k, class Result>
 __global__ void __launch_bounds__(kThreads)
     product_bf16(LinearFactor<bf16, a_along_k> a, LinearFactor<bf16, b_along_k> b, LinearResult<Result> c) {
+  start_after_last_kernel();
   using ATile = WideTile<a_along_k>;
   using BTile = WideTile<b_along_k>;
   __shared__ ATile a_tile;

@@ -6,6 +6,7 @@ namespace lockstep {
 namespace {
 
 __global__ void accumulate_gradient(AccumulateGradient op, bool wide) {
+  start_after_last_kernel();
   const Eights e = own_eight(op.acc.rows, op.acc.cols);
   if (!e.inside) return;
   float acc[kEight];
@@ -18,16 +19,19 @@ __global__ void accumulate_gradient(AccumulateGradient op, bool wide) {
 
 // Neighbouring threads write neighbouring 16 bytes: pieces of 32 would leave as two halves of a sector each.
 __global__ void zero_gradient(ZeroGradient op) {
+  start_after_last_kernel();
   const Element e = own_element(op.acc.rows, op.acc.cols / 4);
   if (e.inside) store_16(&at(op.acc, e.row, 4 * e.col), 0, 0, 0, 0);
 }
 __global__ void zero_gradient_alone(ZeroGradient op) {
+  start_after_last_kernel();
   const Element e = own_element(op.acc.rows, op.acc.cols);
   if (e.inside) at(op.acc, e.row, e.col) = 0.0f;
 }
 
 // A warp per row.
 __global__ void gradient_row_sums(GradientRowSums op) {
+  start_after_last_kernel();
   const std::int64_t i = warp_item();
   if (i >= op.g.rows) return;
   const float sum = r128(op.g.cols, [&](std::int64_t k, float acc) {
@@ -39,6 +43,7 @@ __global__ void gradient_row_sums(GradientRowSums op) {
 
 // One block.
 __global__ void __launch_bounds__(kThreads) gradient_norm(GradientNorm op) {
+  start_after_last_kernel();
   const float ss = r1024(op.sums.cols, [&](std::int64_t e, float acc) { return add(acc, at(op.sums, 0, e)); });
   if (threadIdx.x != 0) return;
   const float norm = sqrt(ss);
@@ -47,6 +52,7 @@ __global__ void __launch_bounds__(kThreads) gradient_norm(GradientNorm op) {
 }
 
 __global__ void adamw(AdamW op) {
+  start_after_last_kernel();
   const Element e = own_element(op.w.rows, op.w.cols);
   if (!e.inside) return;
   const StepState& state = op.state.data[0];
@@ -63,6 +69,7 @@ __global__ void adamw(AdamW op) {
 }
 
 __global__ void round_weights(RoundWeights op, bool wide) {
+  start_after_last_kernel();
   const Eights e = own_eight(op.copy.rows, op.copy.cols);
   if (!e.inside) return;
   float w[kEight];
@@ -83,9 +90,9 @@ void run(CudaQueue queue, const ZeroGradient& op) {
   }
 }
 void run(CudaQueue queue, const GradientRowSums& op) {
-  launch(queue, dim3(blocks_for(op.g.rows, kWarps)), dim3(kThreads), gradient_row_sums, op);
+  launch(queue, dim3(blocks_for(op.g.rows, kWarps)), dim3(kThreads), kEarly, gradient_row_sums, op);
 }
-void run(CudaQueue queue, const GradientNorm& op) { launch(queue, dim3(1), dim3(kThreads), gradient_norm, op); }
+void run(CudaQueue queue, const GradientNorm& op) { launch(queue, dim3(1), dim3(kThreads), kEarly, gradient_norm, op); }
 void run(CudaQueue queue, const AdamW& op) { launch_elements(queue, op.w.rows, op.w.cols, adamw, op); }
 void run(CudaQueue queue, const RoundWeights& op) {
   launch_eights(queue, op.copy.rows, op.copy.cols, round_weights, op, all_move_16_bytes(op.w, op.copy));

@@ -17,6 +17,7 @@ __device__ void drop_eight(const Op& op, const Eights& e, float (&x)[kEight]) {
 
 template <class T>
 __global__ void residual_forward(ResidualForward<T> op, bool wide) {
+  start_after_last_kernel();
   const Eights e = own_eight(op.out.rows, op.out.cols);
   if (!e.inside) return;
   float out[kEight] = {};
@@ -32,6 +33,7 @@ __global__ void residual_forward(ResidualForward<T> op, bool wide) {
 
 template <class T>
 __global__ void residual_backward(ResidualBackward<T> op, bool wide) {
+  start_after_last_kernel();
   const Eights e = own_eight(op.dy.rows, op.dy.cols);
   if (!e.inside) return;
   float dy[kEight] = {};

@@ -11,6 +11,7 @@ namespace lockstep {
 
 template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward<bf16> op) {
+  start_after_last_kernel();
   const std::int64_t i = warp_item();
   if (i >= op.x.rows) return;
   const int d = static_cast<int>(op.x.cols);
@@ -105,6 +106,7 @@ __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, st
 // Grid: blocks of 32 rows. A thread owns two neighbouring columns of every 2 kThreads.
 template <int kSteps, bool kFull, class Block = NormBlock<kSteps>>
 __global__ void __launch_bounds__(Block::kThreads, 1) rms_norm_backward_bf16(RmsNormBackward<bf16> op) {
+  start_after_last_kernel();
   extern __shared__ __align__(16) std::byte memory[];
   __shared__ float rstds[kRowBlock];
   __shared__ bool real[kRowBlock];
@@ -168,7 +170,8 @@ inline bool runs_wide(const RmsNormBackward<bf16>& op) {
 }
 inline void run_wide(CudaQueue queue, const RmsNormForward<bf16>& op) {
   with_steps<4, 16, 32>(op.x.cols, [&]<int kSteps, bool kFull>() {
-    launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), rms_norm_forward_bf16<kSteps, kFull>, op);
+    launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kEarly, rms_norm_forward_bf16<kSteps, kFull>,
+           op);
   });
 }
 inline void run_wide(CudaQueue queue, const RmsNormBackward<bf16>& op) {
@@ -178,7 +181,8 @@ inline void run_wide(CudaQueue queue, const RmsNormBackward<bf16>& op) {
     const std::size_t memory = Block::memory(op.x.cols);
     cuda_launch_check(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory)));
-    launch(queue, dim3(blocks_for(op.x.rows, kRowBlock)), dim3(Block::kThreads), {.shared_bytes = memory}, kernel, op);
+    launch(queue, dim3(blocks_for(op.x.rows, kRowBlock)), dim3(Block::kThreads),
+           {.shared_bytes = memory, .overlaps = true}, kernel, op);
   });
   fold(queue, op.partials, op.dgain);
 }

@@ -5,6 +5,7 @@ namespace lockstep {
 namespace {
 
 __global__ void rope_table(RopeTable op) {
+  start_after_last_kernel();
   const std::int64_t half = op.table.cols / 2;
   const Element e = own_element(op.table.rows, half);
   if (!e.inside) return;
@@ -19,6 +20,7 @@ __global__ void rope_table(RopeTable op) {
 // A thread per eight pairs of a head; q and k heads lie side by side.
 template <class T>
 __global__ void rope(Rope<T> op, bool wide) {
+  start_after_last_kernel();
   const std::int64_t half = op.head_dim / 2;
   const std::int64_t per_head = (half + kEight - 1) / kEight;
   const std::int64_t per_row = (op.heads + op.kv_heads) * per_head;

@@ -79,6 +79,7 @@ __device__ __forceinline__ float fold_terms(std::int64_t count, F term) {
   return add(s, 0.0f);
 }
 static __global__ void __launch_bounds__(kThreads) fold_partials(Scratch<float> partials, Out<float> sums) {
+  start_after_last_kernel();
   const std::int64_t column = own_column();
   const bool inside = column < sums.cols;
   const float s =
@@ -86,7 +87,7 @@ static __global__ void __launch_bounds__(kThreads) fold_partials(Scratch<float> 
   if (inside && warp_index() == 0) at(sums, 0, column) = s;
 }
 inline void fold(CudaQueue queue, const Scratch<float>& partials, const Out<float>& sums) {
-  launch(queue, column_grid(sums.cols), dim3(kThreads), fold_partials, partials, sums);
+  launch(queue, column_grid(sums.cols), dim3(kThreads), kEarly, fold_partials, partials, sums);
 }
 
 }  // namespace lockstep
