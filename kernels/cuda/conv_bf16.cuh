@@ -1,6 +1,6 @@
 // bf16 convolution of width 4 that reads every element about once: a thread walks down four neighbouring channels with
-// the last rows in registers. Backward: a block owns 32 physical rows, as CS does, and looks three rows ahead. Where
-// all rows of a block lie inside one document, nothing is asked of a row.
+// the last rows in registers. Backward: a block owns 32 physical rows, as CS does, and looks three rows ahead. Rows
+// are taken some at a time; where these all have four taps in their document, nothing is asked of a row.
 #pragma once
 
 #include "kernels/conv.h"
@@ -42,21 +42,34 @@ __device__ __forceinline__ ConvRow conv_row(const Op& op, std::int64_t row) {
   const std::int32_t position = at(op.row_position, 0, row);
   return {at(op.row_document, 0, row), position < kAhead ? kAhead - position : 0};
 }
-// Rows first .. first + kRows - 1, by the whole block. Whether they all have four taps in the same document.
-template <int kRows, class Op>
-__device__ __forceinline__ bool find_conv_rows(ConvRow (&rows)[kRows], const Op& op, std::int64_t first) {
-  const int k = static_cast<int>(threadIdx.x);
-  ConvRow row = {-1, 0};
-  if (k < kRows) row = rows[k] = conv_row(op, first + k);
-  __syncthreads();
-  return __syncthreads_and(k >= kRows || (row.document >= 0 && row.document == rows[0].document && row.first_tap == 0));
-}
+// Rows of a block, and which batches of them all have four taps in their document: in one, for a document's first rows
+// have fewer. The last batch may be short.
+template <int kRows, int kBatch>
+struct ConvRows {
+  ConvRow row[kRows];
+  bool plain[(kRows + kBatch - 1) / kBatch];
 
-// Four channels of a row; outside the microbatch +0.
-template <bool kPlain>
+  // By the whole block.
+  template <class Op>
+  __device__ __forceinline__ void find(const Op& op, std::int64_t first) {
+    const int k = static_cast<int>(threadIdx.x);
+    if (k < kRows) row[k] = conv_row(op, first + k);
+    __syncthreads();
+    if (k * kBatch < kRows) {
+      bool all = true;
+      for (int t = k * kBatch; t < kRows && t < (k + 1) * kBatch; ++t) {
+        all = all && row[t].document >= 0 && row[t].first_tap == 0;
+      }
+      plain[k] = all;
+    }
+    __syncthreads();
+  }
+};
+
+// Four channels of a row; outside the microbatch those of another row, for rows that do not use them.
 __device__ __forceinline__ Quad conv_quad(const In<bf16>& from, std::int64_t row, std::int64_t c) {
-  if (!kPlain && (row < 0 || row >= from.rows)) return {};
-  return *reinterpret_cast<const Quad*>(&at(from, row, c));
+  const std::int64_t inside = row < 0 ? 0 : smaller(row, from.rows - 1);
+  return *reinterpret_cast<const Quad*>(&at(from, inside, c));
 }
 // Row t's sum before the last add; `x` holds row i in place i % 4. Here and below t % 4 is known where loops unroll.
 template <bool kPlain>
@@ -73,35 +86,25 @@ __device__ __forceinline__ float tap_chain(const ConvChannels& channels, int e, 
 inline constexpr int kForwardRows = 32;
 inline constexpr int kForwardBatch = 8;  // Rows that are read before they are needed.
 
+using ForwardRows = ConvRows<kForwardRows, kForwardBatch>;
+
+// `x`: the last four rows. `read`: rows t .. t + kForwardBatch - 1 of the block, and then as many after them.
 template <bool kPlain>
-__device__ __forceinline__ void conv_forward_rows(const ConvForward<bf16>& op, std::int64_t first, std::int64_t c,
-                                                  const ConvRow* rows) {
-  const ConvChannels channels(op, c);
-  float x[kLanes][kTaps];
+__device__ __forceinline__ void conv_forward_batch(const ConvForward<bf16>& op, std::int64_t first, std::int64_t c,
+                                                   int t, const ConvChannels& channels, const ConvRow* rows,
+                                                   float (&x)[kLanes][kTaps], Quad (&read)[kForwardBatch]) {
 #pragma unroll
-  for (int k = 0; k < kAhead; ++k) {
-    const Quad before = conv_quad<kPlain>(op.x, first + k - kAhead, c);
+  for (int k = 0; k < kForwardBatch; ++k) {
+    const ConvRow row = kPlain ? ConvRow{} : rows[t + k];
+    float a[kLanes];
 #pragma unroll
-    for (int e = 0; e < kLanes; ++e) x[e][k + 1] = before[e];
-  }
-  Quad read[kForwardBatch];
-#pragma unroll
-  for (int k = 0; k < kForwardBatch; ++k) read[k] = conv_quad<kPlain>(op.x, first + k, c);
-#pragma unroll 1
-  for (int t = 0; t < kForwardRows; t += kForwardBatch) {
-#pragma unroll
-    for (int k = 0; k < kForwardBatch; ++k) {
-      const ConvRow row = kPlain ? ConvRow{} : rows[t + k];
-      float y[kLanes];
-#pragma unroll
-      for (int e = 0; e < kLanes; ++e) {
-        x[e][k % kTaps] = read[k][e];
-        const float a = add(tap_chain<kPlain>(channels, e, x[e], k, row.first_tap), 0.0f);
-        y[e] = row.document >= 0 ? gated(a) : 0.0f;
-      }
-      if (kPlain || first + t + k < op.y.rows) quad(y).store(&at(op.y, first + t + k, c));
-      if (t + k + kForwardBatch < kForwardRows) read[k] = conv_quad<kPlain>(op.x, first + t + k + kForwardBatch, c);
+    for (int e = 0; e < kLanes; ++e) {
+      x[e][k % kTaps] = read[k][e];
+      a[e] = add(tap_chain<kPlain>(channels, e, x[e], k, row.first_tap), 0.0f);
     }
+    const Quad y = row.document >= 0 ? stored_gates(a) : Quad{};
+    if (kPlain || first + t + k < op.y.rows) y.store(&at(op.y, first + t + k, c));
+    if (t + k + kForwardBatch < kForwardRows) read[k] = conv_quad(op.x, first + t + k + kForwardBatch, c);
   }
 }
 
@@ -111,15 +114,29 @@ __device__ __forceinline__ std::int64_t own_channels(unsigned block) {
 // Grid: (32 rows, 512 channels).
 static __global__ void __launch_bounds__(kConvThreads, 6) conv_forward_bf16(ConvForward<bf16> op) {
   start_after_last_kernel();
-  __shared__ ConvRow rows[kForwardRows];
+  __shared__ ForwardRows rows;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kForwardRows;
   const std::int64_t c = own_channels(blockIdx.y);
-  const bool plain = find_conv_rows(rows, op, first);
+  rows.find(op, first);
   if (c >= op.x.cols) return;
-  if (plain) {
-    conv_forward_rows<true>(op, first, c, rows);
-  } else {
-    conv_forward_rows<false>(op, first, c, rows);
+  const ConvChannels channels(op, c);
+  float x[kLanes][kTaps];
+#pragma unroll
+  for (int k = 0; k < kAhead; ++k) {
+    const Quad before = conv_quad(op.x, first + k - kAhead, c);
+#pragma unroll
+    for (int e = 0; e < kLanes; ++e) x[e][k + 1] = before[e];
+  }
+  Quad read[kForwardBatch];
+#pragma unroll
+  for (int k = 0; k < kForwardBatch; ++k) read[k] = conv_quad(op.x, first + k, c);
+#pragma unroll 1
+  for (int t = 0; t < kForwardRows; t += kForwardBatch) {
+    if (rows.plain[t / kForwardBatch]) {
+      conv_forward_batch<true>(op, first, c, t, channels, rows.row, x, read);
+    } else {
+      conv_forward_batch<false>(op, first, c, t, channels, rows.row, x, read);
+    }
   }
 }
 
@@ -176,14 +193,21 @@ __device__ __forceinline__ Quad conv_backward_row(const ConvChannels& channels, 
   return quad(dx);
 }
 
-template <bool kPlain>
-__device__ __forceinline__ void conv_backward_rows(const ConvBackward<bf16>& op, std::int64_t first, std::int64_t c,
-                                                   const ConvRow* rows) {
+using BackwardRows = ConvRows<kConvRows, kTaps>;
+
+// Grid: (512 channels, 32 rows).
+static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(ConvBackward<bf16> op) {
+  start_after_last_kernel();
+  __shared__ BackwardRows rows;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * kRowBlock;
+  const std::int64_t c = own_channels(blockIdx.x);
+  rows.find(op, first);
+  if (c >= op.x.cols) return;
   const ConvChannels channels(op, c);
   ConvChannel own[kLanes] = {};
 #pragma unroll
   for (int k = 0; k < kAhead; ++k) {
-    const Quad x = conv_quad<kPlain>(op.x, first + k - kAhead, c);
+    const Quad x = conv_quad(op.x, first + k - kAhead, c);
 #pragma unroll
     for (int e = 0; e < kLanes; ++e) own[e].x[k + 1] = x[e];
   }
@@ -192,23 +216,23 @@ __device__ __forceinline__ void conv_backward_rows(const ConvBackward<bf16>& op,
   Quad dy[kTaps];
 #pragma unroll
   for (int k = 0; k < kTaps; ++k) {
-    x[k] = conv_quad<kPlain>(op.x, first + k, c);
-    dy[k] = conv_quad<kPlain>(op.dy, first + k, c);
+    x[k] = conv_quad(op.x, first + k, c);
+    dy[k] = conv_quad(op.dy, first + k, c);
   }
   const auto store = [&](int t, const Quad& dx) {
-    if (kPlain || first + t < op.dx.rows) dx.store(&at(op.dx, first + t, c));
+    if (t >= 0 && first + t < op.dx.rows) dx.store(&at(op.dx, first + t, c));
+  };
+  const auto four_rows = [&]<bool kPlain>(int t) {
+#pragma unroll
+    for (int k = 0; k < kTaps; ++k) {
+      store(t + k - kAhead, conv_backward_row<kPlain, true>(channels, own, rows.row, t + k, x[k], dy[k]));
+      x[k] = conv_quad(op.x, first + t + k + kTaps, c);
+      dy[k] = conv_quad(op.dy, first + t + k + kTaps, c);
+    }
   };
 #pragma unroll 1
   for (int t = 0; t < kRowBlock; t += kTaps) {
-#pragma unroll
-    for (int k = 0; k < kTaps; ++k) {
-      const Quad dx = conv_backward_row<kPlain, true>(channels, own, rows, t + k, x[k], dy[k]);
-      if (t > 0 || k == kAhead) store(t + k - kAhead, dx);
-      if (t + k + kTaps < kConvRows) {
-        x[k] = conv_quad<kPlain>(op.x, first + t + k + kTaps, c);
-        dy[k] = conv_quad<kPlain>(op.dy, first + t + k + kTaps, c);
-      }
-    }
+    rows.plain[t / kTaps] ? four_rows.template operator()<true>(t) : four_rows.template operator()<false>(t);
   }
 #pragma unroll
   for (int u = 0; u <= kTaps; ++u) {
@@ -216,26 +240,14 @@ __device__ __forceinline__ void conv_backward_rows(const ConvBackward<bf16>& op,
     *reinterpret_cast<float4*>(&conv_partial(op, first / kRowBlock, u, c)) =
         make_float4(sum(0), sum(1), sum(2), sum(3));
   }
+  const auto rows_ahead = [&]<bool kPlain>() {
 #pragma unroll
-  for (int k = 0; k < kAhead; ++k) {
-    const int t = kRowBlock + k;
-    store(t - kAhead, conv_backward_row<kPlain, false>(channels, own, rows, t, x[k], dy[k]));
-  }
-}
-
-// Grid: (512 channels, 32 rows).
-static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(ConvBackward<bf16> op) {
-  start_after_last_kernel();
-  __shared__ ConvRow rows[kConvRows];
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * kRowBlock;
-  const std::int64_t c = own_channels(blockIdx.x);
-  const bool plain = find_conv_rows(rows, op, first);
-  if (c >= op.x.cols) return;
-  if (plain) {
-    conv_backward_rows<true>(op, first, c, rows);
-  } else {
-    conv_backward_rows<false>(op, first, c, rows);
-  }
+    for (int k = 0; k < kAhead; ++k) {
+      const int t = kRowBlock + k;
+      store(t - kAhead, conv_backward_row<kPlain, false>(channels, own, rows.row, t, x[k], dy[k]));
+    }
+  };
+  rows.plain[kRowBlock / kTaps] ? rows_ahead.template operator()<true>() : rows_ahead.template operator()<false>();
 }
 
 // Grid: (32 channels, tap or bias).

@@ -1,7 +1,9 @@
 // bf16 gated RMSNorm that reads every element once, for groups of at most 1,024 channels. Backward: a block owns 32
-// physical rows of one group, as CS does; a warp per row, then a thread per column in the order of the rows.
+// physical rows of one group, as CS does. They come to shared memory eight at a time, the next ones while those here
+// are used: a warp per row, then a thread per column in the order of the rows.
 #pragma once
 
+#include "kernels/cuda/barrier.cuh"
 #include "kernels/cuda/gate.cuh"
 #include "kernels/cuda/row_quads.cuh"
 #include "kernels/gated_norm.h"
@@ -35,101 +37,156 @@ __global__ void __launch_bounds__(kThreads) gated_norm_forward_bf16(GatedNormFor
     });
     rstd = rsqrt(add(div(add(tree128(a), 0.0f), static_cast<float>(width)), op.eps));
   }
-  each_quad<kSteps, kFull>(width, [&](int s, int k) {
-    const float4 gain = quad_of(op.gain.data, static_cast<int>(first) + k);
+  const int lane = 4 * lane_index();
+  const float* const gains = op.gain.data + first + lane;
+  bf16* const o_row = &at(op.o, i, first) + lane;
+  each_quad<kSteps, kFull>(width, [&](int s, int) {
+    const float4 gain = quad_of(gains, 128 * s);
     float o[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) o[c] = real ? mul(mul(u[s][c], rstd), part(gain, c)) : 0.0f;
-    quad(o).store(&at(op.o, i, first + k));
+    quad(o).store(o_row + 128 * s);
   });
   if (lane_index() == 0) at(op.rstd, i, group) = rstd;
 }
 
-// Eight rows of a group: mul(u, rstd), and dout.
-template <int kSteps>
+// Eight rows of a group in shared memory, of mul(u, rstd) and, twice, of the operands.
 struct GatedRows {
-  float u[kWarps][128 * kSteps];
-  bf16 dout[kWarps][128 * kSteps];
+  float* u;
+  bf16* operands;
+  int width;
+
+  __device__ __forceinline__ GatedRows(std::byte* memory, int cols)
+      : u(reinterpret_cast<float*>(memory)), operands(reinterpret_cast<bf16*>(u + kWarps * cols)), width(cols) {}
+  static std::size_t bytes(std::int64_t cols) {
+    return static_cast<std::size_t>(kWarps * cols) * (sizeof(float) + 2 * 3 * sizeof(bf16));
+  }
+  __device__ __forceinline__ bf16* operand(int turn, int warp, int which) const {
+    return operands + (3 * (turn % 2 * kWarps + warp) + which) * width;
+  }
+  __device__ __forceinline__ bf16* y(int turn, int warp) const { return operand(turn, warp, 0); }
+  __device__ __forceinline__ bf16* z(int turn, int warp) const { return operand(turn, warp, 1); }
+  __device__ __forceinline__ bf16* dout(int turn, int warp) const { return operand(turn, warp, 2); }
+
+  // Starts to copy the warp's row from columns that begin at `first`; rows of no document become zeros.
+  __device__ __forceinline__ void start(const GatedNormBackward<bf16>& op, int turn, std::int64_t i, bool real,
+                                        std::int64_t first) const {
+    const std::int64_t from = real ? i : 0;
+#pragma unroll 1
+    for (int k = kEight * lane_index(); k < width; k += kEight * kWarp) {
+      copy_16(shared_address(y(turn, warp_index()) + k), &at(op.y, from, first + k), real);
+      copy_16(shared_address(z(turn, warp_index()) + k), &at(op.z, from, first + k), real);
+      copy_16(shared_address(dout(turn, warp_index()) + k), &at(op.dout, from, first + k), real);
+    }
+  }
 };
 
+// The warp's row: dy and dz, and mul(u, rstd) to shared memory. `writes`: the row exists.
 template <int kSteps, bool kFull>
-__device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op, std::int64_t i, std::int64_t group,
-                                               GatedRows<kSteps>& rows) {
-  const int width = static_cast<int>(op.y.cols / op.groups);
-  const std::int64_t first = group * width;
-  const bool real = i < op.y.rows && at(op.row_document, 0, i) >= 0;
-  RowQuads<kSteps, kFull> y = {};
-  RowQuads<kSteps, kFull> z = {};
-  RowQuads<kSteps, kFull> dout = {};
+__device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op, int turn, std::int64_t i,
+                                               std::int64_t first, bool writes, bool real, float rstd,
+                                               const GatedRows& rows) {
+  const int width = rows.width;
+  const int w = warp_index();
+  // Where the lane's quads begin; the others follow 128 elements apart.
+  const int lane = 4 * lane_index();
+  const float* const gains = op.gain.data + first + lane;
+  float* const u_row = rows.u + w * width + lane;
+  RowQuads<kSteps, kFull> y;
+  RowQuads<kSteps, kFull> z;
+  RowQuads<kSteps, kFull> dout;
+  y.load(rows.y(turn, w), width);
+  z.load(rows.z(turn, w), width);
+  dout.load(rows.dout(turn, w), width);
   float gate[kSteps][4] = {};  // sigmoid(z)
-  const float rstd = real ? at(op.rstd, i, group) : 0.0f;
   const auto u_of = [&](int s, int c) { return mul(mul(y.step[s][c], mul(z.step[s][c], gate[s][c])), rstd); };
-  float nc = 0.0f;
-  if (real) {
-    y.load(&at(op.y, i, first), width);
-    z.load(&at(op.z, i, first), width);
-    dout.load(&at(op.dout, i, first), width);
-    Accumulators a;
-    each_quad<kSteps, kFull>(width, [&](int s, int k) {
-      const float4 gain = quad_of(op.gain.data, static_cast<int>(first) + k);
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        gate[s][c] = gate_of(z.step[s][c]);
-        a.acc[c] = fma(mul(dout.step[s][c], part(gain, c)), u_of(s, c), a.acc[c]);
-      }
-    });
-    nc = neg(div(add(tree128(a), 0.0f), static_cast<float>(width)));
-  }
-  each_quad<kSteps, kFull>(width, [&](int s, int k) {
+  Accumulators a;
+  each_quad<kSteps, kFull>(width, [&](int s, int) {
+    const float4 gain = quad_of(gains, 128 * s);
     float u[4];
 #pragma unroll
-    for (int c = 0; c < 4; ++c) u[c] = u_of(s, c);
-    *reinterpret_cast<float4*>(&rows.u[warp_index()][k]) = make_float4(u[0], u[1], u[2], u[3]);
-    *reinterpret_cast<Quad*>(&rows.dout[warp_index()][k]) = dout.step[s];
-    if (i >= op.y.rows) return;
-    const float4 gain = quad_of(op.gain.data, static_cast<int>(first) + k);
+    for (int c = 0; c < 4; ++c) {
+      gate[s][c] = gate_of(z.step[s][c]);
+      u[c] = u_of(s, c);
+      a.acc[c] = fma(mul(dout.step[s][c], part(gain, c)), u[c], a.acc[c]);
+    }
+    *reinterpret_cast<float4*>(u_row + 128 * s) = make_float4(u[0], u[1], u[2], u[3]);
+  });
+  const float nc = neg(div(add(tree128(a), 0.0f), static_cast<float>(width)));
+  if (!writes) return;
+  bf16* const dy_row = &at(op.dy, i, first) + lane;
+  bf16* const dz_row = &at(op.dz, i, first) + lane;
+  each_quad<kSteps, kFull>(width, [&](int s, int) {
+    const float4 gain = quad_of(gains, 128 * s);
     float dy[4];
     float dz[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const float x = z.step[s][c];
       const float g = gate[s][c];
-      const float du = mul(rstd, fma(nc, u[c], mul(dout.step[s][c], part(gain, c))));
+      const float du = mul(rstd, fma(nc, u_of(s, c), mul(dout.step[s][c], part(gain, c))));
       dy[c] = real ? mul(du, mul(x, g)) : 0.0f;
       dz[c] = real ? mul(mul(du, y.step[s][c]), mul(g, fma(x, sub(1.0f, g), 1.0f))) : 0.0f;
     }
-    quad(dy).store(&at(op.dy, i, first + k));
-    quad(dz).store(&at(op.dz, i, first + k));
+    quad(dy).store(dy_row + 128 * s);
+    quad(dz).store(dz_row + 128 * s);
   });
 }
 
 // Grid: (32 rows, group).
 template <int kSteps, bool kFull>
-__global__ void __launch_bounds__(kThreads) gated_norm_backward_bf16(GatedNormBackward<bf16> op) {
+__global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 3 : 1) gated_norm_backward_bf16(GatedNormBackward<bf16> op) {
   start_after_last_kernel();
-  __shared__ __align__(16) GatedRows<kSteps> rows;
-  constexpr int kOwn = (128 * kSteps + kThreads - 1) / kThreads;
-  const int width = static_cast<int>(op.y.cols / op.groups);
+  extern __shared__ __align__(16) std::byte memory[];
+  __shared__ float rstds[kRowBlock];
+  __shared__ bool real[kRowBlock];
+  constexpr int kPairs = (64 * kSteps + kThreads - 1) / kThreads;  // Of columns of a thread.
+  constexpr int kTurns = kRowBlock / kWarps;
+  const GatedRows rows(memory, static_cast<int>(op.y.cols / op.groups));
   const std::int64_t group = blockIdx.y;
-  const std::int64_t first = blockIdx.x * kRowBlock;
-  float p[kOwn] = {};
-  for (std::int64_t i = first; i < first + kRowBlock && i < op.y.rows; i += kWarps) {
-    __syncthreads();  // The last rows have been used.
-    gated_norm_row<kSteps, kFull>(op, i + warp_index(), group, rows);
+  const std::int64_t first_row = blockIdx.x * kRowBlock;
+  const std::int64_t first = group * rows.width;
+  if (threadIdx.x < kRowBlock) {
+    const std::int64_t i = first_row + threadIdx.x;
+    real[threadIdx.x] = i < op.y.rows && at(op.row_document, 0, i) >= 0;
+    rstds[threadIdx.x] = real[threadIdx.x] ? at(op.rstd, i, group) : 0.0f;
+  }
+  __syncthreads();
+  const auto start = [&](int turn) {
+    const int i = turn * kWarps + warp_index();
+    if (turn < kTurns) rows.start(op, turn, first_row + i, real[i], first);
+    close_copies();
+  };
+  start(0);
+  start(1);
+  float p[kPairs][2] = {};
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const int i = turn * kWarps + warp_index();
+    wait_for_copies<1>();
+    __syncwarp();
+    gated_norm_row<kSteps, kFull>(op, turn, first_row + i, first, first_row + i < op.y.rows, real[i], rstds[i], rows);
     __syncthreads();
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
+    for (int o = 0; o < kPairs; ++o) {
+      const int k = 2 * (o * kThreads + static_cast<int>(threadIdx.x));
+      if (k >= rows.width) continue;
+      const float* u = rows.u + k;
+      const bf16* dout = rows.dout(turn, 0) + k;
 #pragma unroll
-      for (int o = 0; o < kOwn; ++o) {
-        const int k = o * kThreads + static_cast<int>(threadIdx.x);
-        if (k < width) p[o] = fma(load(rows.dout[w][k]), rows.u[w][k], p[o]);
+      for (int w = 0; w < kWarps; ++w, u += rows.width, dout += 3 * rows.width) {
+        const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(dout);
+        const float2 of_row = *reinterpret_cast<const float2*>(u);
+        p[o][0] = fma(from_bits(pair << 16), of_row.x, p[o][0]);
+        p[o][1] = fma(from_bits(pair & 0xffff0000u), of_row.y, p[o][1]);
       }
     }
+    __syncthreads();  // The rows have been used.
+    start(turn + 2);
   }
 #pragma unroll
-  for (int o = 0; o < kOwn; ++o) {
-    const int k = o * kThreads + static_cast<int>(threadIdx.x);
-    if (k < width) at(op.partials, blockIdx.x, group * width + k) = p[o];
+  for (int o = 0; o < kPairs; ++o) {
+    const int k = 2 * (o * kThreads + static_cast<int>(threadIdx.x));
+    if (k < rows.width) store_8(&at(op.partials, blockIdx.x, first + k), bits(p[o][0]), bits(p[o][1]));
   }
 }
 
@@ -140,7 +197,7 @@ bool has_wide_groups(const Op& op) {
 }
 inline bool runs_wide(const GatedNormForward<bf16>& op) { return has_wide_groups(op) && moves_16_bytes(op.o); }
 inline bool runs_wide(const GatedNormBackward<bf16>& op) {
-  return has_wide_groups(op) && all_move_16_bytes(op.dout, op.dy, op.dz);
+  return has_wide_groups(op) && all_move_16_bytes(op.dout, op.dy, op.dz, op.partials);
 }
 inline void run_wide(CudaQueue queue, const GatedNormForward<bf16>& op) {
   with_steps<1, 4, 8>(op.y.cols / op.groups, [&]<int kSteps, bool kFull>() {
@@ -151,7 +208,11 @@ inline void run_wide(CudaQueue queue, const GatedNormForward<bf16>& op) {
 inline void run_wide(CudaQueue queue, const GatedNormBackward<bf16>& op) {
   with_steps<1, 4, 8>(op.y.cols / op.groups, [&]<int kSteps, bool kFull>() {
     const dim3 grid(blocks_for(op.y.rows, kRowBlock), static_cast<unsigned>(op.groups));
-    launch(queue, grid, dim3(kThreads), kEarly, gated_norm_backward_bf16<kSteps, kFull>, op);
+    const auto kernel = gated_norm_backward_bf16<kSteps, kFull>;
+    const std::size_t memory = GatedRows::bytes(op.y.cols / op.groups);
+    cuda_launch_check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory)));
+    launch(queue, grid, dim3(kThreads), {.shared_bytes = memory, .overlaps = true}, kernel, op);
   });
   fold(queue, op.partials, op.dgain);
 }

@@ -27,12 +27,15 @@ __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward
     });
     rstd = rsqrt(add(div(add(tree128(a), 0.0f), static_cast<float>(d)), op.eps));
   }
-  each_quad<kSteps, kFull>(d, [&](int s, int k) {
-    const float4 gain = quad_of(op.gain.data, k);
+  const int lane = 4 * lane_index();
+  const float* const gains = op.gain.data + lane;
+  bf16* const y_row = &at(op.y, i, 0) + lane;
+  each_quad<kSteps, kFull>(d, [&](int s, int) {
+    const float4 gain = quad_of(gains, 128 * s);
     float y[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) y[c] = real ? mul(mul(x.step[s][c], rstd), part(gain, c)) : 0.0f;
-    quad(y).store(&at(op.y, i, k));
+    quad(y).store(y_row + 128 * s);
   });
   if (lane_index() == 0) at(op.rstd, 0, i) = rstd;
 }
@@ -65,6 +68,7 @@ __device__ __forceinline__ NormRow norm_row(std::byte* memory, int turn, int war
 __device__ __forceinline__ void start_norm_row(const RmsNormBackward<bf16>& op, std::int64_t i, bool real,
                                                const NormRow& to) {
   const std::int64_t from = real ? i : 0;
+#pragma unroll 1
   for (int k = kEight * lane_index(); k < op.x.cols; k += kEight * kWarp) {
     copy_16(shared_address(to.x + k), &at(op.x, from, k), real);
     copy_16(shared_address(to.dy + k), &at(op.dy, from, k), real);
@@ -77,13 +81,16 @@ template <int kSteps, bool kFull>
 __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, std::int64_t i, bool real, float rstd,
                                              const NormRow& row) {
   const int d = static_cast<int>(op.x.cols);
+  const int lane = 4 * lane_index();  // Where the lane's quads begin; the others follow 128 elements apart.
+  const float* const gains = op.gain.data + lane;
+  bf16* const dx_row = &at(op.dx, i, 0) + lane;
   RowQuads<kSteps, kFull> x;
   RowQuads<kSteps, kFull> dy;
   x.load(row.x, d);
   dy.load(row.dy, d);
   Accumulators a;
-  each_quad<kSteps, kFull>(d, [&](int s, int k) {
-    const float4 gain = quad_of(op.gain.data, k);
+  each_quad<kSteps, kFull>(d, [&](int s, int) {
+    const float4 gain = quad_of(gains, 128 * s);
 #pragma unroll
     for (int c = 0; c < 4; ++c) a.acc[c] = fma(mul(dy.step[s][c], part(gain, c)), mul(x.step[s][c], rstd), a.acc[c]);
   });
@@ -91,15 +98,15 @@ __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, st
   const bool adds = op.dresidual.data != nullptr;
   RowQuads<kSteps, kFull> residual = {};
   if (adds) residual.load(row.residual, d);
-  each_quad<kSteps, kFull>(d, [&](int s, int k) {
-    const float4 gain = quad_of(op.gain.data, k);
+  each_quad<kSteps, kFull>(d, [&](int s, int) {
+    const float4 gain = quad_of(gains, 128 * s);
     float dx[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const float own = mul(rstd, fma(nc, mul(x.step[s][c], rstd), mul(dy.step[s][c], part(gain, c))));
       dx[c] = real ? adds ? add(residual.step[s][c], own) : own : 0.0f;
     }
-    quad(dx).store(&at(op.dx, i, k));
+    quad(dx).store(dx_row + 128 * s);
   });
 }
 
@@ -136,18 +143,18 @@ __global__ void __launch_bounds__(Block::kThreads, 1) rms_norm_backward_bf16(Rms
       rms_norm_row<kSteps, kFull>(op, first + i, real[i], rstds[i], norm_row<kSteps>(memory, turn, warp_index(), d));
     }
     __syncthreads();
-#pragma unroll 8
-    for (int w = 0; w < Block::kRows; ++w) {
-      const NormRow row = norm_row<kSteps>(memory, turn, w, d);
-      const float rstd = rstds[turn * Block::kRows + w];
+    const float* const rstd = rstds + turn * Block::kRows;
 #pragma unroll
-      for (int o = 0; o < Block::kPairs; ++o) {
-        const int k = 2 * (o * Block::kThreads + static_cast<int>(threadIdx.x));
-        if (!kWhole && k >= d) continue;
-        const std::uint32_t x = *reinterpret_cast<const std::uint32_t*>(row.x + k);
-        const std::uint32_t dy = *reinterpret_cast<const std::uint32_t*>(row.dy + k);
-        p[o][0] = fma(from_bits(dy << 16), mul(from_bits(x << 16), rstd), p[o][0]);
-        p[o][1] = fma(from_bits(dy & 0xffff0000u), mul(from_bits(x & 0xffff0000u), rstd), p[o][1]);
+    for (int o = 0; o < Block::kPairs; ++o) {
+      const int k = 2 * (o * Block::kThreads + static_cast<int>(threadIdx.x));
+      if (!kWhole && k >= d) continue;
+      const bf16* x = norm_row<kSteps>(memory, turn, 0, d).x + k;
+#pragma unroll 8
+      for (int w = 0; w < Block::kRows; ++w, x += 3 * d) {
+        const std::uint32_t of_x = *reinterpret_cast<const std::uint32_t*>(x);
+        const std::uint32_t of_dy = *reinterpret_cast<const std::uint32_t*>(x + d);
+        p[o][0] = fma(from_bits(of_dy << 16), mul(from_bits(of_x << 16), rstd[w]), p[o][0]);
+        p[o][1] = fma(from_bits(of_dy & 0xffff0000u), mul(from_bits(of_x & 0xffff0000u), rstd[w]), p[o][1]);
       }
     }
     __syncthreads();  // The rows have been used.

@@ -26,10 +26,11 @@ struct RowQuads {
   Quad step[kSteps];
 
   __device__ __forceinline__ void load(const bf16* row, int size) {
+    const int lane = 4 * lane_index();
+    const bf16* const own = row + lane;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      const int k = 128 * s + 4 * lane_index();
-      step[s] = kFull || k < size ? *reinterpret_cast<const Quad*>(row + k) : Quad{};
+      step[s] = kFull || 128 * s + lane < size ? *reinterpret_cast<const Quad*>(own + 128 * s) : Quad{};
     }
   }
 };

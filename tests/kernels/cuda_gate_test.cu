@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kForms[] = {"gate_of", "gated", "gated_slope", "expn_in_range"};
+constexpr const char* kForms[] = {"gate_of", "gated", "gated_slope", "expn_in_range", "stored_gates"};
 constexpr int kCount = sizeof(kForms) / sizeof(*kForms);
 constexpr std::uint32_t kBlocks = 4096, kBlock = 256;
 constexpr unsigned long long kNone = ~0ull;
@@ -43,6 +43,10 @@ __global__ void __launch_bounds__(kBlock) compare_all(Found* found, unsigned lon
     if (x == x) own.compare(found, 0, x, seen(gate_of(x)), sigmoid(x));
     own.compare(found, 1, x, seen(gated(x)), silu(x));
     own.compare(found, 2, x, seen(gated_slope(x)), dsilu(x));
+    const Quad four = stored_gates({x, 1.0f, x, x});
+    const float stored = load(st<bf16>(silu(x)));
+    own.compare(found, 4, x, seen(bits(four[0]) == bits(four[2]) && bits(four[2]) == bits(four[3]) ? four[0] : -1.0f),
+                stored);
     if (x >= -87.0f && x <= 0.0f) own.compare(found, 3, x, seen(expn_in_range(x)), expn(x));
     pattern += kBlocks * kBlock;
   } while (pattern >= kBlocks * kBlock);
@@ -69,7 +73,7 @@ bool run(unsigned long long canary, unsigned long long want) {
   bool ok = holds(cudaStreamSynchronize(stream) == cudaSuccess, "a run on the device");
   const unsigned long long numbers = (1ull << 32) - 2 * ((1ull << 23) - 1), all = 1ull << 32;
   const unsigned long long in_range = 1ull + 0x42ae0000ull + 1;  // +0, and -0 to -87.
-  const unsigned long long compared[kCount] = {numbers, all, all, in_range};
+  const unsigned long long compared[kCount] = {numbers, all, all, in_range, all};
   for (int form = 0; form < kCount; ++form) {
     std::printf("%s: %llu compared, %llu differ, first %llx\n", kForms[form], found->compared[form],
                 found->differ[form], found->first[form]);
