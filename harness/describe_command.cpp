@@ -89,6 +89,10 @@ void write_attention(std::ostringstream& out, const Scenario& scenario) {
 
 void write_expectations(std::ostringstream& out, const Scenario& scenario) {
   out << "\nwhat a run must count\n";
+  if (!can_be_counted_at_once(scenario)) {
+    out << "  not worked out for so many microbatches\n";
+    return;
+  }
   const auto data = open_data(scenario);
   for (const Expectation& one : expectations(scenario, *data)) {
     out << "  " << one.counter << " " << range_text(one.min, one.max) << "  (" << one.why << ")\n";

@@ -8,7 +8,7 @@
 namespace lockstep {
 
 // `legal`, `built` and `errors` are there for any file; the other parts for a legal one, `expected_counters` for one
-// that is built too.
+// that is built too and can be counted at once.
 boost::json::object describe_json(const ReadResult& read);
 
 }  // namespace lockstep

@@ -167,6 +167,13 @@ std::int64_t graph_regions(const Scenario& scenario) {
   return regions;
 }
 
+bool can_be_counted_at_once(const Scenario& scenario) {
+  constexpr std::int64_t kMostMicrobatches = 2'000'000;
+  std::int64_t most = scenario.training.microbatches;
+  for (const auto& change : scenario.training.change_microbatches_at) most = std::max(most, change.microbatches);
+  return scenario.training.steps * most * scenario.parallel.data <= kMostMicrobatches;
+}
+
 std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data) {
   const Scenario::Training& training = scenario.training;
   const Scenario::CudaGraph& graph = scenario.cuda_graph;

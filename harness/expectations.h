@@ -23,6 +23,8 @@ std::int64_t graph_regions(const Scenario& scenario);
 // The captured symbols of one block, as indices into the pattern.
 std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Block& block);
 
+// Whether that takes no more than a few seconds: the documents of every microbatch are looked at.
+bool can_be_counted_at_once(const Scenario& scenario);
 std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data);
 
 // "" or two ranks whose documents are the same in all steps, as a sentence. Ranks with a

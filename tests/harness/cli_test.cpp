@@ -227,6 +227,10 @@ TEST_F(CommandLine, DescribeWritesWhatItSays) {
   EXPECT_EQ(built.at("scenario").at("training").at("in_flight").to_number<int>(), 2);
   EXPECT_EQ(built.at("expected_counters").at("graph_replays").at("max").to_number<int>(), 16);
   EXPECT_EQ(built.at("parameters").as_array().size(), 18u);
+  const boost::json::value long_run =
+      described("training: {steps: 1000000, microbatches: 1024}\nparallel: {data: 64}\n");
+  EXPECT_TRUE(long_run.at("built").as_bool());
+  EXPECT_FALSE(long_run.as_object().contains("expected_counters"));
   const boost::json::value unbuilt = described("parallel: {tensor: 2}\n");
   EXPECT_TRUE(unbuilt.at("legal").as_bool() && !unbuilt.at("built").as_bool());
   EXPECT_EQ(unbuilt.at("errors").at(0).at("rule").as_string(), "L00");
