@@ -162,7 +162,9 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
     throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes, but parallel.data is " +
                        std::to_string(count));
   }
-  if (!one_each && me.size < count && scenario.cuda_graph.impl == GraphImpl::full_iteration) {
+  const bool over_the_host = !one_each && scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  if (over_the_host && options.device == "cuda") throw NoDevice(lacking(scenario, options.device));
+  if (over_the_host && me.size < count) {
     throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes for " + std::to_string(count) +
                        " ranks, but a graph of a whole step needs a process for each");
   }

@@ -161,5 +161,49 @@ TEST(Ledger, ThePlaceIsNoDifferenceButTheStreamTheEventAndTheByteAre) {
   EXPECT_THAT(difference(one(fill), Ledger()), HasSubstr("fill of 8 bytes: captured, but missing now"));
 }
 
+// Of three ranks, as rank 1 makes it.
+LedgerEntry exchange(CollectiveKind kind, std::byte* to, const std::byte* from) {
+  return {.kind = LedgerEntry::Kind::exchange,
+          .stream = 1,
+          .place = {},
+          .op = {},
+          .to = to,
+          .from = from,
+          .bytes = 8,
+          .exchange = Exchange{nullptr, kind, {"gather", 2}, 1, 3}};
+}
+
+TEST(Ledger, AnExchangeIsWhatTheRanksMustAgreeOn) {
+  std::byte memory[48];
+  const LedgerEntry gather = exchange(CollectiveKind::all_gather, memory, memory + 8);
+  LedgerEntry other = gather;
+  EXPECT_EQ(difference(one(gather), one(other)), "");
+  other.exchange->name.unit = 3;
+  EXPECT_EQ(difference(one(gather), one(other)),
+            "entry 0: all_gather (gather of unit 2, 8 bytes a rank): is all_gather (gather of unit 3, 8 bytes a rank), "
+            "was captured as all_gather (gather of unit 2, 8 bytes a rank)");
+  other = gather;
+  other.to = memory + 8;
+  EXPECT_THAT(difference(one(gather), one(other)), HasSubstr("(gather of unit 2, 8 bytes a rank): destination moved"));
+}
+
+TEST(Ledger, AnExchangeWritesWhatOthersSendAndCopiesItsOwn) {
+  std::byte memory[72];
+  const auto effects = [&](CollectiveKind kind, const std::byte* from) {
+    std::string text;
+    for (const Effect& one : effects_of(exchange(kind, memory, from))) {
+      text += std::to_string(static_cast<std::byte*>(one.to) - memory) + "<";
+      text += one.from == nullptr ? "" : std::to_string(static_cast<const std::byte*>(one.from) - memory);
+      text += ":" + std::to_string(one.bytes) + " ";
+    }
+    return text;
+  };
+  EXPECT_EQ(effects(CollectiveKind::all_gather, memory + 24), "0<:8 8<24:8 16<:8 ");
+  EXPECT_EQ(effects(CollectiveKind::all_gather, memory + 8), "0<:8 16<:8 ");  // Its own part lies there.
+  EXPECT_EQ(effects(CollectiveKind::all_to_all, memory + 24), "0<24:24 ");
+  EXPECT_EQ(effects(CollectiveKind::reduce_scatter, memory + 24), "0<24:8 0<32:8 0<40:8 ");
+  EXPECT_EQ(effects(CollectiveKind::all_reduce, memory), "0<:8 ");
+}
+
 }  // namespace
 }  // namespace lockstep::test

@@ -76,6 +76,7 @@ class Replayed {
   static constexpr std::size_t kBytes = 256;
   Graph capture(const Calls& calls) {
     stream_.fill(memory_.data(), 0, kBytes);
+    stream_.synchronize();
     stream_.begin_capture();
     calls(*one_.communicator, stream_, memory_.data());
     return stream_.end_capture();
@@ -116,6 +117,30 @@ TEST(ShmGraphs, AreComparedBeforeTheyRun) {
     EXPECT_EQ(one.status, 1);
     EXPECT_THAT(one.words, AllOf(HasSubstr("call 1 of the graph: rank "), HasSubstr("rank 1 no call"),
                                  HasSubstr("rank 0 all_to_all (reduce of unit 1, 64 bytes a rank)")));
+  }
+}
+
+// What a replay exchanges is an access like any other: here another stream does not wait for the graph.
+TEST(ShmGraphs, AreSeenByTheChecker) {
+  const TemporaryFolder folder;
+  SharedMeeting::create(folder / "ranks", 2);
+  Processes processes(2, [&](int rank) {
+    OneRank one(folder / "ranks", rank, 2, kDeadline);
+    void* exchanged = nullptr;
+    Replayed replayed(one, [&](Communicator& c, const Stream& s, void* memory) {
+      c.all_gather(s, {"gather", 3}, exchanged = memory, memory, 64);
+    });
+    replayed.launch();
+    if (!one.checker.hazards().empty()) return 2;
+    const Stream other(one.device, "other");
+    other.fill(exchanged, 0, 128);
+    other.synchronize();
+    if (one.checker.hazards().empty()) return 3;
+    throw std::runtime_error(text(one.checker.hazards().front()));
+  });
+  for (const Ended& one : processes.end()) {
+    EXPECT_EQ(one.status, 1);
+    EXPECT_THAT(one.words, AllOf(HasSubstr("write after write: fill"), HasSubstr("is not ordered after all_gather")));
   }
 }
 
