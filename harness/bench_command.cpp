@@ -268,6 +268,7 @@ boost::json::object to_json(const FsdpTimes& one) {
           {"compute_seconds", one.compute},
           {"communication_seconds", one.communication},
           {"exposed_seconds", one.exposed()},
+          {"host_seconds", one.host ? boost::json::value(*one.host) : nullptr},
           {"over_the_larger", one.over_the_larger()},
           {"gathers", to_json(one.gathers)},
           {"reductions", to_json(one.reductions)}};
@@ -291,6 +292,7 @@ void print_fsdp(const FsdpTimes& one) {
       "%-28s %9.3f ms/step, %9.3f without exchanges, %8.3f of exchanges alone: %8.3f exposed, %.3f of the larger\n",
       one.mode.c_str(), one.step * 1e3, one.compute * 1e3, one.communication * 1e3, one.exposed() * 1e3,
       one.over_the_larger());
+  if (one.host) std::printf("%-28s host: %.3f ms, meeting the others included\n", "", *one.host * 1e3);
   print_exchange("gathers", one.gathers);
   print_exchange("reductions", one.reductions);
   std::fflush(stdout);

@@ -5,6 +5,7 @@
 
 #include "engine/trainer.h"
 #include "harness/bench/exchanges.h"
+#include "harness/bench/host_time.h"
 #include "harness/bench/median.h"
 #include "harness/schedules.h"
 #include "harness/stopwatch.h"
@@ -26,18 +27,25 @@ Scenario of_mode(Scenario scenario, Sharding strategy, GraphImpl impl) {
   return scenario;
 }
 
-double step_seconds(Trainer& trainer, Communicator& communicator, double budget) {
+struct StepSeconds {
+  double step, host;
+};
+
+StepSeconds step_seconds(Trainer& trainer, Communicator& communicator, HostTime& host, double budget) {
   for (int i = 0; i < kWarmSteps; ++i) trainer.step();
-  std::vector<double> times;
+  std::vector<double> times, hosts;
   double all = 0;
   while (static_cast<int>(times.size()) < kFewestSteps || all < budget) {
     communicator.meet();
+    host.begin();
     const Stopwatch watch;
     trainer.step();
-    times.push_back(largest(watch.seconds(), communicator));  // Equal on all ranks, so all end together.
+    const double step = watch.seconds();
+    hosts.push_back(largest(step - host.waited(), communicator));
+    times.push_back(largest(step, communicator));  // Equal on all ranks, so all end together.
     all += times.back();
   }
-  return median(std::move(times));
+  return {.step = median(std::move(times)), .host = median(std::move(hosts))};
 }
 
 Calls of_kind(const Calls& calls, bool gathers) {
@@ -58,7 +66,8 @@ ExchangeTimes exchange_times(const Calls& calls, Device& device, Communicator& c
   return times;
 }
 
-FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& communicator, double budget) {
+FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& communicator, HostTime& host,
+                    double budget) {
   FsdpTimes times;
   const auto data = open_data(scenario);
   BackendCommunicator* const library = library_of(communicator);
@@ -68,14 +77,16 @@ FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& comm
     ListingCommunicator listing(communicator);
     Trainer trainer(device, scenario, *data, {.dry_run_ledger = false, .listener = nullptr, .communicator = &listing});
     for (std::int64_t i = 0; i < scenario.cuda_graph.warmup_steps; ++i) trainer.step();
-    times.step = step_seconds(trainer, communicator, budget);
+    const StepSeconds with = step_seconds(trainer, communicator, host, budget);
+    times.step = with.step;
+    if (library != nullptr) times.host = with.host;
     listing.calls.clear();
     if (library != nullptr) library->measure(true);
     trainer.step();
     if (library != nullptr) library->measure(false), spent = library->take_spent();
     step = listing.calls;
     listing.silent = true;
-    times.compute = step_seconds(trainer, communicator, budget);
+    times.compute = step_seconds(trainer, communicator, host, budget).step;
   }
   times.gathers = exchange_times(of_kind(step, true), device, communicator, library);
   times.reductions = exchange_times(of_kind(step, false), device, communicator, library);
@@ -92,7 +103,8 @@ FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& comm
 
 void time_fsdp(const Scenario& scenario, const std::string& device_kind, const RanksHere& ranks,
                const std::string& only, double budget, const std::function<void(const FsdpTimes&)>& done) {
-  Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu));
+  HostTime host;
+  Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu), &host);
   ranks.run(device, [&](Communicator& communicator) {
     for (const Sharding strategy :
          {Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
@@ -105,7 +117,7 @@ void time_fsdp(const Scenario& scenario, const std::string& device_kind, const R
         std::vector<ScenarioError> errors = check_legality(one);
         if (errors.empty()) errors = check_built(one);
         if (errors.empty()) {
-          times = time_mode(one, device, communicator, budget);
+          times = time_mode(one, device, communicator, host, budget);
         } else {
           times.not_run = errors.front().text();
         }

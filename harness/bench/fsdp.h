@@ -27,6 +27,9 @@ struct FsdpTimes {
   double compute = 0;  // Of the same step without its exchanges: streams, events, folds and all else are there.
   double communication =
       0;  // Of its exchanges without the step: bare calls, or the engine's where there is no library.
+  // Of the step, in which the host did not wait for the device; it meets the others' hosts in it. Absent where ranks
+  // share a host.
+  std::optional<double> host;
   ExchangeTimes gathers, reductions;
 
   double exposed() const { return step - compute; }

@@ -1,10 +1,10 @@
 #include "harness/bench/steps.h"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "engine/trainer.h"
+#include "harness/bench/host_time.h"
 #include "harness/bench/median.h"
 #include "harness/bench/model.h"
 #include "harness/device_choice.h"
@@ -17,44 +17,6 @@ namespace {
 
 constexpr int kWarmSteps = 3;  // After the scenario's own warm-up: captures and first touches are over.
 constexpr int kFewestSteps = 5;
-
-// Counts the calls of a step, and the time between a call that waits and the next call.
-class HostTime : public Observer {
- public:
-  void begin() {
-    waited_ = 0;
-    waiting_.reset();
-  }
-  double waited() {
-    resume();
-    return waited_;
-  }
-  void on_submit(int, const Submission&, const Place&) override { call(); }
-  void on_copy(int, void*, const void*, std::size_t, CopyKind, const Place&) override { call(); }
-  void on_fill(int, void*, std::size_t, const Place&) override { call(); }
-  void on_launch(int, int, const Ledger&, const Place&) override { call(); }
-  void on_host_write(const void*, std::size_t, const Place&) override { resume(); }
-  void on_host_read(const void*, std::size_t, const Place&) override { resume(); }
-  void on_synchronize_stream(int) override { wait(); }
-  void on_synchronize_event(int) override { wait(); }
-  std::int64_t calls = 0;
-
- private:
-  void call() {
-    ++calls;
-    resume();
-  }
-  void resume() {
-    if (waiting_) waited_ += waiting_->seconds();
-    waiting_.reset();
-  }
-  void wait() {
-    resume();
-    waiting_.emplace();
-  }
-  std::optional<Stopwatch> waiting_;
-  double waited_ = 0;
-};
 
 std::vector<MicrobatchLengths> lengths_of(const StepData& step) {
   std::vector<MicrobatchLengths> all;

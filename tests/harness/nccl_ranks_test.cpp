@@ -202,6 +202,8 @@ TEST_F(NcclRanks, AreTimed) {
   const auto times = boost::json::parse(slurp(folder_ / "times.json")).at("fsdp");
   EXPECT_EQ(times.at("transport"), "nccl");
   const auto& row = times.at("rows").at(0);
+  EXPECT_GT(row.at("host_seconds").as_double(), 0);
+  EXPECT_LE(row.at("host_seconds").as_double(), row.at("step_seconds").as_double());
   for (const char* exchange : {"gathers", "reductions"}) EXPECT_GT(row.at(exchange).at("bare_seconds").as_double(), 0);
 }
 
