@@ -307,11 +307,11 @@ TEST_F(CommandLine, BenchMeasuresAllThreeModes) {
 }
 
 TEST_F(CommandLine, WhatOneDeviceIsMeasuredWithHasOneRank) {
-  const std::string file =
-      folder_.file("ranks.yaml", std::string(kSmall) +
-                                     "model: {pattern: \"*-\"}\nparallel: {data: 3}\nfsdp: {strategy: optim_grads}\n"
-                                     "data: {pack_length: 7, documents: [[[3, 0, 4]]]}\n"
-                                     "checker: {delays: [{stream: gather, rank: 2, spin: 5}]}\n");
+  const std::string file = folder_.file(
+      "ranks.yaml", std::string(kSmall) +
+                        "model: {pattern: \"M*-\"}\nparallel: {data: 3}\nfsdp: {strategy: optim_grads}\n"
+                        "data: {pack_length: 7, documents: [[[3, 0, 4]]]}\n"
+                        "checker: {poison: [padding, staging], delays: [{stream: gather, rank: 2, spin: 5}]}\n");
   for (const char* section : {"kernels", "step", "offload"}) {
     const Ran ran = run_lockstep("bench --device sim --budget 0.01 --section " + std::string(section) + " " + file);
     EXPECT_EQ(ran.status, 0) << section << "\n" << ran.err;
