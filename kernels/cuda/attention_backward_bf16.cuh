@@ -1,7 +1,7 @@
 // Gradients of bf16 attention on the tensor core (arithmetic.md 2.6), in two kinds of tiles that are mirror images: a
-// tile owns 128 rows and walks the rows on the other side of the causal triangle, 64 at a time. Owning keys it sums dK
-// and dV over the heads of the group and their queries; owning queries it sums dQ over keys. Blocks take tiles as they
-// come free. In a block a warpgroup fetches and two compute, 64 own rows each.
+// tile owns 64 or 128 rows and walks the rows on the other side of the causal triangle, 64 at a time. Owning keys it
+// sums dK and dV over the heads of the group and their queries; owning queries it sums dQ over keys. Blocks take tiles
+// as they come free. In a block a warpgroup fetches and one or two compute, 64 own rows each.
 #pragma once
 
 #include "kernels/cuda/attention_tiles.cuh"
@@ -11,9 +11,9 @@ namespace lockstep {
 inline constexpr int kPartners = 64;  // Rows of the other side at a time.
 
 // `left` holds q or k, `right` dO or v: scores are dots of lefts, dp of rights.
-template <int kWidth>
+template <class Block, int kWidth>
 struct BackwardShared {
-  using Own = HeadPanels<kTileRows, kWidth>;
+  using Own = HeadPanels<Block::kRows, kWidth>;
   using Partner = HeadPanels<kPartners, kWidth>;
   static constexpr int kBuffers = 4;
   alignas(1024) unsigned char own_left[Own::kBytes];
@@ -29,17 +29,17 @@ struct BackwardShared {
 
   __device__ void init() {
     own_full.init(kWarpgroup);
-    own_free.init(kUserWarps);
+    own_free.init(Block::kUserWarps);
     for (int b = 0; b < kBuffers; ++b) {
       full[b].init(kWarpgroup);
-      free[b].init(kUserWarps);
+      free[b].init(Block::kUserWarps);
     }
     fence_barriers();
   }
 };
 
 // The partners of a tile in the order of the sums: a head after the other, rows counted from the document's start.
-template <bool kKeys>
+template <bool kKeys, int kTileRows>
 struct Partners {
   int head, head_end, first, begin, end;
 
@@ -71,18 +71,18 @@ struct Side {
         right(keys ? v_column(op, head) : q_column(op, head)) {}
 };
 
-template <bool kKeys, int kWidth>
-__device__ __forceinline__ void fetch_tile(const AttentionBackward<bf16>& op, BackwardShared<kWidth>& shared,
-                                           Fetcher& fetcher, Turn<BackwardShared<kWidth>::kBuffers>& turn,
+template <class Block, bool kKeys, int kWidth>
+__device__ __forceinline__ void fetch_tile(const AttentionBackward<bf16>& op, BackwardShared<Block, kWidth>& shared,
+                                           Fetcher& fetcher, Turn<BackwardShared<Block, kWidth>::kBuffers>& turn,
                                            const Tile& tile) {
-  using Shared = BackwardShared<kWidth>;
+  using Shared = BackwardShared<Block, kWidth>;
   const Side own(op, kKeys, tile.head);
   const int own_row = tile.start + tile.first;
   const int own_rows = tile.length - tile.first;
   Shared::Own::fill(shared_address(shared.own_left), own.left_rows, own_row, own_rows, own.left, op.head_dim);
   Shared::Own::fill(shared_address(shared.own_right), own.right_rows, own_row, own_rows, own.right, op.head_dim);
   fetcher.fetched(shared.own_full);
-  for (Partners<kKeys> at_partner(op, tile); at_partner.any(); at_partner.next(), turn.next()) {
+  for (Partners<kKeys, Block::kRows> at_partner(op, tile); at_partner.any(); at_partner.next(), turn.next()) {
     const Side partner(op, !kKeys, at_partner.head);
     const int row = tile.start + at_partner.first;
     const int rows = tile.length - at_partner.first;
@@ -99,12 +99,13 @@ __device__ __forceinline__ void fetch_tile(const AttentionBackward<bf16>& op, Ba
   }
 }
 
-template <bool kKeys, int kWidth>
-__device__ __forceinline__ void fetch_backward(const AttentionBackward<bf16>& op, BackwardShared<kWidth>& shared) {
-  TileList<kKeys> tiles(op.document_start, op.document_length, kKeys ? op.kv_heads : op.heads);
+template <class Block, bool kKeys, int kWidth>
+__device__ __forceinline__ void fetch_backward(const AttentionBackward<bf16>& op,
+                                               BackwardShared<Block, kWidth>& shared) {
+  TileList<kKeys, Block::kRows> tiles(op.document_start, op.document_length, kKeys ? op.kv_heads : op.heads);
   Fetcher fetcher;
   Turn<1> own;
-  Turn<BackwardShared<kWidth>::kBuffers> turn;
+  Turn<BackwardShared<Block, kWidth>::kBuffers> turn;
   for (;; own.next()) {
     fetcher.await_free(shared.own_free, own.parity ^ 1);
     if (threadIdx.x == 0) shared.number = atomicAdd(&at(op.next_tile, 0, kKeys ? 0 : 1), 1);
@@ -112,16 +113,16 @@ __device__ __forceinline__ void fetch_backward(const AttentionBackward<bf16>& op
     const Tile tile = tiles.at_rank(shared.number);
     if (threadIdx.x == 0) shared.tile = tile;
     if (tile.length == 0) break;
-    fetch_tile<kKeys>(op, shared, fetcher, turn, tile);
+    fetch_tile<Block, kKeys>(op, shared, fetcher, turn, tile);
   }
   fetcher.fetched(shared.own_full);
   fetcher.finish();
 }
 
-template <bool kKeys, int kWidth>
-__device__ __forceinline__ void differentiate(const AttentionBackward<bf16>& op, BackwardShared<kWidth>& shared,
-                                              Turn<BackwardShared<kWidth>::kBuffers>& turn) {
-  using Shared = BackwardShared<kWidth>;
+template <class Block, bool kKeys, int kWidth>
+__device__ __forceinline__ void differentiate(const AttentionBackward<bf16>& op, BackwardShared<Block, kWidth>& shared,
+                                              Turn<BackwardShared<Block, kWidth>::kBuffers>& turn) {
+  using Shared = BackwardShared<Block, kWidth>;
   const Tile tile = shared.tile;
   constexpr int kOwnPanel = Shared::Own::kPanel;
   constexpr int kPanel = Shared::Partner::kPanel;
@@ -148,7 +149,7 @@ __device__ __forceinline__ void differentiate(const AttentionBackward<bf16>& op,
   std::uint32_t p_steps[kPartners / kStep][4];
   std::uint32_t ds_steps[kPartners / kStep][4];
 
-  Partners<kKeys> partner(op, tile);
+  Partners<kKeys, Block::kRows> partner(op, tile);
   // To partners that see one of the warpgroup's rows, or are seen. Others are free again at once.
   const auto pass_unseen = [&] {
     for (; partner.any(); partner.next(), turn.next()) {
@@ -290,25 +291,27 @@ __device__ __forceinline__ void differentiate(const AttentionBackward<bf16>& op,
   }
 }
 
-template <bool kKeys, int kWidth>
-__global__ void __launch_bounds__(kAttentionThreads, 1)
+template <class Block, bool kKeys, int kWidth>
+__global__ void __launch_bounds__(Block::kThreads, 1)
     attention_backward_bf16(const __grid_constant__ AttentionBackward<bf16> op) {
+  // Tiles of queries begin where blocks of keys have ended, whose results they do not need.
+  if (kKeys) wait_for_last_kernel();
+  if (kKeys) let_next_kernel_start();
   extern __shared__ __align__(1024) unsigned char memory[];
-  auto& shared = *reinterpret_cast<BackwardShared<kWidth>*>(memory);
+  auto& shared = *reinterpret_cast<BackwardShared<Block, kWidth>*>(memory);
   if (threadIdx.x == 0) shared.init();
   __syncthreads();
-  if (kKeys) let_next_kernel_start();  // Where this one's blocks have ended. It does not need their results.
   if (threadIdx.x < kWarpgroup) {
-    give_registers<40>();
-    fetch_backward<kKeys>(op, shared);
+    if (Block::kUsers > 1) give_registers<40>();
+    fetch_backward<Block, kKeys>(op, shared);
   } else {
-    take_registers<232>();
+    if (Block::kUsers > 1) take_registers<232>();
     Turn<1> own;
-    Turn<BackwardShared<kWidth>::kBuffers> turn;
+    Turn<BackwardShared<Block, kWidth>::kBuffers> turn;
     for (;; own.next()) {
       shared.own_full.wait(own.parity);
       if (shared.tile.length == 0) break;
-      differentiate<kKeys>(op, shared, turn);
+      differentiate<Block, kKeys>(op, shared, turn);
     }
   }
   if (!kKeys) wait_for_last_kernel();  // For whoever comes after this one.
@@ -321,6 +324,7 @@ struct alignas(8) Four {
 // delta of a row, a head after the other, by a warp; +0 to the gradients of rows of no document; the first tile.
 __global__ void __launch_bounds__(kThreads)
     attention_prepare_backward(const __grid_constant__ AttentionBackward<bf16> op) {
+  start_after_last_kernel();
   const std::int64_t row = warp_item();
   if (row == 0 && lane_index() < 2) at(op.next_tile, 0, lane_index()) = 0;
   if (row >= op.o.rows) return;

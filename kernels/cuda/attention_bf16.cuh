@@ -13,32 +13,40 @@ inline unsigned multiprocessors() {
   cuda_launch_check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
   return static_cast<unsigned>(count);
 }
-template <class Shared, class Op>
-void launch_attention_tiles(CudaQueue queue, void (*kernel)(Op), const Op& op, bool overlaps = false) {
+template <class Block, class Shared, class Op>
+void launch_attention_tiles(CudaQueue queue, void (*kernel)(Op), const Op& op) {
   cuda_launch_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
-  const LaunchOptions options = {.shared_bytes = sizeof(Shared), .overlaps = overlaps};
-  launch(queue, dim3(multiprocessors()), dim3(kAttentionThreads), options, kernel, op);
+  const LaunchOptions options = {.shared_bytes = sizeof(Shared), .overlaps = true};
+  launch(queue, dim3(multiprocessors()), dim3(Block::kThreads), options, kernel, op);
 }
 
-template <int kWidth>
+template <class Block, int kWidth>
 void launch_attention_width(CudaQueue queue, const AttentionForward<bf16>& op) {
-  launch_attention_tiles<ForwardShared<kWidth>>(queue, attention_forward_bf16<kWidth>, op);
+  launch_attention_tiles<Block, ForwardShared<Block, kWidth>>(queue, attention_forward_bf16<Block, kWidth>, op);
 }
 // Multiprocessors that run out of tiles of keys go on with tiles of queries.
-template <int kWidth>
+template <class Block, int kWidth>
 void launch_attention_width(CudaQueue queue, const AttentionBackward<bf16>& op) {
-  using Shared = BackwardShared<kWidth>;
-  launch(queue, dim3(blocks_for(op.o.rows, kWarps)), dim3(kThreads), attention_prepare_backward, op);
-  launch_attention_tiles<Shared>(queue, attention_backward_bf16<true, kWidth>, op);
-  launch_attention_tiles<Shared>(queue, attention_backward_bf16<false, kWidth>, op, true);
+  using Shared = BackwardShared<Block, kWidth>;
+  launch(queue, dim3(blocks_for(op.o.rows, kWarps)), dim3(kThreads), kEarly, attention_prepare_backward, op);
+  launch_attention_tiles<Block, Shared>(queue, attention_backward_bf16<Block, true, kWidth>, op);
+  launch_attention_tiles<Block, Shared>(queue, attention_backward_bf16<Block, false, kWidth>, op);
 }
 // Heads of up to 64 channels are padded to 64 by zeros, others to 128.
+template <class Block, class Op>
+void launch_attention_block(CudaQueue queue, const Op& op) {
+  if (op.head_dim <= 64) {
+    launch_attention_width<Block, 64>(queue, op);
+  } else {
+    launch_attention_width<Block, 128>(queue, op);
+  }
+}
 template <class Op>
 void launch_attention_bf16(CudaQueue queue, const Op& op) {
-  if (op.head_dim <= 64) {
-    launch_attention_width<64>(queue, op);
+  if (op.o.rows * op.heads <= std::int64_t{TileBlock<2>::kRows} * multiprocessors()) {  // Not a wide tile for each.
+    launch_attention_block<TileBlock<1>>(queue, op);
   } else {
-    launch_attention_width<128>(queue, op);
+    launch_attention_block<TileBlock<2>>(queue, op);
   }
 }
 

@@ -1,5 +1,6 @@
-// bf16 attention on the tensor core (arithmetic.md 2.6): a block takes one tile of 128 query rows after the other. A
-// warpgroup fetches keys and values, two compute, 64 rows each: while one is at its softmax, the other's products run.
+// bf16 attention on the tensor core (arithmetic.md 2.6): a block takes one tile of query rows after the other. A
+// warpgroup fetches keys and values, one or two compute, 64 rows each: while one is at its softmax, the other's
+// products run.
 #pragma once
 
 #include "kernels/cuda/attention_tiles.cuh"
@@ -7,13 +8,15 @@
 namespace lockstep {
 
 inline constexpr int kKeyBlock = 128;  // KB of arithmetic.md 2.6: what m, l and o are rescaled by.
-static_assert(kKeyBlock == kTileRows, "a tile's last block of keys is the one on the diagonal");
+static_assert(kKeyBlock % kOwnRows == 0, "a tile's last block of keys is the only one on the diagonal");
 
-template <int kWidth>
+template <class Block, int kWidth>
 struct ForwardShared {
+  static_assert(Block::kRows <= kKeyBlock);
+  using Queries = HeadPanels<Block::kRows, kWidth>;
   using Panels = HeadPanels<kKeyBlock, kWidth>;
   static constexpr int kBuffers = 2;
-  alignas(1024) unsigned char q[Panels::kBytes];
+  alignas(1024) unsigned char q[Queries::kBytes];
   alignas(1024) unsigned char k[kBuffers][Panels::kBytes];
   alignas(1024) unsigned char v[kBuffers][Panels::kBytes];
   Tile tile;
@@ -23,21 +26,21 @@ struct ForwardShared {
 
   __device__ void init() {
     q_full.init(kWarpgroup);
-    q_free.init(kUserWarps);
+    q_free.init(Block::kUserWarps);
     for (int b = 0; b < kBuffers; ++b) {
       k_full[b].init(kWarpgroup);
       v_full[b].init(kWarpgroup);
-      k_free[b].init(kUserWarps);
-      v_free[b].init(kUserWarps);
+      k_free[b].init(Block::kUserWarps);
+      v_free[b].init(Block::kUserWarps);
     }
     fence_barriers();
   }
 };
 
-template <int kWidth>
-__device__ __forceinline__ void fetch_forward(const AttentionForward<bf16>& op, ForwardShared<kWidth>& shared) {
-  using Shared = ForwardShared<kWidth>;
-  TileList<false> tiles(op.document_start, op.document_length, op.heads);
+template <class Block, int kWidth>
+__device__ __forceinline__ void fetch_forward(const AttentionForward<bf16>& op, ForwardShared<Block, kWidth>& shared) {
+  using Shared = ForwardShared<Block, kWidth>;
+  TileList<false, Block::kRows> tiles(op.document_start, op.document_length, op.heads);
   Fetcher fetcher;
   Turn<1> q;
   Turn<Shared::kBuffers> kv;
@@ -47,8 +50,8 @@ __device__ __forceinline__ void fetch_forward(const AttentionForward<bf16>& op, 
     if (threadIdx.x == 0) shared.tile = tile;
     const int rows = tile.length - tile.first;
     if (tile.length > 0) {
-      Shared::Panels::fill(shared_address(shared.q), op.qkv, tile.start + tile.first, rows, q_column(op, tile.head),
-                           op.head_dim);
+      Shared::Queries::fill(shared_address(shared.q), op.qkv, tile.start + tile.first, rows, q_column(op, tile.head),
+                            op.head_dim);
     }
     fetcher.fetched(shared.q_full);
     if (tile.length == 0) break;
@@ -113,18 +116,24 @@ struct Softmax {
   }
 };
 
-template <int kWidth>
-__device__ __forceinline__ void attend(const AttentionForward<bf16>& op, ForwardShared<kWidth>& shared) {
-  using Shared = ForwardShared<kWidth>;
+template <class Block, int kWidth>
+__device__ __forceinline__ void attend(const AttentionForward<bf16>& op, ForwardShared<Block, kWidth>& shared) {
+  using Shared = ForwardShared<Block, kWidth>;
+  constexpr int kQueryPanel = Shared::Queries::kPanel;
   constexpr int kPanel = Shared::Panels::kPanel;
   const int user = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
   const std::uint32_t own_q = shared_address(shared.q) + user * kOwnRows * kPanelRow;
   const int own[2] = {user * kOwnRows + own_row(0), user * kOwnRows + own_row(1)};
   const float scale = scale_of(op.head_dim);
   const bool speaks = lane_index() == 0;
-  // The warpgroups take turns in starting products: one's softmax then falls together with the other's products.
-  const auto await_turn = [&] { wait_at(1 + user, kUsers * kWarpgroup); };
-  const auto end_turn = [&] { arrive_at(2 - user, kUsers * kWarpgroup); };
+  // Two warpgroups take turns in starting products: one's softmax then falls together with the other's products.
+  constexpr bool kTurns = Block::kUsers == 2;
+  const auto await_turn = [&] {
+    if (kTurns) wait_at(1 + user, 2 * kWarpgroup);
+  };
+  const auto end_turn = [&] {
+    if (kTurns) arrive_at(2 - user, 2 * kWarpgroup);
+  };
   if (user == 1) end_turn();
   Turn<1> q;
   Turn<Shared::kBuffers> k, v;
@@ -141,7 +150,7 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op, Forward
     const auto start_scores = [&] {
       shared.k_full[k.buffer].wait(k.parity);
       open_products();
-      start_dots<kWidth, kPanel, kPanel>(s, own_q, shared_address(shared.k[k.buffer]));
+      start_dots<kWidth, kQueryPanel, kPanel>(s, own_q, shared_address(shared.k[k.buffer]));
       close_products();
     };
     const auto start_values = [&] {
@@ -155,13 +164,15 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op, Forward
       settle(s);
       if (speaks) shared.k_free[k.buffer].arrive();
       k.next();
-      if (j == tile.first) {
+      constexpr bool kOneBlock = Block::kRows == kKeyBlock;
+      if (kOneBlock ? j == tile.first : j + kKeyBlock > tile.first) {
+        const int before = kOneBlock ? 0 : tile.first - j;  // Keys of the block that come before the tile.
         if (speaks) shared.q_free.arrive();
 #pragma unroll
         for (int x = 0; x < kKeyBlock / 8; ++x) {
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            if (8 * x + 2 * lane_place() + e % 2 > own[e / 2]) s[x][e] = neg(infinity());
+            if (8 * x + 2 * lane_place() + e % 2 > own[e / 2] + before) s[x][e] = neg(infinity());
           }
         }
       }
@@ -217,18 +228,19 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op, Forward
   }
 }
 
-template <int kWidth>
-__global__ void __launch_bounds__(kAttentionThreads, 1)
+template <class Block, int kWidth>
+__global__ void __launch_bounds__(Block::kThreads, 1)
     attention_forward_bf16(const __grid_constant__ AttentionForward<bf16> op) {
+  start_after_last_kernel();
   extern __shared__ __align__(1024) unsigned char memory[];
-  auto& shared = *reinterpret_cast<ForwardShared<kWidth>*>(memory);
+  auto& shared = *reinterpret_cast<ForwardShared<Block, kWidth>*>(memory);
   if (threadIdx.x == 0) shared.init();
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<40>();
+    if (Block::kUsers > 1) give_registers<40>();
     fetch_forward(op, shared);
   } else {
-    take_registers<232>();
+    if (Block::kUsers > 1) take_registers<232>();
     clear_unowned(op.row_document, op.o, 0, op.o.cols);
     clear_unowned(op.row_document, op.lse, 0, op.lse.cols);
     attend(op, shared);

@@ -11,11 +11,17 @@
 namespace lockstep {
 
 inline constexpr int kWarpgroup = 128;  // Threads.
-inline constexpr int kUsers = 2;        // Warpgroups that compute; one more fetches.
-inline constexpr int kAttentionThreads = (kUsers + 1) * kWarpgroup;
-inline constexpr int kOwnRows = 64;                  // Of a warpgroup.
-inline constexpr int kTileRows = kUsers * kOwnRows;  // Of a block, counted from the document's start.
-inline constexpr int kUserWarps = kUsers * kWarpgroup / kWarp;
+inline constexpr int kOwnRows = 64;     // Of a warpgroup.
+
+// A block: `kUsers_` warpgroups compute, one more fetches. Two share a tile's partners; one alone is through with a
+// step in less than half the time, which counts where tiles are few.
+template <int kUsers_>
+struct TileBlock {
+  static constexpr int kUsers = kUsers_;
+  static constexpr int kThreads = (kUsers + 1) * kWarpgroup;
+  static constexpr int kRows = kUsers * kOwnRows;  // Of a tile, counted from the document's start.
+  static constexpr int kUserWarps = kUsers * kWarpgroup / kWarp;
+};
 
 // A tile of rows of one document, for one head.
 struct Tile {
@@ -28,7 +34,7 @@ struct Tile {
 // The tiles of all documents, those with most partners first: `rank` numbers them. A tile's partners are the tiles of
 // its document up to it (a query's keys), or from it on (a key's queries), so that the order is by the distance to one
 // end of the document. Empty documents have no tiles. For whole warps; ranks only grow.
-template <bool kFromEnd>
+template <bool kFromEnd, int kTileRows>
 class TileList {
  public:
   __device__ TileList(const In<std::int32_t>& start, const In<std::int32_t>& length, int heads)
@@ -250,8 +256,9 @@ __device__ __forceinline__ void store_own(bf16* to, int hd, const float (&sum)[k
 template <class T>
 __device__ void clear_unowned(const In<std::int32_t>& row_document, const Out<T>& out, std::int64_t column,
                               std::int64_t columns) {
-  const int own = static_cast<int>(blockIdx.x) * kUserWarps + warp_index() - kWarpgroup / kWarp;
-  for (std::int64_t row = own; row < out.rows; row += static_cast<std::int64_t>(gridDim.x) * kUserWarps) {
+  const int warps = (static_cast<int>(blockDim.x) - kWarpgroup) / kWarp;
+  const int own = static_cast<int>(blockIdx.x) * warps + warp_index() - kWarpgroup / kWarp;
+  for (std::int64_t row = own; row < out.rows; row += static_cast<std::int64_t>(gridDim.x) * warps) {
     if (at(row_document, 0, row) >= 0) continue;
     for (std::int64_t e = lane_index(); e < columns; e += kWarp) at(out, row, column + e) = st<T>(0.0f);
   }

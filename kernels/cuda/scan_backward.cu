@@ -1,8 +1,5 @@
 #include "kernels/cuda/scan_backward_bf16.cuh"
-#include "kernels/cuda/scan_tiles_gradients.cuh"
-#include "kernels/cuda/scan_tiles_groups.cuh"
-#include "kernels/cuda/scan_tiles_inputs.cuh"
-#include "kernels/cuda/scan_tiles_rates.cuh"
+#include "kernels/cuda/scan_tiles_backward.cuh"
 
 namespace lockstep {
 namespace {
@@ -10,6 +7,7 @@ namespace {
 // dS at the end of each chunk: the documents' chunks from the last to the first, otherwise as chunk_states.
 template <class T>
 __global__ void __launch_bounds__(kThreads, 4) chunk_state_gradients(ScanBackward<T> op) {
+  follow();
   __shared__ Decay decay;
   if (!begins_document(op, blockIdx.x)) return;
   const int head = static_cast<int>(blockIdx.y);
@@ -76,6 +74,7 @@ __device__ float r128_of_lanes(const float (&a)[4], const float (&b)[4], int wid
 // dx, and g, h, q of each row. A block per (chunk, head, 16 rows), a warp per row; lane l has channels 4l .. 4l+3.
 template <class T>
 __global__ void __launch_bounds__(kThreads) scan_backward_input(ScanBackward<T> op) {
+  follow();
   __shared__ Decay decay;
   __shared__ float m[kRowTile][kChunk];
   const Chunk chunk = chunk_at(op, blockIdx.x);
@@ -136,6 +135,7 @@ __global__ void __launch_bounds__(kThreads) scan_backward_input(ScanBackward<T> 
 // d(dt) and the per-row terms of the parameters. A block per (chunk, head), a thread per row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) scan_backward_rates(ScanBackward<T> op) {
+  follow();
   __shared__ Decay decay;
   __shared__ float q[kChunk];
   __shared__ float dcs[kChunk];
@@ -187,6 +187,7 @@ __global__ void __launch_bounds__(kThreads) scan_backward_rates(ScanBackward<T> 
 
 template <class T>
 __global__ void scan_backward_parameters(ScanBackward<T> op) {
+  follow();
   const std::int64_t column = own_column();
   const bool inside = column < 3ll * op.heads;
   const float sum = column_sum(op.row_document.cols, inside, [&](std::int64_t i, float p) {
@@ -220,6 +221,7 @@ __device__ float pair_gradient(const ScanBackward<T>& op, const Chunk& chunk, in
 // memory.
 template <class T, bool of_c>
 __global__ void __launch_bounds__(kThreads) scan_backward_group(ScanBackward<T> op) {
+  follow();
   __shared__ Decay decay;
   __shared__ float kk[kRowTile][kChunk];
   __shared__ float sum[kRowTile][kState];
@@ -272,30 +274,18 @@ __global__ void __launch_bounds__(kThreads) scan_backward_group(ScanBackward<T> 
   }
 }
 
-void run_in_tiles(CudaQueue queue, const ScanBackward<bf16>& op) {
-  using Op = ScanBackward<bf16>;
-  launch(queue, decay_grid(op), dim3(kThreads), tile_decays<Op>, op);
-  launch_tiles<WalkShared>(queue, walk_grid(op), kWalkThreads, tile_states<Op>, op);
-  launch_tiles<WalkShared>(queue, walk_grid(op), kWalkThreads, tile_state_gradients, op);
-  launch_tiles<RowShared>(queue, row_grid(op), kThreads, tile_outputs<Op>, op);
-  launch_tiles<RowShared>(queue, row_grid(op), kThreads, tile_inputs, op);
-  launch_tiles<GroupOutputsShared>(queue, chunk_grid(op, op.groups), kThreads, tile_group_outputs, op);
-  launch_tiles<GroupInputsShared>(queue, chunk_grid(op, op.groups), kThreads, tile_group_inputs, op);
-  launch(queue, decay_grid(op), dim3(kThreads), tile_rates, op);
-  launch(queue, dim3(blocks_for(op.row_document.cols, kRowBlock)), dim3(kThreads), tile_partial_sums, op);
-  launch(queue, dim3(blocks_for(3ll * op.heads, kWarp)), dim3(kWarp), tile_parameter_sums, op);
-}
-
 }  // namespace
 
 template <class T>
 void run(CudaQueue queue, const ScanBackward<T>& op) {
   const dim3 block(kThreads);
   const dim3 chunk_grid(static_cast<unsigned>(op.chunk_document.cols), static_cast<unsigned>(op.heads));
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (runs_in_tiles(op)) return run_in_tiles(queue, op);
+  }
   clear_rows_of_no_document(queue, op.row_document, op.dxbc);
   clear_rows_of_no_document(queue, op.row_document, op.ddt);
   if constexpr (std::is_same_v<T, bf16>) {
-    if (runs_in_tiles(op)) return run_in_tiles(queue, op);
     launch(queue, state_tile_grid(op), block, chunk_states_bf16<ScanBackward<bf16>>, op);
     launch(queue, state_tile_grid(op), block, chunk_state_gradients_bf16, op);
     launch(queue, tile_grid(op, op.heads, kSide), block, scan_backward_input_bf16, op);

@@ -1,4 +1,5 @@
 #include "kernels/cuda/scan_bf16.cuh"
+#include "kernels/cuda/scan_tiles_growths.cuh"
 #include "kernels/cuda/scan_tiles_rows.cuh"
 #include "kernels/cuda/scan_tiles_states.cuh"
 
@@ -8,6 +9,7 @@ namespace {
 // A block per (chunk, head, 16 rows).
 template <class T>
 __global__ void __launch_bounds__(kThreads) scan_forward(ScanForward<T> op) {
+  follow();
   __shared__ Decay decay;
   __shared__ float m[kRowTile][kChunk];
   const Chunk chunk = chunk_at(op, blockIdx.x);
@@ -31,6 +33,7 @@ __global__ void __launch_bounds__(kThreads) scan_forward(ScanForward<T> op) {
 
 // A block per (chunk, head, 64 rows).
 __global__ void __launch_bounds__(kThreads, 1) scan_forward_bf16(ScanForward<bf16> op) {
+  follow();
   __shared__ Decay decay;
   __shared__ ScanStage shared;
   const ScanTile tile = scan_tile(op);
@@ -46,20 +49,40 @@ __global__ void __launch_bounds__(kThreads, 1) scan_forward_bf16(ScanForward<bf1
   });
 }
 
+// Grid: (chunk, group, part of its heads).
+__global__ void __launch_bounds__(kThreads, 2) tile_outputs(ScanForward<bf16> op) {
+  follow();
+  extern __shared__ __align__(16) std::byte memory[];
+  RowShared& shared = *reinterpret_cast<RowShared*>(memory);
+  const Chunk chunk = chunk_at(op, blockIdx.x);
+  if (chunk.rows == 0) return;
+  give_outputs(shared, op, chunk, block_heads(op, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)));
+}
+
 void run_in_tiles(CudaQueue queue, const ScanForward<bf16>& op) {
   using Op = ScanForward<bf16>;
-  launch(queue, decay_grid(op), dim3(kThreads), tile_decays<Op>, op);
-  launch_tiles<WalkShared>(queue, walk_grid(op), kWalkThreads, tile_states<Op>, op);
-  launch_tiles<RowShared>(queue, row_grid(op), kThreads, tile_outputs<Op>, op);
+  const auto chunks = static_cast<unsigned>(op.chunk_document.cols);
+  const auto heads = static_cast<unsigned>(op.heads);
+  const dim3 row_grid(chunks, static_cast<unsigned>(op.groups), static_cast<unsigned>(head_parts(op)));
+  if (grows_at_once(op)) {
+    launch_tiles<GrowthShared>(queue, dim3(chunks, heads), kDecayThreads, tile_growths<Op>, op);
+    launch(queue, walk_grid(op), dim3(kThreads), tile_grown_states, op);
+  } else {
+    launch(queue, dim3(chunks, heads), dim3(kDecayThreads), tile_decays<Op>, op);
+    launch_tiles<WalkShared>(queue, walk_grid(op), kWalkThreads, tile_states<Op>, op);
+  }
+  launch_tiles<RowShared>(queue, row_grid, kThreads, tile_outputs, op);
 }
 
 }  // namespace
 
 template <class T>
 void run(CudaQueue queue, const ScanForward<T>& op) {
-  clear_rows_of_no_document(queue, op.row_document, op.y);
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_in_tiles(op)) return run_in_tiles(queue, op);
+  }
+  clear_rows_of_no_document(queue, op.row_document, op.y);
+  if constexpr (std::is_same_v<T, bf16>) {
     launch(queue, state_tile_grid(op), dim3(kThreads), chunk_states_bf16<ScanForward<bf16>>, op);
     launch(queue, tile_grid(op, op.heads, kSide), dim3(kThreads), scan_forward_bf16, op);
   } else {

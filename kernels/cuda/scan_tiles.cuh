@@ -31,11 +31,16 @@ inline bool runs_in_tiles(const ScanBackward<bf16>& op) {
 }
 
 // ---- Where scratch lies. A head's part of a row of chunk states holds 8,192 fp32. --------------------------------
-// Forward: `states` has Sb, then dt and cs of the chunk's rows. Backward: `dstates` has dSb, then Sb; `rows` has dt and
-// cs until the parameters' terms take their place; `states` has S in the order of the lanes, and when dS has been found
-// the sums over channels of each row, then KKb of the group.
+// Forward: `states` has first what a chunk adds to the state, then Sb; `y` has dt and cs of a chunk's rows until the
+// head's outputs take their place. Backward: `states` has what is added to S, then S, and when dS has been found the
+// sums over channels of each row and KKb of the group; `dstates` has what is added to dS, then dSb and Sb; `rows` has
+// dt and cs until the parameters' terms take their place.
 __device__ __forceinline__ float* head_part(const Scratch<float>& of, std::int64_t chunk, int head) {
   return of.data + chunk * of.pitch + static_cast<std::int64_t>(head) * kStateElements;
+}
+// Where element (n, p) lies in fp32: row n takes the bytes that row n of two states in bf16 takes.
+__host__ __device__ constexpr int exact_place(int n, int p) {
+  return n * (kTileHead / 2) + p % (kTileHead / 2) + p / (kTileHead / 2) * (kStateElements / 2);
 }
 __device__ __forceinline__ bf16* stored_state(const ScanForward<bf16>& op, std::int64_t chunk, int head) {
   return reinterpret_cast<bf16*>(head_part(op.states, chunk, head));
@@ -46,12 +51,16 @@ __device__ __forceinline__ bf16* stored_state(const ScanBackward<bf16>& op, std:
 __device__ __forceinline__ bf16* stored_dstate(const ScanBackward<bf16>& op, std::int64_t chunk, int head) {
   return reinterpret_cast<bf16*>(head_part(op.dstates, chunk, head));
 }
-// dt_j and cs_j.
+// dt_j and cs_j. A head's 64 channels of a row of y hold 32 fp32.
+__device__ __forceinline__ float& decay_place(const ScanForward<bf16>& op, const Chunk& chunk, int head, int k) {
+  bf16* const row = op.y.data + (chunk.start + k / (kTileHead / 2)) * op.y.pitch + x_column(op, head);
+  return reinterpret_cast<float*>(row)[k % (kTileHead / 2)];
+}
 __device__ __forceinline__ float& dt_place(const ScanForward<bf16>& op, const Chunk& chunk, int head, int j) {
-  return head_part(op.states, chunk.index, head)[kStateElements / 2 + j];
+  return decay_place(op, chunk, head, j);
 }
 __device__ __forceinline__ float& cs_place(const ScanForward<bf16>& op, const Chunk& chunk, int head, int j) {
-  return head_part(op.states, chunk.index, head)[kStateElements / 2 + kTileRows + j];
+  return decay_place(op, chunk, head, chunk.rows + j);
 }
 __device__ __forceinline__ float& dt_place(const ScanBackward<bf16>& op, const Chunk& chunk, int head, int j) {
   return row_term(op, chunk.start + j, kG, head);
@@ -59,14 +68,19 @@ __device__ __forceinline__ float& dt_place(const ScanBackward<bf16>& op, const C
 __device__ __forceinline__ float& cs_place(const ScanBackward<bf16>& op, const Chunk& chunk, int head, int j) {
   return row_term(op, chunk.start + j, kH, head);
 }
-// Of a head and chunk: ss, and g_j, h_j, q_j and R128(dy_j x_j) of its rows.
-enum RowSum : int { kSumG = 1, kSumH = 2, kSumQ = 3, kSumD = 4 };
-__device__ __forceinline__ float& state_sum(const ScanBackward<bf16>& op, std::int64_t chunk, int head) {
-  return *head_part(op.states, chunk, head);
+// Of a head and chunk: the eight v_w of ss (v_w among the rows that its warp reads), and behind them g_j, h_j, q_j and
+// R128(dy_j x_j) of its rows.
+__device__ __forceinline__ float& state_sum(const ScanBackward<bf16>& op, std::int64_t chunk, int head, int w) {
+  return head_part(op.states, chunk, head)[exact_place(2 * w, 0)];
 }
+enum RowSum : int { kSumG = 0, kSumH = 1, kSumQ = 2, kSumD = 3 };
 __device__ __forceinline__ float& row_sum(const ScanBackward<bf16>& op, std::int64_t chunk, int head, RowSum which,
                                           int j) {
-  return head_part(op.states, chunk, head)[which * kTileRows + j];
+  return head_part(op.states, chunk, head)[512 + which * kTileRows + j];
+}
+// The decays once more (dt, then cs), for those who come when `rows` is taken.
+__device__ __forceinline__ float* kept_decays(const ScanBackward<bf16>& op, std::int64_t chunk, int head) {
+  return head_part(op.states, chunk, head) + 6144;
 }
 
 // ---- Decays ------------------------------------------------------------------------------------------------------
@@ -83,50 +97,23 @@ struct TileDecay {
       start_copy_4(&cs[j], &cs_place(op, chunk, head, inside ? j : chunk.rows - 1), true);
     }
   }
+  // The same from kept_decays, and to there when the copies have arrived.
+  __device__ __forceinline__ void start_kept(const float* from) {
+    for (int j = static_cast<int>(threadIdx.x); j < kTileRows; j += static_cast<int>(blockDim.x)) {
+      start_copy_4(&dt[j], from + j, true);
+      start_copy_4(&cs[j], from + kTileRows + j, true);
+    }
+  }
+  __device__ __forceinline__ void keep(float* to) const {
+    for (int j = static_cast<int>(threadIdx.x); j < kTileRows; j += static_cast<int>(blockDim.x)) {
+      to[j] = dt[j];
+      to[kTileRows + j] = cs[j];
+    }
+  }
   __device__ __forceinline__ float end() const { return cs[kTileRows - 1]; }                // csL
   __device__ __forceinline__ float to_end(int j) const { return expn(sub(end(), cs[j])); }  // r_j
   __device__ __forceinline__ float between(float cs_i, int j) const { return expn(sub(cs_i, cs[j])); }
 };
-
-// dt and cs of every chunk. A block per (chunk, 8 heads): the rows of dt by all threads, cs by a thread per head.
-inline constexpr int kDecayHeads = 8;
-template <class Op>
-__global__ void __launch_bounds__(kThreads) tile_decays(Op op) {
-  __shared__ float dt[kTileRows][kDecayHeads + 1];
-  __shared__ float cs[kTileRows][kDecayHeads + 1];
-  const Chunk chunk = chunk_at(op, blockIdx.x);
-  const int first = static_cast<int>(blockIdx.y) * kDecayHeads;
-  const int heads = static_cast<int>(smaller(kDecayHeads, op.heads - first));
-  for (int e = static_cast<int>(threadIdx.x); e < chunk.rows * kDecayHeads; e += kThreads) {
-    const int j = e / kDecayHeads;
-    const int head = e % kDecayHeads;
-    if (head < heads) dt[j][head] = softplus(raw_dt(op, chunk.start + j, first + head));
-  }
-  __syncthreads();
-  if (static_cast<int>(threadIdx.x) < heads) {
-    const float rate = rate_of(op, first + static_cast<int>(threadIdx.x));
-    float c = 0.0f;
-#pragma unroll 16
-    for (int j = 0; j < chunk.rows; ++j) {
-      c = fma(dt[j][threadIdx.x], rate, c);
-      cs[j][threadIdx.x] = c;
-    }
-  }
-  __syncthreads();
-  // Neighbouring threads take neighbours in memory.
-  constexpr bool is_forward = std::is_same_v<Op, ScanForward<bf16>>;
-  for (int e = static_cast<int>(threadIdx.x); e < kTileRows * kDecayHeads; e += kThreads) {
-    const int j = is_forward ? e % kTileRows : e / kDecayHeads;
-    const int head = is_forward ? e / kTileRows : e % kDecayHeads;
-    if (j >= chunk.rows || head >= heads) continue;
-    dt_place(op, chunk, first + head, j) = dt[j][head];
-    cs_place(op, chunk, first + head, j) = cs[j][head];
-  }
-}
-template <class Op>
-dim3 decay_grid(const Op& op) {
-  return dim3(static_cast<unsigned>(op.chunk_document.cols), blocks_for(op.heads, kDecayHeads));
-}
 
 // ---- Operands ----------------------------------------------------------------------------------------------------
 __device__ __forceinline__ const bf16* row_of(const In<bf16>& from, const Chunk& chunk, std::int64_t column) {
@@ -250,10 +237,6 @@ template <class Shared, class Op>
 void launch_tiles(CudaQueue queue, dim3 grid, int threads, void (*kernel)(Op), const Op& op) {
   cuda_launch_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
   launch(queue, grid, dim3(static_cast<unsigned>(threads)), {.shared_bytes = sizeof(Shared)}, kernel, op);
-}
-template <class Op>
-dim3 chunk_grid(const Op& op, std::int32_t heads_or_groups) {
-  return dim3(static_cast<unsigned>(op.chunk_document.cols), static_cast<unsigned>(heads_or_groups));
 }
 
 }  // namespace lockstep

@@ -5,8 +5,10 @@
 
 namespace lockstep {
 
-// ss = R1024 over n * 64 + p of fma(dS, S, acc); S is read, and ss takes the place of its first element.
-__device__ __forceinline__ void sum_of_products(WalkShared& shared, const OwnState& ds, float* state) {
+// The v_w of ss = R1024 over n * 64 + p of fma(dS, S, acc). S is read, and they take its place.
+__device__ __forceinline__ void sum_products(WalkShared& shared, const OwnState& ds, const ScanBackward<bf16>& op,
+                                             std::int64_t chunk, int head) {
+  float* const state = head_part(op.states, chunk, head);
 #pragma unroll
   for (int x = 0; x < 2; ++x) {
     float acc[4] = {};
@@ -23,27 +25,18 @@ __device__ __forceinline__ void sum_of_products(WalkShared& shared, const OwnSta
     for (int e = 0; e < 4; ++e) shared.products[(lane_group() + 8 * (e / 2)) * kTileHead + p + e % 2] = acc[e];
   }
   __syncthreads();
-  float v[2];
 #pragma unroll
   for (int part = 0; part < 2; ++part) {
-    const float* const acc = shared.products + 128 * (2 * warp_index() + part) + 4 * lane_index();
-    v[part] = halving_tree(add(add(acc[0], acc[1]), add(acc[2], acc[3])));
-  }
-  __syncthreads();
-  if (lane_index() == 0) {
-    shared.products[2 * warp_index()] = v[0];
-    shared.products[2 * warp_index() + 1] = v[1];
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    float s = shared.products[0];
-    for (int w = 1; w < 8; ++w) s = add(s, shared.products[w]);
-    *state = add(s, 0.0f);
+    const int w = 2 * warp_index() + part;
+    const float* const acc = shared.products + 128 * w + 4 * lane_index();
+    const float v = halving_tree(add(add(acc[0], acc[1]), add(acc[2], acc[3])));
+    if (lane_index() == 0) state_sum(op, chunk, head, w) = v;
   }
 }
 
 // Grid: as tile_states.
 static __global__ void __launch_bounds__(kWalkThreads, 2) tile_state_gradients(ScanBackward<bf16> op) {
+  follow();
   extern __shared__ __align__(16) std::byte memory[];
   WalkShared& shared = *reinterpret_cast<WalkShared*>(memory);
   const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));
@@ -59,7 +52,7 @@ static __global__ void __launch_bounds__(kWalkThreads, 2) tile_state_gradients(S
       },
       [&](const Chunk& chunk) {
         ds.store_rounded(stored_dstate(op, chunk.index, head));
-        sum_of_products(shared, ds, head_part(op.states, chunk.index, head));
+        sum_products(shared, ds, op, chunk.index, head);
       },
       [](const TileDecay& decay, int i) { return expn(decay.cs[i]); });
 }

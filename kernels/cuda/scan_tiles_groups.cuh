@@ -87,13 +87,8 @@ __device__ __forceinline__ void add_pairs(GroupOutputsShared& shared, const std:
   }
 }
 
-// Grid: (chunk, group).
-static __global__ void __launch_bounds__(kThreads, 2) tile_group_outputs(ScanBackward<bf16> op) {
-  extern __shared__ __align__(16) std::byte memory[];
-  GroupOutputsShared& shared = *reinterpret_cast<GroupOutputsShared*>(memory);
-  const Chunk chunk = chunk_at(op, blockIdx.x);
-  if (chunk.rows == 0) return;
-  const int group = static_cast<int>(blockIdx.y);
+__device__ __forceinline__ void give_group_outputs(GroupOutputsShared& shared, const ScanBackward<bf16>& op,
+                                                   const Chunk& chunk, int group) {
   const int heads = op.heads / op.groups;
   const int first_head = group * heads;
   const int own = 16 * own_sixteen() + lane_group();
@@ -142,19 +137,14 @@ static __global__ void __launch_bounds__(kThreads, 2) tile_group_outputs(ScanBac
   store_sums(shared.out[warp_index()], op.dxbc, chunk, c_column(op, group), dc);
 }
 
-// Grid: (chunk, group).
-static __global__ void __launch_bounds__(kThreads, 2) tile_group_inputs(ScanBackward<bf16> op) {
-  extern __shared__ __align__(16) std::byte memory[];
-  GroupInputsShared& shared = *reinterpret_cast<GroupInputsShared*>(memory);
-  const Chunk chunk = chunk_at(op, blockIdx.x);
-  if (chunk.rows == 0) return;
-  const int group = static_cast<int>(blockIdx.y);
+__device__ __forceinline__ void give_group_inputs(GroupInputsShared& shared, const ScanBackward<bf16>& op,
+                                                  const Chunk& chunk, int group) {
   const int heads = op.heads / op.groups;
   const int first_head = group * heads;
   const auto start = [&](auto& stage, int head) {
     start_rows(stage.x, op.xbc, chunk, x_column(op, head));
     start_state(stage.state, stored_dstate(op, chunk.index, head));
-    stage.decay.start(op, chunk, head);
+    stage.decay.start_kept(kept_decays(op, chunk.index, head));
   };
   start(shared.stage[0], first_head);
   close_copies();

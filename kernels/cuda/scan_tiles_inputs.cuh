@@ -6,12 +6,8 @@
 
 namespace lockstep {
 
-static __global__ void __launch_bounds__(kThreads, 2) tile_inputs(ScanBackward<bf16> op) {
-  extern __shared__ __align__(16) std::byte memory[];
-  RowShared& shared = *reinterpret_cast<RowShared*>(memory);
-  const Chunk chunk = chunk_at(op, blockIdx.x);
-  if (chunk.rows == 0) return;
-  const BlockHeads heads = block_heads(op);
+__device__ __forceinline__ void give_inputs(RowShared& shared, const ScanBackward<bf16>& op, const Chunk& chunk,
+                                            const BlockHeads& heads) {
   start_rows(shared.others, op.xbc, chunk, c_column(op, heads.group));
   close_copies();
   std::uint32_t b[kStateSteps][4];
@@ -29,6 +25,7 @@ static __global__ void __launch_bounds__(kThreads, 2) tile_inputs(ScanBackward<b
     close_copies();
     wait_for_copies<0>();
     __syncthreads();
+    shared.decay.keep(kept_decays(op, chunk.index, head));
     if (first >= chunk.rows) continue;
     WarpSum<8> xa;  // t at first.
 #pragma unroll

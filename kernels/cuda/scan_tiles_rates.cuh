@@ -5,16 +5,18 @@
 
 namespace lockstep {
 
+inline constexpr int kRateHeads = 8;
 // Of eight heads, per row of a chunk. [head][row]
-using RateRows = float[kDecayHeads][kTileRows + 1];
+using RateRows = float[kRateHeads][kTileRows + 1];
+struct RateShared {
+  RateRows dt, cs, g, q, dcs;
+};
 
-// Grid: (chunk, 8 heads). What it reads of `rows` it also replaces.
-static __global__ void __launch_bounds__(kThreads) tile_rates(ScanBackward<bf16> op) {
-  __shared__ RateRows dt, cs, g, q, dcs;
-  const Chunk chunk = chunk_at(op, blockIdx.x);
-  if (chunk.rows == 0) return;
-  const int first = static_cast<int>(blockIdx.y) * kDecayHeads;
-  const int heads = static_cast<int>(smaller(kDecayHeads, op.heads - first));
+// Of eight heads from `first` on. The terms take the place of the decays in `rows`.
+__device__ __forceinline__ void give_rates(RateShared& shared, const ScanBackward<bf16>& op, const Chunk& chunk,
+                                           int first) {
+  auto& [dt, cs, g, q, dcs] = shared;
+  const int heads = static_cast<int>(smaller(kRateHeads, op.heads - first));
   const int last = chunk.rows - 1;
   // f(head, row), neighbouring threads taking neighbouring rows or neighbouring heads.
   const auto by_rows = [&](auto f) {
@@ -24,22 +26,21 @@ static __global__ void __launch_bounds__(kThreads) tile_rates(ScanBackward<bf16>
     __syncthreads();
   };
   const auto by_heads = [&](auto f) {
-    for (int e = static_cast<int>(threadIdx.x); e < chunk.rows * kDecayHeads; e += kThreads) {
-      if (e % kDecayHeads < heads) f(e % kDecayHeads, e / kDecayHeads);
+    for (int e = static_cast<int>(threadIdx.x); e < chunk.rows * kRateHeads; e += kThreads) {
+      if (e % kRateHeads < heads) f(e % kRateHeads, e / kRateHeads);
     }
     __syncthreads();
   };
   const auto sum_of = [&](RowSum which, int h, int j) { return row_sum(op, chunk.index, first + h, which, j); };
-  by_heads([&](int h, int j) {
-    dt[h][j] = dt_place(op, chunk, first + h, j);
-    cs[h][j] = cs_place(op, chunk, first + h, j);
-  });
   by_rows([&](int h, int j) {
+    const float* const kept = kept_decays(op, chunk.index, first + h);
+    dt[h][j] = kept[j];
+    cs[h][j] = kept[kTileRows + j];
     g[h][j] = sum_of(kSumG, h, j);
     q[h][j] = sum_of(kSumQ, h, j);
     dcs[h][j] = sub(sum_of(kSumH, h, j), mul(dt[h][j], g[h][j]));
   });
-  const float end = cs[threadIdx.x % kDecayHeads][last];
+  const float end = cs[threadIdx.x % kRateHeads][last];
   __syncthreads();
   by_rows([&](int h, int j) {
     if (j != last) cs[h][j] = mul(expn(sub(cs[h][last], cs[h][j])), dt[h][j]);  // w_j
@@ -50,8 +51,9 @@ static __global__ void __launch_bounds__(kThreads) tile_rates(ScanBackward<bf16>
     float ex = 0.0f;
 #pragma unroll 16
     for (int j = 0; j <= last; ++j) ex = fma(cs[h][j], q[h][j], ex);
-    const float ss = state_sum(op, chunk.index, first + h);
-    dcs[h][last] = add(dcs[h][last], fma(expn(end), ss, add(ex, 0.0f)));
+    float ss = state_sum(op, chunk.index, first + h, 0);
+    for (int w = 1; w < 8; ++w) ss = add(ss, state_sum(op, chunk.index, first + h, w));
+    dcs[h][last] = add(dcs[h][last], fma(expn(end), add(ss, 0.0f), add(ex, 0.0f)));
     float sum = 0.0f;
 #pragma unroll 16
     for (int j = last; j >= 0; --j) {
@@ -77,6 +79,7 @@ __device__ __forceinline__ float& partial_sum(const ScanBackward<bf16>& op, std:
   return op.dstates.data[block / 4 * op.dstates.pitch + block % 4 * 3 * op.heads + column];
 }
 static __global__ void __launch_bounds__(kThreads) tile_partial_sums(ScanBackward<bf16> op) {
+  follow();
   const std::int64_t first = blockIdx.x * kRowBlock;
   const std::int64_t last = smaller(op.row_document.cols, first + kRowBlock);
   for (std::int64_t column = threadIdx.x; column < 3ll * op.heads; column += kThreads) {
@@ -89,6 +92,7 @@ static __global__ void __launch_bounds__(kThreads) tile_partial_sums(ScanBackwar
   }
 }
 static __global__ void __launch_bounds__(kWarp) tile_parameter_sums(ScanBackward<bf16> op) {
+  follow();
   const std::int64_t column = blockIdx.x * kWarp + threadIdx.x;
   if (column >= 3ll * op.heads) return;
   const std::int64_t blocks = (op.row_document.cols + kRowBlock - 1) / kRowBlock;

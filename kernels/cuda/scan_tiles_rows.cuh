@@ -15,18 +15,17 @@ struct BlockHeads {
   int first;
   int last;
 };
+// How many blocks a group's heads take.
 template <class Op>
-__device__ __forceinline__ BlockHeads block_heads(const Op& op) {
-  const int per_group = op.heads / op.groups;
-  const int group = static_cast<int>(blockIdx.y);
-  const int first = static_cast<int>(blockIdx.z) * kBlockHeads;
-  return {group, group * per_group + first,
-          group * per_group + static_cast<int>(smaller(per_group, first + kBlockHeads))};
+__host__ __device__ __forceinline__ int head_parts(const Op& op) {
+  return (op.heads / op.groups + kBlockHeads - 1) / kBlockHeads;
 }
 template <class Op>
-dim3 row_grid(const Op& op) {
-  return dim3(static_cast<unsigned>(op.chunk_document.cols), static_cast<unsigned>(op.groups),
-              blocks_for(op.heads / op.groups, kBlockHeads));
+__device__ __forceinline__ BlockHeads block_heads(const Op& op, int group, int part) {
+  const int per_group = op.heads / op.groups;
+  const int first = part * kBlockHeads;
+  return {group, group * per_group + first,
+          group * per_group + static_cast<int>(smaller(per_group, first + kBlockHeads))};
 }
 
 // The right factors of a head: x scaled by dt, or dy; and the state before the chunk, or dS after it.
@@ -154,12 +153,8 @@ __device__ __forceinline__ void outputs(WarpSum<8>& y, const RowShared& shared,
 
 // Forward: y. Backward: h_i of each row, from y~ that is computed again.
 template <class Op>
-__global__ void __launch_bounds__(kThreads, 2) tile_outputs(Op op) {
-  extern __shared__ __align__(16) std::byte memory[];
-  RowShared& shared = *reinterpret_cast<RowShared*>(memory);
-  const Chunk chunk = chunk_at(op, blockIdx.x);
-  if (chunk.rows == 0) return;
-  const BlockHeads heads = block_heads(op);
+__device__ __forceinline__ void give_outputs(RowShared& shared, const Op& op, const Chunk& chunk,
+                                             const BlockHeads& heads) {
   start_rows(shared.others, op.xbc, chunk, b_column(op, heads.group));
   close_copies();
   std::uint32_t c[kStateSteps][4];

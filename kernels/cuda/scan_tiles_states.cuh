@@ -2,7 +2,7 @@
 // head, a warp owns all of the state for 16 channels. The next chunk's rows arrive while this one's are multiplied.
 #pragma once
 
-#include "kernels/cuda/scan_tiles.cuh"
+#include "kernels/cuda/scan_tiles_chunks.cuh"
 
 namespace lockstep {
 
@@ -81,39 +81,6 @@ __device__ __forceinline__ void advance(OwnState& s, const WalkStage& stage, int
     }
   }
 }
-// right[j] = st(mul(right[j], factor)): a row per thread.
-__device__ __forceinline__ void scale_row(RowsByHead& right, float factor) {
-#pragma unroll
-  for (int k = 0; k < kTileHead; k += 8) {
-    Eight& eight = *reinterpret_cast<Eight*>(&right.row[threadIdx.x][k]);
-#pragma unroll
-    for (std::uint32_t& pair : eight.pairs) pair = scaled_pair(pair, factor);
-  }
-}
-
-// The chunks of a document follow each other: no table is read on the way.
-struct ChunkedDocument {
-  std::int64_t first;  // Number of its first chunk.
-  int chunks;          // 0: the block's chunk begins no document.
-  std::int64_t start;
-  int length;
-  int chunk;
-
-  template <class Op>
-  __device__ __forceinline__ ChunkedDocument(const Op& op, std::int64_t index)
-      : first(index), chunks(0), chunk(op.chunk) {
-    const std::int32_t document = at(op.chunk_document, 0, index);
-    if (document < 0) return;
-    start = at(op.document_start, 0, document);
-    length = at(op.document_length, 0, document);
-    if (at(op.chunk_start, 0, index) == start) chunks = (length + chunk - 1) / chunk;
-  }
-  __device__ __forceinline__ Chunk operator[](int c) const {
-    return {first + c, start + static_cast<std::int64_t>(c) * chunk,
-            static_cast<int>(smaller(chunk, length - static_cast<std::int64_t>(c) * chunk))};
-  }
-};
-
 // Walks chunks c, c + step, .. last: `start(stage, chunk)` begins a chunk's copies, `keep(chunk)` sees the state before
 // it, `factor(decay, row)` scales a row.
 template <class Start, class Keep, class Factor>
@@ -136,10 +103,10 @@ __device__ __forceinline__ void walk(WalkShared& shared, OwnState& s, const Chun
   }
 }
 
-// Grid: every head of chunk 0, then of chunk 1, ...; blocks find the first chunk of a document. On the grid's x axis
-// alone: a pack of 1,048,576 rows has more chunks than the other axes hold (65,535).
+// Blocks find the first chunk of a document.
 template <class Op>
 __global__ void __launch_bounds__(kWalkThreads, 2) tile_states(Op op) {
+  follow();
   extern __shared__ __align__(16) std::byte memory[];
   WalkShared& shared = *reinterpret_cast<WalkShared*>(memory);
   const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));
@@ -158,10 +125,6 @@ __global__ void __launch_bounds__(kWalkThreads, 2) tile_states(Op op) {
         if constexpr (std::is_same_v<Op, ScanBackward<bf16>>) store_exactly(head_part(op.states, chunk.index, head), s);
       },
       [](const TileDecay& decay, int j) { return mul(decay.to_end(j), decay.dt[j]); });
-}
-template <class Op>
-dim3 walk_grid(const Op& op) {
-  return dim3(static_cast<unsigned>(op.heads) * static_cast<unsigned>(op.chunk_document.cols));
 }
 
 }  // namespace lockstep

@@ -29,6 +29,10 @@ const Pack kPacks[] = {
     {"underflow", {640, 100}, 0, 1, 2, 96, 30},
     {"no_rows", {0, 0, 0}, 9, 1, 2, 64, 1},
     {"no_alignment", {200, 129, 5}, 2, 2, 2, 48, 1, 5},
+    // Of so many rows and heads that tiles have 128 rows, on a GPU of at most 139 multiprocessors.
+    {"around_wide_tiles", {127, 128, 129, 255, 257}, 0, 4, 5, 128, 1},
+    {"wide_tiles_of_odd_widths", {257, 1, 511}, 7, 6, 4, 112, 1},
+    {"wide_tiles_without_alignment", {400, 129, 5, 300}, 2, 4, 6, 48, 1, 5},
     {"more_tiles_than_blocks", {130, 200, 90, 70, 300, 10, 5, 140, 128, 66, 129, 1}, 0, 4, 4, 64, 1},
 };
 
