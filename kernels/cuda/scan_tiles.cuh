@@ -236,7 +236,8 @@ __device__ __forceinline__ float row_tree(int h, F product) {
 template <class Shared, class Op>
 void launch_tiles(CudaQueue queue, dim3 grid, int threads, void (*kernel)(Op), const Op& op) {
   cuda_launch_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
-  launch(queue, grid, dim3(static_cast<unsigned>(threads)), {.shared_bytes = sizeof(Shared)}, kernel, op);
+  const LaunchOptions options = {.shared_bytes = sizeof(Shared), .overlaps = true};
+  launch(queue, grid, dim3(static_cast<unsigned>(threads)), options, kernel, op);
 }
 
 }  // namespace lockstep

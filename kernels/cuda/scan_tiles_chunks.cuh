@@ -56,7 +56,7 @@ __device__ __forceinline__ void clear_results(const ScanBackward<bf16>& op) {
 // Grid: (chunk, head).
 template <class Op>
 __global__ void __launch_bounds__(kDecayThreads) tile_decays(Op op) {
-  follow();
+  start_after_last_kernel();
   __shared__ TileDecay decay;
   clear_results(op);
   const Chunk chunk = chunk_at(op, blockIdx.x);

@@ -3,7 +3,7 @@ import re
 
 import source
 
-LATE = ("attention_backward_bf16", "scan", "spin")  # Files whose kernels are launched when the last one has ended, or order themselves.
+LATE = ("attention_backward_bf16", "spin")  # Files whose kernels are launched when the last one has ended, or order themselves.
 KERNEL = re.compile(r"__global__[^;{]*?\b(\w+)\((?:[^(){};]|\([^()]*\))*\)\s*\{\s*([^;]*;)")
 EARLY = re.compile(r"\b(kEarly|launch_elements|launch_eights)\b")
 
