@@ -351,6 +351,12 @@ boost::json::object bench_schedules(double budget) {
   return {{"schedules", std::move(list)}};
 }
 
+// Of several ranks, those over NCCL have GPUs of their own, and threads cannot meet inside of a graph.
+bool must_be_processes(const Scenario& scenario) {
+  const bool one_graph = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  return scenario.parallel.data > 1 && (scenario.parallel.transport == Transport::nccl || one_graph);
+}
+
 // Over the file that was given, or the library.
 boost::json::object bench_checker(const Options& options, const std::string& device) {
   constexpr int kRuns = 5;
@@ -361,15 +367,16 @@ boost::json::object bench_checker(const Options& options, const std::string& dev
   for (const std::string& file : files) {
     const ReadResult read = read_scenario_file(file);
     if (!read.ok() || !check_built(read.scenario).empty()) continue;
-    if (read.scenario.parallel.transport == Transport::nccl)
-      continue;  // Its ranks are processes, on GPUs of their own.
+    if (must_be_processes(read.scenario)) continue;
     const CheckerCost one = time_checker(read.scenario, device, kRuns);
     without += one.without;
     with += one.with;
     most = std::max(most, one.with / one.without);
     list.push_back(boost::json::object{{"scenario", one.scenario}, {"without", one.without}, {"with", one.with}});
   }
-  if (list.empty()) throw RequestError("--section checker: no scenario that this build can run");
+  if (list.empty() && options.text("section") == "checker")
+    throw RequestError("--section checker: no scenario that this build can run in one process");
+  if (list.empty()) return {};
   std::printf(
       "%-16s %8.2f times       (%zu scenarios, medians of %d: %.3f s with it, %.3f s without, at most %.2f, %s)\n",
       "checker", with / without, list.size(), kRuns, with, without, most, device.c_str());

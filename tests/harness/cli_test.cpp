@@ -317,6 +317,13 @@ TEST_F(CommandLine, WhatOneDeviceIsMeasuredWithHasOneRank) {
     EXPECT_EQ(ran.status, 0) << section << "\n" << ran.err;
     EXPECT_THAT(ran.out, HasSubstr("the 6 microbatches of 3 ranks, by one"));
   }
+  const std::string one_graph =
+      folder_.file("graph.yaml", std::string(kSmall) +
+                                     "model: {pattern: \"-\"}\ncuda_graph: {impl: full_iteration}\n"
+                                     "parallel: {data: 2, transport: shm}\n");
+  const Ran all = run_lockstep("bench --device sim --budget 0.01 " + one_graph);
+  EXPECT_EQ(all.status, 0) << all.err;
+  EXPECT_EQ(run_lockstep("bench --device sim --section checker " + one_graph).status, 2);
   const Ran plan = run_lockstep("plan-packing --device sim --budget 0.01 " + file);
   EXPECT_EQ(plan.status, 0) << plan.err;
   EXPECT_THAT(plan.out, HasSubstr("18 packs"));
