@@ -210,8 +210,10 @@ ReadResult read_scenario_file(const std::string& path) {
 }
 
 std::string ScenarioError::text() const {
-  std::string out = file + ":" + std::to_string(std::max(line, 1)) + ":" + std::to_string(std::max(column, 1)) + ": " +
-                    key + ": " + what + " [" + rule + "]";
+  const auto place = [](int number) { return std::to_string(std::max(number, 1)) + ":"; };
+  std::string out =
+      file.empty() ? "" : file + ":" + place(line) + place(column) + " ";  // Options change what no file says.
+  out += key + ": " + what + " [" + rule + "]";
   if (!why.empty()) out += ": " + why;
   if (!nearest.empty()) out += "; nearest legal: " + nearest;
   return out;
