@@ -114,6 +114,8 @@ TEST(FsdpFaults, AreAllFound) {
   }
   for (const std::string& fault : sharding_faults()) {
     if (fault == "checkpoint-overwrites-the-valid-one") continue;  // Nothing is saved here: fsdp_checkpoint_test.
+    // A graph holds what ranks exchange only where they are processes: harness.processes, harness.planted.
+    if (fault.starts_with("a-rank-captures-") || fault == "captured-calls-in-no-order") continue;
     std::printf("%s\n", fault.c_str());
     EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const Held& held) { return finds(held, fault); })) << fault;
   }
