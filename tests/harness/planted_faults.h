@@ -71,6 +71,11 @@ inline bool is_about_something_built(const std::string& name) {
   return experts == all.end() || experts->built || !is_of_experts(name);
 }
 
+// A graph holds what ranks exchange only where they are processes, and random scenarios have none.
+inline bool shows_in_processes_alone(const std::string& name) {
+  return name.starts_with("a-rank-captures-") || name == "captured-calls-in-no-order";
+}
+
 struct PlantedFault {
   std::string option;  // Of the command line: --plant or --mutate-oracle.
   std::string name;
