@@ -53,7 +53,7 @@ std::string only_yaml_in(const std::string& folder) {
 
 std::vector<PlantedFault> draw(std::uint64_t seed, std::size_t count) {
   std::vector<PlantedFault> all = faults_that_show();
-  std::erase_if(all, [](const PlantedFault& one) { return shows_in_processes_alone(one.name); });
+  std::erase_if(all, [](const PlantedFault& one) { return !not_in_random_scenarios(one.name).empty(); });
   Choices choices(seed);
   for (std::size_t i = all.size() - 1; i > 0; --i)
     std::swap(all[i], all[static_cast<std::size_t>(choices.draw(i + 1))]);
@@ -156,7 +156,8 @@ TEST(CampaignFaults, AreFoundShrunkAndReplayed) {
   const std::vector<PlantedFault> faults = draw(seed, asked ? static_cast<std::size_t>(std::atoi(asked)) : 20);
   std::printf("%zu of %zu faults; not drawn:\n", faults.size(), faults_that_show().size());
   for (const PlantedFault& one : faults_that_show()) {
-    if (shows_in_processes_alone(one.name)) std::printf("  %s: random scenarios have no processes\n", one.name.c_str());
+    const std::string why = not_in_random_scenarios(one.name);
+    if (!why.empty()) std::printf("  %s: %s\n", one.name.c_str(), why.c_str());
   }
   for (const auto& [name, why] : equivalent_faults()) std::printf("  %s: %s\n", name.c_str(), why.c_str());
   for (const char* what : {"kernels and engine", "oracle"}) {
@@ -164,6 +165,9 @@ TEST(CampaignFaults, AreFoundShrunkAndReplayed) {
       if (!is_about_something_built(name)) std::printf("  %s (%s): of layers that are not built\n", name.c_str(), what);
     }
   }
+  std::printf("drawn:");
+  for (const PlantedFault& one : faults) std::printf(" %s", one.name.c_str());
+  std::printf("\n");
   std::puts("| fault | seed | s to find | scenarios | judge | s to shrink | documents | modules | feature | replays |");
   std::puts("|---|---|---|---|---|---|---|---|---|---|");
   std::vector<double> seconds;
