@@ -39,9 +39,11 @@ std::vector<Reason> reasons_of(DoorOperator op) {
     case DoorOperator::alias_buffers:
       return {{"hazard", {"overlapping operands", "Missing edge", "use before write"}}, bits};
     case DoorOperator::wrong_buffer:
-      return {{"hazard", {"overlapping operands", "Missing edge", "use before write"}}, bits, {"ledger", {"moved"}}};
+      return {{"hazard", {"overlapping operands", "Missing edge", "use before write"}},
+              bits,
+              {"ledger", {"is not where it was captured"}}};
     case DoorOperator::move_address:
-      return {{"ledger", {"moved"}}, bits};
+      return {{"ledger", {"is not where it was captured"}}, bits};
     case DoorOperator::replay_twice:
       return {bits, count};
     case DoorOperator::replay_none:
