@@ -59,7 +59,7 @@ for scenario in packed-fallback-mix hybrid-in-flight-3 full-iteration; do
     fi
   done
 done
-row pressure env LOCKSTEP_BIN="$(dirname "$lockstep")" bash "$here/pressure.sh" 3 "${JOBS:-4}"
+row pressure env LOCKSTEP_BIN="$(dirname "$lockstep")" bash "$here/pressure.sh" 3 "${JOBS:-2}"
 row bench "$lockstep" bench --device cuda --json "$out/bench.json" "$scenarios/long-hybrid.yaml"
 for scenario in hybrid-in-flight-3 long-hybrid; do
   row "digest.$scenario" same_digest "$scenario"

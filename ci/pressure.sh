@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # ci/pressure.sh [TIMES] [JOBS]: the whole library TIMES times with delays on every stream and all poison, each time with
 # other delays, JOBS runs at once on one device: they are each other's load. Each run is one process, since opening a GPU
-# takes as long as ten scenarios. Nothing may differ.
+# takes as long as ten scenarios. Two at once were quickest on an H200. Nothing may differ.
 # LOCKSTEP_BIN: the folder of `lockstep` (build/bin). LOCKSTEP_DEVICE: cuda (default) or sim.
 set -euo pipefail
 times=${1:-20}
-jobs=${2:-8}
+jobs=${2:-2}
 root=$(cd "$(dirname "$0")/.." && pwd)
 export lockstep=${LOCKSTEP_BIN:-$root/build/bin}/lockstep
 export device=${LOCKSTEP_DEVICE:-cuda}
