@@ -15,6 +15,7 @@ struct Swarm {
   bool mamba, attention, mlp, experts;
   bool dropout, tied, swiglu, masks, gaps, empties, evaluation, recapture, buckets, change, schedules, odd_widths,
       sharding, bf16;
+  bool late_copies;  // Several layers of experts outside of graphs, whose copies wait for the next graph together.
 };
 
 Swarm draw_swarm(Choices& c) {
@@ -28,6 +29,7 @@ Swarm draw_swarm(Choices& c) {
                         &s.buckets, &s.change, &s.schedules, &s.odd_widths, &s.sharding, &s.bf16}) {
     *feature = c.one_in(3);
   }
+  s.late_copies = s.experts && c.one_in(8);
   return s;
 }
 
@@ -38,10 +40,11 @@ std::string draw_pattern(Choices& c, const Swarm& swarm) {
   if (swarm.mamba) symbols.push_back('M');
   if (swarm.experts) symbols.push_back('E');
   std::string pattern(symbols.begin(), symbols.end());  // Each kind once,
-  while (pattern.size() < 6 && c.one_in(3)) {           // then some more of them anywhere.
-    const std::size_t at = static_cast<std::size_t>(c.draw(pattern.size() + 1));
-    pattern.insert(pattern.begin() + static_cast<std::ptrdiff_t>(at), c.pick(symbols));
-  }
+  const auto insert = [&](std::size_t count, char symbol) {
+    pattern.insert(static_cast<std::size_t>(c.draw(pattern.size() + 1)), count, symbol);
+  };
+  if (swarm.late_copies) insert(2, 'E');
+  while (pattern.size() < 6 && c.one_in(3)) insert(1, c.pick(symbols));  // then some more of them anywhere.
   return pattern;
 }
 
@@ -204,7 +207,7 @@ void draw_training(Choices& c, const Swarm& swarm, Scenario& s) {
 
 // The part of a layer of experts that is captured: L17 to L20.
 void draw_expert_modules(Choices& c, const Scenario::Model::Moe& m, bool padded, std::vector<GraphModule>& modules) {
-  if (padded && c.one_in(3)) {
+  if (padded && c.one_in(2)) {
     modules.push_back(GraphModule::moe);
     return;
   }
@@ -213,14 +216,15 @@ void draw_expert_modules(Choices& c, const Scenario::Model::Moe& m, bool padded,
   if (static_sizes && c.one_in(2)) modules.push_back(GraphModule::moe_preprocess);
 }
 
-std::vector<GraphModule> draw_modules(Choices& c, const Scenario::Model& model) {
+std::vector<GraphModule> draw_modules(Choices& c, const Swarm& swarm, const Scenario::Model& model) {
   const std::string& pattern = model.pattern;
   const bool dynamic = has_experts(model) && !drops_and_pads(model);
   std::vector<GraphModule> modules;
-  if (c.one_in(2) && !dynamic) return modules;  // Whole layers.
+  if (!swarm.late_copies && c.one_in(2) && !dynamic) return modules;  // Whole layers.
   if (pattern.find('*') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::attn);
   if (pattern.find('-') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::mlp);
-  if (has_experts(model) && !c.one_in(3)) draw_expert_modules(c, model.moe, drops_and_pads(model), modules);
+  if (has_experts(model) && !swarm.late_copies && !c.one_in(3))
+    draw_expert_modules(c, model.moe, drops_and_pads(model), modules);
   if (pattern.find('M') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::mamba);
   if (modules.empty() && dynamic) modules.push_back(GraphModule::moe_router);
   return modules;
@@ -259,7 +263,7 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   if (s.parallel.data > 1 && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
   g.warmup_steps = c.between(0, s.training.steps - 1);
   if (g.impl == GraphImpl::none) return;
-  if (g.impl == GraphImpl::partial) g.modules = draw_modules(c, s.model);
+  if (g.impl == GraphImpl::partial) g.modules = draw_modules(c, swarm, s.model);
   // Around a count that occurs: one below, equal, one above.
   const std::vector<std::int64_t> counts = slot_counts(s);
   const std::int64_t fewest = *std::min_element(counts.begin(), counts.end());
@@ -294,14 +298,14 @@ void draw_offload_modules(Choices& c, Scenario& s) {
 }
 
 // Experts outside of graphs only: L30.
-void draw_delay(Choices& c, Scenario& s) {
-  s.offload.delay_until_cuda_graph = c.one_in(2);
+void draw_delay(Choices& c, const Swarm& swarm, Scenario& s) {
+  s.offload.delay_until_cuda_graph = swarm.late_copies || c.one_in(2);
   if (!check_legality(s).empty()) s.offload.delay_until_cuda_graph = false;
 }
 
-void draw_offload(Choices& c, Scenario& s) {
+void draw_offload(Choices& c, const Swarm& swarm, Scenario& s) {
   const bool graphs = s.cuda_graph.impl != GraphImpl::none;
-  if (!c.one_in(3) || (graphs && s.cuda_graph.warmup_steps == 0)) return;  // L28
+  if ((!swarm.late_copies && !c.one_in(3)) || (graphs && s.cuda_graph.warmup_steps == 0)) return;  // L28
   const bool full = s.cuda_graph.impl == GraphImpl::full_iteration;
   if (full || c.one_in(3)) s.offload.max_inflight = c.between(0, 4);  // L29
   draw_offload_modules(c, s);
@@ -314,7 +318,7 @@ void draw_offload(Choices& c, Scenario& s) {
   if (c.one_in(5)) s.offload.min_bytes = c.pick<std::int64_t>({2'000, 500, 9'000});
   const OffloadDemand demand = offload_demand(s);
   if (demand.fixed == 0 && demand.per_pair.empty()) s.offload.min_bytes = 0;  // Else nothing would move.
-  draw_delay(c, s);
+  draw_delay(c, swarm, s);
 }
 
 std::vector<std::int64_t> draw_unit_list(Choices& c, std::int64_t blocks) {
@@ -389,7 +393,7 @@ Scenario generate_scenario(Choices& c) {
   draw_graphs(c, swarm, s);
   s.checker.schedule.seed = c.between(0, 1000);
   draw_recompute(c, s);
-  draw_offload(c, s);
+  draw_offload(c, swarm, s);
   draw_sharding(c, s);
   draw_pressure(c, s);
   return s;

@@ -139,7 +139,18 @@ Candidates shorter_together(const Scenario& s) {
   return candidates;
 }
 
-// An empty document is a special one: a document of a token is simpler.
+// Rows of the fullest pack.
+std::int64_t rows_needed(const Scenario& s) {
+  std::int64_t needed = 1;
+  every_list(s, [&](const MicrobatchLengths& list) {
+    std::int64_t rows = 0;
+    for (const std::int64_t length : list) rows += slot_rows(length, s.data.gaps, s.data.align);
+    needed = std::max(needed, rows);
+  });
+  return needed;
+}
+
+// An empty document is a special one: a document of a token is simpler, in a longer pack where it needs one.
 Candidates shorter_one_by_one(const Scenario& s) {
   Candidates candidates;
   for (std::size_t step = 0; step < s.data.documents.size(); ++step) {
@@ -147,8 +158,9 @@ Candidates shorter_one_by_one(const Scenario& s) {
       for (std::size_t d = 0; d < s.data.documents[step][m].size(); ++d) {
         const std::int64_t length = s.data.documents[step][m][d];
         for (const std::int64_t other : length == 0 ? std::vector<std::int64_t>{1} : smaller(length, 1)) {
-          candidates.push_back(s);
-          candidates.back().data.documents[step][m][d] = other;
+          Scenario& one = candidates.emplace_back(s);
+          one.data.documents[step][m][d] = other;
+          one.data.pack_length = std::max(one.data.pack_length, rows_needed(one));
         }
       }
     }
@@ -157,13 +169,7 @@ Candidates shorter_one_by_one(const Scenario& s) {
 }
 
 Candidates smaller_pack(const Scenario& s) {
-  std::int64_t needed = 1;
-  every_list(s, [&](const MicrobatchLengths& list) {
-    std::int64_t rows = 0;
-    for (const std::int64_t length : list) rows += slot_rows(length, s.data.gaps, s.data.align);
-    needed = std::max(needed, rows);
-  });
-  if (s.data.kind != DataKind::lengths) needed = 1;
+  const std::int64_t needed = s.data.kind == DataKind::lengths ? rows_needed(s) : 1;
   Candidates candidates;
   for (const std::int64_t rows : smaller(s.data.pack_length, needed)) {
     candidates.push_back(s);

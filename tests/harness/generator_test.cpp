@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "harness/features.h"
 #include "scenarios/reader.h"
 
@@ -65,6 +67,16 @@ TEST(Generator, DrawsEveryFeatureAndBoundary) {
   for (std::size_t i = 0; i < trait_names().size(); ++i) {
     EXPECT_GE(drawn.count(i), kCases / 100) << trait_names()[i].name;
   }
+}
+
+// What leaves the device late must not be overwritten by the layers of experts in between: one or none there cannot.
+TEST(Generator, DrawsCopiesThatWaitBeyondFurtherLayersOfExperts) {
+  int drawn = 0;
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    const Scenario s = generate(seed);
+    drawn += s.offload.delay_until_cuda_graph && std::count(s.model.pattern.begin(), s.model.pattern.end(), 'E') >= 3;
+  }
+  EXPECT_GE(drawn, 30);
 }
 
 TEST(Generator, LetsEveryPairOfFeaturesMeet) {

@@ -133,6 +133,19 @@ TEST(ShrinkRules, KnowEveryKey) {
   }
 }
 
+// The pack has no row left for a token of the empty document: it grows by one.
+TEST(Shrink, LeavesNoEmptyDocumentWhereAnyDocumentDoes) {
+  Scenario large;
+  large.name = "two-documents";
+  large.data.documents = {{{2, 0}}};
+  large.data.pack_length = 2;
+  large.cuda_graph.max_packed_seqs = {1};
+  const auto bug = [](const Scenario& s) { return s.data.documents.front().front().size() > 1; };
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_THAT(shrunk.scenario.data.documents, ElementsAre(ElementsAre(ElementsAre(2, 1)))) << to_yaml(shrunk.scenario);
+  EXPECT_EQ(shrunk.scenario.data.pack_length, 3);
+}
+
 TEST(Shrink, FindsTheSmallestScenarioOfABugInData) {
   for (std::uint64_t seed = 1; seed < 12; ++seed) {
     const auto bug = [](const Scenario& s) { return has_length(s, 5); };
