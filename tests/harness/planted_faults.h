@@ -76,7 +76,8 @@ inline std::string not_in_random_scenarios(const std::string& name) {
   if (name.starts_with("a-rank-captures-") || name == "captured-calls-in-no-order") {
     return "random scenarios have no processes";
   }
-  if (name.starts_with("attention-tables-")) return "random scenarios do not ask for cuDNN's attention";
+  if (name.starts_with("attention-tables-") || name == "attention-workspace-over-gradients")
+    return "random scenarios do not ask for cuDNN's attention";
   return "";
 }
 
