@@ -93,7 +93,7 @@ void draw_model(Choices& c, const Swarm& swarm, Scenario::Model& m) {
     m.vocab += c.between(0, 3);
   }
   m.tied_embedding = swarm.tied;
-  if (swarm.dropout) m.dropout = Ratio{c.pick<std::int64_t>({500'000, 100'000, 900'000, 1})};
+  if (swarm.dropout) m.dropout = Ratio{c.pick<std::int64_t>({500'000, 100'000, 900'000})};
   m.attention.kv_heads = c.between(1, 2);
   m.attention.heads = m.attention.kv_heads * c.between(1, 3);
   m.attention.head_dim = c.pick<std::int64_t>({4, 2, 6, 16, 34});

@@ -1,5 +1,6 @@
 // Fewer and shorter documents: layouts, microbatches and documents are containers that lose whole items first.
 #include <algorithm>
+#include <numeric>
 
 #include "harness/shrink_rules.h"
 #include "scenarios/documents.h"
@@ -98,6 +99,21 @@ Candidates fewer_documents(const Scenario& s) {
   return candidates;
 }
 
+// Microbatches of a bucket stay in it while all buckets become as small as they can: 1, 2, ..., and what fits none. The
+// first or the last documents, since one of them alone may have a target.
+Candidates lower_buckets(const Scenario& s) {
+  Scenario lower = s;
+  std::vector<std::int64_t>& buckets = lower.cuda_graph.max_packed_seqs;
+  std::iota(buckets.begin(), buckets.end(), 1);
+  const auto keep = [&](const MicrobatchLengths& list) {
+    const std::vector<std::int64_t>& from = s.cuda_graph.max_packed_seqs;
+    const auto bucket = std::lower_bound(from.begin(), from.end(), std::ssize(list)) - from.begin();
+    return std::min<std::ptrdiff_t>(bucket + 1, std::ssize(list));
+  };
+  return {every_list(lower, [&](MicrobatchLengths& list) { list.resize(static_cast<std::size_t>(keep(list))); }),
+          every_list(lower, [&](MicrobatchLengths& list) { list.erase(list.begin(), list.end() - keep(list)); })};
+}
+
 // Microbatches that need more places than there are keep doing so while both shrink; those that fit keep fitting.
 // Which documents go matters where one of them alone has a target: the last ones, or one place of every such list.
 Candidates lower_capacity(const Scenario& s) {
@@ -178,14 +194,33 @@ Candidates smaller_pack(const Scenario& s) {
   return candidates;
 }
 
+// Dropout may matter only because it makes equal microbatches different: other documents do that too.
+Candidates other_documents(const Scenario& s) {
+  const Lists& lists = s.data.documents;
+  if (s.model.dropout.millionths == 0 || lists.size() != 1 || lists[0].size() != 1) return {};
+  Scenario one = s;
+  one.model.dropout = {};
+  MicrobatchLengths& other = one.data.documents[0].emplace_back(lists[0][0]);
+  if (other.empty()) return {};
+  ++other.front();
+  one.data.pack_length = std::max(one.data.pack_length, rows_needed(one));
+  return {one};
+}
+
 }  // namespace
 
 std::vector<ShrinkRule> shrink_document_rules() {
-  return {{"documents as lengths", written_out},   {"one list of documents", one_list},
-          {"fewer layouts", fewer_layouts},        {"fewer lists", fewer_lists},
-          {"fewer documents", fewer_documents},    {"lower capacity", lower_capacity},
-          {"shorter documents", shorter_together}, {"a shorter document", shorter_one_by_one},
-          {"a smaller pack", smaller_pack}};
+  return {{"documents as lengths", written_out},
+          {"one list of documents", one_list},
+          {"fewer layouts", fewer_layouts},
+          {"fewer lists", fewer_lists},
+          {"fewer documents", fewer_documents},
+          {"lower buckets", lower_buckets},
+          {"lower capacity", lower_capacity},
+          {"shorter documents", shorter_together},
+          {"a shorter document", shorter_one_by_one},
+          {"a smaller pack", smaller_pack},
+          {"other documents instead of dropout", other_documents}};
 }
 
 }  // namespace lockstep

@@ -2,18 +2,19 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // What cudaMalloc promises.
+constexpr std::size_t kAlignment = AddressSpace::kAlignment;
 constexpr std::size_t kRedZone = 256;
 constexpr std::size_t kQuarantine = 64 << 20;
 constexpr unsigned char kRed = 0xfd;
 
 std::size_t rounded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+std::size_t with_zones(std::size_t bytes) { return kRedZone + rounded(bytes) + kRedZone; }
 
 // The red zone behind the block starts at its last byte, not at the next multiple of the alignment.
 std::size_t back_zone(std::size_t bytes) { return rounded(bytes) - bytes + kRedZone; }
@@ -47,10 +48,7 @@ std::size_t first_broken(const std::byte* zone, std::size_t bytes) {
 SimMemory::~SimMemory() {
   while (!quarantine_.empty()) retire_oldest();
   for (Blocks* blocks : {&device_, &pinned_}) {
-    for (auto& [user, block] : *blocks) {
-      check(block, "when the device was closed");
-      std::free(block.base);
-    }
+    for (auto& [user, block] : *blocks) check(block, "when the device was closed");
   }
 }
 
@@ -66,7 +64,7 @@ void* SimMemory::allocate_pinned(std::size_t bytes) { return add(pinned_, bytes)
 
 void* SimMemory::add(Blocks& blocks, std::size_t bytes) {
   if (bytes > SIZE_MAX / 2) return nullptr;
-  auto* base = static_cast<std::byte*>(std::aligned_alloc(kAlignment, kRedZone + rounded(bytes) + kRedZone));
+  std::byte* const base = space_.take(with_zones(bytes));
   if (!base) return nullptr;
   std::byte* user = base + kRedZone;
   std::memset(base, kRed, kRedZone);
@@ -107,7 +105,7 @@ void SimMemory::retire_oldest() {
   if (damage_.empty() && !holds(block.base + kRedZone, block.bytes, kFreed)) {
     damage_ = "a freed block of " + std::to_string(block.bytes) + " bytes was written";
   }
-  std::free(block.base);
+  space_.give_back(block.base, with_zones(block.bytes));
 }
 
 bool SimMemory::is_pinned(const void* memory, std::size_t bytes) const {

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "engine/sim/address_space.h"
 #include "kernels/poison.h"
 
 namespace lockstep {
@@ -51,6 +52,7 @@ class SimMemory {
   void check(const Block& block, const char* when);
   void retire_oldest();
 
+  AddressSpace space_;
   Blocks device_, pinned_;
   std::deque<Block> quarantine_;
   std::size_t quarantined_ = 0;

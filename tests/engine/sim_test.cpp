@@ -214,6 +214,30 @@ TEST(Sim, MemoryIsASignallingNanBeforeTheFirstWriteAndAfterTheFree) {
   }
 }
 
+// What reads past its memory meets the same neighbour in each run: such a failure is replayed as it was found.
+TEST(Sim, AddressesFollowFromTheOrderOfCalls) {
+  const auto addresses = [](Device& device) {
+    std::vector<const void*> list;
+    const DeviceBuffer first(device, 1000);
+    for (const int bytes : {40, 80 << 20, 80 << 20, 40}) {  // More than what is kept after it was freed.
+      const DeviceBuffer buffer(device, static_cast<std::size_t>(bytes));
+      const PinnedBuffer pinned(device, static_cast<std::size_t>(bytes));
+      list.insert(list.end(), {first.data(), buffer.data(), pinned.data()});
+    }
+    return list;
+  };
+  std::vector<const void*> want;
+  {
+    Device device(open_sim());
+    want = addresses(device);
+  }
+  const std::vector<char> other(1 << 20);  // Of the process.
+  Device device(open_sim()), beside(open_sim());
+  EXPECT_EQ(addresses(device), want);
+  const DeviceBuffer here(device, 1000), there(beside, 1000);
+  EXPECT_NE(here.data(), there.data());
+}
+
 TEST(Sim, ABrokenRedZoneShowsAtTheNextSynchronisation) {
   for (const std::ptrdiff_t offset : {-1, 5, 8, 200}) {  // The block has five bytes.
     Device device(open_sim({.policy = Policy::lazy}));

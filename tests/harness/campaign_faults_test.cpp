@@ -27,11 +27,15 @@ struct Smallest {
   std::int64_t documents = 3;
   std::size_t features = 1;
 };
-Smallest smallest(const std::string& fault) {
+Smallest smallest(const std::string& fault, const std::string& judge) {
   // What it breaks is how an evaluation treats dropout.
   if (fault == "evaluation-with-dropout") return {.features = 2};
   // Tables double: two microbatches in a place for one take two and three documents to need tables of two sizes.
   if (fault == "overflow-table-of-its-own-size") return {.documents = 5};
+  // With one document too many in a graph no bit differs only if that document is empty.
+  if (judge == "vacuous" && (fault == "capacity-off-by-one" || fault == "fallback-truncates-to-capacity")) {
+    return {.features = 2};
+  }
   return {};
 }
 
@@ -139,7 +143,7 @@ class Hunt {
     modules_ = graph_modules_in(read.scenario);
     const std::vector<std::string> features = further_features_in(read.scenario);
     for (const std::string& one : features) features_ += (features_.empty() ? "" : ", ") + one;
-    const Smallest most = smallest(fault_.name);
+    const Smallest most = smallest(fault_.name, judge_in(found_));
     EXPECT_LE(documents_, most.documents) << slurp(small_);
     EXPECT_LE(modules_, 1) << slurp(small_);
     EXPECT_LE(features.size(), most.features) << slurp(small_);

@@ -146,6 +146,39 @@ TEST(Shrink, LeavesNoEmptyDocumentWhereAnyDocumentDoes) {
   EXPECT_EQ(shrunk.scenario.data.pack_length, 3);
 }
 
+TEST(Shrink, LowersBucketsAndTheDocumentsInThem) {
+  Scenario large;
+  large.name = "two-buckets";
+  large.data.documents = {{{1, 1, 1, 1, 2}}};
+  large.cuda_graph.max_packed_seqs = {4, 10};
+  const auto bug = [](const Scenario& s) {
+    const std::vector<std::int64_t>& buckets = s.cuda_graph.max_packed_seqs;
+    const std::int64_t documents = std::ssize(s.data.documents.front().front());
+    return buckets.size() == 2 && documents > buckets[0] && documents <= buckets[1];
+  };
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_THAT(shrunk.scenario.cuda_graph.max_packed_seqs, ElementsAre(1, 2)) << to_yaml(shrunk.scenario);
+  EXPECT_EQ(documents_in(shrunk.scenario), 2);
+}
+
+// Microbatches must differ, and did so by dropout alone.
+TEST(Shrink, TakesOtherDocumentsInsteadOfDropout) {
+  Scenario large;
+  large.name = "equal-microbatches";
+  large.data.documents = {{{2}}};
+  large.data.pack_length = 2;
+  large.model.dropout = Ratio{100'000};
+  const auto bug = [](const Scenario& s) {
+    const StepLengths& lists = s.data.documents.front();
+    return s.training.microbatches > 1 &&
+           (s.model.dropout.millionths > 0 || (lists.size() > 1 && lists[0] != lists[1]));
+  };
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_EQ(shrunk.scenario.model.dropout.millionths, 0) << to_yaml(shrunk.scenario);
+  EXPECT_THAT(further_features_in(shrunk.scenario), testing::IsEmpty());
+  EXPECT_LE(documents_in(shrunk.scenario), 2);
+}
+
 TEST(Shrink, FindsTheSmallestScenarioOfABugInData) {
   for (std::uint64_t seed = 1; seed < 12; ++seed) {
     const auto bug = [](const Scenario& s) { return has_length(s, 5); };

@@ -1,0 +1,35 @@
+// Addresses that follow from the order of calls alone. What reads beyond its memory, or memory that moved, then finds
+// the same neighbour in every process: a failure is replayed as it was found.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <vector>
+
+namespace lockstep {
+
+class AddressSpace {
+ public:
+  static constexpr std::size_t kAlignment = 256;  // What cudaMalloc promises.
+
+  AddressSpace();
+  AddressSpace(const AddressSpace&) = delete;
+  AddressSpace& operator=(const AddressSpace&) = delete;
+  ~AddressSpace();
+
+  // `bytes` rounded up to kAlignment, with any content; null when the machine has no more.
+  std::byte* take(std::size_t bytes);
+  // Of take(), with the same size. Taken again for a block of that size only.
+  void give_back(std::byte* block, std::size_t bytes);
+
+ private:
+  bool grow(std::size_t bytes);
+
+  std::size_t place_;                                    // Among the spaces that are open in this process.
+  std::byte* begin_ = nullptr;                           // Of the first mapping: they follow each other.
+  std::byte* next_ = nullptr;                            // What was never taken,
+  std::byte* end_ = nullptr;                             // up to here.
+  std::map<std::size_t, std::vector<std::byte*>> free_;  // By size.
+};
+
+}  // namespace lockstep
