@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# ci/pressure.sh [TIMES] [JOBS]: the whole library TIMES times with delays on every stream and all poison, each time with
-# other delays, JOBS runs at once on one device: they are each other's load. Each run is one process, since opening a GPU
-# takes as long as ten scenarios. Two at once were quickest on an H200. Nothing may differ.
+# ci/pressure.sh [TIMES] [JOBS] [FIRST]: the whole library TIMES times with delays on every stream and all poison, each
+# time with other delays, numbered from FIRST (1) on, so that several GPUs can share the numbers. JOBS runs at once on
+# one device are each other's load. Each run is one process, since opening a GPU takes as long as ten scenarios. Two at
+# once were quickest on an H200. Nothing may differ.
 # LOCKSTEP_BIN: the folder of `lockstep` (build/bin). LOCKSTEP_DEVICE: cuda (default) or sim.
 set -euo pipefail
 times=${1:-20}
 jobs=${2:-2}
+first=${3:-1}
+last=$((first + times - 1))
 root=$(cd "$(dirname "$0")/.." && pwd)
 export lockstep=${LOCKSTEP_BIN:-$root/build/bin}/lockstep
 export device=${LOCKSTEP_DEVICE:-cuda}
@@ -36,6 +39,6 @@ one() {
   fi
 }
 export -f one
-for i in $(seq 1 "$times"); do press "$i"; done
-seq 1 "$times" | xargs -P "$jobs" -I{} bash -c 'one {}'
+for i in $(seq "$first" "$last"); do press "$i"; done
+seq "$first" "$last" | xargs -P "$jobs" -I{} bash -c 'one {}'
 echo "$times times the library, $jobs at once, on $device: nothing differed"
