@@ -367,7 +367,7 @@ boost::json::object bench_checker(const Options& options, const std::string& dev
   for (const std::string& file : files) {
     const ReadResult read = read_scenario_file(file);
     if (!read.ok() || !check_built(read.scenario).empty()) continue;
-    if (must_be_processes(read.scenario)) continue;
+    if (must_be_processes(read.scenario) || !lacking(read.scenario, device).empty()) continue;
     const CheckerCost one = time_checker(read.scenario, device, kRuns);
     without += one.without;
     with += one.with;

@@ -117,7 +117,12 @@ Candidates less_of_a_feature(const Scenario& s) {
     propose([&](Scenario& one) { one.cuda_graph.warmup_steps = steps; });
   }
   for (std::size_t i = 0; i < s.training.change_microbatches_at.size(); ++i) {
-    for (const std::int64_t count : smaller(s.training.change_microbatches_at[i].microbatches, 1)) {
+    const std::int64_t changed = s.training.change_microbatches_at[i].microbatches;
+    propose([&](Scenario& one) {  // From the start.
+      one.training.microbatches = changed;
+      one.training.change_microbatches_at = without(one.training.change_microbatches_at, {i, i + 1});
+    });
+    for (const std::int64_t count : smaller(changed, 1)) {
       propose([&](Scenario& one) { one.training.change_microbatches_at[i].microbatches = count; });
     }
   }

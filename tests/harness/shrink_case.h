@@ -56,7 +56,7 @@ inline int graph_modules_in(const Scenario& s) {
   return kinds;
 }
 
-// Switches that are on, besides graphs. Sizes are none.
+// Switches that are on beyond the defaults, besides graphs. Sizes are none.
 inline std::vector<std::string> further_features_in(const Scenario& s) {
   const Scenario plain;
   const Scenario::Training::Optimizer& o = s.training.optimizer;
@@ -78,7 +78,7 @@ inline std::vector<std::string> further_features_in(const Scenario& s) {
   note("recapture", !s.training.recapture_at.empty());
   note("changing microbatches", !s.training.change_microbatches_at.empty());
   note("buckets", s.cuda_graph.max_packed_seqs.size() > 1);
-  note("in flight", s.training.in_flight > 1);
+  note("in flight", s.training.in_flight > plain.training.in_flight);
   bool fallback = false, empty = false;
   for (const StepLengths& step : s.data.documents) {
     for (const MicrobatchLengths& lengths : step) {

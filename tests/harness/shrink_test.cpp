@@ -161,6 +161,18 @@ TEST(Shrink, LowersBucketsAndTheDocumentsInThem) {
   EXPECT_EQ(documents_in(shrunk.scenario), 2);
 }
 
+TEST(Shrink, TakesAChangedCountOfMicrobatchesFromTheStart) {
+  Scenario large;
+  large.name = "two-at-last";
+  large.training.steps = 5;
+  large.training.microbatches = large.training.in_flight = 1;
+  large.training.change_microbatches_at = {{4, 2}};
+  const auto bug = [](const Scenario& s) { return s.training.microbatches_at(s.training.steps - 1) > 1; };
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_THAT(shrunk.scenario.training.change_microbatches_at, testing::IsEmpty()) << to_yaml(shrunk.scenario);
+  EXPECT_EQ(shrunk.scenario.training.microbatches, 2);
+}
+
 // Microbatches must differ, and did so by dropout alone.
 TEST(Shrink, TakesOtherDocumentsInsteadOfDropout) {
   Scenario large;
@@ -215,7 +227,7 @@ TEST(Shrink, KeepsTheFeaturesThatTheBugNeeds) {
     EXPECT_EQ(s.training.in_flight, 2);
     EXPECT_EQ(documents_in(s), 1);
     EXPECT_EQ(graph_modules_in(s), 1);
-    EXPECT_THAT(further_features_in(s), ElementsAre("dropout", "in flight"));
+    EXPECT_THAT(further_features_in(s), ElementsAre("dropout"));  // Two in flight is the default.
   }
   EXPECT_EQ(shrunk_cases, 5);
 }
