@@ -35,6 +35,7 @@ std::vector<std::string> sharding_faults() {
           "reduced-every-microbatch",
           "released-before-the-forward-pass",
           "slot-reused-while-reducing",
+          "sums-read-while-reducing",
           "totals-gathered-before-they-are-sums",
           "units-swap-slots",
           "weights-not-gathered-after-the-optimizer"};

@@ -46,27 +46,31 @@ void NormSequence::plan_runs(const ShardLayout& layout) {
   }
 }
 
-void NormSequence::sum_own_rows(const Stream& stream, Tensor<float> to) const {
+void NormSequence::sum_own_rows(const Stream& stream, int first, int end) const {
+  const Tensor<float> to = own_ ? own_ : sums_;
   std::int64_t row = 0;
   for (const ParameterView& p : parameters_.views()) {
     if (p.gradient.size() == 0) continue;
     if (fault("gradient-norm-misses-a-parameter") && p.index == 1) continue;
     const Tensor<float> rows = p.is_vector ? tensor(p.gradient.data, p.gradient.cols, 1) : p.gradient;
-    stream.submit(GradientRowSums{.g = rows, .sums = to.columns(row, rows.rows)});
+    if (first <= p.index && p.index < end) {
+      stream.submit(GradientRowSums{.g = rows, .sums = to.columns(row, rows.rows)});
+    }
     row += rows.rows;
+  }
+  // Ranks with fewer rows send what has a value too.
+  if (own_ && end == std::ssize(parameters_.specs()) && row < own_.cols) {
+    stream.submit(ZeroGradient{.acc = own_.columns(row, own_.cols - row)});
   }
 }
 
-Tensor<float> NormSequence::sum(const Stream& stream) const {
-  if (!own_) {
-    sum_own_rows(stream, sums_);
-    return sums_;
-  }
-  // Ranks with fewer rows send what has a value too.
-  stream.submit(ZeroGradient{.acc = own_});
-  sum_own_rows(stream, own_);
+void NormSequence::exchange(const Stream& stream) const {
+  if (!own_) return;
   const std::size_t bytes = static_cast<std::size_t>(most_) * sizeof(float);
   communicator_->all_gather(stream, {"norm"}, received_.data, own_.data, bytes);
+}
+
+Tensor<float> NormSequence::sums(const Stream& stream) const {
   for (const Run& run : runs_) {
     if (fault("norm-of-one-shard") && run.from / most_ != communicator_->rank()) continue;
     stream.copy(sums_.data + run.to, received_.data + run.from, static_cast<std::size_t>(run.count) * sizeof(float),

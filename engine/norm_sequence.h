@@ -1,5 +1,5 @@
 // The row sums of all gradients in the order of the global norm: this rank's, or those that the ranks have each for the
-// rows of its shards.
+// rows of its shards. First each sums up its own, in any order: as gradients are complete; then they are exchanged.
 #pragma once
 
 #include <vector>
@@ -15,15 +15,17 @@ class NormSequence {
   // `layout` and `communicator` are null where every rank has every row.
   NormSequence(TensorPool& pool, const Parameters& parameters, const ShardLayout* layout, Communicator* communicator);
 
+  // Of the parameters [first, end), by index.
+  void sum_own_rows(const Stream& stream, int first, int end) const;
+  void exchange(const Stream& stream) const;
   // [1, rows of all parameters in index order]
-  Tensor<float> sum(const Stream& stream) const;
+  Tensor<float> sums(const Stream& stream) const;
 
  private:
   struct Run {
     std::int64_t from, to, count;  // In what the ranks sent; in the sequence.
   };
   void plan_runs(const ShardLayout& layout);
-  void sum_own_rows(const Stream& stream, Tensor<float> to) const;
 
   const Parameters& parameters_;
   Communicator* communicator_;

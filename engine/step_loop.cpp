@@ -64,6 +64,10 @@ class Loop : public StepLoop {
     return {.microbatch = work.microbatch, .last = work.microbatch + 1 == packs_.count()};
   }
   void run_hooks(int module, HookPoint point, const Work& work) { hooks_.run(module, point, call_of(work)); }
+  // Gathers run while documents are loaded. A graph of all passes brings its own.
+  void look_ahead() {
+    if (sharder_ && scenario_.cuda_graph.impl != GraphImpl::full_iteration) sharder_->look_ahead();
+  }
   void begin_passes(const std::vector<Pass>& passes) {
     if (sharder_) sharder_->begin(passes);
   }
@@ -297,6 +301,7 @@ bool Loop<T>::replays(std::int64_t step) const {
 template <class T>
 void Loop<T>::start(std::int64_t step, const StepData& data, bool continued) {
   begin(step);
+  look_ahead();
   packs_.load(data, compute_);
   prepare_graphs(step);
   begin(step);
@@ -358,6 +363,7 @@ void Loop<T>::iteration() {
     pass.forward ? forward(w) : backward(w);
   }
   end_passes(Sharder::Passes::complete);
+  if (sharder_) sharder_->await_gradients();  // What a graph forks, it joins.
   offloader_.settle();
 }
 
@@ -417,6 +423,7 @@ const std::vector<NamedTensor>& Loop<T>::activations(int slot) {
 template <class T>
 void Loop<T>::evaluate(std::int64_t step, const StepData& data) {
   begin(step);
+  look_ahead();
   packs_.load(data, compute_);
   loader_.wait_for_state(compute_);
   ++counters_.evaluations;

@@ -16,19 +16,22 @@ Tensor<float> StepResults::room_for_all(TensorPool& pool, std::int64_t count) co
 }
 
 // `count` values of every rank, rank by rank.
-const float* StepResults::collect(const char* what, Tensor<float> own, Tensor<float> all, std::size_t count) const {
-  if (communicator_ == nullptr || count == 0) return own.data;
-  communicator_->all_gather(loop_.compute(), {what}, all.data, own.data, count * sizeof(float));
-  return all.data;
+void StepResults::exchange(std::size_t microbatches) const {
+  if (communicator_ == nullptr) return;
+  const auto gather = [&](const char* what, Tensor<float> own, Tensor<float> all, std::size_t count) {
+    if (count > 0) communicator_->all_gather(loop_.compute(), {what}, all.data, own.data, count * sizeof(float));
+  };
+  gather("losses", loop_.losses(), losses_, microbatches);
+  gather("router_losses", loop_.router_losses(), router_losses_, 2 * router_pairs(microbatches));
 }
 
 // A copy to memory that is not pinned would be a wait of its own.
 void StepResults::fetch(Tensor<float> norm, std::size_t microbatches, StepResult& result) const {
   device_.place.part = "results";
   const auto ranks = static_cast<std::size_t>(this->ranks());
-  const std::size_t pairs = loop_.router_losses() ? microbatches * loop_.expert_states().size() : 0;
-  const float* const losses = collect("losses", loop_.losses(), losses_, microbatches);
-  const float* const router_losses = collect("router_losses", loop_.router_losses(), router_losses_, 2 * pairs);
+  const std::size_t pairs = router_pairs(microbatches);
+  const float* const losses = (communicator_ == nullptr ? loop_.losses() : losses_).data;
+  const float* const router_losses = (communicator_ == nullptr ? loop_.router_losses() : router_losses_).data;
   float* const to = static_cast<float*>(fetched_.data());
   std::size_t end = 0;
   const auto copy = [&](const float* from, std::size_t count) {

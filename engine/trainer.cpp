@@ -91,7 +91,9 @@ struct Trainer::Impl {
   std::int64_t microbatches() const;  // Of this rank in the step that is started.
   void draw_ahead();
   void load_state(const StepData& data, bool training);
+  void sum_gradients(const Stream& stream);
   void optimize();
+  void update_weights(const Stream& stream, int first, int end);
   template <class T>
   std::vector<T> read(Tensor<T> tensor) const;
   std::byte* stage(std::span<const StoredValues> list);
@@ -200,7 +202,10 @@ StepResult Trainer::step() {
   Impl& my = *impl_;
   my.start();
   my.run_to(my.microbatches());
-  if (my.options.listener != nullptr) my.options.listener->gradients_done();
+  if (my.options.listener != nullptr) {
+    if (my.loop.sharder() != nullptr) my.loop.sharder()->await_gradients();
+    my.options.listener->gradients_done();
+  }
   my.optimize();
   my.draw_ahead();
   StepResult result;
@@ -214,15 +219,61 @@ StepResult Trainer::step() {
   return result;
 }
 
+// The unit whose gradients came last is reduced while the others are summed up. The losses go with the sums: each call
+// by itself would keep everybody waiting.
+void Trainer::Impl::sum_gradients(const Stream& stream) {
+  const int count = static_cast<int>(loop.parameters().specs().size());
+  Sharder* const sharder = loop.sharder();
+  if (sharded()) {
+    const ShardLayout& layout = sharder->layout();
+    for (int unit = static_cast<int>(layout.units.size()) - 1; unit >= 0; --unit) {
+      const auto [first, end] = layout.parameters(layout.units[static_cast<std::size_t>(unit)]);
+      sharder->await_gradients(unit);
+      norm_sequence.sum_own_rows(stream, first, end);
+    }
+  }
+  if (sharder != nullptr) sharder->await_gradients();
+  if (!sharded()) norm_sequence.sum_own_rows(stream, 0, count);
+  const auto exchange = [&] {
+    norm_sequence.exchange(stream);
+    results.exchange(static_cast<std::size_t>(microbatches_done));
+  };
+  communicator() == nullptr ? exchange() : communicator()->together(exchange);
+}
+
+// Units that stay whole come first: the others learn of their new weights while the rest is computed.
 void Trainer::Impl::optimize() {
   const Stream& stream = loop.compute();
-  const Scenario::Training::Optimizer& config = scenario.training.optimizer;
   device.place.part = "gradient_norm";
-  stream.submit(
-      GradientNorm{.sums = norm_sequence.sum(stream), .norm = norm, .max_norm = static_cast<float>(config.clip)});
+  sum_gradients(stream);
+  stream.submit(GradientNorm{.sums = norm_sequence.sums(stream),
+                             .norm = norm,
+                             .max_norm = static_cast<float>(scenario.training.optimizer.clip)});
+  device.place.part = "expert_bias";
+  update_biases(stream, loop.expert_states(), communicator());
   device.place.part = "optimizer";
+  if (!sharded()) {
+    update_weights(stream, 0, static_cast<int>(loop.parameters().specs().size()));
+  } else {
+    Sharder& sharder = *loop.sharder();
+    const std::vector<Unit>& units = sharder.layout().units;
+    for (const bool staying : {true, false}) {
+      for (int unit = 0; unit < static_cast<int>(units.size()); ++unit) {
+        if (sharder.stays(unit) != staying) continue;
+        const auto [first, end] = sharder.layout().parameters(units[static_cast<std::size_t>(unit)]);
+        update_weights(stream, first, end);
+        if (!fault("weights-not-gathered-after-the-optimizer")) sharder.refresh(unit);
+      }
+    }
+  }
+  loop.loader().state_consumed(stream);
+}
+
+// Of the parameters [first, end).
+void Trainer::Impl::update_weights(const Stream& stream, int first, int end) {
+  const Scenario::Training::Optimizer& config = scenario.training.optimizer;
   for (const ParameterView& p : loop.parameters().views()) {
-    if (p.weight.size() == 0) continue;
+    if (p.index < first || p.index >= end || p.weight.size() == 0) continue;
     stream.submit(
         AdamW{.g = p.gradient,
               .norm = norm,
@@ -238,10 +289,6 @@ void Trainer::Impl::optimize() {
               .eps = static_cast<float>(config.eps),
               .weight_decay = p.is_vector && !fault("vectors-decay") ? 0.0f : static_cast<float>(config.weight_decay)});
   }
-  loop.loader().state_consumed(stream);
-  if (loop.sharder() != nullptr && !fault("weights-not-gathered-after-the-optimizer")) loop.sharder()->refresh();
-  device.place.part = "expert_bias";
-  update_biases(stream, loop.expert_states(), communicator());
 }
 
 // ---- Evaluation -----------------------------------------------------------------------------------------------------
@@ -260,7 +307,9 @@ StepResult Trainer::evaluate() {
   my.loop.evaluate(step, data);
   if (fault("evaluation-counts-as-a-step")) ++my.steps_done;
   StepResult result;
-  my.results.fetch({}, data.microbatches.size() / static_cast<std::size_t>(my.ranks()), result);
+  const std::size_t microbatches = data.microbatches.size() / static_cast<std::size_t>(my.ranks());
+  my.results.exchange(microbatches);
+  my.results.fetch({}, microbatches, result);
   result.tokens = my.loop.tokens();
   return result;
 }

@@ -1,6 +1,7 @@
 #include "engine/fsdp/gradient_buffers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/fault.h"
 #include "kernels/optimizer.h"
@@ -126,16 +127,28 @@ void GradientBuffers::leave(int unit, bool last) {
   compute_.device().place = place;
 }
 
-void GradientBuffers::finish(bool complete) {
-  if (!at_once() && complete) {
+void GradientBuffers::finish() {
+  if (std::exchange(reducing_, false)) {
     compute_.wait(reduced_);
     if (strategy_ == Sharding::no_shard && !library_sums_) compute_.wait(gathered_);
   }
-  for (Slot* slot : in_flight_) {
-    compute_.wait(slot->reduced);
-    slot->state = State::free;
+  while (!in_flight_.empty()) let_go(*in_flight_.front());
+}
+
+void GradientBuffers::wait_for(int unit) {
+  if (!at_once()) return finish();
+  const auto of_unit = [=](const Slot* slot) { return slot->unit == unit; };
+  for (;;) {
+    const auto found = std::find_if(in_flight_.begin(), in_flight_.end(), of_unit);
+    if (found == in_flight_.end()) return;
+    let_go(**found);
   }
-  in_flight_.clear();
+}
+
+void GradientBuffers::let_go(Slot& slot) {
+  if (!fault("sums-read-while-reducing")) compute_.wait(slot.reduced);
+  slot.state = State::free;
+  std::erase(in_flight_, &slot);
 }
 
 // ---- Reductions -----------------------------------------------------------------------------------------------------
@@ -208,6 +221,7 @@ void GradientBuffers::reduce_step(int unit) {
     library_sums_ ? total_by_library(batch) : total_in_order(batch);
   }
   stream_.record(reduced_);
+  reducing_ = true;
 }
 
 void GradientBuffers::total_in_order(const std::vector<Arrival>& arrivals) {

@@ -25,7 +25,8 @@ class GradientBuffers {
   void initialize();                // Padding is exchanged too, so it has a value.
   void enter(int unit);             // Compute may write its gradients,
   void leave(int unit, bool last);  // and has written them; `last`: those of the step's last microbatch.
-  void finish(bool complete);       // Compute waits for every reduction; `complete`: of the step.
+  void wait_for(int unit);          // Compute waits for the reductions of a unit,
+  void finish();                    // or for every one.
 
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
 
@@ -40,6 +41,7 @@ class GradientBuffers {
   };
   bool at_once() const { return strategy_ == Sharding::optim_grads || strategy_ == Sharding::optim_grads_params; }
   Slot& slot_for(int unit);
+  void let_go(Slot& slot);
   void place(int unit, const Slot& slot);
   // A bucket whose g_m of every rank comes together with others of its unit.
   struct Arrival {
@@ -69,6 +71,7 @@ class GradientBuffers {
   Tensor<float> received_;  // What the ranks sent of the shards of some buckets.
   Stream stream_;
   Event written_, reduced_;  // no_shard, optim.
+  bool reducing_ = false;    // Compute has not waited for that.
   Event summed_, gathered_;  // no_shard.
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<Slot*> in_flight_;  // Reducing, oldest first.

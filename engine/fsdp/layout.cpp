@@ -1,6 +1,7 @@
 #include "engine/fsdp/layout.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "kernels/require.h"
@@ -91,6 +92,16 @@ std::int64_t ShardLayout::run(int bucket) const {
     elements += full(buckets[static_cast<std::size_t>(next)]);
   }
   return elements;
+}
+
+ShardLayout::Range ShardLayout::parameters(const Unit& unit) const {
+  Range range{std::numeric_limits<int>::max(), 0};
+  for (const int bucket : unit.buckets) {
+    for (const Piece& piece : buckets[static_cast<std::size_t>(bucket)].pieces) {
+      range = {std::min(range.first, piece.parameter), std::max(range.end, piece.parameter + 1)};
+    }
+  }
+  return range;
 }
 
 OwnRows ShardLayout::own(const Bucket& bucket, const Piece& piece, int rank) const {

@@ -56,6 +56,11 @@ struct ShardLayout {
   bool continues(int bucket) const { return buckets[static_cast<std::size_t>(bucket)].pieces[0].row > 0; }
   // Elements of the bucket and of those that continue it.
   std::int64_t run(int bucket) const;
+  // The parameters of a unit: [first, end), by index.
+  struct Range {
+    int first, end;
+  };
+  Range parameters(const Unit& unit) const;
   OwnRows own(const Bucket& bucket, const Piece& piece, int rank) const;
   bool is_empty(const Bucket& bucket, int rank) const;  // The rank owns padding at most.
 

@@ -56,7 +56,7 @@ void Sharder::begin(const std::vector<Pass>& passes) {
 
 void Sharder::end(Passes passes) {
   weights_.end();
-  if (passes != Passes::forward) gradients_.finish(passes == Passes::complete);
+  if (passes == Passes::some) gradients_.finish();
 }
 
 void Sharder::append_addresses(std::vector<const void*>& table) const {

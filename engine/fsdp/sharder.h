@@ -22,14 +22,23 @@ class Sharder {
   void attach(Hooks& hooks);
   void initialize() { gradients_.initialize(); }
 
+  // Before passes that are not known yet, if they run outside of a graph.
+  void look_ahead() { weights_.look_ahead(); }
   // Around passes: forward ones alone, of some microbatches of a step, or those that complete it. The second one makes
-  // compute wait for every reduction.
+  // compute wait for every reduction; the third leaves that to what reads the sums.
   enum class Passes : std::uint8_t { forward, some, complete };
   void begin(const std::vector<Pass>& passes);
   void end(Passes passes);
 
-  // Behind what changed the shards.
+  // Compute waits for the sums of a step: those of one unit, or all.
+  void await_gradients(int unit) { gradients_.wait_for(unit); }
+  void await_gradients() { gradients_.finish(); }
+
+  // Behind what changed the shards, all or those of a unit. Some units stay whole between steps, and the sooner these
+  // change the better.
   void refresh() { weights_.refresh(); }
+  void refresh(int unit) { weights_.refresh(unit); }
+  bool stays(int unit) const { return weights_.stays(unit); }
   // Before a graph that holds gathers, and behind it.
   void settle() { weights_.settle(); }
 

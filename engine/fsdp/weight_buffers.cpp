@@ -1,6 +1,7 @@
 #include "engine/fsdp/weight_buffers.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/fault.h"
 #include "kernels/require.h"
@@ -63,14 +64,18 @@ void WeightBuffers::append_addresses(std::vector<const void*>& table) const {
 
 // ---- Passes ---------------------------------------------------------------------------------------------------------
 
+void WeightBuffers::look_ahead() {
+  std::vector<int> units(layout_.units.size());
+  std::iota(units.begin(), units.end(), 0);
+  begin(std::move(units));
+}
+
 void WeightBuffers::begin(std::vector<int> uses) {
   uses.erase(std::remove_if(uses.begin(), uses.end(), [this](int unit) { return stays(unit); }), uses.end());
   uses_ = std::move(uses);
   next_ = 0;
   if (uses_.empty()) return;
-  // Behind the optimizer, and behind every pass before.
-  compute_.record(fork_);
-  if (!fault("gather-ignores-the-optimizer")) stream_.wait(fork_);
+  fork();  // Behind every pass before, too.
   for (const auto& slot : slots_) slot->read = false;
   gather_ahead(0, prefetch_);
 }
@@ -91,13 +96,16 @@ void WeightBuffers::leave(int unit) {
   Slot* const slot = holding(unit);
   require(slot != nullptr && slot->state == State::ready, "what is let go was there");
   ++next_;
-  if (next_ < uses_.size() && uses_[next_] == unit) return;  // It stays for the next pass.
+  const bool stays_for_the_next_pass = next_ < uses_.size() && uses_[next_] == unit;
   if (fault("last-unit-stays-in-its-slot") && next_ == uses_.size()) return;
-  compute_.record(slot->released);
-  slot->read = true;
-  slot->state = State::free;
-  slot->unit = -1;
-  gather_ahead(next_, next_ + prefetch_);
+  if (!stays_for_the_next_pass) {
+    compute_.record(slot->released);
+    slot->read = true;
+    slot->state = State::free;
+    slot->unit = -1;
+  }
+  // As far as when the next one is entered, but sooner: before the reduction of this one, which nobody waits for yet.
+  if (prefetch_ > 0) gather_ahead(next_, next_ + 1 + prefetch_);
 }
 
 void WeightBuffers::end() const {
@@ -168,12 +176,24 @@ void WeightBuffers::wait(Slot& slot) {
 
 // ---- Between passes -------------------------------------------------------------------------------------------------
 
-void WeightBuffers::refresh() {
-  if (strategy_ == Sharding::no_shard) return;
+// Gathers come behind what compute has done: the optimizer.
+void WeightBuffers::fork() {
   compute_.record(fork_);
   if (!fault("gather-ignores-the-optimizer")) stream_.wait(fork_);
+}
+
+void WeightBuffers::refresh(int unit) {
+  if (strategy_ == Sharding::no_shard || !stays(unit)) return;
+  fork();
+  exchange(unit, slot(choices(unit)[0]), slot(choices(unit)[0]));
+}
+
+void WeightBuffers::refresh() {
+  settle();
   for (int unit = 0; unit < static_cast<int>(layout_.units.size()); ++unit) {
-    if (stays(unit)) exchange(unit, slot(choices(unit)[0]), slot(choices(unit)[0]));
+    Slot* const held = choices(unit).empty() || stays(unit) ? nullptr : holding(unit);
+    if (held != nullptr) held->state = State::free, held->unit = -1;
+    refresh(unit);
   }
 }
 

@@ -21,7 +21,9 @@ class WeightBuffers {
                 const ShardLayout& layout, Parameters& parameters);
   ~WeightBuffers();  // Waits for what is under way: the memory of other ranks goes when their trainers do.
 
-  // Passes are about to run that use units in this order.
+  // Passes are about to run that use units in this order. What they use first may be gathered before they are known:
+  // passes begin with a forward one.
+  void look_ahead();
   void begin(std::vector<int> uses);
   void enter(int unit);  // Compute may read its weights,
   void leave(int unit);  // and has read them.
@@ -29,8 +31,11 @@ class WeightBuffers {
 
   const Stream& stream() const { return stream_; }
 
-  // The shards have changed: gathers what stays whole.
+  // The shard of a unit has changed: gathers what stays whole.
+  void refresh(int unit);
+  // All have, not by a step: nor is what was gathered ahead of use any more.
   void refresh();
+  bool stays(int unit) const;
   // Compute waits for what was gathered, so that no event of one side of a capture is waited for on the other.
   void settle();
 
@@ -47,7 +52,7 @@ class WeightBuffers {
     bool read = false;  // Since the passes began; `released` is behind it.
     Event gathered, released;
   };
-  bool stays(int unit) const;
+  void fork();
   Slot& slot(int index) { return *slots_[static_cast<std::size_t>(index)]; }
   const std::vector<int>& choices(int unit) const { return plan_.choices[static_cast<std::size_t>(unit)]; }
   Slot* holding(int unit);

@@ -119,6 +119,7 @@ inline constexpr std::array kShardingRows{
                  "gradient: gradient; hazard; vacuous"),
     sharding_row("released-before-the-forward-pass", kLaunch, "fsdp/sharder.cpp", "hazard; contract; bits"),
     sharding_row("slot-reused-while-reducing", kReuse, "fsdp/gradient_buffers.cpp", "hazard: reduce; bits"),
+    sharding_row("sums-read-while-reducing", kRace, "fsdp/gradient_buffers.cpp", "hazard: reduce; ledger; capture"),
     sharding_row("totals-gathered-before-they-are-sums", kRace, "fsdp/gradient_buffers.cpp", "hazard: reduce"),
     sharding_row("units-swap-slots", kAddress, "fsdp/weight_buffers.cpp", "bits; hazard; ledger; contract"),
     sharding_row("weights-not-gathered-after-the-optimizer", kStale, "trainer.cpp", "bits; vacuous")};
