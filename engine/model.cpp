@@ -24,10 +24,10 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloade
   const std::int64_t rows = shape_.rows;
   make_layers(scenario);
   std::vector<ScanScratch> scans;
-  for (const std::int64_t capacity : scenario.cuda_graph.max_packed_seqs) {
+  for (const std::int64_t capacity : pack_capacities(scenario)) {
     scans.push_back(make_scan_scratch(pool_, capacity));
   }
-  make_cudnn_workspace(scenario.cuda_graph.max_packed_seqs);
+  make_cudnn_workspace(pack_capacities(scenario));
   for (int i = 0; i < slots; ++i) slots_.push_back(make_slot(offloader, i, scenario, scans));
   overflow_pools_.resize(static_cast<std::size_t>(slots));
   for (Tensor<T>& gradient : residual_gradient_) gradient = pool_.make<T>(rows, config_.hidden);
@@ -93,8 +93,9 @@ Slot<T> Model<T>::make_slot(const Offloader& offloader, int index, const Scenari
                             const std::vector<ScanScratch>& scans) {
   Slot<T> slot;
   slot.first_buffer = pool_.size();
+  const std::vector<std::int64_t> capacities = pack_capacities(scenario);
   for (std::size_t b = 0; b < scans.size(); ++b) {
-    slot.packs.emplace_back(pool_, shape_, scenario.cuda_graph.max_packed_seqs[b], scans[b]);
+    slot.packs.emplace_back(pool_, shape_, capacities[b], scans[b]);
     slot.packs.back().cudnn = make_cudnn_tables(pool_, slot.packs.back().capacity());
   }
   SavedMaker maker(pool_, offloader, index, slot.names, shape_.rows);

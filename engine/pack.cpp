@@ -15,6 +15,12 @@ PackShape pack_shape(const Scenario& scenario) {
           .tail = scenario.data.tail};
 }
 
+std::vector<std::int64_t> pack_capacities(const Scenario& scenario) {
+  std::vector<std::int64_t> capacities = scenario.cuda_graph.max_packed_seqs;
+  std::sort(capacities.begin(), capacities.end());
+  return capacities;
+}
+
 std::int64_t max_chunks(const PackShape& shape, std::int64_t capacity) {
   return (shape.rows + shape.chunk - 1) / shape.chunk + capacity;
 }

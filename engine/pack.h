@@ -1,6 +1,9 @@
 // A packed microbatch on the device: what the loader copies in, and the metadata that one op makes of it per slot.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "engine/tensor_pool.h"
 #include "kernels/cudnn_attention.h"
 #include "kernels/pack_metadata.h"
@@ -16,6 +19,8 @@ struct PackShape {
   Tail tail = Tail::extend_last;
 };
 PackShape pack_shape(const Scenario& scenario);
+// Of the metadata of a pack, increasing. Without graphs a scenario may list its buckets in any order (L23).
+std::vector<std::int64_t> pack_capacities(const Scenario& scenario);
 
 // Lengths and numbers of the documents of one microbatch, for at most `capacity` slots.
 struct DocumentTable {

@@ -138,10 +138,9 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
                  }),
       model_(device, compute_, offloader_, parameters_, scenario, static_cast<int>(scenario.training.in_flight),
              layout_ ? layout_->ranks : 0),
-      loader_(device, pack_shape(scenario), scenario.cuda_graph.max_packed_seqs.back(),
-              most_microbatches(scenario.training), holds(scenario.checker.poison, Poison::staging)),
-      packs_(loader_, pack_shape(scenario), scenario.cuda_graph.max_packed_seqs, device.place.rank,
-             layout_ ? layout_->ranks : 1),
+      loader_(device, pack_shape(scenario), pack_capacities(scenario).back(), most_microbatches(scenario.training),
+              holds(scenario.checker.poison, Poison::staging)),
+      packs_(loader_, pack_shape(scenario), pack_capacities(scenario), device.place.rank, layout_ ? layout_->ranks : 1),
       pool_(device),
       losses_(pool_.make<float>(1, most_microbatches(scenario.training))),
       graphs_(
