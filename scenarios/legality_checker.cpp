@@ -46,11 +46,19 @@ Findings expectations_go_together(const Scenario& scenario) {
   const auto& expect = scenario.expect;
   const std::string verdict = word(expect.verdict);
   const bool refused = expect.verdict == ExpectedVerdict::refused;
+  const bool error = expect.error != "none", judge = expect.judge != "none";
+  // Another verdict is legal only if nothing else stands there that it excludes.
+  const auto give = [](bool alone, const char* key, const char* verdict_of_it, const std::string& detail) {
+    return alone ? Finding{"expect.verdict", verdict_of_it, detail} : Finding{key, "none", detail};
+  };
   Findings findings;
-  if (expect.error != "none" && !refused)
-    findings.push_back({"expect.verdict", "refused", verdict + " with error " + expect.error});
-  if (expect.judge != "none" && expect.verdict != ExpectedVerdict::violated) {
-    findings.push_back({"expect.verdict", "violated", verdict + " with judge " + expect.judge});
+  if (error && !refused) {
+    const bool alone = !judge && expect.counters.empty();
+    findings.push_back(give(alone, "expect.error", "refused", verdict + " with error " + expect.error));
+  }
+  if (judge && expect.verdict != ExpectedVerdict::violated) {
+    const bool alone = !error && expect.counters.empty();
+    findings.push_back(give(alone, "expect.judge", "violated", verdict + " with judge " + expect.judge));
   }
   if (!expect.counters.empty() && expect.verdict != ExpectedVerdict::holds) {
     findings.push_back({"expect.counters", "{}", verdict + " with counters"});

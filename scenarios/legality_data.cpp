@@ -1,7 +1,9 @@
 // L07..L12: documents, packs and masks.
 #include <exception>
+#include <functional>
 #include <memory>
 #include <tuple>
+#include <utility>
 
 #include "scenarios/documents.h"
 #include "scenarios/documents_layout.h"
@@ -33,6 +35,22 @@ MicrobatchLengths byte_lengths(const Scenario& scenario) try {
   return {};
 }
 
+// The same documents, each cut to what the ones before it leave; none of the rows is taken twice.
+MicrobatchLengths cut_to_fit(const Scenario::Data& data, MicrobatchLengths lengths) {
+  std::int64_t left = data.pack_length;
+  for (std::int64_t& length : lengths) {
+    length = std::clamp<std::int64_t>(left / data.align * data.align - data.gaps, 0, length);
+    left -= slot_rows(length, data.gaps, data.align);
+  }
+  return lengths;
+}
+
+std::int64_t pack_rows(const Scenario::Data& data, const MicrobatchLengths& lengths) {
+  std::int64_t rows = 0;
+  for (const std::int64_t length : lengths) rows += slot_rows(length, data.gaps, data.align);
+  return rows;
+}
+
 Findings documents_are_no_longer_than_a_pack(const Scenario& scenario) {
   const Scenario::Data& data = scenario.data;
   if (data.long_documents != LongDocuments::error) return {};
@@ -50,26 +68,11 @@ Findings documents_are_no_longer_than_a_pack(const Scenario& scenario) {
       if (lengths.empty() || std::ranges::max(lengths) <= data.pack_length) continue;
       const std::int64_t longest = std::ranges::max(lengths);
       for (std::int64_t& length : lengths) length = std::min(length, data.pack_length);
+      if (pack_rows(data, lengths) > data.pack_length) lengths = cut_to_fit(data, lengths);
       findings.push_back({list_key(s, m), list_text(lengths), detail(longest)});
     }
   }
   return findings;
-}
-
-// The same documents, each cut to what the ones before it leave; none of the rows is taken twice.
-MicrobatchLengths cut_to_fit(const Scenario::Data& data, MicrobatchLengths lengths) {
-  std::int64_t left = data.pack_length;
-  for (std::int64_t& length : lengths) {
-    length = std::clamp<std::int64_t>(left / data.align * data.align - data.gaps, 0, length);
-    left -= slot_rows(length, data.gaps, data.align);
-  }
-  return lengths;
-}
-
-std::int64_t pack_rows(const Scenario::Data& data, const MicrobatchLengths& lengths) {
-  std::int64_t rows = 0;
-  for (const std::int64_t length : lengths) rows += slot_rows(length, data.gaps, data.align);
-  return rows;
 }
 
 // A document that alone is longer than a pack is another rule's matter: L07, or L09 where it was to be split.
@@ -89,9 +92,25 @@ Findings listed_slots_fit_the_pack(const Scenario& scenario) {
   return findings;
 }
 
+// Where no document of two tokens has room the documents are not to blame: the largest value with which all fit.
+Findings rows_around_documents_leave_room(const Scenario& scenario) {
+  Findings findings = listed_slots_fit_the_pack(scenario);
+  if (findings.empty() || longest_fitting(scenario.data) >= 2) return findings;
+  for (const auto& [key, member] :
+       {std::pair{"data.align", &Scenario::Data::align}, {"data.gaps", &Scenario::Data::gaps}}) {
+    Scenario other = scenario;
+    const auto least = std::int64_t{member == &Scenario::Data::align};
+    for (std::int64_t value = scenario.data.*member - 1; value >= least; --value) {
+      other.data.*member = value;
+      if (listed_slots_fit_the_pack(other).empty()) return {{key, to_string(value), findings.front().detail}};
+    }
+  }
+  return findings;
+}
+
 Findings slot_rows_fit_the_pack(const Scenario& scenario) {
   const Scenario::Data& data = scenario.data;
-  if (data.kind == DataKind::lengths) return listed_slots_fit_the_pack(scenario);
+  if (data.kind == DataKind::lengths) return rows_around_documents_leave_room(scenario);
   // A drawn or cut document is as short as need be, so all is well if one token fits; with two there is a
   // target.
   if (longest_fitting(data) < 1) {
@@ -121,22 +140,37 @@ bool same_distribution(const Scenario::Data::Distribution& a, const Scenario::Da
   return all(a) == all(b);
 }
 
+std::string documents_text(const std::vector<std::vector<MicrobatchLengths>>& documents) {
+  std::vector<std::string> steps;
+  for (const auto& step : documents) {
+    std::vector<std::string> microbatches;
+    for (const MicrobatchLengths& lengths : step) microbatches.push_back(list_text(lengths));
+    steps.push_back(list_text(microbatches));
+  }
+  return list_text(steps);
+}
+
 // A value that differs from the default was given.
 Findings sources_belong_to_their_kind(const Scenario& scenario) {
   const Scenario::Data& data = scenario.data;
   Scenario::Data defaults;
   // The default median of a pack that is shorter is the pack's length.
   defaults.distribution.median = std::min(defaults.distribution.median, data.pack_length);
+  const bool documents = data.documents != defaults.documents,
+             distribution = !same_distribution(data.distribution, defaults.distribution),
+             path = data.path != defaults.path, bytes = path || data.digest != defaults.digest;
+  // Of several that were given the kind's own stays, and the others go.
+  const bool one = documents + distribution + bytes == 1;
+  const std::string kind = "kind " + word(data.kind);
   Findings findings;
-  if (data.kind != DataKind::lengths && data.documents != defaults.documents) {
-    findings.push_back({"data.documents", "kind: lengths", "kind " + word(data.kind)});
+  if (data.kind != DataKind::lengths && documents) {
+    findings.push_back({"data.documents", one ? "kind: lengths" : documents_text(defaults.documents), kind});
   }
-  if (data.kind != DataKind::distribution && !same_distribution(data.distribution, defaults.distribution)) {
-    findings.push_back({"data.distribution", "kind: distribution", "kind " + word(data.kind)});
+  if (data.kind != DataKind::distribution && distribution) {
+    findings.push_back({"data.distribution", one ? "kind: distribution" : "{}", kind});
   }
-  if (!reads_bytes(scenario) && (data.path != defaults.path || data.digest != defaults.digest)) {
-    findings.push_back(
-        {data.path != defaults.path ? "data.path" : "data.digest", "kind: text", "kind " + word(data.kind)});
+  if (!reads_bytes(scenario) && bytes) {
+    findings.push_back({path ? "data.path" : "data.digest", one ? "kind: text" : path ? defaults.path : "\"\"", kind});
   }
   return findings;
 }
@@ -227,6 +261,24 @@ std::int64_t longest_listed(const Scenario& scenario) {
   return longest;
 }
 
+// Names what of a distribution, at its default, gives documents of two tokens.
+Findings drawn_too_short(const Scenario& scenario) {
+  if (scenario.data.kind != DataKind::distribution) return {};
+  const Scenario::Data::Distribution defaults, &given = scenario.data.distribution;
+  const std::int64_t longest = std::min(std::max<std::int64_t>(2, given.min), scenario.data.pack_length);
+  const std::pair<Finding, std::function<void(Scenario::Data::Distribution&)>> cures[] = {
+      {{"data.distribution.empty", "0", ""}, [](auto& d) { d.empty = {}; }},
+      {{"data.distribution.fill", "0.9", ""}, [&](auto& d) { d.fill = defaults.fill; }},
+      {{"data.distribution.max", to_string(longest), ""}, [&](auto& d) { d.max = longest; }},
+  };
+  for (const auto& [finding, cure] : cures) {
+    Scenario other = scenario;
+    cure(other.data.distribution);
+    if (has_target(other)) return {finding};
+  }
+  return {};
+}
+
 // Names the mask that, taken back, leaves a target; if none does, the documents are too short.
 Findings some_step_has_a_target(const Scenario& scenario) {
   if (scenario.data.long_documents == LongDocuments::error && !documents_are_no_longer_than_a_pack(scenario).empty())
@@ -251,6 +303,7 @@ Findings some_step_has_a_target(const Scenario& scenario) {
   other.data.mask = {};
   other.data.mask.roles = scenario.data.mask.roles;
   if (has_target(other)) return {{"data.mask", "{}", ""}};
+  if (const Findings drawn = drawn_too_short(scenario); !drawn.empty()) return drawn;
   const bool listed = scenario.data.kind == DataKind::lengths;
   return {{listed ? "data.documents" : "data", listed ? "[[[2]]]" : "", "no document of two tokens with a target"}};
 }

@@ -70,10 +70,11 @@ Findings captured_experts_are_static(const Scenario& scenario) {
   const bool captured = with_whole_layers(scenario) || scenario.cuda_graph.impl == GraphImpl::full_iteration ||
                         (with_partial_graphs(scenario) && holds(scenario.cuda_graph.modules, GraphModule::moe));
   if (!has_layer(scenario, 'E') || !captured || drops_and_pads(scenario)) return {};
+  const std::string padded = scenario.model.moe.host_sync ? "true, host_sync: false" : "true";  // L21.
   if (!scenario.model.moe.capacity_factor) {
-    return {{"model.moe.capacity_factor", "2, pad_to_capacity: true", "none: dropless"}};
+    return {{"model.moe.capacity_factor", "2, pad_to_capacity: " + padded, "none: dropless"}};
   }
-  return {{"model.moe.pad_to_capacity", "true", ""}};
+  return {{"model.moe.pad_to_capacity", padded, ""}};
 }
 
 Findings preprocess_stays_on_the_device(const Scenario& scenario) {

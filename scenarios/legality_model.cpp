@@ -16,14 +16,19 @@ Findings kv_heads_divide_heads(const Scenario& scenario) {
 Findings mamba_heads_are_whole(const Scenario& scenario) {
   const auto& mamba = scenario.model.mamba;
   if (!has_layer(scenario, 'M')) return {};
-  if (mamba.d_inner % mamba.head_dim != 0) {
-    return {{"model.mamba.d_inner", to_string(nearest_multiple(mamba.d_inner, mamba.head_dim)),
-             to_string(mamba.d_inner) + " in heads of " + to_string(mamba.head_dim)}};
+  Findings findings;
+  std::int64_t inner = mamba.d_inner;
+  if (inner % mamba.head_dim != 0) {
+    inner = nearest_multiple(inner, mamba.head_dim);
+    findings.push_back({"model.mamba.d_inner", to_string(inner),
+                        to_string(mamba.d_inner) + " in heads of " + to_string(mamba.head_dim)});
   }
-  const std::int64_t heads = mamba.d_inner / mamba.head_dim;
-  if (heads % mamba.groups == 0) return {};
-  return {{"model.mamba.groups", to_string(nearest_divisor(mamba.groups, heads)),
-           to_string(mamba.groups) + " groups of " + to_string(heads) + " heads"}};
+  const std::int64_t heads = inner / mamba.head_dim;
+  if (heads % mamba.groups != 0) {
+    findings.push_back({"model.mamba.groups", to_string(nearest_divisor(mamba.groups, heads)),
+                        to_string(mamba.groups) + " groups of " + to_string(heads) + " heads"});
+  }
+  return findings;
 }
 
 Findings bf16_widths_fill_rows(const Scenario& scenario) {
@@ -39,7 +44,13 @@ Findings bf16_widths_fill_rows(const Scenario& scenario) {
   multiple("model.vocab", model.vocab, 8);
   if (has_layer(scenario, '*')) multiple("model.attention.head_dim", model.attention.head_dim, 16);
   if (has_layer(scenario, 'M')) {
-    multiple("model.mamba.d_inner", model.mamba.d_inner, 8);
+    // Whole heads of a legal size, so that L02 takes it too.
+    const std::int64_t head =
+        model.mamba.head_dim % 16 == 0 ? model.mamba.head_dim : nearest_multiple(model.mamba.head_dim, 16);
+    if (model.mamba.d_inner % 8 != 0) {
+      findings.push_back({"model.mamba.d_inner", to_string(nearest_multiple(model.mamba.d_inner, head)),
+                          to_string(model.mamba.d_inner) + " is no multiple of 8"});
+    }
     multiple("model.mamba.head_dim", model.mamba.head_dim, 16);
     multiple("model.mamba.state", model.mamba.state, 16);
     multiple("model.mamba.chunk", model.mamba.chunk, 16);

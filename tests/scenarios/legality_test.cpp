@@ -323,6 +323,60 @@ TEST(Legality, EveryRuleRefusesItsExampleAndAcceptsTheNearestLegalValue) {
   }
 }
 
+// Files in which one key is not enough, or in which the nearest value of one rule is another's business.
+TEST(Legality, AllAdviceTogetherIsLegal) {
+  const std::vector<std::pair<Edit, std::vector<std::pair<std::string, std::string>>>> cases{
+      {[](Scenario& s) { s.model.mamba.d_inner = 60, s.model.mamba.groups = 3; },
+       {{"model.mamba.d_inner", "64"}, {"model.mamba.groups", "2"}}},
+      {[](Scenario& s) {
+         s.numerics = {Numerics::bf16};
+         s.model.mamba.d_inner = s.model.mamba.head_dim = 100;
+       },
+       {{"model.mamba.d_inner", "96"}, {"model.mamba.head_dim", "96"}}},
+      {[](Scenario& s) {
+         one_pack(s, {3, 1000000});
+       },
+       {{"data.documents[0][0]", "[3, 61]"}}},
+      {[](Scenario& s) { one_pack(s, {65}), s.data.gaps = 2; }, {{"data.documents[0][0]", "[62]"}}},
+      {[](Scenario& s) { one_pack(s, {2}), s.data.align = 256; }, {{"data.align", "64"}}},
+      {[](Scenario& s) {
+         one_pack(s, {3, 5}), s.data.gaps = 70;
+       },
+       {{"data.gaps", "28"}}},
+      {[](Scenario& s) {
+         one_pack(s, {3});
+         s.data.kind = DataKind::text, s.data.path = "texts", s.model.vocab = 256;
+       },
+       {{"data.documents", "[[[17, 1, 0, 30], [5, 16, 33]], [[64], [3, 4, 20, 15, 9]]]"}}},
+      {[](Scenario& s) {
+         s.data.kind = DataKind::distribution;
+         s.data.distribution.empty = {1'000'000};
+         s.cuda_graph.impl = GraphImpl::none;
+       },
+       {{"data.distribution.empty", "0"}}},
+      {[](Scenario& s) {
+         s.data.kind = DataKind::distribution, s.data.distribution.max = 1;
+         s.cuda_graph.impl = GraphImpl::none;
+       },
+       {{"data.distribution.max", "2"}}},
+      {[](Scenario& s) {
+         s.model.pattern = "*E";
+         s.model.moe.pad_to_capacity = false, s.model.moe.host_sync = true;
+       },
+       {{"model.moe.pad_to_capacity", "true, host_sync: false"}}},
+      {[](Scenario& s) {
+         s.expect.verdict = ExpectedVerdict::refused, s.expect.error = "L17", s.expect.judge = "hazard";
+       },
+       {{"expect.judge", "none"}}},
+      {[](Scenario& s) { s.expect.error = "L17", s.expect.counters["ops"].min = 1; }, {{"expect.error", "none"}}},
+  };
+  for (const auto& [edit, advice] : cases) {
+    std::vector<std::pair<std::string, std::string>> got;
+    for (const ScenarioError& error : check_legality(edited(edit))) got.emplace_back(error.key, error.nearest);
+    EXPECT_EQ(got, advice);
+  }
+}
+
 TEST(Legality, EveryRuleHasAnExample) {
   std::set<std::string> rules;
   for (const Example& example : examples()) rules.insert(example.rule);
