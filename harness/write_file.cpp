@@ -1,10 +1,13 @@
 #include "harness/write_file.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "engine/whole_file.h"
 #include "harness/exit_status.h"
@@ -12,14 +15,36 @@
 namespace lockstep {
 namespace {
 
-// A device or a pipe (/dev/stdout) cannot be replaced, only written.
-bool is_written_in_place(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+namespace fs = std::filesystem;
+
+// Where the links of a path lead: to a file, or to an open descriptor of this process (/dev/stdout). Whoever opened
+// that would not see a file put into its place.
+struct Target {
+  fs::path file;
+  int descriptor = -1;
+};
+Target behind_links(fs::path path) {
+  for (int links = 0; links < 40; ++links) {
+    std::error_code absent;
+    const fs::path folder = fs::canonical(path.has_parent_path() ? path.parent_path() : ".", absent);
+    if (absent || !fs::is_symlink(path, absent)) break;
+    if (folder == fs::canonical("/proc/self/fd", absent)) return {path, std::atoi(path.filename().c_str())};
+    path = folder / fs::read_symlink(path);
+  }
+  return {path};
 }
 
-void write_in_place(const std::string& path, std::string_view text) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
+// A device or a pipe cannot be replaced, only written.
+bool is_written_in_place(const Target& target) {
+  struct stat status {};
+  return target.descriptor >= 0 ||
+         (::stat(target.file.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode));
+}
+
+void write_in_place(const std::string& path, const Target& target, std::string_view text) {
+  std::fflush(stdout);  // What was printed before stands before.
+  std::FILE* file =
+      target.descriptor >= 0 ? ::fdopen(::dup(target.descriptor), "w") : std::fopen(target.file.c_str(), "w");
   const bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if ((file && std::fclose(file) != 0) || !written) {
     throw WorldError(path + ": cannot write: " + std::strerror(errno));
@@ -29,9 +54,10 @@ void write_in_place(const std::string& path, std::string_view text) {
 }  // namespace
 
 void write_file(const std::string& path, std::string_view text) {
-  if (is_written_in_place(path)) return write_in_place(path, text);
+  const Target target = behind_links(path);
+  if (is_written_in_place(target)) return write_in_place(path, target, text);
   try {
-    write_whole_file(path, {text});
+    write_whole_file(target.file.string(), {text});
   } catch (const std::runtime_error& error) {
     throw WorldError(error.what());
   }
