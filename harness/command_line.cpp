@@ -67,14 +67,17 @@ ExitStatus dispatch(const Words& words) {
 
 int run_command_line(const Words& words) {
   std::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is a failed write with a message.
+  const FailureFile file(words);
+  ExitStatus status;
   try {
-    const ExitStatus status = dispatch(words);
-    // Output that could not be written is not a result.
-    if (std::fflush(stdout) != 0 || std::ferror(stdout)) throw WorldError("standard output cannot be written");
-    return static_cast<int>(status);
+    status = dispatch(words);
   } catch (...) {
+    file.write(failure_at_hand());
     return static_cast<int>(report_failure("lockstep: "));
   }
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return static_cast<int>(status);
+  std::fputs("lockstep: standard output cannot be written\n", stderr);  // So it is no result.
+  return static_cast<int>(ExitStatus::world_failed);
 }
 
 }  // namespace lockstep

@@ -88,14 +88,15 @@ void write_attention(std::ostringstream& out, const Scenario& scenario) {
 }
 
 void write_expectations(std::ostringstream& out, const Scenario& scenario) {
-  out << "\nwhat a run must count\n";
   if (!can_be_counted_at_once(scenario)) {
-    out << "  not worked out for so many microbatches\n";
+    out << "\nwhat a run must count\n  not worked out for so many microbatches\n";
     return;
   }
-  const auto data = open_data(scenario);
-  for (const Expectation& one : expectations(scenario, *data)) {
-    out << "  " << one.counter << " " << range_text(one.min, one.max) << "  (" << one.why << ")\n";
+  for (const PrecisionExpectations& precision : expectations_by_precision(scenario)) {
+    out << "\nwhat a run in " << to_text(precision.numerics) << " must count\n";
+    for (const Expectation& one : precision.expected) {
+      out << "  " << one.counter << " " << range_text(one.min, one.max) << "  (" << one.why << ")\n";
+    }
   }
 }
 
@@ -143,7 +144,10 @@ ExitStatus describe_command(const Words& words) {
   if (options.has("built")) print_built();
   if (options.has("offload-matrix")) std::fputs(offload_matrix().c_str(), stdout);
   const bool printed = options.has("built") || options.has("offload-matrix");
-  if (printed && options.words().empty()) return ExitStatus::held;
+  if (printed && options.words().empty()) {
+    if (options.has("json")) write_file(options.text("json"), boost::json::serialize(built_json()) + "\n");
+    return ExitStatus::held;
+  }
   if (options.words().empty()) throw RequestError("lockstep describe: a file is missing");
   const ReadResult read = read_scenario_file(options.words().front());
   if (options.has("json")) {

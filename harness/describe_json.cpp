@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "harness/expectations.h"
+#include "harness/offload_matrix.h"
 #include "harness/parameter_table.h"
 #include "harness/version.h"
 #include "scenarios/documents.h"
@@ -44,14 +45,18 @@ json::array parameters_of(const Scenario& scenario) {
   return list;
 }
 
+// By precision, then counter.
 json::object counters_of(const Scenario& scenario) {
   json::object all;
-  const auto data = open_data(scenario);
-  for (const Expectation& one : expectations(scenario, *data)) {
-    json::object range{{"min", one.min}};
-    if (one.max != std::numeric_limits<std::int64_t>::max()) range["max"] = one.max;
-    range["why"] = one.why;
-    all[one.counter] = range;
+  for (const PrecisionExpectations& precision : expectations_by_precision(scenario)) {
+    json::object ranges;
+    for (const Expectation& one : precision.expected) {
+      json::object range{{"min", one.min}};
+      if (one.max != std::numeric_limits<std::int64_t>::max()) range["max"] = one.max;
+      range["why"] = one.why;
+      ranges[one.counter] = range;
+    }
+    all[to_text(precision.numerics)] = std::move(ranges);
   }
   return all;
 }
@@ -72,6 +77,17 @@ json::object describe_json(const ReadResult& read) {
   all["keys_without_effect"] = json::value_from(keys_without_effect(scenario));
   if (read.ok() && can_be_counted_at_once(scenario)) all["expected_counters"] = counters_of(scenario);
   return all;
+}
+
+json::object built_json() {
+  json::array list;
+  for (const Feature& feature : features())
+    list.push_back(json::object{{"key", feature.key}, {"built", feature.built}});
+  return {{"tool", "lockstep"},
+          {"version", version()},
+          {"revision", revision()},
+          {"features", std::move(list)},
+          {"offload_matrix", offload_matrix()}};
 }
 
 }  // namespace lockstep

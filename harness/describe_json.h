@@ -10,5 +10,7 @@ namespace lockstep {
 // `legal`, `built` and `errors` are there for any file; the other parts for a legal one, `expected_counters` for one
 // that is built too and can be counted at once.
 boost::json::object describe_json(const ReadResult& read);
+// Of no scenario: what of the schema is built, and the table of what may be offloaded, as text.
+boost::json::object built_json();
 
 }  // namespace lockstep

@@ -239,6 +239,17 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   return list;
 }
 
+std::vector<PrecisionExpectations> expectations_by_precision(const Scenario& scenario) {
+  const auto data = open_data(scenario);
+  std::vector<PrecisionExpectations> all;
+  for (const Numerics numerics : scenario.numerics) {
+    Scenario narrowed = scenario;
+    narrowed.numerics = {numerics};
+    all.push_back({numerics, expectations(narrowed, *data)});
+  }
+  return all;
+}
+
 std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSource& data) {
   constexpr int kFew = 16;  // So many may be equal by chance.
   const auto ranks = static_cast<std::size_t>(scenario.parallel.data);

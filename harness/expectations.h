@@ -25,7 +25,15 @@ std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Bloc
 
 // Whether that takes no more than a few seconds: the documents of every microbatch are looked at.
 bool can_be_counted_at_once(const Scenario& scenario);
+// Of the scenario's first precision.
 std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data);
+
+// Of each precision, in the scenario's order: they differ, bf16 has collectives of its own.
+struct PrecisionExpectations {
+  Numerics numerics;
+  std::vector<Expectation> expected;
+};
+std::vector<PrecisionExpectations> expectations_by_precision(const Scenario& scenario);
 
 // "" or two ranks whose documents are the same in all steps, as a sentence. Ranks with a
 // handful of tokens are passed over.

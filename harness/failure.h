@@ -1,13 +1,37 @@
-// What is thrown becomes an exit status and one line on stderr.
+// What is thrown becomes an exit status, one line on stderr, and the object of `--json`.
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "harness/exit_status.h"
 
 namespace lockstep {
 
-// Of the exception that is being handled; `who` stands before its words ("lockstep: ", "lockstep: rank 2: ").
+struct Failure {
+  ExitStatus status;
+  std::string what;
+};
+Failure failure_at_hand();  // Of the exception that is being handled.
+
+// Prints it and gives its status; `who` stands before its words ("lockstep: ", "lockstep: rank 2: ").
 ExitStatus report_failure(const std::string& who);
+
+// The file that `--json` names on a command line, and what it was before the command.
+class FailureFile {
+ public:
+  explicit FailureFile(const std::vector<std::string>& words);
+  // Writes a run without results, and the failure as `error`, so that nobody reads the file of an earlier run. A file
+  // that the command has written stays: it says more. Of the processes of a launcher the first one writes.
+  void write(const Failure& failure) const;
+
+ private:
+  using Identity = std::pair<unsigned long, long>;  // Index node and nanosecond of the last change.
+  Identity identity() const;
+
+  std::string path_;  // Empty: there is none.
+  Identity before_{};
+};
 
 }  // namespace lockstep

@@ -124,6 +124,10 @@ ExitStatus mutate_command(const Words& words) {
   std::erase_if(faults, [&](const Fault&) { return !share.has(number++); });
   if (options.has("list")) {
     print_list(faults);
+    const std::vector<TrialOutcome> none(faults.size());  // All are `finished: false`.
+    if (options.has("json")) {
+      write_file(options.text("json"), boost::json::serialize(mutation_json(faults, none, 0)) + "\n");
+    }
     return ExitStatus::held;
   }
   const std::string device = choose_device(options.text("device"));

@@ -122,6 +122,11 @@ void Options::check_ranges() const {
       throw RequestError("lockstep " + command_ + ": --" + name + " must be a positive number of seconds");
     }
   }
+  for (const char* name : {"json", "junit", "html"}) {
+    if (given_.count(name) && has(name) && text(name).empty()) {
+      throw RequestError("lockstep " + command_ + ": --" + name + " names no file");
+    }
+  }
   if (!given_.count("device")) return;
   const std::string device = text("device");
   if (device != "auto" && device != "sim" && device != "cuda") {

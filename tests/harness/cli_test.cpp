@@ -225,7 +225,7 @@ TEST_F(CommandLine, DescribeWritesWhatItSays) {
   const boost::json::value built = described("");
   EXPECT_TRUE(built.at("legal").as_bool() && built.at("built").as_bool());
   EXPECT_EQ(built.at("scenario").at("training").at("in_flight").to_number<int>(), 2);
-  EXPECT_EQ(built.at("expected_counters").at("graph_replays").at("max").to_number<int>(), 16);
+  EXPECT_EQ(built.at("expected_counters").at("fp32").at("graph_replays").at("max").to_number<int>(), 16);
   EXPECT_EQ(built.at("parameters").as_array().size(), 18u);
   const boost::json::value long_run =
       described("training: {steps: 1000000, microbatches: 1024}\nparallel: {data: 64}\n");
