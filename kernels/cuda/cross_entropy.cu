@@ -51,9 +51,10 @@ __device__ __forceinline__ std::uint32_t smaller_pair(std::uint32_t a, std::uint
 }
 
 // The same with the row in registers: lane t of the block holds elements 4t .. 4t + 3 of every 1024. Where all that
-// a thread has lies within 87 of the maximum, its exponentials need no care.
+// a thread has lies within 87 of the maximum, its exponentials need no care. Three blocks on a multiprocessor, so that
+// two compute while one reads.
 template <int kSteps, bool kFull>
-__global__ void __launch_bounds__(kThreads, 2) cross_entropy_forward_bf16(CrossEntropyForward<bf16> op) {
+__global__ void __launch_bounds__(kThreads, 3) cross_entropy_forward_bf16(CrossEntropyForward<bf16> op) {
   start_after_last_kernel();
   const std::int64_t i = blockIdx.x;
   const std::int32_t target = at(op.targets, 0, i);
