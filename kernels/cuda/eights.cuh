@@ -42,6 +42,31 @@ __device__ __forceinline__ void load_eight(float (&to)[kEight], const T* from, s
 #pragma unroll
   for (int k = 0; k < kEight; ++k) to[k] = k < count ? load(from[k]) : 0.0f;
 }
+// Eight neighbours as they are stored: who asks for several before the first is used waits for memory once.
+template <class T>
+struct StoredEight {
+  static constexpr int kPiece = 16 / sizeof(T);
+  Sixteenth<T> pieces[kEight / kPiece];
+  __device__ __forceinline__ float operator[](int k) const { return load(pieces[k / kPiece].x[k % kPiece]); }
+};
+// As load_eight; kWide: all eight exist, at a multiple of 16 bytes.
+template <bool kWide, class T>
+__device__ __forceinline__ StoredEight<T> stored_eight(const T* from, std::int64_t count) {
+  constexpr int kPiece = StoredEight<T>::kPiece;
+  StoredEight<T> eight = {};
+  if constexpr (kWide) {
+#pragma unroll
+    for (int part = 0; part < kEight / kPiece; ++part) {
+      eight.pieces[part] = reinterpret_cast<const Sixteenth<T>*>(from)[part];
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < kEight; ++k) {
+      if (k < count) eight.pieces[k / kPiece].x[k % kPiece] = from[k];
+    }
+  }
+  return eight;
+}
 // To global memory.
 template <class T>
 __device__ __forceinline__ void store_eight(T* to, const float (&from)[kEight], std::int64_t count, bool wide) {
