@@ -6,13 +6,6 @@
 
 namespace lockstep {
 
-inline unsigned multiprocessors() {
-  int device = 0;
-  int count = 0;
-  cuda_launch_check(cudaGetDevice(&device));
-  cuda_launch_check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-  return static_cast<unsigned>(count);
-}
 template <class Block, class Shared, class Op>
 void launch_attention_tiles(CudaQueue queue, void (*kernel)(Op), const Op& op) {
   cuda_launch_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));

@@ -10,23 +10,67 @@
 
 namespace lockstep {
 
+// A row of a group in shared memory, twice for each warp: y and z of what it works on and of what it does next.
+template <int kSteps>
+struct GatedPair {
+  static constexpr int kWidth = 128 * kSteps;
+  static constexpr std::size_t kBytes = 2 * 2 * kWarps * kWidth * sizeof(bf16);
+  bf16* y;
+  bf16* z;
+
+  __device__ __forceinline__ GatedPair(std::byte* memory, int turn)
+      : y(reinterpret_cast<bf16*>(memory) + 2 * kWidth * (turn % 2 * kWarps + warp_index())), z(y + kWidth) {}
+};
+
+// A warp takes `per_warp` neighbouring rows of a group. The next one is copied while it works on one, whether it
+// belongs to a document or not: left to the compiler, a row's y would be read when its gates are done.
+inline constexpr int kForwardBlocks = 4;  // On a multiprocessor.
 template <int kSteps, bool kFull>
-__global__ void __launch_bounds__(kThreads) gated_norm_forward_bf16(GatedNormForward<bf16> op) {
+__global__ void __launch_bounds__(kThreads, kSteps <= 4 ? kForwardBlocks : 1)
+    gated_norm_forward_bf16(GatedNormForward<bf16> op, int per_warp) {
   start_after_last_kernel();
-  const std::int64_t item = warp_item();
-  if (item >= op.y.rows * op.groups) return;
-  const std::int64_t i = item / op.groups;
-  const std::int64_t group = item % op.groups;
-  const int width = static_cast<int>(op.y.cols / op.groups);
-  const std::int64_t first = group * width;
-  const bool real = at(op.row_document, 0, i) >= 0;
-  float u[kSteps][4] = {};
-  float rstd = 0.0f;
-  if (real) {
+  extern __shared__ __align__(16) std::byte memory[];
+  const auto groups = static_cast<std::uint32_t>(op.groups);
+  const std::uint32_t item = blockIdx.x * kWarps + static_cast<std::uint32_t>(warp_index());
+  const std::uint32_t part_of_rows = item / groups;
+  const int group = static_cast<int>(item - part_of_rows * groups);
+  const int width = kFull ? 128 * kSteps : static_cast<int>(static_cast<std::uint32_t>(op.y.cols) / groups);
+  const int first = group * width;
+  const std::int64_t begin = std::int64_t{part_of_rows} * per_warp;
+  const int rows = static_cast<int>(smaller(per_warp, op.y.rows - begin));
+  if (rows <= 0) return;
+  const int lane = 4 * lane_index();
+  const bf16* y_from = &at(op.y, begin, first) + 2 * lane;
+  const bf16* z_from = &at(op.z, begin, first) + 2 * lane;
+  bf16* o_row = &at(op.o, begin, first) + lane;
+  const float* const gains = op.gain.data + first + lane;
+  const auto start = [&](int turn) {
+    if (turn < rows) {
+      const GatedPair<kSteps> to(memory, turn);
+#pragma unroll
+      for (int k = 0; k < 128 * kSteps; k += kEight * kWarp) {
+        if (k + 2 * lane >= width) continue;
+        copy_16(shared_address(to.z + 2 * lane + k), z_from + k, true);
+        copy_16(shared_address(to.y + 2 * lane + k), y_from + k, true);
+      }
+      y_from += op.y.pitch;
+      z_from += op.z.pitch;
+    }
+    close_copies();
+  };
+  start(0);
+#pragma unroll 1
+  for (int turn = 0; turn < rows; ++turn) {
+    const bool real = at(op.row_document, 0, begin + turn) >= 0;
+    start(turn + 1);
+    wait_for_copies<1>();
+    __syncwarp();
+    const GatedPair<kSteps> from(memory, turn);
     RowQuads<kSteps, kFull> y;
     RowQuads<kSteps, kFull> z;
-    y.load(&at(op.y, i, first), width);
-    z.load(&at(op.z, i, first), width);
+    y.load(from.y, width);
+    z.load(from.z, width);
+    float u[kSteps][4] = {};
     Accumulators a;
     each_quad<kSteps, kFull>(width, [&](int s, int) {
 #pragma unroll
@@ -35,19 +79,20 @@ __global__ void __launch_bounds__(kThreads) gated_norm_forward_bf16(GatedNormFor
         a.acc[c] = fma(u[s][c], u[s][c], a.acc[c]);
       }
     });
-    rstd = rsqrt(add(div(add(tree128(a), 0.0f), static_cast<float>(width)), op.eps));
-  }
-  const int lane = 4 * lane_index();
-  const float* const gains = op.gain.data + first + lane;
-  bf16* const o_row = &at(op.o, i, first) + lane;
-  each_quad<kSteps, kFull>(width, [&](int s, int) {
-    const float4 gain = quad_of(gains, 128 * s);
-    float o[4];
+    float4 gain[kSteps];
+    each_quad<kSteps, kFull>(width, [&](int s, int) { gain[s] = quad_of(gains, 128 * s); });
+    const float ss = add(tree128(a), 0.0f);
+    const float rstd = real ? rsqrt(add(div(ss, static_cast<float>(width)), op.eps)) : 0.0f;
+    each_quad<kSteps, kFull>(width, [&](int s, int) {
+      float o[4];
 #pragma unroll
-    for (int c = 0; c < 4; ++c) o[c] = real ? mul(mul(u[s][c], rstd), part(gain, c)) : 0.0f;
-    quad(o).store(o_row + 128 * s);
-  });
-  if (lane_index() == 0) at(op.rstd, i, group) = rstd;
+      for (int c = 0; c < 4; ++c) o[c] = mul(mul(u[s][c], rstd), part(gain[s], c));
+      (real ? quad(o) : Quad{}).store(o_row + 128 * s);
+    });
+    if (lane == 0) at(op.rstd, begin + turn, group) = rstd;
+    o_row += op.o.pitch;
+    __syncwarp();  // What was copied has been used.
+  }
 }
 
 // Eight rows of a group in shared memory, of mul(u, rstd) and, twice, of the operands.
@@ -201,8 +246,14 @@ inline bool runs_wide(const GatedNormBackward<bf16>& op) {
 }
 inline void run_wide(CudaQueue queue, const GatedNormForward<bf16>& op) {
   with_steps<1, 4, 8>(op.y.cols / op.groups, [&]<int kSteps, bool kFull>() {
-    launch(queue, dim3(blocks_for(op.y.rows * op.groups, kWarps)), dim3(kThreads), kEarly,
-           gated_norm_forward_bf16<kSteps, kFull>, op);
+    const auto kernel = gated_norm_forward_bf16<kSteps, kFull>;
+    constexpr std::size_t kMemory = GatedPair<kSteps>::kBytes;
+    cuda_launch_check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMemory)));
+    const std::int64_t warps = std::int64_t{multiprocessors()} * kForwardBlocks * kWarps;
+    const std::int64_t per_warp = (op.y.rows * op.groups + warps - 1) / warps;
+    launch(queue, dim3(blocks_for((op.y.rows + per_warp - 1) / per_warp * op.groups, kWarps)), dim3(kThreads),
+           {.shared_bytes = kMemory, .overlaps = true}, kernel, op, static_cast<int>(per_warp));
   });
 }
 inline void run_wide(CudaQueue queue, const GatedNormBackward<bf16>& op) {

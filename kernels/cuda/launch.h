@@ -13,6 +13,9 @@ namespace lockstep {
 // Throws std::runtime_error if a launch failed; what() is CUDA's name of the error.
 void cuda_launch_check(cudaError_t launched);
 
+// Of the current device.
+unsigned multiprocessors();
+
 inline constexpr int kWarp = 32;
 inline constexpr int kThreads = 256;
 inline constexpr int kWarps = kThreads / kWarp;
