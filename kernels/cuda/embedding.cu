@@ -30,88 +30,111 @@ __global__ void embedding_forward(EmbeddingForward<T> op, bool wide) {
   store_eight(&at(op.y, e.row, e.col), y, e.count, wide);
 }
 
-// Rows that hold a token of a block, in order: the row and the token's place in the block.
-inline constexpr int kFound = 2048;             // As many before they are added.
-inline constexpr int kSearched = 4 * kThreads;  // Rows that are searched at once, four neighbours a thread.
-struct Found {
-  std::int32_t row[kFound];
-  std::int32_t token[kFound];
-  int counts[kWarps];
+// The gradient's blocks: tokens v, v + turns, v + 2 turns and so on, of which frequent neighbours fall to many blocks,
+// and kColumns columns of theirs.
+inline constexpr int kBlock = 512;
+inline constexpr int kBlockWarps = kBlock / kWarp;
+inline constexpr int kColumns = 512;
+inline constexpr int kMostTokens = kBlock;
+inline constexpr int kMostFound = 8192;
+inline constexpr int kLook = 8;  // Rows that a thread looks at before the block counts.
+inline constexpr int kSearched = kLook * kBlock;
+struct Tokens {
+  std::int32_t first;  // The block's first token; the others follow 2^shift apart.
+  int shift;
+  int count;
+
+  __device__ __forceinline__ bool has(std::int32_t token) const {
+    return ((static_cast<std::uint32_t>(token) ^ static_cast<std::uint32_t>(first)) & ((1u << shift) - 1)) == 0 &
+           place(token) < static_cast<std::uint32_t>(count);
+  }
+  __device__ __forceinline__ std::uint32_t place(std::int32_t token) const {
+    return static_cast<std::uint32_t>(token) >> shift;
+  }
 };
-// The tokens of four neighbouring rows, -1 behind the last.
+// Rows that hold a token of the block, in order, and then sorted by token: those of the block's token p are
+// rows[ends[p - 1]] .. rows[ends[p] - 1].
+struct Found {
+  std::int32_t row[kMostFound];
+  std::int32_t rows[kMostFound];
+  std::uint16_t place[kMostFound];
+  int ends[kMostTokens];
+  int counts[kBlockWarps];
+};
+// Looks at the rows first .. first + kSearched - 1. `total`: how many have been found before and after, in all threads.
 template <class T>
-__device__ int4 four_tokens(const EmbeddingBackward<T>& op, std::int64_t row, bool wide) {
-  const std::int32_t* const tokens = op.tokens.data;
-  if (wide && row + 4 <= op.dy.rows) return *reinterpret_cast<const int4*>(tokens + row);
-  const auto one = [&](int k) { return row + k < op.dy.rows ? tokens[row + k] : -1; };
-  return make_int4(one(0), one(1), one(2), one(3));
-}
-__device__ std::uint32_t place_of(std::int32_t token, std::int32_t v0) {
-  return static_cast<std::uint32_t>(token) - static_cast<std::uint32_t>(v0);
-}
-// Searches the rows first .. first + kSearched - 1 for the tokens v0 .. v0 + count - 1. `total`: how many have been
-// found, before and after, in all threads.
-template <class T>
-__device__ int find(Found& found, const EmbeddingBackward<T>& op, std::int64_t first, const int4& tokens,
-                    std::int32_t v0, int count, int total) {
-  const std::int64_t row = first + 4 * static_cast<int>(threadIdx.x);
-  const std::int32_t token[4] = {tokens.x, tokens.y, tokens.z, tokens.w};  // Those of no document may be anything.
-  bool mine[4];
-  int own = 0;
+__device__ int find(Found& found, const EmbeddingBackward<T>& op, int first, const Tokens& tokens, int total) {
+  const int own = first + warp_index() * kLook * kWarp + lane_index();
+  const int rows = static_cast<int>(op.dy.rows);
+  std::int32_t token[kLook];  // Those of no document may be anything.
+  std::int32_t document[kLook];
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    mine[k] = place_of(token[k], v0) < static_cast<std::uint32_t>(count) && at(op.row_document, 0, row + k) >= 0;
-    own += mine[k] ? 1 : 0;
+  for (int k = 0; k < kLook; ++k) {
+    const int row = ::min(own + k * kWarp, rows - 1);
+    token[k] = op.tokens.data[row];
+    document[k] = op.row_document.data[row];
   }
-  if (!__syncthreads_or(own)) return total;
-  int to = own;  // The sum of the lanes up to this one.
+  std::uint32_t mine[kLook];
+  int count = 0;
 #pragma unroll
-  for (int off = 1; off < kWarp; off *= 2) {
-    const int before = __shfl_up_sync(kAllLanes, to, off);
-    if (lane_index() >= off) to += before;
+  for (int k = 0; k < kLook; ++k) {
+    mine[k] = __ballot_sync(kAllLanes, own + k * kWarp < rows & document[k] >= 0 & tokens.has(token[k]));
+    count += __popc(mine[k]);
   }
-  if (lane_index() == kWarp - 1) found.counts[warp_index()] = to;
+  __syncthreads();  // The last counts have been used.
+  if (lane_index() == 0) found.counts[warp_index()] = count;
   __syncthreads();
-  to += total - own;
-  for (int w = 0; w < kWarps; ++w) {
+  int to = total;
+#pragma unroll
+  for (int w = 0; w < kBlockWarps; ++w) {
     if (w < warp_index()) to += found.counts[w];
     total += found.counts[w];
   }
+  const std::uint32_t before = (1u << lane_index()) - 1;
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    if (!mine[k]) continue;
-    found.row[to] = static_cast<std::int32_t>(row + k);
-    found.token[to++] = static_cast<std::int32_t>(place_of(token[k], v0));
+  for (int k = 0; k < kLook; ++k) {
+    if (mine[k] >> lane_index() & 1) {
+      const int at_place = to + __popc(mine[k] & before);
+      found.row[at_place] = own + k * kWarp;
+      found.place[at_place] = static_cast<std::uint16_t>(tokens.place(token[k]));
+    }
+    to += __popc(mine[k]);
   }
   return total;
 }
-
-// Sorts what was found by token, in the order of the rows: those of token v are rows[begin[v]] .. rows[begin[v + 1] -
-// 1].
-inline constexpr int kTokens = 16;
-struct Sorted {
-  std::int32_t rows[kFound];
-  int begin[kTokens + 1];
-};
-__device__ void sort_by_token(Sorted& sorted, const Found& found, int count) {
-  __shared__ int counts[kTokens];
+__device__ void sort_by_token(Found& found, const Tokens& tokens, int count) {
   const int v = static_cast<int>(threadIdx.x);
-  if (v < kTokens) {
-    int mine = 0;
-    for (int f = 0; f < count; ++f) mine += found.token[f] == v ? 1 : 0;
-    counts[v] = mine;
-  }
+  found.ends[v] = 0;
   __syncthreads();
-  if (v < kTokens) {
-    int to = 0;
-    for (int u = 0; u < v; ++u) to += counts[u];
-    sorted.begin[v] = to;
-    if (v == kTokens - 1) sorted.begin[kTokens] = to + counts[v];
-    for (int f = 0; f < count; ++f) {
-      if (found.token[f] == v) sorted.rows[to++] = found.row[f];
+  for (int f = v; f < count; f += kBlock) atomicAdd(&found.ends[found.place[f]], 1);
+  __syncthreads();
+  const int own = found.ends[v];
+  int sum = own;  // The sum of the lanes up to this one.
+#pragma unroll
+  for (int off = 1; off < kWarp; off *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, sum, off);
+    if (lane_index() >= off) sum += before;
+  }
+  if (lane_index() == kWarp - 1) found.counts[warp_index()] = sum;
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < kBlockWarps; ++w) sum += w < warp_index() ? found.counts[w] : 0;
+  found.ends[v] = sum - own;  // Where the token's rows begin, until they are there.
+  __syncthreads();
+  if (warp_index() != 0) return;
+  for (int first = 0; first < count; first += kWarp) {
+    const int f = first + lane_index();
+    const int place = f < count ? found.place[f] : kMostTokens;
+    const std::uint32_t same = __match_any_sync(kAllLanes, place);
+    const int rank = __popc(same & ((1u << lane_index()) - 1));
+    const int begin = f < count ? found.ends[place] : 0;
+    __syncwarp();
+    if (f < count) {
+      found.rows[begin + rank] = found.row[f];
+      if (rank == 0) found.ends[place] = begin + __popc(same);
     }
+    __syncwarp();
   }
-  __syncthreads();
 }
 
 template <class T>
@@ -127,73 +150,111 @@ __device__ __forceinline__ void load_four(float (&to)[4], const T* from, std::in
   }
 }
 
-// Adds the rows of dy that were found to the sums of the block's tokens, four columns a thread, in memory that no other
-// thread touches. `begins`: writes all sums; else only those of tokens that were found.
-inline constexpr int kAtOnce = 8;  // Rows that are read before the first of them is added.
+// Asks the second-level cache for what will be added, so that a row's turn need not wait for memory.
 template <class T>
-__device__ void add_found(const EmbeddingBackward<T>& op, const Sorted& sorted, std::int64_t v0, int tokens,
-                          bool begins, bool wide) {
-  const std::int64_t width = op.dweight.cols;
-  for (int v = 0; v < tokens; ++v) {
-    const int begin = sorted.begin[v];
-    const int end = sorted.begin[v + 1];
-    if (!begins && begin == end) continue;
-    for (std::int64_t k = threadIdx.x * 4; k < width; k += kThreads * 4) {
-      float* const to = &at(op.dweight, v0 + v, k);
-      float sum[4] = {};
-      if (!begins) load_four(sum, to, width - k, wide);
-      for (int f = begin; f < end; f += kAtOnce) {
-        float dy[kAtOnce][4];
+__device__ __forceinline__ void fetch_found(const EmbeddingBackward<T>& op, const Found& found, int count) {
+  constexpr int kLine = 128 / sizeof(T);
+  constexpr int kLines = kColumns / kLine;
+  const std::int64_t k = blockIdx.y * kColumns + threadIdx.x % kLines * kLine;
+  if (k >= op.dy.cols) return;
+  for (int f = threadIdx.x / kLines; f < count; f += kBlock / kLines) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(&at(op.dy, found.row[f], k)));
+  }
+}
+
+// Four neighbours as they are stored.
+__device__ __forceinline__ Quad stored_four(const bf16* from) { return *reinterpret_cast<const Quad*>(from); }
+__device__ __forceinline__ float4 stored_four(const float* from) { return quad_of(from, 0); }
+__device__ __forceinline__ float element(const Quad& q, int c) { return q[c]; }
+__device__ __forceinline__ float element(const float4& q, int c) { return part(q, c); }
+
+// Adds the rows of dy that were found to the sums of the block's tokens, four columns a thread, in memory that no other
+// thread touches. `begins`: writes all sums; else only those of tokens that were found. kPlain: all fours are whole, at
+// multiples of their size, and nothing is dropped.
+inline constexpr int kTogether = kColumns / 4;  // Threads that share a token.
+template <bool kPlain, class T>
+__device__ void add_found(const EmbeddingBackward<T>& op, const Found& found, const Tokens& tokens, bool begins) {
+  const int k = static_cast<int>(blockIdx.y) * kColumns + static_cast<int>(threadIdx.x) % kTogether * 4;
+  const int count = static_cast<int>(op.dweight.cols) - k;
+  if (count <= 0) return;
+  const T* const dy = op.dy.data + k;
+  for (int p = static_cast<int>(threadIdx.x) / kTogether; p < tokens.count; p += kBlock / kTogether) {
+    int f = p == 0 ? 0 : found.ends[p - 1];
+    const int end = found.ends[p];
+    if (!begins && f == end) continue;
+    float* const to = &at(op.dweight, tokens.first + (std::int64_t{p} << tokens.shift), k);
+    float sum[4] = {};
+    if (!begins) load_four(sum, to, count, kPlain);
+    // So many rows are asked for before the first of them is added.
+    const auto take = [&]<int kRows>() {
+      if constexpr (kPlain) {
+        decltype(stored_four(dy)) x[kRows];
 #pragma unroll
-        for (int x = 0; x < kAtOnce; ++x) {
-          if (f + x < end) load_four(dy[x], &at(op.dy, sorted.rows[f + x], k), width - k, wide);
+        for (int r = 0; r < kRows; ++r) x[r] = stored_four(dy + found.rows[f + r] * op.dy.pitch);
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+          for (int c = 0; c < 4; ++c) sum[c] = add(sum[c], element(x[r], c));
         }
-#pragma unroll
-        for (int x = 0; x < kAtOnce; ++x) {
-          if (f + x >= end) continue;
-          drop_some(op, sorted.rows[f + x], k, dy[x]);
-#pragma unroll
-          for (int c = 0; c < 4; ++c) sum[c] = add(sum[c], dy[x][c]);
-        }
-      }
-#pragma unroll
-      for (int c = 0; c < 4; ++c) sum[c] = add(sum[c], 0.0f);
-      if (wide && width - k >= 4) {
-        store_16(to, bits(sum[0]), bits(sum[1]), bits(sum[2]), bits(sum[3]));
       } else {
-        for (int c = 0; c < 4 && k + c < width; ++c) to[c] = sum[c];
+        for (int r = 0; r < kRows; ++r) {
+          float x[4];
+          load_four(x, dy + found.rows[f + r] * op.dy.pitch, count, false);
+          drop_some(op, found.rows[f + r], k, x);
+          for (int c = 0; c < 4; ++c) sum[c] = add(sum[c], x[c]);
+        }
       }
+      f += kRows;
+    };
+    while (end - f >= 8) take.template operator()<8>();
+    if (end - f >= 4) take.template operator()<4>();
+    if (end - f >= 2) take.template operator()<2>();
+    if (end - f >= 1) take.template operator()<1>();
+#pragma unroll
+    for (int c = 0; c < 4; ++c) sum[c] = add(sum[c], 0.0f);
+    if constexpr (kPlain) {
+      store_16(to, bits(sum[0]), bits(sum[1]), bits(sum[2]), bits(sum[3]));
+    } else {
+      for (int c = 0; c < 4 && c < count; ++c) to[c] = sum[c];
     }
   }
 }
 
-// A block per 16 rows of the vocabulary.
-template <class T>
-__global__ void __launch_bounds__(kThreads) embedding_backward(EmbeddingBackward<T> op, bool wide, bool wide_tokens) {
+// Grid: (first token, columns).
+template <bool kPlain, class T>
+__global__ void __launch_bounds__(kBlock, 2) embedding_backward(EmbeddingBackward<T> op, int shift) {
   start_after_last_kernel();
-  __shared__ Found found;
-  __shared__ Sorted sorted;
-  const std::int64_t v0 = static_cast<std::int64_t>(blockIdx.x) * kTokens;
-  const int tokens = static_cast<int>(smaller(kTokens, op.dweight.rows - v0));
-  const auto take = [&](std::int64_t first) { return four_tokens(op, first + 4 * threadIdx.x, wide_tokens); };
+  extern __shared__ __align__(16) std::byte memory[];
+  Found& found = *reinterpret_cast<Found*>(memory);
+  const int first_token = static_cast<int>(blockIdx.x);
+  const int of_block = static_cast<int>((op.dweight.rows - first_token + (1 << shift) - 1) >> shift);
+  const Tokens tokens = {first_token, shift, of_block};
+  const int rows = static_cast<int>(op.dy.rows);
   bool begins = true;
   int count = 0;
-  int4 next = take(0);
-  for (std::int64_t first = 0; first == 0 || first < op.dy.rows; first += kSearched) {
-    const int4 here = next;
-    next = take(first + kSearched);
-    count = find(found, op, first, here, static_cast<std::int32_t>(v0), tokens, count);
-    const bool last = first + kSearched >= op.dy.rows;
-    if (!last && count <= kFound - kSearched) continue;
+  for (int first = 0; first == 0 || first < rows; first += kSearched) {
+    count = find(found, op, first, tokens, count);
+    const bool last = first + kSearched >= rows;
+    if (!last && count <= kMostFound - kSearched) continue;
     __syncthreads();  // All have written what they found.
     if (begins || count > 0) {
-      sort_by_token(sorted, found, count);
-      add_found(op, sorted, v0, tokens, begins, wide);
+      fetch_found(op, found, count);
+      sort_by_token(found, tokens, count);
+      __syncthreads();
+      add_found<kPlain>(op, found, tokens, begins);
       __syncthreads();  // What was sorted has been added.
     }
     begins = false;
     count = 0;
   }
+}
+
+// Blocks begin at the tokens 0 .. 2^shift - 1: some 256 blocks, or as many as hold no more tokens than they may.
+int token_shift(std::int64_t tokens, std::int64_t columns) {
+  int shift = 0;
+  while ((columns << shift) < 256 || (tokens >> shift) >= kMostTokens) ++shift;
+  while (shift > 0 && (std::int64_t{1} << shift) > tokens) --shift;
+  return shift;
 }
 
 }  // namespace
@@ -204,8 +265,14 @@ void run(CudaQueue queue, const EmbeddingForward<T>& op) {
 }
 template <class T>
 void run(CudaQueue queue, const EmbeddingBackward<T>& op) {
-  launch(queue, dim3(blocks_for(op.dweight.rows, kTokens)), dim3(kThreads), kEarly, embedding_backward<T>, op,
-         all_move_16_bytes(op.dy, op.dweight), reinterpret_cast<std::uintptr_t>(op.tokens.data) % 16 == 0);
+  const unsigned columns = blocks_for(op.dweight.cols, kColumns);
+  const int shift = token_shift(op.dweight.rows, columns);
+  const bool plain = all_move_16_bytes(op.dy, op.dweight) && op.dweight.cols % 4 == 0 && !op.dropout.active;
+  const auto kernel = plain ? embedding_backward<true, T> : embedding_backward<false, T>;
+  cuda_launch_check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sizeof(Found))));
+  launch(queue, dim3(1u << shift, columns), dim3(kBlock), {.shared_bytes = sizeof(Found), .overlaps = true}, kernel, op,
+         shift);
 }
 template void run(CudaQueue, const EmbeddingForward<float>&);
 template void run(CudaQueue, const EmbeddingForward<bf16>&);

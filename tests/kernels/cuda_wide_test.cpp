@@ -2,6 +2,7 @@
 // than at those that any_op draws.
 #include "kernels/conv.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
 #include "kernels/gated_norm.h"
 #include "kernels/ops.h"
 #include "kernels/rms_norm.h"
@@ -15,7 +16,7 @@ constexpr std::int64_t kRows = 300;
 // Operands in rows without gaps, at multiples of 16 bytes.
 class Operands {
  public:
-  Operands(OpMemory& memory, std::uint64_t seed) : memory_(memory), state_(seed) {}
+  Operands(OpMemory& memory, std::int64_t rows, std::uint64_t seed) : memory_(memory), rows_(rows), state_(seed) {}
 
   template <class T>
   Tensor<T> values(std::int64_t rows, std::int64_t cols, float low, float high) {
@@ -41,9 +42,10 @@ class Operands {
   template <class F>
   Tensor<std::int32_t> rows_of(F f) {
     std::vector<std::int32_t> x;
-    for (std::int64_t i = 0; i < kRows; ++i) x.push_back(static_cast<std::int32_t>(f(i)));
-    return place(1, kRows, x);
+    for (std::int64_t i = 0; i < rows_; ++i) x.push_back(static_cast<std::int32_t>(f(i)));
+    return place(1, rows_, x);
   }
+  Tensor<StepState> step() { return place(1, 1, std::vector<StepState>{{.seed_low = word(), .step = 3}}); }
 
  private:
   std::uint32_t word() { return static_cast<std::uint32_t>(mix64(state_ += 0x9E3779B97F4A7C15u) >> 32); }
@@ -54,15 +56,20 @@ class Operands {
     return tensor(static_cast<T*>(memory_.place(bytes)), rows, cols);
   }
   OpMemory& memory_;
+  std::int64_t rows_;
   std::uint64_t state_;
 };
 
 template <class Make>
-void expect_host_bytes(const std::string& name, Make make) {
+void expect_host_bytes(const std::string& name, std::int64_t rows, Make make) {
   expect_same_bytes(name, at_once, [&](OpMemory& memory) {
-    Operands o(memory, 20261121);
+    Operands o(memory, rows, 20261121);
     return Submission(make(o));
   });
+}
+template <class Make>
+void expect_host_bytes(const std::string& name, Make make) {
+  expect_host_bytes(name, kRows, make);
 }
 
 // Arguments of the gates from where all vanishes to where all saturates: sums of four products of up to 60 each.
@@ -145,20 +152,50 @@ TEST(WideRowsOnAGpu, GatedNormsHaveTheBytesOfTheHost) {
   }
 }
 
-// Logits within 87 of the maximum, and far beyond.
+// Logits within 87 of the maximum, and far beyond; so many rows that blocks take several.
 TEST(WideRowsOnAGpu, CrossEntropiesHaveTheBytesOfTheHost) {
+  constexpr std::int64_t kLogits = 1000;
   for (const std::int64_t vocabulary : {5000, 8192, 9000, 32768}) {
     for (const float low : {-20.0f, -200.0f}) {
-      expect_host_bytes("forward of " + std::to_string(vocabulary), [&](Operands& o) {
+      expect_host_bytes("forward of " + std::to_string(vocabulary), kLogits, [&](Operands& o) {
         return CrossEntropyForward<bf16>{
-            .logits = o.values<bf16>(kRows, vocabulary, low, 20),
+            .logits = o.values<bf16>(kLogits, vocabulary, low, 20),
             .targets = o.rows_of([&](std::int64_t i) { return i % 7 == 0 ? -1 : 31 * i % vocabulary; }),
-            .loss = o.out<float>(1, kRows),
-            .maximum = o.out<float>(1, kRows),
-            .sum = o.out<float>(1, kRows)};
+            .loss = o.out<float>(1, kLogits),
+            .maximum = o.out<float>(1, kLogits),
+            .sum = o.out<float>(1, kLogits)};
       });
     }
   }
+}
+
+// Vocabularies of a token, of less than a block's and of many blocks; rows of one token that are more than a block
+// holds at once; widths of several blocks and of none's multiple.
+template <class T>
+void expect_embedding_gradients(std::int64_t rows, std::int64_t vocabulary, std::int64_t d, bool drops) {
+  const std::string name = std::to_string(vocabulary) + " tokens, " + std::to_string(d) + " wide";
+  expect_host_bytes(name, rows, [&](Operands& o) {
+    const Tensor<std::int32_t> document = o.rows_of([&](std::int64_t i) { return i % 11 == 3 ? -1 : i / 700; });
+    return EmbeddingBackward<T>{
+        .tokens = o.rows_of([&](std::int64_t i) { return i % 11 == 3 ? 5 - i % 7 : 37 * i * i % vocabulary; }),
+        .dy = o.values<T>(rows, d, -1, 1),
+        .row_document = document,
+        .row_position = o.rows_of([](std::int64_t i) { return i % 700; }),
+        .row_number = document,
+        .state = o.step(),
+        .dweight = o.out<float>(vocabulary, d),
+        .dropout = {.active = drops, .site = 1, .threshold = 1u << 30, .scale = 1.25f}};
+  });
+}
+TEST(WideRowsOnAGpu, EmbeddingGradientsHaveTheBytesOfTheHost) {
+  expect_embedding_gradients<bf16>(300, 40, 520, false);
+  expect_embedding_gradients<bf16>(3000, 8192, 512, false);
+  expect_embedding_gradients<bf16>(3000, 1000, 1032, true);
+  expect_embedding_gradients<bf16>(20000, 1, 40, false);
+  expect_embedding_gradients<bf16>(20000, 3, 12, true);
+  expect_embedding_gradients<bf16>(9000, 50257, 20, false);
+  expect_embedding_gradients<float>(3000, 50257, 100, true);
+  expect_embedding_gradients<float>(20000, 3, 514, false);
 }
 
 }  // namespace
