@@ -1,7 +1,6 @@
 #include "scenarios/schema_types.h"
 
 #include <cmath>
-#include <limits>
 
 #include "scenarios/schema_text.h"
 
@@ -73,7 +72,7 @@ std::optional<std::int64_t> Int::read(const Item& item) const {
 
 std::string Number::name() const {
   const bool bounded = max < 1e308;
-  if (!bounded) return std::string("number ") + (above_min ? "> " : ">= ") + write_number(min) + " in fp32";
+  if (!bounded) return std::string("number ") + (above_min ? "> " : ">= ") + write_number(min);
   return "number " + write_number(min) + (above_min ? " < " : " <= ") + "x" + (below_max ? " < " : " <= ") +
          write_number(max);
 }
@@ -85,12 +84,9 @@ std::optional<double> Number::read(const Item& item) const {
         item.is(Node::Kind::scalar) && item.node.quoted ? parse_number(item.node.text) : std::nullopt;
     return item.wrong_type(name(), guess ? write_number(*guess) : ""), std::nullopt;
   }
-  const bool fits = std::abs(*value) <= std::numeric_limits<float>::max();
-  const float used = fits ? static_cast<float>(*value) : 0;  // What is not 0 must not be used as 0.
-  const bool legal = (above_min ? used > min : *value >= min) && (below_max ? *value < max : *value <= max) && fits &&
-                     (used != 0) == (*value != 0);
+  const bool legal = (above_min ? *value > min : *value >= min) && (below_max ? *value < max : *value <= max);
   if (!legal) {
-    const bool low = *value <= min || (fits && used == 0);
+    const bool low = *value <= min;
     const bool bound_is_legal = low ? !above_min : !below_max && max < 1e308;
     return item.out_of_range(name(), bound_is_legal ? write_number(low ? min : max) : ""), std::nullopt;
   }

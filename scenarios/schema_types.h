@@ -52,8 +52,7 @@ struct Int {
 // A number of a step, a microbatch or a rank: whether there is one is a rule's business, not its range.
 inline constexpr Int kAnyInt{-kMostInt, kMostInt};
 
-// A decimal: above (or from) a bound, below (or up to) another. Arithmetic uses it in fp32: there it must be finite,
-// above its bound, and 0 only if it is written so.
+// A decimal: above (or from) a bound, below (or up to) another.
 struct Number {
   using Value = double;
   double min = 0, max = 1.7976931348623157e308;

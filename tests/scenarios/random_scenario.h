@@ -36,9 +36,9 @@ inline std::int64_t any_int(std::int64_t low, std::int64_t high) {
 }
 inline Ratio any_ratio(std::int64_t low, std::int64_t high) { return {any_int(low, high)}; }
 
-// Any double from 2^-148, of which fp32 holds the half too, to the largest of fp32.
+// Any finite double above 0, small and large ones too.
 inline double any_double() {
-  const auto bits = *rc::gen::inRange<std::uint64_t>(0x36b0000000000000, 0x47efffffe0000001);
+  const auto bits = *rc::gen::inRange<std::uint64_t>(1, 0x7fefffffffffffff);
   double value;
   static_assert(sizeof value == sizeof bits);
   std::memcpy(&value, &bits, sizeof value);
@@ -73,7 +73,7 @@ inline void draw_model(Scenario::Model& model) {
   model.tied_embedding = *rc::gen::arbitrary<bool>();
   model.norm_eps = any_double();
   model.attention.head_dim = 2 * any_int(1, 64);
-  model.attention.rope_base = 1 + std::abs(any_double() / 2) + 1e-6;
+  model.attention.rope_base = 1 + std::abs(any_double() / 2) + 1e-9;
   model.mlp.activation = any_word<MlpActivation>();
   model.moe.router = any_word<Router>();
   model.moe.pad_to_capacity = *rc::gen::arbitrary<bool>();
