@@ -113,26 +113,40 @@ bool no_replay_is_expected(const Scenario& scenario) {
   return rule->second.min.value_or(0) <= 0 && rule->second.max.value_or(0) >= 0;
 }
 
-// Slots of microbatch m: the most that any rank needs, since all ranks take the same way.
-std::int64_t slots_of_ranks(const Scenario& scenario, std::int64_t step, std::int64_t m) {
-  const std::int64_t ranks = scenario.parallel.data;
-  std::int64_t most = 0;
-  for (std::int64_t r = 0; r < ranks; ++r) {
-    most = std::max(most, slots_in_use(scenario.data, microbatch_lengths(scenario, step, m * ranks + r)));
-  }
-  return most;
-}
+// Looks at the documents after warm-up, up to kMostWork of them.
+class CapacitySearch {
+ public:
+  explicit CapacitySearch(const Scenario& scenario)
+      : scenario_(scenario), all_(scenario.cuda_graph.impl == GraphImpl::full_iteration) {}
 
-// The least capacity with which something is replayed in a step: one microbatch, or under full_iteration all of them.
-std::int64_t least_capacity(const Scenario& scenario, std::int64_t step) {
-  const bool all = scenario.cuda_graph.impl == GraphImpl::full_iteration;
-  std::int64_t capacity = slots_of_ranks(scenario, step, 0);
-  for (std::int64_t m = 1; m < scenario.training.microbatches_at(step); ++m) {
-    const std::int64_t slots = slots_of_ranks(scenario, step, m);
-    capacity = all ? std::max(capacity, slots) : std::min(capacity, slots);
+  // The least capacity with which something is replayed in a step: one microbatch, or under full_iteration all of them.
+  std::int64_t of_step(std::int64_t step) {
+    std::int64_t capacity = slots_of_ranks(step, 0);
+    for (std::int64_t m = 1; m < scenario_.training.microbatches_at(step) && !is_too_long(); ++m) {
+      const std::int64_t slots = slots_of_ranks(step, m);
+      capacity = all_ ? std::max(capacity, slots) : std::min(capacity, slots);
+    }
+    return capacity;
   }
-  return capacity;
-}
+  bool is_too_long() const { return work_ > kMostWork; }
+
+ private:
+  // Slots of microbatch m: the most that any rank needs, since all ranks take the same way.
+  std::int64_t slots_of_ranks(std::int64_t step, std::int64_t m) {
+    const std::int64_t ranks = scenario_.parallel.data;
+    std::int64_t most = 0;
+    for (std::int64_t r = 0; r < ranks && !is_too_long(); ++r) {
+      const std::int64_t slots = slots_in_use(scenario_.data, microbatch_lengths(scenario_, step, m * ranks + r));
+      work_ += 1 + slots;
+      most = std::max(most, slots);
+    }
+    return most;
+  }
+
+  const Scenario& scenario_;
+  const bool all_;
+  std::int64_t work_ = 0;
+};
 
 Findings something_fits_a_bucket(const Scenario& scenario) {
   const DataKind kind = scenario.data.kind;
@@ -140,11 +154,10 @@ Findings something_fits_a_bucket(const Scenario& scenario) {
   if (!drawn || !with_graphs(scenario) || no_replay_is_expected(scenario)) return {};
   const std::int64_t largest = std::ranges::max(scenario.cuda_graph.max_packed_seqs);
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
-  std::int64_t work = 0;
+  CapacitySearch search(scenario);
   for (std::int64_t step = scenario.cuda_graph.warmup_steps; step < scenario.training.steps; ++step) {
-    least = std::min(least, least_capacity(scenario, step));
-    work += global_microbatches(scenario, step) * least;
-    if (least <= largest || work > kMostWork) return {};
+    least = std::min(least, search.of_step(step));
+    if (least <= largest || search.is_too_long()) return {};
   }
   if (least == std::numeric_limits<std::int64_t>::max()) return {};  // No step after warm-up: L22.
   return {{"cuda_graph.max_packed_seqs", to_string(least),

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -375,6 +376,19 @@ TEST(Legality, AllAdviceTogetherIsLegal) {
     for (const ScenarioError& error : check_legality(edited(edit))) got.emplace_back(error.key, error.nearest);
     EXPECT_EQ(got, advice);
   }
+}
+
+// 65,536 microbatches of a million documents each: what is not seen at once is left to the run.
+TEST(Legality, IsDecidedAtOnce) {
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(lowest_rule(edited([](Scenario& s) {
+              s.training.steps = 1'000'000, s.training.microbatches = 1024, s.parallel.data = 64;
+              s.data.kind = DataKind::distribution, s.data.pack_length = 1 << 20;
+              s.data.distribution.shape = Shape::many_tiny;
+              s.cuda_graph.max_packed_seqs = {1};
+            })),
+            "none");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
 TEST(Legality, EveryRuleHasAnExample) {
