@@ -21,7 +21,7 @@ namespace {
 // The scenarios that a word stands for: a file's precisions, or the one case of a token.
 std::vector<Scenario> cases_of(const std::string& word, const std::string& folder) {
   std::error_code too_long;  // A token may be longer than any file's name.
-  if (word.rfind("ls", 0) == 0 && !std::filesystem::exists(word, too_long)) return {read_token(word, folder)};
+  if (word.rfind("ls", 0) == 0 && !std::filesystem::exists(word, too_long)) return {scenario_of_token(word, folder)};
   std::vector<std::string> errors;
   std::vector<Scenario> list;
   for (PlannedCase& one : plan_file(word, false, errors)) {

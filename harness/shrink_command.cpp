@@ -46,7 +46,7 @@ Words with_long_options(const Words& words) {
 
 // The cases that a word stands for: a file's precisions, or the one of a token.
 std::vector<Scenario> cases_of(const std::string& word) {
-  if (word.rfind("ls", 0) == 0 && !fs::exists(word)) return {read_token(word)};
+  if (word.rfind("ls", 0) == 0 && !fs::exists(word)) return {scenario_of_token(word, "")};
   std::vector<std::string> errors;
   std::vector<Scenario> list;
   for (PlannedCase& one : plan_file(word, false, errors)) {
@@ -85,6 +85,8 @@ void check_request(const Options& options) {
 Shrunk shrink_first(const std::vector<Scenario>& cases, const ShrinkOptions& options) {
   Shrunk shrunk;
   for (const Scenario& one : cases) {
+    const std::string lacks = lacking(one, options.run.device);
+    if (!lacks.empty()) throw NoDevice(one.name + ": " + lacks);  // That is no failure to be made smaller.
     shrunk = shrink(one, options);
     if (!shrunk.result.token.empty()) return shrunk;
   }

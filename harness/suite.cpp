@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "harness/device_choice.h"
+#include "harness/exit_status.h"
 #include "harness/library.h"
 #include "harness/schedules.h"
 
@@ -78,6 +79,16 @@ std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, s
     cases.push_back({std::move(one), std::move(decided), !from_library});
   }
   return cases;
+}
+
+Scenario scenario_of_token(const std::string& token, const std::string& folder) {
+  Scenario scenario = read_token(token, folder);
+  std::vector<ScenarioError> errors = check_legality(scenario);
+  if (errors.empty()) errors = check_built(scenario);
+  if (errors.empty()) return scenario;
+  std::string text = "the token's scenario is refused";
+  for (const ScenarioError& error : errors) text += "\n" + error.text();
+  throw RequestError(text);
 }
 
 void skip_what_is_lacking(PlannedCase& one, const std::string& device) {

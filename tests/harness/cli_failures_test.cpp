@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <filesystem>
 
+#include "scenarios/reader.h"
 #include "tests/harness/program.h"
 
 namespace lockstep {
@@ -61,6 +62,7 @@ TEST_F(FailureFile, AFailureOfTheWorldIsTold) {
   const std::string many = folder_.file("many.yaml", "schema: 1\nname: many\nparallel: {data: 2, transport: nccl}\n");
   tells(3, "train --device sim " + many, "NCCL");
   tells(3, "verify --device sim " + many, "NCCL");
+  tells(3, "shrink --device sim " + many + " -o " + (folder_ / "small.yaml"), "NCCL");
   tells(3, "train --device sim " + legal_ + " --resume " + (folder_ / "absent"), "absent");
 }
 
@@ -104,6 +106,22 @@ TEST_F(FailureFile, ALinkToAFileStays) {
   ASSERT_EQ(run_lockstep("describe --json " + (folder_ / "latest.json ") + legal_).status, 0);
   EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "latest.json"));
   EXPECT_THAT(slurp(folder_ / "reports/run.json"), HasSubstr("\"legal\":true"));
+}
+
+// A token may be of a build that had other rules, or features that this one lacks.
+TEST(Token, IsReadByTheRulesOfFiles) {
+  Scenario illegal, unbuilt;
+  illegal.name = unbuilt.name = "x";
+  illegal.training.in_flight = 3;
+  unbuilt.parallel.tensor = 2;
+  for (const std::string command : {"replay --device sim ", "shrink --device sim -o small.yaml "}) {
+    const Ran first = run_lockstep(command + make_token(illegal));
+    EXPECT_EQ(first.status, 2) << command;
+    EXPECT_THAT(first.err, HasSubstr("[L13]"));
+    const Ran second = run_lockstep(command + make_token(unbuilt));
+    EXPECT_EQ(second.status, 2) << command;
+    EXPECT_THAT(second.err, HasSubstr("[L00]"));
+  }
 }
 
 // Collectives differ: in bf16 the copies of the weights are gathered too.
