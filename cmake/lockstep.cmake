@@ -114,8 +114,9 @@ function(lockstep_cuda_test path)
 endfunction()
 
 # lockstep_scenario_tests(): every YAML file under scenarios/ is a test by itself, on the simulated device and, where
-# the CUDA object is built, on a GPU; one whose ranks are processes over NCCL, on as many GPUs alone (in whatever words it
-# says so: what a device lacks is skipped). A file that is dropped in is a test after the next build.
+# the CUDA object is built, on a GPU; one whose ranks are processes over NCCL, on as many GPUs alone (in whatever words
+# it says so: what a device lacks is skipped). Without CUDA such a file is a test that is skipped. A file that is dropped
+# in is a test after the next build.
 function(lockstep_scenario_tests)
   file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/scenarios/*.yaml
        ${PROJECT_SOURCE_DIR}/scenarios/*.yml)
@@ -124,12 +125,10 @@ function(lockstep_scenario_tests)
     string(REGEX REPLACE "^scenarios/|\\.yaml$" "" name "${file}")
     string(REPLACE "/" "." name "${name}")
     file(STRINGS ${PROJECT_SOURCE_DIR}/${file} over_nccl REGEX "^parallel: {data: [0-9]+, transport: nccl}")
-    if(over_nccl)
+    if(over_nccl AND TARGET lockstep_cuda)
       string(REGEX MATCH "[0-9]+" ranks "${over_nccl}")
-      if(TARGET lockstep_cuda)
-        lockstep_ctest(
-          scenario.${name}.cuda COMMAND ${verify} --device cuda @ROOT@/${file} LABELS gpu multi_gpu GPUS ${ranks})
-      endif()
+      lockstep_ctest(
+        scenario.${name}.cuda COMMAND ${verify} --device cuda @ROOT@/${file} LABELS gpu multi_gpu GPUS ${ranks})
       continue()
     endif()
     lockstep_ctest(scenario.${name} COMMAND ${verify} --device sim @ROOT@/${file} LABELS host SKIPS)
