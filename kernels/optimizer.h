@@ -6,10 +6,10 @@
 
 namespace lockstep {
 
-// acc = add(acc, g), element by element.
+// acc = add(acc, g), element by element, for each of the terms that lie one below the other in g, in their order.
 struct AccumulateGradient {
   static constexpr const char* kName = "accumulate_gradient";
-  In<float> g;       // [rows, cols]
+  In<float> g;       // [terms * rows, cols]
   Accum<float> acc;  // [rows, cols]
 };
 // acc = +0: the start of a step.

@@ -10,14 +10,16 @@
 namespace lockstep {
 namespace {
 
-// Elements: of every bucket, and of all buckets of each FSDP unit, which come together.
+// Elements: of every bucket, and of those that come together: all of an FSDP unit, the final norm's and the head's
+// first.
 std::int64_t room_to_receive(const ShardLayout& layout) {
   std::int64_t most = 0;
   for (const Unit& unit : layout.units) {
     std::int64_t all = 0;
-    for (const int index : unit.buckets) {
-      const std::int64_t one = layout.full(layout.buckets[static_cast<std::size_t>(index)]);
-      all = unit.kind == Unit::Kind::blocks ? all + one : std::max(all, one);
+    for (std::size_t i = 0; i < unit.buckets.size(); ++i) {
+      const std::int64_t one = layout.full(layout.buckets[static_cast<std::size_t>(unit.buckets[i])]);
+      const bool joins = unit.kind == Unit::Kind::blocks || (unit.kind == Unit::Kind::head && i == 1);
+      all = joins ? all + one : std::max(all, one);
     }
     most = std::max(most, all);
   }
@@ -190,10 +192,13 @@ void GradientBuffers::exchange(const std::vector<Arrival>& arrivals) {
 
 // total = add(total, what rank r sent), ranks ascending.
 void GradientBuffers::add_up(const Arrival& arrival, Tensor<float> total, int first_rank) const {
-  for (int r = first_rank; r < communicator_.size(); ++r) {
-    const int from = fault("folded-in-another-order") ? communicator_.size() - 1 - r + first_rank : r;
-    stream_.submit(AccumulateGradient{.g = arrival.received.columns(total.cols * from, total.cols), .acc = total});
-  }
+  const int end = communicator_.size();
+  const auto add = [&](int from, int count) {
+    const float* const data = arrival.received.data + total.cols * from;
+    if (count > 0) stream_.submit(AccumulateGradient{.g = {data, count, total.cols, total.cols}, .acc = total});
+  };
+  if (!fault("folded-in-another-order")) return add(first_rank, end - first_rank);
+  for (int r = end - 1; r >= first_rank; --r) add(r, 1);
 }
 
 // acc = acc + what every rank has at `from`: rank after rank, or the library's sum.

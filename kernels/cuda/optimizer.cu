@@ -12,8 +12,10 @@ __global__ void accumulate_gradient(AccumulateGradient op, bool wide) {
   float acc[kEight];
   float g[kEight];
   load_eight(acc, &at(op.acc, e.row, e.col), e.count, wide);
-  load_eight(g, &at(op.g, e.row, e.col), e.count, wide);
-  each_of_eight([&](int k) { acc[k] = add(acc[k], g[k]); });
+  for (std::int64_t row = e.row; row < op.g.rows; row += op.acc.rows) {
+    load_eight(g, &at(op.g, row, e.col), e.count, wide);
+    each_of_eight([&](int k) { acc[k] = add(acc[k], g[k]); });
+  }
   store_eight(&at(op.acc, e.row, e.col), acc, e.count, wide);
 }
 

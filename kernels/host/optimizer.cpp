@@ -8,9 +8,9 @@ namespace lockstep {
 
 void run(HostQueue, const AccumulateGradient& op) {
   const bool overwrites = fault("accumulate-overwrites");
-  for (std::int64_t i = 0; i < op.acc.rows; ++i) {
+  for (std::int64_t i = 0; i < op.g.rows; ++i) {
     const float* g = op.g.row(i);
-    float* acc = op.acc.row(i);
+    float* acc = op.acc.row(i % op.acc.rows);
     for (std::int64_t e = 0; e < op.acc.cols; ++e) acc[e] = overwrites ? g[e] : add(acc[e], g[e]);
   }
 }

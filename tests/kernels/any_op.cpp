@@ -356,7 +356,8 @@ void draw(OpBuilder& b, MicrobatchLoss& op) {
 // ---- Optimizer ------------------------------------------------------------------------------------------------------
 void draw(OpBuilder& b, AccumulateGradient& op) {
   const auto rows = b.between(1, 20), cols = b.width();
-  op = {.g = b.values(rows, cols), .acc = b.values(rows, cols)};
+  const auto terms = b.chance(2) ? 1 : b.between(2, 4);
+  op = {.g = b.values(terms * rows, cols), .acc = b.values(rows, cols)};
 }
 void draw(OpBuilder& b, ZeroGradient& op) { op = {.acc = b.out<F>(b.between(1, 20), b.width())}; }
 void draw(OpBuilder& b, GradientRowSums& op) {
