@@ -27,7 +27,7 @@ class StepLoop {
  public:
   virtual ~StepLoop() = default;
 
-  // The documents of a step. `continued`: the gradients so far are there; else they are zeroed.
+  // The documents of a step. `continued`: the gradients so far are there, or they are zero; else they are zeroed.
   virtual void start(std::int64_t step, const StepData& data, bool continued) = 0;
   // Runs the passes of this rank's microbatches `first` to `end` - 1; their gradients and losses are ready when
   // `compute()` is done. All of a step at once may be one graph.

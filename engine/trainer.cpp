@@ -89,6 +89,7 @@ struct Trainer::Impl {
   void start();
   void run_to(std::int64_t microbatches);
   std::int64_t microbatches() const;  // Of this rank in the step that is started.
+  void clear_gradients();
   void draw_ahead();
   void load_state(const StepData& data, bool training);
   void sum_gradients(const Stream& stream);
@@ -121,6 +122,7 @@ struct Trainer::Impl {
   std::int64_t steps_done = 0;
   std::int64_t microbatches_done = 0;  // This rank's, of the step after those.
   std::optional<StepData> started;     // The documents of that step, where they are loaded.
+  bool cleared = false;                // Gradients are zero.
   StepData ahead;                      // Of step `ahead_of`.
   std::int64_t ahead_of = -1;
   float learning_rate = 0;
@@ -153,6 +155,13 @@ void Trainer::Impl::load_state(const StepData& data, bool training) {
       training);
 }
 
+// For the next step, while the device works: at its start the device would wait for the host.
+void Trainer::Impl::clear_gradients() {
+  device.place.part = "gradients";
+  if (!fault("gradients-not-zeroed-at-step-start")) loop.parameters().zero_gradients(loop.compute());
+  cleared = true;
+}
+
 // While the device works. What fails here is drawn again, and fails, in the step that needs it, if one comes.
 void Trainer::Impl::draw_ahead() {
   ahead_of = -1;
@@ -174,7 +183,7 @@ void Trainer::Impl::start() {
   if (started) return;
   StepData data = take_data();
   load_state(data, true);
-  loop.start(steps_done, data, microbatches_done > 0);
+  loop.start(steps_done, data, cleared || microbatches_done > 0);
   started = std::move(data);
 }
 
@@ -183,6 +192,7 @@ std::int64_t Trainer::Impl::microbatches() const { return std::ssize(started->mi
 // What fails here begins again with the next call.
 void Trainer::Impl::run_to(std::int64_t microbatches) {
   std::optional<StepData> data = std::exchange(started, {});
+  cleared = false;
   loop.train(steps_done, static_cast<int>(microbatches_done), static_cast<int>(microbatches));
   started = std::move(data);
   microbatches_done = microbatches;
@@ -207,6 +217,7 @@ StepResult Trainer::step() {
     my.options.listener->gradients_done();
   }
   my.optimize();
+  my.clear_gradients();
   my.draw_ahead();
   StepResult result;
   my.results.fetch(my.norm, static_cast<std::size_t>(my.microbatches_done), result);
@@ -520,6 +531,7 @@ void Trainer::load(const std::string& path) {
   if (my.loop.sharder() != nullptr) my.loop.sharder()->refresh();
   my.steps_done = fault("checkpoint-forgets-the-step") ? 0 : progress.steps;
   my.microbatches_done = progress.microbatches / my.ranks();
+  my.cleared = false;
   my.started.reset();
 }
 

@@ -149,7 +149,7 @@ inline constexpr std::array kEngineRows{
     NamedRow{"expert-", kExperts, "step_loop.cpp", "bits", false, false, true},
     NamedRow{"fallback-truncates-to-capacity", kPadding, "step_packs.cpp", "activation: embedding.out"},
     NamedRow{"gradient-norm-misses-a-parameter", kOrder, "trainer.cpp", "hazard: gradient_norm; norm: norm"},
-    NamedRow{"gradients-not-zeroed", kWarmup, "step_loop.cpp", "gradient: gradient; hazard: accumulate_gradient"},
+    NamedRow{"gradients-not-zeroed", kWarmup, "trainer.cpp", "gradient: gradient; hazard: accumulate_gradient"},
     NamedRow{"graph-key-", kStale, "step_loop.cpp", "ledger: graph"},
     NamedRow{"graphs-captured-every-step", kFallback, "step_loop.cpp", "vacuous: graphs_captured"},
     NamedRow{"graphs-never-replayed", kFallback, "step_loop.cpp", "vacuous: graph_replays"},
