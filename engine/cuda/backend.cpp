@@ -14,6 +14,7 @@
 
 #include "engine/block_memory.h"
 #include "engine/cuda/call.h"
+#include "engine/cuda/copy_branches.h"
 #include "engine/cuda/info.h"
 #include "engine/cuda/nccl.h"
 #include "kernels/cuda/product_plans.h"
@@ -204,7 +205,10 @@ class CudaBackend final : public Backend {
   }
   void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes, CopyKind kind) override {
     follow_poison(stream);
-    if (bytes > 0) cuda_call(cudaMemcpyAsync(to, from, bytes, cuda(kind), cuda(stream)), "cudaMemcpyAsync");
+    if (bytes == 0) return;
+    cuda_call(cudaMemcpyAsync(to, from, bytes, cuda(kind), cuda(stream)), "cudaMemcpyAsync");
+    const bool pinned = kind != CopyKind::device_to_device;
+    if (pinned && !capturing_.empty() && is_capturing(stream)) branches_.copied(cuda(stream));
   }
   void fill(BackendStream* stream, void* to, std::uint8_t byte, std::size_t bytes) override {
     follow_poison(stream);
@@ -213,6 +217,7 @@ class CudaBackend final : public Backend {
   void record(BackendStream* stream, BackendEvent* event, bool external) override {
     const unsigned flags = external ? cudaEventRecordExternal : cudaEventRecordDefault;
     cuda_call(cudaEventRecordWithFlags(cuda(event), cuda(stream), flags), "cudaEventRecordWithFlags");
+    branches_.recorded(cuda(stream));
   }
   void wait(BackendStream* stream, BackendEvent* event, bool external) override {
     const unsigned flags = external ? cudaEventWaitExternal : cudaEventWaitDefault;
@@ -259,6 +264,7 @@ class CudaBackend final : public Backend {
   BackendGraph* end_capture(BackendStream* stream) override {
     cudaGraph_t graph = nullptr;
     capturing_.erase(stream);
+    branches_.end_capture(cuda(stream));
     cuda_call(cudaStreamEndCapture(cuda(stream), &graph), "cudaStreamEndCapture");
     cudaGraphExec_t exec = nullptr;
     const cudaError_t instantiated = cudaGraphInstantiate(&exec, graph, 0);
@@ -376,6 +382,7 @@ class CudaBackend final : public Backend {
   const bool exact_;
   int unended_ = 0;                     // Streams that may still have work.
   std::set<BackendStream*> capturing_;  // Where a capture was begun and not ended.
+  CopyBranches branches_;
   DeviceInfo info_;
   ProductPlans plans_;
   std::map<void*, std::size_t> sizes_;

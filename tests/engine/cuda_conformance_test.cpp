@@ -51,6 +51,42 @@ TEST(CudaConformance, ACapturedForkReplaysOnTheGpu) {
   EXPECT_EQ(code_of([&] { a.end_capture(); }), "cudaErrorIllegalState");
 }
 
+// A graph's copies have empty nodes behind them that nobody asked for. Who waits for the last copy has joined all; who
+// does not is told so.
+TEST(CudaConformance, CopiesOfACaptureAreJoinedByTheirEvents) {
+  if (cuda_devices().empty()) GTEST_SKIP() << "no GPU";
+  Device device(open_cuda());
+  const Stream a(device, "a"), b(device, "b"), c(device, "c");
+  const Event fork(device), left(device), returned(device), last(device);
+  const Floats x(device, 1000), y(device, 1000), z(device, 1000);
+  const PinnedBuffer pinned(device, 1000 * sizeof(float));
+  for (const Floats* floats : {&x, &y, &z}) write(a, *floats, 1);
+  a.synchronize();
+  std::memset(pinned.data(), 0, pinned.bytes());
+  const auto capture = [&](bool joined) {
+    a.begin_capture();
+    a.record(fork);
+    b.wait(fork);
+    b.copy(pinned.data(), x.data(), pinned.bytes(), CopyKind::device_to_host);
+    b.record(left);
+    c.wait(left);
+    c.copy(y.data(), pinned.data(), pinned.bytes(), CopyKind::host_to_device);
+    c.record(returned);
+    a.wait(returned);
+    a.submit(AccumulateGradient{.g = x.row(), .acc = y.row()});
+    b.copy(z.data(), pinned.data(), pinned.bytes(), CopyKind::host_to_device);
+    b.record(last);
+    b.wait(returned);
+    if (joined) a.wait(last);
+    return a.end_capture();
+  };
+  EXPECT_EQ(code_of([&] { capture(false); }), "cudaErrorStreamCaptureUnjoined");
+  const Graph graph = capture(true);
+  for (int i = 0; i < 2; ++i) a.launch(graph);
+  EXPECT_EQ(read(a, y), std::vector<float>(1000, 2.0f));
+  EXPECT_EQ(read(a, z), std::vector<float>(1000, 1.0f));
+}
+
 // Poison reaches the end of so much memory long after a call returns, so what did not wait for it is overwritten.
 TEST(CudaConformance, NoStreamWorksOnMemoryBeforeItIsPoisoned) {
   if (cuda_devices().empty()) GTEST_SKIP() << "no GPU";
