@@ -85,7 +85,7 @@ class Timeline {
     ahead_ = next;
   }
   void leave(const OffloadGroup& group, int slot, double ready) {
-    const double begin = std::max(out_, ready), seconds = plan_.copy_seconds(group.bytes(), begin < in_);
+    const double begin = std::max(out_, ready), seconds = copy_seconds(group.bytes(), begin < in_);
     out_ = begin + seconds;
     result_.out += seconds;
     for (const OffloadTensor& tensor : group.tensors) left(tensor, slot) = out_;
@@ -101,7 +101,7 @@ class Timeline {
     for (const std::size_t g : returning_[position]) {
       in_ = std::max(in_, now_);
       for (const OffloadTensor& tensor : group(g).tensors) in_ = std::max(in_, left(tensor, slot));
-      const double seconds = plan_.copy_seconds(group(g).bytes(), in_ < out_);
+      const double seconds = copy_seconds(group(g).bytes(), in_ < out_);
       back_[g] = in_ += seconds;
       result_.back += seconds;
     }

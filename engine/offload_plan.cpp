@@ -140,7 +140,7 @@ std::vector<OffloadGroup*> in_order(OffloadPlan& plan, Before before) {
 // What is still to leave when the last of the forward passes begins that open a step, one behind the other.
 double backlog(const OffloadPlan& plan) {
   const double forward = std::accumulate(plan.seconds.forward.begin(), plan.seconds.forward.end(), 0.0);
-  return static_cast<double>(plan.slots - 1) * std::max(0.0, plan.copy_seconds(plan.bytes(), false) - forward);
+  return static_cast<double>(plan.slots - 1) * std::max(0.0, copy_seconds(plan.bytes(), false) - forward);
 }
 
 // Copies to the host one after the other, each as soon as it can: until which segment it may take.
@@ -151,7 +151,7 @@ void time_leaving(OffloadPlan& plan, int most) {
   double link = backlog(plan);
   for (OffloadGroup* group : in_order(plan, [](auto&a, auto&b) { return a.leaves < b.leaves; })) {
     const auto ready = static_cast<std::size_t>(group->ready), leaves = static_cast<std::size_t>(group->leaves);
-    link = std::max({link, begin[ready + 1], begin[leaves]}) + plan.copy_seconds(group->bytes());
+    link = std::max({link, begin[ready + 1], begin[leaves]}) + copy_seconds(group->bytes());
     group->gone = group->leaves + 1;
     while (group->gone < std::min(plan.segments, group->leaves + most) &&
            begin[static_cast<std::size_t>(group->gone) + 1] < link) {
@@ -171,7 +171,7 @@ void time_returning(OffloadPlan& plan, int most) {
   }
   double latest = begin.front();
   for (OffloadGroup* group : in_order(plan, [](auto&a, auto&b) { return a.used < b.used; })) {
-    latest = std::min(latest, begin[static_cast<std::size_t>(group->used)]) - plan.copy_seconds(group->bytes());
+    latest = std::min(latest, begin[static_cast<std::size_t>(group->used)]) - copy_seconds(group->bytes());
     group->returns = group->used + 1;
     while (group->returns < std::min(plan.earliest(), group->used + most) &&
            begin[static_cast<std::size_t>(group->returns)] > latest) {
@@ -301,7 +301,6 @@ OffloadPlan plan_offload(const Scenario& scenario) {
   }
   let_stay(scenario, plan);
   plan.seconds = pass_seconds(scenario, list);
-  plan.link = link_speed(scenario);
   time_copies(plan);
   return plan;
 }

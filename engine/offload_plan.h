@@ -48,16 +48,11 @@ struct OffloadPlan {
   bool mirrored = false;
   int segments = 0;
   PassSeconds seconds;  // By the model.
-  LinkSpeed link;
   std::int64_t microbatches = 1, slots = 1;
   std::optional<std::int64_t> max_inflight;
   std::int64_t slack = 0;  // Pinned buffers of each size that no slot needs.
 
   bool empty() const { return bins.empty(); }
-  // One way, by the model.
-  double copy_seconds(std::int64_t copied, bool both = true) const {
-    return static_cast<double>(copied) / (both ? link.both : link.alone);
-  }
   // The buffer of a tensor that moves, of all sets one behind the other.
   std::size_t bin_of(const OffloadTensor& tensor, int slot) const;
   // The slot whose backward pass comes behind this forward pass, if its copies back may begin now: not into the bins

@@ -12,20 +12,16 @@
 
 namespace lockstep {
 
-// Bytes a second of pinned memory, one way: while the other is idle, and while it is busy too. Copies that are nodes of
-// a graph beside kernels are slower.
-struct LinkSpeed {
-  double alone = 54e9, both = 47e9;
-};
-inline constexpr LinkSpeed kLinkInGraph{48e9, 44e9};
+// Pinned memory, one way: while the other is idle, and while it is busy too.
+inline constexpr double kLinkAlone = 54e9, kLinkBoth = 47e9;
 inline constexpr double kTensorFlopPerSecond = 620e12, kFp32FlopPerSecond = 67e12;
 inline constexpr double kScanFlopPerSecond = 65e12;
 inline constexpr double kAttentionOfProducts = 0.33;  // Attention's rate, as a share of theirs.
 inline constexpr std::int64_t kRowsOfADocument = 1024;
 inline constexpr double kSlowedByCopies = 0.027;  // Compute beside copies both ways takes so much longer.
 
-inline LinkSpeed link_speed(const Scenario& scenario) {
-  return scenario.cuda_graph.impl == GraphImpl::full_iteration ? kLinkInGraph : LinkSpeed{};
+inline double copy_seconds(std::int64_t bytes, bool both = true) {
+  return static_cast<double>(bytes) / (both ? kLinkBoth : kLinkAlone);
 }
 // Of each segment and of the head.
 struct PassSeconds {

@@ -33,7 +33,7 @@ void write_group(std::ostringstream& out, const OffloadPlan& plan, const Offload
   char line[256];
   const std::string name = word(group.module), after = place(plan, group.leaves);
   const std::string from = place(plan, group.returns), used = place(plan, group.used);
-  const double copy = plan.copy_seconds(group.bytes());
+  const double copy = copy_seconds(group.bytes());
   std::snprintf(line, sizeof line, "  %5d  %-13s %12lld B  ", group.layer, name.c_str(),
                 static_cast<long long>(group.bytes()));
   out << line;
@@ -69,9 +69,9 @@ std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
   out << "\n  total " << plan.bytes() << " bytes to the host and back"
       << (scenario.model.moe.host_sync ? ", at most: rows of experts follow the data" : "") << "\n";
   char line[256];
-  std::snprintf(
-      line, sizeof line, "  model of a step: copies out %s, back %s, at %.0f GB/s, %.0f while both ways are busy\n",
-      microseconds(times.out).c_str(), microseconds(times.back).c_str(), plan.link.alone * 1e-9, plan.link.both * 1e-9);
+  std::snprintf(line, sizeof line,
+                "  model of a step: copies out %s, back %s, at %.0f GB/s, %.0f while both ways are busy\n",
+                microseconds(times.out).c_str(), microseconds(times.back).c_str(), kLinkAlone * 1e-9, kLinkBoth * 1e-9);
   out << line;
   std::snprintf(line, sizeof line, "  beside %s of compute, products at %.0f TFLOP/s\n",
                 microseconds(times.compute).c_str(),
@@ -108,7 +108,7 @@ boost::json::object offload_json(const OffloadPlan& plan) {
                                          {"gone_after", group.gone},
                                          {"returns_from", group.returns},
                                          {"returns_before", group.used},
-                                         {"copy_seconds", plan.copy_seconds(group.bytes())},
+                                         {"copy_seconds", copy_seconds(group.bytes())},
                                          {"awaited_seconds", times.awaited[i]},
                                          {"tensors", std::move(tensors)}});
   }
@@ -122,8 +122,8 @@ boost::json::object offload_json(const OffloadPlan& plan) {
           {"device_bytes", plan.device_bytes()},
           {"saved_bytes", plan.saved_bytes()},
           {"model",
-           {{"link_bytes_per_second", plan.link.alone},
-            {"link_bytes_per_second_both_ways", plan.link.both},
+           {{"link_bytes_per_second", kLinkAlone},
+            {"link_bytes_per_second_both_ways", kLinkBoth},
             {"compute_seconds", times.compute},
             {"out_seconds", times.out},
             {"back_seconds", times.back},

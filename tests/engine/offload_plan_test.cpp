@@ -93,8 +93,8 @@ TEST(OffloadPlan, GivesACopyAsManySegmentsAsItTakes) {
   }
   EXPECT_EQ(plan_offload(s).prefetch(), 1);
   // Only the last layer's has nothing to hide behind: out and back between the forward and the backward pass.
-  EXPECT_LE(forecast(plan_offload(s)).stalled, 2 * static_cast<double>(s.training.microbatches) *
-                                                   plan_offload(s).copy_seconds(plan_offload(s).groups[5].bytes()));
+  EXPECT_LE(forecast(plan_offload(s)).stalled,
+            2 * static_cast<double>(s.training.microbatches) * copy_seconds(plan_offload(s).groups[5].bytes()));
   s.model.mlp.hidden = 64;
   s.training.in_flight = 1;
   EXPECT_EQ(plan_offload(s).prefetch(), 1);  // The link is never idle, so that an earlier begin gains nothing.
