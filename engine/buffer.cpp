@@ -2,34 +2,28 @@
 
 namespace lockstep {
 
-DeviceBuffer::DeviceBuffer(Device& device, std::size_t bytes)
-    : device_(&device), data_(device.allocate(bytes, false)), bytes_(bytes) {}
+template <bool pinned>
+Buffer<pinned>::Buffer(Device& device, std::size_t bytes)
+    : device_(&device), data_(device.allocate(bytes, pinned)), bytes_(bytes) {}
 
-DeviceBuffer::DeviceBuffer(DeviceBuffer&& from) noexcept
+template <bool pinned>
+Buffer<pinned>::Buffer(Buffer&& from) noexcept
     : device_(from.device_), data_(std::exchange(from.data_, nullptr)), bytes_(std::exchange(from.bytes_, 0)) {}
 
-DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer from) noexcept {
+template <bool pinned>
+Buffer<pinned>& Buffer<pinned>::operator=(Buffer from) noexcept {
   std::swap(device_, from.device_);
   std::swap(data_, from.data_);
   std::swap(bytes_, from.bytes_);
   return *this;
 }
 
-DeviceBuffer::~DeviceBuffer() { device_->release(data_, false); }
-
-PinnedBuffer::PinnedBuffer(Device& device, std::size_t bytes)
-    : device_(&device), data_(device.allocate(bytes, true)), bytes_(bytes) {}
-
-PinnedBuffer::PinnedBuffer(PinnedBuffer&& from) noexcept
-    : device_(from.device_), data_(std::exchange(from.data_, nullptr)), bytes_(std::exchange(from.bytes_, 0)) {}
-
-PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer from) noexcept {
-  std::swap(device_, from.device_);
-  std::swap(data_, from.data_);
-  std::swap(bytes_, from.bytes_);
-  return *this;
+template <bool pinned>
+Buffer<pinned>::~Buffer() {
+  device_->release(data_, pinned);
 }
 
-PinnedBuffer::~PinnedBuffer() { device_->release(data_, true); }
+template class Buffer<false>;
+template class Buffer<true>;
 
 }  // namespace lockstep

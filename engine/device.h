@@ -15,13 +15,15 @@ namespace lockstep {
 
 class Device;
 
-// Owns device memory for its lifetime. Move-only; never empty unless moved from.
-class DeviceBuffer {
+// Owns memory for its lifetime: the device's, or page-locked memory of the host. Move-only; never empty unless moved
+// from.
+template <bool pinned>
+class Buffer {
  public:
-  DeviceBuffer(Device& device, std::size_t bytes);
-  DeviceBuffer(DeviceBuffer&& from) noexcept;
-  DeviceBuffer& operator=(DeviceBuffer from) noexcept;
-  ~DeviceBuffer();
+  Buffer(Device& device, std::size_t bytes);
+  Buffer(Buffer&& from) noexcept;
+  Buffer& operator=(Buffer from) noexcept;
+  ~Buffer();
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
 
@@ -30,22 +32,8 @@ class DeviceBuffer {
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
-
-// Page-locked host memory.
-class PinnedBuffer {
- public:
-  PinnedBuffer(Device& device, std::size_t bytes);
-  PinnedBuffer(PinnedBuffer&& from) noexcept;
-  PinnedBuffer& operator=(PinnedBuffer from) noexcept;
-  ~PinnedBuffer();
-  void* data() const { return data_; }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  Device* device_;
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
-};
+using DeviceBuffer = Buffer<false>;
+using PinnedBuffer = Buffer<true>;
 
 class Event {
  public:
@@ -103,7 +91,7 @@ class Stream {
 
  private:
   void enqueue(const Submission& submission) const;
-  void ask(const LedgerEntry& call) const;  // Makes what the interposer wants in its place.
+  void ask(LedgerEntry call) const;  // On this stream, here: makes what the interposer wants in its place.
   Device* device_;
   BackendStream* handle_ = nullptr;
   int id_ = -1;
@@ -184,8 +172,6 @@ class Device {
   std::int64_t bytes_poisoned = 0;  // By ops.
 
  private:
-  friend class DeviceBuffer;
-  friend class PinnedBuffer;
   friend class Event;
   friend class Stream;
   friend class Graph;

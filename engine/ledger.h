@@ -13,14 +13,14 @@ namespace lockstep {
 struct LedgerEntry {
   enum class Kind : std::uint8_t { op, copy, fill, record, wait, exchange };
   Kind kind;
-  int stream;
-  Place place;
-  std::optional<Submission> op;  // kind op
-  void* to = nullptr;            // kind copy, fill, exchange
-  const void* from = nullptr;    // kind copy, exchange
-  std::size_t bytes = 0;         // kind copy, fill, exchange: of each rank's part
-  std::uint8_t byte = 0;         // kind fill
-  int event = -1;                // kind record, wait
+  int stream = -1;
+  Place place = {};
+  std::optional<Submission> op = {};  // kind op
+  void* to = nullptr;                 // kind copy, fill, exchange
+  const void* from = nullptr;         // kind copy, exchange
+  std::size_t bytes = 0;              // kind copy, fill, exchange: of each rank's part
+  std::uint8_t byte = 0;              // kind fill
+  int event = -1;                     // kind record, wait
   bool external = false;
   CopyKind copy_kind = CopyKind::host_to_device;  // kind copy
   std::optional<Exchange> exchange = {};          // kind exchange

@@ -26,63 +26,28 @@ Stream::~Stream() {
 
 const std::string& Stream::name() const { return device_->streams_[static_cast<std::size_t>(id_)].name; }
 
-void Stream::ask(const LedgerEntry& call) const {
+void Stream::ask(LedgerEntry call) const {
+  call.stream = id_;
+  call.place = device_->place;
   if (!device_->interposer_) return device_->perform(call);
   for (const LedgerEntry& one : device_->interposer_->instead_of(call, device_->record_only_)) device_->perform(one);
 }
 
-void Stream::enqueue(const Submission& submission) const {
-  ask({.kind = LedgerEntry::Kind::op, .stream = id_, .place = device_->place, .op = submission});
-}
-
+void Stream::enqueue(const Submission& submission) const { ask({.kind = LedgerEntry::Kind::op, .op = submission}); }
 void Stream::copy(void* to, const void* from, std::size_t bytes, CopyKind kind) const {
-  ask({.kind = LedgerEntry::Kind::copy,
-       .stream = id_,
-       .place = device_->place,
-       .op = {},
-       .to = to,
-       .from = from,
-       .bytes = bytes,
-       .copy_kind = kind});
+  ask({.kind = LedgerEntry::Kind::copy, .to = to, .from = from, .bytes = bytes, .copy_kind = kind});
 }
-
 void Stream::fill(void* to, std::uint8_t byte, std::size_t bytes) const {
-  ask({.kind = LedgerEntry::Kind::fill,
-       .stream = id_,
-       .place = device_->place,
-       .op = {},
-       .to = to,
-       .bytes = bytes,
-       .byte = byte});
+  ask({.kind = LedgerEntry::Kind::fill, .to = to, .bytes = bytes, .byte = byte});
 }
-
 void Stream::exchange(const Exchange& exchange, void* to, const void* from, std::size_t bytes) const {
-  ask({.kind = LedgerEntry::Kind::exchange,
-       .stream = id_,
-       .place = device_->place,
-       .op = {},
-       .to = to,
-       .from = from,
-       .bytes = bytes,
-       .exchange = exchange});
+  ask({.kind = LedgerEntry::Kind::exchange, .to = to, .from = from, .bytes = bytes, .exchange = exchange});
 }
-
 void Stream::record(const Event& event, bool external) const {
-  ask({.kind = LedgerEntry::Kind::record,
-       .stream = id_,
-       .place = device_->place,
-       .op = {},
-       .event = event.id_,
-       .external = external});
+  ask({.kind = LedgerEntry::Kind::record, .event = event.id_, .external = external});
 }
-
 void Stream::wait(const Event& event, bool external) const {
-  ask({.kind = LedgerEntry::Kind::wait,
-       .stream = id_,
-       .place = device_->place,
-       .op = {},
-       .event = event.id_,
-       .external = external});
+  ask({.kind = LedgerEntry::Kind::wait, .event = event.id_, .external = external});
 }
 
 void Stream::launch(const Graph& graph) const {

@@ -114,7 +114,7 @@ Ledger one(const LedgerEntry& entry) {
 TEST(Ledger, NamesOperandsByIndexAndShape) {
   float x[16] = {}, y[16] = {};
   const auto entry = [&](const auto& op) {
-    return one({.kind = LedgerEntry::Kind::op, .stream = 0, .place = {}, .op = Submission(op)});
+    return one({.kind = LedgerEntry::Kind::op, .stream = 0, .op = Submission(op)});
   };
   const AccumulateGradient was{.g = tensor(x, 2, 4), .acc = tensor(y, 2, 4)};
   AccumulateGradient is = was;
@@ -137,12 +137,12 @@ TEST(Ledger, ANanIsNeverTheSame) {
   float x[4] = {}, y[2] = {};
   const GradientNorm op{
       .sums = tensor(x, 1, 4), .norm = tensor(y, 1, 2), .max_norm = std::bit_cast<float>(0x7fc00000u)};
-  const Ledger ledger = one({.kind = LedgerEntry::Kind::op, .stream = 0, .place = {}, .op = Submission(op)});
+  const Ledger ledger = one({.kind = LedgerEntry::Kind::op, .stream = 0, .op = Submission(op)});
   EXPECT_EQ(difference(ledger, ledger), "entry 0: gradient_norm: a scalar is NaN");
 }
 
 TEST(Ledger, ThePlaceIsNoDifferenceButTheStreamTheEventAndTheByteAre) {
-  const LedgerEntry wait{.kind = LedgerEntry::Kind::wait, .stream = 1, .place = {}, .op = {}, .event = 4};
+  const LedgerEntry wait{.kind = LedgerEntry::Kind::wait, .stream = 1, .event = 4};
   LedgerEntry other = wait;
   other.place.layer = 7;
   EXPECT_EQ(difference(one(wait), one(other)), "");
@@ -155,7 +155,7 @@ TEST(Ledger, ThePlaceIsNoDifferenceButTheStreamTheEventAndTheByteAre) {
   other = wait;
   other.stream = 0;
   EXPECT_THAT(difference(one(wait), one(other)), HasSubstr("is on stream 0, was captured on stream 1"));
-  const LedgerEntry fill{.kind = LedgerEntry::Kind::fill, .stream = 1, .place = {}, .op = {}, .bytes = 8, .byte = 1};
+  const LedgerEntry fill{.kind = LedgerEntry::Kind::fill, .stream = 1, .bytes = 8, .byte = 1};
   other = fill;
   other.byte = 2;
   EXPECT_THAT(difference(one(fill), one(other)), HasSubstr("the byte is 2, was captured as 1"));
@@ -166,8 +166,6 @@ TEST(Ledger, ThePlaceIsNoDifferenceButTheStreamTheEventAndTheByteAre) {
 LedgerEntry exchange(CollectiveKind kind, std::byte* to, const std::byte* from) {
   return {.kind = LedgerEntry::Kind::exchange,
           .stream = 1,
-          .place = {},
-          .op = {},
           .to = to,
           .from = from,
           .bytes = 8,

@@ -230,7 +230,7 @@ TEST(Checker, FindsAGraphWhoseMemoryIsOfAnotherGeneration) {
   Checker checker({.stop = false, .dropped = {}});
   std::byte memory[64];
   Ledger ledger;
-  ledger.append({.kind = LedgerEntry::Kind::fill, .stream = 0, .place = {}, .op = {}, .to = memory, .bytes = 64});
+  ledger.append({.kind = LedgerEntry::Kind::fill, .stream = 0, .to = memory, .bytes = 64});
   checker.on_create_stream(0, "compute");
   checker.on_allocate(memory, 64, false);
   checker.on_begin_capture(0);
