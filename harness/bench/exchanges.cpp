@@ -65,6 +65,15 @@ struct Sides {
   DeviceBuffer from, to;
 };
 
+// The call by `ranks`, the engine's or the library's, whose calls begin with `on`.
+template <class Ranks, class... On>
+void make(const Call& call, float* to, const float* from, Ranks& ranks, const On&... on) {
+  if (call.kind == CollectiveKind::all_gather) ranks.all_gather(on..., to, from, call.bytes);
+  if (call.kind == CollectiveKind::all_to_all) ranks.all_to_all(on..., to, from, call.bytes);
+  if (call.kind == CollectiveKind::reduce_scatter) ranks.reduce_scatter(on..., to, from, call.bytes);
+  if (call.kind == CollectiveKind::all_reduce) ranks.all_reduce(on..., to, call.bytes);
+}
+
 }  // namespace
 
 bool ListingCommunicator::passes(CollectiveKind kind, std::size_t bytes) {
@@ -91,17 +100,12 @@ double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& 
   const auto groups = groups_of(calls);
   const Stream stream(device, "measured");
   const Sides sides(device, largest_side(groups, communicator.size()), stream);
-  const auto make = [&](const Call& call, float* to, const float* from) {
-    if (call.kind == CollectiveKind::all_gather) communicator.all_gather(stream, {"gather"}, to, from, call.bytes);
-    if (call.kind == CollectiveKind::all_to_all) communicator.all_to_all(stream, {"reduce"}, to, from, call.bytes);
-    if (call.kind == CollectiveKind::reduce_scatter) {
-      communicator.reduce_scatter(stream, {"reduce"}, to, from, call.bytes);
-    }
-    if (call.kind == CollectiveKind::all_reduce) communicator.all_reduce(stream, {"reduce"}, to, call.bytes);
+  const auto by_engine = [&](const Call& call, float* to, const float* from) {
+    make(call, to, from, communicator, stream, CollectiveName{"measured"});
   };
   return median_of_all(communicator, [&] {
     for (const std::vector<Call>& group : groups) {
-      communicator.together([&] { sides.each(group, communicator.size(), make); });
+      communicator.together([&] { sides.each(group, communicator.size(), by_engine); });
     }
     stream.synchronize();
   });
@@ -114,17 +118,13 @@ double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& 
   const Sides sides(device, largest_side(groups, communicator.size()), filler);
   Backend& backend = device.backend();
   BackendStream* const stream = backend.create_stream("bare");
-  const auto make = [&](const Call& call, float* to, const float* from) {
-    if (call.bytes == 0) return;
-    if (call.kind == CollectiveKind::all_gather) library.all_gather(stream, to, from, call.bytes);
-    if (call.kind == CollectiveKind::all_to_all) library.all_to_all(stream, to, from, call.bytes);
-    if (call.kind == CollectiveKind::reduce_scatter) library.reduce_scatter(stream, to, from, call.bytes);
-    if (call.kind == CollectiveKind::all_reduce) library.all_reduce(stream, to, call.bytes);
+  const auto by_library = [&](const Call& call, float* to, const float* from) {
+    if (call.bytes > 0) make(call, to, from, library, stream);
   };
   const double seconds = median_of_all(communicator, [&] {
     for (const std::vector<Call>& group : groups) {
       if (group.size() > 1) library.begin_group();
-      sides.each(group, communicator.size(), make);
+      sides.each(group, communicator.size(), by_library);
       if (group.size() > 1) library.end_group();
     }
     backend.synchronize(stream);
