@@ -1,10 +1,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/v6_only.hpp>
-#include <boost/asio/post.hpp>
 #include <deque>
 #include <optional>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 
 #include "engine/network_side.h"
@@ -16,30 +14,20 @@ namespace asio = boost::asio;
 using Tcp = asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-class Hub final : public NetworkSide {
+class Hub final : public Connections {
  public:
-  Hub(Roll& roll, std::uint16_t port, std::string run)
-      : roll_(roll), run_(std::move(run)), ranks_(static_cast<std::size_t>(roll.size())) {
+  Hub(asio::io_context& context, Roll& roll, std::uint16_t port, std::string run)
+      : context_(context), roll_(roll), run_(std::move(run)), ranks_(static_cast<std::size_t>(roll.size())) {
     listen(port);
     accept();
-    thread_ = std::thread([this] { context_.run(); });
   }
-  ~Hub() override {
-    context_.stop();
-    thread_.join();
-  }
-  void say(const Frame& frame) override {
-    asio::post(context_, [this, packet = packed(frame)] { pass_on(packet, 0); });
-  }
-  void leave(const Frame& word) override {
-    asio::post(context_, [this, packet = packed(word)] {
-      pass_on(packet, 0);
-      ErrorCode ignored;
-      acceptor_->close(ignored);
-      for (const Rank& rank : ranks_) {
-        if (rank.link != nullptr) rank.link->finish();
-      }
-    });
+  void send(const Packet& packet) override { pass_on(packet, 0); }
+  void finish() override {
+    ErrorCode ignored;
+    acceptor_->close(ignored);
+    for (const Rank& rank : ranks_) {
+      if (rank.link != nullptr) rank.link->finish();
+    }
   }
 
  private:
@@ -135,18 +123,18 @@ class Hub final : public NetworkSide {
     roll_.count_connection(-1);
   }
 
+  asio::io_context& context_;
   Roll& roll_;
   const std::string run_;
-  asio::io_context context_;
   std::optional<Tcp::acceptor> acceptor_;
   std::vector<Rank> ranks_;
-  std::thread thread_;
 };
 
 }  // namespace
 
-std::unique_ptr<NetworkSide> make_hub(Roll& roll, std::uint16_t port, const std::string& run) {
-  return std::make_unique<Hub>(roll, port, run);
+std::unique_ptr<Connections> make_hub(asio::io_context& context, Roll& roll, std::uint16_t port,
+                                      const std::string& run) {
+  return std::make_unique<Hub>(context, roll, port, run);
 }
 
 }  // namespace lockstep

@@ -28,27 +28,6 @@ std::optional<NetworkAddress> network_address(const std::string& text) {
   return address;
 }
 
-void Roll::take_in(Frame frame) {
-  const std::lock_guard lock(mutex);
-  Peer& from = peer(frame.from);
-  if (frame.kind == Frame::Kind::post) {
-    from.posted = frame.number;
-    from.last = frame.call;
-    from.rounds.push_back(std::move(frame));
-  } else if (from.state < Meeting::ended) {
-    const bool ended = frame.kind == Frame::Kind::ended, failed = frame.kind == Frame::Kind::failed;
-    from.state = ended ? Meeting::ended : failed ? Meeting::failed : Meeting::here;
-    if ((ended || failed) && first_gone < 0) first_gone = frame.from;
-  }
-  news.notify_all();
-}
-
-void Roll::count_connection(int change) {
-  const std::lock_guard lock(mutex);
-  connections += change;
-  news.notify_all();
-}
-
 // ---- To be there ----------------------------------------------------------------------------------------------------
 
 NetworkMeeting::NetworkMeeting(const NetworkAddress& address, const std::string& run, int rank, int ranks,
@@ -56,7 +35,7 @@ NetworkMeeting::NetworkMeeting(const NetworkAddress& address, const std::string&
     : Meeting(rank, ranks, deadline_s),
       outbox_(kOutbox),
       roll_(std::make_unique<Roll>(rank, ranks)),
-      side_(rank == 0 ? make_hub(*roll_, address.port, run) : make_spoke(*roll_, address, run)) {
+      side_(std::make_unique<NetworkSide>(*roll_, address, run)) {
   if (rank > 0) await_welcome(address);
 }
 

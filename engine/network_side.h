@@ -1,13 +1,15 @@
-// The two sides of a meeting over a network: the hub, which is rank 0's and passes on what each rank says, and the
-// spokes of the others. Each has a thread, which alone touches its connections; what it hears goes into the roll.
+// A rank's side of a meeting over a network: the hub, which is rank 0's and passes on what each rank says, or a spoke.
+// A thread of its own alone touches its connections; what they hear goes into the roll.
 #pragma once
 
+#include <boost/asio/io_context.hpp>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/meeting.h"
@@ -44,16 +46,31 @@ struct Roll {
   bool hub_is_lost = false;  // Nobody else is heard any more.
 };
 
-class NetworkSide {
+// What the side's thread alone calls, once it is there.
+class Connections {
  public:
-  virtual ~NetworkSide() = default;  // At once; the roll outlives it.
-  // From any thread: to all other ranks; and the last word.
-  virtual void say(const Frame& frame) = 0;
-  virtual void leave(const Frame& word) = 0;
+  virtual ~Connections() = default;
+  virtual void send(const Packet& packet) = 0;  // To all other ranks.
+  virtual void finish() = 0;                    // Behind all that was sent, nothing more comes.
 };
 
 // `run` is what all must say to be welcome. The hub throws std::runtime_error where it cannot listen.
-std::unique_ptr<NetworkSide> make_hub(Roll& roll, std::uint16_t port, const std::string& run);
-std::unique_ptr<NetworkSide> make_spoke(Roll& roll, const NetworkAddress& hub, const std::string& run);
+std::unique_ptr<Connections> make_hub(boost::asio::io_context&, Roll& roll, std::uint16_t port, const std::string& run);
+std::unique_ptr<Connections> make_spoke(boost::asio::io_context&, Roll& roll, const NetworkAddress& hub,
+                                        const std::string& run);
+
+class NetworkSide {
+ public:
+  NetworkSide(Roll& roll, const NetworkAddress& address, const std::string& run);  // Rank 0's is the hub.
+  ~NetworkSide();                                                                  // At once; the roll outlives it.
+  // From any thread: to all other ranks; and the last word.
+  void say(const Frame& frame);
+  void leave(const Frame& word);
+
+ private:
+  boost::asio::io_context context_;
+  std::unique_ptr<Connections> connections_;
+  std::thread thread_;
+};
 
 }  // namespace lockstep

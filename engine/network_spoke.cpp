@@ -1,9 +1,7 @@
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "engine/network_side.h"
@@ -15,25 +13,14 @@ namespace asio = boost::asio;
 using Tcp = asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-class Spoke final : public NetworkSide {
+class Spoke final : public Connections {
  public:
-  Spoke(Roll& roll, NetworkAddress hub, std::string run) : roll_(roll), hub_(std::move(hub)), run_(std::move(run)) {
+  Spoke(asio::io_context& context, Roll& roll, NetworkAddress hub, std::string run)
+      : context_(context), roll_(roll), hub_(std::move(hub)), run_(std::move(run)) {
     connect();
-    thread_ = std::thread([this] { context_.run(); });
   }
-  ~Spoke() override {
-    context_.stop();
-    thread_.join();
-  }
-  void say(const Frame& frame) override {
-    asio::post(context_, [this, packet = packed(frame)] { link_->send(packet); });
-  }
-  void leave(const Frame& word) override {
-    asio::post(context_, [this, packet = packed(word)] {
-      link_->send(packet);
-      link_->finish();
-    });
-  }
+  void send(const Packet& packet) override { link_->send(packet); }
+  void finish() override { link_->finish(); }
 
  private:
   void connect() {
@@ -95,20 +82,20 @@ class Spoke final : public NetworkSide {
     roll_.count_connection(-1);
   }
 
+  asio::io_context& context_;
   Roll& roll_;
   const NetworkAddress hub_;
   const std::string run_;
-  asio::io_context context_;
   Tcp::resolver resolver_{context_};
   asio::steady_timer again_{context_};
   std::shared_ptr<Link> link_;  // Once there is a connection; nothing is said before the welcome.
-  std::thread thread_;
 };
 
 }  // namespace
 
-std::unique_ptr<NetworkSide> make_spoke(Roll& roll, const NetworkAddress& hub, const std::string& run) {
-  return std::make_unique<Spoke>(roll, hub, run);
+std::unique_ptr<Connections> make_spoke(asio::io_context& context, Roll& roll, const NetworkAddress& hub,
+                                        const std::string& run) {
+  return std::make_unique<Spoke>(context, roll, hub, run);
 }
 
 }  // namespace lockstep
