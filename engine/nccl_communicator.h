@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// Of the process's rank; the meeting outlives it, as with make_shm_communicator. Captured calls are compared when their
-// graph is launched.
+// Of the process's rank; the meeting outlives it, as with make_meeting_communicator. Captured calls are compared when
+// their graph is launched.
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Meeting& meeting);
 
 // What such a communicator calls; null for any other. For measurements.

@@ -1,7 +1,7 @@
 #include "engine/ranks.h"
 
 #include "engine/local_communicator.h"
-#include "engine/shm_communicator.h"
+#include "engine/meeting_communicator.h"
 #include "kernels/require.h"
 
 namespace lockstep {
@@ -29,7 +29,7 @@ void run_ranks(Device& device, std::span<const std::unique_ptr<Meeting>> meeting
         if (!turns.meet(thread)) throw CollectiveHang("ranks wait for one of their process that has ended");
       };
     }
-    body(*make_shm_communicator(device, meeting));
+    body(*make_meeting_communicator(device, meeting));
   });
 }
 

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "engine/graph_calls.h"
+#include "engine/meeting_communicator.h"
 #include "engine/shared_meeting.h"
-#include "engine/shm_communicator.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/collective_program.h"
 #include "tests/engine/processes.h"
@@ -29,7 +29,7 @@ struct OneRank {
   OneRank(const std::string& path, int rank, int ranks, double deadline, const SimOptions& sim = {})
       : meeting(path, rank, ranks, deadline),
         device(open_sim(sim), &checker),
-        communicator(make_shm_communicator(device, meeting)) {}
+        communicator(make_meeting_communicator(device, meeting)) {}
   SharedMeeting meeting;
   Checker checker{{.stop = false, .mutation = "", .dropped = {}}};
   Device device;

@@ -9,8 +9,8 @@
 #include <random>
 #include <thread>
 
+#include "engine/meeting_communicator.h"
 #include "engine/ranks.h"
-#include "engine/shm_communicator.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/collective_program.h"
 #include "tests/engine/meetings.h"
@@ -30,7 +30,7 @@ struct OneRank {
   explicit OneRank(std::unique_ptr<Meeting> at, const SimOptions& sim = {})
       : meeting(std::move(at)),
         device(open_sim(sim), &checker),
-        communicator(make_shm_communicator(device, *meeting)) {}
+        communicator(make_meeting_communicator(device, *meeting)) {}
   std::unique_ptr<Meeting> meeting;
   Checker checker{{.stop = false, .mutation = "", .dropped = {}}};
   Device device;

@@ -1,4 +1,4 @@
-#include "engine/shm_communicator.h"
+#include "engine/meeting_communicator.h"
 
 #include <algorithm>
 #include <cstring>
@@ -81,9 +81,9 @@ class Rounds {
   Meeting& meeting_;
 };
 
-class ShmCommunicator final : public Communicator {
+class MeetingCommunicator final : public Communicator {
  public:
-  ShmCommunicator(Device& device, Meeting& meeting)
+  MeetingCommunicator(Device& device, Meeting& meeting)
       : device_(device), meeting_(meeting), rounds_(meeting), order_(device), captured_(*this) {}
   int rank() const override { return meeting_.rank(); }
   int size() const override { return meeting_.size(); }
@@ -117,7 +117,7 @@ class ShmCommunicator final : public Communicator {
   // What a captured call does when its graph runs.
   class Captured final : public BackendCommunicator {
    public:
-    explicit Captured(ShmCommunicator& all) : all_(all) {}
+    explicit Captured(MeetingCommunicator& all) : all_(all) {}
     CollectiveName name;  // Of the call that is being captured, and its stream's.
     std::string stream_name;
 
@@ -154,7 +154,7 @@ class ShmCommunicator final : public Communicator {
       all_.rounds_.make(all_.ledger_.append(kind, purpose, bytes, on), to, from, move, move);
       lost_ = false;
     }
-    ShmCommunicator& all_;
+    MeetingCommunicator& all_;
     bool lost_ = false;
   };
 
@@ -197,8 +197,8 @@ class ShmCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_shm_communicator(Device& device, Meeting& meeting) {
-  return std::make_unique<ShmCommunicator>(device, meeting);
+std::unique_ptr<Communicator> make_meeting_communicator(Device& device, Meeting& meeting) {
+  return std::make_unique<MeetingCommunicator>(device, meeting);
 }
 
 }  // namespace lockstep
