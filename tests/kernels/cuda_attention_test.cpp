@@ -2,6 +2,7 @@
 // rows, gaps, empty documents, heads of every width, groups of every size.
 #include "kernels/attention.h"
 #include "kernels/ops.h"
+#include "tests/kernels/drawn_operands.h"
 #include "tests/kernels/on_gpu.h"
 
 namespace lockstep {
@@ -36,41 +37,12 @@ const Pack kPacks[] = {
     {"more_tiles_than_blocks", {130, 200, 90, 70, 300, 10, 5, 140, 128, 66, 129, 1}, 0, 4, 4, 64, 1},
 };
 
-// The operands of a pack, in any memory.
-class Operands {
+class Operands : DrawnOperands {
  public:
-  Operands(const Pack& pack, OpMemory& memory) : pack_(pack), memory_(memory) {
-    for (const std::int32_t length : pack.lengths) {
-      start_.push_back(static_cast<std::int32_t>(document_.size()));
-      const auto number = static_cast<std::int32_t>(start_.size() - 1);
-      document_.insert(document_.end(), static_cast<std::size_t>(length), number);
-      document_.insert(document_.end(), static_cast<std::size_t>(pack.gap), -1);
-    }
-    rows_ = static_cast<std::int64_t>(document_.size());
-  }
-  std::int64_t heads() const { return pack_.kv_heads * pack_.group; }
-  Tensor<std::int32_t> integers(const std::vector<std::int32_t>& x) {
-    return place(x, 1, static_cast<std::int64_t>(x.size()), 0);
-  }
-  // Rows of no document are NaN.
-  Tensor<bf16> drawn(std::int64_t cols, std::int64_t large) {
-    std::vector<bf16> x;
-    for (std::int64_t i = 0; i < rows_; ++i) {
-      for (std::int64_t c = 0; c < cols; ++c) {
-        const float value = next() * (c < large ? pack_.amplitude : 1.0f);
-        x.push_back(document_[static_cast<std::size_t>(i)] < 0 ? bf16{0x7fff} : st<bf16>(value));
-      }
-    }
-    return place(x, rows_, cols, pack_.offset);
-  }
-  template <class T>
-  Tensor<T> undefined(std::int64_t rows, std::int64_t cols) {
-    const std::vector<std::byte> bytes(static_cast<std::size_t>(rows * cols) * sizeof(T), std::byte{0xff});
-    return tensor(static_cast<T*>(memory_.place(bytes)), rows, cols);
-  }
+  Operands(const Pack& pack, OpMemory& memory) : DrawnOperands(pack.lengths, pack.gap, memory), pack_(pack) {}
   AttentionForward<bf16> forward() {
     const std::int64_t hd = pack_.head_dim;
-    return {.qkv = drawn((heads() + 2 * pack_.kv_heads) * hd, (heads() + pack_.kv_heads) * hd),
+    return {.qkv = qkv(),
             .document_start = integers(start_),
             .document_length = integers(pack_.lengths),
             .row_document = integers(document_),
@@ -88,10 +60,10 @@ class Operands {
     const std::int64_t hd = pack_.head_dim;
     const std::vector<bf16> o(on_host.o.data, on_host.o.data + rows_ * heads() * hd);
     const std::vector<float> lse(on_host.lse.data, on_host.lse.data + rows_ * heads());
-    return {.qkv = drawn((heads() + 2 * pack_.kv_heads) * hd, (heads() + pack_.kv_heads) * hd),
-            .o = place(o, rows_, heads() * hd, 0),
-            .lse = place(lse, rows_, heads(), 0),
-            .dout = drawn(heads() * hd, 0),
+    return {.qkv = qkv(),
+            .o = place(o, rows_, heads() * hd),
+            .lse = place(lse, rows_, heads()),
+            .dout = drawn(heads() * hd, pack_.offset, [&](std::int64_t) { return next(); }),
             .document_start = integers(start_),
             .document_length = integers(pack_.lengths),
             .row_document = integers(document_),
@@ -104,24 +76,13 @@ class Operands {
   }
 
  private:
-  template <class T>
-  Tensor<T> place(const std::vector<T>& x, std::int64_t rows, std::int64_t cols, std::int32_t offset) {
-    std::vector<std::byte> bytes((x.size() + static_cast<std::size_t>(offset)) * sizeof(T), std::byte{0xff});
-    if (!x.empty())
-      std::memcpy(bytes.data() + static_cast<std::size_t>(offset) * sizeof(T), x.data(), x.size() * sizeof(T));
-    return tensor(static_cast<T*>(memory_.place(bytes)) + offset, rows, cols);
-  }
-  // About normal.
-  float next() {
-    float sum = -2.0f;
-    for (int k = 0; k < 4; ++k) sum += static_cast<float>(mix64(state_++) >> 40) * 0x1p-24f;
-    return 1.7f * sum;
+  std::int64_t heads() const { return pack_.kv_heads * pack_.group; }
+  Tensor<bf16> qkv() {
+    const std::int64_t hd = pack_.head_dim, large = (heads() + pack_.kv_heads) * hd;
+    return drawn(large + pack_.kv_heads * hd, pack_.offset,
+                 [&](std::int64_t c) { return next() * (c < large ? pack_.amplitude : 1.0f); });
   }
   const Pack& pack_;
-  OpMemory& memory_;
-  std::vector<std::int32_t> start_, document_;
-  std::int64_t rows_ = 0;
-  std::uint64_t state_ = 1;
 };
 
 class AttentionOnAGpu : public testing::TestWithParam<Pack> {};

@@ -2,6 +2,7 @@
 // both ways to the chunk states: all chunks at once, and, where there is room for many chunks, one after the other.
 #include "kernels/ops.h"
 #include "kernels/scan.h"
+#include "tests/kernels/drawn_operands.h"
 #include "tests/kernels/on_gpu.h"
 
 namespace lockstep {
@@ -29,24 +30,16 @@ const Pack kPacks[] = {
     {"room_for_many_odd_chunks", {500, 96, 20, 95, 97}, 1, 1, 9, 96, 300},
 };
 
-// The operands of a pack, in any memory.
-class Operands {
+class Operands : DrawnOperands {
  public:
-  Operands(const Pack& pack, OpMemory& memory) : pack_(pack), memory_(memory) {
-    for (const std::int32_t length : pack.lengths) {
-      const auto first = static_cast<std::int32_t>(document_.size());
-      const auto number = static_cast<std::int32_t>(start_.size());
-      start_.push_back(first);
-      length_.push_back(length);
-      document_.insert(document_.end(), static_cast<std::size_t>(length), number);
-      document_.insert(document_.end(), static_cast<std::size_t>(pack.gap), -1);
-      for (std::int32_t done = 0; done < length; done += pack.chunk) {
-        chunk_document_.push_back(number);
-        chunk_start_.push_back(first + done);
-        chunk_rows_.push_back(std::min(pack.chunk, length - done));
+  Operands(const Pack& pack, OpMemory& memory) : DrawnOperands(pack.lengths, pack.gap, memory), pack_(pack) {
+    for (std::size_t d = 0; d < pack.lengths.size(); ++d) {
+      for (std::int32_t done = 0; done < pack.lengths[d]; done += pack.chunk) {
+        chunk_document_.push_back(static_cast<std::int32_t>(d));
+        chunk_start_.push_back(start_[d] + done);
+        chunk_rows_.push_back(std::min(pack.chunk, pack.lengths[d] - done));
       }
     }
-    rows_ = static_cast<std::int64_t>(document_.size());
     start_.resize(static_cast<std::size_t>(pack.capacity), static_cast<std::int32_t>(rows_));
     length_.resize(start_.size(), 0);
     chunk_document_.resize(static_cast<std::size_t>(rows_ / pack.chunk) + start_.size(), -1);
@@ -54,8 +47,8 @@ class Operands {
     chunk_rows_.resize(chunk_document_.size(), 0);
   }
   ScanForward<bf16> forward() {
-    return {.xbc = drawn(width(), 0.0f),
-            .dt = drawn(heads(), -2.0f),
+    return {.xbc = around(0.0f, width()),
+            .dt = around(-2.0f, heads()),
             .dt_bias = parameter(0.2f),
             .a_log = parameter(1.0f),
             .d = parameter(1.0f),
@@ -73,12 +66,12 @@ class Operands {
             .chunk = pack_.chunk};
   }
   ScanBackward<bf16> backward() {
-    return {.xbc = drawn(width(), 0.0f),
-            .dt = drawn(heads(), -2.0f),
+    return {.xbc = around(0.0f, width()),
+            .dt = around(-2.0f, heads()),
             .dt_bias = parameter(0.2f),
             .a_log = parameter(1.0f),
             .d = parameter(1.0f),
-            .dy = drawn(heads() * kHead, 0.0f),
+            .dy = around(0.0f, heads() * kHead),
             .document_start = integers(start_),
             .document_length = integers(length_),
             .row_document = integers(document_),
@@ -107,44 +100,16 @@ class Operands {
   Tensor<float> states() {
     return undefined<float>(static_cast<std::int64_t>(chunk_document_.size()), heads() * kHead * kState);
   }
-  Tensor<std::int32_t> integers(const std::vector<std::int32_t>& x) {
-    return place(x, 1, static_cast<std::int64_t>(x.size()));
-  }
-  // Rows of no document are NaN.
-  Tensor<bf16> drawn(std::int64_t cols, float mean) {
-    std::vector<bf16> x;
-    for (const std::int32_t document : document_) {
-      for (std::int64_t c = 0; c < cols; ++c) x.push_back(document < 0 ? bf16{0x7fff} : st<bf16>(mean + next()));
-    }
-    return place(x, rows_, cols);
+  Tensor<bf16> around(float mean, std::int64_t cols) {
+    return drawn(cols, 0, [&](std::int64_t) { return mean + next(); });
   }
   Tensor<float> parameter(float mean) {
     std::vector<float> x;
     for (std::int64_t h = 0; h < heads(); ++h) x.push_back(mean + 0.3f * next());
     return place(x, 1, heads());
   }
-  template <class T>
-  Tensor<T> undefined(std::int64_t rows, std::int64_t cols) {
-    const std::vector<std::byte> bytes(static_cast<std::size_t>(rows * cols) * sizeof(T), std::byte{0xff});
-    return tensor(static_cast<T*>(memory_.place(bytes)), rows, cols);
-  }
-  template <class T>
-  Tensor<T> place(const std::vector<T>& x, std::int64_t rows, std::int64_t cols) {
-    std::vector<std::byte> bytes(x.size() * sizeof(T));
-    if (!x.empty()) std::memcpy(bytes.data(), x.data(), bytes.size());
-    return tensor(static_cast<T*>(memory_.place(bytes)), rows, cols);
-  }
-  // About normal.
-  float next() {
-    float sum = -2.0f;
-    for (int k = 0; k < 4; ++k) sum += static_cast<float>(mix64(draws_++) >> 40) * 0x1p-24f;
-    return 1.7f * sum;
-  }
   const Pack& pack_;
-  OpMemory& memory_;
-  std::vector<std::int32_t> start_, length_, document_, chunk_document_, chunk_start_, chunk_rows_;
-  std::int64_t rows_ = 0;
-  std::uint64_t draws_ = 1;
+  std::vector<std::int32_t> length_{pack_.lengths}, chunk_document_, chunk_start_, chunk_rows_;
 };
 
 class ScanOnAGpu : public testing::TestWithParam<Pack> {};
