@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "harness/exit_status.h"
+#include "harness/write_file.h"
 
 namespace lockstep {
 namespace {
@@ -100,14 +101,7 @@ void CampaignLog::append(const json::object& line, bool urgent) {
   const int descriptor = file_.descriptor();
   struct stat before {};
   ::fstat(descriptor, &before);
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t some = ::write(descriptor, text.data() + done, text.size() - done);
-    if (some < 0 && errno == EINTR) continue;
-    if (some < 0) break;
-    done += static_cast<std::size_t>(some);
-  }
-  if (done == text.size() && synced(urgent)) {
+  if (write_all(descriptor, text) && synced(urgent)) {
     ++lines_;
     return;
   }

@@ -22,23 +22,13 @@
 #include <utility>
 
 #include "harness/exit_status.h"
+#include "harness/write_file.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int kRequests = 3, kAnswers = 4;  // Descriptors of the child.
 constexpr std::size_t kMostWords = 65536;   // Of its stderr that is kept.
-
-bool write_all(int descriptor, const std::string& text) {
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t some = ::write(descriptor, text.data() + done, text.size() - done);
-    if (some < 0 && errno == EINTR) continue;
-    if (some < 0) return false;
-    done += static_cast<std::size_t>(some);
-  }
-  return true;
-}
 
 // Appends what can be read now; false at the end of the stream.
 bool read_some(int descriptor, std::string& into) {

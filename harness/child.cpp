@@ -13,9 +13,11 @@
 #include <cstring>
 #include <exception>
 #include <string>
+#include <string_view>
 
 #include "harness/exit_status.h"
 #include "harness/worker.h"
+#include "harness/write_file.h"
 
 namespace lockstep {
 namespace {
@@ -39,16 +41,6 @@ struct Pipe {
   }
 };
 
-void write_all(int descriptor, const char* data, std::size_t bytes) {
-  while (bytes > 0) {
-    const ssize_t done = ::write(descriptor, data, bytes);
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) return;  // The reader is gone, and with it whoever wanted this.
-    data += done;
-    bytes -= static_cast<std::size_t>(done);
-  }
-}
-
 // The watchdog is in the parent: a child that outlives it could hang for good.
 void die_with(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -60,7 +52,7 @@ void die_with(pid_t parent) {
   int status = 0;
   try {
     const std::string text = body();
-    write_all(result.end[1], text.data(), text.size());
+    write_all(result.end[1], text);  // A reader that is gone wants it no more.
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     status = 1;
@@ -93,7 +85,7 @@ bool listen(Pipe& result, Pipe& words, Clock::time_point deadline, std::string& 
     if (waiting[0].revents != 0 && !drain(waiting[0].fd, output)) waiting[0].fd = -1;
     const std::size_t before = said.size();
     if (waiting[1].revents != 0 && !drain(waiting[1].fd, said)) waiting[1].fd = -1;
-    write_all(STDERR_FILENO, said.data() + before, said.size() - before);
+    write_all(STDERR_FILENO, std::string_view(said).substr(before));
     if (said.size() > 1 << 20) said.erase(0, said.size() - 4096);
   }
   return true;

@@ -1,12 +1,12 @@
 #include "harness/html_report.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "harness/html_coverage.h"
 #include "harness/html_style.h"
 #include "harness/html_text.h"
 #include "harness/pack_picture.h"
+#include "harness/report.h"
 #include "harness/result_json.h"
 #include "scenarios/reader.h"
 
@@ -17,12 +17,6 @@ namespace json = boost::json;
 
 constexpr std::size_t kMostHeld = 2000;     // Rows of what held; the page of a long campaign stays readable.
 constexpr std::size_t kMostFailures = 200;  // With a block of their own.
-
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f", seconds);
-  return text;
-}
 
 std::string counter(const CaseResult& result, const char* name) {
   const auto found = result.counters.find(name);

@@ -15,12 +15,6 @@ std::string counter(const CaseResult& result, const char* name) {
   return found == result.counters.end() ? "-" : std::to_string(found->second);
 }
 
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f", seconds);
-  return text;
-}
-
 std::string padded(const std::string& text, std::size_t width) {
   return text + std::string(width > text.size() ? width - text.size() : 0, ' ');
 }
@@ -82,6 +76,12 @@ void write_blind_spots(std::ostringstream& out, const std::vector<CaseResult>& r
 }
 
 }  // namespace
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f", seconds);
+  return text;
+}
 
 std::string table(const std::vector<CaseResult>& results) {
   const std::vector<std::string> head{"name", "numerics", "verdict", "captured", "replays", "fallbacks", "seconds"};

@@ -9,6 +9,7 @@
 
 namespace lockstep {
 
+std::string seconds_text(double seconds);  // "1.234"
 std::string table(const std::vector<CaseResult>& results);
 // "FAIL name (numerics): ...", the first difference, and the line that replays it.
 std::string failure_block(const CaseResult& result);

@@ -63,4 +63,14 @@ void write_file(const std::string& path, std::string_view text) {
   }
 }
 
+bool write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t done = ::write(descriptor, text.data(), text.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(done));
+  }
+  return true;
+}
+
 }  // namespace lockstep

@@ -7,6 +7,9 @@
 
 namespace lockstep {
 
+// Documents that a rule looks at; a search that is longer is left to the run.
+inline constexpr std::int64_t kMostWork = 1'000'000;
+
 // Global microbatches of a step: those of all data-parallel ranks.
 std::int64_t global_microbatches(const Scenario& scenario, std::int64_t step);
 

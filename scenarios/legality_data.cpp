@@ -16,8 +16,6 @@ namespace {
 
 using std::to_string;
 
-constexpr std::int64_t kMostWork = 1'000'000;  // Documents looked at; a search that is longer is left to the run.
-
 bool reads_bytes(const Scenario& scenario) {
   return scenario.data.kind == DataKind::text || scenario.data.kind == DataKind::jsonl;
 }

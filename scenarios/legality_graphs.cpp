@@ -10,8 +10,6 @@ namespace {
 
 using std::to_string;
 
-constexpr std::int64_t kMostWork = 1'000'000;  // Documents looked at; a search that is longer is left to the run.
-
 std::vector<GraphModule> with_module(std::vector<GraphModule> modules, GraphModule more) {
   if (!holds(modules, more)) modules.push_back(more);
   std::sort(modules.begin(), modules.end());

@@ -59,6 +59,12 @@ void Trial::take(const CaseResult& result) {
   }
 }
 
+void Trial::quote(const CaseResult& result) {
+  outcome_.judge = result.judge;
+  outcome_.reason = without_addresses(result.reason);
+  outcome_.replay = result.replay;
+}
+
 void Trial::took_bits(const CaseResult& result) {
   outcome_.bits = result.verdict == Verdict::violated && is_bit_judge(result.judge);
   if (outcome_.bits && mode_ == TrialMode::poison) outcome_.amplifier = "poison";
@@ -74,10 +80,8 @@ void Trial::took_full(const CaseResult& result) {
   if (noticed && is_right_reason(*fault_, result)) {
     outcome_.killed = true;
     outcome_.wrong_reason = false;
-    outcome_.judge = result.judge;
-    outcome_.reason = without_addresses(result.reason);
     outcome_.killer = at().scenario.name;
-    outcome_.replay = result.replay;
+    quote(result);
     mode_ = TrialMode::plain;
     outcome_.done = at().probe;
     if (at().probe) outcome_.replay = "lockstep mutate --only " + fault_->name;
@@ -85,9 +89,7 @@ void Trial::took_full(const CaseResult& result) {
   }
   if (noticed && !outcome_.wrong_reason) {
     outcome_.wrong_reason = true;
-    outcome_.judge = result.judge;
-    outcome_.reason = without_addresses(result.reason);
-    outcome_.replay = result.replay;
+    quote(result);
   }
   if (outcome_.replay.empty()) outcome_.replay = result.replay;
   if (++position_ == fault_->cases.size()) survive();
@@ -117,10 +119,8 @@ void Trial::took_proof(const CaseResult& result) {
   if (!is_met(*fault_, result)) return;
   if (result.verdict != Verdict::holds) {
     outcome_.killed = is_right_reason(*fault_, result);
-    outcome_.judge = result.judge;
-    outcome_.reason = without_addresses(result.reason);
     outcome_.killer = at().scenario.name;
-    outcome_.replay = result.replay;
+    quote(result);
     outcome_.amplifier = "delay";
     return;
   }

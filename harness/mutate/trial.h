@@ -62,6 +62,7 @@ class Trial {
   void took_idle(const CaseResult& result);
   void took_proof(const CaseResult& result);
   void survive();
+  void quote(const CaseResult& result);  // What the judge said of it.
   const MutationCase& at() const { return (*cases_)[static_cast<std::size_t>(fault_->cases[position_])]; }
 
   int number_;
