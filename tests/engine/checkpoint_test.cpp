@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/temporary_folder.h"
+
 namespace lockstep {
 namespace {
 
@@ -18,11 +20,7 @@ namespace fs = std::filesystem;
 
 class CheckpointTest : public ::testing::Test {
  protected:
-  CheckpointTest() : folder_(fs::temp_directory_path() / ("lockstep-checkpoint-" + std::to_string(::getpid()))) {
-    fs::create_directories(folder_);
-  }
-  ~CheckpointTest() override { fs::remove_all(folder_); }
-  std::string path() const { return (folder_ / "state.safetensors").string(); }
+  std::string path() const { return folder_ / "state.safetensors"; }
   static Checkpoint sample(float first) {
     return {{{"steps_done", "7"}}, {{"weight/a", {2, 3}, {first, 2, 3, 4, 5, -0.0f}}, {"m/a", {1, 2}, {1e-40f, 8}}}};
   }
@@ -31,7 +29,7 @@ class CheckpointTest : public ::testing::Test {
     return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   }
   void write(const std::string& text) const { std::ofstream(path(), std::ios::binary) << text; }
-  fs::path folder_;
+  const TemporaryFolder folder_;
 };
 
 TEST_F(CheckpointTest, ReadsBackWhatWasWritten) {
@@ -78,14 +76,14 @@ TEST_F(CheckpointTest, RefusesAFileWhoseMetadataWasChanged) {
 TEST_F(CheckpointTest, KeepsTheOldFileWhenANewOneCannotBeWritten) {
   write_checkpoint(path(), sample(1));
   // A folder in the place of the file.
-  const std::string other = (folder_ / "taken").string();
+  const std::string other = folder_ / "taken";
   fs::create_directories(other + "/inside");
   EXPECT_THROW(write_checkpoint(other, sample(2)), std::runtime_error);
-  EXPECT_THROW(write_checkpoint((folder_ / "missing" / "x").string(), sample(2)), std::runtime_error);
+  EXPECT_THROW(write_checkpoint(folder_ / "missing/x", sample(2)), std::runtime_error);
   EXPECT_THROW(write_checkpoint("/dev/null", sample(2)), std::runtime_error);
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
   EXPECT_EQ(read_checkpoint(path()).tensors[0].values[0], 1);
-  for (const auto& entry : fs::directory_iterator(folder_)) {
+  for (const auto& entry : fs::directory_iterator(folder_.path())) {
     EXPECT_EQ(entry.path().string().find(".tmp."), std::string::npos) << "left behind: " << entry.path();
   }
 }
@@ -96,7 +94,7 @@ TEST_F(CheckpointTest, RemovesWhatADeadWriterOfItLeft) {
   ::waitpid(child, nullptr, 0);  // From here on nobody has this number.
   const std::string dead = ".tmp." + std::to_string(child), living = ".tmp." + std::to_string(::getppid());
   const std::vector<std::string> stay{path() + living, path() + ".tmp.notes", path() + ".tmp.", path() + dead + "x",
-                                      (folder_ / "other").string() + dead};
+                                      (folder_ / "other") + dead};
   for (const std::string& file : stay) std::ofstream(file) << "torn";
   std::ofstream(path() + dead) << "torn";
   write_checkpoint(path(), sample(1));

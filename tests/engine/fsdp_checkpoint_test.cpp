@@ -23,12 +23,7 @@ namespace fs = std::filesystem;
 
 class FsdpCheckpoint : public ::testing::Test {
  protected:
-  FsdpCheckpoint() : folder_(fs::temp_directory_path() / ("lockstep-sharded-" + std::to_string(::getpid()))) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~FsdpCheckpoint() override { fs::remove_all(folder_); }
-  std::string path() const { return (folder_ / "state").string(); }
+  std::string path() const { return folder_ / "state"; }
 
   // Six microbatches a step, on `ranks`.
   static Scenario scenario(int ranks, Sharding strategy = Sharding::optim_grads_params) {
@@ -73,16 +68,16 @@ class FsdpCheckpoint : public ::testing::Test {
     return digest;
   }
   std::size_t files() const {
-    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()));
   }
   std::vector<fs::path> rank_files() const {
     std::vector<fs::path> list;
-    for (const auto& entry : fs::directory_iterator(folder_)) {
+    for (const auto& entry : fs::directory_iterator(folder_.path())) {
       if (entry.path().string().find(".rank-") != std::string::npos) list.push_back(entry.path());
     }
     return list;
   }
-  fs::path folder_;
+  const TemporaryFolder folder_;
   mutable StepResult last_;  // Of the last step, as rank 0 has it.
 };
 

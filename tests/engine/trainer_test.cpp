@@ -2,9 +2,7 @@
 #include "engine/trainer.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <functional>
 #include <stdexcept>
 #include <string_view>
@@ -154,8 +152,8 @@ TEST(Trainer, ContinuesFromACheckpointAsIfNeverStopped) {
   s.training.optimizer.decay_steps = 6;
   const auto data = open_data(s);
   const Outcome want = run(s, *data);
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("lockstep-trainer-" + std::to_string(::getpid()))).string();
+  const TemporaryFolder folder;
+  const std::string path = folder / "state";
   for (int stop = 1; stop < 6; ++stop) {
     {
       Device device(open_device_under_test());
@@ -175,7 +173,6 @@ TEST(Trainer, ContinuesFromACheckpointAsIfNeverStopped) {
   Device device(open_device_under_test());
   Trainer wrong(device, other, *data);
   EXPECT_THROW(wrong.load(path), std::runtime_error);
-  std::filesystem::remove(path);
 }
 
 }  // namespace

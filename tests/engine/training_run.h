@@ -1,17 +1,15 @@
 // Runs a scenario on the device under test and keeps everything that a property may compare.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/trainer.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep::test {
 
@@ -120,8 +118,8 @@ inline Outcome run(const Scenario& scenario, const DataSource& data, const SimOp
 
 // The same, saved after `stop` steps and continued from the file on another device by another trainer.
 inline Outcome run_resumed(const Scenario& scenario, const DataSource& data, std::int64_t stop) {
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("lockstep-resumed-" + std::to_string(::getpid()))).string();
+  const TemporaryFolder folder;
+  const std::string path = folder / "state";
   Outcome outcome;
   for (const std::int64_t until : {stop, scenario.training.steps}) {
     Recorder recorder(outcome);
@@ -136,7 +134,6 @@ inline Outcome run_resumed(const Scenario& scenario, const DataSource& data, std
       note_end(trainer, outcome);
     }
   }
-  std::filesystem::remove(path);
   return outcome;
 }
 

@@ -34,8 +34,8 @@ std::vector<fs::path> files_below(const fs::path& folder) {
 class ReaderCorpus : public testing::Test {
  protected:
   ReaderCorpus() : before_(fs::current_path()) {
-    folder_.write("documents/a.txt", "A text.\n");
-    folder_.write("records.jsonl", "{\"text\": \"A record.\"}\n");
+    folder_.file("documents/a.txt", "A text.\n");
+    folder_.file("records.jsonl", "{\"text\": \"A record.\"}\n");
     fs::current_path(folder_.path());
   }
   ~ReaderCorpus() override { fs::current_path(before_); }

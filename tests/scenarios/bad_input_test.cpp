@@ -108,25 +108,25 @@ TEST(Y01, RefusesWhatIsNoYaml) {
 
 TEST(Y01, RefusesFilesThatCannotBeRead) {
   const TemporaryFolder folder;
-  folder.write("noise", std::string("\x7f"
-                                    "ELF\2\1\1\0\0\0",
-                                    10));
-  mkfifo(folder.path("fifo").c_str(), 0600);
-  EXPECT_EQ(read_scenario_file(folder.path("missing.yaml")).rule(), "Y01");
+  folder.file("noise", std::string("\x7f"
+                                   "ELF\2\1\1\0\0\0",
+                                   10));
+  mkfifo((folder / "fifo").c_str(), 0600);
+  EXPECT_EQ(read_scenario_file(folder / "missing.yaml").rule(), "Y01");
   EXPECT_EQ(read_scenario_file(folder.path()).rule(), "Y01");
-  EXPECT_EQ(read_scenario_file(folder.path("noise")).rule(), "Y01");
-  EXPECT_EQ(read_scenario_file(folder.path("fifo")).rule(), "Y01");
+  EXPECT_EQ(read_scenario_file(folder / "noise").rule(), "Y01");
+  EXPECT_EQ(read_scenario_file(folder / "fifo").rule(), "Y01");
   EXPECT_EQ(read_scenario_file("").rule(), "Y01");
-  EXPECT_THAT(read_scenario_file(folder.path("missing.yaml")).errors.front().text(),
+  EXPECT_THAT(read_scenario_file(folder / "missing.yaml").errors.front().text(),
               HasSubstr("missing.yaml:1:1: (file): does not exist [Y01]"));
 }
 
 TEST(Y01, RefusesAHugeFileQuickly) {
   const TemporaryFolder folder;
-  folder.write("huge.yaml", with_head(""));
-  std::filesystem::resize_file(folder.path("huge.yaml"), 100 << 20);
+  folder.file("huge.yaml", with_head(""));
+  std::filesystem::resize_file(folder / "huge.yaml", 100 << 20);
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(read_scenario_file(folder.path("huge.yaml")).rule(), "Y01");
+  EXPECT_EQ(read_scenario_file(folder / "huge.yaml").rule(), "Y01");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
 }
 
@@ -413,8 +413,8 @@ TEST(Y07, RequiresNumericsInTheLibrary) {
 class Y08 : public testing::Test {
  protected:
   // Reads a scenario in the folder whose data section is `data`.
-  std::string rules(const std::string& data) { return reading_rules(text(data), folder_.path("s.yaml")); }
-  std::string error(const std::string& data) { return reading_error(text(data), folder_.path("s.yaml")); }
+  std::string rules(const std::string& data) { return reading_rules(text(data), folder_ / "s.yaml"); }
+  std::string error(const std::string& data) { return reading_error(text(data), folder_ / "s.yaml"); }
 
   TemporaryFolder folder_;
 
@@ -423,8 +423,8 @@ class Y08 : public testing::Test {
 };
 
 TEST_F(Y08, RefusesPathsThatAreMissingOrOfTheWrongSort) {
-  folder_.write("file", "x");
-  folder_.write("folder/file", "x");
+  folder_.file("file", "x");
+  folder_.file("folder/file", "x");
   EXPECT_EQ(rules("kind: text"), "Y08");
   EXPECT_EQ(rules("kind: text, path: file"), "Y08");
   EXPECT_EQ(rules("kind: jsonl, path: folder"), "Y08");
@@ -436,37 +436,37 @@ TEST_F(Y08, RefusesPathsThatAreMissingOrOfTheWrongSort) {
 }
 
 TEST_F(Y08, RefusesAFolderWithoutDocuments) {
-  std::filesystem::create_directories(folder_.path("empty/inside"));
-  std::filesystem::create_symlink(folder_.path("file"), folder_.path("empty/link"));
-  folder_.write("file", "x");
+  std::filesystem::create_directories(folder_ / "empty/inside");
+  std::filesystem::create_symlink(folder_ / "file", folder_ / "empty/link");
+  folder_.file("file", "x");
   EXPECT_EQ(rules("kind: text, path: empty"), "Y08");
-  folder_.write("none.jsonl", "");
+  folder_.file("none.jsonl", "");
   EXPECT_EQ(rules("kind: jsonl, path: none.jsonl"), "Y08");
-  folder_.write("empty/inside/a", "");
+  folder_.file("empty/inside/a", "");
   EXPECT_EQ(rules("kind: text, path: empty"), "");  // An empty file is an empty document.
 }
 
 TEST_F(Y08, RefusesNulBytes) {
-  folder_.write("texts/a", "fine");
-  folder_.write("texts/b", std::string("one\ntwo\0three", 13));
-  folder_.write("a.jsonl", std::string("{\"text\": \"a\"}\n{\"text\": \"\0\"}\n", 27));
+  folder_.file("texts/a", "fine");
+  folder_.file("texts/b", std::string("one\ntwo\0three", 13));
+  folder_.file("a.jsonl", std::string("{\"text\": \"a\"}\n{\"text\": \"\0\"}\n", 27));
   EXPECT_THAT(error("kind: text, path: texts"), HasSubstr("texts/b:2: has a NUL byte [Y08]"));
   EXPECT_THAT(error("kind: jsonl, path: a.jsonl"), HasSubstr("a.jsonl:2: has a NUL byte [Y08]"));
 }
 
 TEST_F(Y08, RefusesBadRecords) {
-  folder_.write("a.jsonl",
-                "{\"text\": \"fine\"}\n"
-                "{\"text\": 3}\n"
-                "{\"text\": \"open\n"
-                "[]\n"
-                "\n"
-                "{\"other\": 1}\n"
-                "{\"messages\": {}}\n"
-                "{\"messages\": [{\"role\": \"user\"}]}\n"
-                "{\"text\": \"a\", \"messages\": []}\n"
-                "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}\n"
-                "{\"text\": \"\xff\"}");
+  folder_.file("a.jsonl",
+               "{\"text\": \"fine\"}\n"
+               "{\"text\": 3}\n"
+               "{\"text\": \"open\n"
+               "[]\n"
+               "\n"
+               "{\"other\": 1}\n"
+               "{\"messages\": {}}\n"
+               "{\"messages\": [{\"role\": \"user\"}]}\n"
+               "{\"text\": \"a\", \"messages\": []}\n"
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}\n"
+               "{\"text\": \"\xff\"}");
   const std::string all = error("kind: jsonl, path: a.jsonl");
   EXPECT_EQ(rules("kind: jsonl, path: a.jsonl"), "Y08 Y08 Y08 Y08 Y08 Y08 Y08 Y08 Y08");
   for (const char* line : {":2:", ":3:", ":4:", ":5:", ":6:", ":7:", ":8:", ":9:", ":11:"}) {
@@ -475,13 +475,13 @@ TEST_F(Y08, RefusesBadRecords) {
 }
 
 TEST_F(Y08, RefusesOtherBytesThanTheDigestSays) {
-  folder_.write("a.jsonl", "{\"text\": \"a\"}\n");
+  folder_.file("a.jsonl", "{\"text\": \"a\"}\n");
   const std::string digest = "900150983cd24fb0d6963f7d28e17f72";  // Of other bytes.
   EXPECT_EQ(rules("kind: jsonl, path: a.jsonl, digest: " + digest), "Y08");
   const std::string complaint = error("kind: jsonl, path: a.jsonl, digest: " + digest);
   const std::string right = complaint.substr(complaint.rfind(' ') + 1);
   EXPECT_EQ(rules("kind: jsonl, path: a.jsonl, digest: \"" + right + "\""), "");
-  folder_.write("a.jsonl", "{\"text\": \"b\"}\n");
+  folder_.file("a.jsonl", "{\"text\": \"b\"}\n");
   EXPECT_EQ(rules("kind: jsonl, path: a.jsonl, digest: \"" + right + "\""), "Y08");
 }
 

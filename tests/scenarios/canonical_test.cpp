@@ -12,12 +12,6 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-Scenario named(const std::string& name) {
-  Scenario scenario;
-  scenario.name = name;
-  return scenario;
-}
-
 std::string form_of(const std::string& rest) {
   const ReadStage stage = read_stage(with_head(rest), "file.yaml");
   for (const ScenarioError& error : stage.errors) ADD_FAILURE() << error.text();
@@ -96,7 +90,7 @@ TEST(CanonicalForm, ReadsBackEqual) {
     const Scenario scenario = *random_scenario(folder.path());
     const std::string form = canonical_form(scenario);
     RC_ASSERT(form.find('\n') == std::string::npos);
-    const ReadStage stage = read_stage(form, folder.path("a.yaml"));
+    const ReadStage stage = read_stage(form, folder / "a.yaml");
     if (!stage.errors.empty()) RC_FAIL(stage.errors.front().text());
     RC_ASSERT(canonical_form(stage.scenario) == form);
   }));
@@ -107,7 +101,7 @@ TEST(Yaml, ReadsBackEqual) {
   write_documents(folder);
   EXPECT_TRUE(rc::check("YAML reads back equal", [&] {
     const Scenario scenario = *random_scenario(folder.path());
-    const ReadStage stage = read_stage(to_yaml(scenario), folder.path("a.yaml"));
+    const ReadStage stage = read_stage(to_yaml(scenario), folder / "a.yaml");
     if (!stage.errors.empty()) RC_FAIL(stage.errors.front().text() + "\n" + to_yaml(scenario));
     RC_ASSERT(canonical_form(stage.scenario) == canonical_form(scenario));
     RC_ASSERT(stage.scenario.description == scenario.description);

@@ -4,15 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "scenarios/documents_layout.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -200,26 +198,7 @@ TEST(Documents, TruncateCutsToThePack) {
 }
 
 // A folder of files that goes away with the test.
-class Folder {
- public:
-  Folder() {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    path_ =
-        std::filesystem::temp_directory_path() / ("lockstep_" + std::string(test->name()) + std::to_string(getpid()));
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  void write(const std::string& name, const std::string& bytes) const { std::ofstream(path_ / name) << bytes; }
-  std::string path(const std::string& name = "") const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
-Scenario text_of(const Folder& folder, std::int64_t pack_length) {
+Scenario text_of(const TemporaryFolder& folder, std::int64_t pack_length) {
   Scenario scenario;
   scenario.model.vocab = 256;
   scenario.data.kind = DataKind::text;
@@ -248,10 +227,10 @@ std::string wanted(const Document& document) {
 }
 
 TEST(Bytes, TextIsPackedNextFitSplitAndReadCyclically) {
-  const Folder folder;
-  folder.write("a", "abcde");
-  folder.write("b", "0123456789");
-  folder.write("c", "xyz");
+  const TemporaryFolder folder;
+  folder.file("a", "abcde");
+  folder.file("b", "0123456789");
+  folder.file("c", "xyz");
   const Scenario scenario = text_of(folder, 8);
   const auto source = open_data(scenario);
   EXPECT_EQ(written(source->training(0).microbatches[0]), "|abcde|");  // The next piece needs 8 rows.
@@ -263,8 +242,8 @@ TEST(Bytes, TextIsPackedNextFitSplitAndReadCyclically) {
 }
 
 TEST(Bytes, PieceLooksOnWhereTheDocumentGoesOn) {
-  const Folder folder;
-  folder.write("b", "0123456789");
+  const TemporaryFolder folder;
+  folder.file("b", "0123456789");
   Scenario scenario = text_of(folder, 8);
   scenario.data.mask.document_end = false;
   const auto source = open_data(scenario);
@@ -273,8 +252,8 @@ TEST(Bytes, PieceLooksOnWhereTheDocumentGoesOn) {
 }
 
 TEST(Bytes, GapsAndAlignShortenThePieces) {
-  const Folder folder;
-  folder.write("b", "0123456789");
+  const TemporaryFolder folder;
+  folder.file("b", "0123456789");
   Scenario scenario = text_of(folder, 11);
   scenario.data.gaps = 1;
   scenario.data.align = 4;
@@ -284,8 +263,8 @@ TEST(Bytes, GapsAndAlignShortenThePieces) {
 }
 
 TEST(Bytes, TruncateDropsTheRest) {
-  const Folder folder;
-  folder.write("b", "0123456789");
+  const TemporaryFolder folder;
+  folder.file("b", "0123456789");
   Scenario scenario = text_of(folder, 8);
   scenario.data.long_documents = LongDocuments::truncate;
   const auto source = open_data(scenario);
@@ -294,8 +273,8 @@ TEST(Bytes, TruncateDropsTheRest) {
 }
 
 TEST(Bytes, TrainingNeverReadsTheLastPacks) {
-  const Folder folder;
-  folder.write("b", "aaaabbbbccccddddeeee");
+  const TemporaryFolder folder;
+  folder.file("b", "aaaabbbbccccddddeeee");
   Scenario scenario = text_of(folder, 4);
   scenario.training.microbatches = 2;
   scenario.training.eval_every = 1;
@@ -311,8 +290,8 @@ TEST(Bytes, TrainingNeverReadsTheLastPacks) {
 }
 
 TEST(Bytes, PacksGoOnAcrossAChangeOfTheCount) {
-  const Folder folder;
-  folder.write("b", "aabbccddeeffgghh");
+  const TemporaryFolder folder;
+  folder.file("b", "aabbccddeeffgghh");
   Scenario scenario = text_of(folder, 2);
   scenario.training.steps = 4;
   scenario.training.change_microbatches_at = {{1, 2}, {2, 3}};
@@ -325,12 +304,12 @@ TEST(Bytes, PacksGoOnAcrossAChangeOfTheCount) {
 }
 
 TEST(Bytes, MessagesHaveTargetsInTheContentsOfTheirRolesOnly) {
-  const Folder folder;
-  folder.write("m.jsonl",
-               R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]})");
+  const TemporaryFolder folder;
+  folder.file("m.jsonl",
+              R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]})");
   Scenario scenario = text_of(folder, 64);
   scenario.data.kind = DataKind::jsonl;
-  scenario.data.path = folder.path("m.jsonl");
+  scenario.data.path = folder / "m.jsonl";
   const auto source = open_data(scenario);
   const StepData step = source->training(0);
   EXPECT_EQ(written(step.microbatches[0]), "|user: hi\nassistant: yes\n|");
@@ -339,14 +318,14 @@ TEST(Bytes, MessagesHaveTargetsInTheContentsOfTheirRolesOnly) {
 }
 
 TEST(Bytes, UnigramEntropyIsOfTheTargets) {
-  const Folder folder;
-  folder.write("b", "xabab");  // Targets: a b a b.
+  const TemporaryFolder folder;
+  folder.file("b", "xabab");  // Targets: a b a b.
   EXPECT_NEAR(open_data(text_of(folder, 8))->unigram_entropy(), std::log(2.0), 1e-12);
 }
 
 TEST(Bytes, OnePackIsKeptForEvaluation) {
-  const Folder folder;
-  folder.write("b", "ab");
+  const TemporaryFolder folder;
+  folder.file("b", "ab");
   Scenario scenario = text_of(folder, 8);
   scenario.training.eval_every = 1;
   const auto source = open_data(scenario);
@@ -355,7 +334,7 @@ TEST(Bytes, OnePackIsKeptForEvaluation) {
 }
 
 TEST(Bytes, FilesThatAreGoneAreRefused) {
-  const Folder folder;
+  const TemporaryFolder folder;
   EXPECT_THROW(open_data(text_of(folder, 8)), std::runtime_error);
 }
 

@@ -3,16 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <set>
 
 #include "scenarios/reader.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -487,13 +485,11 @@ TEST(Legality, DummySlotCountsAgainstTheBuckets) {
 
 // Bytes are judged as they lie there: too long, too short for a target, too few for training and evaluation.
 TEST(Legality, BytesAreReadForTheRulesOnDocuments) {
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() / ("lockstep_legality" + std::to_string(getpid()) + ".jsonl");
-  std::ofstream(file) << R"({"text": "abcdefgh"})";
+  const TemporaryFolder folder;
   Scenario scenario;
   scenario.model.vocab = 256;
   scenario.data.kind = DataKind::jsonl;
-  scenario.data.path = file.string();
+  scenario.data.path = folder.file("a.jsonl", R"({"text": "abcdefgh"})");
   scenario.data.long_documents = LongDocuments::error;
   const auto rule = [&](const Edit& edit) {
     Scenario other = scenario;
@@ -514,7 +510,6 @@ TEST(Legality, BytesAreReadForTheRulesOnDocuments) {
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0].rule, "L12");
   EXPECT_EQ(errors[0].key, "training.eval_every");
-  std::filesystem::remove(file);
 }
 
 TEST(Legality, OneRankMayShardAndEqualUnitsFitThePool) {

@@ -13,8 +13,8 @@ namespace lockstep {
 
 // What the kinds text and jsonl of random_scenario read.
 inline void write_documents(const TemporaryFolder& folder) {
-  folder.write("some texts/a", "abc");
-  folder.write("records.jsonl", "{\"text\": \"abc\"}\n");
+  folder.file("some texts/a", "abc");
+  folder.file("records.jsonl", "{\"text\": \"abc\"}\n");
 }
 
 template <class Enum>

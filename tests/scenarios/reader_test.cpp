@@ -177,9 +177,9 @@ TEST(Reader, KnowsTheKeysInTheOrderThatIsPrinted) {
 
 TEST(Reader, ComputesDefaultsFromOtherKeys) {
   const TemporaryFolder folder;
-  folder.write("licences/a", std::string(2000, 'x'));
-  folder.write("a.yaml", with_head("data: {kind: text, path: licences}\ntraining: {steps: 7, microbatches: 1}\n"));
-  const ReadResult text = read_scenario_file(folder.path("a.yaml"));
+  folder.file("licences/a", std::string(2000, 'x'));
+  folder.file("a.yaml", with_head("data: {kind: text, path: licences}\ntraining: {steps: 7, microbatches: 1}\n"));
+  const ReadResult text = read_scenario_file(folder / "a.yaml");
   for (const ScenarioError& error : text.errors) EXPECT_EQ(error.rule, "L00") << error.text();
   EXPECT_EQ(text.scenario.model.vocab, 256);
   EXPECT_EQ(text.scenario.data.long_documents, LongDocuments::split);
@@ -283,9 +283,9 @@ cuda_graph: {max_packed_seqs: [2, 8]}
 
 TEST(Reader, AcceptsTheExamples) {
   const TemporaryFolder folder;
-  folder.write("licences/a", std::string(20000, 'x'));
+  folder.file("licences/a", std::string(20000, 'x'));
   for (const char* example : kExamples) {
-    const std::string file = folder.path("example.yaml");
+    const std::string file = folder / "example.yaml";
     EXPECT_EQ(reading_error(example, file), "");
     // What is legal but not built yet is L00's business.
     const std::vector<ScenarioError> illegal = check_legality(read_stage(example, file).scenario);
@@ -339,10 +339,10 @@ Scenario stored(const TemporaryFolder& folder, DataKind kind, const std::string&
 
 TEST(RawDocuments, AreWalkedInByteOrderWithoutLinks) {
   const TemporaryFolder folder;
-  for (const char* name : {"t/b", "t/a/z", "t/a.txt", "t/B", "t/\xc3\xa9", "t/.hidden"}) folder.write(name, name);
-  folder.write("outside/x", "outside");
-  std::filesystem::create_symlink("b", folder.path("t/0"));
-  std::filesystem::create_directory_symlink("../outside", folder.path("t/1"));
+  for (const char* name : {"t/b", "t/a/z", "t/a.txt", "t/B", "t/\xc3\xa9", "t/.hidden"}) folder.file(name, name);
+  folder.file("outside/x", "outside");
+  std::filesystem::create_symlink("b", folder / "t/0");
+  std::filesystem::create_directory_symlink("../outside", folder / "t/1");
   std::vector<std::string> order;
   for (const RawDocument& document : read_raw_documents(stored(folder, DataKind::text, "t"))) {
     order.push_back(document.bytes);
@@ -353,10 +353,10 @@ TEST(RawDocuments, AreWalkedInByteOrderWithoutLinks) {
 
 TEST(RawDocuments, OfMessagesHaveTheContentsOfRolesAsTargets) {
   const TemporaryFolder folder;
-  folder.write("m.jsonl",
-               R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes\n"}]})"
-               "\r\n"
-               R"({"text": "\u00e9"})");
+  folder.file("m.jsonl",
+              R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes\n"}]})"
+              "\r\n"
+              R"({"text": "\u00e9"})");
   Scenario scenario = stored(folder, DataKind::jsonl, "m.jsonl");
   const std::vector<RawDocument> documents = read_raw_documents(scenario);
   ASSERT_EQ(documents.size(), 2u);
@@ -372,15 +372,15 @@ TEST(RawDocuments, OfMessagesHaveTheContentsOfRolesAsTargets) {
 
 TEST(RawDocuments, HaveTheDigestThatMd5sumPrints) {
   const TemporaryFolder folder;
-  folder.write("abc.jsonl", "abc");
-  folder.write("empty.jsonl", "");
-  folder.write("long.jsonl", "12345678901234567890123456789012345678901234567890123456789012345678901234567890");
+  folder.file("abc.jsonl", "abc");
+  folder.file("empty.jsonl", "");
+  folder.file("long.jsonl", "12345678901234567890123456789012345678901234567890123456789012345678901234567890");
   // RFC 1321, appendix A.5.
   EXPECT_EQ(data_digest(stored(folder, DataKind::jsonl, "abc.jsonl")), "900150983cd24fb0d6963f7d28e17f72");
   EXPECT_EQ(data_digest(stored(folder, DataKind::jsonl, "empty.jsonl")), "d41d8cd98f00b204e9800998ecf8427e");
   EXPECT_EQ(data_digest(stored(folder, DataKind::jsonl, "long.jsonl")), "57edf4a22be3c955ac49da2e2107b67a");
-  folder.write("t/a/abc", "abc");
-  folder.write("t/empty", "");
+  folder.file("t/a/abc", "abc");
+  folder.file("t/empty", "");
   EXPECT_EQ(data_digest(stored(folder, DataKind::text, "t")), "c9aaef56527127c7cbb915a88f2e755d");
   EXPECT_THROW(data_digest(stored(folder, DataKind::jsonl, "missing")), std::runtime_error);
 }

@@ -1,40 +1,19 @@
 // Short ways to read texts as scenario files in tests.
 #pragma once
 
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "scenarios/reader.h"
 #include "scenarios/reader_stage.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 
-// A folder that is gone at the end of the test.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::string path(const std::string& name = "") const { return name.empty() ? path_ : path_ + "/" + name; }
-  void write(const std::string& name, const std::string& bytes) const {
-    std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
-    std::ofstream(path(name), std::ios::binary) << bytes;
-  }
-
- private:
-  std::string path_;
-};
+inline Scenario named(const std::string& name) {
+  Scenario scenario;
+  scenario.name = name;
+  return scenario;
+}
 
 // A file with the two keys that have no default, and `rest`.
 inline std::string with_head(const std::string& rest) { return "schema: 1\nname: a\n" + rest; }

@@ -13,12 +13,6 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-Scenario named(const std::string& name) {
-  Scenario scenario;
-  scenario.name = name;
-  return scenario;
-}
-
 // Why a token is refused; "" if it is not.
 std::string complaint(const std::string& token) {
   try {
@@ -107,12 +101,12 @@ TEST(Token, RefusesOtherBytesThanItWasMadeWith) {
   write_documents(folder);
   Scenario scenario = named("x");
   scenario.data.kind = DataKind::jsonl;
-  scenario.data.path = folder.path("records.jsonl");
+  scenario.data.path = folder / "records.jsonl";
   scenario.model.vocab = 256;
   const std::string token = make_token(scenario);
   EXPECT_EQ(complaint(token), "");
   EXPECT_EQ(read_token(token).data.digest, data_digest(scenario));
-  folder.write("records.jsonl", "{\"text\": \"abd\"}\n");
+  folder.file("records.jsonl", "{\"text\": \"abd\"}\n");
   EXPECT_THAT(complaint(token), HasSubstr("[Y08]"));
 }
 
