@@ -48,6 +48,13 @@ class RankProcesses : public testing::Test {
   }
   // The steps alone: what is said of the whole run stands after the time that it took.
   static std::string without_summary(const std::string& out) { return out.substr(0, out.rfind("loss ")); }
+  // Both end well, and the first alone says the steps.
+  void expect_steps(Started& first, Started& second, const std::string& steps) const {
+    EXPECT_EQ(first.exit_status(), 0) << slurp(folder_ / "0");
+    EXPECT_EQ(second.exit_status(), 0) << slurp(folder_ / "1");
+    EXPECT_THAT(slurp(folder_ / "0"), HasSubstr(steps));
+    EXPECT_EQ(slurp(folder_ / "1"), "");
+  }
   TemporaryFolder folder_;
 };
 
@@ -89,10 +96,7 @@ TEST_F(RankProcesses, AreStartedByALauncherAsWell) {
     const std::string scenario = file(ranks, "auto", "optim_grads"), job = "test-" + std::to_string(::getpid());
     const auto second = started(scenario, 1, 2, job, folder_ / "1");
     const auto first = started(scenario, 0, 2, job, folder_ / "0");
-    EXPECT_EQ(first->exit_status(), 0) << slurp(folder_ / "0");
-    EXPECT_EQ(second->exit_status(), 0) << slurp(folder_ / "1");
-    EXPECT_THAT(slurp(folder_ / "0"), HasSubstr(one));
-    EXPECT_EQ(slurp(folder_ / "1"), "");
+    expect_steps(*first, *second, one);
   }
 }
 
@@ -115,10 +119,7 @@ TEST_F(RankProcesses, HaveTheBitsOfOneRankOnSeveralMachines) {
     const std::uint16_t port = free_port();
     const auto second = started_afar(words, 1, 2, port, folder_ / "1");
     const auto first = started_afar(words, 0, 2, port, folder_ / "0");
-    EXPECT_EQ(first->exit_status(), 0) << slurp(folder_ / "0");
-    EXPECT_EQ(second->exit_status(), 0) << slurp(folder_ / "1");
-    EXPECT_THAT(slurp(folder_ / "0"), HasSubstr(one));
-    EXPECT_EQ(slurp(folder_ / "1"), "");
+    expect_steps(*first, *second, one);
   }
 }
 

@@ -2,8 +2,6 @@
 // far the results are from double.
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "oracle/attention.h"
 #include "oracle/cross_entropy.h"
 #include "oracle/fda16.h"
@@ -216,38 +214,23 @@ TEST(training, has_the_same_bits_every_time) {
   EXPECT_EQ(first.weight_digest(), second.weight_digest());
 }
 
-// Token losses of each document, by its number.
-std::map<int, std::vector<float>> losses(const Scenario& scenario, const Microbatch& microbatch) {
-  Oracle oracle(scenario, in_bf16());
-  const StepResult result = oracle.step(0, {{microbatch}, 50});
-  const Tensor& all = tensor(result.microbatches[0], "token_loss");
-  std::map<int, std::vector<float>> by_number;
-  std::int64_t row = 0;
-  for (const Document& document : microbatch.documents) {
-    const auto length = static_cast<std::int64_t>(document.tokens.size());
-    by_number[document.number].assign(all.values.begin() + row, all.values.begin() + row + length);
-    row += slot_rows(length, scenario.data.gaps, scenario.data.align);
-  }
-  return by_number;
-}
-
 TEST(documents, do_not_see_each_other) {
   Microbatch microbatch = documents_of({17, 1, 0, 30, 9}, 64, 1);
-  const auto before = losses(hybrid(), microbatch);
+  const auto before = document_losses(hybrid(), microbatch, in_bf16());
   for (std::int32_t& token : microbatch.documents[3].tokens) token = (token + 7) % 64;
-  const auto after = losses(hybrid(), microbatch);
+  const auto after = document_losses(hybrid(), microbatch, in_bf16());
   for (const int number : {0, 1, 4}) EXPECT_TRUE(same_bits(before.at(number), after.at(number))) << number;
   EXPECT_FALSE(same_bits(before.at(3), after.at(3)));
 }
 
 TEST(documents, keep_their_losses_when_they_move) {
   Microbatch microbatch = documents_of({17, 1, 0, 30, 9}, 64, 1);
-  const auto before = losses(hybrid(), microbatch);
+  const auto before = document_losses(hybrid(), microbatch, in_bf16());
   std::reverse(microbatch.documents.begin(), microbatch.documents.end());
   Scenario gaps = hybrid();
   gaps.data.gaps = 1;
-  EXPECT_EQ(losses(hybrid(), microbatch), before);
-  EXPECT_EQ(losses(gaps, microbatch), before);
+  EXPECT_EQ(document_losses(hybrid(), microbatch, in_bf16()), before);
+  EXPECT_EQ(document_losses(gaps, microbatch, in_bf16()), before);
 }
 
 TEST(rows_of_no_document, are_zero_everywhere) {

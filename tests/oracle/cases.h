@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -70,6 +72,22 @@ inline const Tensor& tensor(const MicrobatchResult& result, const std::string& n
     if (one.name == name) return one;
   }
   throw std::out_of_range("no tensor " + name);
+}
+
+// Token losses of each document of a step with 50 targets, by its number.
+inline std::map<int, std::vector<float>> document_losses(const Scenario& scenario, const Microbatch& microbatch,
+                                                         const Options& options = {}) {
+  Oracle oracle(scenario, options);
+  const StepResult result = oracle.step(0, {{microbatch}, 50});
+  const Tensor& all = tensor(result.microbatches[0], "token_loss");
+  std::map<int, std::vector<float>> by_number;
+  std::int64_t row = 0;
+  for (const Document& document : microbatch.documents) {
+    const auto length = static_cast<std::int64_t>(document.tokens.size());
+    by_number[document.number].assign(all.values.begin() + row, all.values.begin() + row + length);
+    row += slot_rows(length, scenario.data.gaps, scenario.data.align);
+  }
+  return by_number;
 }
 
 }  // namespace lockstep::oracle
