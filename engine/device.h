@@ -35,12 +35,30 @@ class Buffer {
 using DeviceBuffer = Buffer<false>;
 using PinnedBuffer = Buffer<true>;
 
+// Owns what a backend made. Move-only; never empty unless moved from.
+template <class Handle, auto destroy>
+class Owned {
+ public:
+  Owned(Backend& backend, Handle* handle) : backend_(&backend), handle_(handle) {}
+  Owned(Owned&& from) noexcept : backend_(from.backend_), handle_(std::exchange(from.handle_, nullptr)) {}
+  Owned& operator=(Owned from) noexcept {
+    std::swap(backend_, from.backend_);
+    std::swap(handle_, from.handle_);
+    return *this;
+  }
+  ~Owned() {
+    if (handle_) (backend_->*destroy)(handle_);
+  }
+  Handle* get() const { return handle_; }
+
+ private:
+  Backend* backend_;
+  Handle* handle_;
+};
+
 class Event {
  public:
   explicit Event(Device& device);
-  Event(Event&& from) noexcept;
-  Event& operator=(Event from) noexcept;
-  ~Event();
   void synchronize() const;  // The host waits; returns at once if the event was never recorded.
   bool finished() const;
   int id() const { return id_; }
@@ -48,8 +66,8 @@ class Event {
  private:
   friend class Stream;
   Device* device_;
-  BackendEvent* handle_ = nullptr;
-  int id_ = -1;
+  Owned<BackendEvent, &Backend::destroy_event> handle_;
+  int id_;
 };
 
 class Graph;
@@ -57,9 +75,6 @@ class Graph;
 class Stream {
  public:
   Stream(Device& device, const char* name);
-  Stream(Stream&& from) noexcept;
-  Stream& operator=(Stream from) noexcept;
-  ~Stream();
 
   // The one way for work to reach a device. Checks the op's contract, then records, captures or enqueues it.
   template <class Op>
@@ -71,7 +86,8 @@ class Stream {
   void fill(void* to, std::uint8_t byte, std::size_t bytes) const;
   // Told to the observer as what it does to this rank's memory: copies, and fills by the others.
   void exchange(const Exchange& exchange, void* to, const void* from, std::size_t bytes) const;
-  void launched(BackendCommunicator& ranks) const { ranks.launched(handle_); }  // A graph that holds calls of theirs.
+  // A graph that holds calls of theirs.
+  void launched(BackendCommunicator& ranks) const { ranks.launched(handle_.get()); }
   void record(const Event& event, bool external = false) const;
   void wait(const Event& event, bool external = false) const;
   void launch(const Graph& graph) const;
@@ -93,25 +109,22 @@ class Stream {
   void enqueue(const Submission& submission) const;
   void ask(LedgerEntry call) const;  // On this stream, here: makes what the interposer wants in its place.
   Device* device_;
-  BackendStream* handle_ = nullptr;
-  int id_ = -1;
+  Owned<BackendStream, &Backend::destroy_stream> handle_;
+  int id_;
 };
 
 // An instantiated graph with the ledger of what was captured.
 class Graph {
  public:
-  Graph(Graph&& from) noexcept;
-  Graph& operator=(Graph from) noexcept;
-  ~Graph();
   const Ledger& ledger() const { return *ledger_; }
   int id() const { return id_; }
 
  private:
   friend class Stream;
-  Graph(Device& device, BackendGraph* handle, int id, std::shared_ptr<const Ledger> ledger);
-  Device* device_;
-  BackendGraph* handle_ = nullptr;
-  int id_ = -1;
+  Graph(Backend& backend, BackendGraph* handle, int id, std::shared_ptr<const Ledger> ledger)
+      : handle_(backend, handle), id_(id), ledger_(std::move(ledger)) {}
+  Owned<BackendGraph, &Backend::destroy_graph> handle_;
+  int id_;
   std::shared_ptr<const Ledger> ledger_;
 };
 
@@ -174,7 +187,6 @@ class Device {
  private:
   friend class Event;
   friend class Stream;
-  friend class Graph;
   struct Lane {
     BackendStream* handle;
     std::int64_t most_delay;

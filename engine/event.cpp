@@ -4,22 +4,10 @@
 namespace lockstep {
 
 Event::Event(Device& device)
-    : device_(&device), handle_(device.backend_->create_event()), id_(static_cast<int>(device.events_.size())) {
-  device.events_.push_back(handle_);
-}
-
-Event::Event(Event&& from) noexcept
-    : device_(from.device_), handle_(std::exchange(from.handle_, nullptr)), id_(from.id_) {}
-
-Event& Event::operator=(Event from) noexcept {
-  std::swap(device_, from.device_);
-  std::swap(handle_, from.handle_);
-  std::swap(id_, from.id_);
-  return *this;
-}
-
-Event::~Event() {
-  if (handle_) device_->backend_->destroy_event(handle_);
+    : device_(&device),
+      handle_(*device.backend_, device.backend_->create_event()),
+      id_(static_cast<int>(device.events_.size())) {
+  device.events_.push_back(handle_.get());
 }
 
 void Event::synchronize() const {
@@ -27,12 +15,12 @@ void Event::synchronize() const {
   if (device_->interposer_ && !device_->interposer_->synchronizes(-1, id_)) return;
   device_->observer_->on_synchronize_event(id_);
   ++device_->host_syncs;
-  device_->backend_->synchronize(handle_);
+  device_->backend_->synchronize(handle_.get());
 }
 
 bool Event::finished() const {
   require(!device_->record_only_, "no query during a dry run");
-  const bool finished = device_->backend_->finished(handle_);
+  const bool finished = device_->backend_->finished(handle_.get());
   if (finished) device_->observer_->on_found_finished_event(id_);
   return finished;
 }

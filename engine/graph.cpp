@@ -4,30 +4,12 @@
 
 namespace lockstep {
 
-Graph::Graph(Device& device, BackendGraph* handle, int id, std::shared_ptr<const Ledger> ledger)
-    : device_(&device), handle_(handle), id_(id), ledger_(std::move(ledger)) {}
-
-Graph::Graph(Graph&& from) noexcept
-    : device_(from.device_), handle_(std::exchange(from.handle_, nullptr)), id_(from.id_), ledger_(from.ledger_) {}
-
-Graph& Graph::operator=(Graph from) noexcept {
-  std::swap(device_, from.device_);
-  std::swap(handle_, from.handle_);
-  std::swap(id_, from.id_);
-  std::swap(ledger_, from.ledger_);
-  return *this;
-}
-
-Graph::~Graph() {
-  if (handle_) device_->backend_->destroy_graph(handle_);
-}
-
 void Stream::begin_capture() const {
   require(!device_->record_only_, "no capture during a dry run");
   if (device_->capturing_ && device_->capture_origin_ != id_) {
     throw DeviceError("cudaErrorIllegalState", "begin_capture: another capture is under way on this device");
   }
-  device_->backend_->begin_capture(handle_);
+  device_->backend_->begin_capture(handle_.get());
   device_->capturing_ = std::make_shared<Ledger>();
   device_->capture_origin_ = id_;
   ++device_->recordings_;
@@ -36,26 +18,26 @@ void Stream::begin_capture() const {
 
 Graph Stream::end_capture() const {
   if (!device_->capturing_ || device_->capture_origin_ != id_) {
-    BackendGraph* graph = device_->backend_->end_capture(handle_);  // Throws: nothing was begun on this stream.
+    BackendGraph* graph = device_->backend_->end_capture(handle_.get());  // Throws: nothing was begun on this stream.
     device_->backend_->destroy_graph(graph);
     throw DeviceError("cudaErrorIllegalState", "end_capture: the capture was not begun at this device");
   }
   BackendGraph* handle = nullptr;
   try {
-    handle = device_->backend_->end_capture(handle_);
+    handle = device_->backend_->end_capture(handle_.get());
   } catch (...) {
     abort_capture();
     throw;
   }
-  Graph graph(*device_, handle, device_->graphs_++, std::exchange(device_->capturing_, nullptr));
+  Graph graph(*device_->backend_, handle, device_->graphs_++, std::exchange(device_->capturing_, nullptr));
   device_->observer_->on_end_capture(id_, graph.id_, *graph.ledger_);
   return graph;
 }
 
 void Stream::abort_capture() const noexcept {
   try {
-    if (device_->backend_->capture_status(handle_) != CaptureStatus::none) {
-      device_->backend_->destroy_graph(device_->backend_->end_capture(handle_));
+    if (device_->backend_->capture_status(handle_.get()) != CaptureStatus::none) {
+      device_->backend_->destroy_graph(device_->backend_->end_capture(handle_.get()));
     }
   } catch (...) {  // The capture was broken already, which is why it is given up.
   }
@@ -67,6 +49,6 @@ void Stream::abort_capture() const noexcept {
   }
 }
 
-CaptureStatus Stream::capture_status() const { return device_->backend_->capture_status(handle_); }
+CaptureStatus Stream::capture_status() const { return device_->backend_->capture_status(handle_.get()); }
 
 }  // namespace lockstep

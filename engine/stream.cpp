@@ -4,24 +4,12 @@
 namespace lockstep {
 
 Stream::Stream(Device& device, const char* name)
-    : device_(&device), handle_(device.backend_->create_stream(name)), id_(static_cast<int>(device.streams_.size())) {
-  device.streams_.push_back({handle_, device.most_delay(name), name});
+    : device_(&device),
+      handle_(*device.backend_, device.backend_->create_stream(name)),
+      id_(static_cast<int>(device.streams_.size())) {
+  device.streams_.push_back({handle_.get(), device.most_delay(name), name});
   device.observer_->on_create_stream(id_, name);
   if (device.interposer_) device.interposer_->created_stream(id_, name);
-}
-
-Stream::Stream(Stream&& from) noexcept
-    : device_(from.device_), handle_(std::exchange(from.handle_, nullptr)), id_(from.id_) {}
-
-Stream& Stream::operator=(Stream from) noexcept {
-  std::swap(device_, from.device_);
-  std::swap(handle_, from.handle_);
-  std::swap(id_, from.id_);
-  return *this;
-}
-
-Stream::~Stream() {
-  if (handle_) device_->backend_->destroy_stream(handle_);
 }
 
 const std::string& Stream::name() const { return device_->streams_[static_cast<std::size_t>(id_)].name; }
@@ -56,7 +44,7 @@ void Stream::launch(const Graph& graph) const {
   for (int left = between ? between->launches(id_, graph.id_, *graph.ledger_, device_->place) : 1; left > 0; --left) {
     device_->observer_->on_launch(id_, graph.id_, *graph.ledger_, device_->place);
     device_->delay(device_->streams_[static_cast<std::size_t>(id_)]);
-    device_->backend_->launch(graph.handle_, handle_);
+    device_->backend_->launch(graph.handle_.get(), handle_.get());
     device_->ops += graph.ledger_->ops();
     device_->ops_recomputed[device_->place.rank] += graph.ledger_->ops_recomputed();
     device_->delays += graph.ledger_->delays;
@@ -70,12 +58,12 @@ void Stream::synchronize() const {
   if (device_->interposer_ && !device_->interposer_->synchronizes(id_, -1)) return;
   device_->observer_->on_synchronize_stream(id_);
   ++device_->host_syncs;
-  device_->backend_->synchronize(handle_);
+  device_->backend_->synchronize(handle_.get());
 }
 
 bool Stream::finished() const {
   require(!device_->record_only_, "no query during a dry run");
-  const bool finished = device_->backend_->finished(handle_);
+  const bool finished = device_->backend_->finished(handle_.get());
   if (finished) device_->observer_->on_found_finished_stream(id_);
   return finished;
 }
