@@ -85,15 +85,19 @@ function(lockstep_place command result root bin tests)
   set(${result} "${command}" PARENT_SCOPE)
 endfunction()
 
-# lockstep_test(folder/name USES ... LABELS ...): tests/folder/name_test.cpp becomes the ctest folder.name.
+# lockstep_test(folder/name USES ... LABELS ...): tests/folder/name_test.cpp becomes the ctest folder.name. NEEDS: what is
+# built before it, because it runs or opens that.
 function(lockstep_test path)
-  cmake_parse_arguments(arg "" "TIMEOUT" "USES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT" "USES;LABELS;NEEDS" ${ARGN})
   string(REPLACE "/" "." name "${path}")
   string(REPLACE "/" "_" target "${path}_test")
   add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/${path}_test.cpp)
   # The time of a test is in the code that it calls; its own templates take a third less to compile so.
   target_compile_options(${target} PRIVATE ${LOCKSTEP_WARNINGS} $<$<CONFIG:Release>:-O1>)
   target_link_libraries(${target} PRIVATE ${arg_USES} lockstep::test_main)
+  if(arg_NEEDS)
+    add_dependencies(${target} ${arg_NEEDS})
+  endif()
   set_target_properties(
     ${target} PROPERTIES ENABLE_EXPORTS ON RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
   lockstep_ctest(${name} COMMAND @TESTS@/${target} LABELS ${arg_LABELS} TIMEOUT "${arg_TIMEOUT}")
