@@ -140,7 +140,7 @@ class Device {
   const DeviceInfo& info() const { return backend_->info(); }
   Backend& backend() { return *backend_; }
 
-  // Until the returned object dies, submits, copies, fills, records and waits go into `ledger` and nowhere else: the
+  // Until the returned object dies, what streams are asked for goes into `ledger` and nowhere else, exchanges too: the
   // dry run at replay. Launches, host synchronisation and allocation are a broken contract meanwhile.
   class RecordOnly {
    public:

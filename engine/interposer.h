@@ -18,7 +18,7 @@ class Interposer {
   virtual void attached(Device& device) {}  // By the device's constructor.
   virtual void created_stream(int stream, const char* name) {}
 
-  // What is made in place of a submit, copy, fill, record or wait. In dry runs too: there it is only listed.
+  // What is made in place of a submit, copy, fill, exchange, record or wait. In dry runs too: there it is only listed.
   virtual std::vector<LedgerEntry> instead_of(const LedgerEntry& call, bool dry_run) { return {call}; }
   // How often a graph is launched for one launch. `graph` counts captures.
   virtual int launches(int stream, int graph, const Ledger&, const Place&) { return 1; }
