@@ -1,149 +1,101 @@
-// bf16 convolution of width 4 that reads every element about once: a thread walks down four neighbouring channels with
-// the last rows in registers. Backward: a block owns 32 physical rows, as CS does, and looks three rows ahead. Rows
-// are taken some at a time; where these all have four taps in their document, nothing is asked of a row.
+// bf16 convolution of width 4 that reads every element about once. Rows are taken four at a time; where these all have
+// four taps in their document, nothing is asked of a row. Backward: sums are those of 32 physical rows, as in CS, and a
+// walk looks three rows ahead.
 #pragma once
 
 #include "kernels/conv.h"
+#include "kernels/cuda/conv_walk.cuh"
 #include "kernels/cuda/gate.cuh"
-#include "kernels/cuda/row_quads.cuh"
 
 namespace lockstep {
 
-inline constexpr int kTaps = 4;
-inline constexpr int kAhead = kTaps - 1;
-inline constexpr int kLanes = 4;  // Channels of a thread.
-inline constexpr int kConvThreads = 128;
-inline constexpr int kConvRows = kRowBlock + kAhead;
-
-struct ConvChannels {
-  float weight[kLanes][kTaps];
-  float bias[kLanes];
-
-  template <class Op>
-  __device__ __forceinline__ ConvChannels(const Op& op, std::int64_t c) {
-    const float4 biases = *reinterpret_cast<const float4*>(&at(op.bias, 0, c));
+// Stores row k of four exactly if what is near is not sure. The code is there once for all four, chosen by k at run
+// time: it is rarely needed, and in small packs the code itself is what is waited for.
+__device__ __forceinline__ void make_sure(int k, const float (&x)[kTaps][kLanes], Gates (&y)[kTaps]) {
+  bool sure = true;
+  float row[kLanes] = {};
 #pragma unroll
-    for (int e = 0; e < kLanes; ++e) {
-      const float4 taps = *reinterpret_cast<const float4*>(&at(op.weight, c + e, 0));
-      bias[e] = part(biases, e);
+  for (int i = 0; i < kTaps; ++i) {
+    sure = i == k ? y[i].sure : sure;
 #pragma unroll
-      for (int u = 0; u < kTaps; ++u) weight[e][u] = part(taps, u);
-    }
+    for (int e = 0; e < kLanes; ++e) row[e] = i == k ? x[i][e] : row[e];
   }
-};
-// A row's document and the first tap that lies in it; rows outside the microbatch belong to no document.
-struct ConvRow {
-  std::int32_t document;
-  std::int32_t first_tap;
-};
-template <class Op>
-__device__ __forceinline__ ConvRow conv_row(const Op& op, std::int64_t row) {
-  if (row >= op.x.rows) return {-1, 0};
-  const std::int32_t position = at(op.row_position, 0, row);
-  return {at(op.row_document, 0, row), position < kAhead ? kAhead - position : 0};
-}
-// Rows of a block, and which batches of them all have four taps in their document: in one, for a document's first rows
-// have fewer. The last batch may be short.
-template <int kRows, int kBatch>
-struct ConvRows {
-  ConvRow row[kRows];
-  bool plain[(kRows + kBatch - 1) / kBatch];
-
-  // By the whole block.
-  template <class Op>
-  __device__ __forceinline__ void find(const Op& op, std::int64_t first) {
-    const int k = static_cast<int>(threadIdx.x);
-    if (k < kRows) row[k] = conv_row(op, first + k);
-    __syncthreads();
-    if (k * kBatch < kRows) {
-      bool all = true;
-      for (int t = k * kBatch; t < kRows && t < (k + 1) * kBatch; ++t) {
-        all = all && row[t].document >= 0 && row[t].first_tap == 0;
-      }
-      plain[k] = all;
-    }
-    __syncthreads();
-  }
-};
-
-// Four channels of a row; outside the microbatch those of another row, for rows that do not use them.
-__device__ __forceinline__ Quad conv_quad(const In<bf16>& from, std::int64_t row, std::int64_t c) {
-  const std::int64_t inside = row < 0 ? 0 : smaller(row, from.rows - 1);
-  return *reinterpret_cast<const Quad*>(&at(from, inside, c));
-}
-// Row t's sum before the last add; `x` holds row i in place i % 4. Here and below t % 4 is known where loops unroll.
-template <bool kPlain>
-__device__ __forceinline__ float tap_chain(const ConvChannels& channels, int e, const float (&x)[kTaps], int t,
-                                           int first_tap) {
-  float a = channels.bias[e];
+  if (sure) return;
+  const Quad exact = exact_gates(row);
 #pragma unroll
-  for (int u = 0; u < kTaps; ++u) {
-    const float next = fma(channels.weight[e][u], x[(t + 1 + u) % kTaps], a);
-    a = kPlain || u >= first_tap ? next : a;
-  }
-  return a;
-}
-inline constexpr int kForwardRows = 32;
-inline constexpr int kForwardBatch = 8;  // Rows that are read before they are needed.
-
-using ForwardRows = ConvRows<kForwardRows, kForwardBatch>;
-
-// `x`: the last four rows. `read`: rows t .. t + kForwardBatch - 1 of the block, and then as many after them.
-template <bool kPlain>
-__device__ __forceinline__ void conv_forward_batch(const ConvForward<bf16>& op, std::int64_t first, std::int64_t c,
-                                                   int t, const ConvChannels& channels, const ConvRow* rows,
-                                                   float (&x)[kLanes][kTaps], Quad (&read)[kForwardBatch]) {
-#pragma unroll
-  for (int k = 0; k < kForwardBatch; ++k) {
-    const ConvRow row = kPlain ? ConvRow{} : rows[t + k];
-    float a[kLanes];
-#pragma unroll
-    for (int e = 0; e < kLanes; ++e) {
-      x[e][k % kTaps] = read[k][e];
-      a[e] = add(tap_chain<kPlain>(channels, e, x[e], k, row.first_tap), 0.0f);
-    }
-    const Quad y = row.document >= 0 ? stored_gates(a) : Quad{};
-    if (kPlain || first + t + k < op.y.rows) y.store(&at(op.y, first + t + k, c));
-    if (t + k + kForwardBatch < kForwardRows) read[k] = conv_quad(op.x, first + t + k + kForwardBatch, c);
-  }
+  for (int i = 0; i < kTaps; ++i) y[i].stored = i == k ? exact : y[i].stored;
 }
 
-__device__ __forceinline__ std::int64_t own_channels(unsigned block) {
-  return kLanes * (static_cast<std::int64_t>(block) * kConvThreads + threadIdx.x);
-}
-// Grid: (32 rows, 512 channels).
-static __global__ void __launch_bounds__(kConvThreads, 6) conv_forward_bf16(ConvForward<bf16> op) {
+static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(ConvForward<bf16> op) {
   start_after_last_kernel();
-  __shared__ ForwardRows rows;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kForwardRows;
-  const std::int64_t c = own_channels(blockIdx.y);
-  rows.find(op, first);
-  if (c >= op.x.cols) return;
-  const ConvChannels channels(op, c);
+  constexpr int kRows = kWalk;  // There is room for all rows: those of all turns but the last are on their way at once.
+  __shared__ ConvReach reach;
+  __shared__ ConvRing<kRows> rings[kConvWarps];
+  const ConvWalk walk(op.x);
+  ConvRing<kRows>& ring = rings[warp_index()];
+  ConvStream<kRows> stream(op.x, ring, walk);
+  const int end = stream.end(op.x, walk, kWalk);
+#pragma unroll
+  for (int t = 0; t < kRows - kTurn; t += kTurn) stream.fetch(t, end);
+  const ConvChannels channels(op, walk.c);
   float x[kLanes][kTaps];
 #pragma unroll
   for (int k = 0; k < kAhead; ++k) {
-    const Quad before = conv_quad(op.x, first + k - kAhead, c);
+    const Quad before = row_before(op.x, walk, k);
 #pragma unroll
     for (int e = 0; e < kLanes; ++e) x[e][k + 1] = before[e];
   }
-  Quad read[kForwardBatch];
+  reach.find(op, walk);
+  if (walk.c0 >= op.x.cols) return;
+  bf16* y_row = conv_at(op.y, walk.first, walk.c);
+  const int pitch = static_cast<int>(op.y.pitch);
+  const int stored = walk.mine ? walk.inside : 0;
+  const std::uint32_t own = kept_address(&ring.rows[0][lane_index()]);
+  // Sums of four rows; rows of no document have +0, and so is their y.
+  float sums[kTaps][kLanes];
+  const auto sum_rows = [&]<bool kPlain>(int t) {
+    const std::uint32_t place = own + static_cast<std::uint32_t>(t) % kRows * kRingRow;
 #pragma unroll
-  for (int k = 0; k < kForwardBatch; ++k) read[k] = conv_quad(op.x, first + k, c);
+    for (int k = 0; k < kTaps; ++k) {
+      const int r = kPlain ? 0 : reach.rows[t + k];
+      const Quad words = ring_quad(place + static_cast<std::uint32_t>(k) * kRingRow);
+#pragma unroll
+      for (int e = 0; e < kLanes; ++e) {
+        x[e][k] = words[e];
+        const float sum = add(tap_chain<kPlain>(channels, e, x[e], k, r), 0.0f);
+        sums[k][e] = r >= 0 ? sum : 0.0f;
+      }
+    }
+  };
 #pragma unroll 1
-  for (int t = 0; t < kForwardRows; t += kForwardBatch) {
-    if (rows.plain[t / kForwardBatch]) {
-      conv_forward_batch<true>(op, first, c, t, channels, rows.row, x, read);
-    } else {
-      conv_forward_batch<false>(op, first, c, t, channels, rows.row, x, read);
+  for (int t = 0; t < kWalk; t += kTaps) {
+    if (t % kTurn == 0) {
+      await_turn<kRows / kTurn - 2>();
+      stream.fetch(t + kRows - kTurn, end);
+    }
+    reach.is_plain(t) ? sum_rows.template operator()<true>(t) : sum_rows.template operator()<false>(t);
+    Gates y[kTaps];
+    bool sure = true;
+#pragma unroll
+    for (int k = 0; k < kTaps; ++k) {
+      y[k] = near_gates(sums[k]);
+      sure = sure && y[k].sure;
+    }
+    if (!sure) {
+#pragma unroll 1
+      for (int k = 0; k < kTaps; ++k) make_sure(k, sums, y);
+    }
+#pragma unroll
+    for (int k = 0; k < kTaps; ++k) {
+      store_if(t + k < stored, y_row, y[k].stored);
+      y_row += pitch;
     }
   }
 }
 
 // Partial sums of a row block: those of the four taps, then that of the bias. They lie in the scratch for dpre.
-__device__ __forceinline__ float& conv_partial(const ConvBackward<bf16>& op, std::int64_t block, int which,
-                                               std::int64_t c) {
-  return at(op.dpre, block * (kTaps + 1) + which, c);
+__device__ __forceinline__ float* conv_partial(const ConvBackward<bf16>& op, int block, int which, int c) {
+  return conv_at(op.dpre, block * (kTaps + 1) + which, c);
 }
 
 // What a thread carries from row to row for one of its channels; row i in place i % 4.
@@ -154,38 +106,37 @@ struct ConvChannel {
   float dbias;
 };
 
-// Row `t` of the block: its dpre, its part of the sums if they are its block's, and dx of row t - 3, which has then
-// seen all rows that it gave to.
+// Row t + k of the walk: its dpre, its part of the sums if they are the walk's, and dx of the third row before it,
+// which has then seen all rows that it gave to: row r gives to row r - q if r's reach is at least q.
 template <bool kPlain, bool kSums>
 __device__ __forceinline__ Quad conv_backward_row(const ConvChannels& channels, ConvChannel (&own)[kLanes],
-                                                  const ConvRow* rows, int t, const Quad& x, const Quad& dy) {
-  const ConvRow row = kPlain ? ConvRow{} : rows[t];
+                                                  const ConvReach& reach, int t, int k, const Quad& x, const Quad& dy) {
+  const int r = kPlain ? 0 : reach.rows[t + k];
   float dx[kLanes];
 #pragma unroll
   for (int e = 0; e < kLanes; ++e) {
     ConvChannel& channel = own[e];
-    channel.x[t % kTaps] = x[e];
+    channel.x[k] = x[e];
     // dsilu does not tell -0 from +0, so the chain's last add is left out.
-    const float slope = gated_slope(tap_chain<kPlain>(channels, e, channel.x, t, row.first_tap));
-    const float dpre = kPlain || row.document >= 0 ? mul(dy[e], slope) : 0.0f;
-    channel.dpre[t % kTaps] = dpre;
+    const float slope = gated_slope(tap_chain<kPlain>(channels, e, channel.x, k, r));
+    const float dpre = r >= 0 ? mul(dy[e], slope) : 0.0f;
+    channel.dpre[k] = dpre;
     if constexpr (kSums) {
       channel.dbias = add(channel.dbias, dpre);
 #pragma unroll
       for (int u = 0; u < kTaps; ++u) {
-        const float term = mul(dpre, channel.x[(t + 1 + u) % kTaps]);
-        if (kPlain || (row.document >= 0 && u >= row.first_tap)) channel.dweight[u] = add(channel.dweight[u], term);
+        const float term = mul(dpre, channel.x[(k + 1 + u) % kTaps]);
+        if (kPlain || kAhead - u <= r) channel.dweight[u] = add(channel.dweight[u], term);
       }
     }
     float a = 0.0f;
 #pragma unroll
     for (int q = 0; q < kTaps; ++q) {
-      const float next = fma(channels.weight[e][kAhead - q], channel.dpre[(t + 1 + q) % kTaps], a);
+      const float next = fma(channels.weight[e][kAhead - q], channel.dpre[(k + 1 + q) % kTaps], a);
       if constexpr (kPlain) {
         a = next;
-      } else if (t >= kAhead) {
-        const std::int32_t document = rows[t - kAhead].document;
-        a = document >= 0 && rows[t - kAhead + q].document == document ? next : a;
+      } else if (t + k >= kAhead) {
+        a = reach.rows[t + k - kAhead + q] >= q ? next : a;
       }
     }
     dx[e] = add(a, 0.0f);
@@ -193,96 +144,114 @@ __device__ __forceinline__ Quad conv_backward_row(const ConvChannels& channels, 
   return quad(dx);
 }
 
-using BackwardRows = ConvRows<kConvRows, kTaps>;
-
-// Grid: (512 channels, 32 rows).
 static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(ConvBackward<bf16> op) {
   start_after_last_kernel();
-  __shared__ BackwardRows rows;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * kRowBlock;
-  const std::int64_t c = own_channels(blockIdx.x);
-  rows.find(op, first);
-  if (c >= op.x.cols) return;
-  const ConvChannels channels(op, c);
+  constexpr int kRows = 2 * kTurn;  // A turn is on its way while the last one is used.
+  __shared__ ConvReach reach;
+  __shared__ ConvRing<kRows> rings[kConvWarps][2];
+  const ConvWalk walk(op.x);
+  ConvRing<kRows>(&ring)[2] = rings[warp_index()];
+  ConvStream<kRows> stream_x(op.x, ring[0], walk);
+  ConvStream<kRows> stream_dy(op.dy, ring[1], walk);
+  const int end = stream_x.end(op.x, walk, kWalk + kAhead);
+  stream_x.fetch(0, end);
+  stream_dy.fetch(0, end);
+  const ConvChannels channels(op, walk.c);
   ConvChannel own[kLanes] = {};
 #pragma unroll
   for (int k = 0; k < kAhead; ++k) {
-    const Quad x = conv_quad(op.x, first + k - kAhead, c);
+    const Quad before = row_before(op.x, walk, k);
 #pragma unroll
-    for (int e = 0; e < kLanes; ++e) own[e].x[k + 1] = x[e];
+    for (int e = 0; e < kLanes; ++e) own[e].x[k + 1] = before[e];
   }
-  // Four rows are read before they are needed.
-  Quad x[kTaps];
-  Quad dy[kTaps];
+  reach.find(op, walk);
+  if (walk.c0 >= op.x.cols) return;
+  bf16* dx_row = conv_at(op.dx, walk.first - kAhead, walk.c);
+  const int pitch = static_cast<int>(op.dx.pitch);
+  const std::uint32_t own_x = kept_address(&ring[0].rows[0][lane_index()]);
+  // Four rows of the walk, or the three behind it.
+  const auto some_rows = [&]<bool kPlain, bool kSums>(int t) {
+    const std::uint32_t place = own_x + static_cast<std::uint32_t>(t) % kRows * kRingRow;
+    const bool begun = walk.mine && t > 0;  // Rows before the walk are another one's.
 #pragma unroll
-  for (int k = 0; k < kTaps; ++k) {
-    x[k] = conv_quad(op.x, first + k, c);
-    dy[k] = conv_quad(op.dy, first + k, c);
-  }
-  const auto store = [&](int t, const Quad& dx) {
-    if (t >= 0 && first + t < op.dx.rows) dx.store(&at(op.dx, first + t, c));
-  };
-  const auto four_rows = [&]<bool kPlain>(int t) {
-#pragma unroll
-    for (int k = 0; k < kTaps; ++k) {
-      store(t + k - kAhead, conv_backward_row<kPlain, true>(channels, own, rows.row, t + k, x[k], dy[k]));
-      x[k] = conv_quad(op.x, first + t + k + kTaps, c);
-      dy[k] = conv_quad(op.dy, first + t + k + kTaps, c);
+    for (int k = 0; k < (kSums ? kTaps : kAhead); ++k) {
+      const std::uint32_t at_x = place + static_cast<std::uint32_t>(k) * kRingRow;
+      const Quad dx = conv_backward_row<kPlain, kSums>(channels, own, reach, t, k, ring_quad(at_x),
+                                                       ring_quad(at_x + sizeof(ConvRing<kRows>)));
+      store_if((k == kAhead ? walk.mine : begun) && (kPlain || t + k - kAhead < walk.inside), dx_row, dx);
+      dx_row += pitch;
     }
   };
 #pragma unroll 1
-  for (int t = 0; t < kRowBlock; t += kTaps) {
-    rows.plain[t / kTaps] ? four_rows.template operator()<true>(t) : four_rows.template operator()<false>(t);
-  }
-#pragma unroll
-  for (int u = 0; u <= kTaps; ++u) {
-    const auto sum = [&](int e) { return u < kTaps ? own[e].dweight[u] : own[e].dbias; };
-    *reinterpret_cast<float4*>(&conv_partial(op, first / kRowBlock, u, c)) =
-        make_float4(sum(0), sum(1), sum(2), sum(3));
-  }
-  const auto rows_ahead = [&]<bool kPlain>() {
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      const int t = kRowBlock + k;
-      store(t - kAhead, conv_backward_row<kPlain, false>(channels, own, rows.row, t, x[k], dy[k]));
+  for (int t = 0; t < kWalk; t += kTaps) {
+    if (t % kTurn == 0) {
+      await_turn<0>();
+      stream_x.fetch(t + kTurn, end);
+      stream_dy.fetch(t + kTurn, end);
     }
-  };
-  rows.plain[kRowBlock / kTaps] ? rows_ahead.template operator()<true>() : rows_ahead.template operator()<false>();
+    reach.is_plain(t) ? some_rows.template operator()<true, true>(t) : some_rows.template operator()<false, true>(t);
+  }
+  if (walk.mine) {
+#pragma unroll
+    for (int u = 0; u <= kTaps; ++u) {
+      const auto sum = [&](int e) { return u < kTaps ? own[e].dweight[u] : own[e].dbias; };
+      *reinterpret_cast<float4*>(conv_partial(op, static_cast<int>(blockIdx.y), u, walk.c)) =
+          make_float4(sum(0), sum(1), sum(2), sum(3));
+    }
+  }
+  await_turn<0>();
+  reach.is_plain(kWalk) ? some_rows.template operator()<true, false>(kWalk)
+                        : some_rows.template operator()<false, false>(kWalk);
 }
 
+// The last step of CS, for 32 channels by a warp: s = add(s, p_b) over the row blocks, with the next ones on their way.
 // Grid: (32 channels, tap or bias).
-static __global__ void __launch_bounds__(kThreads) conv_fold_partials(ConvBackward<bf16> op) {
+static __global__ void __launch_bounds__(kWarp) conv_fold_partials(ConvBackward<bf16> op) {
   start_after_last_kernel();
-  const std::int64_t c = own_column();
+  constexpr int kFetch = 64;
+  const int c = static_cast<int>(blockIdx.x) * kWarp + lane_index();
+  if (c >= op.x.cols) return;
   const int which = static_cast<int>(blockIdx.y);
-  const float s = fold_terms((op.x.rows + kRowBlock - 1) / kRowBlock, [&](std::int64_t block) {
-    return c < op.x.cols ? conv_partial(op, block, which, c) : 0.0f;
-  });
-  if (c < op.x.cols && warp_index() == 0) (which == kTaps ? at(op.dbias, 0, c) : at(op.dweight, c, which)) = s;
+  const int blocks = static_cast<int>((op.x.rows + kRowBlock - 1) / kRowBlock);
+  const float* next = conv_partial(op, 0, which, c);
+  const std::int64_t step = (kTaps + 1) * op.dpre.pitch;
+  int left = blocks;
+  const auto take = [&] {
+    const float p = left > 0 ? *next : 0.0f;
+    next += step;
+    --left;
+    return p;
+  };
+  float p[kFetch];
+#pragma unroll
+  for (int k = 0; k < kFetch; ++k) p[k] = take();
+  float s = 0.0f;
+#pragma unroll 1
+  for (int first = 0; first < blocks; first += kFetch) {
+#pragma unroll
+    for (int k = 0; k < kFetch; ++k) {
+      s = add(s, p[k]);
+      p[k] = take();
+    }
+  }
+  (which == kTaps ? at(op.dbias, 0, c) : at(op.dweight, c, which)) = add(s, 0.0f);
 }
 
 // Other widths and odd places take the plain kernels, and so do packs too short for the partial sums.
-inline bool moves_quads(const In<bf16>& operand) {
-  return reinterpret_cast<std::uintptr_t>(operand.data) % sizeof(Quad) == 0 && operand.pitch % kLanes == 0;
-}
 inline bool runs_in_quads(const ConvForward<bf16>& op) {
-  return op.weight.cols == kTaps && op.x.cols % kLanes == 0 && moves_quads(op.x) && moves_quads(op.y) &&
-         all_move_16_bytes(op.weight, op.bias);
+  return op.weight.cols == kTaps && op.x.cols % kEight == 0 && all_move_16_bytes(op.x, op.y, op.weight, op.bias);
 }
 inline bool runs_in_quads(const ConvBackward<bf16>& op) {
-  return op.weight.cols == kTaps && op.x.cols % kLanes == 0 && moves_quads(op.x) && moves_quads(op.dy) &&
-         moves_quads(op.dx) && all_move_16_bytes(op.weight, op.bias, op.dpre) &&
+  return op.weight.cols == kTaps && op.x.cols % kEight == 0 &&
+         all_move_16_bytes(op.x, op.dy, op.dx, op.weight, op.bias, op.dpre) &&
          (op.x.rows + kRowBlock - 1) / kRowBlock * (kTaps + 1) <= op.dpre.rows;
 }
 inline void run_in_quads(CudaQueue queue, const ConvForward<bf16>& op) {
-  // Rows on x: 1,048,576 of them are more blocks than the y axis holds.
-  const dim3 grid(blocks_for(op.x.rows, kForwardRows), blocks_for(op.x.cols, kLanes * kConvThreads));
-  launch(queue, grid, dim3(kConvThreads), kEarly, conv_forward_bf16, op);
+  launch(queue, walk_grid(op.x), dim3(kConvThreads), kEarly, conv_forward_bf16, op);
 }
 inline void run_in_quads(CudaQueue queue, const ConvBackward<bf16>& op) {
-  const dim3 grid(blocks_for(op.x.cols, kLanes * kConvThreads), blocks_for(op.x.rows, kRowBlock));
-  launch(queue, grid, dim3(kConvThreads), kEarly, conv_backward_bf16, op);
-  launch(queue, column_grid(op.x.cols, kTaps + 1), dim3(kThreads), kEarly, conv_fold_partials, op);
+  launch(queue, walk_grid(op.x), dim3(kConvThreads), kEarly, conv_backward_bf16, op);
+  launch(queue, column_grid(op.x.cols, kTaps + 1), dim3(kWarp), kEarly, conv_fold_partials, op);
 }
 
 }  // namespace lockstep

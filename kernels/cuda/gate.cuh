@@ -41,7 +41,7 @@ __device__ __forceinline__ float gated_slope(float x) {
   return mul(s, fma(x, sub(1.0f, s), 1.0f));
 }
 
-// Near gated(x) for x >= -8: at most 4 ulps from it, by trial of all floats.
+// Near gated(x): by some ulps, more of them the further below 0 x is.
 __device__ __forceinline__ float nearly_gated(float x) {
   float e;
   float r;
@@ -49,21 +49,30 @@ __device__ __forceinline__ float nearly_gated(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(add(1.0f, e)));
   return mul(x, r);
 }
-// st(gated(x)) of four. Where what is near does not lie within 8 ulps of the middle between two stored numbers, it is
-// stored as gated(x) is.
-__device__ __forceinline__ Quad stored_gates(const float (&x)[4]) {
-  constexpr std::uint32_t kDoubt = 8;
+// st(gated(x)) of four, if `sure`.
+struct Gates {
+  Quad stored;
+  bool sure;
+};
+// Not sure below -6, nor where what is near lies within 4 ulps of the middle between two stored numbers: by trial of
+// all floats, 4 are too few from -6.06 down.
+__device__ __forceinline__ Gates near_gates(const float (&x)[4]) {
+  constexpr std::uint32_t kDoubt = 4;
   float y[4];
   bool sure = true;
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
     y[e] = nearly_gated(x[e]);
-    sure = sure && x[e] >= -8.0f && ((bits(y[e]) + 0x8000u + kDoubt) & 0xffffu) > 2 * kDoubt;
+    // Of the 16 bits that are rounded away, as the upper ones of a word.
+    const std::uint32_t beyond = (bits(y[e]) << 16) + ((0x8000u + kDoubt) << 16);
+    sure = sure && x[e] >= -6.0f && beyond > 2 * kDoubt << 16;
   }
-  if (!sure) {
+  return {quad(y), sure};
+}
+__device__ __forceinline__ Quad exact_gates(const float (&x)[4]) {
+  float y[4];
 #pragma unroll
-    for (int e = 0; e < 4; ++e) y[e] = gated(x[e]);
-  }
+  for (int e = 0; e < 4; ++e) y[e] = gated(x[e]);
   return quad(y);
 }
 

@@ -74,7 +74,7 @@ void expect_host_bytes(const std::string& name, Make make) {
 
 // Arguments of the gates from where all vanishes to where all saturates: sums of four products of up to 60 each.
 TEST(WideRowsOnAGpu, ConvolutionsHaveTheBytesOfTheHost) {
-  for (const std::int64_t channels : {4, 516, 1024}) {
+  for (const std::int64_t channels : {8, 520, 1024}) {
     expect_host_bytes("forward of " + std::to_string(channels), [&](Operands& o) {
       return ConvForward<bf16>{.x = o.values<bf16>(kRows, channels, -12, 12),
                                .weight = o.values<float>(channels, 4, -5, 5),
