@@ -45,6 +45,13 @@ void Baton::end(int thread, bool failed) noexcept {
   pass();
 }
 
+void Baton::cannot_begin(int first) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::fill(states_.begin() + first, states_.end(), State::ended);
+  stopped_ = true;
+  if (turn_ >= first) pass();
+}
+
 bool Baton::has_ended(int thread) {
   const std::lock_guard lock(mutex_);
   return is(thread, State::ended);

@@ -25,6 +25,8 @@ class Baton {
   Met meet(int thread);
   // The last call of a thread, which has the turn. The others have to end too if it failed.
   void end(int thread, bool failed) noexcept;
+  // Of the threads from this one on, which could not be started: the others have to end.
+  void cannot_begin(int first) noexcept;
   bool has_ended(int thread);
 
  private:

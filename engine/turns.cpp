@@ -1,6 +1,8 @@
 #include "engine/turns.h"
 
 #include <exception>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -28,12 +30,20 @@ void Turns::run(const std::function<void(int thread)>& body) {
     baton_.end(thread, failed);
   };
   std::vector<std::jthread> threads;
-  for (std::size_t thread = 0; thread < ranks_.size(); ++thread)
-    threads.emplace_back(run_one, static_cast<int>(thread));
+  std::exception_ptr not_started;
+  for (std::size_t thread = 0; thread < ranks_.size() && !not_started; ++thread) {
+    try {
+      threads.emplace_back(run_one, static_cast<int>(thread));
+    } catch (const std::exception& error) {  // No memory: nobody would come to meet it.
+      const std::string who = "rank " + std::to_string(rank_of(static_cast<int>(thread)));
+      not_started = std::make_exception_ptr(std::runtime_error("no thread for " + who + ": " + error.what()));
+      baton_.cannot_begin(static_cast<int>(thread));
+    }
+  }
   threads.clear();
   device_.place = {};
   device_.turn_of(-1);
-  if (failure) std::rethrow_exception(failure);
+  if (failure || not_started) std::rethrow_exception(failure ? failure : not_started);
 }
 
 bool Turns::meet(int thread) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "engine/baton.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/collective_program.h"
 
@@ -370,6 +371,22 @@ TEST(RanksDeathTest, MeetOutsideOfCaptures) {
                            c.meet();
                          }),
                "ranks meet outside of captures and dry runs");
+}
+
+// Where the machine has no memory for the second thread, the first one must not wait for it.
+TEST(Ranks, EndWhereOneCannotBeStarted) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Baton baton(3, seed);
+    std::thread first([&] {
+      const bool begins = baton.begin(0);
+      if (begins) {
+        EXPECT_NE(baton.meet(0), Baton::Met::all);
+      }
+      baton.end(0, !begins);
+    });
+    baton.cannot_begin(1);
+    first.join();
+  }
 }
 
 }  // namespace
