@@ -1,6 +1,9 @@
 #include "engine/cuda/copy_branches.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "engine/cuda/call.h"
@@ -18,13 +21,14 @@ struct Capture {
 cudaError_t ask(cudaStream_t stream, Capture& capture) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaGraphNode_t* behind = nullptr;
+  const cudaGraphEdgeData* kinds = nullptr;
   std::size_t count = 0;
 #if CUDART_VERSION >= 13000
-  const cudaGraphEdgeData* edges = nullptr;
   const cudaError_t error =
-      cudaStreamGetCaptureInfo(stream, &status, &capture.id, &capture.graph, &behind, &edges, &count);
+      cudaStreamGetCaptureInfo(stream, &status, &capture.id, &capture.graph, &behind, &kinds, &count);
 #else
-  const cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, &capture.id, &capture.graph, &behind, &count);
+  const cudaError_t error =
+      cudaStreamGetCaptureInfo_v3(stream, &status, &capture.id, &capture.graph, &behind, &kinds, &count);
 #endif
   capture.active = error == cudaSuccess && status == cudaStreamCaptureStatusActive;
   if (capture.active) capture.behind.assign(behind, behind + count);
@@ -38,6 +42,32 @@ cudaError_t go_on_behind(cudaStream_t stream, std::vector<cudaGraphNode_t>& node
 #else
   return cudaStreamUpdateCaptureDependencies(stream, nodes.data(), nodes.size(), cudaStreamSetCaptureDependencies);
 #endif
+}
+
+// These nodes and whatever they come behind; nothing if the edges cannot be read.
+std::set<cudaGraphNode_t> all_before(cudaGraph_t graph, const std::vector<cudaGraphNode_t>& nodes) {
+  const auto edges = [&](cudaGraphNode_t* from, cudaGraphNode_t* to, cudaGraphEdgeData* kinds, std::size_t& count) {
+#if CUDART_VERSION >= 13000
+    return cudaGraphGetEdges(graph, from, to, kinds, &count);
+#else
+    return cudaGraphGetEdges_v2(graph, from, to, kinds, &count);
+#endif
+  };
+  std::size_t count = 0;
+  if (edges(nullptr, nullptr, nullptr, count) != cudaSuccess) return {};
+  std::vector<cudaGraphNode_t> from(count), to(count);
+  std::vector<cudaGraphEdgeData> kinds(count);  // Must be asked for where kernels are launched early.
+  if (count > 0 && edges(from.data(), to.data(), kinds.data(), count) != cudaSuccess) return {};
+  std::multimap<cudaGraphNode_t, cudaGraphNode_t> before;
+  for (std::size_t i = 0; i < count; ++i) before.emplace(to[i], from[i]);
+  std::set<cudaGraphNode_t> found;
+  for (std::vector<cudaGraphNode_t> open = nodes; !open.empty();) {
+    const cudaGraphNode_t node = open.back();
+    open.pop_back();
+    if (!found.insert(node).second) continue;
+    for (auto [at, end] = before.equal_range(node); at != end; ++at) open.push_back(at->second);
+  }
+  return found;
 }
 
 }  // namespace
@@ -58,17 +88,23 @@ void CopyBranches::recorded(cudaStream_t stream) {
 
 void CopyBranches::end_capture(cudaStream_t stream) {
   copied_.clear();
+  if (tails_.empty()) return;
   Capture ending;
-  const bool known = ask(stream, ending) == cudaSuccess;
+  std::set<cudaGraphNode_t> joined;
+  if (ask(stream, ending) == cudaSuccess && ending.active) joined = all_before(ending.graph, ending.behind);
   for (Tail& tail : std::exchange(tails_, {})) {
     Capture now;
-    const bool last = ask(tail.stream, now) == cudaSuccess && now.active && now.id == tail.capture;
-    if (!last) continue;
-    if (known && now.id != ending.id) {
+    if (ask(tail.stream, now) != cudaSuccess || !now.active || now.id != tail.capture) continue;  // Broken.
+    if (now.id != ending.id) {
       tails_.push_back(std::move(tail));
-    } else if (std::erase(now.behind, tail.empty) > 0) {
-      now.behind.insert(now.behind.end(), tail.before.begin(), tail.before.end());
-      static_cast<void>(go_on_behind(tail.stream, now.behind));
+      continue;
+    }
+    if (std::erase(now.behind, tail.empty) == 0) continue;
+    now.behind.insert(now.behind.end(), tail.before.begin(), tail.before.end());
+    const bool all = joined.empty() || std::all_of(now.behind.begin(), now.behind.end(),
+                                                   [&](auto node) { return joined.contains(node); });
+    if (all || tail.stream == stream) {
+      cuda_call(go_on_behind(tail.stream, now.behind), "cudaStreamUpdateCaptureDependencies");
     }
   }
   static_cast<void>(cudaGetLastError());  // A capture that broke is told by its end.

@@ -20,8 +20,8 @@ class CopyBranches {
   // Where copies precede the event, what is captured next on the stream comes behind an empty node. What waits for the
   // event waits for the copies alone.
   void recorded(cudaStream_t stream);
-  // Before a capture ends or is given up: empty nodes that nothing came behind are no ends of a stream. Who forgot to
-  // wait for a copy is told so, as without them.
+  // Before a capture ends or is given up: takes back the empty nodes that nothing came behind, where what they stand
+  // behind was joined. Where it was not, they stay the end of their stream, for which the driver refuses the capture.
   void end_capture(cudaStream_t stream);
 
  private:
