@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 
 namespace lockstep {
@@ -13,7 +14,7 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     path_ = (std::filesystem::temp_directory_path() / "lockstep-test-XXXXXX").string();
-    ::mkdtemp(path_.data());
+    if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no temporary folder " + path_);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;

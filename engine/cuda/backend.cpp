@@ -217,11 +217,12 @@ class CudaBackend final : public Backend {
   void record(BackendStream* stream, BackendEvent* event, bool external) override {
     const unsigned flags = external ? cudaEventRecordExternal : cudaEventRecordDefault;
     cuda_call(cudaEventRecordWithFlags(cuda(event), cuda(stream), flags), "cudaEventRecordWithFlags");
-    branches_.recorded(cuda(stream));
+    if (!external) branches_.recorded(cuda(stream), cuda(event));
   }
   void wait(BackendStream* stream, BackendEvent* event, bool external) override {
     const unsigned flags = external ? cudaEventWaitExternal : cudaEventWaitDefault;
     cuda_call(cudaStreamWaitEvent(cuda(stream), cuda(event), flags), "cudaStreamWaitEvent");
+    if (!external) branches_.waited(cuda(stream), cuda(event));
   }
   bool finished(BackendStream* stream) override { return is_ready(cudaStreamQuery(cuda(stream)), "cudaStreamQuery"); }
   bool finished(BackendEvent* event) override { return is_ready(cudaEventQuery(cuda(event)), "cudaEventQuery"); }
@@ -264,8 +265,12 @@ class CudaBackend final : public Backend {
   BackendGraph* end_capture(BackendStream* stream) override {
     cudaGraph_t graph = nullptr;
     capturing_.erase(stream);
-    branches_.end_capture(cuda(stream));
+    const bool joined = branches_.end_capture(cuda(stream));
     cuda_call(cudaStreamEndCapture(cuda(stream), &graph), "cudaStreamEndCapture");
+    if (!joined) {
+      forget(cudaGraphDestroy(graph));
+      cuda_raise("cudaErrorStreamCaptureUnjoined", "cudaStreamEndCapture", std::source_location::current());
+    }
     cudaGraphExec_t exec = nullptr;
     const cudaError_t instantiated = cudaGraphInstantiate(&exec, graph, 0);
     forget(cudaGraphDestroy(graph));

@@ -1,9 +1,6 @@
 #include "engine/cuda/copy_branches.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <map>
-#include <set>
 #include <utility>
 
 #include "engine/cuda/call.h"
@@ -44,35 +41,10 @@ cudaError_t go_on_behind(cudaStream_t stream, std::vector<cudaGraphNode_t>& node
 #endif
 }
 
-// These nodes and whatever they come behind; nothing if the edges cannot be read.
-std::set<cudaGraphNode_t> all_before(cudaGraph_t graph, const std::vector<cudaGraphNode_t>& nodes) {
-  const auto edges = [&](cudaGraphNode_t* from, cudaGraphNode_t* to, cudaGraphEdgeData* kinds, std::size_t& count) {
-#if CUDART_VERSION >= 13000
-    return cudaGraphGetEdges(graph, from, to, kinds, &count);
-#else
-    return cudaGraphGetEdges_v2(graph, from, to, kinds, &count);
-#endif
-  };
-  std::size_t count = 0;
-  if (edges(nullptr, nullptr, nullptr, count) != cudaSuccess) return {};
-  std::vector<cudaGraphNode_t> from(count), to(count);
-  std::vector<cudaGraphEdgeData> kinds(count);  // Must be asked for where kernels are launched early.
-  if (count > 0 && edges(from.data(), to.data(), kinds.data(), count) != cudaSuccess) return {};
-  std::multimap<cudaGraphNode_t, cudaGraphNode_t> before;
-  for (std::size_t i = 0; i < count; ++i) before.emplace(to[i], from[i]);
-  std::set<cudaGraphNode_t> found;
-  for (std::vector<cudaGraphNode_t> open = nodes; !open.empty();) {
-    const cudaGraphNode_t node = open.back();
-    open.pop_back();
-    if (!found.insert(node).second) continue;
-    for (auto [at, end] = before.equal_range(node); at != end; ++at) open.push_back(at->second);
-  }
-  return found;
-}
-
 }  // namespace
 
-void CopyBranches::recorded(cudaStream_t stream) {
+void CopyBranches::recorded(cudaStream_t stream, cudaEvent_t event) {
+  clock_.recorded(stream, event);
   if (copied_.erase(stream) == 0) return;
   Capture capture;
   cuda_call(ask(stream, capture), "cudaStreamGetCaptureInfo");
@@ -86,12 +58,11 @@ void CopyBranches::recorded(cudaStream_t stream) {
   tails_.push_back(std::move(tail));
 }
 
-void CopyBranches::end_capture(cudaStream_t stream) {
+bool CopyBranches::end_capture(cudaStream_t stream) {
   copied_.clear();
-  if (tails_.empty()) return;
   Capture ending;
-  std::set<cudaGraphNode_t> joined;
-  if (ask(stream, ending) == cudaSuccess && ending.active) joined = all_before(ending.graph, ending.behind);
+  if (!tails_.empty()) static_cast<void>(ask(stream, ending));
+  bool joined = true;
   for (Tail& tail : std::exchange(tails_, {})) {
     Capture now;
     if (ask(tail.stream, now) != cudaSuccess || !now.active || now.id != tail.capture) continue;  // Broken.
@@ -99,15 +70,14 @@ void CopyBranches::end_capture(cudaStream_t stream) {
       tails_.push_back(std::move(tail));
       continue;
     }
+    joined = joined && clock_.joined(tail.stream, stream);
     if (std::erase(now.behind, tail.empty) == 0) continue;
     now.behind.insert(now.behind.end(), tail.before.begin(), tail.before.end());
-    const bool all = joined.empty() || std::all_of(now.behind.begin(), now.behind.end(),
-                                                   [&](auto node) { return joined.contains(node); });
-    if (all || tail.stream == stream) {
-      cuda_call(go_on_behind(tail.stream, now.behind), "cudaStreamUpdateCaptureDependencies");
-    }
+    cuda_call(go_on_behind(tail.stream, now.behind), "cudaStreamUpdateCaptureDependencies");
   }
+  if (tails_.empty()) clock_.clear();
   static_cast<void>(cudaGetLastError());  // A capture that broke is told by its end.
+  return joined;
 }
 
 }  // namespace lockstep

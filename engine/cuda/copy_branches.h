@@ -12,17 +12,23 @@
 #include <set>
 #include <vector>
 
+#include "engine/copy_clock.h"
+
 namespace lockstep {
 
 class CopyBranches {
  public:
-  void copied(cudaStream_t stream) { copied_.insert(stream); }  // During a capture.
+  void copied(cudaStream_t stream) {  // During a capture.
+    copied_.insert(stream);
+    clock_.copied(stream);
+  }
   // Where copies precede the event, what is captured next on the stream comes behind an empty node. What waits for the
   // event waits for the copies alone.
-  void recorded(cudaStream_t stream);
-  // Before a capture ends or is given up: takes back the empty nodes that nothing came behind, where what they stand
-  // behind was joined. Where it was not, they stay the end of their stream, for which the driver refuses the capture.
-  void end_capture(cudaStream_t stream);
+  void recorded(cudaStream_t stream, cudaEvent_t event);
+  void waited(cudaStream_t stream, cudaEvent_t event) { clock_.waited(stream, event); }
+  // Before a capture ends or is given up: takes back the empty nodes that nothing came behind, and says whether all
+  // copies in front of such nodes were joined. The driver does not: it exempts what was ever taken from a stream's end.
+  [[nodiscard]] bool end_capture(cudaStream_t stream);
 
  private:
   struct Tail {
@@ -33,6 +39,7 @@ class CopyBranches {
   };
   std::set<cudaStream_t> copied_;
   std::vector<Tail> tails_;
+  CopyClock clock_;
 };
 
 }  // namespace lockstep
