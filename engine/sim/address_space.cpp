@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -20,22 +21,29 @@ constexpr std::uintptr_t kFirst = std::uintptr_t{0x2000} << 32, kApart = std::ui
 
 std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
-// The lowest place that no open space has.
-std::mutex places_mutex;
-std::vector<bool> places;  // NOLINT: of the process.
+constexpr std::size_t kKept =
+    16 << 20;  // Of a closed space, for the next one there: new pages cost more than most cases.
 
-std::size_t take_place() {
+struct Place {
+  bool taken = false;
+  std::size_t mapped = 0;
+};
+std::mutex places_mutex;
+std::vector<Place> places;  // NOLINT: of the process.
+
+// The lowest that no open space has, and how much is mapped there.
+std::pair<std::size_t, std::size_t> take_place() {
   const std::lock_guard lock(places_mutex);
-  const auto free = std::find(places.begin(), places.end(), false);
+  const auto free = std::find_if(places.begin(), places.end(), [](const Place& place) { return !place.taken; });
   const auto place = static_cast<std::size_t>(free - places.begin());
-  if (free == places.end()) places.push_back(true);
-  places[place] = true;
-  return place;
+  if (free == places.end()) places.emplace_back();
+  places[place].taken = true;
+  return {place, places[place].mapped};
 }
 
-void leave_place(std::size_t place) {
+void leave_place(std::size_t place, std::size_t mapped) {
   const std::lock_guard lock(places_mutex);
-  places[place] = false;
+  places[place] = {false, mapped};
 }
 
 std::byte* map(void* at, std::size_t bytes) {
@@ -48,13 +56,17 @@ std::byte* map(void* at, std::size_t bytes) {
 
 }  // namespace
 
-AddressSpace::AddressSpace() : place_(take_place()) {
-  begin_ = next_ = end_ = reinterpret_cast<std::byte*>(kFirst + place_ * kApart);
+AddressSpace::AddressSpace() {
+  const auto [place, mapped] = take_place();
+  place_ = place;
+  begin_ = next_ = reinterpret_cast<std::byte*>(kFirst + place * kApart);
+  end_ = begin_ + mapped;
 }
 
 AddressSpace::~AddressSpace() {
-  if (end_ != begin_) ::munmap(begin_, static_cast<std::size_t>(end_ - begin_));
-  leave_place(place_);
+  const auto mapped = static_cast<std::size_t>(end_ - begin_), kept = std::min(mapped, kKept);
+  if (mapped > kept) ::munmap(begin_ + kept, mapped - kept);
+  leave_place(place_, kept);
 }
 
 bool AddressSpace::grow(std::size_t bytes) {

@@ -25,7 +25,7 @@ class AddressSpace {
  private:
   bool grow(std::size_t bytes);
 
-  std::size_t place_;                                    // Among the spaces that are open in this process.
+  std::size_t place_ = 0;                                // Among the spaces that are open in this process.
   std::byte* begin_ = nullptr;                           // Of the first mapping: they follow each other.
   std::byte* next_ = nullptr;                            // What was never taken,
   std::byte* end_ = nullptr;                             // up to here.
