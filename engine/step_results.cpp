@@ -15,7 +15,7 @@ Tensor<float> StepResults::room_for_all(TensorPool& pool, std::int64_t count) co
   return communicator_ == nullptr || count == 0 ? Tensor<float>{} : pool.make<float>(1, ranks() * count);
 }
 
-// `count` values of every rank, rank by rank.
+// Rank by rank.
 void StepResults::exchange(std::size_t microbatches) const {
   if (communicator_ == nullptr) return;
   const auto gather = [&](const char* what, Tensor<float> own, Tensor<float> all, std::size_t count) {

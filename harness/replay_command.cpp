@@ -1,6 +1,5 @@
 // `lockstep replay TOKEN|FILE`
 #include <cstdio>
-#include <filesystem>
 
 #include "harness/commands.h"
 #include "harness/device_choice.h"
@@ -17,26 +16,6 @@
 
 namespace lockstep {
 namespace {
-
-// The scenarios that a word stands for: a file's precisions, or the one case of a token.
-std::vector<Scenario> cases_of(const std::string& word, const std::string& folder) {
-  std::error_code too_long;  // A token may be longer than any file's name.
-  if (word.rfind("ls", 0) == 0 && !std::filesystem::exists(word, too_long)) return {scenario_of_token(word, folder)};
-  std::vector<std::string> errors;
-  std::vector<Scenario> list;
-  for (PlannedCase& one : plan_file(word, false, errors)) {
-    if (!one.decided) {
-      list.push_back(std::move(one.scenario));
-    } else {
-      std::fprintf(stderr, "lockstep: %s %s: %s\n", one.decided->name.c_str(), one.decided->numerics.c_str(),
-                   one.decided->reason.c_str());
-    }
-  }
-  std::string text = word + ": nothing to run";
-  for (const std::string& error : errors) text += "\n" + error;
-  if (list.empty()) throw RequestError(text);
-  return list;
-}
 
 // What --trace and --schedule ask for, of the one case that they can be of. The engine runs once more for it, in a
 // process of its own.

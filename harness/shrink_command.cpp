@@ -44,20 +44,6 @@ Words with_long_options(const Words& words) {
   return list;
 }
 
-// The cases that a word stands for: a file's precisions, or the one of a token.
-std::vector<Scenario> cases_of(const std::string& word) {
-  if (word.rfind("ls", 0) == 0 && !fs::exists(word)) return {scenario_of_token(word, "")};
-  std::vector<std::string> errors;
-  std::vector<Scenario> list;
-  for (PlannedCase& one : plan_file(word, false, errors)) {
-    if (!one.decided) list.push_back(std::move(one.scenario));
-  }
-  std::string text = word + ": nothing to run";
-  for (const std::string& error : errors) text += "\n" + error;
-  if (list.empty()) throw RequestError(text);
-  return list;
-}
-
 std::string regressions_folder() {
   const fs::path library = library_folder();
   for (const fs::path& folder : {library / "regressions", library.parent_path() / "regressions"}) {
@@ -116,7 +102,7 @@ ExitStatus shrink_command(const Words& words) {
   check_request(options);
   ShrinkOptions how;
   take_planted(options, how.run);
-  const std::vector<Scenario> cases = cases_of(options.words().front());
+  const std::vector<Scenario> cases = cases_of(options.words().front(), "");
   const std::string folder = options.has("promote") ? regressions_folder() : "";
   how.run.device = choose_device(options.text("device"));
   how.seconds = options.seconds("budget");

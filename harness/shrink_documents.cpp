@@ -105,8 +105,9 @@ Candidates lower_buckets(const Scenario& s) {
   Scenario lower = s;
   std::vector<std::int64_t>& buckets = lower.cuda_graph.max_packed_seqs;
   std::iota(buckets.begin(), buckets.end(), 1);
+  std::vector<std::int64_t> from = s.cuda_graph.max_packed_seqs;  // In any order without graphs.
+  std::sort(from.begin(), from.end());
   const auto keep = [&](const MicrobatchLengths& list) {
-    const std::vector<std::int64_t>& from = s.cuda_graph.max_packed_seqs;
     const auto bucket = std::lower_bound(from.begin(), from.end(), std::ssize(list)) - from.begin();
     return std::min<std::ptrdiff_t>(bucket + 1, std::ssize(list));
   };

@@ -1,6 +1,7 @@
 #include "harness/suite.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 
 #include "harness/device_choice.h"
@@ -55,6 +56,16 @@ CaseResult skipped(const std::string& path, const Scenario& scenario, const std:
   return result;
 }
 
+Scenario scenario_of_token(const std::string& token, const std::string& folder) {
+  Scenario scenario = read_token(token, folder);
+  std::vector<ScenarioError> errors = check_legality(scenario);
+  if (errors.empty()) errors = check_built(scenario);
+  if (errors.empty()) return scenario;
+  std::string text = "the token's scenario is refused";
+  for (const ScenarioError& error : errors) text += "\n" + error.text();
+  throw RequestError(text);
+}
+
 }  // namespace
 
 std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, std::vector<std::string>& errors) {
@@ -81,14 +92,23 @@ std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, s
   return cases;
 }
 
-Scenario scenario_of_token(const std::string& token, const std::string& folder) {
-  Scenario scenario = read_token(token, folder);
-  std::vector<ScenarioError> errors = check_legality(scenario);
-  if (errors.empty()) errors = check_built(scenario);
-  if (errors.empty()) return scenario;
-  std::string text = "the token's scenario is refused";
-  for (const ScenarioError& error : errors) text += "\n" + error.text();
-  throw RequestError(text);
+std::vector<Scenario> cases_of(const std::string& word, const std::string& folder) {
+  std::error_code too_long;  // A token may be longer than any file's name.
+  if (word.rfind("ls", 0) == 0 && !std::filesystem::exists(word, too_long)) return {scenario_of_token(word, folder)};
+  std::vector<std::string> errors;
+  std::vector<Scenario> list;
+  for (PlannedCase& one : plan_file(word, false, errors)) {
+    if (!one.decided) {
+      list.push_back(std::move(one.scenario));
+    } else {
+      std::fprintf(stderr, "lockstep: %s %s: %s\n", one.decided->name.c_str(), one.decided->numerics.c_str(),
+                   one.decided->reason.c_str());
+    }
+  }
+  std::string text = word + ": nothing to run";
+  for (const std::string& error : errors) text += "\n" + error;
+  if (list.empty()) throw RequestError(text);
+  return list;
 }
 
 void skip_what_is_lacking(PlannedCase& one, const std::string& device) {

@@ -20,9 +20,10 @@ struct PlannedCase {
 // met, unless `from_library`. Refusals that nobody expected go into `errors`, as printed lines.
 std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, std::vector<std::string>& errors);
 
-// The scenario of a token, which may be of a build that had other rules or features. RequestError where it is not legal
-// and built here; TokenError where it cannot be read.
-Scenario scenario_of_token(const std::string& token, const std::string& folder);
+// What a word stands for: a file's precisions without those decided already, which are told on stderr, or the one case
+// of a token, which may be of a build that had other rules or features; `folder` is where its data lie. RequestError
+// where that is nothing, or not legal and built here; TokenError for a token that cannot be read.
+std::vector<Scenario> cases_of(const std::string& word, const std::string& folder);
 
 // A case that this machine cannot run is skipped if it was found, and a NoDevice if it was named.
 void skip_what_is_lacking(PlannedCase& one, const std::string& device);

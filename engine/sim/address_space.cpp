@@ -13,7 +13,9 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kStep = 4 << 20;
 constexpr std::size_t kLarge = 1 << 20;  // Gives its pages back to the machine while nobody has it.
-#ifdef __SANITIZE_THREAD__               // It knows of no memory between the program and the libraries.
+// Mapped for every space, and left to the next at its place: new pages cost more than most cases.
+constexpr std::size_t kKept = 16 << 20;
+#ifdef __SANITIZE_THREAD__  // It knows of no memory between the program and the libraries.
 constexpr std::uintptr_t kFirst = std::uintptr_t{0x7e90} << 32, kApart = std::uintptr_t{1} << 33;
 #else
 constexpr std::uintptr_t kFirst = std::uintptr_t{0x2000} << 32, kApart = std::uintptr_t{1} << 40;
@@ -21,29 +23,31 @@ constexpr std::uintptr_t kFirst = std::uintptr_t{0x2000} << 32, kApart = std::ui
 
 std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
-constexpr std::size_t kKept =
-    16 << 20;  // Of a closed space, for the next one there: new pages cost more than most cases.
-
 struct Place {
-  bool taken = false;
-  std::size_t mapped = 0;
+  bool taken = false, mapped = false;
 };
 std::mutex places_mutex;
 std::vector<Place> places;  // NOLINT: of the process.
 
-// The lowest that no open space has, and how much is mapped there.
-std::pair<std::size_t, std::size_t> take_place() {
+// The lowest that no open space has.
+std::pair<std::size_t, Place> take_place() {
   const std::lock_guard lock(places_mutex);
   const auto free = std::find_if(places.begin(), places.end(), [](const Place& place) { return !place.taken; });
-  const auto place = static_cast<std::size_t>(free - places.begin());
+  const auto index = static_cast<std::size_t>(free - places.begin());
   if (free == places.end()) places.emplace_back();
-  places[place].taken = true;
-  return {place, places[place].mapped};
+  places[index].taken = true;
+  return {index, places[index]};
 }
 
-void leave_place(std::size_t place, std::size_t mapped) {
+void leave_place(std::size_t index, bool mapped) {
   const std::lock_guard lock(places_mutex);
-  places[place] = {false, mapped};
+  places[index] = {.taken = false, .mapped = mapped};
+}
+
+void forget_pages(std::byte* begin, std::byte* end) {
+  const auto first = rounded(reinterpret_cast<std::uintptr_t>(begin), kPage);
+  const auto last = reinterpret_cast<std::uintptr_t>(end) / kPage * kPage;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 std::byte* map(void* at, std::size_t bytes) {
@@ -57,16 +61,20 @@ std::byte* map(void* at, std::size_t bytes) {
 }  // namespace
 
 AddressSpace::AddressSpace() {
-  const auto [place, mapped] = take_place();
-  place_ = place;
-  begin_ = next_ = reinterpret_cast<std::byte*>(kFirst + place * kApart);
-  end_ = begin_ + mapped;
+  const auto [index, place] = take_place();
+  place_ = index;
+  begin_ = next_ = end_ = reinterpret_cast<std::byte*>(kFirst + place_ * kApart);
+  if (place.mapped || map(begin_, kKept)) end_ += kKept;
 }
 
+// The next space at this place finds what a new one would: zeros.
 AddressSpace::~AddressSpace() {
-  const auto mapped = static_cast<std::size_t>(end_ - begin_), kept = std::min(mapped, kKept);
-  if (mapped > kept) ::munmap(begin_ + kept, mapped - kept);
-  leave_place(place_, kept);
+  std::byte* const kept = std::min(end_, begin_ + kKept);
+  std::byte* const used = std::min(next_, kept);
+  std::fill(begin_, used, std::byte{});
+  forget_pages(used, kept);  // What was written there without being taken.
+  if (kept < end_) ::munmap(kept, static_cast<std::size_t>(end_ - kept));
+  leave_place(place_, kept > begin_);
 }
 
 bool AddressSpace::grow(std::size_t bytes) {
@@ -94,11 +102,7 @@ std::byte* AddressSpace::take(std::size_t bytes) {
 
 void AddressSpace::give_back(std::byte* block, std::size_t bytes) {
   const std::size_t size = rounded(bytes, kAlignment);
-  if (size >= kLarge) {
-    const std::size_t skip =
-        rounded(reinterpret_cast<std::uintptr_t>(block), kPage) - reinterpret_cast<std::uintptr_t>(block);
-    ::madvise(block + skip, (size - skip) / kPage * kPage, MADV_DONTNEED);
-  }
+  if (size >= kLarge) forget_pages(block, block + size);
   free_[size].push_back(block);
 }
 

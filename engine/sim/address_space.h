@@ -1,5 +1,5 @@
-// Addresses that follow from the order of calls alone. What reads beyond its memory, or memory that moved, then finds
-// the same neighbour in every process: a failure is replayed as it was found.
+// Addresses that follow from the order of calls alone, and zeros in what nobody has taken. What reads beyond its
+// memory, or memory that moved, then finds the same in every process: a failure is replayed as it was found.
 #pragma once
 
 #include <cstddef>

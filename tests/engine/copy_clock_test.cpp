@@ -9,10 +9,14 @@ constexpr int kNames[5] = {};
 constexpr CopyClock::Id kCompute = &kNames[0], kOut = &kNames[1], kBack = &kNames[2];  // Streams,
 constexpr CopyClock::Id kLeft = &kNames[3], kReturned = &kNames[4];                    // and events.
 
-TEST(CopyClock, JoinsWhatAnEventIsBehindAndNoMore) {
-  CopyClock clock;
+void leave(CopyClock& clock) {
   clock.copied(kOut);
   clock.recorded(kOut, kLeft);
+}
+
+TEST(CopyClock, JoinsWhatAnEventIsBehindAndNoMore) {
+  CopyClock clock;
+  leave(clock);
   clock.waited(kCompute, kLeft);
   EXPECT_TRUE(clock.joined(kOut, kCompute));
   clock.copied(kOut);  // Behind the event.
@@ -25,8 +29,7 @@ TEST(CopyClock, JoinsWhatAnEventIsBehindAndNoMore) {
 
 TEST(CopyClock, JoinsThroughOtherStreams) {
   CopyClock clock;
-  clock.copied(kOut);
-  clock.recorded(kOut, kLeft);
+  leave(clock);
   clock.waited(kBack, kLeft);
   clock.copied(kBack);
   clock.recorded(kBack, kReturned);
@@ -39,8 +42,7 @@ TEST(CopyClock, JoinsThroughOtherStreams) {
 
 TEST(CopyClock, TakesAnEventAsItWasWhenWaitedFor) {
   CopyClock clock;
-  clock.copied(kOut);
-  clock.recorded(kOut, kLeft);
+  leave(clock);
   clock.recorded(kCompute, kLeft);  // Recorded again elsewhere, in front of nothing.
   clock.waited(kCompute, kLeft);
   EXPECT_FALSE(clock.joined(kOut, kCompute));
@@ -48,8 +50,7 @@ TEST(CopyClock, TakesAnEventAsItWasWhenWaitedFor) {
 
 TEST(CopyClock, ForgetsTheCaptureBefore) {
   CopyClock clock;
-  clock.copied(kOut);
-  clock.recorded(kOut, kLeft);
+  leave(clock);
   clock.clear();
   clock.waited(kCompute, kLeft);
   clock.copied(kOut);

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "engine/sim/address_space.h"
 #include "engine/sim/memory.h"
 #include "tests/engine/on_sim.h"
 
@@ -236,6 +237,21 @@ TEST(Sim, AddressesFollowFromTheOrderOfCalls) {
   EXPECT_EQ(addresses(device), want);
   const DeviceBuffer here(device, 1000), there(beside, 1000);
   EXPECT_NE(here.data(), there.data());
+}
+
+TEST(Sim, ASpaceIsAsNewWhateverWasThereBefore) {
+  constexpr std::size_t kWritten = 1 << 20;
+  const std::byte* was = nullptr;
+  {
+    AddressSpace space;
+    std::byte* const block = space.take(kWritten);
+    std::fill_n(block, 2 * kWritten, std::byte{7});  // Beyond its end too.
+    was = block;
+  }
+  AddressSpace space;
+  const std::byte* const block = space.take(1);
+  EXPECT_EQ(block, was);
+  EXPECT_TRUE(std::all_of(block, block + 2 * kWritten, [](std::byte b) { return b == std::byte{}; }));
 }
 
 TEST(Sim, ABrokenRedZoneShowsAtTheNextSynchronisation) {

@@ -20,7 +20,7 @@ std::string token_in(const std::string& json) {
   return boost::json::parse(slurp(json)).at("results").at(0).at("token").as_string().c_str();
 }
 
-TEST(CommandLineEdges, ATokenLongerThanAFileNameIsReplayed) {
+TEST(CommandLineEdges, ATokenLongerThanAFileNameIsReplayedAndShrunk) {
   const TemporaryFolder folder;
   std::string documents;
   for (int i = 0; i < 200; ++i)
@@ -36,6 +36,9 @@ TEST(CommandLineEdges, ATokenLongerThanAFileNameIsReplayed) {
   const Ran replay = run_lockstep("replay --device sim " + token);
   EXPECT_EQ(replay.status, 0) << replay.err;
   EXPECT_THAT(replay.out, HasSubstr("long (fp32) holds"));
+  const Ran shrunk = run_lockstep("shrink --device sim --budget 1 -o " + (folder / "small.yaml") + " " + token);
+  EXPECT_EQ(shrunk.status, 2);
+  EXPECT_THAT(shrunk.err, HasSubstr("nothing to shrink: long holds on sim"));
 }
 
 TEST(CommandLineEdges, AWordThatIsTooLongForAPathIsABadRequest) {
