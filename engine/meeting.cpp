@@ -80,7 +80,11 @@ void Meeting::await(Mark mark) {
       if (static_cast<std::int32_t>(seen.rounds - rounds_) >= 0) break;
       const bool left = seen.gone >= 0;
       if (left || Clock::now() >= deadline) {
-        throw CollectiveHang("rank " + std::to_string(left ? seen.gone : peer) +
+        const int unheard = silent();
+        throw CollectiveHang("rank " +
+                             std::to_string(left           ? seen.gone
+                                            : unheard >= 0 ? unheard
+                                                           : peer) +
                              (left ? " has left: " : " did not come " + within() + ": ") + report(call_));
       }
       wait_for_change(peer, mark, seen.rounds);
@@ -91,9 +95,10 @@ void Meeting::await(Mark mark) {
 // What the others last posted is read while they may go on: it says where they were.
 std::string Meeting::report(const CollectiveCall& call) const {
   std::string said;
+  const int unheard = silent();
   for (int peer = 0; peer < ranks_; ++peer) {
     const Last last = last_of(peer);
-    const bool waits = peer == rank_ || (last.state == here && last.posted == rounds_);
+    const bool waits = peer == rank_ || (last.state == here && last.posted == rounds_ && peer != unheard);
     said += (peer > 0 ? "; rank " : "rank ") + std::to_string(peer);
     if (last.state == absent) {
       said += " never came";
@@ -102,6 +107,7 @@ std::string Meeting::report(const CollectiveCall& call) const {
     } else {
       said += (last.state == ended    ? " has ended after "
                : last.state == failed ? " has failed after "
+               : peer == unheard      ? " was silent after "
                                       : " was last in ") +
               text(last.call);
     }

@@ -71,6 +71,8 @@ class Meeting {
   virtual void wait_for_change(int peer, Mark mark, std::uint32_t seen) = 0;
   virtual CollectiveCall call_of(int peer) const = 0;  // Of this round; it has posted.
   virtual Last last_of(int peer) const = 0;            // As far as it is known here. From any thread.
+  // The rank that passes on what the others say, if it has been silent: who is missing behind it is not known. Or -1.
+  virtual int silent() const { return -1; }
 
  private:
   void await(Mark mark);

@@ -1,5 +1,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <optional>
 #include <stdexcept>
@@ -16,15 +17,21 @@ using ErrorCode = boost::system::error_code;
 
 class Hub final : public Connections {
  public:
-  Hub(asio::io_context& context, Roll& roll, std::uint16_t port, std::string run)
-      : context_(context), roll_(roll), run_(std::move(run)), ranks_(static_cast<std::size_t>(roll.size())) {
+  Hub(asio::io_context& context, Roll& roll, std::uint16_t port, std::string run, Meeting::Clock::duration beat)
+      : context_(context),
+        roll_(roll),
+        run_(std::move(run)),
+        ranks_(static_cast<std::size_t>(roll.size())),
+        beat_(beat) {
     listen(port);
     accept();
+    say_alive();
   }
   void send(const Packet& packet) override { pass_on(packet, 0); }
   void finish() override {
     ErrorCode ignored;
     acceptor_->close(ignored);
+    next_beat_.cancel();
     for (const Rank& rank : ranks_) {
       if (rank.link != nullptr) rank.link->finish();
     }
@@ -115,6 +122,18 @@ class Hub final : public Connections {
       rank(r).link == nullptr ? rank(r).kept.push_back(packet) : rank(r).link->send(packet);
     }
   }
+  // So that a stopped hub, behind which nobody is heard, is not taken for a rank that does not come.
+  void say_alive() {
+    next_beat_.expires_after(beat_);
+    next_beat_.async_wait([this](const ErrorCode& stopped) {
+      if (stopped) return;
+      const Packet alive = packed({.kind = Frame::Kind::beat});
+      for (const Rank& rank : ranks_) {
+        if (rank.link != nullptr) rank.link->send(alive);
+      }
+      say_alive();
+    });
+  }
   // A connection that ends without a last word is a failure; behind one this changes nothing.
   void lose(int r) {
     const Frame gone{.kind = Frame::Kind::failed, .from = r};
@@ -128,13 +147,15 @@ class Hub final : public Connections {
   const std::string run_;
   std::optional<Tcp::acceptor> acceptor_;
   std::vector<Rank> ranks_;
+  const Meeting::Clock::duration beat_;
+  asio::steady_timer next_beat_{context_};
 };
 
 }  // namespace
 
-std::unique_ptr<Connections> make_hub(asio::io_context& context, Roll& roll, std::uint16_t port,
-                                      const std::string& run) {
-  return std::make_unique<Hub>(context, roll, port, run);
+std::unique_ptr<Connections> make_hub(asio::io_context& context, Roll& roll, std::uint16_t port, const std::string& run,
+                                      Meeting::Clock::duration beat) {
+  return std::make_unique<Hub>(context, roll, port, run, beat);
 }
 
 }  // namespace lockstep

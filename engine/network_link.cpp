@@ -15,7 +15,7 @@ namespace {
 namespace asio = boost::asio;
 using ErrorCode = boost::system::error_code;
 
-constexpr std::uint32_t kMagic = 0x4c53'4e31;  // Of this layout.
+constexpr std::uint32_t kMagic = 0x4c53'4e32;  // Of this layout.
 
 struct Head {
   std::uint32_t magic = kMagic;

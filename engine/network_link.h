@@ -16,8 +16,9 @@
 namespace lockstep {
 
 struct Frame {
-  // A rank comes, is welcome or not (the body says why), is there, has posted (the body is its outbox), has left.
-  enum class Kind : std::uint32_t { hello, welcome, refused, here, post, ended, failed };
+  // A rank comes, is welcome or not (the body says why); rank 0 lives; a rank is there, has posted (the body is its
+  // outbox), has left.
+  enum class Kind : std::uint32_t { hello, welcome, refused, beat, here, post, ended, failed };
   Kind kind = Kind::hello;
   std::int32_t from = 0;
   std::uint32_t number = 0;  // Of a post: its round. Of a hello: how many ranks there are.

@@ -35,7 +35,7 @@ NetworkMeeting::NetworkMeeting(const NetworkAddress& address, const std::string&
     : Meeting(rank, ranks, deadline_s),
       outbox_(kOutbox),
       roll_(std::make_unique<Roll>(rank, ranks)),
-      side_(std::make_unique<NetworkSide>(*roll_, address, run)) {
+      side_(std::make_unique<NetworkSide>(*roll_, address, run, deadline() / 8)) {
   if (rank > 0) await_welcome(address);
 }
 
@@ -103,6 +103,12 @@ Meeting::Last NetworkMeeting::last_of(int peer) const {
   const std::lock_guard lock(roll_->mutex);
   const Roll::Peer& of = roll_->peer(peer);
   return {.state = of.state, .posted = of.posted, .call = of.last};
+}
+
+// Rank 0, when no beat of it came for half of the deadline.
+int NetworkMeeting::silent() const {
+  const std::lock_guard lock(roll_->mutex);
+  return rank() > 0 && Clock::now() - roll_->hub_heard >= deadline() / 2 ? 0 : -1;
 }
 
 }  // namespace lockstep

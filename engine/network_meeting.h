@@ -50,6 +50,7 @@ class NetworkMeeting final : public Meeting {
   void wait_for_change(int peer, Mark mark, std::uint32_t seen) override;
   CollectiveCall call_of(int peer) const override;
   Last last_of(int peer) const override;
+  int silent() const override;
 
   std::vector<std::byte> outbox_;
   std::unique_ptr<Roll> roll_;

@@ -26,8 +26,9 @@ void Roll::count_connection(int change) {
   news.notify_all();
 }
 
-NetworkSide::NetworkSide(Roll& roll, const NetworkAddress& address, const std::string& run)
-    : connections_(roll.rank == 0 ? make_hub(context_, roll, address.port, run)
+NetworkSide::NetworkSide(Roll& roll, const NetworkAddress& address, const std::string& run,
+                         Meeting::Clock::duration beat)
+    : connections_(roll.rank == 0 ? make_hub(context_, roll, address.port, run, beat)
                                   : make_spoke(context_, roll, address, run)),
       thread_([this] { context_.run(); }) {}
 

@@ -43,7 +43,8 @@ struct Roll {
   int connections = 0;
   Welcome welcome = Welcome::awaited;  // Of a spoke; why it is refused, or has found nobody yet.
   std::string reason;
-  bool hub_is_lost = false;  // Nobody else is heard any more.
+  bool hub_is_lost = false;                   // Nobody else is heard any more.
+  Meeting::Clock::time_point hub_heard = {};  // When a spoke last heard of the hub; else it passes nothing on.
 };
 
 // What the side's thread alone calls, once it is there.
@@ -54,15 +55,18 @@ class Connections {
   virtual void finish() = 0;                    // Behind all that was sent, nothing more comes.
 };
 
-// `run` is what all must say to be welcome. The hub throws std::runtime_error where it cannot listen.
-std::unique_ptr<Connections> make_hub(boost::asio::io_context&, Roll& roll, std::uint16_t port, const std::string& run);
+// `run` is what all must say to be welcome. The hub throws std::runtime_error where it cannot listen; it says so often
+// that it lives.
+std::unique_ptr<Connections> make_hub(boost::asio::io_context&, Roll& roll, std::uint16_t port, const std::string& run,
+                                      Meeting::Clock::duration beat);
 std::unique_ptr<Connections> make_spoke(boost::asio::io_context&, Roll& roll, const NetworkAddress& hub,
                                         const std::string& run);
 
 class NetworkSide {
  public:
-  NetworkSide(Roll& roll, const NetworkAddress& address, const std::string& run);  // Rank 0's is the hub.
-  ~NetworkSide();                                                                  // At once; the roll outlives it.
+  // Rank 0's is the hub.
+  NetworkSide(Roll& roll, const NetworkAddress& address, const std::string& run, Meeting::Clock::duration beat);
+  ~NetworkSide();  // At once; the roll outlives it.
   // From any thread: to all other ranks; and the last word.
   void say(const Frame& frame);
   void leave(const Frame& word);

@@ -59,10 +59,14 @@ class Spoke final : public Connections {
                         .body = as_bytes(run_)}));
   }
   void hear(Frame frame) {
+    {
+      const std::lock_guard lock(roll_.mutex);
+      roll_.hub_heard = Meeting::Clock::now();
+    }
     if (frame.kind == Frame::Kind::refused) return answered(Roll::Welcome::refused, as_text(frame.body));
     if (frame.kind == Frame::Kind::welcome) answered(Roll::Welcome::given, "");
     const bool known = frame.from >= 0 && frame.from < roll_.size() && frame.from != roll_.rank;
-    if (known) roll_.take_in(std::move(frame));
+    if (known && frame.kind != Frame::Kind::beat) roll_.take_in(std::move(frame));
   }
   void answered(Roll::Welcome welcome, const std::string& reason) {
     const std::lock_guard lock(roll_.mutex);

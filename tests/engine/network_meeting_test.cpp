@@ -6,10 +6,12 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/network_link.h"
@@ -103,6 +105,14 @@ TEST(NetworkMeeting, KeepsWhatIsSaidBeforeARankComes) {
   EXPECT_EQ(hear(first, 1), 'd');
 }
 
+using Bytes = std::vector<std::uint8_t>;
+Bytes bytes_of(const Frame& frame) {
+  const Packet packet = packed(frame);
+  Bytes bytes;
+  for (const std::byte byte : *packet) bytes.push_back(static_cast<std::uint8_t>(byte));
+  return bytes;
+}
+
 // Bytes of anybody who finds the port.
 class Stranger {
  public:
@@ -115,9 +125,7 @@ class Stranger {
   }
   Stranger(const Stranger&) = delete;
   ~Stranger() { ::close(file_); }
-  void say(const std::vector<std::uint8_t>& bytes) const {
-    static_cast<void>(::send(file_, bytes.data(), bytes.size(), MSG_NOSIGNAL));
-  }
+  void say(const Bytes& bytes) const { static_cast<void>(::send(file_, bytes.data(), bytes.size(), MSG_NOSIGNAL)); }
 
  private:
   int file_;
@@ -127,9 +135,9 @@ RC_GTEST_PROP(NetworkMeeting, IsNotDisturbedByStrangers, ()) {
   const NetworkAddress at{"127.0.0.1", free_port()};
   NetworkMeeting first(at, "", 0, 2, kDeadline);
   const Stranger silent(at.port), loud(at.port), late(at.port);
-  loud.say(*rc::gen::container<std::vector<std::uint8_t>>(rc::gen::arbitrary<std::uint8_t>()));
+  loud.say(*rc::gen::container<Bytes>(rc::gen::arbitrary<std::uint8_t>()));
   NetworkMeeting second(at, "", 1, 2, kDeadline);
-  late.say(*rc::gen::container<std::vector<std::uint8_t>>(300, rc::gen::arbitrary<std::uint8_t>()));
+  late.say(*rc::gen::container<Bytes>(300, rc::gen::arbitrary<std::uint8_t>()));
   const CollectiveCall call{.sequence = 0};
   for (NetworkMeeting* one : {&first, &second}) {
     one->begin();
@@ -146,12 +154,7 @@ RC_GTEST_PROP(NetworkMeeting, IsNotDisturbedByStrangers, ()) {
 TEST(NetworkMeeting, HearsEachRankForItselfAlone) {
   const NetworkAddress at{"127.0.0.1", free_port()};
   NetworkMeeting first(at, "job", 0, 3, 0.5);
-  const auto said = [](const Stranger& stranger, const Frame& frame) {
-    const Packet packet = packed(frame);
-    std::vector<std::uint8_t> bytes;
-    for (const std::byte byte : *packet) bytes.push_back(static_cast<std::uint8_t>(byte));
-    stranger.say(bytes);
-  };
+  const auto said = [](const Stranger& stranger, const Frame& frame) { stranger.say(bytes_of(frame)); };
   const CollectiveCall call{.sequence = 0};
   const Frame post{.kind = Frame::Kind::post, .from = 1, .number = 1, .call = call};
   const Stranger without_hello(at.port), second(at.port);
@@ -164,6 +167,65 @@ TEST(NetworkMeeting, HearsEachRankForItselfAlone) {
   EXPECT_THAT(why([&] { first.await_posts(); }),
               testing::AllOf(HasSubstr("rank 1 did not come within 0.5 s: "), HasSubstr("rank 1 never came"),
                              HasSubstr("rank 2 waits in collective 0")));
+}
+
+// Rank 0 of three as far as rank 1 can see: it welcomes it, and posts; what rank 2 posts it never passes on.
+class DeafHub {
+ public:
+  explicit DeafHub(const NetworkAddress& at) : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(at.port);
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(listener_, 1), 0);
+  }
+  DeafHub(const DeafHub&) = delete;
+  ~DeafHub() {
+    ended_ = true;
+    thread_.join();
+    ::close(listener_);
+  }
+  // With a beat now and then, or nothing more.
+  void serve(const CollectiveCall& call, bool lives) {
+    thread_ = std::thread([this, call, lives] {
+      const int file = ::accept(listener_, nullptr, nullptr);
+      const auto say = [&](const Frame& frame) {
+        const Bytes bytes = bytes_of(frame);
+        static_cast<void>(::send(file, bytes.data(), bytes.size(), MSG_NOSIGNAL));
+      };
+      say({.kind = Frame::Kind::welcome});
+      say({.kind = Frame::Kind::here, .from = 2});
+      say({.kind = Frame::Kind::post, .number = 1, .call = call});
+      for (; !ended_; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
+        if (lives) say({.kind = Frame::Kind::beat});
+      }
+      ::close(file);
+    });
+  }
+
+ private:
+  int listener_;
+  std::atomic<bool> ended_ = false;
+  std::thread thread_;
+};
+
+// Behind a rank 0 that was stopped nobody is heard: that another has not come, it only seems.
+TEST(NetworkMeeting, BlamesRankZeroWhenItHasStoppedAndNoneBehindIt) {
+  const CollectiveCall call{.sequence = 0};
+  for (const bool lives : {false, true}) {
+    const NetworkAddress at{"127.0.0.1", free_port()};
+    DeafHub hub(at);
+    hub.serve(call, lives);
+    NetworkMeeting second(at, "", 1, 3, 1);
+    second.begin();
+    second.post(call);
+    const std::string said = why([&] { second.await_posts(); });
+    EXPECT_THAT(said, testing::StartsWith(lives ? "hang: rank 2 did not come within 1 s: rank 0 waits in collective 0"
+                                                : "hang: rank 0 did not come within 1 s: rank 0 was silent after "
+                                                  "collective 0"));
+    EXPECT_THAT(said, HasSubstr("; rank 1 waits in collective 0"));
+  }
 }
 
 }  // namespace
