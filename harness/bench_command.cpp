@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <set>
 #include <sstream>
 
 #include "harness/bench/checker.h"
@@ -18,6 +17,7 @@
 #include "harness/launch.h"
 #include "harness/library.h"
 #include "harness/options.h"
+#include "harness/refusal.h"
 #include "harness/report.h"
 #include "harness/result_json.h"
 #include "harness/runner.h"
@@ -52,7 +52,7 @@ Request request_of(const Options& options) {
       return request;
     }
     const ReadResult read = read_scenario_file(word);
-    if (!read.ok()) throw RequestError("refused\n" + read.errors.front().text());
+    if (!read.ok()) throw refusal(read.errors);
     request.scenario = read.scenario;
   }
   request.scenario.numerics.resize(1);
@@ -409,23 +409,19 @@ ExitStatus bench_command(const Words& words) {
                   "fsdp: step time of several ranks beside that of its work and of its exchanges, by strategy.\n"
                   "schedules: those of a small program that run by tags.\n"
                   "checker: runs of the file, or of the library, with and without checking.\n"
-                  "door: what 200 random cases ask of a device; not part of all.\n"
+                  "door: what 200 random cases ask of a device.\n"
+                  "offload, fsdp and door are not part of all.\n"
                   "H1 and S1 are the standard models; the oracle is left out for them.",
                   1);
   options.device().deadline().seconds("budget", "seconds for each measurement", 5);
-  options.text("section", "all, scenarios, kernels, step, offload, fsdp, schedules, checker or door", "all");
+  options.choice("section", "all, scenarios, kernels, step, offload, fsdp, schedules, checker or door",
+                 {"all", "scenarios", "kernels", "step", "offload", "fsdp", "schedules", "checker", "door"}, "all");
   options.text("only",
                "kernels: ops whose name or shape holds this text; step, offload: modes; fsdp: strategies, modes");
   options.number("ranks", "fsdp: how many; 0: as many as there are GPUs, at least 2", 0, 0);
   options.text("json", "write the numbers to this file");
   if (!options.parse(words)) return ExitStatus::held;
   const std::string section = options.text("section");
-  const std::set<std::string> sections{"all",  "scenarios", "kernels", "step", "offload",
-                                       "fsdp", "schedules", "checker", "door"};
-  if (!sections.contains(section)) {
-    throw RequestError("--section " + section +
-                       ": all, scenarios, kernels, step, offload, fsdp, schedules, checker or door");
-  }
   const auto wanted = [&](const char* name) { return section == "all" || section == name; };
   const Request request = request_of(options);
   if (request.standard && (section == "scenarios" || section == "checker")) {

@@ -7,6 +7,7 @@
 #include "engine/whole_file.h"
 #include "harness/exit_status.h"
 #include "harness/library.h"
+#include "harness/refusal.h"
 #include "harness/write_file.h"
 
 namespace lockstep {
@@ -97,14 +98,12 @@ std::vector<std::string> Corpus::files() const {
 
 std::vector<CorpusCase> Corpus::read(const std::vector<std::string>& files) const {
   std::vector<CorpusCase> cases;
-  std::vector<std::string> errors;
+  std::vector<ScenarioError> errors;
   for (const std::string& file : files) {
     for (PlannedCase& one : plan_file(folder_ + "/" + file, true, errors)) cases.push_back({file, std::move(one)});
   }
-  if (errors.empty()) return cases;
-  std::string text = folder_ + ": refused";
-  for (const std::string& error : errors) text += "\n" + error;
-  throw RequestError(text);
+  if (!errors.empty()) throw refusal(errors);
+  return cases;
 }
 
 std::string Corpus::file_of(const std::string& failure_class) {

@@ -10,6 +10,7 @@
 #include "harness/offload_table.h"
 #include "harness/options.h"
 #include "harness/parameter_table.h"
+#include "harness/refusal.h"
 #include "harness/sharding_table.h"
 #include "harness/write_file.h"
 #include "scenarios/reader.h"
@@ -119,12 +120,6 @@ std::string description(const Scenario& scenario) {
   return out.str();
 }
 
-std::string refusal(const ReadResult& read) {
-  std::string text = "refused";
-  for (const ScenarioError& error : read.errors) text += "\n" + error.text();
-  return text;
-}
-
 void print_built() {
   for (const Feature& feature : features())
     std::printf("%-9s  %s\n", feature.built ? "built" : "not built", feature.key.c_str());
@@ -148,12 +143,11 @@ ExitStatus describe_command(const Words& words) {
     if (options.has("json")) write_file(options.text("json"), boost::json::serialize(built_json()) + "\n");
     return ExitStatus::held;
   }
-  if (options.words().empty()) throw RequestError("lockstep describe: a file is missing");
-  const ReadResult read = read_scenario_file(options.words().front());
+  const ReadResult read = read_scenario_file(options.word());
   if (options.has("json")) {
     write_file(options.text("json"), boost::json::serialize(describe_json(read)) + "\n");
   }
-  if (!read.ok() && read.rule() != "L00") throw RequestError(refusal(read));
+  if (!read.ok() && read.rule() != "L00") throw refusal(read.errors);
   if (options.has("offload-json")) {
     const std::string plan = boost::json::serialize(offload_json(plan_offload(read.scenario)));
     write_file(options.text("offload-json"), plan + "\n");
@@ -164,7 +158,7 @@ ExitStatus describe_command(const Words& words) {
   if (read.ok()) write_expectations(out, read.scenario);
   std::fputs(out.str().c_str(), stdout);
   std::fflush(stdout);
-  if (!read.ok()) throw RequestError(refusal(read));
+  if (!read.ok()) throw refusal(read.errors);
   return ExitStatus::held;
 }
 

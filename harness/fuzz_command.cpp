@@ -16,7 +16,6 @@
 #include "harness/planted.h"
 #include "harness/work_share.h"
 #include "harness/write_reports.h"
-#include "scenarios/nearest.h"
 
 namespace lockstep {
 namespace {
@@ -28,9 +27,9 @@ Options fuzz_options() {
                   0);
   options.text("seed", "of the campaign; default: LOCKSTEP_SEED, else a fresh one, printed")
       .number("count", "random cases, of all shards together; default 1000, or no end with --budget", 0, 0)
-      .seconds("budget", "seconds after which no case is begun (default: no limit)", 1e9)
+      .seconds("budget", "seconds after which no case is begun; default: no limit")
       .number("jobs", "worker processes; default: one per core, at most 8 on cuda", 0, 0, 1024)
-      .text("profile", "small, schedules or near-legal", "small")
+      .choice("profile", "small, schedules or near-legal", profiles(), "small")
       .text("corpus", "folder of scenarios: run first, and new failures are kept there")
       .text("log", "write a line of JSON per case to this file")
       .flag("resume", "go on with the campaign in --log")
@@ -53,7 +52,7 @@ std::uint64_t number_of(const std::string& text, const char* what) {
     if (digits && end == text.size()) return value;
   } catch (const std::out_of_range&) {
   }
-  throw RequestError("lockstep fuzz: " + std::string(what) + " '" + text + "' is no whole number");
+  throw RequestError(std::string(what) + " '" + text + "' is no whole number");
 }
 
 // The one number that nothing else decides: it is printed, and from then on is the seed. 53 bits, so that every
@@ -80,18 +79,14 @@ std::uint64_t seed_of(const Options& options) {
 CampaignOptions campaign_of(const Options& options) {
   CampaignOptions campaign;
   take_planted(options, campaign.run);
-  const WorkShare share = work_share("fuzz", options.text("shard"));
+  const WorkShare share = work_share(options.text("shard"));
   campaign.shard = share.number;
   campaign.shards = share.of;
   campaign.profile = options.text("profile");
-  if (std::find(profiles().begin(), profiles().end(), campaign.profile) == profiles().end()) {
-    throw RequestError("lockstep fuzz: there is no profile " + campaign.profile +
-                       "; nearest: " + nearest_name(campaign.profile, profiles()));
-  }
   campaign.corpus = options.text("corpus");
   campaign.log = options.text("log");
   campaign.resume = options.has("resume");
-  if (campaign.resume && campaign.log.empty()) throw RequestError("lockstep fuzz: --resume needs --log");
+  if (campaign.resume && campaign.log.empty()) throw RequestError("--resume needs --log");
   campaign.budget_s = options.has("budget") ? options.seconds("budget") : 0;
   campaign.count = options.number("count");
   if (campaign.count == 0 && campaign.budget_s == 0) campaign.count = 1000;

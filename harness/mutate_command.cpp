@@ -32,10 +32,10 @@ Options mutate_options() {
       .number("per-operator", "systematic faults of each operator", 32, 0)
       .text("shard", "i/n: only faults whose number in --list leaves i when divided by n", "0/1")
       .number("scenarios", "how many cases a fault is tried in, smallest first", 1000, 1)
-      .text("device", "sim or cuda; systematic faults are drawn from runs on sim", "sim")
+      .choice("device", "sim or cuda; systematic faults are drawn from runs on sim", {"auto", "sim", "cuda"}, "sim")
       .number("jobs", "worker processes; 0: one for each core", 0, 0, 1024)
       .seconds("timeout", "seconds after which the watchdog kills a run", 60)
-      .text("budget", "seconds for all; what is left then is reported as not run")
+      .seconds("budget", "seconds for all; what is left then is reported as not run")
       .text("json", "write the result to this file");
   return options;
 }
@@ -57,7 +57,7 @@ std::vector<Fault> chosen_faults(const Options& options, const std::vector<Mutat
   if (!only.empty()) {
     std::erase_if(all, [&](const Fault& fault) { return ::fnmatch(only.c_str(), fault.name.c_str(), 0) != 0; });
   }
-  if (all.empty()) throw RequestError("lockstep mutate: --only " + only + ": no fault has such a name; see --list");
+  if (all.empty()) throw RequestError("--only " + only + ": no fault has such a name; see --list");
   return all;
 }
 
@@ -66,20 +66,6 @@ void print_list(const std::vector<Fault>& faults) {
     std::printf("%-10s  %-24s %s\n", fault.kind == Fault::Kind::named ? "named" : "systematic", fault.bug_class.c_str(),
                 fault.name.c_str());
   }
-}
-
-double budget_of(const Options& options) {
-  if (!options.has("budget")) return 0;
-  std::size_t used = 0;
-  double seconds = 0;
-  try {
-    seconds = std::stod(options.text("budget"), &used);
-  } catch (const std::logic_error&) {
-  }
-  if (!(seconds > 0) || used != options.text("budget").size()) {
-    throw RequestError("lockstep mutate: --budget must be a positive number of seconds");
-  }
-  return seconds;
 }
 
 // The table, the survivors, the file; what it means.
@@ -113,10 +99,10 @@ ExitStatus mutate_command(const Words& words) {
   if (!options.parse(words)) return ExitStatus::held;
   if (!options.words().empty()) return put_together(options);
   const Stopwatch watch;
-  const WorkShare share = work_share("mutate", options.text("shard"));
+  const WorkShare share = work_share(options.text("shard"));
   PoolOptions pool{.jobs = static_cast<int>(options.number("jobs")),
                    .timeout_s = options.seconds("timeout"),
-                   .budget_s = budget_of(options)};
+                   .budget_s = options.has("budget") ? options.seconds("budget") : 0};
   if (pool.jobs == 0) pool.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const std::vector<MutationCase> cases = mutation_cases(options.number("scenarios"));
   std::vector<Fault> faults = chosen_faults(options, cases);

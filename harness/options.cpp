@@ -1,8 +1,10 @@
 #include "harness/options.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <sstream>
+#include <utility>
 
 #include "harness/exit_status.h"
 #include "harness/version.h"
@@ -36,15 +38,23 @@ Options& Options::number(const char* name, const char* help, std::int64_t defaul
   return *this;
 }
 
-Options& Options::seconds(const char* name, const char* help, double default_value) {
+Options& Options::seconds(const char* name, const char* help, std::optional<double> default_value) {
+  auto* value = po::value<double>();
   std::ostringstream shown;
-  shown << default_value;
-  description_.add_options()(name, po::value<double>()->default_value(default_value, shown.str()), help);
+  if (default_value) shown << *default_value;
+  if (default_value) value->default_value(*default_value, shown.str());
+  description_.add_options()(name, value, help);
   return *this;
 }
 
+Options& Options::choice(const char* name, const char* help, std::vector<std::string> words,
+                         const char* default_value) {
+  choices_.push_back({name, std::move(words)});
+  return text(name, help, default_value);
+}
+
 Options& Options::device() {
-  return text("device", "auto, sim or cuda; auto is an NVIDIA GPU if there is one", "auto");
+  return choice("device", "auto, sim or cuda; auto is an NVIDIA GPU if there is one", {"auto", "sim", "cuda"}, "auto");
 }
 
 Options& Options::reports() {
@@ -87,10 +97,9 @@ bool Options::parse(const std::vector<std::string>& words) {
   } catch (const po::unknown_option& error) {
     const std::string name = error.get_option_name();
     const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
-    throw RequestError("lockstep " + command_ + ": unknown option " + name + "; nearest: --" +
-                       nearest_name(bare, names()));
+    throw RequestError("unknown option " + name + "; nearest: --" + nearest_name(bare, names()));
   } catch (const po::error& error) {
-    throw RequestError("lockstep " + command_ + ": " + error.what());
+    throw RequestError(error.what());
   }
   if (has("help")) {
     std::fputs(help().c_str(), stdout);
@@ -102,7 +111,7 @@ bool Options::parse(const std::vector<std::string>& words) {
   }
   if (given_.count("word")) positional_ = given_["word"].as<std::vector<std::string>>();
   if (at_most_ >= 0 && static_cast<int>(positional_.size()) > at_most_) {
-    throw RequestError("lockstep " + command_ + ": one word too many: " + positional_[at_most_]);
+    throw RequestError("one word too many: " + positional_[at_most_]);
   }
   check_ranges();
   return true;
@@ -111,7 +120,7 @@ bool Options::parse(const std::vector<std::string>& words) {
 void Options::check_ranges() const {
   for (const Limit& limit : limits_) {
     const std::int64_t value = number(limit.name.c_str());
-    const std::string option = "lockstep " + command_ + ": --" + limit.name + " must be at ";
+    const std::string option = "--" + limit.name + " must be at ";
     if (value < limit.min) throw RequestError(option + "least " + std::to_string(limit.min));
     if (value > limit.max) throw RequestError(option + "most " + std::to_string(limit.max));
   }
@@ -119,19 +128,19 @@ void Options::check_ranges() const {
     const std::string& name = option->long_name();
     const double* value = boost::any_cast<double>(&given_[name].value());
     if (value && !(*value > 0 && std::isfinite(*value))) {
-      throw RequestError("lockstep " + command_ + ": --" + name + " must be a positive number of seconds");
+      throw RequestError("--" + name + " must be a positive number of seconds");
     }
   }
   for (const char* name : {"json", "junit", "html"}) {
     if (given_.count(name) && has(name) && text(name).empty()) {
-      throw RequestError("lockstep " + command_ + ": --" + name + " names no file");
+      throw RequestError("--" + std::string(name) + " names no file");
     }
   }
-  if (!given_.count("device")) return;
-  const std::string device = text("device");
-  if (device != "auto" && device != "sim" && device != "cuda") {
-    throw RequestError("lockstep " + command_ + ": --device " + device +
-                       " is no device; nearest: " + nearest_name(device, {"auto", "sim", "cuda"}));
+  for (const Choice& choice : choices_) {
+    const std::string value = text(choice.name);
+    if (!has(choice.name) || std::find(choice.words.begin(), choice.words.end(), value) != choice.words.end()) continue;
+    throw RequestError("--" + std::string(choice.name) + " knows no " + value +
+                       "; nearest: " + nearest_name(value, choice.words));
   }
 }
 
@@ -139,6 +148,11 @@ bool Options::has(const char* name) const {
   const po::variable_value& value = given_[name];
   if (const bool* set = boost::any_cast<bool>(&value.value())) return *set;
   return !value.empty() && !value.defaulted();
+}
+
+const std::string& Options::word() const {
+  if (positional_.empty()) throw RequestError("a word is missing: lockstep " + command_ + " " + synopsis_);
+  return positional_.front();
 }
 
 std::string Options::text(const char* name) const { return given_[name].as<std::string>(); }

@@ -18,7 +18,9 @@ class Options {
   Options& text(const char* name, const char* help, const char* default_value = "");
   Options& number(const char* name, const char* help, std::int64_t default_value, std::int64_t min,
                   std::int64_t max = INT64_MAX);
-  Options& seconds(const char* name, const char* help, double default_value);
+  Options& seconds(const char* name, const char* help, std::optional<double> default_value = {});
+  // One of `words`.
+  Options& choice(const char* name, const char* help, std::vector<std::string> words, const char* default_value = "");
   Options& device();     // --device
   Options& reports();    // --json, --junit, --html
   Options& planted();    // --plant, --mutate-oracle, --mutate-checker
@@ -26,7 +28,7 @@ class Options {
   Options& deadline();   // --deadline
   Options& launched();   // --deadline, --meeting
 
-  // False if --help was asked for and printed.
+  // False if --help or --version was asked for and printed.
   bool parse(const std::vector<std::string>& words);
 
   bool has(const char* name) const;  // A flag that is set, or an option that was given.
@@ -34,12 +36,17 @@ class Options {
   std::int64_t number(const char* name) const;
   double seconds(const char* name) const;
   const std::vector<std::string>& words() const { return positional_; }
+  const std::string& word() const;  // The first of them, without which the command has nothing to do.
   std::string help() const;
 
  private:
   struct Limit {
     std::string name;
     std::int64_t min, max;
+  };
+  struct Choice {
+    const char* name;
+    std::vector<std::string> words;
   };
   std::vector<std::string> names() const;
   void check_ranges() const;
@@ -49,6 +56,7 @@ class Options {
   boost::program_options::options_description description_{"options"};
   boost::program_options::variables_map given_;
   std::vector<Limit> limits_;
+  std::vector<Choice> choices_;
   std::vector<std::string> positional_;
 };
 

@@ -8,6 +8,7 @@
 #include "harness/expectations.h"
 #include "harness/options.h"
 #include "harness/packing/measure.h"
+#include "harness/refusal.h"
 #include "harness/result_json.h"
 #include "harness/schedules.h"
 #include "harness/version.h"
@@ -24,7 +25,7 @@ bool is_scenario(const std::string& path) { return path.ends_with(".yaml") || pa
 Scenario read_model(const std::string& word) {
   if (const auto standard = standard_model(word)) return *standard;
   const ReadResult read = read_scenario_file(word);
-  if (!read.ok()) throw RequestError("refused\n" + read.errors.front().text());
+  if (!read.ok()) throw refusal(read.errors);
   return read.scenario;
 }
 
@@ -105,12 +106,10 @@ ExitStatus plan_packing_command(const Words& words) {
       1);
   options.device().seconds("budget", "seconds for each measurement", 1);
   options.text("model", "a scenario file, H1 or S1; default: FILE, if it is one, or the default model");
-  options.number("buckets", "at most that many (8 is the schema's limit)", 8, 1);
+  options.number("buckets", "at most that many (8 is the schema's limit)", 8, 1, 8);
   options.text("json", "write histogram, costs and plans to this file");
   if (!options.parse(words)) return ExitStatus::held;
-  if (options.words().empty()) throw RequestError("plan-packing needs a FILE: a scenario or a histogram");
-  if (options.number("buckets") > 8) throw RequestError("--buckets: 1 to 8");
-  const std::string& path = options.words().front();
+  const std::string& path = options.word();
   Scenario model;
   if (is_scenario(path)) model = read_model(path);
   const PackHistogram histogram = is_scenario(path) ? count_packs(model) : read_histogram(path);

@@ -22,10 +22,10 @@ namespace {
 void show_order(const Options& options, const std::vector<Scenario>& scenarios, const RunOptions& run) {
   const bool wants_file = options.has("trace"), wants_text = options.has("schedule");
   if (!wants_file && !wants_text) return;
-  if (run.device != "sim") throw RequestError("lockstep replay: --trace and --schedule take --device sim");
+  if (run.device != "sim") throw RequestError("--trace and --schedule take --device sim");
   if (scenarios.size() != 1) {
-    throw RequestError("lockstep replay: --trace and --schedule are of one run; this file has " +
-                       std::to_string(scenarios.size()) + " precisions: replay a token, or list one");
+    throw RequestError("--trace and --schedule are of one run; this file has " + std::to_string(scenarios.size()) +
+                       " precisions: replay a token, or list one");
   }
   Scenario scenario = scenarios.front();
   const auto traced = [&] {
@@ -56,10 +56,9 @@ ExitStatus replay_command(const Words& words) {
   options.text("trace", "write what the simulator ran to this file, for ui.perfetto.dev")
       .flag("schedule", "print the order in which the simulator ran it");
   if (!options.parse(words)) return ExitStatus::held;
-  if (options.words().empty()) throw RequestError("lockstep replay: a token or a file is missing");
   RunOptions run;
   take_planted(options, run);
-  const std::vector<Scenario> scenarios = cases_of(options.words().front(), options.text("data-from"));
+  const std::vector<Scenario> scenarios = cases_of(options.word(), options.text("data-from"));
   run.device = choose_device(options.text("device"));
   const WorkerOptions worker{.fork = !options.has("no-fork"), .timeout_s = options.seconds("timeout")};
 

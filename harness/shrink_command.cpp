@@ -61,9 +61,8 @@ std::string free_name(const std::string& folder, const std::string& wish) {
 }
 
 void check_request(const Options& options) {
-  if (options.words().empty()) throw RequestError("lockstep shrink: a token or a file is missing");
   if (!options.has("output") && !options.has("promote")) {
-    throw RequestError("lockstep shrink: say where the result goes: -o FILE, --promote, or both");
+    throw RequestError("say where the result goes: -o FILE, --promote, or both");
   }
 }
 
@@ -102,7 +101,7 @@ ExitStatus shrink_command(const Words& words) {
   check_request(options);
   ShrinkOptions how;
   take_planted(options, how.run);
-  const std::vector<Scenario> cases = cases_of(options.words().front(), "");
+  const std::vector<Scenario> cases = cases_of(options.word(), "");
   const std::string folder = options.has("promote") ? regressions_folder() : "";
   how.run.device = choose_device(options.text("device"));
   how.seconds = options.seconds("budget");

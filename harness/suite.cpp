@@ -7,6 +7,7 @@
 #include "harness/device_choice.h"
 #include "harness/exit_status.h"
 #include "harness/library.h"
+#include "harness/refusal.h"
 #include "harness/schedules.h"
 
 namespace lockstep {
@@ -60,15 +61,13 @@ Scenario scenario_of_token(const std::string& token, const std::string& folder) 
   Scenario scenario = read_token(token, folder);
   std::vector<ScenarioError> errors = check_legality(scenario);
   if (errors.empty()) errors = check_built(scenario);
-  if (errors.empty()) return scenario;
-  std::string text = "the token's scenario is refused";
-  for (const ScenarioError& error : errors) text += "\n" + error.text();
-  throw RequestError(text);
+  if (!errors.empty()) throw refusal(errors);
+  return scenario;
 }
 
 }  // namespace
 
-std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, std::vector<std::string>& errors) {
+std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, std::vector<ScenarioError>& errors) {
   const ReadResult read = read_scenario_file(path);
   const Scenario::Expect& expect = read.scenario.expect;
   // `refused` without its rule expects nothing: that is refused itself (L40).
@@ -77,7 +76,7 @@ std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, s
     return {{read.scenario, judge_refusal(read, path)}};
   }
   if (!read.ok() && !(from_library && read.rule() == "L00")) {
-    for (const ScenarioError& error : read.errors) errors.push_back(error.text());
+    errors.insert(errors.end(), read.errors.begin(), read.errors.end());
     return {};
   }
   std::vector<PlannedCase> cases;
@@ -95,7 +94,7 @@ std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, s
 std::vector<Scenario> cases_of(const std::string& word, const std::string& folder) {
   std::error_code too_long;  // A token may be longer than any file's name.
   if (word.rfind("ls", 0) == 0 && !std::filesystem::exists(word, too_long)) return {scenario_of_token(word, folder)};
-  std::vector<std::string> errors;
+  std::vector<ScenarioError> errors;
   std::vector<Scenario> list;
   for (PlannedCase& one : plan_file(word, false, errors)) {
     if (!one.decided) {
@@ -105,9 +104,8 @@ std::vector<Scenario> cases_of(const std::string& word, const std::string& folde
                    one.decided->reason.c_str());
     }
   }
-  std::string text = word + ": nothing to run";
-  for (const std::string& error : errors) text += "\n" + error;
-  if (list.empty()) throw RequestError(text);
+  if (!errors.empty()) throw refusal(errors);
+  if (list.empty()) throw RequestError(word + ": nothing to run");
   return list;
 }
 

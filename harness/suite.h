@@ -17,8 +17,8 @@ struct PlannedCase {
 };
 
 // The cases of one file. What is not built is skipped; a file of which nothing is built is a request that cannot be
-// met, unless `from_library`. Refusals that nobody expected go into `errors`, as printed lines.
-std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, std::vector<std::string>& errors);
+// met, unless `from_library`. Refusals that nobody expected go into `errors`.
+std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, std::vector<ScenarioError>& errors);
 
 // What a word stands for: a file's precisions without those decided already, which are told on stderr, or the one case
 // of a token, which may be of a build that had other rules or features; `folder` is where its data lie. RequestError

@@ -10,6 +10,7 @@
 #include "harness/launch.h"
 #include "harness/options.h"
 #include "harness/progress.h"
+#include "harness/refusal.h"
 #include "harness/report.h"
 #include "harness/result_json.h"
 #include "harness/schedules.h"
@@ -17,6 +18,7 @@
 #include "harness/write_reports.h"
 #include "oracle/oracle.h"
 #include "scenarios/reader.h"
+#include "scenarios/schema_words.h"
 
 namespace lockstep {
 namespace {
@@ -30,30 +32,16 @@ Options train_options() {
   options.number("checkpoint-within", "and within a step after every n-th microbatch of a rank; 0: not", 0, 0);
   options.text("resume", "continue from this checkpoint, bit for bit");
   options.number("digest-every", "print a digest of all weights after every n-th step; 0: at the end only", 0, 0);
-  options.text("graph", "none, partial or full_iteration instead of the file's cuda_graph.impl");
+  options.choice("graph", "none, partial or full_iteration instead of the file's cuda_graph.impl", words<GraphImpl>());
   options.flag("oracle", "run the oracle instead of the engine, for its losses and digests");
   options.launched();
   return options;
 }
 
-GraphImpl graph_from(const std::string& word) {
-  for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
-    if (word == to_text(impl)) return impl;
-  }
-  throw RequestError("lockstep train: --graph " + word + ": none, partial or full_iteration");
-}
-
-[[noreturn]] void refuse(const std::vector<ScenarioError>& errors) {
-  std::string text = "refused";
-  for (const ScenarioError& error : errors) text += "\n" + error.text();
-  throw RequestError(text);
-}
-
 // The file's scenario with what the options replace; still legal and built.
 Scenario scenario_of(const Options& options) {
-  if (options.words().empty()) throw RequestError("lockstep train: a file is missing");
-  const ReadResult read = read_scenario_file(options.words().front());
-  if (!read.ok() && read.rule() != "L00") refuse(read.errors);
+  const ReadResult read = read_scenario_file(options.word());
+  if (!read.ok() && read.rule() != "L00") throw refusal(read.errors);
   Scenario scenario = read.scenario;
   scenario.numerics.resize(1);
   // Fewer steps are the file's run, ended early: who goes on from its checkpoint has the bits of the whole run.
@@ -64,11 +52,11 @@ Scenario scenario_of(const Options& options) {
     scenario.training.steps = steps;
   }
   if (options.has("graph")) {
-    scenario.cuda_graph.impl = graph_from(options.text("graph"));
+    scenario.cuda_graph.impl = value_of<GraphImpl>(options.text("graph"));
     if (scenario.cuda_graph.impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
   }
-  if (const auto errors = check_legality(scenario); !errors.empty()) refuse(errors);
-  if (const auto errors = check_built(scenario); !errors.empty()) refuse(errors);
+  if (const auto errors = check_legality(scenario); !errors.empty()) throw refusal(errors);
+  if (const auto errors = check_built(scenario); !errors.empty()) throw refusal(errors);
   return scenario;
 }
 
@@ -148,7 +136,7 @@ std::int64_t tokens_of(const StepData& data) {
 
 void train_by_oracle(const Options& options, const Scenario& scenario, const DataSource& data, Log& log) {
   if (options.has("checkpoint") || options.has("resume")) {
-    throw RequestError("lockstep train: --oracle keeps no checkpoints");
+    throw RequestError("--oracle keeps no checkpoints");
   }
   oracle::Oracle oracle(
       scenario,
@@ -179,8 +167,7 @@ void train_rank(const Options& options, const Scenario& scenario, Trainer& train
   const std::int64_t every = options.number("checkpoint-every");
   if (options.has("resume")) trainer.load(options.text("resume"));
   if (trainer.steps_done() >= steps) {
-    throw RequestError("lockstep train: " + std::to_string(trainer.steps_done()) +
-                       " steps are done already; --steps asks for more");
+    throw RequestError(std::to_string(trainer.steps_done()) + " steps are done already; --steps asks for more");
   }
   const auto say_digest = [&] {
     const std::string digest = trainer.weight_digest();  // Every rank has a part in it.
@@ -206,7 +193,7 @@ void train_rank(const Options& options, const Scenario& scenario, Trainer& train
 ExitStatus train_by_engine(const Options& options, const Scenario& scenario, const DataSource& data) {
   for (const char* option : {"checkpoint-every", "checkpoint-within"}) {
     if (options.number(option) == 0 || options.has("checkpoint")) continue;
-    throw RequestError(std::string("lockstep train: --") + option + " needs --checkpoint");
+    throw RequestError(std::string("--") + option + " needs --checkpoint");
   }
   const std::string kind = choose_device(options.text("device"));
   return launch(scenario, launch_options(options, kind), [&](const RanksHere& ranks) {

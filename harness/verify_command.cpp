@@ -10,6 +10,7 @@
 #include "harness/options.h"
 #include "harness/planted.h"
 #include "harness/progress.h"
+#include "harness/refusal.h"
 #include "harness/report.h"
 #include "harness/result_json.h"
 #include "harness/stopwatch.h"
@@ -36,7 +37,7 @@ Options verify_options() {
 // Reads everything before any device is opened; all refusals are printed at once.
 std::vector<PlannedCase> plan(const std::vector<std::string>& words) {
   std::vector<PlannedCase> cases;
-  std::vector<std::string> errors;
+  std::vector<ScenarioError> errors;
   const bool from_library = words.empty();
   for (const std::string& word : from_library ? std::vector<std::string>{library_folder()} : words) {
     std::error_code unreadable;  // Such a word is refused as a file, Y01.
@@ -47,10 +48,8 @@ std::vector<PlannedCase> plan(const std::vector<std::string>& words) {
       for (PlannedCase& one : plan_file(file, from_library || folder, errors)) cases.push_back(std::move(one));
     }
   }
-  if (errors.empty()) return cases;
-  std::string text = "refused";
-  for (const std::string& error : errors) text += "\n" + error;
-  throw RequestError(text);
+  if (!errors.empty()) throw refusal(errors);
+  return cases;
 }
 
 void show_counts(Progress& progress, std::size_t done, std::size_t all, const CaseResult& result) {

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-WorkShare work_share(const std::string& command, const std::string& text) {
+WorkShare work_share(const std::string& text) {
   WorkShare share{-1, 0};
   const char* const end = text.data() + text.size();
   const auto [slash, error] = std::from_chars(text.data(), end, share.number);
@@ -14,7 +14,7 @@ WorkShare work_share(const std::string& command, const std::string& text) {
     const auto [rest, also] = std::from_chars(slash + 1, end, share.of);
     if (also == std::errc() && rest == end && share.number >= 0 && share.number < share.of) return share;
   }
-  throw RequestError("lockstep " + command + ": --shard " + text + " is no i/n with i from 0 to n - 1");
+  throw RequestError("--shard " + text + " is no i/n with i from 0 to n - 1");
 }
 
 }  // namespace lockstep

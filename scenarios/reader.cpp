@@ -219,4 +219,10 @@ std::string ScenarioError::text() const {
   return out;
 }
 
+std::string text_of(const std::vector<ScenarioError>& errors) {
+  std::string lines;
+  for (const ScenarioError& error : errors) lines += (lines.empty() ? "" : "\n") + error.text();
+  return lines;
+}
+
 }  // namespace lockstep

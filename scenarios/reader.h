@@ -17,6 +17,7 @@ struct ScenarioError {
   std::string key, what, why, nearest;
   std::string text() const;
 };
+std::string text_of(const std::vector<ScenarioError>& errors);  // A line each, the last one open.
 
 // What a file came to. A file that is refused has errors (lowest rule first, all of one stage: reading, then
 // legality, then not built), and may still have an `expect` section, which a refused file is judged by.

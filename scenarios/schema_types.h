@@ -109,9 +109,7 @@ struct Word {
   std::string name() const { return Name{words<Enum>()}.name(); }
   std::optional<Value> read(const Item& item) const {
     const std::optional<std::string> text = Name{words<Enum>()}.read(item);
-    if (!text) return std::nullopt;
-    const std::vector<std::string>& all = words<Enum>();
-    return static_cast<Enum>(std::find(all.begin(), all.end(), *text) - all.begin());
+    return text ? std::optional(value_of<Enum>(*text)) : std::nullopt;
   }
   std::string write(Value value, Style style) const { return write_text(word(value), style); }
 };

@@ -1,6 +1,7 @@
 // The words of every choice, in the order of their enum, which is the order that sets are kept in.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,13 @@ const std::vector<std::string>& words();
 template <class Enum>
 const std::string& word(Enum value) {
   return words<Enum>()[static_cast<std::size_t>(value)];
+}
+
+// The value that a word of theirs stands for.
+template <class Enum>
+Enum value_of(const std::string& word) {
+  const std::vector<std::string>& all = words<Enum>();
+  return static_cast<Enum>(std::find(all.begin(), all.end(), word) - all.begin());
 }
 
 // Names that expect.counters may hold.

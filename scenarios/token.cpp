@@ -144,11 +144,7 @@ std::string make_token(const Scenario& scenario) {
 
 Scenario read_token(const std::string& token, const std::string& folder) {
   ReadStage stage = read_stage(canonical_form_of(token), folder.empty() ? "token" : folder + "/token");
-  if (!stage.errors.empty()) {
-    std::string all;
-    for (const ScenarioError& error : stage.errors) all += error.text() + "\n";
-    throw TokenError(all.substr(0, all.size() - 1));
-  }
+  if (!stage.errors.empty()) throw TokenError(text_of(stage.errors));
   if (stage.scenario.numerics.size() != 1) refuse("it names more than one precision");
   return stage.scenario;
 }

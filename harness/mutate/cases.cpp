@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "harness/exit_status.h"
 #include "harness/library.h"
 #include "harness/process_case.h"
+#include "harness/refusal.h"
 #include "harness/schedules.h"
 #include "harness/suite.h"
 #include "harness/virtual_ranks.h"
@@ -39,7 +39,7 @@ std::int64_t reckoned_length(const MutationCase& one) {
 
 std::vector<MutationCase> mutation_cases(std::int64_t most) {
   std::vector<MutationCase> cases;
-  std::vector<std::string> errors;
+  std::vector<ScenarioError> errors;
   for (const std::string& file : scenario_files(library_folder())) {
     for (PlannedCase& one : plan_file(file, true, errors)) {
       skip_what_is_lacking(one, "sim");
@@ -47,7 +47,7 @@ std::vector<MutationCase> mutation_cases(std::int64_t most) {
       cases.push_back({.scenario = std::move(one.scenario), .sites = {}, .last_launches = {}});
     }
   }
-  if (!errors.empty()) throw RequestError("refused\n" + errors.front());
+  if (!errors.empty()) throw refusal(errors);
   if (static_cast<std::size_t>(most) < cases.size()) {  // Recording all takes seconds.
     std::stable_sort(cases.begin(), cases.end(), [](const MutationCase& a, const MutationCase& b) {
       return reckoned_length(a) < reckoned_length(b);

@@ -190,11 +190,11 @@ void add_mutation_json(const std::string& file, std::vector<Fault>& faults, std:
                        double& seconds) {
   std::ifstream stream(file, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  if (!stream) throw RequestError("lockstep mutate: cannot read " + file);
+  if (!stream) throw RequestError("cannot read " + file);
   try {
     const boost::json::value report = boost::json::parse(text);
     if (report.at("revision").as_string() != revision()) {
-      throw RequestError("lockstep mutate: " + file + " is a report of another revision than this program's");
+      throw RequestError(file + " is a report of another revision than this program's");
     }
     for (const boost::json::value& result : report.at("results").as_array()) {
       read_result(result.as_object(), faults.emplace_back(), outcomes.emplace_back());
@@ -204,7 +204,7 @@ void add_mutation_json(const std::string& file, std::vector<Fault>& faults, std:
   } catch (const RequestError&) {
     throw;
   } catch (const std::exception& error) {
-    throw RequestError("lockstep mutate: " + file + " is no report of mutate: " + error.what());
+    throw RequestError(file + " is no report of mutate: " + error.what());
   }
 }
 

@@ -65,6 +65,22 @@ TEST_F(CommandLine, PlanPackingRefusesWhatItCannotRead) {
   EXPECT_EQ(run_lockstep("plan-packing --buckets 9 " + bad).status, 2);
 }
 
+TEST_F(CommandLine, EveryCommandSaysAllThatIsWrongInAFile) {
+  const std::string bad = folder_.file(
+      "two.yaml", "schema: 1\nname: two\nmodel: {attention: {heads: 4, kv_heads: 3}}\ntraining: {steps: 1}\n");
+  for (const char* command : {"verify ", "describe ", "train ", "replay ", "shrink -o x ", "bench ", "plan-packing "}) {
+    const Ran ran = run_lockstep(command + bad);
+    EXPECT_EQ(ran.status, 2) << command;
+    EXPECT_THAT(ran.err, testing::StartsWith("lockstep: refused\n")) << command;
+    EXPECT_THAT(ran.err, testing::AllOf(HasSubstr("[L01]"), HasSubstr("[L22]"))) << command;
+  }
+}
+
+TEST_F(CommandLine, AFailureNamesTheProgramOnce) {
+  EXPECT_EQ(run_lockstep("fuzz --count -1").err, "lockstep: --count must be at least 0\n");
+  EXPECT_EQ(run_lockstep("shrink -o x").err, "lockstep: a word is missing: lockstep shrink TOKEN|FILE -o FILE\n");
+}
+
 TEST_F(CommandLine, AnUnknownWordNamesTheNearest) {
   EXPECT_EQ(run_lockstep("").status, 2);
   EXPECT_EQ(run_lockstep("verfy").status, 2);
@@ -72,7 +88,9 @@ TEST_F(CommandLine, AnUnknownWordNamesTheNearest) {
   const Ran option = run_lockstep("verify --devise sim");
   EXPECT_EQ(option.status, 2);
   EXPECT_THAT(option.err, HasSubstr("nearest: --device"));
-  EXPECT_THAT(run_lockstep("verify --device gpu").err, HasSubstr("is no device"));
+  EXPECT_THAT(run_lockstep("verify --device cudda").err, HasSubstr("nearest: cuda"));
+  EXPECT_THAT(run_lockstep("bench --section steps").err, HasSubstr("nearest: step"));
+  EXPECT_THAT(run_lockstep("train --graph partly " + folder_.file("any.yaml", "")).err, HasSubstr("nearest: partial"));
   EXPECT_THAT(run_lockstep("verify --plant linear-drops-last-inptu").err,
               HasSubstr("nearest: linear-drops-last-input"));
   EXPECT_EQ(run_lockstep("verify --mutate-oracle nothing-like-it").status, 2);

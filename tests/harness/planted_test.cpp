@@ -19,7 +19,7 @@ constexpr WorkerOptions kWorker{.fork = true, .timeout_s = 60};
 const std::vector<Scenario>& library() {
   static const std::vector<Scenario> cases = [] {
     std::vector<std::pair<double, Scenario>> timed;
-    std::vector<std::string> errors;
+    std::vector<ScenarioError> errors;
     for (const std::string& file : scenario_files(library_path())) {
       for (PlannedCase& one : plan_file(file, true, errors)) {
         skip_what_is_lacking(one, "sim");
@@ -29,7 +29,7 @@ const std::vector<Scenario>& library() {
         timed.emplace_back(result.seconds, std::move(one.scenario));
       }
     }
-    EXPECT_TRUE(errors.empty()) << errors.front();
+    EXPECT_TRUE(errors.empty()) << text_of(errors);
     std::stable_sort(timed.begin(), timed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<Scenario> list;
     for (auto& [seconds, scenario] : timed) list.push_back(std::move(scenario));

@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 Scenario from_library(const std::string& name) {
-  std::vector<std::string> errors;
+  std::vector<ScenarioError> errors;
   Scenario scenario = plan_file(library_path() + "/" + name + ".yaml", false, errors).front().scenario;
   EXPECT_TRUE(errors.empty());
   return scenario;
