@@ -259,51 +259,103 @@ std::int64_t longest_listed(const Scenario& scenario) {
   return longest;
 }
 
-// Names what of a distribution, at its default, gives documents of two tokens.
-Findings drawn_too_short(const Scenario& scenario) {
-  if (scenario.data.kind != DataKind::distribution) return {};
-  const Scenario::Data::Distribution defaults, &given = scenario.data.distribution;
-  const std::int64_t longest = std::min(std::max<std::int64_t>(2, given.min), scenario.data.pack_length);
-  const std::pair<Finding, std::function<void(Scenario::Data::Distribution&)>> cures[] = {
-      {{"data.distribution.empty", "0", ""}, [](auto& d) { d.empty = {}; }},
-      {{"data.distribution.fill", "0.9", ""}, [&](auto& d) { d.fill = defaults.fill; }},
-      {{"data.distribution.max", to_string(longest), ""}, [&](auto& d) { d.max = longest; }},
-  };
-  for (const auto& [finding, cure] : cures) {
-    Scenario other = scenario;
-    cure(other.data.distribution);
-    if (has_target(other)) return {finding};
-  }
-  return {};
+// A request that can be taken back, or made larger, so that there may be a target.
+struct Cure {
+  Finding finding;
+  std::function<void(Scenario&)> apply;
+};
+
+// Where no document of two tokens fits a pack, the pack is too short for anything else to help.
+std::int64_t rows_for_two_tokens(const Scenario& scenario) {
+  const std::int64_t rows = slot_rows(2, scenario.data.gaps, scenario.data.align);
+  return holds(scenario.numerics, Numerics::bf16) ? slot_rows(rows, 0, 16) : rows;  // L03.
 }
 
-// Names the mask that, taken back, leaves a target; if none does, the documents are too short.
-Findings some_step_has_a_target(const Scenario& scenario) {
-  if (scenario.data.long_documents == LongDocuments::error && !documents_are_no_longer_than_a_pack(scenario).empty())
-    return {};
-  if (has_target(scenario)) return {};
-  Scenario other = scenario;
-  other.data.mask.prefix =
-      scenario.data.kind == DataKind::lengths ? std::max<std::int64_t>(0, longest_listed(scenario) - 2) : 0;
-  if (other.data.mask.prefix < scenario.data.mask.prefix && has_target(other)) {
-    return {{"data.mask.prefix", to_string(other.data.mask.prefix), to_string(scenario.data.mask.prefix)}};
-  }
-  other = scenario;
-  other.data.mask.rate = {};
-  if (has_target(other)) return {{"data.mask.rate", "0", ""}};
-  other = scenario;
-  other.data.mask.microbatches.clear();
-  if (has_target(other)) return {{"data.mask.microbatches", "[]", ""}};
-  other = scenario;
-  other.training.eval_every = 0;
-  if (has_target(other)) return {{"training.eval_every", "0", "evaluation keeps the only pack"}};
-  other = scenario;
-  other.data.mask = {};
-  other.data.mask.roles = scenario.data.mask.roles;
-  if (has_target(other)) return {{"data.mask", "{}", ""}};
-  if (const Findings drawn = drawn_too_short(scenario); !drawn.empty()) return drawn;
+constexpr const char* kTooShort = "no document of two tokens";
+
+void add_cures_of_masks(const Scenario& scenario, std::vector<Cure>& cures) {
+  const Scenario::Data::Mask& mask = scenario.data.mask;
   const bool listed = scenario.data.kind == DataKind::lengths;
-  return {{listed ? "data.documents" : "data", listed ? "[[[2]]]" : "", "no document of two tokens with a target"}};
+  const std::int64_t prefix = listed ? std::max<std::int64_t>(0, longest_listed(scenario) - 2) : 0;
+  if (prefix < mask.prefix) {
+    cures.push_back({{"data.mask.prefix", to_string(prefix), to_string(mask.prefix)},
+                     [=](Scenario& s) { s.data.mask.prefix = prefix; }});
+  }
+  if (mask.rate.millionths > 0) {
+    cures.push_back({{"data.mask.rate", "0", ""}, [](Scenario& s) { s.data.mask.rate = {}; }});
+  }
+  if (!mask.microbatches.empty()) {
+    cures.push_back({{"data.mask.microbatches", "[]", ""}, [](Scenario& s) { s.data.mask.microbatches.clear(); }});
+  }
+}
+
+void add_cures_of_documents(const Scenario& scenario, std::vector<Cure>& cures) {
+  const Scenario::Data& data = scenario.data;
+  if (longest_fitting(data) < 2) {
+    const std::int64_t rows = rows_for_two_tokens(scenario);
+    cures.push_back(
+        {{"data.pack_length", to_string(rows), kTooShort}, [=](Scenario& s) { s.data.pack_length = rows; }});
+  }
+  if (data.kind == DataKind::lengths && longest_listed(scenario) < 2) {
+    cures.push_back({{"data.documents", "[[[2]]]", kTooShort}, [](Scenario& s) { s.data.documents = {{{2}}}; }});
+  }
+  if (data.kind != DataKind::distribution) return;
+  const Scenario::Data::Distribution& given = data.distribution;
+  if (given.empty > Ratio{}) {
+    cures.push_back({{"data.distribution.empty", "0", ""}, [](Scenario& s) { s.data.distribution.empty = {}; }});
+  }
+  if (data.pack_length * given.fill.millionths < 1'000'000 * slot_rows(2, data.gaps, data.align)) {
+    cures.push_back({{"data.distribution.fill", "1", ""}, [](Scenario& s) { s.data.distribution.fill = {1'000'000}; }});
+  }
+  if (given.max < 2) {
+    cures.push_back({{"data.distribution.max", "2", ""}, [](Scenario& s) { s.data.distribution.max = 2; }});
+  }
+}
+
+std::vector<Cure> cures_of(const Scenario& scenario) {
+  std::vector<Cure> cures;
+  add_cures_of_masks(scenario, cures);
+  if (reads_bytes(scenario) && scenario.training.eval_every > 0) {
+    cures.push_back({{"training.eval_every", "0", "evaluation keeps the only pack"},
+                     [](Scenario& s) { s.training.eval_every = 0; }});
+  }
+  add_cures_of_documents(scenario, cures);
+  return cures;
+}
+
+bool helps(const std::vector<Cure>& cures, Scenario scenario) {
+  for (const Cure& cure : cures) cure.apply(scenario);
+  return documents_are_no_longer_than_a_pack(scenario).empty() && slot_rows_fit_the_pack(scenario).empty() &&
+         has_target(scenario);
+}
+
+// Where no key helps it is the documents themselves.
+Finding other_documents(const Scenario& scenario) {
+  if (scenario.data.kind == DataKind::lengths) return {"data.documents", "[[[2]]]", kTooShort};
+  if (scenario.data.kind == DataKind::distribution) return {"data.distribution", "{}", kTooShort};
+  const MicrobatchLengths lengths = byte_lengths(scenario);
+  if (scenario.data.kind == DataKind::jsonl && !lengths.empty() && std::ranges::max(lengths) >= 2) {
+    return {"data.mask.roles", "a role that has contents there", list_text(scenario.data.mask.roles)};
+  }
+  return {"data.path", "documents of two bytes", kTooShort};
+}
+
+// Names the one request that is in the way; if it is several, those without which the others would not help.
+Findings some_step_has_a_target(const Scenario& scenario) {
+  if (!documents_are_no_longer_than_a_pack(scenario).empty() || has_target(scenario)) return {};
+  std::vector<Cure> cures = cures_of(scenario);
+  for (const Cure& cure : cures) {
+    if (helps({cure}, scenario)) return {cure.finding};
+  }
+  if (!helps(cures, scenario)) return {other_documents(scenario)};
+  for (std::size_t i = cures.size(); i-- > 0;) {
+    std::vector<Cure> others = cures;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    if (helps(others, scenario)) cures = others;
+  }
+  Findings findings;
+  for (const Cure& cure : cures) findings.push_back(cure.finding);
+  return findings;
 }
 
 }  // namespace

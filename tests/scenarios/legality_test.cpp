@@ -10,7 +10,6 @@
 #include <set>
 
 #include "scenarios/reader.h"
-#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -481,35 +480,6 @@ TEST(Legality, DummySlotCountsAgainstTheBuckets) {
   EXPECT_EQ(lowest_rule(scenario), "none");
   scenario.data.tail = Tail::append_dummy_seq;
   EXPECT_EQ(lowest_rule(scenario), "L23");
-}
-
-// Bytes are judged as they lie there: too long, too short for a target, too few for training and evaluation.
-TEST(Legality, BytesAreReadForTheRulesOnDocuments) {
-  const TemporaryFolder folder;
-  Scenario scenario;
-  scenario.model.vocab = 256;
-  scenario.data.kind = DataKind::jsonl;
-  scenario.data.path = folder.file("a.jsonl", R"({"text": "abcdefgh"})");
-  scenario.data.long_documents = LongDocuments::error;
-  const auto rule = [&](const Edit& edit) {
-    Scenario other = scenario;
-    edit(other);
-    return lowest_rule(other);
-  };
-  EXPECT_EQ(rule([](Scenario& s) { s.data.pack_length = 8; }), "none");
-  EXPECT_EQ(rule([](Scenario& s) { s.data.pack_length = 7; }), "L07");
-  EXPECT_EQ(rule([](Scenario& s) { s.data.pack_length = 8, s.data.gaps = 1; }), "L08");
-  EXPECT_EQ(rule([](Scenario& s) {
-              s.data.pack_length = 7, s.data.distribution.median = 7, s.data.long_documents = LongDocuments::split;
-            }),
-            "none");
-  EXPECT_EQ(rule([](Scenario& s) { s.data.mask.prefix = 6; }), "none");
-  EXPECT_EQ(rule([](Scenario& s) { s.data.mask.prefix = 7; }), "L12");
-  scenario.training.eval_every = 1;
-  const auto errors = check_legality(scenario);
-  ASSERT_EQ(errors.size(), 1u);
-  EXPECT_EQ(errors[0].rule, "L12");
-  EXPECT_EQ(errors[0].key, "training.eval_every");
 }
 
 TEST(Legality, OneRankMayShardAndEqualUnitsFitThePool) {
