@@ -1,6 +1,8 @@
 #include "harness/planted.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "engine/faults.h"
 #include "harness/checker/checker.h"
@@ -19,16 +21,15 @@ std::string checked(const std::string& name, const std::vector<std::string>& kno
   throw RequestError(std::string("--") + option + ": there is no " + name + "; nearest: " + nearest_name(name, known));
 }
 
-}  // namespace
-
+// All that --plant knows.
 std::vector<std::string> known_faults() {
-  std::vector<std::string> names;
-  for (const auto& name : kernel_faults()) names.emplace_back(name);
-  for (const auto& name : engine_faults()) names.emplace_back(name);
-  names.emplace_back(kCrashFault);
-  names.emplace_back(kHangFault);
+  std::vector<std::string> names = kernel_faults();
+  for (const std::string& name : engine_faults()) names.push_back(name);
+  names.insert(names.end(), {kCrashFault, kHangFault});
   return names;
 }
+
+}  // namespace
 
 void take_planted(const Options& options, RunOptions& run) {
   const std::string fault = options.text("plant");

@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "harness/choices.h"
-#include "harness/planted.h"
 #include "harness/stopwatch.h"
 #include "scenarios/reader.h"
 #include "tests/harness/planted_faults.h"
@@ -175,11 +174,6 @@ TEST(CampaignFaults, AreFoundShrunkAndReplayed) {
     if (!why.empty()) std::printf("  %s: %s\n", one.name.c_str(), why.c_str());
   }
   for (const auto& [name, why] : equivalent_faults()) std::printf("  %s: %s\n", name.c_str(), why.c_str());
-  for (const char* what : {"kernels and engine", "oracle"}) {
-    for (const std::string& name : what == std::string("oracle") ? oracle::Oracle::mutations() : known_faults()) {
-      if (!is_about_something_built(name)) std::printf("  %s (%s): of layers that are not built\n", name.c_str(), what);
-    }
-  }
   std::printf("drawn:");
   for (const PlantedFault& one : faults) std::printf(" %s", one.name.c_str());
   std::printf("\n");

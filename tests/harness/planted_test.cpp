@@ -40,7 +40,8 @@ const std::vector<Scenario>& library() {
 
 // What only sharded runs can show is not looked for in the others.
 bool is_caught(const RunOptions& run) {
-  const bool of_sharding = is_of_sharding(run.fault);
+  const std::vector<std::string> sharding = sharding_faults();
+  const bool of_sharding = holds(sharding, run.fault);
   return std::any_of(library().begin(), library().end(), [&](const Scenario& scenario) {
     if (of_sharding && !with_reduction(scenario)) return false;
     return run_in_worker(scenario, run, kWorker).verdict != Verdict::holds;
