@@ -1,8 +1,7 @@
 #include "harness/blind_spots.h"
 
-#include <algorithm>
-
 #include "harness/sharding_plan.h"
+#include "scenarios/documents_layout.h"
 #include "scenarios/legality.h"
 
 namespace lockstep {
@@ -10,12 +9,6 @@ namespace {
 
 // Weights are about 0.02: below this, an update of about the learning rate is below half a unit in their last place.
 constexpr double kNoLearning = 1e-9;
-
-std::int64_t most_microbatches(const Scenario::Training& training) {
-  std::int64_t most = 0;
-  for (std::int64_t step = 0; step < training.steps; ++step) most = std::max(most, training.microbatches_at(step));
-  return most;
-}
 
 }  // namespace
 
@@ -26,7 +19,7 @@ bool sums_have_no_order(const Scenario& scenario) {
 
 std::vector<std::string> blind_spots(const Scenario& scenario) {
   std::vector<std::string> list;
-  if (!exchanges(scenario)) return list;
+  if (!with_reduction(scenario)) return list;
   const bool one_microbatch = most_microbatches(scenario.training) == 1;
   if (scenario.parallel.data == 1)
     list.push_back("one rank: it exchanges with itself, so that nothing can be mixed up");

@@ -6,6 +6,7 @@
 #include "harness/bits.h"
 #include "harness/pack_rows.h"
 #include "kernels/contract.h"
+#include "scenarios/legality.h"
 
 namespace lockstep {
 namespace {
@@ -15,9 +16,7 @@ constexpr std::int64_t kPerCall = 4;
 
 // What no slot keeps, so that nobody can look at it; the gradients that it goes into show what it was.
 bool is_recomputed(const Scenario::Model& model, const std::string& name) {
-  const auto asked = [&](Recompute module) {
-    return std::find(model.recompute.begin(), model.recompute.end(), module) != model.recompute.end();
-  };
+  const auto asked = [&](Recompute module) { return holds(model.recompute, module); };
   if (!name.starts_with("layers.")) return false;
   if (name.ends_with(".norm.out")) return asked(Recompute::layernorm);
   if (name.ends_with(".act")) return asked(Recompute::mlp_act);

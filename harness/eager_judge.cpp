@@ -40,15 +40,7 @@ class EagerJudge final : public Judge, private StepListener {
         expert_bias_(scenario.model.pattern.size()),
         device_(open_backend(device, sim_options(scenario_, 1), gpu)),
         trainer_(device_, scenario_, data, {.dry_run_ledger = false, .listener = this}) {
-    for (const ParameterView& view : trainer_.parameters()) {
-      oracle::Parameter made;
-      made.name = view.name;
-      made.layer = view.layer;
-      made.rows = view.full_rows;
-      made.cols = view.full_cols;
-      made.is_vector = view.is_vector;
-      parameters_.push_back(std::move(made));
-    }
+    for (const ParameterView& view : trainer_.parameters()) parameters_.push_back(without_values(view));
   }
 
   oracle::StepResult step(std::int64_t, const StepData& data) override {

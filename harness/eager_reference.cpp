@@ -83,6 +83,16 @@ void copy_numbers(const StepResult& got, oracle::StepResult& to) {
   to.learning_rate = got.learning_rate;
 }
 
+oracle::Parameter without_values(const ParameterView& view) {
+  oracle::Parameter one;
+  one.name = view.name;
+  one.layer = view.layer;
+  one.rows = view.full_rows;
+  one.cols = view.full_cols;
+  one.is_vector = view.is_vector;
+  return one;
+}
+
 EagerReference::EagerReference(const Scenario& scenario, JudgedRun::Rank& rank) : scenario_(scenario), rank_(rank) {}
 
 oracle::StepResult EagerReference::as_the_oracles(const StepResult& got) {
@@ -111,11 +121,7 @@ Remembered EagerReference::remember() && {
     const auto index = static_cast<std::size_t>(view.index);
     if (remembered_.parameters.size() <= index) remembered_.parameters.resize(index + 1);
     oracle::Parameter& whole = remembered_.parameters[index];
-    whole.name = view.name;
-    whole.layer = view.layer;
-    whole.rows = view.full_rows;
-    whole.cols = view.full_cols;
-    whole.is_vector = view.is_vector;
+    if (whole.name.empty()) whole = without_values(view);  // A rank may have several parts of it.
     const auto size = static_cast<std::size_t>(view.full_rows * view.full_cols);
     place(whole.weight, size, view.first, trainer.read(StoredValues(view.weight)));
     place(whole.m, size, view.first, trainer.read(StoredValues(view.m)));

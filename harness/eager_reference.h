@@ -15,6 +15,8 @@ Scenario eager(const Scenario& scenario);
 
 // What an engine's step and an oracle's both have one of.
 void copy_numbers(const StepResult& got, oracle::StepResult& to);
+// The parameter as the oracle has it, without values.
+oracle::Parameter without_values(const ParameterView& view);
 
 class EagerReference {
  public:

@@ -5,24 +5,14 @@
 
 #include "harness/offload_bytes.h"
 #include "harness/sharding_plan.h"
+#include "scenarios/documents_layout.h"
+#include "scenarios/legality.h"
 
 namespace lockstep {
 namespace {
 
 bool holds_part(const std::vector<GraphModule>& modules, char symbol) {
-  const auto has = [&](GraphModule module) {
-    return std::find(modules.begin(), modules.end(), module) != modules.end();
-  };
-  switch (symbol) {
-    case 'M':
-      return has(GraphModule::mamba);
-    case '*':
-      return has(GraphModule::attn);
-    case '-':
-      return has(GraphModule::mlp);
-    default:
-      return has(GraphModule::moe) || has(GraphModule::moe_router) || has(GraphModule::moe_preprocess);
-  }
+  return std::any_of(modules.begin(), modules.end(), [&](GraphModule module) { return layer_of(module) == symbol; });
 }
 
 bool fits_a_bucket(const Scenario& scenario, const Microbatch& microbatch) {
@@ -55,21 +45,11 @@ std::int64_t layers_of_experts(const Scenario& scenario) {
 
 // Every token of a document goes to top_k experts in each layer of experts, whatever is dropped then.
 std::int64_t pairs_of(const Scenario& scenario, const StepData& step) {
-  std::int64_t tokens = 0;
-  for (const Microbatch& microbatch : step.microbatches) {
-    for (const Document& document : microbatch.documents) tokens += static_cast<std::int64_t>(document.tokens.size());
-  }
-  return tokens * scenario.model.moe.top_k * layers_of_experts(scenario);
+  return tokens_of(step) * scenario.model.moe.top_k * layers_of_experts(scenario);
 }
 
 Expectation exactly(std::string counter, std::int64_t value, std::string why) {
   return {std::move(counter), value, value, std::move(why)};
-}
-
-// A file may say that it wants no replay at all.
-bool allows_no_replay(const Scenario& scenario) {
-  const auto rule = scenario.expect.counters.find("graph_replays");
-  return rule != scenario.expect.counters.end() && rule->second.same_as.empty() && rule->second.min.value_or(0) <= 0;
 }
 
 // Different graphs that the scenario can use. An engine that captures more of them captures again what it has.
@@ -113,10 +93,7 @@ void add_offload(const Scenario& scenario, std::int64_t microbatches, std::vecto
 // Ops of a backward pass for what is not saved: a norm of each layer, an activation of each MLP and of experts, one
 // more of a shared expert.
 std::int64_t recomputed_ops(const Scenario& scenario) {
-  const std::vector<Recompute>& modules = scenario.model.recompute;
-  const auto asked = [&](Recompute module) {
-    return std::find(modules.begin(), modules.end(), module) != modules.end();
-  };
+  const auto asked = [&](Recompute module) { return holds(scenario.model.recompute, module); };
   std::int64_t ops = 0;
   for (const char symbol : scenario.model.pattern) {
     ops += asked(Recompute::layernorm);
@@ -169,9 +146,8 @@ std::int64_t graph_regions(const Scenario& scenario) {
 
 bool can_be_counted_at_once(const Scenario& scenario) {
   constexpr std::int64_t kMostMicrobatches = 2'000'000;
-  std::int64_t most = scenario.training.microbatches;
-  for (const auto& change : scenario.training.change_microbatches_at) most = std::max(most, change.microbatches);
-  return scenario.training.steps * most * scenario.parallel.data <= kMostMicrobatches;
+  const Scenario::Training& training = scenario.training;
+  return training.steps * most_microbatches(training) * scenario.parallel.data <= kMostMicrobatches;
 }
 
 std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data) {

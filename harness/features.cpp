@@ -6,6 +6,7 @@
 #include "harness/sharding_plan.h"
 #include "kernels/require.h"
 #include "scenarios/documents.h"
+#include "scenarios/legality.h"
 
 namespace lockstep {
 namespace {
@@ -33,29 +34,19 @@ struct Facts {
       }
     }
   }
-  bool graphs() const { return s.cuda_graph.impl != GraphImpl::none; }
+  bool graphs() const { return with_graphs(s); }
   bool layer(const char* symbols) const { return s.model.pattern.find(symbols) != std::string::npos; }
-  bool captures(GraphModule module) const {
-    const auto& modules = s.cuda_graph.modules;
-    return std::find(modules.begin(), modules.end(), module) != modules.end();
-  }
-  bool offloads() const { return !s.offload.modules.empty(); }
-  bool moves(OffloadModule module) const {
-    return std::find(s.offload.modules.begin(), s.offload.modules.end(), module) != s.offload.modules.end();
-  }
-
-  bool recomputes(Recompute module) const {
-    return std::find(s.model.recompute.begin(), s.model.recompute.end(), module) != s.model.recompute.end();
-  }
-  bool poisons(Poison poison) const {
-    return std::find(s.checker.poison.begin(), s.checker.poison.end(), poison) != s.checker.poison.end();
-  }
+  bool captures(GraphModule module) const { return holds(s.cuda_graph.modules, module); }
+  bool offloads() const { return with_offload(s); }
+  bool moves(OffloadModule module) const { return holds(s.offload.modules, module); }
+  bool recomputes(Recompute module) const { return holds(s.model.recompute, module); }
+  bool poisons(Poison poison) const { return holds(s.checker.poison, poison); }
   bool delays(DelayStream stream) const {
     return std::any_of(s.checker.delays.begin(), s.checker.delays.end(),
                        [stream](const Scenario::Delay& delay) { return delay.stream == stream; });
   }
   const Scenario::Model::Moe& moe() const { return s.model.moe; }
-  bool shards() const { return s.fsdp.strategy != Sharding::no_shard; }
+  bool shards() const { return with_sharding(s); }
   bool has_odd_unit() const { return !plan_sharding(s).persistent.empty(); }
 
   const Scenario& s;

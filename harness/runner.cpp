@@ -25,6 +25,7 @@
 #include "harness/rank_counters.h"
 #include "harness/schedules.h"
 #include "harness/tee.h"
+#include "scenarios/documents_layout.h"
 #include "scenarios/legality.h"
 #include "scenarios/reader.h"
 
@@ -402,8 +403,7 @@ std::string shell_word(const std::string& text) {
 std::string replay_line(const Scenario& scenario, const std::string& token, const RunOptions& options) {
   std::string line = "lockstep replay " + token + " --device " + options.device;
   // A token knows the documents by a path that is relative to a file which it does not know.
-  const bool reads_bytes = scenario.data.kind == DataKind::text || scenario.data.kind == DataKind::jsonl;
-  if (reads_bytes && std::filesystem::path(scenario.data.path).is_relative()) {
+  if (reads_bytes(scenario.data) && std::filesystem::path(scenario.data.path).is_relative()) {
     line +=
         " --data-from " + shell_word((std::filesystem::current_path() / scenario.folder).lexically_normal().string());
   }

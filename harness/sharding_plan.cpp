@@ -2,18 +2,16 @@
 
 #include <algorithm>
 
+#include "scenarios/legality.h"
+
 namespace lockstep {
 namespace {
 
 using Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params;
 
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 // Weights of products have a bf16 copy; gains, the convolution, the scan's vectors and the router are read as they are.
 bool has_copy(const ParameterShape& p) {
-  return ends_with(p.name, ".weight") && !ends_with(p.name, "conv.weight") && !ends_with(p.name, "router.weight");
+  return p.name.ends_with(".weight") && !p.name.ends_with("conv.weight") && !p.name.ends_with("router.weight");
 }
 
 // Blocks of each unit. Without sharding every block is one: `fsdp.unit` is then without effect.
@@ -157,8 +155,7 @@ std::int64_t unit_gathers(const Scenario& scenario, const ShardingPlan& plan, co
 // What every rank must know of the others' microbatches.
 std::int64_t loss_gathers(const Scenario& scenario) {
   const Scenario::Model::Moe& moe = scenario.model.moe;
-  const bool experts = scenario.model.pattern.find('E') != std::string::npos;
-  return 1 + (experts && (moe.aux_loss.millionths > 0 || moe.z_loss.millionths > 0) ? 1 : 0);
+  return 1 + (has_layer(scenario, 'E') && (moe.aux_loss.millionths > 0 || moe.z_loss.millionths > 0) ? 1 : 0);
 }
 
 std::int64_t count_gathers(const Scenario& scenario) {
@@ -168,8 +165,6 @@ std::int64_t count_gathers(const Scenario& scenario) {
 
 }  // namespace
 
-bool exchanges(const Scenario& scenario) { return scenario.parallel.data > 1 || scenario.fsdp.strategy != no_shard; }
-
 ShardingPlan plan_sharding(const Scenario& scenario) { return Planner(scenario).plan(); }
 
 std::int64_t collectives_at_start(const Scenario& scenario, const ShardingPlan& plan) {
@@ -177,7 +172,7 @@ std::int64_t collectives_at_start(const Scenario& scenario, const ShardingPlan& 
 }
 
 std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches) {
-  if (!exchanges(scenario)) return 0;
+  if (!with_reduction(scenario)) return 0;
   // Gradients: of each microbatch, or of the step; where nothing is sharded the totals come back, unless the library
   // leaves them everywhere.
   const bool once = scenario.fsdp.strategy != no_shard || scenario.fsdp.reduction == Reduction::nccl;
@@ -188,19 +183,19 @@ std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan&
 
 std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,
                                            std::int64_t microbatches) {
-  if (!exchanges(scenario)) return 0;
+  if (!with_reduction(scenario)) return 0;
   return unit_gathers(scenario, plan, std::vector<bool>(static_cast<std::size_t>(microbatches), true));
 }
 
 std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches) {
-  if (!exchanges(scenario)) return 0;
+  if (!with_reduction(scenario)) return 0;
   const std::int64_t rows_of_the_norm = scenario.fsdp.strategy != no_shard ? 1 : 0;
   return collectives_of_passes(scenario, plan, microbatches) + rows_of_the_norm + resident(scenario, plan) +
          loss_gathers(scenario) + count_gathers(scenario);
 }
 
 std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches) {
-  if (!exchanges(scenario)) return 0;
+  if (!with_reduction(scenario)) return 0;
   return collectives_of_forward_passes(scenario, plan, microbatches) + loss_gathers(scenario);
 }
 

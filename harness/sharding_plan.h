@@ -26,8 +26,6 @@ struct ShardingPlan {
   std::vector<int> persistent;  // Units that have a buffer for good. Units in neither have buffers that come and go.
 };
 
-// Whether ranks exchange anything: several of them, or one that shards all the same.
-bool exchanges(const Scenario& scenario);
 // Of the first of the scenario's precisions.
 ShardingPlan plan_sharding(const Scenario& scenario);
 

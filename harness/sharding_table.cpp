@@ -57,7 +57,7 @@ void write_collectives(std::ostringstream& out, const Scenario& scenario) {
 }  // namespace
 
 std::string sharding_table(const Scenario& scenario) {
-  if (!exchanges(scenario)) return "";
+  if (!with_reduction(scenario)) return "";
   const int ranks = static_cast<int>(scenario.parallel.data);
   const ParameterList list(scenario.model);
   const ShardLayout layout(list, scenario, ranks, scenario.numerics.front() == Numerics::bf16);

@@ -4,28 +4,15 @@
 #include <cstdint>
 #include <utility>
 
+#include "scenarios/documents_layout.h"
 #include "scenarios/legality.h"
 #include "scenarios/offload_modules.h"
 
 namespace lockstep {
 namespace {
 
-// The symbol that a module captures; E for all of an expert layer's.
-char symbol_of(GraphModule module) {
-  switch (module) {
-    case GraphModule::attn:
-      return '*';
-    case GraphModule::mlp:
-      return '-';
-    case GraphModule::mamba:
-      return 'M';
-    default:
-      return 'E';
-  }
-}
-
 void drop_homeless(const std::string& pattern, std::vector<GraphModule>& modules) {
-  std::erase_if(modules, [&](GraphModule module) { return pattern.find(symbol_of(module)) == std::string::npos; });
+  std::erase_if(modules, [&](GraphModule module) { return pattern.find(layer_of(module)) == std::string::npos; });
 }
 void drop_homeless(const std::string& pattern, std::vector<OffloadModule>& modules) {
   std::erase_if(modules, [&](OffloadModule module) {
@@ -73,15 +60,11 @@ Scenario settled(Scenario s) {
   Scenario::Training& t = s.training;
   const Scenario plain;
   std::erase_if(t.change_microbatches_at, [&](const auto& change) { return change.step >= t.steps; });
-  std::int64_t fewest = t.microbatches;
-  for (const auto& change : t.change_microbatches_at) fewest = std::min(fewest, change.microbatches);
-  t.in_flight = std::min(t.in_flight, fewest);
+  t.in_flight = std::min(t.in_flight, fewest_microbatches(t));
   t.eval_every = std::min(t.eval_every, t.steps);
   t.optimizer.lr_warmup = std::min(t.optimizer.lr_warmup, t.steps);
   t.optimizer.min_lr = std::min(t.optimizer.min_lr, t.optimizer.lr);
-  std::int64_t most = t.microbatches;
-  for (const auto& change : t.change_microbatches_at) most = std::max(most, change.microbatches);
-  std::erase_if(s.data.mask.microbatches, [&](std::int64_t m) { return m >= most * s.parallel.data; });
+  std::erase_if(s.data.mask.microbatches, [&](std::int64_t m) { return m >= most_microbatches(t) * s.parallel.data; });
 
   Scenario::CudaGraph& g = s.cuda_graph;
   if (g.impl == GraphImpl::none) {

@@ -17,6 +17,7 @@
 #include "harness/stopwatch.h"
 #include "harness/write_reports.h"
 #include "oracle/oracle.h"
+#include "scenarios/documents_layout.h"
 #include "scenarios/reader.h"
 #include "scenarios/schema_words.h"
 
@@ -125,14 +126,6 @@ class Log {
   float last_ = 0;
   Stopwatch watch_;
 };
-
-std::int64_t tokens_of(const StepData& data) {
-  std::int64_t tokens = 0;
-  for (const Microbatch& microbatch : data.microbatches) {
-    for (const Document& document : microbatch.documents) tokens += static_cast<std::int64_t>(document.tokens.size());
-  }
-  return tokens;
-}
 
 void train_by_oracle(const Options& options, const Scenario& scenario, const DataSource& data, Log& log) {
   if (options.has("checkpoint") || options.has("resume")) {

@@ -61,8 +61,7 @@ std::unique_ptr<DataSource> open_drawn_data(const Scenario& scenario) {
 }
 
 std::unique_ptr<DataSource> open_data(const Scenario& scenario) {
-  const bool bytes = scenario.data.kind == DataKind::text || scenario.data.kind == DataKind::jsonl;
-  return bytes ? open_byte_data(scenario) : open_drawn_data(scenario);
+  return reads_bytes(scenario.data) ? open_byte_data(scenario) : open_drawn_data(scenario);
 }
 
 }  // namespace lockstep

@@ -71,7 +71,8 @@ class ByteSource : public DataSource {
     if (scenario.training.eval_every == 0) return;
     // At most half of the packs, but one at least. A single pack leaves training none, which L12 refuses.
     const std::size_t most = std::max<std::size_t>(1, packs_.size() / 2);
-    training_packs_ -= std::min(static_cast<std::size_t>(most_microbatches()), most);
+    const std::int64_t wanted = most_microbatches(scenario.training) * scenario.parallel.data;
+    training_packs_ -= std::min(static_cast<std::size_t>(wanted), most);
   }
 
   StepData training(std::int64_t step) const override {
@@ -107,12 +108,6 @@ class ByteSource : public DataSource {
   }
 
  private:
-  std::int64_t most_microbatches() const {
-    std::int64_t most = scenario_.training.microbatches;
-    for (const auto& change : scenario_.training.change_microbatches_at) most = std::max(most, change.microbatches);
-    return most * scenario_.parallel.data;
-  }
-
   // Packs that the steps before this one have read.
   std::uint64_t packs_before(std::int64_t step) const {
     std::int64_t packs = 0, since = 0, count = scenario_.training.microbatches;

@@ -52,6 +52,16 @@ inline bool with_sharding(const Scenario& scenario) { return scenario.fsdp.strat
 // Gradients are reduced even where nothing is sharded.
 inline bool with_reduction(const Scenario& scenario) { return with_sharding(scenario) || scenario.parallel.data > 1; }
 
+// Of every kind of parallelism together.
+inline std::int64_t all_ranks(const Scenario& scenario) {
+  const Scenario::Parallel& p = scenario.parallel;
+  return p.data * p.context * p.tensor * p.expert * p.pipeline;
+}
+// The symbol that has the module; `E` for every part of a layer of experts.
+char layer_of(GraphModule module);
+// Whether expect.counters lets a run do without a replay.
+bool allows_no_replay(const Scenario& scenario);
+
 // Of two equally near the larger; at least one step.
 inline std::int64_t nearest_multiple(std::int64_t value, std::int64_t step) {
   return std::max(step, (2 * value + step) / (2 * step) * step);

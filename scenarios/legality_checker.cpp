@@ -23,8 +23,7 @@ bool has_stream(const Scenario& scenario, DelayStream stream) {
 
 Findings delays_have_their_stream(const Scenario& scenario) {
   Findings findings;
-  const auto& parallel = scenario.parallel;
-  const std::int64_t ranks = parallel.data * parallel.context * parallel.tensor * parallel.expert * parallel.pipeline;
+  const std::int64_t ranks = all_ranks(scenario);
   for (std::size_t i = 0; i < scenario.checker.delays.size(); ++i) {
     const Scenario::Delay& delay = scenario.checker.delays[i];
     const std::string key = "checker.delays[" + to_string(i) + "]";

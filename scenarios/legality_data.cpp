@@ -16,10 +16,6 @@ namespace {
 
 using std::to_string;
 
-bool reads_bytes(const Scenario& scenario) {
-  return scenario.data.kind == DataKind::text || scenario.data.kind == DataKind::jsonl;
-}
-
 std::string list_key(std::size_t step, std::size_t microbatch) {
   return "data.documents[" + to_string(step) + "][" + to_string(microbatch) + "]";
 }
@@ -43,18 +39,12 @@ MicrobatchLengths cut_to_fit(const Scenario::Data& data, MicrobatchLengths lengt
   return lengths;
 }
 
-std::int64_t pack_rows(const Scenario::Data& data, const MicrobatchLengths& lengths) {
-  std::int64_t rows = 0;
-  for (const std::int64_t length : lengths) rows += slot_rows(length, data.gaps, data.align);
-  return rows;
-}
-
 Findings documents_are_no_longer_than_a_pack(const Scenario& scenario) {
   const Scenario::Data& data = scenario.data;
   if (data.long_documents != LongDocuments::error) return {};
   const auto detail = [&](std::int64_t length) { return to_string(length) + " of " + to_string(data.pack_length); };
   Findings findings;
-  if (reads_bytes(scenario)) {
+  if (reads_bytes(scenario.data)) {
     const MicrobatchLengths lengths = byte_lengths(scenario);
     if (lengths.empty() || std::ranges::max(lengths) <= data.pack_length) return {};
     return {{"data.long_documents", "split", detail(std::ranges::max(lengths))}};
@@ -117,7 +107,7 @@ Findings slot_rows_fit_the_pack(const Scenario& scenario) {
     const std::int64_t aligned = data.pack_length / data.align * data.align;
     return {{"data.gaps", to_string(std::max<std::int64_t>(0, aligned - 2)), detail}};
   }
-  if (!reads_bytes(scenario) || data.long_documents != LongDocuments::error) return {};
+  if (!reads_bytes(scenario.data) || data.long_documents != LongDocuments::error) return {};
   const MicrobatchLengths lengths = byte_lengths(scenario);
   if (lengths.empty()) return {};
   const std::int64_t longest = std::ranges::max(lengths);
@@ -127,7 +117,7 @@ Findings slot_rows_fit_the_pack(const Scenario& scenario) {
 }
 
 Findings split_needs_bytes(const Scenario& scenario) {
-  if (scenario.data.long_documents != LongDocuments::split || reads_bytes(scenario)) return {};
+  if (scenario.data.long_documents != LongDocuments::split || reads_bytes(scenario.data)) return {};
   return {{"data.long_documents", "truncate", ""}};
 }
 
@@ -167,7 +157,7 @@ Findings sources_belong_to_their_kind(const Scenario& scenario) {
   if (data.kind != DataKind::distribution && distribution) {
     findings.push_back({"data.distribution", one ? "kind: distribution" : "{}", kind});
   }
-  if (!reads_bytes(scenario) && bytes) {
+  if (!reads_bytes(scenario.data) && bytes) {
     findings.push_back({path ? "data.path" : "data.digest", one ? "kind: text" : path ? defaults.path : "\"\"", kind});
   }
   return findings;
@@ -246,7 +236,7 @@ bool byte_data_has_target(const Scenario& scenario) try {
 }
 
 bool has_target(const Scenario& scenario) {
-  return reads_bytes(scenario) ? byte_data_has_target(scenario) : drawn_data_has_target(scenario);
+  return reads_bytes(scenario.data) ? byte_data_has_target(scenario) : drawn_data_has_target(scenario);
 }
 
 std::int64_t longest_listed(const Scenario& scenario) {
@@ -315,7 +305,7 @@ void add_cures_of_documents(const Scenario& scenario, std::vector<Cure>& cures) 
 std::vector<Cure> cures_of(const Scenario& scenario) {
   std::vector<Cure> cures;
   add_cures_of_masks(scenario, cures);
-  if (reads_bytes(scenario) && scenario.training.eval_every > 0) {
+  if (reads_bytes(scenario.data) && scenario.training.eval_every > 0) {
     cures.push_back({{"training.eval_every", "0", "evaluation keeps the only pack"},
                      [](Scenario& s) { s.training.eval_every = 0; }});
   }

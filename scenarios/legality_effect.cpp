@@ -1,4 +1,5 @@
 // Keys that a scenario has but does not read: whole sections by their name.
+#include "scenarios/documents_layout.h"
 #include "scenarios/legality.h"
 #include "scenarios/reader.h"
 
@@ -21,7 +22,6 @@ void add_distribution(const Scenario::Data::Distribution& distribution, std::vec
 
 void add_data(const Scenario& scenario, std::vector<std::string>& keys) {
   const DataKind kind = scenario.data.kind;
-  const bool bytes = kind == DataKind::text || kind == DataKind::jsonl;
   if (kind != DataKind::lengths) keys.push_back("data.documents");
   if (kind == DataKind::distribution) {
     add_distribution(scenario.data.distribution, keys);
@@ -29,7 +29,7 @@ void add_data(const Scenario& scenario, std::vector<std::string>& keys) {
   } else {
     keys.push_back("data.distribution");
   }
-  if (!bytes) keys.insert(keys.end(), {"data.path", "data.digest"});
+  if (!reads_bytes(scenario.data)) keys.insert(keys.end(), {"data.path", "data.digest"});
   if (scenario.data.long_documents != LongDocuments::split) keys.push_back("data.mask.document_end");
   if (kind != DataKind::jsonl) keys.push_back("data.mask.roles");
 }

@@ -27,11 +27,6 @@ Findings modules_need_partial(const Scenario& scenario) {
   return {{"cuda_graph.modules", "[]", set_text(graph.modules) + " with " + word(graph.impl)}};
 }
 
-char layer_of(GraphModule module) {
-  static constexpr char kLayers[] = {'*', '-', 'E', 'E', 'E', 'M'};
-  return kLayers[static_cast<int>(module)];
-}
-
 Findings modules_have_their_layer(const Scenario& scenario) {
   if (!with_partial_graphs(scenario)) return {};
   const auto& modules = scenario.cuda_graph.modules;
@@ -105,12 +100,6 @@ Findings buckets_increase(const Scenario& scenario) {
   return {{"cuda_graph.max_packed_seqs", list_text(buckets), list_text(scenario.cuda_graph.max_packed_seqs)}};
 }
 
-bool no_replay_is_expected(const Scenario& scenario) {
-  const auto rule = scenario.expect.counters.find("graph_replays");
-  if (rule == scenario.expect.counters.end() || !rule->second.same_as.empty()) return false;
-  return rule->second.min.value_or(0) <= 0 && rule->second.max.value_or(0) >= 0;
-}
-
 // Looks at the documents after warm-up, up to kMostWork of them.
 class CapacitySearch {
  public:
@@ -149,7 +138,7 @@ class CapacitySearch {
 Findings something_fits_a_bucket(const Scenario& scenario) {
   const DataKind kind = scenario.data.kind;
   const bool drawn = kind == DataKind::lengths || kind == DataKind::distribution;
-  if (!drawn || !with_graphs(scenario) || no_replay_is_expected(scenario)) return {};
+  if (!drawn || !with_graphs(scenario) || allows_no_replay(scenario)) return {};
   const std::int64_t largest = std::ranges::max(scenario.cuda_graph.max_packed_seqs);
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   CapacitySearch search(scenario);
@@ -163,6 +152,17 @@ Findings something_fits_a_bucket(const Scenario& scenario) {
 }
 
 }  // namespace
+
+char layer_of(GraphModule module) {
+  static constexpr char kLayers[] = {'*', '-', 'E', 'E', 'E', 'M'};
+  return kLayers[static_cast<int>(module)];
+}
+
+bool allows_no_replay(const Scenario& scenario) {
+  const auto rule = scenario.expect.counters.find("graph_replays");
+  if (rule == scenario.expect.counters.end() || !rule->second.same_as.empty()) return false;
+  return rule->second.min.value_or(0) <= 0;
+}
 
 std::span<const Rule> graph_rules() {
   static constexpr Rule kRules[] = {

@@ -1,4 +1,5 @@
 // L01..L06: widths, heads and experts. They look only at layer kinds that the pattern has.
+#include "scenarios/documents_layout.h"
 #include "scenarios/legality.h"
 
 namespace lockstep {
@@ -65,8 +66,7 @@ Findings bf16_widths_fill_rows(const Scenario& scenario) {
 }
 
 Findings bytes_need_256_tokens(const Scenario& scenario) {
-  const bool bytes = scenario.data.kind == DataKind::text || scenario.data.kind == DataKind::jsonl;
-  if (!bytes || scenario.model.vocab >= 256) return {};
+  if (!reads_bytes(scenario.data) || scenario.model.vocab >= 256) return {};
   return {{"model.vocab", "256", to_string(scenario.model.vocab)}};
 }
 

@@ -107,8 +107,7 @@ Findings library_sum_needs_the_library(const Scenario& scenario) {
 
 Findings full_graphs_need_processes(const Scenario& scenario) {
   const Transport transport = scenario.parallel.transport;
-  const auto& parallel = scenario.parallel;
-  const std::int64_t ranks = parallel.data * parallel.context * parallel.tensor * parallel.expert * parallel.pipeline;
+  const std::int64_t ranks = all_ranks(scenario);
   if (scenario.cuda_graph.impl != GraphImpl::full_iteration || ranks == 1) return {};
   if (transport == Transport::shm || transport == Transport::nccl) return {};
   return {{"parallel.transport", "shm", word(transport) + " with " + to_string(ranks) + " ranks"}};

@@ -1,4 +1,5 @@
 // L13, L14: the schedule of microbatches and steps.
+#include "scenarios/documents_layout.h"
 #include "scenarios/legality.h"
 
 namespace lockstep {
@@ -8,8 +9,7 @@ using std::to_string;
 
 Findings depth_is_reached(const Scenario& scenario) {
   const auto& training = scenario.training;
-  std::int64_t least = training.microbatches;
-  for (const auto& change : training.change_microbatches_at) least = std::min(least, change.microbatches);
+  const std::int64_t least = fewest_microbatches(training);
   if (training.in_flight <= least) return {};
   return {{"training.in_flight", to_string(least), to_string(training.in_flight) + " of " + to_string(least)}};
 }

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "scenarios/documents_layout.h"
 #include "scenarios/raw_documents.h"
 #include "scenarios/reader_stage.h"
 #include "scenarios/schema.h"
@@ -108,8 +109,7 @@ void check_dependent_ranges(const Scenario& scenario, const std::set<std::string
 }
 
 void check_data(const Scenario& scenario, const Node& root, Faults& faults) {
-  if (scenario.data.kind != DataKind::text && scenario.data.kind != DataKind::jsonl) return;
-  if (faults.hit("data")) return;  // What to look for is not known.
+  if (!reads_bytes(scenario.data) || faults.hit("data")) return;  // What to look for is not known.
   bool is_whole = true;
   for (const DataFault& fault : for_each_document(scenario, [](RawDocument) {})) {
     const std::string line = fault.line == 0 ? "" : ":" + std::to_string(fault.line);

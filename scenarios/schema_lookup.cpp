@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "scenarios/documents_layout.h"
 #include "scenarios/schema.h"
 
 namespace lockstep {
@@ -25,16 +26,6 @@ const Sections& sections() {
     return list;
   }();
   return made;
-}
-
-bool is_byte_data(const Scenario& scenario) {
-  return scenario.data.kind == DataKind::text || scenario.data.kind == DataKind::jsonl;
-}
-
-std::int64_t smallest_microbatch_count(const Scenario::Training& training) {
-  std::int64_t count = training.microbatches;
-  for (const auto& change : training.change_microbatches_at) count = std::min(count, change.microbatches);
-  return count;
 }
 
 }  // namespace
@@ -64,12 +55,12 @@ void fill_defaults(Scenario& scenario, const std::set<std::string>& given) {
   const Scenario plain;
   const auto computes = [&](const char* key) { return given.count(key) == 0; };
   Scenario::Data& data = scenario.data;
-  if (computes("model.vocab")) scenario.model.vocab = is_byte_data(scenario) ? 256 : plain.model.vocab;
+  if (computes("model.vocab")) scenario.model.vocab = reads_bytes(data) ? 256 : plain.model.vocab;
   if (computes("model.moe.pad_to_capacity")) {
     scenario.model.moe.pad_to_capacity = scenario.model.moe.capacity_factor.has_value();
   }
   if (computes("data.long_documents")) {
-    data.long_documents = is_byte_data(scenario) ? LongDocuments::split : plain.data.long_documents;
+    data.long_documents = reads_bytes(data) ? LongDocuments::split : plain.data.long_documents;
   }
   // Only lognormal reads the median, so elsewhere its default may not refuse a short pack.
   if (computes("data.distribution.median")) {
@@ -78,7 +69,7 @@ void fill_defaults(Scenario& scenario, const std::set<std::string>& given) {
     data.distribution.median = is_read ? median : std::min(median, data.pack_length);
   }
   if (computes("training.in_flight")) {
-    scenario.training.in_flight = std::min(plain.training.in_flight, smallest_microbatch_count(scenario.training));
+    scenario.training.in_flight = std::min(plain.training.in_flight, fewest_microbatches(scenario.training));
   }
   if (computes("training.optimizer.decay_steps")) scenario.training.optimizer.decay_steps = scenario.training.steps;
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "scenarios/documents_layout.h"
 #include "scenarios/raw_documents.h"
 #include "scenarios/reader_stage.h"
 
@@ -134,8 +135,7 @@ std::string canonical_form_of(const std::string& token) {
 std::string make_token(const Scenario& scenario) {
   if (scenario.numerics.size() != 1) throw std::invalid_argument("a token is of one run: exactly one precision");
   Scenario run = scenario;
-  const bool reads_bytes = run.data.kind == DataKind::text || run.data.kind == DataKind::jsonl;
-  if (reads_bytes && run.data.digest.empty()) run.data.digest = data_digest(run);
+  if (reads_bytes(run.data) && run.data.digest.empty()) run.data.digest = data_digest(run);
   const std::string form = canonical_form(run);
   if (form.size() > kMaxFileBytes) throw TokenError("token: the scenario is larger than 1 MiB; use its YAML file");
   return "ls" + to_base64(kVersion + little_endian(crc32c(form)) +

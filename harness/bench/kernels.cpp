@@ -13,6 +13,7 @@
 #include "harness/exit_status.h"
 #include "harness/schedules.h"
 #include "harness/stopwatch.h"
+#include "scenarios/documents_layout.h"
 
 namespace lockstep {
 namespace {
@@ -114,14 +115,6 @@ double copy_rate(GraphTimer& timer, Backend& backend, void* memory, std::size_t 
     for (int i = 0; i < kCopies; ++i) backend.copy(stream, half, memory, bytes / 2, CopyKind::device_to_device);
   });
   return kCopies * static_cast<double>(bytes) / seconds;
-}
-
-MicrobatchLengths lengths_of(const Microbatch& microbatch) {
-  MicrobatchLengths lengths;
-  for (const Document& document : microbatch.documents) {
-    lengths.push_back(static_cast<std::int64_t>(document.tokens.size()));
-  }
-  return lengths;
 }
 
 // An eager step on a device of its own, with the ops that it had.

@@ -10,6 +10,7 @@
 #include "harness/device_choice.h"
 #include "harness/schedules.h"
 #include "harness/stopwatch.h"
+#include "scenarios/documents_layout.h"
 #include "scenarios/reader.h"
 
 namespace lockstep {
@@ -20,12 +21,7 @@ constexpr int kFewestSteps = 5;
 
 std::vector<MicrobatchLengths> lengths_of(const StepData& step) {
   std::vector<MicrobatchLengths> all;
-  for (const Microbatch& microbatch : step.microbatches) {
-    all.emplace_back();
-    for (const Document& document : microbatch.documents) {
-      all.back().push_back(static_cast<std::int64_t>(document.tokens.size()));
-    }
-  }
+  for (const Microbatch& microbatch : step.microbatches) all.push_back(lengths_of(microbatch));
   return all;
 }
 

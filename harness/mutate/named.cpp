@@ -44,13 +44,11 @@ const NamedRow& row_of(const std::array<NamedRow, N>& table, std::string_view na
   return *best;
 }
 
-bool has_experts(const Scenario& scenario) { return scenario.model.pattern.find('E') != std::string::npos; }
-
 class Catalogue {
  public:
   explicit Catalogue(const std::vector<MutationCase>& cases) : cases_(cases) {
     for (std::size_t i = 0; i < cases.size(); ++i) {
-      experts_ = experts_ || has_experts(cases[i].scenario);
+      experts_ = experts_ || has_layer(cases[i].scenario, 'E');
       sharded_ = sharded_ || with_reduction(cases[i].scenario);
       (cases[i].probe ? probes_ : scenarios_).push_back(static_cast<int>(i));
     }
@@ -62,7 +60,7 @@ class Catalogue {
     std::vector<int> scenarios = scenarios_;
     std::erase_if(scenarios, [&](int i) {
       const Scenario& scenario = cases_[static_cast<std::size_t>(i)].scenario;
-      return (row.experts && !has_experts(scenario)) || (row.sharded && !with_reduction(scenario));
+      return (row.experts && !has_layer(scenario, 'E')) || (row.sharded && !with_reduction(scenario));
     });
     std::vector<int> cases = row.probes_first ? probes_ : scenarios;
     const std::vector<int>& later = row.probes_first ? scenarios : probes_;

@@ -13,6 +13,7 @@
 #include "harness/generator.h"
 #include "harness/worker.h"
 #include "kernels/fault.h"
+#include "scenarios/documents_layout.h"
 #include "scenarios/legality.h"
 #include "scenarios/offload_modules.h"
 #include "scenarios/reader.h"
@@ -27,12 +28,6 @@ constexpr int kScenarios = 20;  // Of one property.
 constexpr int kShrinks = 100;   // Runs after a failure, of which RapidCheck itself would do any number.
 
 bool has_graphs(const Scenario& s) { return s.cuda_graph.impl != GraphImpl::none; }
-
-std::int64_t fewest_microbatches(const Scenario& s) {
-  std::int64_t fewest = s.training.microbatches;
-  for (const auto& change : s.training.change_microbatches_at) fewest = std::min(fewest, change.microbatches);
-  return fewest;
-}
 
 // ---- What may change ----------------------------------------------------------------------------------------------
 
@@ -116,7 +111,9 @@ void take_another_recomputation(Scenario& s, Choices& c) {
   if (has('E') && !c.one_in(3)) s.model.recompute.push_back(Recompute::moe_act);
 }
 
-void take_another_depth(Scenario& s, Choices& c) { s.training.in_flight = c.between(1, fewest_microbatches(s)); }
+void take_another_depth(Scenario& s, Choices& c) {
+  s.training.in_flight = c.between(1, fewest_microbatches(s.training));
+}
 
 void change_nothing(Scenario&, Choices&) {}
 

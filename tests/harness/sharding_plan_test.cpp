@@ -9,6 +9,7 @@
 #include "engine/fsdp/buffer_plan.h"
 #include "harness/blind_spots.h"
 #include "harness/sharding_table.h"
+#include "scenarios/legality.h"
 
 namespace lockstep {
 namespace {
@@ -100,7 +101,7 @@ RC_GTEST_PROP(ShardingPlan, IsTheEngines, ()) {
   s.parallel.data = *rc::gen::inRange<std::int64_t>(1, 5);
   s.fsdp.strategy =
       *rc::gen::element(Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params);
-  if (!exchanges(s)) s.parallel.data = 2;
+  if (!with_reduction(s)) s.parallel.data = 2;
   s.fsdp.unit = {*rc::gen::inRange<std::int64_t>(1, 5)};
   s.fsdp.bucket_bytes = *rc::gen::element<std::int64_t>(0, 100, 1000, 100'000);
   s.fsdp.double_buffer = *rc::gen::arbitrary<bool>();
