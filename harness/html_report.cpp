@@ -1,6 +1,8 @@
 #include "harness/html_report.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "harness/html_coverage.h"
 #include "harness/html_style.h"
@@ -8,6 +10,7 @@
 #include "harness/pack_picture.h"
 #include "harness/report.h"
 #include "harness/result_json.h"
+#include "scenarios/documents.h"
 #include "scenarios/reader.h"
 
 namespace lockstep {
@@ -25,18 +28,13 @@ std::string counter(const CaseResult& result, const char* name) {
 
 bool is_failure(const CaseResult& one) { return one.verdict != Verdict::holds && one.verdict != Verdict::skipped; }
 
-struct Shown {
-  CaseResult result;
-  const json::object* source;
-};
-
 // Results of a run carry no device of their own: it is the run's.
-std::vector<Shown> results_of(const json::object& run) {
-  std::vector<Shown> list;
+std::vector<CaseResult> results_of(const json::object& run) {
+  std::vector<CaseResult> list;
   for (const json::value& value : run.at("results").as_array()) {
     json::object whole = value.as_object();
     if (!whole.contains("device")) whole["device"] = run.at("device");
-    list.push_back({result_from_json(whole), &value.as_object()});
+    list.push_back(result_from_json(whole));
   }
   return list;
 }
@@ -73,6 +71,15 @@ std::string summary(const json::object& run, bool all_held) {
   return out + "</ul>\n</header>\n";
 }
 
+// The microbatches of one rank, which numbers its own.
+StepData of_rank(StepData step, std::int64_t rank, std::int64_t ranks) {
+  StepData own;
+  for (std::int64_t g = std::max<std::int64_t>(rank, 0); g < std::ssize(step.microbatches); g += ranks) {
+    own.microbatches.push_back(std::move(step.microbatches[static_cast<std::size_t>(g)]));
+  }
+  return own;
+}
+
 // The packs of the step that differs; nothing where it has no microbatch or its data are not here.
 std::string picture(const CaseResult& result) {
   const FirstDifference& where = *result.first_difference;
@@ -81,7 +88,7 @@ std::string picture(const CaseResult& result) {
     const Scenario scenario = read_token(result.token);
     const auto source = open_data(scenario);
     const StepData step = result.judge == "evaluation" ? source->evaluation(where.step) : source->training(where.step);
-    return pack_picture(scenario.data, step, where);
+    return pack_picture(scenario.data, of_rank(step, where.rank, scenario.parallel.data), where);
   } catch (const std::exception& error) {
     return "<p class=\"note\">The packs are not drawn: " + html(error.what()) + "</p>\n";
   }
@@ -110,26 +117,12 @@ std::string difference(const CaseResult& result) {
          row("distance", where.ulp ? std::to_string(*where.ulp) + " ulp" : "") + "</table>\n" + picture(result);
 }
 
-std::string hazards(const json::object& source) {
-  const json::value* found = source.if_contains("hazards");
-  const json::array* list = found == nullptr ? nullptr : found->if_array();
-  if (list == nullptr || list->empty()) return "";
-  std::string out = "<h4>Hazards</h4>\n<ol class=\"hazards\">\n";
-  for (const json::value& one : *list) {
-    const std::string text = one.is_string() ? json::value_to<std::string>(one) : json::serialize(one);
-    out += "<li>" + html(text) + "</li>\n";
-  }
-  return out + "</ol>\n";
-}
-
-std::string failure(const Shown& shown, std::size_t number) {
-  const CaseResult& one = shown.result;
+std::string failure(const CaseResult& one, std::size_t number) {
   std::string out = "<article id=\"failure-" + std::to_string(number) + "\">\n<h3>" + html(one.name) + " <small>" +
                     html(one.numerics) + "</small> <span class=\"badge " + to_text(one.verdict) + "\">" +
                     to_text(one.verdict) + "</span> by " + html(one.judge) + "</h3>\n";
   out += element("p", "reason", one.reason) + "\n";
   if (one.first_difference) out += difference(one);
-  out += hazards(*shown.source);
   if (!one.replay.empty()) out += "<h4>Replay</h4>\n" + element("pre", "replay", one.replay) + "\n";
   return out + "</article>\n";
 }
@@ -156,18 +149,18 @@ std::string result_row(const CaseResult& one, std::size_t failure_number) {
   return out + counters(one) + "</td></tr>\n";
 }
 
-std::string all_results(const std::vector<Shown>& results) {
+std::string all_results(const std::vector<CaseResult>& results) {
   std::string out =
       "<section>\n<h2>Results</h2>\n<table class=\"results\">\n<thead><tr><th>verdict</th><th>scenario</th>"
       "<th>numerics</th><th class=\"n\">captured</th><th class=\"n\">replays</th><th class=\"n\">fallbacks</th>"
       "<th class=\"n\">ops</th><th class=\"n\">seconds</th><th></th></tr></thead>\n<tbody>\n";
   std::size_t failures = 0, held = 0;
-  for (const Shown& one : results) {
-    const bool failed = is_failure(one.result);
+  for (const CaseResult& one : results) {
+    const bool failed = is_failure(one);
     failures += failed;
     held += !failed;
     if (!failed && held > kMostHeld) continue;
-    out += result_row(one.result, failed && failures <= kMostFailures ? failures : 0);
+    out += result_row(one, failed && failures <= kMostFailures ? failures : 0);
   }
   out += "</tbody>\n</table>\n";
   if (held > kMostHeld)
@@ -175,11 +168,11 @@ std::string all_results(const std::vector<Shown>& results) {
   return out + "</section>\n";
 }
 
-std::string all_failures(const std::vector<Shown>& results) {
+std::string all_failures(const std::vector<CaseResult>& results) {
   std::string out;
   std::size_t number = 0;
-  for (const Shown& one : results) {
-    if (is_failure(one.result) && ++number <= kMostFailures) out += failure(one, number);
+  for (const CaseResult& one : results) {
+    if (is_failure(one) && ++number <= kMostFailures) out += failure(one, number);
   }
   if (number > kMostFailures) {
     out +=
@@ -191,7 +184,7 @@ std::string all_failures(const std::vector<Shown>& results) {
 }  // namespace
 
 std::string html_report(const json::object& run) {
-  const std::vector<Shown> results = results_of(run);
+  const std::vector<CaseResult> results = results_of(run);
   const std::string failures = all_failures(results);
   std::string page = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
   page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>lockstep: ";

@@ -54,7 +54,6 @@ dt { color: var(--soft); }
 dd { margin: 0; font-variant-numeric: tabular-nums; }
 pre { margin: 0; padding: 8px 10px; border: 1px solid var(--line); border-radius: 4px; background: var(--back);
   font-size: 13px; white-space: pre-wrap; overflow-wrap: anywhere; user-select: all; }
-.hazards { margin: 0; padding-left: 20px; }
 a { color: inherit; }
 .bar { display: inline-block; height: 10px; border-radius: 2px; background: var(--even); }
 .never { color: var(--warn); }

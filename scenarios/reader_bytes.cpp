@@ -1,33 +1,15 @@
 // Rule Y01 on the bytes of a file: size, encoding, control bytes, nesting. The parser sees only what passes.
 #include <string>
+#include <string_view>
 
 #include "scenarios/reader_node.h"
+#include "scenarios/schema_text.h"
 
 namespace lockstep {
 namespace {
 
 // Deeper than any legal file, shallower than what a recursive parser can bear.
 constexpr int kParserDepth = 400;
-
-// Length of the UTF-8 sequence at `at`, 0 where there is none (overlong forms and surrogates are none).
-int utf8_length(const std::string& bytes, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : 0u; };
-  const unsigned first = byte(at), second = byte(at + 1);
-  const auto continued = [&](std::size_t i) { return (byte(i) & 0xC0u) == 0x80u; };
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return continued(at + 1) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    if (first == 0xE0 && second < 0xA0) return 0;
-    if (first == 0xED && second > 0x9F) return 0;
-    return continued(at + 1) && continued(at + 2) ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    if (first == 0xF0 && second < 0x90) return 0;
-    if (first == 0xF4 && second > 0x8F) return 0;
-    return continued(at + 1) && continued(at + 2) && continued(at + 3) ? 4 : 0;
-  }
-  return 0;
-}
 
 bool is_control(const std::string& bytes, std::size_t at) {
   const auto byte = static_cast<unsigned char>(bytes[at]);
@@ -91,7 +73,7 @@ bool check_bytes(const std::string& bytes, Faults& faults) {
   FilePlace place{1, 1};
   NestingScan nesting;
   for (std::size_t at = 0; at < bytes.size();) {
-    const int length = utf8_length(bytes, at);
+    const std::size_t length = utf8_length(std::string_view(bytes).substr(at));
     const auto byte = static_cast<unsigned char>(bytes[at]);
     if (length == 0) {
       faults.add("Y01", place, "(file)", "is not UTF-8: byte " + hex(byte),
@@ -108,7 +90,7 @@ bool check_bytes(const std::string& bytes, Faults& faults) {
       return false;
     }
     place = byte == '\n' ? FilePlace{place.line + 1, 1} : FilePlace{place.line, place.column + 1};
-    at += static_cast<std::size_t>(length);
+    at += length;
   }
   return true;
 }

@@ -96,15 +96,28 @@ TEST(HtmlReport, SaysWhyItDrawsNoPack) {
   EXPECT_THAT(page, HasSubstr("The packs are not drawn: token: "));
 }
 
-TEST(HtmlReport, ShowsHazardsAndWhatWasDrawn) {
+// A rank numbers its own microbatches: the second rank's first one is the step's second.
+TEST(HtmlReport, DrawsThePacksOfTheRankThatDiffers) {
+  Scenario scenario = two_packs();
+  scenario.training.microbatches = scenario.training.in_flight = 1;
+  scenario.parallel.data = 2;
+  CaseResult result = violated();
+  result.token = make_token(scenario);
+  result.first_difference = row_in(3, 4, 14);
+  result.first_difference->rank = 1;
+  result.first_difference->microbatch = 0;
+  const std::string page = html_report(run_of(result));
+  EXPECT_THAT(page, HasSubstr("x1=\"298.84\""));  // As below.
+  EXPECT_THAT(page, Not(HasSubstr("document 0: rows")));
+}
+
+TEST(HtmlReport, ShowsWhatWasDrawn) {
   boost::json::object run = run_of(violated());
-  run["results"].as_array()[0].as_object()["hazards"] = {"read <after> write"};
   run["distribution"] = {{"cases", 100},
                          {"features", {{"graphs", 60}, {"dropout", 0}}},
                          {"pairs", {{"graphs", "dropout", 0}}},
                          {"never_met", boost::json::array{boost::json::array{"graphs", "dropout"}}}};
   const std::string page = html_report(run);
-  EXPECT_THAT(page, HasSubstr("<li>read &lt;after&gt; write</li>"));
   EXPECT_THAT(page, HasSubstr("<b>100</b> cases"));
   EXPECT_THAT(page, HasSubstr("<tr class=\"never\"><td>dropout</td><td class=\"n\">never</td>"));
   EXPECT_THAT(page, HasSubstr("<li>graphs + dropout</li>"));
