@@ -16,6 +16,7 @@
 #include "harness/campaign_queue.h"
 #include "harness/interrupts.h"
 #include "harness/progress.h"
+#include "harness/report.h"
 #include "harness/state_folder.h"
 #include "harness/stopwatch.h"
 

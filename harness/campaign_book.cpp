@@ -1,5 +1,6 @@
 #include "harness/campaign_book.h"
 
+#include "harness/report.h"
 #include "harness/version.h"
 #include "scenarios/reader.h"
 

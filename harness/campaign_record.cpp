@@ -4,6 +4,7 @@
 #include <set>
 
 #include "harness/corpus.h"
+#include "harness/report.h"
 #include "harness/result_json.h"
 
 namespace lockstep {
@@ -26,8 +27,6 @@ std::string text_or(const json::object& object, const char* key) {
 }
 
 }  // namespace
-
-bool fails(const CaseResult& result) { return result.verdict != Verdict::holds && result.verdict != Verdict::skipped; }
 
 void classify(CaseRecord& record, const std::vector<FurtherRun>& further) {
   std::set<std::string> digests;

@@ -26,8 +26,6 @@ struct CaseRecord {
   std::string file;          // In the corpus, "" where none is kept.
 };
 
-bool fails(const CaseResult& result);
-
 // One further run of a failing case, in a fresh process.
 struct FurtherRun {
   CaseResult result;

@@ -76,6 +76,66 @@ Expectation captures(const Scenario& scenario, std::int64_t regions, std::int64_
   return one;
 }
 
+// Of all steps.
+struct Totals {
+  Launches training;
+  std::int64_t evaluations = 0, evaluation_replays = 0;
+  std::int64_t microbatches = 0;  // Of all ranks, of training.
+  std::int64_t pairs = 0;
+  std::int64_t collectives = 0, in_graphs = 0;  // Of a rank.
+};
+
+Totals totals_of(const Scenario& scenario, const DataSource& data, const ShardingPlan& plan, std::int64_t regions) {
+  const Scenario::Training& training = scenario.training;
+  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  Totals sum;
+  sum.collectives = collectives_at_start(scenario, plan);
+  for (std::int64_t step = 0; step < training.steps; ++step) {
+    const std::int64_t microbatches = training.microbatches_at(step);
+    if (layers_of_experts(scenario) > 0) sum.pairs += pairs_of(scenario, data.training(step));
+    const bool warm = step >= scenario.cuda_graph.warmup_steps && with_graphs(scenario);
+    sum.microbatches += microbatches * scenario.parallel.data;
+    sum.collectives += collectives_of_step(scenario, plan, microbatches);
+    if (warm) {
+      const Launches more = launches_of(scenario, regions, data.training(step));
+      sum.training.replays += more.replays;
+      sum.training.fallbacks += more.fallbacks;
+      if (full) sum.in_graphs += more.replays * collectives_of_passes(scenario, plan, microbatches);
+    }
+    if (training.eval_every == 0 || (step + 1) % training.eval_every != 0) continue;
+    ++sum.evaluations;
+    const std::int64_t held_out = std::ssize(data.evaluation(step).microbatches) / scenario.parallel.data;
+    sum.collectives += collectives_of_evaluation(scenario, plan, held_out);
+    if (!warm || !full) continue;
+    const std::int64_t more = launches_of(scenario, regions, data.evaluation(step)).replays;
+    sum.evaluation_replays += more;
+    sum.in_graphs += more * collectives_of_forward_passes(scenario, plan, held_out);
+  }
+  return sum;
+}
+
+void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t regions, std::vector<Expectation>& list) {
+  const auto& [replays, fallbacks] = totals.training;
+  list.push_back(exactly("graph_replays", replays + totals.evaluation_replays,
+                         std::to_string(regions) + " regions, warm-up of " +
+                             std::to_string(scenario.cuda_graph.warmup_steps) +
+                             " steps, documents that fit the largest bucket"));
+  list.push_back(exactly("eager_fallbacks", fallbacks, "documents that exceed the largest bucket"));
+  // The graphs that a scenario asks for are those of training; an evaluation that fits is no substitute.
+  if (replays == 0 && regions > 0 && !allows_no_replay(scenario)) {
+    list.push_back(
+        {.counter = "graph_replays", .min = totals.evaluation_replays + 1, .why = "the scenario asks for graphs"});
+  }
+  list.push_back(captures(scenario, regions, replays + totals.evaluation_replays, fallbacks));
+  // A graph of a whole iteration is captured when a step fits; one that never did is not captured again.
+  const auto recaptures = static_cast<std::int64_t>(scenario.training.recapture_at.size());
+  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  list.push_back({.counter = "recaptures",
+                  .min = full && fallbacks > 0 ? 0 : recaptures,
+                  .max = recaptures,
+                  .why = "training.recapture_at"});
+}
+
 // What leaves comes back, and is what the scenario says; where rows follow the data, that much and what the oracle
 // adds.
 void add_offload(const Scenario& scenario, std::int64_t microbatches, std::vector<Expectation>& list) {
@@ -151,66 +211,22 @@ bool can_be_counted_at_once(const Scenario& scenario) {
 }
 
 std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data) {
-  const Scenario::Training& training = scenario.training;
-  const Scenario::CudaGraph& graph = scenario.cuda_graph;
-  const std::int64_t regions = graph_regions(scenario);
-  const bool full = graph.impl == GraphImpl::full_iteration;
   const ShardingPlan plan = plan_sharding(scenario);
-  std::int64_t collectives = collectives_at_start(scenario, plan), in_graphs = 0;
-
-  Launches launches;
-  std::int64_t evaluations = 0, evaluation_launches = 0, microbatches = 0, pairs = 0;
-  for (std::int64_t step = 0; step < training.steps; ++step) {
-    if (layers_of_experts(scenario) > 0) pairs += pairs_of(scenario, data.training(step));
-    const bool warm = step >= graph.warmup_steps && graph.impl != GraphImpl::none;
-    microbatches += training.microbatches_at(step) * scenario.parallel.data;
-    collectives += collectives_of_step(scenario, plan, training.microbatches_at(step));
-    if (warm) {
-      const Launches more = launches_of(scenario, regions, data.training(step));
-      launches.replays += more.replays;
-      launches.fallbacks += more.fallbacks;
-      if (full) in_graphs += more.replays * collectives_of_passes(scenario, plan, training.microbatches_at(step));
-    }
-    if (training.eval_every > 0 && (step + 1) % training.eval_every == 0) {
-      ++evaluations;
-      const std::int64_t held_out = std::ssize(data.evaluation(step).microbatches) / scenario.parallel.data;
-      collectives += collectives_of_evaluation(scenario, plan, held_out);
-      if (warm && full) {
-        const std::int64_t more = launches_of(scenario, regions, data.evaluation(step)).replays;
-        evaluation_launches += more;
-        in_graphs += more * collectives_of_forward_passes(scenario, plan, held_out);
-      }
-    }
-  }
-
+  const std::int64_t regions = graph_regions(scenario);
+  const Totals totals = totals_of(scenario, data, plan, regions);
   std::vector<Expectation> list;
-  const std::int64_t replays = launches.replays + evaluation_launches;
-  list.push_back(exactly("graph_replays", replays,
-                         std::to_string(regions) + " regions, warm-up of " + std::to_string(graph.warmup_steps) +
-                             " steps, documents that fit the largest bucket"));
-  list.push_back(exactly("eager_fallbacks", launches.fallbacks, "documents that exceed the largest bucket"));
-  // The graphs that a scenario asks for are those of training; an evaluation that fits is no substitute.
-  if (launches.replays == 0 && regions > 0 && !allows_no_replay(scenario)) {
-    list.push_back({.counter = "graph_replays", .min = evaluation_launches + 1, .why = "the scenario asks for graphs"});
-  }
-  const auto recaptures = static_cast<std::int64_t>(training.recapture_at.size());
-  list.push_back(captures(scenario, regions, replays, launches.fallbacks));
-  // A graph of a whole iteration is captured when a step fits; one that never did is not captured again.
-  list.push_back({.counter = "recaptures",
-                  .min = full && launches.fallbacks > 0 ? 0 : recaptures,
-                  .max = recaptures,
-                  .why = "training.recapture_at"});
-  list.push_back(exactly("max_outstanding", training.in_flight, "training.in_flight"));
-  list.push_back(exactly("evaluations", evaluations, "training.eval_every"));
-  list.push_back(exactly("collectives", collectives, "fsdp.strategy, its units and buckets, and microbatches"));
-  list.push_back(exactly("collectives_in_graphs", in_graphs, "what the passes of a replayed step exchange"));
+  add_graphs(scenario, totals, regions, list);
+  list.push_back(exactly("max_outstanding", scenario.training.in_flight, "training.in_flight"));
+  list.push_back(exactly("evaluations", totals.evaluations, "training.eval_every"));
+  list.push_back(exactly("collectives", totals.collectives, "fsdp.strategy, its units and buckets, and microbatches"));
+  list.push_back(exactly("collectives_in_graphs", totals.in_graphs, "what the passes of a replayed step exchange"));
   list.push_back(exactly("persistent_buffers", std::ssize(plan.persistent), "units outside of the pool's class"));
-  add_offload(scenario, microbatches, list);
-  list.push_back(exactly("ops_recomputed", recomputed_ops(scenario) * microbatches, "model.recompute"));
+  add_offload(scenario, totals.microbatches, list);
+  list.push_back(exactly("ops_recomputed", recomputed_ops(scenario) * totals.microbatches, "model.recompute"));
   const auto layers = std::count(scenario.model.pattern.begin(), scenario.model.pattern.end(), '*');
   const bool by_cudnn = scenario.model.core_attention == CoreAttention::cudnn;
-  list.push_back(exactly("attention_by_cudnn", by_cudnn ? layers * microbatches : 0, "model.core_attention"));
-  add_routing(scenario, pairs, list);
+  list.push_back(exactly("attention_by_cudnn", by_cudnn ? layers * totals.microbatches : 0, "model.core_attention"));
+  add_routing(scenario, totals.pairs, list);
   list.push_back({.counter = "ops", .min = 1, .why = "a run without an op proves nothing"});
   return list;
 }

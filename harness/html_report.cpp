@@ -26,8 +26,6 @@ std::string counter(const CaseResult& result, const char* name) {
   return found == result.counters.end() ? "" : std::to_string(found->second);
 }
 
-bool is_failure(const CaseResult& one) { return one.verdict != Verdict::holds && one.verdict != Verdict::skipped; }
-
 // Results of a run carry no device of their own: it is the run's.
 std::vector<CaseResult> results_of(const json::object& run) {
   std::vector<CaseResult> list;
@@ -94,27 +92,12 @@ std::string picture(const CaseResult& result) {
   }
 }
 
-std::string row(const char* name, const std::string& value) {
-  return value.empty() ? "" : "<tr><th>" + html(name) + "</th><td>" + html(value) + "</td></tr>\n";
-}
-
-std::string part(const char* name, std::int64_t value) {
-  return value < 0 ? "" : std::string(", ") + name + " " + std::to_string(value);
-}
-
 std::string difference(const CaseResult& result) {
-  const FirstDifference& where = *result.first_difference;
-  std::string place = "step " + std::to_string(where.step) + part("rank", where.rank) +
-                      part("microbatch", where.microbatch) + part("layer", where.layer);
-  std::string cell;
-  if (where.index >= 0) {
-    cell = "[" + std::to_string(where.row) + ", " + std::to_string(where.column) + "]" + part("index", where.index) +
-           part("document", where.document) + part("position", where.position);
+  std::string rows;
+  for (const auto& [name, value] : difference_rows(*result.first_difference)) {
+    rows += "<tr><th>" + html(name) + "</th><td>" + html(value) + "</td></tr>\n";
   }
-  return "<table class=\"place\">\n" + row("place", place) +
-         row("tensor", where.tensor + (where.op.empty() ? "" : ", written by " + where.op)) + row("element", cell) +
-         row("engine", where.got) + row("oracle", where.want) +
-         row("distance", where.ulp ? std::to_string(*where.ulp) + " ulp" : "") + "</table>\n" + picture(result);
+  return "<table class=\"place\">\n" + rows + "</table>\n" + picture(result);
 }
 
 std::string failure(const CaseResult& one, std::size_t number) {
@@ -156,7 +139,7 @@ std::string all_results(const std::vector<CaseResult>& results) {
       "<th class=\"n\">ops</th><th class=\"n\">seconds</th><th></th></tr></thead>\n<tbody>\n";
   std::size_t failures = 0, held = 0;
   for (const CaseResult& one : results) {
-    const bool failed = is_failure(one);
+    const bool failed = fails(one);
     failures += failed;
     held += !failed;
     if (!failed && held > kMostHeld) continue;
@@ -172,7 +155,7 @@ std::string all_failures(const std::vector<CaseResult>& results) {
   std::string out;
   std::size_t number = 0;
   for (const CaseResult& one : results) {
-    if (is_failure(one) && ++number <= kMostFailures) out += failure(one, number);
+    if (fails(one) && ++number <= kMostFailures) out += failure(one, number);
   }
   if (number > kMostFailures) {
     out +=

@@ -47,18 +47,6 @@ std::string xml(const std::string& text) {
   return safe;
 }
 
-void write_difference(std::ostringstream& out, const FirstDifference& where) {
-  out << "  place     step " << where.step << where_part("rank", where.rank)
-      << where_part("microbatch", where.microbatch) << where_part("layer", where.layer) << "\n";
-  out << "  tensor    " << where.tensor << (where.op.empty() ? "" : ", written by " + where.op) << "\n";
-  if (where.index >= 0) {
-    out << "  element   [" << where.row << ", " << where.column << "]" << where_part("index", where.index)
-        << where_part("document", where.document) << where_part("position", where.position) << "\n";
-  }
-  out << "  engine    " << where.got << "\n  oracle    " << where.want << "\n";
-  if (where.ulp) out << "  distance  " << *where.ulp << " ulp\n";
-}
-
 // Each blind spot once, with the cases that have it.
 void write_blind_spots(std::ostringstream& out, const std::vector<CaseResult>& results) {
   std::map<std::string, std::vector<std::string>> cases;
@@ -107,11 +95,33 @@ std::string table(const std::vector<CaseResult>& results) {
   return out.str();
 }
 
+bool fails(const CaseResult& result) { return result.verdict != Verdict::holds && result.verdict != Verdict::skipped; }
+
+std::vector<std::pair<std::string, std::string>> difference_rows(const FirstDifference& where) {
+  std::vector<std::pair<std::string, std::string>> rows{
+      {"place", "step " + std::to_string(where.step) + where_part("rank", where.rank) +
+                    where_part("microbatch", where.microbatch) + where_part("layer", where.layer)},
+      {"tensor", where.tensor + (where.op.empty() ? "" : ", written by " + where.op)}};
+  if (where.index >= 0) {
+    rows.emplace_back("element", "[" + std::to_string(where.row) + ", " + std::to_string(where.column) + "]" +
+                                     where_part("index", where.index) + where_part("document", where.document) +
+                                     where_part("position", where.position));
+  }
+  rows.emplace_back("engine", where.got);
+  rows.emplace_back("oracle", where.want);
+  if (where.ulp) rows.emplace_back("distance", std::to_string(*where.ulp) + " ulp");
+  return rows;
+}
+
 std::string failure_block(const CaseResult& result) {
   std::ostringstream out;
   out << "FAIL " << result.name << " (" << result.numerics << ") " << to_text(result.verdict) << " by " << result.judge
       << ": " << result.reason << "\n";
-  if (result.first_difference) write_difference(out, *result.first_difference);
+  if (result.first_difference) {
+    for (const auto& [name, value] : difference_rows(*result.first_difference)) {
+      out << "  " << padded(name, 10) << value << "\n";
+    }
+  }
   if (!result.replay.empty()) out << "  replay: " << result.replay << "\n";
   return out.str();
 }

@@ -34,8 +34,8 @@ namespace {
 
 // Schedules that run with their arithmetic; the others run by tags alone.
 constexpr std::int64_t kWithArithmetic = 8;
-constexpr int kConfirmed =
-    8;  // Schedules confirmed, of those that differ by tags, before they are said to agree in bits.
+// Of the schedules that differ by tags, so many are confirmed before they are said to agree in bits.
+constexpr int kConfirmed = 8;
 
 class Case {
  public:
@@ -157,8 +157,7 @@ class Case {
     for (int confirmed = 0; confirmed < kConfirmed && options.count > 0; ++confirmed) {
       const Exploration found = explore(program_, options);
       if (!found.unstable.empty()) return broken("schedule", found.unstable);
-      if (scenario_.checker.hazards && !options_.bits_alone && found.reordered)
-        return violated("schedule", missed(*found.reordered));
+      if (checks() && found.reordered) return violated("schedule", missed(*found.reordered));
       if (!found.observed) return;
       seed_ = static_cast<std::int64_t>(found.observed->seed);
       confirm(*found.observed);
@@ -261,9 +260,6 @@ class Case {
   void judge_counters() {
     std::vector<Expectation> expected = expectations(scenario_, *data_);
     if (oracle_knows(scenario_)) expect_the_oracles_counts(expected);
-    if (scenario_.checker.hazards && !options_.bits_alone) {
-      expected.push_back({.counter = "hazards_checked", .min = 1, .why = "checker.hazards is true"});
-    }
     if (explores()) {
       expected.push_back(
           {.counter = "schedules_explored", .min = scenario_.checker.schedule.count, .why = "checker.schedule.count"});
@@ -271,9 +267,10 @@ class Case {
     if (!scenario_.checker.delays.empty()) {
       expected.push_back({.counter = "delays_applied", .min = 1, .why = "checker.delays"});
     }
-    if (scenario_.checker.hazards && !options_.bits_alone) {
-      const std::int64_t ranks =
-          options_.ranks != nullptr ? options_.ranks->here() : scenario_.parallel.data;  // That launch alike.
+    if (checks()) {
+      expected.push_back({.counter = "hazards_checked", .min = 1, .why = "checker.hazards is true"});
+      // All ranks launch alike.
+      const std::int64_t ranks = options_.ranks != nullptr ? options_.ranks->here() : scenario_.parallel.data;
       expected.push_back({.counter = "graph_replays",
                           .min = (launches_ + ranks - 1) / ranks,
                           .max = launches_ / ranks,
@@ -353,9 +350,8 @@ class Case {
     }
   }
 
-  Observer* observer(Checker& checker) const {
-    return scenario_.checker.hazards && !options_.bits_alone ? &checker : nullptr;
-  }
+  bool checks() const { return scenario_.checker.hazards && !options_.bits_alone; }
+  Observer* observer(Checker& checker) const { return checks() ? &checker : nullptr; }
   CheckerOptions checker_options() const { return {.mutation = options_.blindness, .dropped = {}}; }
   SimOptions sim() const {
     SimOptions sim = sim_options(scenario_, seed_);

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "harness/report.h"
 #include "harness/shrink.h"
 #include "harness/shrink_reason.h"
 #include "scenarios/reader.h"
@@ -35,12 +36,7 @@ void write_failure(std::ostringstream& out, const Shrunk& shrunk) {
   const CaseResult& result = shrunk.result;
   comment(out, std::string(to_text(result.verdict)) + " by " + result.judge + ": " + result.reason);
   if (result.first_difference) {
-    const FirstDifference& where = *result.first_difference;
-    comment(out, "tensor " + where.tensor + (where.op.empty() ? "" : ", written by " + where.op) + "; step " +
-                     std::to_string(where.step) + ", microbatch " + std::to_string(where.microbatch) + ", element [" +
-                     std::to_string(where.row) + ", " + std::to_string(where.column) + "], document " +
-                     std::to_string(where.document));
-    comment(out, "engine " + where.got + ", oracle " + where.want);
+    for (const auto& [name, value] : difference_rows(*result.first_difference)) comment(out, name + " " + value);
   }
   comment(out, "replay: " + result.replay);
   if (shrunk.failed < shrunk.of) {

@@ -84,8 +84,7 @@ void print_schedules(const std::vector<CaseResult>& results) {
 
 void print(const std::vector<CaseResult>& results, bool quiet) {
   for (const CaseResult& one : results) {
-    if (one.verdict != Verdict::holds && one.verdict != Verdict::skipped)
-      std::fputs((failure_block(one) + "\n").c_str(), stdout);
+    if (fails(one)) std::fputs((failure_block(one) + "\n").c_str(), stdout);
   }
   if (!quiet) std::fputs(table(results).c_str(), stdout);
 }
