@@ -86,7 +86,7 @@ class Search {
 
   // Narrowed to the precision and the schedule that failed. The file's own expectation is no part of the case.
   Scenario start() const {
-    Scenario s = narrowed(given_, given_.numerics.front(), read_token(shrunk_.first.token).checker.schedule.seed);
+    Scenario s = narrowed(given_, given_.numerics.front(), seed_of(shrunk_.first));
     s.name = name_;
     s.description.clear();
     s.expect.verdict = ExpectedVerdict::holds;
@@ -139,7 +139,7 @@ class Search {
     std::optional<CaseResult> result = fails(*candidate);
     if (!result) return false;
     current_ = *candidate;
-    current_.checker.schedule.seed = read_token(result->token).checker.schedule.seed;
+    current_.checker.schedule.seed = seed_of(*result);
     shrunk_.result = std::move(*result);
     return true;
   }
@@ -184,6 +184,11 @@ class Search {
     ++shrunk_.runs;
     if (options_.runner) return options_.runner(scenario, shrunk_.run, timeout_s_);
     return run_in_worker(scenario, shrunk_.run, {.fork = true, .timeout_s = timeout_s_});
+  }
+
+  // Of the schedule that failed, which the token names.
+  std::int64_t seed_of(const CaseResult& result) const {
+    return read_token(result.token, given_.folder).checker.schedule.seed;
   }
 
   bool spent() const { return watch_.seconds() >= limit_seconds_ || shrunk_.runs >= limit_runs_; }

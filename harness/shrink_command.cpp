@@ -16,6 +16,7 @@
 #include "harness/worker.h"
 #include "harness/write_file.h"
 #include "harness/write_reports.h"
+#include "scenarios/documents_layout.h"
 
 namespace lockstep {
 namespace {
@@ -33,6 +34,7 @@ Options shrink_options() {
   options.number("runs", "scenarios that the search may run", 5000, 1);
   options.number("tries", "schedules (sim) or repetitions (cuda) of a candidate where the failure is a race", 8, 1);
   options.seconds("timeout", "seconds after which the watchdog kills a scenario", 20);
+  options.text("data-from", "folder that a token's data.path is relative to; this one if not given");
   options.flag("promote", "also put it under scenarios/regressions, where it is a test from the next configure on");
   return options;
 }
@@ -58,6 +60,16 @@ std::string free_name(const std::string& folder, const std::string& wish) {
   if (folder.empty()) return name;
   for (int i = 2; fs::exists(fs::path(folder) / (name + ".yaml")); ++i) name = wish + "-" + std::to_string(i);
   return name;
+}
+
+// The bytes stay where they are, and the file may lie elsewhere.
+std::string text_for(const std::string& file, Shrunk shrunk) {
+  Scenario::Data& data = shrunk.scenario.data;
+  if (reads_bytes(data) && fs::path(data.path).is_relative()) {
+    const fs::path folder = fs::absolute(file).parent_path();
+    data.path = fs::proximate(fs::absolute(fs::path(shrunk.scenario.folder) / data.path), folder).string();
+  }
+  return shrunk_yaml(shrunk);
 }
 
 void check_request(const Options& options) {
@@ -101,7 +113,7 @@ ExitStatus shrink_command(const Words& words) {
   check_request(options);
   ShrinkOptions how;
   take_planted(options, how.run);
-  const std::vector<Scenario> cases = cases_of(options.word(), "");
+  const std::vector<Scenario> cases = cases_of(options.word(), options.text("data-from"));
   const std::string folder = options.has("promote") ? regressions_folder() : "";
   how.run.device = choose_device(options.text("device"));
   how.seconds = options.seconds("budget");
@@ -117,7 +129,7 @@ ExitStatus shrink_command(const Words& words) {
   std::vector<std::string> files;
   if (options.has("output")) files.push_back(options.text("output"));
   if (!folder.empty()) files.push_back((fs::path(folder) / (shrunk.scenario.name + ".yaml")).string());
-  for (const std::string& file : files) write_file(file, shrunk_yaml(shrunk));
+  for (const std::string& file : files) write_file(file, text_for(file, shrunk));
   say(shrunk, files, !folder.empty());
   const std::vector<CaseResult> results{shrunk.result};
   write_reports(options, junit(results), run_to_json(results, shrunk.result.device, shrunk.seconds));

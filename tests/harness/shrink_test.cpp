@@ -382,6 +382,25 @@ TEST_F(ShrinkCommand, LeavesNothingBehindWhereItCannotWrite) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "absent"));
 }
 
+// Neither the working folder nor that of the result is where the bytes lie.
+TEST_F(ShrinkCommand, FindsTheBytesOfAText) {
+  std::filesystem::create_directories(folder_ / "from/texts");
+  std::filesystem::create_directories(folder_ / "to");
+  folder_.file("from/texts/a.txt", "To be, or not to be, that is the question.");
+  const std::string file =
+      folder_.file("from/case.yaml", "schema: 1\nname: case\nnumerics: [fp32]\ndata: {kind: text, path: texts}\n");
+  const std::string kept = folder_ / "to/kept.yaml", small = folder_ / "to/small.yaml", json = folder_ / "r.json";
+  EXPECT_EQ(run_lockstep("shrink " + file + planted_ + "--runs 1 -o " + kept).status, 5);  // The text as it is.
+  const ReadResult read = read_scenario_file(kept);
+  ASSERT_TRUE(read.ok()) << text_of(read.errors);
+  EXPECT_EQ(read.scenario.data.path, "../from/texts");
+  EXPECT_EQ(run_lockstep("verify --quiet" + planted_ + "--json " + json + " " + kept).status, 1);
+  const std::string token = boost::json::parse(slurp(json)).at("results").at(0).at("token").as_string().c_str();
+  const Ran ran = run_lockstep("shrink " + token + planted_ + "--data-from " + (folder_ / "to") + " -o " + small);
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_EQ(run_lockstep("verify --quiet" + planted_ + small).status, 1);
+}
+
 TEST_F(ShrinkCommand, SaysThatTheBudgetEndedFirst) {
   const Ran ran = run_lockstep("shrink " + file_ + planted_ + "--runs 20 -o " + (folder_ / "small.yaml"));
   EXPECT_EQ(ran.status, 5) << ran.out << ran.err;
