@@ -304,7 +304,8 @@ void Checker::throw_found() const {
   if (hazards_.empty()) return;
   const std::vector<Hazard> list = distinct(hazards_);
   std::string all = text(list.front());
-  if (list.size() > 1) all += " (" + std::to_string(list.size() - 1) + " more of the kind)";
+  const std::size_t others = list.size() - 1;
+  if (others > 0) all += " (and " + std::to_string(others) + (others == 1 ? " other hazard)" : " other hazards)");
   throw EngineViolation("hazard", all);
 }
 

@@ -19,9 +19,7 @@
 namespace lockstep {
 namespace {
 
-// ---- A checker, two streams and a few buffers with values
-// ------------------------------------------------------------
-
+// A checker, two streams and a few buffers with values.
 struct Bench {
   explicit Bench(const std::string& blindness) : checker({.stop = false, .mutation = blindness, .dropped = {}}) {
     for (const Tensor<float>& t : {x, y}) compute.fill(t.data, 0, kBytes);
