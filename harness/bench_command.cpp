@@ -398,6 +398,17 @@ boost::json::object bench_door(std::int64_t cases) {
   return {{"door", {{"cases", cases}, {"calls", std::move(list)}}}};
 }
 
+// A name that nothing has is no measurement.
+void require_rows(const boost::json::object& found, const std::string& section, const std::string& only) {
+  const std::string path = section == "kernels" ? "/kernels" : section == "step" ? "/steps" : "/" + section + "/rows";
+  const boost::json::value all = found;
+  boost::system::error_code none;
+  const boost::json::value* rows = all.find_pointer(path, none);
+  if (rows != nullptr && rows->as_array().empty()) {
+    throw RequestError("--only " + only + ": nothing in section " + section + " has such a name");
+  }
+}
+
 }  // namespace
 
 ExitStatus bench_command(const Words& words) {
@@ -451,6 +462,7 @@ ExitStatus bench_command(const Words& words) {
   if (wanted("schedules")) add(bench_schedules(budget));
   if (wanted("checker") && !request.standard) add(bench_checker(options, device));
   if (section == "door") add(bench_door(200));
+  if (options.has("only")) require_rows(found, section, options.text("only"));
   if (options.has("json")) write_file(options.text("json"), boost::json::serialize(found) + "\n");
   return ExitStatus::held;
 }

@@ -17,17 +17,18 @@
 namespace lockstep {
 namespace {
 
-// What --trace and --schedule ask for, of the one case that they can be of. The engine runs once more for it, in a
-// process of its own.
-void show_order(const Options& options, const std::vector<Scenario>& scenarios, const RunOptions& run) {
+bool wants_order(const Options& options) { return options.has("trace") || options.has("schedule"); }
+
+void require_one_simulated_run(const std::vector<Scenario>& scenarios, const std::string& device) {
+  if (device != "sim") throw RequestError("--trace and --schedule take --device sim");
+  if (scenarios.size() == 1) return;
+  throw RequestError("--trace and --schedule are of one run; this file has " + std::to_string(scenarios.size()) +
+                     " precisions: replay a token, or list one");
+}
+
+// What --trace and --schedule ask for. The engine runs once more for it, in a process of its own.
+void show_order(const Options& options, Scenario scenario, const RunOptions& run) {
   const bool wants_file = options.has("trace"), wants_text = options.has("schedule");
-  if (!wants_file && !wants_text) return;
-  if (run.device != "sim") throw RequestError("--trace and --schedule take --device sim");
-  if (scenarios.size() != 1) {
-    throw RequestError("--trace and --schedule are of one run; this file has " + std::to_string(scenarios.size()) +
-                       " precisions: replay a token, or list one");
-  }
-  Scenario scenario = scenarios.front();
   const auto traced = [&] {
     const Trace trace = trace_case(scenario, run);
     const std::string file = wants_file ? trace_json(trace, scenario.name) : "";
@@ -60,6 +61,7 @@ ExitStatus replay_command(const Words& words) {
   take_planted(options, run);
   const std::vector<Scenario> scenarios = cases_of(options.word(), options.text("data-from"));
   run.device = choose_device(options.text("device"));
+  if (wants_order(options)) require_one_simulated_run(scenarios, run.device);
   const WorkerOptions worker{.fork = !options.has("no-fork"), .timeout_s = options.seconds("timeout")};
 
   std::vector<CaseResult> results;
@@ -75,7 +77,7 @@ ExitStatus replay_command(const Words& words) {
                   one.reason.c_str());
     }
   }
-  show_order(options, scenarios, run);
+  if (wants_order(options)) show_order(options, scenarios.front(), run);
   write_reports(options, junit(results), run_to_json(results, results.front().device, seconds));
   return exit_status(results);
 }

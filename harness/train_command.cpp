@@ -1,7 +1,11 @@
 // `lockstep train FILE`: the engine alone, or with --oracle the oracle alone.
-#include <algorithm>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <optional>
 
 #include "engine/trainer.h"
@@ -183,11 +187,20 @@ void train_rank(const Options& options, const Scenario& scenario, Trainer& train
   if (!checkpoint.empty()) trainer.save(checkpoint);
 }
 
+// At once, not after hours of training.
+void require_place_for(const std::string& checkpoint) {
+  const std::filesystem::path folder = std::filesystem::absolute(checkpoint).parent_path();
+  if (::access(folder.c_str(), W_OK) != 0) {
+    throw WorldError(checkpoint + ": cannot be written there: " + std::strerror(errno));
+  }
+}
+
 ExitStatus train_by_engine(const Options& options, const Scenario& scenario, const DataSource& data) {
   for (const char* option : {"checkpoint-every", "checkpoint-within"}) {
     if (options.number(option) == 0 || options.has("checkpoint")) continue;
     throw RequestError(std::string("--") + option + " needs --checkpoint");
   }
+  if (options.has("checkpoint")) require_place_for(options.text("checkpoint"));
   const std::string kind = choose_device(options.text("device"));
   return launch(scenario, launch_options(options, kind), [&](const RanksHere& ranks) {
     Log log(options, last_step(options, scenario));

@@ -221,6 +221,19 @@ TEST_F(CommandLine, ABadTokenIsABadRequest) {
   }
 }
 
+TEST_F(CommandLine, TheOrderOfARunIsOfOneRun) {
+  const std::string trace = folder_ / "trace.json";
+  const Ran one =
+      run_lockstep("replay --device sim --schedule --trace " + trace + " " + folder_.file("a.yaml", kSmall));
+  EXPECT_EQ(one.status, 0) << one.err;
+  EXPECT_THAT(one.out, HasSubstr("compute"));
+  EXPECT_GT(boost::json::parse(slurp(trace)).at("traceEvents").as_array().size(), 100u);
+  const std::string both = folder_.file("b.yaml", "schema: 1\nname: both\nnumerics: [fp32, bf16]\n");
+  const Ran two = run_lockstep("replay --device sim --schedule " + both);
+  EXPECT_EQ(two.status, 2);
+  EXPECT_EQ(two.out, "");  // Nothing has run.
+}
+
 TEST_F(CommandLine, DescribeNeedsNoDevice) {
   const Ran ran = run_lockstep("describe " + folder_.file("case.yaml", kSmall));
   EXPECT_EQ(ran.status, 0) << ran.err;
@@ -300,6 +313,9 @@ TEST_F(CommandLine, AResumedTrainingIsTheOneThatWasNeverInterrupted) {
   ASSERT_EQ(rest.status, 0) << rest.err;
   EXPECT_EQ(last(rest), last(whole));
   EXPECT_EQ(run_lockstep("train --device sim --steps 4 --resume /no/such " + file).status, 3);
+  const Ran early = run_lockstep("train --device sim --checkpoint /no/such/state " + file);
+  EXPECT_EQ(early.status, 3);
+  EXPECT_EQ(early.err, "lockstep: /no/such/state: cannot be written there: No such file or directory\n");
   // Ended before its first replay, with the file's decay, whose end is where the file's steps end.
   const std::string decays =
       folder_.file("decays.yaml", std::string(kSmall) +
@@ -374,6 +390,11 @@ TEST_F(CommandLine, BenchTimesTheOpsThatAreAskedFor) {
     EXPECT_GT(kernel.at("flop").to_number<double>(), 0);
   }
   EXPECT_EQ(run_lockstep("bench --device sim --section nothing").status, 2);
+  for (const char* section : {"kernels", "step", "fsdp"}) {
+    const Ran none = run_lockstep("bench --device sim --budget 0.01 --only nothing --section " + std::string(section));
+    EXPECT_EQ(none.status, 2) << section;
+    EXPECT_THAT(none.err, HasSubstr("nothing in section " + std::string(section))) << section;
+  }
   EXPECT_EQ(run_lockstep("bench --device sim --section scenarios H1").status, 2);
 }
 
