@@ -86,7 +86,8 @@ const Text kDigest{"32 hex digits in lower case, or \"\"", is_digest,
                    [](const std::string&) { return std::string("\"\""); }};
 const Text kRole{"the name of a role", [](const std::string& t) { return !t.empty(); },
                  [](const std::string&) { return std::string("assistant"); }};
-const Text kJudge{"a judge, or none", is_judge, [](const std::string&) { return std::string("none"); }};
+const Text kJudge{"a judge such as hazard or vacuous, or none", is_judge,
+                  [](const std::string&) { return std::string("none"); }};
 
 #define AT(member) \
   [](auto& s) -> auto& { return s.member; }
