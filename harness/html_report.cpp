@@ -83,7 +83,7 @@ std::string picture(const CaseResult& result) {
   const FirstDifference& where = *result.first_difference;
   if (where.microbatch < 0 || where.step < 0 || result.token.empty()) return "";
   try {
-    const Scenario scenario = read_token(result.token);
+    const Scenario scenario = read_token(result.token, result.data_from);
     const auto source = open_data(scenario);
     const StepData step = result.judge == "evaluation" ? source->evaluation(where.step) : source->training(where.step);
     return pack_picture(scenario.data, of_rank(step, where.rank, scenario.parallel.data), where);

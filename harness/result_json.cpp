@@ -103,6 +103,7 @@ json::object to_json(const CaseResult& result) {
                       {"seconds", result.seconds},
                       {"replay", result.replay},
                       {"device", to_json(result.device)}};
+  if (!result.data_from.empty()) object["data_from"] = result.data_from;
   if (!result.schedules.empty()) object["schedules"] = result.schedules;
   if (!result.blind.empty()) object["blind"] = json::value_from(result.blind);
   if (!result.redundant_edges.empty()) object["redundant_edges"] = json::value_from(result.redundant_edges);
@@ -123,6 +124,7 @@ CaseResult result_from_json(const json::value& value) {
   }
   for (const auto& [name, count] : object.at("counters").as_object())
     result.counters[name] = count.to_number<std::int64_t>();
+  if (object.contains("data_from")) result.data_from = text_of(object, "data_from");
   if (const json::value* text = object.if_contains("schedules")) result.schedules = text->as_string().c_str();
   if (const json::value* spots = object.if_contains("blind")) {
     result.blind = json::value_to<std::vector<std::string>>(*spots);

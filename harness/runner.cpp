@@ -394,15 +394,17 @@ std::string shell_word(const std::string& text) {
   return word + "'";
 }
 
+// A token knows the documents by a path that is relative to a file which it does not know.
+std::string data_folder(const Scenario& scenario) {
+  if (!reads_bytes(scenario.data) || std::filesystem::path(scenario.data.path).is_absolute()) return "";
+  return (std::filesystem::current_path() / scenario.folder).lexically_normal().string();
+}
+
 }  // namespace
 
 std::string replay_line(const Scenario& scenario, const std::string& token, const RunOptions& options) {
   std::string line = "lockstep replay " + token + " --device " + options.device;
-  // A token knows the documents by a path that is relative to a file which it does not know.
-  if (reads_bytes(scenario.data) && std::filesystem::path(scenario.data.path).is_relative()) {
-    line +=
-        " --data-from " + shell_word((std::filesystem::current_path() / scenario.folder).lexically_normal().string());
-  }
+  if (const std::string folder = data_folder(scenario); !folder.empty()) line += " --data-from " + shell_word(folder);
   if (!options.fault.empty()) line += " --plant " + options.fault;
   if (!options.mutation.empty()) line += " --mutate-oracle " + options.mutation;
   if (!options.blindness.empty()) line += " --mutate-checker " + options.blindness;
@@ -414,6 +416,7 @@ CaseResult unjudged_case(const Scenario& scenario, const RunOptions& options) {
   result.name = scenario.name;
   result.numerics = to_text(scenario.numerics.front());
   result.token = make_token(scenario);
+  result.data_from = data_folder(scenario);
   result.replay = replay_line(scenario, result.token, options);
   result.blind = blind_spots(scenario);
   return result;

@@ -43,6 +43,7 @@ struct CaseResult {
   std::string name;
   std::string numerics;
   std::string token;
+  std::string data_from;  // The folder that the token's data.path is relative to, "" where it reads none.
   Verdict verdict = Verdict::holds;
   std::string judge = "none";
   std::string reason;

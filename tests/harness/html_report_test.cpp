@@ -111,6 +111,23 @@ TEST(HtmlReport, DrawsThePacksOfTheRankThatDiffers) {
   EXPECT_THAT(page, Not(HasSubstr("document 0: rows")));
 }
 
+TEST(HtmlReport, FindsTheDocumentsOfAText) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "texts");
+  folder.file("texts/a.txt", "To be, or not to be, that is the question.");
+  Scenario scenario = two_packs();
+  scenario.model.vocab = 256;
+  scenario.data.kind = DataKind::text;
+  scenario.data.long_documents = LongDocuments::split;
+  scenario.data.path = "texts";
+  scenario.folder = folder / "";
+  CaseResult result = violated();
+  result.token = make_token(scenario);
+  EXPECT_THAT(html_report(run_of(result)), HasSubstr("The packs are not drawn"));
+  result.data_from = folder / "";
+  EXPECT_THAT(html_report(run_of(result)), HasSubstr("<svg class=\"pack\""));
+}
+
 TEST(HtmlReport, ShowsWhatWasDrawn) {
   boost::json::object run = run_of(violated());
   run["distribution"] = {{"cases", 100},
