@@ -95,7 +95,8 @@ OffloadGroup place_group(const Scenario& scenario, const std::vector<Segment>& l
   OffloadGroup group{
       .module = module, .layer = layer, .ready = span.last, .leaves = span.last, .used = norm ? span.first : span.last};
   const bool experts = offload_row(module).kept == Kept::experts;
-  if (scenario.offload.delay_until_cuda_graph && experts) group.leaves = delayed(list, span.last);
+  if (scenario.offload.delay_until_cuda_graph && experts && !fault("offload-is-never-delayed"))
+    group.leaves = delayed(list, span.last);
   return group;
 }
 
@@ -107,7 +108,7 @@ void add_layer(const Scenario& scenario, const std::vector<Segment>& list, const
     if (!asked(scenario, row.module) || (row.saved_too && !asked(scenario, *row.saved_too))) continue;
     const bool bf16 = !row.wide && scenario.numerics.front() == Numerics::bf16;
     const std::int64_t bytes = row.elements(scenario) * (bf16 ? 2 : 4);
-    if (bytes < scenario.offload.min_bytes) continue;
+    if (bytes < scenario.offload.min_bytes + fault("offload-keeps-tensors-of-the-smallest-size")) continue;
     if (plan.groups.empty() || plan.groups.back().layer != layer || plan.groups.back().module != row.module) {
       plan.groups.push_back(place_group(scenario, list, span, row.module, layer));
     }

@@ -41,7 +41,7 @@ Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scen
       compute_(compute),
       plan_(plan_offload(scenario)),
       max_inflight_(scenario.offload.max_inflight),
-      rotates_(scenario.cuda_graph.impl != GraphImpl::full_iteration),
+      rotates_(scenario.cuda_graph.impl != GraphImpl::full_iteration || fault("offload-rotates-buffers-of-a-graph")),
       rows_in_use_(std::move(rows_in_use)),
       pool_(device) {
   const auto points = static_cast<std::size_t>(plan_.segments) + 2;
@@ -141,6 +141,7 @@ void Offloader::leave_forward(int segment, int slot) {
     }
     const bool forgotten = group == groups_.front().get() && fault("offload-forgets-a-group");
     if (!forgotten) copy_out(*group, slot);
+    delayed += group->delayed();
   }
 }
 
@@ -213,14 +214,14 @@ void Offloader::copy_out(Group& group, int slot) {
     moved.out += bytes;
   }
   d2h_->record(left);
-  throttle(left);
+  in_flight_.push_back(&left);
+  if (!fault("offload-awaits-no-copy")) throttle();
+  most_in_flight = std::max<std::int64_t>(most_in_flight, std::ssize(in_flight_));
 }
 
 // At most so many copies that compute has not waited for; the join that lets memory return inside of one graph.
-void Offloader::throttle(const Event& left) {
-  if (!max_inflight_) return;
-  in_flight_.push_back(&left);
-  while (static_cast<std::int64_t>(in_flight_.size()) > *max_inflight_) {
+void Offloader::throttle() {
+  while (max_inflight_ && std::ssize(in_flight_) > *max_inflight_) {
     compute_.wait(*in_flight_.front());
     in_flight_.erase(in_flight_.begin());
   }

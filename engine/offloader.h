@@ -57,6 +57,8 @@ class Offloader {
   // Copies that ran or were queued. Those of a graph are counted at its launch, by its ledger.
   void count_launch(const Ledger& ledger);
   OffloadedBytes moved;
+  std::int64_t most_in_flight = 0;  // Copies to the host that compute had not waited for.
+  std::int64_t delayed = 0;         // Groups whose copy was put behind a later launch.
 
  private:
   struct Bin {
@@ -91,7 +93,7 @@ class Offloader {
   void copy_out(Group& group, int slot);
   void copy_in(Group& group, int slot);
   void take_spare(Group& group, int slot, std::size_t tensor);
-  void throttle(const Event& left);
+  void throttle();
 
   Device& device_;
   const Stream& compute_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/fault.h"
 #include "kernels/optimizer.h"
 
 namespace lockstep {
@@ -32,7 +33,9 @@ Parameters::Parameters(TensorPool& pool, const Scenario& scenario, bool copies, 
       rank_(rank),
       copies_(copies),
       seed_low_(static_cast<std::uint32_t>(scenario.training.seed)),
-      seed_high_(static_cast<std::uint32_t>(static_cast<std::uint64_t>(scenario.training.seed) >> 32)) {
+      seed_high_(fault("seed-cut-to-32-bits")
+                     ? 0
+                     : static_cast<std::uint32_t>(static_cast<std::uint64_t>(scenario.training.seed) >> 32)) {
   for (const ParameterSpec& spec : list_.specs) {
     parameters_.push_back({.index = spec.index,
                            .weight = shape_of<float>(spec),

@@ -61,7 +61,9 @@ class Loop : public StepLoop {
   Work work(int microbatch, bool training, bool replay) const;
   PassContext context(const Work& work);
   HookCall call_of(const Work& work) const {
-    return {.microbatch = work.microbatch, .last = work.microbatch + 1 == packs_.count()};
+    const std::int64_t count =
+        fault("reduced-behind-the-first-count") ? scenario_.training.microbatches : packs_.count();
+    return {.microbatch = work.microbatch, .last = work.microbatch + 1 == count};
   }
   void run_hooks(int module, HookPoint point, const Work& work) { hooks_.run(module, point, call_of(work)); }
   // Gathers run while documents are loaded. A graph of all passes brings its own.
@@ -176,7 +178,10 @@ RunCounters Loop<T>::counters() const {
   RunCounters counters = counters_;
   counters.bytes_offloaded = offloader_.moved.out;
   counters.bytes_reloaded = offloader_.moved.in;
+  counters.offloads_in_flight = offloader_.most_in_flight;
+  counters.offloads_delayed = offloader_.delayed;
   if (sharder_) counters.persistent_buffers = sharder_->persistent_buffers();
+  if (sharder_) counters.late_gathers = sharder_->late_gathers();
   return counters;
 }
 
@@ -342,6 +347,7 @@ void Loop<T>::train_passes(int first, int end, bool replay) {
       }
     } else {
       backward(w);
+      if (fault("host-waits-in-every-pass")) compute_.synchronize();
       --outstanding;
       loader_.consumed(w.microbatch, compute_);
       if (options_.listener != nullptr) options_.listener->backward_done(w.microbatch, true);
@@ -357,7 +363,7 @@ void Loop<T>::iteration() {
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const Pass& pass = passes[i];
     Work w = work(pass.microbatch, true, false);
-    w.bucket = packs_.largest_bucket();
+    if (!fault("iteration-graph-takes-each-bucket")) w.bucket = packs_.largest_bucket();
     w.next = offloader_.plan().slot_to_come(passes, i);
     pass.forward ? forward(w) : backward(w);
   }
@@ -432,7 +438,7 @@ void Loop<T>::evaluate(std::int64_t step, const StepData& data) {
     const bool mixed_up = fault("evaluation-replays-the-training-graph");
     const GraphKey key{.kind = mixed_up ? GraphKey::Kind::iteration : GraphKey::Kind::evaluation,
                        .bucket = packs_.largest_bucket(),
-                       .microbatches = packs_.count()};
+                       .microbatches = fault("evaluation-graph-without-its-count") ? 0 : packs_.count()};
     const auto body = [this] { evaluation(); };
     settle();
     if (!graphs_.has(key)) graphs_.capture(key, body);

@@ -19,6 +19,9 @@ struct RunCounters {
   std::int64_t evaluations = 0;
   std::int64_t bytes_planned = 0, bytes_offloaded = 0, bytes_reloaded = 0;
   std::int64_t persistent_buffers = 0;
+  std::int64_t late_gathers = 0;           // Outside of graphs.
+  std::int64_t offloads_in_flight = 0;     // At most: copies to the host that compute had not waited for.
+  std::int64_t offloads_delayed = 0;       // Groups whose copy came behind a later launch.
   std::int64_t collectives_in_graphs = 0;  // Once a launch.
 };
 

@@ -17,7 +17,7 @@ void StepPacks::load(const StepData& data, const Stream& compute) {
       const HostPack pack = lay_out(shape_, data.microbatches[static_cast<std::size_t>(m * ranks_ + r)]);
       const auto slots = static_cast<std::int64_t>(pack.lengths.size());
       most = std::max(most, slots);
-      tokens_ += pack.document_tokens;
+      if (r == rank_ || !fault("tokens-of-one-rank")) tokens_ += pack.document_tokens;
       if (r != (fault("ranks-read-the-same-documents") ? 0 : rank_)) continue;
       loader_.load(m, pack, compute);
       own_.push_back(bucket_for(slots));

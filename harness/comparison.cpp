@@ -299,8 +299,23 @@ void Comparison::require_calls() {
   note(kPerCall * calls_, {"vacuous", "the engine did not show every pass of the step", at(-1, -1, "", "")});
 }
 
+// What is reported of all ranks, for those who count tokens a second.
+void Comparison::compare_tokens(const StepResult& got) {
+  std::int64_t tokens = 0;
+  for (const Microbatch& microbatch : data_->microbatches) {
+    for (const Document& document : microbatch.documents) tokens += std::ssize(document.tokens);
+  }
+  if (got.tokens == tokens) return;
+  FirstDifference where = at(-1, -1, "", "tokens");
+  where.got = std::to_string(got.tokens);
+  where.want = std::to_string(tokens);
+  note(kPerCall * calls_ + 1,
+       {"vacuous", "the engine counts " + where.got + " tokens in documents of " + where.want, where});
+}
+
 void Comparison::finish_step(const StepResult& got, bool listened) {
   if (listened) require_calls();
+  if (listened) compare_tokens(got);
   compare_losses(got, "loss");
   const std::int64_t order = kPerCall * calls_ + 2;
   compare_scalar(order, "norm", -1, "norm", got.norm, want_->norm);
@@ -308,7 +323,10 @@ void Comparison::finish_step(const StepResult& got, bool listened) {
   compare_scalar(order, "norm", -1, "learning_rate", got.learning_rate, want_->learning_rate);
 }
 
-void Comparison::finish_evaluation(const StepResult& got) { compare_losses(got, "evaluation"); }
+void Comparison::finish_evaluation(const StepResult& got, bool listened) {
+  if (listened) compare_tokens(got);
+  compare_losses(got, "evaluation");
+}
 
 void Comparison::compare_weights(const std::vector<oracle::Parameter>& want) {
   const std::int64_t order = kPerCall * calls_ + 3;

@@ -48,7 +48,7 @@ class Comparison : public StepListener {
   // After the step or evaluation returned. `listened` is false for a run that nobody looked at: then only what the
   // result holds is compared.
   void finish_step(const StepResult& got, bool listened);
-  void finish_evaluation(const StepResult& got);
+  void finish_evaluation(const StepResult& got, bool listened);
   // Weights and moments as they stand now.
   void compare_weights(const std::vector<oracle::Parameter>& want);
   // The selection biases of the layers `E`: `want` has a vector for each symbol of the pattern.
@@ -87,6 +87,7 @@ class Comparison : public StepListener {
   std::vector<float> accumulated(int microbatch, std::size_t parameter) const;
   void missing(std::int64_t order, const std::string& judge, FirstDifference where, const std::string& side);
   void compare_losses(const StepResult& got, const std::string& judge);
+  void compare_tokens(const StepResult& got);
   void compare_router_losses(const StepResult& got, const std::string& judge);
   void compare_folded_router_losses(const StepResult& got, const std::string& judge);
   void require_calls();

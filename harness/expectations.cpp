@@ -83,7 +83,22 @@ struct Totals {
   std::int64_t microbatches = 0;  // Of all ranks, of training.
   std::int64_t pairs = 0;
   std::int64_t collectives = 0, in_graphs = 0;  // Of a rank.
+  std::int64_t host_waits = 0;                  // Of all ranks.
+  bool grows = false;                           // Some documents fit no bucket.
 };
+
+bool reads_rows(const Scenario& scenario) { return scenario.model.moe.host_sync && layers_of_experts(scenario) > 0; }
+
+// Of a step or an evaluation, on all ranks. The host waits until staging memory is free, of each microbatch and of the
+// step's numbers, and for the results; with host_sync for the rows of each layer of experts too. Any other wait would
+// hold the host back in every step. Documents that fit no bucket may want larger memory, and that is waited for.
+void count_waits(const Scenario& scenario, const StepData& step, Totals& sum) {
+  const std::int64_t count = std::ssize(step.microbatches);
+  sum.host_waits += count + 2 * scenario.parallel.data;
+  if (reads_rows(scenario)) sum.host_waits += count * layers_of_experts(scenario);
+  sum.grows |= !std::all_of(step.microbatches.begin(), step.microbatches.end(),
+                            [&](const auto& one) { return fits_a_bucket(scenario, one); });
+}
 
 Totals totals_of(const Scenario& scenario, const DataSource& data, const ShardingPlan& plan, std::int64_t regions) {
   const Scenario::Training& training = scenario.training;
@@ -95,6 +110,7 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
     if (layers_of_experts(scenario) > 0) sum.pairs += pairs_of(scenario, data.training(step));
     const bool warm = step >= scenario.cuda_graph.warmup_steps && with_graphs(scenario);
     sum.microbatches += microbatches * scenario.parallel.data;
+    count_waits(scenario, data.training(step), sum);
     sum.collectives += collectives_of_step(scenario, plan, microbatches);
     if (warm) {
       const Launches more = launches_of(scenario, regions, data.training(step));
@@ -104,6 +120,7 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
     }
     if (training.eval_every == 0 || (step + 1) % training.eval_every != 0) continue;
     ++sum.evaluations;
+    count_waits(scenario, data.evaluation(step), sum);
     const std::int64_t held_out = std::ssize(data.evaluation(step).microbatches) / scenario.parallel.data;
     sum.collectives += collectives_of_evaluation(scenario, plan, held_out);
     if (!warm || !full) continue;
@@ -148,6 +165,20 @@ void add_offload(const Scenario& scenario, std::int64_t microbatches, std::vecto
     const bool asked = !scenario.offload.modules.empty() && scenario.offload.fraction.millionths > 0;
     if (asked) list.push_back({.counter = counter, .min = 1, .why = "the scenario asks for offloading"});
   }
+  const Scenario::Offload& offload = scenario.offload;
+  if (offload.max_inflight)
+    list.push_back({.counter = "offloads_in_flight", .max = *offload.max_inflight, .why = "offload.max_inflight"});
+  list.push_back(exactly("offloads_delayed", offload.delay_until_cuda_graph ? demand.of_experts * microbatches : 0,
+                         "groups of offload.delay_until_cuda_graph"));
+}
+
+// What is gathered ahead is never late. A graph of a whole iteration shows no gather to the host.
+void add_prefetch(const Scenario& scenario, std::vector<Expectation>& list) {
+  if (scenario.fsdp.strategy != Sharding::optim_grads_params) return;
+  Expectation late{.counter = "late_gathers", .why = "fsdp.prefetch"};
+  if (scenario.fsdp.prefetch > 0) late.max = 0;
+  if (scenario.fsdp.prefetch == 0 && scenario.cuda_graph.impl != GraphImpl::full_iteration) late.min = 1;
+  list.push_back(late);
 }
 
 // Ops of a backward pass for what is not saved: a norm of each layer, an activation of each MLP and of experts, one
@@ -174,7 +205,13 @@ void add_routing(const Scenario& scenario, std::int64_t pairs, std::vector<Expec
                   .max = moe.experts * layers * scenario.parallel.data,
                   .why = "a token goes to top_k experts in each layer"});
   if (!moe.capacity_factor) list.push_back(exactly("tokens_dropped", 0, "dropless"));
-  if (moe.host_sync) list.push_back({.counter = "host_syncs", .min = layers, .why = "model.moe.host_sync"});
+}
+
+void add_waits(const Scenario& scenario, const Totals& totals, std::vector<Expectation>& list) {
+  Expectation one{.counter = "host_syncs", .why = "one a microbatch, two a step, and those of model.moe.host_sync"};
+  if (reads_rows(scenario)) one.min = totals.host_waits;
+  if (!totals.grows) one.max = totals.host_waits;
+  list.push_back(one);
 }
 
 }  // namespace
@@ -222,11 +259,13 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   list.push_back(exactly("collectives_in_graphs", totals.in_graphs, "what the passes of a replayed step exchange"));
   list.push_back(exactly("persistent_buffers", std::ssize(plan.persistent), "units outside of the pool's class"));
   add_offload(scenario, totals.microbatches, list);
+  add_prefetch(scenario, list);
   list.push_back(exactly("ops_recomputed", recomputed_ops(scenario) * totals.microbatches, "model.recompute"));
   const auto layers = std::count(scenario.model.pattern.begin(), scenario.model.pattern.end(), '*');
   const bool by_cudnn = scenario.model.core_attention == CoreAttention::cudnn;
   list.push_back(exactly("attention_by_cudnn", by_cudnn ? layers * totals.microbatches : 0, "model.core_attention"));
   add_routing(scenario, totals.pairs, list);
+  add_waits(scenario, totals, list);
   list.push_back({.counter = "ops", .min = 1, .why = "a run without an op proves nothing"});
   return list;
 }

@@ -126,7 +126,7 @@ class Case {
     if (!trainer.evaluation_is_due()) return true;
     const JudgedSteps::Judged& held_out = steps.evaluation(step);
     rank.comparison.expect_evaluation(step, held_out.documents, held_out.want);
-    rank.comparison.finish_evaluation(trainer.evaluate());
+    rank.comparison.finish_evaluation(trainer.evaluate(), true);
     return rank.holds_so_far();
   }
 
@@ -216,7 +216,7 @@ class Case {
     const auto& evaluation = remembered_.evaluations[at];
     if (trainer.evaluation_is_due() && evaluation) {
       rank.comparison.expect_evaluation(step, no_documents, *evaluation);
-      rank.comparison.finish_evaluation(trainer.evaluate());
+      rank.comparison.finish_evaluation(trainer.evaluate(), false);
     }
     return rank.holds_so_far();
   }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kernels/fault.h"
 #include "kernels/require.h"
 
 namespace lockstep {
@@ -60,7 +61,8 @@ void ShardLayout::add_unit(const ParameterList& list, const Unit& unit, std::int
 // One parameter in buckets that lie one behind the other without padding between them.
 void ShardLayout::add_cut(const ParameterSpec& spec, std::int64_t bucket_bytes, bool narrow) {
   const std::int64_t row_bytes = spec.cols * static_cast<std::int64_t>(sizeof(float));
-  std::int64_t rows = std::max<std::int64_t>(bucket_bytes / (row_bytes * ranks), 1) * ranks;
+  std::int64_t rows =
+      std::max<std::int64_t>((bucket_bytes - fault("bucket-below-its-bytes")) / (row_bytes * ranks), 1) * ranks;
   if (bucket_bytes == 0) rows = spec.rows;
   for (std::int64_t first = 0; first < spec.rows; first += rows) {
     Piece piece = whole(spec);
@@ -76,7 +78,7 @@ void ShardLayout::add_bucket(std::vector<Piece> pieces, bool narrow) {
   for (Piece& piece : pieces) {
     piece.offset = rounded_up(end, std::lcm(piece.width, kAlignment));
     end = piece.offset + piece.rows * piece.width;
-    step = std::lcm(step, piece.width);
+    step = fault("shards-cut-rows") ? std::max(step, piece.width) : std::lcm(step, piece.width);
     require(step > 0 && step < std::int64_t{1} << 40, "the rows of a bucket have a common multiple of a sane size");
   }
   units.back().buckets.push_back(static_cast<int>(buckets.size()));

@@ -45,6 +45,7 @@ class Sharder {
   Communicator& communicator() const { return communicator_; }
   const ShardLayout& layout() const { return layout_; }
   std::int64_t persistent_buffers() const { return persistent_buffers_; }
+  std::int64_t late_gathers() const { return weights_.late_gathers(); }
   void append_addresses(std::vector<const void*>& table) const;
 
  private:

@@ -15,7 +15,7 @@ WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator, 
       layout_(layout),
       parameters_(parameters),
       strategy_(fsdp.strategy),
-      prefetch_(static_cast<std::size_t>(fsdp.prefetch)),
+      prefetch_(fault("prefetch-ignored") ? 0 : static_cast<std::size_t>(fsdp.prefetch)),
       plan_(plan_weights(layout, fsdp)),
       pool_(compute.device()),
       stream_(compute.device(), "gather"),
@@ -84,7 +84,10 @@ void WeightBuffers::enter(int unit) {
   if (strategy_ == Sharding::no_shard) return;
   if (stays(unit)) return wait(*holding(unit));
   require(next_ < uses_.size() && uses_[next_] == unit, "units are used in the order of the schedule");
-  if (holding(unit) == nullptr) require(gather(unit), "the slot of a unit is free when its turn comes");
+  if (holding(unit) == nullptr) {
+    require(gather(unit), "the slot of a unit is free when its turn comes");
+    late_gathers_ += compute_.device().recording() < 0;
+  }
   gather_ahead(next_ + 1, next_ + 1 + prefetch_);
   Slot* const slot = holding(unit);
   require(slot != nullptr, "no other unit takes the slot of one that is in use");

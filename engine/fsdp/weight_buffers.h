@@ -36,6 +36,8 @@ class WeightBuffers {
   // All have, not by a step: nor is what was gathered ahead of use any more.
   void refresh();
   bool stays(int unit) const;
+  // Outside of graphs: those that nobody began before the unit was entered.
+  std::int64_t late_gathers() const { return late_gathers_; }
   // Compute waits for what was gathered, so that no event of one side of a capture is waited for on the other.
   void settle();
 
@@ -75,6 +77,7 @@ class WeightBuffers {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<int> uses_;
   std::size_t next_ = 0;  // The use that is under way or comes next.
+  std::int64_t late_gathers_ = 0;
 };
 
 }  // namespace lockstep

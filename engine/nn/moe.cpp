@@ -17,8 +17,10 @@ std::int32_t capacity_of(const Scenario& scenario) {
   const Scenario::Model::Moe& m = scenario.model.moe;
   if (!m.capacity_factor) return 0;
   const double rows = static_cast<double>(scenario.data.pack_length);
-  const double exact =
-      m.capacity_factor->value() * static_cast<double>(m.top_k) * rows / static_cast<double>(m.experts);
+  const double pairs = static_cast<double>(m.top_k) * rows, experts = static_cast<double>(m.experts);
+  const double exact = fault("moe-capacity-in-another-order")
+                           ? m.capacity_factor->value() * (pairs / experts)
+                           : m.capacity_factor->value() * static_cast<double>(m.top_k) * rows / experts;
   const std::int32_t most = std::numeric_limits<std::int32_t>::max() / static_cast<std::int32_t>(m.experts);
   if (exact >= static_cast<double>(most)) return most;
   const auto whole = static_cast<std::int32_t>(exact);
@@ -82,7 +84,7 @@ Moe<T>::Moe(const Parameters& parameters, const Scenario::Model& model, const Ex
       combine_{.renormalise = model.moe.top_k > 1, .scaling = 1.0f},
       aux_(static_cast<float>(model.moe.aux_loss.value())),
       z_(static_cast<float>(model.moe.z_loss.value())),
-      host_sync_(model.moe.host_sync),
+      host_sync_(model.moe.host_sync && !fault("host-sync-left-out")),
       activation_(model.mlp.activation == MlpActivation::swiglu ? Activation::swiglu : Activation::squared_relu),
       state_(state),
       scratch_(scratch),

@@ -78,6 +78,7 @@ class ComparisonTest : public testing::Test {
     comparison.attach(read_all, parameters);
     comparison.expect_step(7, data_, want_, after_);
     StepResult result;
+    result.tokens = tokens_;
     result.loss = engine_.loss;
     result.norm = engine_.norm;
     result.clip = engine_.clip;
@@ -126,6 +127,7 @@ class ComparisonTest : public testing::Test {
 
   Scenario scenario_;
   StepData data_;
+  std::int64_t tokens_ = 5;  // As the engine counts them.
   oracle::StepResult want_, engine_;
   std::vector<oracle::Parameter> after_, engine_after_;
   std::vector<std::vector<float>> biases_, engine_biases_;
@@ -146,6 +148,14 @@ TEST_F(ComparisonTest, AGradientThatWasAccumulatedAtOnceIsJudgedByTheSum) {
   EXPECT_EQ(found->judge, "gradient");
   EXPECT_EQ(found->where.microbatch, 1);
   EXPECT_EQ(found->where.index, 1);
+}
+
+TEST_F(ComparisonTest, TokensAreThoseOfTheDocuments) {
+  tokens_ = 4;
+  const auto found = run();
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->judge, "vacuous");
+  EXPECT_EQ(found->reason, "the engine counts 4 tokens in documents of 5");
 }
 
 TEST_F(ComparisonTest, NamesDocumentAndPosition) {

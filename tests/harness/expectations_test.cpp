@@ -74,7 +74,35 @@ TEST(Expectations, EveryTokenGoesToTopKExperts) {
   scenario.model.moe.capacity_factor.reset();
   scenario.model.moe.host_sync = true;
   EXPECT_EQ(expected(scenario, "tokens_dropped").max, 0);
-  EXPECT_EQ(expected(scenario, "host_syncs").min, 2);
+  EXPECT_EQ(expected(scenario, "host_syncs").min, 3 * (2 + 2 + 2 * 2)) << "two microbatches a step, two layers";
+}
+
+TEST(Expectations, TheHostWaitsNoMoreThanItMust) {
+  Scenario scenario;
+  EXPECT_EQ(expected(scenario, "host_syncs").min, 0);
+  EXPECT_EQ(expected(scenario, "host_syncs").max, 3 * (2 + 2));
+  scenario.training.eval_every = 3;
+  EXPECT_EQ(expected(scenario, "host_syncs").max, 4 * (2 + 2));
+  scenario.cuda_graph.max_packed_seqs = {3};
+  EXPECT_EQ(expected(scenario, "host_syncs").max, std::numeric_limits<std::int64_t>::max());
+}
+
+TEST(Expectations, WhatIsAskedOfCopiesAndGathersIsCounted) {
+  Scenario scenario;
+  EXPECT_EQ(expected(scenario, "late_gathers").counter, "");
+  EXPECT_EQ(expected(scenario, "offloads_in_flight").counter, "");
+  EXPECT_EQ(expected(scenario, "offloads_delayed").max, 0);
+  scenario.fsdp.strategy = Sharding::optim_grads_params;
+  EXPECT_EQ(expected(scenario, "late_gathers").max, 0);
+  scenario.fsdp.prefetch = 0;
+  EXPECT_EQ(expected(scenario, "late_gathers").min, 1);
+  scenario.model.pattern = "*EE";
+  scenario.cuda_graph.modules = {GraphModule::attn};
+  scenario.offload.modules = {OffloadModule::core_attn, OffloadModule::expert_fc1, OffloadModule::moe_act};
+  scenario.offload.max_inflight = 2;
+  scenario.offload.delay_until_cuda_graph = true;
+  EXPECT_EQ(expected(scenario, "offloads_in_flight").max, 2);
+  EXPECT_EQ(expected(scenario, "offloads_delayed").min, 3 * 2 * 4) << "two groups in each of two layers";
 }
 
 Scenario fallback_mix() {
@@ -205,11 +233,23 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
   Scenario scenario;
   scenario.cuda_graph.max_packed_seqs = {1};
   scenario.data.documents = {{{1, 2}, {3, 4}}};
-  const Counters counters{{"graph_replays", 0},      {"eager_fallbacks", 4},       {"graphs_captured", 0},
-                          {"max_outstanding", 2},    {"evaluations", 0},           {"recaptures", 0},
-                          {"collectives", 0},        {"persistent_buffers", 0},    {"bytes_planned", 0},
-                          {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
-                          {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"ops", 9}};
+  const Counters counters{{"graph_replays", 0},
+                          {"eager_fallbacks", 4},
+                          {"graphs_captured", 0},
+                          {"max_outstanding", 2},
+                          {"evaluations", 0},
+                          {"recaptures", 0},
+                          {"collectives", 0},
+                          {"persistent_buffers", 0},
+                          {"bytes_planned", 0},
+                          {"bytes_offloaded", 0},
+                          {"bytes_reloaded", 0},
+                          {"ops_recomputed", 0},
+                          {"attention_by_cudnn", 0},
+                          {"collectives_in_graphs", 0},
+                          {"offloads_delayed", 0},
+                          {"host_syncs", 12},
+                          {"ops", 9}};
   EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters),
             "graph_replays is 0, expected at least 1 (the scenario asks for graphs)");
   scenario.expect.counters["graph_replays"] = {.min = 0, .max = 0, .same_as = ""};
@@ -218,11 +258,23 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
 
 TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
   const Scenario scenario;
-  Counters counters{{"graph_replays", 16},     {"eager_fallbacks", 0},       {"graphs_captured", 8},
-                    {"max_outstanding", 2},    {"evaluations", 0},           {"recaptures", 0},
-                    {"collectives", 0},        {"persistent_buffers", 0},    {"bytes_planned", 0},
-                    {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
-                    {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"ops", 9}};
+  Counters counters{{"graph_replays", 16},
+                    {"eager_fallbacks", 0},
+                    {"graphs_captured", 8},
+                    {"max_outstanding", 2},
+                    {"evaluations", 0},
+                    {"recaptures", 0},
+                    {"collectives", 0},
+                    {"persistent_buffers", 0},
+                    {"bytes_planned", 0},
+                    {"bytes_offloaded", 0},
+                    {"bytes_reloaded", 0},
+                    {"ops_recomputed", 0},
+                    {"attention_by_cudnn", 0},
+                    {"collectives_in_graphs", 0},
+                    {"offloads_delayed", 0},
+                    {"host_syncs", 12},
+                    {"ops", 9}};
   const auto check = [&] { return unmet(expectations(scenario, Lengths(scenario)), counters); };
   EXPECT_EQ(check(), "");
   for (const std::int64_t wrong : {15, 17}) {

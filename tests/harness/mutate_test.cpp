@@ -20,7 +20,7 @@ namespace {
 using testing::HasSubstr;
 
 const std::vector<MutationCase>& small_cases() {
-  static const std::vector<MutationCase> cases = mutation_cases(6);
+  static const std::vector<MutationCase> cases = mutation_cases(8);
   return cases;
 }
 
