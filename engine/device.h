@@ -180,6 +180,7 @@ class Device {
   std::int64_t ops = 0;                        // Ops that ran or were queued, those inside launched graphs included.
   std::map<int, std::int64_t> ops_recomputed;  // By rank: of a backward pass for what was not saved.
   std::map<int, std::int64_t> attention_by_cudnn;  // By rank: backward passes of core attention that were cuDNN's.
+  std::map<int, std::int64_t> expert_rows_read;    // By rank: of layers of experts in a pass, by the host.
   std::int64_t host_syncs = 0;
   std::int64_t delays = 0;          // Those inside launched graphs included.
   std::int64_t bytes_poisoned = 0;  // By ops.

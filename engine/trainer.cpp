@@ -449,6 +449,7 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
           {"slots_live", run.slots_live},
           {"evaluations", run.evaluations},
           {"host_syncs", my.device.host_syncs},
+          {"expert_rows_read", my.device.expert_rows_read[my.device.place.rank]},
           {"tokens_dropped", routing.dropped},
           {"pairs_routed", routing.pairs},
           {"experts_used", routing.experts},

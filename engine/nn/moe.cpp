@@ -223,7 +223,9 @@ void Moe<T>::read_rows(const PassContext& pass, State& saved) const {
   auto* const rows = static_cast<std::int32_t*>(saved.rows_on_host->data());
   pass.stream.copy(rows, saved.placed.rows.data, bytes, CopyKind::device_to_host);
   if (!fault("dispatch-reads-rows-before-their-copy")) pass.stream.synchronize();
-  pass.stream.device().host_reads(rows, bytes);
+  Device& device = pass.stream.device();
+  device.host_reads(rows, bytes);
+  ++device.expert_rows_read[device.place.rank];
   std::int64_t used = 0;
   for (std::int64_t e = 0; e < experts_; ++e) used += rows[e];
   saved.rows_in_use = std::clamp<std::int64_t>(used, 0, scratch_.buffer.rows);

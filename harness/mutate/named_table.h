@@ -161,7 +161,7 @@ inline constexpr std::array kEngineRows{
     NamedRow{"graphs-captured-every-step", kFallback, "step_loop.cpp", "vacuous: graphs_captured"},
     NamedRow{"graphs-never-replayed", kFallback, "step_loop.cpp", "vacuous: graph_replays"},
     NamedRow{"host-wait-during-capture", kHost, "graph_set.cpp", "capture: synchronize"},
-    NamedRow{"host-sync-left-out", kHost, "nn/moe.cpp", "vacuous: host_syncs; bits", false, false, true},
+    NamedRow{"host-sync-left-out", kHost, "nn/moe.cpp", "vacuous: expert_rows_read; hazard; bits", false, false, true},
     NamedRow{"host-waits-in-every-pass", kHost, "step_loop.cpp", "vacuous: host_syncs"},
     NamedRow{"iteration-graph-takes-each-bucket", kStale, "step_loop.cpp", "ledger: iteration"},
     NamedRow{"last-backward-pass-dropped", kLaunch, "schedule.cpp", "gradient: gradient"},
