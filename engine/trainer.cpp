@@ -135,7 +135,7 @@ Trainer::~Trainer() = default;
 // ---- A step ---------------------------------------------------------------------------------------------------------
 
 void Trainer::Impl::load_state(const StepData& data, bool training) {
-  const std::int64_t t = steps_done + 1, table = fault("bias-correction-of-a-short-table") ? 8 : t;
+  const std::int64_t t = steps_done + 1;
   const Scenario::Training::Optimizer& optimizer = scenario.training.optimizer;
   const std::uint64_t seed = static_cast<std::uint64_t>(scenario.training.seed);
   learning_rate = lockstep::learning_rate(optimizer, fault("learning-rate-baked") ? 1 : t);
@@ -150,7 +150,8 @@ void Trainer::Impl::load_state(const StepData& data, bool training) {
        .inverse_targets =
            div(1.0f, static_cast<float>(targets == 0 && !fault("normaliser-of-no-target") ? 1 : targets)),
        .learning_rate = learning_rate,
-       .bias_correction1 = bias_correction(optimizer.beta1, std::min(t, table)),
+       .bias_correction1 = bias_correction(
+           optimizer.beta1, fault("bias-correction-of-a-short-table") ? std::min<std::int64_t>(t, 8) : t),
        .bias_correction2 = bias_correction(optimizer.beta2, fault("bias-correction-baked") ? 1 : t),
        .inverse_microbatches = div(1.0f, static_cast<float>(microbatches))},
       training);

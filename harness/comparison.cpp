@@ -6,6 +6,7 @@
 #include "harness/bits.h"
 #include "harness/pack_rows.h"
 #include "kernels/contract.h"
+#include "scenarios/documents_layout.h"
 #include "scenarios/legality.h"
 
 namespace lockstep {
@@ -301,10 +302,7 @@ void Comparison::require_calls() {
 
 // What is reported of all ranks, for those who count tokens a second.
 void Comparison::compare_tokens(const StepResult& got) {
-  std::int64_t tokens = 0;
-  for (const Microbatch& microbatch : data_->microbatches) {
-    for (const Document& document : microbatch.documents) tokens += std::ssize(document.tokens);
-  }
+  const std::int64_t tokens = tokens_of(*data_);
   if (got.tokens == tokens) return;
   FirstDifference where = at(-1, -1, "", "tokens");
   where.got = std::to_string(got.tokens);

@@ -1,5 +1,6 @@
 // Every fault planted in what shards is found: by other bits, a hazard, a collective that ranks do not share, a graph
 // that would not be replayed as captured, or a contract that does not hold.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,6 +38,7 @@ Scenario whole_gradients() {
   s.fsdp.strategy = Sharding::optim;
   s.cuda_graph.impl = GraphImpl::none;
   s.training.recapture_at.clear();
+  s.training.change_microbatches_at = {{.step = 2, .microbatches = 3}};
   s.model.vocab = 3;
   s.parallel.data = 4;
   return s;
@@ -57,6 +59,18 @@ Scenario three_ranks() {
   s.training.recapture_at.clear();
   s.cuda_graph.impl = GraphImpl::none;
   s.fsdp.double_buffer = false;
+  return s;
+}
+
+// Rows of 20, 44 and 9 elements in one bucket.
+Scenario odd_widths() {
+  Scenario s = three_ranks();
+  s.numerics = {Numerics::fp32};
+  s.model.pattern = "*-E";
+  s.model.hidden = 20;
+  s.model.attention.head_dim = 6;
+  s.model.mlp.hidden = 44;
+  s.model.moe.hidden = 9;
   return s;
 }
 
@@ -106,22 +120,24 @@ bool finds(const Held& held, const std::string& fault) {
 
 TEST(FsdpFaults, AreAllFound) {
   std::vector<Held> all;
-  for (const Scenario& s : {graphs(), whole_gradients(), experts(), three_ranks(), without_shards()}) {
+  for (const Scenario& s : {graphs(), whole_gradients(), experts(), three_ranks(), odd_widths(), without_shards()}) {
     auto data = open_data(s);
     Outcome want = run_whole(s, *data);
     all.push_back({s, std::move(data), std::move(want)});
     EXPECT_FALSE(finds(all.back(), "")) << "nothing is planted";
   }
+  std::vector<std::string> missed;  // Said at the end: a child begins with the failures of its parent.
   for (const std::string& fault : sharding_faults()) {
     if (fault == "checkpoint-overwrites-the-valid-one") continue;  // Nothing is saved here: fsdp_checkpoint_test.
     // Other calls, the same bits: verify counts them.
     if (fault == "bucket-below-its-bytes" || fault == "prefetch-ignored" || fault == "tokens-of-one-rank") continue;
-    continue;  // Other buckets, the same bits: collectives are counted by verify.
     // A graph holds what ranks exchange only where they are processes: harness.processes, harness.planted.
     if (fault.starts_with("a-rank-captures-") || fault == "captured-calls-in-no-order") continue;
     std::printf("%s\n", fault.c_str());
-    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const Held& held) { return finds(held, fault); })) << fault;
+    const bool found = std::any_of(all.begin(), all.end(), [&](const Held& held) { return finds(held, fault); });
+    if (!found) missed.push_back(fault);
   }
+  EXPECT_THAT(missed, testing::IsEmpty());
 }
 
 }  // namespace

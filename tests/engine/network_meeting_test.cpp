@@ -169,42 +169,44 @@ TEST(NetworkMeeting, HearsEachRankForItselfAlone) {
                              HasSubstr("rank 2 waits in collective 0")));
 }
 
-// Rank 0 of three as far as rank 1 can see: it welcomes it, and posts; what rank 2 posts it never passes on.
+// Rank 0 of three as far as rank 1 can see: it welcomes it, and posts; what rank 2 posts it never passes on. With a
+// beat now and then if it `lives`, or nothing more.
 class DeafHub {
  public:
-  explicit DeafHub(const NetworkAddress& at) : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  DeafHub(const NetworkAddress& at, const CollectiveCall& call, bool lives)
+      : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(at.port);
     EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
     EXPECT_EQ(::listen(listener_, 1), 0);
+    thread_ = std::thread([this, call, lives] { serve(call, lives); });
   }
   DeafHub(const DeafHub&) = delete;
   ~DeafHub() {
     ended_ = true;
+    ::shutdown(listener_, SHUT_RDWR);  // Nobody may have come.
     thread_.join();
     ::close(listener_);
   }
-  // With a beat now and then, or nothing more.
-  void serve(const CollectiveCall& call, bool lives) {
-    thread_ = std::thread([this, call, lives] {
-      const int file = ::accept(listener_, nullptr, nullptr);
-      const auto say = [&](const Frame& frame) {
-        const Bytes bytes = bytes_of(frame);
-        static_cast<void>(::send(file, bytes.data(), bytes.size(), MSG_NOSIGNAL));
-      };
-      say({.kind = Frame::Kind::welcome});
-      say({.kind = Frame::Kind::here, .from = 2});
-      say({.kind = Frame::Kind::post, .number = 1, .call = call});
-      for (; !ended_; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
-        if (lives) say({.kind = Frame::Kind::beat});
-      }
-      ::close(file);
-    });
-  }
 
  private:
+  void serve(const CollectiveCall& call, bool lives) const {
+    const int file = ::accept(listener_, nullptr, nullptr);
+    const auto say = [&](const Frame& frame) {
+      const Bytes bytes = bytes_of(frame);
+      static_cast<void>(::send(file, bytes.data(), bytes.size(), MSG_NOSIGNAL));
+    };
+    say({.kind = Frame::Kind::welcome});
+    say({.kind = Frame::Kind::here, .from = 2});
+    say({.kind = Frame::Kind::post, .number = 1, .call = call});
+    for (; !ended_; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
+      if (lives) say({.kind = Frame::Kind::beat});
+    }
+    ::close(file);
+  }
+
   int listener_;
   std::atomic<bool> ended_ = false;
   std::thread thread_;
@@ -215,8 +217,7 @@ TEST(NetworkMeeting, BlamesRankZeroWhenItHasStoppedAndNoneBehindIt) {
   const CollectiveCall call{.sequence = 0};
   for (const bool lives : {false, true}) {
     const NetworkAddress at{"127.0.0.1", free_port()};
-    DeafHub hub(at);
-    hub.serve(call, lives);
+    const DeafHub hub(at, call, lives);
     NetworkMeeting second(at, "", 1, 3, 1);
     second.begin();
     second.post(call);
