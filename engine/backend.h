@@ -34,7 +34,7 @@ struct DeviceInfo {
   std::string kind;  // "sim" or "cuda".
   std::string name;
   std::string driver, cuda, nccl, cudnn, cublas;  // Versions, "" where absent.
-  std::string cudnn_frontend;  // Of the headers that attention by cuDNN was built with; "" where it was not.
+  std::string cudnn_frontend;    // Of the headers that attention by cuDNN was built with; "" where it was not.
   int compute_capability = 0;  // 90 for sm_90; 0 on sim.
 };
 
@@ -75,6 +75,10 @@ class Backend {
   // capture and is given back later.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
+  // The same, in memory that `ranks` has for what is exchanged. They outlive it.
+  virtual void* allocate_shared(BackendCommunicator&, std::size_t) {
+    throw DeviceError("cudaErrorNotSupported", "allocate_shared");
+  }
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* memory) noexcept = 0;
   // Stream-ordered pool; cudaErrorNotSupported on a stream that captures (graphs here own no memory).

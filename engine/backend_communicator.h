@@ -35,6 +35,13 @@ class BackendCommunicator {
   virtual void measure(bool) {}
   virtual Spent take_spent() { return {}; }
 
+  // Memory that lies where the library finds every rank's, so that it may do without kernels for what is exchanged in
+  // it. Ranks that say the same here, and not "", can have such memory of one another; these allocate and release the
+  // same in the same order, and come back when all have. Other memory does as well for any call.
+  virtual std::string reach() const { return ""; }
+  virtual void* allocate(std::size_t) { return nullptr; }
+  virtual void release(void*) noexcept {}
+
   // These two from any thread that has entered the device.
   virtual bool busy() = 0;            // The last call is not done.
   virtual std::string failure() = 0;  // What the library says went wrong meanwhile, "" if nothing.

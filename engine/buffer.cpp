@@ -3,8 +3,8 @@
 namespace lockstep {
 
 template <bool pinned>
-Buffer<pinned>::Buffer(Device& device, std::size_t bytes)
-    : device_(&device), data_(device.allocate(bytes, pinned)), bytes_(bytes) {}
+Buffer<pinned>::Buffer(Device& device, std::size_t bytes, BackendCommunicator* ranks)
+    : device_(&device), data_(device.allocate(bytes, pinned, ranks)), bytes_(bytes) {}
 
 template <bool pinned>
 Buffer<pinned>::Buffer(Buffer&& from) noexcept

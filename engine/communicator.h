@@ -50,6 +50,10 @@ class Communicator {
     require(false, "sums are the library's");
   }
 
+  // Device memory for what is exchanged: where this finds every rank's, if it can. Any memory does, but may be slower.
+  // Every rank asks for as much, in the same order, and lets go in the same order before the communicator.
+  virtual DeviceBuffer buffer(Device& device, std::size_t bytes) { return DeviceBuffer(device, bytes); }
+
   // Makes what `calls` calls of this, which may be one launch: all on one stream, and none touches what another brings.
   virtual void together(const std::function<void()>& calls) { calls(); }
   // `body` launches a graph on `stream` that was captured as `graph`: one call, behind those before it. Every rank

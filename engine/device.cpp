@@ -129,12 +129,15 @@ void Device::count(const Stream& stream, std::int64_t& counter) {
   ++counter;
 }
 
-void* Device::allocate(std::size_t bytes, bool pinned) {
+void* Device::allocate(std::size_t bytes, bool pinned, BackendCommunicator* ranks) {
   require(!record_only_, "no allocation during a dry run");
+  require(ranks == nullptr || !pinned, "what is exchanged lies on the device");
   if (interposer_) {
     if (void* shared = interposer_->shared_memory(bytes, pinned)) return shared;
   }
-  void* memory = pinned ? backend_->allocate_pinned(bytes) : backend_->allocate(bytes);
+  void* memory = pinned             ? backend_->allocate_pinned(bytes)
+                 : ranks != nullptr ? backend_->allocate_shared(*ranks, bytes)
+                                    : backend_->allocate(bytes);
   if (memory) observer_->on_allocate(memory, bytes, pinned);
   if (memory && interposer_) interposer_->allocated(memory, bytes, pinned);
   return memory;

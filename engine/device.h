@@ -20,7 +20,8 @@ class Device;
 template <bool pinned>
 class Buffer {
  public:
-  Buffer(Device& device, std::size_t bytes);
+  // `ranks`: in memory that they have for what is exchanged; null: anywhere.
+  Buffer(Device& device, std::size_t bytes, BackendCommunicator* ranks = nullptr);
   Buffer(Buffer&& from) noexcept;
   Buffer& operator=(Buffer from) noexcept;
   ~Buffer();
@@ -164,7 +165,7 @@ class Device {
   // it is listed and nothing else.
   void perform(const LedgerEntry& call);
   // Memory without an owner; the observer is told.
-  void* allocate(std::size_t bytes, bool pinned);
+  void* allocate(std::size_t bytes, bool pinned, BackendCommunicator* ranks = nullptr);
   void release(void* memory, bool pinned) noexcept;
   bool capturing() const { return capturing_ != nullptr; }
   bool in_dry_run() const { return record_only_ != nullptr; }

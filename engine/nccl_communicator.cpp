@@ -94,12 +94,12 @@ class NcclCommunicator final : public Communicator {
     watchdog_.look_at(ranks_.get());
   }
   // A rank that leaves takes with it memory that others may still read: so all leave together, or what they do is lost.
+  // Kernels of the library are called off; what copy engines wait for is not, and then the watchdog ends the process.
   ~NcclCommunicator() override {
     try {
-      if (std::uncaught_exceptions() == 0) {
-        while (ranks_->busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        meet();
-      }
+      const bool fails = std::uncaught_exceptions() > 0;
+      while ((!fails || has_shared_) && ranks_->busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (!fails) meet();
     } catch (const std::exception& error) {
       std::fprintf(stderr, "lockstep: rank %d, at the end: %s\n", rank(), error.what());
     }
@@ -124,6 +124,18 @@ class NcclCommunicator final : public Communicator {
   }
   void all_reduce(const Stream& stream, const CollectiveName& name, float* data, std::size_t bytes) override {
     make(stream, CollectiveKind::all_reduce, name, data, data, bytes);
+  }
+  // Hosts agree first: the library does not come back before all have asked it for as much.
+  DeviceBuffer buffer(Device& device, std::size_t bytes) override {
+    require(device_.recording() < 0, "memory for exchanges is asked for outside of captures and dry runs");
+    const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {"memory"}, bytes, "");
+    const std::vector<std::string> told = meeting_.tell(call, ranks_->reach());
+    const bool shared = !told[0].empty() && std::all_of(told.begin(), told.end(),
+                                                        [&](const std::string& reach) { return reach == told[0]; });
+    if (!shared || bytes == 0) return DeviceBuffer(device, bytes);
+    has_shared_ = true;
+    const Watchdog::Call calling(watchdog_, call);
+    return DeviceBuffer(device, bytes, ranks_.get());
   }
   // All are compared at once when the last one has been called, and then made.
   void together(const std::function<void()>& calls) override {
@@ -238,6 +250,7 @@ class NcclCommunicator final : public Communicator {
   Meeting& meeting_;
   std::vector<Waiting> waiting_;
   bool grouping_ = false;
+  bool has_shared_ = false;  // Some memory is the library's.
   CollectiveLedger ledger_;
   Watchdog watchdog_;
   std::unique_ptr<BackendCommunicator> ranks_;

@@ -26,10 +26,12 @@ void clear(const Stream& stream, const Tensor<T>& x) {
 
 }  // namespace
 
-Parameters::Parameters(TensorPool& pool, const Scenario& scenario, bool copies, const ShardLayout* layout, int rank)
+Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario, bool copies,
+                       const ShardLayout* layout, int rank)
     : list_(scenario.model),
       layout_(layout),
       strategy_(scenario.fsdp.strategy),
+      library_sums_(scenario.fsdp.reduction == Reduction::nccl),
       rank_(rank),
       copies_(copies),
       seed_low_(static_cast<std::uint32_t>(scenario.training.seed)),
@@ -45,7 +47,7 @@ Parameters::Parameters(TensorPool& pool, const Scenario& scenario, bool copies, 
     if (strategy_ == Sharding::no_shard) make_whole(pool, spec);
   }
   const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
-  for (int b = 0; b < buckets; ++b) make_bucket(pool, b);
+  for (int b = 0; b < buckets; ++b) make_bucket(pool, exchanged, b);
   std::stable_sort(views_.begin(), views_.end(),
                    [](const ParameterView& a, const ParameterView& b) { return a.index < b.index; });
 }
@@ -75,20 +77,21 @@ void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
 
 // ---- Sharded --------------------------------------------------------------------------------------------------------
 
-void Parameters::make_bucket(TensorPool& pool, int index) {
+void Parameters::make_bucket(TensorPool& pool, TensorPool& exchanged, int index) {
   const Bucket& bucket = layout_->buckets[static_cast<std::size_t>(index)];
   BucketMemory memory;
   if (strategy_ == Sharding::no_shard || strategy_ == Sharding::optim) {
+    // In memory that the library knows it would add up in another order.
+    TensorPool& sums = library_sums_ ? pool : exchanged;
     float* const all = layout_->continues(index) ? buckets_.back().accumulator.data + buckets_.back().accumulator.cols
-                                                 : pool.make<float>(1, layout_->run(index)).data;
+                                                 : sums.make<float>(1, layout_->run(index)).data;
     memory.accumulator = tensor(all, 1, layout_->full(bucket));
     memory.gradient = memory.accumulator.columns(bucket.shard * rank_, bucket.shard);
   }
   if (strategy_ != Sharding::no_shard) {
-    for (Tensor<float>* shard : {&memory.weight, &memory.m, &memory.v, &memory.gradient}) {
-      *shard = pool.make<float>(1, bucket.shard);
-    }
-    if (bucket.narrow) memory.copy = pool.make<bf16>(1, bucket.shard);
+    memory.weight = (bucket.narrow ? pool : exchanged).make<float>(1, bucket.shard);
+    for (Tensor<float>* shard : {&memory.m, &memory.v, &memory.gradient}) *shard = pool.make<float>(1, bucket.shard);
+    if (bucket.narrow) memory.copy = exchanged.make<bf16>(1, bucket.shard);
     add_views(bucket, memory);
   }
   for (const Piece& piece : bucket.pieces) {

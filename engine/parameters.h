@@ -28,9 +28,10 @@ struct BucketMemory {
 
 class Parameters {
  public:
-  // `copies`: 2-D weights that bf16 products read get a bf16 copy. `layout`: null where nothing is sharded or reduced;
-  // it must outlive this.
-  Parameters(TensorPool& pool, const Scenario& scenario, bool copies, const ShardLayout* layout, int rank);
+  // What ranks exchange of a bucket is made of the pool `exchanged`. `copies`: 2-D weights that bf16 products read get
+  // a bf16 copy. `layout`: null where nothing is sharded or reduced; it must outlive this.
+  Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario, bool copies, const ShardLayout* layout,
+             int rank);
   Parameters(const Parameters&) = delete;
 
   // Writes the initial weights, their copies, and zero moments.
@@ -60,13 +61,14 @@ class Parameters {
 
  private:
   void make_whole(TensorPool& pool, const ParameterSpec& spec);
-  void make_bucket(TensorPool& pool, int index);
+  void make_bucket(TensorPool& pool, TensorPool& exchanged, int index);
   void add_views(const Bucket& bucket, const BucketMemory& memory);
   void zero_memory(const Stream& stream) const;
 
   const ParameterList list_;
   const ShardLayout* layout_;
   Sharding strategy_;
+  const bool library_sums_;
   int rank_;
   bool copies_;
   std::uint32_t seed_low_, seed_high_;

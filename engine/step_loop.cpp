@@ -101,7 +101,7 @@ class Loop : public StepLoop {
   const Scenario& scenario_;
   TrainerOptions options_;
   Stream compute_;
-  TensorPool parameter_pool_;
+  TensorPool parameter_pool_, exchanged_pool_;
   std::unique_ptr<const ShardLayout> layout_;  // Null without a sharder.
   Parameters parameters_;
   std::unique_ptr<Sharder> sharder_;
@@ -128,8 +128,10 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
       options_(options),
       compute_(device, "compute"),
       parameter_pool_(device),
+      exchanged_pool_(device, options.communicator),
       layout_(make_layout<T>(scenario, options)),
-      parameters_(parameter_pool_, scenario, !std::is_same_v<T, float>, layout_.get(), device.place.rank),
+      parameters_(parameter_pool_, exchanged_pool_, scenario, !std::is_same_v<T, float>, layout_.get(),
+                  device.place.rank),
       sharder_(layout_ ? std::make_unique<Sharder>(compute_, *options.communicator, scenario, *layout_, parameters_)
                        : nullptr),
       modules_{static_cast<int>(scenario.model.pattern.size())},
@@ -150,6 +152,7 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
           [this] {
             std::vector<const void*> table;
             parameter_pool_.append_addresses(table);
+            exchanged_pool_.append_addresses(table);
             if (sharder_) sharder_->append_addresses(table);
             model_.append_addresses(table);
             loader_.append_addresses(table);

@@ -4,19 +4,21 @@
 #include <deque>
 #include <vector>
 
-#include "engine/device.h"
+#include "engine/communicator.h"
 #include "kernels/poison.h"
 
 namespace lockstep {
 
 class TensorPool {
  public:
-  explicit TensorPool(Device& device) : device_(device) {}
+  // `communicator`: whose exchanges the tensors take part in; null for none.
+  explicit TensorPool(Device& device, Communicator* communicator = nullptr)
+      : device_(device), communicator_(communicator) {}
 
   template <class T>
   Tensor<T> make(std::int64_t rows, std::int64_t cols) {
     const std::size_t bytes = sizeof(T) * static_cast<std::size_t>(rows * cols);
-    buffers_.emplace_back(device_, bytes);
+    buffers_.push_back(communicator_ == nullptr ? DeviceBuffer(device_, bytes) : communicator_->buffer(device_, bytes));
     return tensor(static_cast<T*>(buffers_.back().data()), rows, cols);
   }
   std::size_t size() const { return buffers_.size(); }
@@ -33,6 +35,7 @@ class TensorPool {
 
  private:
   Device& device_;
+  Communicator* communicator_;
   std::deque<DeviceBuffer> buffers_;
 };
 

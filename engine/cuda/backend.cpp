@@ -114,15 +114,24 @@ class CudaBackend final : public Backend {
     release_deferred();
     void* memory = may_carve() ? blocks_.allocate(bytes) : nullptr;
     if (!memory) cuda_call(cudaMalloc(&memory, bytes), "cudaMalloc");
-    if (!memory) return memory;
-    add(memory, bytes);
-    if (poison_fresh_) poison_on(poison_stream_, memory, bytes, PoisonMemory::kFresh);
-    if (poison_stream_) poison_comes_first();
+    if (memory) is_new(memory, bytes);
+    return memory;
+  }
+  void* allocate_shared(BackendCommunicator& ranks, std::size_t bytes) override {
+    void* const memory = ranks.allocate(bytes);
+    shared_.emplace(memory, &ranks);
+    is_new(memory, bytes);
     return memory;
   }
   void release(void* memory) noexcept override {
     if (poison_freed_) poison_freed(memory);  // cudaFree waits for it.
     remove(memory);
+    if (const auto found = shared_.find(memory); found != shared_.end()) {
+      if (poison_stream_) forget(cudaStreamSynchronize(poison_stream_));  // What unmaps it waits for nothing.
+      found->second->release(memory);
+      shared_.erase(found);
+      return break_captures();
+    }
     if (blocks_.holds(memory)) return break_captures();
     if (cudaFree(memory) != cudaSuccess) defer(deferred_, memory);
   }
@@ -308,6 +317,11 @@ class CudaBackend final : public Backend {
     guarded("poison", [&] { run(CudaQueue{stream}, op); });
     bytes_poisoned_ += static_cast<std::int64_t>(bytes);
   }
+  void is_new(void* memory, std::size_t bytes) {
+    add(memory, bytes);
+    if (poison_fresh_) poison_on(poison_stream_, memory, bytes, PoisonMemory::kFresh);
+    if (poison_stream_) poison_comes_first();
+  }
   // New memory may be poisoned still, as fresh or by its last owner. No stream works before that is over. The device
   // waits, not the host: on a GPU that several processes share, each wait of the host takes a turn of all of them.
   void poison_comes_first() {
@@ -391,6 +405,7 @@ class CudaBackend final : public Backend {
   DeviceInfo info_;
   ProductPlans plans_;
   std::map<void*, std::size_t> sizes_;
+  std::map<void*, BackendCommunicator*> shared_;  // Whose memory it is.
   std::size_t in_use_ = 0, high_water_ = 0;
   std::vector<void*> deferred_, deferred_pinned_;
   std::map<void*, std::size_t> pinned_sizes_;

@@ -26,6 +26,11 @@ std::int64_t room_to_receive(const ShardLayout& layout) {
   return most;
 }
 
+// In memory that the library knows it would add up in another order.
+Communicator* exchanged_in(Communicator& communicator, const Scenario::Fsdp& fsdp) {
+  return fsdp.reduction == Reduction::nccl ? nullptr : &communicator;
+}
+
 std::size_t bytes_of(const Tensor<float>& x) { return static_cast<std::size_t>(x.size()) * sizeof(float); }
 
 }  // namespace
@@ -40,7 +45,7 @@ GradientBuffers::GradientBuffers(const Stream& compute, const Stream& gather, Co
       strategy_(fsdp.strategy),
       library_sums_(fsdp.reduction == Reduction::nccl),
       plan_(plan_gradients(layout, fsdp)),
-      pool_(compute.device()),
+      pool_(compute.device(), exchanged_in(communicator, fsdp)),
       stream_(compute.device(), "reduce"),
       written_(compute.device()),
       reduced_(compute.device()),

@@ -17,7 +17,7 @@ WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator, 
       strategy_(fsdp.strategy),
       prefetch_(fault("prefetch-ignored") ? 0 : static_cast<std::size_t>(fsdp.prefetch)),
       plan_(plan_weights(layout, fsdp)),
-      pool_(compute.device()),
+      pool_(compute.device(), &communicator),
       stream_(compute.device(), "gather"),
       fork_(compute.device()) {
   for (const std::int64_t bytes : plan_.slots) {

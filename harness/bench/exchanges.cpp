@@ -48,7 +48,8 @@ double median_of_all(Communicator& communicator, const std::function<void()>& on
 
 // On both sides of an exchange.
 struct Sides {
-  Sides(Device& device, std::size_t bytes, const Stream& stream) : from(device, bytes), to(device, bytes) {
+  Sides(Device& device, Communicator& communicator, std::size_t bytes, const Stream& stream)
+      : from(communicator.buffer(device, bytes)), to(communicator.buffer(device, bytes)) {
     stream.fill(from.data(), 0, bytes);
     stream.fill(to.data(), 0, bytes);
     stream.synchronize();
@@ -99,7 +100,7 @@ double largest(double value, Communicator& communicator) {
 double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& communicator) {
   const auto groups = groups_of(calls);
   const Stream stream(device, "measured");
-  const Sides sides(device, largest_side(groups, communicator.size()), stream);
+  const Sides sides(device, communicator, largest_side(groups, communicator.size()), stream);
   const auto by_engine = [&](const Call& call, float* to, const float* from) {
     make(call, to, from, communicator, stream, CollectiveName{"measured"});
   };
@@ -115,7 +116,7 @@ double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& 
                   BackendCommunicator& library) {
   const auto groups = groups_of(calls);
   const Stream filler(device, "fill");
-  const Sides sides(device, largest_side(groups, communicator.size()), filler);
+  const Sides sides(device, communicator, largest_side(groups, communicator.size()), filler);
   Backend& backend = device.backend();
   BackendStream* const stream = backend.create_stream("bare");
   const auto by_library = [&](const Call& call, float* to, const float* from) {

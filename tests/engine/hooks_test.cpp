@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -175,6 +178,83 @@ class ListedCalls final : public Communicator {
   void list(const CollectiveName& name) { said += std::string(name.purpose) + std::to_string(name.unit) + " "; }
   std::unique_ptr<Communicator> calls_;
 };
+
+// Whether what is exchanged lies in memory for it.
+class PlacedCalls final : public Communicator {
+ public:
+  explicit PlacedCalls(Device& device) : calls_(make_lone_communicator(device)) {}
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  DeviceBuffer buffer(Device& device, std::size_t bytes) override {
+    DeviceBuffer made(device, bytes);
+    const auto* first = static_cast<const std::byte*>(made.data());
+    if (bytes > 0) places_.emplace_back(first, first + bytes);
+    return made;
+  }
+  void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
+                  std::size_t bytes) override {
+    look(name, to, from, bytes);
+    calls_->all_gather(stream, name, to, from, bytes);
+  }
+  void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
+                  std::size_t bytes) override {
+    look(name, to, from, bytes);
+    calls_->all_to_all(stream, name, to, from, bytes);
+  }
+  void reduce_scatter(const Stream& stream, const CollectiveName& name, float* to, const float* from,
+                      std::size_t bytes) override {
+    look({"sum"}, to, from, bytes);
+    calls_->reduce_scatter(stream, name, to, from, bytes);
+  }
+  void all_reduce(const Stream& stream, const CollectiveName& name, float* data, std::size_t bytes) override {
+    look({"sum"}, data, data, bytes);
+    calls_->all_reduce(stream, name, data, bytes);
+  }
+  void meet() override {}
+  std::vector<std::string> tell(const std::string& words) override { return {words}; }
+
+  std::map<std::string, std::set<int>> sides;  // By purpose: how many of both lay there.
+
+ private:
+  bool lies(const void* memory, std::size_t bytes) const {
+    const auto* first = static_cast<const std::byte*>(memory);
+    return std::any_of(places_.begin(), places_.end(),
+                       [=](const auto& place) { return first >= place.first && first + bytes <= place.second; });
+  }
+  void look(const CollectiveName& name, const void* to, const void* from, std::size_t bytes) {
+    sides[name.purpose].insert(lies(to, bytes) + lies(from, bytes));
+  }
+  std::unique_ptr<Communicator> calls_;
+  std::vector<std::pair<const std::byte*, const std::byte*>> places_;
+};
+
+// Weights and gradients do, but for what a library adds up; what a few bytes say does not.
+TEST(HooksOfTheEngine, ExchangeInMemoryThatIsMeantForIt) {
+  for (const Numerics numerics : {Numerics::fp32, Numerics::bf16}) {
+    for (const Sharding strategy : {Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+      for (const Reduction reduction : {Reduction::ordered, Reduction::nccl}) {
+        Scenario s;
+        s.name = "test";
+        s.numerics = {numerics};
+        s.model.pattern = "M*E";
+        s.fsdp.strategy = strategy;
+        s.fsdp.reduction = reduction;
+        s.training.steps = 2;
+        const auto data = open_data(s);
+        Device device(open_device_under_test());
+        PlacedCalls calls(device);
+        Trainer trainer(device, s, *data, {.communicator = &calls});
+        trainer.step();
+        trainer.step();
+        const std::string where = std::to_string(static_cast<int>(strategy));
+        EXPECT_EQ(calls.sides.at("gather"), std::set{2}) << where;
+        EXPECT_EQ(calls.sides.at("norm"), std::set{0}) << where;
+        const bool summed = reduction == Reduction::nccl;
+        EXPECT_EQ(calls.sides.at(summed ? "sum" : "reduce"), std::set{summed ? 0 : 2}) << where;
+      }
+    }
+  }
+}
 
 std::string calls_of(const Scenario& s) {
   const auto data = open_data(s);

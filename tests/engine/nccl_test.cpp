@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <thread>
 
 #include "engine/nccl_communicator.h"
@@ -22,16 +23,27 @@ namespace {
 
 using testing::HasSubstr;
 
-enum class Library { works, hangs, fails, never_joins };
+enum class Library { works, hangs, fails, never_joins, never_gives_memory };
 
 class FakeRanks final : public BackendCommunicator {
  public:
-  explicit FakeRanks(Library library) : library_(library) {}
+  FakeRanks(Library library, Backend& device) : library_(library), device_(device) {}
   ~FakeRanks() override {
     if (!awaited.empty() && !std::filesystem::exists(awaited)) ::_exit(9);
   }
   static inline std::string awaited;  // The file that must be there when the library is left.
   static inline std::string said;     // "(" and ")" of groups, and a letter for each call.
+  static inline std::string reached;  // Where this rank's memory is.
+  std::string reach() const override { return reached; }
+  void* allocate(std::size_t bytes) override {
+    while (library_ == Library::never_gives_memory) ::pause();
+    said += 'm';
+    return device_.allocate(bytes);
+  }
+  void release(void* memory) noexcept override {
+    said += 'r';
+    device_.release(memory);
+  }
   void begin_group() override { said += '('; }
   void end_group() override { said += ')'; }
   void all_gather(BackendStream*, void*, const void*, std::size_t) override { ++calls_, said += 'g'; }
@@ -46,6 +58,7 @@ class FakeRanks final : public BackendCommunicator {
 
  private:
   Library library_;
+  Backend& device_;
   std::atomic<int> calls_ = 0;
 };
 
@@ -57,12 +70,22 @@ class WithLibrary final : public Backend {
   BackendCommunicator* join_communicator(const CommunicatorId& id, int, int size) override {
     if (id != CommunicatorId(128, std::byte{7}) || size != 2) throw DeviceError("ncclInvalidArgument", "join");
     while (library_ == Library::never_joins) ::pause();
-    return new FakeRanks(library_);
+    return new FakeRanks(library_, *sim_);
   }
 
   const DeviceInfo& info() const override { return sim_->info(); }
   void* allocate(std::size_t bytes) override { return sim_->allocate(bytes); }
-  void release(void* memory) noexcept override { sim_->release(memory); }
+  void* allocate_shared(BackendCommunicator& ranks, std::size_t bytes) override {
+    void* const memory = ranks.allocate(bytes);
+    shared_.emplace(memory, &ranks);
+    return memory;
+  }
+  void release(void* memory) noexcept override {
+    const auto found = shared_.find(memory);
+    if (found == shared_.end()) return sim_->release(memory);
+    found->second->release(memory);
+    shared_.erase(found);
+  }
   void* allocate_pinned(std::size_t bytes) override { return sim_->allocate_pinned(bytes); }
   void release_pinned(void* memory) noexcept override { sim_->release_pinned(memory); }
   void* allocate_async(BackendStream* stream, std::size_t bytes) override {
@@ -103,6 +126,7 @@ class WithLibrary final : public Backend {
  private:
   Library library_;
   std::unique_ptr<Backend> sim_ = open_sim();
+  std::map<void*, BackendCommunicator*> shared_;
 };
 
 using Body = std::function<void(Communicator&, const Stream& gather, const Stream& reduce, Floats& from, Floats& to)>;
@@ -194,6 +218,81 @@ TEST(Nccl, MakesTogetherWhatIsCalledTogether) {
         reduce.synchronize();
       });
   for (const Ended& one : racy) EXPECT_THAT(one.words, HasSubstr("write after write"));
+}
+
+// Memory of the library's where every rank reaches every other's, and any where one does not.
+TEST(Nccl, HasMemoryThatEveryRankReaches) {
+  for (const bool together : {true, false}) {
+    const TemporaryFolder folder;
+    const auto ended = ended_of(Library::works, 20, folder, [&](Communicator& c, auto& gather, auto&, auto&, auto&) {
+      FakeRanks::said = "";
+      FakeRanks::reached = together || c.rank() == 0 ? "a machine" : "another machine";
+      {
+        const DeviceBuffer none = c.buffer(gather.device(), 0);
+        const DeviceBuffer to = c.buffer(gather.device(), 64), from = c.buffer(gather.device(), 32);
+        if (none.data() != nullptr || from.data() == nullptr) throw std::runtime_error("no memory");
+        gather.fill(from.data(), 0, 32);
+        c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 32);
+        gather.synchronize();
+      }
+      if (FakeRanks::said != (together ? "mmgrr" : "g")) throw std::runtime_error(FakeRanks::said);
+      FakeRanks::reached = c.rank() == 0 ? "" : "a machine";
+      const DeviceBuffer other = c.buffer(gather.device(), 16);
+      if (FakeRanks::said != (together ? "mmgrr" : "g")) throw std::runtime_error(FakeRanks::said);
+      if (c.collectives != 1) throw std::runtime_error("memory is counted as an exchange");
+    });
+    for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+  }
+}
+
+TEST(Nccl, ComparesMemoryBeforeTheLibraryIsAsked) {
+  const TemporaryFolder folder;
+  const auto ended = ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto&, auto&) {
+    FakeRanks::said = "";
+    FakeRanks::reached = "a machine";
+    try {
+      static_cast<void>(c.buffer(gather.device(), c.rank() == 0 ? 64 : 32));
+    } catch (const CollectiveMismatch& error) {
+      throw std::runtime_error(FakeRanks::said + error.what());
+    }
+  });
+  for (const Ended& one : ended) {
+    EXPECT_THAT(one.words, testing::StartsWith("ranks call different collectives: rank "));
+    EXPECT_THAT(one.words, HasSubstr("meet for 32 bytes of memory"));
+  }
+}
+
+TEST(Nccl, ReportsThatALibraryDoesNotComeBackWithMemory) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::never_gives_memory, 1, folder, [](Communicator& c, auto& gather, auto&, auto&, auto&) {
+        FakeRanks::reached = "a machine";
+        static_cast<void>(c.buffer(gather.device(), 64));
+      });
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, 4);
+    EXPECT_THAT(slurp(folder / ("stderr" + std::to_string(rank))),
+                HasSubstr("waits in collective 1, meet for 64 bytes of memory"));
+  }
+}
+
+// Kernels of the library are called off with it; what copy engines wait for, nobody calls off.
+TEST(Nccl, LeavesNoExchangeOfCopyEnginesBehindWhenARankFails) {
+  for (const bool shared : {false, true}) {
+    const TemporaryFolder folder;
+    const auto ended =
+        ended_of(Library::hangs, 3, folder, [&](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+          FakeRanks::reached = "a machine";
+          if (shared) static_cast<void>(c.buffer(gather.device(), 64));
+          for (const int unit : {0, 1}) c.all_gather(gather, {"gather", unit}, to.data(), from.data(), 16);
+          throw std::runtime_error("a rank fails");
+        });
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, shared ? 4 : 1);
+      EXPECT_THAT(slurp(folder / ("stderr" + std::to_string(rank))),
+                  HasSubstr(shared ? "a collective is not done within the deadline" : ""));
+    }
+  }
 }
 
 // A rank that calls another of them makes none.
