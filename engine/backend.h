@@ -35,7 +35,8 @@ struct DeviceInfo {
   std::string name;
   std::string driver, cuda, nccl, cudnn, cublas;  // Versions, "" where absent.
   std::string cudnn_frontend;    // Of the headers that attention by cuDNN was built with; "" where it was not.
-  int compute_capability = 0;  // 90 for sm_90; 0 on sim.
+  std::string copy_engines_off;  // Why NCCL exchanges by kernels; "" where it may by copy engines.
+  int compute_capability = 0;    // 90 for sm_90; 0 on sim.
 };
 
 // Opaque handles, owned by the backend.

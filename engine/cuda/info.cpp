@@ -3,9 +3,11 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <map>
 #include <vector>
 
+#include "engine/copy_engines.h"
 #include "kernels/cuda/cudnn_plans.h"
 
 namespace lockstep {
@@ -36,12 +38,16 @@ std::string driver_version() {
   });
 }
 
-std::string nccl_version() {
-  return ask<int(int*)>({"libnccl.so.2"}, "ncclGetVersion", [](auto* get) {
-    int v = 0;
-    return get(&v) == 0 ? dotted(v / 10000, v % 10000 / 100, v % 100) : std::string();
+// 22809 for 2.28.9, 0 for none.
+int nccl_number() {
+  int v = 0;
+  ask<int(int*)>({"libnccl.so.2"}, "ncclGetVersion", [&](auto* get) {
+    if (get(&v) != 0) v = 0;
+    return std::string();
   });
+  return v;
 }
+std::string nccl_version(int v) { return v == 0 ? "" : dotted(v / 10000, v % 10000 / 100, v % 100); }
 
 std::string cudnn_version() {
   return ask<std::size_t()>({"libcudnn.so.9"}, "cudnnGetVersion", [](auto* get) {
@@ -106,7 +112,10 @@ DeviceInfo asked_info(int index) {
   if (info.driver.empty()) info.driver = "CUDA " + cuda_version(driver);
   info.cuda = cuda_version(runtime);
   info.compute_capability = 10 * major + minor;
-  info.nccl = nccl_version();
+  const int nccl = nccl_number();
+  info.nccl = nccl_version(nccl);
+  info.copy_engines_off =
+      copy_engines_are_off({.nccl = nccl, .cuda = driver}, [](const char* name) { return std::getenv(name); });
   info.cudnn = cudnn_version();
   info.cudnn_frontend = cudnn_frontend_version();
   info.cublas = cublas_version();

@@ -1,0 +1,131 @@
+// Memory in windows: ranks that allocate and release alike find the same place in the same window.
+#include "engine/window_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// Windows of a rank, at addresses where nothing is.
+struct Rank {
+  explicit Rank(std::uintptr_t first) : next(first) {}
+  struct Place {
+    std::size_t window, offset;
+    friend bool operator==(const Place&, const Place&) = default;
+  };
+  Place of(const void* memory) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(memory);
+    std::size_t window = 0;
+    while (at < windows[window].first || at >= windows[window].first + windows[window].second) ++window;
+    return {window, at - windows[window].first};
+  }
+  std::uintptr_t next;
+  std::vector<std::pair<std::uintptr_t, std::size_t>> windows;
+  WindowMemory memory{[this](std::size_t bytes) {
+    windows.emplace_back(next, bytes);
+    next += bytes + WindowMemory::kPage;
+    return reinterpret_cast<void*>(windows.back().first);
+  }};
+};
+
+TEST(WindowMemory, LiesAlikeOnAllRanksAndNeverOverlaps) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    Rank one(std::uintptr_t{1} << 40), other(std::uintptr_t{5} << 42);
+    std::vector<std::pair<void*, void*>> live;
+    std::map<std::uintptr_t, std::size_t> taken;  // By rank one.
+    for (int i = 0; i < 2000; ++i) {
+      if (!live.empty() && random() % 5 < 2) {
+        const std::size_t which = random() % live.size();
+        taken.erase(reinterpret_cast<std::uintptr_t>(live[which].first));
+        one.memory.release(live[which].first);
+        other.memory.release(live[which].second);
+        live.erase(live.begin() + static_cast<std::ptrdiff_t>(which));
+        continue;
+      }
+      const std::size_t bytes = 1 + random() % (i % 50 == 0 ? 200'000'000 : 3'000'000);
+      live.emplace_back(one.memory.allocate(bytes), other.memory.allocate(bytes));
+      const auto [mine, theirs] = live.back();
+      const Rank::Place place = one.of(mine);
+      ASSERT_EQ(place, other.of(theirs));
+      EXPECT_EQ(place.offset % WindowMemory::kAlignment, 0u);
+      EXPECT_LE(place.offset + bytes, one.windows[place.window].second);
+      EXPECT_TRUE(one.memory.holds(static_cast<std::byte*>(mine) + bytes - 1));
+      EXPECT_FALSE(one.memory.holds(theirs));
+      const auto at = reinterpret_cast<std::uintptr_t>(mine);
+      const auto [here, isNew] = taken.emplace(at, bytes);
+      ASSERT_TRUE(isNew);
+      if (here != taken.begin()) {
+        EXPECT_LE(std::prev(here)->first + std::prev(here)->second, at);
+      }
+      if (std::next(here) != taken.end()) {
+        EXPECT_LE(at + bytes, std::next(here)->first);
+      }
+    }
+    std::vector<std::size_t> sizes, others;
+    for (const auto& window : one.windows) sizes.push_back(window.second);
+    for (const auto& window : other.windows) others.push_back(window.second);
+    EXPECT_EQ(sizes, others);
+    for (const std::size_t size : sizes) EXPECT_EQ(size % WindowMemory::kPage, 0u);
+  }
+}
+
+// What one trainer has left serves the next.
+TEST(WindowMemory, IsUsedAgainWhenAllOfAWindowIsReleased) {
+  Rank rank(std::uintptr_t{1} << 40);
+  std::vector<Rank::Place> first;
+  for (int trainer = 0; trainer < 5; ++trainer) {
+    std::vector<void*> all;
+    for (int i = 0; i < 40; ++i) all.push_back(rank.memory.allocate(std::size_t{3} << 20));
+    std::vector<Rank::Place> places;
+    for (void* memory : all) places.push_back(rank.of(memory));
+    if (trainer == 0) first = places;
+    EXPECT_EQ(places, first);
+    for (void* memory : all) rank.memory.release(memory);
+  }
+  EXPECT_EQ(rank.windows.size(), 2u);
+}
+
+// NCCL looks a window up in every call, and 2.28.3 loses those behind the 32nd.
+TEST(WindowMemory, TakesFewWindowsAndLittleMoreThanIsAskedFor) {
+  Rank rank(std::uintptr_t{1} << 40);
+  std::size_t asked = 0;
+  for (int i = 0; i < 2000; ++i) {
+    asked += std::size_t{50} << 20;
+    static_cast<void>(rank.memory.allocate(std::size_t{50} << 20));
+  }
+  std::size_t taken = 0;
+  for (const auto& window : rank.windows) taken += window.second;
+  EXPECT_LT(rank.windows.size(), 32u);
+  EXPECT_LT(taken, asked + asked / 3);
+}
+
+TEST(WindowMemoryDeathTest, KnowsWhatIsItsOwn) {
+  Rank rank(std::uintptr_t{1} << 40);
+  int elsewhere = 0;
+  EXPECT_FALSE(rank.memory.holds(&elsewhere));
+  EXPECT_DEATH(rank.memory.release(&elsewhere), "lies in one");
+  EXPECT_DEATH(static_cast<void>(rank.memory.allocate(0)), "no memory");
+}
+
+// Nothing is kept of a window that could not be made.
+TEST(WindowMemory, LetsAFailureThrough) {
+  bool fails = true;
+  std::vector<std::byte> window(WindowMemory::kLeast);
+  WindowMemory memory([&](std::size_t) -> void* {
+    if (fails) throw std::runtime_error("no more");
+    return window.data();
+  });
+  EXPECT_THROW(static_cast<void>(memory.allocate(100)), std::runtime_error);
+  EXPECT_FALSE(memory.holds(nullptr));
+  fails = false;
+  EXPECT_EQ(memory.allocate(100), window.data());
+}
+
+}  // namespace
+}  // namespace lockstep
