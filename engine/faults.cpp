@@ -25,6 +25,7 @@ std::vector<std::string> sharding_faults() {
           "hooks-behind-a-replay-forgotten",
           "hooks-not-restored-after-capture",
           "last-unit-stays-in-its-slot",
+          "norm-in-the-order-of-ranks",
           "norm-of-one-shard",
           "normalised-by-the-ranks-again",
           "pooled-unit-moves",

@@ -1,49 +1,54 @@
 #include "engine/norm_sequence.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/fault.h"
 #include "kernels/optimizer.h"
+#include "kernels/require.h"
 
 namespace lockstep {
 
-NormSequence::NormSequence(TensorPool& pool, const Parameters& parameters, const ShardLayout* layout,
-                           Communicator* communicator)
+NormSequence::NormSequence(const Stream& stream, TensorPool& pool, const Parameters& parameters,
+                           const ShardLayout* layout, Communicator* communicator)
     : parameters_(parameters), communicator_(communicator), sums_(pool.make<float>(1, parameters.norm_rows())) {
   if (layout == nullptr) return;
-  plan_runs(*layout);
+  plan_ = plan_order(*layout);
   own_ = pool.make<float>(1, most_);
   received_ = pool.make<float>(1, most_ * layout->ranks);
+  order_ = pool.make<std::int32_t>(1, sums_.cols);
+  const std::size_t bytes = plan_.size() * sizeof(std::int32_t);
+  stream.device().host_writes(plan_.data(), bytes);
+  stream.copy(order_.data, plan_.data(), bytes, CopyKind::host_to_device);
 }
 
-// A rank sends its rows in the order of its views. Where one rank has neighbouring rows they are one run.
-void NormSequence::plan_runs(const ShardLayout& layout) {
+// A rank sends its rows in the order of its views.
+std::vector<std::int32_t> NormSequence::plan_order(const ShardLayout& layout) {
+  struct Sent {
+    std::int64_t rank, at;
+  };
   std::vector<std::int64_t> sent(static_cast<std::size_t>(layout.ranks));
-  std::vector<std::vector<Run>> of_rank(sent.size());
-  std::int64_t start = 0;
+  std::vector<Sent> rows(static_cast<std::size_t>(sums_.cols));
+  std::size_t start = 0;
   for (const ParameterSpec& spec : parameters_.specs()) {
     for (const Bucket& bucket : layout.buckets) {
       for (const Piece& piece : bucket.pieces) {
         for (int r = 0; piece.parameter == spec.index && r < layout.ranks; ++r) {
           const OwnRows own = layout.own(bucket, piece, r);
-          std::vector<Run>& runs = of_rank[static_cast<std::size_t>(r)];
-          std::int64_t& from = sent[static_cast<std::size_t>(r)];
-          const bool joins = !runs.empty() && runs.back().to + runs.back().count == start + own.row;
-          if (joins) runs.back().count += own.rows;
-          if (!joins && own.rows > 0) runs.push_back({from, start + own.row, own.rows});
-          from += own.rows;
+          std::int64_t& at = sent[static_cast<std::size_t>(r)];
+          for (std::int64_t row = own.row; row < own.row + own.rows; ++row) {
+            rows[start + static_cast<std::size_t>(row)] = {r, at++};
+          }
         }
       }
     }
-    start += spec.norm_rows();
+    start += static_cast<std::size_t>(spec.norm_rows());
   }
   most_ = *std::max_element(sent.begin(), sent.end());
-  for (std::size_t r = 0; r < of_rank.size(); ++r) {
-    for (Run run : of_rank[r]) {
-      run.from += static_cast<std::int64_t>(r) * most_;
-      runs_.push_back(run);
-    }
-  }
+  require(most_ * layout.ranks <= std::numeric_limits<std::int32_t>::max(), "rows are counted in 31 bits");
+  std::vector<std::int32_t> order;
+  for (const Sent& row : rows) order.push_back(static_cast<std::int32_t>(row.rank * most_ + row.at));
+  return order;
 }
 
 void NormSequence::sum_own_rows(const Stream& stream, int first, int end) const {
@@ -71,11 +76,10 @@ void NormSequence::exchange(const Stream& stream) const {
 }
 
 Tensor<float> NormSequence::sums(const Stream& stream) const {
-  for (const Run& run : runs_) {
-    if (fault("norm-of-one-shard") && run.from / most_ != communicator_->rank()) continue;
-    stream.copy(sums_.data + run.to, received_.data + run.from, static_cast<std::size_t>(run.count) * sizeof(float),
-                CopyKind::device_to_device);
-  }
+  if (!own_) return sums_;
+  if (fault("norm-of-one-shard")) return own_;
+  if (fault("norm-in-the-order-of-ranks")) return received_;
+  stream.submit(OrderRowSums{.from = received_, .order = order_, .to = sums_});
   return sums_;
 }
 

@@ -1,7 +1,9 @@
 // The row sums of all gradients in the order of the global norm: this rank's, or those that the ranks have each for the
-// rows of its shards. First each sums up its own, in any order: as gradients are complete; then they are exchanged.
+// rows of its shards. First each sums up its own, in any order: as gradients are complete; then they are exchanged, and
+// put in order by one kernel: a copy for each run of rows would be dozens, while nothing else runs.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "engine/communicator.h"
@@ -12,8 +14,9 @@ namespace lockstep {
 
 class NormSequence {
  public:
-  // `layout` and `communicator` are null where every rank has every row.
-  NormSequence(TensorPool& pool, const Parameters& parameters, const ShardLayout* layout, Communicator* communicator);
+  // `layout` and `communicator` are null where every rank has every row. What is written is written on `stream`.
+  NormSequence(const Stream& stream, TensorPool& pool, const Parameters& parameters, const ShardLayout* layout,
+               Communicator* communicator);
 
   // Of the parameters [first, end), by index.
   void sum_own_rows(const Stream& stream, int first, int end) const;
@@ -22,16 +25,14 @@ class NormSequence {
   Tensor<float> sums(const Stream& stream) const;
 
  private:
-  struct Run {
-    std::int64_t from, to, count;  // In what the ranks sent; in the sequence.
-  };
-  void plan_runs(const ShardLayout& layout);
+  std::vector<std::int32_t> plan_order(const ShardLayout& layout);
 
   const Parameters& parameters_;
   Communicator* communicator_;
   std::int64_t most_ = 0;  // Rows of the rank that has most.
-  std::vector<Run> runs_;
   Tensor<float> sums_, own_, received_;
+  std::vector<std::int32_t> plan_;  // Where each row of the sequence is in what was received; stays while it is copied.
+  Tensor<std::int32_t> order_;      // The same on the device.
 };
 
 }  // namespace lockstep

@@ -62,7 +62,8 @@ struct Trainer::Impl {
         loop_owner(make_step_loop(device_, scenario, options)),
         loop(*loop_owner),
         pool(device_),
-        norm_sequence(pool, loop.parameters(), sharded() ? &loop.sharder()->layout() : nullptr, communicator()),
+        norm_sequence(loop.compute(), pool, loop.parameters(), sharded() ? &loop.sharder()->layout() : nullptr,
+                      communicator()),
         norm(pool.make<float>(1, 2)),
         digest(pool.make<std::uint64_t>(1, 2 * (1 + ranks()))),
         results(device_, pool, loop, communicator()) {}

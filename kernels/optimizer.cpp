@@ -14,6 +14,11 @@ void check(const GradientRowSums& op) {
   require_shape(op.g, op.g.rows, op.g.cols, "g is [rows, cols]");
   require_shape(op.sums, 1, op.g.rows, "sums is [1, rows]");
 }
+void check(const OrderRowSums& op) {
+  require_shape(op.from, 1, op.from.cols, "from is [1, n]");
+  require_shape(op.order, 1, op.order.cols, "order is [1, rows]");
+  require_shape(op.to, 1, op.order.cols, "to is [1, rows]");
+}
 void check(const GradientNorm& op) {
   require_shape(op.sums, 1, op.sums.cols, "sums is [1, rows of all parameters]");
   require_shape(op.norm, 1, 2, "norm is [1, 2]");

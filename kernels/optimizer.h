@@ -23,6 +23,13 @@ struct GradientRowSums {
   In<float> g;      // [rows, cols]
   Out<float> sums;  // [1, rows]
 };
+// to[e] = from[order[e]]: what the ranks sent, in the sequence of the norm.
+struct OrderRowSums {
+  static constexpr const char* kName = "order_row_sums";
+  In<float> from;          // [1, n]
+  In<std::int32_t> order;  // [1, rows], each from 0 to n - 1.
+  Out<float> to;           // [1, rows]
+};
 // norm = sqrt(R1024(add) over all row sums); clip = max_norm > 0 and norm > max_norm ? div(max_norm, norm) : 1.
 struct GradientNorm {
   static constexpr const char* kName = "gradient_norm";
@@ -61,6 +68,9 @@ void run(CudaQueue, const ZeroGradient& op);
 void check(const GradientRowSums& op);
 void run(HostQueue, const GradientRowSums& op);
 void run(CudaQueue, const GradientRowSums& op);
+void check(const OrderRowSums& op);
+void run(HostQueue, const OrderRowSums& op);
+void run(CudaQueue, const OrderRowSums& op);
 void check(const GradientNorm& op);
 void run(HostQueue, const GradientNorm& op);
 void run(CudaQueue, const GradientNorm& op);

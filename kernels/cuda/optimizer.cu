@@ -43,6 +43,12 @@ __global__ void gradient_row_sums(GradientRowSums op) {
   if (lane_index() == 0) at(op.sums, 0, i) = sum;
 }
 
+__global__ void order_row_sums(OrderRowSums op) {
+  start_after_last_kernel();
+  const Element e = own_element(1, op.order.cols);
+  if (e.inside) at(op.to, 0, e.col) = at(op.from, 0, at(op.order, 0, e.col));
+}
+
 // One block.
 __global__ void __launch_bounds__(kThreads) gradient_norm(GradientNorm op) {
   start_after_last_kernel();
@@ -94,6 +100,7 @@ void run(CudaQueue queue, const ZeroGradient& op) {
 void run(CudaQueue queue, const GradientRowSums& op) {
   launch(queue, dim3(blocks_for(op.g.rows, kWarps)), dim3(kThreads), kEarly, gradient_row_sums, op);
 }
+void run(CudaQueue queue, const OrderRowSums& op) { launch_elements(queue, 1, op.order.cols, order_row_sums, op); }
 void run(CudaQueue queue, const GradientNorm& op) { launch(queue, dim3(1), dim3(kThreads), kEarly, gradient_norm, op); }
 void run(CudaQueue queue, const AdamW& op) { launch_elements(queue, op.w.rows, op.w.cols, adamw, op); }
 void run(CudaQueue queue, const RoundWeights& op) {

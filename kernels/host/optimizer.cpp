@@ -31,6 +31,10 @@ void run(HostQueue, const GradientRowSums& op) {
   }
 }
 
+void run(HostQueue, const OrderRowSums& op) {
+  for (std::int64_t e = 0; e < op.order.cols; ++e) op.to.data[e] = op.from.data[op.order.data[e]];
+}
+
 void run(HostQueue, const GradientNorm& op) {
   const float* sums = op.sums.data;
   const float ss = r1024(op.sums.cols, [sums](std::int64_t e, float acc) { return add(acc, sums[e]); });

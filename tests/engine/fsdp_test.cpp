@@ -1,6 +1,8 @@
 // Sharding changes no bits where arithmetic.md says so, and the folds of its strategies where it says how.
 #include <gtest/gtest.h>
 
+#include <string_view>
+
 #include "kernels/fault.h"
 #include "tests/engine/sharded_run.h"
 
@@ -82,6 +84,32 @@ TEST(Fsdp, WholeGradientsAreTheFoldOfTheRanksFolds) {
     s.fsdp.strategy = strategy;
     const Outcome got = run_whole(s, *data);
     EXPECT_TRUE(same_bits(got.gradients[0], want)) << static_cast<int>(strategy);
+  }
+}
+
+// Copies of a step between its last reduction and the norm.
+class CopiesOfTheNorm final : public Observer {
+ public:
+  void on_copy(int, void*, const void*, std::size_t, CopyKind kind, const Place& place) override {
+    copies +=
+        kind == CopyKind::device_to_device && place.part != nullptr && std::string_view(place.part) == "gradient_norm";
+  }
+  int copies = 0;
+};
+
+// Compute waits for each, and nothing hides them: the rows of all layers are put in order at once. A rank by itself
+// sends its row sums and its losses.
+TEST(Fsdp, TheRowsOfTheNormAreNotCopiedOneRunAfterTheOther) {
+  for (const char* pattern : {"M*", "M*-M*-M*-M*-"}) {
+    Scenario s = hybrid(Numerics::bf16);
+    s.model.pattern = pattern;
+    s.fsdp.strategy = Sharding::optim_grads_params;
+    const auto data = open_data(s);
+    CopiesOfTheNorm observer;
+    Device device(open_device_under_test(), &observer);
+    Trainer trainer(device, s, *data, {});
+    trainer.step();
+    EXPECT_EQ(observer.copies, 2) << pattern;
   }
 }
 

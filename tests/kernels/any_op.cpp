@@ -364,6 +364,12 @@ void draw(OpBuilder& b, GradientRowSums& op) {
   const auto rows = b.between(1, 40), cols = b.chance(3) ? 1 : b.width();
   op = {.g = b.values(rows, cols), .sums = b.out<F>(1, rows)};
 }
+void draw(OpBuilder& b, OrderRowSums& op) {
+  const auto sent = b.between(1, 300), rows = b.between(1, sent);
+  std::vector<std::int32_t> order(static_cast<std::size_t>(rows));
+  for (std::int32_t& from : order) from = static_cast<std::int32_t>(b.between(0, sent - 1));
+  op = {.from = b.values(1, sent), .order = b.place(1, rows, order), .to = b.out<F>(1, rows)};
+}
 void draw(OpBuilder& b, GradientNorm& op) {
   const auto rows = b.one_of({1, 7, 128, 1024, 1500, 3000});
   op = {.sums = b.values(1, rows, [&] { return b.real(0, 1); }),

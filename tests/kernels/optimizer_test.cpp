@@ -45,6 +45,14 @@ TEST(GradientRowSums, StaysWithinItsBound) {
     }
   });
 }
+TEST(OrderRowSums, MovesEachToItsPlace) {
+  for_cases<OrderRowSums>(20, [](const auto& op) {
+    run(HostQueue{}, op);
+    for (std::int64_t e = 0; e < op.to.cols; ++e) {
+      ASSERT_EQ(bits(op.to.data[e]), bits(op.from.data[op.order.data[e]]));
+    }
+  });
+}
 TEST(GradientNorm, ClipsAboveTheMaximum) {
   for_cases<GradientNorm>(60, [](auto op) {
     double sum = 0;
