@@ -32,14 +32,15 @@ function(lockstep_module name)
   target_link_libraries(lockstep_${name} PUBLIC ${arg_USES} Threads::Threads)
 endfunction()
 
-# lockstep_ctest(name COMMAND program arguments... [LABELS ...] [TIMEOUT s] [GPUS n] [SKIPS]): one entry of ctest, here
-# and in the installed tree. Arguments may hold @ROOT@ (the folder that has scenarios/ and tests/), @BIN@ (that of
+# lockstep_ctest(name COMMAND program arguments... [LABELS ...] [TIMEOUT s] [GPUS n] [SKIPS] [ALONE]): one entry of ctest,
+# here and in the installed tree. Arguments may hold @ROOT@ (the folder that has scenarios/ and tests/), @BIN@ (that of
 # `lockstep`) and @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, slow, canary. A test for a GPU takes
 # one of CTest's resource specification; one for several, those that GPUS says or else 2 with the label multi_gpu, runs
 # alone: CTest fails what asks for more GPUs than it specifies, where it should be skipped. Both are skipped where there
-# are too few. SKIPS: the program itself says by its status that this machine has not what the test takes.
+# are too few. SKIPS: the program itself says by its status that this machine has not what the test takes. ALONE: it
+# measures what all programs of a machine share.
 function(lockstep_ctest name)
-  cmake_parse_arguments(arg "SKIPS" "TIMEOUT;GPUS" "COMMAND;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "SKIPS;ALONE" "TIMEOUT;GPUS" "COMMAND;LABELS" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS host)
   endif()
@@ -64,7 +65,8 @@ function(lockstep_ctest name)
   endif()
   if(gpus EQUAL 1)
     string(APPEND properties " RESOURCE_GROUPS 1,gpus:1")
-  elseif(gpus)
+  endif()
+  if(gpus GREATER 1 OR arg_ALONE)
     string(APPEND properties " RUN_SERIAL TRUE")
   endif()
 
@@ -85,10 +87,10 @@ function(lockstep_place command result root bin tests)
   set(${result} "${command}" PARENT_SCOPE)
 endfunction()
 
-# lockstep_test(folder/name USES ... LABELS ...): tests/folder/name_test.cpp becomes the ctest folder.name. NEEDS: what is
-# built before it, because it runs or opens that.
+# lockstep_test(folder/name USES ... LABELS ... [ALONE]): tests/folder/name_test.cpp becomes the ctest folder.name. NEEDS:
+# what is built before it, because it runs or opens that.
 function(lockstep_test path)
-  cmake_parse_arguments(arg "" "TIMEOUT" "USES;LABELS;NEEDS" ${ARGN})
+  cmake_parse_arguments(arg "ALONE" "TIMEOUT" "USES;LABELS;NEEDS" ${ARGN})
   string(REPLACE "/" "." name "${path}")
   string(REPLACE "/" "_" target "${path}_test")
   add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/${path}_test.cpp)
@@ -100,7 +102,10 @@ function(lockstep_test path)
   endif()
   set_target_properties(
     ${target} PROPERTIES ENABLE_EXPORTS ON RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
-  lockstep_ctest(${name} COMMAND @TESTS@/${target} LABELS ${arg_LABELS} TIMEOUT "${arg_TIMEOUT}")
+  if(arg_ALONE)
+    set(alone ALONE)
+  endif()
+  lockstep_ctest(${name} COMMAND @TESTS@/${target} LABELS ${arg_LABELS} TIMEOUT "${arg_TIMEOUT}" ${alone})
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS ${target})
 endfunction()
 
