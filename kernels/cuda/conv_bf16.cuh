@@ -11,32 +11,34 @@ namespace lockstep {
 
 // Stores row k of four exactly if what is near is not sure. The code is there once for all four, chosen by k at run
 // time: it is rarely needed, and in small packs the code itself is what is waited for.
-__device__ __forceinline__ void make_sure(int k, const float (&x)[kTaps][kLanes], Gates (&y)[kTaps]) {
-  bool sure = true;
+__device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][kLanes], Quad (&y)[kTaps]) {
   float row[kLanes] = {};
 #pragma unroll
   for (int i = 0; i < kTaps; ++i) {
-    sure = i == k ? y[i].sure : sure;
 #pragma unroll
-    for (int e = 0; e < kLanes; ++e) row[e] = i == k ? x[i][e] : row[e];
+    for (int e = 0; e < kLanes; ++e) row[e] = i == k ? sums[i][e] : row[e];
   }
-  if (sure) return;
-  const Quad exact = exact_gates(row);
 #pragma unroll
-  for (int i = 0; i < kTaps; ++i) y[i].stored = i == k ? exact : y[i].stored;
+  for (int e = 0; e < kLanes; ++e) row[e] = add(row[e], 0.0f);
+  const Gates near = near_gates(row);
+  const Quad exact = near.sure ? near.stored : exact_gates(row);
+#pragma unroll
+  for (int i = 0; i < kTaps; ++i) y[i] = i == k ? exact : y[i];
 }
 
+// Warps do not wait for each other: each keeps the reach of its rows itself, one a lane.
 static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(ConvForward<bf16> op) {
   start_after_last_kernel();
   constexpr int kRows = kWalk;  // There is room for all rows: those of all turns but the last are on their way at once.
-  __shared__ ConvReach reach;
   __shared__ ConvRing<kRows> rings[kConvWarps];
   const ConvWalk walk(op.x);
+  if (walk.c0 >= op.x.cols) return;
   ConvRing<kRows>& ring = rings[warp_index()];
   ConvStream<kRows> stream(op.x, ring, walk);
   const int end = stream.end(op.x, walk, kWalk);
 #pragma unroll
   for (int t = 0; t < kRows - kTurn; t += kTurn) stream.fetch(t, end);
+  const int reach = reach_of(op, walk, lane_index());
   const ConvChannels channels(op, walk.c);
   float x[kLanes][kTaps];
 #pragma unroll
@@ -45,24 +47,23 @@ static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(Conv
 #pragma unroll
     for (int e = 0; e < kLanes; ++e) x[e][k + 1] = before[e];
   }
-  reach.find(op, walk);
-  if (walk.c0 >= op.x.cols) return;
+  const std::uint32_t plain = __ballot_sync(kAllLanes, reach == kAhead);
   bf16* y_row = conv_at(op.y, walk.first, walk.c);
   const int pitch = static_cast<int>(op.y.pitch);
   const int stored = walk.mine ? walk.inside : 0;
   const std::uint32_t own = kept_address(&ring.rows[0][lane_index()]);
-  // Sums of four rows; rows of no document have +0, and so is their y.
+  // Sums of four rows before their last add; rows of no document have +0, and so is their y.
   float sums[kTaps][kLanes];
   const auto sum_rows = [&]<bool kPlain>(int t) {
     const std::uint32_t place = own + static_cast<std::uint32_t>(t) % kRows * kRingRow;
 #pragma unroll
     for (int k = 0; k < kTaps; ++k) {
-      const int r = kPlain ? 0 : reach.rows[t + k];
+      const int r = kPlain ? kAhead : __shfl_sync(kAllLanes, reach, t + k);
       const Quad words = ring_quad(place + static_cast<std::uint32_t>(k) * kRingRow);
 #pragma unroll
       for (int e = 0; e < kLanes; ++e) {
         x[e][k] = words[e];
-        const float sum = add(tap_chain<kPlain>(channels, e, x[e], k, r), 0.0f);
+        const float sum = tap_chain<kPlain>(channels, e, x[e], k, r);
         sums[k][e] = r >= 0 ? sum : 0.0f;
       }
     }
@@ -73,21 +74,22 @@ static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(Conv
       await_turn<kRows / kTurn - 2>();
       stream.fetch(t + kRows - kTurn, end);
     }
-    reach.is_plain(t) ? sum_rows.template operator()<true>(t) : sum_rows.template operator()<false>(t);
-    Gates y[kTaps];
-    bool sure = true;
+    (plain >> t & 0xfu) == 0xfu ? sum_rows.template operator()<true>(t) : sum_rows.template operator()<false>(t);
+    NearGates near;
+    Quad y[kTaps];
 #pragma unroll
     for (int k = 0; k < kTaps; ++k) {
-      y[k] = near_gates(sums[k]);
-      sure = sure && y[k].sure;
+#pragma unroll
+      for (int e = 0; e < kLanes; e += 2) y[k].pairs[e / 2] = near.pair(sums[k][e], sums[k][e + 1]);
+      near.take(y[k].pairs[0], y[k].pairs[1]);
     }
-    if (!sure) {
+    if (!near.sure()) {
 #pragma unroll 1
       for (int k = 0; k < kTaps; ++k) make_sure(k, sums, y);
     }
 #pragma unroll
     for (int k = 0; k < kTaps; ++k) {
-      store_if(t + k < stored, y_row, y[k].stored);
+      store_if(t + k < stored, y_row, y[k]);
       y_row += pitch;
     }
   }

@@ -65,8 +65,18 @@ inline dim3 walk_grid(const In<bf16>& x) {
   return dim3(blocks_for(x.cols, kLanes * kConvThreads), blocks_for(x.rows, kWalk));
 }
 
-// How many rows before a row lie in its document, at most three, and -1 for rows of no document: those of a walk and
-// four more.
+// How many rows before row k of a walk lie in its document, at most three; -1 for rows of no document, and behind the
+// microbatch. Both words are asked for at once, whatever the row is.
+template <class Op>
+__device__ __forceinline__ int reach_of(const Op& op, const ConvWalk& walk, int k) {
+  const bool inside = k < walk.inside;
+  const int row = inside ? walk.first + k : 0;
+  const int document = op.row_document.data[row];
+  const int position = op.row_position.data[row];
+  const int before = position < kAhead ? position : kAhead;
+  return inside && document >= 0 ? before : -1;
+}
+// That of a walk's rows and four more, for a block.
 struct ConvReach {
   alignas(4) signed char rows[kWalk + kTaps];
 
@@ -74,14 +84,7 @@ struct ConvReach {
   template <class Op>
   __device__ __forceinline__ void find(const Op& op, const ConvWalk& walk) {
     const int k = static_cast<int>(threadIdx.x);
-    if (k < kWalk + kTaps) {
-      int reach = -1;
-      if (k < walk.inside && op.row_document.data[walk.first + k] >= 0) {
-        const int position = op.row_position.data[walk.first + k];
-        reach = position < kAhead ? position : kAhead;
-      }
-      rows[k] = static_cast<signed char>(reach);
-    }
+    if (k < kWalk + kTaps) rows[k] = static_cast<signed char>(reach_of(op, walk, k));
     __syncthreads();
   }
   // Whether rows t .. t + 3 all have four taps in their document; t is a multiple of 4.

@@ -76,6 +76,49 @@ __device__ __forceinline__ Quad exact_gates(const float (&x)[4]) {
   return quad(y);
 }
 
+// As near_gates, for any number of gates that are asked at once whether all are sure: by the least and the most of
+// what they would be asked for, three at a time or two halves of a word at a time. Not sure either of -0, of x or of
+// what is stored, so that x may lack an add(x, +0).
+class NearGates {
+ public:
+  __device__ __forceinline__ std::uint32_t pair(float x0, float x1) {
+    float y[2];
+    std::int32_t power[2];
+    const float x[2] = {x0, x1};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float m = mul(x[i], -kLog2E);
+      power[i] = static_cast<std::int32_t>(bits(m));
+      float e;
+      float r;
+      asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(m));
+      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(add(1.0f, e)));
+      y[i] = mul(x[i], r);
+    }
+    highest_power_ = __vimax3_s32(highest_power_, power[0], power[1]);
+    // The 16 bits that are rounded away of both.
+    const std::uint32_t away = __byte_perm(bits(y[0]), bits(y[1]), 0x5410);
+    least_beyond_ = __viaddmin_u16x2(away, (0x8000u + kDoubt) * 0x10001u, least_beyond_);
+    return stored_pair(y[0], y[1]);
+  }
+  // Two stored pairs.
+  __device__ __forceinline__ void take(std::uint32_t a, std::uint32_t b) {
+    least_stored_ = __vimin3_s16x2(least_stored_, a, b);
+  }
+  __device__ __forceinline__ bool sure() const {
+    const bool far = (least_beyond_ & 0xffffu) > 2 * kDoubt && least_beyond_ >> 16 > 2 * kDoubt;
+    const bool signs = (least_stored_ & 0xffffu) != 0x8000u && least_stored_ >> 16 != 0x8000u;
+    return highest_power_ <= kHighest && far && signs;
+  }
+
+ private:
+  static constexpr std::uint32_t kDoubt = 4;
+  static constexpr std::int32_t kHighest = 0x410a7fac;  // The bits of mul(-6, -log2 e); NaN has more.
+  std::int32_t highest_power_ = static_cast<std::int32_t>(0x80000000u);
+  std::uint32_t least_beyond_ = 0xffffffffu;
+  std::uint32_t least_stored_ = 0x7fff7fffu;
+};
+
 // expn(x) for -87 <= x <= 0.
 __device__ __forceinline__ float expn_in_range(float x) {
   const float t = fma(x, kLog2E, kRound);

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kForms[] = {"gate_of", "gated", "gated_slope", "expn_in_range", "gates"};
+constexpr const char* kForms[] = {"gate_of", "gated", "gated_slope", "expn_in_range", "gates", "near_gates"};
 constexpr int kCount = sizeof(kForms) / sizeof(*kForms);
 constexpr std::uint32_t kBlocks = 4096, kBlock = 256;
 constexpr unsigned long long kNone = ~0ull;
@@ -49,6 +49,14 @@ __global__ void __launch_bounds__(kBlock) compare_all(Found* found, unsigned lon
     const float stored = load(st<bf16>(silu(x)));
     own.compare(found, 4, x, seen(bits(four[0]) == bits(four[2]) && bits(four[2]) == bits(four[3]) ? four[0] : -1.0f),
                 stored);
+    NearGates gates;
+    const std::uint32_t pairs[] = {gates.pair(x, 1.0f), gates.pair(0.0f, x)};
+    gates.take(pairs[0], pairs[1]);
+    const float want = load(st<bf16>(silu(add(x, 0.0f))));
+    float got = gates.sure() ? from_bits(pairs[0] << 16) : want;
+    if (bits(got) != (gates.sure() ? pairs[1] & 0xffff0000u : bits(want))) got = -1.0f;
+    if (gates.sure() != (near.sure && bits(near.stored[0]) != 0x80000000u)) got = -2.0f;
+    own.compare(found, 5, x, seen(got), want);
     if (x >= -87.0f && x <= 0.0f) own.compare(found, 3, x, seen(expn_in_range(x)), expn(x));
     pattern += kBlocks * kBlock;
   } while (pattern >= kBlocks * kBlock);
@@ -75,7 +83,7 @@ bool run(unsigned long long canary, unsigned long long want) {
   bool ok = holds(cudaStreamSynchronize(stream) == cudaSuccess, "a run on the device");
   const unsigned long long numbers = (1ull << 32) - 2 * ((1ull << 23) - 1), all = 1ull << 32;
   const unsigned long long in_range = 1ull + 0x42ae0000ull + 1;  // +0, and -0 to -87.
-  const unsigned long long compared[kCount] = {numbers, all, all, in_range, all};
+  const unsigned long long compared[kCount] = {numbers, all, all, in_range, all, all};
   for (int form = 0; form < kCount; ++form) {
     std::printf("%s: %llu compared, %llu differ, first %llx\n", kForms[form], found->compared[form],
                 found->differ[form], found->first[form]);
