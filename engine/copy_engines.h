@@ -16,8 +16,11 @@ inline constexpr int kCopyEnginesMostRanks = 8;
 
 using Environment = std::function<const char*(const char* name)>;  // Null where a variable is not set.
 
-// "", or why it takes kernels. LOCKSTEP_COPY_ENGINES=0 asks for them. `NCCL_NVLS_ENABLE` that is not set counts as 0,
-// since this program sets it so.
+// "", or why it takes kernels, by versions and variables alone. LOCKSTEP_COPY_ENGINES asks for kernels by anything but
+// 1 or nothing. `NCCL_NVLS_ENABLE` that is not set counts as 0, since this program sets it so.
 std::string copy_engines_are_off(const ExchangeVersions& versions, const Environment& environment);
+
+// The process's own variable: keeps what it says, but for nothing.
+void set_where_unset(const char* name, const char* value);
 
 }  // namespace lockstep

@@ -163,7 +163,7 @@ class NcclRanks final : public BackendCommunicator {
 
 CommunicatorId new_nccl_id() {
   NcclUniqueId id{};
-  nccl_call(nccl_library().get_unique_id(&id), "ncclGetNcclUniqueId");
+  nccl_call(nccl_library().get_unique_id(&id), "ncclGetUniqueId");
   CommunicatorId bytes(sizeof id);
   std::memcpy(bytes.data(), &id, sizeof id);
   return bytes;

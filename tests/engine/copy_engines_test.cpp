@@ -4,11 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
+#include <string>
+#include <utility>
 
 namespace lockstep {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 
 std::string off(int nccl, int cuda, const std::map<std::string, std::string>& variables = {}) {
@@ -31,6 +35,7 @@ TEST(CopyEngines, NeedAnNcclAndADriverThatHaveThem) {
 
 TEST(CopyEngines, AreNotTakenWithMulticastThatHangs) {
   EXPECT_EQ(off(22809, 13000, {{"NCCL_NVLS_ENABLE", "0"}}), "");
+  EXPECT_EQ(off(22809, 13000, {{"NCCL_NVLS_ENABLE", ""}}), "");  // It is set then.
   for (const char* on : {"1", "2"}) {
     EXPECT_THAT(off(22809, 13000, {{"NCCL_NVLS_ENABLE", on}}), HasSubstr("2.31.2"));
     EXPECT_EQ(off(23102, 13000, {{"NCCL_NVLS_ENABLE", on}}), "");
@@ -43,10 +48,45 @@ TEST(CopyEngines, AreTurnedOffByTheEnvironment) {
     EXPECT_EQ(off(22809, 13000, {{name, "1"}}), "");
     EXPECT_EQ(off(22809, 13000, {{name, ""}}), "");
   }
+  for (const char* kernels : {"0", "off", "false", "no"}) {
+    EXPECT_THAT(off(22809, 13000, {{"LOCKSTEP_COPY_ENGINES", kernels}}), EndsWith(std::string(" is ") + kernels));
+  }
+  EXPECT_THAT(off(22809, 13000, {{"NCCL_CUMEM_ENABLE", "0x0"}}), HasSubstr("NCCL_CUMEM_ENABLE"));
   EXPECT_THAT(off(22809, 13000, {{"LOCKSTEP_EXACT_ALLOCATIONS", "1"}}), HasSubstr("LOCKSTEP_EXACT_ALLOCATIONS"));
-  EXPECT_THAT(off(22809, 13000, {{"NCCL_CTA_POLICY", "1"}}), HasSubstr("NCCL_CTA_POLICY"));
-  EXPECT_EQ(off(22809, 13000, {{"NCCL_CTA_POLICY", "2"}}), "");
-  EXPECT_EQ(off(22903, 13000, {{"NCCL_CTA_POLICY", "ZERO"}}), "");
+}
+
+// Who keeps ranks from one another's memory does not get them.
+TEST(CopyEngines, AreNotTakenBetweenRanksThatAreKeptApart) {
+  for (const char* level : {"LOC", "0"}) {
+    EXPECT_EQ(off(22809, 13000, {{"NCCL_P2P_LEVEL", level}}), std::string("NCCL_P2P_LEVEL is ") + level);
+  }
+  for (const char* level : {"", "NVL", "SYS", "1"}) EXPECT_EQ(off(22809, 13000, {{"NCCL_P2P_LEVEL", level}}), "");
+  EXPECT_EQ(off(22809, 13000, {{"NCCL_P2P_DISABLE", "1"}}), "NCCL_P2P_DISABLE is set");
+  for (const char* not_off : {"", "0"}) EXPECT_EQ(off(22809, 13000, {{"NCCL_P2P_DISABLE", not_off}}), "");
+}
+
+// Written as 2 where they are taken, which all versions read.
+TEST(CopyEngines, NeedThePolicyWithoutBlocks) {
+  for (const char* policy : {"", "2", "ZERO"}) {
+    for (const int nccl : {22809, 22903}) EXPECT_EQ(off(nccl, 13000, {{"NCCL_CTA_POLICY", policy}}), "") << policy;
+  }
+  for (const char* policy : {"0", "1", "EFFICIENCY"}) {
+    EXPECT_THAT(off(22903, 13000, {{"NCCL_CTA_POLICY", policy}}), HasSubstr("NCCL_CTA_POLICY"));
+  }
+}
+
+// NCCL takes an empty one for its own default.
+TEST(CopyEngines, SetVariablesThatSayNothing) {
+  constexpr const char* kName = "LOCKSTEP_TEST_OF_A_VARIABLE";
+  for (const auto& [before, after] : {std::pair("", "0"), std::pair("1", "1")}) {
+    ::setenv(kName, before, 1);
+    set_where_unset(kName, "0");
+    EXPECT_STREQ(std::getenv(kName), after);
+  }
+  ::unsetenv(kName);
+  set_where_unset(kName, "0");
+  EXPECT_STREQ(std::getenv(kName), "0");
+  ::unsetenv(kName);
 }
 
 }  // namespace
