@@ -116,6 +116,7 @@ std::vector<std::string> engine_faults() {
                                  "offload-mirrors-only-the-way-out",
                                  "offload-rotates-buffers-of-a-graph",
                                  "offload-shares-pinned-buffers-between-slots",
+                                 "offload-without-slack",
                                  "optimizer-skips-a-step-without-targets",
                                  "overflow-grows-without-a-wait",
                                  "overflow-table-of-its-own-size",

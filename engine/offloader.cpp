@@ -65,13 +65,20 @@ Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scen
     std::stable_sort(groups.begin(), groups.end(), [](auto* a, auto* b) { return a->plan.used > b->plan.used; });
   }
   for (auto& [bytes, spares] : spares_) {
-    for (std::int64_t i = 0; i < plan_.slack; ++i) spares.push_back(make_pinned(bytes));
+    const std::int64_t slack = fault("offload-without-slack") ? 0 : plan_.slack;
+    for (std::int64_t i = 0; i < slack; ++i) spares.push_back(make_pinned(bytes));
   }
 }
 
 int Offloader::make_pinned(std::int64_t bytes) {
   pinned_.push_back({PinnedBuffer(device_, static_cast<std::size_t>(bytes))});
   return static_cast<int>(pinned_.size()) - 1;
+}
+
+std::int64_t Offloader::spare_buffers() const {
+  std::int64_t count = 0;
+  for (const auto& [bytes, spares] : spares_) count += std::ssize(spares);
+  return count;
 }
 
 void Offloader::add_group(const OffloadGroup& planned) {

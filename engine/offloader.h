@@ -59,6 +59,7 @@ class Offloader {
   OffloadedBytes moved;
   std::int64_t most_in_flight = 0;  // Copies to the host that compute had not waited for.
   std::int64_t delayed = 0;         // Groups whose copy was put behind a later launch.
+  std::int64_t spare_buffers() const;
 
  private:
   struct Bin {

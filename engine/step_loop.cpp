@@ -183,6 +183,7 @@ RunCounters Loop<T>::counters() const {
   counters.bytes_reloaded = offloader_.moved.in;
   counters.offloads_in_flight = offloader_.most_in_flight;
   counters.offloads_delayed = offloader_.delayed;
+  counters.spare_buffers = offloader_.spare_buffers();
   if (sharder_) counters.persistent_buffers = sharder_->persistent_buffers();
   if (sharder_) counters.late_gathers = sharder_->late_gathers();
   return counters;

@@ -22,6 +22,7 @@ struct RunCounters {
   std::int64_t late_gathers = 0;           // Outside of graphs.
   std::int64_t offloads_in_flight = 0;     // At most: copies to the host that compute had not waited for.
   std::int64_t offloads_delayed = 0;       // Groups whose copy came behind a later launch.
+  std::int64_t spare_buffers = 0;          // Pinned ones of `pool_slack`.
   std::int64_t collectives_in_graphs = 0;  // Once a launch.
 };
 

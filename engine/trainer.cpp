@@ -464,6 +464,7 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
           {"late_gathers", run.late_gathers},
           {"offloads_in_flight", run.offloads_in_flight},
           {"offloads_delayed", run.offloads_delayed},
+          {"spare_buffers", run.spare_buffers},
           {"ops", my.device.ops},
           {"ops_recomputed", my.device.ops_recomputed[my.device.place.rank]},
           {"attention_by_cudnn", my.device.attention_by_cudnn[my.device.place.rank]},

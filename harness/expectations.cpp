@@ -169,6 +169,7 @@ void add_offload(const Scenario& scenario, std::int64_t microbatches, std::vecto
     list.push_back({.counter = "offloads_in_flight", .max = *offload.max_inflight, .why = "offload.max_inflight"});
   list.push_back(exactly("offloads_delayed", offload.delay_until_cuda_graph ? demand.of_experts * microbatches : 0,
                          "groups of offload.delay_until_cuda_graph"));
+  list.push_back(exactly("spare_buffers", offload.pool_slack * std::ssize(demand.sizes), "offload.pool_slack"));
 }
 
 // What is gathered ahead is never late. A graph of a whole iteration shows no gather to the host.

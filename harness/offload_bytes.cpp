@@ -40,6 +40,7 @@ struct Group {
   int layer;
   std::int64_t bytes, row;  // Of all its tensors.
   bool of_experts, follows_the_data;
+  std::vector<std::int64_t> sizes;
 };
 
 std::vector<Group> groups_of(const Scenario& scenario) {
@@ -50,11 +51,12 @@ std::vector<Group> groups_of(const Scenario& scenario) {
       if (!has_module(scenario.model.pattern[static_cast<std::size_t>(layer)], module)) continue;
       const bool experts = module == OffloadModule::expert_fc1 || module == OffloadModule::moe_act;
       const std::int64_t rows = experts ? expert_rows(scenario) : scenario.data.pack_length;
-      Group group{layer, 0, 0, experts, experts && scenario.model.moe.host_sync};
+      Group group{layer, 0, 0, experts, experts && scenario.model.moe.host_sync, {}};
       for (const std::int64_t row : row_bytes(scenario.model, module, word)) {
         if (row * rows < scenario.offload.min_bytes) continue;
         group.bytes += row * rows;
         group.row += row;
+        group.sizes.push_back(row * rows);
       }
       if (group.bytes > 0) groups.push_back(group);
     }
@@ -69,10 +71,11 @@ OffloadDemand offload_demand(const Scenario& scenario) {
   // ceil(n * fraction) of n go, the first ones.
   const auto n = static_cast<std::int64_t>(groups.size());
   groups.resize(static_cast<std::size_t>((n * scenario.offload.fraction.millionths + 999'999) / 1'000'000),
-                Group{-1, 0, 0, false, false});
+                Group{-1, 0, 0, false, false, {}});
   OffloadDemand demand;
   for (const Group& group : groups) {
     demand.of_experts += group.of_experts;
+    demand.sizes.insert(group.sizes.begin(), group.sizes.end());
     if (group.follows_the_data) {
       demand.per_pair[group.layer] += group.row;
     } else {

@@ -4,9 +4,9 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kOfStructure[] = {
-    "graphs_captured",    "graph_replays", "eager_fallbacks",   "graphs_evicted", "recaptures",
-    "max_outstanding",    "slots_live",    "evaluations",       "collectives",    "collectives_in_graphs",
-    "persistent_buffers", "late_gathers",  "offloads_in_flight"};
+    "graphs_captured",    "graph_replays", "eager_fallbacks",    "graphs_evicted", "recaptures",
+    "max_outstanding",    "slots_live",    "evaluations",        "collectives",    "collectives_in_graphs",
+    "persistent_buffers", "late_gathers",  "offloads_in_flight", "spare_buffers"};
 constexpr const char* kOfWork[] = {"tokens_dropped",     "pairs_routed",     "experts_used",           "bytes_planned",
                                    "bytes_offloaded",    "bytes_reloaded",   "bytes_poisoned_staging", "ops_recomputed",
                                    "attention_by_cudnn", "offloads_delayed", "expert_rows_read"};

@@ -103,6 +103,12 @@ TEST(Expectations, WhatIsAskedOfCopiesAndGathersIsCounted) {
   scenario.offload.delay_until_cuda_graph = true;
   EXPECT_EQ(expected(scenario, "offloads_in_flight").max, 2);
   EXPECT_EQ(expected(scenario, "offloads_delayed").min, 3 * 2 * 4) << "two groups in each of two layers";
+  EXPECT_EQ(expected(scenario, "spare_buffers").max, 0);
+  scenario.offload.pool_slack = 3;
+  EXPECT_EQ(expected(scenario, "spare_buffers").min, 3 * 3)
+      << "attention's two sizes, and that of both products' inputs";
+  scenario.model.moe.hidden *= 2;
+  EXPECT_EQ(expected(scenario, "spare_buffers").min, 3 * 4);
 }
 
 Scenario fallback_mix() {
@@ -238,7 +244,8 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
                           {"collectives", 0},        {"persistent_buffers", 0},    {"bytes_planned", 0},
                           {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
                           {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"offloads_delayed", 0},
-                          {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9}};
+                          {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9},
+                          {"spare_buffers", 0}};
   EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters),
             "graph_replays is 0, expected at least 1 (the scenario asks for graphs)");
   scenario.expect.counters["graph_replays"] = {.min = 0, .max = 0, .same_as = ""};
@@ -252,7 +259,8 @@ TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
                     {"collectives", 0},        {"persistent_buffers", 0},    {"bytes_planned", 0},
                     {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
                     {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"offloads_delayed", 0},
-                    {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9}};
+                    {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9},
+                    {"spare_buffers", 0}};
   const auto check = [&] { return unmet(expectations(scenario, Lengths(scenario)), counters); };
   EXPECT_EQ(check(), "");
   for (const std::int64_t wrong : {15, 17}) {
