@@ -29,15 +29,14 @@ __device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][kLan
 // Warps do not wait for each other: each keeps the reach of its rows itself, one a lane.
 static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(ConvForward<bf16> op) {
   start_after_last_kernel();
-  constexpr int kRows = kWalk;  // There is room for all rows: those of all turns but the last are on their way at once.
+  constexpr int kRows = kWalk, kTurn = kWalk / 2;  // One half is on its way while the other is used.
   __shared__ ConvRing<kRows> rings[kConvWarps];
   const ConvWalk walk(op.x);
   if (walk.c0 >= op.x.cols) return;
   ConvRing<kRows>& ring = rings[warp_index()];
-  ConvStream<kRows> stream(op.x, ring, walk);
+  ConvStream<kRows, kTurn> stream(op.x, ring, walk);
   const int end = stream.end(op.x, walk, kWalk);
-#pragma unroll
-  for (int t = 0; t < kRows - kTurn; t += kTurn) stream.fetch(t, end);
+  stream.fetch(0, end);
   const int reach = reach_of(op, walk, lane_index());
   const ConvChannels channels(op, walk.c);
   float x[kLanes][kTaps];
@@ -71,8 +70,8 @@ static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(Conv
 #pragma unroll 1
   for (int t = 0; t < kWalk; t += kTaps) {
     if (t % kTurn == 0) {
-      await_turn<kRows / kTurn - 2>();
-      stream.fetch(t + kRows - kTurn, end);
+      await_turn();
+      stream.fetch(t + kTurn, end);
     }
     (plain >> t & 0xfu) == 0xfu ? sum_rows.template operator()<true>(t) : sum_rows.template operator()<false>(t);
     NearGates near;
@@ -148,13 +147,13 @@ __device__ __forceinline__ Quad conv_backward_row(const ConvChannels& channels, 
 
 static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(ConvBackward<bf16> op) {
   start_after_last_kernel();
-  constexpr int kRows = 2 * kTurn;  // A turn is on its way while the last one is used.
+  constexpr int kTurn = kTaps, kRows = 2 * kTurn;  // A turn is on its way while the last one is used.
   __shared__ ConvReach reach;
   __shared__ ConvRing<kRows> rings[kConvWarps][2];
   const ConvWalk walk(op.x);
   ConvRing<kRows>(&ring)[2] = rings[warp_index()];
-  ConvStream<kRows> stream_x(op.x, ring[0], walk);
-  ConvStream<kRows> stream_dy(op.dy, ring[1], walk);
+  ConvStream<kRows, kTurn> stream_x(op.x, ring[0], walk);
+  ConvStream<kRows, kTurn> stream_dy(op.dy, ring[1], walk);
   const int end = stream_x.end(op.x, walk, kWalk + kAhead);
   stream_x.fetch(0, end);
   stream_dy.fetch(0, end);
@@ -186,11 +185,9 @@ static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(Con
   };
 #pragma unroll 1
   for (int t = 0; t < kWalk; t += kTaps) {
-    if (t % kTurn == 0) {
-      await_turn<0>();
-      stream_x.fetch(t + kTurn, end);
-      stream_dy.fetch(t + kTurn, end);
-    }
+    await_turn();
+    stream_x.fetch(t + kTurn, end);
+    stream_dy.fetch(t + kTurn, end);
     reach.is_plain(t) ? some_rows.template operator()<true, true>(t) : some_rows.template operator()<false, true>(t);
   }
   if (walk.mine) {
@@ -201,7 +198,7 @@ static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(Con
           make_float4(sum(0), sum(1), sum(2), sum(3));
     }
   }
-  await_turn<0>();
+  await_turn();
   reach.is_plain(kWalk) ? some_rows.template operator()<true, false>(kWalk)
                         : some_rows.template operator()<false, false>(kWalk);
 }

@@ -12,7 +12,6 @@ inline constexpr int kAhead = kTaps - 1;
 inline constexpr int kLanes = 4;  // Channels of a thread.
 inline constexpr int kConvThreads = 128;
 inline constexpr int kConvWarps = kConvThreads / kWarp;
-inline constexpr int kTurn = 8;  // Rows that are fetched together.
 inline constexpr int kWalk = static_cast<int>(kRowBlock);
 
 // Row `row` of a view from channel `c` on: 32 bits hold rows and pitches, and so one instruction multiplies them.
@@ -96,14 +95,14 @@ struct ConvReach {
 // A warp's channels of some rows: row t of the walk lies in place t % kRows.
 template <int kRows>
 struct alignas(16) ConvRing {
-  static_assert(kRows % kTurn == 0);
   Quad rows[kRows][kWarp];
 };
 inline constexpr std::uint32_t kRingRow = sizeof(Quad) * kWarp;
 
-// How the rows of an operand come into a ring: 16 bytes a lane, so that a copy by all lanes takes two rows.
-template <int kRows>
+// How the rows of an operand come into a ring, kTurn together: 16 bytes a lane, so that a copy by all lanes takes two.
+template <int kRows, int kTurn>
 struct ConvStream {
+  static_assert(kRows % kTurn == 0);
   static constexpr int kPieces = kRingRow / 16;
   static constexpr int kCopyRows = kWarp / kPieces;
   const bf16* next;
@@ -123,7 +122,7 @@ struct ConvStream {
     if (walk.c0 + 8 * (lane % kPieces) >= from.cols) return 0;
     return (walk.inside < rows ? walk.inside : rows) - lane / kPieces;
   }
-  // Rows t .. t + 7 of the walk, but for those from `end` on.
+  // Rows t .. t + kTurn - 1 of the walk, but for those from `end` on.
   __device__ __forceinline__ void fetch(int t, int end) {
     const std::uint32_t place = to + static_cast<std::uint32_t>(t) % kRows * kRingRow;
 #pragma unroll
@@ -137,10 +136,9 @@ struct ConvStream {
     close_copies();
   }
 };
-// All but the last `kOpen` turns on their way are there for the whole warp, which has used what it read before.
-template <int kOpen>
+// What is on its way is there for the whole warp, which has used what it read before.
 __device__ __forceinline__ void await_turn() {
-  wait_for_copies<kOpen>();
+  wait_for_copies<0>();
   __syncwarp();
 }
 // A lane's channels, of a row.
