@@ -10,9 +10,9 @@
 namespace lockstep {
 namespace {
 
-// Offload of these, legal as far as warm-up, joins and what is computed again go.
+// Offload of these, legal as far as steps, warm-up, joins and what is computed again go.
 bool offload(Scenario& s, std::vector<OffloadModule> modules) {
-  if (graphs(s) && s.cuda_graph.warmup_steps == 0) return false;
+  if (s.training.steps < 2 || (graphs(s) && s.cuda_graph.warmup_steps == 0)) return false;
   s.model.recompute.clear();
   s.offload.modules = std::move(modules);
   s.offload.max_inflight = 1;
@@ -55,7 +55,7 @@ constexpr Breaker kBreakers[] = {
        s.model.recompute.clear();
        s.offload.modules = {OffloadModule::mlp_fc1};
        s.offload.max_inflight = 1;
-       return has(s, '-') && graphs(s) && s.cuda_graph.warmup_steps == 0;
+       return has(s, '-') && graphs(s) && s.training.steps > 1 && s.cuda_graph.warmup_steps == 0;
      }},
     {"L29",
      [](Scenario& s, Choices&) {
@@ -71,17 +71,19 @@ constexpr Breaker kBreakers[] = {
      }},
     {"L31",
      [](Scenario& s, Choices&) {
-       if (graphs(s) || !has(s, '-')) return false;
+       if (graphs(s) || !has(s, '-') || !offload(s, {OffloadModule::mlp_fc1})) return false;
        s.training.steps = 1;
        s.training.eval_every = 0;
        s.training.change_microbatches_at.clear();
        s.training.in_flight = 1;
        s.training.optimizer.lr_warmup = 0;
        s.data.mask = {};
+       s.data.kind = DataKind::lengths;
+       s.data.distribution = {};
        s.data.documents = {{{2}}};
        s.data.gaps = 0;
        s.data.align = 1;
-       return offload(s, {OffloadModule::mlp_fc1});
+       return true;
      }},
     {"L32",
      [](Scenario& s, Choices&) {

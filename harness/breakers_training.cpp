@@ -2,6 +2,7 @@
 #include <cstddef>
 
 #include "harness/breaker_table.h"
+#include "scenarios/documents_layout.h"
 
 namespace lockstep {
 namespace {
@@ -17,6 +18,7 @@ void add_experts(Scenario& s) {
   s.fsdp.persist_buf_on_alloc_fail = true;
 }
 
+bool lists_documents(const Scenario& s) { return s.data.kind == DataKind::lengths; }
 MicrobatchLengths& first_list(Scenario& s) { return s.data.documents.front().front(); }
 
 constexpr Breaker kBreakers[] = {
@@ -68,13 +70,14 @@ constexpr Breaker kBreakers[] = {
      }},
     {"L07",
      [](Scenario& s, Choices& c) {
-       if (first_list(s).empty()) return false;
+       if (!lists_documents(s) || first_list(s).empty() || s.data.long_documents != LongDocuments::error) return false;
        first_list(s)[static_cast<std::size_t>(c.draw(first_list(s).size()))] = s.data.pack_length + c.between(1, 9);
        fit_any_capacity(s);
        return true;
      }},
     {"L08",
      [](Scenario& s, Choices&) {
+       if (!lists_documents(s)) return false;
        first_list(s).push_back(s.data.pack_length);
        first_list(s).push_back(1);
        fit_any_capacity(s);
@@ -87,7 +90,7 @@ constexpr Breaker kBreakers[] = {
      }},
     {"L11",
      [](Scenario& s, Choices& c) {
-       s.data.mask.microbatches = {c.between(4, 9) * s.parallel.data};
+       s.data.mask.microbatches = {(most_microbatches(s.training) + c.between(0, 5)) * s.parallel.data};
        return true;
      }},
     {"L12",

@@ -6,6 +6,7 @@
 #include "harness/sharding_plan.h"
 #include "kernels/require.h"
 #include "scenarios/documents.h"
+#include "scenarios/documents_layout.h"
 #include "scenarios/legality.h"
 
 namespace lockstep {
@@ -14,24 +15,36 @@ namespace {
 // What several predicates look at, computed once a scenario.
 struct Facts {
   explicit Facts(const Scenario& scenario) : s(scenario) {
-    for (const StepLengths& step : s.data.documents) {
-      for (const MicrobatchLengths& list : step) {
-        lengths.insert(list.begin(), list.end());
-        least = std::min<std::int64_t>(least, static_cast<std::int64_t>(list.size()));
-      }
-    }
-    if (!graphs()) return;
+    const bool listed = s.data.kind == DataKind::lengths;
+    if (listed) note_lists();
+    if (listed && !graphs()) return;
     const auto data = open_data(s);
-    const auto ranks = static_cast<std::size_t>(s.parallel.data);
     for (std::int64_t step = 0; step < s.training.steps; ++step) {
       const StepData documents = data->training(step);
-      for (std::size_t first = 0; first < documents.microbatches.size(); first += ranks) {
-        std::int64_t most = 0;
-        for (std::size_t r = 0; r < ranks; ++r) {
-          most = std::max(most, slots_in_use(s.data, documents.microbatches[first + r]));
-        }
-        over.insert(most - s.cuda_graph.max_packed_seqs.back());
+      if (!listed) {
+        for (const Microbatch& microbatch : documents.microbatches) note(lengths_of(microbatch));
       }
+      if (graphs()) note_slots(documents);
+    }
+  }
+  void note(const MicrobatchLengths& list) {
+    lengths.insert(list.begin(), list.end());
+    least = std::min<std::int64_t>(least, std::ssize(list));
+    most = std::max<std::int64_t>(most, std::ssize(list));
+  }
+  void note_lists() {
+    for (const StepLengths& step : s.data.documents) {
+      for (const MicrobatchLengths& list : step) note(list);
+    }
+  }
+  void note_slots(const StepData& documents) {
+    const auto ranks = static_cast<std::size_t>(s.parallel.data);
+    for (std::size_t first = 0; first < documents.microbatches.size(); first += ranks) {
+      std::int64_t slots = 0;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        slots = std::max(slots, slots_in_use(s.data, documents.microbatches[first + r]));
+      }
+      over.insert(slots - s.cuda_graph.max_packed_seqs.back());
     }
   }
   bool graphs() const { return with_graphs(s); }
@@ -46,12 +59,16 @@ struct Facts {
                        [stream](const Scenario::Delay& delay) { return delay.stream == stream; });
   }
   const Scenario::Model::Moe& moe() const { return s.model.moe; }
+  const Scenario::Training& training() const { return s.training; }
+  const Scenario::Training::Optimizer& optimizer() const { return s.training.optimizer; }
+  bool draws(Shape shape) const { return s.data.kind == DataKind::distribution && s.data.distribution.shape == shape; }
   bool shards() const { return with_sharding(s); }
   bool has_odd_unit() const { return !plan_sharding(s).persistent.empty(); }
 
   const Scenario& s;
   std::set<std::int64_t> lengths;  // Of all documents.
-  std::int64_t least = 1'000'000;  // Documents of the microbatch with the fewest.
+  std::int64_t least = 1'000'000;  // Documents of the microbatch with the fewest,
+  std::int64_t most = 0;           // and of the one with the most.
   std::set<std::int64_t> over;     // Slots of a microbatch on the rank that needs most, less the largest capacity.
 };
 
@@ -62,6 +79,9 @@ struct Row {
 };
 
 constexpr bool kSwitch = false, kEdge = true;
+
+const Scenario kPlain;
+constexpr std::int64_t kMostSeed = (std::int64_t{1} << 53) - 1;  // Of the schema.
 
 constexpr Row kRows[] = {
     {"bf16", kSwitch, [](const Facts& f) { return f.s.numerics.front() == Numerics::bf16; }},
@@ -149,7 +169,60 @@ constexpr Row kRows[] = {
     {"three in flight", kSwitch, [](const Facts& f) { return f.s.training.in_flight >= 3; }},
     {"learning rate schedule", kSwitch,
      [](const Facts& f) { return f.s.training.optimizer.schedule != LrSchedule::constant; }},
-    {"no clipping", kEdge, [](const Facts& f) { return f.s.training.optimizer.clip == 0; }},
+    {"no clipping", kEdge, [](const Facts& f) { return f.optimizer().clip == 0; }},
+    {"clipping by another norm", kSwitch,
+     [](const Facts& f) { return f.optimizer().clip > 0 && f.optimizer().clip != kPlain.training.optimizer.clip; }},
+    {"another learning rate", kSwitch,
+     [](const Facts& f) { return f.optimizer().lr > 0 && f.optimizer().lr != kPlain.training.optimizer.lr; }},
+    {"no learning", kEdge, [](const Facts& f) { return f.optimizer().lr == 0; }},
+    {"another weight decay", kSwitch,
+     [](const Facts& f) {
+       return f.optimizer().weight_decay > 0 && f.optimizer().weight_decay != kPlain.training.optimizer.weight_decay;
+     }},
+    {"no weight decay", kEdge, [](const Facts& f) { return f.optimizer().weight_decay == 0; }},
+    {"other betas", kSwitch,
+     [](const Facts& f) {
+       return f.optimizer().beta1 != kPlain.training.optimizer.beta1 ||
+              f.optimizer().beta2 != kPlain.training.optimizer.beta2;
+     }},
+    {"a beta of zero", kEdge, [](const Facts& f) { return f.optimizer().beta1 == 0 || f.optimizer().beta2 == 0; }},
+    {"another epsilon of the optimizer", kSwitch,
+     [](const Facts& f) { return f.optimizer().eps != kPlain.training.optimizer.eps; }},
+    {"another epsilon of norms", kSwitch, [](const Facts& f) { return f.s.model.norm_eps != kPlain.model.norm_eps; }},
+    {"another base of rotations", kSwitch,
+     [](const Facts& f) {
+       return f.layer("*") && f.s.model.attention.rope_base != kPlain.model.attention.rope_base;
+     }},
+    {"a seed over 32 bits", kSwitch, [](const Facts& f) { return f.training().seed >> 32 > 0; }},
+    {"the largest seed", kEdge, [](const Facts& f) { return f.training().seed == kMostSeed; }},
+    {"a schedule's seed over 32 bits", kSwitch, [](const Facts& f) { return f.s.checker.schedule.seed >> 32 > 0; }},
+    {"one step", kEdge, [](const Facts& f) { return f.training().steps == 1; }},
+    {"two steps", kEdge, [](const Facts& f) { return f.training().steps == 2; }},
+    {"more than five steps", kSwitch, [](const Facts& f) { return f.training().steps > 5; }},
+    {"more than four microbatches", kSwitch, [](const Facts& f) { return most_microbatches(f.training()) > 4; }},
+    {"more than four in flight", kSwitch, [](const Facts& f) { return f.training().in_flight > 4; }},
+    {"two changes of the count", kSwitch,
+     [](const Facts& f) { return f.training().change_microbatches_at.size() > 1; }},
+    {"two recaptures", kSwitch, [](const Facts& f) { return f.training().recapture_at.size() > 1; }},
+    {"more than two buckets", kSwitch,
+     [](const Facts& f) { return f.graphs() && f.s.cuda_graph.max_packed_seqs.size() > 2; }},
+    {"more than four ranks", kSwitch, [](const Facts& f) { return f.s.parallel.data > 4; }},
+    {"ranks asked to be local", kSwitch, [](const Facts& f) { return f.s.parallel.transport == Transport::local; }},
+    {"wide heads of attention", kSwitch,
+     [](const Facts& f) { return f.layer("*") && f.s.model.attention.head_dim >= 64; }},
+    {"a wide state", kSwitch, [](const Facts& f) { return f.layer("M") && f.s.model.mamba.state >= 64; }},
+    {"the widest convolution", kEdge, [](const Facts& f) { return f.layer("M") && f.s.model.mamba.conv_width == 8; }},
+    {"a pack over 128", kSwitch, [](const Facts& f) { return f.s.data.pack_length > 128; }},
+    {"more than 24 documents", kSwitch, [](const Facts& f) { return f.most > 24; }},
+    {"truncated document", kSwitch,
+     [](const Facts& f) { return !f.lengths.empty() && *f.lengths.rbegin() > f.s.data.pack_length; }},
+    {"several masked microbatches", kSwitch, [](const Facts& f) { return f.s.data.mask.microbatches.size() > 1; }},
+    {"lengths drawn uniformly", kSwitch, [](const Facts& f) { return f.draws(Shape::uniform); }},
+    {"lengths drawn lognormally", kSwitch, [](const Facts& f) { return f.draws(Shape::lognormal); }},
+    {"equal lengths", kSwitch, [](const Facts& f) { return f.draws(Shape::equal); }},
+    {"one giant document", kSwitch, [](const Facts& f) { return f.draws(Shape::one_giant); }},
+    {"many tiny documents", kSwitch, [](const Facts& f) { return f.draws(Shape::many_tiny); }},
+    {"measured counts of documents", kSwitch, [](const Facts& f) { return f.draws(Shape::measured); }},
     {"empty document", kEdge, [](const Facts& f) { return f.lengths.contains(0); }},
     {"one token", kEdge, [](const Facts& f) { return f.lengths.contains(1); }},
     {"two tokens", kEdge, [](const Facts& f) { return f.lengths.contains(2); }},
@@ -176,6 +249,11 @@ constexpr Row kRows[] = {
        return std::any_of(f.s.checker.delays.begin(), f.s.checker.delays.end(),
                           [](const Scenario::Delay& delay) { return delay.rank.has_value(); });
      }},
+    {"checker off", kSwitch, [](const Facts& f) { return !f.s.checker.hazards; }},
+    {"fresh memory not poisoned", kSwitch, [](const Facts& f) { return !f.poisons(Poison::fresh); }},
+    {"schedule by priorities", kSwitch, [](const Facts& f) { return f.s.checker.schedule.kind == ScheduleKind::pct; }},
+    {"the program's own schedule", kSwitch,
+     [](const Facts& f) { return f.s.checker.schedule.kind == ScheduleKind::program; }},
     {"poisoned padding", kSwitch, [](const Facts& f) { return f.poisons(Poison::padding); }},
     {"poisoned staging", kSwitch, [](const Facts& f) { return f.poisons(Poison::staging); }},
 };
@@ -187,14 +265,16 @@ struct Exclusion {
 };
 const std::vector<Exclusion>& exclusions() {
   static const std::vector<Exclusion> list{
-      {{"no graphs"},
-       {"partial graphs", "full iteration", "module attn", "module mlp", "module mamba", "module moe",
-        "module moe_router", "module moe_preprocess", "two modules", "buckets", "no warm-up", "long warm-up",
-        "recapture", "capacity - 1", "capacity", "capacity + 1", "delays in graphs", "offload delayed"}},
+      {{"no graphs"}, {"partial graphs", "full iteration", "module attn",           "module mlp",
+                       "module mamba",   "module moe",     "module moe_router",     "module moe_preprocess",
+                       "two modules",    "buckets",        "more than two buckets", "no warm-up",
+                       "long warm-up",   "recapture",      "two recaptures",        "capacity - 1",
+                       "capacity",       "capacity + 1",   "delays in graphs",      "offload delayed"}},
       {{"full iteration"},
        {"partial graphs", "module attn", "module mlp", "module mamba", "module moe", "module moe_router",
         "module moe_preprocess", "two modules", "dropless", "capacity without padding", "host sync", "offload delayed",
-        "several ranks", "more than two ranks", "ranks without shards", "delays of one rank"}},
+        "several ranks", "more than two ranks", "more than four ranks", "ranks asked to be local",
+        "ranks without shards", "delays of one rank"}},
       {{"module moe"},
        {"module moe_router", "module moe_preprocess", "dropless", "capacity without padding", "host sync",
         "offload delayed"}},
@@ -204,23 +284,39 @@ const std::vector<Exclusion>& exclusions() {
       {{"no warm-up"},
        {"long warm-up", "offload", "offload of a norm's input", "offload of a part", "offload throttled",
         "offload pool slack", "offload of large tensors", "offload of experts", "offload delayed"}},
-      {{"one in flight"}, {"three in flight"}},
+      {{"one in flight"}, {"three in flight", "more than four in flight"}},
+      {{"one step"},
+       {"two steps", "more than five steps", "long warm-up", "recapture", "two recaptures", "changing microbatches",
+        "two changes of the count", "offload", "offload of a norm's input", "offload of a part", "offload throttled",
+        "offload pool slack", "offload of large tensors", "offload of experts", "offload delayed"}},
+      {{"two steps"}, {"more than five steps", "long warm-up", "two recaptures", "two changes of the count"}},
+      {{"no clipping"}, {"clipping by another norm"}},
+      {{"no learning"}, {"another learning rate"}},
+      {{"no weight decay"}, {"another weight decay"}},
+      {{"schedule by priorities"}, {"the program's own schedule"}},
       {{"ranks without shards"},
        {"shards", "sharded optimizer", "sharded gradients", "sharded parameters", "shards on one rank", "several units",
         "units of a list", "a persistent buffer", "no persistent buffers", "temporary buffers", "no prefetch",
         "prefetch of two", "a cut embedding", "delays of exchanges"}},
       {{"sharded optimizer"}, {"sharded gradients", "sharded parameters", "a persistent buffer"}},
       {{"sharded gradients"}, {"sharded parameters"}},
-      {{"shards on one rank"}, {"several ranks", "more than two ranks", "delays of one rank"}},
+      {{"shards on one rank"},
+       {"several ranks", "more than two ranks", "more than four ranks", "ranks asked to be local",
+        "delays of one rank"}},
       {{"a persistent buffer"}, {"no persistent buffers", "temporary buffers"}},
       {{"no prefetch"}, {"prefetch of two"}},
       {{"temporary buffers"},
        {"partial graphs", "module attn", "module mlp", "module mamba", "module moe", "module moe_router",
         "module moe_preprocess", "two modules", "offload delayed"}},
-      {{"gaps"}, {"a full pack"}},  // Gap rows leave no room for it.
+      {{"gaps"}, {"a full pack", "truncated document"}},  // Gap rows leave no room for it.
   };
   return list;
 }
+
+// Lengths come from one shape, or from lists.
+const std::vector<const char*> kShapes{"lengths drawn uniformly", "lengths drawn lognormally",
+                                       "equal lengths",           "one giant document",
+                                       "many tiny documents",     "measured counts of documents"};
 
 std::size_t index_of(std::string_view name) {
   const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return name == r.name; });
@@ -230,13 +326,18 @@ std::size_t index_of(std::string_view name) {
 
 std::vector<bool> excluded_pairs() {
   std::vector<bool> excluded(kMostTraits * kMostTraits);
+  const auto exclude = [&](const char* one, const char* other) {
+    excluded[index_of(one) * kMostTraits + index_of(other)] = true;
+    excluded[index_of(other) * kMostTraits + index_of(one)] = true;
+  };
   for (const Exclusion& exclusion : exclusions()) {
     for (const char* one : exclusion.one) {
-      for (const char* other : exclusion.other) {
-        excluded[index_of(one) * kMostTraits + index_of(other)] = true;
-        excluded[index_of(other) * kMostTraits + index_of(one)] = true;
-      }
+      for (const char* other : exclusion.other) exclude(one, other);
     }
+  }
+  for (std::size_t a = 0; a < kShapes.size(); ++a) {
+    for (const char* other : {"truncated document", "no document"}) exclude(kShapes[a], other);
+    for (std::size_t b = 0; b < a; ++b) exclude(kShapes[a], kShapes[b]);
   }
   return excluded;
 }

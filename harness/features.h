@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-inline constexpr std::size_t kMostTraits = 128;
+inline constexpr std::size_t kMostTraits = 192;
 using Traits = std::bitset<kMostTraits>;  // By index in trait_names().
 
 struct TraitName {

@@ -44,7 +44,7 @@ std::string Distribution::table() const {
     out += boundary ? "boundaries, of all cases\n" : "features, of all cases\n";
     for (std::size_t i = 0; i < trait_names().size(); ++i) {
       if (trait_names()[i].boundary != boundary) continue;
-      std::snprintf(text, sizeof text, "  %-24s %8lld %5.1f %%\n", trait_names()[i].name.c_str(),
+      std::snprintf(text, sizeof text, "  %-34s %8lld %5.1f %%\n", trait_names()[i].name.c_str(),
                     static_cast<long long>(count(i)), 100 * static_cast<double>(count(i)) / all);
       out += text;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "harness/generator_parts.h"
 #include "harness/offload_bytes.h"
 #include "scenarios/documents.h"
 #include "scenarios/offload_modules.h"
@@ -10,199 +11,8 @@
 namespace lockstep {
 namespace {
 
-// The features a case may use; drawn once, so that a case has few or many of them, not always some of each.
-struct Swarm {
-  bool mamba, attention, mlp, experts;
-  bool dropout, tied, swiglu, masks, gaps, empties, evaluation, recapture, buckets, change, schedules, odd_widths,
-      sharding, bf16;
-  bool late_copies;  // Several layers of experts outside of graphs, whose copies wait for the next graph together.
-};
-
-Swarm draw_swarm(Choices& c) {
-  Swarm s;
-  const std::uint64_t kinds = c.draw(7);  // Never none of the three.
-  s.mlp = kinds == 0 || kinds == 3 || kinds == 4 || kinds == 6;
-  s.attention = kinds == 1 || kinds == 3 || kinds == 5 || kinds == 6;
-  s.mamba = kinds == 2 || kinds == 4 || kinds == 5 || kinds == 6;
-  s.experts = c.one_in(2);
-  for (bool* feature : {&s.dropout, &s.tied, &s.swiglu, &s.masks, &s.gaps, &s.empties, &s.evaluation, &s.recapture,
-                        &s.buckets, &s.change, &s.schedules, &s.odd_widths, &s.sharding, &s.bf16}) {
-    *feature = c.one_in(3);
-  }
-  s.late_copies = s.experts && c.one_in(8);
-  return s;
-}
-
-std::string draw_pattern(Choices& c, const Swarm& swarm) {
-  std::vector<char> symbols;
-  if (swarm.mlp) symbols.push_back('-');
-  if (swarm.attention) symbols.push_back('*');
-  if (swarm.mamba) symbols.push_back('M');
-  if (swarm.experts) symbols.push_back('E');
-  std::string pattern(symbols.begin(), symbols.end());  // Each kind once,
-  const auto insert = [&](std::size_t count, char symbol) {
-    pattern.insert(static_cast<std::size_t>(c.draw(pattern.size() + 1)), count, symbol);
-  };
-  if (swarm.late_copies) insert(2, 'E');
-  while (pattern.size() < 6 && c.one_in(3)) insert(1, c.pick(symbols));  // then some more of them anywhere.
-  return pattern;
-}
-
 bool recomputes(const Scenario& s, Recompute module) {
   return std::find(s.model.recompute.begin(), s.model.recompute.end(), module) != s.model.recompute.end();
-}
-bool drops_and_pads(const Scenario::Model& m) { return m.moe.capacity_factor && m.moe.pad_to_capacity; }
-bool has_experts(const Scenario::Model& m) { return m.pattern.find('E') != std::string::npos; }
-
-void draw_experts(Choices& c, Scenario::Model::Moe& m) {
-  m.experts = c.pick<std::int64_t>({4, 2, 3, 7, 16, 130});
-  m.top_k = std::min(m.experts, c.pick<std::int64_t>({2, 1, 3, 5}));
-  m.hidden = c.pick<std::int64_t>({8, 1, 5, 24});
-  if (m.experts > 16) m.hidden = std::min<std::int64_t>(m.hidden, 8);  // Many and wide would be most of the weights.
-  m.shared_hidden = c.one_in(3) ? c.pick<std::int64_t>({8, 1, 17}) : 0;
-  m.router = c.one_in(2) ? Router::sigmoid : Router::softmax;
-  m.expert_bias = m.router == Router::sigmoid && c.one_in(2);
-  m.aux_loss = Ratio{c.pick<std::int64_t>({0, 10'000, 1'000'000})};
-  m.z_loss = Ratio{c.pick<std::int64_t>({0, 1'000, 1'000'000})};
-  m.capacity_factor = Ratio{c.pick<std::int64_t>({2'000'000, 1'000'000, 1'250'000, 300'000, 1})};
-  if (c.one_in(3)) m.capacity_factor.reset();
-  m.pad_to_capacity = m.capacity_factor && !c.one_in(3);
-  m.host_sync = !m.pad_to_capacity && c.one_in(3);
-}
-
-void up_to(std::int64_t& width, std::int64_t step) { width = (width + step - 1) / step * step; }
-
-// Rows of bf16 are whole 16-byte reads and its products take 16 terms at a time (rule L03).
-void widen_for_bf16(Scenario::Model& m) {
-  const std::int64_t mamba_heads = m.mamba.d_inner / m.mamba.head_dim;
-  for (std::int64_t* width : {&m.attention.head_dim, &m.mamba.head_dim, &m.mamba.state, &m.mamba.chunk}) {
-    up_to(*width, 16);
-  }
-  m.mamba.d_inner = mamba_heads * m.mamba.head_dim;
-  for (std::int64_t* width : {&m.hidden, &m.vocab, &m.mlp.hidden, &m.moe.hidden, &m.moe.shared_hidden}) {
-    up_to(*width, 8);
-  }
-}
-
-void draw_model(Choices& c, const Swarm& swarm, Scenario::Model& m) {
-  m.pattern = draw_pattern(c, swarm);
-  m.hidden = c.pick<std::int64_t>({16, 8, 32, 48, 136});
-  m.vocab = c.pick<std::int64_t>({16, 8, 64, 130, 1030});
-  if (swarm.odd_widths) {
-    m.hidden += c.between(0, 3);
-    m.vocab += c.between(0, 3);
-  }
-  m.tied_embedding = swarm.tied;
-  if (swarm.dropout) m.dropout = Ratio{c.pick<std::int64_t>({500'000, 100'000, 900'000})};
-  m.attention.kv_heads = c.between(1, 2);
-  m.attention.heads = m.attention.kv_heads * c.between(1, 3);
-  m.attention.head_dim = c.pick<std::int64_t>({4, 2, 6, 16, 34});
-  m.mamba.groups = c.between(1, 2);
-  m.mamba.head_dim = c.pick<std::int64_t>({4, 1, 3, 8, 16});
-  m.mamba.d_inner = m.mamba.head_dim * m.mamba.groups * c.between(1, 3);
-  m.mamba.state = c.pick<std::int64_t>({4, 1, 5, 16});
-  m.mamba.conv_width = c.between(1, 5);
-  m.mamba.chunk = c.pick<std::int64_t>({4, 1, 3, 16, 64});
-  m.mlp.hidden = c.pick<std::int64_t>({8, 1, 24, 130});
-  m.mlp.activation = swarm.swiglu ? MlpActivation::swiglu : MlpActivation::squared_relu;
-  if (has_experts(m)) draw_experts(c, m.moe);
-  if (swarm.bf16) widen_for_bf16(m);
-}
-
-std::int64_t draw_length(Choices& c, const Scenario& s, bool empties, std::int64_t room) {
-  const Scenario::Model::Mamba& m = s.model.mamba;
-  std::vector<std::int64_t> edges{1,           2,       m.conv_width - 1, m.conv_width,    m.conv_width + 1,
-                                  m.chunk - 1, m.chunk, m.chunk + 1,      2 * m.chunk + 1, 31,
-                                  32,          33};
-  if (empties) edges.push_back(0);
-  std::int64_t length = c.one_in(3) ? c.between(empties ? 0 : 1, std::max<std::int64_t>(1, room)) : c.pick(edges);
-  if (c.one_in(12)) length = room;  // Exactly what is left.
-  return std::clamp<std::int64_t>(length, empties ? 0 : 1, std::max<std::int64_t>(room, 0));
-}
-
-MicrobatchLengths draw_documents(Choices& c, const Scenario& s, bool empties) {
-  MicrobatchLengths list;
-  std::int64_t used = 0;
-  if (empties && c.one_in(8)) return list;
-  do {
-    // The longest document whose slot still fits.
-    std::int64_t room = s.data.pack_length - used;
-    while (room > 0 && used + slot_rows(room, s.data.gaps, s.data.align) > s.data.pack_length) --room;
-    if (room == 0 && !empties) break;
-    const std::int64_t length = draw_length(c, s, empties, room);
-    list.push_back(length);
-    used += slot_rows(length, s.data.gaps, s.data.align);
-  } while (list.size() < 24 && !c.one_in(5));
-  return list;
-}
-
-// Long packs where they are few: the rows of all passes are what a case costs. Every length meets several ranks, many
-// steps and many microbatches; only not all of them at once.
-std::int64_t draw_pack_length(Choices& c, const Scenario& s) {
-  constexpr std::int64_t kMostRows = 768;
-  std::int64_t passes = 0;
-  for (std::int64_t step = 0; step < s.training.steps; ++step) passes += s.training.microbatches_at(step);
-  passes *= s.parallel.data;
-  std::vector<std::int64_t> lengths{32, 64, 17, 96, 128};
-  std::erase_if(lengths, [&](std::int64_t length) { return length != 17 && passes * length > kMostRows; });
-  return c.pick(lengths);
-}
-
-void draw_data(Choices& c, const Swarm& swarm, Scenario& s) {
-  s.data.pack_length = draw_pack_length(c, s);
-  if (swarm.bf16) s.data.pack_length -= s.data.pack_length % 16;  // L03: 17 rows become 16.
-  if (swarm.gaps) {
-    s.data.gaps = c.between(0, 3);
-    s.data.align = c.pick<std::int64_t>({1, 2, 4, 8});
-    s.data.tail = c.one_in(2) ? Tail::append_dummy_seq : Tail::extend_last;
-  }
-  if (swarm.masks) {
-    s.data.mask.prefix = c.between(0, 3);
-    s.data.mask.rate = Ratio{c.pick<std::int64_t>({0, 300'000, 900'000})};
-    const std::int64_t all = s.training.microbatches * s.parallel.data;
-    if (all > 1 && c.one_in(2)) s.data.mask.microbatches = {c.between(0, all - 1)};
-  }
-  s.data.documents.clear();
-  const std::int64_t layouts = c.between(1, 3);
-  for (std::int64_t step = 0; step < layouts; ++step) {
-    s.data.documents.emplace_back();
-    do {
-      s.data.documents.back().push_back(draw_documents(c, s, swarm.empties));
-    } while (s.data.documents.back().size() < 4 && c.one_in(2));
-  }
-}
-
-// Who shares the work; how it is cut comes when the graphs are known.
-void draw_ranks(Choices& c, const Swarm& swarm, Scenario& s) {
-  if (!swarm.sharding) return;
-  s.parallel.data = c.pick<std::int64_t>({2, 1, 3, 4});
-  s.fsdp.strategy =
-      c.pick<Sharding>({Sharding::optim_grads_params, Sharding::optim_grads, Sharding::optim, Sharding::no_shard});
-  if (s.parallel.data == 1 && s.fsdp.strategy == Sharding::no_shard) s.fsdp.strategy = Sharding::optim_grads_params;
-}
-
-void draw_training(Choices& c, const Swarm& swarm, Scenario& s) {
-  Scenario::Training& t = s.training;
-  const std::int64_t most = std::min<std::int64_t>(4, 9 / s.parallel.data);  // Of one rank.
-  t.steps = c.between(3, 5);
-  t.microbatches = c.between(1, most);
-  std::int64_t fewest = t.microbatches;
-  if (swarm.change) {
-    const std::int64_t count = c.between(1, most);
-    t.change_microbatches_at = {{c.between(1, t.steps - 1), count}};
-    fewest = std::min(fewest, count);
-  }
-  t.in_flight = c.between(1, fewest);
-  t.seed = c.between(0, 1000);
-  if (swarm.evaluation) t.eval_every = c.between(1, t.steps);
-  t.optimizer.decay_steps = t.steps;
-  if (!swarm.schedules) return;
-  t.optimizer.schedule = c.pick<LrSchedule>({LrSchedule::constant, LrSchedule::linear, LrSchedule::cosine});
-  t.optimizer.lr_warmup = c.between(0, t.steps);
-  t.optimizer.decay_steps = c.between(1, 2 * t.steps);
-  t.optimizer.min_lr = c.one_in(2) ? 1.0e-4 : 0;
-  t.optimizer.clip = c.pick<double>({1.0, 0, 0.01, 100});
-  t.optimizer.weight_decay = c.pick<double>({0.01, 0, 1});
 }
 
 // The part of a layer of experts that is captured: L17 to L20.
@@ -252,6 +62,24 @@ std::vector<std::int64_t> slot_counts(const Scenario& s) {
   return counts;
 }
 
+// More above, and perhaps one below, which may be too small for every microbatch.
+void draw_buckets(Choices& c, std::vector<std::int64_t>& buckets) {
+  do {
+    buckets.push_back(buckets.back() + c.between(1, 9));
+  } while (buckets.size() < 4 && c.one_in(5));
+  if (buckets.front() > 1 && c.one_in(5)) buckets.insert(buckets.begin(), c.between(1, buckets.front() - 1));
+}
+
+// L14: after the first capture, before the last step.
+void draw_recaptures(Choices& c, Scenario& s) {
+  std::int64_t first = s.cuda_graph.warmup_steps + 1;
+  while (first < s.training.steps && s.training.recapture_at.size() < 3) {
+    s.training.recapture_at.push_back(c.between(first, s.training.steps - 1));
+    first = s.training.recapture_at.back() + 1;
+    if (!c.one_in(3)) return;
+  }
+}
+
 void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   Scenario::CudaGraph& g = s.cuda_graph;
   g.impl = c.pick<GraphImpl>(
@@ -269,11 +97,8 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   const std::int64_t fewest = *std::min_element(counts.begin(), counts.end());
   const std::int64_t around = std::max(fewest, c.pick(counts) + c.between(0, 2) - 1);
   g.max_packed_seqs = {around};
-  if (swarm.buckets) g.max_packed_seqs.push_back(around + c.between(1, 9));
-  // L14: after the first capture, before the last step.
-  if (swarm.recapture && s.training.steps > g.warmup_steps + 1) {
-    s.training.recapture_at = {c.between(g.warmup_steps + 1, s.training.steps - 1)};
-  }
+  if (swarm.buckets) draw_buckets(c, g.max_packed_seqs);
+  if (swarm.recapture) draw_recaptures(c, s);
 }
 
 void draw_recompute(Choices& c, Scenario& s) {
@@ -306,6 +131,7 @@ void draw_delay(Choices& c, const Swarm& swarm, Scenario& s) {
 void draw_offload(Choices& c, const Swarm& swarm, Scenario& s) {
   const bool graphs = s.cuda_graph.impl != GraphImpl::none;
   if ((!swarm.late_copies && !c.one_in(3)) || (graphs && s.cuda_graph.warmup_steps == 0)) return;  // L28
+  if (s.training.steps < 2) return;                                                                // L31
   const bool full = s.cuda_graph.impl == GraphImpl::full_iteration;
   if (full || c.one_in(3)) s.offload.max_inflight = c.between(0, 4);  // L29
   draw_offload_modules(c, s);
@@ -365,15 +191,39 @@ void draw_pressure(Choices& c, Scenario& s) {
   }
 }
 
-bool has_target(const Scenario& s) {
-  const auto data = open_data(s);
-  for (std::int64_t step = 0; step < s.training.steps; ++step) {
-    if (data->training(step).targets > 0) return true;
-  }
-  return false;
+// Of one schedule. Its seeds leave room for those that a profile of several schedules adds.
+void draw_checker(Choices& c, const Swarm& swarm, Scenario::Checker& checker) {
+  constexpr std::int64_t kMoreSchedules = 100;
+  checker.schedule.seed = draw_seed(c, swarm, kMoreSchedules);
+  checker.schedule.kind = c.pick<ScheduleKind>({ScheduleKind::random, ScheduleKind::random, ScheduleKind::random,
+                                                ScheduleKind::random, ScheduleKind::pct, ScheduleKind::program});
+  if (checker.schedule.kind == ScheduleKind::pct) checker.schedule.depth = c.between(1, 8);
+  checker.hazards = !c.one_in(24);
+  if (c.one_in(24)) checker.poison.clear();  // On a GPU; the simulator poisons in any case.
 }
 
 }  // namespace
+
+Swarm draw_swarm(Choices& c) {
+  Swarm s;
+  const std::uint64_t kinds = c.draw(7);  // Never none of the three.
+  s.mlp = kinds == 0 || kinds == 3 || kinds == 4 || kinds == 6;
+  s.attention = kinds == 1 || kinds == 3 || kinds == 5 || kinds == 6;
+  s.mamba = kinds == 2 || kinds == 4 || kinds == 5 || kinds == 6;
+  s.experts = c.one_in(2);
+  for (bool* feature : {&s.dropout, &s.tied, &s.swiglu, &s.masks, &s.gaps, &s.empties, &s.evaluation, &s.recapture,
+                        &s.buckets, &s.change, &s.schedules, &s.odd_widths, &s.sharding, &s.bf16}) {
+    *feature = c.one_in(3);
+  }
+  for (bool* feature : {&s.constants, &s.large_seeds, &s.distribution}) *feature = c.one_in(5);
+  s.late_copies = s.experts && c.one_in(8);
+  s.few_steps = c.one_in(4);
+  for (bool* feature : {&s.many_steps, &s.many_microbatches, &s.many_ranks, &s.truncation, &s.wide}) {
+    *feature = c.one_in(16);
+  }
+  s.long_packs = c.one_in(24);
+  return s;
+}
 
 Scenario generate_scenario(Choices& c) {
   Scenario s;
@@ -381,17 +231,10 @@ Scenario generate_scenario(Choices& c) {
   const Swarm swarm = draw_swarm(c);
   s.numerics = {swarm.bf16 ? Numerics::bf16 : Numerics::fp32};
   draw_model(c, swarm, s.model);
-  draw_ranks(c, swarm, s);
   draw_training(c, swarm, s);
   draw_data(c, swarm, s);
-  if (!has_target(s)) {  // L12: a document of two tokens that nothing masks.
-    s.data.mask = {};
-    s.data.documents[0][0] = {2};
-    s.data.gaps = 0;
-    s.data.align = 1;
-  }
   draw_graphs(c, swarm, s);
-  s.checker.schedule.seed = c.between(0, 1000);
+  draw_checker(c, swarm, s.checker);
   draw_recompute(c, s);
   draw_offload(c, swarm, s);
   draw_sharding(c, s);

@@ -1,5 +1,6 @@
 // Fewer and shorter documents: layouts, microbatches and documents are containers that lose whole items first.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "harness/shrink_rules.h"
@@ -14,6 +15,15 @@ using Candidates = std::vector<Scenario>;
 Scenario with_documents(Scenario s, Lists documents) {
   s.data.documents = std::move(documents);
   return s;
+}
+
+template <class Edit>
+Scenario every_list(const Scenario& s, const Edit& edit) {
+  Scenario one = s;
+  for (StepLengths& step : one.data.documents) {
+    for (MicrobatchLengths& list : step) edit(list);
+  }
+  return one;
 }
 
 // Other sources become the list of lengths that they yielded, so that single documents can be taken out.
@@ -36,6 +46,16 @@ Candidates written_out(const Scenario& s) {
   one.data.distribution = plain.data.distribution;
   one.data.mask.roles = plain.data.mask.roles;
   one.data.mask.document_end = true;
+  one.data.long_documents = LongDocuments::error;
+  return {one};
+}
+
+// Longer than a pack, as they are cut.
+Candidates cut_documents(const Scenario& s) {
+  if (s.data.kind != DataKind::lengths || s.data.long_documents != LongDocuments::truncate) return {};
+  Scenario one = every_list(s, [&](MicrobatchLengths& list) {
+    for (std::int64_t& length : list) length = std::min(length, s.data.pack_length);
+  });
   one.data.long_documents = LongDocuments::error;
   return {one};
 }
@@ -70,15 +90,6 @@ Candidates fewer_lists(const Scenario& s) {
     }
   }
   return candidates;
-}
-
-template <class Edit>
-Scenario every_list(const Scenario& s, const Edit& edit) {
-  Scenario one = s;
-  for (StepLengths& step : one.data.documents) {
-    for (MicrobatchLengths& list : step) edit(list);
-  }
-  return one;
 }
 
 // The first n of every list; then ranges out of single lists.
@@ -156,12 +167,14 @@ Candidates shorter_together(const Scenario& s) {
   return candidates;
 }
 
-// Rows of the fullest pack.
+// Rows of the fullest pack. What is cut needs no more than there are.
 std::int64_t rows_needed(const Scenario& s) {
+  const bool cut = s.data.long_documents == LongDocuments::truncate;
+  const std::int64_t most = cut ? s.data.pack_length : std::numeric_limits<std::int64_t>::max();
   std::int64_t needed = 1;
   every_list(s, [&](const MicrobatchLengths& list) {
     std::int64_t rows = 0;
-    for (const std::int64_t length : list) rows += slot_rows(length, s.data.gaps, s.data.align);
+    for (const std::int64_t length : list) rows += slot_rows(std::min(length, most), s.data.gaps, s.data.align);
     needed = std::max(needed, rows);
   });
   return needed;
@@ -186,7 +199,8 @@ Candidates shorter_one_by_one(const Scenario& s) {
 }
 
 Candidates smaller_pack(const Scenario& s) {
-  const std::int64_t needed = s.data.kind == DataKind::lengths ? rows_needed(s) : 1;
+  const bool listed = s.data.kind == DataKind::lengths && s.data.long_documents == LongDocuments::error;
+  const std::int64_t needed = listed ? rows_needed(s) : 1;
   Candidates candidates;
   for (const std::int64_t rows : smaller(s.data.pack_length, needed)) {
     candidates.push_back(s);
@@ -212,6 +226,7 @@ Candidates other_documents(const Scenario& s) {
 
 std::vector<ShrinkRule> shrink_document_rules() {
   return {{"documents as lengths", written_out},
+          {"documents as they are cut", cut_documents},
           {"one list of documents", one_list},
           {"fewer layouts", fewer_layouts},
           {"fewer lists", fewer_lists},

@@ -29,6 +29,18 @@ std::int64_t most_documents(const Scenario& s) {
   return most;
 }
 
+// Nothing is to be cut where nothing is longer than a pack.
+void settle_long_documents(Scenario::Data& d) {
+  if (d.kind != DataKind::lengths || d.long_documents != LongDocuments::truncate) return;
+  std::int64_t longest = 0;
+  for (const StepLengths& step : d.documents) {
+    for (const MicrobatchLengths& list : step) {
+      for (const std::int64_t length : list) longest = std::max(longest, length);
+    }
+  }
+  if (longest <= d.pack_length) d.long_documents = LongDocuments::error;
+}
+
 // Units that cover the blocks, and nothing of what is not sharded.
 void settle_sharding(Scenario& s) {
   const Scenario plain;
@@ -65,6 +77,7 @@ Scenario settled(Scenario s) {
   t.optimizer.lr_warmup = std::min(t.optimizer.lr_warmup, t.steps);
   t.optimizer.min_lr = std::min(t.optimizer.min_lr, t.optimizer.lr);
   std::erase_if(s.data.mask.microbatches, [&](std::int64_t m) { return m >= most_microbatches(t) * s.parallel.data; });
+  settle_long_documents(s.data);
 
   Scenario::CudaGraph& g = s.cuda_graph;
   if (g.impl == GraphImpl::none) {

@@ -1,5 +1,6 @@
 // Features and constants back to their defaults, graphs off or fewer.
 #include <algorithm>
+#include <cstdint>
 
 #include "harness/shrink_rules.h"
 
@@ -129,6 +130,17 @@ Candidates less_of_a_feature(const Scenario& s) {
   return candidates;
 }
 
+// Where the default does not fail: a small seed, or the first that 32 bits do not hold.
+Candidates smaller_seeds(const Scenario& s) {
+  Candidates candidates;
+  for (const std::int64_t seed : {std::int64_t{2}, std::int64_t{3}, std::int64_t{1} << 32}) {
+    if (seed >= s.training.seed) break;
+    candidates.push_back(s);
+    candidates.back().training.seed = seed;
+  }
+  return candidates;
+}
+
 }  // namespace
 
 const std::vector<Setting>& settings() {
@@ -161,6 +173,14 @@ const std::vector<Setting>& settings() {
           "model.recompute", [](Scenario & s) -> auto& { return s.model.recompute; }),
       back(
           "model.core_attention", [](Scenario & s) -> auto& { return s.model.core_attention; }),
+      back(
+          "data.distribution", [](Scenario & s) -> auto& { return s.data.distribution; }),
+      back(
+          "data.distribution.shape", [](Scenario & s) -> auto& { return s.data.distribution.shape; }),
+      back(
+          "data.distribution.empty", [](Scenario & s) -> auto& { return s.data.distribution.empty; }),
+      back(
+          "data.distribution.seed", [](Scenario & s) -> auto& { return s.data.distribution.seed; }),
       back(
           "data.mask", [](Scenario & s) -> auto& { return s.data.mask; }),
       back(
@@ -236,6 +256,8 @@ const std::vector<Setting>& settings() {
       back(
           "parallel", [](Scenario & s) -> auto& { return s.parallel; }),
       back(
+          "parallel.transport", [](Scenario & s) -> auto& { return s.parallel.transport; }),
+      back(
           "checker.hazards", [](Scenario & s) -> auto& { return s.checker.hazards; }),
       back(
           "checker.poison", [](Scenario & s) -> auto& { return s.checker.poison; }),
@@ -255,7 +277,8 @@ std::vector<ShrinkRule> shrink_setting_rules() {
           {"partial graphs", partial_graphs},
           {"fewer graph modules", fewer_modules},
           {"fewer buckets", fewer_buckets},
-          {"less of a feature", less_of_a_feature}};
+          {"less of a feature", less_of_a_feature},
+          {"a smaller seed", smaller_seeds}};
 }
 
 }  // namespace lockstep

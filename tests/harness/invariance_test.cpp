@@ -160,14 +160,22 @@ Scenario on_one_rank(Scenario s) {
   s.checker.delays.clear();
   if (check_legality(s).empty()) return s;
   s.data.mask = {};
+  s.data.kind = DataKind::lengths;
+  s.data.distribution = {};
   s.data.documents[0][0] = {2};
   s.cuda_graph.max_packed_seqs = {4096};
   return s;
 }
 
+// Steps for a warm-up, a second capture and a resumed run.
+Scenario with_steps(Scenario s) {
+  s.training.steps = std::max<std::int64_t>(3, s.training.steps);
+  return s;
+}
+
 Compared compare(const Change& change, Choices& choices) {
   Compared result;
-  result.before = on_one_rank(generate_scenario(choices));
+  result.before = with_steps(on_one_rank(generate_scenario(choices)));
   result.before.numerics.resize(1);
   result.after = result.before;
   change.edit(result.after, choices);

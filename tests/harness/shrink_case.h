@@ -73,14 +73,19 @@ inline std::vector<std::string> further_features_in(const Scenario& s) {
   note("align", s.data.align > 1);
   note("tail", s.data.tail != plain.data.tail);
   note("optimizer", o.schedule != d.schedule || o.lr_warmup != d.lr_warmup || o.clip != d.clip ||
-                        o.min_lr != d.min_lr || o.weight_decay != d.weight_decay || o.lr != d.lr);
+                        o.min_lr != d.min_lr || o.weight_decay != d.weight_decay || o.lr != d.lr ||
+                        o.beta1 != d.beta1 || o.beta2 != d.beta2 || o.eps != d.eps);
+  note("constants",
+       s.model.norm_eps != plain.model.norm_eps || s.model.attention.rope_base != plain.model.attention.rope_base);
+  note("drawn lengths", s.data.kind != plain.data.kind);
+  note("truncation", s.data.long_documents != plain.data.long_documents);
   note("evaluation", s.training.eval_every > 0);
   note("recapture", !s.training.recapture_at.empty());
   note("changing microbatches", !s.training.change_microbatches_at.empty());
   note("buckets", s.cuda_graph.max_packed_seqs.size() > 1);
   note("in flight", s.training.in_flight > plain.training.in_flight);
   bool fallback = false, empty = false;
-  for (const StepLengths& step : s.data.documents) {
+  for (const StepLengths& step : s.data.kind == DataKind::lengths ? s.data.documents : std::vector<StepLengths>{}) {
     for (const MicrobatchLengths& lengths : step) {
       fallback |= s.cuda_graph.impl != GraphImpl::none && std::ssize(lengths) > s.cuda_graph.max_packed_seqs.back();
       empty |= std::count(lengths.begin(), lengths.end(), 0) > 0;

@@ -7,6 +7,7 @@
 #include <boost/json.hpp>
 #include <set>
 
+#include "harness/features.h"
 #include "harness/shrink_rules.h"
 #include "tests/harness/program.h"
 #include "tests/harness/shrink_case.h"
@@ -207,6 +208,61 @@ TEST(Shrink, FindsTheSmallestScenarioOfABugInData) {
     EXPECT_EQ(s.training.microbatches, 1);
     EXPECT_EQ(graph_modules_in(s), 0);
     EXPECT_THAT(further_features_in(s), ElementsAre());
+  }
+}
+
+// Nothing that is drawn has to stay: what always fails ends in one and the same scenario.
+TEST(Shrink, EndsInOneScenarioWhateverWasDrawn) {
+  std::set<std::string> ends;
+  Traits drawn;
+  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
+    const Scenario large = generated(seed);
+    const Traits traits = features_of(large);
+    if ((traits & ~drawn).none()) continue;
+    drawn |= traits;
+    const Shrunk shrunk = shrink(large, with_bug([](const Scenario&) { return true; }));
+    EXPECT_TRUE(shrunk.finished);
+    if (ends.insert(canonical_form(shrunk.scenario)).second && ends.size() > 1) {
+      ADD_FAILURE() << "seed " << seed << "\n" << to_yaml(large) << "# became\n" << to_yaml(shrunk.scenario);
+      break;
+    }
+  }
+  for (std::size_t i = 0; i < trait_names().size(); ++i) EXPECT_TRUE(drawn[i]) << trait_names()[i].name;
+}
+
+TEST(Shrink, LowersALargeSeedToTheFirstThatIsLarge) {
+  Scenario large;
+  large.name = "large-seed";
+  large.training.seed = (std::int64_t{1} << 53) - 1;
+  const Shrunk shrunk = shrink(large, with_bug([](const Scenario& s) { return s.training.seed >> 32 > 0; }));
+  EXPECT_EQ(shrunk.scenario.training.seed, std::int64_t{1} << 32);
+}
+
+TEST(Shrink, KeepsADocumentThatIsCutAndShortensIt) {
+  Scenario large;
+  large.name = "cut";
+  large.data.long_documents = LongDocuments::truncate;
+  large.data.documents = {{{300}, {64, 0}}, {{5, 6}}};
+  const auto longest = [](const Scenario& s) { return s.data.documents.front().front().front(); };
+  const Shrunk shrunk = shrink(large, with_bug([&](const Scenario& s) { return longest(s) > s.data.pack_length; }));
+  EXPECT_EQ(shrunk.scenario.data.documents, (std::vector<StepLengths>{{{3}}})) << to_yaml(shrunk.scenario);
+  EXPECT_EQ(shrunk.scenario.data.pack_length, 2);
+}
+
+// What the drawing does, and no list shows.
+TEST(Shrink, KeepsADistributionThatTheBugNeedsAtItsDefaults) {
+  int shrunk_cases = 0;
+  for (std::uint64_t seed = 1; shrunk_cases < 5; ++seed) {
+    const Scenario large = generated(seed);
+    if (large.data.kind != DataKind::distribution) continue;
+    ++shrunk_cases;
+    const Shrunk shrunk =
+        shrink(large, with_bug([](const Scenario& s) { return s.data.kind == DataKind::distribution; }));
+    const Scenario::Data::Distribution &left = shrunk.scenario.data.distribution, plain;
+    EXPECT_EQ(left.shape, plain.shape) << to_yaml(shrunk.scenario);
+    EXPECT_EQ(left.empty, plain.empty);
+    EXPECT_EQ(left.seed, plain.seed);
+    EXPECT_THAT(further_features_in(shrunk.scenario), ElementsAre("drawn lengths"));
   }
 }
 
