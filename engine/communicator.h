@@ -51,8 +51,13 @@ class Communicator {
   }
 
   // Device memory for what is exchanged: where this finds every rank's, if it can. Any memory does, but may be slower.
-  // Every rank asks for as much, in the same order, and lets go in the same order before the communicator.
+  // Every rank asks for as much, in the same order, and lets go in the same order before the communicator, once its
+  // calls on it are done: it may be handed out again at once. A call is done when what others bring has come, too.
   virtual DeviceBuffer buffer(Device& device, std::size_t bytes) { return DeviceBuffer(device, bytes); }
+
+  // Buffers of so many bytes in all, each rounded up to WindowMemory::kAlignment, are asked for next: else what finds
+  // every rank's takes more memory. Every rank says the same.
+  virtual void reserve(std::size_t) {}
 
   // Makes what `calls` calls of this, which may be one launch: all on one stream, and none touches what another brings.
   virtual void together(const std::function<void()>& calls) { calls(); }

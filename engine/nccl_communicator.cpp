@@ -10,6 +10,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,7 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kHang = 4;  // Exit status.
+constexpr int kHang = 4;                   // Exit status.
+constexpr const char* kMemory = "memory";  // The purpose of calls for memory of the library's.
 
 // Looks whether calls end: those on the device, and those of the library that keep the host, as joining does. Such a
 // host cannot report, so this thread does, and ends the process.
@@ -70,8 +72,9 @@ class Watchdog {
     }
   }
   [[noreturn]] void end(const std::string& why) const {
-    const std::string said =
-        "lockstep: rank " + std::to_string(meeting_.rank()) + ": " + why + ": " + meeting_.report(last_) + "\n";
+    std::string said = "lockstep: rank " + std::to_string(meeting_.rank()) + ": " + why + ": " + meeting_.report(last_);
+    if (last_.purpose == std::string_view(kMemory)) said += "; LOCKSTEP_COPY_ENGINES=0 does without such memory";
+    said += "\n";
     std::fputs(said.c_str(), stderr);
     std::fflush(stderr);
     ::_exit(kHang);  // Nothing that the device holds can be trusted; the library's kernels end with the process.
@@ -127,15 +130,16 @@ class NcclCommunicator final : public Communicator {
   }
   // Hosts agree first: the library does not come back before all have asked it for as much.
   DeviceBuffer buffer(Device& device, std::size_t bytes) override {
-    require(device_.recording() < 0, "memory for exchanges is asked for outside of captures and dry runs");
-    const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {"memory"}, bytes, "");
-    const std::vector<std::string> told = meeting_.tell(call, ranks_->reach());
-    const bool shared = !told[0].empty() && std::all_of(told.begin(), told.end(),
-                                                        [&](const std::string& reach) { return reach == told[0]; });
-    if (!shared || bytes == 0) return DeviceBuffer(device, bytes);
-    has_shared_ = true;
+    const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {kMemory}, bytes, "");
+    if (!shares(call)) return DeviceBuffer(device, bytes);
     const Watchdog::Call calling(watchdog_, call);
     return DeviceBuffer(device, bytes, ranks_.get());
+  }
+  void reserve(std::size_t bytes) override {
+    const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {kMemory}, bytes, "");
+    if (!shares(call)) return;
+    const Watchdog::Call calling(watchdog_, call);
+    ranks_->reserve(bytes);
   }
   // All are compared at once when the last one has been called, and then made.
   void together(const std::function<void()>& calls) override {
@@ -178,6 +182,24 @@ class NcclCommunicator final : public Communicator {
     const void* from;
     std::size_t bytes;
   };
+
+  // Whether the library's memory is taken: if every rank reaches every other's. Where one has no room, none asks.
+  bool shares(const CollectiveCall& call) {
+    require(device_.recording() < 0, "memory for exchanges is asked for outside of captures and dry runs");
+    const std::string reach = ranks_->reach();
+    const bool has_room = reach.empty() || ranks_->has_room(call.bytes);
+    const std::vector<std::string> told = meeting_.tell(call, (has_room ? "+" : "-") + reach);
+    const auto reach_of = [&](std::size_t peer) { return told[peer].substr(1); };
+    for (std::size_t peer = 0; peer < told.size(); ++peer) {
+      if (reach_of(peer).empty() || reach_of(peer) != reach_of(0) || call.bytes == 0) return false;
+    }
+    for (std::size_t peer = 0; peer < told.size(); ++peer) {
+      if (told[peer][0] == '+') continue;
+      throw DeviceError("cudaErrorMemoryAllocation",
+                        text(call) + ", which rank " + std::to_string(peer) + " does not have");
+    }
+    return has_shared_ = true;
+  }
 
   // Rank 0 tells the others its id.
   std::unique_ptr<BackendCommunicator> join() {

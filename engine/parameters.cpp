@@ -47,6 +47,7 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
     if (strategy_ == Sharding::no_shard) make_whole(pool, spec);
   }
   const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
+  exchanged.reserve(exchanged_bytes());
   for (int b = 0; b < buckets; ++b) make_bucket(pool, exchanged, b);
   std::stable_sort(views_.begin(), views_.end(),
                    [](const ParameterView& a, const ParameterView& b) { return a.index < b.index; });
@@ -76,6 +77,22 @@ void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
 }
 
 // ---- Sharded --------------------------------------------------------------------------------------------------------
+
+// Of the tensors that make_bucket() makes in the pool of what is exchanged.
+std::vector<std::int64_t> Parameters::exchanged_bytes() const {
+  std::vector<std::int64_t> bytes;
+  const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
+  for (int b = 0; b < buckets; ++b) {
+    const Bucket& bucket = layout_->buckets[static_cast<std::size_t>(b)];
+    const auto add = [&](std::int64_t elements, std::size_t size) {
+      bytes.push_back(elements * static_cast<std::int64_t>(size));
+    };
+    const bool accumulates = strategy_ == Sharding::no_shard || strategy_ == Sharding::optim;
+    if (accumulates && !library_sums_ && !layout_->continues(b)) add(layout_->run(b), sizeof(float));
+    if (strategy_ != Sharding::no_shard) add(bucket.shard, bucket.narrow ? sizeof(bf16) : sizeof(float));
+  }
+  return bytes;
+}
 
 void Parameters::make_bucket(TensorPool& pool, TensorPool& exchanged, int index) {
   const Bucket& bucket = layout_->buckets[static_cast<std::size_t>(index)];

@@ -61,6 +61,7 @@ class Parameters {
 
  private:
   void make_whole(TensorPool& pool, const ParameterSpec& spec);
+  std::vector<std::int64_t> exchanged_bytes() const;
   void make_bucket(TensorPool& pool, TensorPool& exchanged, int index);
   void add_views(const Bucket& bucket, const BucketMemory& memory);
   void zero_memory(const Stream& stream) const;

@@ -1,10 +1,12 @@
 // Device memory of a part of the engine, allocated once and kept: graphs hold its addresses.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <vector>
 
 #include "engine/communicator.h"
+#include "engine/window_memory.h"
 #include "kernels/poison.h"
 
 namespace lockstep {
@@ -20,6 +22,14 @@ class TensorPool {
     const std::size_t bytes = sizeof(T) * static_cast<std::size_t>(rows * cols);
     buffers_.push_back(communicator_ == nullptr ? DeviceBuffer(device_, bytes) : communicator_->buffer(device_, bytes));
     return tensor(static_cast<T*>(buffers_.back().data()), rows, cols);
+  }
+  // Tensors of these bytes come next.
+  void reserve(const std::vector<std::int64_t>& bytes) const {
+    constexpr std::size_t kAlignment = WindowMemory::kAlignment;
+    std::size_t all = 0;
+    for (const std::int64_t one : bytes)
+      all += (static_cast<std::size_t>(one) + kAlignment - 1) / kAlignment * kAlignment;
+    if (communicator_ != nullptr && all > 0) communicator_->reserve(all);
   }
   std::size_t size() const { return buffers_.size(); }
   // Takes away the value of the buffers [first, end).

@@ -1,7 +1,5 @@
 #include "engine/window_memory.h"
 
-#include <algorithm>
-
 #include "kernels/require.h"
 
 namespace lockstep {
@@ -11,21 +9,33 @@ std::size_t rounded_up(std::size_t bytes, std::size_t to) { return (bytes + to -
 
 }  // namespace
 
+void WindowMemory::reserve(std::size_t bytes) { room_for(bytes); }
+
 void* WindowMemory::allocate(std::size_t bytes) {
   require(bytes > 0, "no memory lies in no window");
-  const std::size_t size = rounded_up(bytes, kAlignment);
-  auto found = std::find_if(windows_.begin(), windows_.end(),
-                            [size](const Window& window) { return window.bytes - window.used >= size; });
-  if (found == windows_.end()) {
-    std::size_t all = 0;
-    for (const Window& window : windows_) all += window.bytes;
-    const std::size_t whole = rounded_up(std::max({size, all / 4, kLeast}), kPage);
-    windows_.push_back({.memory = static_cast<std::byte*>(make_(whole)), .bytes = whole});
-    found = windows_.end() - 1;
+  Window& window = room_for(bytes);
+  ++window.allocations;
+  void* const memory = window.memory + window.used;
+  window.used += rounded_up(bytes, kAlignment);
+  return memory;
+}
+
+std::size_t WindowMemory::new_window(std::size_t bytes) const {
+  return with_room(bytes) != nullptr ? 0 : rounded_up(bytes, kPage);
+}
+
+const WindowMemory::Window* WindowMemory::with_room(std::size_t bytes) const {
+  for (const Window& window : windows_) {
+    if (window.bytes - window.used >= rounded_up(bytes, kAlignment)) return &window;
   }
-  ++found->allocations;
-  found->used += size;
-  return found->memory + found->used - size;
+  return nullptr;
+}
+
+WindowMemory::Window& WindowMemory::room_for(std::size_t bytes) {
+  if (const std::size_t whole = new_window(bytes); whole > 0) {
+    return windows_.emplace_back(Window{.memory = static_cast<std::byte*>(make_(whole)), .bytes = whole});
+  }
+  return *const_cast<Window*>(with_room(bytes));
 }
 
 void WindowMemory::release(const void* memory) noexcept {

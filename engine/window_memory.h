@@ -1,4 +1,4 @@
-// Memory of what ranks exchange, in a few large windows. A library registers a window with every rank, and finds the
+// Memory of what ranks exchange, in few windows. A library registers a window with every rank, and finds the
 // others' memory by how far an address lies into its own: so windows are of the same sizes, made in the same order, and
 // allocations lie equally far into them, where all ranks allocate and release the same in the same order.
 #pragma once
@@ -11,19 +11,25 @@ namespace lockstep {
 
 class WindowMemory {
  public:
-  static constexpr std::size_t kLeast = std::size_t{64} << 20;  // Bytes of a window.
-  static constexpr std::size_t kPage = std::size_t{2} << 20;    // Windows are whole ones: a driver maps no less.
-  static constexpr std::size_t kAlignment = 256;                // As cudaMalloc's.
-  using Make = std::function<void*(std::size_t bytes)>;         // Throws where there is no more.
+  static constexpr std::size_t kPage = std::size_t{2} << 20;  // Windows are whole ones: a driver maps no less.
+  static constexpr std::size_t kAlignment = 256;              // As cudaMalloc's.
+  using Make = std::function<void*(std::size_t bytes)>;       // Throws where there is no more.
 
   explicit WindowMemory(Make make) : make_(std::move(make)) {}
   WindowMemory(const WindowMemory&) = delete;
   WindowMemory& operator=(const WindowMemory&) = delete;
 
-  // The first window with room, else a new one: as large as a quarter of all before it at least, so that they stay few.
+  // So much will be asked for next, each part rounded up to kAlignment: one window holds it, which is made unless there
+  // is one with room. What is not announced has a window of its own where none has room; NCCL looks a window up in
+  // every call, and 2.28.3 loses those behind the 32nd.
+  void reserve(std::size_t bytes);
+  // In the first window with room.
   void* allocate(std::size_t bytes);
-  // A window of which all has been released is empty again.
+  // A window of which all has been released is empty again, and handed out at once: whoever releases has waited for
+  // every exchange in it.
   void release(const void* memory) noexcept;
+  // Of the window that this would take, 0 where one has room.
+  std::size_t new_window(std::size_t bytes) const;
   bool holds(const void* memory) const { return window_of(memory) != nullptr; }
 
  private:
@@ -33,6 +39,8 @@ class WindowMemory {
     int allocations = 0;
   };
   const Window* window_of(const void* memory) const;
+  const Window* with_room(std::size_t bytes) const;
+  Window& room_for(std::size_t bytes);
 
   Make make_;
   std::vector<Window> windows_;

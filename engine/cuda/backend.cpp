@@ -107,31 +107,36 @@ class CudaBackend final : public Backend {
   CommunicatorId new_communicator_id() override { return new_nccl_id(); }
   BackendCommunicator* join_communicator(const CommunicatorId& id, int rank, int size) override {
     joined_ = true;
-    return join_nccl(id, rank, size);
+    return join_nccl(id, rank, size, [this](std::int64_t bytes) { count(bytes); });
   }
 
   void* allocate(std::size_t bytes) override {
     release_deferred();
     void* memory = may_carve() ? blocks_.allocate(bytes) : nullptr;
     if (!memory) cuda_call(cudaMalloc(&memory, bytes), "cudaMalloc");
+    if (memory) add(memory, bytes);
     if (memory) is_new(memory, bytes);
     return memory;
   }
+  // Counted by whole windows, as they are taken.
   void* allocate_shared(BackendCommunicator& ranks, std::size_t bytes) override {
     void* const memory = ranks.allocate(bytes);
     shared_.emplace(memory, &ranks);
+    sizes_.emplace(memory, bytes);
     is_new(memory, bytes);
     return memory;
   }
   void release(void* memory) noexcept override {
     if (poison_freed_) poison_freed(memory);  // cudaFree waits for it.
-    remove(memory);
     if (const auto found = shared_.find(memory); found != shared_.end()) {
-      if (poison_stream_) forget(cudaStreamSynchronize(poison_stream_));  // What unmaps it waits for nothing.
+      // It stays mapped and is handed out again, or goes with the communicator: neither waits.
+      if (poison_stream_) forget(cudaStreamSynchronize(poison_stream_));
       found->second->release(memory);
       shared_.erase(found);
+      sizes_.erase(memory);
       return break_captures();
     }
+    remove(memory);
     if (blocks_.holds(memory)) return break_captures();
     if (cudaFree(memory) != cudaSuccess) defer(deferred_, memory);
   }
@@ -318,7 +323,6 @@ class CudaBackend final : public Backend {
     bytes_poisoned_ += static_cast<std::int64_t>(bytes);
   }
   void is_new(void* memory, std::size_t bytes) {
-    add(memory, bytes);
     if (poison_fresh_) poison_on(poison_stream_, memory, bytes, PoisonMemory::kFresh);
     if (poison_stream_) poison_comes_first();
   }
@@ -386,13 +390,16 @@ class CudaBackend final : public Backend {
   }
   void add(void* memory, std::size_t bytes) {
     sizes_.emplace(memory, bytes);
-    in_use_ += bytes;
+    count(static_cast<std::int64_t>(bytes));
+  }
+  void count(std::int64_t bytes) {
+    in_use_ += static_cast<std::size_t>(bytes);
     high_water_ = std::max(high_water_, in_use_);
   }
   void remove(void* memory) noexcept {
     const auto found = sizes_.find(memory);
     if (found == sizes_.end()) return;
-    in_use_ -= found->second;
+    count(-static_cast<std::int64_t>(found->second));
     sizes_.erase(found);
   }
 

@@ -19,12 +19,12 @@ cudaStream_t cuda(BackendStream* stream) { return reinterpret_cast<cudaStream_t>
 
 class NcclRanks final : public BackendCommunicator {
  public:
-  NcclRanks(const NcclUniqueId& id, int rank, int size) : size_(size) {
+  NcclRanks(const NcclUniqueId& id, int rank, int size, NcclWindows::Takes takes) : size_(size) {
     cuda_call(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     const int result = nccl_library().comm_init_rank(&comm_, size, id, rank);
     if (result != kNcclSuccess) static_cast<void>(cudaEventDestroy(done_));
     nccl_call(result, "ncclCommInitRank");
-    windows_.emplace(comm_, size);
+    windows_.emplace(comm_, size, std::move(takes));
   }
   // Not ncclCommDestroy, which waits for ranks that may be gone.
   ~NcclRanks() override {
@@ -86,6 +86,8 @@ class NcclRanks final : public BackendCommunicator {
   }
 
   std::string reach() const override { return windows_->reach(); }
+  bool has_room(std::size_t bytes) const override { return windows_->have_room(bytes); }
+  void reserve(std::size_t bytes) override { windows_->reserve(bytes); }
   void* allocate(std::size_t bytes) override { return windows_->allocate(bytes); }
   void release(void* memory) noexcept override { windows_->release(memory); }
 
@@ -169,11 +171,12 @@ CommunicatorId new_nccl_id() {
   return bytes;
 }
 
-BackendCommunicator* join_nccl(const CommunicatorId& bytes, int rank, int size) {
+BackendCommunicator* join_nccl(const CommunicatorId& bytes, int rank, int size,
+                               std::function<void(std::int64_t)> takes) {
   NcclUniqueId id{};
   if (bytes.size() != sizeof id) cuda_raise("ncclInvalidArgument", "join_nccl", std::source_location::current());
   std::memcpy(&id, bytes.data(), sizeof id);
-  return std::make_unique<NcclRanks>(id, rank, size).release();
+  return std::make_unique<NcclRanks>(id, rank, size, std::move(takes)).release();
 }
 
 }  // namespace lockstep

@@ -1,12 +1,16 @@
 // NCCL, opened when the first communicator is asked for.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+
 #include "engine/backend_communicator.h"
 
 namespace lockstep {
 
 // Both throw DeviceError with the library's words, or that there is none.
 CommunicatorId new_nccl_id();
-BackendCommunicator* join_nccl(const CommunicatorId& id, int rank, int size);
+// `takes` is told the bytes of device memory that it takes for windows, and, below zero, gives back.
+BackendCommunicator* join_nccl(const CommunicatorId& id, int rank, int size, std::function<void(std::int64_t)> takes);
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "engine/cuda/nccl_windows.h"
 
 #include <fstream>
+#include <utility>
 
 #include "engine/copy_engines.h"
 #include "engine/cuda/call.h"
@@ -10,7 +11,7 @@ namespace {
 
 // Ranks reach one another on one machine, which has one boot.
 std::string reach_of(int size) {
-  if (!nccl_library().copy_engines_off.empty() || size > kCopyEnginesMostRanks) return "";
+  if (!nccl_library().copy_engines_off.empty() || size < 2 || size > kCopyEnginesMostRanks) return "";
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   return boot;
@@ -18,29 +19,45 @@ std::string reach_of(int size) {
 
 }  // namespace
 
-NcclWindows::NcclWindows(NcclComm comm, int size)
-    : comm_(comm), reach_(reach_of(size)), memory_([this](std::size_t bytes) { return make(bytes); }) {}
+NcclWindows::NcclWindows(NcclComm comm, int size, Takes takes)
+    : comm_(comm),
+      reach_(reach_of(size)),
+      takes_(std::move(takes)),
+      memory_([this](std::size_t bytes) { return make(bytes); }) {}
 
 void NcclWindows::close() noexcept {
-  for (const Window& window : made_) {
-    nccl_library().window_deregister(comm_, window.handle);
-    nccl_library().mem_free(window.memory);
-  }
+  for (const Window& window : made_) give_back(window);
   made_.clear();
+}
+
+void NcclWindows::give_back(const Window& window) noexcept {
+  nccl_library().window_deregister(comm_, window.handle);
+  nccl_library().mem_free(window.memory);
+  takes_(-static_cast<std::int64_t>(window.bytes));
+}
+
+// NCCL's own error would say less, and keep the ranks that have room.
+bool NcclWindows::have_room(std::size_t bytes) const {
+  std::size_t free = 0, all = 0;
+  cuda_call(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
+  return memory_.new_window(bytes) <= free;
 }
 
 void* NcclWindows::make(std::size_t bytes) {
   const NcclLibrary& nccl = nccl_library();
-  std::size_t free = 0, all = 0;
-  cuda_call(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
-  if (free < bytes) cuda_call(cudaErrorMemoryAllocation, "ncclMemAlloc");  // Its own error says less.
-  Window window{};
+  Window window{.memory = nullptr, .handle = nullptr, .bytes = bytes};
   nccl_call(nccl.mem_alloc(&window.memory, bytes), "ncclMemAlloc");
   const int result = nccl.window_register(comm_, window.memory, bytes, &window.handle, kNcclSymmetricWindow);
   if (result != kNcclSuccess) nccl.mem_free(window.memory);
   nccl_call(result, "ncclCommWindowRegister");
+  takes_(static_cast<std::int64_t>(bytes));
+  try {
+    if (made_.empty()) warm_up(static_cast<std::byte*>(window.memory));
+  } catch (...) {
+    give_back(window);
+    throw;
+  }
   made_.push_back(window);
-  if (made_.size() == 1) warm_up(static_cast<std::byte*>(window.memory));
   return window.memory;
 }
 
@@ -54,7 +71,8 @@ void NcclWindows::warm_up(std::byte* memory) const {
   for (int i = 0; i < 2 && result == kNcclSuccess; ++i) {
     result = nccl_library().all_gather(memory, memory + kBytes, kBytes, kNcclInt8, comm_, stream);
   }
-  const cudaError_t done = cudaStreamSynchronize(stream);
+  // After a failure nothing may come that ends the wait.
+  const cudaError_t done = result == kNcclSuccess ? cudaStreamSynchronize(stream) : cudaSuccess;
   static_cast<void>(cudaStreamDestroy(stream));
   nccl_call(result, "ncclAllGather by copy engines; LOCKSTEP_COPY_ENGINES=0 takes kernels");
   cuda_call(done, "cudaStreamSynchronize");

@@ -51,7 +51,11 @@ GradientBuffers::GradientBuffers(const Stream& compute, const Stream& gather, Co
       reduced_(compute.device()),
       summed_(compute.device()),
       gathered_(compute.device()) {
-  received_ = pool_.make<float>(1, room_to_receive(layout));
+  const std::int64_t received = room_to_receive(layout);
+  std::vector<std::int64_t> all = plan_.slots;
+  all.push_back(received * static_cast<std::int64_t>(sizeof(float)));
+  pool_.reserve(all);
+  received_ = pool_.make<float>(1, received);
   for (const std::int64_t bytes : plan_.slots) {
     slots_.push_back(std::make_unique<Slot>(compute.device()));
     slots_.back()->memory = pool_.make<float>(1, bytes / static_cast<std::int64_t>(sizeof(float))).data;

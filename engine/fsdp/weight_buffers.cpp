@@ -20,6 +20,7 @@ WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator, 
       pool_(compute.device(), &communicator),
       stream_(compute.device(), "gather"),
       fork_(compute.device()) {
+  pool_.reserve(plan_.slots);
   for (const std::int64_t bytes : plan_.slots) {
     slots_.push_back(std::make_unique<Slot>(compute.device()));
     slots_.back()->memory = reinterpret_cast<std::byte*>(pool_.make<std::uint8_t>(1, bytes).data);

@@ -40,6 +40,7 @@ class ListingCommunicator final : public Communicator {
     if (passes(CollectiveKind::all_reduce, bytes)) inner_.all_reduce(stream, name, data, bytes);
   }
   DeviceBuffer buffer(Device& device, std::size_t bytes) override { return inner_.buffer(device, bytes); }
+  void reserve(std::size_t bytes) override { inner_.reserve(bytes); }
   void together(const std::function<void()>& calls) override {
     if (silent) return calls();
     group_ = ++groups_;

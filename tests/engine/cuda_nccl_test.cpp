@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,6 +23,7 @@ std::vector<std::string> said;  // By library and runtime.
 std::string failing;            // The function of the library that fails.
 bool capturing;
 std::size_t free_bytes;
+std::int64_t taken_bytes;
 
 void say(const std::string& what) { said.push_back(what); }
 
@@ -73,7 +76,8 @@ int answer(const std::string& name, const std::string& more = "") {
   say(name + more);
   return name == failing ? 1 : kNcclSuccess;
 }
-std::string mib(std::size_t bytes) { return " " + std::to_string(bytes >> 20) + " MiB"; }
+std::size_t mib(std::size_t count) { return count << 20; }
+std::string in_mib(std::size_t bytes) { return " " + std::to_string(bytes >> 20) + " MiB"; }
 
 NcclLibrary fake_library() {
   NcclLibrary nccl{};
@@ -93,7 +97,7 @@ NcclLibrary fake_library() {
   nccl.group_end = [] { return answer(")"); };
   nccl.mem_alloc = [](void** memory, std::size_t bytes) {
     *memory = std::aligned_alloc(4096, bytes);
-    return answer("alloc", mib(bytes));
+    return answer("alloc", in_mib(bytes));
   };
   nccl.mem_free = [](void* memory) {
     std::free(memory);
@@ -101,7 +105,7 @@ NcclLibrary fake_library() {
   };
   nccl.window_register = [](NcclComm, void*, std::size_t bytes, void** window, int flags) {
     *window = nullptr;
-    return answer("register", mib(bytes) + " " + std::to_string(flags));
+    return answer("register", in_mib(bytes) + " " + std::to_string(flags));
   };
   nccl.window_deregister = [](NcclComm, void*) { return answer("deregister"); };
   nccl.all_to_all = [](const void*, void*, std::size_t count, int, NcclComm, cudaStream_t) {
@@ -139,10 +143,12 @@ class CudaNccl : public testing::Test {
     failing = "";
     capturing = false;
     free_bytes = std::size_t{1} << 40;
+    taken_bytes = 0;
     said.clear();
   }
   static std::unique_ptr<BackendCommunicator> join(int size = 2) {
-    std::unique_ptr<BackendCommunicator> ranks(join_nccl(CommunicatorId(128), 0, size));
+    std::unique_ptr<BackendCommunicator> ranks(
+        join_nccl(CommunicatorId(128), 0, size, [](std::int64_t bytes) { taken_bytes += bytes; }));
     EXPECT_THAT(taken(), ElementsAre("join"));
     return ranks;
   }
@@ -163,17 +169,20 @@ TEST_F(CudaNccl, RegistersWindowsAndGivesThemBackBeforeTheCommunicator) {
   EXPECT_NE(ranks->reach(), "");
   EXPECT_EQ(ranks->reach(), join()->reach());  // On one machine.
   said.clear();
+  ranks->reserve(mib(9));
+  EXPECT_THAT(taken(), ElementsAre("alloc 10 MiB", "register 10 MiB 1", "gather 256", "gather 256", "synchronize"));
   void* const first = ranks->allocate(1000);
-  EXPECT_THAT(taken(), ElementsAre("alloc 64 MiB", "register 64 MiB 1", "gather 256", "gather 256", "synchronize"));
-  void* const second = ranks->allocate(std::size_t{63} << 20);
+  void* const second = ranks->allocate(mib(8));
   EXPECT_THAT(taken(), IsEmpty());
-  void* const third = ranks->allocate(std::size_t{70} << 20);
+  void* const third = ranks->allocate(mib(70));
   EXPECT_THAT(taken(), ElementsAre("alloc 70 MiB", "register 70 MiB 1"));
+  EXPECT_EQ(taken_bytes, static_cast<std::int64_t>(mib(80)));
   for (void* memory : {first, second, third}) ranks->release(memory);
   EXPECT_THAT(taken(), IsEmpty());
   EXPECT_EQ(ranks->allocate(10), first);
   ranks.reset();
   EXPECT_THAT(taken(), ElementsAre("deregister", "free", "deregister", "free", "abort"));
+  EXPECT_EQ(taken_bytes, 0);
 }
 
 // Whole exchanges where both sides lie in windows; else sends and receives as ever.
@@ -213,7 +222,9 @@ TEST_F(CudaNccl, HasNoMemoryWhereCopyEnginesAreOff) {
   EXPECT_THAT(taken(), ElementsAre("abort"));
 }
 
-TEST_F(CudaNccl, ReachesNoMoreThanEightRanks) {
+TEST_F(CudaNccl, ReachesTwoToEightRanks) {
+  EXPECT_EQ(join(1)->reach(), "");
+  said.clear();
   EXPECT_NE(join(8)->reach(), "");
   said.clear();
   EXPECT_EQ(join(9)->reach(), "");
@@ -224,26 +235,40 @@ TEST_F(CudaNccl, GivesBackWhatCannotBeRegistered) {
   auto ranks = join();
   failing = "register";
   EXPECT_THAT(error_of([&] { ranks->allocate(1); }), HasSubstr("ncclCommWindowRegister"));
-  EXPECT_THAT(taken(), ElementsAre("alloc 64 MiB", "register 64 MiB 1", "free"));
+  EXPECT_THAT(taken(), ElementsAre("alloc 2 MiB", "register 2 MiB 1", "free"));
   failing = "";
   ranks->release(ranks->allocate(1));
-  EXPECT_THAT(taken(), ElementsAre("alloc 64 MiB", "register 64 MiB 1", "gather 256", "gather 256", "synchronize"));
+  EXPECT_THAT(taken(), ElementsAre("alloc 2 MiB", "register 2 MiB 1", "gather 256", "gather 256", "synchronize"));
 }
 
-TEST_F(CudaNccl, SaysHowToDoWithoutWhenTheFirstGatherFails) {
+// It waits for nothing, and the next attempt begins anew.
+TEST_F(CudaNccl, GivesBackAWindowThatTheFirstGatherFailsIn) {
   auto ranks = join();
   failing = "gather";
   EXPECT_THAT(error_of([&] { ranks->allocate(1); }), HasSubstr("LOCKSTEP_COPY_ENGINES=0"));
-  EXPECT_THAT(taken(), ElementsAre("alloc 64 MiB", "register 64 MiB 1", "gather 256", "synchronize"));
+  EXPECT_THAT(taken(), ElementsAre("alloc 2 MiB", "register 2 MiB 1", "gather 256", "deregister", "free"));
+  EXPECT_EQ(taken_bytes, 0);
+  failing = "";
+  ranks->allocate(1);
+  EXPECT_THAT(taken(), ElementsAre("alloc 2 MiB", "register 2 MiB 1", "gather 256", "gather 256", "synchronize"));
   ranks.reset();
   EXPECT_THAT(taken(), ElementsAre("deregister", "free", "abort"));
 }
 
-TEST_F(CudaNccl, SaysThatThereIsNoMoreMemoryAsTheRuntimeDoes) {
+TEST_F(CudaNccl, KnowsWhatItHasRoomFor) {
   auto ranks = join();
-  free_bytes = std::size_t{63} << 20;
-  EXPECT_THAT(error_of([&] { ranks->allocate(1); }), HasSubstr("cudaErrorMemoryAllocation"));
+  free_bytes = mib(10);
+  EXPECT_TRUE(ranks->has_room(mib(10)));
+  EXPECT_FALSE(ranks->has_room(mib(10) + 1));
   EXPECT_THAT(taken(), IsEmpty());
+  ranks->reserve(mib(10));
+  free_bytes = 0;
+  EXPECT_TRUE(ranks->has_room(mib(10)));
+}
+
+TEST_F(CudaNccl, NamesTheFunctionThatFails) {
+  failing = "id";
+  EXPECT_THAT(error_of([] { new_nccl_id(); }), HasSubstr("ncclGetUniqueId"));
 }
 
 }  // namespace

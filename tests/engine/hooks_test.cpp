@@ -179,40 +179,45 @@ class ListedCalls final : public Communicator {
   std::unique_ptr<Communicator> calls_;
 };
 
-// Whether what is exchanged lies in memory for it.
+// Whether what is exchanged lies in memory for it. All ranks bring what this one does.
 class PlacedCalls final : public Communicator {
  public:
-  explicit PlacedCalls(Device& device) : calls_(make_lone_communicator(device)) {}
+  explicit PlacedCalls(int ranks) : ranks_(ranks) {}
   int rank() const override { return 0; }
-  int size() const override { return 1; }
+  int size() const override { return ranks_; }
   DeviceBuffer buffer(Device& device, std::size_t bytes) override {
     DeviceBuffer made(device, bytes);
     const auto* first = static_cast<const std::byte*>(made.data());
     if (bytes > 0) places_.emplace_back(first, first + bytes);
+    asked += (bytes + 255) / 256 * 256;
     return made;
   }
+  void reserve(std::size_t bytes) override { announced += bytes; }
   void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
     look(name, to, from, bytes);
-    calls_->all_gather(stream, name, to, from, bytes);
+    for (int r = 0; r < ranks_; ++r)
+      copy(stream, static_cast<std::byte*>(to) + static_cast<std::size_t>(r) * bytes, from, bytes);
   }
   void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
     look(name, to, from, bytes);
-    calls_->all_to_all(stream, name, to, from, bytes);
+    copy(stream, to, from, static_cast<std::size_t>(ranks_) * bytes);
   }
-  void reduce_scatter(const Stream& stream, const CollectiveName& name, float* to, const float* from,
+  void reduce_scatter(const Stream& stream, const CollectiveName&, float* to, const float* from,
                       std::size_t bytes) override {
     look({"sum"}, to, from, bytes);
-    calls_->reduce_scatter(stream, name, to, from, bytes);
+    copy(stream, to, from, bytes);
   }
-  void all_reduce(const Stream& stream, const CollectiveName& name, float* data, std::size_t bytes) override {
+  void all_reduce(const Stream&, const CollectiveName&, float* data, std::size_t bytes) override {
     look({"sum"}, data, data, bytes);
-    calls_->all_reduce(stream, name, data, bytes);
   }
   void meet() override {}
-  std::vector<std::string> tell(const std::string& words) override { return {words}; }
+  std::vector<std::string> tell(const std::string& words) override {
+    return std::vector<std::string>(static_cast<std::size_t>(ranks_), words);
+  }
 
+  std::size_t asked = 0, announced = 0;
   std::map<std::string, std::set<int>> sides;  // By purpose: how many of both lay there.
 
  private:
@@ -224,14 +229,18 @@ class PlacedCalls final : public Communicator {
   void look(const CollectiveName& name, const void* to, const void* from, std::size_t bytes) {
     sides[name.purpose].insert(lies(to, bytes) + lies(from, bytes));
   }
-  std::unique_ptr<Communicator> calls_;
+  static void copy(const Stream& stream, void* to, const void* from, std::size_t bytes) {
+    if (to != from) stream.copy(to, from, bytes, CopyKind::device_to_device);
+  }
+  const int ranks_;
   std::vector<std::pair<const std::byte*, const std::byte*>> places_;
 };
 
 // Weights and gradients do, but for what a library adds up; what a few bytes say does not.
 TEST(HooksOfTheEngine, ExchangeInMemoryThatIsMeantForIt) {
   for (const Numerics numerics : {Numerics::fp32, Numerics::bf16}) {
-    for (const Sharding strategy : {Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+    for (const Sharding strategy :
+         {Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
       for (const Reduction reduction : {Reduction::ordered, Reduction::nccl}) {
         Scenario s;
         s.name = "test";
@@ -242,14 +251,19 @@ TEST(HooksOfTheEngine, ExchangeInMemoryThatIsMeantForIt) {
         s.training.steps = 2;
         const auto data = open_data(s);
         Device device(open_device_under_test());
-        PlacedCalls calls(device);
+        const bool summed = reduction == Reduction::nccl, whole = strategy == Sharding::no_shard;
+        s.parallel.data = whole ? 2 : 1;  // One rank alone exchanges nothing then.
+        PlacedCalls calls(static_cast<int>(s.parallel.data));
         Trainer trainer(device, s, *data, {.communicator = &calls});
         trainer.step();
         trainer.step();
         const std::string where = std::to_string(static_cast<int>(strategy));
-        EXPECT_EQ(calls.sides.at("gather"), std::set{2}) << where;
-        EXPECT_EQ(calls.sides.at("norm"), std::set{0}) << where;
-        const bool summed = reduction == Reduction::nccl;
+        EXPECT_EQ(calls.announced, calls.asked) << where;
+        // How many sides of each purpose lie there; empty where none is called.
+        const auto of = [&](const char* purpose) { return calls.sides[purpose]; };
+        EXPECT_EQ(of("gather"), whole ? std::set<int>{} : std::set{2}) << where;
+        EXPECT_EQ(of("norm"), whole ? std::set<int>{} : std::set{0}) << where;
+        EXPECT_EQ(of("total"), whole && !summed ? std::set{2} : std::set<int>{}) << where;
         EXPECT_EQ(calls.sides.at(summed ? "sum" : "reduce"), std::set{summed ? 0 : 2}) << where;
       }
     }

@@ -21,6 +21,7 @@
 namespace lockstep::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 enum class Library { works, hangs, fails, never_joins, never_gives_memory };
@@ -34,7 +35,10 @@ class FakeRanks final : public BackendCommunicator {
   static inline std::string awaited;  // The file that must be there when the library is left.
   static inline std::string said;     // "(" and ")" of groups, and a letter for each call.
   static inline std::string reached;  // Where this rank's memory is.
+  static inline bool roomy = true;
   std::string reach() const override { return reached; }
+  bool has_room(std::size_t) const override { return roomy; }
+  void reserve(std::size_t) override { said += 'a'; }
   void* allocate(std::size_t bytes) override {
     while (library_ == Library::never_gives_memory) ::pause();
     said += 'm';
@@ -228,6 +232,7 @@ TEST(Nccl, HasMemoryThatEveryRankReaches) {
       FakeRanks::said = "";
       FakeRanks::reached = together || c.rank() == 0 ? "a machine" : "another machine";
       {
+        c.reserve(96);
         const DeviceBuffer none = c.buffer(gather.device(), 0);
         const DeviceBuffer to = c.buffer(gather.device(), 64), from = c.buffer(gather.device(), 32);
         if (none.data() != nullptr || from.data() == nullptr) throw std::runtime_error("no memory");
@@ -235,10 +240,10 @@ TEST(Nccl, HasMemoryThatEveryRankReaches) {
         c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 32);
         gather.synchronize();
       }
-      if (FakeRanks::said != (together ? "mmgrr" : "g")) throw std::runtime_error(FakeRanks::said);
+      if (FakeRanks::said != (together ? "ammgrr" : "g")) throw std::runtime_error(FakeRanks::said);
       FakeRanks::reached = c.rank() == 0 ? "" : "a machine";
       const DeviceBuffer other = c.buffer(gather.device(), 16);
-      if (FakeRanks::said != (together ? "mmgrr" : "g")) throw std::runtime_error(FakeRanks::said);
+      if (FakeRanks::said != (together ? "ammgrr" : "g")) throw std::runtime_error(FakeRanks::said);
       if (c.collectives != 1) throw std::runtime_error("memory is counted as an exchange");
     });
     for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
@@ -272,7 +277,31 @@ TEST(Nccl, ReportsThatALibraryDoesNotComeBackWithMemory) {
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, 4);
     EXPECT_THAT(slurp(folder / ("stderr" + std::to_string(rank))),
-                HasSubstr("waits in collective 1, meet for 64 bytes of memory"));
+                AllOf(HasSubstr("waits in collective 1, meet for 64 bytes of memory"),
+                      HasSubstr("; LOCKSTEP_COPY_ENGINES=0 does without")));
+  }
+}
+
+// Else the others would be in a call of the library that it does not make.
+TEST(Nccl, AsksForNoMemoryThatARankHasNoRoomFor) {
+  for (const bool ahead : {false, true}) {
+    const TemporaryFolder folder;
+    const auto ended = ended_of(Library::works, 20, folder, [&](Communicator& c, auto& gather, auto&, auto&, auto&) {
+      FakeRanks::said = "";
+      FakeRanks::reached = "a machine";
+      FakeRanks::roomy = c.rank() == 0;
+      try {
+        if (ahead) c.reserve(64);
+        static_cast<void>(c.buffer(gather.device(), 64));
+      } catch (const DeviceError& error) {
+        if (error.code() != "cudaErrorMemoryAllocation") throw;
+        throw std::runtime_error(FakeRanks::said + error.what());
+      }
+    });
+    for (const Ended& one : ended) {
+      EXPECT_THAT(one.words,
+                  testing::StartsWith("collective 1, meet for 64 bytes of memory, which rank 1 does not have"));
+    }
   }
 }
 
@@ -289,8 +318,8 @@ TEST(Nccl, LeavesNoExchangeOfCopyEnginesBehindWhenARankFails) {
         });
     for (int rank = 0; rank < 2; ++rank) {
       EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, shared ? 4 : 1);
-      EXPECT_THAT(slurp(folder / ("stderr" + std::to_string(rank))),
-                  HasSubstr(shared ? "a collective is not done within the deadline" : ""));
+      const std::string words = slurp(folder / ("stderr" + std::to_string(rank)));
+      EXPECT_EQ(words.find("a collective is not done within the deadline") != std::string::npos, shared) << words;
     }
   }
 }

@@ -88,21 +88,52 @@ TEST(WindowMemory, IsUsedAgainWhenAllOfAWindowIsReleased) {
     EXPECT_EQ(places, first);
     for (void* memory : all) rank.memory.release(memory);
   }
-  EXPECT_EQ(rank.windows.size(), 2u);
+  EXPECT_EQ(rank.windows.size(), 40u);
 }
 
-// NCCL looks a window up in every call, and 2.28.3 loses those behind the 32nd.
-TEST(WindowMemory, TakesFewWindowsAndLittleMoreThanIsAskedFor) {
-  Rank rank(std::uintptr_t{1} << 40);
-  std::size_t asked = 0;
-  for (int i = 0; i < 2000; ++i) {
-    asked += std::size_t{50} << 20;
-    static_cast<void>(rank.memory.allocate(std::size_t{50} << 20));
+std::size_t taken(const Rank& rank) {
+  std::size_t bytes = 0;
+  for (const auto& window : rank.windows) bytes += window.second;
+  return bytes;
+}
+std::size_t mib(std::size_t count) { return count << 20; }
+
+// Announced, all lies in one window of just that size; else each may cost less than a page.
+TEST(WindowMemory, TakesNoMoreThanIsAskedFor) {
+  std::vector<std::size_t> mixed(40, mib(200));
+  mixed.push_back(mib(2000));
+  mixed.insert(mixed.end(), 3, mib(3000));
+  std::vector<std::size_t> odd;
+  for (std::size_t i = 1; i <= 500; ++i) odd.push_back(i * 256 * 977);
+  for (const auto& pattern : {std::vector<std::size_t>(33, mib(33)), mixed, odd, std::vector<std::size_t>{256}}) {
+    std::size_t asked = 0;
+    for (const std::size_t bytes : pattern) asked += bytes;
+    Rank announced(std::uintptr_t{1} << 40), alone(std::uintptr_t{1} << 40);
+    announced.memory.reserve(asked);
+    for (const std::size_t bytes : pattern) {
+      static_cast<void>(announced.memory.allocate(bytes));
+      static_cast<void>(alone.memory.allocate(bytes));
+    }
+    EXPECT_EQ(announced.windows.size(), 1u);
+    EXPECT_LT(taken(announced), asked + WindowMemory::kPage);
+    EXPECT_LT(taken(alone), asked + pattern.size() * WindowMemory::kPage);
   }
-  std::size_t taken = 0;
-  for (const auto& window : rank.windows) taken += window.second;
-  EXPECT_LT(rank.windows.size(), 32u);
-  EXPECT_LT(taken, asked + asked / 3);
+}
+
+// As trainers do: three pools each, which others follow.
+TEST(WindowMemory, HasRoomAgainForWhatIsAnnounced) {
+  Rank rank(std::uintptr_t{1} << 40);
+  for (int trainer = 0; trainer < 5; ++trainer) {
+    std::vector<void*> all;
+    for (const std::size_t count : {7, 3, 9}) {
+      rank.memory.reserve(mib(count * 11));
+      EXPECT_EQ(rank.memory.new_window(mib(count * 11)), 0u);
+      for (std::size_t i = 0; i < count; ++i) all.push_back(rank.memory.allocate(mib(11)));
+    }
+    for (void* memory : all) rank.memory.release(memory);
+    EXPECT_EQ(taken(rank), mib(78 + 34 + 100));
+  }
+  EXPECT_EQ(rank.memory.new_window(mib(101)), mib(102));
 }
 
 TEST(WindowMemoryDeathTest, KnowsWhatIsItsOwn) {
@@ -116,7 +147,7 @@ TEST(WindowMemoryDeathTest, KnowsWhatIsItsOwn) {
 // Nothing is kept of a window that could not be made.
 TEST(WindowMemory, LetsAFailureThrough) {
   bool fails = true;
-  std::vector<std::byte> window(WindowMemory::kLeast);
+  std::vector<std::byte> window(WindowMemory::kPage);
   WindowMemory memory([&](std::size_t) -> void* {
     if (fails) throw std::runtime_error("no more");
     return window.data();
