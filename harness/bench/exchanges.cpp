@@ -23,12 +23,12 @@ std::vector<std::vector<Call>> groups_of(const std::vector<Call>& calls) {
   return groups;
 }
 
-// The memory that a group reads and writes on each side at most.
-std::size_t largest_side(const std::vector<std::vector<Call>>& groups, int ranks) {
+// The memory that the calls of a group which lie as said read and write on each side at most.
+std::size_t largest_side(const std::vector<std::vector<Call>>& groups, int ranks, bool placed) {
   std::size_t most = 4;
   for (const std::vector<Call>& group : groups) {
     std::size_t bytes = 0;
-    for (const Call& call : group) bytes += call.bytes * static_cast<std::size_t>(ranks);
+    for (const Call& call : group) bytes += call.placed == placed ? call.bytes * static_cast<std::size_t>(ranks) : 0;
     most = std::max(most, bytes);
   }
   return most;
@@ -46,24 +46,37 @@ double median_of_all(Communicator& communicator, const std::function<void()>& on
   return median(std::move(times));
 }
 
-// On both sides of an exchange.
-struct Sides {
-  Sides(Device& device, Communicator& communicator, std::size_t bytes, const Stream& stream)
-      : from(communicator.buffer(device, bytes)), to(communicator.buffer(device, bytes)) {
-    stream.fill(from.data(), 0, bytes);
-    stream.fill(to.data(), 0, bytes);
+// On both sides of an exchange: memory for it, and any.
+class Sides {
+ public:
+  Sides(Device& device, Communicator& communicator, const std::vector<std::vector<Call>>& groups, const Stream& stream)
+      : ranks_(static_cast<std::size_t>(communicator.size())) {
+    const std::size_t any = largest_side(groups, communicator.size(), false);
+    const std::size_t placed = largest_side(groups, communicator.size(), true);
+    for (std::vector<DeviceBuffer>* side : {&from_, &to_}) {
+      side->emplace_back(device, any);
+      side->push_back(communicator.buffer(device, placed));
+    }
+    for (const DeviceBuffer* side : {&from_[0], &to_[0], &from_[1], &to_[1]}) {
+      stream.fill(side->data(), 0, side->bytes());
+    }
     stream.synchronize();
   }
   // `make` for each call of a group, with memory of its own.
   template <class Make>
-  void each(const std::vector<Call>& group, int ranks, Make make) const {
-    std::size_t first = 0;
+  void each(const std::vector<Call>& group, Make make) const {
+    std::size_t first[2] = {0, 0};
     for (const Call& call : group) {
-      make(call, static_cast<float*>(to.data()) + first, static_cast<const float*>(from.data()) + first);
-      first += call.bytes * static_cast<std::size_t>(ranks) / sizeof(float);
+      const std::size_t at = first[call.placed];
+      make(call, static_cast<float*>(to_[call.placed].data()) + at,
+           static_cast<const float*>(from_[call.placed].data()) + at);
+      first[call.placed] += call.bytes * ranks_ / sizeof(float);
     }
   }
-  DeviceBuffer from, to;
+
+ private:
+  std::size_t ranks_;
+  std::vector<DeviceBuffer> from_, to_;  // Any, and that for exchanges.
 };
 
 // The call by `ranks`, the engine's or the library's, whose calls begin with `on`.
@@ -77,10 +90,22 @@ void make(const Call& call, float* to, const float* from, Ranks& ranks, const On
 
 }  // namespace
 
-bool ListingCommunicator::passes(CollectiveKind kind, std::size_t bytes) {
+DeviceBuffer ListingCommunicator::buffer(Device& device, std::size_t bytes) {
+  DeviceBuffer made = inner_.buffer(device, bytes);
+  places_.emplace_back(static_cast<const std::byte*>(made.data()), bytes);
+  return made;
+}
+
+bool ListingCommunicator::is_placed(const void* memory) const {
+  const auto* const byte = static_cast<const std::byte*>(memory);
+  return std::any_of(places_.begin(), places_.end(),
+                     [byte](const auto& place) { return byte >= place.first && byte < place.first + place.second; });
+}
+
+bool ListingCommunicator::passes(CollectiveKind kind, const void* to, const void* from, std::size_t bytes) {
   if (silent) return false;
   ++collectives;
-  calls.push_back({kind, bytes, group_});
+  calls.push_back({.kind = kind, .bytes = bytes, .group = group_, .placed = is_placed(to) && is_placed(from)});
   return true;
 }
 
@@ -100,13 +125,13 @@ double largest(double value, Communicator& communicator) {
 double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& communicator) {
   const auto groups = groups_of(calls);
   const Stream stream(device, "measured");
-  const Sides sides(device, communicator, largest_side(groups, communicator.size()), stream);
+  const Sides sides(device, communicator, groups, stream);
   const auto by_engine = [&](const Call& call, float* to, const float* from) {
     make(call, to, from, communicator, stream, CollectiveName{"measured"});
   };
   return median_of_all(communicator, [&] {
     for (const std::vector<Call>& group : groups) {
-      communicator.together([&] { sides.each(group, communicator.size(), by_engine); });
+      communicator.together([&] { sides.each(group, by_engine); });
     }
     stream.synchronize();
   });
@@ -116,7 +141,7 @@ double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& 
                   BackendCommunicator& library) {
   const auto groups = groups_of(calls);
   const Stream filler(device, "fill");
-  const Sides sides(device, communicator, largest_side(groups, communicator.size()), filler);
+  const Sides sides(device, communicator, groups, filler);
   Backend& backend = device.backend();
   BackendStream* const stream = backend.create_stream("bare");
   const auto by_library = [&](const Call& call, float* to, const float* from) {
@@ -125,7 +150,7 @@ double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& 
   const double seconds = median_of_all(communicator, [&] {
     for (const std::vector<Call>& group : groups) {
       if (group.size() > 1) library.begin_group();
-      sides.each(group, communicator.size(), by_library);
+      sides.each(group, by_library);
       if (group.size() > 1) library.end_group();
     }
     backend.synchronize(stream);

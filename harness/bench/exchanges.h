@@ -1,9 +1,11 @@
 // A communicator that lists what passes, or lets nothing pass; and the time of what it listed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/collective_ledger.h"
@@ -18,6 +20,7 @@ class ListingCommunicator final : public Communicator {
     CollectiveKind kind;
     std::size_t bytes;       // As the call had it.
     std::int64_t group = 0;  // Equal in calls that were made together; 0 for one by itself.
+    bool placed = false;     // Both sides lie in memory that buffer() gave.
   };
   std::vector<Call> calls;
   bool silent = false;  // Nothing is exchanged or listed: what would come is what came last.
@@ -26,20 +29,20 @@ class ListingCommunicator final : public Communicator {
   int size() const override { return inner_.size(); }
   void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
-    if (passes(CollectiveKind::all_gather, bytes)) inner_.all_gather(stream, name, to, from, bytes);
+    if (passes(CollectiveKind::all_gather, to, from, bytes)) inner_.all_gather(stream, name, to, from, bytes);
   }
   void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
-    if (passes(CollectiveKind::all_to_all, bytes)) inner_.all_to_all(stream, name, to, from, bytes);
+    if (passes(CollectiveKind::all_to_all, to, from, bytes)) inner_.all_to_all(stream, name, to, from, bytes);
   }
   void reduce_scatter(const Stream& stream, const CollectiveName& name, float* to, const float* from,
                       std::size_t bytes) override {
-    if (passes(CollectiveKind::reduce_scatter, bytes)) inner_.reduce_scatter(stream, name, to, from, bytes);
+    if (passes(CollectiveKind::reduce_scatter, to, from, bytes)) inner_.reduce_scatter(stream, name, to, from, bytes);
   }
   void all_reduce(const Stream& stream, const CollectiveName& name, float* data, std::size_t bytes) override {
-    if (passes(CollectiveKind::all_reduce, bytes)) inner_.all_reduce(stream, name, data, bytes);
+    if (passes(CollectiveKind::all_reduce, data, data, bytes)) inner_.all_reduce(stream, name, data, bytes);
   }
-  DeviceBuffer buffer(Device& device, std::size_t bytes) override { return inner_.buffer(device, bytes); }
+  DeviceBuffer buffer(Device& device, std::size_t bytes) override;
   void reserve(std::size_t bytes) override { inner_.reserve(bytes); }
   void together(const std::function<void()>& calls) override {
     if (silent) return calls();
@@ -54,16 +57,18 @@ class ListingCommunicator final : public Communicator {
   std::vector<std::string> tell(const std::string& words) override { return inner_.tell(words); }
 
  private:
-  bool passes(CollectiveKind kind, std::size_t bytes);
+  bool passes(CollectiveKind kind, const void* to, const void* from, std::size_t bytes);
+  bool is_placed(const void* memory) const;
   Communicator& inner_;
+  std::vector<std::pair<const std::byte*, std::size_t>> places_;  // By buffer(), those that are gone too.
   std::int64_t groups_ = 0, group_ = 0;
 };
 
 // Bytes that leave a rank by the call, as figures of the library's own tests count them.
 double bytes_sent(const ListingCommunicator::Call& call, int ranks);
 
-// Seconds of all these calls, one behind the other on a stream of their own with nothing else on the device; of the
-// slowest rank, the median of a few times. All ranks call it.
+// Seconds of all these calls, in memory of the same kind, one behind the other on a stream of their own with nothing
+// else on the device; of the slowest rank, the median of a few times. All ranks call it.
 double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& device, Communicator& communicator);
 // The same by the library, without the engine: nothing is compared, counted or told.
 double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& device, Communicator& communicator,
