@@ -25,7 +25,7 @@ NormSequence::NormSequence(const Stream& stream, TensorPool& pool, const Paramet
 // A rank sends its rows in the order of its views.
 std::vector<std::int32_t> NormSequence::plan_order(const ShardLayout& layout) {
   struct Sent {
-    std::int64_t rank, at;
+    std::int64_t rank = -1, at = 0;
   };
   std::vector<std::int64_t> sent(static_cast<std::size_t>(layout.ranks));
   std::vector<Sent> rows(static_cast<std::size_t>(sums_.cols));
@@ -47,7 +47,10 @@ std::vector<std::int32_t> NormSequence::plan_order(const ShardLayout& layout) {
   most_ = *std::max_element(sent.begin(), sent.end());
   require(most_ * layout.ranks <= std::numeric_limits<std::int32_t>::max(), "rows are counted in 31 bits");
   std::vector<std::int32_t> order;
-  for (const Sent& row : rows) order.push_back(static_cast<std::int32_t>(row.rank * most_ + row.at));
+  for (const Sent& row : rows) {
+    require(row.rank >= 0, "every row of the norm is some rank's");
+    order.push_back(static_cast<std::int32_t>(row.rank * most_ + row.at));
+  }
   return order;
 }
 
