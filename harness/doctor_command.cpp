@@ -36,7 +36,8 @@ void print_cuda(const CudaProbe& cuda) {
               or_absent(cuda.info.driver).c_str(), or_absent(cuda.info.cuda).c_str(), or_absent(cuda.info.nccl).c_str(),
               or_absent(cuda.info.cudnn).c_str(), or_absent(cuda.info.cublas).c_str());
   const std::string& kernels = cuda.info.copy_engines_off;
-  std::printf("exchanges     by %s\n", kernels.empty() ? "copy engines" : ("kernels: " + kernels).c_str());
+  std::printf("exchanges     by %s\n", kernels.empty() ? "copy engines, where ranks reach one another on one machine"
+                                                       : ("kernels: " + kernels).c_str());
   const std::string off = cudnn_is_off(cuda.info);
   std::printf("core_attention: cudnn %s\n",
               off.empty() ? ("with cudnn-frontend " + cuda.info.cudnn_frontend).c_str() : ("is off: " + off).c_str());

@@ -16,6 +16,7 @@ class SimBackend final : public Backend {
   explicit SimBackend(const SimOptions& options) : schedule_(options, memory_) {
     info_.kind = "sim";
     info_.name = "simulated device";
+    info_.copy_engines_off = "NCCL is not simulated";
   }
   ~SimBackend() override;
   const DeviceInfo& info() const override { return info_; }

@@ -7,6 +7,7 @@
 #include <boost/json.hpp>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <sstream>
@@ -94,6 +95,21 @@ TEST_F(NcclRanks, HaveTheBitsOfVirtualRanks) {
       }
     }
   }
+}
+
+// NCCL says so itself, once a communicator, where `doctor` says that it may.
+TEST_F(NcclRanks, ExchangeByCopyEnginesWhereTheyMay) {
+  const bool may = running("doctor")->end(0).find("exchanges     by copy engines") != std::string::npos;
+  ::setenv("NCCL_DEBUG", "INFO", 1);
+  ::setenv("NCCL_DEBUG_FILE", (folder_ / "nccl.%p").c_str(), 1);
+  steps_of("cuda", file("nccl", "optim_grads_params", "bf16"));
+  for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_FILE"}) ::unsetenv(name);
+  int with = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+    const bool is_log = entry.path().filename().string().starts_with("nccl.");
+    with += is_log && slurp(entry.path().string()).find("Init CE") != std::string::npos;
+  }
+  EXPECT_EQ(with, may ? 2 : 0);
 }
 
 // On one machine, and on two: both of them are this one, and each process has a GPU of its own.
