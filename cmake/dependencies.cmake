@@ -14,12 +14,6 @@ option(LOCKSTEP_TESTS "Build the tests" ON)
 option(LOCKSTEP_CUDA "Build the CUDA object when a CUDA toolkit is found" ON)
 option(LOCKSTEP_STATIC "Link Boost, yaml-cpp and zlib statically, so that an installed tree runs elsewhere" ON)
 
-find_program(CCACHE_PROGRAM ccache)
-if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
-  set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
-endif()
-
 find_package(Threads REQUIRED)
 set(Boost_USE_STATIC_LIBS ${LOCKSTEP_STATIC})
 find_package(Boost 1.75 REQUIRED COMPONENTS program_options json)

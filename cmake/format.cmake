@@ -7,7 +7,7 @@ if(CLANG_FORMAT)
 endif()
 find_program(CLANG_TIDY clang-tidy)
 find_program(RUN_CLANG_TIDY NAMES run-clang-tidy run-clang-tidy-14)
-if(CLANG_TIDY AND RUN_CLANG_TIDY)
+if(CLANG_TIDY AND RUN_CLANG_TIDY AND NOT LOCKSTEP_PCH)  # Clang cannot read what GCC has precompiled.
   add_custom_target(
     clang-tidy COMMAND ${RUN_CLANG_TIDY} -quiet -p ${PROJECT_BINARY_DIR} "^${PROJECT_SOURCE_DIR}/(kernels|scenarios|engine|oracle|harness)/.*\\.cpp$" VERBATIM)
 endif()
