@@ -43,9 +43,6 @@ inline std::string not_in_random_scenarios(const std::string& name) {
   }
   if (name.starts_with("attention-tables-") || name == "attention-workspace-over-gradients")
     return "random scenarios do not ask for cuDNN's attention";
-  if (name == "seed-cut-to-32-bits") return "random scenarios have small seeds";
-  if (name == "adam-has-its-own-eps") return "random scenarios have the default epsilon";
-  if (name == "bias-correction-of-a-short-table") return "random scenarios have at most five steps";
   if (name == "moe-capacity-in-another-order") return "the factors of random scenarios are the same in any order";
   if (name == "evaluation-graph-without-its-count" || name == "offload-keeps-tensors-of-the-smallest-size")
     return "random scenarios hardly ever draw it";
