@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4c53'7367;  // Of this layout.
+constexpr std::uint32_t kMagic = 0x4c53'7368;  // Of this layout.
 
 struct Header {
   std::uint32_t magic, ranks;
@@ -35,11 +35,13 @@ struct Header {
 // A number that other processes wait for.
 struct SharedMeeting::Counter {
   std::atomic<std::uint32_t> value;
+  std::atomic<std::uint32_t> asleep;  // Processes; one that died there is counted for good, which costs a call of set.
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
+  // Whoever counts itself asleep before this looks is woken, and whoever does so later sees the number.
   void set(std::uint32_t to) {
-    value.store(to, std::memory_order_release);
-    ::syscall(SYS_futex, &value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    value.store(to);
+    if (asleep.load() > 0) ::syscall(SYS_futex, &value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   }
   // Returns when it is not `seen` any more, or soon: what else can happen has to be looked at too. Ranks run alike, so
   // that the other one often comes sooner than the system would wake this one.
@@ -49,7 +51,9 @@ struct SharedMeeting::Counter {
       if (value.load(std::memory_order_acquire) != seen) return;
     }
     const timespec soon{0, 20'000'000};
+    ++asleep;
     ::syscall(SYS_futex, &value, FUTEX_WAIT, seen, &soon, nullptr, 0);
+    --asleep;
   }
 };
 
