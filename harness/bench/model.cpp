@@ -15,6 +15,7 @@ Scenario hybrid() {
   s.data.distribution.seed = 7;
   s.training.microbatches = 4;
   s.training.in_flight = 1;
+  s.fsdp.unit = {2};  // As much as a transformer layer. S1's blocks by themselves exchange a megabyte: latency alone.
   s.training.optimizer.weight_decay = 0.1;
   s.cuda_graph.max_packed_seqs = {64};
   s.checker.hazards = false;
