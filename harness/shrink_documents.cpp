@@ -5,6 +5,7 @@
 
 #include "harness/shrink_rules.h"
 #include "scenarios/documents.h"
+#include "scenarios/reader.h"
 
 namespace lockstep {
 namespace {
@@ -222,7 +223,60 @@ Candidates other_documents(const Scenario& s) {
   return {one};
 }
 
+std::int64_t documents_in(const Lists& lists) {
+  std::int64_t count = 0;
+  for (const StepLengths& step : lists) {
+    for (const MicrobatchLengths& list : step) count += std::ssize(list);
+  }
+  return count;
+}
+
+// Up to three documents in one or two steps of one or two microbatches, the fewest first.
+std::vector<Lists> make_small_layouts() {
+  const std::vector<MicrobatchLengths> each{{}, {1}, {2}, {1, 1}, {2, 1}, {1, 2}, {1, 1, 1}, {2, 1, 1}};
+  std::vector<Lists> all;
+  for (const MicrobatchLengths& a : each) {
+    all.push_back({{a}});
+    for (const MicrobatchLengths& b : each) {
+      all.insert(all.end(), {{{a, b}}, {{a}, {b}}});
+      for (const MicrobatchLengths& c : each) all.insert(all.end(), {{{a, b}, {a, c}}, {{a, b}, {c, b}}});
+    }
+  }
+  std::erase_if(all, [](const Lists& lists) { return documents_in(lists) > 3; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Lists& a, const Lists& b) { return documents_in(a) < documents_in(b); });
+  return all;
+}
+
+// A bug that needs microbatches or steps which differ loses no single document. Nor does it lose a mask, or a count of
+// microbatches that changes, where these are all that makes them different: a document of one token, which has no
+// target, does so too.
+Candidates small_layouts(const Scenario& s) {
+  static const std::vector<Lists> all = make_small_layouts();
+  if (s.data.kind != DataKind::lengths) return {};
+  const std::int64_t documents = documents_in(s.data.documents);
+  Scenario without = s;
+  without.data.mask = {};
+  without.training.change_microbatches_at.clear();
+  const bool changes = canonical_form(without) != canonical_form(s);
+  Candidates candidates;
+  const auto propose = [&](const Scenario& from, const Lists& lists) {
+    Scenario& one = candidates.emplace_back(with_documents(from, lists));
+    one.training.steps = std::max(one.training.steps, std::ssize(lists));
+    one.training.microbatches = std::max(one.training.microbatches, std::ssize(lists.front()));
+    one.data.pack_length = std::max(one.data.pack_length, rows_needed(one));
+  };
+  for (const Lists& lists : all) {
+    const std::int64_t left = documents_in(lists);
+    if (left < documents) propose(s, lists);
+    if (changes && left <= documents) propose(without, lists);
+  }
+  return candidates;
+}
+
 }  // namespace
+
+ShrinkRule small_layouts_rule() { return {"another layout of few documents", small_layouts}; }
 
 std::vector<ShrinkRule> shrink_document_rules() {
   return {{"documents as lengths", written_out},

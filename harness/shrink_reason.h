@@ -15,6 +15,8 @@ std::string reason_kind(const std::string& reason);
 // Same verdict, same judge, and the first difference in a tensor of the same kind that the same op writes; where no
 // tensor is named, the same sentence but for its numbers. A shrinker that kept less would slip to another bug.
 bool same_reason(const CaseResult& a, const CaseResult& b);
+// The same, but for the tensor: that of the one op that is at fault which happens to be looked at first.
+bool same_op(const CaseResult& a, const CaseResult& b);
 
 // "activation-norm-out": the reason as a scenario's name, [a-z0-9-], at most 40 characters.
 std::string reason_name(const CaseResult& result);

@@ -20,6 +20,12 @@ struct ShrinkRule {
 // In the order in which they are tried: what makes a run cheaper comes first.
 const std::vector<ShrinkRule>& shrink_rules();
 
+// The one of settings alone: all of them, halves, single ones back to their defaults.
+ShrinkRule settings_rule();
+
+// Where none of them finds anything: few documents in other places.
+ShrinkRule small_layouts_rule();
+
 // The lists behind it, by subject.
 std::vector<ShrinkRule> shrink_document_rules();
 std::vector<ShrinkRule> shrink_training_rules();

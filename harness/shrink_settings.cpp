@@ -271,8 +271,10 @@ const std::vector<Setting>& settings() {
   return table;
 }
 
+ShrinkRule settings_rule() { return {"settings back to their defaults", settings_back}; }
+
 std::vector<ShrinkRule> shrink_setting_rules() {
-  return {{"settings back to their defaults", settings_back},
+  return {settings_rule(),
           {"no graphs", no_graphs},
           {"partial graphs", partial_graphs},
           {"fewer graph modules", fewer_modules},

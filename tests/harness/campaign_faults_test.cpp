@@ -1,6 +1,6 @@
 // Twenty planted faults at random, each taken the whole way on the command line: a campaign from a fresh seed finds it,
 // shrink makes it small within a minute, and token and file replay it bit for bit. LOCKSTEP_SEED fixes the draw, which
-// is fresh and printed otherwise; LOCKSTEP_FAULTS is how many.
+// is fresh and printed otherwise; LOCKSTEP_FAULTS is how many, LOCKSTEP_FAULT the only one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -68,9 +68,11 @@ std::string only_yaml_in(const std::string& folder) {
 std::vector<PlantedFault> draw(std::uint64_t seed, std::size_t count) {
   std::vector<PlantedFault> all = faults_that_show();
   std::erase_if(all, [](const PlantedFault& one) { return !not_in_random_scenarios(one.name).empty(); });
+  if (const char* only = std::getenv("LOCKSTEP_FAULT")) {
+    std::erase_if(all, [&](const PlantedFault& one) { return one.name != only; });
+  }
   Choices choices(seed);
-  for (std::size_t i = all.size() - 1; i > 0; --i)
-    std::swap(all[i], all[static_cast<std::size_t>(choices.draw(i + 1))]);
+  for (std::size_t i = all.size(); i-- > 1;) std::swap(all[i], all[static_cast<std::size_t>(choices.draw(i + 1))]);
   all.resize(std::min(count, all.size()));
   return all;
 }

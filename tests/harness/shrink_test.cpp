@@ -76,12 +76,20 @@ TEST(ShrinkReason, ReadsSentencesWithoutTheirNumbers) {
   CaseResult a;
   a.verdict = Verdict::violated;
   a.judge = "vacuous";
-  a.reason = "graph_replays is 3, must be 12";
+  a.reason = "graph_replays is 3, expected 12 (whole layers)";
   CaseResult b = a;
-  b.reason = "graph_replays is 0, must be 2";
-  EXPECT_TRUE(same_reason(a, b));
-  b.reason = "evaluations is 0, must be 2";
-  EXPECT_FALSE(same_reason(a, b));
+  for (const char* same :
+       {"graph_replays is 0, expected 2 (whole layers)", "graph_replays is 1, expected 2 to 4 (slots)",
+        "graph_replays is 0, expected at least 1 (slots)"}) {
+    b.reason = same;
+    EXPECT_TRUE(same_reason(a, b)) << same;
+  }
+  for (const char* other :
+       {"evaluations is 0, expected 2 (whole layers)", "graph_replays is 9, expected 2 (whole layers)",
+        "the engine does not count graph_replays"}) {
+    b.reason = other;
+    EXPECT_FALSE(same_reason(a, b)) << other;
+  }
   EXPECT_EQ(reason_kind("the digest is bc655ab0a54b641d49e1f07b4e6295b3, at /a/b/c.cpp:41: in f() [with T = float]: x"),
             "the digest is # at c.cpp:#: in f(): x");
 }
@@ -238,6 +246,22 @@ TEST(Shrink, LowersALargeSeedToTheFirstThatIsLarge) {
   EXPECT_EQ(shrunk.scenario.training.seed, std::int64_t{1} << 32);
 }
 
+// A wrong order of a sum shows where it happens to round otherwise: the more documents, the likelier.
+TEST(Shrink, TriesOtherSeedsWhereSmallerOnesHappenToHold) {
+  const auto bug = [](const Scenario& s) {
+    const std::int64_t documents = documents_in(s);
+    return s.data.kind == DataKind::lengths && documents > 0 &&
+           (documents >= 9 || s.training.seed % 7 == documents % 7);
+  };
+  Scenario large;
+  large.name = "rounds";
+  large.data.documents = {{{3, 4, 5, 6, 7}, {4, 3, 2, 1}}};
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_TRUE(shrunk.finished);
+  EXPECT_EQ(documents_in(shrunk.scenario), 1) << to_yaml(shrunk.scenario);
+  EXPECT_TRUE(bug(shrunk.scenario));
+}
+
 TEST(Shrink, KeepsADocumentThatIsCutAndShortensIt) {
   Scenario large;
   large.name = "cut";
@@ -364,6 +388,66 @@ TEST(Shrink, DoesNotSlipToAnotherBug) {
   const Shrunk shrunk = shrink(generated(seed), options);
   EXPECT_GT(shrunk.scenario.model.dropout.millionths, 0);
   EXPECT_EQ(shrunk.result.first_difference->tensor, "embedding.out");
+}
+
+// What steps and microbatches have in common no single document takes away.
+TEST(Shrink, FindsFewDocumentsInOtherPlaces) {
+  Scenario large;
+  large.name = "places";
+  large.data.documents = {{{3, 4}, {5}}, {{6}, {7, 2}}};
+  large.training.steps = 2;
+  large.training.microbatches = 2;
+  const auto differ = [](const Scenario& s) {
+    const auto& d = s.data.documents;
+    return d.size() == 2 && d[0].size() == 2 && d[1].size() == 2 && std::ssize(d[0][1]) != std::ssize(d[1][1]) &&
+           !d[0][1].empty() && !d[1][1].empty() && d[0][0].size() + d[1][0].size() != 2;
+  };
+  const Shrunk shrunk = shrink(large, with_bug(differ));
+  EXPECT_TRUE(shrunk.finished);
+  EXPECT_TRUE(differ(shrunk.scenario));
+  EXPECT_LE(documents_in(shrunk.scenario), 3) << to_yaml(shrunk.scenario);
+}
+
+TEST(Shrink, TakesADocumentWithoutATargetForAMask) {
+  Scenario large;
+  large.name = "no-target";
+  large.data.documents = {{{4, 5}}};
+  large.data.mask.microbatches = {0};
+  large.training.steps = 2;
+  large.training.microbatches = 1;
+  large.training.change_microbatches_at = {{.step = 1, .microbatches = 2}};
+  const auto first_has_no_target = [](const Scenario& s) {
+    const MicrobatchLengths& first = s.data.documents.front().front();
+    const auto has_one = [](std::int64_t length) { return length > 1; };
+    return s.training.steps > 1 &&
+           (std::ssize(s.data.mask.microbatches) > 0 || std::none_of(first.begin(), first.end(), has_one));
+  };
+  const Shrunk shrunk = shrink(large, with_bug(first_has_no_target));
+  EXPECT_TRUE(first_has_no_target(shrunk.scenario));
+  EXPECT_THAT(further_features_in(shrunk.scenario), ElementsAre()) << to_yaml(shrunk.scenario);
+}
+
+// With a setting less another gradient may be the first of those that one op writes wrongly; another op's is another
+// bug.
+TEST(Shrink, TakesAnotherGradientForASettingLess) {
+  const auto end_of = [](const std::string& op_without_tying) {
+    ShrinkOptions options;
+    options.runner = [=](const Scenario& s, const RunOptions&, double) {
+      CaseResult result = failure(s, s.model.tied_embedding ? "final_norm.gain.gradient" : "head.weight.gradient");
+      result.judge = "gradient";
+      result.first_difference->op = s.model.tied_embedding ? "accumulate" : op_without_tying;
+      return result;
+    };
+    Scenario large;
+    large.name = "tied";
+    large.model.tied_embedding = true;
+    return shrink(large, options);
+  };
+  const Shrunk same = end_of("accumulate"), other = end_of("linear_weight_gradient");
+  EXPECT_FALSE(same.scenario.model.tied_embedding);
+  EXPECT_EQ(same.result.first_difference->tensor, "head.weight.gradient");
+  EXPECT_TRUE(other.scenario.model.tied_embedding);
+  EXPECT_EQ(other.result.first_difference->tensor, "final_norm.gain.gradient");
 }
 
 TEST(Shrink, SaysWhatMayVary) {
