@@ -121,10 +121,7 @@ std::vector<std::pair<std::size_t, std::size_t>> removals(std::size_t n) {
 
 std::vector<std::int64_t> smaller(std::int64_t value, std::int64_t least) {
   std::vector<std::int64_t> list;
-  for (const std::int64_t candidate : {least, least + (value - least) / 2, value - 1}) {
-    const bool seen = std::find(list.begin(), list.end(), candidate) != list.end();
-    if (candidate >= least && candidate < value && !seen) list.push_back(candidate);
-  }
+  for (std::int64_t less = value - least; less > 0; less /= 2) list.push_back(value - less);
   return list;
 }
 

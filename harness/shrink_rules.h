@@ -47,7 +47,7 @@ std::vector<T> without(std::vector<T> list, std::pair<std::size_t, std::size_t> 
   return list;
 }
 
-// Numbers below `value`, the boldest first: the least, half way, one less.
+// Numbers below `value`, the boldest first: the least, half way, a quarter of the way, ..., one less.
 std::vector<std::int64_t> smaller(std::int64_t value, std::int64_t least);
 
 // A key that can stand at its default.
