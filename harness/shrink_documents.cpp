@@ -223,6 +223,15 @@ Candidates other_documents(const Scenario& s) {
   return {one};
 }
 
+// The padded sequence behind each pack counts as a document where places are counted: one of a token does so too.
+Candidates documents_for_padding(const Scenario& s) {
+  if (s.data.kind != DataKind::lengths || s.data.tail != Tail::append_dummy_seq) return {};
+  Scenario one = every_list(s, [](MicrobatchLengths& list) { list.push_back(1); });
+  one.data.tail = Scenario().data.tail;
+  one.data.pack_length = std::max(one.data.pack_length, rows_needed(one));
+  return {one};
+}
+
 std::int64_t documents_in(const Lists& lists) {
   std::int64_t count = 0;
   for (const StepLengths& step : lists) {
@@ -290,7 +299,8 @@ std::vector<ShrinkRule> shrink_document_rules() {
           {"shorter documents", shorter_together},
           {"a shorter document", shorter_one_by_one},
           {"a smaller pack", smaller_pack},
-          {"other documents instead of dropout", other_documents}};
+          {"other documents instead of dropout", other_documents},
+          {"documents instead of padded sequences", documents_for_padding}};
 }
 
 }  // namespace lockstep
