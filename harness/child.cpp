@@ -76,7 +76,7 @@ int milliseconds_until(Clock::time_point deadline) {
 }
 
 // Until both streams end or the deadline passes. False if it passed.
-bool listen(Pipe& result, Pipe& words, Clock::time_point deadline, std::string& output, std::string& said) {
+bool listen(Pipe& result, Pipe& words, Clock::time_point deadline, bool echo, std::string& output, std::string& said) {
   std::array<pollfd, 2> waiting{{{result.end[0], POLLIN, 0}, {words.end[0], POLLIN, 0}}};
   while (waiting[0].fd >= 0 || waiting[1].fd >= 0) {
     const int ready = ::poll(waiting.data(), waiting.size(), milliseconds_until(deadline));
@@ -85,7 +85,7 @@ bool listen(Pipe& result, Pipe& words, Clock::time_point deadline, std::string& 
     if (waiting[0].revents != 0 && !drain(waiting[0].fd, output)) waiting[0].fd = -1;
     const std::size_t before = said.size();
     if (waiting[1].revents != 0 && !drain(waiting[1].fd, said)) waiting[1].fd = -1;
-    write_all(STDERR_FILENO, std::string_view(said).substr(before));
+    if (echo) write_all(STDERR_FILENO, std::string_view(said).substr(before));
     if (said.size() > 1 << 20) said.erase(0, said.size() - 4096);
   }
   return true;
@@ -101,7 +101,7 @@ std::string last_words(std::string said) {
   return newline == std::string::npos ? said : said.substr(newline + 1);
 }
 
-ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s) {
+ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s, bool echo) {
   Pipe result, words;
   std::fflush(nullptr);
   const pid_t parent = ::getpid();
@@ -118,7 +118,7 @@ ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s
   std::string said;
   const auto deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
-  end.timed_out = !listen(result, words, deadline, end.output, said);
+  end.timed_out = !listen(result, words, deadline, echo, end.output, said);
   if (end.timed_out) ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {

@@ -230,7 +230,7 @@ class Search {
   CaseResult run_once(const Scenario& scenario) {
     ++shrunk_.runs;
     if (options_.runner) return options_.runner(scenario, shrunk_.run, timeout_s_);
-    return run_in_worker(scenario, shrunk_.run, {.fork = true, .timeout_s = timeout_s_});
+    return run_in_worker(scenario, shrunk_.run, {.fork = true, .timeout_s = timeout_s_, .echo = false});
   }
 
   // Of the schedule that failed, which the token names.

@@ -57,8 +57,8 @@ void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
 
 CaseResult run_in_worker(const Scenario& scenario, const RunOptions& run, const WorkerOptions& worker) {
   if (!worker.fork) return run_planted(scenario, run);
-  const ChildEnd end =
-      run_in_child([&] { return boost::json::serialize(to_json(run_planted(scenario, run))); }, worker.timeout_s);
+  const ChildEnd end = run_in_child([&] { return boost::json::serialize(to_json(run_planted(scenario, run))); },
+                                    worker.timeout_s, worker.echo);
   if (end.finished) return result_from_json(boost::json::parse(end.output));
   CaseResult result = unjudged_case(scenario, run);
   result.device.kind = run.device;

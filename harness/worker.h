@@ -11,6 +11,7 @@ namespace lockstep {
 struct WorkerOptions {
   bool fork = true;        // Off for debuggers.
   double timeout_s = 300;  // Of one scenario; then the watchdog kills it.
+  bool echo = true;        // What it writes to stderr goes to this process's too.
 };
 
 // Names of faults that are evaluated in the worker itself, to test the isolation.
@@ -30,8 +31,8 @@ struct ChildEnd {
 };
 // The line of `said` that says why a process ended: that of a broken contract, else the last one.
 std::string last_words(std::string said);
-// What it says on stderr goes to ours as well.
-ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s);
+// What it says on stderr goes to ours as well, if `echo`.
+ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s, bool echo = true);
 
 // Verdict, judge and reason of a case whose process ended like this before it answered.
 void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s);

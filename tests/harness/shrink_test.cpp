@@ -516,6 +516,18 @@ TEST_F(ShrinkCommand, RefusesWhatDoesNotFail) {
   EXPECT_EQ(run_lockstep("shrink --device sim " + file_).status, 2);
 }
 
+// The failure says it once; each of the runs that die of it would too.
+TEST_F(ShrinkCommand, IsQuietAboutRunsThatDie) {
+  const std::string text =
+      "schema: 1\nname: dies\nnumerics: [fp32]\ndata: {documents: [[[3, 2]]]}\n"
+      "cuda_graph: {max_packed_seqs: [1, 2], warmup_steps: 0}\n";
+  const Ran ran = run_lockstep("shrink --quiet --device sim --plant capacity-off-by-one " +
+                               folder_.file("dies.yaml", text) + " -o " + (folder_ / "small.yaml"));
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("violated by contract: the worker was killed by SIGABRT: broken contract in "));
+  EXPECT_EQ(ran.err, "");
+}
+
 TEST_F(ShrinkCommand, LeavesNothingBehindWhereItCannotWrite) {
   const Ran ran = run_lockstep("shrink " + file_ + planted_ + "--runs 20 -o " + (folder_ / "absent/small.yaml"));
   EXPECT_EQ(ran.status, 3) << ran.out << ran.err;
