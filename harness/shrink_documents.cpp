@@ -93,12 +93,13 @@ Candidates fewer_lists(const Scenario& s) {
   return candidates;
 }
 
-// The first n of every list; then ranges out of single lists.
+// The first n of every list, or half of them, since a bug may need lists of two sizes; then ranges out of single lists.
 Candidates fewer_documents(const Scenario& s) {
   Candidates candidates;
   for (const std::size_t n : {1, 2, 3}) {
     candidates.push_back(every_list(s, [&](MicrobatchLengths& list) { list.resize(std::min(n, list.size())); }));
   }
+  candidates.push_back(every_list(s, [](MicrobatchLengths& list) { list.resize((list.size() + 1) / 2); }));
   for (std::size_t step = 0; step < s.data.documents.size(); ++step) {
     for (std::size_t m = 0; m < s.data.documents[step].size(); ++m) {
       for (const auto& range : removals(s.data.documents[step][m].size())) {

@@ -193,6 +193,11 @@ TEST_F(RankProcesses, RefuseWhatALauncherSaysWrong) {
   const std::string scenario = file(2, "auto", "optim_grads");
   EXPECT_EQ(started(scenario, 0, 3, "job", folder_ / "0")->exit_status(), 2);
   EXPECT_THAT(slurp(folder_ / "0"), HasSubstr("torchrun started 3 processes, but parallel.data is 2"));
+  EXPECT_EQ(started(file(1, "auto", "no_shard"), 0, 2, "job", folder_ / "4")->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "4"),
+              HasSubstr("torchrun started 2 processes, but parallel.data is 1: each would train "));
+  EXPECT_EQ(started(file(2, "local", "optim"), 0, 2, "job", folder_ / "5")->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "5"), HasSubstr("but parallel.transport is local: each would train alone"));
   EXPECT_EQ(started(scenario, 0, 2, "", folder_ / "1")->exit_status(), 2);
   EXPECT_THAT(slurp(folder_ / "1"), HasSubstr("--meeting PATH"));
   EXPECT_EQ(started(file(4, "shm", "optim", kWholeStep), 0, 2, "job", folder_ / "3")->exit_status(), 2);
