@@ -32,7 +32,7 @@ Smallest smallest(const std::string& fault, const std::string& judge) {
   // Two microbatches in a place for one that need tables of two sizes, which double: two documents, and three, or five
   // where the larger table's first part alone is too long.
   if (fault == "overflow-table-of-its-own-size" || fault == "overflow-grows-without-a-wait") return {.documents = 7};
-  // Two steps with the larger bucket, of two documents, in another microbatch: what one of them gave up the other needs.
+  // Two steps with the larger bucket, of two documents, in another microbatch each.
   if (fault == "iteration-graph-takes-each-bucket") return {.documents = 4};
   // With one document too many in a graph no bit differs only if that document is empty.
   if (judge == "vacuous" && (fault == "capacity-off-by-one" || fault == "fallback-truncates-to-capacity")) {
