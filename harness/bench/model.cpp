@@ -15,7 +15,6 @@ Scenario hybrid() {
   s.data.distribution.seed = 7;
   s.training.microbatches = 4;
   s.training.in_flight = 1;
-  s.fsdp.unit = {2};  // As much as a transformer layer. S1's blocks by themselves exchange a megabyte: latency alone.
   s.training.optimizer.weight_decay = 0.1;
   s.cuda_graph.max_packed_seqs = {64};
   s.checker.hazards = false;
@@ -29,6 +28,7 @@ Scenario h1() {
   s.model.hidden = 2048;
   s.model.vocab = 32768;
   s.model.mlp.hidden = 8192;
+  s.fsdp.unit = {2};  // As much as a transformer layer.
   s.data.pack_length = 8192;
   s.data.distribution.min = 16;
   s.data.distribution.max = 4500;
@@ -45,6 +45,7 @@ Scenario s1() {
   s.model.attention.kv_heads = 1;
   s.model.mamba.d_inner = 1024;
   s.model.mlp.hidden = 2048;
+  s.fsdp.unit = {4};  // Blocks by themselves exchange a megabyte a time: latency, and the host's time for each.
   s.data.pack_length = 2048;
   s.data.distribution.min = 4;
   s.data.distribution.max = 1200;
