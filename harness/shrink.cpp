@@ -105,7 +105,9 @@ class Search {
     do {
       while (!spent() && apply_all(&Search::apply)) {
       }
-    } while (!spent() && (apply(small_layouts_rule()) || apply_where_bits_differ()));
+    } while (!spent() &&
+             (apply(small_layouts_rule()) || (reason_.first_difference && apply_all(&Search::apply_with_other_seeds)) ||
+              reset_settings_for_another_effect()));
     const bool ended = !spent();
     limit_seconds_ = options_.seconds;
     limit_runs_ = options_.runs;
@@ -142,11 +144,6 @@ class Search {
     return false;
   }
 
-  bool apply_where_bits_differ() {
-    if (!reason_.first_difference) return false;
-    return apply_all(&Search::apply_with_other_seeds) || reset_settings_for_another_gradient();
-  }
-
   bool apply_with_other_seeds(const ShrinkRule& rule) {
     for (const Scenario& candidate : rule.candidates(current_)) {
       if (key_of(settled(with_seed(candidate, current_.training.seed))) == key_of(current_)) continue;
@@ -164,15 +161,15 @@ class Search {
     return scenario;
   }
 
-  // Gradients are compared when all of them are there. Which of them is the first that differs may hang on a setting
-  // that has no part in the failure, as that the head's weight is the embedding's: a setting less is worth another one.
-  bool reset_settings_for_another_gradient() {
-    if (reason_.judge != "gradient") return false;
+  // Which of several effects is seen first may hang on a setting that has no part in the failure, as that the head's
+  // weight is the embedding's: a setting less is worth another one.
+  bool reset_settings_for_another_effect() {
+    if (!same_cause(reason_, reason_)) return false;
     for (const Scenario& candidate : settings_rule().candidates(current_)) {
       const std::optional<Scenario> one = legal(with_seed(candidate, current_.training.seed));
       if (spent() || !one || !seen_for_others_.insert(key_of(*one)).second) continue;
       CaseResult result = run_once(*one);
-      if (!same_op(result, reason_)) continue;
+      if (!same_cause(result, reason_)) continue;
       current_ = *one;
       reason_ = shrunk_.result = std::move(result);
       return true;
@@ -266,7 +263,7 @@ class Search {
   double timeout_s_ = 0;
   double limit_seconds_ = 1e9;
   std::int64_t limit_runs_ = INT64_MAX;
-  std::set<std::string> seen_, seen_for_others_;  // The latter by reset_settings_for_another_gradient.
+  std::set<std::string> seen_, seen_for_others_;  // The latter by reset_settings_for_another_effect.
 };
 
 }  // namespace

@@ -52,6 +52,29 @@ std::string counter_kind(const std::string& reason) {
   return found.str(1) + (std::stoll(found.str(2)) < std::stoll(found.str(4)) ? " is too small" : " is too large");
 }
 
+// The first difference is what the same op wrote, or did not write.
+bool same_op(const CaseResult& a, const CaseResult& b) {
+  if (!a.first_difference || !b.first_difference) return false;
+  const FirstDifference& x = *a.first_difference;
+  const FirstDifference& y = *b.first_difference;
+  return x.op == y.op && is_missing(x) == is_missing(y);
+}
+
+// "read after write: ... Missing edge: reduce -> compute. ..." -> "read after write: reduce -> compute", or empty.
+std::string edge_of(const std::string& hazard) {
+  static const std::string words = "Missing edge: ";
+  const std::size_t edge = hazard.find(words), end = hazard.find('.', edge);
+  if (edge == std::string::npos || end == std::string::npos) return "";
+  const std::size_t first = edge + words.size();
+  return hazard.substr(0, hazard.find(':')) + ": " + hazard.substr(first, end - first);
+}
+
+// Of a hazard only the ops and the missing edge count, not where they were or how many others followed.
+std::string without_places(const std::string& reason) {
+  static const std::regex places(R"( \([^()]*(step \d+|other hazards?)\))");
+  return std::regex_replace(reason, places, "");
+}
+
 }  // namespace
 
 std::string tensor_kind(const std::string& tensor) {
@@ -66,8 +89,10 @@ std::string tensor_kind(const std::string& tensor) {
 
 std::string reason_kind(const std::string& reason) {
   if (const std::string counter = counter_kind(reason); !counter.empty()) return counter;
-  std::istringstream words(reason.substr(0, reason.find(" [with ")) +
-                           (reason.find(" [with ") == std::string::npos ? "" : reason.substr(reason.find(']') + 1)));
+  std::string text = without_places(reason);
+  const std::size_t with = text.find(" [with ");
+  if (with != std::string::npos) text.erase(with, text.find(']', with) + 1 - with);
+  std::istringstream words(text);
   std::string kind, word;
   while (words >> word) {
     if (is_digest(word)) word = "#";
@@ -78,18 +103,16 @@ std::string reason_kind(const std::string& reason) {
 }
 
 bool same_reason(const CaseResult& a, const CaseResult& b) {
-  if (a.first_difference && b.first_difference) {
-    return same_op(a, b) && tensor_kind(a.first_difference->tensor) == tensor_kind(b.first_difference->tensor);
-  }
-  return a.verdict == b.verdict && a.judge == b.judge && !a.first_difference && !b.first_difference &&
-         reason_kind(a.reason) == reason_kind(b.reason);
+  if (a.verdict != b.verdict || a.judge != b.judge) return false;
+  if (a.first_difference.has_value() != b.first_difference.has_value()) return false;
+  if (!a.first_difference) return reason_kind(a.reason) == reason_kind(b.reason);
+  return same_op(a, b) && tensor_kind(a.first_difference->tensor) == tensor_kind(b.first_difference->tensor);
 }
 
-bool same_op(const CaseResult& a, const CaseResult& b) {
-  if (a.verdict != b.verdict || a.judge != b.judge || !a.first_difference || !b.first_difference) return false;
-  const FirstDifference& x = *a.first_difference;
-  const FirstDifference& y = *b.first_difference;
-  return x.op == y.op && is_missing(x) == is_missing(y);
+bool same_cause(const CaseResult& a, const CaseResult& b) {
+  if (a.verdict != b.verdict || a.judge != b.judge) return false;
+  if (a.judge == "gradient") return same_op(a, b);
+  return a.judge == "hazard" && !edge_of(a.reason).empty() && edge_of(a.reason) == edge_of(b.reason);
 }
 
 std::string reason_name(const CaseResult& result) {

@@ -90,8 +90,30 @@ TEST(ShrinkReason, ReadsSentencesWithoutTheirNumbers) {
     b.reason = other;
     EXPECT_FALSE(same_reason(a, b)) << other;
   }
+  EXPECT_EQ(
+      reason_kind("read after write: add (head, microbatch 1, step 8) on stream compute is not ordered after copy "
+                  "of 580 bytes (step 0) on stream loader. Missing edge: loader -> compute. (and 2 other hazards)"),
+      "read after write: add on stream compute is not ordered after copy of # bytes on stream loader. Missing "
+      "edge: loader -> compute.");
   EXPECT_EQ(reason_kind("the digest is bc655ab0a54b641d49e1f07b4e6295b3, at /a/b/c.cpp:41: in f() [with T = float]: x"),
             "the digest is # at c.cpp:#: in f(): x");
+}
+
+TEST(ShrinkReason, KnowsOtherEffectsOfOneCause) {
+  const auto hazard = [](const std::string& reason) {
+    CaseResult result;
+    result.verdict = Verdict::violated;
+    result.judge = "hazard";
+    result.reason = reason;
+    return result;
+  };
+  const CaseResult a =
+      hazard("read after write: add (head, step 8) on stream compute. Missing edge: reduce -> compute. X");
+  EXPECT_TRUE(same_cause(a, hazard("read after write: product on stream compute. Missing edge: reduce -> compute. Y")));
+  EXPECT_FALSE(same_cause(a, hazard("write after read: add on stream compute. Missing edge: reduce -> compute. X")));
+  EXPECT_FALSE(same_cause(a, hazard("read after write: add on stream compute. Missing edge: gather -> compute. X")));
+  EXPECT_FALSE(same_cause(hazard("out of bounds: add"), hazard("out of bounds: add")));
+  EXPECT_FALSE(same_cause(failure({}, "logits"), failure({}, "logits")));  // Activations come in their order.
 }
 
 TEST(ShrinkRules, ProposeOnlySmallerNumbersAndEachRange) {
