@@ -2,7 +2,9 @@
 
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 
 namespace lockstep {
@@ -45,14 +47,23 @@ constexpr Launcher kLaunchers[] = {
      {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 };
 
-int number(const char* name, const char* text) {
-  int value = -1;
+// Slurm's steps of a shell and of a batch script are numbered from the end of 32 bits.
+std::int64_t whole_number(const char* name, const char* text) {
+  std::int64_t value = -1;
   const char* end = text + std::strlen(text);
   const auto [stop, error] = std::from_chars(text, end, value);
   if (error != std::errc() || stop != end || value < 0) {
-    throw std::runtime_error(std::string(name) + " is no number of a rank: " + text);
+    throw std::runtime_error(std::string(name) + " is no number: " + text);
   }
   return value;
+}
+
+int number(const char* name, const char* text) {
+  const std::int64_t value = whole_number(name, text);
+  if (value > std::numeric_limits<int>::max()) {
+    throw std::runtime_error(std::string(name) + " is no number of a rank: " + text);
+  }
+  return static_cast<int>(value);
 }
 
 // The first of `names` that is set, or null.
@@ -91,7 +102,8 @@ void find_rank_0(LaunchedRank& found, const Environment& environment) {
   if (found.launcher != "Slurm" || !list || !job) return;
   const char* const step = environment("SLURM_STEP_ID");
   found.host = first_host(environment(list));
-  found.port = 15000 + (number("SLURM_JOB_ID", job) % 10000 + (step ? number("SLURM_STEP_ID", step) : 0)) % 10000;
+  const std::int64_t behind = step ? whole_number("SLURM_STEP_ID", step) : 0;
+  found.port = static_cast<int>(15000 + (whole_number("SLURM_JOB_ID", job) % 10000 + behind % 10000) % 10000);
 }
 
 }  // namespace

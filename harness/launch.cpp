@@ -154,11 +154,19 @@ std::string same_in_all(const Scenario& scenario) {
   return std::string("lockstep ") + version() + " " + revision() + "\n" + to_yaml(scenario);
 }
 
-// Each of the processes would run all of it, and they would write the same files.
-std::string alone_among(const LaunchedRank& me, const Scenario& scenario) {
+// A run of one process is none of a launcher's several, each of which would do all of it and write the same files.
+// Slurm's variables may be those of the shell around a single process, and those that make no sense are no launcher's.
+void require_alone(const Scenario& scenario) {
+  std::optional<LaunchedRank> me;
+  try {
+    me = launched_here();
+  } catch (const std::exception&) {
+    return;
+  }
+  if (!me || me->launcher == "Slurm") return;
   const std::string why = scenario.parallel.data == 1 ? "parallel.data is 1" : "parallel.transport is local";
-  return me.launcher + " started " + std::to_string(me.size) + " processes, but " + why +
-         ": each would train alone, into the same checkpoint";
+  throw RequestError(me->launcher + " started " + std::to_string(me->size) + " processes, but " + why +
+                     ": each would do all of it, and write the same files");
 }
 
 ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOptions& options,
@@ -216,13 +224,11 @@ ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFol
 ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
                   const std::function<ExitStatus(const RanksHere&)>& body) {
   const Transport transport = scenario.parallel.transport;
-  const auto me = launched_here();
   if (scenario.parallel.data == 1 || transport == Transport::local) {
-    // Slurm's variables may be those of the shell around a single process.
-    if (me && me->launcher != "Slurm") throw RequestError(alone_among(*me, scenario));
+    require_alone(scenario);
     return body(all_ranks_here(scenario));
   }
-  if (me) return join(*me, scenario, options, body);
+  if (const auto me = launched_here()) return join(*me, scenario, options, body);
   if (transport == Transport::automatic) return body(all_ranks_here(scenario));
   if (const std::string lacks = lacking(scenario, options.device); !lacks.empty()) throw NoDevice(lacks);
   return launch_here(scenario, options.deadline_s, RunFolder(), body);

@@ -63,7 +63,6 @@ class Search {
     if (shrunk_.first.verdict != Verdict::violated && shrunk_.first.verdict != Verdict::broken) return false;
     if (shrunk_.first.judge == "counters") return false;  // A claim of the file, true of no smaller scenario.
     move_to_simulator();
-    name_ = options_.name ? options_.name(shrunk_.first) : reason_name(shrunk_.first);
     current_ = start();
     reason_ = run_once(current_);
     if (!same_reason(reason_, shrunk_.first)) reason_ = shrunk_.first;  // A race, or a death that the name changed.
@@ -89,7 +88,7 @@ class Search {
   // Narrowed to the precision and the schedule that failed. The file's own expectation is no part of the case.
   Scenario start() const {
     Scenario s = narrowed(given_, given_.numerics.front(), seed_of(shrunk_.first));
-    s.name = name_;
+    s.name = name_of(shrunk_.first);
     s.description.clear();
     s.expect.verdict = ExpectedVerdict::holds;
     s.expect.judge = s.expect.error = "none";
@@ -166,15 +165,31 @@ class Search {
   bool reset_settings_for_another_effect() {
     if (!same_cause(reason_, reason_)) return false;
     for (const Scenario& candidate : settings_rule().candidates(current_)) {
-      const std::optional<Scenario> one = legal(with_seed(candidate, current_.training.seed));
-      if (spent() || !one || !seen_for_others_.insert(key_of(*one)).second) continue;
-      CaseResult result = run_once(*one);
+      Scenario one = with_seed(candidate, current_.training.seed);
+      one.checker.schedule = current_.checker.schedule;
+      const std::optional<Scenario> fewer = legal(one);
+      if (!fewer || key_of(*fewer) == key_of(current_)) continue;
+      if (spent() || !seen_for_others_.insert(key_of(*fewer)).second) continue;
+      const CaseResult result = run_once(*fewer);
       if (!same_cause(result, reason_)) continue;
-      current_ = *one;
-      reason_ = shrunk_.result = std::move(result);
+      take_reason(*fewer, result);
       return true;
     }
     return false;
+  }
+
+  // From here on `result` is what smaller scenarios are compared with, those that were seen before too.
+  void take_reason(const Scenario& scenario, const CaseResult& result) {
+    current_ = scenario;
+    current_.name = name_of(result);
+    reason_ = shrunk_.result = run_once(current_);
+    if (!same_reason(reason_, result)) reason_ = shrunk_.result = result;  // The new name changed a race.
+    settle_count();
+    racy_ = shrunk_.failed < shrunk_.of;
+    seen_ = {key_of(current_)};
+  }
+  std::string name_of(const CaseResult& result) const {
+    return options_.name ? options_.name(result) : reason_name(result);
   }
 
   bool accept(const Scenario& proposed) {
@@ -258,7 +273,6 @@ class Search {
   Shrunk shrunk_;
   Scenario current_;
   CaseResult reason_;
-  std::string name_;
   bool racy_ = false;
   double timeout_s_ = 0;
   double limit_seconds_ = 1e9;

@@ -62,7 +62,6 @@ Scenario fitted(Scenario s) {
     for (std::int64_t* width : {&m.attention.head_dim, &m.mamba.head_dim, &m.mamba.state, &m.mamba.chunk}) {
       up_to(*width, 16);
     }
-    up_to(s.data.pack_length, 16);
   }
   m.attention.heads = at_least_one_of(m.attention.heads, m.attention.kv_heads);
   m.mamba.d_inner = at_least_one_of(m.mamba.d_inner, m.mamba.head_dim * m.mamba.groups);

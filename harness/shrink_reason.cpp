@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <regex>
+#include <cstdint>
 #include <sstream>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -46,10 +47,13 @@ std::string gist(const std::string& kind) {
 // "graph_replays is 3, expected 12 (...)" -> "graph_replays is too small": whether one number or a range was expected
 // hangs on the scenario. Empty for other sentences.
 std::string counter_kind(const std::string& reason) {
-  static const std::regex unmet(R"((\w+) is (-?\d+), expected (at least )?(-?\d+).*)");
-  std::smatch found;
-  if (!std::regex_match(reason, found, unmet)) return "";
-  return found.str(1) + (std::stoll(found.str(2)) < std::stoll(found.str(4)) ? " is too small" : " is too large");
+  const std::size_t is = reason.find(" is "), expected = reason.find(", expected ");
+  if (is == std::string::npos || expected == std::string::npos || reason.find(' ') != is) return "";
+  std::istringstream got(reason.substr(is + 4, expected - is - 4));
+  std::istringstream range(reason.substr(std::min(reason.find_first_of("-0123456789", expected), reason.size())));
+  std::int64_t value = 0, least = 0;
+  if (!(got >> value) || !(range >> least)) return "";
+  return reason.substr(0, is) + (value < least ? " is too small" : " is too large");
 }
 
 // The first difference is what the same op wrote, or did not write.
@@ -69,10 +73,20 @@ std::string edge_of(const std::string& hazard) {
   return hazard.substr(0, hazard.find(':')) + ": " + hazard.substr(first, end - first);
 }
 
-// Of a hazard only the ops and the missing edge count, not where they were or how many others followed.
-std::string without_places(const std::string& reason) {
-  static const std::regex places(R"( \([^()]*(step \d+|other hazards?)\))");
-  return std::regex_replace(reason, places, "");
+// Of a hazard's kind only the ops and the missing edge count, not where they were or how many others followed:
+// " (head, step #)" and " (and # other hazards)" go.
+std::string without_places(std::string kind) {
+  for (std::size_t begin = kind.find(" ("); begin != std::string::npos; begin = kind.find(" (", begin)) {
+    const std::size_t end = kind.find(')', begin);
+    if (end == std::string::npos) break;
+    const std::string inside = kind.substr(begin + 2, end - begin - 2);
+    if (inside.ends_with("step #") || inside.starts_with("and # other hazard")) {
+      kind.erase(begin, end + 1 - begin);
+    } else {
+      begin = end;
+    }
+  }
+  return kind;
 }
 
 }  // namespace
@@ -89,17 +103,15 @@ std::string tensor_kind(const std::string& tensor) {
 
 std::string reason_kind(const std::string& reason) {
   if (const std::string counter = counter_kind(reason); !counter.empty()) return counter;
-  std::string text = without_places(reason);
-  const std::size_t with = text.find(" [with ");
-  if (with != std::string::npos) text.erase(with, text.find(']', with) + 1 - with);
-  std::istringstream words(text);
+  std::istringstream words(reason.substr(0, reason.find(" [with ")) +
+                           (reason.find(" [with ") == std::string::npos ? "" : reason.substr(reason.find(']') + 1)));
   std::string kind, word;
   while (words >> word) {
     if (is_digest(word)) word = "#";
     if (word.size() > 1 && word[0] == '/') word = word.substr(word.rfind('/') + 1);
     kind += (kind.empty() ? "" : " ") + without_numbers(word);
   }
-  return kind;
+  return without_places(std::move(kind));
 }
 
 bool same_reason(const CaseResult& a, const CaseResult& b) {

@@ -78,6 +78,8 @@ Scenario settled(Scenario s) {
   t.optimizer.min_lr = std::min(t.optimizer.min_lr, t.optimizer.lr);
   std::erase_if(s.data.mask.microbatches, [&](std::int64_t m) { return m >= most_microbatches(t) * s.parallel.data; });
   settle_long_documents(s.data);
+  const bool bf16 = std::find(s.numerics.begin(), s.numerics.end(), Numerics::bf16) != s.numerics.end();
+  if (bf16) s.data.pack_length = (s.data.pack_length + 15) / 16 * 16;  // L03.
 
   Scenario::CudaGraph& g = s.cuda_graph;
   if (g.impl == GraphImpl::none) {

@@ -52,6 +52,9 @@ TEST(LaunchEnvironment, KnowsWhereRanksMeet) {
                                            {"SLURM_NNODES", "2"},      {"SLURM_JOB_NODELIST", "gpu[07-09],x"}};
   EXPECT_EQ(with(slurm), "several gpu07:15009");
   EXPECT_EQ(with(slurm, true), "several n1:29500");
+  slurm["SLURM_STEP_ID"] = "4294967290";  // Of a shell that salloc has opened.
+  EXPECT_EQ(with(slurm), "several gpu07:22297");
+  slurm["SLURM_STEP_ID"] = "2";
   slurm["SLURM_STEP_NUM_NODES"] = "1";
   slurm["SLURM_STEP_NODELIST"] = "gpu09";
   EXPECT_EQ(with(slurm), "one gpu09:15009");

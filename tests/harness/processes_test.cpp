@@ -169,13 +169,30 @@ TEST_F(RankProcesses, ReportAKilledRankOnAnotherMachine) {
   }
 }
 
+using Variables = std::vector<std::pair<const char*, const char*>>;
+Ran run_with(const Variables& variables, const std::string& words) {
+  for (const auto& [name, value] : variables) ::setenv(name, value, 1);
+  const Ran ran = run_lockstep(words);
+  for (const auto& [name, value] : variables) ::unsetenv(name);
+  return ran;
+}
+
+// Of Slurm a shell around it has as much, and what makes no sense comes from no launcher.
+TEST_F(RankProcesses, AreNoConcernOfARunOfOneProcess) {
+  const std::string train = "train --device sim --quiet " + file(1, "auto", "no_shard");
+  const Variables slurm{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}};
+  Variables shell = slurm, port = slurm;
+  shell.insert(shell.end(), {{"SLURM_STEP_ID", "4294967290"}, {"SLURM_JOB_NODELIST", "n1"}});
+  port.insert(port.end(), {{"MASTER_ADDR", "n1"}, {"MASTER_PORT", "70000"}});
+  for (const Variables& variables : {slurm, shell, port, Variables{{"RANK", "gold"}, {"WORLD_SIZE", "3"}},
+                                     Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}}}) {
+    const Ran ran = run_with(variables, train);
+    EXPECT_EQ(ran.status, 0) << variables.back().first << ": " << ran.err;
+  }
+}
+
 TEST_F(RankProcesses, SayWhereTheyMeet) {
-  const auto doctor = [&](const std::vector<std::pair<const char*, const char*>>& variables) {
-    for (const auto& [name, value] : variables) ::setenv(name, value, 1);
-    const std::string said = run_lockstep("doctor").out;
-    for (const auto& [name, value] : variables) ::unsetenv(name);
-    return said;
-  };
+  const auto doctor = [](const Variables& variables) { return run_with(variables, "doctor").out; };
   EXPECT_THAT(doctor({}), HasSubstr("launcher      none: "));
   EXPECT_THAT(doctor({{"SLURM_PROCID", "3"},
                       {"SLURM_NTASKS", "4"},
@@ -194,10 +211,11 @@ TEST_F(RankProcesses, RefuseWhatALauncherSaysWrong) {
   EXPECT_EQ(started(scenario, 0, 3, "job", folder_ / "0")->exit_status(), 2);
   EXPECT_THAT(slurp(folder_ / "0"), HasSubstr("torchrun started 3 processes, but parallel.data is 2"));
   EXPECT_EQ(started(file(1, "auto", "no_shard"), 0, 2, "job", folder_ / "4")->exit_status(), 2);
-  EXPECT_THAT(slurp(folder_ / "4"),
-              HasSubstr("torchrun started 2 processes, but parallel.data is 1: each would train "));
+  EXPECT_THAT(
+      slurp(folder_ / "4"),
+      HasSubstr("torchrun started 2 processes, but parallel.data is 1: each would do all of it, and write the "));
   EXPECT_EQ(started(file(2, "local", "optim"), 0, 2, "job", folder_ / "5")->exit_status(), 2);
-  EXPECT_THAT(slurp(folder_ / "5"), HasSubstr("but parallel.transport is local: each would train alone"));
+  EXPECT_THAT(slurp(folder_ / "5"), HasSubstr("but parallel.transport is local: each would do all of it"));
   EXPECT_EQ(started(scenario, 0, 2, "", folder_ / "1")->exit_status(), 2);
   EXPECT_THAT(slurp(folder_ / "1"), HasSubstr("--meeting PATH"));
   EXPECT_EQ(started(file(4, "shm", "optim", kWholeStep), 0, 2, "job", folder_ / "3")->exit_status(), 2);
