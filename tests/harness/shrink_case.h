@@ -38,6 +38,17 @@ inline FoundCase find_failure(const RunOptions& run, std::uint64_t first_seed) {
   return {};
 }
 
+// An activation that differs.
+inline CaseResult failure(const Scenario& scenario, const std::string& tensor) {
+  CaseResult result = unjudged_case(scenario, {});
+  result.verdict = Verdict::violated;
+  result.judge = "activation";
+  result.reason = tensor + " differs from the oracle's";
+  result.first_difference = FirstDifference{};
+  result.first_difference->tensor = tensor;
+  return result;
+}
+
 inline std::int64_t documents_in(const Scenario& scenario) {
   std::int64_t count = 0;
   for (const StepLengths& step : scenario.data.documents) {
