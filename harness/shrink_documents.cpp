@@ -113,7 +113,7 @@ Candidates fewer_documents(const Scenario& s) {
 }
 
 // Microbatches of a bucket stay in it while all buckets become as small as they can: 1, 2, ..., and what fits none. The
-// first or the last documents, since one of them alone may have a target.
+// first or the last documents, since one of them alone may have a target; where neither has, the first gets one.
 Candidates lower_buckets(const Scenario& s) {
   Scenario lower = s;
   std::vector<std::int64_t>& buckets = lower.cuda_graph.max_packed_seqs;
@@ -124,8 +124,13 @@ Candidates lower_buckets(const Scenario& s) {
     const auto bucket = std::lower_bound(from.begin(), from.end(), std::ssize(list)) - from.begin();
     return std::min<std::ptrdiff_t>(bucket + 1, std::ssize(list));
   };
-  return {every_list(lower, [&](MicrobatchLengths& list) { list.resize(static_cast<std::size_t>(keep(list))); }),
-          every_list(lower, [&](MicrobatchLengths& list) { list.erase(list.begin(), list.end() - keep(list)); })};
+  if (from == buckets) return {};
+  const Scenario first =
+      every_list(lower, [&](MicrobatchLengths& list) { list.resize(static_cast<std::size_t>(keep(list))); });
+  return {first, every_list(lower, [&](MicrobatchLengths& list) { list.erase(list.begin(), list.end() - keep(list)); }),
+          every_list(first, [](MicrobatchLengths& list) {
+            if (!list.empty()) list.front() = std::max<std::int64_t>(list.front(), 2);
+          })};
 }
 
 // Microbatches that need more places than there are keep doing so while both shrink; those that fit keep fitting.

@@ -349,6 +349,23 @@ TEST(Shrink, DoesNotSlipToAnotherBug) {
   EXPECT_EQ(shrunk.result.first_difference->tensor, "embedding.out");
 }
 
+// Only the last but two of 51 documents has a target, and every microbatch needs one.
+TEST(Shrink, LowersBucketsWhoseDocumentsLoseTheirTarget) {
+  Scenario large;
+  large.name = "buckets";
+  large.data.documents = {{MicrobatchLengths(51, 1)}};
+  large.data.documents[0][0][48] = 2;
+  large.cuda_graph.max_packed_seqs = {50, 51};
+  const auto bug = [](const Scenario& s) {
+    const std::vector<std::int64_t>& buckets = s.cuda_graph.max_packed_seqs;
+    const MicrobatchLengths& list = s.data.documents.front().front();
+    return buckets.size() == 2 && std::ssize(list) > buckets[0] && has_length(s, 2);
+  };
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_TRUE(bug(shrunk.scenario));
+  EXPECT_EQ(documents_in(shrunk.scenario), 2) << to_yaml(shrunk.scenario);
+}
+
 // What steps and microbatches have in common no single document takes away.
 TEST(Shrink, FindsFewDocumentsInOtherPlaces) {
   Scenario large;
