@@ -183,7 +183,10 @@ class Search {
     current_ = scenario;
     current_.name = name_of(result);
     reason_ = shrunk_.result = run_once(current_);
-    if (!same_reason(reason_, result)) reason_ = shrunk_.result = result;  // The new name changed a race.
+    if (!same_reason(reason_, result)) {  // A race that the new name changed.
+      current_.name = scenario.name;
+      reason_ = shrunk_.result = result;
+    }
     settle_count();
     racy_ = shrunk_.failed < shrunk_.of;
     seen_ = {key_of(current_)};
