@@ -29,14 +29,6 @@ std::optional<Scenario> legal(const Scenario& candidate) {
   return std::move(read.scenario);
 }
 
-std::int64_t documents_of(const Scenario& scenario) {
-  std::int64_t count = 0;
-  for (const StepLengths& step : scenario.data.documents) {
-    for (const MicrobatchLengths& list : step) count += std::ssize(list);
-  }
-  return count;
-}
-
 class Search {
  public:
   Search(const Scenario& scenario, const ShrinkOptions& options) : given_(scenario), options_(options) {
@@ -163,7 +155,7 @@ class Search {
   // Which of several effects is seen first may hang on a setting that has no part in the failure, as that the head's
   // weight is the embedding's: a setting less is worth another one.
   bool reset_settings_for_another_effect() {
-    if (!same_cause(reason_, reason_)) return false;
+    if (!same_cause(reason_, reason_)) return false;  // Not of those that have several.
     for (const Scenario& candidate : settings_rule().candidates(current_)) {
       Scenario one = with_seed(candidate, current_.training.seed);
       one.checker.schedule = current_.checker.schedule;
@@ -266,7 +258,8 @@ class Search {
     char text[256];
     std::snprintf(text, sizeof text, "shrink: %lld runs, %.1f s, %s: \"%s\", %lld steps, %lld documents",
                   static_cast<long long>(shrunk_.runs), watch_.seconds(), rule.c_str(), current_.model.pattern.c_str(),
-                  static_cast<long long>(current_.training.steps), static_cast<long long>(documents_of(current_)));
+                  static_cast<long long>(current_.training.steps),
+                  static_cast<long long>(documents_in(current_.data.documents)));
     options_.progress(text);
   }
 

@@ -238,14 +238,6 @@ Candidates documents_for_padding(const Scenario& s) {
   return {one};
 }
 
-std::int64_t documents_in(const Lists& lists) {
-  std::int64_t count = 0;
-  for (const StepLengths& step : lists) {
-    for (const MicrobatchLengths& list : step) count += std::ssize(list);
-  }
-  return count;
-}
-
 // Up to three documents in one or two steps of one or two microbatches, the fewest first.
 std::vector<Lists> make_small_layouts() {
   const std::vector<MicrobatchLengths> each{{}, {1}, {2}, {1, 1}, {2, 1}, {1, 2}, {1, 1, 1}, {2, 1, 1}};
@@ -290,6 +282,14 @@ Candidates small_layouts(const Scenario& s) {
 }
 
 }  // namespace
+
+std::int64_t documents_in(const std::vector<StepLengths>& layouts) {
+  std::int64_t count = 0;
+  for (const StepLengths& step : layouts) {
+    for (const MicrobatchLengths& list : step) count += std::ssize(list);
+  }
+  return count;
+}
 
 ShrinkRule small_layouts_rule() { return {"another layout of few documents", small_layouts}; }
 

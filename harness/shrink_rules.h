@@ -47,6 +47,8 @@ std::vector<T> without(std::vector<T> list, std::pair<std::size_t, std::size_t> 
   return list;
 }
 
+std::int64_t documents_in(const std::vector<StepLengths>& layouts);
+
 // Numbers below `value`, the boldest first: the least, half way, a quarter of the way, ..., one less.
 std::vector<std::int64_t> smaller(std::int64_t value, std::int64_t least);
 

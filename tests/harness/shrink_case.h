@@ -11,6 +11,7 @@
 #include "harness/generator.h"
 #include "harness/shrink.h"
 #include "harness/shrink_reason.h"
+#include "harness/shrink_rules.h"
 #include "harness/worker.h"
 #include "scenarios/documents.h"
 #include "scenarios/reader.h"
@@ -49,13 +50,7 @@ inline CaseResult failure(const Scenario& scenario, const std::string& tensor) {
   return result;
 }
 
-inline std::int64_t documents_in(const Scenario& scenario) {
-  std::int64_t count = 0;
-  for (const StepLengths& step : scenario.data.documents) {
-    for (const MicrobatchLengths& list : step) count += std::ssize(list);
-  }
-  return count;
-}
+inline std::int64_t documents_in(const Scenario& scenario) { return documents_in(scenario.data.documents); }
 
 // What graphs hold: kinds of layers captured, or one for a whole iteration.
 inline int graph_modules_in(const Scenario& s) {
