@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -19,11 +20,6 @@
 namespace lockstep {
 
 namespace {
-
-// Pairs of all `E` layers in training passes: chosen, dropped; and experts that any pair chose.
-struct Routing {
-  std::int64_t pairs = 0, dropped = 0, experts = 0;
-};
 
 // `from` has their bytes, at any alignment.
 std::vector<float> widened(const StoredValues& values, const void* from) {
@@ -105,7 +101,6 @@ struct Trainer::Impl {
   std::vector<PlacedPart> parts_at(const Progress& progress) const;
   void require_mine(const std::string& path, const Progress& progress) const;
   void restore(const PlacedPart& part, const StatePart& stored) const;
-  Routing routing() const;
 
   Device& device;
   const Scenario scenario;
@@ -424,24 +419,25 @@ std::string Trainer::weight_digest() const {
   return text;
 }
 
-Routing Trainer::Impl::routing() const {
-  Routing sum;
-  for (const ExpertState& state : loop.expert_states()) {
-    const std::vector<std::int64_t> total = read(state.total), kept = read(state.kept);
-    device.host_syncs -= 2;  // Who asks for counters waits, not the run; ranks that share a device ask at any time.
-    for (std::size_t e = 0; e < total.size(); ++e) {
-      sum.pairs += total[e];
-      sum.dropped += total[e] - kept[e];
-      sum.experts += total[e] > 0;
-    }
+std::vector<RoutedPairs> Trainer::routed_pairs() const {
+  const Impl& my = *impl_;
+  std::vector<RoutedPairs> layers;
+  for (const ExpertState& state : my.loop.expert_states()) {
+    layers.push_back({state.layer, my.read(state.total), my.read(state.kept)});
+    my.device.host_syncs -= 2;  // Who asks waits, not the run; ranks that share a device ask at any time.
   }
-  return sum;
+  return layers;
 }
 
 std::map<std::string, std::int64_t> Trainer::counters() const {
   const Impl& my = *impl_;
   const RunCounters run = my.loop.counters();
-  const Routing routing = my.routing();
+  std::int64_t pairs = 0, kept = 0, experts = 0;
+  for (const RoutedPairs& layer : routed_pairs()) {
+    pairs = std::accumulate(layer.chosen.begin(), layer.chosen.end(), pairs);
+    kept = std::accumulate(layer.kept.begin(), layer.kept.end(), kept);
+    experts += std::count_if(layer.chosen.begin(), layer.chosen.end(), [](std::int64_t n) { return n > 0; });
+  }
   return {{"graphs_captured", my.loop.graphs().captured},
           {"graph_replays", my.loop.graphs().launches},
           {"eager_fallbacks", run.eager_fallbacks},
@@ -452,9 +448,9 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
           {"evaluations", run.evaluations},
           {"host_syncs", my.device.host_syncs},
           {"expert_rows_read", my.device.expert_rows_read[my.device.place.rank]},
-          {"tokens_dropped", routing.dropped},
-          {"pairs_routed", routing.pairs},
-          {"experts_used", routing.experts},
+          {"tokens_dropped", pairs - kept},
+          {"pairs_routed", pairs},
+          {"experts_used", experts},
           {"bytes_planned", run.bytes_planned},
           {"bytes_offloaded", run.bytes_offloaded},
           {"bytes_reloaded", run.bytes_reloaded},

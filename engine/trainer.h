@@ -82,6 +82,13 @@ struct ExpertBiasView {
   Tensor<float> bias;  // [1, E]
 };
 
+// Pairs of a layer `E` in training passes since the run began, for each expert: those that chose it, and those of them
+// that were kept.
+struct RoutedPairs {
+  int layer = 0;
+  std::vector<std::int64_t> chosen, kept;
+};
+
 struct StepResult {
   float loss = 0;  // Of all ranks, as all that does not name a microbatch.
   float norm = 0, clip = 1, learning_rate = 0;
@@ -123,6 +130,7 @@ class Trainer {
 
   const std::vector<ParameterView>& parameters() const;
   std::vector<ExpertBiasView> expert_biases() const;
+  std::vector<RoutedPairs> routed_pairs() const;  // This rank's.
   std::vector<float> read(StoredValues values) const;
   // The same of many, which wait once for the compute stream.
   std::vector<std::vector<float>> read(std::span<const StoredValues> list) const;

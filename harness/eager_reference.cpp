@@ -6,6 +6,7 @@
 
 #include "harness/bits.h"
 #include "harness/blind_spots.h"
+#include "harness/eager_judge.h"
 #include "harness/verdict.h"
 
 namespace lockstep {
@@ -67,6 +68,11 @@ bool oracle_knows(const Scenario& scenario) {
   return scenario.fsdp.reduction != Reduction::nccl || scenario.parallel.data == 1 || sums_have_no_order(scenario);
 }
 
+bool has_judge_of_steps(const Scenario& scenario, const std::string& device) {
+  const bool one_fold = scenario.parallel.data == 1 || scenario.fsdp.strategy >= Sharding::optim_grads;
+  return oracle_knows(scenario) && (one_fold || !is_judged_by_an_eager_run(scenario, device));
+}
+
 Scenario eager(const Scenario& scenario) {
   Scenario s = scenario;
   s.cuda_graph.impl = GraphImpl::none;
@@ -114,25 +120,26 @@ void EagerReference::step() {
 
 void EagerReference::evaluate() { remembered_.evaluations.back() = as_the_oracles(rank_.engine.trainer.evaluate()); }
 
-// Of the parameters this rank's elements; no other are compared.
-Remembered EagerReference::remember() && {
+// Ranks in one process take turns. What other processes have of a parameter stays +0, and nobody here compares it.
+void EagerReference::remember(Remembered& all) && {
   const Trainer& trainer = rank_.engine.trainer;
+  all.steps = std::move(remembered_.steps);  // Every rank has been told the same of them.
+  all.evaluations = std::move(remembered_.evaluations);
   for (const ParameterView& view : trainer.parameters()) {
     const auto index = static_cast<std::size_t>(view.index);
-    if (remembered_.parameters.size() <= index) remembered_.parameters.resize(index + 1);
-    oracle::Parameter& whole = remembered_.parameters[index];
+    if (all.parameters.size() <= index) all.parameters.resize(index + 1);
+    oracle::Parameter& whole = all.parameters[index];
     if (whole.name.empty()) whole = without_values(view);  // A rank may have several parts of it.
     const auto size = static_cast<std::size_t>(view.full_rows * view.full_cols);
     place(whole.weight, size, view.first, trainer.read(StoredValues(view.weight)));
     place(whole.m, size, view.first, trainer.read(StoredValues(view.m)));
     place(whole.v, size, view.first, trainer.read(StoredValues(view.v)));
   }
-  remembered_.expert_biases.resize(scenario_.model.pattern.size());
+  all.expert_biases.resize(scenario_.model.pattern.size());
   for (const ExpertBiasView& view : trainer.expert_biases()) {
-    remembered_.expert_biases[static_cast<std::size_t>(view.layer)] = trainer.read(StoredValues(view.bias));
+    all.expert_biases[static_cast<std::size_t>(view.layer)] = trainer.read(StoredValues(view.bias));
   }
-  remembered_.digest = trainer.weight_digest();
-  return std::move(remembered_);
+  all.digest = trainer.weight_digest();
 }
 
 std::string first_losses_differ(const Scenario& scenario, const DataSource& data, const Remembered& reference) {

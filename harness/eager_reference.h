@@ -1,5 +1,5 @@
-// What an eager run of the engine gave, kept as the oracle's results are: what judges runs whose sums are the
-// library's.
+// What an eager run of the engine gave, kept as the oracle's results are: what judges runs for which no judge can say
+// each tensor while they go on. Those whose sums are the library's, and those whose ranks each fold what cuDNN gave.
 #pragma once
 
 #include "harness/judged_run.h"
@@ -9,6 +9,10 @@ namespace lockstep {
 
 // Whether the oracle knows the bits: not where the library adds up what has an order.
 bool oracle_knows(const Scenario& scenario);
+
+// Whether the oracle, or the eager run of one rank that stands in for it, says each step of such a run: that has one
+// fold of gradients.
+bool has_judge_of_steps(const Scenario& scenario, const std::string& device);
 
 // The scenario without graphs and offloading.
 Scenario eager(const Scenario& scenario);
@@ -25,7 +29,8 @@ class EagerReference {
   // Every rank calls them, in order: a step, the evaluation behind it if there is one, the end.
   void step();
   void evaluate();
-  Remembered remember() &&;
+  // Adds the parameters' elements that this rank has to what the ranks before it in this process gave.
+  void remember(Remembered& all) &&;
 
  private:
   oracle::StepResult as_the_oracles(const StepResult& got);

@@ -20,6 +20,7 @@
 #include "harness/explore/recorder.h"
 #include "harness/judged_run.h"
 #include "harness/judged_steps.h"
+#include "harness/nothing_planted.h"
 #include "harness/offload_bytes.h"
 #include "harness/process_case.h"
 #include "harness/rank_counters.h"
@@ -54,7 +55,7 @@ class Case {
     const std::int64_t most = explores() ? kWithArithmetic : schedule.count;
     const std::int64_t count = options_.device == "sim" ? std::min(schedule.count, most) : 1;
     seed_ = schedule.seed;
-    oracle_knows(scenario_) ? observed_run() : reference_run();
+    judges_steps() ? observed_run() : reference_run();
     for (std::int64_t i = 0; i < count && held(); ++i) {
       seed_ = schedule.seed + i;
       unobserved_run(sim());
@@ -64,12 +65,15 @@ class Case {
     if (held()) judge_counters();
   }
 
-  // Where the library adds up, an eager run goes first, and the others are held against it.
+  // An eager run goes first, without what is planted, and the others are held against it.
   void reference_run() {
     const Scenario plain = eager(scenario_);
+    RunOptions sound = options_;
+    sound.fault.clear();
     Checker checker(checker_options());
     {
-      JudgedRun run(plain, *data_, options_, sim(), false, observer(checker));
+      const NothingPlanted nothing_planted;
+      JudgedRun run(plain, *data_, sound, sim(), false, observer(checker));
       result_.device = run.device().info();
       checked(run, [&] {
         run.on_ranks([&](JudgedRun::Rank& rank) {
@@ -78,12 +82,13 @@ class Case {
             reference.step();
             if (rank.engine.trainer.evaluation_is_due()) reference.evaluate();
           }
-          remembered_ = std::move(reference).remember();
+          std::move(reference).remember(remembered_);
         });
       });
     }
     if (held()) checker.throw_found();
-    const std::string differ = held() ? first_losses_differ(scenario_, *data_, remembered_) : "";
+    if (!held() || is_judged_by_an_eager_run(scenario_, options_.device)) return;
+    const std::string differ = first_losses_differ(scenario_, *data_, remembered_);
     if (!differ.empty()) violated("loss", differ);
   }
 
@@ -223,7 +228,7 @@ class Case {
 
   // The difference showed where nobody looked; an observed run of the same schedule may name an earlier tensor.
   void name_better() {
-    if (!oracle_knows(scenario_)) return;
+    if (!judges_steps()) return;
     const CaseResult blind = result_;
     result_.verdict = Verdict::holds;
     observed_run();
@@ -259,7 +264,7 @@ class Case {
 
   void judge_counters() {
     std::vector<Expectation> expected = expectations(scenario_, *data_);
-    if (oracle_knows(scenario_)) expect_the_oracles_counts(expected);
+    if (judges_steps()) expect_the_oracles_counts(expected);
     if (explores()) {
       expected.push_back(
           {.counter = "schedules_explored", .min = scenario_.checker.schedule.count, .why = "checker.schedule.count"});
@@ -360,6 +365,7 @@ class Case {
   }
   // Where ranks are processes, each knows its own calls alone.
   bool apart() const { return options_.ranks != nullptr && options_.ranks->apart(); }
+  bool judges_steps() const { return has_judge_of_steps(scenario_, options_.device); }
   bool explores() const { return options_.device == "sim" && !options_.policy && !apart(); }
   bool held() const { return result_.verdict == Verdict::holds; }
   void violated(const std::string& judge, const std::string& reason, std::optional<FirstDifference> where = {}) {

@@ -45,15 +45,6 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"model.recompute", "", true, "[]", [](const Scenario& s) { return !s.model.recompute.empty(); }},
     {"model.core_attention", "cudnn", true, "",
      [](const Scenario& s) { return s.model.core_attention == CoreAttention::cudnn; }},
-    {"model.core_attention", "cudnn with experts", false, "native",
-     [](const Scenario& s) { return s.model.core_attention == CoreAttention::cudnn && has_layer(s, 'E'); }},
-    {"model.core_attention", "cudnn on ranks that fold by themselves", false, "native",  // Its judge has one fold.
-     [](const Scenario& s) {
-       const bool one_fold =
-           s.fsdp.strategy == Sharding::optim_grads || s.fsdp.strategy == Sharding::optim_grads_params;
-       const bool folds = one_fold && s.fsdp.reduction == Reduction::ordered;
-       return s.model.core_attention == CoreAttention::cudnn && s.parallel.data > 1 && !folds;
-     }},
     {"cuda_graph.impl", "partial", true, "", with_partial_graphs},
     {"cuda_graph.impl", "full_iteration", true, "",
      [](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }},

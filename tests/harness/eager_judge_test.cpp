@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "harness/eager_reference.h"
 #include "harness/schedules.h"
 #include "kernels/contract.h"
 #include "kernels/fault.h"
@@ -33,6 +34,24 @@ void expect_same_losses(const oracle::StepResult& got, const oracle::StepResult&
   ASSERT_EQ(got.microbatches.size(), want.microbatches.size());
   for (std::size_t m = 0; m < want.microbatches.size(); ++m) {
     EXPECT_EQ(got.microbatches[m].loss, want.microbatches[m].loss);
+    ASSERT_EQ(got.microbatches[m].experts.size(), want.microbatches[m].experts.size());
+    for (std::size_t x = 0; x < want.microbatches[m].experts.size(); ++x) {
+      const auto &its = want.microbatches[m].experts[x], &mine = got.microbatches[m].experts[x];
+      EXPECT_EQ(mine.layer, its.layer);
+      EXPECT_EQ(mine.aux_loss, its.aux_loss);
+      EXPECT_EQ(mine.z_loss, its.z_loss);
+    }
+  }
+}
+
+// How many pairs went where: in training passes alone.
+void expect_same_counts(const oracle::StepResult& got, const oracle::StepResult& want) {
+  for (std::size_t m = 0; m < want.microbatches.size(); ++m) {
+    for (std::size_t x = 0; x < want.microbatches[m].experts.size(); ++x) {
+      const auto &its = want.microbatches[m].experts[x], &mine = got.microbatches[m].experts[x];
+      EXPECT_EQ(mine.chosen, its.chosen) << "microbatch " << m << ", layer " << its.layer;
+      EXPECT_EQ(mine.dropped, its.dropped) << "microbatch " << m << ", layer " << its.layer;
+    }
   }
 }
 
@@ -72,6 +91,7 @@ void expect_the_oracles_word(const Scenario& scenario) {
     const StepData documents = data->training(step);
     const oracle::StepResult want = oracle->step(step, documents), got = eager->step(step, documents);
     expect_same_activations(got, want);
+    expect_same_counts(got, want);
     expect_same_gradients(got, want);
     EXPECT_EQ(got.loss, want.loss);
     EXPECT_EQ(got.norm, want.norm);
@@ -87,6 +107,10 @@ void expect_the_oracles_word(const Scenario& scenario) {
       EXPECT_TRUE(same(mine.m, its.m) && same(mine.v, its.v)) << its.name;
     }
     EXPECT_EQ(eager->weight_digest(), oracle->weight_digest());
+    ASSERT_EQ(eager->expert_bias().size(), oracle->expert_bias().size());
+    for (std::size_t layer = 0; layer < oracle->expert_bias().size(); ++layer) {
+      EXPECT_TRUE(same(eager->expert_bias()[layer], oracle->expert_bias()[layer])) << layer;
+    }
     const StepData held_out = data->evaluation(step);
     const oracle::StepResult its = oracle->evaluate(step, held_out), mine = eager->evaluate(step, held_out);
     EXPECT_EQ(mine.loss, its.loss);  // Nobody looks into an evaluation.
@@ -104,6 +128,24 @@ TEST(EagerJudge, OfSeveralRanksIsOne) {
   expect_the_oracles_word(s);
 }
 
+// Of buffers without padding rows as much as pairs fill.
+TEST(EagerJudge, KnowsTheRowsOfExperts) {
+  Scenario s = with_everything();
+  s.model.pattern = "*E*E";
+  s.model.moe.experts = 5;
+  s.model.moe.shared_hidden = 16;
+  s.model.moe.router = Router::sigmoid;
+  s.model.moe.expert_bias = true;
+  s.model.moe.aux_loss = s.model.moe.z_loss = {10'000};
+  for (const bool drops : {false, true}) {
+    s.model.moe.capacity_factor = drops ? std::optional(Ratio{500'000}) : std::nullopt;
+    for (const bool pads : {false, true}) {
+      s.model.moe.pad_to_capacity = pads && drops;
+      expect_the_oracles_word(s);
+    }
+  }
+}
+
 TEST(EagerJudge, IsSoundWhateverIsPlanted) {
   for (const char* fault : {"attention-tables-built-once", "attention-tables-ignore-gaps", "learning-rate-baked"}) {
     plant_fault(fault);
@@ -113,6 +155,19 @@ TEST(EagerJudge, IsSoundWhateverIsPlanted) {
     expect_the_oracles_word(s);
     EXPECT_EQ(planted_fault(), fault);
     plant_fault("");
+  }
+}
+
+// A judge of one rank has one fold.
+TEST(EagerJudge, SaysNoStepOfRanksThatFoldByThemselves) {
+  Scenario s = with_everything();
+  EXPECT_TRUE(has_judge_of_steps(s, "cuda"));
+  s.parallel.data = 2;
+  for (const Sharding strategy :
+       {Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+    s.fsdp.strategy = strategy;
+    EXPECT_EQ(has_judge_of_steps(s, "cuda"), strategy >= Sharding::optim_grads);
+    EXPECT_TRUE(has_judge_of_steps(s, "sim"));
   }
 }
 
