@@ -37,15 +37,16 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloade
     workspace_ = pool_.make<std::uint8_t>(1, kProductWorkspace);
     plan_products();
   }
-  if (config_.tied_embedding) embedding_gradient_ = pool_.make<float>(config_.vocab, config_.hidden);
 }
 
-// The weights of linear layers are those whose products add into the accumulator, and the tied head.
+// The weights of linear layers are those whose products add into the accumulator, and the head.
 template <class T>
 void Model<T>::plan_products() const {
   for (const ParameterSpec& spec : parameters_.specs()) {
-    const bool tied_head = config_.tied_embedding && spec.index == parameters_.head();
-    if (spec.accumulates || tied_head) Linear<T>(parameters_[spec.index]).plan(device_, shape_.rows, workspace_);
+    const bool is_product = spec.accumulates && spec.index != 0;
+    if (is_product || spec.index == parameters_.head()) {
+      Linear<T>(parameters_[spec.index]).plan(device_, shape_.rows, workspace_);
+    }
   }
 }
 
@@ -275,21 +276,24 @@ template <class T>
 void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
   pass.part("embedding");
   const Parameter& weight = parameters_[0];
-  const bool apart = config_.tied_embedding && !fault("tied-gradient-overwritten");
-  const Tensor<float> own = apart ? embedding_gradient_ : weight.microbatch_gradient;
-  pass.stream.submit(EmbeddingBackward<T>{.tokens = inputs.tokens,
-                                          .dy = gradient_of(0),
-                                          .row_document = pass.pack.row_document,
-                                          .row_position = pass.pack.row_position,
-                                          .row_number = pass.pack.row_number,
-                                          .state = pass.state,
-                                          .dweight = own,
-                                          .dropout = pass.training ? embedding_dropout_ : Dropout{}});
-  if (config_.tied_embedding) {
-    // g_m = add(head dW, embedding rows).
-    pass.stream.submit(AccumulateGradient{.g = own, .acc = weight.microbatch_gradient});
+  EmbeddingBackward<T> op{.tokens = inputs.tokens,
+                          .dy = gradient_of(0),
+                          .row_document = pass.pack.row_document,
+                          .row_position = pass.pack.row_position,
+                          .row_number = pass.pack.row_number,
+                          .state = pass.state,
+                          .dropout = pass.training ? embedding_dropout_ : Dropout{}};
+  // A tied weight's g_m holds the head's part: g_m = add(head dW, embedding rows).
+  const bool tied = config_.tied_embedding;
+  if (tied && !fault("tied-gradient-overwritten")) {
+    op.acc = weight.microbatch_gradient;
+  } else if (tied || !weight.gradient) {
+    op.dweight = weight.microbatch_gradient;
+  } else {
+    op.acc = weight.gradient;
   }
-  accumulate(pass, weight);
+  pass.stream.submit(op);
+  if (tied) accumulate(pass, weight);
 }
 
 template class Model<float>;

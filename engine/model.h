@@ -89,7 +89,6 @@ class Model {
   Tensor<T> dlogits_, dfinal_norm_;
   Tensor<std::uint8_t> workspace_;
   Tensor<std::uint8_t> cudnn_workspace_;  // For every bucket.
-  Tensor<float> embedding_gradient_;      // Tied embedding: the embedding's own term, before it joins the head's.
 };
 
 }  // namespace lockstep

@@ -12,7 +12,9 @@ ParameterList::ParameterList(const Scenario::Model& model) {
   Recipe out = in;
   out.std = div(s, sqrt(static_cast<float>(2 * layers)));
 
-  add("embedding.weight", -1, model.vocab, model.hidden, {Init::normal, s, 0});
+  // A tied one holds the head's part of g_m until its own joins it.
+  add("embedding.weight", -1, model.vocab, model.hidden,
+      {.init = Init::normal, .std = s, .width = 0, .accumulates = !model.tied_embedding});
   for (int layer = 0; layer < layers; ++layer) {
     first_of_layer.push_back(static_cast<int>(specs.size()));
     add_vector("norm.gain", layer, model.hidden, Init::one);

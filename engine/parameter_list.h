@@ -20,7 +20,7 @@ struct ParameterSpec {
   float std = 0;
   std::int32_t width = 0;
   bool copied = false;       // Products in bf16 read a copy of it.
-  bool accumulates = false;  // Its product can add into the accumulator at once: it needs no memory for g_m then.
+  bool accumulates = false;  // Its gradient's op can add into the accumulator: it needs no memory for g_m then.
 
   // Rows of the global norm's sequence: innermost axes of a 2-D one, single elements of a 1-D one.
   std::int64_t norm_rows() const { return is_vector ? cols : rows; }

@@ -19,7 +19,10 @@ struct EmbeddingForward {
   Out<T> y;                       // [T, d]
   Dropout dropout;
 };
-// dweight[v, k] = sum over rows asc with tokens[i] == v of drop'(dy[i, k]), from +0; every row of dweight is written.
+// dweight[v, k] = sum over rows asc with tokens[i] == v of drop'(dy[i, k]), from +0: the microbatch's gradient. Either
+// it is written to dweight, every row of it, or there is no dweight and the accumulator takes it: acc = add(acc, sum),
+// the one add of arithmetic.md 1. Rows of tokens that the pack lacks are left alone then: their sum is +0, and an
+// accumulator, which begins with +0, never holds -0.
 template <class T>
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
@@ -29,7 +32,8 @@ struct EmbeddingBackward {
   In<std::int32_t> row_position;
   In<std::int32_t> row_number;
   In<StepState> state;
-  Out<float> dweight;  // [V, d]
+  Out<float> dweight = {};  // [V, d] or absent.
+  Accum<float> acc = {};    // [V, d] or absent.
   Dropout dropout;
 };
 template <class T>

@@ -19,6 +19,8 @@ std::vector<std::string> kernel_faults() {
           "pack-metadata-number-of-first-slot",
           "embedding-reads-next-token",
           "embedding-gradient-last-token-wins",
+          "embedding-gradient-forgets-accumulator",
+          "embedding-gradient-adds-rows-to-the-accumulator",
           "dropout-ignores-position",
           "dropout-ignores-step",
           "dropout-keeps-below-threshold",

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -108,6 +109,12 @@ double ceiling_of(Backend& backend, const Submission& op, const OpWork& work, do
   return backend.ceiling(op);
 }
 
+PackWork pack_work(const Microbatch& microbatch) {
+  std::set<std::int32_t> tokens;
+  for (const Document& document : microbatch.documents) tokens.insert(document.tokens.begin(), document.tokens.end());
+  return {.causal_pairs = causal_pairs(lengths_of(microbatch)), .tokens = std::ssize(tokens)};
+}
+
 double copy_rate(GraphTimer& timer, Backend& backend, void* memory, std::size_t bytes) {
   constexpr int kCopies = 16;
   char* half = static_cast<char*>(memory) + bytes / 2;
@@ -135,10 +142,9 @@ class RecordedStep {
   Backend& backend() { return device_.backend(); }
   double copy_bytes_per_second() { return flush_ ? copy_rate(timer_, backend(), flush_->memory(), Flush::bytes()) : 0; }
   KernelTime time(const std::string& text, const OpRecorder::Entry& entry) {
-    const double pairs = entry.microbatch < 0 ? 0 : causal_pairs(lengths_of(microbatch(entry.microbatch)));
     return {.op = text,
             .times = entry.times,
-            .work = work_of(entry.op, pairs),
+            .work = work_of(entry.op, entry.microbatch < 0 ? PackWork{} : pack_work(microbatch(entry.microbatch))),
             .seconds = time_op(timer_, backend(), entry.op, flush_ ? &flush_->op() : nullptr)};
   }
 

@@ -1,5 +1,7 @@
 #include "harness/bench/work.h"
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
@@ -44,14 +46,26 @@ double scan_flop(const Submission& submission) {
   return 0;
 }
 
+// Of the vocabulary's rows that an embedding reads or adds to, those of the pack's tokens.
+template <class T>
+std::int64_t rows_in_use(const Submission& submission, const OperandBytes& operand, const PackWork& pack) {
+  const auto* forward = as<EmbeddingForward<T>>(submission);
+  const auto* backward = as<EmbeddingBackward<T>>(submission);
+  const bool by_token = (forward != nullptr && operand.base == forward->weight.data) ||
+                        (backward != nullptr && operand.base == backward->acc.data);
+  return by_token ? pack.tokens : operand.rows;
+}
+
 }  // namespace
 
-OpWork work_of(const Submission& op, double causal_pairs) {
+OpWork work_of(const Submission& op, const PackWork& pack) {
   OpWork work;
   for (const OperandBytes& operand : op.operands()) {
-    const double bytes = static_cast<double>(operand.rows) * static_cast<double>(operand.row_bytes);
+    const std::int64_t rows = std::min(rows_in_use<bf16>(op, operand, pack), rows_in_use<float>(op, operand, pack));
+    const double bytes = static_cast<double>(rows) * static_cast<double>(operand.row_bytes);
     if (operand.access != Access::scratch) work.bytes += operand.access == Access::accum ? 2 * bytes : bytes;
   }
+  const double causal_pairs = pack.causal_pairs;
   const auto found = [&](Bound bound, double flop) {
     if (flop > 0) work = {bound, flop, work.bytes};
   };

@@ -12,11 +12,15 @@ enum class Bound : std::uint8_t { product, attention, scan, bandwidth };
 struct OpWork {
   Bound bound = Bound::bandwidth;
   double flop = 0;   // Bound bandwidth: not counted.
-  double bytes = 0;  // Every operand once, what is accumulated twice, scratch never.
+  double bytes = 0;  // Every operand once, what is accumulated twice, scratch never; of an embedding the tokens' rows.
 };
 
-// `causal_pairs`: of the pack that the op works on.
-OpWork work_of(const Submission& op, double causal_pairs);
+// Of the pack that an op works on.
+struct PackWork {
+  double causal_pairs = 0;
+  std::int64_t tokens = 0;  // Different ones.
+};
+OpWork work_of(const Submission& op, const PackWork& pack);
 
 // The op with its shapes, "linear_forward 8192x2048 10304x2048": equal for ops that take the same time.
 std::string signature(const Submission& op);

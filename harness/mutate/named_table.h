@@ -196,7 +196,7 @@ inline constexpr std::array kEngineRows{
     NamedRow{"state-staging-", kRace, "loader.cpp", "hazard: write", true, true},
     NamedRow{"target-of-the-next-document", kLoss, "pack.cpp", "activation: token_loss"},
     NamedRow{"targets-not-refreshed", kStale, "loader.cpp", "activation: token_loss"},
-    NamedRow{"tied-gradient-overwritten", kOrder, "model.cpp", "hazard: accumulate_gradient"},
+    NamedRow{"tied-gradient-overwritten", kOrder, "model.cpp", "gradient: embedding.weight"},
     NamedRow{"vectors-decay", kIndex, "trainer.cpp", "weights: gain bias"},
     NamedRow{"wait-for-the-first-microbatch-alone", kRace, "loader.cpp", "hazard: loader"},
     NamedRow{"warm-up-ends-", kIndex, "learning_rate.cpp", "norm: learning_rate"},

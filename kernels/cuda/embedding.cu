@@ -51,6 +51,7 @@ struct Tokens {
   __device__ __forceinline__ std::uint32_t place(std::int32_t token) const {
     return static_cast<std::uint32_t>(token) >> shift;
   }
+  __device__ __forceinline__ std::int64_t at(int place) const { return first + (std::int64_t{place} << shift); }
 };
 // Rows that hold a token of the block, in order, and then sorted by token: those of the block's token p are
 // rows[ends[p - 1]] .. rows[ends[p] - 1].
@@ -150,16 +151,26 @@ __device__ __forceinline__ void load_four(float (&to)[4], const T* from, std::in
   }
 }
 
+// Where a token's row of the result is: the microbatch's gradient, or the accumulator.
+template <bool kAdds, class T>
+__device__ __forceinline__ float* result_of(const EmbeddingBackward<T>& op, std::int64_t token, std::int64_t k) {
+  return kAdds ? &at(op.acc, token, k) : &at(op.dweight, token, k);
+}
+
 // Asks the second-level cache for what will be added, so that a row's turn need not wait for memory.
-template <class T>
-__device__ __forceinline__ void fetch_found(const EmbeddingBackward<T>& op, const Found& found, int count) {
-  constexpr int kLine = 128 / sizeof(T);
-  constexpr int kLines = kColumns / kLine;
-  const std::int64_t k = blockIdx.y * kColumns + threadIdx.x % kLines * kLine;
-  if (k >= op.dy.cols) return;
-  for (int f = threadIdx.x / kLines; f < count; f += kBlock / kLines) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(&at(op.dy, found.row[f], k)));
-  }
+template <bool kAdds, class T>
+__device__ __forceinline__ void fetch_found(const EmbeddingBackward<T>& op, const Found& found, const Tokens& tokens,
+                                            int count) {
+  const auto fetch = [&]<class Row>(const Row& row, std::size_t size) {
+    const int line = static_cast<int>(128 / size), lines = kColumns / line;
+    const std::int64_t k = blockIdx.y * kColumns + static_cast<int>(threadIdx.x) % lines * line;
+    if (k >= op.dy.cols) return;
+    for (int f = static_cast<int>(threadIdx.x) / lines; f < count; f += kBlock / lines) {
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(row(f, k)));
+    }
+  };
+  fetch([&](int f, std::int64_t k) { return &at(op.dy, found.row[f], k); }, sizeof(T));
+  if (kAdds) fetch([&](int f, std::int64_t k) { return &at(op.acc, tokens.at(found.place[f]), k); }, sizeof(float));
 }
 
 // Four neighbours as they are stored.
@@ -168,85 +179,113 @@ __device__ __forceinline__ float4 stored_four(const float* from) { return quad_o
 __device__ __forceinline__ float element(const Quad& q, int c) { return q[c]; }
 __device__ __forceinline__ float element(const float4& q, int c) { return part(q, c); }
 
-// Adds the rows of dy that were found to the sums of the block's tokens, four columns a thread, in memory that no other
-// thread touches. `begins`: writes all sums; else only those of tokens that were found. kPlain: all fours are whole, at
-// multiples of their size, and nothing is dropped.
-inline constexpr int kTogether = kColumns / 4;  // Threads that share a token.
+// sum = add(sum, drop'(dy)) for the rows of dy that are named, in their order, in four columns from k on; `count` of
+// them exist. kPlain: all fours are whole, at multiples of their size, and nothing is dropped.
 template <bool kPlain, class T>
-__device__ void add_found(const EmbeddingBackward<T>& op, const Found& found, const Tokens& tokens, bool begins) {
-  const int k = static_cast<int>(blockIdx.y) * kColumns + static_cast<int>(threadIdx.x) % kTogether * 4;
-  const int count = static_cast<int>(op.dweight.cols) - k;
-  if (count <= 0) return;
+__device__ __forceinline__ void add_rows(const EmbeddingBackward<T>& op, const std::int32_t* rows, int many, int k,
+                                         int count, float (&sum)[4]) {
   const T* const dy = op.dy.data + k;
-  for (int p = static_cast<int>(threadIdx.x) / kTogether; p < tokens.count; p += kBlock / kTogether) {
-    int f = p == 0 ? 0 : found.ends[p - 1];
-    const int end = found.ends[p];
-    if (!begins && f == end) continue;
-    float* const to = &at(op.dweight, tokens.first + (std::int64_t{p} << tokens.shift), k);
-    float sum[4] = {};
-    if (!begins) load_four(sum, to, count, kPlain);
-    // So many rows are asked for before the first of them is added.
-    const auto take = [&]<int kRows>() {
-      if constexpr (kPlain) {
-        decltype(stored_four(dy)) x[kRows];
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) x[r] = stored_four(dy + found.rows[f + r] * op.dy.pitch);
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-          for (int c = 0; c < 4; ++c) sum[c] = add(sum[c], element(x[r], c));
-        }
-      } else {
-        for (int r = 0; r < kRows; ++r) {
-          float x[4];
-          load_four(x, dy + found.rows[f + r] * op.dy.pitch, count, false);
-          drop_some(op, found.rows[f + r], k, x);
-          for (int c = 0; c < 4; ++c) sum[c] = add(sum[c], x[c]);
-        }
-      }
-      f += kRows;
-    };
-    while (end - f >= 8) take.template operator()<8>();
-    if (end - f >= 4) take.template operator()<4>();
-    if (end - f >= 2) take.template operator()<2>();
-    if (end - f >= 1) take.template operator()<1>();
-#pragma unroll
-    for (int c = 0; c < 4; ++c) sum[c] = add(sum[c], 0.0f);
+  // So many rows are asked for before the first of them is added.
+  const auto take = [&]<int kRows>() {
     if constexpr (kPlain) {
-      store_16(to, bits(sum[0]), bits(sum[1]), bits(sum[2]), bits(sum[3]));
+      decltype(stored_four(dy)) x[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) x[r] = stored_four(dy + rows[r] * op.dy.pitch);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) sum[c] = add(sum[c], element(x[r], c));
+      }
     } else {
-      for (int c = 0; c < 4 && c < count; ++c) to[c] = sum[c];
+      for (int r = 0; r < kRows; ++r) {
+        float x[4];
+        load_four(x, dy + rows[r] * op.dy.pitch, count, false);
+        drop_some(op, rows[r], k, x);
+        for (int c = 0; c < 4; ++c) sum[c] = add(sum[c], x[c]);
+      }
     }
+    rows += kRows;
+    many -= kRows;
+  };
+  while (many >= 8) take.template operator()<8>();
+  if (many >= 4) take.template operator()<4>();
+  if (many >= 2) take.template operator()<2>();
+  if (many >= 1) take.template operator()<1>();
+}
+
+// The token's row of the result, in memory that no other thread touches. `before`: of the accumulator.
+template <bool kPlain, bool kAdds, class T>
+__device__ __forceinline__ void put_sum(const EmbeddingBackward<T>& op, float* to, const float (&before)[4], int count,
+                                        const float (&sum)[4]) {
+  float g[4];
+#pragma unroll
+  for (int c = 0; c < 4; ++c) g[c] = kAdds ? add(before[c], add(sum[c], 0.0f)) : add(sum[c], 0.0f);
+  if constexpr (kPlain) {
+    store_16(to, bits(g[0]), bits(g[1]), bits(g[2]), bits(g[3]));
+  } else {
+    for (int c = 0; c < 4 && c < count; ++c) to[c] = g[c];
+  }
+}
+
+// The sums of the block's tokens, four columns a thread.
+inline constexpr int kTogether = kColumns / 4;  // Threads that share a token.
+template <bool kPlain, bool kAdds, class T>
+__device__ void add_found(const EmbeddingBackward<T>& op, const Found& found, const Tokens& tokens, int k, int count) {
+  for (int p = static_cast<int>(threadIdx.x) / kTogether; p < tokens.count; p += kBlock / kTogether) {
+    const int begin = p == 0 ? 0 : found.ends[p - 1], end = found.ends[p];
+    if (kAdds && begin == end) continue;
+    float* const to = result_of<kAdds>(op, tokens.at(p), k);
+    float before[4] = {}, sum[4] = {};
+    if (kAdds) load_four(before, to, count, kPlain);
+    add_rows<kPlain>(op, found.rows + begin, end - begin, k, count, sum);
+    put_sum<kPlain, kAdds>(op, to, before, count, sum);
+  }
+}
+
+// The same where the block's tokens have more rows than it holds: one token after the other, as many rows as it holds.
+template <bool kPlain, bool kAdds, class T>
+__device__ void add_one_by_one(const EmbeddingBackward<T>& op, Found& found, const Tokens& tokens, int k, int count) {
+  const int rows = static_cast<int>(op.dy.rows);
+  const bool adds = static_cast<int>(threadIdx.x) < kTogether && count > 0;
+  for (int p = 0; p < tokens.count; ++p) {
+    const Tokens one = {static_cast<std::int32_t>(tokens.at(p)), 31, 1};
+    float before[4] = {}, sum[4] = {};
+    int all = 0;
+    for (int first = 0; first < rows; first += kSearched) {
+      __syncthreads();  // The last rows have been added.
+      const int many = find(found, op, first, one, 0);
+      __syncthreads();  // All have written what they found.
+      if (adds) add_rows<kPlain>(op, found.row, many, k, count, sum);
+      all += many;
+    }
+    if (!adds || (kAdds && all == 0)) continue;
+    float* const to = result_of<kAdds>(op, tokens.at(p), k);
+    if (kAdds) load_four(before, to, count, kPlain);
+    put_sum<kPlain, kAdds>(op, to, before, count, sum);
   }
 }
 
 // Grid: (first token, columns).
-template <bool kPlain, class T>
-__global__ void __launch_bounds__(kBlock, 2) embedding_backward(EmbeddingBackward<T> op, int shift) {
+template <bool kPlain, bool kAdds, class T>
+__global__ void __launch_bounds__(kBlock, 2) embedding_backward(EmbeddingBackward<T> op, int vocabulary, int shift) {
   start_after_last_kernel();
   extern __shared__ __align__(16) std::byte memory[];
   Found& found = *reinterpret_cast<Found*>(memory);
   const int first_token = static_cast<int>(blockIdx.x);
-  const int of_block = static_cast<int>((op.dweight.rows - first_token + (1 << shift) - 1) >> shift);
-  const Tokens tokens = {first_token, shift, of_block};
+  const Tokens tokens = {first_token, shift, (vocabulary - first_token + (1 << shift) - 1) >> shift};
+  const int k = static_cast<int>(blockIdx.y) * kColumns + static_cast<int>(threadIdx.x) % kTogether * 4;
+  const int columns = static_cast<int>(op.dy.cols) - k;  // At most so many are this thread's.
   const int rows = static_cast<int>(op.dy.rows);
-  bool begins = true;
   int count = 0;
-  for (int first = 0; first == 0 || first < rows; first += kSearched) {
+  for (int first = 0; first < rows; first += kSearched) {
+    if (count > kMostFound - kSearched) return add_one_by_one<kPlain, kAdds>(op, found, tokens, k, columns);
     count = find(found, op, first, tokens, count);
-    const bool last = first + kSearched >= rows;
-    if (!last && count <= kMostFound - kSearched) continue;
-    __syncthreads();  // All have written what they found.
-    if (begins || count > 0) {
-      fetch_found(op, found, count);
-      sort_by_token(found, tokens, count);
-      __syncthreads();
-      add_found<kPlain>(op, found, tokens, begins);
-      __syncthreads();  // What was sorted has been added.
-    }
-    begins = false;
-    count = 0;
   }
+  __syncthreads();  // All have written what they found.
+  fetch_found<kAdds>(op, found, tokens, count);
+  sort_by_token(found, tokens, count);
+  __syncthreads();
+  if (columns > 0) add_found<kPlain, kAdds>(op, found, tokens, k, columns);
 }
 
 // Blocks begin at the tokens 0 .. 2^shift - 1: some 256 blocks, or as many as hold no more tokens than they may.
@@ -265,14 +304,18 @@ void run(CudaQueue queue, const EmbeddingForward<T>& op) {
 }
 template <class T>
 void run(CudaQueue queue, const EmbeddingBackward<T>& op) {
-  const unsigned columns = blocks_for(op.dweight.cols, kColumns);
-  const int shift = token_shift(op.dweight.rows, columns);
-  const bool plain = all_move_16_bytes(op.dy, op.dweight) && op.dweight.cols % 4 == 0 && !op.dropout.active;
-  const auto kernel = plain ? embedding_backward<true, T> : embedding_backward<false, T>;
+  const std::int64_t vocabulary = op.acc ? op.acc.rows : op.dweight.rows;
+  const unsigned columns = blocks_for(op.dy.cols, kColumns);
+  const int shift = token_shift(vocabulary, columns);
+  const bool moves_16 = op.acc ? all_move_16_bytes(op.dy, op.acc) : all_move_16_bytes(op.dy, op.dweight);
+  const bool plain = moves_16 && op.dy.cols % 4 == 0 && !op.dropout.active;
+  const auto kernel = plain    ? op.acc ? embedding_backward<true, true, T> : embedding_backward<true, false, T>
+                         : op.acc ? embedding_backward<false, true, T>
+                               : embedding_backward<false, false, T>;
   cuda_launch_check(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sizeof(Found))));
   launch(queue, dim3(1u << shift, columns), dim3(kBlock), {.shared_bytes = sizeof(Found), .overlaps = true}, kernel, op,
-         shift);
+         static_cast<int>(vocabulary), shift);
 }
 template void run(CudaQueue, const EmbeddingForward<float>&);
 template void run(CudaQueue, const EmbeddingForward<bf16>&);

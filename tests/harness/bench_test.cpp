@@ -63,7 +63,7 @@ TEST(Bench, AProductIsTwoOperationsAPair) {
   std::vector<float> dw(10 * 8);
   const Submission forward(
       LinearForward<bf16>{.x = tensor(x.data(), 6, 8), .w = tensor(w.data(), 10, 8), .y = tensor(y.data(), 6, 10)});
-  const OpWork work = work_of(forward, 0);
+  const OpWork work = work_of(forward, {});
   EXPECT_EQ(work.bound, Bound::product);
   EXPECT_EQ(work.flop, 2 * 6 * 8 * 10);
   EXPECT_EQ(work.bytes, 2 * (48 + 80 + 60));
@@ -73,10 +73,26 @@ TEST(Bench, AProductIsTwoOperationsAPair) {
 TEST(Bench, WhatIsAccumulatedIsReadAndWritten) {
   std::vector<float> g(6), acc(6);
   const OpWork work =
-      work_of(Submission(AccumulateGradient{.g = tensor(g.data(), 2, 3), .acc = tensor(acc.data(), 2, 3)}), 0);
+      work_of(Submission(AccumulateGradient{.g = tensor(g.data(), 2, 3), .acc = tensor(acc.data(), 2, 3)}), {});
   EXPECT_EQ(work.bound, Bound::bandwidth);
   EXPECT_EQ(work.bytes, 3 * 24);
   EXPECT_EQ(work.flop, 0);
+}
+
+TEST(Bench, AnEmbeddingMovesTheRowsOfItsTokens) {
+  std::vector<float> memory(10 * 3);
+  std::vector<std::int32_t> tokens(4);
+  const PackWork pack{.causal_pairs = 0, .tokens = 2};
+  EmbeddingForward<float> forward;
+  forward.tokens = tensor(tokens.data(), 1, 4);
+  forward.weight = tensor(memory.data(), 10, 3);
+  EXPECT_EQ(work_of(Submission(forward), pack).bytes, 4 * 4 + 2 * 12);
+  EmbeddingBackward<float> written, added;
+  written.dy = added.dy = tensor(memory.data(), 4, 3);
+  written.dweight = tensor(memory.data() + 12, 6, 3);
+  added.acc = tensor(memory.data() + 12, 6, 3);
+  EXPECT_EQ(work_of(Submission(written), pack).bytes, 4 * 12 + 6 * 12);
+  EXPECT_EQ(work_of(Submission(added), pack).bytes, 4 * 12 + 2 * 2 * 12);
 }
 
 // What a GPU that several workers share makes expensive: a judge waits once for all that it looks at after a pass.

@@ -56,8 +56,12 @@ void draw(OpBuilder& b, EmbeddingBackward<T>& op) {
         .row_position = pack.row_position,
         .row_number = pack.row_number,
         .state = b.state(),
-        .dweight = b.out<F>(vocabulary, d),
         .dropout = draw_dropout(b)};
+  if (b.chance(2)) {
+    op.acc = b.values(vocabulary, d);
+  } else {
+    op.dweight = b.out<F>(vocabulary, d);
+  }
 }
 template <class T>
 void draw(OpBuilder& b, ResidualForward<T>& op) {

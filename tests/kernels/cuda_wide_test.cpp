@@ -169,10 +169,10 @@ TEST(WideRowsOnAGpu, CrossEntropiesHaveTheBytesOfTheHost) {
   }
 }
 
-// Vocabularies of a token, of less than a block's and of many blocks; rows of one token that are more than a block
-// holds at once; widths of several blocks and of none's multiple.
+// Vocabularies of a token, of less than a block's and of many blocks; rows of one token, and of a block's tokens, that
+// are more than a block holds at once; widths of several blocks and of none's multiple; written and accumulated.
 template <class T>
-void expect_embedding_gradients(std::int64_t rows, std::int64_t vocabulary, std::int64_t d, bool drops) {
+void expect_embedding_gradient(std::int64_t rows, std::int64_t vocabulary, std::int64_t d, bool drops, bool adds) {
   const std::string name = std::to_string(vocabulary) + " tokens, " + std::to_string(d) + " wide";
   expect_host_bytes(name, rows, [&](Operands& o) {
     const Tensor<std::int32_t> document = o.rows_of([&](std::int64_t i) { return i % 11 == 3 ? -1 : i / 700; });
@@ -183,9 +183,14 @@ void expect_embedding_gradients(std::int64_t rows, std::int64_t vocabulary, std:
         .row_position = o.rows_of([](std::int64_t i) { return i % 700; }),
         .row_number = document,
         .state = o.step(),
-        .dweight = o.out<float>(vocabulary, d),
+        .dweight = adds ? Tensor<float>{} : o.out<float>(vocabulary, d),
+        .acc = adds ? o.values<float>(vocabulary, d, -1, 1) : Tensor<float>{},
         .dropout = {.active = drops, .site = 1, .threshold = 1u << 30, .scale = 1.25f}};
   });
+}
+template <class T>
+void expect_embedding_gradients(std::int64_t rows, std::int64_t vocabulary, std::int64_t d, bool drops) {
+  for (const bool adds : {false, true}) expect_embedding_gradient<T>(rows, vocabulary, d, drops, adds);
 }
 TEST(WideRowsOnAGpu, EmbeddingGradientsHaveTheBytesOfTheHost) {
   expect_embedding_gradients<bf16>(300, 40, 520, false);
@@ -193,6 +198,7 @@ TEST(WideRowsOnAGpu, EmbeddingGradientsHaveTheBytesOfTheHost) {
   expect_embedding_gradients<bf16>(3000, 1000, 1032, true);
   expect_embedding_gradients<bf16>(20000, 1, 40, false);
   expect_embedding_gradients<bf16>(20000, 3, 12, true);
+  expect_embedding_gradients<bf16>(40000, 5, 1536, false);
   expect_embedding_gradients<bf16>(9000, 50257, 20, false);
   expect_embedding_gradients<float>(3000, 50257, 100, true);
   expect_embedding_gradients<float>(20000, 3, 514, false);
