@@ -113,16 +113,18 @@ struct GatedRows {
   __device__ __forceinline__ bf16* z(int turn, int warp) const { return operand(turn, warp, 1); }
   __device__ __forceinline__ bf16* dout(int turn, int warp) const { return operand(turn, warp, 2); }
 
-  // Starts to copy the warp's row from columns that begin at `first`; rows of no document become zeros.
-  __device__ __forceinline__ void start(const GatedNormBackward<bf16>& op, int turn, std::int64_t i, bool real,
+  // Starts to copy the warp's row i from columns that begin at `first`.
+  __device__ __forceinline__ void start(const GatedNormBackward<bf16>& op, int turn, std::int64_t i,
                                         std::int64_t first) const {
-    const std::int64_t from = real ? i : 0;
 #pragma unroll 1
     for (int k = kEight * lane_index(); k < width; k += kEight * kWarp) {
-      copy_16(shared_address(y(turn, warp_index()) + k), &at(op.y, from, first + k), real);
-      copy_16(shared_address(z(turn, warp_index()) + k), &at(op.z, from, first + k), real);
-      copy_16(shared_address(dout(turn, warp_index()) + k), &at(op.dout, from, first + k), real);
+      copy_16(shared_address(y(turn, warp_index()) + k), &at(op.y, i, first + k), true);
+      copy_16(shared_address(z(turn, warp_index()) + k), &at(op.z, i, first + k), true);
+      copy_16(shared_address(dout(turn, warp_index()) + k), &at(op.dout, i, first + k), true);
     }
+  }
+  __device__ __forceinline__ void clear(int turn) const {
+    for (int which = 0; which < 3; ++which) clear_own_eights(operand(turn, warp_index(), which), width);
   }
 };
 
@@ -144,18 +146,17 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
   z.load(rows.z(turn, w), width);
   dout.load(rows.dout(turn, w), width);
   float gate[kSteps][4] = {};  // sigmoid(z)
-  const auto u_of = [&](int s, int c) { return mul(mul(y.step[s][c], mul(z.step[s][c], gate[s][c])), rstd); };
+  float u[kSteps][4] = {};     // mul(u, rstd)
   Accumulators a;
   each_quad<kSteps, kFull>(width, [&](int s, int) {
     const float4 gain = quad_of(gains, 128 * s);
-    float u[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       gate[s][c] = gate_of(z.step[s][c]);
-      u[c] = u_of(s, c);
-      a.acc[c] = fma(mul(dout.step[s][c], part(gain, c)), u[c], a.acc[c]);
+      u[s][c] = mul(mul(y.step[s][c], mul(z.step[s][c], gate[s][c])), rstd);
+      a.acc[c] = fma(mul(dout.step[s][c], part(gain, c)), u[s][c], a.acc[c]);
     }
-    *reinterpret_cast<float4*>(u_row + 128 * s) = make_float4(u[0], u[1], u[2], u[3]);
+    *reinterpret_cast<float4*>(u_row + 128 * s) = make_float4(u[s][0], u[s][1], u[s][2], u[s][3]);
   });
   const float nc = neg(div(add(tree128(a), 0.0f), static_cast<float>(width)));
   if (!writes) return;
@@ -169,18 +170,19 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
     for (int c = 0; c < 4; ++c) {
       const float x = z.step[s][c];
       const float g = gate[s][c];
-      const float du = mul(rstd, fma(nc, u_of(s, c), mul(dout.step[s][c], part(gain, c))));
-      dy[c] = real ? mul(du, mul(x, g)) : 0.0f;
-      dz[c] = real ? mul(mul(du, y.step[s][c]), mul(g, fma(x, sub(1.0f, g), 1.0f))) : 0.0f;
+      const float du = mul(rstd, fma(nc, u[s][c], mul(dout.step[s][c], part(gain, c))));
+      dy[c] = mul(du, mul(x, g));
+      dz[c] = mul(mul(du, y.step[s][c]), mul(g, fma(x, sub(1.0f, g), 1.0f)));
     }
-    quad(dy).store(dy_row + 128 * s);
-    quad(dz).store(dz_row + 128 * s);
+    (real ? quad(dy) : Quad{}).store(dy_row + 128 * s);
+    (real ? quad(dz) : Quad{}).store(dz_row + 128 * s);
   });
 }
 
-// Grid: (32 rows, group).
+// Grid: (32 rows, group). Rows are copied before it is known whether they belong to a document; those that do not
+// become zeros when they are there. With three blocks on a multiprocessor registers are too few.
 template <int kSteps, bool kFull>
-__global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 3 : 1) gated_norm_backward_bf16(GatedNormBackward<bf16> op) {
+__global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 2 : 1) gated_norm_backward_bf16(GatedNormBackward<bf16> op) {
   start_after_last_kernel();
   extern __shared__ __align__(16) std::byte memory[];
   __shared__ float rstds[kRowBlock];
@@ -191,23 +193,25 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 3 : 1) gated_norm_back
   const std::int64_t group = blockIdx.y;
   const std::int64_t first_row = blockIdx.x * kRowBlock;
   const std::int64_t first = group * rows.width;
+  const auto start = [&](int turn) {
+    const std::int64_t i = smaller(first_row + turn * kWarps + warp_index(), op.y.rows - 1);
+    if (turn < kTurns) rows.start(op, turn, i, first);
+    close_copies();
+  };
+  start(0);
+  start(1);
   if (threadIdx.x < kRowBlock) {
     const std::int64_t i = first_row + threadIdx.x;
     real[threadIdx.x] = i < op.y.rows && at(op.row_document, 0, i) >= 0;
     rstds[threadIdx.x] = real[threadIdx.x] ? at(op.rstd, i, group) : 0.0f;
   }
   __syncthreads();
-  const auto start = [&](int turn) {
-    const int i = turn * kWarps + warp_index();
-    if (turn < kTurns) rows.start(op, turn, first_row + i, real[i], first);
-    close_copies();
-  };
-  start(0);
-  start(1);
   float p[kPairs][2] = {};
+#pragma unroll 1
   for (int turn = 0; turn < kTurns; ++turn) {
     const int i = turn * kWarps + warp_index();
     wait_for_copies<1>();
+    if (!real[i]) rows.clear(turn);
     __syncwarp();
     gated_norm_row<kSteps, kFull>(op, turn, first_row + i, first, first_row + i < op.y.rows, real[i], rstds[i], rows);
     __syncthreads();

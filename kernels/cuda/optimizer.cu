@@ -20,10 +20,15 @@ __global__ void accumulate_gradient(AccumulateGradient op, bool wide) {
 }
 
 // Neighbouring threads write neighbouring 16 bytes: pieces of 32 would leave as two halves of a sector each.
-__global__ void zero_gradient(ZeroGradient op) {
+inline constexpr int kZeros = 4;  // Pieces of a thread.
+__global__ void zero_gradient(float* acc, std::int64_t pieces) {
   start_after_last_kernel();
-  const Element e = own_element(op.acc.rows, op.acc.cols / 4);
-  if (e.inside) store_16(&at(op.acc, e.row, 4 * e.col), 0, 0, 0, 0);
+  const std::int64_t first = std::int64_t{blockIdx.x} * kZeros * kThreads + threadIdx.x;
+#pragma unroll
+  for (int k = 0; k < kZeros; ++k) {
+    const std::int64_t piece = first + k * kThreads;
+    if (piece < pieces) store_16(acc + 4 * piece, 0, 0, 0, 0);
+  }
 }
 __global__ void zero_gradient_alone(ZeroGradient op) {
   start_after_last_kernel();
@@ -91,8 +96,11 @@ void run(CudaQueue queue, const AccumulateGradient& op) {
   launch_eights(queue, op.acc.rows, op.acc.cols, accumulate_gradient, op, all_move_16_bytes(op.g, op.acc));
 }
 void run(CudaQueue queue, const ZeroGradient& op) {
-  if (moves_16_bytes(op.acc) && op.acc.cols % 4 == 0) {
-    launch_elements(queue, op.acc.rows, op.acc.cols / 4, zero_gradient, op);
+  const std::int64_t size = op.acc.rows * op.acc.cols;
+  const bool contiguous = op.acc.rows == 1 || op.acc.pitch == op.acc.cols;
+  if (moves_16_bytes(op.acc) && contiguous && size % 4 == 0) {
+    launch(queue, dim3(blocks_for(size / 4, kZeros * kThreads)), dim3(kThreads), kEarly, zero_gradient, op.acc.data,
+           size / 4);
   } else {
     launch_elements(queue, op.acc.rows, op.acc.cols, zero_gradient_alone, op);
   }

@@ -1,6 +1,6 @@
 // bf16 RMSNorm that reads every element once. Backward: a block owns 32 physical rows, as CS does. They come to shared
-// memory some at a time, the next ones while those here are used: a warp per row finds dx, then each thread adds its
-// columns in the order of the rows.
+// memory some at a time: a warp per row finds dx, then each thread adds its columns in the order of the rows. The next
+// ones come when those here have been used; meanwhile the multiprocessor's other block works.
 #pragma once
 
 #include "kernels/cuda/barrier.cuh"
@@ -44,50 +44,30 @@ __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward
 // counts is how long one takes.
 template <int kSteps>
 struct NormBlock {
-  static constexpr int kRows = kSteps <= 4 ? kRowBlock : 8;  // A warp for each.
-  static constexpr int kStages = kSteps == 16 ? 2 : 1;       // Times as many rows are in shared memory.
+  static constexpr int kRows = kSteps <= 4 ? kRowBlock : 8;  // At once, a warp for each.
   static constexpr int kTurns = kRowBlock / kRows;
   static constexpr int kThreads = kRows * kWarp;
+  static constexpr int kBlocks = kSteps == 16 ? 2 : 1;                    // On a multiprocessor.
   static constexpr int kPairs = (64 * kSteps + kThreads - 1) / kThreads;  // Of columns of a thread.
 
-  static std::size_t memory(std::int64_t d) { return static_cast<std::size_t>(3 * kStages * kRows * d) * sizeof(bf16); }
+  static std::size_t memory(std::int64_t d) { return static_cast<std::size_t>(2 * kRows * d) * sizeof(bf16); }
 };
-// A warp's row of each operand in shared memory.
-struct NormRow {
-  bf16* x;
-  bf16* dy;
-  bf16* residual;
-};
-template <int kSteps>
-__device__ __forceinline__ NormRow norm_row(std::byte* memory, int turn, int warp, int d) {
-  const int place = turn % NormBlock<kSteps>::kStages * NormBlock<kSteps>::kRows + warp;
-  bf16* const x = reinterpret_cast<bf16*>(memory) + 3 * place * d;
-  return {x, x + d, x + 2 * d};
-}
-// Rows of no document become zeros.
-__device__ __forceinline__ void start_norm_row(const RmsNormBackward<bf16>& op, std::int64_t i, bool real,
-                                               const NormRow& to) {
-  const std::int64_t from = real ? i : 0;
-#pragma unroll 1
-  for (int k = kEight * lane_index(); k < op.x.cols; k += kEight * kWarp) {
-    copy_16(shared_address(to.x + k), &at(op.x, from, k), real);
-    copy_16(shared_address(to.dy + k), &at(op.dy, from, k), real);
-    if (op.dresidual.data != nullptr) copy_16(shared_address(to.residual + k), &at(op.dresidual, from, k), real);
-  }
-}
 
-// The warp's row: dx.
+// The warp's row, of x and dy in shared memory: dx.
 template <int kSteps, bool kFull>
 __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, std::int64_t i, bool real, float rstd,
-                                             const NormRow& row) {
+                                             const bf16* from_x, const bf16* from_dy) {
   const int d = static_cast<int>(op.x.cols);
   const int lane = 4 * lane_index();  // Where the lane's quads begin; the others follow 128 elements apart.
   const float* const gains = op.gain.data + lane;
   bf16* const dx_row = &at(op.dx, i, 0) + lane;
+  const bool adds = op.dresidual.data != nullptr;
+  RowQuads<kSteps, kFull> residual = {};
+  if (adds) residual.load(&at(op.dresidual, i, 0), d);  // Asked for before the sum, used behind it.
   RowQuads<kSteps, kFull> x;
   RowQuads<kSteps, kFull> dy;
-  x.load(row.x, d);
-  dy.load(row.dy, d);
+  x.load(from_x, d);
+  dy.load(from_dy, d);
   Accumulators a;
   each_quad<kSteps, kFull>(d, [&](int s, int) {
     const float4 gain = quad_of(gains, 128 * s);
@@ -95,70 +75,76 @@ __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, st
     for (int c = 0; c < 4; ++c) a.acc[c] = fma(mul(dy.step[s][c], part(gain, c)), mul(x.step[s][c], rstd), a.acc[c]);
   });
   const float nc = neg(div(add(tree128(a), 0.0f), static_cast<float>(d)));
-  const bool adds = op.dresidual.data != nullptr;
-  RowQuads<kSteps, kFull> residual = {};
-  if (adds) residual.load(row.residual, d);
   each_quad<kSteps, kFull>(d, [&](int s, int) {
     const float4 gain = quad_of(gains, 128 * s);
     float dx[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const float own = mul(rstd, fma(nc, mul(x.step[s][c], rstd), mul(dy.step[s][c], part(gain, c))));
-      dx[c] = real ? adds ? add(residual.step[s][c], own) : own : 0.0f;
+      dx[c] = adds ? add(residual.step[s][c], own) : own;
     }
-    quad(dx).store(dx_row + 128 * s);
+    (real ? quad(dx) : Quad{}).store(dx_row + 128 * s);
   });
 }
 
-// Grid: blocks of 32 rows. A thread owns two neighbouring columns of every 2 kThreads.
+// Grid: blocks of 32 rows. A thread owns two neighbouring columns of every 2 kThreads. Rows are copied before it is
+// known whether they belong to a document; those that do not become zeros when they are there.
 template <int kSteps, bool kFull, class Block = NormBlock<kSteps>>
-__global__ void __launch_bounds__(Block::kThreads, 1) rms_norm_backward_bf16(RmsNormBackward<bf16> op) {
+__global__ void __launch_bounds__(Block::kThreads, Block::kBlocks) rms_norm_backward_bf16(RmsNormBackward<bf16> op) {
   start_after_last_kernel();
   extern __shared__ __align__(16) std::byte memory[];
   __shared__ float rstds[kRowBlock];
   __shared__ bool real[kRowBlock];
   const int d = static_cast<int>(op.x.cols);
   const std::int64_t first = blockIdx.x * kRowBlock;
+  bf16* const all_x = reinterpret_cast<bf16*>(memory);
+  bf16* const all_dy = all_x + Block::kRows * d;
+  bf16* const own_x = all_x + warp_index() * d;
+  bf16* const own_dy = all_dy + warp_index() * d;
+  const auto start = [&](int turn) {
+    const std::int64_t i = smaller(first + turn * Block::kRows + warp_index(), op.x.rows - 1);
+#pragma unroll 1
+    for (int k = kEight * lane_index(); k < d; k += kEight * kWarp) {
+      copy_16(shared_address(own_x + k), &at(op.x, i, k), true);
+      copy_16(shared_address(own_dy + k), &at(op.dy, i, k), true);
+    }
+    close_copies();
+  };
+  start(0);
   if (threadIdx.x < kRowBlock) {
     const std::int64_t i = first + threadIdx.x;
     real[threadIdx.x] = i < op.x.rows && at(op.row_document, 0, i) >= 0;
     rstds[threadIdx.x] = real[threadIdx.x] ? at(op.rstd, 0, i) : 0.0f;
   }
   __syncthreads();
-  const auto start = [&](int turn) {
-    const int i = turn * Block::kRows + warp_index();
-    if (turn < Block::kTurns) {
-      start_norm_row(op, first + i, real[i], norm_row<kSteps>(memory, turn, warp_index(), d));
-    }
-    close_copies();
-  };
-  for (int turn = 0; turn < Block::kStages; ++turn) start(turn);
   constexpr bool kWhole = kFull && 64 * kSteps % Block::kThreads == 0;  // Every thread has kPairs pairs of columns.
   float p[Block::kPairs][2] = {};
+#pragma unroll 1
   for (int turn = 0; turn < Block::kTurns; ++turn) {
     const int i = turn * Block::kRows + warp_index();
-    wait_for_copies<Block::kStages - 1>();
-    __syncwarp();
-    if (first + i < op.x.rows) {
-      rms_norm_row<kSteps, kFull>(op, first + i, real[i], rstds[i], norm_row<kSteps>(memory, turn, warp_index(), d));
+    wait_for_copies<0>();
+    if (!real[i]) {
+      clear_own_eights(own_x, d);
+      clear_own_eights(own_dy, d);
     }
+    __syncwarp();
+    if (first + i < op.x.rows) rms_norm_row<kSteps, kFull>(op, first + i, real[i], rstds[i], own_x, own_dy);
     __syncthreads();
     const float* const rstd = rstds + turn * Block::kRows;
 #pragma unroll
     for (int o = 0; o < Block::kPairs; ++o) {
       const int k = 2 * (o * Block::kThreads + static_cast<int>(threadIdx.x));
       if (!kWhole && k >= d) continue;
-      const bf16* x = norm_row<kSteps>(memory, turn, 0, d).x + k;
 #pragma unroll 8
-      for (int w = 0; w < Block::kRows; ++w, x += 3 * d) {
-        const std::uint32_t of_x = *reinterpret_cast<const std::uint32_t*>(x);
-        const std::uint32_t of_dy = *reinterpret_cast<const std::uint32_t*>(x + d);
+      for (int w = 0; w < Block::kRows; ++w) {
+        const std::uint32_t of_x = *reinterpret_cast<const std::uint32_t*>(all_x + w * d + k);
+        const std::uint32_t of_dy = *reinterpret_cast<const std::uint32_t*>(all_dy + w * d + k);
         p[o][0] = fma(from_bits(of_dy << 16), mul(from_bits(of_x << 16), rstd[w]), p[o][0]);
         p[o][1] = fma(from_bits(of_dy & 0xffff0000u), mul(from_bits(of_x & 0xffff0000u), rstd[w]), p[o][1]);
       }
     }
     __syncthreads();  // The rows have been used.
-    start(turn + Block::kStages);
+    if (turn + 1 < Block::kTurns) start(turn + 1);
   }
 #pragma unroll
   for (int o = 0; o < Block::kPairs; ++o) {

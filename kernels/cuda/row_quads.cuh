@@ -60,35 +60,38 @@ __device__ __forceinline__ float part(const float4& q, int c) {
   return c == 0 ? q.x : c == 1 ? q.y : c == 2 ? q.z : q.w;
 }
 
-// s = add(s, term(k)) for k = 0 .. count - 1, then add(s, +0): the last step of CS for 32 columns, the lanes. All warps
-// of the block read, its first one adds and has the result.
-template <class F>
-__device__ __forceinline__ float fold_terms(std::int64_t count, F term) {
-  constexpr int kTerms = 256;
-  __shared__ float terms[kTerms][kWarp];
-  float s = 0.0f;
-  for (std::int64_t first = 0; first < count; first += kTerms) {
-    const int here = static_cast<int>(smaller(kTerms, count - first));
-    __syncthreads();  // The last terms have been added.
-#pragma unroll 16
-    for (int k = warp_index(); k < here; k += kWarps) terms[k][lane_index()] = term(first + k);
-    __syncthreads();
-    if (warp_index() != 0) continue;
-#pragma unroll 16
-    for (int k = 0; k < here; ++k) s = add(s, terms[k][lane_index()]);
-  }
-  return add(s, 0.0f);
+// Zeros where the lane itself copies the eights of a row to shared memory.
+__device__ __forceinline__ void clear_own_eights(bf16* row, int size) {
+  for (int k = kEight * lane_index(); k < size; k += kEight * kWarp) *reinterpret_cast<uint4*>(row + k) = uint4{};
 }
-static __global__ void __launch_bounds__(kThreads) fold_partials(Scratch<float> partials, Out<float> sums) {
+
+// The last step of CS: s = add(s, p_b) over the row blocks b, then add(s, +0). A block has a few columns, so that there
+// are many; all its threads read, those of one row of the partial sums add.
+inline constexpr int kFoldThreads = 1024, kFoldColumns = 8;
+static __global__ void __launch_bounds__(kFoldThreads) fold_partials(Scratch<float> partials, Out<float> sums) {
   start_after_last_kernel();
-  const std::int64_t column = own_column();
+  constexpr int kTerms = 512, kTogether = kFoldThreads / kFoldColumns;
+  __shared__ float terms[kTerms][kFoldColumns];
+  const int c = static_cast<int>(threadIdx.x) % kFoldColumns, first_row = static_cast<int>(threadIdx.x) / kFoldColumns;
+  const std::int64_t column = std::int64_t{blockIdx.x} * kFoldColumns + c;
   const bool inside = column < sums.cols;
-  const float s =
-      fold_terms(partials.rows, [&](std::int64_t block) { return inside ? at(partials, block, column) : 0.0f; });
-  if (inside && warp_index() == 0) at(sums, 0, column) = s;
+  float s = 0.0f;
+  for (std::int64_t first = 0; first < partials.rows; first += kTerms) {
+    const int here = static_cast<int>(smaller(kTerms, partials.rows - first));
+    __syncthreads();  // The last terms have been added.
+#pragma unroll
+    for (int k = first_row; k < kTerms; k += kTogether) {
+      if (k < here && inside) terms[k][c] = at(partials, first + k, column);
+    }
+    __syncthreads();
+    if (first_row != 0) continue;
+#pragma unroll 16
+    for (int k = 0; k < here; ++k) s = add(s, terms[k][c]);
+  }
+  if (inside && first_row == 0) at(sums, 0, column) = add(s, 0.0f);
 }
 inline void fold(CudaQueue queue, const Scratch<float>& partials, const Out<float>& sums) {
-  launch(queue, column_grid(sums.cols), dim3(kThreads), kEarly, fold_partials, partials, sums);
+  launch(queue, dim3(blocks_for(sums.cols, kFoldColumns)), dim3(kFoldThreads), kEarly, fold_partials, partials, sums);
 }
 
 }  // namespace lockstep
