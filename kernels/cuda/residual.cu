@@ -15,19 +15,19 @@ __device__ void drop_eight(const Op& op, const Eights& e, float (&x)[kEight]) {
   });
 }
 
+// Elements are asked for beside the row's document, not behind it.
 template <class T>
 __global__ void residual_forward(ResidualForward<T> op, bool wide) {
   start_after_last_kernel();
   const Eights e = own_eight(op.out.rows, op.out.cols);
   if (!e.inside) return;
-  float out[kEight] = {};
-  if (at(op.row_document, 0, e.row) >= 0) {
-    float y[kEight];
-    load_eight(out, &at(op.residual, e.row, e.col), e.count, wide);
-    load_eight(y, &at(op.y, e.row, e.col), e.count, wide);
-    drop_eight(op, e, y);
-    each_of_eight([&](int k) { out[k] = add(out[k], y[k]); });
-  }
+  float out[kEight];
+  float y[kEight];
+  load_eight(out, &at(op.residual, e.row, e.col), e.count, wide);
+  load_eight(y, &at(op.y, e.row, e.col), e.count, wide);
+  const bool real = at(op.row_document, 0, e.row) >= 0;
+  if (real) drop_eight(op, e, y);
+  each_of_eight([&](int k) { out[k] = real ? add(out[k], y[k]) : 0.0f; });
   store_eight(&at(op.out, e.row, e.col), out, e.count, wide);
 }
 
@@ -36,11 +36,11 @@ __global__ void residual_backward(ResidualBackward<T> op, bool wide) {
   start_after_last_kernel();
   const Eights e = own_eight(op.dy.rows, op.dy.cols);
   if (!e.inside) return;
-  float dy[kEight] = {};
-  if (at(op.row_document, 0, e.row) >= 0) {
-    load_eight(dy, &at(op.dout, e.row, e.col), e.count, wide);
-    drop_eight(op, e, dy);
-  }
+  float dy[kEight];
+  load_eight(dy, &at(op.dout, e.row, e.col), e.count, wide);
+  const bool real = at(op.row_document, 0, e.row) >= 0;
+  if (real) drop_eight(op, e, dy);
+  each_of_eight([&](int k) { dy[k] = real ? dy[k] : 0.0f; });
   store_eight(&at(op.dy, e.row, e.col), dy, e.count, wide);
 }
 

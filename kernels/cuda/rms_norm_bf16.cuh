@@ -15,18 +15,15 @@ __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward
   const std::int64_t i = warp_item();
   if (i >= op.x.rows) return;
   const int d = static_cast<int>(op.x.cols);
+  RowQuads<kSteps, kFull> x;
+  x.load(&at(op.x, i, 0), d);  // Beside the row's document, not behind it.
   const bool real = at(op.row_document, 0, i) >= 0;
-  RowQuads<kSteps, kFull> x = {};
-  float rstd = 0.0f;
-  if (real) {
-    x.load(&at(op.x, i, 0), d);
-    Accumulators a;
-    each_quad<kSteps, kFull>(d, [&](int s, int) {
+  Accumulators a;
+  each_quad<kSteps, kFull>(d, [&](int s, int) {
 #pragma unroll
-      for (int c = 0; c < 4; ++c) a.acc[c] = fma(x.step[s][c], x.step[s][c], a.acc[c]);
-    });
-    rstd = rsqrt(add(div(add(tree128(a), 0.0f), static_cast<float>(d)), op.eps));
-  }
+    for (int c = 0; c < 4; ++c) a.acc[c] = fma(x.step[s][c], x.step[s][c], a.acc[c]);
+  });
+  const float rstd = real ? rsqrt(add(div(add(tree128(a), 0.0f), static_cast<float>(d)), op.eps)) : 0.0f;
   const int lane = 4 * lane_index();
   const float* const gains = op.gain.data + lane;
   bf16* const y_row = &at(op.y, i, 0) + lane;
@@ -34,8 +31,8 @@ __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward
     const float4 gain = quad_of(gains, 128 * s);
     float y[4];
 #pragma unroll
-    for (int c = 0; c < 4; ++c) y[c] = real ? mul(mul(x.step[s][c], rstd), part(gain, c)) : 0.0f;
-    quad(y).store(y_row + 128 * s);
+    for (int c = 0; c < 4; ++c) y[c] = mul(mul(x.step[s][c], rstd), part(gain, c));
+    (real ? quad(y) : Quad{}).store(y_row + 128 * s);
   });
   if (lane_index() == 0) at(op.rstd, 0, i) = rstd;
 }

@@ -25,15 +25,17 @@ __global__ void rope(Rope<T> op, bool wide) {
   const std::int64_t per_head = (half + kEight - 1) / kEight;
   const std::int64_t per_row = (op.heads + op.kv_heads) * per_head;
   const Eights e = own_eight(op.qkv.rows, per_row * kEight);
-  if (!e.inside || at(op.row_document, 0, e.row) < 0) return;
+  if (!e.inside) return;
   const auto place = static_cast<std::uint32_t>(e.col / kEight);
   const std::uint32_t head = place / static_cast<std::uint32_t>(per_head);
   const std::int64_t i = (place - head * per_head) * kEight;
-  const float* const table = &at(op.table, at(op.row_position, 0, e.row), i);
   T* const low = &at(op.qkv, e.row, head * op.head_dim + i);
   float a[kEight], b[kEight], cs[kEight], sn[kEight];
-  load_eight(a, low, half - i, wide);
+  load_eight(a, low, half - i, wide);  // Beside the row's document, not behind it.
   load_eight(b, low + half, half - i, wide);
+  const std::int64_t position = at(op.row_position, 0, e.row);
+  if (at(op.row_document, 0, e.row) < 0) return;
+  const float* const table = &at(op.table, position, i);
   load_eight(cs, table, half - i, wide);
   load_eight(sn, table + half, half - i, wide);
   each_of_eight([&](int k) {
