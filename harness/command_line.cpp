@@ -67,12 +67,12 @@ ExitStatus dispatch(const Words& words) {
 
 int run_command_line(const Words& words) {
   std::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is a failed write with a message.
-  const FailureFile file(words);
+  const FailureFiles files(words);
   ExitStatus status;
   try {
     status = dispatch(words);
   } catch (...) {
-    file.write(failure_at_hand());
+    files.write(failure_at_hand());
     return static_cast<int>(report_failure("lockstep: "));
   }
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return static_cast<int>(status);

@@ -282,6 +282,12 @@ std::vector<PrecisionExpectations> expectations_by_precision(const Scenario& sce
   return all;
 }
 
+bool some_step_has_a_target(const Scenario& scenario, const DataSource& data) {
+  std::int64_t step = 0;
+  while (step < scenario.training.steps && data.training(step).targets == 0) ++step;
+  return step < scenario.training.steps;
+}
+
 std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSource& data) {
   constexpr int kFew = 16;  // So many may be equal by chance.
   const auto ranks = static_cast<std::size_t>(scenario.parallel.data);

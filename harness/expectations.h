@@ -35,8 +35,11 @@ struct PrecisionExpectations {
 };
 std::vector<PrecisionExpectations> expectations_by_precision(const Scenario& scenario);
 
-// "" or two ranks whose documents are the same in all steps, as a sentence. Ranks with a
-// handful of tokens are passed over.
+// L12 again, for runs whose documents are too many for the reader to ask.
+bool some_step_has_a_target(const Scenario& scenario, const DataSource& data);
+
+// "" or two ranks whose documents are the same in all steps, as a sentence: a blind spot. Ranks with a handful of
+// tokens are passed over.
 std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSource& data);
 
 // "3", "at least 3" or "3 to 5".

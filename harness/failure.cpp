@@ -9,23 +9,12 @@
 #include "engine/communicator.h"
 #include "engine/network_meeting.h"
 #include "harness/meeting_place.h"
+#include "harness/report.h"
 #include "harness/result_json.h"
 #include "harness/write_file.h"
 #include "scenarios/reader.h"
 
 namespace lockstep {
-namespace {
-
-std::string named_by_json(const std::vector<std::string>& words) {
-  for (std::size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
-    if (words[i].rfind("--json=", 0) == 0) return words[i].substr(7);
-    if (words[i] == "--json" && i + 1 < words.size() && words[i + 1].rfind("-", 0) != 0) return words[i + 1];
-  }
-  return "";
-}
-
-}  // namespace
-
 Failure failure_at_hand() {
   try {
     throw;
@@ -53,21 +42,41 @@ ExitStatus report_failure(const std::string& who) {
   return failure.status;
 }
 
-FailureFile::FailureFile(const std::vector<std::string>& words) : path_(named_by_json(words)), before_(identity()) {}
+FailureFiles::FailureFiles(const std::vector<std::string>& words)
+    : json_(named(words, "--json")), junit_(named(words, "--junit")) {}
 
-FailureFile::Identity FailureFile::identity() const {
+FailureFiles::File FailureFiles::named(const std::vector<std::string>& words, const std::string& option) {
+  std::string path;
+  for (std::size_t i = 0; i < words.size() && words[i] != "--" && path.empty(); ++i) {
+    if (words[i].starts_with(option + "=")) path = words[i].substr(option.size() + 1);
+    if (words[i] == option && i + 1 < words.size() && !words[i + 1].starts_with("-")) path = words[i + 1];
+  }
+  return {path, identity(path)};
+}
+
+FailureFiles::Identity FailureFiles::identity(const std::string& path) {
   struct stat now {};
-  if (path_.empty() || ::stat(path_.c_str(), &now) != 0) return {};
+  if (path.empty() || ::stat(path.c_str(), &now) != 0) return {};
   return {now.st_ino, now.st_mtim.tv_sec * 1'000'000'000 + now.st_mtim.tv_nsec};
 }
 
-void FailureFile::write(const Failure& failure) const try {
-  if (path_.empty() || identity() != before_) return;
+void FailureFiles::write(const Failure& failure) const try {
   if (const auto me = launched_here(); me && me->rank > 0) return;
   boost::json::object run = run_to_json({}, {}, 0);
   run["error"] = boost::json::object{{"status", static_cast<int>(failure.status)}, {"text", failure.what}};
-  write_file(path_, boost::json::serialize(run) + "\n");
+  write(json_, boost::json::serialize(run) + "\n");
+  CaseResult one;
+  one.name = "lockstep";
+  one.numerics = "-";
+  one.verdict = Verdict::broken;
+  one.judge = "status " + std::to_string(static_cast<int>(failure.status));
+  one.reason = failure.what;
+  write(junit_, junit({one}));
 } catch (const std::exception&) {  // The failure itself has been told.
+}
+
+void FailureFiles::write(const File& file, const std::string& text) {
+  if (!file.path.empty() && identity(file.path) == file.before) write_file(file.path, text);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What is thrown becomes an exit status, one line on stderr, and the object of `--json`.
+// What is thrown becomes an exit status, one line on stderr, and a report in the files of `--json` and `--junit`.
 #pragma once
 
 #include <string>
@@ -18,20 +18,26 @@ Failure failure_at_hand();  // Of the exception that is being handled.
 // Prints it and gives its status; `who` stands before its words ("lockstep: ", "lockstep: rank 2: ").
 ExitStatus report_failure(const std::string& who);
 
-// The file that `--json` names on a command line, and what it was before the command.
-class FailureFile {
+// The files that `--json` and `--junit` name on a command line, and what they were before the command.
+class FailureFiles {
  public:
-  explicit FailureFile(const std::vector<std::string>& words);
-  // Writes a run without results, and the failure as `error`, so that nobody reads the file of an earlier run. A file
-  // that the command has written stays: it says more. Of the processes of a launcher the first one writes.
+  explicit FailureFiles(const std::vector<std::string>& words);
+  // Writes a run without results and the failure as `error`, or a suite of one error, so that nobody reads the file of
+  // an earlier run. A file that the command has written stays: it says more. Of the processes of a launcher the first
+  // one writes.
   void write(const Failure& failure) const;
 
  private:
   using Identity = std::pair<unsigned long, long>;  // Index node and nanosecond of the last change.
-  Identity identity() const;
+  struct File {
+    std::string path;  // Empty: there is none.
+    Identity before;
+  };
+  static File named(const std::vector<std::string>& words, const std::string& option);
+  static Identity identity(const std::string& path);
+  static void write(const File& file, const std::string& text);
 
-  std::string path_;  // Empty: there is none.
-  Identity before_{};
+  File json_, junit_;
 };
 
 }  // namespace lockstep

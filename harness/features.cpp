@@ -81,8 +81,6 @@ struct Row {
 constexpr bool kSwitch = false, kEdge = true;
 
 const Scenario kPlain;
-constexpr std::int64_t kMostSeed = (std::int64_t{1} << 53) - 1;  // Of the schema.
-
 constexpr Row kRows[] = {
     {"bf16", kSwitch, [](const Facts& f) { return f.s.numerics.front() == Numerics::bf16; }},
     {"mamba", kSwitch, [](const Facts& f) { return f.layer("M"); }},

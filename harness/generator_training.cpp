@@ -8,8 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostSeed = (std::int64_t{1} << 53) - 1;  // Of the schema.
-constexpr std::int64_t kMostPasses = 60;                         // Of all ranks, over all steps.
+constexpr std::int64_t kMostPasses = 60;  // Of all ranks, over all steps.
 
 // Who shares the work; how it is cut comes when the graphs are known.
 void draw_ranks(Choices& c, const Swarm& swarm, Scenario& s) {

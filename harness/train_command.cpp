@@ -48,6 +48,10 @@ Scenario scenario_of(const Options& options) {
   const ReadResult read = read_scenario_file(options.word());
   if (!read.ok() && read.rule() != "L00") throw refusal(read.errors);
   Scenario scenario = read.scenario;
+  if (scenario.numerics.size() > 1) {
+    std::fprintf(stderr, "lockstep: %s lists several numerics: trains in %s, the first\n", options.word().c_str(),
+                 to_text(scenario.numerics.front()));
+  }
   scenario.numerics.resize(1);
   // Fewer steps are the file's run, ended early: who goes on from its checkpoint has the bits of the whole run.
   if (const std::int64_t steps = options.number("steps"); steps > scenario.training.steps) {

@@ -102,7 +102,8 @@ Findings slot_rows_fit_the_pack(const Scenario& scenario) {
   // A drawn or cut document is as short as need be, so all is well if one token fits; with two there is a
   // target.
   if (longest_fitting(data) < 1) {
-    const std::string detail = "of " + to_string(data.pack_length);
+    const std::string rows = to_string(slot_rows(1, data.gaps, data.align));
+    const std::string detail = "one token takes " + rows + " of " + to_string(data.pack_length);
     if (data.align > data.pack_length) return {{"data.align", to_string(data.pack_length), detail}};
     const std::int64_t aligned = data.pack_length / data.align * data.align;
     return {{"data.gaps", to_string(std::max<std::int64_t>(0, aligned - 2)), detail}};

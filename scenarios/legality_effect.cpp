@@ -49,6 +49,7 @@ void add_machinery(const Scenario& scenario, std::vector<std::string>& keys) {
                              "fsdp.bucket_bytes"});
   }
   if (!with_reduction(scenario)) keys.push_back("fsdp.reduction");
+  if (scenario.parallel.data == 1) keys.push_back("parallel.transport");  // One rank exchanges with itself.
   if (scenario.checker.schedule.kind != ScheduleKind::pct) keys.push_back("checker.schedule.depth");
 }
 

@@ -44,7 +44,10 @@ std::ifstream open(const std::string& path) {
 
 std::string bytes_of(const std::string& path) {
   std::ifstream stream = open(path);
-  std::string bytes((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  std::string bytes, part(1 << 16, '\0');
+  while (stream.read(part.data(), static_cast<std::streamsize>(part.size())), stream.gcount() > 0) {
+    bytes.append(part, 0, static_cast<std::size_t>(stream.gcount()));
+  }
   if (stream.bad()) throw Unreadable{{path, 0, "cannot be read to its end"}};
   return bytes;
 }

@@ -9,6 +9,9 @@
 
 namespace lockstep {
 
+// Of seeds. The one after it is 0.
+inline constexpr std::int64_t kMostSeed = (std::int64_t{1} << 53) - 1;
+
 // A decimal with at most 6 digits after the point, kept exact.
 struct Ratio {
   std::int64_t millionths = 0;

@@ -5,7 +5,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostSeed = (std::int64_t{1} << 53) - 1;
 // Documents are numbered and measured in 32 bits.
 constexpr std::int64_t kMostLength = 2147483647;
 // No more than keeps factor * top_k * pack_length in 64 bits.

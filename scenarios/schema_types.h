@@ -189,7 +189,7 @@ struct OrWord {
     const std::size_t before = item.faults.size();
     const auto value = type.read(item);
     if (value) return std::optional<Value>(Value(*value));
-    if (item.faults.size() > before) item.faults.all().back().what += ", or " + instead;
+    if (item.faults.size() > before) item.faults.all().back().why += ", or " + instead;
     return std::nullopt;
   }
   std::string write(const Value& value, Style style) const {

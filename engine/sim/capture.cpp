@@ -54,6 +54,7 @@ void SimCaptures::close(SimCapture& capture) noexcept {
     member->tail.clear();
   }
   capture.members.clear();
+  capture.graph = {};  // Its nodes may hold events that hold the capture.
   std::erase_if(open_, [&capture](const auto& open) { return open.get() == &capture; });
 }
 
@@ -65,13 +66,13 @@ std::unique_ptr<SimGraph> SimCaptures::end(BackendStream& stream) {
     throw DeviceError("cudaErrorStreamCaptureUnmatched", "end_capture on a stream where it was not begun");
   }
   const bool joined = is_joined(*capture);
+  auto graph = std::make_unique<SimGraph>(std::move(capture->graph));
   close(*capture);
   if (capture->thread != std::this_thread::get_id()) {
     throw DeviceError("cudaErrorStreamCaptureWrongThread", "end_capture");
   }
   if (capture->invalidated) throw DeviceError("cudaErrorStreamCaptureInvalidated", "end_capture");
   if (!joined) throw DeviceError("cudaErrorStreamCaptureUnjoined", "end_capture");
-  auto graph = std::make_unique<SimGraph>(std::move(capture->graph));
   for (std::size_t i = 0; i < graph->nodes.size(); ++i) {
     for (const int before : graph->nodes[i].before) {
       graph->nodes[static_cast<std::size_t>(before)].after.push_back(static_cast<int>(i));

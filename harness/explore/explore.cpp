@@ -5,6 +5,7 @@
 
 #include "engine/log_uniform.h"
 #include "harness/explore/mix.h"
+#include "scenarios/scenario.h"
 
 namespace lockstep {
 
@@ -184,7 +185,7 @@ Exploration explore(const Program& program, const ExploreOptions& options) {
   result.expected = explorer.run(as_called, 0);
   const std::vector<std::uint64_t> expected = explorer.met();
   while (result.schedules < options.count && !result.observed) {
-    const std::uint64_t seed = options.seed + static_cast<std::uint64_t>(result.schedules++);
+    const std::uint64_t seed = (options.seed + static_cast<std::uint64_t>(result.schedules++)) & kMostSeed;
     const Tags tags = explorer.run(options, seed);
     if (tags == result.expected || (tags.observed == result.expected.observed && result.reordered)) continue;
     FoundSchedule found{.seed = seed, .order = explorer.order(), .tags = tags};

@@ -7,6 +7,7 @@
 
 #include <boost/json.hpp>
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "tests/harness/program.h"
@@ -39,6 +40,40 @@ TEST(CommandLineEdges, ATokenLongerThanAFileNameIsReplayedAndShrunk) {
   const Ran shrunk = run_lockstep("shrink --device sim --budget 1 -o " + (folder / "small.yaml") + " " + token);
   EXPECT_EQ(shrunk.status, 2);
   EXPECT_THAT(shrunk.err, HasSubstr("nothing to shrink: long holds on sim"));
+}
+
+// The seed behind the last one is 0.
+TEST(CommandLineEdges, ATokenOfTheLastSeedsIsReplayed) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("seeds.yaml",
+                                       "schema: 1\nname: seeds\nmodel: {pattern: \"-\"}\n"
+                                       "checker: {schedule: {count: 3, seed: 9007199254740991}}\n"
+                                       "expect: {counters: {graph_replays: 3}}\n");
+  const std::string report = folder / "report.json";
+  ASSERT_EQ(run_lockstep("verify --device sim --json " + report + " " + file).status, 1);
+  const Ran replay = run_lockstep("replay --device sim " + token_in(report));
+  EXPECT_EQ(replay.status, 1) << replay.err;
+  EXPECT_THAT(replay.out + replay.err, HasSubstr("the file expects 3"));
+}
+
+TEST(CommandLineEdges, RanksMaySeeTheSameFewTexts) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "texts");
+  folder.file("texts/one.txt", "Some words, more of them than sixteen letters.");
+  const std::string file = folder.file("same.yaml",
+                                       "schema: 1\nname: same\nmodel: {pattern: \"-\"}\nparallel: {data: 2}\n"
+                                       "data: {kind: text, path: texts}\n");
+  const std::string report = folder / "report.json";
+  ASSERT_EQ(run_lockstep("verify --device sim --json " + report + " " + file).status, 0);
+  EXPECT_THAT(slurp(report), HasSubstr("ranks 0 and 1 see the same documents"));
+}
+
+TEST(CommandLineEdges, TrainSaysWhichOfSeveralNumericsItTakes) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("two.yaml", "schema: 1\nname: two\nnumerics: [bf16, fp32]\n");
+  const Ran ran = run_lockstep("train --device sim " + file);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("lists several numerics: trains in "));
 }
 
 TEST(CommandLineEdges, AWordThatIsTooLongForAPathIsABadRequest) {

@@ -1,4 +1,5 @@
-// What a script finds where a command fails: the exit status, and an object in the file that `--json` names.
+// What a script finds where a command fails: the exit status, and a report in the files that `--json` and `--junit`
+// name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 class FailureFile : public testing::Test {
@@ -64,6 +66,19 @@ TEST_F(FailureFile, AFailureOfTheWorldIsTold) {
   tells(3, "verify --device sim " + many, "NCCL");
   tells(3, "shrink --device sim " + many + " -o " + (folder_ / "small.yaml"), "NCCL");
   tells(3, "train --device sim " + legal_ + " --resume " + (folder_ / "absent"), "absent");
+}
+
+TEST_F(FailureFile, AJUnitReportOfAnEarlierRunIsReplaced) {
+  const std::string file = folder_.file("report.xml", "of an earlier run");
+  EXPECT_EQ(run_lockstep("verify --device sim " + illegal_ + " --junit " + file).status, 2);
+  EXPECT_THAT(slurp(file), AllOf(HasSubstr("errors=\"1\""), HasSubstr("status 2: "), HasSubstr("illegal.yaml:3:23")));
+  EXPECT_EQ(run_lockstep("verify --device sim " + legal_ + " --junit=" + file).status, 0);
+  EXPECT_THAT(slurp(file), AllOf(HasSubstr("errors=\"0\""), HasSubstr("name=\"legal\"")));
+  EXPECT_EQ(run_lockstep("verify --device sim " + legal_ + " --html " + (folder_ / "no/such/folder.html") +
+                         " --junit " + file)
+                .status,
+            3);
+  EXPECT_THAT(slurp(file), HasSubstr("name=\"legal\""));
 }
 
 TEST_F(FailureFile, WhatACommandHasWrittenStays) {

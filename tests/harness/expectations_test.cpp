@@ -190,6 +190,25 @@ TEST(Expectations, WhatMovesAddsUpOverRanks) {
   EXPECT_EQ(expected(scenario, "bytes_planned").min, 3 * one);
 }
 
+TEST(Expectations, AStepHasATarget) {
+  class Masked : public Lengths {
+   public:
+    using Lengths::Lengths;
+    StepData training(std::int64_t step) const override {
+      StepData data = Lengths::training(step);
+      data.targets = step < masked ? 0 : 5;
+      return data;
+    }
+    std::int64_t masked = 2;
+  };
+  Scenario scenario;
+  scenario.training.steps = 3;
+  Masked data(scenario);
+  EXPECT_TRUE(some_step_has_a_target(scenario, data));
+  data.masked = 3;
+  EXPECT_FALSE(some_step_has_a_target(scenario, data));
+}
+
 TEST(Expectations, RanksThatSeeTheSameProveNothing) {
   class Same : public Lengths {
    public:

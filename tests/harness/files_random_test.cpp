@@ -64,8 +64,8 @@ class Files {
   std::string records_;
 };
 
-// Documents of none, a few and more bytes than a pack has rows. Several ranks must not see the same ones, or the run is
-// vacuous: each has a pack of its own, and half of the packs may go to evaluation.
+// Documents of none, a few and more bytes than a pack has rows. Several ranks must not see the same ones, or nobody
+// could tell what they exchange apart: each has a pack of its own, and half of the packs may go to evaluation.
 void write_files(Choices& c, const TemporaryFolder& folder, const Scenario& s) {
   const std::int64_t most = 2 * s.data.pack_length;
   Files files(folder, s.data.kind);
