@@ -5,6 +5,7 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -25,11 +26,19 @@ inline int edit_distance(std::string_view from, std::string_view to) {
   return row.back();
 }
 
-// The name with the least edit distance; of several the first. "" if there are none.
+inline std::string in_lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower;
+}
+
+// The name with the least edit distance; of several the one that is nearest but for the case of letters, of those the
+// first. "" if there are none.
 inline std::string nearest_name(std::string_view wanted, const std::vector<std::string>& names) {
-  const auto closer = [&](const std::string& a, const std::string& b) {
-    return edit_distance(wanted, a) < edit_distance(wanted, b);
+  const auto distance = [&](const std::string& name) {
+    return std::pair(edit_distance(wanted, name), edit_distance(in_lower_case(wanted), in_lower_case(name)));
   };
+  const auto closer = [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); };
   const auto best = std::min_element(names.begin(), names.end(), closer);
   return best == names.end() ? "" : *best;
 }

@@ -41,8 +41,12 @@ class SectionReader {
     given_.insert(key.path);
     const std::size_t before = faults_.size();
     key.read({value, key.path, faults_}, scenario_);
-    // Where a type has no idea what was meant, the default is near enough.
-    static const Scenario plain;
+    // Where a type has no idea what was meant, the default is near enough; `name` has none.
+    static const Scenario plain = [] {
+      Scenario scenario;
+      scenario.name = "a-name";
+      return scenario;
+    }();
     for (std::size_t i = before; i < faults_.size(); ++i) {
       ScenarioError& error = faults_.all()[i];
       if (error.nearest.empty() && error.key == key.path) error.nearest = key.write(plain, Style::yaml);

@@ -192,6 +192,7 @@ TEST(Y03, NamesTheNearestKeyOfTheSection) {
   EXPECT_THAT(reading_error(with_head("cuda_graph: {max_packed_seq: 3}\n")),
               HasSubstr("nearest legal: max_packed_seqs"));
   EXPECT_THAT(reading_error(with_head("model: {attention: {kvheads: 3}}\n")), HasSubstr("nearest legal: kv_heads"));
+  EXPECT_THAT(reading_error(with_head("expect: {verdict: refused, error: l07}\n")), HasSubstr("nearest legal: L07"));
 }
 
 TEST(Y03, RefusesKeysInTheWrongPlace) {
@@ -242,6 +243,13 @@ TEST(Y05, RefusesWhatIsNoInt) {
   EXPECT_EQ(reading_rules(with_head("training: {steps: 12}\n")), "");
 }
 
+TEST(Y05, NamesTheAlternativeWithWhatAKeyTakes) {
+  EXPECT_THAT(reading_error(with_head("offload: {max_inflight: 1025}\n")),
+              HasSubstr("`1025` is out of range [Y06]: it takes int 0..1024, or unlimited"));
+}
+TEST(Y05, ProposesANameThatIsLegal) {
+  EXPECT_THAT(reading_error("schema: 1\nname: null\n"), HasSubstr("nearest legal: a-name"));
+}
 TEST(Y05, ProposesTheIntThatWasMeant) {
   EXPECT_THAT(reading_error(with_head("training: {steps: 7.0}\n")), HasSubstr("nearest legal: 7"));
   EXPECT_THAT(reading_error(with_head("training: {steps: 0x10}\n")), HasSubstr("nearest legal: 16"));
