@@ -81,6 +81,7 @@ struct Row {
 constexpr bool kSwitch = false, kEdge = true;
 
 const Scenario kPlain;
+
 constexpr Row kRows[] = {
     {"bf16", kSwitch, [](const Facts& f) { return f.s.numerics.front() == Numerics::bf16; }},
     {"mamba", kSwitch, [](const Facts& f) { return f.layer("M"); }},

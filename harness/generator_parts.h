@@ -22,8 +22,8 @@ inline bool drops_and_pads(const Scenario::Model& m) { return m.moe.capacity_fac
 
 void draw_model(Choices& choices, const Swarm& swarm, Scenario::Model& model);
 
-// Any seed of the schema, where the case has large ones: up to 2^53 - 1 - `spare`.
-std::int64_t draw_seed(Choices& choices, const Swarm& swarm, std::int64_t spare = 0);
+// Any seed of the schema, where the case has large ones.
+std::int64_t draw_seed(Choices& choices, const Swarm& swarm);
 // Ranks, steps, microbatches, what the optimizer does.
 void draw_training(Choices& choices, const Swarm& swarm, Scenario& scenario);
 

@@ -74,11 +74,10 @@ void draw_optimizer(Choices& c, const Swarm& swarm, Scenario::Training& t) {
 
 }  // namespace
 
-std::int64_t draw_seed(Choices& c, const Swarm& swarm, std::int64_t spare) {
+std::int64_t draw_seed(Choices& c, const Swarm& swarm) {
   if (!swarm.large_seeds) return c.between(0, 1000);
-  const std::int64_t most = kMostSeed - spare;
-  return c.one_in(2) ? c.between(0, most)
-                     : c.pick<std::int64_t>({most, (std::int64_t{1} << 32) - 1, std::int64_t{1} << 32});
+  return c.one_in(2) ? c.between(0, kMostSeed)
+                     : c.pick<std::int64_t>({kMostSeed, (std::int64_t{1} << 32) - 1, std::int64_t{1} << 32});
 }
 
 void draw_training(Choices& c, const Swarm& swarm, Scenario& s) {

@@ -48,7 +48,7 @@ Scenario scenario_of(const Options& options) {
   const ReadResult read = read_scenario_file(options.word());
   if (!read.ok() && read.rule() != "L00") throw refusal(read.errors);
   Scenario scenario = read.scenario;
-  if (scenario.numerics.size() > 1) {
+  if (scenario.numerics.size() > 1 && !options.has("quiet")) {
     std::fprintf(stderr, "lockstep: %s lists several numerics: trains in %s, the first\n", options.word().c_str(),
                  to_text(scenario.numerics.front()));
   }

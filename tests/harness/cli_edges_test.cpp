@@ -74,6 +74,7 @@ TEST(CommandLineEdges, TrainSaysWhichOfSeveralNumericsItTakes) {
   const Ran ran = run_lockstep("train --device sim " + file);
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_THAT(ran.err, HasSubstr("lists several numerics: trains in "));
+  EXPECT_EQ(run_lockstep("train --device sim --quiet " + file).err.find("lists several"), std::string::npos);
 }
 
 TEST(CommandLineEdges, AWordThatIsTooLongForAPathIsABadRequest) {

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <utility>
+
 namespace lockstep {
 namespace {
 
@@ -190,45 +193,46 @@ TEST(Expectations, WhatMovesAddsUpOverRanks) {
   EXPECT_EQ(expected(scenario, "bytes_planned").min, 3 * one);
 }
 
+// Documents that a scenario does not give.
+class Changed : public Lengths {
+ public:
+  using Change = std::function<void(std::int64_t step, StepData& data)>;
+  Changed(const Scenario& scenario, Change change) : Lengths(scenario), change_(std::move(change)) {}
+  StepData training(std::int64_t step) const override {
+    StepData data = Lengths::training(step);
+    change_(step, data);
+    return data;
+  }
+
+ private:
+  Change change_;
+};
+
 TEST(Expectations, AStepHasATarget) {
-  class Masked : public Lengths {
-   public:
-    using Lengths::Lengths;
-    StepData training(std::int64_t step) const override {
-      StepData data = Lengths::training(step);
-      data.targets = step < masked ? 0 : 5;
-      return data;
-    }
-    std::int64_t masked = 2;
-  };
   Scenario scenario;
   scenario.training.steps = 3;
-  Masked data(scenario);
-  EXPECT_TRUE(some_step_has_a_target(scenario, data));
-  data.masked = 3;
-  EXPECT_FALSE(some_step_has_a_target(scenario, data));
+  const auto some_with_masked = [&](std::int64_t masked) {
+    const Changed data(scenario, [=](std::int64_t step, StepData& d) { d.targets = step < masked ? 0 : 5; });
+    return some_step_has_a_target(scenario, data);
+  };
+  EXPECT_TRUE(some_with_masked(2));
+  EXPECT_FALSE(some_with_masked(3));
 }
 
 TEST(Expectations, RanksThatSeeTheSameProveNothing) {
-  class Same : public Lengths {
-   public:
-    using Lengths::Lengths;
-    StepData training(std::int64_t step) const override {
-      StepData data = Lengths::training(step);
-      for (Microbatch& microbatch : data.microbatches) microbatch = data.microbatches.front();
-      if (tell_apart) data.microbatches[1].documents[0].tokens[0] = 1;
-      return data;
-    }
-    bool tell_apart = false;
-  };
   Scenario scenario;
   scenario.parallel.data = 2;
-  Same data(scenario);
+  bool tell_apart = false;
+  const Changed data(scenario, [&](std::int64_t, StepData& d) {
+    for (Microbatch& microbatch : d.microbatches) microbatch = d.microbatches.front();
+    if (tell_apart) d.microbatches[1].documents[0].tokens[0] = 1;
+  });
   EXPECT_THAT(ranks_with_the_same_documents(scenario, data), testing::HasSubstr("ranks 0 and 1"));
-  data.tell_apart = true;
+  tell_apart = true;
   EXPECT_EQ(ranks_with_the_same_documents(scenario, data), "");
+  tell_apart = false;
   scenario.parallel.data = 1;
-  EXPECT_EQ(ranks_with_the_same_documents(scenario, Same(scenario)), "");
+  EXPECT_EQ(ranks_with_the_same_documents(scenario, data), "");
 }
 
 // A fraction of 0 asks for nothing; what is too small to leave, when something was asked, is vacuous.
