@@ -1,5 +1,7 @@
 #include "engine/graph_set.h"
 
+#include <algorithm>
+
 #include "engine/trainer.h"
 #include "kernels/fault.h"
 #include "kernels/require.h"
@@ -12,6 +14,12 @@ std::string to_text(const GraphKey& key) {
          ", slot " + std::to_string(key.slot) + ", bucket " + std::to_string(key.bucket);
 }
 
+namespace {
+
+std::int64_t bytes_of(const Graph& graph) { return GraphSet::kCallBytes * std::ssize(graph.ledger().entries()); }
+
+}  // namespace
+
 void GraphSet::capture(const GraphKey& key, const Body& body) {
   if (fault("warm-up-pass-leaves-its-gradients")) body();
   const Place place = stream_.device().place;  // What comes behind the launch has no place inside of the graph.
@@ -21,7 +29,9 @@ void GraphSet::capture(const GraphKey& key, const Body& body) {
     // A call that is illegal while a stream captures: what a hidden allocation in a layer would do.
     if (fault("allocation-during-capture")) DeviceBuffer(stream_.device(), 256);
     if (fault("host-wait-during-capture")) stream_.synchronize();
-    graphs_.insert_or_assign(key, Captured{stream_.end_capture(), addresses_()});
+    const auto [place_of, is_new] = graphs_.try_emplace(key, Captured{stream_.end_capture(), addresses_()});
+    require(is_new, "a graph is captured once");
+    bytes_ += bytes_of(place_of->second.graph);
   } catch (const DeviceError& error) {
     stream_.abort_capture();
     clear();
@@ -29,6 +39,35 @@ void GraphSet::capture(const GraphKey& key, const Body& body) {
   }
   stream_.device().place = place;
   ++captured;
+  use(key.bucket);
+  evict_but(key.bucket);
+}
+
+// A bucket goes whole: of its graphs a pass needs all.
+void GraphSet::evict_but(int bucket) {
+  const auto earlier = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const std::int64_t limit = fault("eviction-left-out") ? 0 : memory_limit_;
+  while (limit > 0 && bytes_ > limit && last_use_.size() > 1) {
+    std::map<int, std::int64_t> others = last_use_;
+    others.erase(bucket);
+    const auto [least, most] = std::minmax_element(others.begin(), others.end(), earlier);
+    evict((fault("eviction-of-the-bucket-used-last") ? most : least)->first);
+  }
+}
+
+void GraphSet::evict(int bucket) {
+  evicted += std::erase_if(graphs_, [&](const auto& one) {
+    if (one.first.bucket != bucket) return false;
+    if (!fault("eviction-forgets-what-it-freed")) bytes_ -= bytes_of(one.second.graph);
+    return true;
+  });
+  last_use_.erase(bucket);
+}
+
+void GraphSet::clear() {
+  graphs_.clear();
+  bytes_ = 0;
+  last_use_.clear();
 }
 
 void GraphSet::check(const GraphKey& key, const Captured& graph, const Body& body) const {
@@ -53,6 +92,7 @@ void GraphSet::check(const GraphKey& key, const Captured& graph, const Body& bod
 void GraphSet::launch(const GraphKey& key, const Body& body) {
   const auto found = graphs_.find(key);
   require(found != graphs_.end(), "a graph is captured before it is launched");
+  use(key.bucket);
   check(key, found->second, body);
   if (fault("replay-skipped-once") && launches == 3) {
     ++launches;

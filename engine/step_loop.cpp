@@ -90,6 +90,7 @@ class Loop : public StepLoop {
   void train_full_iteration(std::int64_t step);
 
   void capture_regions();
+  void capture_bucket(int bucket);
   void capture_region(const Segment& segment, int slot, int bucket);
   void launch(const GraphKey& key, const GraphSet::Body& body);
   bool replays(std::int64_t step) const;
@@ -160,7 +161,7 @@ Loop<T>::Loop(Device& device, const Scenario& scenario, const TrainerOptions& op
             offloader_.append_addresses(table);
             return table;
           },
-          options.dry_run_ledger),
+          options.dry_run_ledger, scenario.cuda_graph.graph_memory_limit),
       poisons_padding_(holds(scenario.checker.poison, Poison::padding)),
       segments_(segments(scenario)) {
   const std::int64_t routers = static_cast<std::int64_t>(model_.expert_states().size());
@@ -340,6 +341,10 @@ void Loop<T>::train_passes(int first, int end, bool replay) {
     const Pass& pass = passes[i];
     Work w = work(pass.microbatch, true, replay);
     w.next = offloader_.plan().slot_to_come(passes, i);
+    if (w.replay && !graphs_.has_bucket(w.bucket)) {  // It was evicted.
+      if (fault("eviction-leaves-the-bucket-eager")) w.replay = false;
+      if (w.replay) capture_bucket(w.bucket);
+    }
     if (pass.forward) {
       if (replay && !w.replay) ++counters_.eager_fallbacks;
       note_outstanding(++outstanding);
@@ -495,11 +500,14 @@ void Loop<T>::launch(const GraphKey& key, const GraphSet::Body& body) {
 template <class T>
 void Loop<T>::capture_regions() {
   const int buckets = static_cast<int>(scenario_.cuda_graph.max_packed_seqs.size());
-  for (int bucket = 0; bucket < buckets; ++bucket) {
-    for (int slot = 0; slot < model_.slots(); ++slot) {
-      for (const Segment& segment : segments_) {
-        if (segment.region >= 0) capture_region(segment, slot, bucket);
-      }
+  for (int bucket = 0; bucket < buckets; ++bucket) capture_bucket(bucket);
+}
+
+template <class T>
+void Loop<T>::capture_bucket(int bucket) {
+  for (int slot = 0; slot < model_.slots(); ++slot) {
+    for (const Segment& segment : segments_) {
+      if (segment.region >= 0) capture_region(segment, slot, bucket);
     }
   }
 }

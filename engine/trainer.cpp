@@ -441,7 +441,7 @@ std::map<std::string, std::int64_t> Trainer::counters() const {
   return {{"graphs_captured", my.loop.graphs().captured},
           {"graph_replays", my.loop.graphs().launches},
           {"eager_fallbacks", run.eager_fallbacks},
-          {"graphs_evicted", 0},
+          {"graphs_evicted", my.loop.graphs().evicted},
           {"recaptures", run.recaptures},
           {"max_outstanding", run.max_outstanding},
           {"slots_live", run.slots_live},

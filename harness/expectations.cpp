@@ -1,8 +1,8 @@
 #include "harness/expectations.h"
 
 #include <algorithm>
-#include <set>
 
+#include "harness/graph_memory.h"
 #include "harness/offload_bytes.h"
 #include "harness/sharding_plan.h"
 #include "scenarios/documents_layout.h"
@@ -50,30 +50,6 @@ std::int64_t pairs_of(const Scenario& scenario, const StepData& step) {
 
 Expectation exactly(std::string counter, std::int64_t value, std::string why) {
   return {std::move(counter), value, value, std::move(why)};
-}
-
-// Different graphs that the scenario can use. An engine that captures more of them captures again what it has.
-std::int64_t most_graphs(const Scenario& scenario, std::int64_t regions) {
-  const auto buckets = static_cast<std::int64_t>(scenario.cuda_graph.max_packed_seqs.size());
-  if (scenario.cuda_graph.impl == GraphImpl::partial) return 2 * regions * scenario.training.in_flight * buckets;
-  std::set<std::int64_t> counts{scenario.training.microbatches};
-  for (const auto& change : scenario.training.change_microbatches_at) counts.insert(change.microbatches);
-  return 2 * buckets * static_cast<std::int64_t>(counts.size());  // Of training and of evaluation.
-}
-
-// Graphs are per region, direction and slot; every slot is used when nothing falls back.
-Expectation captures(const Scenario& scenario, std::int64_t regions, std::int64_t replays, std::int64_t fallbacks) {
-  Expectation one{.counter = "graphs_captured", .why = "every region, both directions, every slot"};
-  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
-  const auto recaptures = static_cast<std::int64_t>(scenario.training.recapture_at.size());
-  if (regions == 0) {
-    one.max = 0;
-  } else if (replays > 0) {
-    const std::int64_t slots = full ? 1 : 2 * regions * (fallbacks == 0 ? scenario.training.in_flight : 1);
-    one.min = slots * (fallbacks == 0 ? 1 + recaptures : 1);
-  }
-  if (regions > 0) one.max = most_graphs(scenario, regions) * (1 + recaptures);
-  return one;
 }
 
 // Of all steps.
@@ -130,6 +106,15 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
   return sum;
 }
 
+// Without a limit nothing is captured twice but where the scenario says so; with one the sizes of graphs decide.
+void add_captures(const Scenario& scenario, const DataSource& data, std::vector<Expectation>& list) {
+  const std::int64_t captured = tally_graphs(scenario, data).captured;
+  Expectation all = exactly("graphs_captured", captured, "every region, both directions, every slot and bucket");
+  Expectation evicted{.counter = "graphs_evicted", .max = 0, .why = "cuda_graph.graph_memory_limit"};
+  if (scenario.cuda_graph.graph_memory_limit > 0) all.max = evicted.max = std::numeric_limits<std::int64_t>::max();
+  list.insert(list.end(), {all, evicted});
+}
+
 void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t regions, std::vector<Expectation>& list) {
   const auto& [replays, fallbacks] = totals.training;
   list.push_back(exactly("graph_replays", replays + totals.evaluation_replays,
@@ -142,7 +127,6 @@ void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t reg
     list.push_back(
         {.counter = "graph_replays", .min = totals.evaluation_replays + 1, .why = "the scenario asks for graphs"});
   }
-  list.push_back(captures(scenario, regions, replays + totals.evaluation_replays, fallbacks));
   // A graph of a whole iteration is captured when a step fits; one that never did is not captured again.
   const auto recaptures = static_cast<std::int64_t>(scenario.training.recapture_at.size());
   const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
@@ -254,6 +238,7 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   const Totals totals = totals_of(scenario, data, plan, regions);
   std::vector<Expectation> list;
   add_graphs(scenario, totals, regions, list);
+  add_captures(scenario, data, list);
   list.push_back(exactly("max_outstanding", scenario.training.in_flight, "training.in_flight"));
   list.push_back(exactly("evaluations", totals.evaluations, "training.eval_every"));
   list.push_back(exactly("collectives", totals.collectives, "fsdp.strategy, its units and buckets, and microbatches"));

@@ -128,6 +128,7 @@ constexpr Row kRows[] = {
     {"module moe_preprocess", kSwitch, [](const Facts& f) { return f.captures(GraphModule::moe_preprocess); }},
     {"two modules", kSwitch, [](const Facts& f) { return f.s.cuda_graph.modules.size() > 1; }},
     {"buckets", kSwitch, [](const Facts& f) { return f.s.cuda_graph.max_packed_seqs.size() > 1; }},
+    {"a limit of graphs", kSwitch, [](const Facts& f) { return f.s.cuda_graph.graph_memory_limit > 0; }},
     {"no warm-up", kEdge, [](const Facts& f) { return f.graphs() && f.s.cuda_graph.warmup_steps == 0; }},
     {"long warm-up", kSwitch, [](const Facts& f) { return f.graphs() && f.s.cuda_graph.warmup_steps > 1; }},
     {"evaluation", kSwitch, [](const Facts& f) { return f.s.training.eval_every > 0; }},
@@ -264,11 +265,12 @@ struct Exclusion {
 };
 const std::vector<Exclusion>& exclusions() {
   static const std::vector<Exclusion> list{
-      {{"no graphs"}, {"partial graphs", "full iteration", "module attn",           "module mlp",
-                       "module mamba",   "module moe",     "module moe_router",     "module moe_preprocess",
-                       "two modules",    "buckets",        "more than two buckets", "no warm-up",
-                       "long warm-up",   "recapture",      "two recaptures",        "capacity - 1",
-                       "capacity",       "capacity + 1",   "delays in graphs",      "offload delayed"}},
+      {{"no graphs"}, {"partial graphs",   "full iteration", "module attn",           "module mlp",
+                       "module mamba",     "module moe",     "module moe_router",     "module moe_preprocess",
+                       "two modules",      "buckets",        "more than two buckets", "no warm-up",
+                       "long warm-up",     "recapture",      "two recaptures",        "capacity - 1",
+                       "capacity",         "capacity + 1",   "delays in graphs",      "offload delayed",
+                       "a limit of graphs"}},
       {{"full iteration"},
        {"partial graphs", "module attn", "module mlp", "module mamba", "module moe", "module moe_router",
         "module moe_preprocess", "two modules", "dropless", "capacity without padding", "host sync", "offload delayed",

@@ -98,7 +98,11 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   const std::int64_t fewest = *std::min_element(counts.begin(), counts.end());
   const std::int64_t around = std::max(fewest, c.pick(counts) + c.between(0, 2) - 1);
   g.max_packed_seqs = {around};
-  if (swarm.buckets) draw_buckets(c, g.max_packed_seqs);
+  if (swarm.buckets) {
+    draw_buckets(c, g.max_packed_seqs);
+    // One bucket at a time, or a few: a graph of a block counts some 10 to 50 KiB.
+    if (c.one_in(3)) g.graph_memory_limit = c.one_in(3) ? 1 : c.between(1, 64) * 16'384;
+  }
   if (swarm.recapture) draw_recaptures(c, s);
 }
 

@@ -18,6 +18,7 @@
 #include "harness/eager_reference.h"
 #include "harness/expectations.h"
 #include "harness/explore/recorder.h"
+#include "harness/graph_memory.h"
 #include "harness/judged_run.h"
 #include "harness/judged_steps.h"
 #include "harness/nothing_planted.h"
@@ -151,6 +152,7 @@ class Case {
     if (logged && held()) result_.redundant_edges = redundant_edges(log);
     result_.counters["hazards_checked"] = checker.checked();
     launches_ = checker.launches();
+    captured_calls_ = checker.captured_calls();
     if (recorded) program_ = std::move(recorder).finish();
   }
 
@@ -280,6 +282,12 @@ class Case {
                           .min = (launches_ + ranks - 1) / ranks,
                           .max = launches_ / ranks,
                           .why = "so many launches of a rank were seen at the device door"});
+      for (const auto& [stream, calls] : captured_calls_) {
+        const GraphTally tally = tally_graphs(scenario_, *data_, calls);
+        const char* why = "cuda_graph.graph_memory_limit, and the sizes of graphs seen at the device door";
+        expected.push_back({"graphs_captured", tally.captured, tally.captured, why});
+        expected.push_back({"graphs_evicted", tally.evicted, tally.evicted, why});
+      }
     }
     const std::pair<Poison, const char*> kinds[] = {{Poison::fresh, "bytes_poisoned"},
                                                     {Poison::padding, "bytes_poisoned_padding"},
@@ -390,8 +398,10 @@ class Case {
   CaseResult result_;
   Remembered remembered_;
   std::int64_t seed_ = 0;
-  std::int64_t struck_ = 0;    // How often the fault at the device door did something.
-  std::int64_t launches_ = 0;  // Of the last run, as the checker saw them.
+  std::int64_t struck_ = 0;  // How often the fault at the device door did something.
+  // Of the last run, as the checker saw them.
+  std::int64_t launches_ = 0;
+  std::map<int, std::vector<std::int64_t>> captured_calls_;
 };
 
 // As a shell reads it: quoted unless it is plain.

@@ -48,7 +48,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"cuda_graph.impl", "partial", true, "", with_partial_graphs},
     {"cuda_graph.impl", "full_iteration", true, "",
      [](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }},
-    {"cuda_graph.graph_memory_limit", "", false, "0",
+    {"cuda_graph.graph_memory_limit", "", true, "0",
      [](const Scenario& s) { return with_graphs(s) && s.cuda_graph.graph_memory_limit > 0; }},
     {"offload.modules", "", true, "[]", with_offload},
     {"fsdp.strategy", "", true, "no_shard", with_sharding},

@@ -372,6 +372,7 @@ void Checker::on_abort_capture(int) { capture_.reset(); }
 void Checker::on_end_capture(int stream, int graph, const Ledger& ledger) {
   GraphPlan plan = plan_of(stream, ledger);
   capture_.reset();
+  captured_calls_[stream].push_back(std::ssize(ledger.entries()));
   check_addresses(graph, plan);
   plans_.insert_or_assign(graph, std::move(plan));
 }

@@ -24,7 +24,9 @@ class Checker : public Observer {
   explicit Checker(CheckerOptions options = {});
   static std::vector<std::string> mutations();
 
-  std::int64_t launches() const { return launches_; }              // Of graphs.
+  std::int64_t launches() const { return launches_; }  // Of graphs.
+  // How many calls each captured graph recorded, in order of capture, by the stream that captured: one a rank.
+  const std::map<int, std::vector<std::int64_t>>& captured_calls() const { return captured_calls_; }
   std::int64_t checked() const { return checked_; }                // Accesses judged.
   const std::vector<Hazard>& hazards() const { return hazards_; }  // In the order of the calls, not de-duplicated.
   const std::map<Edge, EdgeUse>& edges() const { return edges_; }  // Those that the run used.
@@ -111,6 +113,7 @@ class Checker : public Observer {
   std::vector<Hazard> hazards_;
   std::map<Edge, EdgeUse> edges_;
   std::int64_t checked_ = 0, launches_ = 0;
+  std::map<int, std::vector<std::int64_t>> captured_calls_;
   bool stopped_ = false;  // A hazard was thrown: what follows is clean-up.
 };
 

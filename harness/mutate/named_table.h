@@ -155,6 +155,8 @@ inline constexpr std::array kEngineRows{
     NamedRow{"evaluation-replays-the-training-graph", kStale, "step_loop.cpp", "ledger: iteration"},
     NamedRow{"evaluation-with-dropout", kWarmup, "step_loop.cpp", "evaluation: loss"},
     NamedRow{"expert-", kExperts, "step_loop.cpp", "bits", false, false, true},
+    NamedRow{"eviction-", kTeardown, "graph_set.cpp", "vacuous: graphs_evicted graphs_captured"},
+    NamedRow{"eviction-leaves-the-bucket-eager", kFallback, "step_loop.cpp", "vacuous: graph_replays"},
     NamedRow{"fallback-truncates-to-capacity", kPadding, "step_packs.cpp", "activation: embedding.out"},
     NamedRow{"gradient-norm-misses-a-parameter", kOrder, "trainer.cpp", "hazard: gradient_norm; norm: norm"},
     NamedRow{"gradients-not-zeroed", kWarmup, "trainer.cpp", "gradient: gradient; hazard: accumulate_gradient"},

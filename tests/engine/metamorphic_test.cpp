@@ -54,6 +54,15 @@ TEST(Metamorphic, NothingDependsOnGraphEagerOrFallback) {
   }
   for (const int warmup : {0, 2, 3}) expect_invariant([&](Scenario& s) { s.cuda_graph.warmup_steps = warmup; });
   expect_invariant([](Scenario& s) { s.training.recapture_at = {2, 3}; });
+  for (const GraphImpl impl : {GraphImpl::partial, GraphImpl::full_iteration}) {
+    for (const std::int64_t limit : {1, 100'000}) {
+      expect_invariant([&](Scenario& s) {
+        s.cuda_graph.impl = impl;
+        s.cuda_graph.max_packed_seqs = {1, 3, 5};
+        s.cuda_graph.graph_memory_limit = limit;
+      });
+    }
+  }
 }
 
 TEST(Metamorphic, NothingDependsOnInFlightDepthOrSlots) {

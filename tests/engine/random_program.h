@@ -83,6 +83,7 @@ class RandomProgram {
       if (alone) backend_->synchronize(other);
     }
     say("launch" + on, [&] { backend_->launch(graph, streams_[s]); });
+    if (alone && below(8) == 0) backend_->destroy_graph(graph), std::erase(graphs_, graph);  // What runs goes on.
     if (alone) backend_->synchronize(streams_[s]);
   }
   void read(std::size_t i) {

@@ -262,13 +262,13 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
   Scenario scenario;
   scenario.cuda_graph.max_packed_seqs = {1};
   scenario.data.documents = {{{1, 2}, {3, 4}}};
-  const Counters counters{{"graph_replays", 0},      {"eager_fallbacks", 4},       {"graphs_captured", 0},
+  const Counters counters{{"graph_replays", 0},      {"eager_fallbacks", 4},       {"graphs_captured", 8},
                           {"max_outstanding", 2},    {"evaluations", 0},           {"recaptures", 0},
                           {"collectives", 0},        {"persistent_buffers", 0},    {"bytes_planned", 0},
                           {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
                           {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"offloads_delayed", 0},
                           {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9},
-                          {"spare_buffers", 0}};
+                          {"spare_buffers", 0},      {"graphs_evicted", 0}};
   EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters),
             "graph_replays is 0, expected at least 1 (the scenario asks for graphs)");
   scenario.expect.counters["graph_replays"] = {.min = 0, .max = 0, .same_as = ""};
@@ -283,7 +283,7 @@ TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
                     {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
                     {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"offloads_delayed", 0},
                     {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9},
-                    {"spare_buffers", 0}};
+                    {"spare_buffers", 0},      {"graphs_evicted", 0}};
   const auto check = [&] { return unmet(expectations(scenario, Lengths(scenario)), counters); };
   EXPECT_EQ(check(), "");
   for (const std::int64_t wrong : {15, 17}) {
