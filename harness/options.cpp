@@ -110,6 +110,11 @@ bool Options::parse(const std::vector<std::string>& words) {
     return false;
   }
   if (given_.count("word")) positional_ = given_["word"].as<std::vector<std::string>>();
+  const bool literal = std::find(words.begin(), words.end(), "--") != words.end();
+  for (const std::string& word : positional_) {
+    if (word.size() < 2 || word[0] != '-' || literal) continue;
+    throw RequestError("unknown option " + word + ": options begin with two dashes, see --help; a file, ./" + word);
+  }
   if (at_most_ >= 0 && static_cast<int>(positional_.size()) > at_most_) {
     throw RequestError("one word too many: " + positional_[at_most_]);
   }

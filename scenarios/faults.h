@@ -40,6 +40,15 @@ class Faults {
 
   // Lowest rule first, then by place.
   std::vector<ScenarioError> take() {
+    for (const auto& [rule, count] : count_) {
+      if (count <= kMost) continue;
+      ScenarioError more =
+          *std::find_if(errors_.rbegin(), errors_.rend(), [&](const auto& e) { return e.rule == rule; });
+      more.what = "and " + std::to_string(count - kMost) + " more";
+      more.why = "the first " + std::to_string(kMost) + " of a rule are listed";
+      more.nearest.clear();
+      errors_.push_back(more);
+    }
     std::stable_sort(errors_.begin(), errors_.end(), [](const ScenarioError& a, const ScenarioError& b) {
       return std::tie(a.rule, a.line, a.column) < std::tie(b.rule, b.line, b.column);
     });

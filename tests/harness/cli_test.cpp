@@ -88,6 +88,8 @@ TEST_F(CommandLine, AnUnknownWordNamesTheNearest) {
   const Ran option = run_lockstep("verify --devise sim");
   EXPECT_EQ(option.status, 2);
   EXPECT_THAT(option.err, HasSubstr("nearest: --device"));
+  EXPECT_THAT(run_lockstep("verify -h").err, HasSubstr("unknown option -h: options begin with two dashes"));
+  EXPECT_THAT(run_lockstep("verify -- -h").err, HasSubstr("-h:1:1: (file): does not exist"));
   EXPECT_THAT(run_lockstep("verify --device cudda").err, HasSubstr("nearest: cuda"));
   EXPECT_THAT(run_lockstep("bench --section steps").err, HasSubstr("nearest: step"));
   EXPECT_THAT(run_lockstep("train --graph partly " + folder_.file("any.yaml", "")).err, HasSubstr("nearest: partial"));

@@ -503,6 +503,20 @@ TEST(Stage, PrintsAllErrorsLowestRuleFirst) {
   EXPECT_EQ(result.rule(), "Y02");
 }
 
+TEST(Stage, SaysHowManyErrorsItLeavesOut) {
+  const auto wrong_items = [](int count) {
+    std::string text = with_head("training: {recapture_at: [");
+    for (int i = 0; i < count; ++i) text += "x, ";
+    return read_scenario_text(text + "]}\nmodell: {}\n", "file.yaml").errors;
+  };
+  EXPECT_EQ(wrong_items(1000).size(), 1001u);  // And the key that there is not.
+  const std::vector<ScenarioError> errors = wrong_items(1003);
+  ASSERT_EQ(errors.size(), 1002u);
+  EXPECT_EQ(errors[0].rule, "Y03");
+  EXPECT_EQ(errors[1001].rule, "Y05");
+  EXPECT_EQ(errors[1001].what, "and 3 more");
+}
+
 TEST(Stage, KeepsWhatTheFileExpectsWhenItIsRefused) {
   const ReadResult result = read_scenario_text(with_head("modell: {}\nexpect: {verdict: refused, error: Y03}\n"), "f");
   EXPECT_EQ(result.rule(), "Y03");
