@@ -36,6 +36,7 @@ void take_another_capacity(Scenario& s, Choices& c) {
   const std::int64_t largest = s.cuda_graph.max_packed_seqs.back();
   s.cuda_graph.max_packed_seqs =
       c.pick<std::vector<std::int64_t>>({{largest + 1}, {largest, largest + 9}, {largest, largest + 1, 8192}, {4096}});
+  s.cuda_graph.graph_memory_limit = c.pick<std::int64_t>({0, 1, 100'000});
 }
 
 // Experts whose shapes follow the data stay out of graphs; their router goes in.
