@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/fsdp/layout.h"
 #include "harness/generator_parts.h"
 #include "harness/offload_bytes.h"
 #include "scenarios/documents.h"
@@ -161,23 +160,12 @@ std::vector<std::int64_t> draw_unit_list(Choices& c, std::int64_t blocks) {
   return units;
 }
 
-// A shard is whole rows of each width in its bucket, so a unit of many odd widths may take gigabytes of padding.
-bool pads_beyond_measure(const Scenario& s) {
-  constexpr std::int64_t kMostElements = 1 << 22;
-  const bool narrow = s.numerics.front() != Numerics::fp32;
-  const ShardLayout layout(ParameterList(s.model), s, static_cast<int>(s.parallel.data), narrow);
-  std::int64_t elements = 0;
-  for (const Bucket& bucket : layout.buckets) elements += layout.full(bucket);
-  return elements > kMostElements;
-}
-
 void draw_sharding(Choices& c, Scenario& s) {
   if (s.fsdp.strategy == Sharding::no_shard) return;
   Scenario::Fsdp& f = s.fsdp;
   const std::int64_t blocks = std::ssize(s.blocks());
   f.unit_is_list = c.one_in(3);
   f.unit = f.unit_is_list ? draw_unit_list(c, blocks) : std::vector<std::int64_t>{c.between(1, blocks)};
-  if (pads_beyond_measure(s)) f.unit_is_list = false, f.unit = {1};
   f.prefetch = c.pick<std::int64_t>({1, 0, 2});
   if (s.cuda_graph.impl != GraphImpl::partial) f.double_buffer = !c.one_in(2);  // L32
   // A few buckets of embedding and head each.

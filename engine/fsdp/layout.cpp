@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "kernels/fault.h"
 #include "kernels/require.h"
@@ -18,6 +19,70 @@ Piece whole(const ParameterSpec& spec) {
   Piece piece{.parameter = spec.index, .rows = spec.norm_rows()};
   piece.width = spec.rows * spec.cols / piece.rows;
   return piece;
+}
+
+std::int64_t length(const Piece& piece) { return piece.rows * piece.width; }
+
+// The first aligned place at `from` or behind it where ends of shards cut none of the piece's rows; nothing if there is
+// none.
+std::optional<std::int64_t> first_place(std::int64_t from, const Piece& piece, std::int64_t shard) {
+  std::int64_t offset = rounded_up(from, kAlignment);
+  for (int tries = 0; tries <= kAlignment; ++tries) {  // So many shards further everything is as before.
+    const std::int64_t end = offset / shard * shard + shard;
+    if (offset + length(piece) <= end) return offset;
+    std::int64_t rows = (end - offset) / piece.width;  // Before that end; as many less as the alignment wants.
+    const std::int64_t fewest = std::max<std::int64_t>(rows - kAlignment, 0);
+    while (rows > fewest && (end - rows * piece.width) % kAlignment != 0) --rows;
+    const std::int64_t place = end - rows * piece.width;
+    const bool next_is_whole = place + length(piece) <= end + shard || shard % piece.width == 0;
+    if (rows > fewest && next_is_whole) return place;
+    offset = rounded_up(end, kAlignment);
+  }
+  return {};
+}
+
+// The pieces one behind the other, each at its first place. Returns where they end.
+std::optional<std::int64_t> lay_out(std::vector<Piece>& pieces, std::int64_t shard) {
+  std::int64_t end = 0;
+  for (Piece& piece : pieces) {
+    const std::optional<std::int64_t> place = first_place(end, piece, shard);
+    if (!place) return {};
+    piece.offset = *place;
+    end = *place + length(piece);
+  }
+  return end;
+}
+
+// Lays the pieces out in shards of whole rows, about as small as they can be. Returns the elements of a shard. A common
+// multiple of all widths will do, but may be thousands of times what is needed.
+std::int64_t place(std::vector<Piece>& pieces, std::int64_t ranks) {
+  constexpr std::int64_t kFar = std::int64_t{1} << 40;
+  if (pieces.size() == 1) return (pieces[0].rows + ranks - 1) / ranks * pieces[0].width;
+  const auto share = [&](std::int64_t elements) { return (elements + ranks - 1) / ranks; };
+  const auto multiple = [](std::int64_t a, std::int64_t b) { return a < kFar ? std::lcm(a, b) : kFar; };
+  std::int64_t common = 1, aligned = 1;
+  for (const Piece& piece : pieces) {
+    common = multiple(common, piece.width);
+    aligned = std::lcm(aligned, std::gcd(piece.width, kAlignment));  // Else no aligned place has an end behind a row.
+  }
+  for (std::int64_t shard = share(*lay_out(pieces, kFar));;) {
+    // What is longer than two shards has two of their ends in it, wherever it lies.
+    std::int64_t step = aligned, shorter = kFar;
+    for (const Piece& piece : pieces) {
+      if (length(piece) <= 2 * shard) continue;
+      step = multiple(step, piece.width);
+      shorter = std::min(shorter, (length(piece) + 1) / 2);
+    }
+    const std::int64_t next = rounded_up(shard, step);
+    if (next > shorter) {
+      shard = shorter;
+      continue;
+    }
+    const std::optional<std::int64_t> end = lay_out(pieces, next);
+    if (end && share(*end) <= next) return next;
+    const std::int64_t more = std::max(next + next / 256 + 1, share(end.value_or(0)));
+    shard = std::min(more, rounded_up(next + 1, common));
+  }
 }
 
 }  // namespace
@@ -74,18 +139,10 @@ void ShardLayout::add_cut(const ParameterSpec& spec, std::int64_t bucket_bytes, 
 }
 
 void ShardLayout::add_bucket(std::vector<Piece> pieces, bool narrow) {
-  std::int64_t end = 0, step = 1;
-  for (Piece& piece : pieces) {
-    piece.offset = rounded_up(end, std::lcm(piece.width, kAlignment));
-    end = piece.offset + piece.rows * piece.width;
-    step = fault("shards-cut-rows") ? std::max(step, piece.width) : std::lcm(step, piece.width);
-    require(step > 0 && step < std::int64_t{1} << 40, "the rows of a bucket have a common multiple of a sane size");
-  }
   units.back().buckets.push_back(static_cast<int>(buckets.size()));
-  buckets.push_back({.unit = static_cast<int>(units.size()) - 1,
-                     .narrow = narrow,
-                     .pieces = std::move(pieces),
-                     .shard = rounded_up((end + ranks - 1) / ranks, step)});
+  std::int64_t shard = place(pieces, ranks);
+  if (fault("shards-cut-rows")) ++shard;
+  buckets.push_back({static_cast<int>(units.size()) - 1, narrow, std::move(pieces), shard});
 }
 
 std::int64_t ShardLayout::run(int bucket) const {

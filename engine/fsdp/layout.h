@@ -17,7 +17,7 @@ struct Piece {
   int parameter = 0;
   std::int64_t row = 0, rows = 0;  // The first of them in the parameter, and how many.
   std::int64_t width = 1;          // Elements of a row.
-  std::int64_t offset = 0;         // Of the first element in the bucket; a multiple of the width and of 128.
+  std::int64_t offset = 0;         // Of the first element in the bucket; a multiple of 128.
 };
 
 struct Bucket {
