@@ -81,6 +81,7 @@ class RankProcesses {
       if (pid < 0) throw WorldError(std::string("fork: ") + std::strerror(errno));  // The others miss it, and say so.
       if (pid == 0) be_the_rank(parent, rank, body);
       pids_.push_back(pid);
+      ends_.emplace_back();
     }
   }
   RankProcesses(const RankProcesses&) = delete;
@@ -89,6 +90,8 @@ class RankProcesses {
     kill_those_left();
     while (left() > 0) take(0);
   }
+
+  const std::vector<RankEnd>& ends() const { return ends_; }
 
   // After the first that fails, the others have `grace_s` to notice.
   ExitStatus wait(double grace_s) {
@@ -100,6 +103,7 @@ class RankProcesses {
       }
       if (end && Clock::now() > *end) {
         std::fputs("lockstep: some ranks did not notice that another failed\n", stderr);
+        for (std::size_t rank = 0; rank < pids_.size(); ++rank) ends_[rank].stopped = pids_[rank] > 0;
         kill_those_left();
         end = Clock::time_point::max();
       }
@@ -131,6 +135,8 @@ class RankProcesses {
       const pid_t ended = ::waitpid(pids_[rank], &status, flags);
       if (ended == 0 || (ended < 0 && errno == EINTR)) continue;
       pids_[rank] = 0;
+      ends_[rank].signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+      ends_[rank].status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
       if (WIFSIGNALED(status)) {
         std::fprintf(stderr, "lockstep: rank %zu was killed by SIG%s\n", rank, ::sigabbrev_np(WTERMSIG(status)));
       }
@@ -145,6 +151,7 @@ class RankProcesses {
     if (open && status != ExitStatus::held) status_ = status;
   }
   std::vector<pid_t> pids_;
+  std::vector<RankEnd> ends_;
   ExitStatus status_ = ExitStatus::held;
 };
 
@@ -209,7 +216,7 @@ bool over_nccl(const Scenario& scenario, const std::string& device, bool by_laun
 }
 
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
-                       const std::function<ExitStatus(const RanksHere&)>& body) {
+                       const std::function<ExitStatus(const RanksHere&)>& body, std::vector<RankEnd>* ends) {
   const std::string place = folder.path() + "/meeting";
   const int count = static_cast<int>(scenario.parallel.data);
   SharedMeeting::create(place, count);
@@ -218,7 +225,9 @@ ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFol
   RankProcesses processes(count, [&](int rank) {
     return run_process({.number = rank, .of = count, .local = rank, .meeting = meeting}, scenario, apart, body);
   });
-  return processes.wait(deadline_s + 5);
+  const ExitStatus status = processes.wait(deadline_s + 5);
+  if (ends != nullptr) *ends = processes.ends();
+  return status;
 }
 
 ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "harness/exit_status.h"
 #include "harness/options.h"
@@ -30,8 +31,16 @@ bool over_nccl(const Scenario& scenario, const std::string& device, bool by_laun
 ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
                   const std::function<ExitStatus(const RanksHere&)>& body);
 
+// How the process of a rank ended.
+struct RankEnd {
+  int signal = 0;        // That killed it, 0 for none.
+  int status = 0;        // Exit status.
+  bool stopped = false;  // By this process: it had not noticed that another failed.
+};
+
 // The same with processes that this one starts, whatever launcher there is; over NCCL only if the scenario says so.
+// `ends`: of all ranks; may be null.
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
-                       const std::function<ExitStatus(const RanksHere&)>& body);
+                       const std::function<ExitStatus(const RanksHere&)>& body, std::vector<RankEnd>* ends = nullptr);
 
 }  // namespace lockstep

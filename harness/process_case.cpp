@@ -1,6 +1,13 @@
 #include "harness/process_case.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -9,19 +16,39 @@
 #include "harness/device_choice.h"
 #include "harness/launch.h"
 #include "harness/result_json.h"
+#include "harness/worker.h"
 
 namespace lockstep {
 namespace {
 
-CaseResult result_of(const std::string& path, int rank, const Scenario& scenario, const RunOptions& options) {
+std::string text_of(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
-  if (!text.str().empty()) return result_from_json(boost::json::parse(text.str()));
+  return text.str();
+}
+
+// What the process of a rank says from here on is kept, so that its last words can be told.
+void say_to(const std::string& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (file < 0 || ::dup2(file, STDERR_FILENO) < 0) throw WorldError(path + ": " + std::strerror(errno));
+  ::close(file);
+}
+
+// A rank that was stopped because it waited for another is a hang; any other that died has judged, or crashed.
+CaseResult lost_rank(const Scenario& scenario, const RunOptions& options, const RankEnd& end, const std::string& said) {
   CaseResult lost = unjudged_case(scenario, options);
-  lost.verdict = Verdict::broken;
-  lost.judge = "watchdog";
-  lost.reason = "rank " + std::to_string(rank) + " ended without a result";
+  if (end.stopped || end.signal == SIGKILL) {
+    lost.verdict = Verdict::broken;
+    lost.judge = "watchdog";
+    lost.reason = end.stopped ? "did not notice that another rank failed" : "was killed";
+    return lost;
+  }
+  ChildEnd child;
+  child.signal = end.signal;
+  child.status = end.status;
+  child.last_words = last_words(said);
+  judge_death(lost, child, 0);
   return lost;
 }
 
@@ -62,16 +89,27 @@ CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& opt
   }
   const RunFolder folder;
   const auto path = [&](int rank) { return folder.path() + "/" + std::to_string(rank); };
-  launch_here(scenario, options.deadline_s, folder, [&](const RanksHere& ranks) {
+  const auto said = [&](int rank) { return path(rank) + ".said"; };
+  const auto judge = [&](const RanksHere& ranks) {
+    say_to(said(ranks.first()));
     RunOptions own = options;
     own.ranks = &ranks;
     const CaseResult result = run_case(scenario, own);
     std::ofstream(path(ranks.first())) << boost::json::serialize(to_json(result));
     return ExitStatus::held;
-  });
+  };
+  std::vector<RankEnd> ends;
+  launch_here(scenario, options.deadline_s, folder, judge, &ends);
   std::vector<CaseResult> results;
   for (int rank = 0; rank < scenario.parallel.data; ++rank) {
-    results.push_back(result_of(path(rank), rank, scenario, options));
+    const std::string result = text_of(path(rank)), words = text_of(said(rank));
+    std::fputs(words.c_str(), stderr);
+    if (!result.empty()) {
+      results.push_back(result_from_json(boost::json::parse(result)));
+      continue;
+    }
+    results.push_back(lost_rank(scenario, options, ends[static_cast<std::size_t>(rank)], words));
+    results.back().reason = "rank " + std::to_string(rank) + ": " + results.back().reason;
   }
   return worst(std::move(results));
 }

@@ -251,6 +251,12 @@ TEST_F(RankProcesses, NameWhatIsWrongAndWhere) {
   // A difference that one rank alone sees.
   const auto one = verified("ranks-read-the-same-documents");
   EXPECT_EQ(one.at("first_difference").at("rank"), 1) << one;
+  // A rank that breaks a contract has judged; the others only miss it.
+  const auto broken = verified("last-unit-stays-in-its-slot");
+  EXPECT_EQ(broken.at("judge"), "contract") << broken;
+  EXPECT_EQ(broken.at("verdict"), "violated") << broken;
+  EXPECT_THAT(std::string(broken.at("reason").as_string()),
+              HasSubstr("rank 0: the worker was killed by SIGABRT: broken contract in "));
   scenario = file(2, "shm", "optim_grads_params", std::string(kWholeStep) + "numerics: [bf16]\n");
   for (const char* fault : {"a-rank-captures-a-collective-less", "a-rank-captures-in-another-order"}) {
     const auto captured = verified(fault);
