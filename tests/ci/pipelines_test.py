@@ -38,9 +38,12 @@ def complaints(root, name, steps):
         for script in re.findall(r"\bci/[\w.]+\.sh\b", shell):
             if not (root / script).is_file():
                 yield f"{name}: {job}: there is no {script}"
-        for label in re.findall(r"-LE? '\^(\w+)\$'", shell):
+        for label in re.findall(r"\w+", " ".join(re.findall(r"-LE? '\^([\w(|)]+)\$'", shell))):
             if label not in LABELS:
                 yield f"{name}: {job}: no test has the label {label}"
+        # A canary that must fail runs in every lane: those of tests that are not slow are among them.
+        if "ctest" in shell and re.search(r"-L '[^']*slow", shell) and "canary" not in shell:
+            yield f"{name}: {job}: runs no canary"
     if not JOBS <= seen:
         yield f"{name}: jobs missing: {sorted(JOBS - seen)}"
 
@@ -75,8 +78,8 @@ def campaign_complaints(root, lockstep, steps):
 
 def test_itself(root):
     """The checks must be able to fail."""
-    bad = [("cpu", "if true; then"), ("gpu", "bash ci/none.sh"), ("nightly", "ctest -L '^gpus$'")]
-    assert len(list(complaints(root, "bad", bad))) == 3
+    bad = [("cpu", "if true; then"), ("gpu", "bash ci/none.sh"), ("nightly", "ctest -L '^(gpus|slow)$'")]
+    assert len(list(complaints(root, "bad", bad))) == 4
     assert list(complaints(root, "bad", [("cpu", "true")])) == ["bad: jobs missing: ['gpu', 'nightly']"]
     assert len(list(artefact_complaints("bad", ""))) == 4
 
