@@ -39,15 +39,15 @@ function(lockstep_module name)
   endif()
 endfunction()
 
-# lockstep_ctest(name COMMAND program arguments... [LABELS ...] [TIMEOUT s] [GPUS n] [SKIPS] [ALONE]): one entry of ctest,
-# here and in the installed tree. Arguments may hold @ROOT@ (the folder that has scenarios/ and tests/), @BIN@ (that of
-# `lockstep`) and @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, slow, canary. A test for a GPU takes
-# one of CTest's resource specification; one for several, those that GPUS says or else 2 with the label multi_gpu, runs
-# alone: CTest fails what asks for more GPUs than it specifies, where it should be skipped. Both are skipped where there
-# are too few. SKIPS: the program itself says by its status that this machine has not what the test takes. ALONE: it
-# measures what all programs of a machine share.
+# lockstep_ctest(name COMMAND program arguments... [LABELS ...] [TIMEOUT s] [GPUS n] [SKIPS] [ALONE] [SOURCE]): one entry
+# of ctest, here and in the installed tree. Arguments may hold @ROOT@ (the folder that has scenarios/ and tests/), @BIN@
+# (that of `lockstep`) and @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, slow, canary. A test for a
+# GPU takes one of CTest's resource specification; one for several, those that GPUS says or else 2 with the label
+# multi_gpu, runs alone: CTest fails what asks for more GPUs than it specifies, where it should be skipped. Both are
+# skipped where there are too few. SKIPS: the program itself says by its status that this machine has not what the test
+# takes. ALONE: it measures what all programs of a machine share. SOURCE: it reads the source tree, so it is here alone.
 function(lockstep_ctest name)
-  cmake_parse_arguments(arg "SKIPS;ALONE" "TIMEOUT;GPUS" "COMMAND;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "SKIPS;ALONE;SOURCE" "TIMEOUT;GPUS" "COMMAND;LABELS" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS host)
   endif()
@@ -83,7 +83,9 @@ function(lockstep_ctest name)
   # Not in a folder `scenarios`, where rule Y07 asks more of a file.
   set(folder ${PROJECT_BINARY_DIR})
   cmake_language(EVAL CODE "set_tests_properties([=[${name}]=] PROPERTIES ${properties} WORKING_DIRECTORY [=[${folder}]=] ENVIRONMENT [=[${environment}]=])")
-  lockstep_installed_ctest(${name} "${command}" "${properties}")
+  if(NOT arg_SOURCE)
+    lockstep_installed_ctest(${name} "${command}" "${properties}")
+  endif()
 endfunction()
 
 # Puts folders where a command has placeholders.
@@ -97,10 +99,10 @@ endfunction()
 # The time of a test is in the code that it calls; its own templates take a third less to compile so.
 set(LOCKSTEP_TEST_OPTIONS ${LOCKSTEP_WARNINGS} $<$<CONFIG:Release>:-O1>)
 
-# lockstep_test(folder/name USES ... LABELS ... [ALONE]): tests/folder/name_test.cpp becomes the ctest folder.name. NEEDS:
-# what is built before it, because it runs or opens that.
+# lockstep_test(folder/name USES ... LABELS ... [ALONE] [SOURCE]): tests/folder/name_test.cpp becomes the ctest
+# folder.name. NEEDS: what is built before it, because it runs or opens that.
 function(lockstep_test path)
-  cmake_parse_arguments(arg "ALONE" "TIMEOUT" "USES;LABELS;NEEDS" ${ARGN})
+  cmake_parse_arguments(arg "ALONE;SOURCE" "TIMEOUT" "USES;LABELS;NEEDS" ${ARGN})
   string(REPLACE "/" "." name "${path}")
   string(REPLACE "/" "_" target "${path}_test")
   add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/${path}_test.cpp)
@@ -112,11 +114,16 @@ function(lockstep_test path)
   endif()
   set_target_properties(
     ${target} PROPERTIES ENABLE_EXPORTS ON RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
-  if(arg_ALONE)
-    set(alone ALONE)
+  set(flags "")
+  foreach(flag ALONE SOURCE)
+    if(arg_${flag})
+      list(APPEND flags ${flag})
+    endif()
+  endforeach()
+  lockstep_ctest(${name} COMMAND @TESTS@/${target} LABELS ${arg_LABELS} TIMEOUT "${arg_TIMEOUT}" ${flags})
+  if(NOT arg_SOURCE)
+    set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS ${target})
   endif()
-  lockstep_ctest(${name} COMMAND @TESTS@/${target} LABELS ${arg_LABELS} TIMEOUT "${arg_TIMEOUT}" ${alone})
-  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS ${target})
 endfunction()
 
 # lockstep_cuda_test(folder/name): the same of tests/folder/name_test.cu, a program with device code, for a GPU.
@@ -132,6 +139,8 @@ function(lockstep_cuda_test path)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS ${target})
 endfunction()
 
+include(nccl_ranks)
+
 # lockstep_scenario_tests(): every YAML file under scenarios/ is a test by itself, on the simulated device and, where
 # the CUDA object is built, on a GPU; one whose ranks are processes over NCCL, on as many GPUs alone (in whatever words
 # it says so: what a device lacks is skipped). Without CUDA such a file is a test that is skipped. A file that is dropped
@@ -143,9 +152,8 @@ function(lockstep_scenario_tests)
   foreach(file ${files})
     string(REGEX REPLACE "^scenarios/|\\.yaml$" "" name "${file}")
     string(REPLACE "/" "." name "${name}")
-    file(STRINGS ${PROJECT_SOURCE_DIR}/${file} over_nccl REGEX "^parallel: {data: [0-9]+, transport: nccl}")
-    if(over_nccl AND TARGET lockstep_cuda)
-      string(REGEX MATCH "[0-9]+" ranks "${over_nccl}")
+    lockstep_nccl_ranks(${PROJECT_SOURCE_DIR}/${file} ranks)
+    if(ranks GREATER 1 AND TARGET lockstep_cuda)
       lockstep_ctest(
         scenario.${name}.cuda COMMAND ${verify} --device cuda @ROOT@/${file} LABELS gpu multi_gpu GPUS ${ranks})
       continue()

@@ -1,0 +1,23 @@
+# What is read of a scenario before it becomes a test: cmake -DROOT=... -P nccl_ranks_test.cmake
+include(${ROOT}/cmake/nccl_ranks.cmake)
+set(file ${CMAKE_CURRENT_BINARY_DIR}/nccl_ranks.yaml)
+
+function(expect ranks text)
+  file(WRITE ${file} "schema: 1\nname: a\n${text}\nexpect: {verdict: holds}\n")
+  lockstep_nccl_ranks(${file} found)
+  file(REMOVE ${file})
+  if(NOT found EQUAL ranks)
+    message(SEND_ERROR "${found} ranks instead of ${ranks}: ${text}")
+  endif()
+endfunction()
+
+expect(2 "parallel: {data: 2, transport: nccl}")
+expect(4 "parallel: {transport: nccl, data: 4}")
+expect(4 "parallel: {transport: nccl, context: 1, data: 4}  # more")
+expect(8 "parallel:\n  data: 8\n  transport: nccl")
+expect(8 "parallel:\n  # data: 2\n  transport: \"nccl\"\n  data: 8\ntraining: {steps: 2}")
+expect(16 "\"parallel\": {\"data\": 16, \"transport\": \"nccl\"}")
+expect(0 "parallel: {data: 2, transport: shm}\nfsdp: {reduction: nccl}")
+expect(0 "parallel:\n  data: 2\nfsdp:\n  reduction: nccl\n  strategy: optim")
+expect(0 "# parallel: {data: 2, transport: nccl}")
+expect(0 "description: \"transport: nccl\"\nparallel: {data: 2}")
