@@ -21,6 +21,12 @@ bool wants_order(const Options& options) { return options.has("trace") || option
 
 void require_one_simulated_run(const std::vector<Scenario>& scenarios, const std::string& device) {
   if (device != "sim") throw RequestError("--trace and --schedule take --device sim");
+  for (const Scenario& one : scenarios) {
+    if (one.parallel.data == 1 || one.cuda_graph.impl != GraphImpl::full_iteration) continue;
+    throw RequestError(
+        "--trace and --schedule run all ranks in one process, where a graph of a whole step holds none "
+        "of their exchanges: impl partial has the same passes");
+  }
   if (scenarios.size() == 1) return;
   throw RequestError("--trace and --schedule are of one run; this file has " + std::to_string(scenarios.size()) +
                      " precisions: replay a token, or list one");

@@ -10,13 +10,14 @@ namespace lockstep {
 
 namespace {
 
-// Why the run ended before its end, "" if it did not.
+// The simulator delays what the scenario asks for, as in the run that was judged. Why the run ended before its end, ""
+// if it did not.
 std::string run(const Scenario& scenario, const SimOptions& sim, const std::string& fault, Observer& observer) {
   const std::optional<DoorFault> door = door_fault(fault);
   DoorMutator mutator(scenario.model.pattern, door);
   try {
     const std::unique_ptr<DataSource> data = open_data(scenario);
-    Device device(open_sim(sim), &observer, {}, door ? &mutator : nullptr);
+    Device device(open_sim(sim), &observer, pressure_of(scenario), door ? &mutator : nullptr);
     const auto plain = [](int) { return TrainerOptions(); };
     train_to_the_end(device, scenario, *data, plain, [](VirtualRank& rank) { rank.trainer.weight_digest(); });
   } catch (const std::exception& error) {

@@ -44,6 +44,17 @@ TEST(Trace, AnotherSeedRunsTheSameItemsInAnotherOrder) {
   EXPECT_EQ(a, b);
 }
 
+// What a delay alone shows is in the order; the delays themselves are no items.
+TEST(Trace, DelaysAreThoseOfTheScenario) {
+  Scenario scenario = small(GraphImpl::partial);
+  const Trace plain = trace_case(scenario, {});
+  scenario.checker.delays = {{.stream = DelayStream::loader, .rank = {}, .spin = 300}};
+  const Trace delayed = trace_case(scenario, {});
+  EXPECT_EQ(delayed.ended, "");
+  EXPECT_EQ(delayed.items.size(), plain.items.size());
+  EXPECT_NE(schedule_text(delayed), schedule_text(plain));
+}
+
 // A record completes before its waiter begins, whatever the schedule.
 TEST(Trace, EveryEventLeadsForward) {
   for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
