@@ -93,6 +93,7 @@ std::vector<std::string> engine_faults() {
                                  "host-wait-during-capture",
                                  "host-waits-in-every-pass",
                                  "iteration-graph-takes-each-bucket",
+                                 "iteration-graph-takes-one-at-a-time",
                                  "last-backward-pass-dropped",
                                  "learning-rate-baked",
                                  "loaded-event-awaited-once",

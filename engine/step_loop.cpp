@@ -1,6 +1,7 @@
 #include "engine/step_loop.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "engine/model.h"
@@ -28,6 +29,23 @@ std::unique_ptr<const ShardLayout> make_layout(const Scenario& scenario, const T
   const ParameterList list(scenario.model);
   return std::make_unique<ShardLayout>(list, scenario, options.communicator->size(), !std::is_same_v<T, float>);
 }
+
+// Microbatches between their forward and their backward pass, and the slots that they hold.
+struct Outstanding {
+  explicit Outstanding(int slots) : of_slot(static_cast<std::size_t>(slots)) {}
+  void begins(int slot) {
+    ++of_slot[static_cast<std::size_t>(slot)];
+    const std::int64_t all = std::accumulate(of_slot.begin(), of_slot.end(), 0);
+    require(all <= std::ssize(of_slot), "a slot is free before the next forward pass takes it");
+    most = std::max(most, all);
+    most_slots =
+        std::max<std::int64_t>(most_slots, std::ssize(of_slot) - std::count(of_slot.begin(), of_slot.end(), 0));
+  }
+  void ends(int slot) { --of_slot[static_cast<std::size_t>(slot)]; }
+
+  std::vector<int> of_slot;
+  std::int64_t most = 0, most_slots = 0;
+};
 
 template <class T>
 class Loop : public StepLoop {
@@ -95,7 +113,7 @@ class Loop : public StepLoop {
   void launch(const GraphKey& key, const GraphSet::Body& body);
   bool replays(std::int64_t step) const;
   void prepare_graphs(std::int64_t step);
-  void note_outstanding(int outstanding);
+  void note(const Outstanding& outstanding, int microbatches);
   const std::vector<NamedTensor>& activations(int slot);  // Readable now.
 
   Device& device_;
@@ -334,7 +352,7 @@ void Loop<T>::train(std::int64_t step, int first, int end) {
 
 template <class T>
 void Loop<T>::train_passes(int first, int end, bool replay) {
-  int outstanding = 0;
+  Outstanding outstanding(model_.slots());
   const std::vector<Pass> passes = one_forward_one_backward(end, model_.slots(), first);
   begin_passes(passes);
   for (std::size_t i = 0; i < passes.size(); ++i) {
@@ -347,7 +365,7 @@ void Loop<T>::train_passes(int first, int end, bool replay) {
     }
     if (pass.forward) {
       if (replay && !w.replay) ++counters_.eager_fallbacks;
-      note_outstanding(++outstanding);
+      outstanding.begins(w.slot);
       loader_.wait_for(w.microbatch, compute_);
       forward(w);
       counters_.bytes_planned += offloader_.due(w.slot);
@@ -357,25 +375,30 @@ void Loop<T>::train_passes(int first, int end, bool replay) {
     } else {
       backward(w);
       if (fault("host-waits-in-every-pass")) compute_.synchronize();
-      --outstanding;
+      outstanding.ends(w.slot);
       loader_.consumed(w.microbatch, compute_);
       if (options_.listener != nullptr) options_.listener->backward_done(w.microbatch, true);
     }
   }
+  note(outstanding, end - first);
   end_passes(end == packs_.count() ? Sharder::Passes::complete : Sharder::Passes::some);
 }
 
 template <class T>
 void Loop<T>::iteration() {
-  const std::vector<Pass> passes = one_forward_one_backward(packs_.count(), model_.slots());
+  const int depth = fault("iteration-graph-takes-one-at-a-time") ? 1 : model_.slots();
+  const std::vector<Pass> passes = one_forward_one_backward(packs_.count(), depth);
+  Outstanding outstanding(model_.slots());
   begin_passes(passes);
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const Pass& pass = passes[i];
     Work w = work(pass.microbatch, true, false);
     if (!fault("iteration-graph-takes-each-bucket")) w.bucket = packs_.largest_bucket();
     w.next = offloader_.plan().slot_to_come(passes, i);
+    pass.forward ? outstanding.begins(w.slot) : outstanding.ends(w.slot);
     pass.forward ? forward(w) : backward(w);
   }
+  note(outstanding, packs_.count());
   end_passes(Sharder::Passes::complete);
   if (sharder_) sharder_->await_gradients();  // What a graph forks, it joins.
   offloader_.settle();
@@ -409,7 +432,6 @@ void Loop<T>::train_full_iteration(std::int64_t step) {
   counters_.bytes_planned += offloader_.plan().bytes() * packs_.count();
   offloader_.count_launch(graphs_.ledger(key));
   for (int m = 0; m < packs_.count(); ++m) loader_.consumed(m, compute_);
-  note_outstanding(std::min(packs_.count(), model_.slots()));
   if (options_.listener == nullptr) return;
   for (int m = 0; m < packs_.count(); ++m) {
     // A later microbatch in the same slot has overwritten the activations.
@@ -418,11 +440,13 @@ void Loop<T>::train_full_iteration(std::int64_t step) {
   for (int m = 0; m < packs_.count(); ++m) options_.listener->backward_done(m, m + 1 == packs_.count());
 }
 
+// Of a step of which `microbatches` ran, or were captured.
 template <class T>
-void Loop<T>::note_outstanding(int outstanding) {
-  require(outstanding <= model_.slots(), "a slot is free before the next forward pass takes it");
-  counters_.max_outstanding = std::max<std::int64_t>(counters_.max_outstanding, outstanding);
-  counters_.slots_live = counters_.max_outstanding;
+void Loop<T>::note(const Outstanding& outstanding, int microbatches) {
+  counters_.max_outstanding = std::max(counters_.max_outstanding, outstanding.most);
+  if (microbatches < model_.slots()) return;  // The rest of a step that was interrupted.
+  std::int64_t& live = counters_.slots_live;
+  live = live == 0 ? outstanding.most_slots : std::min(live, outstanding.most_slots);
 }
 
 template <class T>

@@ -14,8 +14,8 @@ namespace lockstep {
 struct RunCounters {
   std::int64_t eager_fallbacks = 0;
   std::int64_t recaptures = 0;
-  std::int64_t max_outstanding = 0;
-  std::int64_t slots_live = 0;
+  std::int64_t max_outstanding = 0;  // Microbatches between their passes at once, at most,
+  std::int64_t slots_live = 0;       // and the slots that they hold, in every step at least.
   std::int64_t evaluations = 0;
   std::int64_t bytes_planned = 0, bytes_offloaded = 0, bytes_reloaded = 0;
   std::int64_t persistent_buffers = 0;

@@ -1,6 +1,10 @@
 // `lockstep doctor`
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "harness/calibrate.h"
@@ -31,7 +35,8 @@ void print_cuda(const CudaProbe& cuda) {
     std::printf("GPU           none: %s\n", cuda.why.c_str());
     return;
   }
-  std::printf("GPU           %s (sm_%d)\n", cuda.info.name.c_str(), cuda.info.compute_capability);
+  std::printf("GPU           %d, the first %s (sm_%d)\n", cuda.gpus, cuda.info.name.c_str(),
+              cuda.info.compute_capability);
   std::printf("driver        %s\nCUDA          %s\nNCCL          %s\ncuDNN         %s\ncuBLAS        %s\n",
               or_absent(cuda.info.driver).c_str(), or_absent(cuda.info.cuda).c_str(), or_absent(cuda.info.nccl).c_str(),
               or_absent(cuda.info.cudnn).c_str(), or_absent(cuda.info.cublas).c_str());
@@ -41,6 +46,24 @@ void print_cuda(const CudaProbe& cuda) {
   const std::string off = cudnn_is_off(cuda.info);
   std::printf("core_attention: cudnn %s\n",
               off.empty() ? ("with cudnn-frontend " + cuda.info.cudnn_frontend).c_str() : ("is off: " + off).c_str());
+}
+
+// Ranks are started by any launcher that sets its variables; the library of MPI is not used.
+std::string mpi_here() {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string program = folder + "/mpirun";
+    if (::access(program.c_str(), X_OK) == 0) return program;
+  }
+  return "absent: no mpirun on the PATH";
+}
+
+// Over NCCL each rank has a GPU.
+std::string what_cuda_can_run(const CudaProbe& cuda) {
+  if (!cuda.present) return "cannot run";
+  if (cuda.gpus < 2 || cuda.info.nccl.empty()) return "can run, but no ranks over NCCL";
+  return "can run, and up to " + std::to_string(cuda.gpus) + " ranks over NCCL";
 }
 
 // Which launcher's variables this process has, and what they would make of it.
@@ -88,21 +111,31 @@ ExitStatus doctor_command(const Words& words) {
   const CudaProbe cuda = probe_cuda();
   const DeviceInfo sim = open_sim()->info();
   const std::string library = library_folder();
-  const std::size_t scenarios = scenario_files(library).size();
+  const std::size_t scenarios = library_files().size();
 
   std::printf("lockstep      %s (%s)\n", version(), revision());
   std::printf("cores         %u\n", std::thread::hardware_concurrency());
   std::printf("kernel module %s\n", or_absent(kernel_driver()).c_str());
   print_cuda(cuda);
+  const std::string mpi = mpi_here();
+  std::printf("MPI           %s\n", mpi.c_str());
   std::printf("simulator     %s\n", sim.name.c_str());
   const std::string launcher = launcher_here();
   std::printf("launcher      %s\n", launcher.c_str());
-  std::printf("library       %s, %zu files\n\n", library.c_str(), scenarios);
-  std::printf("--device sim  can run\n--device cuda %s\n", cuda.present ? "can run" : "cannot run");
+  std::printf("library       %s, %zu files with regressions\n\n", library.c_str(), scenarios);
+  std::printf("--device sim  can run\n--device cuda %s\n", what_cuda_can_run(cuda).c_str());
   std::printf("--device auto takes %s\n", cuda.present ? "cuda" : "sim");
-  boost::json::object found{{"tool", "lockstep"},           {"version", version()},       {"revision", revision()},
-                            {"cuda_present", cuda.present}, {"cuda", to_json(cuda.info)}, {"why", cuda.why},
-                            {"sim", to_json(sim)},          {"library", library},         {"library_files", scenarios},
+  boost::json::object found{{"tool", "lockstep"},
+                            {"version", version()},
+                            {"revision", revision()},
+                            {"cuda_present", cuda.present},
+                            {"gpus", cuda.gpus},
+                            {"cuda", to_json(cuda.info)},
+                            {"why", cuda.why},
+                            {"mpi", mpi},
+                            {"sim", to_json(sim)},
+                            {"library", library},
+                            {"library_files", scenarios},
                             {"launcher", launcher}};
   const ExitStatus status = options.has("calibrate") ? calibrate_device(options, found) : ExitStatus::held;
   if (options.has("json")) write_file(options.text("json"), boost::json::serialize(found) + "\n");

@@ -240,6 +240,7 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   add_graphs(scenario, totals, regions, list);
   add_captures(scenario, data, list);
   list.push_back(exactly("max_outstanding", scenario.training.in_flight, "training.in_flight"));
+  list.push_back(exactly("slots_live", scenario.training.in_flight, "a slot for each of those, in every step"));
   list.push_back(exactly("evaluations", totals.evaluations, "training.eval_every"));
   list.push_back(exactly("collectives", totals.collectives, "fsdp.strategy, its units and buckets, and microbatches"));
   list.push_back(exactly("collectives_in_graphs", totals.in_graphs, "what the passes of a replayed step exchange"));

@@ -63,6 +63,8 @@ struct Facts {
   const Scenario::Training::Optimizer& optimizer() const { return s.training.optimizer; }
   bool draws(Shape shape) const { return s.data.kind == DataKind::distribution && s.data.distribution.shape == shape; }
   bool shards() const { return with_sharding(s); }
+  bool gathers() const { return s.fsdp.strategy == Sharding::optim_grads_params; }            // In every pass.
+  bool takes_turns() const { return gathers() || s.fsdp.strategy == Sharding::optim_grads; }  // In its buffers.
   bool has_odd_unit() const { return !plan_sharding(s).persistent.empty(); }
 
   const Scenario& s;
@@ -157,10 +159,10 @@ constexpr Row kRows[] = {
     {"units of a list", kSwitch, [](const Facts& f) { return f.shards() && f.s.fsdp.unit_is_list; }},
     {"a persistent buffer", kSwitch, [](const Facts& f) { return f.shards() && f.has_odd_unit(); }},
     {"no persistent buffers", kSwitch,
-     [](const Facts& f) { return f.shards() && !f.s.fsdp.persist_buf_on_alloc_fail; }},
-    {"temporary buffers", kSwitch, [](const Facts& f) { return f.shards() && !f.s.fsdp.double_buffer; }},
-    {"no prefetch", kEdge, [](const Facts& f) { return f.shards() && f.s.fsdp.prefetch == 0; }},
-    {"prefetch of two", kSwitch, [](const Facts& f) { return f.shards() && f.s.fsdp.prefetch == 2; }},
+     [](const Facts& f) { return f.takes_turns() && f.s.fsdp.double_buffer && !f.s.fsdp.persist_buf_on_alloc_fail; }},
+    {"temporary buffers", kSwitch, [](const Facts& f) { return f.takes_turns() && !f.s.fsdp.double_buffer; }},
+    {"no prefetch", kEdge, [](const Facts& f) { return f.gathers() && f.s.fsdp.prefetch == 0; }},
+    {"prefetch of two", kSwitch, [](const Facts& f) { return f.gathers() && f.s.fsdp.prefetch == 2; }},
     {"a cut embedding", kSwitch, [](const Facts& f) { return f.shards() && f.s.fsdp.bucket_bytes > 0; }},
     {"norms computed again", kSwitch, [](const Facts& f) { return f.recomputes(Recompute::layernorm); }},
     {"activations computed again", kSwitch,
@@ -299,8 +301,11 @@ const std::vector<Exclusion>& exclusions() {
        {"shards", "sharded optimizer", "sharded gradients", "sharded parameters", "shards on one rank", "several units",
         "units of a list", "a persistent buffer", "no persistent buffers", "temporary buffers", "no prefetch",
         "prefetch of two", "a cut embedding", "delays of exchanges"}},
-      {{"sharded optimizer"}, {"sharded gradients", "sharded parameters", "a persistent buffer"}},
-      {{"sharded gradients"}, {"sharded parameters"}},
+      {{"sharded optimizer"},
+       {"sharded gradients", "sharded parameters", "a persistent buffer", "no persistent buffers", "temporary buffers",
+        "no prefetch", "prefetch of two"}},
+      {{"sharded gradients"}, {"sharded parameters", "no prefetch", "prefetch of two"}},
+      {{"no persistent buffers"}, {"temporary buffers", "prefetch of two"}},
       {{"shards on one rank"},
        {"several ranks", "more than two ranks", "more than four ranks", "ranks asked to be local",
         "delays of one rank"}},

@@ -15,9 +15,20 @@ std::string library_folder() {
   if (const char* set = std::getenv("LOCKSTEP_LIBRARY"); set && *set) return set;
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  const fs::path installed = program.parent_path().parent_path() / "share" / "lockstep" / "scenarios";
+  const fs::path installed = program.parent_path().parent_path() / "share" / "lockstep" / "scenarios" / "library";
   if (!error && fs::is_directory(installed, error)) return installed.string();
   return source_library();
+}
+
+std::vector<std::string> library_files() {
+  const std::string library = library_folder();
+  std::vector<std::string> list = scenario_files(library);
+  const fs::path regressions = fs::path(library).parent_path() / "regressions";
+  std::error_code error;
+  if (fs::is_directory(regressions, error)) {
+    for (std::string& file : scenario_files(regressions.string())) list.push_back(std::move(file));
+  }
+  return list;
 }
 
 std::vector<std::string> scenario_files(const std::string& folder) {

@@ -38,15 +38,18 @@ Options verify_options() {
 std::vector<PlannedCase> plan(const std::vector<std::string>& words) {
   std::vector<PlannedCase> cases;
   std::vector<ScenarioError> errors;
-  const bool from_library = words.empty();
-  for (const std::string& word : from_library ? std::vector<std::string>{library_folder()} : words) {
+  // `folder`: where they were found; "" for a file that was named.
+  const auto add = [&](const std::vector<std::string>& files, const std::string& folder) {
+    if (files.empty()) throw RequestError(folder + ": no scenario (*.yaml) in this folder");
+    for (const std::string& file : files) {
+      for (PlannedCase& one : plan_file(file, !folder.empty(), errors)) cases.push_back(std::move(one));
+    }
+  };
+  if (words.empty()) add(library_files(), library_folder());
+  for (const std::string& word : words) {
     std::error_code unreadable;  // Such a word is refused as a file, Y01.
     const bool folder = std::filesystem::is_directory(word, unreadable);
-    const std::vector<std::string> files = folder ? scenario_files(word) : std::vector<std::string>{word};
-    if (files.empty()) throw RequestError(word + ": no scenario (*.yaml) in this folder");
-    for (const std::string& file : files) {
-      for (PlannedCase& one : plan_file(file, from_library || folder, errors)) cases.push_back(std::move(one));
-    }
+    folder ? add(scenario_files(word), word) : add({word}, "");
   }
   if (!errors.empty()) throw refusal(errors);
   return cases;

@@ -3,7 +3,6 @@
 namespace lockstep {
 
 const char* version() { return LOCKSTEP_VERSION; }
-const char* revision() { return LOCKSTEP_REVISION; }
 const char* source_library() { return LOCKSTEP_SOURCE_LIBRARY; }
 
 }  // namespace lockstep

@@ -48,6 +48,14 @@ void add_machinery(const Scenario& scenario, std::vector<std::string>& keys) {
     keys.insert(keys.end(), {"fsdp.double_buffer", "fsdp.persist_buf_on_alloc_fail", "fsdp.unit", "fsdp.prefetch",
                              "fsdp.bucket_bytes"});
   }
+  // Weights that are never given back are gathered once a step; gradients that stay whole need no turns.
+  const Scenario::Fsdp& fsdp = scenario.fsdp;
+  if (fsdp.strategy == Sharding::optim) {
+    keys.insert(keys.end(), {"fsdp.double_buffer", "fsdp.persist_buf_on_alloc_fail", "fsdp.prefetch"});
+  }
+  if (fsdp.strategy == Sharding::optim_grads) keys.push_back("fsdp.prefetch");
+  const bool takes_turns = fsdp.strategy == Sharding::optim_grads || fsdp.strategy == Sharding::optim_grads_params;
+  if (takes_turns && !fsdp.double_buffer) keys.push_back("fsdp.persist_buf_on_alloc_fail");
   if (!with_reduction(scenario)) keys.push_back("fsdp.reduction");
   if (scenario.parallel.data == 1) keys.push_back("parallel.transport");  // One rank exchanges with itself.
   if (scenario.checker.schedule.kind != ScheduleKind::pct) keys.push_back("checker.schedule.depth");

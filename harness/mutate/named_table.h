@@ -166,6 +166,7 @@ inline constexpr std::array kEngineRows{
     NamedRow{"host-wait-during-capture", kHost, "graph_set.cpp", "capture: synchronize"},
     NamedRow{"host-sync-left-out", kHost, "nn/moe.cpp", "vacuous: expert_rows_read; hazard; bits", false, false, true},
     NamedRow{"host-waits-in-every-pass", kHost, "step_loop.cpp", "vacuous: host_syncs"},
+    NamedRow{"iteration-graph-takes-one-at-a-time", kLaunch, "step_loop.cpp", "vacuous"},
     NamedRow{"iteration-graph-takes-each-bucket", kStale, "step_loop.cpp", "ledger: iteration"},
     NamedRow{"last-backward-pass-dropped", kLaunch, "schedule.cpp", "gradient: gradient"},
     NamedRow{"learning-rate-baked", kStale, "trainer.cpp", "norm: learning_rate; weights: adamw"},

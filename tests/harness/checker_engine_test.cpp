@@ -12,6 +12,8 @@
 #include "harness/schedules.h"
 #include "harness/virtual_ranks.h"
 #include "kernels/fault.h"
+#include "scenarios/legality.h"
+#include "scenarios/schema_words.h"
 
 namespace lockstep {
 namespace {
@@ -78,6 +80,8 @@ TEST(CheckerOverTheEngine, CountsItsChecksAndIsOffWhenTheScenarioSaysSo) {
   const CaseResult on = run_case(scenario, {});
   EXPECT_EQ(on.verdict, Verdict::holds) << on.reason;
   EXPECT_GT(on.counters.at("hazards_checked"), 500);
+  for (const auto& [name, value] : on.counters)
+    EXPECT_TRUE(holds(counter_names(), name)) << name;  // In expect.counters.
   scenario.checker.hazards = false;
   const CaseResult off = run_case(scenario, {});
   EXPECT_EQ(off.verdict, Verdict::holds) << off.reason;

@@ -268,7 +268,7 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
                           {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
                           {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"offloads_delayed", 0},
                           {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9},
-                          {"spare_buffers", 0},      {"graphs_evicted", 0}};
+                          {"spare_buffers", 0},      {"graphs_evicted", 0},        {"slots_live", 2}};
   EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters),
             "graph_replays is 0, expected at least 1 (the scenario asks for graphs)");
   scenario.expect.counters["graph_replays"] = {.min = 0, .max = 0, .same_as = ""};
@@ -283,7 +283,7 @@ TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
                     {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
                     {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"offloads_delayed", 0},
                     {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9},
-                    {"spare_buffers", 0},      {"graphs_evicted", 0}};
+                    {"spare_buffers", 0},      {"graphs_evicted", 0},        {"slots_live", 2}};
   const auto check = [&] { return unmet(expectations(scenario, Lengths(scenario)), counters); };
   EXPECT_EQ(check(), "");
   for (const std::int64_t wrong : {15, 17}) {

@@ -554,5 +554,22 @@ TEST(Effect, KeysOfAbsentLayersAndSwitchedOffMachineryAreListed) {
   EXPECT_THAT(other, Not(Contains("model.mlp")));  // Its activation is the experts' too.
 }
 
+TEST(Effect, WhatAStrategyDoesNotReadIsListed) {
+  const auto keys = [](Sharding strategy, bool double_buffer) {
+    return keys_without_effect(edited([&](Scenario& s) {
+      shard(s);
+      s.fsdp.strategy = strategy;
+      s.fsdp.double_buffer = double_buffer;
+    }));
+  };
+  EXPECT_THAT(keys(Sharding::optim, true),
+              IsSupersetOf({"fsdp.prefetch", "fsdp.double_buffer", "fsdp.persist_buf_on_alloc_fail"}));
+  EXPECT_THAT(keys(Sharding::optim, true), Not(Contains("fsdp.unit")));
+  EXPECT_THAT(keys(Sharding::optim_grads, true), Contains("fsdp.prefetch"));
+  EXPECT_THAT(keys(Sharding::optim_grads, true), Not(Contains("fsdp.double_buffer")));
+  EXPECT_THAT(keys(Sharding::optim_grads_params, true), Not(Contains(testing::StartsWith("fsdp."))));
+  EXPECT_THAT(keys(Sharding::optim_grads_params, false), Contains("fsdp.persist_buf_on_alloc_fail"));
+}
+
 }  // namespace
 }  // namespace lockstep
