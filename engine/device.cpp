@@ -12,6 +12,7 @@ Device::Device(std::unique_ptr<Backend> backend, Observer* observer, Pressure pr
     : backend_(std::move(backend)),
       observer_(observer),
       pressure_(std::move(pressure)),
+      delayed_(pressure_.delays.size()),
       delay_state_(pressure_.seed),
       interposer_(interposer) {
   static Observer silent;
@@ -31,11 +32,14 @@ void Device::host_reads(const void* memory, std::size_t bytes) {
   backend_->host_acts();
 }
 
-std::int64_t Device::most_delay(const char* stream) const {
+bool Device::concerns(const StreamDelay& delay, std::string_view stream) const {
+  return delay.stream == stream && (delay.rank < 0 || delay.rank == place.rank);
+}
+
+std::int64_t Device::most_delay(std::string_view stream) const {
   std::int64_t most = 0;
   for (const StreamDelay& delay : pressure_.delays) {
-    const bool concerned = delay.rank < 0 || delay.rank == place.rank;
-    if (concerned && delay.stream == stream) most = std::max(most, delay.most);
+    if (concerns(delay, stream)) most = std::max(most, delay.most);
   }
   return most;
 }
@@ -47,6 +51,12 @@ void Device::delay(const Lane& lane) {
   const bool forked = captured && &lane != &streams_[static_cast<std::size_t>(capture_origin_)];
   const std::int64_t most = captured ? std::max(most_delay("graph"), forked ? lane.most_delay : 0) : lane.most_delay;
   if (most == 0) return;
+  for (std::size_t i = 0; i < delayed_.size(); ++i) {
+    const StreamDelay& asked = pressure_.delays[i];
+    if (captured ? concerns(asked, "graph") || (forked && concerns(asked, lane.name)) : concerns(asked, lane.name)) {
+      delayed_[i] = true;
+    }
+  }
   delay_state_ += 0x9E3779B97F4A7C15u;
   backend_->delay(lane.handle, log_uniform(mix64(delay_state_), most));
   ++(captured ? capturing_->delays : delays);

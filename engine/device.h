@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -167,6 +168,8 @@ class Device {
   // Memory without an owner; the observer is told.
   void* allocate(std::size_t bytes, bool pinned, BackendCommunicator* ranks = nullptr);
   void release(void* memory, bool pinned) noexcept;
+  // Of each delay that was asked for, whether any call waited for it.
+  const std::vector<bool>& delayed() const { return delayed_; }
   bool capturing() const { return capturing_ != nullptr; }
   bool in_dry_run() const { return record_only_ != nullptr; }
   // Which capture or dry run is under way; -1: none.
@@ -194,11 +197,13 @@ class Device {
     std::int64_t most_delay;
     std::string name;
   };
-  std::int64_t most_delay(const char* stream) const;
+  bool concerns(const StreamDelay& delay, std::string_view stream) const;  // Of the rank whose call it is.
+  std::int64_t most_delay(std::string_view stream) const;
   void delay(const Lane& lane);  // What the pressure asks for, before the next work.
   std::unique_ptr<Backend> backend_;
   Observer* observer_;
   Pressure pressure_;
+  std::vector<bool> delayed_;
   std::uint64_t delay_state_;
   Interposer* interposer_;
   Ledger* record_only_ = nullptr;

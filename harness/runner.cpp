@@ -209,6 +209,7 @@ class Case {
         if (rank.holds_so_far()) judge_digest(rank, remembered_.digest);
       });
     });
+    delayed_ = run.device().delayed();
     result_.counters = merged(run.counters(), apart());
     const std::string differ = disagreement(run.counters());
     if (held() && !differ.empty()) violated("vacuous", differ);
@@ -304,8 +305,25 @@ class Case {
     if (!same.empty()) result_.blind.push_back(same);
     const std::string vacuity = unmet(expected, result_.counters);
     if (!vacuity.empty()) return violated("vacuous", vacuity);
+    const std::string idle = idle_delay();
+    if (!idle.empty()) return violated("vacuous", idle);
     const std::string rule = unmet(scenario_.expect.counters, result_.counters);
     if (!rule.empty()) violated("counters", rule);
+  }
+
+  // A delay that nothing waited for, beside others that something did. A process has no calls of others' ranks.
+  std::string idle_delay() const {
+    const std::vector<Scenario::Delay>& delays = scenario_.checker.delays;
+    for (std::size_t i = 0; i < delays.size(); ++i) {
+      const std::int64_t rank = delays[i].rank.value_or(-1);
+      const bool of_others =
+          options_.ranks != nullptr && rank >= 0 &&
+          (rank < options_.ranks->first() || rank >= options_.ranks->first() + options_.ranks->here());
+      if (of_others || delayed_[i]) continue;
+      return "checker.delays[" + std::to_string(i) + "] delayed nothing (stream " + word(delays[i].stream) +
+             (rank < 0 ? ")" : ", rank " + std::to_string(rank) + ")");
+    }
+    return "";
   }
 
   // Where each pair went is arithmetic, so the oracle counts it.
@@ -398,7 +416,8 @@ class Case {
   CaseResult result_;
   Remembered remembered_;
   std::int64_t seed_ = 0;
-  std::int64_t struck_ = 0;  // How often the fault at the device door did something.
+  std::int64_t struck_ = 0;    // How often the fault at the device door did something.
+  std::vector<bool> delayed_;  // Of the last run: what its device says of each delay.
   // Of the last run, as the checker saw them.
   std::int64_t launches_ = 0;
   std::map<int, std::vector<std::int64_t>> captured_calls_;

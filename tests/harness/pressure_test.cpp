@@ -44,6 +44,21 @@ TEST(PressureFaults, WhatWasLeftInStagingMemoryThatOnlyPoisonShows) {
   EXPECT_EQ(with_fault(scenario, "seed-staged-once").verdict, Verdict::holds);
 }
 
+// Each by itself: one that delays nothing is not made good by one that does.
+TEST(Delays, ThatNothingWaitsForAreVacuous) {
+  Scenario scenario = from_library("offload-nothing");
+  scenario.expect = {};
+  scenario.checker.delays = {{.stream = DelayStream::compute, .rank = {}, .spin = 5}};
+  EXPECT_EQ(with_fault(scenario, "").verdict, Verdict::holds);
+  scenario.checker.delays.push_back({.stream = DelayStream::d2h, .rank = {}, .spin = 5});
+  const CaseResult idle = with_fault(scenario, "");
+  EXPECT_EQ(idle.judge, "vacuous");
+  EXPECT_EQ(idle.reason, "checker.delays[1] delayed nothing (stream d2h)");
+  scenario = from_library("fsdp-delayed-exchanges");
+  scenario.checker.delays[0].rank = 0;
+  EXPECT_EQ(with_fault(scenario, "").verdict, Verdict::holds);
+}
+
 // Nobody judges the order, and the run with arithmetic is lucky: a schedule is found by tags and confirmed by bits. Its
 // seed is enough to find it again.
 TEST(Schedules, AreFoundByTagsAndConfirmedByBits) {
