@@ -40,18 +40,6 @@ void draw_experts(Choices& c, Scenario::Model::Moe& m) {
 
 void up_to(std::int64_t& width, std::int64_t step) { width = (width + step - 1) / step * step; }
 
-// Rows of bf16 are whole 16-byte reads and its products take 16 terms at a time (rule L03).
-void widen_for_bf16(Scenario::Model& m) {
-  const std::int64_t mamba_heads = m.mamba.d_inner / m.mamba.head_dim;
-  for (std::int64_t* width : {&m.attention.head_dim, &m.mamba.head_dim, &m.mamba.state, &m.mamba.chunk}) {
-    up_to(*width, 16);
-  }
-  m.mamba.d_inner = mamba_heads * m.mamba.head_dim;
-  for (std::int64_t* width : {&m.hidden, &m.vocab, &m.mlp.hidden, &m.moe.hidden, &m.moe.shared_hidden}) {
-    up_to(*width, 8);
-  }
-}
-
 // Sizes for which kernels have ways of their own, and the ends of ranges.
 void widen(Choices& c, Scenario::Model& m) {
   m.attention.head_dim = c.pick<std::int64_t>({64, 128, 32});
@@ -82,6 +70,17 @@ void draw_model_constants(Choices& c, Scenario::Model& m) {
 }
 
 }  // namespace
+
+void widen_for_bf16(Scenario::Model& m) {
+  const std::int64_t mamba_heads = m.mamba.d_inner / m.mamba.head_dim;
+  for (std::int64_t* width : {&m.attention.head_dim, &m.mamba.head_dim, &m.mamba.state, &m.mamba.chunk}) {
+    up_to(*width, 16);
+  }
+  m.mamba.d_inner = mamba_heads * m.mamba.head_dim;
+  for (std::int64_t* width : {&m.hidden, &m.vocab, &m.mlp.hidden, &m.moe.hidden, &m.moe.shared_hidden}) {
+    up_to(*width, 8);
+  }
+}
 
 void draw_model(Choices& c, const Swarm& swarm, Scenario::Model& m) {
   m.pattern = draw_pattern(c, swarm);

@@ -20,6 +20,8 @@ Swarm draw_swarm(Choices& choices);
 inline bool has_experts(const Scenario::Model& m) { return m.pattern.find('E') != std::string::npos; }
 inline bool drops_and_pads(const Scenario::Model& m) { return m.moe.capacity_factor && m.moe.pad_to_capacity; }
 
+// Rows of bf16 are whole 16-byte reads and its products take 16 terms at a time (rule L03).
+void widen_for_bf16(Scenario::Model& model);
 void draw_model(Choices& choices, const Swarm& swarm, Scenario::Model& model);
 
 // Any seed of the schema, where the case has large ones.

@@ -1,5 +1,5 @@
-// What the bits may not depend on: the engine against itself, with no oracle. tests/harness/invariance_test.cpp asks
-// the same of random scenarios.
+// What the bits may not depend on: the engine against itself, with no oracle. tests/harness/invariance_test.cpp and
+// document_invariance_test.cpp ask the same of random scenarios.
 #include <gtest/gtest.h>
 
 #include <algorithm>

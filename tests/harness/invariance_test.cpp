@@ -1,9 +1,6 @@
-// What the bits may not depend on, asked of random scenarios: the engine against itself, with no oracle. RapidCheck
-// draws the choices that the generator consumes, so that it shrinks by leaving choices out; a failure prints the
-// scenario and the RC_PARAMS that draw it again.
+// What the bits may not depend on, asked of random scenarios: the engine against itself, with no oracle.
+// document_invariance_test.cpp asks about documents.
 #include <gtest/gtest.h>
-#include <rapidcheck.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -11,13 +8,12 @@
 #include <vector>
 
 #include "harness/generator.h"
-#include "harness/worker.h"
-#include "kernels/fault.h"
 #include "scenarios/documents_layout.h"
 #include "scenarios/legality.h"
 #include "scenarios/offload_modules.h"
 #include "scenarios/reader.h"
 #include "tests/engine/training_run.h"
+#include "tests/harness/random_property.h"
 
 namespace lockstep {
 namespace {
@@ -25,7 +21,6 @@ namespace {
 using test::Outcome;
 
 constexpr int kScenarios = 20;  // Of one property.
-constexpr int kShrinks = 100;   // Runs after a failure, of which RapidCheck itself would do any number.
 
 bool has_graphs(const Scenario& s) { return s.cuda_graph.impl != GraphImpl::none; }
 
@@ -45,15 +40,6 @@ bool has_dynamic_shapes(const Scenario& s) {
   return s.model.pattern.find('E') != std::string::npos && !(moe.capacity_factor && moe.pad_to_capacity);
 }
 
-// Those graphs may refuse what the others allowed to offload, to delay, or to keep in temporary buffers. No bit depends
-// on any.
-void leave_out_what_is_refused(Scenario& s) {
-  if (check_legality(s).empty()) return;
-  s.offload = {};
-  s.checker.delays.clear();
-  s.fsdp.double_buffer = s.fsdp.persist_buf_on_alloc_fail = true;
-}
-
 void take_other_graphs(Scenario& s, GraphImpl impl) {
   const bool router = impl != GraphImpl::none && has_dynamic_shapes(s);
   s.cuda_graph.impl = router ? GraphImpl::partial : impl;
@@ -65,12 +51,12 @@ void take_other_graphs(Scenario& s, GraphImpl impl) {
 }
 void switch_graphs(Scenario& s, Choices&) {
   take_other_graphs(s, has_graphs(s) ? GraphImpl::none : GraphImpl::partial);
-  leave_out_what_is_refused(s);
+  test::leave_out_what_is_refused(s);
 }
 void take_the_other_kind_of_graphs(Scenario& s, Choices&) {
   take_other_graphs(s, s.cuda_graph.impl == GraphImpl::partial ? GraphImpl::full_iteration : GraphImpl::partial);
   s.training.recapture_at = {2};
-  leave_out_what_is_refused(s);
+  test::leave_out_what_is_refused(s);
 }
 
 bool has_module(const Scenario& s, OffloadModule module) {
@@ -152,23 +138,6 @@ struct Compared {
   std::string difference;  // "" for none.
 };
 
-// One rank has fewer microbatches, so that masks and capacities may not fit them; several ranks have tests of their
-// own.
-Scenario on_one_rank(Scenario s) {
-  if (s.parallel.data == 1) return s;
-  s.parallel = {};
-  s.fsdp = {};
-  s.checker.delays.clear();
-  if (check_legality(s).empty()) return s;
-  s.data.mask = {};
-  s.cuda_graph.max_packed_seqs = {4096};
-  if (check_legality(s).empty()) return s;
-  s.data.kind = DataKind::lengths;
-  s.data.distribution = {};
-  s.data.documents = {{{2}}};
-  return s;
-}
-
 // Steps for a warm-up, a second capture and a resumed run.
 Scenario with_steps(Scenario s) {
   s.training.steps = std::max<std::int64_t>(3, s.training.steps);
@@ -176,7 +145,7 @@ Scenario with_steps(Scenario s) {
 }
 
 Scenario draw(Choices& choices) {
-  Scenario drawn = with_steps(on_one_rank(generate_scenario(choices)));
+  Scenario drawn = with_steps(test::on_one_rank(generate_scenario(choices)));
   drawn.numerics.resize(1);
   return drawn;
 }
@@ -198,26 +167,16 @@ Compared compare(const Change& change, Choices& choices) {
 }
 
 void hold(const char* claim, const Change& change) {
-  int shrinks = -1;      // None before the first failure.
-  std::string smallest;  // The last that failed: RapidCheck itself draws it again, behind the last shrink.
-  const bool held = rc::check(claim, [&] {
-    if (shrinks >= 0 && ++shrinks > kShrinks) return;  // Nothing smaller fails, as far as anybody looks.
-    Choices choices(
-        *rc::gen::resize(200, rc::gen::container<std::vector<std::uint64_t>>(rc::gen::arbitrary<std::uint64_t>())));
+  test::hold(claim, [&](Choices& choices) {
     const Compared result = compare(change, choices);
     const std::string wrong = result.refused + result.difference;
-    if (wrong.empty()) return;
-    shrinks = std::max(shrinks, 0);
-    smallest = wrong + "\n" + to_yaml(result.before) + "# changed to\n" + to_yaml(result.after);
-    RC_FAIL("see below");
+    return wrong.empty() ? "" : wrong + "\n" + to_yaml(result.before) + "# changed to\n" + to_yaml(result.after);
   });
-  EXPECT_TRUE(held) << claim << ": " << smallest;
 }
 
 class Invariance : public testing::Test {
  protected:
-  // RapidCheck's hundred would take a minute; RC_PARAMS has the last word.
-  static void SetUpTestSuite() { ::setenv("RC_PARAMS", ("max_success=" + std::to_string(kScenarios)).c_str(), 0); }
+  static void SetUpTestSuite() { test::draw_at_most(kScenarios); }
 };
 
 TEST_F(Invariance, NothingDependsOnCapacity) { hold("nothing depends on capacity", kCapacity); }
@@ -246,21 +205,8 @@ TEST(Changes, AreLegalWhateverIsDrawn) {
 
 // ---- And it can fail ----------------------------------------------------------------------------------------------
 
-bool differs_somewhere(const Change& change) {
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    Choices choices(seed);
-    if (!compare(change, choices).difference.empty()) return true;
-  }
-  return false;
-}
-
-// An engine that aborts, or gives up by itself, has seen it too.
 bool is_seen(const char* fault, const Change& change) {
-  const auto body = [&] {
-    plant_fault(fault);
-    return std::string(differs_somewhere(change) ? "differs" : "equal");
-  };
-  return run_in_child(body, 60).output != "equal";
+  return test::is_seen(fault, [&](Choices& choices) { return compare(change, choices).difference; });
 }
 
 TEST_F(Invariance, IsBrokenByPlantedFaults) {

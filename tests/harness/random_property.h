@@ -1,0 +1,89 @@
+// Properties of random scenarios. RapidCheck draws the choices that the generator consumes, so that it shrinks by
+// leaving choices out; a failure prints the smallest case and the RC_PARAMS that draw it again.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "harness/choices.h"
+#include "harness/worker.h"
+#include "kernels/fault.h"
+#include "scenarios/legality.h"
+
+namespace lockstep::test {
+
+// RapidCheck's hundred would take a minute; RC_PARAMS has the last word.
+inline void draw_at_most(int scenarios) {
+  ::setenv("RC_PARAMS", ("max_success=" + std::to_string(scenarios)).c_str(), 0);
+}
+
+// What is wrong with what the choices draw, or "".
+using Property = std::function<std::string(Choices&)>;
+
+inline void hold(const std::string& claim, const Property& property) {
+  constexpr int kShrinks = 100;  // Runs after a failure, of which RapidCheck itself would do any number.
+  int shrinks = -1;              // None before the first failure.
+  std::string smallest;          // The last that failed: RapidCheck itself draws it again, behind the last shrink.
+  const bool held = rc::check(claim, [&] {
+    if (shrinks >= 0 && ++shrinks > kShrinks) return;  // Nothing smaller fails, as far as anybody looks.
+    Choices choices(
+        *rc::gen::resize(200, rc::gen::container<std::vector<std::uint64_t>>(rc::gen::arbitrary<std::uint64_t>())));
+    const std::string wrong = property(choices);
+    if (wrong.empty()) return;
+    shrinks = std::max(shrinks, 0);
+    smallest = wrong;
+    RC_FAIL("see below");
+  });
+  EXPECT_TRUE(held) << claim << ": " << smallest;
+}
+
+inline bool differs_somewhere(const Property& property) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    Choices choices(seed);
+    if (!property(choices).empty()) return true;
+  }
+  return false;
+}
+
+// An engine that aborts, or gives up by itself, has seen it too.
+inline bool is_seen(const char* fault, const Property& property) {
+  const auto body = [&] {
+    plant_fault(fault);
+    return std::string(differs_somewhere(property) ? "differs" : "equal");
+  };
+  return run_in_child(body, 60).output != "equal";
+}
+
+// One rank has fewer microbatches, so that masks and capacities may not fit them; several ranks have tests of their
+// own.
+inline Scenario on_one_rank(Scenario s) {
+  if (s.parallel.data == 1) return s;
+  s.parallel = {};
+  s.fsdp = {};
+  s.checker.delays.clear();
+  if (check_legality(s).empty()) return s;
+  s.data.mask = {};
+  s.cuda_graph.max_packed_seqs = {4096};
+  if (check_legality(s).empty()) return s;
+  s.data.kind = DataKind::lengths;
+  s.data.distribution = {};
+  s.data.documents = {{{2}}};
+  return s;
+}
+
+// What a changed scenario may no longer offload, delay, or keep in temporary buffers. No bit depends on any.
+inline void leave_out_what_is_refused(Scenario& s) {
+  if (check_legality(s).empty()) return;
+  s.offload = {};
+  s.checker.delays.clear();
+  s.fsdp.double_buffer = s.fsdp.persist_buf_on_alloc_fail = true;
+}
+
+}  // namespace lockstep::test
