@@ -56,7 +56,7 @@ std::optional<std::int64_t> lay_out(std::vector<Piece>& pieces, std::int64_t sha
 // Lays the pieces out in shards of whole rows, about as small as they can be. Returns the elements of a shard. A common
 // multiple of all widths will do, but may be thousands of times what is needed.
 std::int64_t place(std::vector<Piece>& pieces, std::int64_t ranks) {
-  constexpr std::int64_t kFar = std::int64_t{1} << 40;
+  constexpr std::int64_t kFar = std::int64_t{1} << 40, kNone = std::int64_t{1} << 62;
   if (pieces.size() == 1) return (pieces[0].rows + ranks - 1) / ranks * pieces[0].width;
   const auto share = [&](std::int64_t elements) { return (elements + ranks - 1) / ranks; };
   const auto multiple = [](std::int64_t a, std::int64_t b) { return a < kFar ? std::lcm(a, b) : kFar; };
@@ -65,9 +65,9 @@ std::int64_t place(std::vector<Piece>& pieces, std::int64_t ranks) {
     common = multiple(common, piece.width);
     aligned = std::lcm(aligned, std::gcd(piece.width, kAlignment));  // Else no aligned place has an end behind a row.
   }
-  for (std::int64_t shard = share(*lay_out(pieces, kFar));;) {
+  for (std::int64_t shard = share(*lay_out(pieces, kNone));;) {
     // What is longer than two shards has two of their ends in it, wherever it lies.
-    std::int64_t step = aligned, shorter = kFar;
+    std::int64_t step = aligned, shorter = kNone;
     for (const Piece& piece : pieces) {
       if (length(piece) <= 2 * shard) continue;
       step = multiple(step, piece.width);

@@ -113,6 +113,22 @@ TEST(ShardLayout, OddWidthsTakeLittlePadding) {
   }
 }
 
+// More elements than a common multiple is looked for.
+TEST(ShardLayout, HasAnEndForUnitsOfAnySize) {
+  Scenario s;
+  s.model.pattern = "EEEEEEEE";
+  s.model.hidden = 16384;
+  s.model.moe.experts = 256;
+  s.model.moe.hidden = 65536;
+  s.fsdp.strategy = Sharding::optim_grads_params;
+  s.fsdp.unit = {8};
+  for (const int ranks : {1, 2, 3}) {
+    const ShardLayout layout(ParameterList(s.model), s, ranks, false);
+    EXPECT_GE(layout.full(layout.buckets[1]), layout.units[1].parameters) << ranks;
+    EXPECT_LE(layout.full(layout.buckets[1]), 2 * layout.units[1].parameters) << ranks;
+  }
+}
+
 TEST(ShardLayout, UnitsHoldTheLayersOfTheirBlocksInOrder) {
   ASSERT_TRUE(rc::check([] {
     const Any any;
