@@ -81,29 +81,26 @@ class RankProcesses {
       if (pid < 0) throw WorldError(std::string("fork: ") + std::strerror(errno));  // The others miss it, and say so.
       if (pid == 0) be_the_rank(parent, rank, body);
       pids_.push_back(pid);
-      ends_.emplace_back();
     }
   }
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
   ~RankProcesses() {
     kill_those_left();
-    while (left() > 0) take(0);
+    while (left() > 0) take(0, {});
   }
 
-  const std::vector<RankEnd>& ends() const { return ends_; }
-
   // After the first that fails, the others have `grace_s` to notice.
-  ExitStatus wait(double grace_s) {
+  ExitStatus wait(double grace_s, const RankEnded& ended) {
     std::optional<Clock::time_point> end;
     while (left() > 0) {
-      if (!take(WNOHANG)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      if (!take(WNOHANG, ended)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       if (!end && status_ != ExitStatus::held) {
         end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(grace_s));
       }
       if (end && Clock::now() > *end) {
         std::fputs("lockstep: some ranks did not notice that another failed\n", stderr);
-        for (std::size_t rank = 0; rank < pids_.size(); ++rank) ends_[rank].stopped = pids_[rank] > 0;
+        stops_them_ = true;
         kill_those_left();
         end = Clock::time_point::max();
       }
@@ -128,15 +125,18 @@ class RankProcesses {
     return std::count_if(pids_.begin(), pids_.end(), [](pid_t pid) { return pid > 0; });
   }
   // False if none has ended.
-  bool take(int flags) {
+  bool take(int flags, const RankEnded& told) {
     for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
       if (pids_[rank] <= 0) continue;
       int status = 0;
       const pid_t ended = ::waitpid(pids_[rank], &status, flags);
       if (ended == 0 || (ended < 0 && errno == EINTR)) continue;
       pids_[rank] = 0;
-      ends_[rank].signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-      ends_[rank].status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+      if (told) {
+        told(static_cast<int>(rank), {.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
+                                      .status = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+                                      .stopped = stops_them_ && WIFSIGNALED(status)});
+      }
       if (WIFSIGNALED(status)) {
         std::fprintf(stderr, "lockstep: rank %zu was killed by SIG%s\n", rank, ::sigabbrev_np(WTERMSIG(status)));
       }
@@ -151,7 +151,7 @@ class RankProcesses {
     if (open && status != ExitStatus::held) status_ = status;
   }
   std::vector<pid_t> pids_;
-  std::vector<RankEnd> ends_;
+  bool stops_them_ = false;  // Those left.
   ExitStatus status_ = ExitStatus::held;
 };
 
@@ -216,7 +216,7 @@ bool over_nccl(const Scenario& scenario, const std::string& device, bool by_laun
 }
 
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
-                       const std::function<ExitStatus(const RanksHere&)>& body, std::vector<RankEnd>* ends) {
+                       const std::function<ExitStatus(const RanksHere&)>& body, const RankEnded& ended) {
   const std::string place = folder.path() + "/meeting";
   const int count = static_cast<int>(scenario.parallel.data);
   SharedMeeting::create(place, count);
@@ -225,9 +225,7 @@ ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFol
   RankProcesses processes(count, [&](int rank) {
     return run_process({.number = rank, .of = count, .local = rank, .meeting = meeting}, scenario, apart, body);
   });
-  const ExitStatus status = processes.wait(deadline_s + 5);
-  if (ends != nullptr) *ends = processes.ends();
-  return status;
+  return processes.wait(deadline_s + 5, ended);
 }
 
 ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,

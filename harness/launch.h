@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "harness/exit_status.h"
 #include "harness/options.h"
@@ -39,8 +38,9 @@ struct RankEnd {
 };
 
 // The same with processes that this one starts, whatever launcher there is; over NCCL only if the scenario says so.
-// `ends`: of all ranks; may be null.
+// `ended` is told of each process when it has; it may be empty.
+using RankEnded = std::function<void(int rank, const RankEnd&)>;
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
-                       const std::function<ExitStatus(const RanksHere&)>& body, std::vector<RankEnd>* ends = nullptr);
+                       const std::function<ExitStatus(const RanksHere&)>& body, const RankEnded& ended = {});
 
 }  // namespace lockstep

@@ -21,11 +21,11 @@ std::string library_folder() {
 }
 
 std::vector<std::string> library_files() {
-  const std::string library = library_folder();
-  std::vector<std::string> list = scenario_files(library);
-  const fs::path regressions = fs::path(library).parent_path() / "regressions";
+  const fs::path library = library_folder();
+  std::vector<std::string> list = scenario_files(library.string());
+  const fs::path regressions = library.parent_path() / "regressions";
   std::error_code error;
-  if (fs::is_directory(regressions, error)) {
+  if (library.filename() == "library" && fs::is_directory(regressions, error)) {
     for (std::string& file : scenario_files(regressions.string())) list.push_back(std::move(file));
   }
   return list;

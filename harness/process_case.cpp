@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -35,13 +34,14 @@ void say_to(const std::string& path) {
   ::close(file);
 }
 
-// A rank that was stopped because it waited for another is a hang; any other that died has judged, or crashed.
+// A rank that was stopped because it had not noticed another's end is a hang; any other that died has judged, or
+// crashed.
 CaseResult lost_rank(const Scenario& scenario, const RunOptions& options, const RankEnd& end, const std::string& said) {
   CaseResult lost = unjudged_case(scenario, options);
-  if (end.stopped || end.signal == SIGKILL) {
+  if (end.stopped) {
     lost.verdict = Verdict::broken;
     lost.judge = "watchdog";
-    lost.reason = end.stopped ? "did not notice that another rank failed" : "was killed";
+    lost.reason = "did not notice that another rank failed";
     return lost;
   }
   ChildEnd child;
@@ -98,17 +98,21 @@ CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& opt
     std::ofstream(path(ranks.first())) << boost::json::serialize(to_json(result));
     return ExitStatus::held;
   };
-  std::vector<RankEnd> ends;
-  launch_here(scenario, options.deadline_s, folder, judge, &ends);
+  std::vector<RankEnd> ends(static_cast<std::size_t>(scenario.parallel.data));
+  const auto ended = [&](int rank,
+                         const RankEnd& end) {  // Said at once: others may wait for it until the watchdog comes.
+    ends[static_cast<std::size_t>(rank)] = end;
+    std::fputs(text_of(said(rank)).c_str(), stderr);
+  };
+  launch_here(scenario, options.deadline_s, folder, judge, ended);
   std::vector<CaseResult> results;
   for (int rank = 0; rank < scenario.parallel.data; ++rank) {
-    const std::string result = text_of(path(rank)), words = text_of(said(rank));
-    std::fputs(words.c_str(), stderr);
+    const std::string result = text_of(path(rank));
     if (!result.empty()) {
       results.push_back(result_from_json(boost::json::parse(result)));
       continue;
     }
-    results.push_back(lost_rank(scenario, options, ends[static_cast<std::size_t>(rank)], words));
+    results.push_back(lost_rank(scenario, options, ends[static_cast<std::size_t>(rank)], text_of(said(rank))));
     results.back().reason = "rank " + std::to_string(rank) + ": " + results.back().reason;
   }
   return worst(std::move(results));
