@@ -6,7 +6,8 @@ execute_process(
 if(failed EQUAL 0)
   set(revision ${commit})
   execute_process(
-    COMMAND git --no-optional-locks status --porcelain --untracked-files=no WORKING_DIRECTORY ${ROOT} OUTPUT_VARIABLE changed ERROR_QUIET)
+    COMMAND git --no-optional-locks status --porcelain --untracked-files=no WORKING_DIRECTORY ${ROOT}
+    OUTPUT_VARIABLE changed ERROR_QUIET)
   if(changed)
     string(APPEND revision -dirty)
   endif()

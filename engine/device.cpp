@@ -53,9 +53,8 @@ void Device::delay(const Lane& lane) {
   if (most == 0) return;
   for (std::size_t i = 0; i < delayed_.size(); ++i) {
     const StreamDelay& asked = pressure_.delays[i];
-    if (captured ? concerns(asked, "graph") || (forked && concerns(asked, lane.name)) : concerns(asked, lane.name)) {
-      delayed_[i] = true;
-    }
+    const bool by_stream = (!captured || forked) && concerns(asked, lane.name);
+    if (by_stream || (captured && concerns(asked, "graph"))) delayed_[i] = true;
   }
   delay_state_ += 0x9E3779B97F4A7C15u;
   backend_->delay(lane.handle, log_uniform(mix64(delay_state_), most));

@@ -99,8 +99,8 @@ CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& opt
     return ExitStatus::held;
   };
   std::vector<RankEnd> ends(static_cast<std::size_t>(scenario.parallel.data));
-  const auto ended = [&](int rank,
-                         const RankEnd& end) {  // Said at once: others may wait for it until the watchdog comes.
+  // Its words are passed on at once: others may wait for it until the watchdog comes.
+  const auto ended = [&](int rank, const RankEnd& end) {
     ends[static_cast<std::size_t>(rank)] = end;
     std::fputs(text_of(said(rank)).c_str(), stderr);
   };

@@ -10,8 +10,7 @@ namespace lockstep {
 
 namespace {
 
-// The simulator delays what the scenario asks for, as in the run that was judged. Why the run ended before its end, ""
-// if it did not.
+// Delayed as the run that was judged. Returns why it ended before its end, "" if it did not.
 std::string run(const Scenario& scenario, const SimOptions& sim, const std::string& fault, Observer& observer) {
   const std::optional<DoorFault> door = door_fault(fault);
   DoorMutator mutator(scenario.model.pattern, door);

@@ -96,15 +96,20 @@ TEST(ShardLayout, SharesAreNoLargerThanACommonMultipleOfTheWidths) {
   }));
 }
 
+Scenario one_unit(const std::string& pattern, std::int64_t hidden, std::int64_t hidden_of_experts) {
+  Scenario s;
+  s.model.pattern = pattern;
+  s.model.hidden = hidden;
+  s.model.moe.hidden = hidden_of_experts;
+  s.fsdp.strategy = Sharding::optim_grads_params;
+  s.fsdp.unit = {std::ssize(pattern)};
+  return s;
+}
+
 // Six blocks a unit of widths 139, 130, 136 and 64: the common multiple is 19,660,160 elements.
 TEST(ShardLayout, OddWidthsTakeLittlePadding) {
-  Scenario s;
-  s.model.pattern = "-*MEEE";
-  s.model.hidden = 139;
+  Scenario s = one_unit("-*MEEE", 139, 136);
   s.model.mlp.hidden = 130;
-  s.model.moe.hidden = 136;
-  s.fsdp.strategy = Sharding::optim_grads_params;
-  s.fsdp.unit = {6};
   const ShardLayout layout(ParameterList(s.model), s, 8, false);
   for (const Unit& unit : layout.units) {
     std::int64_t elements = 0;
@@ -115,13 +120,8 @@ TEST(ShardLayout, OddWidthsTakeLittlePadding) {
 
 // More elements than a common multiple is looked for.
 TEST(ShardLayout, HasAnEndForUnitsOfAnySize) {
-  Scenario s;
-  s.model.pattern = "EEEEEEEE";
-  s.model.hidden = 16384;
+  Scenario s = one_unit("EEEEEEEE", 16384, 65536);
   s.model.moe.experts = 256;
-  s.model.moe.hidden = 65536;
-  s.fsdp.strategy = Sharding::optim_grads_params;
-  s.fsdp.unit = {8};
   for (const int ranks : {1, 2, 3}) {
     const ShardLayout layout(ParameterList(s.model), s, ranks, false);
     EXPECT_GE(layout.full(layout.buckets[1]), layout.units[1].parameters) << ranks;
