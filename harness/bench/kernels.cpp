@@ -89,13 +89,14 @@ class GraphTimer {
   BackendStream* stream_;
 };
 
-// One call of `op`, each after `flush` if there is one: launches with the op less launches without it.
-double time_op(GraphTimer& timer, Backend& backend, const Submission& op, const Submission* flush) {
-  const auto many = [&](int calls, bool with_op) {
+// One call of `work`, each after `flush` if there is one: launches with the work less launches without it.
+double time_work(GraphTimer& timer, Backend& backend, const std::function<void(BackendStream*)>& work,
+                 const Submission* flush) {
+  const auto many = [&](int calls, bool with_work) {
     return timer.seconds([&](BackendStream* stream) {
       for (int i = 0; i < calls; ++i) {
         if (flush != nullptr) backend.submit(stream, *flush);
-        if (with_op) backend.submit(stream, op);
+        if (with_work) work(stream);
       }
     });
   };
@@ -145,10 +146,23 @@ class RecordedStep {
     return {.op = text,
             .times = entry.times,
             .work = work_of(entry.op, entry.microbatch < 0 ? PackWork{} : pack_work(microbatch(entry.microbatch))),
-            .seconds = time_op(timer_, backend(), entry.op, flush_ ? &flush_->op() : nullptr)};
+            .seconds = time([&](BackendStream* stream) { backend().submit(stream, entry.op); })};
+  }
+  // A copy that reads and writes as many bytes as an op does, but for some of a page, by the op's own clock.
+  double copy_seconds(double bytes) {
+    constexpr std::size_t kPage = 4096;  // Copies between odd addresses are slower.
+    const std::size_t half = (static_cast<std::size_t>(bytes / 2) + kPage - 1) / kPage * kPage;
+    if (!flush_ || half == 0) return 0;
+    const DeviceBuffer memory(device_, 2 * half);
+    char* const to = static_cast<char*>(memory.data()) + half;
+    return time(
+        [&](BackendStream* stream) { backend().copy(stream, to, memory.data(), half, CopyKind::device_to_device); });
   }
 
  private:
+  double time(const std::function<void(BackendStream*)>& work) {
+    return time_work(timer_, backend(), work, flush_ ? &flush_->op() : nullptr);
+  }
   const Microbatch& microbatch(int number) const { return step_.microbatches[static_cast<std::size_t>(number)]; }
   std::unique_ptr<DataSource> data_;
   OpRecorder recorder_;
@@ -227,6 +241,7 @@ KernelTimes time_kernels(const Scenario& given, const std::string& device_kind, 
     times.list.push_back(step.time(text, entry));
     KernelTime& made = times.list.back();
     made.ceiling = cudnn_ceiling(cudnn, entry.op);
+    if (made.work.bound == Bound::bandwidth) made.copy = step.copy_seconds(made.work.bytes);
     if (made.ceiling == 0) made.ceiling = ceiling_of(step.backend(), entry.op, made.work, times.copy_bytes_per_second);
     done(made);
   }

@@ -18,6 +18,7 @@ void print_kernel(const KernelTime& one) {
   std::printf("%-60s %4d x %9.1f us  %8.1f %-7s", one.op.c_str(), one.times, one.seconds * 1e6,
               (moves ? one.work.bytes * 1e-9 : one.work.flop * 1e-12) / one.seconds, moves ? "GB/s" : "TFLOP/s");
   if (one.ceiling > 0) std::printf("  %5.1f %%", one.ceiling / one.seconds * 100);
+  if (one.copy > 0) std::printf("  %5.1f %% of a copy of as much", one.copy / one.seconds * 100);
   std::printf("\n");
   std::fflush(stdout);
 }
@@ -29,6 +30,7 @@ boost::json::array to_json(const std::vector<KernelTime>& times) {
                                        {"times", one.times},
                                        {"seconds", one.seconds},
                                        {"ceiling_seconds", one.ceiling},
+                                       {"copy_seconds", one.copy},
                                        {"flop", one.work.flop},
                                        {"bytes", one.work.bytes}});
   }

@@ -8,6 +8,12 @@ namespace lockstep {
 __device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 }
+// It stays in a register, rather than to be found anew at each use.
+__device__ __forceinline__ std::uint32_t kept_address(const void* shared) {
+  std::uint32_t address = shared_address(shared);
+  asm volatile("" : "+r"(address));
+  return address;
+}
 
 // Turns of a buffer between those who fill it and those who use it. A turn ends when `count` threads have arrived; a
 // turn is awaited by its parity: 0 for the first, 1 for the second, 0 for the third.

@@ -47,7 +47,7 @@ static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(Conv
     for (int e = 0; e < kLanes; ++e) x[e][k + 1] = before[e];
   }
   const std::uint32_t plain = __ballot_sync(kAllLanes, reach == kAhead);
-  bf16* y_row = conv_at(op.y, walk.first, walk.c);
+  bf16* y_row = row_at(op.y, walk.first, walk.c);
   const int pitch = static_cast<int>(op.y.pitch);
   const int stored = walk.mine ? walk.inside : 0;
   const std::uint32_t own = kept_address(&ring.rows[0][lane_index()]);
@@ -96,7 +96,7 @@ static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(Conv
 
 // Partial sums of a row block: those of the four taps, then that of the bias. They lie in the scratch for dpre.
 __device__ __forceinline__ float* conv_partial(const ConvBackward<bf16>& op, int block, int which, int c) {
-  return conv_at(op.dpre, block * (kTaps + 1) + which, c);
+  return row_at(op.dpre, block * (kTaps + 1) + which, c);
 }
 
 // What a thread carries from row to row for one of its channels; row i in place i % 4.
@@ -167,7 +167,7 @@ static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(Con
   }
   reach.find(op, walk);
   if (walk.c0 >= op.x.cols) return;
-  bf16* dx_row = conv_at(op.dx, walk.first - kAhead, walk.c);
+  bf16* dx_row = row_at(op.dx, walk.first - kAhead, walk.c);
   const int pitch = static_cast<int>(op.dx.pitch);
   const std::uint32_t own_x = kept_address(&ring[0].rows[0][lane_index()]);
   // Four rows of the walk, or the three behind it.

@@ -14,17 +14,6 @@ inline constexpr int kConvThreads = 128;
 inline constexpr int kConvWarps = kConvThreads / kWarp;
 inline constexpr int kWalk = static_cast<int>(kRowBlock);
 
-// Row `row` of a view from channel `c` on: 32 bits hold rows and pitches, and so one instruction multiplies them.
-template <class T, Access kAccess>
-__device__ __forceinline__ auto* conv_at(const Operand<T, kAccess>& operand, int row, int c) {
-  return operand.data + static_cast<std::int64_t>(row) * static_cast<int>(operand.pitch) + c;
-}
-// The address stays in a register, rather than to be found anew at each use.
-__device__ __forceinline__ std::uint32_t kept_address(const void* shared) {
-  std::uint32_t address = shared_address(shared);
-  asm volatile("" : "+r"(address));
-  return address;
-}
 
 struct ConvChannels {
   float weight[kLanes][kTaps];
@@ -111,7 +100,7 @@ struct ConvStream {
 
   __device__ __forceinline__ ConvStream(const In<bf16>& from, ConvRing<kRows>& ring, const ConvWalk& walk) {
     const int lane = lane_index();
-    next = conv_at(from, walk.first + lane / kPieces, walk.c0 + 8 * (lane % kPieces));
+    next = row_at(from, walk.first + lane / kPieces, walk.c0 + 8 * (lane % kPieces));
     step = static_cast<std::int64_t>(static_cast<int>(from.pitch)) * kCopyRows;
     to = kept_address(&ring) + 16 * lane;
   }
@@ -150,7 +139,7 @@ __device__ __forceinline__ Quad ring_quad(std::uint32_t place) {
 // Row k - 3 before the walk; outside the microbatch another one, for rows that do not use it.
 __device__ __forceinline__ Quad row_before(const In<bf16>& x, const ConvWalk& walk, int k) {
   const int row = walk.first + k - kAhead;
-  return *reinterpret_cast<const Quad*>(conv_at(x, row < 0 ? 0 : row, walk.c));
+  return *reinterpret_cast<const Quad*>(row_at(x, row < 0 ? 0 : row, walk.c));
 }
 
 // To global memory, in one predicated instruction: a jump would keep the compiler from interleaving rows.

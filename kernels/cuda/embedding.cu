@@ -54,12 +54,13 @@ struct Tokens {
   __device__ __forceinline__ std::int64_t at(int place) const { return first + (std::int64_t{place} << shift); }
 };
 // Rows that hold a token of the block, in order, and then sorted by token: those of the block's token p are
-// rows[ends[p - 1]] .. rows[ends[p] - 1].
+// rows[ends[p - 1]] .. rows[ends[p] - 1]. Tokens whose result is written are named in `places`.
 struct Found {
   std::int32_t row[kMostFound];
   std::int32_t rows[kMostFound];
   std::uint16_t place[kMostFound];
   int ends[kMostTokens];
+  std::uint16_t places[kMostTokens];
   int counts[kBlockWarps];
 };
 // Looks at the rows first .. first + kSearched - 1. `total`: how many have been found before and after, in all threads.
@@ -103,13 +104,18 @@ __device__ int find(Found& found, const EmbeddingBackward<T>& op, int first, con
   }
   return total;
 }
-__device__ void sort_by_token(Found& found, const Tokens& tokens, int count) {
+// `kAdds`: a token without rows has no result. How many tokens have one.
+template <bool kAdds>
+__device__ int sort_by_token(Found& found, const Tokens& tokens, int count) {
+  constexpr int kToken = 1 << 16;  // Tokens are summed in the upper half of a word, rows in the lower one.
+  static_assert(kMostFound < kToken);
   const int v = static_cast<int>(threadIdx.x);
   found.ends[v] = 0;
   __syncthreads();
   for (int f = v; f < count; f += kBlock) atomicAdd(&found.ends[found.place[f]], 1);
   __syncthreads();
-  const int own = found.ends[v];
+  const bool has_result = kAdds ? found.ends[v] > 0 : v < tokens.count;
+  const int own = found.ends[v] + (has_result ? kToken : 0);
   int sum = own;  // The sum of the lanes up to this one.
 #pragma unroll
   for (int off = 1; off < kWarp; off *= 2) {
@@ -118,11 +124,16 @@ __device__ void sort_by_token(Found& found, const Tokens& tokens, int count) {
   }
   if (lane_index() == kWarp - 1) found.counts[warp_index()] = sum;
   __syncthreads();
+  int all = 0;
 #pragma unroll
-  for (int w = 0; w < kBlockWarps; ++w) sum += w < warp_index() ? found.counts[w] : 0;
-  found.ends[v] = sum - own;  // Where the token's rows begin, until they are there.
+  for (int w = 0; w < kBlockWarps; ++w) {
+    sum += w < warp_index() ? found.counts[w] : 0;
+    all += found.counts[w];
+  }
+  found.ends[v] = (sum - own) % kToken;  // Where the token's rows begin, until they are there.
+  if (has_result) found.places[(sum - own) / kToken] = static_cast<std::uint16_t>(v);
   __syncthreads();
-  if (warp_index() != 0) return;
+  if (warp_index() != 0) return all / kToken;
   for (int first = 0; first < count; first += kWarp) {
     const int f = first + lane_index();
     const int place = f < count ? found.place[f] : kMostTokens;
@@ -136,6 +147,7 @@ __device__ void sort_by_token(Found& found, const Tokens& tokens, int count) {
     }
     __syncwarp();
   }
+  return all / kToken;
 }
 
 template <class T>
@@ -157,20 +169,26 @@ __device__ __forceinline__ float* result_of(const EmbeddingBackward<T>& op, std:
   return kAdds ? &at(op.acc, token, k) : &at(op.dweight, token, k);
 }
 
-// Asks the second-level cache for what will be added, so that a row's turn need not wait for memory.
-template <bool kAdds, class T>
-__device__ __forceinline__ void fetch_found(const EmbeddingBackward<T>& op, const Found& found, const Tokens& tokens,
-                                            int count) {
-  const auto fetch = [&]<class Row>(const Row& row, std::size_t size) {
-    const int line = static_cast<int>(128 / size), lines = kColumns / line;
-    const std::int64_t k = blockIdx.y * kColumns + static_cast<int>(threadIdx.x) % lines * line;
-    if (k >= op.dy.cols) return;
-    for (int f = static_cast<int>(threadIdx.x) / lines; f < count; f += kBlock / lines) {
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(row(f, k)));
-    }
-  };
-  fetch([&](int f, std::int64_t k) { return &at(op.dy, found.row[f], k); }, sizeof(T));
-  if (kAdds) fetch([&](int f, std::int64_t k) { return &at(op.acc, tokens.at(found.place[f]), k); }, sizeof(float));
+// Asks the second-level cache for what will be added, so that a row's turn need not wait for memory: for all rows of
+// dy, and for what they are added to as their turn comes near, since the cache does not hold both.
+__device__ __forceinline__ void fetch_line(const void* line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
+template <class T>
+__device__ __forceinline__ void fetch_rows(const EmbeddingBackward<T>& op, const Found& found, int count) {
+  constexpr int kLine = 128 / sizeof(T), kLines = kColumns / kLine;
+  const std::int64_t k = blockIdx.y * kColumns + static_cast<int>(threadIdx.x) % kLines * kLine;
+  if (k >= op.dy.cols) return;
+  for (int f = static_cast<int>(threadIdx.x) / kLines; f < count; f += kBlock / kLines) {
+    fetch_line(&at(op.dy, found.row[f], k));
+  }
+}
+inline constexpr int kFetched = 4;  // So many tokens ahead.
+template <class T>
+__device__ __forceinline__ void fetch_result(const EmbeddingBackward<T>& op, const Found& found, const Tokens& tokens,
+                                             int j) {
+  constexpr int kLine = 128 / sizeof(float), kLines = kColumns / kLine;
+  const int line = static_cast<int>(threadIdx.x) % (kColumns / 4);
+  const std::int64_t k = blockIdx.y * kColumns + line * kLine;
+  if (line < kLines && k < op.dy.cols) fetch_line(&at(op.acc, tokens.at(found.places[j]), k));
 }
 
 // Four neighbours as they are stored.
@@ -184,6 +202,7 @@ __device__ __forceinline__ float element(const float4& q, int c) { return part(q
 template <bool kPlain, class T>
 __device__ __forceinline__ void add_rows(const EmbeddingBackward<T>& op, const std::int32_t* rows, int many, int k,
                                          int count, float (&sum)[4]) {
+  constexpr int kMost = 32 / sizeof(T);
   const T* const dy = op.dy.data + k;
   // So many rows are asked for before the first of them is added.
   const auto take = [&]<int kRows>() {
@@ -207,7 +226,8 @@ __device__ __forceinline__ void add_rows(const EmbeddingBackward<T>& op, const s
     rows += kRows;
     many -= kRows;
   };
-  while (many >= 8) take.template operator()<8>();
+  while (many >= kMost) take.template operator()<kMost>();
+  if (many >= 8) take.template operator()<8>();
   if (many >= 4) take.template operator()<4>();
   if (many >= 2) take.template operator()<2>();
   if (many >= 1) take.template operator()<1>();
@@ -227,17 +247,24 @@ __device__ __forceinline__ void put_sum(const EmbeddingBackward<T>& op, float* t
   }
 }
 
-// The sums of the block's tokens, four columns a thread.
+// The sums of the block's `many` tokens, four columns a thread.
 inline constexpr int kTogether = kColumns / 4;  // Threads that share a token.
+inline constexpr int kSharers = kBlock / kTogether;
 template <bool kPlain, bool kAdds, class T>
-__device__ void add_found(const EmbeddingBackward<T>& op, const Found& found, const Tokens& tokens, int k, int count) {
-  for (int p = static_cast<int>(threadIdx.x) / kTogether; p < tokens.count; p += kBlock / kTogether) {
-    const int begin = p == 0 ? 0 : found.ends[p - 1], end = found.ends[p];
-    if (kAdds && begin == end) continue;
+__device__ void add_found(const EmbeddingBackward<T>& op, const Found& found, const Tokens& tokens, int many, int k,
+                          int count) {
+  const int sharer = static_cast<int>(threadIdx.x) / kTogether;
+  if (kAdds) {
+    for (int j = sharer; j < ::min(many, kFetched * kSharers); j += kSharers) fetch_result(op, found, tokens, j);
+  }
+  for (int j = sharer; j < many; j += kSharers) {
+    if (kAdds && j + kFetched * kSharers < many) fetch_result(op, found, tokens, j + kFetched * kSharers);
+    const int p = found.places[j];
+    const int begin = p == 0 ? 0 : found.ends[p - 1];
     float* const to = result_of<kAdds>(op, tokens.at(p), k);
     float before[4] = {}, sum[4] = {};
     if (kAdds) load_four(before, to, count, kPlain);
-    add_rows<kPlain>(op, found.rows + begin, end - begin, k, count, sum);
+    add_rows<kPlain>(op, found.rows + begin, found.ends[p] - begin, k, count, sum);
     put_sum<kPlain, kAdds>(op, to, before, count, sum);
   }
 }
@@ -282,10 +309,10 @@ __global__ void __launch_bounds__(kBlock, 2) embedding_backward(EmbeddingBackwar
     count = find(found, op, first, tokens, count);
   }
   __syncthreads();  // All have written what they found.
-  fetch_found<kAdds>(op, found, tokens, count);
-  sort_by_token(found, tokens, count);
+  fetch_rows(op, found, count);
+  const int many = sort_by_token<kAdds>(found, tokens, count);
   __syncthreads();
-  if (columns > 0) add_found<kPlain, kAdds>(op, found, tokens, k, columns);
+  if (columns > 0) add_found<kPlain, kAdds>(op, found, tokens, many, k, columns);
 }
 
 // Blocks begin at the tokens 0 .. 2^shift - 1: some 256 blocks, or as many as hold no more tokens than they may.

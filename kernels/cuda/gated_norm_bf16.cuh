@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/barrier.cuh"
 #include "kernels/cuda/gate.cuh"
+#include "kernels/cuda/gated_norm_walk_bf16.cuh"
 #include "kernels/cuda/row_quads.cuh"
 #include "kernels/gated_norm.h"
 
@@ -262,12 +263,16 @@ inline void run_wide(CudaQueue queue, const GatedNormForward<bf16>& op) {
 }
 inline void run_wide(CudaQueue queue, const GatedNormBackward<bf16>& op) {
   with_steps<1, 4, 8>(op.y.cols / op.groups, [&]<int kSteps, bool kFull>() {
-    const dim3 grid(blocks_for(op.y.rows, kRowBlock), static_cast<unsigned>(op.groups));
-    const auto kernel = gated_norm_backward_bf16<kSteps, kFull>;
-    const std::size_t memory = GatedRows::bytes(op.y.cols / op.groups);
-    cuda_launch_check(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory)));
-    launch(queue, grid, dim3(kThreads), {.shared_bytes = memory, .overlaps = true}, kernel, op);
+    if constexpr (kFull && kSteps == GatedWalk::kSteps) {
+      run_walk(queue, op);
+    } else {
+      const dim3 grid(blocks_for(op.y.rows, kRowBlock), static_cast<unsigned>(op.groups));
+      const auto kernel = gated_norm_backward_bf16<kSteps, kFull>;
+      const std::size_t memory = GatedRows::bytes(op.y.cols / op.groups);
+      cuda_launch_check(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory)));
+      launch(queue, grid, dim3(kThreads), {.shared_bytes = memory, .overlaps = true}, kernel, op);
+    }
   });
   fold(queue, op.partials, op.dgain);
 }

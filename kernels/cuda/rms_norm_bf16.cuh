@@ -47,16 +47,21 @@ struct NormBlock {
   static constexpr int kBlocks = kSteps == 16 ? 2 : 1;                    // On a multiprocessor.
   static constexpr int kPairs = (64 * kSteps + kThreads - 1) / kThreads;  // Of columns of a thread.
 
-  static std::size_t memory(std::int64_t d) { return static_cast<std::size_t>(2 * kRows * d) * sizeof(bf16); }
+  static constexpr bool kKeepsGains = kSteps > 4;  // In shared memory, for all turns.
+
+  static std::size_t memory(std::int64_t d) {
+    return static_cast<std::size_t>(2 * kRows * d) * sizeof(bf16) +
+           static_cast<std::size_t>(kKeepsGains ? d : 0) * sizeof(float);
+  }
 };
 
-// The warp's row, of x and dy in shared memory: dx.
+// The warp's row, of x and dy in shared memory and the gains in any: dx.
 template <int kSteps, bool kFull>
 __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, std::int64_t i, bool real, float rstd,
-                                             const bf16* from_x, const bf16* from_dy) {
+                                             const bf16* from_x, const bf16* from_dy, const float* from_gain) {
   const int d = static_cast<int>(op.x.cols);
   const int lane = 4 * lane_index();  // Where the lane's quads begin; the others follow 128 elements apart.
-  const float* const gains = op.gain.data + lane;
+  const float* const gains = from_gain + lane;
   bf16* const dx_row = &at(op.dx, i, 0) + lane;
   const bool adds = op.dresidual.data != nullptr;
   RowQuads<kSteps, kFull> residual = {};
@@ -98,6 +103,8 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks) rms_norm_back
   bf16* const all_dy = all_x + Block::kRows * d;
   bf16* const own_x = all_x + warp_index() * d;
   bf16* const own_dy = all_dy + warp_index() * d;
+  float* const kept_gains = reinterpret_cast<float*>(all_dy + Block::kRows * d);
+  const float* const gains = Block::kKeepsGains ? kept_gains : op.gain.data;
   const auto start = [&](int turn) {
     const std::int64_t i = smaller(first + turn * Block::kRows + warp_index(), op.x.rows - 1);
 #pragma unroll 1
@@ -108,6 +115,11 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks) rms_norm_back
     close_copies();
   };
   start(0);
+  if constexpr (Block::kKeepsGains) {
+    for (int k = 4 * static_cast<int>(threadIdx.x); k < d; k += 4 * Block::kThreads) {
+      *reinterpret_cast<float4*>(kept_gains + k) = quad_of(op.gain.data, k);
+    }
+  }
   if (threadIdx.x < kRowBlock) {
     const std::int64_t i = first + threadIdx.x;
     real[threadIdx.x] = i < op.x.rows && at(op.row_document, 0, i) >= 0;
@@ -125,7 +137,7 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks) rms_norm_back
       clear_own_eights(own_dy, d);
     }
     __syncwarp();
-    if (first + i < op.x.rows) rms_norm_row<kSteps, kFull>(op, first + i, real[i], rstds[i], own_x, own_dy);
+    if (first + i < op.x.rows) rms_norm_row<kSteps, kFull>(op, first + i, real[i], rstds[i], own_x, own_dy, gains);
     __syncthreads();
     const float* const rstd = rstds + turn * Block::kRows;
 #pragma unroll

@@ -6,6 +6,12 @@
 
 namespace lockstep {
 
+// Row `row` of a view from column `c` on: 32 bits hold rows and pitches, and so one instruction multiplies them.
+template <class T, Access kAccess>
+__device__ __forceinline__ auto* row_at(const Operand<T, kAccess>& operand, int row, int c) {
+  return operand.data + static_cast<std::int64_t>(row) * static_cast<int>(operand.pitch) + c;
+}
+
 struct alignas(8) Quad {
   std::uint32_t pairs[2];
 
