@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
+#include "harness/expectations.h"
 #include "scenarios/documents_layout.h"
 #include "scenarios/legality.h"
 #include "scenarios/offload_modules.h"
@@ -64,6 +66,31 @@ void settle_sharding(Scenario& s) {
   for (Scenario::Delay& delay : s.checker.delays) {
     if (delay.rank && *delay.rank >= s.parallel.data) delay.rank = s.parallel.data - 1;
   }
+}
+
+// Layers that a run captures anew for each bucket, and for each microbatch at once.
+std::int64_t captured_layers(const Scenario& s) {
+  std::int64_t layers = 0;
+  for (const Scenario::Block& block : s.blocks()) layers += std::ssize(captured_symbols(s, block));
+  return layers * (s.cuda_graph.impl == GraphImpl::full_iteration ? s.training.microbatches : s.training.in_flight);
+}
+
+// A limit goes with what it is a limit of: a candidate that captures less is proposed with as much less of it too.
+ShrinkRule with_limits(const ShrinkRule& rule) {
+  return {rule.name, [rule](const Scenario& s) {
+            std::vector<Scenario> candidates = rule.candidates(s);
+            const std::int64_t limit = s.cuda_graph.graph_memory_limit, layers = captured_layers(s);
+            if (limit == 0 || layers == 0) return candidates;
+            std::vector<Scenario> all;
+            for (const Scenario& candidate : candidates) {
+              all.push_back(candidate);
+              const std::int64_t left = captured_layers(settled(candidate));
+              if (left == 0 || left >= layers || candidate.cuda_graph.graph_memory_limit != limit) continue;
+              all.push_back(candidate);
+              all.back().cuda_graph.graph_memory_limit = std::max<std::int64_t>(limit / layers * left, 1);
+            }
+            return all;
+          }};
 }
 
 }  // namespace
@@ -134,7 +161,7 @@ const std::vector<ShrinkRule>& shrink_rules() {
     std::vector<ShrinkRule> list;
     for (const auto& subject : {shrink_training_rules(), shrink_rank_rules(), shrink_setting_rules(),
                                 shrink_document_rules(), shrink_model_rules()}) {
-      list.insert(list.end(), subject.begin(), subject.end());
+      std::transform(subject.begin(), subject.end(), std::back_inserter(list), with_limits);
     }
     return list;
   }();
