@@ -15,7 +15,7 @@ struct GatedWalk {
   static constexpr int kSteps = 4, kWidth = 128 * kSteps;
   static constexpr int kWarps = 4, kThreads = kWarps * kWarp;
   static constexpr int kBlocks = 4;  // On a multiprocessor.
-  static constexpr int kStages = 3, kOperands = 3;
+  static constexpr int kStages = 2, kOperands = 3;
   alignas(16) float gain[kWidth];
   bf16 rows[kStages][kOperands][kWidth];
 };

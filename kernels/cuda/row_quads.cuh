@@ -73,7 +73,7 @@ __device__ __forceinline__ void clear_own_eights(bf16* row, int size) {
 
 // The last step of CS: s = add(s, p_b) over the row blocks b, then add(s, +0). A block has a few columns, so that there
 // are many; all its threads read, those of one row of the partial sums add.
-inline constexpr int kFoldThreads = 1024, kFoldColumns = 8;
+inline constexpr int kFoldThreads = 512, kFoldColumns = 8;
 static __global__ void __launch_bounds__(kFoldThreads) fold_partials(Scratch<float> partials, Out<float> sums) {
   start_after_last_kernel();
   constexpr int kTerms = 512, kTogether = kFoldThreads / kFoldColumns;
