@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/backend_communicator.h"
+#include "engine/profiler.h"
 #include "kernels/submission.h"
 
 namespace lockstep {
@@ -62,6 +63,7 @@ class Backend {
   virtual ~Backend() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual DeviceClocks clocks() const { return {}; }
+  virtual Profiler* profiler() { return nullptr; }  // Of this process; null where none listens.
 
   // Before the first call on a thread other than the one that opened the device.
   virtual void enter_thread() {}
@@ -167,6 +169,7 @@ struct SimOptions {
   int depth = 1;
   SimGiven* given = nullptr;              // Must outlive the backend.
   std::vector<SimStep>* trace = nullptr;  // Appended to in order of execution; must outlive the backend.
+  Profiler* profiler = nullptr;           // Must outlive the backend.
 };
 std::unique_ptr<Backend> open_sim(const SimOptions& options = {});
 

@@ -10,6 +10,7 @@ namespace lockstep {
 
 Device::Device(std::unique_ptr<Backend> backend, Observer* observer, Pressure pressure, Interposer* interposer)
     : backend_(std::move(backend)),
+      ranges_(backend_->profiler()),
       observer_(observer),
       pressure_(std::move(pressure)),
       delayed_(pressure_.delays.size()),
@@ -84,6 +85,7 @@ void make(const Exchange& exchange, BackendStream* stream, void* to, const void*
 
 void Device::perform(const LedgerEntry& call) {
   if (record_only_) return record_only_->append(call);
+  ranges_.at(call.place);
   const Lane& lane = streams_[static_cast<std::size_t>(call.stream)];
   BackendStream* stream = lane.handle;
   switch (call.kind) {

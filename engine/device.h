@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/interposer.h"
+#include "engine/place_ranges.h"
 #include "engine/pressure.h"
 
 namespace lockstep {
@@ -201,6 +202,7 @@ class Device {
   std::int64_t most_delay(std::string_view stream) const;
   void delay(const Lane& lane);  // What the pressure asks for, before the next work.
   std::unique_ptr<Backend> backend_;
+  PlaceRanges ranges_;
   Observer* observer_;
   Pressure pressure_;
   std::vector<bool> delayed_;

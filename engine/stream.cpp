@@ -42,6 +42,7 @@ void Stream::launch(const Graph& graph) const {
   require(!device_->record_only_, "no launch during a dry run");
   Interposer* between = device_->interposer_;
   for (int left = between ? between->launches(id_, graph.id_, *graph.ledger_, device_->place) : 1; left > 0; --left) {
+    device_->ranges_.at(device_->place);
     device_->observer_->on_launch(id_, graph.id_, *graph.ledger_, device_->place);
     device_->delay(device_->streams_[static_cast<std::size_t>(id_)]);
     device_->backend_->launch(graph.handle_.get(), handle_.get());

@@ -17,6 +17,7 @@
 #include "engine/cuda/copy_branches.h"
 #include "engine/cuda/info.h"
 #include "engine/cuda/nccl.h"
+#include "engine/cuda/nvtx.h"
 #include "kernels/cuda/product_plans.h"
 #include "kernels/cuda/spin.h"
 #include "kernels/cuda/table.h"
@@ -103,6 +104,7 @@ class CudaBackend final : public Backend {
   }
   const DeviceInfo& info() const override { return info_; }
   DeviceClocks clocks() const override { return cuda_clocks(index_); }
+  Profiler* profiler() override { return nvtx_profiler(); }
   void enter_thread() override { cuda_call(cudaSetDevice(index_), "cudaSetDevice"); }
   CommunicatorId new_communicator_id() override { return new_nccl_id(); }
   BackendCommunicator* join_communicator(const CommunicatorId& id, int rank, int size) override {

@@ -13,13 +13,14 @@ namespace {
 
 class SimBackend final : public Backend {
  public:
-  explicit SimBackend(const SimOptions& options) : schedule_(options, memory_) {
+  explicit SimBackend(const SimOptions& options) : schedule_(options, memory_), profiler_(options.profiler) {
     info_.kind = "sim";
     info_.name = "simulated device";
     info_.copy_engines_off = "NCCL is not simulated";
   }
   ~SimBackend() override;
   const DeviceInfo& info() const override { return info_; }
+  Profiler* profiler() override { return profiler_; }
 
   void* allocate(std::size_t bytes) override;
   void release(void* memory) noexcept override;
@@ -69,6 +70,7 @@ class SimBackend final : public Backend {
   DeviceInfo info_;
   SimMemory memory_;
   SimSchedule schedule_;
+  Profiler* profiler_;
   SimCaptures captures_;
   std::vector<std::unique_ptr<BackendStream>> streams_;  // Destroyed ones too: marks name them.
   std::vector<void*> deferred_, deferred_pinned_;        // Freed during a capture, which CUDA refuses.

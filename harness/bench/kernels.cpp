@@ -148,11 +148,12 @@ class RecordedStep {
             .work = work_of(entry.op, entry.microbatch < 0 ? PackWork{} : pack_work(microbatch(entry.microbatch))),
             .seconds = time([&](BackendStream* stream) { backend().submit(stream, entry.op); })};
   }
-  // A copy that reads and writes as many bytes as an op does, but for some of a page, by the op's own clock.
+  // A copy that reads and writes as many bytes as an op does, but for some of a page, by the op's own clock. 0 where
+  // the rate of a large copy says as much.
   double copy_seconds(double bytes) {
     constexpr std::size_t kPage = 4096;  // Copies between odd addresses are slower.
     const std::size_t half = (static_cast<std::size_t>(bytes / 2) + kPage - 1) / kPage * kPage;
-    if (!flush_ || half == 0) return 0;
+    if (!flush_ || half == 0 || 2 * half > Flush::bytes()) return 0;
     const DeviceBuffer memory(device_, 2 * half);
     char* const to = static_cast<char*>(memory.data()) + half;
     return time(

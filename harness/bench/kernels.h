@@ -18,7 +18,7 @@ struct KernelTime {
   OpWork work;    // Of one call.
   double seconds = 0;
   double ceiling = 0;  // Seconds in which this machine could: of the fastest library, or of a copy; 0 is not known.
-  double copy = 0;     // Seconds of a copy of as many bytes, timed as the op was: it starts and ends too. 0: not known.
+  double copy = 0;     // Seconds of a copy of as many bytes, timed as the op was: it starts and ends too. 0: not asked.
 };
 struct KernelTimes {
   std::string no_cudnn;              // Why attention has no ceiling; "" where it has one, or needs none.

@@ -14,7 +14,6 @@ inline constexpr int kConvThreads = 128;
 inline constexpr int kConvWarps = kConvThreads / kWarp;
 inline constexpr int kWalk = static_cast<int>(kRowBlock);
 
-
 struct ConvChannels {
   float weight[kLanes][kTaps];
   float bias[kLanes];

@@ -20,7 +20,7 @@ LINK = re.compile(r"lockstep_module\((\w+)[^)]*?USES([^)]*)\)")
 def complaints_of(name, text, exists):
     """Complaints about one file; `name` is its path from the root, `exists` tells whether such a path is there."""
     folder = name.split("/")[0]
-    device = name.startswith(DEVICE_FOLDERS) or re.fullmatch(r"tests/.*_test\.cu", name)
+    device = name.startswith(DEVICE_FOLDERS) or re.fullmatch(r"tests/.*(_test\.cu|_listener\.cpp)", name)
     if name.endswith((".cu", ".cuh")) and not device:
         yield f"{name}: device code lives in kernels/cuda or engine/cuda, or is a test"
     for match in INCLUDE.finditer(source.code(text, literals=True)):

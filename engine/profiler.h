@@ -1,0 +1,17 @@
+// What a profiler that watches this process is told: names of what the host is at.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+class Profiler {
+ public:
+  virtual ~Profiler() = default;
+  // Ranges may end in any order, and in another thread than the one that began them.
+  virtual std::uint64_t begin(const std::string& name) = 0;
+  virtual void end(std::uint64_t range) noexcept = 0;
+};
+
+}  // namespace lockstep
