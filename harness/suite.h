@@ -12,7 +12,7 @@ namespace lockstep {
 
 struct PlannedCase {
   Scenario scenario;                  // One precision.
-  std::optional<CaseResult> decided;  // Refused as expected, or skipped: nothing is run.
+  std::optional<CaseResult> decided;  // Refused as expected, skipped, or not for this machine: nothing is run.
   bool named = true;                  // Asked for by its name, not found in a folder.
 };
 
@@ -25,8 +25,8 @@ std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, s
 // where that is nothing, or not legal and built here; TokenError for a token that cannot be read.
 std::vector<Scenario> cases_of(const std::string& word, const std::string& folder);
 
-// A case that this machine cannot run is skipped if it was found, and a NoDevice if it was named.
-void skip_what_is_lacking(PlannedCase& one, const std::string& device);
+// A case that this machine cannot run is skipped if it was found, and broken by `device` if it was named.
+void decide_what_is_lacking(PlannedCase& one, const std::string& device);
 
 // The verdict after `expect` had its say: violated as expected holds, holding against expectation is violated.
 CaseResult judged_by_expectation(const Scenario& scenario, CaseResult result);

@@ -85,6 +85,16 @@ void print_schedules(const std::vector<CaseResult>& results) {
   }
 }
 
+// NoDevice where all that is left of what was named is not for this machine.
+void require_something_to_run(const std::vector<PlannedCase>& cases) {
+  const CaseResult* lacking = nullptr;
+  for (const PlannedCase& one : cases) {
+    if (!one.decided) return;
+    if (!lacking && one.decided->judge == "device") lacking = &*one.decided;
+  }
+  if (lacking) throw NoDevice(lacking->name + ": " + lacking->reason);
+}
+
 void print(const std::vector<CaseResult>& results, bool quiet) {
   for (const CaseResult& one : results) {
     if (fails(one)) std::fputs((failure_block(one) + "\n").c_str(), stdout);
@@ -106,7 +116,8 @@ ExitStatus verify_command(const Words& words) {
   for (PlannedCase& one : cases) ask_for_schedules(one.scenario, options.number("schedules"));
   try {
     run.device = choose_device(options.text("device"));
-    for (PlannedCase& one : cases) skip_what_is_lacking(one, run.device);
+    for (PlannedCase& one : cases) decide_what_is_lacking(one, run.device);
+    require_something_to_run(cases);
   } catch (const NoDevice& none) {
     if (!options.has("skip-code")) throw;
     std::fprintf(stderr, "lockstep: skipped: %s\n", none.what());

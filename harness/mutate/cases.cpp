@@ -42,7 +42,7 @@ std::vector<MutationCase> mutation_cases(std::int64_t most) {
   std::vector<ScenarioError> errors;
   for (const std::string& file : scenario_files(library_folder())) {
     for (PlannedCase& one : plan_file(file, true, errors)) {
-      skip_what_is_lacking(one, "sim");
+      decide_what_is_lacking(one, "sim");
       if (one.decided || one.scenario.expect.verdict != ExpectedVerdict::holds) continue;
       cases.push_back({.scenario = std::move(one.scenario), .sites = {}, .last_launches = {}});
     }

@@ -11,15 +11,17 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kListener = "liblockstep_nvtx_listener.so";
+
 // Each test has a process of its own, in which NVTX looks for a tool once.
 TEST(Nvtx, TellsAToolOfRanges) {
   EXPECT_EXIT(
       {
-        setenv("NVTX_INJECTION64_PATH", LOCKSTEP_LISTENER, 1);
+        setenv("NVTX_INJECTION64_PATH", kListener, 1);
         Profiler* const profiler = nvtx_profiler();
         if (!profiler) std::exit(2);
         PlaceRanges(profiler).at({.step = 3, .layer = 1, .part = "qkv"});
-        void* const listener = dlopen(LOCKSTEP_LISTENER, RTLD_NOW);
+        void* const listener = dlopen(kListener, RTLD_NOW);
         const auto told = reinterpret_cast<const char* (*)()>(dlsym(listener, "nvtx_listener_told"));
         std::fputs(told(), stderr);
         std::exit(0);

@@ -16,7 +16,7 @@ std::vector<Scenario> library() {
   std::vector<ScenarioError> errors;
   for (const std::string& file : scenario_files(library_path())) {
     for (PlannedCase& one : plan_file(file, true, errors)) {
-      skip_what_is_lacking(one, "sim");
+      decide_what_is_lacking(one, "sim");
       if (!one.decided && one.scenario.expect.verdict == ExpectedVerdict::holds) cases.push_back(one.scenario);
     }
   }

@@ -293,6 +293,13 @@ TEST_F(RankProcesses, OverNcclNeedAGpuEach) {
     EXPECT_THAT(ran.err, HasSubstr("parallel.transport: nccl asks for 2 GPUs and NCCL, and this is the simulated"));
   }
   EXPECT_EQ(run_lockstep("verify --device sim --quiet --skip-code 77 " + scenario).status, 77);
+  // Beside others that run it is told as broken: what they show is not lost.
+  const std::string shared = file(2, "shm", "optim_grads");
+  const Ran beside = run_lockstep("verify --device sim " + scenario + " " + shared);
+  EXPECT_EQ(beside.status, 3) << beside.err;
+  EXPECT_THAT(beside.out, HasSubstr("broken by device"));
+  EXPECT_THAT(beside.out, HasSubstr("nccl asks for 2 GPUs and NCCL, and this is the simulated"));
+  EXPECT_THAT(beside.out, HasSubstr("1 held, 0 violated, 1 broken"));
   const TemporaryFolder both;
   std::filesystem::copy(scenario, both / "nccl.yaml");
   std::filesystem::copy(file(2, "shm", "optim_grads"), both / "shm.yaml");
