@@ -311,6 +311,34 @@ TEST(ShrinkRules, KeepACapacityThatDocumentsGoBeyond) {
   EXPECT_EQ(settled(eager).cuda_graph.max_packed_seqs, Scenario().cuda_graph.max_packed_seqs);
 }
 
+// A bug of eviction needs a limit that still evicts: half of the layers are proposed under the same and under half of
+// it.
+TEST(ShrinkRules, LowerALimitOfGraphsWithItsGraphs) {
+  Scenario s;
+  s.model.pattern = "*-*-";
+  s.cuda_graph.impl = GraphImpl::partial;
+  s.cuda_graph.modules = {GraphModule::attn, GraphModule::mlp};
+  s.training.in_flight = 2;
+  s.cuda_graph.graph_memory_limit = 8000;
+  const auto limits_of = [&](const std::string& rule, const auto& smaller) {
+    std::set<std::int64_t> limits;
+    for (const ShrinkRule& one : shrink_rules()) {
+      if (one.name != rule) continue;
+      for (const Scenario& candidate : one.candidates(s)) {
+        if (smaller(candidate)) limits.insert(candidate.cuda_graph.graph_memory_limit);
+      }
+    }
+    return limits;
+  };
+  const auto has_one_module = [](const Scenario& one) { return one.cuda_graph.modules.size() == 1; };
+  EXPECT_THAT(limits_of("fewer graph modules", has_one_module), ElementsAre(4000, 8000));
+  const auto has_all_graphs = [](const Scenario& one) { return one.cuda_graph.max_packed_seqs.size() == 1; };
+  s.cuda_graph.max_packed_seqs = {2, 4};
+  EXPECT_THAT(limits_of("fewer buckets", has_all_graphs), ElementsAre(8000));
+  s.cuda_graph.graph_memory_limit = 0;
+  EXPECT_THAT(limits_of("fewer graph modules", has_one_module), ElementsAre(0));
+}
+
 TEST(Shrink, StopsAtItsBudgetWithAScenarioThatFails) {
   const auto bug = [](const Scenario& s) { return has_length(s, 2); };
   ShrinkOptions options = with_bug(bug);
