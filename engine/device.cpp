@@ -85,7 +85,7 @@ void make(const Exchange& exchange, BackendStream* stream, void* to, const void*
 
 void Device::perform(const LedgerEntry& call) {
   if (record_only_) return record_only_->append(call);
-  ranges_.at(call.place);
+  ranges_.at(call.place, capturing());
   const Lane& lane = streams_[static_cast<std::size_t>(call.stream)];
   BackendStream* stream = lane.handle;
   switch (call.kind) {

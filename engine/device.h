@@ -93,7 +93,7 @@ class Stream {
   void launched(BackendCommunicator& ranks) const { ranks.launched(handle_.get()); }
   void record(const Event& event, bool external = false) const;
   void wait(const Event& event, bool external = false) const;
-  void launch(const Graph& graph) const;
+  void launch(const Graph& graph, const char* what = "graph") const;  // `what` it is, for a profiler.
   void synchronize() const;
   bool finished() const;
 
@@ -169,6 +169,8 @@ class Device {
   // Memory without an owner; the observer is told.
   void* allocate(std::size_t bytes, bool pinned, BackendCommunicator* ranks = nullptr);
   void release(void* memory, bool pinned) noexcept;
+  // The host goes on to what is no part of a step: ranges of a profiler end.
+  void leave_step() { ranges_.leave(); }
   // Of each delay that was asked for, whether any call waited for it.
   const std::vector<bool>& delayed() const { return delayed_; }
   bool capturing() const { return capturing_ != nullptr; }

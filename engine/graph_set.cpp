@@ -8,10 +8,18 @@
 
 namespace lockstep {
 
+namespace {
+
+const char* name_of(GraphKey::Kind kind) {
+  static constexpr const char* kNames[] = {"forward graph", "backward graph", "iteration graph", "evaluation graph"};
+  return kNames[static_cast<int>(kind)];
+}
+
+}  // namespace
+
 std::string to_text(const GraphKey& key) {
-  static constexpr const char* kKinds[] = {"forward", "backward", "iteration", "evaluation"};
-  return std::string(kKinds[static_cast<int>(key.kind)]) + " graph of region " + std::to_string(key.region) +
-         ", slot " + std::to_string(key.slot) + ", bucket " + std::to_string(key.bucket);
+  return std::string(name_of(key.kind)) + " of region " + std::to_string(key.region) + ", slot " +
+         std::to_string(key.slot) + ", bucket " + std::to_string(key.bucket);
 }
 
 namespace {
@@ -98,7 +106,7 @@ void GraphSet::launch(const GraphKey& key, const Body& body) {
     ++launches;
     return;
   }
-  stream_.launch(found->second.graph);
+  stream_.launch(found->second.graph, name_of(key.kind));
   if (fault("replay-runs-twice") && key.kind == GraphKey::Kind::backward) stream_.launch(found->second.graph);
   ++launches;
 }

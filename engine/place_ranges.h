@@ -1,11 +1,12 @@
 // Ranges for a profiler: the step, and within it the microbatch, layer and part that calls at the device door belong
-// to.
+// to, and whether they are captured.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "engine/ledger.h"
 #include "engine/observer.h"
 #include "engine/profiler.h"
 
@@ -19,20 +20,26 @@ class PlaceRanges {
   PlaceRanges(const PlaceRanges&) = delete;
   PlaceRanges& operator=(const PlaceRanges&) = delete;
 
-  // The next calls belong to `place`.
-  void at(const Place& place) {
-    if (profiler_) move_to(place);
+  // The next calls belong to `place`; `captured`: they are noted for a graph.
+  void at(const Place& place, bool captured = false) {
+    if (profiler_) move_to(place, captured);
   }
+  // The next call launches a graph of what `ledger` lists: `what` it is, and its layer if it has one.
+  void at_launch(Place place, const Ledger& ledger, const char* what);
+  // The next calls belong nowhere.
+  void leave();
 
  private:
   struct Range {
     std::string name;
     std::uint64_t number;
   };
-  void move_to(const Place& place);
+  void move_to(const Place& place, bool captured);
   void set(std::optional<Range>& range, const std::string& name);  // "" for none.
   Profiler* profiler_;
   std::optional<Range> step_, place_;
+  Place last_;
+  bool last_captured_ = false;
 };
 
 }  // namespace lockstep

@@ -38,11 +38,11 @@ void Stream::wait(const Event& event, bool external) const {
   ask({.kind = LedgerEntry::Kind::wait, .event = event.id_, .external = external});
 }
 
-void Stream::launch(const Graph& graph) const {
+void Stream::launch(const Graph& graph, const char* what) const {
   require(!device_->record_only_, "no launch during a dry run");
   Interposer* between = device_->interposer_;
   for (int left = between ? between->launches(id_, graph.id_, *graph.ledger_, device_->place) : 1; left > 0; --left) {
-    device_->ranges_.at(device_->place);
+    device_->ranges_.at_launch(device_->place, *graph.ledger_, what);
     device_->observer_->on_launch(id_, graph.id_, *graph.ledger_, device_->place);
     device_->delay(device_->streams_[static_cast<std::size_t>(id_)]);
     device_->backend_->launch(graph.handle_.get(), handle_.get());

@@ -180,6 +180,7 @@ StepData Trainer::Impl::take_data() {
 void Trainer::Impl::start() {
   if (started) return;
   StepData data = take_data();
+  device.place = {.step = static_cast<int>(steps_done), .rank = device.place.rank};
   load_state(data, true);
   loop.start(steps_done, data, cleared || microbatches_done > 0);
   started = std::move(data);
@@ -224,6 +225,7 @@ StepResult Trainer::step() {
   ++my.steps_done;
   my.microbatches_done = 0;
   my.started.reset();
+  my.device.leave_step();
   if (my.options.listener != nullptr) my.options.listener->step_done();
   return result;
 }

@@ -68,11 +68,12 @@ void settle_sharding(Scenario& s) {
   }
 }
 
-// Layers that a run captures anew for each bucket, and for each microbatch at once.
+// Layers in the graphs of all buckets.
 std::int64_t captured_layers(const Scenario& s) {
   std::int64_t layers = 0;
   for (const Scenario::Block& block : s.blocks()) layers += std::ssize(captured_symbols(s, block));
-  return layers * (s.cuda_graph.impl == GraphImpl::full_iteration ? s.training.microbatches : s.training.in_flight);
+  layers *= s.cuda_graph.impl == GraphImpl::full_iteration ? s.training.microbatches : s.training.in_flight;
+  return layers * std::ssize(s.cuda_graph.max_packed_seqs);
 }
 
 // A limit goes with what it is a limit of: a candidate that captures less is proposed with as much less of it too.
@@ -85,9 +86,10 @@ ShrinkRule with_limits(const ShrinkRule& rule) {
             for (const Scenario& candidate : candidates) {
               all.push_back(candidate);
               const std::int64_t left = captured_layers(settled(candidate));
-              if (left == 0 || left >= layers || candidate.cuda_graph.graph_memory_limit != limit) continue;
+              const std::int64_t less = std::max<std::int64_t>(limit / layers * left, 1);
+              if (left == 0 || less >= limit || candidate.cuda_graph.graph_memory_limit != limit) continue;
               all.push_back(candidate);
-              all.back().cuda_graph.graph_memory_limit = std::max<std::int64_t>(limit / layers * left, 1);
+              all.back().cuda_graph.graph_memory_limit = less;
             }
             return all;
           }};

@@ -1,6 +1,7 @@
 // `lockstep verify [FILE...]`
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -85,14 +86,11 @@ void print_schedules(const std::vector<CaseResult>& results) {
   }
 }
 
-// NoDevice where all that is left of what was named is not for this machine.
+// NoDevice where nothing was named but what is not for this machine.
 void require_something_to_run(const std::vector<PlannedCase>& cases) {
-  const CaseResult* lacking = nullptr;
-  for (const PlannedCase& one : cases) {
-    if (!one.decided) return;
-    if (!lacking && one.decided->judge == "device") lacking = &*one.decided;
-  }
-  if (lacking) throw NoDevice(lacking->name + ": " + lacking->reason);
+  const auto is_lacking = [](const PlannedCase& one) { return one.decided && one.decided->judge == "device"; };
+  if (cases.empty() || !std::all_of(cases.begin(), cases.end(), is_lacking)) return;
+  throw NoDevice(cases.front().decided->name + ": " + cases.front().decided->reason);
 }
 
 void print(const std::vector<CaseResult>& results, bool quiet) {

@@ -1,5 +1,6 @@
 #include "engine/cuda/nvtx.h"
 
+#if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 
 namespace lockstep {
@@ -31,3 +32,8 @@ Profiler* nvtx_profiler() {
 }
 
 }  // namespace lockstep
+#else  // A toolkit without NVTX.
+namespace lockstep {
+Profiler* nvtx_profiler() { return nullptr; }
+}  // namespace lockstep
+#endif

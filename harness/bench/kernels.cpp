@@ -154,10 +154,10 @@ class RecordedStep {
     constexpr std::size_t kPage = 4096;  // Copies between odd addresses are slower.
     const std::size_t half = (static_cast<std::size_t>(bytes / 2) + kPage - 1) / kPage * kPage;
     if (!flush_ || half == 0 || 2 * half > Flush::bytes()) return 0;
-    const DeviceBuffer memory(device_, 2 * half);
-    char* const to = static_cast<char*>(memory.data()) + half;
+    // Of what was read last, which the second-level cache may hold, at most the part that is written.
+    char* const from = static_cast<char*>(flush_->memory());
     return time(
-        [&](BackendStream* stream) { backend().copy(stream, to, memory.data(), half, CopyKind::device_to_device); });
+        [&](BackendStream* stream) { backend().copy(stream, from + half, from, half, CopyKind::device_to_device); });
   }
 
  private:

@@ -1,9 +1,9 @@
 // What a profiler is told of a run: steps, and in them microbatches, layers and parts.
 #include "engine/place_ranges.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -44,47 +44,76 @@ TEST(PlaceRanges, NestPlacesInSteps) {
     ranges.at({.step = 0, .microbatch = 1, .layer = 2, .part = "qkv"});
     ranges.at({.step = 1, .microbatch = 1, .layer = 2, .part = "qkv"});
     ranges.at({.step = 1, .microbatch = 0, .rank = 3});
+    ranges.at({.step = 1, .layer = 4}, true);
+    ranges.at({.step = 1});
+    ranges.leave();
+    ranges.leave();
     ranges.at({.step = 1});
   }
-  EXPECT_EQ(listener.lines,
-            (std::vector<std::string>{"+step 0", "+initialize", "-initialize", "+microbatch 1, layer 2, qkv",
-                                      "-microbatch 1, layer 2, qkv", "-step 0", "+step 1",
-                                      "+microbatch 1, layer 2, qkv", "-microbatch 1, layer 2, qkv",
-                                      "+rank 3, microbatch 0", "-rank 3, microbatch 0", "-step 1"}));
+  EXPECT_EQ(listener.lines, (std::vector<std::string>{
+                                "+step 0", "+initialize", "-initialize", "+microbatch 1, layer 2, qkv",
+                                "-microbatch 1, layer 2, qkv", "-step 0", "+step 1", "+microbatch 1, layer 2, qkv",
+                                "-microbatch 1, layer 2, qkv", "+rank 3, microbatch 0", "-rank 3, microbatch 0",
+                                "+layer 4, captured", "-layer 4, captured", "-step 1", "+step 1", "-step 1"}));
   PlaceRanges(nullptr).at({.step = 1});
 }
 
-TEST(PlaceRanges, CoverEagerPassesAndLaunchesOfGraphs) {
-  for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
-    Scenario s;
-    s.name = "test";
-    s.cuda_graph.impl = impl;
-    s.cuda_graph.modules.clear();
-    const auto data = open_data(s);
-    Listener listener;
-    {
-      Device device(open_sim({.profiler = &listener}));
-      Trainer trainer(device, s, *data, {});
-      while (trainer.steps_done() < s.training.steps) trainer.step();
-    }
-    EXPECT_TRUE(listener.open.empty());
-    const std::set<std::string> told(listener.lines.begin(), listener.lines.end());
-    for (std::int64_t step = 0; step < s.training.steps; ++step) {
-      EXPECT_TRUE(told.contains("+step " + std::to_string(step))) << step;
-    }
-    EXPECT_TRUE(told.contains("+optimizer"));
-    std::string step;  // Which is open: a place begins and ends in it.
-    for (const std::string& line : listener.lines) {
-      const bool is_step = line.substr(1).starts_with("step ");
-      if (is_step) step = line[0] == '+' ? line.substr(1) : "";
-      if (!is_step && line.find("microbatch") != std::string::npos) {
-        EXPECT_NE(step, "") << line;
-      }
-    }
-    EXPECT_TRUE(std::any_of(told.begin(), told.end(), [&](const std::string& line) {
-      return line.find("microbatch 1, layer") != std::string::npos;
-    })) << static_cast<int>(impl);
+// The names that are open as graphs are launched, and as ops are submitted. A graph of a block begins, backward, with
+// its last layer.
+struct Watcher : Observer {
+  explicit Watcher(const Listener& listener) : listener(listener) {}
+  void on_submit(int, const Submission&, const Place&) override { note(ops); }
+  void on_launch(int, int, const Ledger&, const Place&) override { note(launches); }
+  void note(std::set<std::string>& names) const {
+    std::string all;
+    for (const auto& [number, name] : listener.open) all += (all.empty() ? "" : ": ") + name;
+    names.insert(all);
   }
+  const Listener& listener;
+  std::set<std::string> ops, launches;
+};
+
+struct Told {
+  std::set<std::string> ops, launches;
+};
+Told run(GraphImpl impl) {
+  Scenario s;
+  s.name = "test";
+  s.model.pattern = "M*-";
+  s.cuda_graph.impl = impl;
+  s.cuda_graph.modules.clear();
+  if (impl == GraphImpl::partial) s.cuda_graph.modules = {GraphModule::attn, GraphModule::mlp};
+  const auto data = open_data(s);
+  Listener listener;
+  Watcher watcher(listener);
+  Device device(open_sim({.profiler = &listener}), &watcher);
+  Trainer trainer(device, s, *data, {});
+  while (trainer.steps_done() < s.training.steps) {
+    trainer.step();
+    EXPECT_TRUE(listener.open.empty()) << "between steps";
+  }
+  return {watcher.ops, watcher.launches};
+}
+
+TEST(PlaceRanges, NameTheLayersOfEagerPasses) {
+  const Told eager = run(GraphImpl::none);
+  EXPECT_TRUE(eager.launches.empty());
+  for (const char* name :
+       {"step 0: microbatch 0, embedding", "step 2: microbatch 1, layer 1, qkv", "step 1: optimizer"}) {
+    EXPECT_THAT(eager.ops, testing::Contains(name));
+  }
+}
+
+TEST(PlaceRanges, NameTheLayersOfGraphsAsTheyAreLaunched) {
+  const Told partial = run(GraphImpl::partial);
+  for (const char* name :
+       {"step 1: microbatch 0, layer 1, forward graph", "step 1: microbatch 1, layer 2, backward graph",
+        "step 2: microbatch 1, layer 2, backward graph"}) {
+    EXPECT_THAT(partial.launches, testing::Contains(name));
+  }
+  EXPECT_THAT(partial.ops, testing::Contains(testing::HasSubstr("layer 1, qkv, captured")));
+  const Told whole = run(GraphImpl::full_iteration);
+  EXPECT_THAT(whole.launches, testing::Contains("step 2: iteration graph"));
 }
 
 }  // namespace

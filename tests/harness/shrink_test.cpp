@@ -334,7 +334,7 @@ TEST(ShrinkRules, LowerALimitOfGraphsWithItsGraphs) {
   EXPECT_THAT(limits_of("fewer graph modules", has_one_module), ElementsAre(4000, 8000));
   const auto has_all_graphs = [](const Scenario& one) { return one.cuda_graph.max_packed_seqs.size() == 1; };
   s.cuda_graph.max_packed_seqs = {2, 4};
-  EXPECT_THAT(limits_of("fewer buckets", has_all_graphs), ElementsAre(8000));
+  EXPECT_THAT(limits_of("fewer buckets", has_all_graphs), ElementsAre(4000, 8000));
   s.cuda_graph.graph_memory_limit = 0;
   EXPECT_THAT(limits_of("fewer graph modules", has_one_module), ElementsAre(0));
 }

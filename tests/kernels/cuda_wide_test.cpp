@@ -152,6 +152,30 @@ TEST(WideRowsOnAGpu, GatedNormsHaveTheBytesOfTheHost) {
   }
 }
 
+// Groups that a warp walks down, for blocks of few rows and of all, and of any number of warps; z and dz as the engine
+// has them, which are columns of a wider view.
+TEST(WideRowsOnAGpu, GatedNormsOfWalksHaveTheBytesOfTheHost) {
+  constexpr std::int64_t kWidth = 512, kBefore = 64;
+  for (const std::int64_t groups : {1, 3}) {
+    for (const std::int64_t rows : {1, 31, 32, 33, 150, 288}) {
+      const std::int64_t d = groups * kWidth;
+      expect_host_bytes("backward of " + std::to_string(rows) + " rows", rows, [&](Operands& o) {
+        return GatedNormBackward<bf16>{.y = o.values<bf16>(rows, d, -2, 2),
+                                       .z = o.values<bf16>(rows, d + kBefore, -120, 30).columns(kBefore, d),
+                                       .gain = o.values<float>(1, d, -2, 2),
+                                       .rstd = o.values<float>(rows, groups, 0.5f, 2),
+                                       .dout = o.values<bf16>(rows, d, -1, 1),
+                                       .row_document = o.documents(),
+                                       .dy = o.out<bf16>(rows, d),
+                                       .dz = o.out<bf16>(rows, d + kBefore).columns(kBefore, d),
+                                       .dgain = o.out<float>(1, d),
+                                       .groups = static_cast<std::int32_t>(groups),
+                                       .partials = o.out<float>((rows + 31) / 32, d)};
+      });
+    }
+  }
+}
+
 // Logits within 87 of the maximum, and far beyond; so many rows that blocks take several.
 TEST(WideRowsOnAGpu, CrossEntropiesHaveTheBytesOfTheHost) {
   constexpr std::int64_t kLogits = 1000;
