@@ -15,18 +15,14 @@ const char* name_of(GraphKey::Kind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
+std::int64_t bytes_of(const Graph& graph) { return GraphSet::kCallBytes * std::ssize(graph.ledger().entries()); }
+
 }  // namespace
 
 std::string to_text(const GraphKey& key) {
   return std::string(name_of(key.kind)) + " of region " + std::to_string(key.region) + ", slot " +
          std::to_string(key.slot) + ", bucket " + std::to_string(key.bucket);
 }
-
-namespace {
-
-std::int64_t bytes_of(const Graph& graph) { return GraphSet::kCallBytes * std::ssize(graph.ledger().entries()); }
-
-}  // namespace
 
 void GraphSet::capture(const GraphKey& key, const Body& body) {
   if (fault("warm-up-pass-leaves-its-gradients")) body();

@@ -21,7 +21,7 @@ class PlaceRanges {
   PlaceRanges& operator=(const PlaceRanges&) = delete;
 
   // The next calls belong to `place`; `captured`: they are noted for a graph.
-  void at(const Place& place, bool captured = false) {
+  void at(const Place& place, bool captured) {
     if (profiler_) move_to(place, captured);
   }
   // The next call launches a graph of what `ledger` lists: `what` it is, and its layer if it has one.

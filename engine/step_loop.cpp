@@ -75,7 +75,6 @@ class Loop : public StepLoop {
     bool replay;                   // Its regions are replayed.
     std::optional<int> next = {};  // The slot whose copies back may begin.
   };
-  void begin(std::int64_t step) { device_.place = {.step = static_cast<int>(step), .rank = device_.place.rank}; }
   Work work(int microbatch, bool training, bool replay) const;
   PassContext context(const Work& work);
   HookCall call_of(const Work& work) const {
@@ -327,18 +326,18 @@ bool Loop<T>::replays(std::int64_t step) const {
 
 template <class T>
 void Loop<T>::start(std::int64_t step, const StepData& data, bool continued) {
-  begin(step);
+  device_.enter_step(step);
   look_ahead();
   packs_.load(data, compute_);
   prepare_graphs(step);
-  begin(step);
+  device_.enter_step(step);
   loader_.wait_for_state(compute_);
   if (!continued && !fault("gradients-not-zeroed-at-step-start")) parameters_.zero_gradients(compute_);
 }
 
 template <class T>
 void Loop<T>::train(std::int64_t step, int first, int end) {
-  begin(step);
+  device_.enter_step(step);
   if (scenario_.cuda_graph.impl != GraphImpl::full_iteration) {
     train_passes(first, end, replays(step));
   } else if (first == 0 && end == packs_.count()) {
@@ -347,7 +346,7 @@ void Loop<T>::train(std::int64_t step, int first, int end) {
     if (replays(step) && end == packs_.count()) ++counters_.eager_fallbacks;
     train_passes(first, end, false);
   }
-  begin(step);
+  device_.enter_step(step);
 }
 
 template <class T>
@@ -460,7 +459,7 @@ const std::vector<NamedTensor>& Loop<T>::activations(int slot) {
 
 template <class T>
 void Loop<T>::evaluate(std::int64_t step, const StepData& data) {
-  begin(step);
+  device_.enter_step(step);
   look_ahead();
   packs_.load(data, compute_);
   loader_.wait_for_state(compute_);

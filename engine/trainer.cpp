@@ -180,7 +180,7 @@ StepData Trainer::Impl::take_data() {
 void Trainer::Impl::start() {
   if (started) return;
   StepData data = take_data();
-  device.place = {.step = static_cast<int>(steps_done), .rank = device.place.rank};
+  device.enter_step(steps_done);
   load_state(data, true);
   loop.start(steps_done, data, cleared || microbatches_done > 0);
   started = std::move(data);
@@ -315,6 +315,7 @@ StepResult Trainer::evaluate() {
   require(my.steps_done > 0 && my.microbatches_done == 0, "an evaluation comes after a step");
   const std::int64_t step = my.steps_done - 1;
   const StepData data = my.data.evaluation(step);
+  my.device.enter_step(step);
   my.load_state(data, false);
   my.loop.evaluate(step, data);
   if (fault("evaluation-counts-as-a-step")) ++my.steps_done;
@@ -322,6 +323,7 @@ StepResult Trainer::evaluate() {
   const std::size_t microbatches = data.microbatches.size() / static_cast<std::size_t>(my.ranks());
   my.results.exchange(microbatches);
   my.results.fetch({}, microbatches, result);
+  my.device.leave_step();
   result.tokens = my.loop.tokens();
   return result;
 }

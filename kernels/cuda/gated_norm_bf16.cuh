@@ -1,6 +1,7 @@
 // bf16 gated RMSNorm that reads every element once, for groups of at most 1,024 channels. Backward: a block owns 32
 // physical rows of one group, as CS does. They come to shared memory eight at a time, the next ones while those here
-// are used: a warp per row, then a thread per column in the order of the rows.
+// are used: a warp per row, then a thread per column in the order of the rows. Groups of 512 channels are walked down
+// instead (gated_norm_walk_bf16.cuh).
 #pragma once
 
 #include "kernels/cuda/barrier.cuh"

@@ -1,6 +1,6 @@
 // bf16 gated RMSNorm, backward, for groups of 512 channels: a lane's 16 fit its registers, so that a warp that walks
-// down 32 rows of a group, as CS does, has its columns' sums itself and waits for nobody. The rows to come are on their
-// way to shared memory, where the gains are too: a lane asks for them twice a row.
+// down 32 rows of a group, as CS does, has its columns' sums itself and waits for nobody. The next row is on its way to
+// shared memory, where the gains are too: a lane asks for them twice a row.
 #pragma once
 
 #include "kernels/cuda/barrier.cuh"

@@ -38,24 +38,24 @@ TEST(PlaceRanges, NestPlacesInSteps) {
   Listener listener;
   {
     PlaceRanges ranges(&listener);
-    ranges.at({});
-    ranges.at({.step = 0, .part = "initialize"});
-    ranges.at({.step = 0, .microbatch = 1, .layer = 2, .part = "qkv"});
-    ranges.at({.step = 0, .microbatch = 1, .layer = 2, .part = "qkv"});
-    ranges.at({.step = 1, .microbatch = 1, .layer = 2, .part = "qkv"});
-    ranges.at({.step = 1, .microbatch = 0, .rank = 3});
+    ranges.at({}, false);
+    ranges.at({.step = 0, .part = "initialize"}, false);
+    ranges.at({.step = 0, .microbatch = 1, .layer = 2, .part = "qkv"}, false);
+    ranges.at({.step = 0, .microbatch = 1, .layer = 2, .part = "qkv"}, false);
+    ranges.at({.step = 1, .microbatch = 1, .layer = 2, .part = "qkv"}, false);
+    ranges.at({.step = 1, .microbatch = 0, .rank = 3}, false);
     ranges.at({.step = 1, .layer = 4}, true);
-    ranges.at({.step = 1});
+    ranges.at({.step = 1}, false);
     ranges.leave();
     ranges.leave();
-    ranges.at({.step = 1});
+    ranges.at({.step = 1}, false);
   }
   EXPECT_EQ(listener.lines, (std::vector<std::string>{
                                 "+step 0", "+initialize", "-initialize", "+microbatch 1, layer 2, qkv",
                                 "-microbatch 1, layer 2, qkv", "-step 0", "+step 1", "+microbatch 1, layer 2, qkv",
                                 "-microbatch 1, layer 2, qkv", "+rank 3, microbatch 0", "-rank 3, microbatch 0",
                                 "+layer 4, captured", "-layer 4, captured", "-step 1", "+step 1", "-step 1"}));
-  PlaceRanges(nullptr).at({.step = 1});
+  PlaceRanges(nullptr).at({.step = 1}, false);
 }
 
 // The names that are open as graphs are launched, and as ops are submitted. A graph of a block begins, backward, with
@@ -80,6 +80,7 @@ Told run(GraphImpl impl) {
   Scenario s;
   s.name = "test";
   s.model.pattern = "M*-";
+  s.training.eval_every = 1;
   s.cuda_graph.impl = impl;
   s.cuda_graph.modules.clear();
   if (impl == GraphImpl::partial) s.cuda_graph.modules = {GraphModule::attn, GraphModule::mlp};
@@ -91,6 +92,8 @@ Told run(GraphImpl impl) {
   while (trainer.steps_done() < s.training.steps) {
     trainer.step();
     EXPECT_TRUE(listener.open.empty()) << "between steps";
+    trainer.evaluate();
+    EXPECT_TRUE(listener.open.empty()) << "behind an evaluation";
   }
   return {watcher.ops, watcher.launches};
 }

@@ -300,6 +300,10 @@ TEST_F(RankProcesses, OverNcclNeedAGpuEach) {
   EXPECT_THAT(beside.out, HasSubstr("broken by device"));
   EXPECT_THAT(beside.out, HasSubstr("nccl asks for 2 GPUs and NCCL, and this is the simulated"));
   EXPECT_THAT(beside.out, HasSubstr("1 held, 0 violated, 1 broken"));
+  // What is violated without a run is not skipped with it.
+  const std::string legal =
+      folder_.file("legal.yaml", "schema: 1\nname: legal\nexpect: {verdict: refused, error: L17}\n");
+  EXPECT_EQ(run_lockstep("verify --device sim --quiet --skip-code 77 " + scenario + " " + legal).status, 1);
   const TemporaryFolder both;
   std::filesystem::copy(scenario, both / "nccl.yaml");
   std::filesystem::copy(file(2, "shm", "optim_grads"), both / "shm.yaml");
