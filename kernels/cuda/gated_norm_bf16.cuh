@@ -155,7 +155,7 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       gate[s][c] = gate_of(z.step[s][c]);
-      u[s][c] = mul(mul(y.step[s][c], mul(z.step[s][c], gate[s][c])), rstd);
+      u[s][c] = scaled_u(y.step[s][c], z.step[s][c], gate[s][c], rstd);
       a.acc[c] = fma(mul(dout.step[s][c], part(gain, c)), u[s][c], a.acc[c]);
     }
     *reinterpret_cast<float4*>(u_row + 128 * s) = make_float4(u[s][0], u[s][1], u[s][2], u[s][3]);
@@ -170,11 +170,10 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
     float dz[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
-      const float x = z.step[s][c];
-      const float g = gate[s][c];
-      const float du = mul(rstd, fma(nc, u[s][c], mul(dout.step[s][c], part(gain, c))));
-      dy[c] = mul(du, mul(x, g));
-      dz[c] = mul(mul(du, y.step[s][c]), mul(g, fma(x, sub(1.0f, g), 1.0f)));
+      const float v = mul(dout.step[s][c], part(gain, c));
+      const GatedGradient d = gated_gradient(y.step[s][c], z.step[s][c], gate[s][c], u[s][c], v, nc, rstd);
+      dy[c] = d.dy;
+      dz[c] = d.dz;
     }
     (real ? quad(dy) : Quad{}).store(dy_row + 128 * s);
     (real ? quad(dz) : Quad{}).store(dz_row + 128 * s);

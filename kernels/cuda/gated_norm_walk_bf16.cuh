@@ -10,6 +10,20 @@
 
 namespace lockstep {
 
+// Of one element, `gate` being sigmoid(z): mul(u, rstd).
+__device__ __forceinline__ float scaled_u(float y, float z, float gate, float rstd) {
+  return mul(mul(y, mul(z, gate)), rstd);
+}
+struct GatedGradient {
+  float dy, dz;
+};
+// `nc`: the negative mean of dout, gains and mul(u, rstd) over the group; `v`: mul(dout, gain).
+__device__ __forceinline__ GatedGradient gated_gradient(float y, float z, float gate, float u, float v, float nc,
+                                                        float rstd) {
+  const float du = mul(rstd, fma(nc, u, v));
+  return {.dy = mul(du, mul(z, gate)), .dz = mul(mul(du, y), mul(gate, fma(z, sub(1.0f, gate), 1.0f)))};
+}
+
 // What a warp keeps in shared memory.
 struct GatedWalk {
   static constexpr int kSteps = 4, kWidth = 128 * kSteps;
@@ -83,7 +97,7 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
           gate[s][c] = gate_of(z.step[s][c]);
-          const float u = mul(mul(y.step[s][c], mul(z.step[s][c], gate[s][c])), rstd);
+          const float u = scaled_u(y.step[s][c], z.step[s][c], gate[s][c], rstd);
           a.acc[c] = fma(mul(dout.step[s][c], part(gain, c)), u, a.acc[c]);
           p[s][c] = fma(dout.step[s][c], u, p[s][c]);
         }
@@ -102,13 +116,11 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
         float dz[4];
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          const float x = z.step[s][c];
-          const float g = gate[s][c];
-          const float silu = mul(x, g);
-          const float u = mul(mul(y.step[s][c], silu), rstd);
-          const float du = mul(rstd, fma(nc, u, mul(dout.step[s][c], part(gain, c))));
-          dy[c] = mul(du, silu);
-          dz[c] = mul(mul(du, y.step[s][c]), mul(g, fma(x, sub(1.0f, g), 1.0f)));
+          const float u = scaled_u(y.step[s][c], z.step[s][c], gate[s][c], rstd);
+          const float v = mul(dout.step[s][c], part(gain, c));
+          const GatedGradient d = gated_gradient(y.step[s][c], z.step[s][c], gate[s][c], u, v, nc, rstd);
+          dy[c] = d.dy;
+          dz[c] = d.dz;
         }
         quad(dy).store(dy_row + 128 * s);
         quad(dz).store(dz_row + 128 * s);
