@@ -46,12 +46,13 @@ class OpRecorder : public Observer {
 class Flush {
  public:
   explicit Flush(Device& device)
-      : memory_(device, kRows * kCols * sizeof(float)),
+      : memory_(device, 2 * bytes()),
         sums_(device, kRows * sizeof(float)),
         op_(GradientRowSums{.g = tensor(static_cast<float*>(memory_.data()), kRows, kCols),
                             .sums = tensor(static_cast<float*>(sums_.data()), 1, kRows)}) {}
   const Submission& op() const { return op_; }
-  void* memory() const { return memory_.data(); }
+  // As many bytes beside those that are read: a copy over the latter would leave some for the next reading to find.
+  void* copied() const { return static_cast<char*>(memory_.data()) + bytes(); }
   static constexpr std::size_t bytes() { return kRows * kCols * sizeof(float); }
 
  private:
@@ -141,7 +142,7 @@ class RecordedStep {
   }
   const std::map<std::string, OpRecorder::Entry>& ops() const { return recorder_.ops; }
   Backend& backend() { return device_.backend(); }
-  double copy_bytes_per_second() { return flush_ ? copy_rate(timer_, backend(), flush_->memory(), Flush::bytes()) : 0; }
+  double copy_bytes_per_second() { return flush_ ? copy_rate(timer_, backend(), flush_->copied(), Flush::bytes()) : 0; }
   KernelTime time(const std::string& text, const OpRecorder::Entry& entry) {
     return {.op = text,
             .times = entry.times,
@@ -154,8 +155,7 @@ class RecordedStep {
     constexpr std::size_t kPage = 4096;  // Copies between odd addresses are slower.
     const std::size_t half = (static_cast<std::size_t>(bytes / 2) + kPage - 1) / kPage * kPage;
     if (!flush_ || half == 0 || 2 * half > Flush::bytes()) return 0;
-    // Of what was read last, which the second-level cache may hold, at most the part that is written.
-    char* const from = static_cast<char*>(flush_->memory());
+    char* const from = static_cast<char*>(flush_->copied());
     return time(
         [&](BackendStream* stream) { backend().copy(stream, from + half, from, half, CopyKind::device_to_device); });
   }
