@@ -36,6 +36,7 @@ struct DeviceInfo {
   std::string name;
   std::string driver, cuda, nccl, cudnn, cublas;  // Versions, "" where absent.
   std::string cudnn_frontend;    // Of the headers that attention by cuDNN was built with; "" where it was not.
+  std::string nvtx;              // Version of NVTX that ranges for a profiler were built with; "" without.
   std::string copy_engines_off;  // Why NCCL exchanges by kernels; "" where it may by copy engines.
   int compute_capability = 0;    // 90 for sm_90; 0 on sim.
 };

@@ -37,9 +37,10 @@ void print_cuda(const CudaProbe& cuda) {
   }
   std::printf("GPU           %d, the first %s (sm_%d)\n", cuda.gpus, cuda.info.name.c_str(),
               cuda.info.compute_capability);
-  std::printf("driver        %s\nCUDA          %s\nNCCL          %s\ncuDNN         %s\ncuBLAS        %s\n",
-              or_absent(cuda.info.driver).c_str(), or_absent(cuda.info.cuda).c_str(), or_absent(cuda.info.nccl).c_str(),
-              or_absent(cuda.info.cudnn).c_str(), or_absent(cuda.info.cublas).c_str());
+  std::printf(
+      "driver        %s\nCUDA          %s\nNCCL          %s\ncuDNN         %s\ncuBLAS        %s\nNVTX          %s\n",
+      or_absent(cuda.info.driver).c_str(), or_absent(cuda.info.cuda).c_str(), or_absent(cuda.info.nccl).c_str(),
+      or_absent(cuda.info.cudnn).c_str(), or_absent(cuda.info.cublas).c_str(), or_absent(cuda.info.nvtx).c_str());
   const std::string& kernels = cuda.info.copy_engines_off;
   std::printf("exchanges     by %s\n", kernels.empty() ? "copy engines, where ranks reach one another on one machine"
                                                        : ("kernels: " + kernels).c_str());

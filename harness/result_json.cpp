@@ -33,6 +33,7 @@ DeviceInfo device_from_json(const json::object& object) {
   device.cudnn = text_of(object, "cudnn");
   device.cublas = text_of(object, "cublas");
   if (object.contains("cudnn_frontend")) device.cudnn_frontend = text_of(object, "cudnn_frontend");
+  if (object.contains("nvtx")) device.nvtx = text_of(object, "nvtx");
   if (object.contains("copy_engines_off")) device.copy_engines_off = text_of(object, "copy_engines_off");
   device.compute_capability = object.at("compute_capability").to_number<int>();
   return device;
@@ -68,6 +69,7 @@ json::object to_json(const DeviceInfo& device) {
           {"cudnn", device.cudnn},
           {"cublas", device.cublas},
           {"cudnn_frontend", device.cudnn_frontend},
+          {"nvtx", device.nvtx},
           {"copy_engines_off", device.copy_engines_off},
           {"compute_capability", device.compute_capability}};
 }

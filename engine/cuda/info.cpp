@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/copy_engines.h"
+#include "engine/cuda/nvtx.h"
 #include "kernels/cuda/cudnn_plans.h"
 
 namespace lockstep {
@@ -119,6 +120,7 @@ DeviceInfo asked_info(int index) {
   info.cudnn = cudnn_version();
   info.cudnn_frontend = cudnn_frontend_version();
   info.cublas = cublas_version();
+  info.nvtx = nvtx_version();
   return info;
 }
 

@@ -30,10 +30,12 @@ Profiler* nvtx_profiler() {
   static Nvtx profiler(domain);
   return domain ? &profiler : nullptr;
 }
+std::string nvtx_version() { return std::to_string(NVTX_VERSION); }
 
 }  // namespace lockstep
 #else  // A toolkit without NVTX.
 namespace lockstep {
 Profiler* nvtx_profiler() { return nullptr; }
+std::string nvtx_version() { return ""; }
 }  // namespace lockstep
 #endif
