@@ -232,8 +232,21 @@ void Model<T>::head(const PassContext& pass, const MicrobatchInputs& inputs, Slo
   pass.stream.submit(MicrobatchLoss{.loss = slot.token_loss, .state = pass.state, .total = loss});
 }
 
+// What is submitted while this lives belongs to a backward pass.
+class InBackward {
+ public:
+  explicit InBackward(Device& device) : device_(device) { device_.place.backward = true; }
+  InBackward(const InBackward&) = delete;
+  InBackward& operator=(const InBackward&) = delete;
+  ~InBackward() { device_.place.backward = false; }
+
+ private:
+  Device& device_;
+};
+
 template <class T>
 void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
+  const InBackward here(device_);
   pass.part("loss");
   pass.stream.submit(CrossEntropyBackward<T>{.logits = slot.logits,
                                              .targets = inputs.targets,
@@ -266,6 +279,7 @@ void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& in
 
 template <class T>
 void Model<T>::backward(const PassContext& pass, const Part& part, Slot<T>& slot) const {
+  const InBackward here(device_);
   const auto layer = static_cast<std::size_t>(part.layer);
   device_.place.layer = part.layer;
   layers_[layer]->backward_part(pass, *slot.layers[layer], part, gradient_of(part.layer + 1), gradient_of(part.layer));
@@ -274,6 +288,7 @@ void Model<T>::backward(const PassContext& pass, const Part& part, Slot<T>& slot
 
 template <class T>
 void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
+  const InBackward here(device_);
   pass.part("embedding");
   const Parameter& weight = parameters_[0];
   EmbeddingBackward<T> op{.tokens = inputs.tokens,

@@ -16,6 +16,7 @@ struct Place {
   int layer = -1;         // Symbol index in the pattern, -1 outside.
   int rank = 0;           // Data-parallel rank.
   const char* part = "";  // "qkv", "optimizer", ...
+  bool backward = false;  // In the backward pass of a microbatch.
 
   // Of what a backward pass computes again, because it was not saved.
   static constexpr const char* kRecompute = "recompute";

@@ -6,7 +6,9 @@
 namespace lockstep {
 namespace {
 
-auto fields(const Place& place) { return std::tie(place.step, place.microbatch, place.layer, place.rank, place.part); }
+auto fields(const Place& place) {
+  return std::tie(place.step, place.microbatch, place.layer, place.rank, place.part, place.backward);
+}
 
 // Of a graph of one microbatch the first layer; -1 if it has none, or more microbatches.
 int layer_of(const Ledger& ledger) {
@@ -18,13 +20,14 @@ int layer_of(const Ledger& ledger) {
   return together ? first->place.layer : -1;
 }
 
-// "rank 1, microbatch 0, layer 2, qkv": what is known of it.
+// "rank 1, microbatch 0, layer 2, backward, qkv": what is known of it.
 std::string name_of(const Place& place, bool captured) {
   std::string name;
   const auto add = [&](const std::string& word) { name += (name.empty() ? "" : ", ") + word; };
   if (place.rank > 0) add("rank " + std::to_string(place.rank));
   if (place.microbatch >= 0) add("microbatch " + std::to_string(place.microbatch));
   if (place.layer >= 0) add("layer " + std::to_string(place.layer));
+  if (place.backward) add("backward");
   if (*place.part != 0) add(place.part);
   if (captured) add("captured");
   return name;
