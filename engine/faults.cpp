@@ -27,6 +27,7 @@ std::vector<std::string> sharding_faults() {
           "last-unit-stays-in-its-slot",
           "norm-in-the-order-of-ranks",
           "norm-of-one-shard",
+          "no-reduction-without-documents",
           "normalised-by-the-ranks-again",
           "pooled-unit-moves",
           "prefetch-ignored",

@@ -82,7 +82,13 @@ class Loop : public StepLoop {
         fault("reduced-behind-the-first-count") ? scenario_.training.microbatches : packs_.count();
     return {.microbatch = work.microbatch, .last = work.microbatch + 1 == count};
   }
-  void run_hooks(int module, HookPoint point, const Work& work) { hooks_.run(module, point, call_of(work)); }
+  void run_hooks(int module, HookPoint point, const Work& work) {
+    if (fault("no-reduction-without-documents") && point == HookPoint::backward_post &&
+        packs_.tokens_in(work.microbatch) == 0) {
+      return;
+    }
+    hooks_.run(module, point, call_of(work));
+  }
   // Gathers run while documents are loaded. A graph of all passes brings its own.
   void look_ahead() {
     if (sharder_ && scenario_.cuda_graph.impl != GraphImpl::full_iteration) sharder_->look_ahead();

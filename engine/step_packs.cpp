@@ -10,6 +10,7 @@ void StepPacks::load(const StepData& data, const Stream& compute) {
   const int count = static_cast<int>(data.microbatches.size()) / ranks_;
   all_.clear();
   own_.clear();
+  own_tokens_.clear();
   tokens_ = 0;
   for (int m = 0; m < count; ++m) {
     std::int64_t most = 0;
@@ -21,6 +22,7 @@ void StepPacks::load(const StepData& data, const Stream& compute) {
       if (r != (fault("ranks-read-the-same-documents") ? 0 : rank_)) continue;
       loader_.load(m, pack, compute);
       own_.push_back(bucket_for(slots));
+      own_tokens_.push_back(pack.document_tokens);
     }
     all_.push_back(fault("ranks-fall-back-alone") ? own_.back() : bucket_for(most));
   }

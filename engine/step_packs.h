@@ -22,6 +22,8 @@ class StepPacks {
   // Whether a graph can replay the microbatch is decided from the documents of all ranks, so that they decide alike.
   bool fits(int microbatch) const { return all_[static_cast<std::size_t>(microbatch)] >= 0; }
   bool all_fit() const;
+  // Of the documents of this rank's microbatch.
+  std::int64_t tokens_in(int microbatch) const { return own_tokens_[static_cast<std::size_t>(microbatch)]; }
   // The bucket that this rank's microbatch takes; -1: it has more documents than the largest holds.
   int bucket(int microbatch) const;
   int largest_bucket() const;
@@ -34,6 +36,7 @@ class StepPacks {
   const std::vector<std::int64_t> buckets_;
   const int rank_, ranks_;
   std::vector<int> all_, own_;  // Buckets by microbatch: for the documents of all ranks, for this rank's.
+  std::vector<std::int64_t> own_tokens_;
   std::int64_t tokens_ = 0;
 };
 

@@ -58,10 +58,26 @@ void draw_constants(Choices& c, Scenario::Training::Optimizer& o) {
   o.clip = c.pick<double>({1.0, 0, 1.0e-6, 0.3, 1.0e6});
 }
 
-void draw_optimizer(Choices& c, const Swarm& swarm, Scenario::Training& t) {
+// A few long steps with ordinary quotients: gates, time steps and terms of a softmax come to where their functions end.
+// Scores of a sigmoid router that are all +0 have no weights, so experts are chosen by softmax.
+void draw_large_values(Choices& c, Scenario& s) {
+  Scenario::Training::Optimizer& o = s.training.optimizer;
+  if (s.training.steps > 4 || !c.one_in(3)) return;
+  if (s.model.pattern.find('E') != std::string::npos && s.model.moe.router == Router::sigmoid) return;
+  o.lr = 0.5;
+  o.beta1 = 0.9;
+  o.beta2 = 0.95;
+  o.weight_decay = std::min(o.weight_decay, 1.0);
+}
+
+void draw_optimizer(Choices& c, const Swarm& swarm, Scenario& s) {
+  Scenario::Training& t = s.training;
   Scenario::Training::Optimizer& o = t.optimizer;
   o.decay_steps = t.steps;
-  if (swarm.constants) draw_constants(c, o);
+  if (swarm.constants) {
+    draw_constants(c, o);
+    draw_large_values(c, s);
+  }
   if (!swarm.schedules) return;
   o.schedule = c.pick<LrSchedule>({LrSchedule::constant, LrSchedule::linear, LrSchedule::cosine});
   o.lr_warmup = c.between(0, t.steps);
@@ -90,7 +106,7 @@ void draw_training(Choices& c, const Swarm& swarm, Scenario& s) {
   t.in_flight = c.between(1, fewest_microbatches(t));
   t.seed = draw_seed(c, swarm);
   if (swarm.evaluation) t.eval_every = c.between(1, t.steps);
-  draw_optimizer(c, swarm, t);
+  draw_optimizer(c, swarm, s);
 }
 
 }  // namespace lockstep

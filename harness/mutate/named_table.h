@@ -108,6 +108,7 @@ inline constexpr std::array kShardingRows{
     sharding_row("hooks-behind-a-replay-forgotten", kLaunch, "step_loop.cpp", "contract; bits; vacuous"),
     sharding_row("hooks-not-restored-after-capture", kTeardown, "hooks.cpp", "contract; hazard; bits; vacuous"),
     sharding_row("last-unit-stays-in-its-slot", kReuse, "fsdp/weight_buffers.cpp", "contract"),
+    sharding_row("no-reduction-without-documents", kSharding, "step_loop.cpp", "collective; watchdog; contract; bits"),
     sharding_row("norm-in-the-order-of-ranks", kOrder, "norm_sequence.cpp", "norm: norm"),
     sharding_row("norm-of-one-shard", kOrder, "norm_sequence.cpp", "norm: norm"),
     sharding_row("normalised-by-the-ranks-again", kLoss, "trainer.cpp", "loss: loss; gradient: gradient"),

@@ -39,6 +39,7 @@ void backward_row(Activation kind, std::int64_t width, const T* __restrict h, co
 template <class T>
 void run(HostQueue, const ActivationForward<T>& op) {
   const bool swaps = fault("activation-confuses-kinds") && op.kind == Activation::swiglu;
+  const bool saturates = fault("activation-gate-saturates") && op.kind == Activation::swiglu;
   const bool forgets_square = fault("activation-forgets-square") && op.kind == Activation::squared_relu;
   for (std::int64_t i = 0; i < op.a.rows; ++i) {
     if (op.row_document.data[i] < 0) {
@@ -48,6 +49,8 @@ void run(HostQueue, const ActivationForward<T>& op) {
     forward_row(swaps ? Activation::squared_relu : op.kind, op.a.cols, op.h.row(i), op.a.row(i));
     for (std::int64_t e = 0; forgets_square && e < op.a.cols; ++e)
       op.a.row(i)[e] = st<T>(max(load(op.h.row(i)[e]), 0.0f));
+    for (std::int64_t e = 0; saturates && e < op.a.cols; ++e)
+      if (load(op.h.row(i)[e]) < -16.0f) op.a.row(i)[e] = st<T>(0.0f);
   }
 }
 

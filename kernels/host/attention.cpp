@@ -87,6 +87,7 @@ template <class T>
 float softmax_row(const KeysAndValues<T>& kv, float* s, std::int64_t count, bool forgets_rescale, float* o) {
   constexpr std::int64_t kBlock = Denominator<T>::kBlock;
   Denominator<T> denominator;
+  const bool flushes = fault("attention-flushes-small-weights");
   float m = neg(infinity());
   set_zero(kv.hd, o);
   for (std::int64_t first = 0; first < count; first += kBlock) {
@@ -95,6 +96,7 @@ float softmax_row(const KeysAndValues<T>& kv, float* s, std::int64_t count, bool
     const float next = add(max(m, maximum(visible, [p](std::int64_t j) { return p[j]; })), 0.0f);
     const float al = expn(sub(m, next));
     for (std::int64_t j = 0; j < visible; ++j) p[j] = expn(sub(p[j], next));
+    for (std::int64_t j = 0; flushes && j < visible; ++j) p[j] = p[j] < 0x1p-20f ? 0.0f : p[j];
     denominator.scale_and_add(al, p, visible);
     for (std::int64_t e = 0; e < kv.hd && !forgets_rescale; ++e) o[e] = mul(o[e], al);
     round_row<T>(visible, p);

@@ -38,6 +38,7 @@ void run(HostQueue, const CrossEntropyBackward<T>& op) {
   const std::int64_t vocabulary = op.logits.cols;
   const float scale = fault("cross-entropy-gradient-unscaled") ? 1.0f : op.state.data->inverse_targets;
   const bool keeps_masked = fault("cross-entropy-gradient-keeps-masked-rows");
+  const bool flushes = fault("cross-entropy-gradient-flushes-small-terms");
   for (std::int64_t i = 0; i < op.logits.rows; ++i) {
     const std::int32_t target = op.targets.data[i];
     T* dx = op.dlogits.row(i);
@@ -50,7 +51,8 @@ void run(HostQueue, const CrossEntropyBackward<T>& op) {
     const float m = op.maximum.data[i];
     const float inverse = div(1.0f, op.sum.data[i]);
     for (std::int64_t v = 0; v < vocabulary; ++v) {
-      const float p = mul(expn(sub(load(x[v]), m)), inverse);
+      const float e = expn(sub(load(x[v]), m));
+      const float p = mul(flushes && e < 0x1p-20f ? 0.0f : e, inverse);
       dx[v] = st<T>(mul(sub(p, v == target ? 1.0f : 0.0f), scale));
     }
   }

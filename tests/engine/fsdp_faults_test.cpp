@@ -74,6 +74,12 @@ Scenario odd_widths() {
   return s;
 }
 
+Scenario a_rank_without_documents() {
+  Scenario s = graphs();
+  s.data.documents = {{{20, 1, 30}, {}}, {{}, {5, 16}}};
+  return s;
+}
+
 Scenario without_shards() {
   Scenario s = whole_gradients();
   s.fsdp.strategy = Sharding::no_shard;
@@ -120,7 +126,8 @@ bool finds(const Held& held, const std::string& fault) {
 
 TEST(FsdpFaults, AreAllFound) {
   std::vector<Held> all;
-  for (const Scenario& s : {graphs(), whole_gradients(), experts(), three_ranks(), odd_widths(), without_shards()}) {
+  for (const Scenario& s : {graphs(), whole_gradients(), experts(), three_ranks(), odd_widths(), without_shards(),
+                            a_rank_without_documents()}) {
     auto data = open_data(s);
     Outcome want = run_whole(s, *data);
     all.push_back({s, std::move(data), std::move(want)});

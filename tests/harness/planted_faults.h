@@ -44,7 +44,8 @@ inline std::string not_in_random_scenarios(const std::string& name) {
   if (name.starts_with("attention-tables-") || name == "attention-workspace-over-gradients")
     return "random scenarios do not ask for cuDNN's attention";
   if (name == "moe-capacity-in-another-order") return "the factors of random scenarios are the same in any order";
-  if (name == "evaluation-graph-without-its-count" || name == "offload-keeps-tensors-of-the-smallest-size")
+  if (name == "evaluation-graph-without-its-count" || name == "offload-keeps-tensors-of-the-smallest-size" ||
+      name == "activation-gate-saturates" || name == "scan-long-time-steps-are-linear")
     return "random scenarios hardly ever draw it";
   return "";
 }

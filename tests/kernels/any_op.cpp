@@ -118,7 +118,7 @@ void draw(OpBuilder& b, GatedNormForward<T>& op) {
   const DrawnPack pack(b);
   const auto groups = b.between(1, 4), d = groups * b.width<T>();
   op = {.y = b.row_values<T>(pack, d),
-        .z = b.row_values<T>(pack, d),
+        .z = b.row_values<T>(pack, d, [&] { return b.far_value(); }),
         .gain = b.values(1, d),
         .row_document = pack.row_document,
         .o = b.out<T>(pack.rows, d),
@@ -130,7 +130,7 @@ void draw(OpBuilder& b, GatedNormBackward<T>& op) {
   const DrawnPack pack(b);
   const auto groups = b.between(1, 4), d = groups * b.width<T>();
   op = {.y = b.row_values<T>(pack, d),
-        .z = b.row_values<T>(pack, d),
+        .z = b.row_values<T>(pack, d, [&] { return b.far_value(); }),
         .gain = b.values(1, d),
         .rstd = b.row_values(pack, groups, [&] { return b.real(0.5f, 2.0f); }),
         .dout = b.row_values<T>(pack, d),
@@ -146,7 +146,7 @@ void draw(OpBuilder& b, ActivationForward<T>& op) {
   const DrawnPack pack(b);
   const Activation kind = b.chance(2) ? Activation::swiglu : Activation::squared_relu;
   const auto width = b.width<T>();
-  op = {.h = b.row_values<T>(pack, kind == Activation::swiglu ? 2 * width : width),
+  op = {.h = b.row_values<T>(pack, kind == Activation::swiglu ? 2 * width : width, [&] { return b.far_value(); }),
         .row_document = pack.row_document,
         .a = b.out<T>(pack.rows, width),
         .kind = kind};
@@ -156,7 +156,7 @@ void draw(OpBuilder& b, ActivationBackward<T>& op) {
   const DrawnPack pack(b);
   const Activation kind = b.chance(2) ? Activation::swiglu : Activation::squared_relu;
   const auto width = b.width<T>(), columns = kind == Activation::swiglu ? 2 * width : width;
-  op = {.h = b.row_values<T>(pack, columns),
+  op = {.h = b.row_values<T>(pack, columns, [&] { return b.far_value(); }),
         .da = b.row_values<T>(pack, width),
         .row_document = pack.row_document,
         .dh = b.out<T>(pack.rows, columns),
@@ -253,7 +253,7 @@ template <class T>
 void draw(OpBuilder& b, ConvForward<T>& op) {
   const DrawnPack pack(b);
   const auto channels = b.width<T>(), width = b.between(1, 6);
-  op = {.x = b.row_values<T>(pack, channels),
+  op = {.x = b.row_values<T>(pack, channels, [&] { return b.far_value(); }),
         .weight = b.values(channels, width),
         .bias = b.values(1, channels),
         .row_document = pack.row_document,
@@ -264,7 +264,7 @@ template <class T>
 void draw(OpBuilder& b, ConvBackward<T>& op) {
   const DrawnPack pack(b);
   const auto channels = b.width<T>(), width = b.between(1, 6);
-  op = {.x = b.row_values<T>(pack, channels),
+  op = {.x = b.row_values<T>(pack, channels, [&] { return b.far_value(); }),
         .weight = b.values(channels, width),
         .bias = b.values(1, channels),
         .dy = b.row_values<T>(pack, channels),
@@ -280,7 +280,7 @@ void draw(OpBuilder& b, ConvBackward<T>& op) {
 template <class T, class Op>
 void draw_scan(OpBuilder& b, const DrawnPack& pack, std::int64_t d_inner, Op& op) {
   op.xbc = b.row_values<T>(pack, d_inner + 2 * op.groups * op.state);
-  op.dt = b.row_values<T>(pack, op.heads, [&] { return b.real(-3, 2); });
+  op.dt = b.row_values<T>(pack, op.heads, [&] { return b.chance(12) ? b.real(-40, 40) : b.real(-3, 2); });
   op.dt_bias = b.values(1, op.heads, [&] { return b.real(-4, 0); });
   op.a_log = b.values(1, op.heads, [&] { return b.real(0, 2.7f); });
   op.d = b.values(1, op.heads);

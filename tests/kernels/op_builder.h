@@ -39,6 +39,8 @@ class OpBuilder {
   float real(float low, float high) { return low + (high - low) * static_cast<float>(next() >> 40) * 0x1p-24f; }
   // Mostly of size 1; zeros of both signs and small and large ones now and then.
   float value();
+  // As value(), and where gates and their likes end: 0, 1, a line.
+  float far_value() { return chance(16) ? real(-150, 150) : value(); }
   // A number of columns: mostly small, some beyond 128, some not a multiple of anything.
   // In bf16 multiples of 8, as legality asks.
   template <class T = float>
