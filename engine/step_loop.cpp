@@ -523,7 +523,7 @@ void Loop<T>::launch(const GraphKey& key, const GraphSet::Body& body) {
   Communicator& communicator = sharder_->communicator();
   const Ledger& graph = graphs_.ledger(key);
   communicator.launch(compute_, graph, [&] { graphs_.launch(key, body); });
-  counters_.collectives_in_graphs += std::ssize(graph.counters);  // Nothing else is counted once a launch.
+  counters_.collectives_in_graphs += std::ranges::count(graph.counters, &communicator.collectives);
 }
 
 template <class T>
