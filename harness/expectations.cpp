@@ -127,13 +127,9 @@ void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t reg
     list.push_back(
         {.counter = "graph_replays", .min = totals.evaluation_replays + 1, .why = "the scenario asks for graphs"});
   }
-  // A graph of a whole iteration is captured when a step fits; one that never did is not captured again.
-  const auto recaptures = static_cast<std::int64_t>(scenario.training.recapture_at.size());
-  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
-  list.push_back({.counter = "recaptures",
-                  .min = full && fallbacks > 0 ? 0 : recaptures,
-                  .max = recaptures,
-                  .why = "training.recapture_at"});
+  // A graph of a whole iteration is captured when a step fits: a recapture with none since the last is no recapture.
+  list.push_back(exactly("recaptures", std::ssize(scenario.training.recapture_at),
+                         "training.recapture_at, each with graphs to tear down"));
 }
 
 // What leaves comes back, and is what the scenario says; where rows follow the data, that much and what the oracle

@@ -70,12 +70,21 @@ void draw_buckets(Choices& c, std::vector<std::int64_t>& buckets) {
   if (buckets.front() > 1 && c.one_in(5)) buckets.insert(buckets.begin(), c.between(1, buckets.front() - 1));
 }
 
-// L14: after the first capture, before the last step.
-void draw_recaptures(Choices& c, Scenario& s) {
-  std::int64_t first = s.cuda_graph.warmup_steps + 1;
-  while (first < s.training.steps && s.training.recapture_at.size() < 3) {
-    s.training.recapture_at.push_back(c.between(first, s.training.steps - 1));
-    first = s.training.recapture_at.back() + 1;
+// L14: after the first capture, before the last step; and each with a graph to tear down. `counts`: of slots_in_use,
+// from the first step that may capture.
+void draw_recaptures(Choices& c, const std::vector<std::int64_t>& counts, Scenario& s) {
+  const std::int64_t warmup = s.cuda_graph.warmup_steps, largest = std::ranges::max(s.cuda_graph.max_packed_seqs);
+  // One graph of a whole step is captured at the first step, from this one on, that fits.
+  const auto behind_capture = [&](std::int64_t step) {
+    if (s.cuda_graph.impl == GraphImpl::full_iteration) {
+      while (step < s.training.steps && counts[static_cast<std::size_t>(step - warmup)] > largest) ++step;
+    }
+    return step + 1;
+  };
+  std::vector<std::int64_t>& list = s.training.recapture_at;
+  for (std::int64_t first = behind_capture(warmup); first < s.training.steps && list.size() < 3;) {
+    list.push_back(c.between(first, s.training.steps - 1));
+    first = behind_capture(list.back());
     if (!c.one_in(3)) return;
   }
 }
@@ -102,7 +111,7 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
     // One bucket at a time, or a few: a graph of a block counts some 10 to 50 KiB.
     if (c.one_in(3)) g.graph_memory_limit = c.one_in(3) ? 1 : c.between(1, 64) * 16'384;
   }
-  if (swarm.recapture) draw_recaptures(c, s);
+  if (swarm.recapture) draw_recaptures(c, counts, s);
 }
 
 void draw_recompute(Choices& c, Scenario& s) {

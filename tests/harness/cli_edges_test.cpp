@@ -140,6 +140,83 @@ TEST(CommandLineEdges, ACheckpointContinuesItsOwnRunOnly) {
   EXPECT_THAT(refused.err, HasSubstr("a checkpoint of another run"));
 }
 
+// Other documents, or another decay that is not over, are another run; the place of the documents is not.
+TEST(CommandLineEdges, ACheckpointIsOfItsDocumentsAndItsDecay) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a", "b", "moved"}) std::filesystem::create_directory(folder / name);
+  folder.file("a/text", "To be, or not to be, that is the question.");
+  folder.file("moved/text", "To be, or not to be, that is the question.");
+  folder.file("b/text", "Whether 'tis nobler in the mind to suffer, or so.");
+  const auto scenario = [&](const std::string& path, const std::string& decay) {
+    return folder.file(path + ".yaml",
+                       "schema: 1\nname: texts\nmodel: {pattern: \"-\"}\ndata: {kind: text, path: " + path +
+                           "}\ntraining: {steps: 4, optimizer: {schedule: cosine" + decay + "}}\n");
+  };
+  const std::string checkpoint = folder / "state", resume = "train --device sim --quiet --resume " + checkpoint + " ";
+  ASSERT_EQ(run_lockstep("train --device sim --steps 2 --checkpoint " + checkpoint + " " + scenario("a", "")).status,
+            0);
+  EXPECT_EQ(run_lockstep(resume + scenario("moved", "")).status, 0);
+  EXPECT_EQ(run_lockstep(resume + scenario("b", "")).status, 3);
+  EXPECT_EQ(run_lockstep(resume + scenario("a", ", decay_steps: 8")).status, 3);
+}
+
+TEST(CommandLineEdges, WhatDescribeWritesIsAScenario) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("case.yaml", "schema: 1\nname: ratios\nmodel: {dropout: 0.1}\n");
+  ASSERT_EQ(run_lockstep("describe --json " + (folder / "report.json") + " " + file).status, 0);
+  const std::string report = slurp(folder / "report.json");
+  const std::size_t begin = report.find("\"scenario\":") + 11;
+  const std::string scenario = report.substr(begin, report.rfind('}') - begin);
+  EXPECT_EQ(boost::json::parse(report).at("scenario"), boost::json::parse(scenario));
+  EXPECT_EQ(run_lockstep("describe " + folder.file("again.yaml", scenario)).status, 0);
+}
+
+TEST(CommandLineEdges, AnExpectedRefusalMayBeOfASecondDocument) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("two.yaml",
+                                       "schema: 1\nname: two\nexpect: {verdict: refused, error: Y01}\n---\n"
+                                       "schema: 1\nname: other\n");
+  EXPECT_EQ(run_lockstep("verify --device sim " + file).status, 0);
+  EXPECT_THAT(run_lockstep("describe " + file).err,
+              HasSubstr("two.yaml:4:1: (file): has more than one document [Y01]"));
+}
+
+// A run of a whole step falls back until step 2: there is nothing yet that could be captured again.
+TEST(CommandLineEdges, ARecaptureOfNothingIsVacuous) {
+  const TemporaryFolder folder;
+  const std::string text =
+      "schema: 1\nname: late\nmodel: {pattern: \"-\"}\ntraining: {steps: 4, recapture_at: [STEP]}\n"
+      "data: {documents: [[[2]], [[2, 2]], [[2]], [[2]]]}\ncuda_graph: {impl: full_iteration, max_packed_seqs: 1}\n";
+  const auto at = [&](const std::string& step) {
+    std::string file = text;
+    return run_lockstep("verify --device sim " + folder.file("late.yaml", file.replace(file.find("STEP"), 4, step)));
+  };
+  const Ran early = at("2");
+  EXPECT_EQ(early.status, 1);
+  EXPECT_THAT(early.out, HasSubstr("recaptures is 0, expected 1"));
+  EXPECT_EQ(at("3").status, 0);
+}
+
+TEST(CommandLineEdges, WhatIsNoRequestIsRefusedAtOnce) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("case.yaml", "schema: 1\nname: small\nmodel: {pattern: \"-\"}\n");
+  for (const char* words :
+       {"verify --device sim --plant ''", "fuzz --device sim --count 1 --log ''", "train --device sim --checkpoint ''",
+        "shrink --device sim -o ''", "train --device sim --steps 1000001"}) {
+    EXPECT_EQ(run_lockstep(std::string(words) + " " + file).status, 2) << words;
+  }
+  for (const char* port : {"localhost:70000", "localhost:0", "localhost:x", "localhost:"}) {
+    const Ran ran = run_lockstep("train --device sim --meeting " + std::string(port) + " " + file);
+    EXPECT_EQ(ran.status, 2) << port;
+    EXPECT_THAT(ran.err, HasSubstr("with a port of 1 to 65535"));
+  }
+  EXPECT_EQ(run_lockstep("train --device sim --checkpoint " + (folder / "") + " " + file).err,
+            "lockstep: " + (folder / "") + ": cannot be written there: Is a directory\n");
+  const Ran nowhere = run_lockstep("shrink --device sim --plant rms-norm-forgets-eps -o /no/such/file " + file);
+  EXPECT_EQ(nowhere.status, 3);
+  EXPECT_THAT(nowhere.err, HasSubstr("cannot be written there"));
+}
+
 TEST(CommandLineEdges, WhatIsNotBuiltIsRefusedInItsLine) {
   const TemporaryFolder folder;
   const std::string file = folder.file("fp8.yaml", "schema: 1\nname: fp8\nnumerics: [fp8]\n");
