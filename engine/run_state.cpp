@@ -32,10 +32,10 @@ std::string run_fingerprint(const Scenario& scenario) {
   Scenario run = by_one_rank(scenario);
   run.name = "run";
   run.model.recompute.clear();
-  run.data.path = plain.data.path;
-  run.data.digest.clear();
+  run.data.path = plain.data.path;  // Files may be moved; run.data.digest says which they are.
   run.training.steps = plain.training.steps;
-  run.training.optimizer.decay_steps = plain.training.optimizer.decay_steps;
+  Scenario::Training::Optimizer& optimizer = run.training.optimizer;
+  if (optimizer.schedule == LrSchedule::constant) optimizer.decay_steps = plain.training.optimizer.decay_steps;
   run.training.in_flight = plain.training.in_flight;
   run.training.recapture_at.clear();
   run.cuda_graph = plain.cuda_graph;

@@ -1,7 +1,4 @@
 // `lockstep train FILE`: the engine alone, or with --oracle the oracle alone.
-#include <unistd.h>
-
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -19,9 +16,11 @@
 #include "harness/result_json.h"
 #include "harness/schedules.h"
 #include "harness/stopwatch.h"
+#include "harness/write_file.h"
 #include "harness/write_reports.h"
 #include "oracle/oracle.h"
 #include "scenarios/documents_layout.h"
+#include "scenarios/raw_documents.h"
 #include "scenarios/reader.h"
 #include "scenarios/schema_words.h"
 
@@ -31,7 +30,7 @@ namespace {
 Options train_options() {
   Options options("train", "FILE", "Trains with the engine alone on the scenario's documents.", 1);
   options.device().reports();
-  options.number("steps", "optimizer steps in all, fewer or more than the file says; 0: as many", 0, 0);
+  options.number("steps", "optimizer steps in all, fewer or more than the file says; 0: as many", 0, 0, 1'000'000);
   options.text("checkpoint", "write the state to this file at the end");
   options.number("checkpoint-every", "and after every n-th step; 0: at the end only", 0, 0);
   options.number("checkpoint-within", "and within a step after every n-th microbatch of a rank; 0: not", 0, 0);
@@ -64,6 +63,8 @@ Scenario scenario_of(const Options& options) {
     scenario.cuda_graph.impl = value_of<GraphImpl>(options.text("graph"));
     if (scenario.cuda_graph.impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
   }
+  // A checkpoint is of these bytes.
+  if (reads_bytes(scenario.data) && scenario.data.digest.empty()) scenario.data.digest = data_digest(scenario);
   if (const auto errors = check_legality(scenario); !errors.empty()) throw refusal(errors);
   if (const auto errors = check_built(scenario); !errors.empty()) throw refusal(errors);
   return scenario;
@@ -191,11 +192,11 @@ void train_rank(const Options& options, const Scenario& scenario, Trainer& train
   if (!checkpoint.empty()) trainer.save(checkpoint);
 }
 
-// At once, not after hours of training.
-void require_place_for(const std::string& checkpoint) {
-  const std::filesystem::path folder = std::filesystem::absolute(checkpoint).parent_path();
-  if (::access(folder.c_str(), W_OK) != 0) {
-    throw WorldError(checkpoint + ": cannot be written there: " + std::strerror(errno));
+// A checkpoint takes the place of the one before, which a device or a pipe has not.
+void require_place_for_checkpoint(const std::string& checkpoint) {
+  require_place_for(checkpoint);
+  if (std::filesystem::exists(checkpoint) && !std::filesystem::is_regular_file(checkpoint)) {
+    throw WorldError(checkpoint + ": is not a regular file");
   }
 }
 
@@ -204,7 +205,7 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
     if (options.number(option) == 0 || options.has("checkpoint")) continue;
     throw RequestError(std::string("--") + option + " needs --checkpoint");
   }
-  if (options.has("checkpoint")) require_place_for(options.text("checkpoint"));
+  if (options.has("checkpoint")) require_place_for_checkpoint(options.text("checkpoint"));
   const std::string kind = choose_device(options.text("device"));
   return launch(scenario, launch_options(options, kind), [&](const RanksHere& ranks) {
     Log log(options, last_step(options, scenario));
@@ -228,6 +229,7 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
 ExitStatus train_command(const Words& words) {
   Options options = train_options();
   if (!options.parse(words)) return ExitStatus::held;
+  require_report_places(options);
   const Scenario scenario = scenario_of(options);
   const auto data = open_data(scenario);
   if (!options.has("oracle")) return train_by_engine(options, scenario, *data);
