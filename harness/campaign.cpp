@@ -23,6 +23,7 @@
 namespace lockstep {
 namespace {
 
+constexpr double kGraceSeconds = 10;   // For the cases that run when a signal comes.
 constexpr int kCasesPerProcess = 200;  // On sim: what a case leaves behind reaches this many others at most.
 
 struct Slot {
@@ -50,16 +51,35 @@ class Campaign {
 
   CampaignReport run() {
     const Interrupts interrupts;
-    while (give_jobs()) {
+    while (give_jobs() && !must_end()) {
       listen();
       show();
     }
+    leave_the_rest();
     progress_.clear();
     book_.report().seconds = watch_.seconds();
     return book_.report();
   }
 
  private:
+  // Who sends a second signal wants no further case, and who sends one may soon send one that cannot be caught.
+  bool must_end() {
+    if (!Interrupts::came()) return false;
+    if (!since_signal_) since_signal_.emplace();
+    if (!Interrupts::came_again() && since_signal_->seconds() < kGraceSeconds) return false;
+    queue_.end_early("it was interrupted");
+    return true;
+  }
+  // Cases that run still are left to --resume; what failed is told, with as many further runs as there are.
+  void leave_the_rest() {
+    slots_.clear();
+    for (auto& [job, pending] : pending_) {
+      classify(pending.record, pending.further);
+      book_.finish(std::move(pending.record), jobs_.make(job));
+    }
+    pending_.clear();
+  }
+
   // False when nothing runs and nothing is left to run.
   bool give_jobs() {
     bool running = false;
@@ -201,6 +221,7 @@ class Campaign {
   CampaignQueue queue_;
   Progress progress_;
   Stopwatch watch_, shown_;
+  std::optional<Stopwatch> since_signal_;
   std::map<Job, Pending> pending_;
   std::vector<Slot> slots_;
 };

@@ -18,6 +18,7 @@ json::object header_of(const CampaignOptions& options) {
           {"plant", options.run.fault},
           {"plant_case", options.plant_case},
           {"mutate_oracle", options.run.mutation},
+          {"mutate_checker", options.run.blindness},
           {"corpus", options.corpus},
           {"revision", revision()}};
 }

@@ -1,4 +1,6 @@
 // Finds the command, and turns whatever it throws into an exit status with one line on stderr.
+#include <fcntl.h>
+
 #include <csignal>
 #include <cstdio>
 
@@ -63,9 +65,18 @@ ExitStatus dispatch(const Words& words) {
   throw RequestError("unknown command " + name + "; nearest: " + nearest_name(name, names));
 }
 
+// A pipe to a worker must not be taken for one of the standard descriptors, of which somebody may have closed some.
+// What is printed where nobody reads is lost, as if it were closed still.
+void occupy_standard_descriptors() {
+  for (int i = 0; i <= 2; ++i) {
+    if (::fcntl(i, F_GETFD) == -1) static_cast<void>(::open(i == 1 ? "/dev/full" : "/dev/null", O_RDWR));
+  }
+}
+
 }  // namespace
 
 int run_command_line(const Words& words) {
+  occupy_standard_descriptors();
   std::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is a failed write with a message.
   const FailureFiles files(words);
   ExitStatus status;

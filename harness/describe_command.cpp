@@ -145,7 +145,7 @@ ExitStatus describe_command(const Words& words) {
   }
   const ReadResult read = read_scenario_file(options.word());
   if (options.has("json")) {
-    write_file(options.text("json"), boost::json::serialize(describe_json(read)) + "\n");
+    write_file(options.text("json"), describe_json(read) + "\n");
   }
   if (!read.ok() && read.rule() != "L00") throw refusal(read.errors);
   if (options.has("offload-json")) {

@@ -112,6 +112,7 @@ CampaignOptions campaign_of(const Options& options) {
 ExitStatus fuzz_command(const Words& words) {
   Options options = fuzz_options();
   if (!options.parse(words)) return ExitStatus::held;
+  require_report_places(options);
   const CampaignOptions campaign = campaign_of(options);
   std::fprintf(stderr, "lockstep fuzz: seed %llu, %s, %d worker%s\n", static_cast<unsigned long long>(campaign.seed),
                campaign.run.device.c_str(), campaign.jobs, campaign.jobs == 1 ? "" : "s");

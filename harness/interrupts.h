@@ -1,4 +1,5 @@
-// Ctrl-C and SIGTERM as a question, while one of these lives; a pipe that nobody reads is a failed write.
+// Ctrl-C, SIGTERM and the end of the terminal as a question, while one of these lives; a pipe that nobody reads is a
+// failed write.
 #pragma once
 
 namespace lockstep {
@@ -11,10 +12,12 @@ class Interrupts {
   ~Interrupts();
   // Since this object was made.
   static bool came();
+  static bool came_again();  // Somebody waits.
 
  private:
   void (*int_)(int);
   void (*term_)(int);
+  void (*hangup_)(int);
   void (*pipe_)(int);
 };
 

@@ -207,6 +207,7 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
 }  // namespace
 
 LaunchOptions launch_options(const Options& options, const std::string& device) {
+  require_meeting_place(options.text("meeting"));
   return {.device = device, .deadline_s = options.seconds("deadline"), .meeting = options.text("meeting")};
 }
 

@@ -28,6 +28,11 @@ std::optional<LaunchedRank> launched_here() {
   }
 }
 
+void require_meeting_place(const std::string& asked) {
+  if (network_address(asked) || asked.find(':') == std::string::npos || asked.find('/') != std::string::npos) return;
+  throw RequestError("--meeting " + asked + " is no HOST:PORT with a port of 1 to 65535; as a path, ./" + asked);
+}
+
 MeetingPlace meeting_place(const LaunchedRank& me, const std::string& asked) {
   if (const auto address = network_address(asked)) return {.path = "", .address = address};
   if (!asked.empty()) return {.path = asked, .address = {}};

@@ -21,6 +21,8 @@ struct MeetingPlace {
 // `asked` (--meeting) is a path or HOST:PORT; "" leaves it to the launcher's variables: the machine's memory where all
 // processes are on one, else the network. RequestError where nothing says enough.
 MeetingPlace meeting_place(const LaunchedRank& me, const std::string& asked);
+// RequestError for a HOST:PORT whose port is none: it would be taken for a path, at which nobody else is.
+void require_meeting_place(const std::string& asked);
 
 std::string text(const MeetingPlace& place);
 

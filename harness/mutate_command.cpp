@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <thread>
 
 #include "harness/commands.h"
@@ -68,13 +69,23 @@ void print_list(const std::vector<Fault>& faults) {
   }
 }
 
+// What decides which faults are run: reports of one campaign differ in their share alone.
+boost::json::object asked(const Options& options) {
+  return {{"only", options.text("only")},
+          {"seed", options.number("seed")},
+          {"per_operator", options.number("per-operator")},
+          {"scenarios", options.number("scenarios")},
+          {"device", choose_device(options.text("device"))},
+          {"shard", options.text("shard")}};
+}
+
 // The table, the survivors, the file; what it means.
-ExitStatus reported(const Options& options, const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes,
-                    double seconds) {
+ExitStatus reported(const Options& options, const boost::json::object& asked, const std::vector<Fault>& faults,
+                    const std::vector<TrialOutcome>& outcomes, double seconds) {
   if (!options.has("quiet")) std::fputs(score_text(faults, outcomes).c_str(), stdout);
   std::fputs(survivors_text(faults, outcomes).c_str(), stdout);
   if (options.has("json")) {
-    write_file(options.text("json"), boost::json::serialize(mutation_json(faults, outcomes, seconds)) + "\n");
+    write_file(options.text("json"), boost::json::serialize(mutation_json(asked, faults, outcomes, seconds)) + "\n");
   }
   bool finished = true;
   for (const TrialOutcome& outcome : outcomes) {
@@ -84,12 +95,32 @@ ExitStatus reported(const Options& options, const std::vector<Fault>& faults, co
   return finished ? ExitStatus::held : ExitStatus::gave_up;
 }
 
+// Shares of one campaign, each once, and none missing: else what is not there would count as killed.
 ExitStatus put_together(const Options& options) {
+  for (const char* name : {"only", "seed", "per-operator", "scenarios", "shard", "device"}) {
+    if (options.has(name)) throw RequestError(std::string("--") + name + " is for a run; files are only put together");
+  }
   std::vector<Fault> faults;
   std::vector<TrialOutcome> outcomes;
   double seconds = 0;  // Of the longest.
-  for (const std::string& file : options.words()) add_mutation_json(file, faults, outcomes, seconds);
-  return reported(options, faults, outcomes, seconds);
+  boost::json::object first;
+  std::map<std::int64_t, std::string> files;  // By the number of their share.
+  for (const std::string& file : options.words()) {
+    boost::json::object of_file = add_mutation_json(file, faults, outcomes, seconds);
+    const WorkShare share = work_share(std::string(of_file.at("shard").as_string()));
+    of_file["shard"] = share.of;
+    if (files.empty()) first = of_file;
+    if (of_file != first) throw RequestError(file + " is of another campaign than " + options.words().front());
+    const auto [other, is_new] = files.emplace(share.number, file);
+    if (!is_new) throw RequestError(file + " is the same share as " + other->second);
+  }
+  const std::int64_t count = first.at("shard").as_int64();
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (!files.contains(i))
+      throw RequestError("share " + std::to_string(i) + "/" + std::to_string(count) + " is missing");
+  }
+  first["shard"] = "0/1";
+  return reported(options, first, faults, outcomes, seconds);
 }
 
 }  // namespace
@@ -112,7 +143,7 @@ ExitStatus mutate_command(const Words& words) {
     print_list(faults);
     const std::vector<TrialOutcome> none(faults.size());  // All are `finished: false`.
     if (options.has("json")) {
-      write_file(options.text("json"), boost::json::serialize(mutation_json(faults, none, 0)) + "\n");
+      write_file(options.text("json"), boost::json::serialize(mutation_json(asked(options), faults, none, 0)) + "\n");
     }
     return ExitStatus::held;
   }
@@ -128,7 +159,7 @@ ExitStatus mutate_command(const Words& words) {
   progress.clear();
   std::vector<TrialOutcome> outcomes;
   for (const Trial& trial : trials) outcomes.push_back(trial.outcome());
-  return reported(options, faults, outcomes, watch.seconds());
+  return reported(options, asked(options), faults, outcomes, watch.seconds());
 }
 
 }  // namespace lockstep

@@ -135,11 +135,8 @@ void Options::check_ranges() const {
     if (value && !(*value > 0 && std::isfinite(*value))) {
       throw RequestError("--" + name + " must be a positive number of seconds");
     }
-  }
-  for (const char* name : {"json", "junit", "html"}) {
-    if (given_.count(name) && has(name) && text(name).empty()) {
-      throw RequestError("--" + std::string(name) + " names no file");
-    }
+    const std::string* word = boost::any_cast<std::string>(&given_[name].value());
+    if (word && word->empty() && has(name.c_str())) throw RequestError("--" + name + " is empty");
   }
   for (const Choice& choice : choices_) {
     const std::string value = text(choice.name);

@@ -111,6 +111,8 @@ ExitStatus shrink_command(const Words& words) {
   Options options = shrink_options();
   if (!options.parse(with_long_options(words))) return ExitStatus::held;
   check_request(options);
+  require_report_places(options);
+  if (options.has("output")) require_place_for(options.text("output"));
   ShrinkOptions how;
   take_planted(options, how.run);
   const std::vector<Scenario> cases = cases_of(options.word(), options.text("data-from"));

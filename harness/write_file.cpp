@@ -63,6 +63,14 @@ void write_file(const std::string& path, std::string_view text) {
   }
 }
 
+void require_place_for(const std::string& path) {
+  const Target target = behind_links(path);
+  if (is_written_in_place(target)) return;
+  const fs::path folder = target.file.has_parent_path() ? target.file.parent_path() : ".";
+  const int error = fs::is_directory(target.file) ? EISDIR : ::access(folder.c_str(), W_OK) != 0 ? errno : 0;
+  if (error != 0) throw WorldError(path + ": cannot be written there: " + std::strerror(error));
+}
+
 bool write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t done = ::write(descriptor, text.data(), text.size());

@@ -1,14 +1,32 @@
 #include "harness/write_reports.h"
 
+#include <exception>
+
 #include "harness/html_report.h"
 #include "harness/write_file.h"
 
 namespace lockstep {
 
+void require_report_places(const Options& options) {
+  for (const char* name : {"json", "junit", "html"}) {
+    if (options.has(name)) require_place_for(options.text(name));
+  }
+}
+
 void write_reports(const Options& options, const std::string& junit_text, const boost::json::object& run) {
-  if (options.has("json")) write_file(options.text("json"), boost::json::serialize(run) + "\n");
-  if (options.has("junit")) write_file(options.text("junit"), junit_text);
-  if (options.has("html")) write_file(options.text("html"), html_report(run));
+  std::exception_ptr failure;
+  const auto write = [&](const char* name, const auto& text) {
+    if (!options.has(name)) return;
+    try {
+      write_file(options.text(name), text());
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  write("json", [&] { return boost::json::serialize(run) + "\n"; });
+  write("junit", [&] { return junit_text; });
+  write("html", [&] { return html_report(run); });
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace lockstep

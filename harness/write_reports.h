@@ -9,7 +9,9 @@
 namespace lockstep {
 
 // `junit_text` is what junit() makes. `run` is run_to_json() of the results, with what a command adds to it (a campaign
-// its `distribution`).
+// its `distribution`). One that cannot be written does not keep the others back, so that none is of an earlier run;
+// then its error is thrown.
+void require_report_places(const Options& options);  // Before the work.
 void write_reports(const Options& options, const std::string& junit_text, const boost::json::object& run);
 
 }  // namespace lockstep

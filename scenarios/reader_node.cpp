@@ -243,7 +243,9 @@ std::optional<Node> parse_document(const std::string& bytes, Faults& faults) {
     report(error, builder, faults);
     return std::nullopt;
   } catch (const Stop&) {
-    return std::nullopt;
+    // Where a second document begins the first has been read, and may say by which rule it is to be refused.
+    const bool whole = builder.root && builder.root->kind != Node::Kind::null;
+    return whole ? std::move(builder.root) : std::nullopt;
   }
   if (!builder.root || builder.root->kind == Node::Kind::null) {
     faults.add("Y01", {}, "(file)", "is empty", "nothing is asked for", "schema: 1 and a name");

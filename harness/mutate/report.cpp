@@ -144,8 +144,8 @@ std::string survivors_text(const std::vector<Fault>& faults, const std::vector<T
   return text;
 }
 
-boost::json::object mutation_json(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes,
-                                  double seconds) {
+boost::json::object mutation_json(const boost::json::object& asked, const std::vector<Fault>& faults,
+                                  const std::vector<TrialOutcome>& outcomes, double seconds) {
   boost::json::array results;
   for (std::size_t i = 0; i < faults.size(); ++i) results.push_back(to_json(faults[i], outcomes[i]));
   DeviceInfo device;
@@ -154,6 +154,7 @@ boost::json::object mutation_json(const std::vector<Fault>& faults, const std::v
           {"version", version()},
           {"revision", revision()},
           {"device", to_json(device)},
+          {"asked", asked},
           {"summary",
            {{"named", to_json(score(faults, outcomes, Fault::Kind::named))},
             {"systematic", to_json(score(faults, outcomes, Fault::Kind::systematic))},
@@ -186,8 +187,8 @@ void read_result(const boost::json::object& from, Fault& fault, TrialOutcome& ou
 
 }  // namespace
 
-void add_mutation_json(const std::string& file, std::vector<Fault>& faults, std::vector<TrialOutcome>& outcomes,
-                       double& seconds) {
+boost::json::object add_mutation_json(const std::string& file, std::vector<Fault>& faults,
+                                      std::vector<TrialOutcome>& outcomes, double& seconds) {
   std::ifstream stream(file, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
   if (!stream) throw RequestError("cannot read " + file);
@@ -201,6 +202,7 @@ void add_mutation_json(const std::string& file, std::vector<Fault>& faults, std:
       faults.back().plant.device = report.at("device").at("kind").as_string();
     }
     seconds = std::max(seconds, report.at("summary").at("seconds").to_number<double>());
+    return report.at("asked").as_object();
   } catch (const RequestError&) {
     throw;
   } catch (const std::exception& error) {

@@ -27,10 +27,11 @@ MutationScore score(const std::vector<Fault>& faults, const std::vector<TrialOut
 std::string score_text(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes);
 std::string survivors_text(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes);
 // Written and read again: what several machines have run is put together from their files. RequestError for a file that
-// is no such report, or of another revision than the first.
-boost::json::object mutation_json(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes,
-                                  double seconds);
-void add_mutation_json(const std::string& file, std::vector<Fault>& faults, std::vector<TrialOutcome>& outcomes,
-                       double& seconds);
+// is no such report, or of another revision than this program's. `asked`: what decides the faults, and the share.
+boost::json::object mutation_json(const boost::json::object& asked, const std::vector<Fault>& faults,
+                                  const std::vector<TrialOutcome>& outcomes, double seconds);
+// Returns what was asked.
+boost::json::object add_mutation_json(const std::string& file, std::vector<Fault>& faults,
+                                      std::vector<TrialOutcome>& outcomes, double& seconds);
 
 }  // namespace lockstep

@@ -234,6 +234,23 @@ TEST_F(Campaign, EndedWithItsWorkersItCallsNothingAFailure) {
   for (const auto& [index, one] : cases_of(log)) EXPECT_EQ(one.at("verdict"), "holds") << index;
 }
 
+// Who sends a second signal does not wait for a case that takes hours; the reports are whole.
+TEST_F(Campaign, AtASecondSignalItEndsAtOnce) {
+  std::filesystem::create_directory(folder_ / "corpus");
+  folder_.file("corpus/slow.yaml",
+               "schema: 1\nname: slow\ntraining: {steps: 100}\nchecker: {schedule: {count: 1000000}}\n");
+  const std::string log = folder_ / "log", report = folder_ / "report.json";
+  Started campaign("fuzz --device sim --jobs 1 --count 3 --seed 1 --timeout 3600 --corpus " + (folder_ / "corpus") +
+                   " --log " + log + " --json " + report);
+  ASSERT_TRUE(comes_true([&] { return !children_of(campaign.pid()).empty(); }));
+  ::kill(campaign.pid(), SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ::kill(campaign.pid(), SIGTERM);
+  EXPECT_EQ(campaign.exit_status(), 5);
+  EXPECT_THAT(slurp(report), HasSubstr("\"ended_early\":true"));
+  EXPECT_THAT(cases_of(log), IsEmpty());
+}
+
 TEST_F(Campaign, ADiskThatIsFullWhenTheCorpusIsWrittenLosesNothing) {
   // Which case fails, and how large a file the corpus gets for it.
   ASSERT_EQ(run_lockstep(kFinds + std::string(" --corpus ") + (folder_ / "first") + " --log " + (folder_ / "l")).status,

@@ -51,6 +51,23 @@ TEST_F(FailureFile, ARefusedScenarioIsTold) {
   tells(2, "shrink --device sim " + illegal_ + " -o " + (folder_ / "small.yaml"), "[L13]");
 }
 
+// A daemon may have closed its standard descriptors; the worker's pipes must not be taken for them.
+TEST_F(FailureFile, ClosedDescriptorsChangeNoVerdict) {
+  const std::string broken = "verify --device sim --plant rms-norm-forgets-eps " + legal_;
+  for (const char* closed : {"<&-", "2>&-", "<&- 2>&-"}) {
+    EXPECT_EQ(run_lockstep("verify --device sim " + legal_ + " " + closed + " #").status, 0) << closed;
+    EXPECT_EQ(run_lockstep(broken + " " + closed + " #").status, 1) << closed;
+  }
+}
+
+TEST_F(FailureFile, AReportThatCannotBeWrittenKeepsNoOtherBack) {
+  const std::string junit = folder_.file("old.xml", "of an earlier run"), html = folder_.file("old.html", "earlier");
+  const std::string words = "verify --device sim --quiet --plant rms-norm-forgets-eps " + legal_ + " --junit " + junit;
+  EXPECT_EQ(run_lockstep(words + " --json /no/such/file --html " + html).status, 3);
+  EXPECT_THAT(slurp(junit), HasSubstr("failures=\"1\""));
+  EXPECT_THAT(slurp(html), HasSubstr("<html"));
+}
+
 TEST_F(FailureFile, AWrongRequestIsTold) {
   tells(2, "verify --device sim " + (folder_ / "absent.yaml"), "[Y01]");
   tells(2, "verify --device sim --edgs", "nearest: --edges");

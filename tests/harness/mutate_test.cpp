@@ -272,6 +272,13 @@ TEST(MutateCommand, PutsTogetherWhatSeveralMachinesHaveRun) {
   EXPECT_GE(by_name(all).size(), 3u);
   EXPECT_EQ(by_name(together), by_name(all));
   EXPECT_EQ(together.at("summary").at("systematic"), all.at("summary").at("systematic"));
+  // What is missing, there twice or of another campaign would count as killed.
+  const std::string first = folder / "part0", other = folder / "other";
+  EXPECT_THAT(run_lockstep("mutate " + first).err, HasSubstr("share 1/2 is missing"));
+  EXPECT_THAT(run_lockstep("mutate " + first + " " + files).err, HasSubstr("is the same share as"));
+  EXPECT_EQ(run_lockstep("mutate --quiet --list --only '*/0' --scenarios 1 --shard 1/2 --json " + other).status, 0);
+  EXPECT_THAT(run_lockstep("mutate " + first + " " + other).err, HasSubstr("is of another campaign than"));
+  EXPECT_THAT(run_lockstep("mutate --seed 3 " + files).err, HasSubstr("--seed is for a run"));
 }
 
 TEST(MutateCommand, NamesAReplayThatFindsItAgain) {
