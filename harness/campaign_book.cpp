@@ -54,6 +54,7 @@ void CampaignBook::open_corpus() {
     log_->begin({{"tool", "lockstep"}, {"version", version()}, {"revision", revision()}, {"campaign", campaign}});
   }
   if (corpus_) corpus_cases_ = corpus_->read(files);
+  for (CorpusCase& one : corpus_cases_) decide_what_is_lacking(one.planned, options_.run.device);
 }
 
 void CampaignBook::remember() {

@@ -234,6 +234,16 @@ TEST_F(Campaign, EndedWithItsWorkersItCallsNothingAFailure) {
   for (const auto& [index, one] : cases_of(log)) EXPECT_EQ(one.at("verdict"), "holds") << index;
 }
 
+// As verify skips it in a folder: another machine's case is no failure of this one.
+TEST_F(Campaign, ACorpusMayHaveCasesForOtherMachines) {
+  std::filesystem::create_directory(folder_ / "corpus");
+  folder_.file("corpus/nccl.yaml",
+               "schema: 1\nname: nccl\nfsdp: {strategy: optim}\nparallel: {data: 64, transport: nccl}\n");
+  const Ran ran = run_lockstep("fuzz --device sim --count 1 --seed 1 --corpus " + (folder_ / "corpus"));
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("1 skipped"));
+}
+
 // Who sends a second signal does not wait for a case that takes hours; the reports are whole.
 TEST_F(Campaign, AtASecondSignalItEndsAtOnce) {
   std::filesystem::create_directory(folder_ / "corpus");
