@@ -531,17 +531,19 @@ void Trainer::load(const std::string& path) {
     for (const PlacedPart& part : parts) wanted.push_back(part.stored);
     return wanted;
   });
-  if (my.loop.sharder() != nullptr) my.loop.sharder()->settle();  // The gathers so far read what is written now.
+  const bool sharded = my.loop.sharder() != nullptr;
+  if (sharded && !fault("load-beside-gathers"))
+    my.loop.sharder()->settle();  // The gathers so far read what is written now.
   for (const ExpertState& expert : my.loop.expert_states()) {
     if (expert.bias) my.write(expert.step, std::vector<std::int32_t>(static_cast<std::size_t>(expert.step.size())));
   }
   for (std::size_t i = 0; i < parts.size(); ++i) my.restore(parts[i], state.parts[i]);
   if (!fault("checkpoint-leaves-bf16-weights")) my.loop.parameters().round(my.loop.compute());
-  if (my.loop.sharder() != nullptr) my.loop.sharder()->refresh();
+  if (sharded && !fault("load-leaves-gathered-weights")) my.loop.sharder()->refresh();
   my.steps_done = fault("checkpoint-forgets-the-step") ? 0 : progress.steps;
   my.microbatches_done = progress.microbatches / my.ranks();
   my.cleared = false;
-  my.started.reset();
+  if (!fault("load-keeps-the-step-begun")) my.started.reset();
 }
 
 void Trainer::Impl::restore(const PlacedPart& part, const StatePart& stored) const {

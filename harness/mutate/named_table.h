@@ -175,6 +175,7 @@ inline constexpr std::array kEngineRows{
     NamedRow{"loader-ignores-", kRace, "loader.cpp", "hazard: loader", true, true},
     NamedRow{"microbatch-share-baked", kExperts, "trainer", "bits", false, false, true},
     NamedRow{"router-losses-kept-by-slot", kExperts, "step_loop.cpp", "bits; hazard: results", false, false, true},
+    NamedRow{"load-", kResume, "trainer.cpp", "weights: checkpoint; hazard; contract", true},
     NamedRow{"loss-normaliser-baked", kLoss, "trainer.cpp", "loss: loss"},
     NamedRow{"metadata-built-once", kStale, "step_loop.cpp", "bits; hazard; contract; ledger"},
     NamedRow{"metadata-shared-by-slots", kStale, "model.cpp",

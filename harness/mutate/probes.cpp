@@ -11,6 +11,7 @@
 #include "engine/trainer.h"
 #include "harness/checker/checker.h"
 #include "harness/run_folder.h"
+#include "harness/virtual_ranks.h"
 #include "kernels/optimizer.h"
 #include "kernels/poison.h"
 #include "oracle/oracle.h"
@@ -193,6 +194,59 @@ CaseResult resume(const RunOptions& options) {
   return {};
 }
 
+// ---- A run that goes back to its own checkpoint, while its graphs live and gathers are under way
+// ---------------------
+
+std::string digest_of_a_run_that_goes_back(const Scenario& scenario, const DataSource& data, Checker& checker) {
+  const RunFolder folder;
+  const std::string file = folder.path() + "/state";
+  Device device(open_sim(), &checker);
+  std::string digest;
+  const auto no_options = [](int) { return TrainerOptions{}; };
+  with_trainers(device, scenario, data, no_options, [&](VirtualRank& rank) {
+    const auto train_until = [&](std::int64_t steps) {
+      while (rank.trainer.steps_done() < steps) rank.trainer.step();
+    };
+    train_until(2);
+    rank.trainer.save(file);
+    train_until(4);
+    rank.trainer.load(file);
+    train_until(3);
+    rank.trainer.accumulate(1);
+    rank.trainer.load(file);
+    train_until(scenario.training.steps);
+    const std::string own = rank.trainer.weight_digest();
+    if (rank.number() == 0) digest = own;
+  });
+  return digest;
+}
+
+CaseResult go_back(const RunOptions& options) {
+  Scenario scenario;
+  scenario.name = "back-to-its-checkpoint";
+  scenario.numerics = {Numerics::bf16};
+  scenario.model.pattern = "M*-";
+  scenario.training.steps = 6;
+  scenario.fsdp.strategy = Sharding::optim_grads_params;
+  scenario.parallel.data = 3;
+  const auto data = open_data(scenario);
+  Checker checker({.stop = false, .mutation = options.blindness, .dropped = {}});
+  const std::string digest = digest_of_a_run_that_goes_back(scenario, *data, checker);
+  oracle::Oracle oracle(scenario, {.numerics = Numerics::bf16, .mutation = options.mutation});
+  for (std::int64_t step = 0; step < scenario.training.steps; ++step) oracle.step(step, data->training(step));
+  CaseResult result;
+  result.name = scenario.name;
+  const bool orderly = checker.hazards().empty();
+  if (orderly && digest == oracle.weight_digest()) return result;
+  result.verdict = Verdict::violated;
+  result.judge = orderly ? "weights" : "hazard";
+  result.reason =
+      orderly
+          ? "a run that went back to its checkpoint of step 2, and again within a step, has other weights at its end"
+          : text(checker.hazards().front());
+  return result;
+}
+
 }  // namespace
 
 void run_ahead_of_the_device(Observer& observer) {
@@ -223,6 +277,7 @@ void run_ahead_of_the_device(Observer& observer) {
 const std::vector<Probe>& probes() {
   static const std::vector<Probe> list{{"host-runs-ahead", run_ahead},
                                        {"continued-from-checkpoint", resume},
+                                       {"back-to-its-checkpoint", go_back},
                                        {"columns-of-one-buffer", columns},
                                        {"a-wait-for-a-record-inside-a-graph", external_record},
                                        {"a-fork-that-is-joined-too-late", fork},
