@@ -103,8 +103,9 @@ class Backend {
   // Bytes of workspace that an op of a library takes, which is planned by that; 0 for all other ops. By reckoning where
   // there is no such library. Not during a capture.
   virtual std::int64_t workspace_bytes(const Submission&) { return 0; }
-  // Seconds in which the fastest library known does the op, whatever its bits; 0 where none does. For measurements.
-  virtual double ceiling(const Submission&) { return 0; }
+  // The op by the fastest library known, whatever its bits; false where none does it. The first call of an op chooses,
+  // which is not for a capture. For measurements.
+  virtual bool submit_fastest(BackendStream*, const Submission&) { return false; }
 
   virtual void submit(BackendStream*, const Submission&) = 0;
   virtual void copy(BackendStream*, void* to, const void* from, std::size_t bytes, CopyKind) = 0;

@@ -106,11 +106,6 @@ double time_work(GraphTimer& timer, Backend& backend, const std::function<void(B
   return std::max(many(calls, true) - rest, 0.0) / calls;
 }
 
-double ceiling_of(Backend& backend, const Submission& op, const OpWork& work, double copy_bytes_per_second) {
-  if (work.bound == Bound::bandwidth) return copy_bytes_per_second > 0 ? work.bytes / copy_bytes_per_second : 0;
-  return backend.ceiling(op);
-}
-
 PackWork pack_work(const Microbatch& microbatch) {
   std::set<std::int32_t> tokens;
   for (const Document& document : microbatch.documents) tokens.insert(document.tokens.begin(), document.tokens.end());
@@ -148,6 +143,18 @@ class RecordedStep {
             .times = entry.times,
             .work = work_of(entry.op, entry.microbatch < 0 ? PackWork{} : pack_work(microbatch(entry.microbatch))),
             .seconds = time([&](BackendStream* stream) { backend().submit(stream, entry.op); })};
+  }
+  // Whether a library does the op; which of its algorithms is the fastest is found out here, by trials.
+  bool has_library(const Submission& op) {
+    BackendStream* const stream = backend().create_stream("fastest library");
+    const bool has = backend().submit_fastest(stream, op);
+    backend().synchronize(stream);
+    backend().destroy_stream(stream);
+    return has;
+  }
+  // By that, on the op's operands and by its clock.
+  double library_seconds(const Submission& op) {
+    return time([&](BackendStream* stream) { backend().submit_fastest(stream, op); });
   }
   // A copy that reads and writes as many bytes as an op does, but for some of a page, by the op's own clock. 0 where
   // the rate of a large copy says as much.
@@ -239,11 +246,13 @@ KernelTimes time_kernels(const Scenario& given, const std::string& device_kind, 
   times.copy_bytes_per_second = step.copy_bytes_per_second();
   for (const auto& [text, entry] : step.ops()) {
     if (text.find(only) == std::string::npos) continue;
+    const bool by_library = step.has_library(entry.op);  // Trials make a GPU warm: not between the two.
     times.list.push_back(step.time(text, entry));
     KernelTime& made = times.list.back();
-    made.ceiling = cudnn_ceiling(cudnn, entry.op);
+    made.ceiling = by_library ? step.library_seconds(entry.op) : cudnn_ceiling(cudnn, entry.op);
     if (made.work.bound == Bound::bandwidth) made.copy = step.copy_seconds(made.work.bytes);
-    if (made.ceiling == 0) made.ceiling = ceiling_of(step.backend(), entry.op, made.work, times.copy_bytes_per_second);
+    const bool by_copy = made.ceiling == 0 && made.work.bound == Bound::bandwidth && times.copy_bytes_per_second > 0;
+    if (by_copy) made.ceiling = made.work.bytes / times.copy_bytes_per_second;
     done(made);
   }
   std::stable_sort(times.list.begin(), times.list.end(),

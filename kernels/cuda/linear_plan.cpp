@@ -56,21 +56,21 @@ bool run_op(CudaQueue queue, const Op& op) {
   return queue.plans->run(queue.stream, p.product, p.memory);
 }
 
+template <class Op>
+bool run_fastest_op(CUstream_st* stream, const Op& op) {
+  const Planned p = planned(op);
+  return ProductPlans::run_fastest(stream, p.product, p.memory);
+}
+
 }  // namespace
 
 void plan(ProductPlans& plans, const LinearForward<bf16>& op) { plan_op(plans, op); }
 void plan(ProductPlans& plans, const LinearInputGradient<bf16>& op) { plan_op(plans, op); }
 void plan(ProductPlans& plans, const LinearWeightGradient<bf16>& op) { plan_op(plans, op); }
 
-double library_ceiling(ProductPlans& plans, const LinearForward<bf16>& op) {
-  return plans.ceiling(planned(op).product);
-}
-double library_ceiling(ProductPlans& plans, const LinearInputGradient<bf16>& op) {
-  return plans.ceiling(planned(op).product);
-}
-double library_ceiling(ProductPlans& plans, const LinearWeightGradient<bf16>& op) {
-  return plans.ceiling(planned(op).product);
-}
+bool run_fastest(CUstream_st* stream, const LinearForward<bf16>& op) { return run_fastest_op(stream, op); }
+bool run_fastest(CUstream_st* stream, const LinearInputGradient<bf16>& op) { return run_fastest_op(stream, op); }
+bool run_fastest(CUstream_st* stream, const LinearWeightGradient<bf16>& op) { return run_fastest_op(stream, op); }
 
 bool run_planned(CudaQueue queue, const LinearForward<bf16>& op) { return run_op(queue, op); }
 bool run_planned(CudaQueue queue, const LinearInputGradient<bf16>& op) { return run_op(queue, op); }

@@ -22,10 +22,10 @@ void plan(ProductPlans& plans, const LinearForward<bf16>& op);
 void plan(ProductPlans& plans, const LinearInputGradient<bf16>& op);
 void plan(ProductPlans& plans, const LinearWeightGradient<bf16>& op);
 
-// Seconds of the library's fastest algorithm; 0 if there is none.
-double library_ceiling(ProductPlans& plans, const LinearForward<bf16>& op);
-double library_ceiling(ProductPlans& plans, const LinearInputGradient<bf16>& op);
-double library_ceiling(ProductPlans& plans, const LinearWeightGradient<bf16>& op);
+// By the library's fastest algorithm, whatever its bits; false if there is none.
+bool run_fastest(CUstream_st* stream, const LinearForward<bf16>& op);
+bool run_fastest(CUstream_st* stream, const LinearInputGradient<bf16>& op);
+bool run_fastest(CUstream_st* stream, const LinearWeightGradient<bf16>& op);
 
 // One of the three by our own kernel.
 void run_own_product(CudaQueue queue, const Product& product, const ProductMemory& memory);

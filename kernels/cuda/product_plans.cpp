@@ -213,14 +213,12 @@ bool is_aligned(const ProductMemory& memory) {
 }
 
 // The first of the fastest. In turns: the clock of a GPU that gets warm falls, and would favour who came first.
-std::size_t fastest(const Trial& trial, const std::vector<cublasLtMatmulAlgo_t>& algorithms, double& seconds) {
+std::size_t fastest(const Trial& trial, const std::vector<cublasLtMatmulAlgo_t>& algorithms) {
   std::vector<double> times(algorithms.size(), 0);
   for (int round = 0; round < kRounds; ++round) {
     for (std::size_t i = 0; i < algorithms.size(); ++i) times[i] += trial.seconds(algorithms[i]) / kRounds;
   }
-  const auto least = std::min_element(times.begin(), times.end());
-  seconds = *least;
-  return static_cast<std::size_t>(least - times.begin());
+  return static_cast<std::size_t>(std::min_element(times.begin(), times.end()) - times.begin());
 }
 
 // The admitted algorithm; among several the fastest, which cannot change a bit.
@@ -242,8 +240,7 @@ std::optional<cublasLtMatmulAlgo_t> admitted_algorithm(const CublasLt& library, 
     if (flop < kTimedFlop) break;
   }
   if (admitted.empty()) return {};
-  double seconds = 0;
-  return admitted[admitted.size() == 1 ? 0 : fastest(trial, admitted, seconds)];
+  return admitted[admitted.size() == 1 ? 0 : fastest(trial, admitted)];
 }
 
 struct LibraryPlan {
@@ -279,9 +276,31 @@ class PlanStore {
       return nullptr;
     }
   }
+  // Of all algorithms, with any workspace; null if there is none.
+  const LibraryPlan* fastest_plan(const Product& product) {
+    const auto known = fastest_.find(product);
+    if (known != fastest_.end()) return known->second.get();
+    std::unique_ptr<LibraryPlan> made;
+    try {
+      made = made_fastest(product);
+    } catch (const NoRoom&) {
+    } catch (const LibraryRefusal&) {
+    }
+    room().reserve(kAnyWorkspace);  // For its runs.
+    return fastest_.emplace(product, std::move(made)).first->second.get();
+  }
 
  private:
   using Key = std::tuple<Product, std::size_t, bool>;
+  std::unique_ptr<LibraryPlan> made_fastest(const Product& product) {
+    const CublasLt* const library = this->library();
+    if (library == nullptr || !is_aligned(product)) return nullptr;
+    const Trial trial(*library, product, kAnyWorkspace, room());
+    const auto algorithms = trial.described().algorithms(false, kAnyWorkspace, kMostAlgorithms);
+    if (algorithms.empty()) return nullptr;
+    return std::unique_ptr<LibraryPlan>(
+        new LibraryPlan{{*library, product}, algorithms[fastest(trial, algorithms)], kAnyWorkspace});
+  }
   std::unique_ptr<LibraryPlan> made(const Product& product, std::size_t workspace_bytes) {
     const CublasLt* const library = this->library();
     if (library == nullptr || !is_aligned(product) || workspace_bytes == 0) return nullptr;
@@ -298,6 +317,7 @@ class PlanStore {
   std::unique_ptr<CublasLt> opened_;
   std::optional<TrialRoom> room_;
   std::map<Key, std::unique_ptr<LibraryPlan>> plans_;
+  std::map<Product, std::unique_ptr<LibraryPlan>> fastest_;
 };
 
 }  // namespace
@@ -334,21 +354,15 @@ int ProductPlans::admitted() const {
 int ProductPlans::refused() const { return static_cast<int>(impl_->plans.size()) - admitted(); }
 std::int64_t ProductPlans::passed_on() const { return impl_->passed_on; }
 
-double ProductPlans::ceiling(const Product& product) {
+bool ProductPlans::run_fastest(CUstream_st* stream, const Product& product, const ProductMemory& memory) {
   PlanStore& store = PlanStore::here();
-  const CublasLt* const library = store.library();
-  if (library == nullptr || !is_aligned(product)) return 0;
-  try {
-    const Trial trial(*library, product, kAnyWorkspace, store.room());
-    const auto algorithms = trial.described().algorithms(false, kAnyWorkspace, kMostAlgorithms);
-    double seconds = 0;
-    if (!algorithms.empty()) fastest(trial, algorithms, seconds);
-    return seconds;
-  } catch (const NoRoom&) {
-    return 0;
-  } catch (const LibraryRefusal&) {
-    return 0;
-  }
+  const LibraryPlan* const plan = is_aligned(memory) ? store.fastest_plan(product) : nullptr;
+  if (plan == nullptr) return false;
+  ProductMemory own = memory;
+  own.workspace = store.room().reserve(kAnyWorkspace);
+  own.workspace_bytes = kAnyWorkspace;
+  plan->described.run(stream, plan->algorithm, own);
+  return true;
 }
 
 #else
@@ -367,7 +381,7 @@ bool ProductPlans::run(CUstream_st*, const Product&, const ProductMemory&) const
 int ProductPlans::admitted() const { return 0; }
 int ProductPlans::refused() const { return impl_->refused; }
 std::int64_t ProductPlans::passed_on() const { return impl_->passed_on; }
-double ProductPlans::ceiling(const Product&) { return 0; }
+bool ProductPlans::run_fastest(CUstream_st*, const Product&, const ProductMemory&) { return false; }
 
 #endif
 

@@ -27,8 +27,9 @@ class ProductPlans {
   int refused() const;             // Products planned for our own kernel.
   std::int64_t passed_on() const;  // Calls of run() that gave false.
 
-  // Seconds of the library's fastest algorithm, whatever its order of the sum; 0 if there is none.
-  double ceiling(const Product& product);
+  // By the library's fastest algorithm, whatever its order of the sum, in a workspace of its own; false if there is
+  // none. The first call chooses as plan() does, and is not for a capture either.
+  static bool run_fastest(CUstream_st* stream, const Product& product, const ProductMemory& memory);
 
  private:
   struct Impl;

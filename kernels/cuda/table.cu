@@ -33,14 +33,14 @@ std::int64_t workspace_as(const void* op) {
   }
 }
 
-using Ceiling = double (*)(ProductPlans&, const void*);
+using Fastest = bool (*)(CUstream_st*, const void*);
 
 template <class Op>
-double ceiling_as(ProductPlans& plans, const void* op) {
+bool run_fastest_as(CUstream_st* stream, const void* op) {
   if constexpr (has_plan<Op>) {
-    return library_ceiling(plans, *static_cast<const Op*>(op));
+    return run_fastest(stream, *static_cast<const Op*>(op));
   } else {
-    return 0;
+    return false;
   }
 }
 
@@ -51,7 +51,7 @@ struct Table<OpList<Ops...>> {
   static constexpr Runner runners[] = {run_as<Ops>...};
   static constexpr Planner planners[] = {plan_as<Ops>...};
   static constexpr Workspace workspaces[] = {workspace_as<Ops>...};
-  static constexpr Ceiling ceilings[] = {ceiling_as<Ops>...};
+  static constexpr Fastest fastest[] = {run_fastest_as<Ops>...};
 };
 
 }  // namespace
@@ -71,9 +71,9 @@ std::int64_t workspace_on_cuda(int op_id, const void* op) {
   return Table<AllOps>::workspaces[op_id](op);
 }
 
-double ceiling_on_cuda(int op_id, ProductPlans& plans, const void* op) {
+bool run_fastest_on_cuda(int op_id, CUstream_st* stream, const void* op) {
   require(op_id >= 0 && op_id < AllOps::size, "an op's id is its place in AllOps");
-  return Table<AllOps>::ceilings[op_id](plans, op);
+  return Table<AllOps>::fastest[op_id](stream, op);
 }
 
 }  // namespace lockstep

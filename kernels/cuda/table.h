@@ -18,7 +18,7 @@ void plan_on_cuda(int op_id, ProductPlans& plans, const void* op);
 // Plans the op where cuDNN does it, and says how many bytes of workspace it takes; 0 for all other ops.
 std::int64_t workspace_on_cuda(int op_id, const void* op);
 
-// Seconds in which the fastest library does the op, whatever its bits; 0 where none does.
-double ceiling_on_cuda(int op_id, ProductPlans& plans, const void* op);
+// The op by the fastest algorithm of a library, whatever its bits; false where none does it. Chosen at the first call.
+bool run_fastest_on_cuda(int op_id, CUstream_st* stream, const void* op);
 
 }  // namespace lockstep
