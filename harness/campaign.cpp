@@ -23,6 +23,7 @@
 namespace lockstep {
 namespace {
 
+constexpr double kOneEventSeconds = 1;
 constexpr double kGraceSeconds = 10;   // For the cases that run when a signal comes.
 constexpr int kCasesPerProcess = 200;  // On sim: what a case leaves behind reaches this many others at most.
 
@@ -66,6 +67,8 @@ class Campaign {
   bool must_end() {
     if (!Interrupts::came()) return false;
     if (!since_signal_) since_signal_.emplace();
+    // A launcher may send one to the process and to its group, or two kinds, at once.
+    if (since_signal_->seconds() < kOneEventSeconds) Interrupts::forget_again();
     if (!Interrupts::came_again() && since_signal_->seconds() < kGraceSeconds) return false;
     queue_.end_early("it was interrupted");
     return true;

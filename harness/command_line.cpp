@@ -69,7 +69,8 @@ ExitStatus dispatch(const Words& words) {
 // What is printed where nobody reads is lost, as if it were closed still.
 void occupy_standard_descriptors() {
   for (int i = 0; i <= 2; ++i) {
-    if (::fcntl(i, F_GETFD) == -1) static_cast<void>(::open(i == 1 ? "/dev/full" : "/dev/null", O_RDWR));
+    if (::fcntl(i, F_GETFD) != -1) continue;
+    if (::open(i == 1 ? "/dev/full" : "/dev/null", O_RDWR) != i) static_cast<void>(::open("/", O_RDONLY));
   }
 }
 

@@ -28,5 +28,8 @@ Interrupts::~Interrupts() {
 
 bool Interrupts::came() { return interrupted != 0; }
 bool Interrupts::came_again() { return interrupted > 1; }
+void Interrupts::forget_again() {
+  if (interrupted > 1) interrupted = 1;
+}
 
 }  // namespace lockstep

@@ -12,7 +12,9 @@ class Interrupts {
   ~Interrupts();
   // Since this object was made.
   static bool came();
-  static bool came_again();  // Somebody waits.
+  // Once more, since forget_again(): one event may send several.
+  static bool came_again();
+  static void forget_again();
 
  private:
   void (*int_)(int);

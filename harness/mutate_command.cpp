@@ -70,12 +70,12 @@ void print_list(const std::vector<Fault>& faults) {
 }
 
 // What decides which faults are run: reports of one campaign differ in their share alone.
-boost::json::object asked(const Options& options) {
+boost::json::object asked(const Options& options, const std::string& device) {
   return {{"only", options.text("only")},
           {"seed", options.number("seed")},
           {"per_operator", options.number("per-operator")},
           {"scenarios", options.number("scenarios")},
-          {"device", choose_device(options.text("device"))},
+          {"device", device},
           {"shard", options.text("shard")}};
 }
 
@@ -143,7 +143,8 @@ ExitStatus mutate_command(const Words& words) {
     print_list(faults);
     const std::vector<TrialOutcome> none(faults.size());  // All are `finished: false`.
     if (options.has("json")) {
-      write_file(options.text("json"), boost::json::serialize(mutation_json(asked(options), faults, none, 0)) + "\n");
+      write_file(options.text("json"),
+                 boost::json::serialize(mutation_json(asked(options, options.text("device")), faults, none, 0)) + "\n");
     }
     return ExitStatus::held;
   }
@@ -159,7 +160,7 @@ ExitStatus mutate_command(const Words& words) {
   progress.clear();
   std::vector<TrialOutcome> outcomes;
   for (const Trial& trial : trials) outcomes.push_back(trial.outcome());
-  return reported(options, asked(options), faults, outcomes, watch.seconds());
+  return reported(options, asked(options, device), faults, outcomes, watch.seconds());
 }
 
 }  // namespace lockstep

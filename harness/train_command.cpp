@@ -1,4 +1,7 @@
 // `lockstep train FILE`: the engine alone, or with --oracle the oracle alone.
+#include <unistd.h>
+
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -16,7 +19,6 @@
 #include "harness/result_json.h"
 #include "harness/schedules.h"
 #include "harness/stopwatch.h"
-#include "harness/write_file.h"
 #include "harness/write_reports.h"
 #include "oracle/oracle.h"
 #include "scenarios/documents_layout.h"
@@ -30,7 +32,10 @@ namespace {
 Options train_options() {
   Options options("train", "FILE", "Trains with the engine alone on the scenario's documents.", 1);
   options.device().reports();
-  options.number("steps", "optimizer steps in all, fewer or more than the file says; 0: as many", 0, 0, 1'000'000);
+  options.number(
+      "steps",
+      "optimizer steps in all, fewer or more than the file says (a decay to its last step then ends there); 0: as many",
+      0, 0, 1'000'000);
   options.text("checkpoint", "write the state to this file at the end");
   options.number("checkpoint-every", "and after every n-th step; 0: at the end only", 0, 0);
   options.number("checkpoint-within", "and within a step after every n-th microbatch of a rank; 0: not", 0, 0);
@@ -192,9 +197,13 @@ void train_rank(const Options& options, const Scenario& scenario, Trainer& train
   if (!checkpoint.empty()) trainer.save(checkpoint);
 }
 
-// A checkpoint takes the place of the one before, which a device or a pipe has not.
+// At once, not after hours of training. A checkpoint takes the place of the one before, or of a link to it, by a
+// rename.
 void require_place_for_checkpoint(const std::string& checkpoint) {
-  require_place_for(checkpoint);
+  const std::filesystem::path folder = std::filesystem::absolute(checkpoint).parent_path();
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    throw WorldError(checkpoint + ": cannot be written there: " + std::strerror(errno));
+  }
   if (std::filesystem::exists(checkpoint) && !std::filesystem::is_regular_file(checkpoint)) {
     throw WorldError(checkpoint + ": is not a regular file");
   }

@@ -67,7 +67,10 @@ void require_place_for(const std::string& path) {
   const Target target = behind_links(path);
   if (is_written_in_place(target)) return;
   const fs::path folder = target.file.has_parent_path() ? target.file.parent_path() : ".";
-  const int error = fs::is_directory(target.file) ? EISDIR : ::access(folder.c_str(), W_OK) != 0 ? errno : 0;
+  std::error_code unknown;
+  int error = ::access(folder.c_str(), W_OK | X_OK) != 0 ? errno : 0;
+  if (error == 0 && !fs::is_directory(folder, unknown)) error = ENOTDIR;
+  if (error == 0 && fs::is_directory(target.file, unknown)) error = EISDIR;
   if (error != 0) throw WorldError(path + ": cannot be written there: " + std::strerror(error));
 }
 

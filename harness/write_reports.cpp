@@ -3,11 +3,13 @@
 #include <exception>
 
 #include "harness/html_report.h"
+#include "harness/meeting_place.h"
 #include "harness/write_file.h"
 
 namespace lockstep {
 
 void require_report_places(const Options& options) {
+  if (const auto me = launched_here(); me && me->rank > 0) return;  // The first process writes.
   for (const char* name : {"json", "junit", "html"}) {
     if (options.has(name)) require_place_for(options.text(name));
   }

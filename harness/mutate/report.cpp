@@ -202,6 +202,7 @@ boost::json::object add_mutation_json(const std::string& file, std::vector<Fault
       faults.back().plant.device = report.at("device").at("kind").as_string();
     }
     seconds = std::max(seconds, report.at("summary").at("seconds").to_number<double>());
+    static_cast<void>(report.at("asked").at("shard").as_string());
     return report.at("asked").as_object();
   } catch (const RequestError&) {
     throw;

@@ -100,8 +100,13 @@ class TrialRoom {
       large_.reset();
       return large_.emplace(bytes).data();
     }
-    if (!kept_) kept_.emplace(kKept);
+    keep();
     return kept_->data();
+  }
+  // From now on what is small is there without an allocation.
+  void keep() {
+    static_assert(kAnyWorkspace <= kKept);
+    if (!kept_) kept_.emplace(kKept);
   }
   void leave() { large_.reset(); }
 
@@ -286,7 +291,6 @@ class PlanStore {
     } catch (const NoRoom&) {
     } catch (const LibraryRefusal&) {
     }
-    room().reserve(kAnyWorkspace);  // For its runs.
     return fastest_.emplace(product, std::move(made)).first->second.get();
   }
 
@@ -298,6 +302,7 @@ class PlanStore {
     const Trial trial(*library, product, kAnyWorkspace, room());
     const auto algorithms = trial.described().algorithms(false, kAnyWorkspace, kMostAlgorithms);
     if (algorithms.empty()) return nullptr;
+    room().keep();  // Its runs take their workspace there.
     return std::unique_ptr<LibraryPlan>(
         new LibraryPlan{{*library, product}, algorithms[fastest(trial, algorithms)], kAnyWorkspace});
   }

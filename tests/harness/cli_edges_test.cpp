@@ -211,7 +211,7 @@ TEST(CommandLineEdges, WhatIsNoRequestIsRefusedAtOnce) {
     EXPECT_THAT(ran.err, HasSubstr("with a port of 1 to 65535"));
   }
   EXPECT_EQ(run_lockstep("train --device sim --checkpoint " + (folder / "") + " " + file).err,
-            "lockstep: " + (folder / "") + ": cannot be written there: Is a directory\n");
+            "lockstep: " + (folder / "") + ": is not a regular file\n");
   const Ran nowhere = run_lockstep("shrink --device sim --plant rms-norm-forgets-eps -o /no/such/file " + file);
   EXPECT_EQ(nowhere.status, 3);
   EXPECT_THAT(nowhere.err, HasSubstr("cannot be written there"));
