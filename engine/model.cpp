@@ -9,6 +9,22 @@
 #include "kernels/rms_norm.h"
 
 namespace lockstep {
+namespace {
+
+// What is submitted while this lives belongs to a backward pass.
+class InBackward {
+ public:
+  explicit InBackward(Device& device) : device_(device) { device_.place.backward = true; }
+  InBackward(const InBackward&) = delete;
+  InBackward& operator=(const InBackward&) = delete;
+  ~InBackward() { device_.place.backward = false; }
+
+ private:
+  Device& device_;
+};
+
+}  // namespace
+
 template <class T>
 Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloader, const Parameters& parameters,
                 const Scenario& scenario, int slots, int ranks)
@@ -231,18 +247,6 @@ void Model<T>::head(const PassContext& pass, const MicrobatchInputs& inputs, Slo
                                             .sum = slot.sum});
   pass.stream.submit(MicrobatchLoss{.loss = slot.token_loss, .state = pass.state, .total = loss});
 }
-
-// What is submitted while this lives belongs to a backward pass.
-class InBackward {
- public:
-  explicit InBackward(Device& device) : device_(device) { device_.place.backward = true; }
-  InBackward(const InBackward&) = delete;
-  InBackward& operator=(const InBackward&) = delete;
-  ~InBackward() { device_.place.backward = false; }
-
- private:
-  Device& device_;
-};
 
 template <class T>
 void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {

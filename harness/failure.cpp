@@ -61,7 +61,7 @@ FailureFiles::Identity FailureFiles::identity(const std::string& path) {
 }
 
 void FailureFiles::write(const Failure& failure) const try {
-  if (const auto me = launched_here(); me && me->rank > 0) return;
+  if (!writes_reports_here()) return;
   boost::json::object run = run_to_json({}, {}, 0);
   run["error"] = boost::json::object{{"status", static_cast<int>(failure.status)}, {"text", failure.what}};
   write(json_, boost::json::serialize(run) + "\n");

@@ -28,6 +28,13 @@ std::optional<LaunchedRank> launched_here() {
   }
 }
 
+bool writes_reports_here() try {
+  const auto me = launched_here();
+  return !me || me->rank == 0;
+} catch (const RequestError&) {
+  return true;
+}
+
 void require_meeting_place(const std::string& asked) {
   if (network_address(asked) || asked.find(':') == std::string::npos || asked.find('/') != std::string::npos) return;
   throw RequestError("--meeting " + asked + " is no HOST:PORT with a port of 1 to 65535; as a path, ./" + asked);

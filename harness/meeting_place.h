@@ -12,6 +12,9 @@ namespace lockstep {
 // What the environment says; RequestError where it contradicts itself.
 std::optional<LaunchedRank> launched_here();
 
+// Of a launcher's processes the first one writes. Variables that make no sense are for who needs them to complain of.
+bool writes_reports_here();
+
 // One of the two.
 struct MeetingPlace {
   std::string path;                       // On this machine, in memory that they share.

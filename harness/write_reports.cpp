@@ -2,27 +2,14 @@
 
 #include <exception>
 
-#include "harness/exit_status.h"
 #include "harness/html_report.h"
 #include "harness/meeting_place.h"
 #include "harness/write_file.h"
 
 namespace lockstep {
 
-namespace {
-
-// Of a launcher's processes the first one writes. Variables that make no sense are for who needs them to complain of.
-bool may_write() try {
-  const auto me = launched_here();
-  return !me || me->rank == 0;
-} catch (const RequestError&) {
-  return true;
-}
-
-}  // namespace
-
 void require_report_places(const Options& options) {
-  if (!may_write()) return;
+  if (!writes_reports_here()) return;
   for (const char* name : {"json", "junit", "html"}) {
     if (options.has(name)) require_place_for(options.text(name));
   }

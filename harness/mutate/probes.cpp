@@ -42,23 +42,32 @@ struct Bench {
   void load(const Stream& stream) const { stream.copy(x.data, staging.data(), kBytes, CopyKind::host_to_device); }
 };
 
+CaseResult held(const std::string& name) {
+  CaseResult result;
+  result.name = name;
+  return result;
+}
+CaseResult violated(const std::string& name, const char* judge, const std::string& reason) {
+  CaseResult result = held(name);
+  result.verdict = Verdict::violated;
+  result.judge = judge;
+  result.reason = reason;
+  return result;
+}
+
 // What the checker must say of the program: the kinds of its hazards, in order.
 CaseResult judged(const char* name, const RunOptions& options, std::vector<HazardKind> want,
                   const std::function<void(Bench&)>& program) {
   Bench bench(options.blindness);
   program(bench);
   const std::vector<Hazard> found = distinct(bench.checker.hazards());
-  CaseResult result;
-  result.name = name;
   const bool same = std::equal(found.begin(), found.end(), want.begin(), want.end(),
                                [](const Hazard& hazard, HazardKind kind) { return hazard.kind == kind; });
-  if (same) return result;
-  result.verdict = Verdict::violated;
-  result.judge = "checker";
-  result.reason = std::string(name) + ": the checker should find " +
-                  (want.empty() ? "nothing" : std::string(to_text(want.front()))) + " and finds " +
-                  (found.empty() ? "nothing" : std::string(to_text(found.front().kind)));
-  return result;
+  if (same) return held(name);
+  return violated(name, "checker",
+                  std::string(name) + ": the checker should find " +
+                      (want.empty() ? "nothing" : std::string(to_text(want.front()))) + " and finds " +
+                      (found.empty() ? "nothing" : std::string(to_text(found.front().kind))));
 }
 
 CaseResult columns(const RunOptions& options) {
@@ -145,13 +154,8 @@ CaseResult overwrite(const RunOptions& options) {
 CaseResult run_ahead(const RunOptions& options) {
   Checker checker({.stop = false, .mutation = options.blindness, .dropped = {}});
   run_ahead_of_the_device(checker);
-  CaseResult result;
-  result.name = "host-runs-ahead";
-  if (checker.hazards().empty()) return result;
-  result.verdict = Verdict::violated;
-  result.judge = "hazard";
-  result.reason = text(checker.hazards().front());
-  return result;
+  if (checker.hazards().empty()) return held("host-runs-ahead");
+  return violated("host-runs-ahead", "hazard", text(checker.hazards().front()));
 }
 
 // ---- A run continued from a checkpoint ------------------------------------------------------------------------------
@@ -180,16 +184,13 @@ CaseResult resume(const RunOptions& options) {
     }
     oracle::Oracle oracle(scenario, {.numerics = Numerics::bf16, .mutation = options.mutation});
     for (std::int64_t step = 0; step < scenario.training.steps; ++step) oracle.step(step, data->training(step));
-    CaseResult result;
-    result.name = scenario.name;
     const std::vector<float> bias = trainer.read(trainer.expert_biases().front().bias);
-    if (trainer.weight_digest() == oracle.weight_digest() && bias == oracle.expert_bias().back()) return result;
-    result.verdict = Verdict::violated;
-    result.judge = "weights";
-    result.reason =
-        "after two steps, half of one, a checkpoint and the rest the weights or selection biases differ from those of "
-        "four steps";
-    return result;
+    if (trainer.weight_digest() == oracle.weight_digest() && bias == oracle.expert_bias().back()) {
+      return held(scenario.name);
+    }
+    return violated(scenario.name, "weights",
+                    "after two steps, half of one, a checkpoint and the rest the weights or selection biases differ "
+                    "from those of four steps");
   }
   return {};
 }
@@ -234,17 +235,11 @@ CaseResult go_back(const RunOptions& options) {
   const std::string digest = digest_of_a_run_that_goes_back(scenario, *data, checker);
   oracle::Oracle oracle(scenario, {.numerics = Numerics::bf16, .mutation = options.mutation});
   for (std::int64_t step = 0; step < scenario.training.steps; ++step) oracle.step(step, data->training(step));
-  CaseResult result;
-  result.name = scenario.name;
-  const bool orderly = checker.hazards().empty();
-  if (orderly && digest == oracle.weight_digest()) return result;
-  result.verdict = Verdict::violated;
-  result.judge = orderly ? "weights" : "hazard";
-  result.reason =
-      orderly
-          ? "a run that went back to its checkpoint of step 2, and again within a step, has other weights at its end"
-          : text(checker.hazards().front());
-  return result;
+  if (!checker.hazards().empty()) return violated(scenario.name, "hazard", text(checker.hazards().front()));
+  if (digest == oracle.weight_digest()) return held(scenario.name);
+  return violated(scenario.name, "weights",
+                  "a run that went back to its checkpoint of step 2, and again within a step, has other weights at its "
+                  "end");
 }
 
 }  // namespace

@@ -189,6 +189,10 @@ TEST_F(RankProcesses, AreNoConcernOfARunOfOneProcess) {
     const Ran ran = run_with(variables, train);
     EXPECT_EQ(ran.status, 0) << variables.back().first << ": " << ran.err;
   }
+  // Nor of one that fails: its report takes the place of an earlier one.
+  const std::string report = folder_.file("report.json", "of an earlier run");
+  EXPECT_EQ(run_with({{"RANK", "gold"}, {"WORLD_SIZE", "3"}}, "verify --json " + report + " /no/such/file").status, 2);
+  EXPECT_THAT(slurp(report), HasSubstr("\"error\""));
 }
 
 TEST_F(RankProcesses, SayWhereTheyMeet) {
