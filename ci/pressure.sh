@@ -21,7 +21,7 @@ press() {
   mkdir -p "$work/$1"
   cp -r "$root/scenarios/library/." "$work/$1"
   rm -rf "$work/$1/refused"
-  for file in "$work/$1"/*.yaml; do
+  for file in "$work/$1"/*/*.yaml; do
     grep -q '^checker:' "$file" && continue
     graph=', {stream: graph, spin: 10}'
     grep -q 'impl: none' "$file" && graph=

@@ -12,7 +12,7 @@ if(failed EQUAL 0)
     string(APPEND revision -dirty)
   endif()
 endif()
-file(CONFIGURE OUTPUT ${OUT} @ONLY CONTENT [[#include "harness/version.h"
+file(CONFIGURE OUTPUT ${OUT} @ONLY CONTENT [[#include "harness/base/version.h"
 
 namespace lockstep {
 

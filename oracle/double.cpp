@@ -1,7 +1,7 @@
 // The walk with every rounding in double.
-#include "oracle/initialize.h"
+#include "oracle/model/initialize.h"
+#include "oracle/model/walk.h"
 #include "oracle/oracle.h"
-#include "oracle/walk.h"
 
 namespace lockstep::oracle {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <stdexcept>
 
-#include "oracle/digest.h"
-#include "oracle/expert_bias.h"
-#include "oracle/initialize.h"
-#include "oracle/optimizer.h"
-#include "oracle/walk.h"
+#include "oracle/model/digest.h"
+#include "oracle/model/expert_bias.h"
+#include "oracle/model/initialize.h"
+#include "oracle/model/optimizer.h"
+#include "oracle/model/walk.h"
 
 namespace lockstep::oracle {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "oracle/statistics.h"
-#include "scenarios/documents.h"
+#include "oracle/model/statistics.h"
+#include "scenarios/documents/documents.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep::oracle {

@@ -12,16 +12,16 @@
 #include <utility>
 #include <vector>
 
-#include "engine/block_memory.h"
 #include "engine/cuda/call.h"
 #include "engine/cuda/copy_branches.h"
 #include "engine/cuda/info.h"
 #include "engine/cuda/nccl.h"
 #include "engine/cuda/nvtx.h"
-#include "kernels/cuda/product_plans.h"
-#include "kernels/cuda/spin.h"
+#include "engine/device/block_memory.h"
+#include "kernels/cuda/common/spin.h"
+#include "kernels/cuda/gemm/product_plans.h"
 #include "kernels/cuda/table.h"
-#include "kernels/poison.h"
+#include "kernels/diagnostics/poison.h"
 
 namespace lockstep {
 namespace {

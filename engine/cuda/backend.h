@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "engine/backend.h"
+#include "engine/device/backend.h"
 
 namespace lockstep {
 

@@ -12,7 +12,7 @@
 #include <set>
 #include <vector>
 
-#include "engine/copy_clock.h"
+#include "engine/device/copy_clock.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include "engine/cuda/backend.h"
 #include "engine/cuda/call.h"
 #include "engine/cuda/info.h"
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 
 #define LOCKSTEP_ENTRY extern "C" __attribute__((visibility("default")))
 

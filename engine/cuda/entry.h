@@ -5,7 +5,7 @@
 #include <source_location>
 #include <vector>
 
-#include "engine/backend.h"
+#include "engine/device/backend.h"
 
 namespace lockstep {
 

@@ -7,9 +7,9 @@
 #include <map>
 #include <vector>
 
-#include "engine/copy_engines.h"
 #include "engine/cuda/nvtx.h"
-#include "kernels/cuda/cudnn_plans.h"
+#include "engine/device/copy_engines.h"
+#include "kernels/cuda/attention/cudnn_plans.h"
 
 namespace lockstep {
 namespace {

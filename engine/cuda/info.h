@@ -1,7 +1,7 @@
 // What is known of a GPU and of the libraries beside it.
 #pragma once
 
-#include "engine/backend.h"
+#include "engine/device/backend.h"
 
 namespace lockstep {
 

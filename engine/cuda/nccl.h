@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "engine/backend_communicator.h"
+#include "engine/device/backend_communicator.h"
 
 namespace lockstep {
 

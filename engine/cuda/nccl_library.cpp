@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <source_location>
 
-#include "engine/copy_engines.h"
 #include "engine/cuda/call.h"
+#include "engine/device/copy_engines.h"
 
 namespace lockstep {
 namespace {

@@ -3,8 +3,8 @@
 #include <fstream>
 #include <utility>
 
-#include "engine/copy_engines.h"
 #include "engine/cuda/call.h"
+#include "engine/device/copy_engines.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/cuda/nccl_library.h"
-#include "engine/window_memory.h"
+#include "engine/device/window_memory.h"
 
 namespace lockstep {
 

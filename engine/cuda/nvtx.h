@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/profiler.h"
+#include "engine/device/profiler.h"
 
 namespace lockstep {
 

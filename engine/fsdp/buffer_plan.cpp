@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "kernels/contract.h"
-#include "kernels/fault.h"
+#include "kernels/core/contract.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 namespace {

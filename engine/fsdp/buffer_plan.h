@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/fsdp/layout.h"
+#include "engine/parameters/shard_layout.h"
 
 namespace lockstep {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/fault.h"
-#include "kernels/optimizer.h"
-#include "kernels/require.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/require.h"
+#include "kernels/ops/optimizer.h"
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,6 @@
 #include "engine/fsdp/sharder.h"
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 

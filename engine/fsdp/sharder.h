@@ -6,8 +6,8 @@
 
 #include "engine/fsdp/gradient_buffers.h"
 #include "engine/fsdp/weight_buffers.h"
-#include "engine/region_hooks.h"
-#include "engine/schedule.h"
+#include "engine/plan/region_hooks.h"
+#include "engine/plan/schedule.h"
 
 namespace lockstep {
 

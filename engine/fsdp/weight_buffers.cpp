@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/fault.h"
-#include "kernels/require.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/require.h"
 
 namespace lockstep {
 

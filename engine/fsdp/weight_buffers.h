@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "engine/communicator.h"
+#include "engine/comm/communicator.h"
 #include "engine/fsdp/buffer_plan.h"
-#include "engine/parameters.h"
+#include "engine/parameters/parameters.h"
 
 namespace lockstep {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/fault.h"
-#include "kernels/require.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/require.h"
 
 namespace lockstep {
 

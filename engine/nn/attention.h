@@ -2,9 +2,9 @@
 #pragma once
 
 #include "engine/nn/linear.h"
-#include "kernels/attention.h"
-#include "kernels/cudnn_attention.h"
-#include "kernels/rope.h"
+#include "kernels/ops/attention.h"
+#include "kernels/ops/cudnn_attention.h"
+#include "kernels/ops/rope.h"
 
 namespace lockstep {
 

@@ -1,8 +1,8 @@
 #include "engine/nn/layer.h"
 
-#include "kernels/fault.h"
-#include "kernels/residual.h"
-#include "kernels/rms_norm.h"
+#include "kernels/core/fault.h"
+#include "kernels/ops/residual.h"
+#include "kernels/ops/rms_norm.h"
 
 namespace lockstep {
 

@@ -7,15 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "engine/data/pack.h"
 #include "engine/nn/recomputed.h"
-#include "engine/offloader.h"
-#include "engine/pack.h"
-#include "engine/parameters.h"
-#include "engine/regions.h"
-#include "kernels/dropout.h"
-#include "kernels/optimizer.h"
-#include "kernels/residual.h"
-#include "kernels/rms_norm.h"
+#include "engine/offload/offloader.h"
+#include "engine/parameters/parameters.h"
+#include "engine/plan/regions.h"
+#include "kernels/ops/dropout.h"
+#include "kernels/ops/optimizer.h"
+#include "kernels/ops/residual.h"
+#include "kernels/ops/rms_norm.h"
 
 namespace lockstep {
 

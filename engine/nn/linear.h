@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "engine/nn/layer.h"
-#include "kernels/linear.h"
+#include "kernels/ops/linear.h"
 
 namespace lockstep {
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "engine/nn/linear.h"
-#include "kernels/conv.h"
-#include "kernels/gated_norm.h"
-#include "kernels/scan.h"
+#include "kernels/ops/conv.h"
+#include "kernels/ops/gated_norm.h"
+#include "kernels/ops/scan.h"
 
 namespace lockstep {
 

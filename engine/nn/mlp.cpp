@@ -1,6 +1,6 @@
 #include "engine/nn/mlp.h"
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/nn/linear.h"
-#include "kernels/activation.h"
+#include "kernels/ops/activation.h"
 
 namespace lockstep {
 

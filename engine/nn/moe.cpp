@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/dispatch.h"
-#include "kernels/expert_product.h"
-#include "kernels/expert_state.h"
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
+#include "kernels/moe/dispatch.h"
+#include "kernels/moe/expert_product.h"
+#include "kernels/moe/expert_state.h"
 
 namespace lockstep {
 namespace {

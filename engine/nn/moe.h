@@ -1,12 +1,12 @@
-// Mixture-of-experts layer, symbol `E`: arithmetic.md 2.11. It runs in the stages of engine/regions.h.
+// Mixture-of-experts layer, symbol `E`: arithmetic.md 2.11. It runs in the stages of engine/plan/regions.h.
 #pragma once
 
 #include <optional>
 
-#include "engine/expert_state.h"
+#include "engine/nn/expert_state.h"
 #include "engine/nn/linear.h"
-#include "kernels/activation.h"
-#include "kernels/router.h"
+#include "kernels/moe/router.h"
+#include "kernels/ops/activation.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 // and slots one after the other, so that they share the memory; a graph that ends in between leaves it to the next.
 #pragma once
 
-#include "engine/tensor_pool.h"
+#include "engine/tensors/tensor_pool.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {

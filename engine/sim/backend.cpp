@@ -6,7 +6,7 @@
 #include "engine/sim/capture.h"
 #include "engine/sim/memory.h"
 #include "engine/sim/schedule.h"
-#include "kernels/require.h"
+#include "kernels/core/require.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "engine/sim/address_space.h"
-#include "kernels/poison.h"
+#include "kernels/diagnostics/poison.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/require.h"
+#include "kernels/core/require.h"
 
 namespace lockstep {
 namespace {

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/backend.h"
+#include "engine/device/backend.h"
 
 namespace lockstep {
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "harness/base/stopwatch.h"
 #include "harness/bench/median.h"
+#include "harness/case/schedules.h"
 #include "harness/checker/checker.h"
 #include "harness/explore/recorder.h"
-#include "harness/schedules.h"
-#include "harness/stopwatch.h"
-#include "harness/tee.h"
-#include "harness/virtual_ranks.h"
+#include "harness/judge/tee.h"
+#include "harness/judge/thread_ranks.h"
 
 namespace lockstep {
 namespace {

@@ -4,12 +4,12 @@
 #include <array>
 #include <utility>
 
-#include "engine/ledger.h"
-#include "engine/observer.h"
-#include "harness/campaign_case.h"
-#include "harness/exit_status.h"
-#include "harness/report.h"
-#include "harness/runner.h"
+#include "engine/device/ledger.h"
+#include "engine/device/observer.h"
+#include "harness/base/errors.h"
+#include "harness/generate/case.h"
+#include "harness/judge/runner.h"
+#include "harness/report/report.h"
 
 namespace lockstep {
 namespace {

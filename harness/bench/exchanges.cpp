@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "harness/base/stopwatch.h"
 #include "harness/bench/median.h"
-#include "harness/stopwatch.h"
 
 namespace lockstep {
 namespace {

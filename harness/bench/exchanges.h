@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/collective_ledger.h"
-#include "engine/nccl_communicator.h"
+#include "engine/comm/nccl_communicator.h"
+#include "engine/rendezvous/collective_ledger.h"
 
 namespace lockstep {
 

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/trainer.h"
+#include "engine/train/trainer.h"
+#include "harness/base/stopwatch.h"
 #include "harness/bench/exchanges.h"
 #include "harness/bench/host_time.h"
 #include "harness/bench/median.h"
-#include "harness/schedules.h"
-#include "harness/stopwatch.h"
-#include "scenarios/legality.h"
-#include "scenarios/reader.h"
+#include "harness/case/schedules.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {

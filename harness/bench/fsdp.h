@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "harness/ranks_here.h"
+#include "harness/judge/local_ranks.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {

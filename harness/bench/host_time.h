@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "engine/observer.h"
-#include "harness/stopwatch.h"
+#include "engine/device/observer.h"
+#include "harness/base/stopwatch.h"
 
 namespace lockstep {
 

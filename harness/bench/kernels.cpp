@@ -8,13 +8,13 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/trainer.h"
+#include "engine/train/trainer.h"
+#include "harness/base/errors.h"
+#include "harness/base/stopwatch.h"
 #include "harness/bench/model.h"
-#include "harness/device_choice.h"
-#include "harness/exit_status.h"
-#include "harness/schedules.h"
-#include "harness/stopwatch.h"
-#include "scenarios/documents_layout.h"
+#include "harness/case/schedules.h"
+#include "harness/run/device_choice.h"
+#include "scenarios/documents/layout.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include <future>
 #include <vector>
 
-#include "harness/stopwatch.h"
+#include "harness/base/stopwatch.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "engine/device.h"
+#include "engine/device/device.h"
 
 namespace lockstep {
 

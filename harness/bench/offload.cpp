@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "engine/offload_plan.h"
-#include "engine/trainer.h"
-#include "harness/schedules.h"
-#include "harness/stopwatch.h"
-#include "scenarios/documents.h"
-#include "scenarios/offload_modules.h"
+#include "engine/offload/plan.h"
+#include "engine/train/trainer.h"
+#include "harness/base/stopwatch.h"
+#include "harness/case/schedules.h"
+#include "scenarios/documents/documents.h"
+#include "scenarios/rules/offload_modules.h"
 
 namespace lockstep {
 namespace {

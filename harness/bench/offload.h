@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "engine/offload_forecast.h"
+#include "engine/offload/forecast.h"
 #include "harness/bench/link.h"
 #include "harness/bench/steps.h"
 

@@ -2,11 +2,11 @@
 
 #include <deque>
 
-#include "engine/device.h"
-#include "harness/exit_status.h"
+#include "engine/device/device.h"
+#include "harness/base/errors.h"
+#include "harness/base/stopwatch.h"
 #include "harness/explore/explore.h"
 #include "harness/explore/recorder.h"
-#include "harness/stopwatch.h"
 
 namespace lockstep {
 

@@ -4,11 +4,11 @@
 #include <fstream>
 #include <sstream>
 
+#include "harness/base/write_file.h"
 #include "harness/bench/fsdp.h"
 #include "harness/bench/sections.h"
-#include "harness/device_choice.h"
-#include "harness/launch.h"
-#include "harness/write_file.h"
+#include "harness/run/device_choice.h"
+#include "harness/run/launch.h"
 
 namespace lockstep {
 namespace {

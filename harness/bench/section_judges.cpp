@@ -6,9 +6,9 @@
 #include "harness/bench/door.h"
 #include "harness/bench/schedules.h"
 #include "harness/bench/sections.h"
-#include "harness/device_choice.h"
-#include "harness/library.h"
-#include "scenarios/reader.h"
+#include "harness/run/device_choice.h"
+#include "harness/run/library.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep {
 namespace {

@@ -1,12 +1,12 @@
 // Scenarios a second, ops by themselves, and steps.
 #include <cstdio>
 
+#include "harness/base/errors.h"
+#include "harness/base/stopwatch.h"
 #include "harness/bench/kernels.h"
 #include "harness/bench/sections.h"
-#include "harness/exit_status.h"
-#include "harness/report.h"
-#include "harness/runner.h"
-#include "harness/stopwatch.h"
+#include "harness/judge/runner.h"
+#include "harness/report/report.h"
 
 namespace lockstep {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "harness/base/options.h"
 #include "harness/bench/steps.h"
-#include "harness/options.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {

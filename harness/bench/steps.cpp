@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/trainer.h"
+#include "engine/train/trainer.h"
+#include "harness/base/stopwatch.h"
 #include "harness/bench/host_time.h"
 #include "harness/bench/median.h"
 #include "harness/bench/model.h"
-#include "harness/device_choice.h"
-#include "harness/schedules.h"
-#include "harness/stopwatch.h"
-#include "scenarios/documents_layout.h"
-#include "scenarios/reader.h"
+#include "harness/case/schedules.h"
+#include "harness/run/device_choice.h"
+#include "scenarios/documents/layout.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep {
 namespace {

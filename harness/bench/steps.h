@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/backend.h"
+#include "engine/device/backend.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {

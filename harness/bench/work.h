@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "kernels/submission.h"
+#include "kernels/submission/submission.h"
 
 namespace lockstep {
 

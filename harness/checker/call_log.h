@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/ledger.h"
+#include "engine/device/ledger.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/trainer.h"
+#include "engine/train/trainer.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "engine/ledger.h"
+#include "engine/device/ledger.h"
 #include "harness/checker/clock.h"
 #include "harness/checker/memory.h"
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "engine/observer.h"
+#include "engine/device/observer.h"
 #include "harness/checker/boxes.h"
 
 namespace lockstep {

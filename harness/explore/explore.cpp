@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "engine/log_uniform.h"
+#include "engine/device/log_uniform.h"
 #include "harness/explore/mix.h"
 #include "scenarios/scenario.h"
 

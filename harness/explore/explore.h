@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend.h"
-#include "engine/pressure.h"
+#include "engine/device/backend.h"
+#include "engine/device/pressure.h"
 #include "harness/explore/program.h"
 
 namespace lockstep {

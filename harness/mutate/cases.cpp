@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "harness/library.h"
-#include "harness/process_case.h"
-#include "harness/refusal.h"
-#include "harness/schedules.h"
-#include "harness/suite.h"
-#include "harness/virtual_ranks.h"
+#include "harness/case/schedules.h"
+#include "harness/judge/thread_ranks.h"
+#include "harness/run/library.h"
+#include "harness/run/multi_process_case.h"
+#include "harness/run/refusal.h"
+#include "harness/run/suite.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/mutate/mutator.h"
+#include "harness/inject/mutator.h"
 #include "harness/mutate/probes.h"
 
 namespace lockstep {

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "harness/case/schedules.h"
 #include "harness/explore/recorder.h"
-#include "harness/mutate/mutator.h"
-#include "harness/schedules.h"
-#include "harness/virtual_ranks.h"
+#include "harness/inject/mutator.h"
+#include "harness/judge/thread_ranks.h"
 
 namespace lockstep {
 namespace {

@@ -1,8 +1,8 @@
 // Whether a call does anything at all: the machine-checked argument for faults at the device door that change nothing.
 #pragma once
 
-#include "harness/mutate/door_fault.h"
-#include "harness/verdict.h"
+#include "harness/case/verdict.h"
+#include "harness/inject/device_fault.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {

@@ -6,13 +6,13 @@
 #include <sstream>
 #include <string_view>
 
-#include "engine/faults.h"
+#include "engine/device/faults.h"
 #include "harness/checker/checker.h"
 #include "harness/mutate/named_table.h"
-#include "kernels/fault.h"
-#include "kernels/require.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/require.h"
 #include "oracle/oracle.h"
-#include "scenarios/legality.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {

@@ -6,11 +6,11 @@
 #include <memory>
 #include <sstream>
 
-#include "harness/campaign_worker.h"
+#include "harness/base/stopwatch.h"
 #include "harness/mutate/idle.h"
-#include "harness/result_json.h"
-#include "harness/stopwatch.h"
-#include "kernels/fault.h"
+#include "harness/report/result_json.h"
+#include "harness/run/request_worker.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 namespace {

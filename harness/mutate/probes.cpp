@@ -7,15 +7,15 @@
 #include <filesystem>
 #include <functional>
 
-#include "engine/loader.h"
-#include "engine/trainer.h"
+#include "engine/data/loader.h"
+#include "engine/train/trainer.h"
+#include "harness/base/run_folder.h"
 #include "harness/checker/checker.h"
-#include "harness/run_folder.h"
-#include "harness/virtual_ranks.h"
-#include "kernels/optimizer.h"
-#include "kernels/poison.h"
+#include "harness/judge/thread_ranks.h"
+#include "kernels/diagnostics/poison.h"
+#include "kernels/ops/optimizer.h"
 #include "oracle/oracle.h"
-#include "scenarios/reader.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "engine/observer.h"
-#include "harness/runner.h"
+#include "engine/device/observer.h"
+#include "harness/judge/runner.h"
 
 namespace lockstep {
 

@@ -6,9 +6,9 @@
 #include <functional>
 #include <iterator>
 
-#include "harness/exit_status.h"
-#include "harness/result_json.h"
-#include "harness/version.h"
+#include "harness/base/errors.h"
+#include "harness/base/version.h"
+#include "harness/report/result_json.h"
 
 namespace lockstep {
 namespace {

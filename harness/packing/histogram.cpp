@@ -5,8 +5,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "harness/exit_status.h"
-#include "scenarios/documents.h"
+#include "harness/base/errors.h"
+#include "scenarios/documents/documents.h"
 
 namespace lockstep {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "harness/base/errors.h"
 #include "harness/bench/steps.h"
-#include "harness/exit_status.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/require.h"
+#include "kernels/core/require.h"
 
 namespace lockstep {
 namespace {

@@ -1,8 +1,8 @@
-#include "kernels/cuda/cudnn_plans.h"
-#include "kernels/cuda/linear_plan.h"
+#include "kernels/core/require.h"
+#include "kernels/cuda/attention/cudnn_plans.h"
+#include "kernels/cuda/gemm/linear_plan.h"
 #include "kernels/cuda/table.h"
-#include "kernels/ops.h"
-#include "kernels/require.h"
+#include "kernels/submission/ops.h"
 
 namespace lockstep {
 namespace {

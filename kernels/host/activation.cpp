@@ -1,6 +1,6 @@
-#include "kernels/activation.h"
+#include "kernels/ops/activation.h"
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 #include "kernels/host/rows.h"
 
 namespace lockstep {

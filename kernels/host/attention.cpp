@@ -1,14 +1,14 @@
 // 2.6: one chain per output. A row's scores are computed for its whole document at once; the kv blocks only matter
 // where the softmax runs over them.
-#include "kernels/attention.h"
+#include "kernels/ops/attention.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/reduce.h"
 #include "kernels/host/factor.h"
 #include "kernels/host/rows.h"
-#include "kernels/reduce.h"
 
 namespace lockstep {
 namespace {

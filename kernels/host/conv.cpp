@@ -1,12 +1,12 @@
-#include "kernels/conv.h"
+#include "kernels/ops/conv.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/reduce.h"
 #include "kernels/host/chain.h"
 #include "kernels/host/rows.h"
-#include "kernels/reduce.h"
 
 namespace lockstep {
 namespace {

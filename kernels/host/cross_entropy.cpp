@@ -1,9 +1,9 @@
-#include "kernels/cross_entropy.h"
+#include "kernels/ops/cross_entropy.h"
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/reduce.h"
+#include "kernels/core/require.h"
 #include "kernels/host/rows.h"
-#include "kernels/reduce.h"
-#include "kernels/require.h"
 
 namespace lockstep {
 

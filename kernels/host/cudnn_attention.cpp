@@ -1,12 +1,12 @@
 // The contract's attention, over the documents that the tables of cuDNN's show.
-#include "kernels/cudnn_attention.h"
+#include "kernels/ops/cudnn_attention.h"
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "kernels/attention.h"
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
+#include "kernels/ops/attention.h"
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,6 @@
-#include "kernels/digest.h"
+#include "kernels/diagnostics/digest.h"
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 

@@ -1,13 +1,13 @@
-#include "kernels/dispatch.h"
+#include "kernels/moe/dispatch.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/reduce.h"
+#include "kernels/core/require.h"
 #include "kernels/host/chain.h"
 #include "kernels/host/rows.h"
-#include "kernels/reduce.h"
-#include "kernels/require.h"
 
 namespace lockstep {
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "kernels/dropout.h"
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
+#include "kernels/ops/dropout.h"
 
 namespace lockstep {
 

@@ -1,11 +1,11 @@
-#include "kernels/embedding.h"
+#include "kernels/ops/embedding.h"
 
 #include <map>
 #include <vector>
 
+#include "kernels/core/require.h"
 #include "kernels/host/dropout.h"
 #include "kernels/host/rows.h"
-#include "kernels/require.h"
 
 namespace lockstep {
 

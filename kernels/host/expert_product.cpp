@@ -1,9 +1,9 @@
-#include "kernels/expert_product.h"
+#include "kernels/moe/expert_product.h"
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/require.h"
 #include "kernels/host/rows.h"
 #include "kernels/host/view.h"
-#include "kernels/require.h"
 
 namespace lockstep {
 namespace {

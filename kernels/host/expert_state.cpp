@@ -1,8 +1,8 @@
-#include "kernels/expert_state.h"
+#include "kernels/moe/expert_state.h"
 
 #include <vector>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 

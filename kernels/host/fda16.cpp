@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/fda16.h"
+#include "kernels/core/fda16.h"
 #include "kernels/host/rows.h"
 
 namespace lockstep {

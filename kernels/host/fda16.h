@@ -1,10 +1,11 @@
-// Chains of FDA16 for many outputs at once, bit-equal to fda_chain of the contract's tensor core (kernels/fda16.h).
+// Chains of FDA16 for many outputs at once, bit-equal to fda_chain of the contract's tensor core
+// (kernels/core/fda16.h).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "kernels/contract.h"
+#include "kernels/core/contract.h"
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
-#include "kernels/fingerprint.h"
+#include "kernels/diagnostics/fingerprint.h"
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 

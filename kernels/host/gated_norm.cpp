@@ -1,8 +1,8 @@
-#include "kernels/gated_norm.h"
+#include "kernels/ops/gated_norm.h"
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/reduce.h"
 #include "kernels/host/rows.h"
-#include "kernels/reduce.h"
 
 namespace lockstep {
 

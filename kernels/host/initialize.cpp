@@ -1,6 +1,6 @@
-#include "kernels/initialize.h"
+#include "kernels/ops/initialize.h"
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 namespace {

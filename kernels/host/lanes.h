@@ -1,7 +1,7 @@
 // Eight independent outputs side by side. Each lane is the same IEEE operation as the scalar primitive.
 #pragma once
 
-#include "kernels/contract.h"
+#include "kernels/core/contract.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>

@@ -1,8 +1,8 @@
-#include "kernels/linear.h"
+#include "kernels/ops/linear.h"
 
 #include <vector>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 #include "kernels/host/view.h"
 
 namespace lockstep {

@@ -1,8 +1,8 @@
-#include "kernels/optimizer.h"
+#include "kernels/ops/optimizer.h"
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/reduce.h"
 #include "kernels/host/rows.h"
-#include "kernels/reduce.h"
 
 namespace lockstep {
 

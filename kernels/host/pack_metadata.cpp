@@ -1,9 +1,9 @@
-#include "kernels/pack_metadata.h"
+#include "kernels/ops/pack_metadata.h"
 
 #include <algorithm>
 
-#include "kernels/fault.h"
-#include "kernels/require.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/require.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/poison.h"
+#include "kernels/diagnostics/poison.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "kernels/residual.h"
+#include "kernels/ops/residual.h"
 
 #include <vector>
 

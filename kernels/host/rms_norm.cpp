@@ -1,10 +1,10 @@
-#include "kernels/rms_norm.h"
+#include "kernels/ops/rms_norm.h"
 
 #include <vector>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/reduce.h"
 #include "kernels/host/rows.h"
-#include "kernels/reduce.h"
 
 namespace lockstep {
 

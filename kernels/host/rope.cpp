@@ -1,7 +1,7 @@
-#include "kernels/rope.h"
+#include "kernels/ops/rope.h"
 
-#include "kernels/fault.h"
-#include "kernels/require.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/require.h"
 
 namespace lockstep {
 

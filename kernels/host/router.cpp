@@ -1,11 +1,11 @@
-#include "kernels/router.h"
+#include "kernels/moe/router.h"
 
 #include <vector>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/reduce.h"
 #include "kernels/host/chain.h"
 #include "kernels/host/rows.h"
-#include "kernels/reduce.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/contract.h"
+#include "kernels/core/contract.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "kernels/scan.h"
+#include "kernels/ops/scan.h"
 
 #include <algorithm>
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 
+#include "kernels/core/reduce.h"
 #include "kernels/host/chain.h"
 #include "kernels/host/rows.h"
 #include "kernels/host/scan_chunk.h"
-#include "kernels/reduce.h"
-#include "kernels/scan.h"
+#include "kernels/ops/scan.h"
 
 namespace lockstep {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 #include "kernels/host/rows.h"
 
 namespace lockstep {

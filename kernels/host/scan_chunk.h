@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 #include "kernels/host/factor.h"
-#include "kernels/scan.h"
+#include "kernels/ops/scan.h"
 
 namespace lockstep {
 

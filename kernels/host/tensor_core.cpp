@@ -1,8 +1,8 @@
-#include "kernels/tensor_core.h"
+#include "kernels/diagnostics/tensor_core.h"
 
 #include <array>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 #include "kernels/host/fda16.h"
 
 namespace lockstep {

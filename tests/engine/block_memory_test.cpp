@@ -1,5 +1,5 @@
 // Memory that is carved out of blocks: no two allocations touch, all are aligned, and blocks serve the next device.
-#include "engine/block_memory.h"
+#include "engine/device/block_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/checkpoint.h"
+#include "engine/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -8,7 +8,7 @@
 #include <ostream>
 #include <stdexcept>
 
-#include "engine/communicator.h"
+#include "engine/comm/communicator.h"
 #include "tests/engine/on_sim.h"
 
 namespace lockstep::test {

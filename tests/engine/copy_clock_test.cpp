@@ -1,4 +1,4 @@
-#include "engine/copy_clock.h"
+#include "engine/device/copy_clock.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which versions and settings exchange by copy engines, and what is said where they do not.
-#include "engine/copy_engines.h"
+#include "engine/device/copy_engines.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 #include "engine/cuda/call.h"
 #include "engine/cuda/nccl.h"
 #include "engine/cuda/nccl_library.h"
-#include "engine/window_memory.h"
+#include "engine/device/window_memory.h"
 
 // ---- The runtime ----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "engine/cuda/nvtx.h"
-#include "engine/place_ranges.h"
+#include "engine/device/place_ranges.h"
 
 namespace lockstep {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <cstdint>
 
-#include "engine/offload_plan.h"
-#include "scenarios/legality.h"
-#include "scenarios/offload_modules.h"
-#include "scenarios/reader.h"
+#include "engine/offload/plan.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/rules/legality.h"
+#include "scenarios/rules/offload_modules.h"
 #include "tests/engine/training_run.h"
 
 namespace lockstep::test {

@@ -1,5 +1,5 @@
 // The door: who hears of a call, in which order, what is counted, and what a dry run leaves alone.
-#include "engine/device.h"
+#include "engine/device/device.h"
 
 #include <cstdlib>
 

@@ -11,8 +11,8 @@
 #include <memory>
 #include <utility>
 
-#include "engine/checkpoint.h"
-#include "kernels/fault.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "kernels/core/fault.h"
 #include "oracle/oracle.h"
 #include "tests/engine/sharded_run.h"
 

@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "engine/faults.h"
+#include "engine/device/faults.h"
 #include "harness/checker/checker.h"
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 #include "tests/engine/sharded_run.h"
 
 namespace lockstep::test {

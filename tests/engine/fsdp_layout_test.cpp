@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "engine/fsdp/buffer_plan.h"
-#include "engine/fsdp/layout.h"
+#include "engine/parameters/shard_layout.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 #include "tests/engine/sharded_run.h"
 
 namespace lockstep::test {

@@ -1,6 +1,6 @@
 // Which graphs a set keeps under a limit, and that eviction takes nothing from what was launched. On the device under
 // test: a graph goes while its launch may still run.
-#include "engine/graph_set.h"
+#include "engine/graphs/graph_set.h"
 
 #include "tests/engine/on_sim.h"
 #include "tests/engine/training_run.h"

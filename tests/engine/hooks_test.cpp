@@ -1,5 +1,5 @@
 // Hooks run in order, around a region as eagerly, and are back in their places whatever happened.
-#include "engine/hooks.h"
+#include "engine/plan/hooks.h"
 
 #include <gtest/gtest.h>
 
@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/communicator.h"
-#include "engine/ranks.h"
-#include "engine/trainer.h"
-#include "kernels/fault.h"
+#include "engine/comm/communicator.h"
+#include "engine/comm/ranks.h"
+#include "engine/train/trainer.h"
+#include "kernels/core/fault.h"
 #include "tests/engine/training_run.h"
 
 namespace lockstep::test {

@@ -1,4 +1,4 @@
-#include "engine/launch_environment.h"
+#include "engine/rendezvous/launch_environment.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Ledgers of captures and of dry runs, and the sentence that tells them apart.
-#include "engine/ledger.h"
+#include "engine/device/ledger.h"
 
 #include <gmock/gmock.h>
 

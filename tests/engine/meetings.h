@@ -11,8 +11,8 @@
 #include <memory>
 #include <ostream>
 
-#include "engine/network_meeting.h"
-#include "engine/shared_meeting.h"
+#include "engine/rendezvous/network_meeting.h"
+#include "engine/rendezvous/shared_meeting.h"
 #include "tests/harness/program.h"
 
 namespace lockstep::test {

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-#include "scenarios/reader.h"
+#include "scenarios/io/reader.h"
 #include "tests/engine/training_run.h"
 
 namespace lockstep::test {

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 #include "tests/engine/training_run.h"
 
 namespace lockstep::test {

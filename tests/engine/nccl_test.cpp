@@ -12,8 +12,8 @@
 #include <map>
 #include <thread>
 
-#include "engine/nccl_communicator.h"
-#include "engine/shared_meeting.h"
+#include "engine/comm/nccl_communicator.h"
+#include "engine/rendezvous/shared_meeting.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/on_sim.h"
 #include "tests/engine/processes.h"

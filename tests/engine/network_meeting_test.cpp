@@ -1,5 +1,5 @@
 // Who may come to a meeting over a network, who is told why not, and what a stranger can do there.
-#include "engine/network_meeting.h"
+#include "engine/rendezvous/network_meeting.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/network_link.h"
+#include "engine/rendezvous/network_link.h"
 #include "tests/engine/meetings.h"
 
 namespace lockstep::test {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "scenarios/legality.h"
-#include "scenarios/offload_modules.h"
-#include "scenarios/reader.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/rules/legality.h"
+#include "scenarios/rules/offload_modules.h"
 #include "tests/engine/training_run.h"
 
 namespace lockstep::test {

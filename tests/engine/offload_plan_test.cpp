@@ -1,6 +1,4 @@
 // The offload plan as a function of the scenario: what goes, what stays, when, and who shares which bytes.
-#include "engine/offload_plan.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -9,11 +7,12 @@
 #include <numeric>
 #include <set>
 
-#include "engine/offload_forecast.h"
-#include "engine/offload_time.h"
-#include "engine/regions.h"
-#include "kernels/fault.h"
-#include "scenarios/offload_modules.h"
+#include "engine/offload/forecast.h"
+#include "engine/offload/plan.h"
+#include "engine/offload/time_model.h"
+#include "engine/plan/regions.h"
+#include "kernels/core/fault.h"
+#include "scenarios/rules/offload_modules.h"
 
 namespace lockstep {
 namespace {

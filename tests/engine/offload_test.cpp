@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include "engine/offload_plan.h"
-#include "scenarios/reader.h"
+#include "engine/offload/plan.h"
+#include "scenarios/io/reader.h"
 #include "tests/engine/training_run.h"
 
 namespace lockstep::test {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/device.h"
+#include "engine/device/device.h"
 
 namespace lockstep::test {
 

@@ -1,5 +1,5 @@
 // What a profiler is told of a run: steps, and in them microbatches, layers and parts.
-#include "engine/place_ranges.h"
+#include "engine/device/place_ranges.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/trainer.h"
+#include "engine/train/trainer.h"
 #include "tests/engine/on_sim.h"
 
 namespace lockstep::test {

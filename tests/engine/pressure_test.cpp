@@ -1,10 +1,10 @@
 // Delays and poison: they change no bit where the edges are right, and show what luck hides where they are not.
-#include "engine/pressure.h"
+#include "engine/device/pressure.h"
 
 #include <bit>
 
-#include "engine/loader.h"
-#include "kernels/fault.h"
+#include "engine/data/loader.h"
+#include "kernels/core/fault.h"
 #include "tests/engine/on_sim.h"
 #include "tests/engine/training_run.h"
 

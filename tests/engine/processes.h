@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/communicator.h"
+#include "engine/comm/communicator.h"
 #include "tests/harness/program.h"
 
 namespace lockstep::test {

@@ -1,6 +1,6 @@
 // Virtual ranks and what they exchange: right bytes on every schedule, every wait needed and seen, and a clear report
 // when ranks do not call the same.
-#include "engine/ranks.h"
+#include "engine/comm/ranks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "engine/baton.h"
+#include "engine/comm/baton.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/collective_program.h"
 

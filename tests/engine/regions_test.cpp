@@ -1,4 +1,4 @@
-#include "engine/regions.h"
+#include "engine/plan/regions.h"
 
 #include <gtest/gtest.h>
 

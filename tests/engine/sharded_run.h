@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/ranks.h"
+#include "engine/comm/ranks.h"
 #include "tests/engine/training_run.h"
 
 namespace lockstep::test {

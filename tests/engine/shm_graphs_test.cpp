@@ -8,9 +8,9 @@
 #include <random>
 #include <thread>
 
-#include "engine/graph_calls.h"
-#include "engine/meeting_communicator.h"
-#include "engine/shared_meeting.h"
+#include "engine/comm/graph_calls.h"
+#include "engine/comm/meeting_communicator.h"
+#include "engine/rendezvous/shared_meeting.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/collective_program.h"
 #include "tests/engine/processes.h"

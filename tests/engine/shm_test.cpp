@@ -9,8 +9,8 @@
 #include <random>
 #include <thread>
 
-#include "engine/meeting_communicator.h"
-#include "engine/ranks.h"
+#include "engine/comm/meeting_communicator.h"
+#include "engine/comm/ranks.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/collective_program.h"
 #include "tests/engine/meetings.h"

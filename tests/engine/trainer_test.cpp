@@ -1,5 +1,5 @@
 // What the step loop promises about itself: graphs, slots, fallbacks, failures and checkpoints.
-#include "engine/trainer.h"
+#include "engine/train/trainer.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "kernels/fault.h"
-#include "kernels/residual.h"
+#include "kernels/core/fault.h"
+#include "kernels/ops/residual.h"
 #include "tests/engine/training_run.h"
 
 namespace lockstep::test {

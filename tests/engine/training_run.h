@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/trainer.h"
+#include "engine/train/trainer.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep::test {

@@ -1,5 +1,5 @@
 // Memory in windows: ranks that allocate and release alike find the same place in the same window.
-#include "engine/window_memory.h"
+#include "engine/device/window_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <string>
 
-#include "scenarios/raw_documents.h"
-#include "scenarios/reader.h"
-#include "scenarios/reader_stage.h"
+#include "scenarios/documents/raw_documents.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/io/stage.h"
 
 namespace lockstep {
 

@@ -11,8 +11,8 @@
 #include "harness/bench/model.h"
 #include "harness/bench/offload.h"
 #include "harness/bench/work.h"
-#include "harness/sharding_plan.h"
-#include "scenarios/reader.h"
+#include "harness/expect/sharding_plan.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "harness/bits.h"
+#include "harness/base/bits.h"
 
 #include <gtest/gtest.h>
 

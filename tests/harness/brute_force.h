@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/device.h"
+#include "engine/device/device.h"
 
 namespace lockstep::test {
 

@@ -1,9 +1,9 @@
 // A calibration finds a tensor core that is not the model's, and names the first dot.
-#include "harness/calibrate.h"
+#include "harness/case/calibrate.h"
 
 #include <gmock/gmock.h>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <csignal>
 
-#include "scenarios/reader.h"
+#include "scenarios/io/reader.h"
 #include "tests/harness/campaign_run.h"
 #include "tests/harness/started.h"
 

@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <sstream>
 
-#include "harness/choices.h"
-#include "harness/stopwatch.h"
-#include "scenarios/reader.h"
+#include "harness/base/stopwatch.h"
+#include "harness/generate/choices.h"
+#include "scenarios/io/reader.h"
 #include "tests/harness/planted_faults.h"
 #include "tests/harness/program.h"
 #include "tests/harness/seed.h"

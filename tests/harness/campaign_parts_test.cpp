@@ -4,10 +4,10 @@
 
 #include <map>
 
-#include "harness/campaign.h"
-#include "harness/campaign_case.h"
-#include "harness/corpus.h"
-#include "scenarios/reader.h"
+#include "harness/campaign/campaign.h"
+#include "harness/campaign/corpus.h"
+#include "harness/generate/case.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep {
 namespace {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "harness/checker/checker.h"
-#include "harness/runner.h"
-#include "kernels/optimizer.h"
+#include "harness/judge/runner.h"
+#include "kernels/ops/optimizer.h"
 #include "tests/engine/on_sim.h"
 #include "tests/harness/program.h"
 

@@ -3,17 +3,17 @@
 
 #include <cstdlib>
 
-#include "engine/loader.h"
-#include "engine/trainer.h"
+#include "engine/data/loader.h"
+#include "engine/train/trainer.h"
+#include "harness/case/schedules.h"
 #include "harness/checker/redundant_edges.h"
-#include "harness/generator.h"
+#include "harness/generate/generator.h"
+#include "harness/judge/runner.h"
+#include "harness/judge/thread_ranks.h"
 #include "harness/mutate/probes.h"
-#include "harness/runner.h"
-#include "harness/schedules.h"
-#include "harness/virtual_ranks.h"
-#include "kernels/fault.h"
-#include "scenarios/legality.h"
-#include "scenarios/schema_words.h"
+#include "kernels/core/fault.h"
+#include "scenarios/rules/legality.h"
+#include "scenarios/schema/words.h"
 
 namespace lockstep {
 namespace {

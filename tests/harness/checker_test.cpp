@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <random>
 
-#include "engine/trainer.h"
+#include "engine/train/trainer.h"
 #include "harness/checker/live_blocks.h"
 #include "harness/checker/redundant_edges.h"
-#include "kernels/linear.h"
-#include "kernels/optimizer.h"
+#include "kernels/ops/linear.h"
+#include "kernels/ops/optimizer.h"
 #include "tests/engine/on_sim.h"
 
 namespace lockstep::test {

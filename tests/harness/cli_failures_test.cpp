@@ -7,7 +7,7 @@
 #include <boost/json.hpp>
 #include <filesystem>
 
-#include "scenarios/reader.h"
+#include "scenarios/io/reader.h"
 #include "tests/harness/program.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "harness/comparison.h"
+#include "harness/judge/comparison.h"
 
 #include <gtest/gtest.h>
 

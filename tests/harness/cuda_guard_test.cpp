@@ -1,10 +1,10 @@
 // Guard and calibration of a GPU.
 #include <gtest/gtest.h>
 
-#include "harness/calibrate.h"
-#include "harness/exit_status.h"
-#include "harness/guard.h"
-#include "kernels/fault.h"
+#include "harness/base/errors.h"
+#include "harness/case/calibrate.h"
+#include "harness/case/guard.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 namespace {

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "harness/generator.h"
-#include "harness/generator_parts.h"
-#include "scenarios/legality.h"
-#include "scenarios/reader.h"
+#include "harness/generate/generator.h"
+#include "harness/generate/parts.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/rules/legality.h"
 #include "tests/harness/document_rows.h"
 #include "tests/harness/random_property.h"
 

@@ -1,15 +1,15 @@
 // The judge that is an eager run: where bits are modelled it says what the oracle says, whatever is planted.
-#include "harness/eager_judge.h"
+#include "harness/judge/eager_judge.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "harness/eager_reference.h"
-#include "harness/schedules.h"
-#include "kernels/contract.h"
-#include "kernels/fault.h"
+#include "harness/case/schedules.h"
+#include "harness/judge/eager_reference.h"
+#include "kernels/core/contract.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 namespace {

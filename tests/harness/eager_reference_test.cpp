@@ -1,9 +1,9 @@
 // The runs that judge where the library adds up: what an eager run gave is kept as the oracle's results are.
-#include "harness/eager_reference.h"
+#include "harness/judge/eager_reference.h"
 
 #include <gtest/gtest.h>
 
-#include "scenarios/reader.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep {
 namespace {

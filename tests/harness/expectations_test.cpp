@@ -1,4 +1,4 @@
-#include "harness/expectations.h"
+#include "harness/expect/expectations.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "engine/log_uniform.h"
+#include "engine/device/log_uniform.h"
 #include "harness/checker/checker.h"
 #include "harness/explore/recorder.h"
 #include "tests/harness/ordered_calls.h"

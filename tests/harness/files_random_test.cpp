@@ -5,12 +5,12 @@
 #include <boost/json.hpp>
 #include <string>
 
-#include "harness/features.h"
-#include "harness/generator.h"
-#include "harness/report.h"
-#include "harness/runner.h"
-#include "scenarios/documents.h"
-#include "scenarios/reader.h"
+#include "harness/generate/features.h"
+#include "harness/generate/generator.h"
+#include "harness/judge/runner.h"
+#include "harness/report/report.h"
+#include "scenarios/documents/documents.h"
+#include "scenarios/io/reader.h"
 #include "tests/harness/seed.h"
 #include "tests/temporary_folder.h"
 

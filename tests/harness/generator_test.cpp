@@ -1,11 +1,11 @@
-#include "harness/generator.h"
+#include "harness/generate/generator.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "harness/features.h"
-#include "scenarios/reader.h"
+#include "harness/generate/features.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep {
 namespace {

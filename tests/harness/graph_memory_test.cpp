@@ -1,5 +1,5 @@
 // The model of captures and evictions, worked out by hand.
-#include "harness/graph_memory.h"
+#include "harness/expect/graph_memory.h"
 
 #include <gtest/gtest.h>
 

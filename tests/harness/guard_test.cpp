@@ -1,14 +1,14 @@
 // The guard refuses a processor in another mode, and a device that computes something else.
-#include "harness/guard.h"
+#include "harness/case/guard.h"
 
 #include <gmock/gmock.h>
 #include <xmmintrin.h>
 
-#include "harness/commands.h"
-#include "harness/exit_status.h"
-#include "kernels/contract.h"
-#include "kernels/fault.h"
-#include "kernels/guard.h"
+#include "harness/base/errors.h"
+#include "harness/cli/commands.h"
+#include "kernels/core/contract.h"
+#include "kernels/core/fault.h"
+#include "kernels/diagnostics/guard.h"
 
 namespace lockstep {
 namespace {

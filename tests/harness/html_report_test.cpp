@@ -1,13 +1,13 @@
 // The HTML page: one file, nothing from elsewhere, nothing unescaped, the row that differs marked where it lies.
-#include "harness/html_report.h"
+#include "harness/report/html_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/html_text.h"
-#include "harness/pack_picture.h"
-#include "harness/result_json.h"
-#include "scenarios/reader.h"
+#include "harness/report/html_text.h"
+#include "harness/report/pack_picture.h"
+#include "harness/report/result_json.h"
+#include "scenarios/io/reader.h"
 #include "tests/harness/program.h"
 
 namespace lockstep {

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "harness/generator.h"
-#include "scenarios/documents_layout.h"
-#include "scenarios/legality.h"
-#include "scenarios/offload_modules.h"
-#include "scenarios/reader.h"
+#include "harness/generate/generator.h"
+#include "scenarios/documents/layout.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/rules/legality.h"
+#include "scenarios/rules/offload_modules.h"
 #include "tests/engine/training_run.h"
 #include "tests/harness/random_property.h"
 

@@ -1,10 +1,9 @@
 // Which of what a launcher says decides where its processes meet.
-#include "harness/meeting_place.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/exit_status.h"
+#include "harness/base/errors.h"
+#include "harness/run/rendezvous_address.h"
 
 namespace lockstep {
 namespace {

@@ -6,12 +6,12 @@
 #include <map>
 #include <set>
 
-#include "engine/trainer.h"
+#include "engine/train/trainer.h"
+#include "harness/case/schedules.h"
 #include "harness/mutate/named.h"
 #include "harness/mutate/report.h"
 #include "harness/mutate/systematic.h"
-#include "harness/schedules.h"
-#include "harness/worker.h"
+#include "harness/run/worker.h"
 #include "tests/harness/program.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // The table of docs/offloading.md is the one that the rules make.
-#include "harness/offload_matrix.h"
+#include "harness/report/offload_matrix.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

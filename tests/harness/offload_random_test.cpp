@@ -6,12 +6,12 @@
 #include <cstdlib>
 #include <string>
 
-#include "engine/offload_plan.h"
-#include "harness/generator.h"
-#include "harness/report.h"
-#include "harness/runner.h"
-#include "harness/schedules.h"
-#include "scenarios/reader.h"
+#include "engine/offload/plan.h"
+#include "harness/case/schedules.h"
+#include "harness/generate/generator.h"
+#include "harness/judge/runner.h"
+#include "harness/report/report.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +23,7 @@ std::string device_under_test() {
   return name == nullptr ? "sim" : name;
 }
 
-// On one rank; ranks of their own are harness/virtual_ranks.h's.
+// On one rank; ranks of their own are harness/judge/thread_ranks.h's.
 Scenario offloading(std::uint64_t seed) {
   for (std::uint64_t attempt = 0;; ++attempt) {
     Choices c(seed * 1'000'003 + attempt);

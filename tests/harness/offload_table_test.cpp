@@ -1,5 +1,5 @@
 // What `describe` says of an offload plan, before anything runs, is the plan and its forecast, in every mode.
-#include "harness/offload_table.h"
+#include "harness/report/offload_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,11 +8,11 @@
 #include <numeric>
 #include <string>
 
-#include "engine/offload_forecast.h"
-#include "engine/offload_time.h"
+#include "engine/offload/forecast.h"
+#include "engine/offload/time_model.h"
 #include "harness/bench/model.h"
-#include "scenarios/offload_modules.h"
-#include "scenarios/schema_words.h"
+#include "scenarios/rules/offload_modules.h"
+#include "scenarios/schema/words.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/optimizer.h"
+#include "kernels/ops/optimizer.h"
 #include "tests/engine/on_sim.h"
 
 namespace lockstep::test {

@@ -10,9 +10,9 @@
 #include <limits>
 #include <string>
 
-#include "harness/exit_status.h"
+#include "harness/base/errors.h"
 #include "harness/packing/plan.h"
-#include "scenarios/reader.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "harness/parameter_table.h"
+#include "harness/expect/parameter_table.h"
 
 #include <gtest/gtest.h>
 

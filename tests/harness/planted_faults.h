@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/faults.h"
-#include "kernels/fault.h"
+#include "engine/device/faults.h"
+#include "kernels/core/fault.h"
 #include "oracle/oracle.h"
 
 namespace lockstep {

@@ -1,9 +1,9 @@
 // The list of faults that change nothing which a run can show. That every other one is caught is for `lockstep mutate`.
 #include <gtest/gtest.h>
 
-#include "harness/library.h"
-#include "harness/suite.h"
-#include "harness/worker.h"
+#include "harness/run/library.h"
+#include "harness/run/suite.h"
+#include "harness/run/worker.h"
 #include "tests/harness/planted_faults.h"
 #include "tests/harness/program.h"
 

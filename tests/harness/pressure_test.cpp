@@ -1,9 +1,9 @@
 // Faults that plain bits do not show: each survives its scenario without pressure, and not with it.
 #include <gtest/gtest.h>
 
-#include "harness/runner.h"
-#include "harness/suite.h"
-#include "harness/worker.h"
+#include "harness/judge/runner.h"
+#include "harness/run/suite.h"
+#include "harness/run/worker.h"
 #include "tests/harness/program.h"
 
 namespace lockstep {

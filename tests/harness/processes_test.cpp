@@ -10,8 +10,8 @@
 #include <memory>
 #include <random>
 
-#include "harness/device_choice.h"
-#include "harness/process_case.h"
+#include "harness/run/device_choice.h"
+#include "harness/run/multi_process_case.h"
 #include "tests/engine/meetings.h"
 #include "tests/harness/program.h"
 #include "tests/harness/seed.h"

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "harness/choices.h"
-#include "harness/worker.h"
-#include "kernels/fault.h"
-#include "scenarios/legality.h"
+#include "harness/generate/choices.h"
+#include "harness/run/worker.h"
+#include "kernels/core/fault.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep::test {
 

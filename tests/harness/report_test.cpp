@@ -1,11 +1,11 @@
 // Results through JSON and back, JUnit, exit statuses, files whole or not at all.
-#include "harness/report.h"
+#include "harness/report/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/result_json.h"
-#include "harness/write_file.h"
+#include "harness/base/write_file.h"
+#include "harness/report/result_json.h"
 #include "tests/harness/program.h"
 
 namespace lockstep {

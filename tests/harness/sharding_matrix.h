@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "scenarios/scenario.h"
-#include "scenarios/schema_words.h"
+#include "scenarios/schema/words.h"
 
 namespace lockstep {
 

@@ -14,10 +14,10 @@
 #include <set>
 #include <string_view>
 
-#include "harness/process_case.h"
-#include "harness/runner.h"
-#include "kernels/fault.h"
-#include "scenarios/reader.h"
+#include "harness/judge/runner.h"
+#include "harness/run/multi_process_case.h"
+#include "kernels/core/fault.h"
+#include "scenarios/io/reader.h"
 #include "tests/harness/seed.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "harness/sharding_plan.h"
+#include "harness/expect/sharding_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <algorithm>
 
 #include "engine/fsdp/buffer_plan.h"
-#include "harness/blind_spots.h"
-#include "harness/sharding_table.h"
-#include "scenarios/legality.h"
+#include "harness/expect/blind_spots.h"
+#include "harness/report/sharding_table.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {

@@ -1,9 +1,9 @@
-#include "harness/shards.h"
+#include "harness/judge/shards.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/rank_counters.h"
+#include "harness/expect/rank_counters.h"
 
 namespace lockstep {
 namespace {

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "harness/generator.h"
-#include "harness/shrink.h"
-#include "harness/shrink_reason.h"
-#include "harness/shrink_rules.h"
-#include "harness/worker.h"
-#include "scenarios/documents.h"
-#include "scenarios/reader.h"
+#include "harness/generate/generator.h"
+#include "harness/run/worker.h"
+#include "harness/shrink/reason.h"
+#include "harness/shrink/rules.h"
+#include "harness/shrink/shrink.h"
+#include "scenarios/documents/documents.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep {
 

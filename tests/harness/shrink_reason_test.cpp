@@ -1,10 +1,9 @@
 // What counts as the same reason, and as another effect of one cause.
-#include "harness/shrink_reason.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "harness/shrink/reason.h"
 #include "tests/harness/shrink_case.h"
 
 namespace lockstep {

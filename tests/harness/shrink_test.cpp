@@ -1,5 +1,5 @@
 // Shrinking with bugs of our own making, whose smallest scenario is known; and with planted ones.
-#include "harness/shrink.h"
+#include "harness/shrink/shrink.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <boost/json.hpp>
 #include <set>
 
-#include "harness/features.h"
-#include "harness/shrink_rules.h"
+#include "harness/generate/features.h"
+#include "harness/shrink/rules.h"
 #include "tests/harness/program.h"
 #include "tests/harness/shrink_case.h"
 

@@ -1,5 +1,5 @@
 // Traces: what ran is put beside what was asked for, events become flows, a missing edge is drawn where it is.
-#include "harness/trace.h"
+#include "harness/report/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
-#include "harness/trace_run.h"
-#include "harness/trace_text.h"
+#include "harness/cli/trace_run.h"
+#include "harness/report/trace_text.h"
 
 namespace lockstep {
 namespace {

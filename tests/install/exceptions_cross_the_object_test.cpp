@@ -5,8 +5,8 @@
 #include <exception>
 #include <string>
 
-#include "engine/backend.h"
-#include "kernels/fault.h"
+#include "engine/device/backend.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 namespace {

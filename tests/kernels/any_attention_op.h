@@ -1,8 +1,8 @@
 // Small valid instances of attention, of that by cuDNN and of its tables.
 #pragma once
 
-#include "kernels/attention.h"
-#include "kernels/cudnn_attention.h"
+#include "kernels/ops/attention.h"
+#include "kernels/ops/cudnn_attention.h"
 #include "tests/kernels/op_builder.h"
 
 namespace lockstep {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/submission.h"
+#include "kernels/submission/submission.h"
 
 namespace lockstep {
 

@@ -1,5 +1,5 @@
 // Claims about the classes of document lengths, for packs and capacities of any size, and about the tables of a pack.
-#include "kernels/attention_classes.h"
+#include "kernels/ops/attention_classes.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cudnn_attention.h"
+#include "kernels/ops/cudnn_attention.h"
 
 namespace lockstep {
 namespace {

@@ -1,8 +1,8 @@
-#include "kernels/attention.h"
+#include "kernels/ops/attention.h"
 
-#include "kernels/fda16.h"
-#include "kernels/reduce.h"
-#include "kernels/rope.h"
+#include "kernels/core/fda16.h"
+#include "kernels/core/reduce.h"
+#include "kernels/ops/rope.h"
 #include "tests/kernels/documents.h"
 #include "tests/kernels/plain.h"
 

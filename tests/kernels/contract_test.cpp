@@ -1,18 +1,18 @@
 // The vectors of arithmetic.md, section 4. Bits in, bits out.
-#include "kernels/contract.h"
+#include "kernels/core/contract.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
-#include "kernels/cross_entropy.h"
-#include "kernels/digest.h"
-#include "kernels/initialize.h"
-#include "kernels/optimizer.h"
-#include "kernels/reduce.h"
-#include "kernels/rms_norm.h"
-#include "kernels/rope.h"
+#include "kernels/core/reduce.h"
+#include "kernels/diagnostics/digest.h"
+#include "kernels/ops/cross_entropy.h"
+#include "kernels/ops/initialize.h"
+#include "kernels/ops/optimizer.h"
+#include "kernels/ops/rms_norm.h"
+#include "kernels/ops/rope.h"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,7 @@
 // bf16 attention on a GPU has the host's bytes where its tiles begin and end: documents around multiples of 64 and 128
 // rows, gaps, empty documents, heads of every width, groups of every size.
-#include "kernels/attention.h"
-#include "kernels/ops.h"
+#include "kernels/ops/attention.h"
+#include "kernels/submission/ops.h"
 #include "tests/kernels/drawn_operands.h"
 #include "tests/kernels/on_gpu.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention.h"
-#include "kernels/cudnn_attention.h"
+#include "kernels/ops/attention.h"
+#include "kernels/ops/cudnn_attention.h"
 #include "tests/kernels/on_gpu.h"
 
 namespace lockstep {

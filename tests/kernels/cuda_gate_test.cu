@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "kernels/cuda/gate.cuh"
+#include "kernels/cuda/common/gate.cuh"
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,6 @@
 // The largest pack a scenario may ask for, 1,048,576 rows, is one that a GPU's grids still hold.
-#include "kernels/conv.h"
-#include "kernels/ops.h"
+#include "kernels/ops/conv.h"
+#include "kernels/submission/ops.h"
 #include "tests/kernels/on_gpu.h"
 
 namespace lockstep {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend.h"
-#include "kernels/fault.h"
-#include "kernels/fda16.h"
+#include "engine/device/backend.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/fda16.h"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,7 @@
 // The bf16 scan in tiles on a GPU has the host's bytes where documents, chunks and groups of heads begin and end, in
 // both ways to the chunk states: all chunks at once, and, where there is room for many chunks, one after the other.
-#include "kernels/ops.h"
-#include "kernels/scan.h"
+#include "kernels/ops/scan.h"
+#include "kernels/submission/ops.h"
 #include "tests/kernels/drawn_operands.h"
 #include "tests/kernels/on_gpu.h"
 

@@ -1,11 +1,11 @@
 // The bf16 ops that walk whole rows have the bytes of the host at the widths of models, where they take other paths
 // than at those that any_op draws.
-#include "kernels/conv.h"
-#include "kernels/cross_entropy.h"
-#include "kernels/embedding.h"
-#include "kernels/gated_norm.h"
-#include "kernels/ops.h"
-#include "kernels/rms_norm.h"
+#include "kernels/ops/conv.h"
+#include "kernels/ops/cross_entropy.h"
+#include "kernels/ops/embedding.h"
+#include "kernels/ops/gated_norm.h"
+#include "kernels/ops/rms_norm.h"
+#include "kernels/submission/ops.h"
 #include "tests/kernels/on_gpu.h"
 
 namespace lockstep {

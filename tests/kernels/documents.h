@@ -7,8 +7,8 @@
 #include <deque>
 #include <vector>
 
-#include "kernels/contract.h"
-#include "kernels/operand.h"
+#include "kernels/core/contract.h"
+#include "kernels/core/operand.h"
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/contract.h"
+#include "kernels/core/contract.h"
 #include "tests/kernels/any_op.h"
 
 namespace lockstep {

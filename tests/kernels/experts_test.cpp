@@ -1,7 +1,7 @@
 // The mixture of experts against plain mathematics in double, and against its own text where order decides.
 #include <map>
 
-#include "kernels/fda16.h"
+#include "kernels/core/fda16.h"
 #include "tests/kernels/op_builder.h"
 #include "tests/kernels/plain.h"
 

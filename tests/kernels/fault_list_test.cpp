@@ -6,7 +6,7 @@
 #include <fstream>
 #include <regex>
 
-#include "kernels/fault.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 namespace {

@@ -1,12 +1,12 @@
 // The vectors of FDA16, and every fast form against the scalar model on dots that provoke it.
-#include "kernels/fda16.h"
+#include "kernels/core/fda16.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
 #include "kernels/host/fda16.h"
-#include "tests/kernels/fda_families.h"
+#include "tests/kernels/core/fda_families.h"
 
 namespace lockstep {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <array>
 
-#include "kernels/fda16.h"
-#include "kernels/fda_families.h"
+#include "kernels/core/fda16.h"
+#include "kernels/core/fda_families.h"
 #include "kernels/host/fda16.h"
 #include "tests/kernels/plain.h"
 

@@ -1,7 +1,7 @@
 // Ops that work element by element: embedding, residual with dropout, activations.
-#include "kernels/activation.h"
-#include "kernels/embedding.h"
-#include "kernels/residual.h"
+#include "kernels/ops/activation.h"
+#include "kernels/ops/embedding.h"
+#include "kernels/ops/residual.h"
 #include "tests/kernels/plain.h"
 
 namespace lockstep {

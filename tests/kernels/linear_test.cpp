@@ -1,6 +1,6 @@
-#include "kernels/linear.h"
+#include "kernels/ops/linear.h"
 
-#include "kernels/fda16.h"
+#include "kernels/core/fda16.h"
 #include "tests/kernels/plain.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "kernels/cross_entropy.h"
+#include "kernels/ops/cross_entropy.h"
 #include "tests/kernels/plain.h"
 
 namespace lockstep {

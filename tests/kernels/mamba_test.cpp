@@ -1,7 +1,7 @@
 // Convolution and scan against the plain recurrence in double, and document by document.
-#include "kernels/conv.h"
-#include "kernels/fda16.h"
-#include "kernels/scan.h"
+#include "kernels/core/fda16.h"
+#include "kernels/ops/conv.h"
+#include "kernels/ops/scan.h"
 #include "tests/kernels/documents.h"
 #include "tests/kernels/plain.h"
 

@@ -1,6 +1,6 @@
 // RMSNorm and the gated grouped RMSNorm against plain formulas in double.
-#include "kernels/gated_norm.h"
-#include "kernels/rms_norm.h"
+#include "kernels/ops/gated_norm.h"
+#include "kernels/ops/rms_norm.h"
 #include "tests/kernels/plain.h"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend.h"
+#include "engine/device/backend.h"
 #include "tests/kernels/any_op.h"
 
 namespace lockstep {

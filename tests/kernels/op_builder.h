@@ -6,7 +6,7 @@
 #include <functional>
 #include <initializer_list>
 
-#include "kernels/require.h"
+#include "kernels/core/require.h"
 #include "tests/kernels/any_op.h"
 
 namespace lockstep {

@@ -1,8 +1,8 @@
 // Gradient accumulation, norm, AdamW, initial values, digest.
-#include "kernels/optimizer.h"
+#include "kernels/ops/optimizer.h"
 
-#include "kernels/digest.h"
-#include "kernels/initialize.h"
+#include "kernels/diagnostics/digest.h"
+#include "kernels/ops/initialize.h"
 #include "tests/kernels/plain.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "kernels/pack_metadata.h"
+#include "kernels/ops/pack_metadata.h"
 
 #include "tests/kernels/plain.h"
 

@@ -1,6 +1,6 @@
 // The random product that admits an algorithm: whatever another order of the sum is, enough of the compared elements
 // see it, after the store to bf16 too; and every class of numbers is there.
-#include "kernels/cuda/product_trial.h"
+#include "kernels/cuda/gemm/product_trial.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/fda16.h"
+#include "kernels/core/fda16.h"
 
 namespace lockstep {
 namespace {

@@ -2,11 +2,11 @@
 // far the results are from double.
 #include <gtest/gtest.h>
 
-#include "oracle/attention.h"
-#include "oracle/cross_entropy.h"
-#include "oracle/fda16.h"
-#include "oracle/layout.h"
-#include "oracle/linear.h"
+#include "oracle/arithmetic/fda16.h"
+#include "oracle/model/layout.h"
+#include "oracle/ops/attention.h"
+#include "oracle/ops/cross_entropy.h"
+#include "oracle/ops/linear.h"
 #include "tests/oracle/cases.h"
 
 namespace lockstep::oracle {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "oracle/arithmetic/philox.h"
 #include "oracle/oracle.h"
-#include "oracle/philox.h"
 
 namespace lockstep::oracle {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "oracle/fda16.h"
-#include "oracle/fda16_fast.h"
+#include "oracle/arithmetic/fda16.h"
+#include "oracle/arithmetic/fda16_fast.h"
 #include "tests/oracle/cases.h"
 
 namespace lockstep::oracle {

@@ -1,5 +1,5 @@
 // FDA16: the vectors of arithmetic.md 4, and the fast forms against the scalar text.
-#include "oracle/fda16.h"
+#include "oracle/arithmetic/fda16.h"
 
 #include <ctime>
 

@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "oracle/oracle.h"
-#include "scenarios/reader.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep::oracle {
 namespace {

@@ -1,9 +1,9 @@
 // The vectors of arithmetic.md 4 for functions and reductions, and the functions against the library's in double.
-#include "oracle/functions.h"
+#include "oracle/arithmetic/functions.h"
 
 #include <gtest/gtest.h>
 
-#include "oracle/reductions.h"
+#include "oracle/arithmetic/reductions.h"
 
 namespace lockstep::oracle {
 namespace {

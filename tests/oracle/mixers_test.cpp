@@ -1,8 +1,8 @@
 // Attention and scan against the plain recurrences in double.
 #include <gtest/gtest.h>
 
-#include "oracle/attention.h"
-#include "oracle/scan.h"
+#include "oracle/ops/attention.h"
+#include "oracle/ops/scan.h"
 #include "tests/oracle/cases.h"
 
 namespace lockstep::oracle {

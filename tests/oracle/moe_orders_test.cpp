@@ -2,7 +2,7 @@
 // gathers, slices and stacks changes no order.
 #include <gtest/gtest.h>
 
-#include "oracle/moe.h"
+#include "oracle/model/moe.h"
 #include "tests/oracle/plain.h"
 
 namespace lockstep::oracle {

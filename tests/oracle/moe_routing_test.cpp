@@ -1,8 +1,8 @@
 // What a layer of experts decides, by hand: choice, weights, capacity, places.
 #include <gtest/gtest.h>
 
-#include "oracle/dispatch.h"
-#include "oracle/expert_bias.h"
+#include "oracle/model/expert_bias.h"
+#include "oracle/ops/dispatch.h"
 #include "tests/oracle/cases.h"
 
 namespace lockstep::oracle {

@@ -1,13 +1,13 @@
 // Layers of experts in whole steps: what must not depend on how rows are dispatched, and what a step leaves.
-#include "oracle/moe.h"
+#include "oracle/model/moe.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "oracle/expert_bias.h"
-#include "oracle/layout.h"
+#include "oracle/model/expert_bias.h"
+#include "oracle/model/layout.h"
 #include "tests/oracle/cases.h"
 
 namespace lockstep::oracle {

@@ -1,12 +1,12 @@
 // The vectors of arithmetic.md 4 for ops, and the blocked products against the sums written out.
 #include <gtest/gtest.h>
 
-#include "oracle/attention_views.h"
-#include "oracle/cross_entropy.h"
-#include "oracle/dots.h"
-#include "oracle/optimizer.h"
-#include "oracle/rms_norm.h"
-#include "oracle/rope.h"
+#include "oracle/arithmetic/dots.h"
+#include "oracle/model/optimizer.h"
+#include "oracle/ops/attention_views.h"
+#include "oracle/ops/cross_entropy.h"
+#include "oracle/ops/rms_norm.h"
+#include "oracle/ops/rope.h"
 #include "tests/oracle/cases.h"
 
 namespace lockstep::oracle {

@@ -2,10 +2,10 @@
 // the blocks and tiles of the oracle change no order.
 #include <gtest/gtest.h>
 
-#include "oracle/attention.h"
-#include "oracle/attention_gradient.h"
-#include "oracle/scan.h"
-#include "oracle/scan_gradient.h"
+#include "oracle/ops/attention.h"
+#include "oracle/ops/attention_gradient.h"
+#include "oracle/ops/scan.h"
+#include "oracle/ops/scan_gradient.h"
 #include "tests/oracle/plain.h"
 
 namespace lockstep::oracle {

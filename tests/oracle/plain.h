@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "oracle/fda16.h"
-#include "oracle/matrix.h"
-#include "oracle/pack.h"
+#include "oracle/arithmetic/fda16.h"
+#include "oracle/arithmetic/matrix.h"
+#include "oracle/arithmetic/pack.h"
 #include "tests/oracle/cases.h"
 
 namespace lockstep::oracle {

@@ -1,11 +1,11 @@
 // The vectors of arithmetic.md 4 for random bits, initial weights and the digest.
 #include <gtest/gtest.h>
 
-#include "oracle/digest.h"
-#include "oracle/dropout.h"
-#include "oracle/functions.h"
-#include "oracle/initialize.h"
-#include "oracle/philox.h"
+#include "oracle/arithmetic/functions.h"
+#include "oracle/arithmetic/philox.h"
+#include "oracle/model/digest.h"
+#include "oracle/model/initialize.h"
+#include "oracle/ops/dropout.h"
 
 namespace lockstep::oracle {
 namespace {

@@ -6,7 +6,7 @@
 // h = 5e-5 these are about 1e-17, 3e-10 and, for the few such elements, 1e-8, against gradients of 1e-3 to 1.
 #include <gtest/gtest.h>
 
-#include "oracle/layout.h"
+#include "oracle/model/layout.h"
 #include "tests/oracle/cases.h"
 
 namespace lockstep::oracle {

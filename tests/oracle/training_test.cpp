@@ -1,7 +1,7 @@
 // Whole steps: documents do not see each other, equal inputs give equal bits, ranks fold in their order.
 #include <gtest/gtest.h>
 
-#include "oracle/primitives.h"
+#include "oracle/arithmetic/primitives.h"
 #include "tests/oracle/cases.h"
 
 namespace lockstep::oracle {

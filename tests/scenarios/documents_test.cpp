@@ -1,5 +1,5 @@
 // The data source: what a step's documents are, for every kind, and that they depend on nothing but their place.
-#include "scenarios/documents.h"
+#include "scenarios/documents/documents.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <cmath>
 #include <set>
 
-#include "scenarios/documents_layout.h"
+#include "scenarios/documents/layout.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "scenarios/reader.h"
+#include "scenarios/io/reader.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {

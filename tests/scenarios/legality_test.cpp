@@ -1,5 +1,5 @@
 // Every rule refuses its example, as the lowest rule that does, and accepts the nearest legal value that it names.
-#include "scenarios/legality.h"
+#include "scenarios/rules/legality.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "scenarios/reader.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep {
 namespace {

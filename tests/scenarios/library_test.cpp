@@ -9,9 +9,9 @@
 #include <numeric>
 #include <set>
 
-#include "scenarios/documents_layout.h"
-#include "scenarios/legality.h"
-#include "scenarios/reader.h"
+#include "scenarios/documents/layout.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {

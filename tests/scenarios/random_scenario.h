@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "scenarios/schema_words.h"
+#include "scenarios/schema/words.h"
 #include "tests/scenarios/reading.h"
 
 namespace lockstep {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/raw_documents.h"
-#include "scenarios/schema.h"
+#include "scenarios/documents/raw_documents.h"
+#include "scenarios/schema/schema.h"
 #include "tests/scenarios/reading.h"
 
 namespace lockstep {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "scenarios/reader.h"
-#include "scenarios/reader_stage.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/io/stage.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/legality.h"
-#include "scenarios/reader.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {

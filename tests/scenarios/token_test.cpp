@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "scenarios/raw_documents.h"
+#include "scenarios/documents/raw_documents.h"
 #include "tests/scenarios/random_scenario.h"
 #include "tests/scenarios/reading.h"
 

@@ -27,8 +27,8 @@ def test_itself():
     head = "template <class T>\n__global__ void __launch_bounds__(kThreads, 2) f(Op<T> op, bool wide) {\n"
     assert not list(complaints_of("kernels/cuda/a.cu", head + "  start_after_last_kernel();\n  g();\n}\n"))
     assert list(complaints_of("kernels/cuda/a.cu", head + "  g();\n  start_after_last_kernel();\n}\n"))
-    assert not list(complaints_of("kernels/cuda/spin.cu", head + "  g();\n}\n"))
-    assert list(complaints_of("kernels/cuda/spin.cu", "launch(queue, grid, block, kEarly, f, op);\n"))
+    assert not list(complaints_of("kernels/cuda/common/spin.cu", head + "  g();\n}\n"))
+    assert list(complaints_of("kernels/cuda/common/spin.cu", "launch(queue, grid, block, kEarly, f, op);\n"))
 
 
 def main():

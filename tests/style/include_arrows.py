@@ -48,8 +48,8 @@ def link_complaints(name, text):
 
 def test_itself():
     bad = {
-        "oracle/a.cpp": '#include "kernels/linear.h"\n',
-        "kernels/a.h": '  #  include "engine/device.h"\n',
+        "oracle/a.cpp": '#include "kernels/ops/linear.h"\n',
+        "kernels/a.h": '  #  include "engine/device/device.h"\n',
         "engine/a.cpp": '#include "device.h"\n',
         "engine/b.cpp": "#include <cuda_runtime.h>\n",
         "engine/c.cu": "",
@@ -58,7 +58,7 @@ def test_itself():
     for name, text in bad.items():
         assert list(complaints_of(name, text, lambda path: "missing" not in path)), name
     for name, text in {"engine/cuda/a.cpp": "#include <cuda_runtime.h>\n", "harness/a.cpp": '#include "oracle/oracle.h"\n',
-                       "oracle/b.cpp": '// #include "kernels/linear.h"\n'}.items():
+                       "oracle/b.cpp": '// #include "kernels/ops/linear.h"\n'}.items():
         assert not list(complaints_of(name, text, lambda path: True)), name
     assert list(link_complaints("x", "lockstep_module(oracle SOURCES a USES lockstep::kernels)"))
 

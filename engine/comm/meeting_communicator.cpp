@@ -1,0 +1,204 @@
+#include "engine/comm/meeting_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "engine/comm/graph_calls.h"
+#include "engine/device/backend_communicator.h"
+#include "engine/device/call_order.h"
+#include "kernels/core/require.h"
+
+namespace lockstep {
+namespace {
+
+std::byte* part(void* memory, int rank, std::size_t bytes) {
+  return static_cast<std::byte*>(memory) + static_cast<std::size_t>(rank) * bytes;
+}
+const std::byte* part(const void* memory, int rank, std::size_t bytes) {
+  return static_cast<const std::byte*>(memory) + static_cast<std::size_t>(rank) * bytes;
+}
+
+// The rounds of a rank's calls. What moves the bytes is given: `leave` to the outbox, `take` from another's.
+class Rounds {
+ public:
+  using Move = std::function<void(void* to, const void* from, std::size_t bytes)>;
+  explicit Rounds(Meeting& meeting) : meeting_(meeting) {}
+
+  void make(const CollectiveCall& call, void* to, const void* from, const Move& leave, const Move& take) {
+    require(call.kind == CollectiveKind::all_gather || call.kind == CollectiveKind::all_to_all,
+            "sums are the library's");
+    call.kind == CollectiveKind::all_gather ? gather(call, to, from, leave, take)
+                                            : exchange(call, to, from, leave, take);
+  }
+
+ private:
+  int size() const { return meeting_.size(); }
+  int rank() const { return meeting_.rank(); }
+
+  void gather(const CollectiveCall& call, void* to, const void* from, const Move& leave, const Move& take) {
+    in_rounds(
+        call, 1,
+        [&](std::byte* outbox, std::size_t first, std::size_t count) {
+          leave(outbox, static_cast<const std::byte*>(from) + first, count);
+        },
+        [&](int peer, std::size_t first, std::size_t count) {
+          take(part(to, peer, call.bytes) + first, meeting_.outbox_of(peer), count);
+        });
+  }
+
+  void exchange(const CollectiveCall& call, void* to, const void* from, const Move& leave, const Move& take) {
+    in_rounds(
+        call, static_cast<std::size_t>(size()),
+        [&](std::byte* outbox, std::size_t first, std::size_t count) {
+          for (int peer = 0; peer < size(); ++peer) {
+            if (peer != rank()) leave(part(outbox, peer, count), part(from, peer, call.bytes) + first, count);
+          }
+        },
+        [&](int peer, std::size_t first, std::size_t count) {
+          take(part(to, peer, call.bytes) + first, part(meeting_.outbox_of(peer), rank(), count), count);
+        });
+  }
+
+  // `parts` lie one behind the other in the outbox, in as many rounds as they need.
+  template <class Fill, class Take>
+  void in_rounds(const CollectiveCall& call, std::size_t parts, Fill fill, Take take) {
+    std::size_t first = 0;
+    do {
+      const std::size_t count = std::min(Meeting::kOutbox / parts, static_cast<std::size_t>(call.bytes) - first);
+      std::byte* outbox = meeting_.begin();
+      if (count > 0) fill(outbox, first, count);
+      meeting_.post(call, parts * count);
+      meeting_.await_posts();
+      for (int peer = 0; peer < size() && count > 0; ++peer) {
+        if (peer != rank()) take(peer, first, count);
+      }
+      meeting_.end();
+      first += count;
+    } while (first < call.bytes);
+  }
+
+  Meeting& meeting_;
+};
+
+class MeetingCommunicator final : public Communicator {
+ public:
+  MeetingCommunicator(Device& device, Meeting& meeting)
+      : device_(device), meeting_(meeting), rounds_(meeting), order_(device), captured_(*this) {}
+  int rank() const override { return meeting_.rank(); }
+  int size() const override { return meeting_.size(); }
+
+  void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
+                  std::size_t bytes) override {
+    make(stream, CollectiveKind::all_gather, name, to, from, part(to, rank(), bytes), from, bytes);
+  }
+  void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
+                  std::size_t bytes) override {
+    require(bytes == 0 || to != from, "what is exchanged goes to other memory");
+    make(stream, CollectiveKind::all_to_all, name, to, from, part(to, rank(), bytes), part(from, rank(), bytes), bytes);
+  }
+
+  // The hosts compare the calls of their graphs; the calls are made while it runs, which is before `body` returns.
+  void launch(const Stream& stream, const Ledger& graph, const std::function<void()>& body) override {
+    order_.begin(stream);
+    const CollectiveCall call = ledger_.append(CollectiveKind::launch, {}, 0, stream.name());
+    require_same_calls(rank(), meeting_.tell(call, calls_text(graph)));
+    body();
+    order_.end(stream);
+  }
+
+  void meet() override { tell(""); }
+  std::vector<std::string> tell(const std::string& words) override {
+    require(device_.recording() < 0, "ranks meet outside of captures and dry runs");
+    return meeting_.tell(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
+  }
+
+ private:
+  // What a captured call does when its graph runs.
+  class Captured final : public BackendCommunicator {
+   public:
+    explicit Captured(MeetingCommunicator& all) : all_(all) {}
+    CollectiveName name;  // Of the call that is being captured, and its stream's.
+    std::string stream_name;
+
+    void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
+      capture(stream, CollectiveKind::all_gather, to, from, part(to, all_.rank(), bytes), from, bytes);
+    }
+    void all_to_all(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
+      const std::byte* own = part(from, all_.rank(), bytes);
+      capture(stream, CollectiveKind::all_to_all, to, from, part(to, all_.rank(), bytes), own, bytes);
+    }
+    void reduce_scatter(BackendStream*, float*, const float*, std::size_t) override {
+      require(false, "sums are the library's");
+    }
+    void all_reduce(BackendStream*, float*, std::size_t) override { require(false, "sums are the library's"); }
+    bool busy() override { return false; }
+    std::string failure() override { return ""; }
+
+   private:
+    void capture(BackendStream* stream, CollectiveKind kind, void* to, const void* from, void* own_to,
+                 const void* own_from, std::size_t bytes) {
+      all_.device_.backend().call(stream, to_text(kind), [=, this, purpose = name, on = stream_name] {
+        run(kind, purpose, on, to, from, bytes);
+        if (!lost_ && bytes > 0) std::memmove(own_to, own_from, bytes);
+      });
+    }
+    // A graph in which a rank was lost still comes to its end, when its memory goes back, but exchanges no more.
+    void run(CollectiveKind kind, const CollectiveName& purpose, const std::string& on, void* to, const void* from,
+             std::size_t bytes) {
+      const Rounds::Move move = [](void* there, const void* here, std::size_t count) {
+        std::memcpy(there, here, count);
+      };
+      if (lost_) return;
+      lost_ = true;
+      all_.rounds_.make(all_.ledger_.append(kind, purpose, bytes, on), to, from, move, move);
+      lost_ = false;
+    }
+    MeetingCommunicator& all_;
+    bool lost_ = false;
+  };
+
+  void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to, const void* from,
+            void* own_to, const void* own_from, std::size_t bytes) {
+    order_.begin(stream);
+    device_.count(stream, collectives);
+    if (device_.recording() >= 0) {
+      capture(stream, kind, name, to, from, bytes);
+    } else {
+      // The host waits for a copy to memory that is not pinned, and reads such memory when it calls for a copy from it.
+      rounds_.make(
+          ledger_.append(kind, name, bytes, stream.name()), to, from,
+          [&](void* there, const void* here, std::size_t count) {
+            stream.copy(there, here, count, CopyKind::device_to_host);
+          },
+          [&](void* there, const void* here, std::size_t count) {
+            stream.copy(there, here, count, CopyKind::host_to_device);
+          });
+      if (bytes > 0 && own_to != own_from) stream.copy(own_to, own_from, bytes, CopyKind::device_to_device);
+    }
+    order_.end(stream);
+  }
+
+  void capture(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to, const void* from,
+               std::size_t bytes) {
+    require(!meeting_.meet_here, "a graph holds no calls of several ranks of one process");
+    captured_.name = name;
+    captured_.stream_name = stream.name();
+    stream.exchange({&captured_, kind, name, rank(), size()}, to, from, bytes);
+  }
+
+  Device& device_;
+  Meeting& meeting_;
+  CollectiveLedger ledger_;
+  Rounds rounds_;
+  CallOrder order_;
+  Captured captured_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_meeting_communicator(Device& device, Meeting& meeting) {
+  return std::make_unique<MeetingCommunicator>(device, meeting);
+}
+
+}  // namespace lockstep

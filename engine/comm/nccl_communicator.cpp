@@ -1,0 +1,293 @@
+#include "engine/comm/nccl_communicator.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/comm/graph_calls.h"
+#include "engine/device/backend_communicator.h"
+#include "engine/device/call_order.h"
+#include "kernels/core/require.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kHang = 4;                   // Exit status.
+constexpr const char* kMemory = "memory";  // The purpose of calls for memory of the library's.
+
+// Looks whether calls end: those on the device, and those of the library that keep the host, as joining does. Such a
+// host cannot report, so this thread does, and ends the process.
+class Watchdog {
+ public:
+  Watchdog(Backend& backend, const Meeting& meeting)
+      : backend_(backend), meeting_(meeting), thread_([this](std::stop_token stop) { watch(stop); }) {}
+
+  // Until the object dies, the host is in a call of the library.
+  class Call {
+   public:
+    Call(Watchdog& dog, const CollectiveCall& call) : dog_(dog) { dog_.calling(&call); }
+    ~Call() { dog_.calling(nullptr); }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    Watchdog& dog_;
+  };
+
+  // From here to null the calls of `ranks` are looked at too.
+  void look_at(BackendCommunicator* ranks) {
+    const std::lock_guard lock(mutex_);
+    ranks_ = ranks;
+  }
+
+ private:
+  void calling(const CollectiveCall* call) {
+    const std::lock_guard lock(mutex_);
+    in_call_ = call != nullptr;
+    if (call != nullptr) last_ = *call;
+    since_ = Clock::now();
+  }
+  void watch(const std::stop_token& stop) {
+    backend_.enter_thread();
+    while (!stop.stop_requested()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const std::lock_guard lock(mutex_);
+      const std::string failure = ranks_ != nullptr && !in_call_ ? ranks_->failure() : "";
+      if (!failure.empty()) end(failure);
+      if (!in_call_ && (ranks_ == nullptr || !ranks_->busy())) since_ = Clock::now();
+      if (Clock::now() - since_ > meeting_.deadline()) end("a collective is not done within the deadline");
+    }
+  }
+  [[noreturn]] void end(const std::string& why) const {
+    std::string said = "lockstep: rank " + std::to_string(meeting_.rank()) + ": " + why + ": " + meeting_.report(last_);
+    if (last_.purpose == std::string_view(kMemory)) said += "; LOCKSTEP_COPY_ENGINES=0 does without such memory";
+    said += "\n";
+    std::fputs(said.c_str(), stderr);
+    std::fflush(stderr);
+    ::_exit(kHang);  // Nothing that the device holds can be trusted; the library's kernels end with the process.
+  }
+
+  Backend& backend_;
+  const Meeting& meeting_;
+  std::mutex mutex_;
+  BackendCommunicator* ranks_ = nullptr;
+  bool in_call_ = false;
+  CollectiveCall last_;
+  Clock::time_point since_ = Clock::now();
+  std::jthread thread_;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(Device& device, Meeting& meeting)
+      : device_(device), meeting_(meeting), watchdog_(device.backend(), meeting), ranks_(join()), order_(device) {
+    watchdog_.look_at(ranks_.get());
+  }
+  // A rank that leaves takes with it memory that others may still read: so all leave together, or what they do is lost.
+  // Kernels of the library are called off; what copy engines wait for is not, and then the watchdog ends the process.
+  ~NcclCommunicator() override {
+    try {
+      const bool fails = std::uncaught_exceptions() > 0;
+      while ((!fails || has_shared_) && ranks_->busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (!fails) meet();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "lockstep: rank %d, at the end: %s\n", rank(), error.what());
+    }
+    watchdog_.look_at(nullptr);
+  }
+  int rank() const override { return meeting_.rank(); }
+  int size() const override { return meeting_.size(); }
+
+  void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
+                  std::size_t bytes) override {
+    make(stream, CollectiveKind::all_gather, name, to, from, bytes);
+  }
+  void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
+                  std::size_t bytes) override {
+    require(bytes == 0 || to != from, "what is exchanged goes to other memory");
+    make(stream, CollectiveKind::all_to_all, name, to, from, bytes);
+  }
+  void reduce_scatter(const Stream& stream, const CollectiveName& name, float* to, const float* from,
+                      std::size_t bytes) override {
+    require(bytes == 0 || to != from, "what is added up goes to other memory");
+    make(stream, CollectiveKind::reduce_scatter, name, to, from, bytes);
+  }
+  void all_reduce(const Stream& stream, const CollectiveName& name, float* data, std::size_t bytes) override {
+    make(stream, CollectiveKind::all_reduce, name, data, data, bytes);
+  }
+  // Hosts agree first: the library does not come back before all have asked it for as much.
+  DeviceBuffer buffer(Device& device, std::size_t bytes) override {
+    const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {kMemory}, bytes, "");
+    if (!shares(call)) return DeviceBuffer(device, bytes);
+    const Watchdog::Call calling(watchdog_, call);
+    return DeviceBuffer(device, bytes, ranks_.get());
+  }
+  void reserve(std::size_t bytes) override {
+    const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {kMemory}, bytes, "");
+    if (!shares(call)) return;
+    const Watchdog::Call calling(watchdog_, call);
+    ranks_->reserve(bytes);
+  }
+  // All are compared at once when the last one has been called, and then made.
+  void together(const std::function<void()>& calls) override {
+    require(!grouping_, "calls that are made as one hold no others");
+    grouping_ = true;
+    waiting_.clear();
+    try {
+      calls();
+    } catch (...) {
+      grouping_ = false;
+      throw;
+    }
+    grouping_ = false;
+    if (!waiting_.empty()) make_waiting();
+  }
+  // The hosts compare the calls of their graphs, which are made while it runs.
+  void launch(const Stream& stream, const Ledger& graph, const std::function<void()>& body) override {
+    order_.begin(stream);
+    const CollectiveCall& call = ledger_.append(CollectiveKind::launch, {}, 0, stream.name());
+    require_same_calls(rank(), meeting_.tell(call, calls_text(graph)));
+    const Watchdog::Call calling(watchdog_, call);
+    body();
+    stream.launched(*ranks_);
+    order_.end(stream);
+  }
+  BackendCommunicator& library() { return *ranks_; }
+  void meet() override { tell(""); }
+  std::vector<std::string> tell(const std::string& words) override {
+    require(device_.recording() < 0, "ranks meet outside of captures and dry runs");
+    return meeting_.tell(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
+  }
+
+ private:
+  // Called, and not made.
+  struct Waiting {
+    const Stream* stream;
+    CollectiveCall call;
+    Exchange exchange;
+    void* to;
+    const void* from;
+    std::size_t bytes;
+  };
+
+  // Whether the library's memory is taken: if every rank reaches every other's. Where one has no room, none asks.
+  bool shares(const CollectiveCall& call) {
+    require(device_.recording() < 0, "memory for exchanges is asked for outside of captures and dry runs");
+    const std::string reach = ranks_->reach();
+    const bool has_room = reach.empty() || ranks_->has_room(call.bytes);
+    const std::vector<std::string> told = meeting_.tell(call, (has_room ? "+" : "-") + reach);
+    const auto reach_of = [&](std::size_t peer) { return told[peer].substr(1); };
+    for (std::size_t peer = 0; peer < told.size(); ++peer) {
+      if (reach_of(peer).empty() || reach_of(peer) != reach_of(0) || call.bytes == 0) return false;
+    }
+    for (std::size_t peer = 0; peer < told.size(); ++peer) {
+      if (told[peer][0] == '+') continue;
+      throw DeviceError("cudaErrorMemoryAllocation",
+                        text(call) + ", which rank " + std::to_string(peer) + " does not have");
+    }
+    return has_shared_ = true;
+  }
+
+  // Rank 0 tells the others its id.
+  std::unique_ptr<BackendCommunicator> join() {
+    Backend& backend = device_.backend();
+    std::string id;
+    if (rank() == 0) {
+      for (const std::byte byte : backend.new_communicator_id()) id += static_cast<char>(byte);
+    }
+    const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {}, 0, "");
+    const std::string told = meeting_.tell(call, id).front();
+    CommunicatorId bytes;
+    for (const char byte : told) bytes.push_back(static_cast<std::byte>(byte));
+    const Watchdog::Call calling(watchdog_, call);
+    return std::unique_ptr<BackendCommunicator>(backend.join_communicator(bytes, rank(), size()));
+  }
+
+  void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to, const void* from,
+            std::size_t bytes) {
+    order_.begin(stream);
+    device_.count(stream, collectives);
+    const bool captured = device_.recording() >= 0;  // Then it is compared at each launch.
+    const CollectiveCall call = captured ? CollectiveCall{} : ledger_.append(kind, name, bytes, stream.name());
+    require(waiting_.empty() || waiting_.back().stream == &stream, "what is made as one is on one stream");
+    waiting_.push_back({&stream, call, {ranks_.get(), kind, name, rank(), size()}, to, from, bytes});
+    if (!grouping_) make_waiting();
+  }
+
+  // All hosts are about to make the same calls: else none makes any.
+  void compare(const std::vector<Waiting>& waiting) {
+    const std::size_t count = waiting.size(), bytes = sizeof count + count * sizeof(CollectiveCall);
+    require(bytes <= Meeting::kOutbox, "what is made as one is not that much");
+    std::byte* const outbox = meeting_.begin();
+    std::memcpy(outbox, &count, sizeof count);
+    for (std::size_t i = 0; i < count; ++i) {
+      std::memcpy(outbox + sizeof count + i * sizeof(CollectiveCall), &waiting[i].call, sizeof(CollectiveCall));
+    }
+    meeting_.post(waiting.front().call, bytes);
+    meeting_.await_posts();
+    for (int peer = 0; peer < size(); ++peer) {
+      const std::byte* const theirs = meeting_.outbox_of(peer);
+      std::size_t others = 0;
+      std::memcpy(&others, theirs, sizeof others);
+      for (std::size_t i = 0; i < std::max(count, others); ++i) {
+        CollectiveCall call;  // None, behind the last.
+        if (i < others) std::memcpy(&call, theirs + sizeof others + i * sizeof call, sizeof call);
+        require_same_call(rank(), i < count ? waiting[i].call : CollectiveCall{}, peer, call);
+      }
+    }
+    meeting_.end();
+  }
+
+  // What waits, as one launch; in a dry run it is only listed.
+  void make_waiting() {
+    const std::vector<Waiting> waiting = std::exchange(waiting_, {});
+    const bool group = waiting.size() > 1 && !device_.in_dry_run(), captured = device_.recording() >= 0;
+    if (!captured) compare(waiting);
+    {
+      std::optional<Watchdog::Call> calling;
+      if (!captured) calling.emplace(watchdog_, waiting.back().call);
+      if (group) ranks_->begin_group();
+      for (const Waiting& one : waiting) {
+        if (one.bytes > 0) one.stream->exchange(one.exchange, one.to, one.from, one.bytes);
+      }
+      if (group) ranks_->end_group();
+    }
+    order_.end(*waiting.back().stream);
+  }
+
+  Device& device_;
+  Meeting& meeting_;
+  std::vector<Waiting> waiting_;
+  bool grouping_ = false;
+  bool has_shared_ = false;  // Some memory is the library's.
+  CollectiveLedger ledger_;
+  Watchdog watchdog_;
+  std::unique_ptr<BackendCommunicator> ranks_;
+  CallOrder order_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Meeting& meeting) {
+  return std::make_unique<NcclCommunicator>(device, meeting);
+}
+
+BackendCommunicator* library_of(Communicator& communicator) {
+  auto* const nccl = dynamic_cast<NcclCommunicator*>(&communicator);
+  return nccl == nullptr ? nullptr : &nccl->library();
+}
+
+}  // namespace lockstep

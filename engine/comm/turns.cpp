@@ -1,0 +1,59 @@
+#include "engine/comm/turns.h"
+
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/core/require.h"
+
+namespace lockstep {
+
+void Turns::run(const std::function<void(int thread)>& body) {
+  std::exception_ptr failure;  // The first of all. Only the thread with the turn touches it.
+  const auto run_one = [&](int thread) {
+    bool failed = !baton_.begin(thread);
+    try {
+      if (!failed) {
+        device_.backend().enter_thread();
+        device_.place = {.rank = rank_of(thread)};
+        device_.turn_of(rank_of(thread));
+        body(thread);
+      }
+    } catch (const RankStopped&) {
+      failed = true;
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+      failed = true;
+    }
+    baton_.end(thread, failed);
+  };
+  std::vector<std::jthread> threads;
+  std::exception_ptr not_started;
+  for (std::size_t thread = 0; thread < ranks_.size() && !not_started; ++thread) {
+    try {
+      threads.emplace_back(run_one, static_cast<int>(thread));
+    } catch (const std::exception& error) {  // No memory: nobody would come to meet it.
+      const std::string who = "rank " + std::to_string(rank_of(static_cast<int>(thread)));
+      not_started = std::make_exception_ptr(std::runtime_error("no thread for " + who + ": " + error.what()));
+      baton_.cannot_begin(static_cast<int>(thread));
+    }
+  }
+  threads.clear();
+  device_.place = {};
+  device_.turn_of(-1);
+  if (failure || not_started) std::rethrow_exception(failure ? failure : not_started);
+}
+
+bool Turns::meet(int thread) {
+  require(!device_.capturing() && !device_.in_dry_run(), "ranks meet outside of captures and dry runs");
+  const Place place = device_.place;
+  const Baton::Met met = baton_.meet(thread);
+  device_.place = place;
+  device_.turn_of(rank_of(thread));
+  if (met == Baton::Met::stopped) throw RankStopped{};
+  return met == Baton::Met::all;
+}
+
+}  // namespace lockstep

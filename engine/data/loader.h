@@ -1,0 +1,72 @@
+// Brings the documents of a step to the device on a stream of its own, and keeps the edges between the host's staging
+// memory, the copies and the kernels that read them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/data/pack.h"
+#include "kernels/ops/dropout.h"
+
+namespace lockstep {
+
+// One microbatch on the device, at the same addresses in every step.
+struct MicrobatchInputs {
+  Tensor<std::int32_t> tokens, targets;   // [1, T]
+  Tensor<std::int32_t> lengths, numbers;  // [1, largest bucket]
+  Tensor<std::int32_t> count;             // [1, 1]
+};
+
+class Loader {
+ public:
+  // `capacity`: the largest bucket. `slots` counts microbatches that may be loaded at once, not graph slots.
+  // `poisons_staging`: staging memory has no value before each use.
+  Loader(Device& device, const PackShape& shape, std::int64_t capacity, int microbatches, bool poisons_staging = false);
+  ~Loader();  // Waits for copies under way: a step may have been left before it read them.
+
+  // Copies a microbatch after the kernels that read the one before it are done. Documents beyond the capacity go to a
+  // table of their own, which grows when it must (`compute` is drained before the old one goes).
+  void load(int microbatch, const HostPack& pack, const Stream& compute);
+  void load_state(const StepState& state, bool training);
+
+  void wait_for(int microbatch, const Stream& compute) const;  // Kernels after this see the copies.
+  void wait_for_state(const Stream& compute) const;
+  void consumed(int microbatch, const Stream& compute) const;  // Kernels before this were the last to read it.
+  void state_consumed(const Stream& compute) const;
+
+  const MicrobatchInputs& inputs(int microbatch) const { return entry(microbatch).inputs; }
+  DocumentTable table(int microbatch, bool overflow) const;
+  Tensor<StepState> state(bool training) const { return training ? training_state_ : evaluation_state_; }
+  std::int64_t bytes_poisoned() const { return bytes_poisoned_; }
+  std::int64_t overflow_capacity(int microbatch) const { return entry(microbatch).overflow.lengths.cols; }
+  void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
+
+ private:
+  struct Entry {
+    MicrobatchInputs inputs;
+    DocumentTable overflow;
+    std::unique_ptr<DeviceBuffer> overflow_memory;
+    std::unique_ptr<PinnedBuffer> staging, overflow_staging;
+    std::unique_ptr<Event> loaded, consumed;
+    mutable int awaited = 0;  // For a fault.
+  };
+  void begin_staging(const PinnedBuffer& staging);  // The host is about to write it.
+  Entry& entry(int microbatch) { return *entries_[static_cast<std::size_t>(microbatch)]; }
+  const Entry& entry(int microbatch) const { return *entries_[static_cast<std::size_t>(microbatch)]; }
+  void grow_overflow(Entry& entry, std::int64_t slots, const Stream& compute);
+
+  Device& device_;
+  PackShape shape_;
+  std::int64_t capacity_;
+  bool poisons_staging_;
+  std::int64_t bytes_poisoned_ = 0;
+  Stream stream_;
+  TensorPool pool_;
+  std::vector<std::unique_ptr<Entry>> entries_;
+  Tensor<StepState> training_state_, evaluation_state_;
+  PinnedBuffer state_staging_;
+  Event state_loaded_, state_consumed_;
+  std::int64_t state_loads_ = 0;
+};
+
+}  // namespace lockstep

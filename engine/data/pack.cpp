@@ -1,0 +1,98 @@
+#include "engine/data/pack.h"
+
+#include <algorithm>
+
+#include "kernels/core/fault.h"
+#include "kernels/core/require.h"
+
+namespace lockstep {
+
+PackShape pack_shape(const Scenario& scenario) {
+  return {.rows = scenario.data.pack_length,
+          .gaps = static_cast<std::int32_t>(scenario.data.gaps),
+          .align = static_cast<std::int32_t>(scenario.data.align),
+          .chunk = static_cast<std::int32_t>(scenario.model.mamba.chunk),
+          .tail = scenario.data.tail};
+}
+
+std::vector<std::int64_t> pack_capacities(const Scenario& scenario) {
+  std::vector<std::int64_t> capacities = scenario.cuda_graph.max_packed_seqs;
+  std::sort(capacities.begin(), capacities.end());
+  return capacities;
+}
+
+std::int64_t max_chunks(const PackShape& shape, std::int64_t capacity) {
+  return (shape.rows + shape.chunk - 1) / shape.chunk + capacity;
+}
+
+Pack::Pack(TensorPool& pool, const PackShape& shape, std::int64_t capacity, const ScanScratch& scratch)
+    : scan(scratch) {
+  cu_seqlens = pool.make<std::int32_t>(1, capacity + 1);
+  for (Tensor<std::int32_t>* member : {&document_start, &document_length}) {
+    *member = pool.make<std::int32_t>(1, capacity);
+  }
+  for (Tensor<std::int32_t>* member : {&row_document, &row_position, &row_number}) {
+    *member = pool.make<std::int32_t>(1, shape.rows);
+  }
+  for (Tensor<std::int32_t>* member : {&chunk_document, &chunk_start, &chunk_rows}) {
+    *member = pool.make<std::int32_t>(1, max_chunks(shape, capacity));
+  }
+}
+
+PackMetadata build_pack(const PackShape& shape, const DocumentTable& table, const Pack& pack) {
+  const std::int64_t capacity = pack.capacity();
+  return {.lengths = table.lengths.columns(0, capacity),
+          .numbers = table.numbers.columns(0, capacity),
+          .count = table.count,
+          .cu_seqlens = pack.cu_seqlens,
+          .document_start = pack.document_start,
+          .document_length = pack.document_length,
+          .row_document = pack.row_document,
+          .row_position = pack.row_position,
+          .row_number = pack.row_number,
+          .chunk_document = pack.chunk_document,
+          .chunk_start = pack.chunk_start,
+          .chunk_rows = pack.chunk_rows,
+          .gaps = shape.gaps,
+          .align = shape.align,
+          .chunk = shape.chunk,
+          .extend_last = shape.tail == Tail::extend_last};
+}
+
+AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention, const Pack& pack) {
+  return {.document_start = pack.document_start,
+          .document_length = pack.document_length,
+          .lengths = pack.cudnn.lengths,
+          .offsets = pack.cudnn.offsets,
+          .rows = pack.row_document.cols,
+          .heads = static_cast<std::int32_t>(attention.heads),
+          .kv_heads = static_cast<std::int32_t>(attention.kv_heads),
+          .head_dim = static_cast<std::int32_t>(attention.head_dim)};
+}
+
+HostPack lay_out(const PackShape& shape, const Microbatch& microbatch) {
+  HostPack pack;
+  pack.tokens.assign(static_cast<std::size_t>(shape.rows), -1);
+  pack.targets.assign(static_cast<std::size_t>(shape.rows), -1);
+  std::int64_t start = 0;
+  for (const Document& document : microbatch.documents) {
+    const std::int64_t length = static_cast<std::int64_t>(document.tokens.size());
+    require(start + length <= shape.rows, "the documents of a microbatch fit its pack");
+    std::copy(document.tokens.begin(), document.tokens.end(), pack.tokens.begin() + start);
+    std::copy(document.targets.begin(), document.targets.end(), pack.targets.begin() + start);
+    if (fault("target-of-the-next-document") && start > 0 && length > 0) pack.targets[start - 1] = document.tokens[0];
+    pack.lengths.push_back(static_cast<std::int32_t>(length));
+    pack.numbers.push_back(document.number);
+    pack.document_tokens += length;
+    start += slot_rows(length, shape.gaps, shape.align);
+  }
+  if (fault("padding-row-has-a-target") && start < shape.rows) pack.targets.back() = 0;
+  // The tail as a slot of its own: it has no tokens, only a place in the table.
+  if (shape.tail == Tail::append_dummy_seq && start < shape.rows) {
+    pack.lengths.push_back(0);
+    pack.numbers.push_back(0);
+  }
+  return pack;
+}
+
+}  // namespace lockstep

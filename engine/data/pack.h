@@ -1,0 +1,75 @@
+// A packed microbatch on the device: what the loader copies in, and the metadata that one op makes of it per slot.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/tensors/tensor_pool.h"
+#include "kernels/ops/cudnn_attention.h"
+#include "kernels/ops/pack_metadata.h"
+#include "scenarios/documents/documents.h"
+
+namespace lockstep {
+
+// The pack's constants, the same for every microbatch.
+struct PackShape {
+  std::int64_t rows = 0;  // T
+  std::int32_t gaps = 0, align = 1;
+  std::int32_t chunk = 16;
+  Tail tail = Tail::extend_last;
+};
+PackShape pack_shape(const Scenario& scenario);
+// Of the metadata of a pack, increasing. Without graphs a scenario may list its buckets in any order (L23).
+std::vector<std::int64_t> pack_capacities(const Scenario& scenario);
+
+// Lengths and numbers of the documents of one microbatch, for at most `capacity` slots.
+struct DocumentTable {
+  Tensor<std::int32_t> lengths, numbers;  // [1, capacity]
+  Tensor<std::int32_t> count;             // [1, 1]
+};
+
+// States at the chunks' starts, absent when the model has no Mamba-2 layer, and partial column sums. The size of the
+// states goes with the capacity, and all is used in the order of one stream, so all slots of a bucket share one.
+struct ScanScratch {
+  Tensor<float> states, dstates;  // [max_chunks, heads * N * P]
+  Tensor<float> sums;             // [ceil(T / 32), widest norm]
+  // The partial sums of `cols` columns.
+  Tensor<float> partials(std::int64_t cols) const { return tensor(sums.data, sums.rows, cols); }
+};
+std::int64_t max_chunks(const PackShape& shape, std::int64_t capacity);
+
+// What cuDNN reads instead of the documents, and its workspace, which all packs share in the order of the one stream
+// that runs attention. Absent with native attention.
+struct CudnnTables {
+  Tensor<std::int32_t> lengths;  // [1, slots of all classes]
+  Tensor<std::int64_t> offsets;  // [3, offsets of all classes]
+  Tensor<std::uint8_t> workspace;
+  explicit operator bool() const { return static_cast<bool>(lengths); }
+};
+
+// The metadata of one slot and bucket. It lives as long as the backward pass of the microbatch in that slot.
+struct Pack {
+  Pack(TensorPool& pool, const PackShape& shape, std::int64_t capacity, const ScanScratch& scan);
+  std::int64_t capacity() const { return document_start.cols; }
+
+  Tensor<std::int32_t> cu_seqlens, document_start, document_length;
+  Tensor<std::int32_t> row_document, row_position, row_number;
+  Tensor<std::int32_t> chunk_document, chunk_start, chunk_rows;
+  ScanScratch scan;
+  CudnnTables cudnn;
+};
+
+PackMetadata build_pack(const PackShape& shape, const DocumentTable& table, const Pack& pack);
+
+// Of a pack with such tables.
+AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention, const Pack& pack);
+
+// The same pack on the host, as the loader stages it.
+struct HostPack {
+  std::vector<std::int32_t> tokens, targets;   // [T]; rows of no document -1.
+  std::vector<std::int32_t> lengths, numbers;  // Per slot, the dummy slot of append_dummy_seq included as empty.
+  std::int64_t document_tokens = 0;
+};
+HostPack lay_out(const PackShape& shape, const Microbatch& microbatch);
+
+}  // namespace lockstep

@@ -1,0 +1,224 @@
+// The door to a device: owning streams, events, graphs and buffers over a Backend. Every call passes here, is told to
+// the observer, and then goes to the backend (or, in record-only mode, into a ledger and nowhere else).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/device/interposer.h"
+#include "engine/device/place_ranges.h"
+#include "engine/device/pressure.h"
+
+namespace lockstep {
+
+class Device;
+
+// Owns memory for its lifetime: the device's, or page-locked memory of the host. Move-only; never empty unless moved
+// from.
+template <bool pinned>
+class Buffer {
+ public:
+  // `ranks`: in memory that they have for what is exchanged; null: anywhere.
+  Buffer(Device& device, std::size_t bytes, BackendCommunicator* ranks = nullptr);
+  Buffer(Buffer&& from) noexcept;
+  Buffer& operator=(Buffer from) noexcept;
+  ~Buffer();
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Device* device_;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+using DeviceBuffer = Buffer<false>;
+using PinnedBuffer = Buffer<true>;
+
+// Owns what a backend made. Move-only; never empty unless moved from.
+template <class Handle, auto destroy>
+class Owned {
+ public:
+  Owned(Backend& backend, Handle* handle) : backend_(&backend), handle_(handle) {}
+  Owned(Owned&& from) noexcept : backend_(from.backend_), handle_(std::exchange(from.handle_, nullptr)) {}
+  Owned& operator=(Owned from) noexcept {
+    std::swap(backend_, from.backend_);
+    std::swap(handle_, from.handle_);
+    return *this;
+  }
+  ~Owned() {
+    if (handle_) (backend_->*destroy)(handle_);
+  }
+  Handle* get() const { return handle_; }
+
+ private:
+  Backend* backend_;
+  Handle* handle_;
+};
+
+class Event {
+ public:
+  explicit Event(Device& device);
+  void synchronize() const;  // The host waits; returns at once if the event was never recorded.
+  bool finished() const;
+  int id() const { return id_; }
+
+ private:
+  friend class Stream;
+  Device* device_;
+  Owned<BackendEvent, &Backend::destroy_event> handle_;
+  int id_;
+};
+
+class Graph;
+
+class Stream {
+ public:
+  Stream(Device& device, const char* name);
+
+  // The one way for work to reach a device. Checks the op's contract, then records, captures or enqueues it.
+  template <class Op>
+  void submit(const Op& op) const {
+    check(op);
+    enqueue(Submission(op));
+  }
+  void copy(void* to, const void* from, std::size_t bytes, CopyKind kind) const;
+  void fill(void* to, std::uint8_t byte, std::size_t bytes) const;
+  // Told to the observer as what it does to this rank's memory: copies, and fills by the others.
+  void exchange(const Exchange& exchange, void* to, const void* from, std::size_t bytes) const;
+  // A graph that holds calls of theirs.
+  void launched(BackendCommunicator& ranks) const { ranks.launched(handle_.get()); }
+  void record(const Event& event, bool external = false) const;
+  void wait(const Event& event, bool external = false) const;
+  void launch(const Graph& graph, const char* what = "graph") const;  // `what` it is, for a profiler.
+  void synchronize() const;
+  bool finished() const;
+
+  // Everything submitted between begin and end becomes a graph and does not run. `abort_capture` ends a capture
+  // that failed and leaves the stream usable.
+  void begin_capture() const;
+  Graph end_capture() const;
+  void abort_capture() const noexcept;
+  CaptureStatus capture_status() const;
+
+  int id() const { return id_; }
+  const std::string& name() const;
+  Device& device() const { return *device_; }
+
+ private:
+  void enqueue(const Submission& submission) const;
+  void ask(LedgerEntry call) const;  // On this stream, here: makes what the interposer wants in its place.
+  Device* device_;
+  Owned<BackendStream, &Backend::destroy_stream> handle_;
+  int id_;
+};
+
+// An instantiated graph with the ledger of what was captured.
+class Graph {
+ public:
+  const Ledger& ledger() const { return *ledger_; }
+  int id() const { return id_; }
+
+ private:
+  friend class Stream;
+  Graph(Backend& backend, BackendGraph* handle, int id, std::shared_ptr<const Ledger> ledger)
+      : handle_(backend, handle), id_(id), ledger_(std::move(ledger)) {}
+  Owned<BackendGraph, &Backend::destroy_graph> handle_;
+  int id_;
+  std::shared_ptr<const Ledger> ledger_;
+};
+
+class Device {
+ public:
+  // `observer` and `interposer` may be null; they must outlive the device.
+  explicit Device(std::unique_ptr<Backend> backend, Observer* observer = nullptr, Pressure pressure = {},
+                  Interposer* interposer = nullptr);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const DeviceInfo& info() const { return backend_->info(); }
+  Backend& backend() { return *backend_; }
+
+  // Until the returned object dies, what streams are asked for goes into `ledger` and nowhere else, exchanges too: the
+  // dry run at replay. Launches, host synchronisation and allocation are a broken contract meanwhile.
+  class RecordOnly {
+   public:
+    RecordOnly(Device& device, Ledger& ledger);
+    ~RecordOnly();
+    RecordOnly(const RecordOnly&) = delete;
+    RecordOnly& operator=(const RecordOnly&) = delete;
+
+   private:
+    Device& device_;
+  };
+
+  // Call these before the host itself writes or reads pinned memory, so that the observer knows.
+  void host_writes(const void* memory, std::size_t bytes);
+  void host_reads(const void* memory, std::size_t bytes);
+  // Whose host calls from here on, and that it meets the others: for the observer alone (engine/device/observer.h).
+  void turn_of(int rank) { observer_->on_host(rank); }
+  void meets(bool goes_on) { observer_->on_meet(goes_on); }
+
+  // One call as it is: told to the observer, made, and listed by the capture that the stream is part of. In a dry run
+  // it is listed and nothing else.
+  void perform(const LedgerEntry& call);
+  // Memory without an owner; the observer is told.
+  void* allocate(std::size_t bytes, bool pinned, BackendCommunicator* ranks = nullptr);
+  void release(void* memory, bool pinned) noexcept;
+  // What comes belongs to the step, and to nothing within it yet.
+  void enter_step(std::int64_t step) { place = {.step = static_cast<int>(step), .rank = place.rank}; }
+  // The host goes on to what is no part of a step: ranges of a profiler end.
+  void leave_step() { ranges_.leave(); }
+  // Of each delay that was asked for, whether any call waited for it.
+  const std::vector<bool>& delayed() const { return delayed_; }
+  bool capturing() const { return capturing_ != nullptr; }
+  bool in_dry_run() const { return record_only_ != nullptr; }
+  // Which capture or dry run is under way; -1: none.
+  int recording() const { return capturing() || in_dry_run() ? recordings_ : -1; }
+  // One more in `counter` for a call on the stream: now, or in a capture once for each launch of its graph, which must
+  // not outlive the counter; in a dry run never.
+  void count(const Stream& stream, std::int64_t& counter);
+
+  Place place;  // Stamped on whatever is submitted next.
+
+  // Counters of the non-vacuity rules. One thread at a time, as everything here.
+  std::int64_t ops = 0;                        // Ops that ran or were queued, those inside launched graphs included.
+  std::map<int, std::int64_t> ops_recomputed;  // By rank: of a backward pass for what was not saved.
+  std::map<int, std::int64_t> attention_by_cudnn;  // By rank: backward passes of core attention that were cuDNN's.
+  std::map<int, std::int64_t> expert_rows_read;    // By rank: of layers of experts in a pass, by the host.
+  std::int64_t host_syncs = 0;
+  std::int64_t delays = 0;          // Those inside launched graphs included.
+  std::int64_t bytes_poisoned = 0;  // By ops.
+
+ private:
+  friend class Event;
+  friend class Stream;
+  struct Lane {
+    BackendStream* handle;
+    std::int64_t most_delay;
+    std::string name;
+  };
+  bool concerns(const StreamDelay& delay, std::string_view stream) const;  // Of the rank whose call it is.
+  std::int64_t most_delay(std::string_view stream) const;
+  void delay(const Lane& lane);  // What the pressure asks for, before the next work.
+  std::unique_ptr<Backend> backend_;
+  PlaceRanges ranges_;
+  Observer* observer_;
+  Pressure pressure_;
+  std::vector<bool> delayed_;
+  std::uint64_t delay_state_;
+  Interposer* interposer_;
+  Ledger* record_only_ = nullptr;
+  std::shared_ptr<Ledger> capturing_;  // The ledger of the capture under way, if any.
+  int capture_origin_ = -1;            // The stream it was begun on.
+  std::vector<Lane> streams_;          // By number; those that are gone too.
+  std::vector<BackendEvent*> events_;
+  int graphs_ = 0;
+  int recordings_ = 0;  // Captures and dry runs that were begun.
+};
+
+}  // namespace lockstep

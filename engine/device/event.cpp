@@ -1,0 +1,28 @@
+#include "engine/device/device.h"
+#include "kernels/core/require.h"
+
+namespace lockstep {
+
+Event::Event(Device& device)
+    : device_(&device),
+      handle_(*device.backend_, device.backend_->create_event()),
+      id_(static_cast<int>(device.events_.size())) {
+  device.events_.push_back(handle_.get());
+}
+
+void Event::synchronize() const {
+  require(!device_->record_only_, "no host synchronisation during a dry run");
+  if (device_->interposer_ && !device_->interposer_->synchronizes(-1, id_)) return;
+  device_->observer_->on_synchronize_event(id_);
+  ++device_->host_syncs;
+  device_->backend_->synchronize(handle_.get());
+}
+
+bool Event::finished() const {
+  require(!device_->record_only_, "no query during a dry run");
+  const bool finished = device_->backend_->finished(handle_.get());
+  if (finished) device_->observer_->on_found_finished_event(id_);
+  return finished;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,184 @@
+#include "engine/device/ledger.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+
+namespace lockstep {
+
+bool operator==(const LedgerEntry& a, const LedgerEntry& b) {
+  return a.kind == b.kind && a.stream == b.stream && a.op == b.op && a.to == b.to && a.from == b.from &&
+         a.bytes == b.bytes && a.byte == b.byte && a.event == b.event && a.external == b.external &&
+         a.copy_kind == b.copy_kind && a.exchange.has_value() == b.exchange.has_value() &&
+         (!a.exchange || call_text(a) == call_text(b));
+}
+
+const char* to_text(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::meet:
+      return "meet";
+    case CollectiveKind::all_gather:
+      return "all_gather";
+    case CollectiveKind::all_to_all:
+      return "all_to_all";
+    case CollectiveKind::reduce_scatter:
+      return "reduce_scatter";
+    case CollectiveKind::all_reduce:
+      return "all_reduce";
+    case CollectiveKind::launch:
+      return "launch";
+  }
+  return "an unknown call";
+}
+
+std::string call_text(const LedgerEntry& call) {
+  const CollectiveName& name = call.exchange->name;
+  return std::string(to_text(call.exchange->kind)) + " (" + name.purpose +
+         (name.unit >= 0 ? " of unit " + std::to_string(name.unit) : "") + ", " + std::to_string(call.bytes) +
+         " bytes a rank)";
+}
+
+std::vector<Effect> effects_of(const LedgerEntry& call) {
+  const Exchange& exchange = *call.exchange;
+  const auto size = static_cast<std::size_t>(exchange.size), own = static_cast<std::size_t>(exchange.rank);
+  const auto to = [&](std::size_t peer) { return static_cast<std::byte*>(call.to) + peer * call.bytes; };
+  const auto from = [&](std::size_t peer) { return static_cast<const std::byte*>(call.from) + peer * call.bytes; };
+  std::vector<Effect> effects;
+  switch (exchange.kind) {
+    case CollectiveKind::all_gather:
+      for (std::size_t peer = 0; peer < size; ++peer) {
+        if (peer != own) effects.push_back({to(peer), nullptr, call.bytes});
+        if (peer == own && to(peer) != call.from) effects.push_back({to(peer), call.from, call.bytes});
+      }
+      break;
+    case CollectiveKind::all_to_all:
+      effects.push_back({call.to, call.from, size * call.bytes});
+      break;
+    case CollectiveKind::reduce_scatter:
+      for (std::size_t peer = 0; peer < size; ++peer) effects.push_back({call.to, from(peer), call.bytes});
+      break;
+    case CollectiveKind::all_reduce:
+      effects.push_back({call.to, nullptr, call.bytes});
+      break;
+    case CollectiveKind::meet:
+    case CollectiveKind::launch:
+      break;
+  }
+  return effects;
+}
+
+std::int64_t bytes_poisoned(const Submission& op) {
+  if (op.type().id != AllOps::id_of<PoisonMemory>()) return 0;
+  const PoisonMemory& poison = *static_cast<const PoisonMemory*>(op.op());
+  return poison.memory.rows * poison.memory.cols * 2;
+}
+
+namespace {
+
+// Says no addresses: a reason is the same in each process that runs the case.
+constexpr char kMoved[] = "is not where it was captured";
+
+std::string text(const Place& place) {
+  std::string out;
+  if (place.step >= 0) out += ", step " + std::to_string(place.step);
+  if (place.microbatch >= 0) out += ", microbatch " + std::to_string(place.microbatch);
+  if (place.layer >= 0) out += ", layer " + std::to_string(place.layer);
+  if (*place.part) out += std::string(", ") + place.part;
+  return out;
+}
+
+std::string name(const LedgerEntry& entry) {
+  switch (entry.kind) {
+    case LedgerEntry::Kind::op:
+      return entry.op->type().name;
+    case LedgerEntry::Kind::copy:
+      return "copy of " + std::to_string(entry.bytes) + " bytes";
+    case LedgerEntry::Kind::fill:
+      return "fill of " + std::to_string(entry.bytes) + " bytes";
+    case LedgerEntry::Kind::record:
+      return (entry.external ? "external record of event " : "record of event ") + std::to_string(entry.event);
+    case LedgerEntry::Kind::wait:
+      return (entry.external ? "external wait for event " : "wait for event ") + std::to_string(entry.event);
+    case LedgerEntry::Kind::exchange:
+      return call_text(entry);
+  }
+  return "";
+}
+
+std::string operand_difference(const OperandBytes& was, const OperandBytes& is) {
+  if (was.base != is.base) return kMoved;
+  if (was.rows != is.rows)
+    return "has " + std::to_string(is.rows) + " rows, was captured with " + std::to_string(was.rows);
+  if (was.row_bytes != is.row_bytes) {
+    return "has rows of " + std::to_string(is.row_bytes) + " bytes, was captured with " + std::to_string(was.row_bytes);
+  }
+  if (was.pitch_bytes != is.pitch_bytes) {
+    return "has a pitch of " + std::to_string(is.pitch_bytes) + " bytes, was captured with " +
+           std::to_string(was.pitch_bytes);
+  }
+  return "";
+}
+
+// The operands are equal, so the first word that differs belongs to a scalar.
+std::string scalar_difference(const Submission& was, const Submission& is) {
+  const auto* a = static_cast<const std::byte*>(was.op());
+  const auto* b = static_cast<const std::byte*>(is.op());
+  for (std::size_t at = 0; at + 4 <= was.type().size; at += 4) {
+    std::uint32_t x, y;
+    std::memcpy(&x, a + at, 4);
+    std::memcpy(&y, b + at, 4);
+    if (x == y) continue;
+    char buffer[160];
+    std::snprintf(buffer, sizeof buffer, "the scalar %s changed from 0x%08x (%d, %g) to 0x%08x (%d, %g)",
+                  was.type().field_at(at), x, static_cast<int>(x), std::bit_cast<float>(x), y, static_cast<int>(y),
+                  std::bit_cast<float>(y));
+    return buffer;
+  }
+  return "a scalar is NaN";
+}
+
+std::string op_difference(const Submission& was, const Submission& is) {
+  const std::vector<OperandBytes> a = was.operands(), b = is.operands();
+  if (a.size() != b.size()) {
+    return "has " + std::to_string(b.size()) + " operands, was captured with " + std::to_string(a.size());
+  }
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const std::string what = operand_difference(a[i], b[i]);
+    if (!what.empty()) return "operand " + std::string(b[i].name) + " " + what;
+  }
+  return scalar_difference(was, is);
+}
+
+std::string entry_difference(const LedgerEntry& was, const LedgerEntry& is) {
+  const bool other_op = was.op && is.op && &was.op->type() != &is.op->type();
+  if (was.kind != is.kind || other_op) return "is " + name(is) + ", was captured as " + name(was);
+  if (was.stream != is.stream) {
+    return "is on stream " + std::to_string(is.stream) + ", was captured on stream " + std::to_string(was.stream);
+  }
+  if (was.op) return op_difference(*was.op, *is.op);
+  if (was.to != is.to) return std::string("the destination ") + kMoved;
+  if (was.from != is.from) return std::string("the source ") + kMoved;
+  if (was.byte != is.byte) {
+    return "the byte is " + std::to_string(is.byte) + ", was captured as " + std::to_string(was.byte);
+  }
+  return "is " + name(is) + ", was captured as " + name(was);
+}
+
+}  // namespace
+
+std::string difference(const Ledger& captured, const Ledger& now) {
+  const std::vector<LedgerEntry>&a = captured.entries(), &b = now.entries();
+  const std::size_t common = std::min(a.size(), b.size());
+  for (std::size_t i = 0; i < common; ++i) {
+    if (a[i] == b[i]) continue;
+    return "entry " + std::to_string(i) + text(b[i].place) + ": " + name(a[i]) + ": " + entry_difference(a[i], b[i]);
+  }
+  if (a.size() == b.size()) return "";
+  const bool missing = a.size() > b.size();
+  const LedgerEntry& odd = missing ? a[common] : b[common];
+  return "entry " + std::to_string(common) + text(odd.place) + ": " + name(odd) +
+         (missing ? ": captured, but missing now" : ": not captured, but there now") + " (" + std::to_string(a.size()) +
+         " entries captured, " + std::to_string(b.size()) + " now)";
+}
+
+}  // namespace lockstep

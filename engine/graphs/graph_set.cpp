@@ -1,0 +1,110 @@
+#include "engine/graphs/graph_set.h"
+
+#include <algorithm>
+
+#include "engine/train/trainer.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/require.h"
+
+namespace lockstep {
+
+namespace {
+
+const char* name_of(GraphKey::Kind kind) {
+  static constexpr const char* kNames[] = {"forward graph", "backward graph", "iteration graph", "evaluation graph"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::int64_t bytes_of(const Graph& graph) { return GraphSet::kCallBytes * std::ssize(graph.ledger().entries()); }
+
+}  // namespace
+
+std::string to_text(const GraphKey& key) {
+  return std::string(name_of(key.kind)) + " of region " + std::to_string(key.region) + ", slot " +
+         std::to_string(key.slot) + ", bucket " + std::to_string(key.bucket);
+}
+
+void GraphSet::capture(const GraphKey& key, const Body& body) {
+  if (fault("warm-up-pass-leaves-its-gradients")) body();
+  const Place place = stream_.device().place;  // What comes behind the launch has no place inside of the graph.
+  stream_.begin_capture();
+  try {
+    body();
+    // A call that is illegal while a stream captures: what a hidden allocation in a layer would do.
+    if (fault("allocation-during-capture")) DeviceBuffer(stream_.device(), 256);
+    if (fault("host-wait-during-capture")) stream_.synchronize();
+    const auto [place_of, is_new] = graphs_.try_emplace(key, Captured{stream_.end_capture(), addresses_()});
+    require(is_new, "a graph is captured once");
+    bytes_ += bytes_of(place_of->second.graph);
+  } catch (const DeviceError& error) {
+    stream_.abort_capture();
+    clear();
+    throw EngineViolation("capture", to_text(key) + ": " + error.what());
+  }
+  stream_.device().place = place;
+  ++captured;
+  use(key.bucket);
+  evict_but(key.bucket);
+}
+
+// A bucket goes whole: of its graphs a pass needs all.
+void GraphSet::evict_but(int bucket) {
+  const auto earlier = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const std::int64_t limit = fault("eviction-left-out") ? 0 : memory_limit_;
+  while (limit > 0 && bytes_ > limit && last_use_.size() > 1) {
+    std::map<int, std::int64_t> others = last_use_;
+    others.erase(bucket);
+    const auto [least, most] = std::minmax_element(others.begin(), others.end(), earlier);
+    evict((fault("eviction-of-the-bucket-used-last") ? most : least)->first);
+  }
+}
+
+void GraphSet::evict(int bucket) {
+  evicted += std::erase_if(graphs_, [&](const auto& one) {
+    if (one.first.bucket != bucket) return false;
+    if (!fault("eviction-forgets-what-it-freed")) bytes_ -= bytes_of(one.second.graph);
+    return true;
+  });
+  last_use_.erase(bucket);
+}
+
+void GraphSet::clear() {
+  graphs_.clear();
+  bytes_ = 0;
+  last_use_.clear();
+}
+
+void GraphSet::check(const GraphKey& key, const Captured& graph, const Body& body) const {
+  const std::vector<const void*> now = addresses_();
+  if (now != graph.addresses) {
+    std::size_t i = 0;
+    while (i < now.size() && i < graph.addresses.size() && now[i] == graph.addresses[i]) ++i;
+    throw EngineViolation("address", to_text(key) + ": buffer " + std::to_string(i) + " moved since capture");
+  }
+  if (!dry_run_) return;
+  const Place place = stream_.device().place;
+  Ledger ledger;
+  {
+    const Device::RecordOnly only(stream_.device(), ledger);
+    body();
+  }
+  stream_.device().place = place;
+  const std::string found = difference(graph.graph.ledger(), ledger);
+  if (!found.empty()) throw EngineViolation("ledger", to_text(key) + ": " + found);
+}
+
+void GraphSet::launch(const GraphKey& key, const Body& body) {
+  const auto found = graphs_.find(key);
+  require(found != graphs_.end(), "a graph is captured before it is launched");
+  use(key.bucket);
+  check(key, found->second, body);
+  if (fault("replay-skipped-once") && launches == 3) {
+    ++launches;
+    return;
+  }
+  stream_.launch(found->second.graph, name_of(key.kind));
+  if (fault("replay-runs-twice") && key.kind == GraphKey::Kind::backward) stream_.launch(found->second.graph);
+  ++launches;
+}
+
+}  // namespace lockstep

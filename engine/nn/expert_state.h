@@ -1,0 +1,29 @@
+// What layers `E` remember between microbatches and steps, beside their parameters: the selection bias and counts. All
+// of it changes in training passes only; evaluation, capture and dry runs leave it alone.
+#pragma once
+
+#include <vector>
+
+#include "engine/comm/communicator.h"
+#include "engine/tensors/tensor_pool.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+struct ExpertState {
+  int layer = 0;                     // Symbol index.
+  Tensor<float> bias;                // [1, E]; absent without expert_bias. Saved in checkpoints.
+  Tensor<std::int32_t> step;         // [1, E] pairs that chose each expert since the last update of the bias.
+  Tensor<std::int64_t> total, kept;  // [1, E] chosen, and of those not dropped, since this process began.
+  Tensor<std::int32_t> all_steps;    // [R, E] `step` of every rank; absent without expert_bias or other ranks.
+};
+
+// One for each `E` of the pattern, in order. `ranks`: 0 where nobody else takes part.
+std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Model& model, int ranks);
+
+void clear(const Stream& stream, const std::vector<ExpertState>& states);
+
+// After the optimizer of a step. With a communicator the counts of all ranks are added.
+void update_biases(const Stream& stream, const std::vector<ExpertState>& states, Communicator* communicator);
+
+}  // namespace lockstep

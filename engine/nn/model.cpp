@@ -1,0 +1,321 @@
+#include "engine/nn/model.h"
+
+#include <algorithm>
+
+#include "kernels/core/fault.h"
+#include "kernels/core/require.h"
+#include "kernels/ops/cross_entropy.h"
+#include "kernels/ops/embedding.h"
+#include "kernels/ops/rms_norm.h"
+
+namespace lockstep {
+namespace {
+
+// What is submitted while this lives belongs to a backward pass.
+class InBackward {
+ public:
+  explicit InBackward(Device& device) : device_(device) { device_.place.backward = true; }
+  InBackward(const InBackward&) = delete;
+  InBackward& operator=(const InBackward&) = delete;
+  ~InBackward() { device_.place.backward = false; }
+
+ private:
+  Device& device_;
+};
+
+}  // namespace
+
+template <class T>
+Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloader, const Parameters& parameters,
+                const Scenario& scenario, int slots, int ranks)
+    : device_(device),
+      compute_(compute),
+      config_(scenario.model),
+      shape_(lockstep::pack_shape(scenario)),
+      pool_(device),
+      parameters_(parameters),
+      recomputed_(pool_, scenario),
+      expert_states_(make_expert_states(pool_, scenario.model, ranks)),
+      embedding_dropout_(dropout_site(scenario.model, 0, 1)) {
+  const std::int64_t rows = shape_.rows;
+  make_layers(scenario);
+  std::vector<ScanScratch> scans;
+  for (const std::int64_t capacity : pack_capacities(scenario)) {
+    scans.push_back(make_scan_scratch(pool_, capacity));
+  }
+  make_cudnn_workspace(pack_capacities(scenario));
+  for (int i = 0; i < slots; ++i) slots_.push_back(make_slot(offloader, i, scenario, scans));
+  overflow_pools_.resize(static_cast<std::size_t>(slots));
+  for (Tensor<T>& gradient : residual_gradient_) gradient = pool_.make<T>(rows, config_.hidden);
+  dlogits_ = pool_.make<T>(rows, config_.vocab);
+  dfinal_norm_ = pool_.make<T>(rows, config_.hidden);
+  if constexpr (!std::is_same_v<T, float>) {
+    workspace_ = pool_.make<std::uint8_t>(1, kProductWorkspace);
+    plan_products();
+  }
+}
+
+// The weights of linear layers are those whose products add into the accumulator, and the head.
+template <class T>
+void Model<T>::plan_products() const {
+  for (const ParameterSpec& spec : parameters_.specs()) {
+    const bool is_product = spec.accumulates && spec.index != 0;
+    if (is_product || spec.index == parameters_.head()) {
+      Linear<T>(parameters_[spec.index]).plan(device_, shape_.rows, workspace_);
+    }
+  }
+}
+
+template <class T>
+void Model<T>::make_layers(const Scenario& scenario) {
+  auto expert_state = expert_states_.begin();
+  for (int layer = 0; layer < static_cast<int>(config_.pattern.size()); ++layer) {
+    switch (config_.pattern[static_cast<std::size_t>(layer)]) {
+      case 'M':
+        if (!mamba_scratch_) mamba_scratch_.emplace(pool_, scenario);
+        layers_.push_back(std::make_unique<Mamba<T>>(parameters_, config_, layer, *mamba_scratch_, recomputed_));
+        break;
+      case '*':
+        if (!attention_scratch_) attention_scratch_.emplace(pool_, scenario);
+        layers_.push_back(
+            std::make_unique<SelfAttention<T>>(parameters_, config_, layer, *attention_scratch_, recomputed_));
+        break;
+      case 'E':
+        if (!moe_scratch_) moe_scratch_.emplace(pool_, scenario);
+        layers_.push_back(std::make_unique<Moe<T>>(parameters_, config_, *expert_state++, *moe_scratch_, recomputed_));
+        break;
+      default:
+        if (!mlp_scratch_) mlp_scratch_.emplace(pool_, scenario);
+        layers_.push_back(std::make_unique<Mlp<T>>(parameters_, config_, layer, *mlp_scratch_, recomputed_));
+    }
+  }
+}
+
+template <class T>
+ScanScratch Model<T>::make_scan_scratch(TensorPool& pool, std::int64_t capacity) const {
+  const Scenario::Model::Mamba& m = config_.mamba;
+  const std::int64_t widest = mamba_scratch_ ? std::max<std::int64_t>(config_.hidden, m.d_inner) : config_.hidden;
+  ScanScratch scratch;
+  scratch.sums = pool.make<float>((shape_.rows + 31) / 32, widest);
+  if (mamba_scratch_) {
+    const std::int64_t chunks = max_chunks(shape_, capacity);
+    scratch.states = pool.make<float>(chunks, m.d_inner * m.state);
+    scratch.dstates = pool.make<float>(chunks, m.d_inner * m.state);
+  }
+  return scratch;
+}
+
+template <class T>
+Slot<T> Model<T>::make_slot(const Offloader& offloader, int index, const Scenario& scenario,
+                            const std::vector<ScanScratch>& scans) {
+  Slot<T> slot;
+  slot.first_buffer = pool_.size();
+  const std::vector<std::int64_t> capacities = pack_capacities(scenario);
+  for (std::size_t b = 0; b < scans.size(); ++b) {
+    slot.packs.emplace_back(pool_, shape_, capacities[b], scans[b]);
+    slot.packs.back().cudnn = make_cudnn_tables(pool_, slot.packs.back().capacity());
+  }
+  SavedMaker maker(pool_, offloader, index, slot.names, shape_.rows);
+  slot.embedded = maker.make<T>("embedding.out", EmbeddingForward<T>::kName, config_.hidden);
+  Tensor<T> x = slot.embedded;
+  for (int layer = 0; layer < last(); ++layer) {
+    maker.enter_layer(layer);
+    slot.layers.push_back(layers_[static_cast<std::size_t>(layer)]->make_saved(maker, x));
+    x = slot.layers.back()->out;
+  }
+  maker.enter_layer(-1);
+  slot.final_norm = maker.make<T>("final_norm.out", RmsNormForward<T>::kName, config_.hidden);
+  slot.final_rstd = maker.make_row("final_norm.rstd", RmsNormForward<T>::kName);
+  slot.logits = maker.make<T>("logits", LinearForward<T>::kName, config_.vocab);
+  slot.token_loss = maker.make_row("token_loss", CrossEntropyForward<T>::kName);
+  slot.maximum = pool_.make<float>(1, shape_.rows);
+  slot.sum = pool_.make<float>(1, shape_.rows);
+  slot.end_buffer = pool_.size();
+  return slot;
+}
+
+template <class T>
+bool Model<T>::asks_cudnn() const {
+  return attention_scratch_ && config_.core_attention == CoreAttention::cudnn;
+}
+
+template <class T>
+void Model<T>::make_cudnn_workspace(const std::vector<std::int64_t>& capacities) {
+  if (!asks_cudnn()) return;
+  std::int64_t bytes = 1;
+  for (const std::int64_t capacity : capacities) {
+    bytes = std::max(bytes, plan_cudnn(device_, config_.attention, shape_.rows, capacity));
+  }
+  cudnn_workspace_ = pool_.make<std::uint8_t>(1, bytes);
+}
+
+// More documents than any bucket holds may take more memory than any bucket does.
+template <class T>
+CudnnTables Model<T>::make_cudnn_tables(TensorPool& pool, std::int64_t capacity) const {
+  if (!asks_cudnn()) return {};
+  const AttentionClasses classes(shape_.rows, capacity);
+  const std::int64_t bytes = plan_cudnn(device_, config_.attention, shape_.rows, capacity);
+  CudnnTables tables{.lengths = pool.make<std::int32_t>(1, classes.slots),
+                     .offsets = pool.make<std::int64_t>(3, classes.offsets()),
+                     .workspace = cudnn_workspace_};
+  if (bytes > cudnn_workspace_.cols) tables.workspace = pool.make<std::uint8_t>(1, bytes);
+  if (fault("attention-workspace-over-gradients")) {
+    const Tensor<T> used = attention_scratch_->dcore;
+    const auto used_bytes = static_cast<std::int64_t>(sizeof(T)) * used.size();
+    tables.workspace = tensor(reinterpret_cast<std::uint8_t*>(used.data), 1, used_bytes);
+  }
+  return tables;
+}
+
+template <class T>
+void Model<T>::poison(const Slot<T>& slot) const {
+  pool_.poison(compute_, slot.first_buffer, slot.end_buffer);
+}
+
+template <class T>
+Slot<T>& Model<T>::slot(int index) {
+  return slots_[static_cast<std::size_t>(fault("saved-activations-shared-by-slots") ? 0 : index)];
+}
+
+template <class T>
+Tensor<T> Model<T>::gradient_of(int layer) const {
+  return residual_gradient_[fault("residual-gradients-in-one-buffer") ? 0 : layer % 2];
+}
+
+template <class T>
+const Pack& Model<T>::pack(int index, int bucket, std::int64_t overflow_capacity) {
+  Slot<T>& s = slot(fault("metadata-shared-by-slots") ? 0 : index);
+  if (bucket >= 0) return s.packs[static_cast<std::size_t>(bucket)];
+  if (!s.overflow || s.overflow->capacity() < overflow_capacity) {
+    if (!fault("overflow-grows-without-a-wait")) compute_.synchronize();  // Nothing may still read the smaller one.
+    s.overflow.reset();
+    auto& pool = overflow_pools_[static_cast<std::size_t>(index)];
+    pool = std::make_unique<TensorPool>(device_);
+    s.overflow.emplace(*pool, shape_, overflow_capacity, make_scan_scratch(*pool, overflow_capacity));
+    s.overflow->cudnn = make_cudnn_tables(*pool, overflow_capacity);
+  }
+  return *s.overflow;
+}
+
+template <class T>
+void Model<T>::initialize(const Stream& stream) const {
+  clear(stream, expert_states_);
+  if (moe_scratch_ && config_.moe.host_sync) moe_scratch_->initialize(stream);
+  if (attention_scratch_) {
+    stream.submit(
+        RopeTable{.table = attention_scratch_->table, .base = static_cast<float>(config_.attention.rope_base)});
+  }
+}
+
+template <class T>
+void Model<T>::embed(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
+  pass.part("embedding");
+  pass.stream.submit(EmbeddingForward<T>{.tokens = inputs.tokens,
+                                         .weight = weight_of<T>(parameters_[0]),
+                                         .row_document = pass.pack.row_document,
+                                         .row_position = pass.pack.row_position,
+                                         .row_number = pass.pack.row_number,
+                                         .state = pass.state,
+                                         .y = slot.embedded,
+                                         .dropout = pass.training ? embedding_dropout_ : Dropout{}});
+}
+
+template <class T>
+void Model<T>::forward(const PassContext& pass, const Part& part, Slot<T>& slot) const {
+  const auto layer = static_cast<std::size_t>(part.layer);
+  device_.place.layer = part.layer;
+  layers_[layer]->forward_part(pass, *slot.layers[layer], part);
+  device_.place.layer = -1;
+}
+
+template <class T>
+void Model<T>::head(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot, Tensor<float> loss) const {
+  pass.part("final_norm");
+  pass.stream.submit(RmsNormForward<T>{.x = slot.layers.back()->out,
+                                       .gain = parameters_[parameters_.final_gain()].weight,
+                                       .row_document = pass.pack.row_document,
+                                       .y = slot.final_norm,
+                                       .rstd = slot.final_rstd,
+                                       .eps = static_cast<float>(config_.norm_eps)});
+  pass.part("head");
+  Linear<T>(parameters_[parameters_.head()]).forward(pass, slot.final_norm, slot.logits);
+  pass.part("loss");
+  pass.stream.submit(CrossEntropyForward<T>{.logits = slot.logits,
+                                            .targets = inputs.targets,
+                                            .loss = slot.token_loss,
+                                            .maximum = slot.maximum,
+                                            .sum = slot.sum});
+  pass.stream.submit(MicrobatchLoss{.loss = slot.token_loss, .state = pass.state, .total = loss});
+}
+
+template <class T>
+void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
+  const InBackward here(device_);
+  pass.part("loss");
+  pass.stream.submit(CrossEntropyBackward<T>{.logits = slot.logits,
+                                             .targets = inputs.targets,
+                                             .maximum = slot.maximum,
+                                             .sum = slot.sum,
+                                             .state = pass.state,
+                                             .dlogits = dlogits_});
+  pass.part("head");
+  const Linear<T> linear(parameters_[parameters_.head()]);
+  // A tied weight has one term a microbatch: the head's part is held until the embedding's joins it.
+  if (config_.tied_embedding) {
+    linear.weight_gradient(pass, dlogits_, slot.final_norm);
+  } else {
+    linear.accumulate_weight_gradient(pass, dlogits_, slot.final_norm);
+  }
+  linear.input_gradient(pass, dlogits_, dfinal_norm_);
+  pass.part("final_norm");
+  const Parameter& gain = parameters_[parameters_.final_gain()];
+  pass.stream.submit(RmsNormBackward<T>{.x = slot.layers.back()->out,
+                                        .rstd = slot.final_rstd,
+                                        .gain = gain.weight,
+                                        .dy = dfinal_norm_,
+                                        .dresidual = {},
+                                        .row_document = pass.pack.row_document,
+                                        .dx = gradient_of(last()),
+                                        .dgain = gain.microbatch_gradient,
+                                        .partials = pass.pack.scan.partials(config_.hidden)});
+  accumulate(pass, gain);
+}
+
+template <class T>
+void Model<T>::backward(const PassContext& pass, const Part& part, Slot<T>& slot) const {
+  const InBackward here(device_);
+  const auto layer = static_cast<std::size_t>(part.layer);
+  device_.place.layer = part.layer;
+  layers_[layer]->backward_part(pass, *slot.layers[layer], part, gradient_of(part.layer + 1), gradient_of(part.layer));
+  device_.place.layer = -1;
+}
+
+template <class T>
+void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
+  const InBackward here(device_);
+  pass.part("embedding");
+  const Parameter& weight = parameters_[0];
+  EmbeddingBackward<T> op{.tokens = inputs.tokens,
+                          .dy = gradient_of(0),
+                          .row_document = pass.pack.row_document,
+                          .row_position = pass.pack.row_position,
+                          .row_number = pass.pack.row_number,
+                          .state = pass.state,
+                          .dropout = pass.training ? embedding_dropout_ : Dropout{}};
+  // A tied weight's g_m holds the head's part: g_m = add(head dW, embedding rows).
+  const bool tied = config_.tied_embedding;
+  if (tied && !fault("tied-gradient-overwritten")) {
+    op.acc = weight.microbatch_gradient;
+  } else if (tied || !weight.gradient) {
+    op.dweight = weight.microbatch_gradient;
+  } else {
+    op.acc = weight.gradient;
+  }
+  pass.stream.submit(op);
+  if (tied) accumulate(pass, weight);
+}
+
+template class Model<float>;
+template class Model<bf16>;
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+// The model on one device: embedding, the layers of the pattern, head; the stored tensors of every slot.
+#pragma once
+
+#include <optional>
+
+#include "engine/data/loader.h"
+#include "engine/nn/attention.h"
+#include "engine/nn/mamba.h"
+#include "engine/nn/mlp.h"
+#include "engine/nn/moe.h"
+
+namespace lockstep {
+
+// Everything a microbatch leaves on the device between its forward and its backward pass. Graphs hold its addresses.
+template <class T>
+struct Slot {
+  std::vector<Pack> packs;       // One a bucket.
+  std::optional<Pack> overflow;  // For more documents than the largest bucket holds; replaced when it must grow.
+  Tensor<T> embedded, final_norm, logits;
+  Tensor<float> final_rstd, token_loss, maximum, sum;
+  std::vector<std::unique_ptr<Saved<T>>> layers;
+  std::vector<NamedTensor> names;
+  std::size_t first_buffer = 0, end_buffer = 0;  // In the model's pool: all of the above but the overflow.
+};
+
+template <class T>
+class Model {
+ public:
+  // `parameters` has its memory placed: products are planned here. `ranks`: 0 where nobody else takes part.
+  Model(Device& device, const Stream& compute, const Offloader& offloader, const Parameters& parameters,
+        const Scenario& scenario, int slots, int ranks);
+
+  int slots() const { return static_cast<int>(slots_.size()); }
+  Slot<T>& slot(int index);
+  const PackShape& pack_shape() const { return shape_; }
+  const Scenario::Model::Attention& attention() const { return config_.attention; }
+  Tensor<std::uint8_t> workspace() const { return workspace_; }
+  // Takes away what the microbatch before left in the slot, rows of no document included.
+  void poison(const Slot<T>& slot) const;
+  // The slot's metadata for a bucket, or (bucket < 0) for `overflow_capacity` documents.
+  const Pack& pack(int slot, int bucket, std::int64_t overflow_capacity);
+
+  // Writes tables and the experts' initial state.
+  void initialize(const Stream& stream) const;
+
+  void embed(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
+  void forward(const PassContext& pass, const Part& part, Slot<T>& slot) const;
+  // Final norm, logits and loss; `loss` is [1, 1].
+  void head(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot, Tensor<float> loss) const;
+
+  void head_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
+  void backward(const PassContext& pass, const Part& part, Slot<T>& slot) const;
+  void embed_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
+
+  const std::vector<ExpertState>& expert_states() const { return expert_states_; }
+  void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
+
+ private:
+  void make_layers(const Scenario& scenario);
+  ScanScratch make_scan_scratch(TensorPool& pool, std::int64_t capacity) const;
+  Slot<T> make_slot(const Offloader& offloader, int index, const Scenario& scenario,
+                    const std::vector<ScanScratch>& scans);
+  bool asks_cudnn() const;
+  void make_cudnn_workspace(const std::vector<std::int64_t>& capacities);
+  CudnnTables make_cudnn_tables(TensorPool& pool, std::int64_t capacity) const;
+  void plan_products() const;
+  int last() const { return static_cast<int>(layers_.size()); }
+  // The residual gradient that layer `layer` writes; the one it reads is that of layer + 1.
+  Tensor<T> gradient_of(int layer) const;
+
+  Device& device_;
+  const Stream& compute_;
+  Scenario::Model config_;
+  PackShape shape_;
+  TensorPool pool_;
+  const Parameters& parameters_;
+  Recomputed<T> recomputed_;
+  std::optional<AttentionScratch<T>> attention_scratch_;
+  std::optional<MambaScratch<T>> mamba_scratch_;
+  std::optional<MlpScratch<T>> mlp_scratch_;
+  std::optional<MoeScratch<T>> moe_scratch_;
+  std::vector<ExpertState> expert_states_;
+  std::vector<std::unique_ptr<Layer<T>>> layers_;
+  std::vector<Slot<T>> slots_;
+  // Memory of the overflow packs; never inside a graph.
+  std::vector<std::unique_ptr<TensorPool>> overflow_pools_;
+  Dropout embedding_dropout_;
+  Tensor<T> residual_gradient_[2];
+  Tensor<T> dlogits_, dfinal_norm_;
+  Tensor<std::uint8_t> workspace_;
+  Tensor<std::uint8_t> cudnn_workspace_;  // For every bucket.
+};
+
+}  // namespace lockstep

@@ -1,0 +1,214 @@
+#include "engine/parameters/parameters.h"
+
+#include <algorithm>
+
+#include "kernels/core/fault.h"
+#include "kernels/ops/optimizer.h"
+
+namespace lockstep {
+namespace {
+
+template <class T>
+Tensor<T> shape_of(const ParameterSpec& spec, T* data = nullptr) {
+  return tensor(data, spec.rows, spec.cols);
+}
+
+// `rows` of a parameter; elements of a vector.
+template <class T>
+Tensor<T> some_rows(const ParameterSpec& spec, T* data, std::int64_t rows) {
+  return spec.is_vector ? tensor(data, 1, rows) : tensor(data, rows, spec.cols);
+}
+
+template <class T>
+void clear(const Stream& stream, const Tensor<T>& x) {
+  if (x) stream.fill(x.data, 0, static_cast<std::size_t>(x.size()) * sizeof(T));
+}
+
+}  // namespace
+
+Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario, bool copies,
+                       const ShardLayout* layout, int rank)
+    : list_(scenario.model),
+      layout_(layout),
+      strategy_(scenario.fsdp.strategy),
+      library_sums_(scenario.fsdp.reduction == Reduction::nccl),
+      rank_(rank),
+      copies_(copies),
+      seed_low_(static_cast<std::uint32_t>(scenario.training.seed)),
+      seed_high_(fault("seed-cut-to-32-bits")
+                     ? 0
+                     : static_cast<std::uint32_t>(static_cast<std::uint64_t>(scenario.training.seed) >> 32)) {
+  for (const ParameterSpec& spec : list_.specs) {
+    parameters_.push_back({.index = spec.index,
+                           .weight = shape_of<float>(spec),
+                           .copy = shape_of<bf16>(spec),
+                           .gradient = shape_of<float>(spec),
+                           .microbatch_gradient = shape_of<float>(spec)});
+    if (strategy_ == Sharding::no_shard) make_whole(pool, spec);
+  }
+  const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
+  exchanged.reserve(exchanged_bytes());
+  for (int b = 0; b < buckets; ++b) make_bucket(pool, exchanged, b);
+  std::stable_sort(views_.begin(), views_.end(),
+                   [](const ParameterView& a, const ParameterView& b) { return a.index < b.index; });
+}
+
+std::int64_t Parameters::norm_rows() const {
+  std::int64_t rows = 0;
+  for (const ParameterSpec& spec : list_.specs) rows += spec.norm_rows();
+  return rows;
+}
+
+// ---- Whole ----------------------------------------------------------------------------------------------------------
+
+void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
+  Parameter& p = parameters_.back();
+  ParameterView view{.name = spec.name, .layer = spec.layer, .index = spec.index, .is_vector = spec.is_vector};
+  view.full_rows = spec.rows;
+  view.full_cols = spec.cols;
+  view.weight = p.weight = pool.make<float>(spec.rows, spec.cols);
+  if (layout_ == nullptr) view.gradient = p.gradient = pool.make<float>(spec.rows, spec.cols);
+  view.m = pool.make<float>(spec.rows, spec.cols);
+  view.v = pool.make<float>(spec.rows, spec.cols);
+  if (!spec.accumulates) p.microbatch_gradient = pool.make<float>(spec.rows, spec.cols);
+  if (layout_ == nullptr) view.microbatch_gradient = p.microbatch_gradient;
+  if (copies_ && spec.copied) view.copy = p.copy = pool.make<bf16>(spec.rows, spec.cols);
+  views_.push_back(view);
+}
+
+// ---- Sharded --------------------------------------------------------------------------------------------------------
+
+// Of the tensors that make_bucket() makes in the pool of what is exchanged.
+std::vector<std::int64_t> Parameters::exchanged_bytes() const {
+  std::vector<std::int64_t> bytes;
+  const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
+  for (int b = 0; b < buckets; ++b) {
+    const Bucket& bucket = layout_->buckets[static_cast<std::size_t>(b)];
+    const auto add = [&](std::int64_t elements, std::size_t size) {
+      bytes.push_back(elements * static_cast<std::int64_t>(size));
+    };
+    const bool accumulates = strategy_ == Sharding::no_shard || strategy_ == Sharding::optim;
+    if (accumulates && !library_sums_ && !layout_->continues(b)) add(layout_->run(b), sizeof(float));
+    if (strategy_ != Sharding::no_shard) add(bucket.shard, bucket.narrow ? sizeof(bf16) : sizeof(float));
+  }
+  return bytes;
+}
+
+void Parameters::make_bucket(TensorPool& pool, TensorPool& exchanged, int index) {
+  const Bucket& bucket = layout_->buckets[static_cast<std::size_t>(index)];
+  BucketMemory memory;
+  if (strategy_ == Sharding::no_shard || strategy_ == Sharding::optim) {
+    // In memory that the library knows it would add up in another order.
+    TensorPool& sums = library_sums_ ? pool : exchanged;
+    float* const all = layout_->continues(index) ? buckets_.back().accumulator.data + buckets_.back().accumulator.cols
+                                                 : sums.make<float>(1, layout_->run(index)).data;
+    memory.accumulator = tensor(all, 1, layout_->full(bucket));
+    memory.gradient = memory.accumulator.columns(bucket.shard * rank_, bucket.shard);
+  }
+  if (strategy_ != Sharding::no_shard) {
+    memory.weight = (bucket.narrow ? pool : exchanged).make<float>(1, bucket.shard);
+    for (Tensor<float>* shard : {&memory.m, &memory.v, &memory.gradient}) *shard = pool.make<float>(1, bucket.shard);
+    if (bucket.narrow) memory.copy = exchanged.make<bf16>(1, bucket.shard);
+    add_views(bucket, memory);
+  }
+  for (const Piece& piece : bucket.pieces) {
+    if (piece.row > 0 || !memory.accumulator) continue;
+    Parameter& p = parameters_[static_cast<std::size_t>(piece.parameter)];
+    p.gradient.data = memory.accumulator.data + piece.offset;
+    if (strategy_ == Sharding::no_shard) {
+      views_[static_cast<std::size_t>(piece.parameter)].gradient = p.gradient;
+    } else if (!list_.specs[static_cast<std::size_t>(piece.parameter)].accumulates) {
+      p.microbatch_gradient = pool.make<float>(p.gradient.rows, p.gradient.cols);
+    }
+  }
+  buckets_.push_back(memory);
+}
+
+void Parameters::add_views(const Bucket& bucket, const BucketMemory& memory) {
+  for (const Piece& piece : bucket.pieces) {
+    const ParameterSpec& spec = list_.specs[static_cast<std::size_t>(piece.parameter)];
+    const OwnRows own = layout_->own(bucket, piece, rank_);
+    ParameterView view{.name = spec.name, .layer = spec.layer, .index = spec.index, .is_vector = spec.is_vector};
+    view.first = own.row * piece.width;
+    view.full_rows = spec.rows;
+    view.full_cols = spec.cols;
+    const auto part = [&]<class T>(const Tensor<T>& shard) {
+      return some_rows(spec, shard && own.rows > 0 ? shard.data + own.offset : nullptr, own.rows);
+    };
+    view.weight = part(memory.weight);
+    view.gradient = part(memory.gradient);
+    view.m = part(memory.m);
+    view.v = part(memory.v);
+    if (memory.copy) view.copy = part(memory.copy);
+    views_.push_back(view);
+  }
+}
+
+void Parameters::place_weights(int bucket, void* memory) {
+  const Bucket& b = layout_->buckets[static_cast<std::size_t>(bucket)];
+  for (const Piece& piece : b.pieces) {
+    if (piece.row > 0) continue;
+    Parameter& p = parameters_[static_cast<std::size_t>(piece.parameter)];
+    if (b.narrow) {
+      p.copy.data = static_cast<bf16*>(memory) + piece.offset;
+    } else {
+      p.weight.data = static_cast<float*>(memory) + piece.offset;
+    }
+  }
+}
+
+void Parameters::place_gradients(int bucket, float* memory) {
+  for (const Piece& piece : layout_->buckets[static_cast<std::size_t>(bucket)].pieces) {
+    if (piece.row > 0) continue;
+    parameters_[static_cast<std::size_t>(piece.parameter)].microbatch_gradient.data = memory + piece.offset;
+  }
+}
+
+// ---- Values ---------------------------------------------------------------------------------------------------------
+
+void Parameters::initialize(const Stream& stream) const {
+  zero_memory(stream);
+  for (const ParameterView& view : views_) {
+    if (view.weight.size() == 0) continue;
+    const ParameterSpec& spec = list_.specs[static_cast<std::size_t>(view.index)];
+    stream.submit(Initialize{.w = view.weight,
+                             .first = view.first,
+                             .kind = spec.init,
+                             .std = spec.std,
+                             .width = spec.width,
+                             .parameter = static_cast<std::uint32_t>(spec.index),
+                             .seed_low = seed_low_,
+                             .seed_high = seed_high_});
+    stream.submit(ZeroGradient{.acc = view.m});
+    stream.submit(ZeroGradient{.acc = view.v});
+    if (layout_ == nullptr) stream.submit(ZeroGradient{.acc = view.gradient});
+  }
+  round(stream);
+}
+
+// The padding of a bucket is moved with it, so it has a value.
+void Parameters::zero_memory(const Stream& stream) const {
+  for (const BucketMemory& memory : buckets_) {
+    for (const Tensor<float>& x : {memory.weight, memory.m, memory.v, memory.gradient, memory.accumulator}) {
+      clear(stream, x);
+    }
+    clear(stream, memory.copy);
+  }
+}
+
+void Parameters::round(const Stream& stream) const {
+  for (const ParameterView& view : views_) {
+    if (view.copy) stream.submit(RoundWeights{.w = view.weight, .copy = view.copy});
+  }
+}
+
+void Parameters::zero_gradients(const Stream& stream) const {
+  if (layout_ == nullptr) {
+    for (const ParameterView& view : views_) stream.submit(ZeroGradient{.acc = view.gradient});
+  }
+  for (const BucketMemory& memory : buckets_) {
+    stream.submit(ZeroGradient{.acc = memory.accumulator ? memory.accumulator : memory.gradient});
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// Where hooks hang on the model, and which of them a segment runs.
+#pragma once
+
+#include "engine/plan/hooks.h"
+#include "engine/plan/regions.h"
+
+namespace lockstep {
+
+// Modules of a model as hooks count them: the embedding, the symbols of the pattern, the head.
+struct Modules {
+  int layers = 0;
+  static constexpr int embedding() { return 0; }
+  static constexpr int layer(int index) { return 1 + index; }
+  int head() const { return 1 + layers; }
+  int count() const { return 2 + layers; }
+};
+
+// The lists around one part of a layer. Those of the layer run before the first of its stages and behind the last one,
+// in whatever segments these are.
+std::vector<ExtractedHooks::List> hooks_before(const Part& part, bool forward);
+std::vector<ExtractedHooks::List> hooks_after(const Part& part, bool forward);
+
+// Those of a segment's passes, in order.
+std::vector<ExtractedHooks::List> hooks_of(const Segment& segment, bool forward);
+
+}  // namespace lockstep

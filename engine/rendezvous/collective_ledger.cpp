@@ -1,0 +1,57 @@
+#include "engine/rendezvous/collective_ledger.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <string_view>
+
+namespace lockstep {
+namespace {
+
+template <std::size_t size>
+void put(char (&to)[size], std::string_view from) {
+  const std::size_t length = std::min(from.size(), size - 1);
+  std::memcpy(to, from.data(), length);
+  to[length] = '\0';
+}
+
+}  // namespace
+
+bool CollectiveCall::agrees_with(const CollectiveCall& other) const {
+  return sequence == other.sequence && kind == other.kind && unit == other.unit && bytes == other.bytes &&
+         std::string_view(purpose) == other.purpose;
+}
+
+std::string text(const CollectiveCall& call) {
+  if (call.sequence < 0) return "no collective";
+  std::string said = "collective " + std::to_string(call.sequence) + ", " + to_text(call.kind);
+  if (call.kind == CollectiveKind::meet) {
+    return call.purpose[0] == 0 ? said : said + " for " + std::to_string(call.bytes) + " bytes of " + call.purpose;
+  }
+  if (call.kind == CollectiveKind::launch) return said + " of a graph on stream " + call.stream;
+  said += std::string(" (") + call.purpose;
+  if (call.unit >= 0) said += " of unit " + std::to_string(call.unit);
+  return said + ", " + std::to_string(call.bytes) + " bytes a rank) on stream " + call.stream;
+}
+
+const CollectiveCall& CollectiveLedger::append(CollectiveKind kind, const CollectiveName& name, std::size_t bytes,
+                                               const std::string& stream) {
+  CollectiveCall call{.sequence = next_++, .kind = kind, .unit = name.unit, .bytes = bytes};
+  put(call.purpose, name.purpose);
+  put(call.stream, stream);
+  if (calls_.size() == kKept) calls_.pop_front();
+  return calls_.emplace_back(call);
+}
+
+CollectiveCall CollectiveLedger::at(std::int64_t sequence) const {
+  const std::int64_t first = next_ - std::ssize(calls_);
+  return sequence < first || sequence >= next_ ? CollectiveCall{} : calls_[static_cast<std::size_t>(sequence - first)];
+}
+
+void require_same_call(int rank, const CollectiveCall& call, int peer, const CollectiveCall& peers_call) {
+  if (call.agrees_with(peers_call)) return;
+  throw CollectiveMismatch("ranks call different collectives: rank " + std::to_string(rank) + " " + text(call) +
+                           "; rank " + std::to_string(peer) + " " + text(peers_call));
+}
+
+}  // namespace lockstep

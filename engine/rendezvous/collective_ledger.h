@@ -1,0 +1,47 @@
+// What a rank called of its communicator, and the comparison of ranks before data is trusted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "engine/comm/communicator.h"
+
+namespace lockstep {
+
+// One call. Plain bytes, so that it can lie in memory that processes share.
+struct CollectiveCall {
+  std::int64_t sequence = -1;  // From 0, meetings of hosts included.
+  CollectiveKind kind = CollectiveKind::meet;
+  std::int32_t unit = -1;
+  std::uint64_t bytes = 0;  // Of each rank's part.
+  char purpose[24] = "";
+  char stream[24] = "";
+
+  // Whether two ranks called the same. Streams may differ: each rank has its own.
+  bool agrees_with(const CollectiveCall& other) const;
+};
+
+// "collective 12, all_gather (gather of unit 3, 4096 bytes a rank) on stream gather".
+std::string text(const CollectiveCall& call);
+
+class CollectiveLedger {
+ public:
+  const CollectiveCall& append(CollectiveKind kind, const CollectiveName& name, std::size_t bytes,
+                               const std::string& stream);
+  // The latest calls, oldest first: what a report needs of a run of any length.
+  const std::deque<CollectiveCall>& calls() const { return calls_; }
+  CollectiveCall last() const { return calls_.empty() ? CollectiveCall{} : calls_.back(); }
+  CollectiveCall at(std::int64_t sequence) const;  // An empty call if it was not made, or long ago.
+
+ private:
+  static constexpr std::size_t kKept = 64;
+  std::deque<CollectiveCall> calls_;
+  std::int64_t next_ = 0;
+};
+
+// Throws CollectiveMismatch, naming both sides, unless they agree.
+void require_same_call(int rank, const CollectiveCall& call, int peer, const CollectiveCall& peers_call);
+
+}  // namespace lockstep

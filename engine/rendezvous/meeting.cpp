@@ -1,0 +1,118 @@
+#include "engine/rendezvous/meeting.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "kernels/core/require.h"
+
+namespace lockstep {
+
+Meeting::Meeting(int rank, int ranks, double deadline_s)
+    : rank_(rank),
+      ranks_(ranks),
+      deadline_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline_s))) {
+  require(rank >= 0 && rank < ranks, "a rank is one of the ranks");
+}
+
+// ---- A round --------------------------------------------------------------------------------------------------------
+
+std::byte* Meeting::begin() {
+  if (meet_here) meet_here();
+  await(Mark::taken);
+  return outbox();
+}
+
+void Meeting::post(const CollectiveCall& call, std::size_t filled) {
+  require(filled <= kOutbox, "what is left for the others fits the outbox");
+  call_ = call;
+  ++rounds_;
+  put(call, filled);
+}
+
+void Meeting::await_posts() {
+  if (meet_here) meet_here();
+  await(Mark::posted);
+  for (int peer = 0; peer < ranks_; ++peer) require_same_call(rank_, call_, peer, call_of(peer));
+}
+
+void Meeting::end() { take(); }
+
+std::vector<std::string> Meeting::tell(const CollectiveCall& call, const std::string& words) {
+  constexpr std::size_t kMost = kOutbox - sizeof(std::size_t);
+  std::vector<std::string> said(static_cast<std::size_t>(ranks_));
+  std::size_t longest = 0, first = 0;
+  do {
+    std::byte* outbox = begin();
+    const std::size_t length = words.size(), count = first < length ? std::min(kMost, length - first) : 0;
+    std::memcpy(outbox, &length, sizeof length);
+    std::memcpy(outbox + sizeof length, words.data() + std::min(first, length), count);
+    post(call, sizeof length + count);
+    await_posts();
+    for (int peer = 0; peer < ranks_; ++peer) {
+      std::string& of_peer = said[static_cast<std::size_t>(peer)];
+      std::size_t theirs = 0;
+      std::memcpy(&theirs, outbox_of(peer), sizeof theirs);
+      longest = std::max(longest, theirs);
+      const char* text = reinterpret_cast<const char*>(outbox_of(peer) + sizeof theirs);
+      of_peer.append(text, std::min(kMost, theirs - of_peer.size()));
+    }
+    end();
+    first += kMost;
+  } while (first < longest);
+  return said;
+}
+
+// ---- Waiting --------------------------------------------------------------------------------------------------------
+
+std::string Meeting::within() const {
+  char text[40];
+  std::snprintf(text, sizeof text, "within %g s", std::chrono::duration<double>(deadline_).count());
+  return text;
+}
+
+// Until every rank has done so in as many rounds as this one has posted.
+void Meeting::await(Mark mark) {
+  const Clock::time_point deadline = Clock::now() + deadline_;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    for (;;) {
+      const Progress seen = progress_of(peer, mark);
+      if (static_cast<std::int32_t>(seen.rounds - rounds_) >= 0) break;
+      const bool left = seen.gone >= 0;
+      if (left || Clock::now() >= deadline) {
+        const int unheard = silent();
+        throw CollectiveHang("rank " +
+                             std::to_string(left           ? seen.gone
+                                            : unheard >= 0 ? unheard
+                                                           : peer) +
+                             (left ? " has left: " : " did not come " + within() + ": ") + report(call_));
+      }
+      wait_for_change(peer, mark, seen.rounds);
+    }
+  }
+}
+
+// What the others last posted is read while they may go on: it says where they were.
+std::string Meeting::report(const CollectiveCall& call) const {
+  std::string said;
+  const int unheard = silent();
+  for (int peer = 0; peer < ranks_; ++peer) {
+    const Last last = last_of(peer);
+    const bool waits = peer == rank_ || (last.state == here && last.posted == rounds_ && peer != unheard);
+    said += (peer > 0 ? "; rank " : "rank ") + std::to_string(peer);
+    if (last.state == absent) {
+      said += " never came";
+    } else if (waits) {
+      said += " waits in " + text(peer == rank_ ? call : last.call);
+    } else {
+      said += (last.state == ended    ? " has ended after "
+               : last.state == failed ? " has failed after "
+               : peer == unheard      ? " was silent after "
+                                      : " was last in ") +
+              text(last.call);
+    }
+  }
+  return said;
+}
+
+}  // namespace lockstep

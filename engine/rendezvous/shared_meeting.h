@@ -1,0 +1,44 @@
+// A meeting of processes on one machine, in memory that they share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "engine/rendezvous/meeting.h"
+
+namespace lockstep {
+
+class SharedMeeting final : public Meeting {
+ public:
+  // A fresh segment at `path`, in the place of what was there: by rank 0, or by whoever starts the processes, once.
+  static void create(const std::string& path, int ranks);
+
+  // Joins as `rank`, once a process, and waits for the segment if it is not there yet. A process that finds its rank
+  // taken has found an older segment, and waits for a fresh one in its place.
+  SharedMeeting(const std::string& path, int rank, int ranks, double deadline_s);
+  ~SharedMeeting() override;
+
+  const std::byte* outbox_of(int peer) const override;
+
+ private:
+  struct Mailbox;
+  struct Counter;
+
+  bool open(const std::string& path);
+  Mailbox& mailbox(int rank) const;
+  Counter& counter(int peer, Mark mark) const;
+
+  std::byte* outbox() override { return const_cast<std::byte*>(outbox_of(rank())); }
+  void put(const CollectiveCall& call, std::size_t filled) override;
+  void take() override;
+  Progress progress_of(int peer, Mark mark) const override;
+  void wait_for_change(int peer, Mark mark, std::uint32_t seen) override;
+  CollectiveCall call_of(int peer) const override;
+  Last last_of(int peer) const override;
+
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace lockstep

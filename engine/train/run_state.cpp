@@ -1,0 +1,161 @@
+#include "engine/train/run_state.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "kernels/core/contract.h"
+#include "scenarios/by_one_rank.h"
+#include "scenarios/io/reader.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char *kSteps = "steps_done", *kMicrobatches = "microbatches_done", *kRanks = "microbatch_ranks",
+                     *kFolds = "gradient_folds";
+
+std::int64_t number_in(const std::string& path, const std::map<std::string, std::string>& metadata, const char* key,
+                       std::int64_t least) {
+  const auto found = metadata.find(key);
+  const std::string text = found == metadata.end() ? "nowhere" : found->second;
+  std::size_t used = 0;
+  std::int64_t value = -1;
+  try {
+    value = std::stoll(text, &used);
+  } catch (const std::logic_error&) {
+  }
+  if (value >= least && used == text.size()) return value;
+  throw std::runtime_error(path + ": " + key + " is not a number: " + text);
+}
+
+std::string run_fingerprint(const Scenario& scenario) {
+  const Scenario plain;
+  Scenario run = by_one_rank(scenario);
+  run.name = "run";
+  run.model.recompute.clear();
+  run.data.path = plain.data.path;  // Files may be moved; run.data.digest says which they are.
+  run.training.steps = plain.training.steps;
+  Scenario::Training::Optimizer& optimizer = run.training.optimizer;
+  if (optimizer.schedule == LrSchedule::constant) optimizer.decay_steps = plain.training.optimizer.decay_steps;
+  run.training.in_flight = plain.training.in_flight;
+  run.training.recapture_at.clear();
+  run.cuda_graph = plain.cuda_graph;
+  run.offload = plain.offload;
+  run.checker = plain.checker;
+  run.expect = plain.expect;
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a.
+  for (const unsigned char c : canonical_form(run)) hash = (hash ^ c) * 0x100000001b3u;
+  return std::to_string(hash);
+}
+
+class Parts {
+ public:
+  Parts(StepLoop& loop, const Progress& progress, std::int64_t rank, std::int64_t ranks)
+      : loop_(loop), progress_(progress), rank_(rank), ranks_(ranks) {}
+
+  void add_weights(bool sharded) {
+    for (const ParameterView& p : loop_.parameters().views()) {
+      const std::pair<const char*, Tensor<float>> kinds[] = {{"weight", p.weight}, {"m", p.m}, {"v", p.v}};
+      for (const auto& [kind, tensor] : kinds) {
+        add({std::string(kind) + "/" + p.name, p.full_rows, p.full_cols, p.first, !sharded, {}}, tensor);
+      }
+    }
+    for (const ExpertState& expert : loop_.expert_states()) {
+      if (expert.bias) add({"expert_bias" + of_layer(expert), 1, expert.bias.cols, 0, true, {}}, expert.bias);
+    }
+  }
+
+  void add_gradients() {
+    const Parameters& parameters = loop_.parameters();
+    const std::string fold = progress_.folds > 1 ? "gradient of rank " + std::to_string(rank_) + "/" : "gradient/";
+    for (const ParameterView& p : parameters.views()) {
+      const Tensor<float> whole = parameters[p.index].gradient;
+      if (!whole) {  // The shard has taken every microbatch.
+        add({fold + p.name, p.full_rows, p.full_cols, p.first, false, {}}, p.gradient);
+      } else if (parts.empty() || parts.back().stored.name != fold + p.name) {
+        add({fold + p.name, p.full_rows, p.full_cols, 0, false, {}}, whole);
+      }
+    }
+  }
+
+  // Those of microbatch m lie in column or row m.
+  void add_losses() {
+    const Tensor<float> losses = loop_.losses(), routers = loop_.router_losses();
+    const std::int64_t all = progress_.microbatches;
+    for (std::int64_t number = rank_, m = 0; number < all; number += ranks_, ++m) {
+      add({"losses", 1, all, number, false, {}}, losses.columns(m, 1));
+      if (!routers) continue;
+      add({"router_losses", all, routers.cols, number * routers.cols, false, {}},
+          tensor(routers.data + m * routers.pitch, 1, routers.cols));
+    }
+  }
+
+  // Only their sums over ranks count, so those of more ranks than there are now go round.
+  void add_counts() {
+    for (const ExpertState& expert : loop_.expert_states()) {
+      for (std::int64_t from = rank_; expert.bias && from < progress_.ranks; from += ranks_) {
+        add({"counts of rank " + std::to_string(from) + of_layer(expert), 2, expert.step.cols, 0, false, {}}, {});
+        parts.back().counts = expert.step;
+        parts.back().stored.values.resize(static_cast<std::size_t>(2 * expert.step.cols));
+      }
+    }
+  }
+
+  std::vector<PlacedPart> parts;
+
+ private:
+  static std::string of_layer(const ExpertState& expert) { return "/layers." + std::to_string(expert.layer); }
+  void add(StatePart part, Tensor<float> values) {
+    part.values.resize(static_cast<std::size_t>(values.size()));
+    parts.push_back({std::move(part), values});
+  }
+
+  StepLoop& loop_;
+  const Progress& progress_;
+  const std::int64_t rank_, ranks_;
+};
+
+}  // namespace
+
+std::int64_t folds_within_a_step(const Scenario& scenario, std::int64_t ranks) {
+  const Sharding strategy = scenario.fsdp.strategy;
+  return strategy == Sharding::no_shard || strategy == Sharding::optim ? ranks : 1;
+}
+
+std::map<std::string, std::string> metadata_of(const Progress& progress) {
+  std::map<std::string, std::string> metadata{{kSteps, std::to_string(progress.steps)}};
+  if (progress.microbatches == 0) return metadata;
+  metadata[kMicrobatches] = std::to_string(progress.microbatches);
+  metadata[kRanks] = std::to_string(progress.ranks);
+  metadata[kFolds] = std::to_string(progress.folds);
+  return metadata;
+}
+
+Progress progress_in(const std::string& path, const std::map<std::string, std::string>& metadata) {
+  Progress progress{.steps = number_in(path, metadata, kSteps, 0)};
+  if (!metadata.contains(kMicrobatches)) return progress;
+  progress.microbatches = number_in(path, metadata, kMicrobatches, 1);
+  progress.ranks = number_in(path, metadata, kRanks, 1);
+  progress.folds = number_in(path, metadata, kFolds, 1);
+  return progress;
+}
+
+std::map<std::string, std::string> run_identity(const Scenario& scenario) {
+  return {{"contract", std::to_string(kContractVersion)},
+          {"pattern", scenario.model.pattern},
+          {"run", run_fingerprint(scenario)},
+          {"seed", std::to_string(scenario.training.seed)}};
+}
+
+std::vector<PlacedPart> placed_parts(StepLoop& loop, const Progress& progress, std::int64_t rank, std::int64_t ranks,
+                                     bool sharded) {
+  Parts all(loop, progress, rank, ranks);
+  all.add_weights(sharded);
+  if (progress.microbatches > 0) {
+    all.add_gradients();
+    all.add_losses();
+    all.add_counts();
+  }
+  return std::move(all.parts);
+}
+
+}  // namespace lockstep

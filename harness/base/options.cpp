@@ -1,0 +1,178 @@
+#include "harness/base/options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <sstream>
+#include <utility>
+
+#include "harness/base/errors.h"
+#include "harness/base/version.h"
+#include "scenarios/syntax/nearest.h"
+
+namespace lockstep {
+
+namespace po = boost::program_options;
+
+Options::Options(std::string command, std::string synopsis, std::string summary, int at_most)
+    : command_(std::move(command)), synopsis_(std::move(synopsis)), summary_(std::move(summary)), at_most_(at_most) {
+  flag("quiet", "no progress and no table, only what failed");
+  flag("help", "this text");
+  flag("version", "version and revision");
+}
+
+Options& Options::flag(const char* name, const char* help) {
+  description_.add_options()(name, po::bool_switch(), help);
+  return *this;
+}
+
+Options& Options::text(const char* name, const char* help, const char* default_value) {
+  description_.add_options()(name, po::value<std::string>()->default_value(default_value), help);
+  return *this;
+}
+
+Options& Options::number(const char* name, const char* help, std::int64_t default_value, std::int64_t min,
+                         std::int64_t max) {
+  description_.add_options()(name, po::value<std::int64_t>()->default_value(default_value), help);
+  limits_.push_back({name, min, max});
+  return *this;
+}
+
+Options& Options::seconds(const char* name, const char* help, std::optional<double> default_value) {
+  auto* value = po::value<double>();
+  std::ostringstream shown;
+  if (default_value) shown << *default_value;
+  if (default_value) value->default_value(*default_value, shown.str());
+  description_.add_options()(name, value, help);
+  return *this;
+}
+
+Options& Options::choice(const char* name, const char* help, std::vector<std::string> words,
+                         const char* default_value) {
+  choices_.push_back({name, std::move(words)});
+  return text(name, help, default_value);
+}
+
+Options& Options::device() {
+  return choice("device", "auto, sim or cuda; auto is an NVIDIA GPU if there is one", {"auto", "sim", "cuda"}, "auto");
+}
+
+Options& Options::reports() {
+  return text("json", "write the result to this file")
+      .text("junit", "write a JUnit report to this file")
+      .text("html", "write a page for people to this file");
+}
+
+Options& Options::planted() {
+  return text("plant", "plant this fault in kernels, engine or at the device door, to see it caught")
+      .text("mutate-oracle", "plant this error in the oracle, to see it caught")
+      .text("mutate-checker", "plant this error in the checker, to see it caught");
+}
+
+Options& Options::isolation() {
+  return seconds("timeout", "seconds after which the watchdog kills a scenario", 300)
+      .flag("no-fork", "run in this process, for debuggers");
+}
+
+Options& Options::deadline() {
+  return seconds("deadline", "seconds within which every rank has to come to a collective, where ranks are processes",
+                 60);
+}
+
+Options& Options::launched() {
+  return deadline().text(
+      "meeting", "where processes meet that a launcher started: a path on their machine, or HOST:PORT of rank 0");
+}
+
+bool Options::parse(const std::vector<std::string>& words) {
+  po::options_description all = description_;
+  all.add_options()("word", po::value<std::vector<std::string>>(), "");
+  po::positional_options_description positional;
+  positional.add("word", -1);
+  using namespace po::command_line_style;
+  const int style = unix_style & ~allow_guessing & ~allow_short;
+  try {
+    po::store(po::command_line_parser(words).options(all).positional(positional).style(style).run(), given_);
+    po::notify(given_);
+  } catch (const po::unknown_option& error) {
+    const std::string name = error.get_option_name();
+    const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+    throw RequestError("unknown option " + name + "; nearest: --" + nearest_name(bare, names()));
+  } catch (const po::error& error) {
+    throw RequestError(error.what());
+  }
+  if (has("help")) {
+    std::fputs(help().c_str(), stdout);
+    return false;
+  }
+  if (has("version")) {
+    std::printf("lockstep %s (%s)\n", version(), revision());
+    return false;
+  }
+  if (given_.count("word")) positional_ = given_["word"].as<std::vector<std::string>>();
+  const bool literal = std::find(words.begin(), words.end(), "--") != words.end();
+  for (const std::string& word : positional_) {
+    if (word.size() < 2 || word[0] != '-' || literal) continue;
+    throw RequestError("unknown option " + word + ": options begin with two dashes, see --help; a file, ./" + word);
+  }
+  if (at_most_ >= 0 && static_cast<int>(positional_.size()) > at_most_) {
+    throw RequestError("one word too many: " + positional_[at_most_]);
+  }
+  check_ranges();
+  return true;
+}
+
+void Options::check_ranges() const {
+  for (const Limit& limit : limits_) {
+    const std::int64_t value = number(limit.name.c_str());
+    const std::string option = "--" + limit.name + " must be at ";
+    if (value < limit.min) throw RequestError(option + "least " + std::to_string(limit.min));
+    if (value > limit.max) throw RequestError(option + "most " + std::to_string(limit.max));
+  }
+  for (const auto& option : description_.options()) {
+    const std::string& name = option->long_name();
+    const double* value = boost::any_cast<double>(&given_[name].value());
+    if (value && !(*value > 0 && std::isfinite(*value))) {
+      throw RequestError("--" + name + " must be a positive number of seconds");
+    }
+    const std::string* word = boost::any_cast<std::string>(&given_[name].value());
+    if (word && word->empty() && has(name.c_str())) throw RequestError("--" + name + " is empty");
+  }
+  for (const Choice& choice : choices_) {
+    const std::string value = text(choice.name);
+    if (!has(choice.name) || std::find(choice.words.begin(), choice.words.end(), value) != choice.words.end()) continue;
+    throw RequestError("--" + std::string(choice.name) + " knows no " + value +
+                       "; nearest: " + nearest_name(value, choice.words));
+  }
+}
+
+bool Options::has(const char* name) const {
+  const po::variable_value& value = given_[name];
+  if (const bool* set = boost::any_cast<bool>(&value.value())) return *set;
+  return !value.empty() && !value.defaulted();
+}
+
+const std::string& Options::word() const {
+  if (positional_.empty()) throw RequestError("a word is missing: lockstep " + command_ + " " + synopsis_);
+  return positional_.front();
+}
+
+std::string Options::text(const char* name) const { return given_[name].as<std::string>(); }
+std::int64_t Options::number(const char* name) const { return given_[name].as<std::int64_t>(); }
+double Options::seconds(const char* name) const { return given_[name].as<double>(); }
+
+std::vector<std::string> Options::names() const {
+  std::vector<std::string> list;
+  for (const auto& option : description_.options()) list.push_back(option->long_name());
+  return list;
+}
+
+std::string Options::help() const {
+  std::ostringstream text;
+  text << "lockstep " << command_ << (synopsis_.empty() ? "" : " ") << synopsis_ << "\n"
+       << summary_ << "\n\n"
+       << description_;
+  return text.str();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// Where workers keep the case that they run: beside the log, so that it is found after the worst; gone at a normal end.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "harness/base/run_folder.h"
+
+namespace lockstep {
+
+class StateFolder {
+ public:
+  // `log`: a file, or "" or a device, for which the folder is a temporary one. Throws WorldError.
+  explicit StateFolder(const std::string& log);
+  StateFolder(const StateFolder&) = delete;
+  StateFolder& operator=(const StateFolder&) = delete;
+  ~StateFolder();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::optional<RunFolder> temporary_;
+  std::string path_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,102 @@
+#include "harness/campaign/book.h"
+
+#include "harness/base/version.h"
+#include "harness/report/report.h"
+#include "scenarios/io/reader.h"
+
+namespace lockstep {
+namespace {
+
+namespace json = boost::json;
+
+// What decides the cases of a campaign.
+json::object header_of(const CampaignOptions& options) {
+  return {{"seed", std::to_string(options.seed)},
+          {"shard", std::to_string(options.shard) + "/" + std::to_string(options.shards)},
+          {"profile", options.profile},
+          {"device", options.run.device},
+          {"plant", options.run.fault},
+          {"plant_case", options.plant_case},
+          {"mutate_oracle", options.run.mutation},
+          {"mutate_checker", options.run.blindness},
+          {"corpus", options.corpus},
+          {"revision", revision()}};
+}
+
+std::string numerics_of(const CorpusCase& one) {
+  return one.planned.decided ? one.planned.decided->numerics : to_text(one.planned.scenario.numerics.front());
+}
+
+}  // namespace
+
+CampaignBook::CampaignBook(const CampaignOptions& options)
+    : options_(options),
+      corpus_(options.corpus.empty() ? nullptr : std::make_unique<Corpus>(options.corpus)),
+      log_(options.log.empty() ? nullptr : std::make_unique<CampaignLog>(options.log, options.resume)) {
+  report_.seed = options.seed;
+  report_.device.kind = options.run.device;
+  open_corpus();
+  remember();
+}
+
+void CampaignBook::open_corpus() {
+  std::vector<std::string> files;
+  if (corpus_) files = corpus_->files();
+  if (log_) {
+    json::object campaign = header_of(options_);
+    if (!log_->header().is_null()) {
+      const json::object& there = log_->header().at("campaign").as_object();
+      if (there.contains("corpus_files")) {
+        files = json::value_to<std::vector<std::string>>(there.at("corpus_files"));
+      }
+    }
+    campaign["corpus_files"] = json::value_from(files);
+    log_->begin({{"tool", "lockstep"}, {"version", version()}, {"revision", revision()}, {"campaign", campaign}});
+  }
+  if (corpus_) corpus_cases_ = corpus_->read(files);
+  for (CorpusCase& one : corpus_cases_) decide_what_is_lacking(one.planned, options_.run.device);
+}
+
+void CampaignBook::remember() {
+  if (!log_) return;
+  for (const json::value& line : log_->done()) {
+    const CaseRecord record = record_from_json(line);
+    if (record.index >= 0) {
+      done_.insert(record.index);
+    } else {
+      done_corpus_.insert({record.corpus_file, record.result.numerics});
+    }
+    report_.add(record);
+    ++report_.resumed;
+  }
+}
+
+bool CampaignBook::has(const CorpusCase& one) const { return done_corpus_.contains({one.file, numerics_of(one)}); }
+
+void CampaignBook::finish(CaseRecord record, const CampaignCase& one) {
+  if (fails(record.result)) {
+    if (record.kind.empty()) classify(record, {});
+    keep(record, one);
+  }
+  if (log_) log_->append(to_json(record), fails(record.result));
+  report_.add(record);
+}
+
+void CampaignBook::keep(CaseRecord& record, const CampaignCase& one) {
+  if (!corpus_ || record.index < 0 || record.kind == "oracle unstable") return;
+  record.file = Corpus::file_of(record.failure_class);
+  if (one.near) record.file = "refused/" + record.rule + "-" + record.file;
+  corpus_->keep(record.file, one.near ? one.near->text : explained(record, one));
+}
+
+std::string CampaignBook::explained(const CaseRecord& record, const CampaignCase& one) const {
+  std::string reason;
+  for (const char c : record.result.reason) reason += c >= ' ' && c <= '~' ? c : ' ';
+  return "# Found by lockstep fuzz --seed " + std::to_string(options_.seed) + " --profile " + options_.profile +
+         ", case " + std::to_string(record.index) + " (" + version() + ", " + revision() + "), on " +
+         options_.run.device + ".\n# " + to_text(record.result.verdict) + ", " + record.result.judge + ": " + reason +
+         "\n# " + record.kind + ": " + std::to_string(record.failed) + " of " + std::to_string(record.runs) +
+         " further runs failed.\n# " + record.result.replay + "\n" + to_yaml(one.scenario);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,236 @@
+// The parent of a campaign: gives cases to workers, watches them, and has written down what came of each.
+#include "harness/campaign/campaign.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "harness/base/interrupts.h"
+#include "harness/base/progress.h"
+#include "harness/base/state_folder.h"
+#include "harness/base/stopwatch.h"
+#include "harness/campaign/book.h"
+#include "harness/campaign/jobs.h"
+#include "harness/campaign/queue.h"
+#include "harness/report/report.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kOneEventSeconds = 1;
+constexpr double kGraceSeconds = 10;   // For the cases that run when a signal comes.
+constexpr int kCasesPerProcess = 200;  // On sim: what a case leaves behind reaches this many others at most.
+
+struct Slot {
+  std::unique_ptr<CampaignWorker> worker;
+  std::optional<Job> job;
+  Stopwatch since;
+};
+
+// A failing case on its way to a verdict.
+struct Pending {
+  CaseRecord record;
+  std::vector<FurtherRun> further;
+};
+
+class Campaign {
+ public:
+  explicit Campaign(const CampaignOptions& options)
+      : options_(options),
+        book_(options_),
+        state_(options.log),
+        jobs_(options_, book_.corpus()),
+        queue_(options_, book_),
+        progress_(options.quiet),
+        slots_(static_cast<std::size_t>(options.jobs)) {}
+
+  CampaignReport run() {
+    const Interrupts interrupts;
+    while (give_jobs() && !must_end()) {
+      listen();
+      show();
+    }
+    leave_the_rest();
+    progress_.clear();
+    book_.report().seconds = watch_.seconds();
+    return book_.report();
+  }
+
+ private:
+  // Who sends a second signal wants no further case, and who sends one may soon send one that cannot be caught.
+  bool must_end() {
+    if (!Interrupts::came()) return false;
+    if (!since_signal_) since_signal_.emplace();
+    // A launcher may send one to the process and to its group, or two kinds, at once.
+    if (since_signal_->seconds() < kOneEventSeconds) Interrupts::forget_again();
+    if (!Interrupts::came_again() && since_signal_->seconds() < kGraceSeconds) return false;
+    queue_.end_early("it was interrupted");
+    return true;
+  }
+  // Cases that run still are left to --resume; what failed is told, with as many further runs as there are.
+  void leave_the_rest() {
+    slots_.clear();
+    for (auto& [job, pending] : pending_) {
+      classify(pending.record, pending.further);
+      book_.finish(std::move(pending.record), jobs_.make(job));
+    }
+    pending_.clear();
+  }
+
+  // False when nothing runs and nothing is left to run.
+  bool give_jobs() {
+    bool running = false;
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      Slot& slot = slots_[i];
+      if (!slot.job) {
+        const std::optional<Job> job = next_job();
+        if (!job) continue;
+        give(slot, static_cast<int>(i), *job);
+      }
+      running = true;
+    }
+    return running;
+  }
+
+  // The next case that must be run: a corpus's file that is refused as expected, or skipped, is done by being read.
+  std::optional<Job> next_job() {
+    while (const std::optional<Job> job = queue_.next(watch_.seconds())) {
+      const std::optional<CaseResult> decided = jobs_.decided(*job);
+      if (!decided) return job;
+      finish(*job, *decided);
+    }
+    return {};
+  }
+
+  void give(Slot& slot, int number, const Job& job) {
+    const bool worn = slot.worker && slot.worker->served() >= kCasesPerProcess && options_.run.device == "sim";
+    if (slot.worker && (worn || (job.again && slot.worker->served() > 0))) slot.worker.reset();
+    if (!slot.worker) slot.worker = std::make_unique<CampaignWorker>(jobs_.worker(number, state_.path()));
+    slot.job = job;
+    slot.since = Stopwatch();
+    slot.worker->ask(CampaignJobs::request(job));
+  }
+
+  // --- What comes back.
+
+  void listen() {
+    std::vector<pollfd> waiting;
+    for (const Slot& slot : slots_) {
+      const bool alive = slot.worker != nullptr;
+      waiting.push_back({alive ? slot.worker->answers() : -1, POLLIN, 0});
+      waiting.push_back({alive ? slot.worker->words() : -1, POLLIN, 0});
+    }
+    ::poll(waiting.data(), waiting.size(), 100);
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      Slot& slot = slots_[i];
+      if (!slot.worker) continue;
+      if (waiting[2 * i + 1].revents != 0) slot.worker->read_words();
+      const bool open = waiting[2 * i].revents == 0 || slot.worker->read_answers();
+      if (slot.job) {
+        heard(slot, open);
+      } else if (!open) {
+        slot.worker.reset();
+      }
+    }
+  }
+
+  void heard(Slot& slot, bool open) {
+    if (const std::optional<std::string> answer = slot.worker->take_answer()) {
+      FurtherRun run = CampaignJobs::answer(*answer);
+      if (run.result.judge == "state") throw WorldError(run.result.reason);
+      took(slot, std::move(run));
+    } else if (!open) {
+      const Job job = *slot.job;
+      const CampaignCase one = jobs_.make(job);
+      took(slot, {jobs_.death(job, one, slot.worker->end()), ""});
+    } else if (slot.since.seconds() > options_.timeout_s) {
+      hung(slot);
+    }
+  }
+
+  void hung(Slot& slot) {
+    const std::string phase = slot.worker->phase(), where = slot.worker->where();
+    ChildEnd end = slot.worker->end();
+    end.timed_out = true;
+    end.last_words = phase + (where.empty() ? "" : ", in " + where);
+    took(slot, {jobs_.death(*slot.job, jobs_.make(*slot.job), end), ""});
+  }
+
+  void took(Slot& slot, FurtherRun run) {
+    const Job job = *std::exchange(slot.job, std::nullopt);
+    if (run.result.seconds == 0) run.result.seconds = slot.since.seconds();
+    if (!run.result.device.name.empty()) book_.report().device = run.result.device;
+    // A process in which something failed judges nothing else.
+    if (fails(run.result)) slot.worker.reset();
+    if (job.again) return took_again(job, std::move(run));
+    const CampaignCase one = jobs_.make(job);
+    CaseRecord record = jobs_.record(job, one);
+    if (run.result.token.empty() && !one.near) {  // It had no memory left to say what it was.
+      const CaseResult named = unjudged_case(one.scenario, jobs_.run_options(job));
+      run.result.numerics = named.numerics;
+      run.result.token = named.token;
+      run.result.replay = named.replay;
+    }
+    record.result = std::move(run.result);
+    if (!fails(record.result) || options_.reruns == 0) return book_.finish(std::move(record), one);
+    pending_[job].record = std::move(record);
+    queue_.run_again(job, options_.reruns);
+  }
+
+  void took_again(Job job, FurtherRun run) {
+    job.again = false;
+    Pending& pending = pending_.at(job);
+    pending.further.push_back(std::move(run));
+    if (static_cast<int>(pending.further.size()) < options_.reruns) return;
+    CaseRecord record = std::move(pending.record);
+    classify(record, pending.further);
+    pending_.erase(job);
+    book_.finish(std::move(record), jobs_.make(job));
+  }
+
+  void finish(const Job& job, CaseResult result) {
+    const CampaignCase one = jobs_.make(job);
+    CaseRecord record = jobs_.record(job, one);
+    record.result = std::move(result);
+    book_.finish(std::move(record), one);
+  }
+
+  void show() {
+    const double every = ::isatty(STDERR_FILENO) == 1 ? 0.25 : 10;
+    if (shown_.seconds() < every) return;
+    shown_ = Stopwatch();
+    const CampaignReport& report = book_.report();
+    const double seconds = watch_.seconds();
+    const double rate = static_cast<double>(report.cases() - report.resumed) / seconds;
+    double eta = options_.budget_s > 0 ? options_.budget_s - seconds : 1e18;
+    if (options_.count > 0 && rate > 0) eta = std::min(eta, static_cast<double>(queue_.left()) / rate);
+    char text[256];
+    std::snprintf(text, sizeof text, "%lld cases, %.1f/s, %lld failed, %zu of %zu pairs met, %.0f s left",
+                  static_cast<long long>(report.cases()), rate, static_cast<long long>(report.failures()),
+                  report.distribution.pairs_met(), Distribution::pairs_that_can_meet(), std::clamp(eta, 0.0, 1e9));
+    progress_.show(text);
+  }
+
+  const CampaignOptions options_;
+  CampaignBook book_;
+  StateFolder state_;
+  CampaignJobs jobs_;
+  CampaignQueue queue_;
+  Progress progress_;
+  Stopwatch watch_, shown_;
+  std::optional<Stopwatch> since_signal_;
+  std::map<Job, Pending> pending_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace
+
+CampaignReport run_campaign(const CampaignOptions& options) { return Campaign(options).run(); }
+
+}  // namespace lockstep

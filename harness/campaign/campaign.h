@@ -1,0 +1,61 @@
+// `lockstep fuzz`: random scenarios on worker processes, until a number of cases or a time is reached.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/base/errors.h"
+#include "harness/campaign/record.h"
+#include "harness/judge/runner.h"
+
+namespace lockstep {
+
+struct CampaignOptions {
+  RunOptions run;
+  std::uint64_t seed = 0;
+  std::string profile = "small";
+  std::int64_t count = 0;  // Cases of all shards together; 0: until the budget ends.
+  double budget_s = 0;     // 0: until the count is reached.
+  std::int64_t shard = 0, shards = 1;
+  int jobs = 1;
+  double timeout_s = 60;          // Of one case.
+  std::int64_t memory_limit = 0;  // MiB of address space per worker on sim; 0: none.
+  int reruns = 5;                 // Of a failing case.
+  std::int64_t stop_after = 0;    // Failing cases; 0: never.
+  std::int64_t only_case = -1;    // Of the random ones.
+  std::int64_t plant_case = -1;   // The fault is planted in this case alone.
+  std::string corpus, log;        // "" for none.
+  bool resume = false, quiet = false;
+};
+
+// Failures of one class.
+struct FailureClass {
+  CaseRecord first;
+  std::int64_t cases = 0;
+};
+
+struct CampaignReport {
+  std::uint64_t seed = 0;
+  DeviceInfo device;
+  std::int64_t held = 0, violated = 0, broken = 0, gave_up = 0, skipped = 0, near_legal = 0;
+  std::int64_t resumed = 0;  // Of these, from the log.
+  double seconds = 0;
+  std::vector<FailureClass> classes;
+  Distribution distribution;
+  bool ended_early = false;  // Budget or a signal came before the count.
+  std::string why_early;
+  std::int64_t cases() const { return held + violated + broken + gave_up + skipped; }
+  std::int64_t failures() const { return violated + broken + gave_up; }
+  void add(const CaseRecord& record);
+};
+
+// Throws RequestError and WorldError; what is in the log by then stays there.
+CampaignReport run_campaign(const CampaignOptions& options);
+
+std::string campaign_text(const CampaignOptions& options, const CampaignReport& report);
+boost::json::object campaign_json(const CampaignOptions& options, const CampaignReport& report);
+std::string campaign_junit(const CampaignReport& report);
+ExitStatus campaign_status(const CampaignReport& report);
+
+}  // namespace lockstep

@@ -1,0 +1,193 @@
+#include "harness/campaign/jobs.h"
+
+#include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <sstream>
+
+#include "harness/report/result_json.h"
+#include "kernels/core/fault.h"
+#include "oracle/oracle.h"
+#include "scenarios/io/reader.h"
+
+namespace lockstep {
+namespace {
+
+// The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them.
+std::vector<std::string> gpus() {
+  std::vector<std::string> list;
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    std::istringstream names(visible);
+    for (std::string name; std::getline(names, name, ',');) list.push_back(name);
+    return list;
+  }
+  for (int i = 0; std::filesystem::exists("/dev/nvidia" + std::to_string(i)); ++i) list.push_back(std::to_string(i));
+  return list;
+}
+
+// A case allocates and frees some ten MiB in blocks of every size: what the kernel gave once is kept for the next case.
+void keep_freed_memory() {
+  ::mallopt(M_MMAP_THRESHOLD, 64 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 256 << 20);
+  ::mallopt(M_TOP_PAD, 16 << 20);
+  ::mallopt(M_ARENA_MAX, 1);  // Ranks are threads that take turns.
+}
+
+void settle(int number, const CampaignOptions& options) {
+  keep_freed_memory();
+  if (options.run.device == "cuda") {
+    const std::vector<std::string> all = gpus();
+    if (all.size() > 1) ::setenv("CUDA_VISIBLE_DEVICES", all[static_cast<std::size_t>(number) % all.size()].c_str(), 1);
+  } else if (options.memory_limit > 0) {  // CUDA maps far more address space than it uses.
+    const rlim_t bytes = static_cast<rlim_t>(options.memory_limit) << 20;
+    const rlimit limit{bytes, bytes};
+    ::setrlimit(RLIMIT_AS, &limit);
+  }
+}
+
+// Weights after the last step, and the bits of every loss.
+std::string oracle_digest(const Scenario& scenario, const RunOptions& run) {
+  const oracle::Options options{.numerics = scenario.numerics.front(),
+                                .keep_activations = false,
+                                .keep_gradients = false,
+                                .mutation = run.mutation};
+  oracle::Oracle oracle(scenario, options);
+  const auto data = open_data(scenario);
+  std::string digest;
+  for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
+    const float loss = oracle.step(step, data->training(step)).loss;
+    digest += std::to_string(std::bit_cast<std::uint32_t>(loss)) + " ";
+  }
+  return digest + oracle.weight_digest();
+}
+
+Job job_of(const std::string& request) {
+  std::istringstream words(request);
+  Job job;
+  words >> job.corpus >> job.again >> job.index;
+  return job;
+}
+
+}  // namespace
+
+CampaignCase CampaignJobs::make(const Job& job) const {
+  if (!job.corpus) return make_case(options_.seed, job.index, options_.profile);
+  CampaignCase one;
+  one.scenario = corpus_[static_cast<std::size_t>(job.index)].planned.scenario;
+  return one;
+}
+
+std::optional<CaseResult> CampaignJobs::decided(const Job& job) const {
+  if (!job.corpus) return {};
+  return corpus_[static_cast<std::size_t>(job.index)].planned.decided;
+}
+
+CaseRecord CampaignJobs::record(const Job& job, const CampaignCase& one) const {
+  CaseRecord record;
+  record.seed = one.seed;
+  if (job.corpus) {
+    record.corpus_file = corpus_[static_cast<std::size_t>(job.index)].file;
+    return record;
+  }
+  record.index = job.index;
+  if (one.near) {
+    record.rule = one.near->rule;
+  } else {
+    record.traits = features_of(one.scenario);
+  }
+  return record;
+}
+
+RunOptions CampaignJobs::run_options(const Job& job) const {
+  RunOptions run = options_.run;
+  if (options_.plant_case >= 0 && (job.corpus || job.index != options_.plant_case)) run.fault.clear();
+  return run;
+}
+
+std::string CampaignJobs::request(const Job& job) {
+  return std::to_string(job.corpus) + " " + std::to_string(job.again) + " " + std::to_string(job.index);
+}
+
+FurtherRun CampaignJobs::answer(const std::string& text) {
+  const boost::json::value value = boost::json::parse(text);
+  return {result_from_json(value.at("result")), boost::json::value_to<std::string>(value.at("oracle"))};
+}
+
+WorkerSetup CampaignJobs::worker(int number, const std::string& state_folder) const {
+  const std::string file = state_folder + "/worker-" + std::to_string(number) + ".yaml";
+  return {[this, number] { settle(number, options_); },
+          [this, file](const std::string& request, const std::function<void(const std::string&)>& phase) {
+            return answer(job_of(request), file, phase);
+          }};
+}
+
+std::string CampaignJobs::answer(const Job& job, const std::string& file,
+                                 const std::function<void(const std::string&)>& phase) const {
+  phase("making the case");
+  const CampaignCase one = make(job);
+  // On disk before it runs: no crash, not even of the machine's driver, takes the case along.
+  std::ofstream out(file, std::ios::trunc);
+  out << (one.near ? one.near->text : to_yaml(one.scenario)) << std::flush;
+  FurtherRun made;
+  if (!out) {
+    made.result.verdict = Verdict::broken;
+    made.result.judge = "state";
+    made.result.reason = file + ": cannot write: " + std::strerror(errno);
+  } else {
+    run_here(job, one, phase, made);
+  }
+  return boost::json::serialize(boost::json::object{{"result", to_json(made.result)}, {"oracle", made.oracle}});
+}
+
+void CampaignJobs::run_here(const Job& job, const CampaignCase& one,
+                            const std::function<void(const std::string&)>& phase, FurtherRun& made) const try {
+  phase("running");
+  made.result = run(job, one);
+  if (!job.again || one.near) return;
+  phase("running the oracle by itself");
+  made.oracle = oracle_digest(one.scenario, options_.run);
+} catch (const std::bad_alloc&) {
+  made.result.name = one.scenario.name;
+  made.result.verdict = Verdict::broken;
+  made.result.judge = "memory";
+  made.result.reason = "out of host memory";
+}
+
+CaseResult CampaignJobs::run(const Job& job, const CampaignCase& one) const {
+  if (one.near) return judge_near_legal(*one.near);
+  const RunOptions run = run_options(job);
+  plant_fault(run.fault);
+  if (fault(kCrashFault)) ::raise(SIGSEGV);
+  while (fault(kHangFault)) ::pause();
+  CaseResult result = run_case(one.scenario, run);
+  plant_fault("");
+  return judged(job, one, std::move(result));
+}
+
+CaseResult CampaignJobs::judged(const Job& job, const CampaignCase& one, CaseResult result) const {
+  return job.corpus ? judged_by_expectation(one.scenario, std::move(result)) : result;
+}
+
+CaseResult CampaignJobs::death(const Job& job, const CampaignCase& one, const ChildEnd& end) const {
+  CaseResult result;
+  result.name = one.scenario.name;
+  result.numerics = "-";
+  if (!one.near) result = unjudged_case(one.scenario, run_options(job));
+  result.device.kind = options_.run.device;
+  judge_death(result, end, options_.timeout_s);
+  const bool killed_by_the_kernel = end.signal == SIGKILL && !end.timed_out;
+  const bool out_of_memory = end.last_words.find("std::bad_alloc") != std::string::npos;
+  if (killed_by_the_kernel || out_of_memory) result.judge = "memory";
+  return judged(job, one, std::move(result));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// What a campaign keeps of a case: its result, what it had, and for a failure what further runs of it said.
+#pragma once
+
+#include <boost/json.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/case/verdict.h"
+#include "harness/generate/features.h"
+
+namespace lockstep {
+
+struct CaseRecord {
+  std::int64_t index = -1;  // -1: of the corpus.
+  std::string corpus_file;
+  std::uint64_t seed = 0;  // Of its choices.
+  CaseResult result;
+  std::string rule;  // Of a near-legal case, "" else.
+  Traits traits;     // Of a legal random case.
+
+  // Of a failure.
+  std::string failure_class;
+  std::string kind;          // deterministic, racy, oracle unstable, infrastructure, not run again.
+  int failed = 0, runs = 0;  // Of the further runs.
+  std::string file;          // In the corpus, "" where none is kept.
+};
+
+// One further run of a failing case, in a fresh process.
+struct FurtherRun {
+  CaseResult result;
+  std::string oracle;  // Digest of the oracle's own run, "" where it did not come to that.
+};
+// Sets kind, failed, runs, and the verdict where the oracle is what is unstable. The failure stays a failure whatever
+// the further runs say.
+void classify(CaseRecord& record, const std::vector<FurtherRun>& further);
+
+boost::json::object to_json(const CaseRecord& record);
+CaseRecord record_from_json(const boost::json::value& value);
+
+}  // namespace lockstep

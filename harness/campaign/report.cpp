@@ -1,0 +1,138 @@
+// What a campaign says at its end.
+#include "harness/report/report.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "harness/base/version.h"
+#include "harness/campaign/campaign.h"
+#include "harness/report/result_json.h"
+
+namespace lockstep {
+namespace {
+
+namespace json = boost::json;
+
+std::string text_of(const char* format, auto... values) {
+  char text[512];
+  std::snprintf(text, sizeof text, format, values...);
+  return text;
+}
+
+long long ll(std::int64_t value) { return static_cast<long long>(value); }
+
+std::string further_runs(const CaseRecord& record) {
+  return record.kind + ": " + std::to_string(record.failed) + " of " + std::to_string(record.runs) +
+         " further runs failed";
+}
+
+std::string class_text(const FailureClass& one) {
+  const CaseRecord& first = one.first;
+  std::string text = failure_block(first.result);
+  text += "  " + further_runs(first) + "; " + std::to_string(one.cases) + (one.cases == 1 ? " case" : " cases") +
+          " of this class, first in " + (first.index < 0 ? first.corpus_file : "case " + std::to_string(first.index)) +
+          "\n";
+  if (!first.file.empty()) text += "  kept as " + first.file + "\n";
+  return text;
+}
+
+std::vector<CaseResult> first_results(const CampaignReport& report) {
+  std::vector<CaseResult> results;
+  for (const FailureClass& one : report.classes) results.push_back(one.first.result);
+  return results;
+}
+
+}  // namespace
+
+void CampaignReport::add(const CaseRecord& record) {
+  switch (record.result.verdict) {
+    case Verdict::holds:
+      ++held;
+      break;
+    case Verdict::violated:
+      ++violated;
+      break;
+    case Verdict::broken:
+      ++broken;
+      break;
+    case Verdict::gave_up:
+      ++gave_up;
+      break;
+    case Verdict::skipped:
+      ++skipped;
+      break;
+  }
+  if (!record.rule.empty()) ++near_legal;
+  if (record.traits.any()) distribution.add(record.traits);
+  if (!fails(record.result)) return;
+  const auto same = [&](const FailureClass& one) {
+    return one.first.failure_class == record.failure_class && one.first.kind == record.kind;
+  };
+  const auto known = std::find_if(classes.begin(), classes.end(), same);
+  if (known == classes.end()) {
+    classes.push_back({record, 1});
+  } else {
+    ++known->cases;
+  }
+}
+
+std::string campaign_text(const CampaignOptions& options, const CampaignReport& report) {
+  std::string text;
+  for (const FailureClass& one : report.classes) text += class_text(one);
+  if (!options.quiet) text += report.distribution.table();
+  const std::int64_t ran = report.cases() - report.resumed;
+  text += text_of("seed %llu: %lld cases, %lld held, %lld violated, %lld broken, %lld gave up, %lld skipped; ",
+                  static_cast<unsigned long long>(options.seed), ll(report.cases()), ll(report.held),
+                  ll(report.violated), ll(report.broken), ll(report.gave_up), ll(report.skipped));
+  text += text_of("%lld near-legal; %zu classes of failures; %lld run in %.1f s, %.1f/s\n", ll(report.near_legal),
+                  report.classes.size(), ll(ran), report.seconds,
+                  static_cast<double>(ran) / std::max(report.seconds, 1e-9));
+  if (report.ended_early) text += "not all cases were run: " + report.why_early + "\n";
+  return text;
+}
+
+json::object campaign_json(const CampaignOptions& options, const CampaignReport& report) {
+  json::object whole = run_to_json(first_results(report), report.device, report.seconds);
+  whole["summary"] = json::object{{"scenarios", report.cases()}, {"held", report.held},
+                                  {"violated", report.violated}, {"broken", report.broken},
+                                  {"gave_up", report.gave_up},   {"skipped", report.skipped},
+                                  {"seconds", report.seconds},   {"near_legal", report.near_legal},
+                                  {"resumed", report.resumed},   {"ended_early", report.ended_early}};
+  whole["campaign"] = json::object{{"seed", std::to_string(options.seed)},
+                                   {"profile", options.profile},
+                                   {"count", options.count},
+                                   {"shard", std::to_string(options.shard) + "/" + std::to_string(options.shards)},
+                                   {"jobs", options.jobs},
+                                   {"log", options.log},
+                                   {"corpus", options.corpus}};
+  json::array classes;
+  for (const FailureClass& one : report.classes) {
+    classes.push_back({{"class", one.first.failure_class},
+                       {"kind", one.first.kind},
+                       {"cases", one.cases},
+                       {"first_case", one.first.index},
+                       {"failed", one.first.failed},
+                       {"runs", one.first.runs},
+                       {"file", one.first.file}});
+  }
+  whole["classes"] = classes;
+  whole["distribution"] = report.distribution.to_json();
+  return whole;
+}
+
+std::string campaign_junit(const CampaignReport& report) {
+  std::vector<CaseResult> results = first_results(report);
+  CaseResult rest;
+  rest.name = "random scenarios that held: " + std::to_string(report.held);
+  rest.numerics = "campaign";
+  rest.seconds = report.seconds;
+  results.push_back(rest);
+  return junit(results);
+}
+
+ExitStatus campaign_status(const CampaignReport& report) {
+  const ExitStatus status = exit_status(first_results(report));
+  return status == ExitStatus::held && report.ended_early ? ExitStatus::gave_up : status;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+#include "harness/case/schedules.h"
+
+#include "harness/case/guard.h"
+#include "scenarios/rules/legality.h"
+#include "scenarios/schema/words.h"
+
+namespace lockstep {
+
+SimOptions sim_options(const Scenario& scenario, std::int64_t seed) {
+  const Scenario::Checker::Schedule& schedule = scenario.checker.schedule;
+  SimOptions options;
+  options.seed = static_cast<std::uint64_t>(seed);
+  options.depth = static_cast<int>(schedule.depth);
+  options.policy = schedule.kind == ScheduleKind::program  ? SimOptions::Policy::program
+                   : schedule.kind == ScheduleKind::random ? SimOptions::Policy::random
+                                                           : SimOptions::Policy::pct;
+  return options;
+}
+
+Pressure pressure_of(const Scenario& scenario) {
+  const Scenario::Checker& checker = scenario.checker;
+  Pressure pressure{.delays = {},
+                    .seed = static_cast<std::uint64_t>(checker.schedule.seed),
+                    .poison_fresh = holds(checker.poison, Poison::fresh),
+                    .poison_freed = holds(checker.poison, Poison::freed)};
+  for (const Scenario::Delay& delay : checker.delays) {
+    pressure.delays.push_back({word(delay.stream), delay.spin, static_cast<int>(delay.rank.value_or(-1))});
+  }
+  return pressure;
+}
+
+ExploreOptions explore_options(const Scenario& scenario) {
+  const Scenario::Checker::Schedule& schedule = scenario.checker.schedule;
+  using Policy = ExploreOptions::Policy;
+  return {.policy = schedule.kind == ScheduleKind::program  ? Policy::program
+                    : schedule.kind == ScheduleKind::random ? Policy::random
+                                                            : Policy::pct,
+          .depth = static_cast<int>(schedule.depth),
+          .seed = static_cast<std::uint64_t>(schedule.seed),
+          .count = schedule.count,
+          .delays = pressure_of(scenario).delays};
+}
+
+std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options, int gpu) {
+  if (device != "cuda") return open_sim(options);  // The host's own arithmetic: guarded at the start of the program.
+  std::unique_ptr<Backend> backend = open_cuda(gpu);
+  once_a_process(guard_device, *backend);
+  return backend;
+}
+
+Scenario narrowed(const Scenario& scenario, Numerics numerics, std::int64_t seed) {
+  Scenario one = scenario;
+  one.numerics = {numerics};
+  one.checker.schedule.seed = seed;
+  one.checker.schedule.count = 1;
+  return one;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// What came of a scenario, as a value: it is compared, stored, shrunk and replayed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/device/backend.h"
+
+namespace lockstep {
+
+enum class Verdict : std::uint8_t {
+  holds,
+  violated,  // A promise was broken: judge and reason say which.
+  broken,    // The world failed, or the process died, before a judgement.
+  gave_up,   // A budget ended first.
+  skipped,   // Not run: this machine or this build cannot. Never a pass.
+};
+const char* to_text(Verdict verdict);
+
+// The first tensor in program order whose bits differ, down to the element. -1 where a field has no meaning.
+struct FirstDifference {
+  std::int64_t step = -1;
+  std::int64_t rank = 0;
+  std::int64_t microbatch = -1;
+  std::int64_t layer = -1;
+  std::string op;
+  std::string tensor;
+  std::int64_t index = -1, row = -1, column = -1;
+  std::int64_t document = -1;       // Document::number; -1 outside documents.
+  std::int64_t position = -1;       // Of the row in its document.
+  std::string got, want;            // Decimal and bits: "0.5 0x3f000000". "missing" where there is no tensor.
+  std::optional<std::int64_t> ulp;  // Absent where one side is no number.
+  friend bool operator==(const FirstDifference&, const FirstDifference&) = default;
+};
+
+using Counters = std::map<std::string, std::int64_t>;
+
+// One scenario in one precision.
+struct CaseResult {
+  std::string name;
+  std::string numerics;
+  std::string token;
+  std::string data_from;  // The folder that the token's data.path is relative to, "" where it reads none.
+  Verdict verdict = Verdict::holds;
+  std::string judge = "none";
+  std::string reason;
+  std::optional<FirstDifference> first_difference;
+  Counters counters;
+  std::string schedules;                     // On the simulated device: how many ran, and what they were bound to find.
+  std::vector<std::string> blind;            // What the scenario cannot show: blind_spots.h.
+  std::vector<std::string> redundant_edges;  // Where they were asked for: a line each.
+  double seconds = 0;
+  std::string replay;  // The command line that runs it again.
+  DeviceInfo device;
+};
+
+}  // namespace lockstep

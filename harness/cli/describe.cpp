@@ -1,0 +1,165 @@
+// `lockstep describe FILE [--built] [--offload-matrix]`
+#include <cstdio>
+#include <sstream>
+
+#include "engine/nn/attention.h"
+#include "harness/base/options.h"
+#include "harness/base/write_file.h"
+#include "harness/cli/commands.h"
+#include "harness/expect/expectations.h"
+#include "harness/expect/parameter_table.h"
+#include "harness/report/describe_json.h"
+#include "harness/report/offload_matrix.h"
+#include "harness/report/offload_table.h"
+#include "harness/report/sharding_table.h"
+#include "harness/run/refusal.h"
+#include "scenarios/io/reader.h"
+
+namespace lockstep {
+namespace {
+
+// FNV-1a, 64 bits: names a canonical form, guards nothing.
+std::string hash_text(const std::string& text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3u;
+  char hex[17];
+  std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(hash));
+  return hex;
+}
+
+std::string megabytes(std::int64_t bytes) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.3f MB", static_cast<double>(bytes) / 1e6);
+  return text;
+}
+
+void write_regions(std::ostringstream& out, const Scenario& scenario) {
+  out << "\ngraphs: " << to_text(scenario.cuda_graph.impl) << ", " << graph_regions(scenario) << " regions, "
+      << scenario.training.in_flight << " slots, " << scenario.cuda_graph.max_packed_seqs.size() << " buckets, warm-up "
+      << scenario.cuda_graph.warmup_steps << " steps\n";
+  int number = 0;
+  for (const Scenario::Block& block : scenario.blocks()) {
+    out << "  block " << number++ << " " << scenario.model.pattern.substr(block.first, block.count) << "  captured:";
+    const std::vector<int> captured = captured_symbols(scenario, block);
+    for (const int symbol : captured) out << " " << scenario.model.pattern[symbol] << "(layer " << symbol << ")";
+    out << (captured.empty() ? " nothing" : "") << "\n";
+  }
+}
+
+std::int64_t write_parameters(std::ostringstream& out, const Scenario& scenario) {
+  std::int64_t total = 0;
+  out << "\nparameters\n";
+  int index = 0;
+  for (const ParameterShape& one : parameter_table(scenario)) {
+    char line[160];
+    std::snprintf(line, sizeof line, "  %4d  %-34s [%lld, %lld]\n", index++, one.name.c_str(),
+                  static_cast<long long>(one.rows), static_cast<long long>(one.cols));
+    out << line;
+    total += one.count();
+  }
+  out << "  total " << total << "\n";
+  return total;
+}
+
+void write_memory(std::ostringstream& out, const Scenario& scenario, std::int64_t parameters) {
+  const std::int64_t word = 4;
+  const std::int64_t state = parameters * word * 4;  // Weight, gradient, m, v.
+  const std::int64_t activations = activation_elements(scenario) * word * scenario.training.in_flight;
+  out << "\nmemory estimate (fp32)\n  weights, gradients, moments  " << megabytes(state)
+      << "\n  gradient of a microbatch     " << megabytes(parameters * word) << "\n  stored activations, "
+      << scenario.training.in_flight << " in flight " << megabytes(activations) << "\n";
+}
+
+// The calls of cuDNN for each bucket: what is fixed, whatever the documents.
+void write_attention(std::ostringstream& out, const Scenario& scenario) {
+  const Scenario::Model& model = scenario.model;
+  if (model.core_attention != CoreAttention::cudnn) return;
+  const std::int64_t rows = scenario.data.pack_length;
+  out << "\nattention by cuDNN, calls by length of document (workspace by reckoning; a GPU says its own)\n";
+  for (const std::int64_t capacity : scenario.cuda_graph.max_packed_seqs) {
+    const CudnnShapes shapes(model.attention, rows, capacity);
+    const AttentionClasses classes(rows, capacity);
+    out << "  bucket of " << capacity << ": forward " << capacity << " documents of at most " << rows << "; backward";
+    for (int c = 1; c < classes.count; ++c) {
+      const AttentionClass& one = classes.list[c];
+      out << (c > 1 ? "," : "") << " " << one.slots << " of " << one.above + 1 << ".." << one.longest;
+    }
+    out << "; " << megabytes(reckoned_workspace(shapes.backward)) << "\n";
+  }
+}
+
+void write_expectations(std::ostringstream& out, const Scenario& scenario) {
+  if (!can_be_counted_at_once(scenario)) {
+    out << "\nwhat a run must count\n  not worked out for so many microbatches\n";
+    return;
+  }
+  for (const PrecisionExpectations& precision : expectations_by_precision(scenario)) {
+    out << "\nwhat a run in " << to_text(precision.numerics) << " must count\n";
+    for (const Expectation& one : precision.expected) {
+      out << "  " << one.counter << " " << range_text(one.min, one.max) << "  (" << one.why << ")\n";
+    }
+  }
+}
+
+std::string description(const Scenario& scenario) {
+  std::ostringstream out;
+  out << scenario.name << "\n";
+  if (!scenario.description.empty()) out << scenario.description << "\n";
+  out << "numerics:";
+  for (const Numerics numerics : scenario.numerics) out << " " << to_text(numerics);
+  out << "\ncanonical form: " << hash_text(canonical_form(scenario)) << "\n";
+  write_regions(out, scenario);
+  write_memory(out, scenario, write_parameters(out, scenario));
+  write_attention(out, scenario);
+  if (!scenario.offload.modules.empty()) out << offload_table(scenario, plan_offload(scenario));
+  out << sharding_table(scenario);
+  const std::vector<std::string> idle = keys_without_effect(scenario);
+  out << "\nkeys without effect\n";
+  for (const std::string& key : idle) out << "  " << key << "\n";
+  if (idle.empty()) out << "  none\n";
+  return out.str();
+}
+
+void print_built() {
+  for (const Feature& feature : features())
+    std::printf("%-9s  %s\n", feature.built ? "built" : "not built", feature.key.c_str());
+}
+
+}  // namespace
+
+ExitStatus describe_command(const Words& words) {
+  Options options("describe", "FILE [--built | --offload-matrix]",
+                  "What a scenario means: graphs, parameters, memory, legality. Needs no device.", 1);
+  options.flag("built", "list what of the schema is built");
+  options.flag("offload-matrix", "what may be offloaded under which graphs, or the rule against it");
+  options.text("json", "write what it means, or the errors, to this file");
+  options.text("offload-json", "write the offload plan to this file");
+  options.device();  // As every command; none is opened.
+  if (!options.parse(words)) return ExitStatus::held;
+  if (options.has("built")) print_built();
+  if (options.has("offload-matrix")) std::fputs(offload_matrix().c_str(), stdout);
+  const bool printed = options.has("built") || options.has("offload-matrix");
+  if (printed && options.words().empty()) {
+    if (options.has("json")) write_file(options.text("json"), boost::json::serialize(built_json()) + "\n");
+    return ExitStatus::held;
+  }
+  const ReadResult read = read_scenario_file(options.word());
+  if (options.has("json")) {
+    write_file(options.text("json"), describe_json(read) + "\n");
+  }
+  if (!read.ok() && read.rule() != "L00") throw refusal(read.errors);
+  if (options.has("offload-json")) {
+    const std::string plan = boost::json::serialize(offload_json(plan_offload(read.scenario)));
+    write_file(options.text("offload-json"), plan + "\n");
+  }
+  std::ostringstream out;
+  out << description(read.scenario);
+  out << "\nlegality: legal" << (read.ok() ? ", built" : ", not built here") << "\n";
+  if (read.ok()) write_expectations(out, read.scenario);
+  std::fputs(out.str().c_str(), stdout);
+  std::fflush(stdout);
+  if (!read.ok()) throw refusal(read.errors);
+  return ExitStatus::held;
+}
+
+}  // namespace lockstep

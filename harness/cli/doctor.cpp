@@ -1,0 +1,146 @@
+// `lockstep doctor`
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "harness/base/options.h"
+#include "harness/base/version.h"
+#include "harness/base/write_file.h"
+#include "harness/case/calibrate.h"
+#include "harness/case/schedules.h"
+#include "harness/cli/commands.h"
+#include "harness/report/result_json.h"
+#include "harness/run/device_choice.h"
+#include "harness/run/library.h"
+#include "harness/run/rendezvous_address.h"
+
+namespace lockstep {
+namespace {
+
+std::string kernel_driver() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string or_absent(const std::string& text) { return text.empty() ? "absent" : text; }
+
+void print_cuda(const CudaProbe& cuda) {
+  if (!cuda.present) {
+    std::printf("GPU           none: %s\n", cuda.why.c_str());
+    return;
+  }
+  std::printf("GPU           %d, the first %s (sm_%d)\n", cuda.gpus, cuda.info.name.c_str(),
+              cuda.info.compute_capability);
+  std::printf(
+      "driver        %s\nCUDA          %s\nNCCL          %s\ncuDNN         %s\ncuBLAS        %s\nNVTX          %s\n",
+      or_absent(cuda.info.driver).c_str(), or_absent(cuda.info.cuda).c_str(), or_absent(cuda.info.nccl).c_str(),
+      or_absent(cuda.info.cudnn).c_str(), or_absent(cuda.info.cublas).c_str(), or_absent(cuda.info.nvtx).c_str());
+  const std::string& kernels = cuda.info.copy_engines_off;
+  std::printf("exchanges     by %s\n", kernels.empty() ? "copy engines, where ranks reach one another on one machine"
+                                                       : ("kernels: " + kernels).c_str());
+  const std::string off = cudnn_is_off(cuda.info);
+  std::printf("core_attention: cudnn %s\n",
+              off.empty() ? ("with cudnn-frontend " + cuda.info.cudnn_frontend).c_str() : ("is off: " + off).c_str());
+}
+
+// Ranks are started by any launcher that sets its variables; the library of MPI is not used.
+std::string mpi_here() {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string program = folder + "/mpirun";
+    if (::access(program.c_str(), X_OK) == 0) return program;
+  }
+  return "absent: no mpirun on the PATH";
+}
+
+// Over NCCL each rank has a GPU.
+std::string what_cuda_can_run(const CudaProbe& cuda) {
+  if (!cuda.present) return "cannot run";
+  if (cuda.gpus < 2 || cuda.info.nccl.empty()) return "can run, but no ranks over NCCL";
+  return "can run, and up to " + std::to_string(cuda.gpus) + " ranks over NCCL";
+}
+
+// Which launcher's variables this process has, and what they would make of it.
+std::string launcher_here() {
+  try {
+    const auto me = launched_here();
+    if (!me) return "none: ranks are threads or processes that this program starts";
+    return me->launcher + ": process " + std::to_string(me->rank) + " of " + std::to_string(me->size) + ", " +
+           std::to_string(me->local_rank) + " on this machine, meeting at " + text(meeting_place(*me, ""));
+  } catch (const RequestError& error) {
+    return error.what();
+  }
+}
+
+// Prints what was found; nothing is compared on an architecture without constants.
+ExitStatus calibrate_device(const Options& options, boost::json::object& found) {
+  const std::string device = choose_device(options.text("device"));
+  const std::unique_ptr<Backend> backend = open_backend(device, {});
+  const std::string architecture = architecture_of(backend->info());
+  const auto model = constants_of(backend->info());
+  if (!model) {
+    found["calibration"] = boost::json::object{{"architecture", architecture}, {"why", "no constants"}};
+    std::printf("calibration   %s: no constants of its tensor core are known\n", architecture.c_str());
+    return ExitStatus::gave_up;
+  }
+  const Calibration result =
+      calibrate(*backend, *model, options.number("dots"), static_cast<std::uint64_t>(options.number("seed")));
+  found["calibration"] = to_json(result, architecture, *model);
+  std::printf("calibration   %s: %lld dots, %lld differ from the model (F %d, groups of %d, least exponent %d)\n",
+              architecture.c_str(), static_cast<long long>(result.dots), static_cast<long long>(result.differences),
+              model->fraction_bits, model->group, model->min_exponent);
+  if (result.first) std::printf("%s\n", text(*result.first).c_str());
+  return result.differences == 0 ? ExitStatus::held : ExitStatus::violated;
+}
+
+}  // namespace
+
+ExitStatus doctor_command(const Words& words) {
+  Options options("doctor", "", "What this machine has, and what can and cannot run on it.", 0);
+  options.device().flag("calibrate", "holds random dots of the device's tensor cores against the model");
+  options.number("dots", "with --calibrate: how many", 1'000'000, 1);
+  options.number("seed", "with --calibrate: of the dots", 1, 0);
+  options.text("json", "write the findings to this file");
+  if (!options.parse(words)) return ExitStatus::held;
+  const CudaProbe cuda = probe_cuda();
+  const DeviceInfo sim = open_sim()->info();
+  const std::string library = library_folder();
+  const std::size_t scenarios = library_files().size();
+
+  std::printf("lockstep      %s (%s)\n", version(), revision());
+  std::printf("cores         %u\n", std::thread::hardware_concurrency());
+  std::printf("kernel module %s\n", or_absent(kernel_driver()).c_str());
+  print_cuda(cuda);
+  const std::string mpi = mpi_here();
+  std::printf("MPI           %s\n", mpi.c_str());
+  std::printf("simulator     %s\n", sim.name.c_str());
+  const std::string launcher = launcher_here();
+  std::printf("launcher      %s\n", launcher.c_str());
+  std::printf("library       %s, %zu files with regressions\n\n", library.c_str(), scenarios);
+  std::printf("--device sim  can run\n--device cuda %s\n", what_cuda_can_run(cuda).c_str());
+  std::printf("--device auto takes %s\n", cuda.present ? "cuda" : "sim");
+  boost::json::object found{{"tool", "lockstep"},
+                            {"version", version()},
+                            {"revision", revision()},
+                            {"cuda_present", cuda.present},
+                            {"gpus", cuda.gpus},
+                            {"cuda", to_json(cuda.info)},
+                            {"why", cuda.why},
+                            {"mpi", mpi},
+                            {"sim", to_json(sim)},
+                            {"library", library},
+                            {"library_files", scenarios},
+                            {"launcher", launcher}};
+  const ExitStatus status = options.has("calibrate") ? calibrate_device(options, found) : ExitStatus::held;
+  if (options.has("json")) write_file(options.text("json"), boost::json::serialize(found) + "\n");
+  return status;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,125 @@
+// `lockstep fuzz`
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <thread>
+
+#include "harness/base/options.h"
+#include "harness/base/work_share.h"
+#include "harness/campaign/campaign.h"
+#include "harness/campaign/log.h"
+#include "harness/cli/commands.h"
+#include "harness/cli/write_reports.h"
+#include "harness/generate/case.h"
+#include "harness/run/device_choice.h"
+#include "harness/run/planted.h"
+
+namespace lockstep {
+namespace {
+
+Options fuzz_options() {
+  Options options("fuzz", "",
+                  "Runs random scenarios, engine against oracle, on worker processes. Equal seed, profile and index,\n"
+                  "equal case. A failing case is run again to tell races from certainties, and kept in the corpus.",
+                  0);
+  options.text("seed", "of the campaign; default: LOCKSTEP_SEED, else a fresh one, printed")
+      .number("count", "random cases, of all shards together; default 1000, or no end with --budget", 0, 0)
+      .seconds("budget", "seconds after which no case is begun; default: no limit")
+      .number("jobs", "worker processes; default: one per core, at most 8 on cuda", 0, 0, 1024)
+      .choice("profile", "small, schedules or near-legal", profiles(), "small")
+      .text("corpus", "folder of scenarios: run first, and new failures are kept there")
+      .text("log", "write a line of JSON per case to this file")
+      .flag("resume", "go on with the campaign in --log")
+      .text("shard", "i/n: only cases whose number leaves i when divided by n", "0/1")
+      .seconds("timeout", "seconds after which the watchdog kills a case", 60)
+      .number("memory-limit", "MiB of address space of a worker, sim only; 0: no limit", 0, 0)
+      .number("reruns", "further runs of a failing case", 5, 0)
+      .number("stop-after", "begin no case after so many failures; 0: never", 0, 0)
+      .number("case", "run this random case alone", -1, -1)
+      .number("plant-case", "plant the fault in this case alone", -1, -1);
+  options.device().reports().planted();
+  return options;
+}
+
+std::uint64_t number_of(const std::string& text, const char* what) {
+  std::size_t end = 0;
+  try {
+    const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+    const std::uint64_t value = digits ? std::stoull(text, &end) : 0;
+    if (digits && end == text.size()) return value;
+  } catch (const std::out_of_range&) {
+  }
+  throw RequestError(std::string(what) + " '" + text + "' is no whole number");
+}
+
+// The one number that nothing else decides: it is printed, and from then on is the seed. 53 bits, so that every
+// reader of JSON keeps it.
+std::uint64_t fresh_seed() {
+  std::uint64_t seed = 0;
+  if (::getrandom(&seed, sizeof seed, 0) != sizeof seed) throw WorldError("no random numbers for a seed");
+  return seed >> 11;
+}
+
+// The log's own seed comes first: a campaign is resumed without knowing it.
+std::uint64_t seed_of(const Options& options) {
+  if (options.has("seed")) return number_of(options.text("seed"), "--seed");
+  if (options.has("resume")) {
+    const CampaignLog log(options.text("log"), true);
+    if (!log.header().is_null()) {
+      return number_of(boost::json::value_to<std::string>(log.header().at("campaign").at("seed")), "the log's seed");
+    }
+  }
+  if (const char* given = std::getenv("LOCKSTEP_SEED"); given && *given) return number_of(given, "LOCKSTEP_SEED");
+  return fresh_seed();
+}
+
+CampaignOptions campaign_of(const Options& options) {
+  CampaignOptions campaign;
+  take_planted(options, campaign.run);
+  const WorkShare share = work_share(options.text("shard"));
+  campaign.shard = share.number;
+  campaign.shards = share.of;
+  campaign.profile = options.text("profile");
+  campaign.corpus = options.text("corpus");
+  campaign.log = options.text("log");
+  campaign.resume = options.has("resume");
+  if (campaign.resume && campaign.log.empty()) throw RequestError("--resume needs --log");
+  campaign.budget_s = options.has("budget") ? options.seconds("budget") : 0;
+  campaign.count = options.number("count");
+  if (campaign.count == 0 && campaign.budget_s == 0) campaign.count = 1000;
+  campaign.timeout_s = options.seconds("timeout");
+  campaign.memory_limit = options.number("memory-limit");
+  campaign.reruns = static_cast<int>(options.number("reruns"));
+  campaign.stop_after = options.number("stop-after");
+  campaign.only_case = options.number("case");
+  campaign.plant_case = options.number("plant-case");
+  campaign.quiet = options.has("quiet");
+  campaign.run.device = choose_device(options.text("device"));
+  campaign.jobs = static_cast<int>(options.number("jobs"));
+  if (campaign.jobs == 0) {
+    campaign.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    if (campaign.run.device == "cuda") campaign.jobs = std::min(campaign.jobs, 8);
+  }
+  campaign.seed = seed_of(options);
+  return campaign;
+}
+
+}  // namespace
+
+ExitStatus fuzz_command(const Words& words) {
+  Options options = fuzz_options();
+  if (!options.parse(words)) return ExitStatus::held;
+  require_report_places(options);
+  const CampaignOptions campaign = campaign_of(options);
+  std::fprintf(stderr, "lockstep fuzz: seed %llu, %s, %d worker%s\n", static_cast<unsigned long long>(campaign.seed),
+               campaign.run.device.c_str(), campaign.jobs, campaign.jobs == 1 ? "" : "s");
+  const CampaignReport report = run_campaign(campaign);
+  std::fputs(campaign_text(campaign, report).c_str(), stdout);
+  write_reports(options, campaign_junit(report), campaign_json(campaign, report));
+  return campaign_status(report);
+}
+
+}  // namespace lockstep

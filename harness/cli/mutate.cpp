@@ -1,0 +1,166 @@
+// `lockstep mutate`
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <thread>
+
+#include "harness/base/options.h"
+#include "harness/base/progress.h"
+#include "harness/base/stopwatch.h"
+#include "harness/base/work_share.h"
+#include "harness/base/write_file.h"
+#include "harness/cli/commands.h"
+#include "harness/mutate/named.h"
+#include "harness/mutate/pool.h"
+#include "harness/mutate/report.h"
+#include "harness/mutate/systematic.h"
+#include "harness/run/device_choice.h"
+
+namespace lockstep {
+namespace {
+
+Options mutate_options() {
+  Options options("mutate", "[FILE...]",
+                  "Plants faults, one at a time, in kernels, engine, oracle and checker and at the device door, and\n"
+                  "reports which are caught, by which judge, after how many scenarios (docs/mutation.md). FILE: what\n"
+                  "--json has written on several machines, one --shard each; put together, and nothing is run.",
+                  -1);
+  options.text("only", "faults whose name is this or matches it: 'drop-wait/*'")
+      .flag("list", "print the faults and run none")
+      .number("seed", "which calls of a recorded run the systematic faults strike", 1, 0)
+      .number("per-operator", "systematic faults of each operator", 32, 0)
+      .text("shard", "i/n: only faults whose number in --list leaves i when divided by n", "0/1")
+      .number("scenarios", "how many cases a fault is tried in, smallest first", 1000, 1)
+      .choice("device", "sim or cuda; systematic faults are drawn from runs on sim", {"auto", "sim", "cuda"}, "sim")
+      .number("jobs", "worker processes; 0: one for each core", 0, 0, 1024)
+      .seconds("timeout", "seconds after which the watchdog kills a run", 60)
+      .seconds("budget", "seconds for all; what is left then is reported as not run")
+      .text("json", "write the result to this file");
+  return options;
+}
+
+bool is_glob(const std::string& text) { return text.find_first_of("*?[") != std::string::npos; }
+
+std::vector<Fault> chosen_faults(const Options& options, const std::vector<MutationCase>& cases) {
+  const std::string only = options.text("only");
+  std::vector<Fault> all = named_faults(cases);
+  const bool one_call = !only.empty() && !is_glob(only) && door_fault(only);
+  if (one_call) {  // Any call may be named, not only those that a seed draws.
+    if (const auto fault = systematic_fault(cases, only)) return {*fault};
+  } else {
+    for (Fault& fault :
+         systematic_faults(cases, static_cast<std::uint64_t>(options.number("seed")), options.number("per-operator"))) {
+      all.push_back(std::move(fault));
+    }
+  }
+  if (!only.empty()) {
+    std::erase_if(all, [&](const Fault& fault) { return ::fnmatch(only.c_str(), fault.name.c_str(), 0) != 0; });
+  }
+  if (all.empty()) throw RequestError("--only " + only + ": no fault has such a name; see --list");
+  return all;
+}
+
+void print_list(const std::vector<Fault>& faults) {
+  for (const Fault& fault : faults) {
+    std::printf("%-10s  %-24s %s\n", fault.kind == Fault::Kind::named ? "named" : "systematic", fault.bug_class.c_str(),
+                fault.name.c_str());
+  }
+}
+
+// What decides which faults are run: reports of one campaign differ in their share alone.
+boost::json::object asked(const Options& options, const std::string& device) {
+  return {{"only", options.text("only")},
+          {"seed", options.number("seed")},
+          {"per_operator", options.number("per-operator")},
+          {"scenarios", options.number("scenarios")},
+          {"device", device},
+          {"shard", options.text("shard")}};
+}
+
+// The table, the survivors, the file; what it means.
+ExitStatus reported(const Options& options, const boost::json::object& asked, const std::vector<Fault>& faults,
+                    const std::vector<TrialOutcome>& outcomes, double seconds) {
+  if (!options.has("quiet")) std::fputs(score_text(faults, outcomes).c_str(), stdout);
+  std::fputs(survivors_text(faults, outcomes).c_str(), stdout);
+  if (options.has("json")) {
+    write_file(options.text("json"), boost::json::serialize(mutation_json(asked, faults, outcomes, seconds)) + "\n");
+  }
+  bool finished = true;
+  for (const TrialOutcome& outcome : outcomes) {
+    if (outcome.done && !outcome.killed && !outcome.equivalent) return ExitStatus::violated;
+    finished = finished && outcome.done;
+  }
+  return finished ? ExitStatus::held : ExitStatus::gave_up;
+}
+
+// Shares of one campaign, each once, and none missing: else what is not there would count as killed.
+ExitStatus put_together(const Options& options) {
+  for (const char* name : {"only", "seed", "per-operator", "scenarios", "shard", "device"}) {
+    if (options.has(name)) throw RequestError(std::string("--") + name + " is for a run; files are only put together");
+  }
+  std::vector<Fault> faults;
+  std::vector<TrialOutcome> outcomes;
+  double seconds = 0;  // Of the longest.
+  boost::json::object first;
+  std::map<std::int64_t, std::string> files;  // By the number of their share.
+  for (const std::string& file : options.words()) {
+    boost::json::object of_file = add_mutation_json(file, faults, outcomes, seconds);
+    const WorkShare share = work_share(std::string(of_file.at("shard").as_string()));
+    of_file["shard"] = share.of;
+    if (files.empty()) first = of_file;
+    if (of_file != first) throw RequestError(file + " is of another campaign than " + options.words().front());
+    const auto [other, is_new] = files.emplace(share.number, file);
+    if (!is_new) throw RequestError(file + " is the same share as " + other->second);
+  }
+  const std::int64_t count = first.at("shard").as_int64();
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (!files.contains(i))
+      throw RequestError("share " + std::to_string(i) + "/" + std::to_string(count) + " is missing");
+  }
+  first["shard"] = "0/1";
+  return reported(options, first, faults, outcomes, seconds);
+}
+
+}  // namespace
+
+ExitStatus mutate_command(const Words& words) {
+  Options options = mutate_options();
+  if (!options.parse(words)) return ExitStatus::held;
+  if (!options.words().empty()) return put_together(options);
+  const Stopwatch watch;
+  const WorkShare share = work_share(options.text("shard"));
+  PoolOptions pool{.jobs = static_cast<int>(options.number("jobs")),
+                   .timeout_s = options.seconds("timeout"),
+                   .budget_s = options.has("budget") ? options.seconds("budget") : 0};
+  if (pool.jobs == 0) pool.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const std::vector<MutationCase> cases = mutation_cases(options.number("scenarios"));
+  std::vector<Fault> faults = chosen_faults(options, cases);
+  std::int64_t number = 0;
+  std::erase_if(faults, [&](const Fault&) { return !share.has(number++); });
+  if (options.has("list")) {
+    print_list(faults);
+    const std::vector<TrialOutcome> none(faults.size());  // All are `finished: false`.
+    if (options.has("json")) {
+      write_file(options.text("json"),
+                 boost::json::serialize(mutation_json(asked(options, options.text("device")), faults, none, 0)) + "\n");
+    }
+    return ExitStatus::held;
+  }
+  const std::string device = choose_device(options.text("device"));
+  for (Fault& fault : faults) fault.plant.device = device;
+
+  std::vector<Trial> trials;
+  for (std::size_t i = 0; i < faults.size(); ++i) trials.emplace_back(static_cast<int>(i), faults[i], cases);
+  Progress progress(options.has("quiet"));
+  run_trials(trials, faults, cases, pool, [&](std::size_t done) {
+    progress.show("[" + std::to_string(done) + "/" + std::to_string(faults.size()) + "] faults");
+  });
+  progress.clear();
+  std::vector<TrialOutcome> outcomes;
+  for (const Trial& trial : trials) outcomes.push_back(trial.outcome());
+  return reported(options, asked(options, device), faults, outcomes, watch.seconds());
+}
+
+}  // namespace lockstep

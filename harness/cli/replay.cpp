@@ -1,0 +1,91 @@
+// `lockstep replay TOKEN|FILE`
+#include <cstdio>
+
+#include "harness/base/options.h"
+#include "harness/base/write_file.h"
+#include "harness/cli/commands.h"
+#include "harness/cli/trace_run.h"
+#include "harness/cli/write_reports.h"
+#include "harness/report/report.h"
+#include "harness/report/result_json.h"
+#include "harness/report/trace_text.h"
+#include "harness/run/device_choice.h"
+#include "harness/run/planted.h"
+#include "harness/run/suite.h"
+#include "harness/run/worker.h"
+
+namespace lockstep {
+namespace {
+
+bool wants_order(const Options& options) { return options.has("trace") || options.has("schedule"); }
+
+void require_one_simulated_run(const std::vector<Scenario>& scenarios, const std::string& device) {
+  if (device != "sim") throw RequestError("--trace and --schedule take --device sim");
+  for (const Scenario& one : scenarios) {
+    if (one.parallel.data == 1 || one.cuda_graph.impl != GraphImpl::full_iteration) continue;
+    throw RequestError(
+        "--trace and --schedule run all ranks in one process, where a graph of a whole step holds none "
+        "of their exchanges: impl partial has the same passes");
+  }
+  if (scenarios.size() == 1) return;
+  throw RequestError("--trace and --schedule are of one run; this file has " + std::to_string(scenarios.size()) +
+                     " precisions: replay a token, or list one");
+}
+
+// What --trace and --schedule ask for. The engine runs once more for it, in a process of its own.
+void show_order(const Options& options, Scenario scenario, const RunOptions& run) {
+  const bool wants_file = options.has("trace"), wants_text = options.has("schedule");
+  const auto traced = [&] {
+    const Trace trace = trace_case(scenario, run);
+    const std::string file = wants_file ? trace_json(trace, scenario.name) : "";
+    return boost::json::serialize(boost::json::array{file, schedule_text(trace)});
+  };
+  ChildEnd end = run_in_child(traced, options.seconds("timeout"));
+  if (!end.finished && scenario.checker.schedule.kind != ScheduleKind::program) {
+    std::fprintf(stderr, "lockstep: this schedule kills the run (%s): shown in program order\n",
+                 end.last_words.c_str());
+    scenario.checker.schedule.kind = ScheduleKind::program;
+    end = run_in_child(traced, options.seconds("timeout"));
+  }
+  if (!end.finished) throw WorldError("the run died before its trace was written: " + end.last_words);
+  const boost::json::array both = boost::json::parse(end.output).as_array();
+  if (wants_file) write_file(options.text("trace"), both[0].as_string());
+  if (wants_text) std::fputs(both[1].as_string().c_str(), stdout);
+}
+
+}  // namespace
+
+ExitStatus replay_command(const Words& words) {
+  Options options("replay", "TOKEN|FILE",
+                  "Runs one case again: equal token, equal bits, same verdict, same first difference.", 1);
+  options.device().reports().isolation().planted();
+  options.text("data-from", "folder that a token's data.path is relative to; this one if not given");
+  options.text("trace", "write what the simulator ran to this file, for ui.perfetto.dev")
+      .flag("schedule", "print the order in which the simulator ran it");
+  if (!options.parse(words)) return ExitStatus::held;
+  RunOptions run;
+  take_planted(options, run);
+  const std::vector<Scenario> scenarios = cases_of(options.word(), options.text("data-from"));
+  run.device = choose_device(options.text("device"));
+  if (wants_order(options)) require_one_simulated_run(scenarios, run.device);
+  const WorkerOptions worker{.fork = !options.has("no-fork"), .timeout_s = options.seconds("timeout")};
+
+  std::vector<CaseResult> results;
+  double seconds = 0;
+  for (const Scenario& scenario : scenarios) {
+    results.push_back(judged_by_expectation(scenario, run_in_worker(scenario, run, worker)));
+    const CaseResult& one = results.back();
+    seconds += one.seconds;
+    if (one.verdict != Verdict::holds) {
+      std::fputs(failure_block(one).c_str(), stdout);
+    } else if (!options.has("quiet")) {
+      std::printf("%s (%s) holds%s%s\n", one.name.c_str(), one.numerics.c_str(), one.reason.empty() ? "" : ": ",
+                  one.reason.c_str());
+    }
+  }
+  if (wants_order(options)) show_order(options, scenarios.front(), run);
+  write_reports(options, junit(results), run_to_json(results, results.front().device, seconds));
+  return exit_status(results);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+// `lockstep shrink TOKEN|FILE -o FILE`
+#include "harness/shrink/shrink.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "harness/base/options.h"
+#include "harness/base/progress.h"
+#include "harness/base/write_file.h"
+#include "harness/cli/commands.h"
+#include "harness/cli/write_reports.h"
+#include "harness/report/report.h"
+#include "harness/report/result_json.h"
+#include "harness/run/device_choice.h"
+#include "harness/run/library.h"
+#include "harness/run/planted.h"
+#include "harness/run/suite.h"
+#include "harness/run/worker.h"
+#include "harness/shrink/reason.h"
+#include "scenarios/documents/layout.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+Options shrink_options() {
+  Options options("shrink", "TOKEN|FILE -o FILE",
+                  "Finds the smallest scenario that still fails for the same reason: same judge, same kind of tensor,\n"
+                  "same op. Writes it as YAML whose comments say how it failed and which settings may vary.",
+                  1);
+  options.device().reports().planted();
+  options.text("output", "write the smallest scenario to this file; -o is short for it");
+  options.seconds("budget", "seconds that the search may take", 60);
+  options.number("runs", "scenarios that the search may run", 5000, 1);
+  options.number("tries", "schedules (sim) or repetitions (cuda) of a candidate where the failure is a race", 8, 1);
+  options.seconds("timeout", "seconds after which the watchdog kills a scenario", 20);
+  options.text("data-from", "folder that a token's data.path is relative to; this one if not given");
+  options.flag("promote", "also put it under scenarios/regressions, where it is a test from the next configure on");
+  return options;
+}
+
+// The one short option that scripts use.
+Words with_long_options(const Words& words) {
+  Words list;
+  for (const std::string& word : words) list.push_back(word == "-o" ? "--output" : word);
+  return list;
+}
+
+std::string regressions_folder() {
+  const fs::path library = library_folder();
+  for (const fs::path& folder : {library / "regressions", library.parent_path() / "regressions"}) {
+    if (fs::is_directory(folder)) return folder.string();
+  }
+  throw WorldError("--promote: there is no folder regressions in or beside " + library.string());
+}
+
+// A name that no file there has.
+std::string free_name(const std::string& folder, const std::string& wish) {
+  std::string name = wish;
+  if (folder.empty()) return name;
+  for (int i = 2; fs::exists(fs::path(folder) / (name + ".yaml")); ++i) name = wish + "-" + std::to_string(i);
+  return name;
+}
+
+// The bytes stay where they are, and the file may lie elsewhere.
+std::string text_for(const std::string& file, Shrunk shrunk) {
+  Scenario::Data& data = shrunk.scenario.data;
+  if (reads_bytes(data) && fs::path(data.path).is_relative()) {
+    const fs::path folder = fs::absolute(file).parent_path();
+    data.path = fs::proximate(fs::absolute(fs::path(shrunk.scenario.folder) / data.path), folder).string();
+  }
+  return shrunk_yaml(shrunk);
+}
+
+void check_request(const Options& options) {
+  if (!options.has("output") && !options.has("promote")) {
+    throw RequestError("say where the result goes: -o FILE, --promote, or both");
+  }
+}
+
+// The first case that fails, shrunk; a RequestError if none does.
+Shrunk shrink_first(const std::vector<Scenario>& cases, const ShrinkOptions& options) {
+  Shrunk shrunk;
+  for (const Scenario& one : cases) {
+    const std::string lacks = lacking(one, options.run.device);
+    if (!lacks.empty()) throw NoDevice(one.name + ": " + lacks);  // That is no failure to be made smaller.
+    shrunk = shrink(one, options);
+    if (!shrunk.result.token.empty()) return shrunk;
+  }
+  if (shrunk.first.judge == "counters") {
+    throw RequestError("nothing to shrink: " + shrunk.first.reason + "; a smaller scenario has other counts");
+  }
+  throw RequestError("nothing to shrink: " + shrunk.first.name + " " + to_text(shrunk.first.verdict) + " on " +
+                     options.run.device + (shrunk.first.reason.empty() ? "" : ": " + shrunk.first.reason));
+}
+
+void say(const Shrunk& shrunk, const std::vector<std::string>& files, bool promoted) {
+  std::fputs(failure_block(shrunk.result).c_str(), stdout);
+  for (const std::string& file : files) std::printf("wrote %s\n", file.c_str());
+  if (promoted) {
+    std::puts(
+        "It expects that everything holds: it fails until the bug is fixed, and guards the fix from then on.\n"
+        "It is a test of ctest from the next configure on.");
+  }
+  if (!shrunk.finished) std::puts("The budget ended first: it may get smaller with a larger --budget or --runs.");
+}
+
+}  // namespace
+
+ExitStatus shrink_command(const Words& words) {
+  Options options = shrink_options();
+  if (!options.parse(with_long_options(words))) return ExitStatus::held;
+  check_request(options);
+  require_report_places(options);
+  if (options.has("output")) require_place_for(options.text("output"));
+  ShrinkOptions how;
+  take_planted(options, how.run);
+  const std::vector<Scenario> cases = cases_of(options.word(), options.text("data-from"));
+  const std::string folder = options.has("promote") ? regressions_folder() : "";
+  how.run.device = choose_device(options.text("device"));
+  how.seconds = options.seconds("budget");
+  how.runs = options.number("runs");
+  how.tries = static_cast<int>(options.number("tries"));
+  how.timeout_s = options.seconds("timeout");
+  how.name = [&](const CaseResult& result) { return free_name(folder, reason_name(result)); };
+  Progress progress(options.has("quiet"));
+  how.progress = [&](const std::string& line) { progress.show(line); };
+
+  const Shrunk shrunk = shrink_first(cases, how);
+  progress.clear();
+  std::vector<std::string> files;
+  if (options.has("output")) files.push_back(options.text("output"));
+  if (!folder.empty()) files.push_back((fs::path(folder) / (shrunk.scenario.name + ".yaml")).string());
+  for (const std::string& file : files) write_file(file, text_for(file, shrunk));
+  say(shrunk, files, !folder.empty());
+  const std::vector<CaseResult> results{shrunk.result};
+  write_reports(options, junit(results), run_to_json(results, shrunk.result.device, shrunk.seconds));
+  return shrunk.finished ? ExitStatus::held : ExitStatus::gave_up;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,12 @@
+// Runs the engine of one case on the simulator for its trace, as a run that nobody looks at does. Judges nothing.
+#pragma once
+
+#include "harness/judge/runner.h"
+#include "harness/report/trace.h"
+
+namespace lockstep {
+
+// `scenario` has one precision and one schedule. A run that throws is traced up to there.
+Trace trace_case(const Scenario& scenario, const RunOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,147 @@
+// `lockstep verify [FILE...]`
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "harness/base/options.h"
+#include "harness/base/progress.h"
+#include "harness/base/stopwatch.h"
+#include "harness/cli/commands.h"
+#include "harness/cli/write_reports.h"
+#include "harness/report/report.h"
+#include "harness/report/result_json.h"
+#include "harness/run/device_choice.h"
+#include "harness/run/library.h"
+#include "harness/run/planted.h"
+#include "harness/run/refusal.h"
+#include "harness/run/suite.h"
+#include "harness/run/worker.h"
+
+namespace lockstep {
+namespace {
+
+Options verify_options() {
+  Options options("verify", "[FILE...]",
+                  "Runs engine and oracle side by side and compares every activation, loss, gradient, weight and\n"
+                  "moment bit for bit. FILE is a scenario or a folder of them; none: the built-in library.",
+                  -1);
+  options.device().reports().isolation().planted().deadline();
+  options.number("skip-code", "exit status where the device asked for is absent, for test drivers that know one", 3, 0,
+                 255);
+  options.number("schedules", "schedules of each scenario instead of those in its file (simulated device)", 0, 0);
+  options.flag("edges", "list the waits that protect nothing: without them every conflicting access is still in order");
+  return options;
+}
+
+// Reads everything before any device is opened; all refusals are printed at once.
+std::vector<PlannedCase> plan(const std::vector<std::string>& words) {
+  std::vector<PlannedCase> cases;
+  std::vector<ScenarioError> errors;
+  // `folder`: where they were found; "" for a file that was named.
+  const auto add = [&](const std::vector<std::string>& files, const std::string& folder) {
+    if (files.empty()) throw RequestError(folder + ": no scenario (*.yaml) in this folder");
+    for (const std::string& file : files) {
+      for (PlannedCase& one : plan_file(file, !folder.empty(), errors)) cases.push_back(std::move(one));
+    }
+  };
+  if (words.empty()) add(library_files(), library_folder());
+  for (const std::string& word : words) {
+    std::error_code unreadable;  // Such a word is refused as a file, Y01.
+    const bool folder = std::filesystem::is_directory(word, unreadable);
+    folder ? add(scenario_files(word), word) : add({word}, "");
+  }
+  if (!errors.empty()) throw refusal(errors);
+  return cases;
+}
+
+void show_counts(Progress& progress, std::size_t done, std::size_t all, const CaseResult& result) {
+  char text[256];
+  std::snprintf(text, sizeof text, "[%zu/%zu] %s %s: %s, %.3f s", done, all, result.name.c_str(),
+                result.numerics.c_str(), to_text(result.verdict), result.seconds);
+  progress.show(text);
+}
+
+void print_edges(const std::vector<CaseResult>& results) {
+  for (const CaseResult& one : results) {
+    if (one.verdict != Verdict::holds || one.token.empty()) continue;
+    std::printf("%s %s: %zu redundant edges\n", one.name.c_str(), one.numerics.c_str(), one.redundant_edges.size());
+    for (const std::string& edge : one.redundant_edges) std::printf("  %s\n", edge.c_str());
+  }
+}
+
+// The scenario's own schedules stay where there is no other number.
+void ask_for_schedules(Scenario& scenario, std::int64_t count) {
+  if (count == 0) return;
+  Scenario::Checker::Schedule& schedule = scenario.checker.schedule;
+  schedule.count = count;
+  if (schedule.kind == ScheduleKind::program) schedule.kind = ScheduleKind::random;
+}
+
+void print_schedules(const std::vector<CaseResult>& results) {
+  for (const CaseResult& one : results) {
+    if (one.schedules.empty()) continue;
+    std::printf("%s %s: %s\n", one.name.c_str(), one.numerics.c_str(), one.schedules.c_str());
+  }
+}
+
+// NoDevice where nothing was named but what is not for this machine.
+void require_something_to_run(const std::vector<PlannedCase>& cases) {
+  const auto is_lacking = [](const PlannedCase& one) { return one.decided && one.decided->judge == "device"; };
+  if (cases.empty() || !std::all_of(cases.begin(), cases.end(), is_lacking)) return;
+  throw NoDevice(cases.front().decided->name + ": " + cases.front().decided->reason);
+}
+
+void print(const std::vector<CaseResult>& results, bool quiet) {
+  for (const CaseResult& one : results) {
+    if (fails(one)) std::fputs((failure_block(one) + "\n").c_str(), stdout);
+  }
+  if (!quiet) std::fputs(table(results).c_str(), stdout);
+}
+
+}  // namespace
+
+ExitStatus verify_command(const Words& words) {
+  Options options = verify_options();
+  if (!options.parse(words)) return ExitStatus::held;
+  const Stopwatch watch;
+  RunOptions run;
+  take_planted(options, run);
+  run.edges = options.has("edges");
+  run.deadline_s = options.seconds("deadline");
+  std::vector<PlannedCase> cases = plan(options.words());
+  for (PlannedCase& one : cases) ask_for_schedules(one.scenario, options.number("schedules"));
+  try {
+    run.device = choose_device(options.text("device"));
+    for (PlannedCase& one : cases) decide_what_is_lacking(one, run.device);
+    require_something_to_run(cases);
+  } catch (const NoDevice& none) {
+    if (!options.has("skip-code")) throw;
+    std::fprintf(stderr, "lockstep: skipped: %s\n", none.what());
+    return static_cast<ExitStatus>(options.number("skip-code"));
+  }
+  const WorkerOptions worker{.fork = !options.has("no-fork"), .timeout_s = options.seconds("timeout")};
+
+  Progress progress(options.has("quiet"));
+  std::vector<CaseResult> results;
+  DeviceInfo device;
+  device.kind = run.device;
+  for (const PlannedCase& one : cases) {
+    results.push_back(one.decided ? *one.decided
+                                  : judged_by_expectation(one.scenario, run_in_worker(one.scenario, run, worker)));
+    if (!results.back().device.name.empty()) device = results.back().device;
+    show_counts(progress, results.size(), cases.size(), results.back());
+  }
+  progress.clear();
+  if (run.edges) print_edges(results);
+  if (options.number("schedules") > 0) print_schedules(results);
+  print(results, options.has("quiet"));
+  write_reports(options, junit(results), run_to_json(results, device, watch.seconds()));
+  if (count_of(results, Verdict::skipped) == static_cast<std::int64_t>(results.size())) {
+    throw WorldError("every scenario was skipped: nothing was verified");
+  }
+  return exit_status(results);
+}
+
+}  // namespace lockstep

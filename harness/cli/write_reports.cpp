@@ -1,0 +1,34 @@
+#include "harness/cli/write_reports.h"
+
+#include <exception>
+
+#include "harness/base/write_file.h"
+#include "harness/report/html_report.h"
+#include "harness/run/rendezvous_address.h"
+
+namespace lockstep {
+
+void require_report_places(const Options& options) {
+  if (!writes_reports_here()) return;
+  for (const char* name : {"json", "junit", "html"}) {
+    if (options.has(name)) require_place_for(options.text(name));
+  }
+}
+
+void write_reports(const Options& options, const std::string& junit_text, const boost::json::object& run) {
+  std::exception_ptr failure;
+  const auto write = [&](const char* name, const auto& text) {
+    if (!options.has(name)) return;
+    try {
+      write_file(options.text(name), text());
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  write("json", [&] { return boost::json::serialize(run) + "\n"; });
+  write("junit", [&] { return junit_text; });
+  write("html", [&] { return html_report(run); });
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+#include "harness/expect/blind_spots.h"
+
+#include "harness/expect/sharding_plan.h"
+#include "scenarios/documents/layout.h"
+#include "scenarios/rules/legality.h"
+
+namespace lockstep {
+namespace {
+
+// Weights are about 0.02: below this, an update of about the learning rate is below half a unit in their last place.
+constexpr double kNoLearning = 1e-9;
+
+}  // namespace
+
+bool sums_have_no_order(const Scenario& scenario) {
+  const bool one_fold = scenario.fsdp.strategy >= Sharding::optim_grads;
+  return scenario.parallel.data == 2 && (!one_fold || most_microbatches(scenario.training) == 1);
+}
+
+std::vector<std::string> blind_spots(const Scenario& scenario) {
+  std::vector<std::string> list;
+  if (!with_reduction(scenario)) return list;
+  const bool one_microbatch = most_microbatches(scenario.training) == 1;
+  if (scenario.parallel.data == 1)
+    list.push_back("one rank: it exchanges with itself, so that nothing can be mixed up");
+  if (sums_have_no_order(scenario)) list.push_back("two ranks: a sum of two has no order");
+  if (scenario.training.optimizer.lr < kNoLearning)
+    list.push_back("no learning rate: weights of a step before are the same");
+  if (with_graphs(scenario) && scenario.model.dropout.millionths == 0) {
+    list.push_back("no dropout: a capture that draws random numbers changes nothing");
+  }
+  const bool slots = scenario.fsdp.strategy >= Sharding::optim_grads && scenario.fsdp.double_buffer;
+  if (slots && plan_sharding(scenario).pooled.size() <= 2) {
+    list.push_back("no more than two units in two slots: nobody takes the slot of another");
+  }
+  const bool sums_in_order = scenario.parallel.data > 1 && !sums_have_no_order(scenario);
+  if (scenario.fsdp.reduction == Reduction::nccl && sums_in_order)
+    list.push_back("the library's sums: an eager run judges, which shares what is wrong with all runs");
+  if (one_microbatch) list.push_back("one microbatch: nothing is left of one before");
+  return list;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// What a run must have counted, worked out from the scenario and its documents alone: the rules against vacuity.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "harness/case/verdict.h"
+#include "scenarios/documents/documents.h"
+
+namespace lockstep {
+
+struct Expectation {
+  std::string counter;
+  std::int64_t min = 0;
+  std::int64_t max = std::numeric_limits<std::int64_t>::max();
+  std::string why;
+};
+
+// Blocks of which a part is captured (1 for full_iteration, 0 without graphs).
+std::int64_t graph_regions(const Scenario& scenario);
+// The captured symbols of one block, as indices into the pattern.
+std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Block& block);
+
+// Whether that takes no more than a few seconds: the documents of every microbatch are looked at.
+bool can_be_counted_at_once(const Scenario& scenario);
+// Of the scenario's first precision.
+std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data);
+
+// Of each precision, in the scenario's order: they differ, bf16 has collectives of its own.
+struct PrecisionExpectations {
+  Numerics numerics;
+  std::vector<Expectation> expected;
+};
+std::vector<PrecisionExpectations> expectations_by_precision(const Scenario& scenario);
+
+// L12 again, for runs whose documents are too many for the reader to ask.
+bool some_step_has_a_target(const Scenario& scenario, const DataSource& data);
+
+// "" or two ranks whose documents are the same in all steps, as a sentence: a blind spot. Ranks with a handful of
+// tokens are passed over.
+std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSource& data);
+
+// "3", "at least 3" or "3 to 5".
+std::string range_text(std::int64_t min, std::int64_t max);
+
+// "" or the first expectation that does not hold, as a sentence.
+std::string unmet(const std::vector<Expectation>& expected, const Counters& counters);
+// The same for `expect.counters` of the scenario.
+std::string unmet(const std::map<std::string, Scenario::CounterRule>& rules, const Counters& counters);
+
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+#include "harness/expect/graph_memory.h"
+
+#include <algorithm>
+#include <list>
+#include <set>
+
+#include "harness/expect/expectations.h"
+#include "scenarios/documents/layout.h"
+#include "scenarios/rules/legality.h"
+
+namespace lockstep {
+namespace {
+
+// Of each microbatch the smallest bucket that holds the documents of every rank; -1 where none does.
+std::vector<int> buckets_of(const Scenario& scenario, const StepData& step) {
+  const std::vector<std::int64_t>& capacities = scenario.cuda_graph.max_packed_seqs;
+  const auto ranks = static_cast<std::size_t>(scenario.parallel.data);
+  std::vector<int> buckets;
+  for (std::size_t first = 0; first < step.microbatches.size(); first += ranks) {
+    std::int64_t most = 0;
+    for (std::size_t g = first; g < first + ranks; ++g) {
+      most = std::max(most, slots_in_use(scenario.data, step.microbatches[g]));
+    }
+    const auto holds = std::lower_bound(capacities.begin(), capacities.end(), most);
+    buckets.push_back(holds == capacities.end() ? -1 : static_cast<int>(holds - capacities.begin()));
+  }
+  return buckets;
+}
+
+class Tally {
+ public:
+  Tally(const Scenario& scenario, std::span<const std::int64_t> calls)
+      : scenario_(scenario),
+        calls_(calls),
+        graphs_of_a_bucket_(2 * graph_regions(scenario) * scenario.training.in_flight) {}
+
+  void begin(std::int64_t step) {
+    if (holds(scenario_.training.recapture_at, step)) held_.clear();
+    if (scenario_.cuda_graph.impl != GraphImpl::partial || !held_.empty()) return;
+    for (int bucket = 0; bucket < std::ssize(scenario_.cuda_graph.max_packed_seqs); ++bucket) replay_regions(bucket);
+  }
+
+  // Forward and backward passes by turns, as deep as the scenario says.
+  void train(const std::vector<int>& buckets) {
+    if (scenario_.cuda_graph.impl == GraphImpl::full_iteration) return replay_all(buckets, true);
+    const auto depth = static_cast<std::size_t>(scenario_.training.in_flight);
+    for (std::size_t forward = 0, backward = 0; backward < buckets.size(); ++backward) {
+      for (; forward < buckets.size() && forward < backward + depth; ++forward) replay_regions(buckets[forward]);
+      replay_regions(buckets[backward]);
+    }
+  }
+  void evaluate(const std::vector<int>& buckets) {
+    if (scenario_.cuda_graph.impl == GraphImpl::full_iteration) replay_all(buckets, false);
+  }
+
+  GraphTally result() const { return tally_; }
+
+ private:
+  using Key = std::pair<bool, std::size_t>;  // Of a graph of many passes: training or not, and how many.
+  struct Bucket {
+    int number;
+    std::int64_t graphs = 0, bytes = 0;
+    std::set<Key> keys = {};
+  };
+
+  void replay_regions(int number) {
+    if (number < 0) return;
+    Bucket& bucket = use(number);
+    if (bucket.graphs == 0) capture(bucket, graphs_of_a_bucket_);
+  }
+  void replay_all(const std::vector<int>& buckets, bool training) {
+    if (holds(buckets, -1)) return;
+    Bucket& bucket = use(*std::max_element(buckets.begin(), buckets.end()));
+    if (bucket.keys.insert({training, buckets.size()}).second) capture(bucket, 1);
+  }
+
+  // The last in the list is the one that was used last.
+  Bucket& use(int number) {
+    const auto found =
+        std::find_if(held_.begin(), held_.end(), [&](const Bucket& one) { return one.number == number; });
+    if (found == held_.end()) return held_.emplace_back(Bucket{number});
+    held_.splice(held_.end(), held_, found);
+    return held_.back();
+  }
+  void capture(Bucket& bucket, std::int64_t graphs) {
+    bucket.graphs += graphs;
+    for (; graphs > 0; --graphs, ++tally_.captured) {
+      const auto number = static_cast<std::size_t>(tally_.captured);
+      if (number < calls_.size()) bucket.bytes += kBytesOfACall * calls_[number];
+    }
+    const std::int64_t limit = scenario_.cuda_graph.graph_memory_limit;
+    for (; limit > 0 && held_.size() > 1 && bytes() > limit; held_.pop_front()) tally_.evicted += held_.front().graphs;
+  }
+  std::int64_t bytes() const {
+    std::int64_t sum = 0;
+    for (const Bucket& one : held_) sum += one.bytes;
+    return sum;
+  }
+
+  const Scenario& scenario_;
+  std::span<const std::int64_t> calls_;
+  std::int64_t graphs_of_a_bucket_;
+  std::list<Bucket> held_;
+  GraphTally tally_;
+};
+
+}  // namespace
+
+GraphTally tally_graphs(const Scenario& scenario, const DataSource& data, std::span<const std::int64_t> calls) {
+  Tally tally(scenario, calls);
+  const Scenario::Training& training = scenario.training;
+  if (!with_graphs(scenario) || graph_regions(scenario) == 0) return {};
+  for (std::int64_t step = scenario.cuda_graph.warmup_steps; step < training.steps; ++step) {
+    tally.begin(step);
+    tally.train(buckets_of(scenario, data.training(step)));
+    const bool due = training.eval_every > 0 && (step + 1) % training.eval_every == 0;
+    if (due) tally.evaluate(buckets_of(scenario, data.evaluation(step)));
+  }
+  return tally.result();
+}
+
+}  // namespace lockstep

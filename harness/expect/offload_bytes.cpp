@@ -1,0 +1,88 @@
+#include "harness/expect/offload_bytes.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "oracle/ops/dispatch.h"
+#include "scenarios/rules/offload_modules.h"
+
+namespace lockstep {
+namespace {
+
+// Of the experts' buffers: padded, every expert has its capacity; else there is room for each pair that can be kept.
+std::int64_t expert_rows(const Scenario& scenario) {
+  const Scenario::Model::Moe& moe = scenario.model.moe;
+  const std::int64_t pairs = scenario.data.pack_length * moe.top_k;
+  const auto capacity = oracle::expert_capacity(moe, scenario.data.pack_length, {});
+  if (!capacity) return pairs;
+  return moe.pad_to_capacity ? *capacity * moe.experts : std::min(pairs, *capacity * moe.experts);
+}
+
+// Bytes of a row of each tensor that a module saves; `word` is the storage type's size.
+std::vector<std::int64_t> row_bytes(const Scenario::Model& m, OffloadModule module, std::int64_t word) {
+  const Scenario::Model::Attention& a = m.attention;
+  const std::int64_t inner = m.mamba.d_inner, conv = inner + 2 * m.mamba.groups * m.mamba.state;
+  switch (module) {
+    case OffloadModule::core_attn:
+      return {(a.heads + 2 * a.kv_heads) * a.head_dim * word, a.heads * 4};
+    case OffloadModule::attn_proj:
+      return {a.heads * a.head_dim * word};
+    case OffloadModule::mamba_scan:
+      return {(inner + conv + inner / m.mamba.head_dim) * word, conv * word, inner * word};
+    case OffloadModule::moe_act:
+      return {m.moe.hidden * (m.mlp.activation == MlpActivation::swiglu ? 2 : 1) * word};
+    default:
+      return {m.hidden * word};  // The input of a norm, or of the product behind it.
+  }
+}
+
+struct Group {
+  int layer;
+  std::int64_t bytes, row;  // Of all its tensors.
+  bool of_experts, follows_the_data;
+  std::vector<std::int64_t> sizes;
+};
+
+std::vector<Group> groups_of(const Scenario& scenario) {
+  const std::int64_t word = scenario.numerics.front() == Numerics::bf16 ? 2 : 4;
+  std::vector<Group> groups;
+  for (int layer = 0; layer < static_cast<int>(scenario.model.pattern.size()); ++layer) {
+    for (const OffloadModule module : scenario.offload.modules) {
+      if (!has_module(scenario.model.pattern[static_cast<std::size_t>(layer)], module)) continue;
+      const bool experts = module == OffloadModule::expert_fc1 || module == OffloadModule::moe_act;
+      const std::int64_t rows = experts ? expert_rows(scenario) : scenario.data.pack_length;
+      Group group{layer, 0, 0, experts, experts && scenario.model.moe.host_sync, {}};
+      for (const std::int64_t row : row_bytes(scenario.model, module, word)) {
+        if (row * rows < scenario.offload.min_bytes) continue;
+        group.bytes += row * rows;
+        group.row += row;
+        group.sizes.push_back(row * rows);
+      }
+      if (group.bytes > 0) groups.push_back(group);
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
+OffloadDemand offload_demand(const Scenario& scenario) {
+  std::vector<Group> groups = groups_of(scenario);
+  // ceil(n * fraction) of n go, the first ones.
+  const auto n = static_cast<std::int64_t>(groups.size());
+  groups.resize(static_cast<std::size_t>((n * scenario.offload.fraction.millionths + 999'999) / 1'000'000),
+                Group{-1, 0, 0, false, false, {}});
+  OffloadDemand demand;
+  for (const Group& group : groups) {
+    demand.of_experts += group.of_experts;
+    demand.sizes.insert(group.sizes.begin(), group.sizes.end());
+    if (group.follows_the_data) {
+      demand.per_pair[group.layer] += group.row;
+    } else {
+      demand.fixed += group.bytes;
+    }
+  }
+  return demand;
+}
+
+}  // namespace lockstep

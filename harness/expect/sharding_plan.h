@@ -1,0 +1,41 @@
+// How a scenario's parameters are cut into units and buckets, who has a buffer of its own, and how many collectives
+// come of it: worked out from the scenario alone, to hold the engine against. docs/fsdp.md says the same in words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/expect/parameter_table.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+// What the ranks exchange at once: parameters that the forward pass reads in one storage type.
+struct PlannedBucket {
+  std::string name;           // "unit 2", "embedding", "final norm", "head 0"
+  int unit = -1;              // -1 outside of units: such a bucket is always resident.
+  bool narrow = false;        // Read as bf16 copies.
+  std::int64_t elements = 0;  // Without padding.
+};
+
+struct ShardingPlan {
+  std::vector<PlannedBucket> buckets;  // In the order of the model.
+  int units = 0;
+  std::vector<int> pooled;      // Units that share the two slots of double buffering, in order.
+  std::vector<int> persistent;  // Units that have a buffer for good. Units in neither have buffers that come and go.
+};
+
+// Of the first of the scenario's precisions.
+ShardingPlan plan_sharding(const Scenario& scenario);
+
+// Calls that a rank makes: when its trainer is made, in a training step of `microbatches` a rank, in an evaluation.
+std::int64_t collectives_at_start(const Scenario& scenario, const ShardingPlan& plan);
+std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches);
+std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches);
+// Those of them that belong to the passes: a graph of the whole step, or evaluation, holds them.
+std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches);
+std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,
+                                           std::int64_t microbatches);
+
+}  // namespace lockstep

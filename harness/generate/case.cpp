@@ -1,0 +1,52 @@
+#include "harness/generate/case.h"
+
+#include "harness/generate/generator.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint64_t kNearLegalShare = 20;
+
+// splitmix64's finaliser: every bit of the result depends on every bit of `z`.
+std::uint64_t mixed(std::uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+void draw_schedules(Scenario& scenario, Choices& choices) {
+  Scenario::Checker::Schedule& schedule = scenario.checker.schedule;
+  schedule.kind = choices.pick<ScheduleKind>({ScheduleKind::random, ScheduleKind::pct});
+  if (schedule.kind == ScheduleKind::pct) schedule.depth = choices.between(1, 4);
+  schedule.count = choices.between(2, 6);
+}
+
+}  // namespace
+
+std::uint64_t case_seed(std::uint64_t campaign_seed, std::int64_t index) {
+  return mixed(mixed(campaign_seed + 0x9E3779B97F4A7C15u) + static_cast<std::uint64_t>(index) * 0x9E3779B97F4A7C15u);
+}
+
+const std::vector<std::string>& profiles() {
+  static const std::vector<std::string> names{"small", "schedules", "near-legal"};
+  return names;
+}
+
+CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index, const std::string& profile) {
+  CampaignCase one;
+  one.seed = case_seed(campaign_seed, index);
+  Choices choices(one.seed);
+  one.scenario = generate_scenario(choices);
+  one.scenario.name = "random-" + std::to_string(index);
+  // Draws of their own, so that a shrinker that edits the choices above never meets them.
+  Choices more(mixed(one.seed ^ 0x6C6F636B73746570u));
+  const bool near = more.one_in(kNearLegalShare) || profile == "near-legal";
+  if (profile == "schedules") draw_schedules(one.scenario, more);
+  if (near) {
+    one.scenario.numerics = {Numerics::fp32};  // A width that breaks another rule would break L03 too.
+    one.near = break_one_rule(one.scenario, more);
+  }
+  return one;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// The cases of a campaign: equal campaign seed, profile and index, equal case, in any order and on any machine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/generate/features.h"
+#include "harness/generate/invalid_case.h"
+
+namespace lockstep {
+
+// The seed of case `index`: what `Choices` draws the scenario from.
+std::uint64_t case_seed(std::uint64_t campaign_seed, std::int64_t index);
+
+struct CampaignCase {
+  std::uint64_t seed = 0;
+  Scenario scenario;              // One precision.
+  std::optional<NearLegal> near;  // About one in 20: must be refused, nothing is run.
+};
+
+// small: single schedules, tens of milliseconds. schedules: each case under several random or PCT schedules.
+// near-legal: only scenarios that must be refused.
+const std::vector<std::string>& profiles();
+CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index, const std::string& profile);
+
+}  // namespace lockstep

@@ -1,0 +1,257 @@
+#include "harness/generate/generator.h"
+
+#include <algorithm>
+
+#include "harness/expect/offload_bytes.h"
+#include "harness/generate/parts.h"
+#include "scenarios/documents/documents.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/rules/offload_modules.h"
+
+namespace lockstep {
+namespace {
+
+bool recomputes(const Scenario& s, Recompute module) {
+  return std::find(s.model.recompute.begin(), s.model.recompute.end(), module) != s.model.recompute.end();
+}
+
+// The part of a layer of experts that is captured: L17 to L20.
+void draw_expert_modules(Choices& c, const Scenario::Model::Moe& m, bool padded, std::vector<GraphModule>& modules) {
+  if (padded && c.one_in(2)) {
+    modules.push_back(GraphModule::moe);
+    return;
+  }
+  modules.push_back(GraphModule::moe_router);
+  const bool static_sizes = (padded || !m.capacity_factor) && !m.host_sync;
+  if (static_sizes && c.one_in(2)) modules.push_back(GraphModule::moe_preprocess);
+}
+
+std::vector<GraphModule> draw_modules(Choices& c, const Swarm& swarm, const Scenario::Model& model) {
+  const std::string& pattern = model.pattern;
+  const bool dynamic = has_experts(model) && !drops_and_pads(model);
+  std::vector<GraphModule> modules;
+  if (!swarm.late_copies && c.one_in(2) && !dynamic) return modules;  // Whole layers.
+  if (pattern.find('*') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::attn);
+  if (pattern.find('-') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::mlp);
+  if (has_experts(model) && !swarm.late_copies && !c.one_in(3))
+    draw_expert_modules(c, model.moe, drops_and_pads(model), modules);
+  if (pattern.find('M') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::mamba);
+  if (modules.empty() && dynamic) modules.push_back(GraphModule::moe_router);
+  return modules;
+}
+
+// Slots of the microbatches after warm-up, the most that a rank needs of each: their smallest count decides which
+// capacities leave something to replay.
+std::vector<std::int64_t> slot_counts(const Scenario& s) {
+  std::vector<std::int64_t> counts;
+  const auto data = open_data(s);
+  const auto ranks = static_cast<std::size_t>(s.parallel.data);
+  for (std::int64_t step = s.cuda_graph.warmup_steps; step < s.training.steps; ++step) {
+    const StepData documents = data->training(step);
+    std::int64_t most = 0;
+    for (std::size_t first = 0; first < documents.microbatches.size(); first += ranks) {
+      std::int64_t slots = 1;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        slots = std::max(slots, slots_in_use(s.data, documents.microbatches[first + r]));
+      }
+      if (s.cuda_graph.impl == GraphImpl::partial) counts.push_back(slots);
+      most = std::max(most, slots);
+    }
+    if (s.cuda_graph.impl == GraphImpl::full_iteration) counts.push_back(most);
+  }
+  return counts;
+}
+
+// More above, and perhaps one below, which may be too small for every microbatch.
+void draw_buckets(Choices& c, std::vector<std::int64_t>& buckets) {
+  do {
+    buckets.push_back(buckets.back() + c.between(1, 9));
+  } while (buckets.size() < 4 && c.one_in(5));
+  if (buckets.front() > 1 && c.one_in(5)) buckets.insert(buckets.begin(), c.between(1, buckets.front() - 1));
+}
+
+// L14: after the first capture, before the last step; and each with a graph to tear down. `counts`: of slots_in_use,
+// from the first step that may capture.
+void draw_recaptures(Choices& c, const std::vector<std::int64_t>& counts, Scenario& s) {
+  const std::int64_t warmup = s.cuda_graph.warmup_steps, largest = std::ranges::max(s.cuda_graph.max_packed_seqs);
+  // One graph of a whole step is captured at the first step, from this one on, that fits.
+  const auto behind_capture = [&](std::int64_t step) {
+    if (s.cuda_graph.impl == GraphImpl::full_iteration) {
+      while (step < s.training.steps && counts[static_cast<std::size_t>(step - warmup)] > largest) ++step;
+    }
+    return step + 1;
+  };
+  std::vector<std::int64_t>& list = s.training.recapture_at;
+  for (std::int64_t first = behind_capture(warmup); first < s.training.steps && list.size() < 3;) {
+    list.push_back(c.between(first, s.training.steps - 1));
+    first = behind_capture(list.back());
+    if (!c.one_in(3)) return;
+  }
+}
+
+void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
+  Scenario::CudaGraph& g = s.cuda_graph;
+  g.impl = c.pick<GraphImpl>(
+      {GraphImpl::none, GraphImpl::partial, GraphImpl::partial, GraphImpl::partial, GraphImpl::full_iteration});
+  // L19: shapes that follow the data lie in no graph of everything.
+  const bool dynamic = has_experts(s.model) && !drops_and_pads(s.model);
+  if (dynamic && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
+  // L37: nor do several ranks of one process.
+  if (s.parallel.data > 1 && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
+  g.warmup_steps = c.between(0, s.training.steps - 1);
+  if (g.impl == GraphImpl::none) return;
+  if (g.impl == GraphImpl::partial) g.modules = draw_modules(c, swarm, s.model);
+  // Around a count that occurs: one below, equal, one above.
+  const std::vector<std::int64_t> counts = slot_counts(s);
+  const std::int64_t fewest = *std::min_element(counts.begin(), counts.end());
+  const std::int64_t around = std::max(fewest, c.pick(counts) + c.between(0, 2) - 1);
+  g.max_packed_seqs = {around};
+  if (swarm.buckets) {
+    draw_buckets(c, g.max_packed_seqs);
+    // One bucket at a time, or a few: a graph of a block counts some 10 to 50 KiB.
+    if (c.one_in(3)) g.graph_memory_limit = c.one_in(3) ? 1 : c.between(1, 64) * 16'384;
+  }
+  if (swarm.recapture) draw_recaptures(c, counts, s);
+}
+
+void draw_recompute(Choices& c, Scenario& s) {
+  if (!c.one_in(3)) return;
+  const auto has = [&](char symbol) { return s.model.pattern.find(symbol) != std::string::npos; };
+  std::vector<Recompute>& modules = s.model.recompute;
+  if (c.one_in(2)) modules.push_back(Recompute::layernorm);
+  if (has('-') && c.one_in(2)) modules.push_back(Recompute::mlp_act);
+  if (has('E') && c.one_in(2)) modules.push_back(Recompute::moe_act);
+}
+
+bool offloads(const Scenario& s, OffloadModule module) {
+  return std::find(s.offload.modules.begin(), s.offload.modules.end(), module) != s.offload.modules.end();
+}
+
+void draw_offload_modules(Choices& c, Scenario& s) {
+  for (const OffloadModule module : offloadable_modules(s)) {
+    const bool saved = !recomputes(s, Recompute::layernorm) || offload_row(module).kept != Kept::norm_output;  // L27
+    if (!c.one_in(3) && saved) s.offload.modules.push_back(module);
+  }
+  if (!offloads(s, OffloadModule::core_attn)) std::erase(s.offload.modules, OffloadModule::attn_proj);  // L25
+}
+
+// Experts outside of graphs only: L30.
+void draw_delay(Choices& c, const Swarm& swarm, Scenario& s) {
+  s.offload.delay_until_cuda_graph = swarm.late_copies || c.one_in(2);
+  if (!check_legality(s).empty()) s.offload.delay_until_cuda_graph = false;
+}
+
+void draw_offload(Choices& c, const Swarm& swarm, Scenario& s) {
+  const bool graphs = s.cuda_graph.impl != GraphImpl::none;
+  if ((!swarm.late_copies && !c.one_in(3)) || (graphs && s.cuda_graph.warmup_steps == 0)) return;  // L28
+  if (s.training.steps < 2) return;                                                                // L31
+  const bool full = s.cuda_graph.impl == GraphImpl::full_iteration;
+  if (full || c.one_in(3)) s.offload.max_inflight = c.between(0, 4);  // L29
+  draw_offload_modules(c, s);
+  if (s.offload.modules.empty()) {
+    s.offload = {};
+    return;
+  }
+  if (c.one_in(2)) s.offload.fraction = Ratio{c.pick<std::int64_t>({500'000, 0, 800'000, 333'333, 1})};
+  if (c.one_in(4)) s.offload.pool_slack = c.between(1, 3);
+  if (c.one_in(5)) s.offload.min_bytes = c.pick<std::int64_t>({2'000, 500, 9'000});
+  const OffloadDemand demand = offload_demand(s);
+  if (demand.fixed == 0 && demand.per_pair.empty()) s.offload.min_bytes = 0;  // Else nothing would move.
+  draw_delay(c, swarm, s);
+}
+
+std::vector<std::int64_t> draw_unit_list(Choices& c, std::int64_t blocks) {
+  std::vector<std::int64_t> units;
+  while (blocks > 0) {
+    units.push_back(c.between(1, blocks));
+    blocks -= units.back();
+  }
+  return units;
+}
+
+void draw_sharding(Choices& c, Scenario& s) {
+  if (s.fsdp.strategy == Sharding::no_shard) return;
+  Scenario::Fsdp& f = s.fsdp;
+  const std::int64_t blocks = std::ssize(s.blocks());
+  f.unit_is_list = c.one_in(3);
+  f.unit = f.unit_is_list ? draw_unit_list(c, blocks) : std::vector<std::int64_t>{c.between(1, blocks)};
+  f.prefetch = c.pick<std::int64_t>({1, 0, 2});
+  if (s.cuda_graph.impl != GraphImpl::partial) f.double_buffer = !c.one_in(2);  // L32
+  // A few buckets of embedding and head each.
+  if (c.one_in(3)) f.bucket_bytes = std::max<std::int64_t>(1, 4 * s.model.hidden * s.model.vocab / c.between(2, 5));
+  f.persist_buf_on_alloc_fail = !c.one_in(2);
+  if (!check_legality(s).empty()) f.persist_buf_on_alloc_fail = true;  // L33, L34
+}
+
+void draw_pressure(Choices& c, Scenario& s) {
+  if (c.one_in(4)) s.checker.poison.push_back(Poison::padding);
+  if (c.one_in(4)) s.checker.poison.push_back(Poison::staging);
+  std::vector<DelayStream> streams{DelayStream::compute, DelayStream::loader};
+  if (s.cuda_graph.impl != GraphImpl::none) streams.push_back(DelayStream::graph);
+  if (!s.offload.modules.empty() && s.offload.fraction.millionths > 0)
+    streams.insert(streams.end(), {DelayStream::d2h, DelayStream::h2d});
+  if (s.fsdp.strategy != Sharding::no_shard) {
+    streams.insert(streams.end(), {DelayStream::gather, DelayStream::reduce});
+  }
+  while (s.checker.delays.size() < 3 && c.one_in(4)) {
+    // A case has up to some thousand ops on compute or captured: long delays of each would be most of its time on a
+    // GPU.
+    const DelayStream stream = c.pick(streams);
+    const bool busy = stream == DelayStream::compute || stream == DelayStream::graph;
+    s.checker.delays.push_back(
+        {stream, std::nullopt, std::min<std::int64_t>(c.pick<std::int64_t>({2, 8, 30}), busy ? 8 : 30)});
+    if (s.parallel.data > 1 && c.one_in(2)) s.checker.delays.back().rank = c.between(0, s.parallel.data - 1);
+  }
+}
+
+// Of one schedule.
+void draw_checker(Choices& c, const Swarm& swarm, Scenario::Checker& checker) {
+  checker.schedule.seed = draw_seed(c, swarm);
+  checker.schedule.kind = c.pick<ScheduleKind>({ScheduleKind::random, ScheduleKind::random, ScheduleKind::random,
+                                                ScheduleKind::random, ScheduleKind::pct, ScheduleKind::program});
+  if (checker.schedule.kind == ScheduleKind::pct) checker.schedule.depth = c.between(1, 8);
+  checker.hazards = !c.one_in(24);
+  if (c.one_in(24)) checker.poison.clear();  // On a GPU; the simulator poisons in any case.
+}
+
+}  // namespace
+
+Swarm draw_swarm(Choices& c) {
+  Swarm s;
+  const std::uint64_t kinds = c.draw(7);  // Never none of the three.
+  s.mlp = kinds == 0 || kinds == 3 || kinds == 4 || kinds == 6;
+  s.attention = kinds == 1 || kinds == 3 || kinds == 5 || kinds == 6;
+  s.mamba = kinds == 2 || kinds == 4 || kinds == 5 || kinds == 6;
+  s.experts = c.one_in(2);
+  for (bool* feature : {&s.dropout, &s.tied, &s.swiglu, &s.masks, &s.gaps, &s.empties, &s.evaluation, &s.recapture,
+                        &s.buckets, &s.change, &s.schedules, &s.odd_widths, &s.sharding, &s.bf16}) {
+    *feature = c.one_in(3);
+  }
+  for (bool* feature : {&s.constants, &s.large_seeds, &s.distribution}) *feature = c.one_in(5);
+  s.late_copies = s.experts && c.one_in(8);
+  s.few_steps = c.one_in(4);
+  for (bool* feature : {&s.many_steps, &s.many_microbatches, &s.many_ranks, &s.truncation, &s.wide}) {
+    *feature = c.one_in(16);
+  }
+  s.long_packs = c.one_in(24);
+  return s;
+}
+
+Scenario generate_scenario(Choices& c) {
+  Scenario s;
+  s.name = "random";
+  const Swarm swarm = draw_swarm(c);
+  s.numerics = {swarm.bf16 ? Numerics::bf16 : Numerics::fp32};
+  draw_model(c, swarm, s.model);
+  draw_training(c, swarm, s);
+  draw_data(c, swarm, s);
+  draw_graphs(c, swarm, s);
+  draw_checker(c, swarm, s.checker);
+  draw_recompute(c, s);
+  draw_offload(c, swarm, s);
+  draw_sharding(c, s);
+  draw_pressure(c, s);
+  return s;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,152 @@
+// Near-legal: rules on offload, sharding, ranks and the checker.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/generate/invalid_table.h"
+
+namespace lockstep {
+namespace {
+
+// Offload of these, legal as far as steps, warm-up, joins and what is computed again go.
+bool offload(Scenario& s, std::vector<OffloadModule> modules) {
+  if (s.training.steps < 2 || (graphs(s) && s.cuda_graph.warmup_steps == 0)) return false;
+  s.model.recompute.clear();
+  s.offload.modules = std::move(modules);
+  s.offload.max_inflight = 1;
+  s.offload.delay_until_cuda_graph = false;
+  return true;
+}
+
+bool blocks_differ(const Scenario& s) {
+  const auto blocks = s.blocks();
+  const auto has_mlp = [&](const Scenario::Block& block) {
+    return s.model.pattern.substr(block.first, block.count).find('-') != std::string::npos;
+  };
+  return std::any_of(blocks.begin(), blocks.end(), has_mlp) && !std::all_of(blocks.begin(), blocks.end(), has_mlp);
+}
+
+constexpr Breaker kBreakers[] = {
+    {"L24",
+     [](Scenario& s, Choices& c) {
+       if (has(s, 'E')) return false;
+       if (c.one_in(2)) return offload(s, {OffloadModule::expert_fc1});
+       s.model.recompute = {Recompute::moe_act};
+       return true;
+     }},
+    {"L25", [](Scenario& s, Choices&) { return has(s, '*') && offload(s, {OffloadModule::attn_proj}); }},
+    {"L26",
+     [](Scenario& s, Choices&) {
+       s.cuda_graph.modules.clear();
+       s.model.moe = {};  // Whole layers need drop-and-pad.
+       s.fsdp.persist_buf_on_alloc_fail = true;
+       return partial(s) && has(s, '*') && offload(s, {OffloadModule::attn_norm});
+     }},
+    {"L27",
+     [](Scenario& s, Choices&) {
+       const bool fits = has(s, '-') && offload(s, {OffloadModule::mlp_fc1});
+       s.model.recompute = {Recompute::layernorm};
+       return fits;
+     }},
+    {"L28",
+     [](Scenario& s, Choices&) {
+       s.model.recompute.clear();
+       s.offload.modules = {OffloadModule::mlp_fc1};
+       s.offload.max_inflight = 1;
+       return has(s, '-') && graphs(s) && s.training.steps > 1 && s.cuda_graph.warmup_steps == 0;
+     }},
+    {"L29",
+     [](Scenario& s, Choices&) {
+       const bool fits = full(s) && has(s, '-') && offload(s, {OffloadModule::mlp_fc1});
+       s.offload.max_inflight = {};
+       return fits;
+     }},
+    {"L30",
+     [](Scenario& s, Choices&) {
+       const bool fits = has(s, '-') && offload(s, {OffloadModule::mlp_fc1});
+       s.offload.delay_until_cuda_graph = true;
+       return fits;
+     }},
+    {"L31",
+     [](Scenario& s, Choices&) {
+       if (graphs(s) || !has(s, '-') || !offload(s, {OffloadModule::mlp_fc1})) return false;
+       s.training.steps = 1;
+       s.training.eval_every = 0;
+       s.training.change_microbatches_at.clear();
+       s.training.in_flight = 1;
+       s.training.optimizer.lr_warmup = 0;
+       s.data.mask = {};
+       s.data.kind = DataKind::lengths;
+       s.data.distribution = {};
+       s.data.documents = {{{2}}};
+       s.data.gaps = 0;
+       s.data.align = 1;
+       return true;
+     }},
+    {"L32",
+     [](Scenario& s, Choices&) {
+       s.fsdp.strategy = Sharding::optim;
+       s.fsdp.double_buffer = false;
+       return partial(s);
+     }},
+    {"L33",
+     [](Scenario& s, Choices&) {
+       s.fsdp = {};
+       s.fsdp.strategy = Sharding::optim_grads_params;
+       s.fsdp.persist_buf_on_alloc_fail = false;
+       s.model.mlp.hidden = 5000;  // No other layer is as large, so that units differ.
+       return partial(s) && blocks_differ(s);
+     }},
+    {"L34",
+     [](Scenario& s, Choices&) {
+       s.fsdp = {};
+       s.fsdp.strategy = Sharding::optim_grads_params;
+       s.fsdp.persist_buf_on_alloc_fail = false;
+       s.fsdp.prefetch = 2;
+       return !partial(s);
+     }},
+    {"L35",
+     [](Scenario& s, Choices&) {
+       s.fsdp.strategy = Sharding::optim;
+       s.fsdp.unit_is_list = true;
+       s.fsdp.unit = {static_cast<std::int64_t>(s.blocks().size()) + 1};
+       return true;
+     }},
+    {"L36",
+     [](Scenario& s, Choices&) {
+       s.fsdp.strategy = Sharding::optim;
+       s.fsdp.reduction = Reduction::nccl;
+       return true;
+     }},
+    {"L37",
+     [](Scenario& s, Choices&) {
+       s.parallel.data = 2;
+       fit_any_capacity(s);
+       return full(s);
+     }},
+    {"L38",
+     [](Scenario& s, Choices& c) {
+       s.offload = {};
+       s.checker.delays = {{c.pick<DelayStream>({DelayStream::d2h, DelayStream::h2d}), {}, 1}};
+       return true;
+     }},
+    {"L39",
+     [](Scenario& s, Choices& c) {
+       s.checker.schedule.kind = ScheduleKind::program;
+       s.checker.schedule.count = c.between(2, 9);
+       return true;
+     }},
+    {"L40",
+     [](Scenario& s, Choices&) {
+       s.expect.judge = "loss";
+       return true;
+     }},
+};
+
+}  // namespace
+
+std::span<const Breaker> machinery_breakers() { return kBreakers; }
+
+}  // namespace lockstep

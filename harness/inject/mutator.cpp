@@ -1,0 +1,299 @@
+#include "harness/inject/mutator.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "harness/inject/patch.h"
+
+namespace lockstep {
+namespace {
+
+using Kind = LedgerEntry::Kind;
+
+const char* layer_word(char symbol) {
+  switch (symbol) {
+    case 'M':
+      return "mamba";
+    case '*':
+      return "attention";
+    case '-':
+      return "mlp";
+    default:
+      return "moe";
+  }
+}
+
+const char* copy_word(CopyKind kind) {
+  return kind == CopyKind::host_to_device ? "h2d" : kind == CopyKind::device_to_host ? "d2h" : "d2d";
+}
+
+std::size_t span_of(const OperandBytes& operand) {
+  return operand.rows == 0 ? 0 : static_cast<std::size_t>((operand.rows - 1) * operand.pitch_bytes + operand.row_bytes);
+}
+
+}  // namespace
+
+// ---- Sites ----------------------------------------------------------------------------------------------------------
+
+bool DoorMutator::strikes(DoorOperator op, const std::string& site) {
+  const std::int64_t index = sites_[static_cast<std::size_t>(op)][site]++;
+  if (!fault_ || fault_->op != op || fault_->index != index || fault_->site != site) return false;
+  ++applied_;
+  return mode_ == Mode::strike;
+}
+
+bool DoorMutator::harness_looks() const {
+  const char* part = device_->place.part;
+  return busy_ || !std::strcmp(part, "look") || !std::strcmp(part, "poison") || !std::strcmp(part, "padding");
+}
+
+// "mamba/scan", "step/optimizer": kind of the layer and part of it.
+std::string DoorMutator::where(const Place& place) const {
+  const bool in_layer = place.layer >= 0 && place.layer < static_cast<int>(pattern_.size());
+  std::string text = in_layer ? layer_word(pattern_[static_cast<std::size_t>(place.layer)]) : "step";
+  if (*place.part) text += std::string("/") + place.part;
+  return text;
+}
+
+std::string DoorMutator::site_of(const LedgerEntry& call) const {
+  const auto name = [this](int stream) { return streams_[static_cast<std::size_t>(stream)]; };
+  std::string site = std::string(device_->capturing() ? "captured/" : "eager/") + name(call.stream) + "/";
+  switch (call.kind) {
+    case Kind::op:
+      return site + where(call.place) + "/" + call.op->type().name;
+    case Kind::copy:
+      return site + where(call.place) + "/" + copy_word(call.copy_kind);
+    case Kind::fill:
+      return site + where(call.place) + "/fill";
+    case Kind::exchange:
+      return site + where(call.place) + "/" + to_text(call.exchange->kind);
+    case Kind::record:
+      return site + "record";
+    case Kind::wait:
+      return site + "wait-for-" + name(recorded_.at(call.event));
+  }
+  return site;
+}
+
+// ---- Calls ----------------------------------------------------------------------------------------------------------
+
+std::vector<LedgerEntry> DoorMutator::instead_of(const LedgerEntry& asked, bool dry_run) {
+  const LedgerEntry call = moved(asked);
+  if (dry_run || harness_looks()) return {call};
+  const int before = applied_;
+  std::vector<LedgerEntry> calls = mutated(call);
+  if (mode_ == Mode::mark && applied_ > before) mark(calls.front());
+  return calls;
+}
+
+// On `sim` in program order without delays, all that was called before is done.
+void DoorMutator::mark(LedgerEntry& call) {
+  call.place.part = kMark;
+  if (device_->capturing()) return;
+  const auto* to = static_cast<const std::byte*>(call.to);
+  const auto filled = static_cast<std::byte>(call.byte);
+  if (call.kind == Kind::copy) changed_nothing_ = std::memcmp(to, call.from, call.bytes) == 0;
+  if (call.kind == Kind::fill) {
+    changed_nothing_ = std::all_of(to, to + call.bytes, [filled](std::byte byte) { return byte == filled; });
+  }
+}
+
+std::vector<LedgerEntry> DoorMutator::mutated(LedgerEntry call) {
+  switch (call.kind) {
+    case Kind::wait: {
+      if (!recorded_.contains(call.event)) return {call};  // It waits for nothing.
+      const std::string site = site_of(call);
+      if (strikes(DoorOperator::drop_wait, site)) return {};
+      if (strikes(DoorOperator::move_wait, site)) call.stream = other_stream(call.stream);
+      return {call};
+    }
+    case Kind::record: {
+      const std::string site = site_of(call);
+      if (strikes(DoorOperator::drop_record, site)) return {};
+      if (strikes(DoorOperator::move_record, site)) call.stream = other_stream(call.stream);
+      recorded_[call.event] = call.stream;
+      return {call};
+    }
+    case Kind::copy:
+    case Kind::exchange:
+      if (strikes(DoorOperator::drop_copy, site_of(call))) return {};
+      return {call};
+    case Kind::fill:
+      if (strikes(DoorOperator::drop_fill, site_of(call))) return {};
+      return {call};
+    case Kind::op:
+      return mutated_op(call, site_of(call));
+  }
+  return {call};
+}
+
+std::vector<LedgerEntry> DoorMutator::mutated_op(LedgerEntry call, const std::string& site) {
+  if (strikes(DoorOperator::drop_op, site)) return {};
+  if (streams_.size() > 1 && strikes(DoorOperator::move_op, site)) {
+    call.stream = other_stream(call.stream);
+    return {call};
+  }
+  if (!device_->capturing() && free_operand(call, site)) return {};
+  const std::vector<OperandBytes> operands = call.op->operands();
+  const auto written = std::find_if(operands.begin(), operands.end(), [](const OperandBytes& o) {
+    return o.access == Access::out || o.access == Access::accum;
+  });
+  Block* other = written == operands.end() ? nullptr : other_block(call, *written);
+  if (other && strikes(DoorOperator::wrong_buffer, site)) call.op = rebased(*call.op, *written, other->base);
+  Submission baked = *call.op;
+  if (device_->capturing() && double_scalar(baked) && strikes(DoorOperator::bake_scalar, site)) call.op = baked;
+  return {call};
+}
+
+// The memory of one of the op's operands goes back behind the op.
+bool DoorMutator::free_operand(const LedgerEntry& call, const std::string& site) {
+  const std::vector<OperandBytes> operands = call.op->operands();
+  if (operands.empty() || !strikes(DoorOperator::free_early, site)) return false;
+  Block* block = block_at(operands[static_cast<std::size_t>(fault_->index) % operands.size()].base);
+  if (!block) return false;
+  device_->perform(call);
+  device_->release(block->base, block->pinned);
+  block->freed_early = true;
+  return true;
+}
+
+bool DoorMutator::synchronizes(int stream, int event) {
+  if (harness_looks()) return true;
+  if (stream < 0 && !recorded_.contains(event)) return true;
+  const int of = stream >= 0 ? stream : recorded_[event];
+  const std::string site = "host/" + std::string(stream >= 0 ? "stream-" : "event-of-") +
+                           streams_[static_cast<std::size_t>(of)] + "/" + where(device_->place);
+  return !strikes(DoorOperator::drop_sync, site);
+}
+
+// ---- Graphs ---------------------------------------------------------------------------------------------------------
+
+int DoorMutator::launches(int stream, int graph, const Ledger& ledger, const Place& place) {
+  if (ledger.entries().empty()) return 1;
+  const LedgerEntry& first = ledger.entries().front();
+  const std::string site = streams_[static_cast<std::size_t>(stream)] + "/" + where(first.place) + "/" +
+                           (first.op ? first.op->type().name : "graph");
+  if (strikes(DoorOperator::replay_none, site)) return 0;
+  if (strikes(DoorOperator::replay_twice, site)) return 2;
+  if (launched_[graph]++ == 0) return 1;
+  last_moves_[graph] = {site, sites_[static_cast<std::size_t>(DoorOperator::move_address)][site]};
+  if (strikes(DoorOperator::move_address, site)) move_block(stream, ledger);
+  return 1;
+}
+
+std::set<std::pair<std::string, std::int64_t>> DoorMutator::last_launches() const {
+  std::set<std::pair<std::string, std::int64_t>> last;
+  for (const auto& [graph, launch] : last_moves_) last.insert(launch);
+  return last;
+}
+
+// One of the buffers that the graph writes, if there is one, is copied to new memory. From here on all calls use that.
+void DoorMutator::move_block(int stream, const Ledger& ledger) {
+  std::vector<Block*> candidates;
+  for (const LedgerEntry& entry : ledger.entries()) {
+    if (!entry.op) continue;
+    for (const OperandBytes& operand : entry.op->operands()) {
+      Block* block = block_at(operand.base);
+      if (block && !block->moved_to && !block->pinned) candidates.push_back(block);
+    }
+  }
+  if (candidates.empty()) return;
+  Block& block = *candidates[static_cast<std::size_t>(fault_->index) % candidates.size()];
+  busy_ = true;
+  auto* to = static_cast<std::byte*>(device_->allocate(block.bytes, false));
+  device_->perform({.kind = Kind::copy,
+                    .stream = stream,
+                    .place = device_->place,
+                    .op = {},
+                    .to = to,
+                    .from = block.base,
+                    .bytes = block.bytes,
+                    .copy_kind = CopyKind::device_to_device});
+  busy_ = false;
+  block.moved_to = to;
+  moved_any_ = true;
+}
+
+LedgerEntry DoorMutator::moved(const LedgerEntry& asked) {
+  LedgerEntry call = asked;
+  const auto there = [this](const void* address) -> void* {
+    const Block* block = block_at(address);
+    if (!block || !block->moved_to) return const_cast<void*>(address);
+    return block->moved_to + (static_cast<const std::byte*>(address) - block->base);
+  };
+  if (!moved_any_) return call;
+  call.to = there(call.to);
+  call.from = there(call.from);
+  if (!call.op) return call;
+  for (const OperandBytes& operand : call.op->operands()) {
+    if (there(operand.base) != operand.base) call.op = rebased(*call.op, operand, there(operand.base));
+  }
+  return call;
+}
+
+// ---- Memory ---------------------------------------------------------------------------------------------------------
+
+DoorMutator::Block* DoorMutator::block_at(const void* address) {
+  const auto* byte = static_cast<const std::byte*>(address);
+  const auto behind = by_address_.upper_bound(byte);
+  if (behind == by_address_.begin()) return nullptr;
+  Block& block = *std::prev(behind)->second;
+  return byte < block.base + block.bytes ? &block : nullptr;
+}
+
+// The block allocated after the operand's, round and round, that has room and that the op does not use.
+DoorMutator::Block* DoorMutator::other_block(const LedgerEntry& call, const OperandBytes& operand) {
+  std::set<const Block*> used;
+  for (const OperandBytes& one : call.op->operands()) used.insert(block_at(one.base));
+  const Block* own = block_at(operand.base);
+  if (own == nullptr) return nullptr;
+  const auto start = by_address_.at(own->base);
+  const auto next = [this](auto block) { return ++block == blocks_.end() ? blocks_.begin() : block; };
+  for (auto block = next(start); block != start; block = next(block)) {
+    const bool free = !block->pinned && !block->freed_early && !used.contains(&*block);
+    if (free && block->bytes >= span_of(operand)) return &*block;
+  }
+  return nullptr;
+}
+
+void* DoorMutator::shared_memory(std::size_t bytes, bool pinned) {
+  if (pinned || busy_ || bytes == 0) return nullptr;
+  const auto older = std::find_if(blocks_.rbegin(), blocks_.rend(), [bytes](const Block& block) {
+    return !block.pinned && !block.freed_early && block.bytes >= bytes;
+  });
+  if (older == blocks_.rend() || !strikes(DoorOperator::alias_buffers, "buffer")) return nullptr;
+  ++older->more_owners;
+  return older->base;
+}
+
+void DoorMutator::allocated(void* memory, std::size_t bytes, bool pinned) {
+  if (busy_) return;
+  auto* const base = static_cast<std::byte*>(memory);
+  forget(base);  // Freed early, used again.
+  blocks_.push_back({.base = base, .bytes = bytes, .pinned = pinned});
+  by_address_[base] = std::prev(blocks_.end());
+}
+
+void DoorMutator::forget(const std::byte* base) {
+  const auto found = by_address_.find(base);
+  if (found == by_address_.end()) return;
+  blocks_.erase(found->second);
+  by_address_.erase(found);
+}
+
+bool DoorMutator::releases(void* memory) {
+  const auto found = by_address_.find(static_cast<std::byte*>(memory));
+  if (found == by_address_.end()) return true;
+  const auto block = found->second;
+  if (block->more_owners > 0) {
+    --block->more_owners;
+    return false;
+  }
+  const bool gone = block->freed_early;
+  std::byte* also = block->moved_to;
+  if (!(fault_ && fault_->op == DoorOperator::free_early)) forget(block->base);
+  if (also) device_->release(also, false);
+  return !gone;
+}
+
+}  // namespace lockstep

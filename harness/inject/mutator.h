@@ -1,0 +1,84 @@
+// Plants a fault at the device door, or counts the calls at which one could be planted.
+#pragma once
+
+#include <list>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "harness/inject/device_fault.h"
+
+namespace lockstep {
+
+class DoorMutator : public Interposer {
+ public:
+  enum class Mode : std::uint8_t { strike, mark };
+  static constexpr const char* kMark = "struck";  // Part of the step that a marked call says it belongs to.
+
+  // Without a fault it only counts. `pattern` names the layers of sites. In mode `mark` the call is not changed.
+  explicit DoorMutator(std::string pattern, std::optional<DoorFault> fault = std::nullopt, Mode mode = Mode::strike)
+      : pattern_(std::move(pattern)), fault_(std::move(fault)), mode_(mode) {}
+
+  using Sites = std::map<std::string, std::int64_t>;
+  // How many calls of a site an operator could strike.
+  const Sites& sites(DoorOperator op) const { return sites_[static_cast<std::size_t>(op)]; }
+  int applied() const { return applied_; }  // How often the fault struck: 0 or 1.
+  // Where a buffer could have moved at the last launch of a graph: no replay behind it would show the old address.
+  std::set<std::pair<std::string, std::int64_t>> last_launches() const;
+  bool changed_nothing() const { return changed_nothing_; }  // The copy or fill that was marked wrote what was there.
+
+  void attached(Device& device) override { device_ = &device; }
+  void created_stream(int stream, const char* name) override { streams_.emplace_back(name); }
+  std::vector<LedgerEntry> instead_of(const LedgerEntry& call, bool dry_run) override;
+  int launches(int stream, int graph, const Ledger& ledger, const Place& place) override;
+  bool synchronizes(int stream, int event) override;
+  void* shared_memory(std::size_t bytes, bool pinned) override;
+  void allocated(void* memory, std::size_t bytes, bool pinned) override;
+  bool releases(void* memory) override;
+
+ private:
+  struct Block {
+    std::byte* base;
+    std::size_t bytes;
+    bool pinned;
+    bool freed_early = false;
+    int more_owners = 0;            // Buffers that share it.
+    std::byte* moved_to = nullptr;  // Where all calls but those in graphs find it now.
+  };
+
+  bool strikes(DoorOperator op, const std::string& site);  // Counts, and says whether the fault is here.
+  std::vector<LedgerEntry> mutated(LedgerEntry call);
+  void mark(LedgerEntry& call);
+  std::string site_of(const LedgerEntry& call) const;
+  std::string where(const Place& place) const;
+  bool harness_looks() const;  // Calls of the harness are not the engine's.
+  int other_stream(int stream) const { return (stream + 1) % static_cast<int>(streams_.size()); }
+
+  Block* block_at(const void* address);
+  void forget(const std::byte* base);
+  Block* other_block(const LedgerEntry& call, const OperandBytes& operand);
+  LedgerEntry moved(const LedgerEntry& call);
+  std::vector<LedgerEntry> mutated_op(LedgerEntry call, const std::string& site);
+  bool free_operand(const LedgerEntry& call, const std::string& site);
+  void move_block(int stream, const Ledger& ledger);
+
+  std::string pattern_;
+  std::optional<DoorFault> fault_;
+  Mode mode_;
+  Device* device_ = nullptr;
+  std::array<Sites, kDoorOperators.size()> sites_;
+  int applied_ = 0;
+  std::vector<std::string> streams_;
+  std::map<int, int> recorded_;  // Stream of the latest record, by event.
+  std::list<Block> blocks_;      // Those that live, in the order of allocation.
+  std::map<const std::byte*, std::list<Block>::iterator> by_address_;
+  bool moved_any_ = false;
+  std::map<int, int> launched_;                                     // Launches so far, by graph.
+  std::map<int, std::pair<std::string, std::int64_t>> last_moves_;  // By graph.
+  bool changed_nothing_ = false;
+  bool busy_ = false;  // The mutator itself is at the door.
+};
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+// One run of the engine on a device of its own: all ranks, each held against the oracle.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "harness/inject/mutator.h"
+#include "harness/judge/comparison.h"
+#include "harness/judge/runner.h"
+#include "harness/judge/tee.h"
+#include "harness/judge/thread_ranks.h"
+
+namespace lockstep {
+
+class JudgedRun {
+ public:
+  // With `listened` the engine's passes are looked at while they run.
+  JudgedRun(const Scenario& scenario, const DataSource& data, const RunOptions& options, const SimOptions& sim,
+            bool listened, Observer* observer);
+
+  struct Rank {
+    JudgedRun& run;
+    VirtualRank& engine;
+    Comparison& comparison;
+
+    // Waits for all ranks: whether no rank has found a difference so far. All get the same answer.
+    bool holds_so_far();
+  };
+  // Runs `body` on every rank. What the ranks hold must be the whole state: else a violation of judge "vacuous".
+  void on_ranks(const std::function<void(Rank&)>& body);
+
+  // The first of all ranks in program order: calls of a step, then ranks.
+  std::optional<Difference> first() const;
+  // A rank has found a difference, wherever it is.
+  bool differs() const { return differs_; }
+  // Of each rank, as it ended. Every rank counts.
+  const std::vector<Counters>& counters() const { return counters_; }
+  void count(const VirtualRank& rank);
+  Device& device() { return device_; }
+  std::int64_t struck() const { return mutator_ ? mutator_->applied() : 0; }  // By the fault at the device door.
+
+ private:
+  std::vector<std::vector<float>> look(const Trainer& trainer, std::span<const StoredValues> list);
+  void require_the_whole_state(VirtualRank& rank);
+
+  const Scenario& scenario_;
+  const DataSource& data_;
+  const RunOptions& options_;
+  bool listened_;
+  std::vector<std::unique_ptr<Comparison>> comparisons_;
+  std::vector<Counters> counters_;
+  std::vector<std::vector<ParameterView>> views_;
+  bool differs_ = false;
+  std::unique_ptr<DoorMutator> mutator_;
+  std::optional<Tee> watched_;
+  Device device_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// The judge's side of a run: each step is computed once, for whichever rank asks first, and kept until all are done.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/judge/judge.h"
+
+namespace lockstep {
+
+// What later runs of the same case are held against.
+struct Remembered {
+  std::vector<oracle::StepResult> steps;  // Without tensors, as the evaluations.
+  std::vector<std::optional<oracle::StepResult>> evaluations;
+  std::vector<oracle::Parameter> parameters;  // After the last step.
+  std::vector<std::vector<float>> expert_biases;
+  std::string digest;
+};
+
+class JudgedSteps {
+ public:
+  struct Judged {
+    StepData documents;
+    oracle::StepResult want;
+  };
+
+  JudgedSteps(const DataSource& data, std::unique_ptr<Judge> judge) : data_(data), judge_(std::move(judge)) {}
+
+  // Steps come in order; the one before is gone when a new one is asked for.
+  const Judged& step(std::int64_t step);
+  const Judged& evaluation(std::int64_t step);  // After that step.
+  // After the step that was asked for last.
+  const Judge& judge() const { return *judge_; }
+  // After the last step.
+  Remembered remember() &&;
+
+ private:
+  void close_step();
+
+  const DataSource& data_;
+  std::unique_ptr<Judge> judge_;
+  std::int64_t at_ = -1;
+  Judged step_;
+  std::optional<Judged> evaluation_;
+  Remembered remembered_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+#include "harness/judge/local_ranks.h"
+
+#include <sstream>
+#include <vector>
+
+#include "engine/comm/nccl_communicator.h"
+#include "engine/comm/ranks.h"
+#include "harness/base/errors.h"
+
+namespace lockstep {
+
+namespace {
+
+// The first line of `one` that `other` has not there, and what it has.
+std::string first_difference(const std::string& one, const std::string& other) {
+  std::istringstream ones(one), others(other);
+  std::string line, its;
+  while (std::getline(ones, line) && std::getline(others, its) && line == its) continue;
+  return "`" + line + "`, and `" + its + "`";
+}
+
+}  // namespace
+
+void require_same_run(Communicator& communicator, const std::string& same) {
+  const std::vector<std::string> said = communicator.tell(same);
+  for (std::size_t rank = 1; rank < said.size(); ++rank) {
+    if (said[rank] == said[0]) continue;
+    throw RequestError("rank 0 runs " + first_difference(said[0], said[rank]) + " runs rank " + std::to_string(rank) +
+                       ": all processes need one build and one scenario");
+  }
+}
+
+void RanksHere::run(Device& device, const std::function<void(Communicator&)>& body) const {
+  if (!apart()) return run_ranks(device, count, seed, body);
+  const auto checked = [&](Communicator& communicator) {
+    if (!same.empty()) require_same_run(communicator, same);
+    body(communicator);
+  };
+  if (!over_nccl) return run_ranks(device, meetings, seed, checked);
+  device.place = {.rank = first()};
+  checked(*make_nccl_communicator(device, *meetings.front()));
+}
+
+// The order of turns is not the schedule's: a schedule that was found by tags must meet the same calls again.
+RanksHere all_ranks_here(const Scenario& scenario) {
+  return {.count = static_cast<int>(scenario.parallel.data),
+          .seed = static_cast<std::uint64_t>(scenario.training.seed),
+          .meetings = {},
+          .over_nccl = false,
+          .gpu = 0};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// The ranks that this process has: all of a run, as threads, or one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "engine/comm/communicator.h"
+#include "engine/rendezvous/meeting.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+struct RanksHere {
+  int count = 1;                                            // Of the run.
+  std::uint64_t seed = 1;                                   // Of the order of threads.
+  std::span<const std::unique_ptr<Meeting>> meetings = {};  // Where the run has several processes: one for each here.
+  bool over_nccl = false;                                   // Their parts go through the library, and their GPU is
+  int gpu = 0;                                              // this one.
+  std::string same = "";  // Where a launcher started them: what must be equal in all processes, in lines.
+
+  bool apart() const { return !meetings.empty(); }
+  int first() const { return apart() ? meetings.front()->rank() : 0; }
+  int here() const { return apart() ? static_cast<int>(meetings.size()) : count; }
+  // `body` once for each of them.
+  void run(Device& device, const std::function<void(Communicator&)>& body) const;
+};
+
+// Throws RequestError where another rank says otherwise, with the first line that differs. All ranks call it.
+void require_same_run(Communicator& communicator, const std::string& same);
+
+RanksHere all_ranks_here(const Scenario& scenario);
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+// Which document a row of a pack belongs to, from the documents alone: for naming a difference.
+#pragma once
+
+#include <cstdint>
+
+#include "scenarios/documents/documents.h"
+
+namespace lockstep {
+
+struct RowPlace {
+  std::int64_t document = -1;  // Document::number, -1 for a padding row.
+  std::int64_t position = -1;  // Of the row in the document.
+};
+RowPlace place_of_row(const Scenario::Data& data, const Microbatch& microbatch, std::int64_t row);
+
+}  // namespace lockstep

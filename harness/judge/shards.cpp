@@ -1,0 +1,59 @@
+#include "harness/judge/shards.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+struct Piece {
+  std::int64_t first = 0, end = 0;
+  friend auto operator<=>(const Piece&, const Piece&) = default;
+};
+
+// Pieces of each parameter, empty ones left out; of a parameter that there is not, an error.
+std::vector<std::vector<Piece>> pieces_of(const std::vector<ParameterShape>& parameters,
+                                          const std::vector<ParameterView>& views) {
+  std::vector<std::vector<Piece>> pieces(parameters.size());
+  for (const ParameterView& view : views) {
+    if (view.index < 0 || view.index >= std::ssize(parameters) || view.weight.size() == 0) continue;
+    pieces[static_cast<std::size_t>(view.index)].push_back({view.first, view.first + view.weight.size()});
+  }
+  return pieces;
+}
+
+std::string gap_in(const ParameterShape& parameter, std::vector<Piece> pieces, const std::string& whose) {
+  std::sort(pieces.begin(), pieces.end());
+  std::int64_t reached = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.first != reached) {
+      return whose + (piece.first < reached ? " twice" : " nowhere") + ": " + parameter.name + " from element " +
+             std::to_string(std::min(piece.first, reached));
+    }
+    reached = piece.end;
+  }
+  if (reached == parameter.count()) return "";
+  return whose + " nowhere: " + parameter.name + " from element " + std::to_string(reached);
+}
+
+}  // namespace
+
+std::string uncovered(const std::vector<ParameterShape>& parameters, bool sharded,
+                      const std::vector<std::vector<ParameterView>>& ranks) {
+  std::vector<std::vector<Piece>> together(parameters.size());
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const std::vector<std::vector<Piece>> pieces = pieces_of(parameters, ranks[r]);
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      together[p].insert(together[p].end(), pieces[p].begin(), pieces[p].end());
+      if (sharded) continue;
+      const std::string gap = gap_in(parameters[p], pieces[p], "rank " + std::to_string(r) + " holds");
+      if (!gap.empty()) return gap;
+    }
+  }
+  for (std::size_t p = 0; sharded && p < parameters.size(); ++p) {
+    const std::string gap = gap_in(parameters[p], together[p], "the ranks hold");
+    if (!gap.empty()) return gap;
+  }
+  return "";
+}
+
+}  // namespace lockstep

@@ -1,4 +1,0 @@
-// The `lockstep` command line.
-#include "harness/commands.h"
-
-int main(int count, char** words) { return lockstep::run_command_line({words + 1, words + count}); }

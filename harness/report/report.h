@@ -1,0 +1,25 @@
+// Results for people and for CI: the table, the block of a failure, JUnit; and the exit status.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/base/errors.h"
+#include "harness/case/verdict.h"
+
+namespace lockstep {
+
+std::string seconds_text(double seconds);  // "1.234"
+// Neither holds nor skipped.
+bool fails(const CaseResult& result);
+// What there is to say of it, in order: place, tensor, element, engine, oracle, distance.
+std::vector<std::pair<std::string, std::string>> difference_rows(const FirstDifference& where);
+std::string table(const std::vector<CaseResult>& results);
+// "FAIL name (numerics): ...", the first difference, and the line that replays it.
+std::string failure_block(const CaseResult& result);
+std::string junit(const std::vector<CaseResult>& results);
+
+ExitStatus exit_status(const std::vector<CaseResult>& results);
+
+}  // namespace lockstep

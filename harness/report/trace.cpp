@@ -1,0 +1,165 @@
+#include "harness/report/trace.h"
+
+#include <tuple>
+
+namespace lockstep {
+
+void TraceRecorder::on_create_stream(int stream, const char* name) {
+  if (streams_.size() <= static_cast<std::size_t>(stream)) streams_.resize(static_cast<std::size_t>(stream) + 1);
+  streams_[static_cast<std::size_t>(stream)] = name;
+}
+
+void TraceRecorder::add_work(Lane& lane, const Work& work) {
+  for (const Wait& wait : lane.waits) flows_.push_back({wait.recorded, work, wait.event});
+  lane.waits.clear();
+  lane.last = {work};
+}
+
+// What is captured runs with each launch, and comes by the ledger then.
+void TraceRecorder::add_item(int stream, const Place& place) {
+  if (is_captured(stream)) return;
+  std::vector<Place>& own = own_[stream];
+  add_work(lanes_[stream], {.stream = stream, .nth = static_cast<int>(own.size())});
+  own.push_back(place);
+}
+
+void TraceRecorder::on_submit(int stream, const Submission&, const Place& place) { add_item(stream, place); }
+void TraceRecorder::on_copy(int stream, void*, const void*, std::size_t, CopyKind, const Place& place) {
+  add_item(stream, place);
+}
+void TraceRecorder::on_fill(int stream, void*, std::size_t, const Place& place) { add_item(stream, place); }
+
+void TraceRecorder::on_record(int stream, int event, bool external) {
+  if (is_captured(stream)) {
+    if (!external) captured_events_.insert(event);
+    return;
+  }
+  const Lane& lane = lanes_[stream];
+  events_.erase(event);
+  if (!lane.last.empty()) events_[event] = lane.last.front();
+}
+
+void TraceRecorder::on_wait(int stream, int event, bool external) {
+  if (captured_events_.count(event) > 0 && !external) members_.insert(stream);  // It joins the capture.
+  if (is_captured(stream)) return;
+  const auto recorded = events_.find(event);
+  if (recorded != events_.end()) lanes_[stream].waits.push_back({recorded->second, event});
+}
+
+void TraceRecorder::on_begin_capture(int stream) { members_ = {stream}; }
+void TraceRecorder::on_end_capture(int stream, int, const Ledger&) { on_abort_capture(stream); }
+void TraceRecorder::on_abort_capture(int) {
+  for (const int event : captured_events_) events_.erase(event);
+  members_.clear();
+  captured_events_.clear();
+}
+
+void TraceRecorder::on_launch(int stream, int graph, const Ledger& ledger, const Place&) {
+  const int launch = static_cast<int>(launches_.size());
+  launches_.push_back({{.stream = stream, .graph = graph, .nth = launches_of_[graph]++}, {}});
+  add_work(lanes_[stream], {.launch = launch});
+  replay(ledger, launch);
+}
+
+// Inside of a graph, records and waits are edges between its nodes; the external ones reach out of it.
+void TraceRecorder::replay(const Ledger& ledger, int launch) {
+  std::map<int, Lane> lanes;
+  std::map<int, Work> events;
+  std::vector<Place>& places = launches_[static_cast<std::size_t>(launch)].places;
+  for (const LedgerEntry& entry : ledger.entries()) {
+    Lane& lane = lanes[entry.stream];
+    std::map<int, Work>& known = entry.external ? events_ : events;
+    if (entry.kind == LedgerEntry::Kind::record) {
+      known.erase(entry.event);
+      if (!lane.last.empty()) known[entry.event] = lane.last.front();
+      if (entry.external) places.push_back(entry.place);  // A node, like an op.
+    } else if (entry.kind == LedgerEntry::Kind::wait) {
+      const auto recorded = known.find(entry.event);
+      if (recorded != known.end()) lane.waits.push_back({recorded->second, entry.event});
+      if (entry.external) places.push_back(entry.place);
+    } else {
+      add_work(lane, {.launch = launch, .node = static_cast<int>(places.size())});
+      places.push_back(entry.place);
+    }
+  }
+}
+
+Trace TraceRecorder::finish(const std::vector<SimStep>& ran) const {
+  Trace trace;
+  trace.streams = streams_;
+  for (const Launch& launch : launches_) trace.launches.push_back(launch.what);
+  std::map<std::tuple<int, int, int>, int> item_of;  // By kind of work: (stream, nth, -1) and (launch, node, 0).
+  std::map<int, int> count;
+  for (const SimStep& step : ran) {
+    const int index = static_cast<int>(trace.items.size());
+    TraceItem item{.stream = step.stream, .what = step.what, .place = {}, .launch = step.launch};
+    if (step.launch >= 0 && step.launch < static_cast<int>(launches_.size())) {
+      const auto launch = static_cast<std::size_t>(step.launch);
+      const auto& places = launches_[launch].places;
+      if (step.node < static_cast<int>(places.size())) item.place = places[static_cast<std::size_t>(step.node)];
+      item_of[{step.launch, step.node, 0}] = index;
+      if (trace.launches[launch].first < 0) trace.launches[launch].first = index;
+      trace.launches[launch].last = index;
+    } else if (item.what != "release") {  // The end of memory is no call that is observed.
+      const int nth = count[step.stream]++;
+      const auto own = own_.find(step.stream);
+      if (own != own_.end() && nth < static_cast<int>(own->second.size())) {
+        item.place = own->second[static_cast<std::size_t>(nth)];
+      }
+      item_of[{step.stream, nth, -1}] = index;
+    }
+    trace.items.push_back(std::move(item));
+  }
+  const auto find = [&](const Work& work, bool end) {
+    if (work.launch >= 0 && work.node < 0) {
+      const TraceLaunch& launch = trace.launches[static_cast<std::size_t>(work.launch)];
+      return end ? launch.last : launch.first;
+    }
+    const auto key = work.launch >= 0 ? std::tuple(work.launch, work.node, 0) : std::tuple(work.stream, work.nth, -1);
+    const auto found = item_of.find(key);
+    return found == item_of.end() ? -1 : found->second;
+  };
+  for (const Flow& flow : flows_) {
+    const int from = find(flow.from, true), to = find(flow.to, false);
+    if (from < 0 || to < 0) continue;
+    const bool one_stream =
+        trace.items[static_cast<std::size_t>(from)].stream == trace.items[static_cast<std::size_t>(to)].stream;
+    if (!one_stream) trace.flows.push_back({from, to, "event " + std::to_string(flow.event), ""});
+  }
+  return trace;
+}
+
+namespace {
+
+// The first item that is what the point says; -1 if there is none.
+int find_item(const Trace& trace, const TracePoint& point) {
+  const auto stream_name = [&](int stream) {
+    return static_cast<std::size_t>(stream) < trace.streams.size() ? trace.streams[static_cast<std::size_t>(stream)]
+                                                                   : "";
+  };
+  for (std::size_t i = 0; i < trace.items.size(); ++i) {
+    const TraceItem& item = trace.items[i];
+    const Place &a = item.place, &b = point.place;
+    if (item.what != point.what || stream_name(item.stream) != point.stream) continue;
+    if (a.layer != b.layer || a.microbatch != b.microbatch || std::string(a.part) != b.part) continue;
+    if ((item.launch >= 0) != (point.graph >= 0)) continue;
+    if (item.launch < 0 && a.step != b.step) continue;  // In a graph it is the step of the capture.
+    if (item.launch >= 0) {
+      const TraceLaunch& launch = trace.launches[static_cast<std::size_t>(item.launch)];
+      if (launch.graph != point.graph || launch.nth != point.launch) continue;
+    }
+    return static_cast<int>(i);
+  }
+  return -1;
+}
+
+}  // namespace
+
+bool add_missing_edge(Trace& trace, const TracePoint& earlier, const TracePoint& later, const std::string& detail) {
+  const int from = find_item(trace, earlier), to = find_item(trace, later);
+  if (from < 0 || to < 0) return false;
+  trace.flows.push_back({from, to, "missing edge", detail});
+  return true;
+}
+
+}  // namespace lockstep

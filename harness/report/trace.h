@@ -1,0 +1,106 @@
+// What the simulator ran, in the order of its schedule, with what was asked for: for `replay --trace` and `--schedule`.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/device/ledger.h"
+
+namespace lockstep {
+
+struct TraceItem {
+  int stream = 0;    // Inside a graph, the stream captured.
+  std::string what;  // The op's name, "copy", "fill" or "release".
+  Place place;
+  int launch = -1;  // Index into Trace::launches, -1 outside of graphs.
+};
+
+struct TraceLaunch {
+  int stream = 0;  // That it was launched on.
+  int graph = 0;
+  int nth = 0;                // Of this graph's launches.
+  int first = -1, last = -1;  // Items, -1 where nothing of it ran.
+};
+
+// An edge between items of different streams: a record that was waited for, or one that is missing.
+struct TraceFlow {
+  int from = 0, to = 0;  // Items.
+  std::string name;      // "event 3", "missing edge"
+  std::string detail;
+};
+
+struct Trace {
+  std::vector<std::string> streams;
+  std::vector<TraceItem> items;  // In order of execution.
+  std::vector<TraceLaunch> launches;
+  std::vector<TraceFlow> flows;
+  std::string ended;  // Why the run stopped before its end, "" if it did not.
+};
+
+// One side of a hazard, as the checker names it. `launch` counts the launches of `graph`; both -1 outside of graphs.
+struct TracePoint {
+  std::string stream, what;
+  Place place;
+  int graph = -1, launch = -1;
+};
+// Draws "missing edge" between the items that match best. False where one of the two did not run.
+bool add_missing_edge(Trace& trace, const TracePoint& earlier, const TracePoint& later, const std::string& detail);
+
+// Hears every call at the device door. After the run, what was asked for is put beside what ran.
+class TraceRecorder : public Observer {
+ public:
+  Trace finish(const std::vector<SimStep>& ran) const;
+
+  void on_create_stream(int stream, const char* name) override;
+  void on_submit(int stream, const Submission&, const Place&) override;
+  void on_copy(int stream, void*, const void*, std::size_t, CopyKind, const Place&) override;
+  void on_fill(int stream, void*, std::size_t, const Place&) override;
+  void on_record(int stream, int event, bool external) override;
+  void on_wait(int stream, int event, bool external) override;
+  void on_begin_capture(int stream) override;
+  void on_end_capture(int stream, int graph, const Ledger&) override;
+  void on_abort_capture(int stream) override;
+  void on_launch(int stream, int graph, const Ledger&, const Place&) override;
+
+ private:
+  // Something that runs: the nth item of a stream, a node of a launch, or (node -1) a launch as a whole.
+  struct Work {
+    int stream = -1, nth = -1;
+    int launch = -1, node = -1;
+  };
+  struct Wait {
+    Work recorded;
+    int event;
+  };
+  // What was last put on each stream, and the waits that its next work will have to do.
+  struct Lane {
+    std::vector<Work> last;  // One or none.
+    std::vector<Wait> waits;
+  };
+  struct Flow {
+    Work from, to;
+    int event;
+  };
+  struct Launch {
+    TraceLaunch what;
+    std::vector<Place> places;  // Of its nodes.
+  };
+
+  bool is_captured(int stream) const { return members_.count(stream) > 0; }
+  void add_item(int stream, const Place& place);
+  void add_work(Lane& lane, const Work& work);
+  void replay(const Ledger& ledger, int launch);
+
+  std::vector<std::string> streams_;
+  std::map<int, std::vector<Place>> own_;  // Of each stream, what is not in a graph.
+  std::map<int, Lane> lanes_;
+  std::map<int, Work> events_;  // What the latest record of each event stands behind.
+  std::vector<Launch> launches_;
+  std::map<int, int> launches_of_;  // Of each graph.
+  std::vector<Flow> flows_;
+  std::set<int> members_, captured_events_;  // Of the capture under way.
+};
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+#include "harness/run/device_choice.h"
+
+#include "harness/report/result_json.h"
+#include "harness/run/worker.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kProbeTimeout = 60;
+
+std::string probe_here() {
+  boost::json::object found;
+  try {
+    CaseResult carrier;  // Its JSON form holds a DeviceInfo and a reason.
+    carrier.device = open_cuda()->info();
+    carrier.counters["gpus"] = std::ssize(cuda_devices());
+    found = to_json(carrier);
+  } catch (const std::exception& error) {
+    CaseResult carrier;
+    carrier.verdict = Verdict::broken;
+    carrier.reason = error.what();
+    found = to_json(carrier);
+  }
+  return boost::json::serialize(found);
+}
+
+const CudaProbe& probed_once() {
+  static const CudaProbe probe = probe_cuda();
+  return probe;
+}
+
+std::string lacking_ranks(const Scenario& scenario, const std::string& device) {
+  const std::int64_t ranks = scenario.parallel.data;
+  if (ranks == 1) return "";
+  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  if (scenario.parallel.transport == Transport::shm && full && device == "cuda") {
+    return "parallel.transport: shm exchanges over the host, which a graph on a GPU cannot hold";
+  }
+  if (scenario.parallel.transport != Transport::nccl) return "";
+  const std::string asked = "parallel.transport: nccl asks for " + std::to_string(ranks) + " GPUs and NCCL";
+  if (device != "cuda") return asked + ", and this is the simulated device";
+  const CudaProbe& probe = probed_once();
+  if (probe.gpus < ranks) return asked + ", and here are " + std::to_string(probe.gpus) + " GPUs";
+  return probe.info.nccl.empty() ? asked + ", and libnccl.so.2 is not here" : "";
+}
+
+}  // namespace
+
+CudaProbe probe_cuda() {
+  const ChildEnd end = run_in_child(probe_here, kProbeTimeout);
+  if (!end.finished) return {.present = false, .info = {}, .why = "opening CUDA failed: " + end.last_words};
+  const CaseResult carrier = result_from_json(boost::json::parse(end.output));
+  const auto gpus = carrier.counters.find("gpus");
+  return {.present = carrier.verdict == Verdict::holds,
+          .info = carrier.device,
+          .gpus = gpus == carrier.counters.end() ? 0 : static_cast<int>(gpus->second),
+          .why = carrier.reason};
+}
+
+std::string cudnn_is_off(const DeviceInfo& info) {
+  if (info.cudnn_frontend.empty()) return "built without cudnn-frontend";
+  if (info.cudnn.empty()) return "libcudnn.so.9 is not found";
+  return "";
+}
+
+std::string choose_device(const std::string& asked) {
+  if (asked == "sim") return "sim";
+  const CudaProbe probe = probe_cuda();
+  if (probe.present) return "cuda";
+  if (asked == "cuda") throw NoDevice("no CUDA device: " + probe.why);
+  return "sim";
+}
+
+std::string lacking(const Scenario& scenario, const std::string& device) {
+  const std::string lacks = lacking_ranks(scenario, device);
+  if (!lacks.empty() || device != "cuda" || scenario.model.core_attention != CoreAttention::cudnn) return lacks;
+  const std::string off = cudnn_is_off(probed_once().info);
+  return off.empty() ? "" : "core_attention: cudnn is off: " + off;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+// Which device a command runs on. This process never opens CUDA to find out: a child does.
+#pragma once
+
+#include <string>
+
+#include "engine/device/backend.h"
+#include "harness/base/errors.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+struct NoDevice : WorldError {
+  using WorldError::WorldError;
+};
+
+struct CudaProbe {
+  bool present = false;
+  DeviceInfo info;
+  int gpus = 0;     // How many a process would find.
+  std::string why;  // Why there is none.
+};
+CudaProbe probe_cuda();
+
+// "sim" or "cuda" for what --device says. Throws NoDevice for cuda without a GPU.
+std::string choose_device(const std::string& asked);
+
+// What a scenario asks of the machine, and this one lacks with that device: GPUs for its ranks, NCCL, cuDNN. "" for
+// nothing.
+std::string lacking(const Scenario& scenario, const std::string& device);
+
+// Why attention by cuDNN cannot run on this device; "" where it can.
+std::string cudnn_is_off(const DeviceInfo& info);
+
+}  // namespace lockstep

@@ -1,0 +1,245 @@
+#include "harness/run/launch.h"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "engine/rendezvous/network_meeting.h"
+#include "engine/rendezvous/shared_meeting.h"
+#include "harness/base/version.h"
+#include "harness/run/device_choice.h"
+#include "harness/run/failure.h"
+#include "harness/run/rendezvous_address.h"
+#include "scenarios/io/reader.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A launcher may show each process one GPU alone.
+int gpu_of(int local) { return cuda_devices().size() == 1 ? 0 : local; }
+
+// The order of the library's sums follows from these, whatever it would choose for a size; it reads them when ranks
+// join.
+void pin_sums() {
+  ::setenv("NCCL_ALGO", "Ring", 0);
+  ::setenv("NCCL_PROTO", "Simple", 0);
+}
+
+// A process of `of`, which all have as many ranks.
+struct Process {
+  int number = 0, of = 1;
+  int local = 0;  // Among those of this machine.
+  std::function<std::unique_ptr<Meeting>(int rank)> meeting;
+  std::string same = "";  // RanksHere::same
+};
+
+ExitStatus run_process(const Process& process, const Scenario& scenario, bool over_nccl,
+                       const std::function<ExitStatus(const RanksHere&)>& body) {
+  const int count = static_cast<int>(scenario.parallel.data), here = count / process.of;
+  if (scenario.fsdp.reduction == Reduction::nccl) pin_sums();
+  try {
+    std::vector<std::unique_ptr<Meeting>> meetings;
+    for (int rank = process.number * here; rank < (process.number + 1) * here; ++rank) {
+      meetings.push_back(process.meeting(rank));
+    }
+    return body({.count = count,
+                 .seed = static_cast<std::uint64_t>(scenario.training.seed),
+                 .meetings = meetings,
+                 .over_nccl = over_nccl,
+                 .gpu = over_nccl ? gpu_of(process.local) : 0,
+                 .same = process.same});
+  } catch (...) {
+    return report_failure("lockstep: rank " + std::to_string(process.number * here) + ": ");
+  }
+}
+
+// ---- Processes that this one starts ---------------------------------------------------------------------------------
+
+// The processes of the ranks, until all have ended. None outlives this one.
+class RankProcesses {
+ public:
+  RankProcesses(int count, const std::function<ExitStatus(int rank)>& body) {
+    std::fflush(nullptr);
+    const pid_t parent = ::getpid();
+    for (int rank = 0; rank < count; ++rank) {
+      const pid_t pid = ::fork();
+      if (pid < 0) throw WorldError(std::string("fork: ") + std::strerror(errno));  // The others miss it, and say so.
+      if (pid == 0) be_the_rank(parent, rank, body);
+      pids_.push_back(pid);
+    }
+  }
+  RankProcesses(const RankProcesses&) = delete;
+  RankProcesses& operator=(const RankProcesses&) = delete;
+  ~RankProcesses() {
+    kill_those_left();
+    while (left() > 0) take(0, {});
+  }
+
+  // After the first that fails, the others have `grace_s` to notice.
+  ExitStatus wait(double grace_s, const RankEnded& ended) {
+    std::optional<Clock::time_point> end;
+    while (left() > 0) {
+      if (!take(WNOHANG, ended)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      if (!end && status_ != ExitStatus::held) {
+        end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(grace_s));
+      }
+      if (end && Clock::now() > *end) {
+        std::fputs("lockstep: some ranks did not notice that another failed\n", stderr);
+        stops_them_ = true;
+        kill_those_left();
+        end = Clock::time_point::max();
+      }
+    }
+    return status_;
+  }
+
+ private:
+  [[noreturn]] static void be_the_rank(pid_t parent, int rank, const std::function<ExitStatus(int)>& body) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);
+    const ExitStatus status = body(rank);
+    std::fflush(nullptr);
+    ::_exit(static_cast<int>(status));  // No destructors of the parent's statics.
+  }
+  void kill_those_left() const {
+    for (const pid_t pid : pids_) {
+      if (pid > 0) ::kill(pid, SIGKILL);
+    }
+  }
+  std::ptrdiff_t left() const {
+    return std::count_if(pids_.begin(), pids_.end(), [](pid_t pid) { return pid > 0; });
+  }
+  // False if none has ended.
+  bool take(int flags, const RankEnded& told) {
+    for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
+      if (pids_[rank] <= 0) continue;
+      int status = 0;
+      const pid_t ended = ::waitpid(pids_[rank], &status, flags);
+      if (ended == 0 || (ended < 0 && errno == EINTR)) continue;
+      pids_[rank] = 0;
+      if (told) {
+        told(static_cast<int>(rank), {.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
+                                      .status = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+                                      .stopped = stops_them_ && WIFSIGNALED(status)});
+      }
+      if (WIFSIGNALED(status)) {
+        std::fprintf(stderr, "lockstep: rank %zu was killed by SIG%s\n", rank, ::sigabbrev_np(WTERMSIG(status)));
+      }
+      count(WIFEXITED(status) ? static_cast<ExitStatus>(WEXITSTATUS(status)) : ExitStatus::hang);
+      return true;
+    }
+    return false;
+  }
+  // What a rank did itself goes before what it made of the others.
+  void count(ExitStatus status) {
+    const bool open = status_ == ExitStatus::held || status_ == ExitStatus::hang;
+    if (open && status != ExitStatus::held) status_ = status;
+  }
+  std::vector<pid_t> pids_;
+  bool stops_them_ = false;  // Those left.
+  ExitStatus status_ = ExitStatus::held;
+};
+
+// ---- Processes that a launcher started ------------------------------------------------------------------------------
+
+std::string same_in_all(const Scenario& scenario) {
+  return std::string("lockstep ") + version() + " " + revision() + "\n" + to_yaml(scenario);
+}
+
+// A run of one process is none of a launcher's several, each of which would do all of it and write the same files.
+// Slurm's variables may be those of the shell around a single process, and those that make no sense are no launcher's.
+void require_alone(const Scenario& scenario) {
+  std::optional<LaunchedRank> me;
+  try {
+    me = launched_here();
+  } catch (const std::exception&) {
+    return;
+  }
+  if (!me || me->launcher == "Slurm") return;
+  const std::string why = scenario.parallel.data == 1 ? "parallel.data is 1" : "parallel.transport is local";
+  throw RequestError(me->launcher + " started " + std::to_string(me->size) + " processes, but " + why +
+                     ": each would do all of it, and write the same files");
+}
+
+ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOptions& options,
+                const std::function<ExitStatus(const RanksHere&)>& body) {
+  const int count = static_cast<int>(scenario.parallel.data);
+  const bool one_each = over_nccl(scenario, options.device, true);
+  if (count % me.size != 0 || (one_each && count != me.size)) {
+    throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes, but parallel.data is " +
+                       std::to_string(count));
+  }
+  const bool over_the_host = !one_each && scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  if (over_the_host && options.device == "cuda") throw NoDevice(lacking(scenario, options.device));
+  if (over_the_host && me.size < count) {
+    throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes for " + std::to_string(count) +
+                       " ranks, but a graph of a whole step needs a process for each");
+  }
+  const MeetingPlace place = meeting_place(me, options.meeting);
+  const auto meeting = [&](int rank) -> std::unique_ptr<Meeting> {
+    if (!place.address) return std::make_unique<SharedMeeting>(place.path, rank, count, options.deadline_s);
+    return std::make_unique<NetworkMeeting>(*place.address, me.job, rank, count, options.deadline_s);
+  };
+  const bool creates = !place.address && me.rank == 0;
+  if (creates) SharedMeeting::create(place.path, count);
+  const ExitStatus status = run_process(
+      {.number = me.rank, .of = me.size, .local = me.local_rank, .meeting = meeting, .same = same_in_all(scenario)},
+      scenario, one_each, body);
+  if (creates) ::unlink(place.path.c_str());
+  return status;
+}
+
+}  // namespace
+
+LaunchOptions launch_options(const Options& options, const std::string& device) {
+  require_meeting_place(options.text("meeting"));
+  return {.device = device, .deadline_s = options.seconds("deadline"), .meeting = options.text("meeting")};
+}
+
+bool over_nccl(const Scenario& scenario, const std::string& device, bool by_launcher) {
+  const Transport transport = scenario.parallel.transport;
+  return transport == Transport::nccl || (transport == Transport::automatic && by_launcher && device == "cuda");
+}
+
+ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
+                       const std::function<ExitStatus(const RanksHere&)>& body, const RankEnded& ended) {
+  const std::string place = folder.path() + "/meeting";
+  const int count = static_cast<int>(scenario.parallel.data);
+  SharedMeeting::create(place, count);
+  const bool apart = over_nccl(scenario, "", false);
+  const auto meeting = [&](int rank) { return std::make_unique<SharedMeeting>(place, rank, count, deadline_s); };
+  RankProcesses processes(count, [&](int rank) {
+    return run_process({.number = rank, .of = count, .local = rank, .meeting = meeting}, scenario, apart, body);
+  });
+  return processes.wait(deadline_s + 5, ended);
+}
+
+ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
+                  const std::function<ExitStatus(const RanksHere&)>& body) {
+  const Transport transport = scenario.parallel.transport;
+  if (scenario.parallel.data == 1 || transport == Transport::local) {
+    require_alone(scenario);
+    return body(all_ranks_here(scenario));
+  }
+  if (const auto me = launched_here()) return join(*me, scenario, options, body);
+  if (transport == Transport::automatic) return body(all_ranks_here(scenario));
+  if (const std::string lacks = lacking(scenario, options.device); !lacks.empty()) throw NoDevice(lacks);
+  return launch_here(scenario, options.deadline_s, RunFolder(), body);
+}
+
+}  // namespace lockstep

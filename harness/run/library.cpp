@@ -1,0 +1,55 @@
+#include "harness/run/library.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "harness/base/errors.h"
+#include "harness/base/version.h"
+
+namespace lockstep {
+
+namespace fs = std::filesystem;
+
+std::string library_folder() {
+  if (const char* set = std::getenv("LOCKSTEP_LIBRARY"); set && *set) return set;
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path installed = program.parent_path().parent_path() / "share" / "lockstep" / "scenarios" / "library";
+  if (!error && fs::is_directory(installed, error)) return installed.string();
+  return source_library();
+}
+
+std::vector<std::string> library_files() {
+  const fs::path library = library_folder();
+  std::vector<std::string> list = scenario_files(library.string());
+  const fs::path regressions = library.parent_path() / "regressions";
+  std::error_code error;
+  if (library.filename() == "library" && fs::is_directory(regressions, error)) {
+    for (std::string& file : scenario_files(regressions.string())) list.push_back(std::move(file));
+  }
+  return list;
+}
+
+std::vector<std::string> scenario_files(const std::string& folder) {
+  std::vector<std::string> list;
+  try {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+      const std::string extension = entry.path().extension().string();
+      if (entry.is_regular_file() && !entry.is_symlink() && (extension == ".yaml" || extension == ".yml")) {
+        list.push_back(entry.path().string());
+      }
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw RequestError(folder + ": cannot be walked: " + error.code().message());
+  }
+  std::sort(list.begin(), list.end());
+  return list;
+}
+
+bool lies_under_refused(const std::string& path) {
+  const fs::path folder = fs::path(path).parent_path();
+  return std::find(folder.begin(), folder.end(), "refused") != folder.end();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,121 @@
+#include "harness/run/multi_process_case.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "harness/report/result_json.h"
+#include "harness/run/device_choice.h"
+#include "harness/run/launch.h"
+#include "harness/run/worker.h"
+
+namespace lockstep {
+namespace {
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// What the process of a rank says from here on is kept, so that its last words can be told.
+void say_to(const std::string& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (file < 0 || ::dup2(file, STDERR_FILENO) < 0) throw WorldError(path + ": " + std::strerror(errno));
+  ::close(file);
+}
+
+// A rank that was stopped because it had not noticed another's end is a hang; any other that died has judged, or
+// crashed.
+CaseResult lost_rank(const Scenario& scenario, const RunOptions& options, const RankEnd& end, const std::string& said) {
+  CaseResult lost = unjudged_case(scenario, options);
+  if (end.stopped) {
+    lost.verdict = Verdict::broken;
+    lost.judge = "watchdog";
+    lost.reason = "did not notice that another rank failed";
+    return lost;
+  }
+  ChildEnd child;
+  child.signal = end.signal;
+  child.status = end.status;
+  child.last_words = last_words(said);
+  judge_death(lost, child, 0);
+  return lost;
+}
+
+int weight(const CaseResult& result) {
+  const bool of_others = result.judge == kElsewhere || result.judge == "watchdog";
+  if (result.verdict == Verdict::violated && result.first_difference) return 4;
+  if (result.verdict == Verdict::violated && !of_others) return 3;
+  if (result.verdict != Verdict::holds && !of_others) return 2;
+  return result.verdict == Verdict::holds ? 0 : 1;
+}
+
+}  // namespace
+
+bool wants_processes(const Scenario& scenario) {
+  return scenario.parallel.data > 1 &&
+         (scenario.parallel.transport == Transport::shm || scenario.parallel.transport == Transport::nccl);
+}
+
+// Of a step, what belongs to a microbatch comes before what is of all of them.
+CaseResult worst(std::vector<CaseResult> ranks) {
+  const auto place = [](const FirstDifference& where) { return std::pair(where.step, where.microbatch < 0); };
+  const auto comes_first = [&](const CaseResult& a, const CaseResult& b) {
+    if (weight(a) != weight(b)) return weight(a) > weight(b);
+    return a.first_difference && b.first_difference && place(*a.first_difference) < place(*b.first_difference);
+  };
+  return std::move(*std::min_element(ranks.begin(), ranks.end(), comes_first));
+}
+
+CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& options) {
+  const bool on_gpus = options.device == "cuda", over_nccl = scenario.parallel.transport == Transport::nccl;
+  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  if (on_gpus ? !over_nccl && full : over_nccl) {
+    CaseResult result = unjudged_case(scenario, options);
+    result.verdict = Verdict::broken;
+    result.judge = "device";
+    result.reason = lacking(scenario, options.device);
+    return result;
+  }
+  const RunFolder folder;
+  const auto path = [&](int rank) { return folder.path() + "/" + std::to_string(rank); };
+  const auto said = [&](int rank) { return path(rank) + ".said"; };
+  const auto judge = [&](const RanksHere& ranks) {
+    say_to(said(ranks.first()));
+    RunOptions own = options;
+    own.ranks = &ranks;
+    const CaseResult result = run_case(scenario, own);
+    std::ofstream(path(ranks.first())) << boost::json::serialize(to_json(result));
+    return ExitStatus::held;
+  };
+  std::vector<RankEnd> ends(static_cast<std::size_t>(scenario.parallel.data));
+  // Its words are passed on at once: others may wait for it until the watchdog comes.
+  const auto ended = [&](int rank, const RankEnd& end) {
+    ends[static_cast<std::size_t>(rank)] = end;
+    std::fputs(text_of(said(rank)).c_str(), stderr);
+  };
+  launch_here(scenario, options.deadline_s, folder, judge, ended);
+  std::vector<CaseResult> results;
+  for (int rank = 0; rank < scenario.parallel.data; ++rank) {
+    const std::string result = text_of(path(rank));
+    if (!result.empty()) {
+      results.push_back(result_from_json(boost::json::parse(result)));
+      continue;
+    }
+    results.push_back(lost_rank(scenario, options, ends[static_cast<std::size_t>(rank)], text_of(said(rank))));
+    results.back().reason = "rank " + std::to_string(rank) + ": " + results.back().reason;
+  }
+  return worst(std::move(results));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+#include "harness/run/planted.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "engine/device/faults.h"
+#include "harness/base/errors.h"
+#include "harness/checker/checker.h"
+#include "harness/inject/device_fault.h"
+#include "harness/run/worker.h"
+#include "kernels/core/fault.h"
+#include "oracle/oracle.h"
+#include "scenarios/syntax/nearest.h"
+
+namespace lockstep {
+namespace {
+
+std::string checked(const std::string& name, const std::vector<std::string>& known, const char* option) {
+  if (name.empty() || std::find(known.begin(), known.end(), name) != known.end()) return name;
+  throw RequestError(std::string("--") + option + ": there is no " + name + "; nearest: " + nearest_name(name, known));
+}
+
+// All that --plant knows.
+std::vector<std::string> known_faults() {
+  std::vector<std::string> names = kernel_faults();
+  for (const std::string& name : engine_faults()) names.push_back(name);
+  names.insert(names.end(), {kCrashFault, kHangFault});
+  return names;
+}
+
+}  // namespace
+
+void take_planted(const Options& options, RunOptions& run) {
+  const std::string fault = options.text("plant");
+  run.fault = door_fault(fault) ? fault : checked(fault, known_faults(), "plant");
+  run.mutation = checked(options.text("mutate-oracle"), oracle::Oracle::mutations(), "mutate-oracle");
+  run.blindness = checked(options.text("mutate-checker"), Checker::mutations(), "mutate-checker");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,12 @@
+// Faults and mutations by name, as --plant and --mutate-oracle take them.
+#pragma once
+
+#include "harness/base/options.h"
+#include "harness/judge/runner.h"
+
+namespace lockstep {
+
+// Sets fault, mutation and blindness. Throws RequestError for an unknown name, with the nearest.
+void take_planted(const Options& options, RunOptions& run);
+
+}  // namespace lockstep

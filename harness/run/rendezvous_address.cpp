@@ -1,0 +1,63 @@
+#include "harness/run/rendezvous_address.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+
+#include "harness/base/errors.h"
+
+namespace lockstep {
+namespace {
+
+std::string path_of(const std::string& job) {
+  std::string name = "lockstep-" + std::to_string(::getuid()) + "-" + job;
+  std::replace(name.begin(), name.end(), '/', '-');
+  return (std::filesystem::temp_directory_path() / name).string();
+}
+
+}  // namespace
+
+std::optional<LaunchedRank> launched_here() {
+  try {
+    return launched_rank([](const char* name) { return std::getenv(name); });
+  } catch (const std::runtime_error& error) {
+    throw RequestError(error.what());
+  }
+}
+
+bool writes_reports_here() try {
+  const auto me = launched_here();
+  return !me || me->rank == 0;
+} catch (const RequestError&) {
+  return true;
+}
+
+void require_meeting_place(const std::string& asked) {
+  if (network_address(asked) || asked.find(':') == std::string::npos || asked.find('/') != std::string::npos) return;
+  throw RequestError("--meeting " + asked + " is no HOST:PORT with a port of 1 to 65535; as a path, ./" + asked);
+}
+
+MeetingPlace meeting_place(const LaunchedRank& me, const std::string& asked) {
+  if (const auto address = network_address(asked)) return {.path = "", .address = address};
+  if (!asked.empty()) return {.path = asked, .address = {}};
+  const auto address = network_address(text(NetworkAddress{me.host, static_cast<std::uint16_t>(me.port)}));
+  if (address && (me.one_machine != true || me.job.empty())) return {.path = "", .address = address};
+  if (me.one_machine == false) {
+    throw RequestError(me.launcher +
+                       " started processes on several machines and does not say where rank 0 is: "
+                       "--meeting HOST:PORT, or MASTER_ADDR and MASTER_PORT");
+  }
+  if (me.job.empty()) {
+    throw RequestError(me.launcher +
+                       " names no job by which its processes could find each other: --meeting PATH, or "
+                       "HOST:PORT of rank 0");
+  }
+  return {.path = path_of(me.job), .address = {}};
+}
+
+std::string text(const MeetingPlace& place) { return place.address ? text(*place.address) : place.path; }
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// Where the processes that a launcher started find each other.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/rendezvous/launch_environment.h"
+#include "engine/rendezvous/network_meeting.h"
+
+namespace lockstep {
+
+// What the environment says; RequestError where it contradicts itself.
+std::optional<LaunchedRank> launched_here();
+
+// Of a launcher's processes the first one writes. Variables that make no sense are for who needs them to complain of.
+bool writes_reports_here();
+
+// One of the two.
+struct MeetingPlace {
+  std::string path;                       // On this machine, in memory that they share.
+  std::optional<NetworkAddress> address;  // Of rank 0, over the network.
+};
+
+// `asked` (--meeting) is a path or HOST:PORT; "" leaves it to the launcher's variables: the machine's memory where all
+// processes are on one, else the network. RequestError where nothing says enough.
+MeetingPlace meeting_place(const LaunchedRank& me, const std::string& asked);
+// RequestError for a HOST:PORT whose port is none: it would be taken for a path, at which nobody else is.
+void require_meeting_place(const std::string& asked);
+
+std::string text(const MeetingPlace& place);
+
+}  // namespace lockstep

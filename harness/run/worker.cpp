@@ -1,0 +1,69 @@
+#include "harness/run/worker.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "harness/report/result_json.h"
+#include "kernels/core/fault.h"
+
+namespace lockstep {
+namespace {
+
+CaseResult run_planted(const Scenario& scenario, const RunOptions& run) {
+  plant_fault(run.fault);
+  if (fault(kCrashFault)) std::abort();
+  while (fault(kHangFault)) ::pause();
+  CaseResult result = run_case(scenario, run);
+  plant_fault("");
+  return result;
+}
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name ? std::string("SIG") + name : "signal " + std::to_string(signal);
+}
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", seconds);
+  return text;
+}
+
+}  // namespace
+
+void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
+  result.verdict = Verdict::broken;
+  const std::string words = end.last_words.empty() ? "" : ": " + end.last_words;
+  if (end.timed_out) {
+    result.judge = "watchdog";
+    result.reason = "no result within " + seconds_text(timeout_s) + words;
+  } else if (end.signal == SIGABRT && end.last_words.find("broken contract in ") != std::string::npos) {
+    // require() judged before it aborted: that is a finding, not a failure of the world.
+    result.verdict = Verdict::violated;
+    result.judge = "contract";
+    result.reason = "the worker was killed by SIGABRT" + words;
+  } else if (end.signal != 0) {
+    result.judge = "crash";
+    result.reason = "the worker was killed by " + signal_name(end.signal) + words;
+  } else {
+    result.judge = "crash";
+    result.reason = "the worker left with status " + std::to_string(end.status) + words;
+  }
+}
+
+CaseResult run_in_worker(const Scenario& scenario, const RunOptions& run, const WorkerOptions& worker) {
+  if (!worker.fork) return run_planted(scenario, run);
+  const ChildEnd end = run_in_child([&] { return boost::json::serialize(to_json(run_planted(scenario, run))); },
+                                    worker.timeout_s, worker.echo);
+  if (end.finished) return result_from_json(boost::json::parse(end.output));
+  CaseResult result = unjudged_case(scenario, run);
+  result.device.kind = run.device;
+  judge_death(result, end, worker.timeout_s);
+  return result;
+}
+
+}  // namespace lockstep

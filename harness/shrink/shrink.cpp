@@ -1,0 +1,283 @@
+#include "harness/shrink/shrink.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "harness/base/stopwatch.h"
+#include "harness/case/schedules.h"
+#include "harness/run/worker.h"
+#include "harness/shrink/reason.h"
+#include "harness/shrink/rules.h"
+#include "scenarios/io/reader.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kSearchShare = 0.8;  // Of the budget; the rest finds out what may vary.
+// A smaller scenario may hold only because no sum of it happens to round: other weights and tokens find one that does.
+constexpr std::int64_t kOtherSeeds[] = {1, 2, 3, 4, 5, 6};
+
+// The candidate as its file would be read, which checks ranges, legality and whether it is built; nothing if refused.
+std::optional<Scenario> legal(const Scenario& candidate) {
+  const std::string folder = candidate.folder.empty() ? "" : candidate.folder + "/";
+  ReadResult read = read_scenario_text(to_yaml(settled(candidate)), folder + "candidate.yaml");
+  if (!read.ok()) return std::nullopt;
+  read.scenario.folder = candidate.folder;
+  return std::move(read.scenario);
+}
+
+class Search {
+ public:
+  Search(const Scenario& scenario, const ShrinkOptions& options) : given_(scenario), options_(options) {
+    shrunk_.run = options.run;
+    timeout_s_ = options.timeout_s;
+  }
+
+  Shrunk run() {
+    if (begin()) {
+      shrunk_.finished = descend() && confirmed();
+      settle_count();
+      vary();
+      shrunk_.scenario = current_;
+      shrunk_.scenario.description = shrunk_description(shrunk_.result);
+    }
+    shrunk_.seconds = watch_.seconds();
+    return std::move(shrunk_);
+  }
+
+ private:
+  // The failure, the device to shrink on, and whether it depends on the schedule. False if nothing fails.
+  bool begin() {
+    shrunk_.first = run_once(given_);
+    if (shrunk_.first.verdict != Verdict::violated && shrunk_.first.verdict != Verdict::broken) return false;
+    if (shrunk_.first.judge == "counters") return false;  // A claim of the file, true of no smaller scenario.
+    move_to_simulator();
+    current_ = start();
+    reason_ = run_once(current_);
+    if (!same_reason(reason_, shrunk_.first)) reason_ = shrunk_.first;  // A race, or a death that the name changed.
+    shrunk_.result = reason_;
+    if (reason_.judge == "watchdog") timeout_s_ = std::max(0.5, options_.timeout_s / 10);
+    settle_count();
+    racy_ = shrunk_.failed < shrunk_.of;
+    seen_.insert(key_of(current_));
+    return true;
+  }
+
+  void move_to_simulator() {
+    if (options_.run.device == "sim") return;
+    shrunk_.run.device = "sim";
+    const CaseResult there = run_once(given_);
+    if (same_reason(there, shrunk_.first)) {
+      shrunk_.first = there;
+    } else {
+      shrunk_.run = options_.run;
+    }
+  }
+
+  // Narrowed to the precision and the schedule that failed. The file's own expectation is no part of the case.
+  Scenario start() const {
+    Scenario s = narrowed(given_, given_.numerics.front(), seed_of(shrunk_.first));
+    s.name = name_of(shrunk_.first);
+    s.description.clear();
+    s.expect.verdict = ExpectedVerdict::holds;
+    s.expect.judge = s.expect.error = "none";
+    return s;
+  }
+
+  // True at the fixed point, false if the budget ended first.
+  bool descend() {
+    const double seconds = options_.seconds * kSearchShare;
+    const auto runs = static_cast<std::int64_t>(static_cast<double>(options_.runs) * kSearchShare);
+    limit_seconds_ = seconds;
+    limit_runs_ = std::max<std::int64_t>(runs, 1);
+    do {
+      while (!spent() && apply_all(&Search::apply)) {
+      }
+    } while (!spent() &&
+             (apply(small_layouts_rule()) || (reason_.first_difference && apply_all(&Search::apply_with_other_seeds)) ||
+              reset_settings_for_another_effect()));
+    const bool ended = !spent();
+    limit_seconds_ = options_.seconds;
+    limit_runs_ = options_.runs;
+    return ended;
+  }
+
+  // A hang was judged with a short timeout: the whole one must agree, or the scenario as given stands.
+  bool confirmed() {
+    if (reason_.judge != "watchdog") return true;
+    timeout_s_ = options_.timeout_s;
+    CaseResult result = run_once(current_);
+    const bool same = same_reason(result, reason_);
+    shrunk_.result = same ? std::move(result) : reason_;
+    if (!same) current_ = start();
+    return same;
+  }
+
+  // Whether one of the rules found something smaller.
+  bool apply_all(bool (Search::*apply)(const ShrinkRule&)) {
+    bool smaller = false;
+    for (const ShrinkRule& rule : shrink_rules()) {
+      while (!spent() && (this->*apply)(rule)) smaller = true;
+    }
+    return smaller;
+  }
+
+  bool apply(const ShrinkRule& rule) {
+    for (const Scenario& candidate : rule.candidates(current_)) {
+      if (spent()) return false;
+      if (!accept(candidate)) continue;
+      show(rule.name);
+      return true;
+    }
+    return false;
+  }
+
+  bool apply_with_other_seeds(const ShrinkRule& rule) {
+    for (const Scenario& candidate : rule.candidates(current_)) {
+      if (key_of(settled(with_seed(candidate, current_.training.seed))) == key_of(current_)) continue;
+      for (const std::int64_t seed : kOtherSeeds) {
+        if (spent()) return false;
+        if (!accept(with_seed(candidate, seed))) continue;
+        show(rule.name + ", another seed");
+        return true;
+      }
+    }
+    return false;
+  }
+  static Scenario with_seed(Scenario scenario, std::int64_t seed) {
+    scenario.training.seed = seed;
+    return scenario;
+  }
+
+  // Which of several effects is seen first may hang on a setting that has no part in the failure, as that the head's
+  // weight is the embedding's: a setting less is worth another one.
+  bool reset_settings_for_another_effect() {
+    if (!same_cause(reason_, reason_)) return false;  // Not of those that have several.
+    for (const Scenario& candidate : settings_rule().candidates(current_)) {
+      Scenario one = with_seed(candidate, current_.training.seed);
+      one.checker.schedule = current_.checker.schedule;
+      const std::optional<Scenario> fewer = legal(one);
+      if (!fewer || key_of(*fewer) == key_of(current_)) continue;
+      if (spent() || !seen_for_others_.insert(key_of(*fewer)).second) continue;
+      const CaseResult result = run_once(*fewer);
+      if (!same_cause(result, reason_)) continue;
+      take_reason(*fewer, result);
+      return true;
+    }
+    return false;
+  }
+
+  // From here on `result` is what smaller scenarios are compared with, those that were seen before too.
+  void take_reason(const Scenario& scenario, const CaseResult& result) {
+    current_ = scenario;
+    current_.name = name_of(result);
+    reason_ = shrunk_.result = run_once(current_);
+    if (!same_reason(reason_, result)) {  // A race that the new name changed.
+      current_.name = scenario.name;
+      reason_ = shrunk_.result = result;
+    }
+    settle_count();
+    racy_ = shrunk_.failed < shrunk_.of;
+    seen_ = {key_of(current_)};
+  }
+  std::string name_of(const CaseResult& result) const {
+    return options_.name ? options_.name(result) : reason_name(result);
+  }
+
+  bool accept(const Scenario& proposed) {
+    const std::optional<Scenario> candidate = legal(proposed);
+    if (!candidate || !seen_.insert(key_of(*candidate)).second) return false;
+    std::optional<CaseResult> result = fails(*candidate);
+    if (!result) return false;
+    current_ = *candidate;
+    current_.checker.schedule.seed = seed_of(*result);
+    shrunk_.result = std::move(*result);
+    return true;
+  }
+
+  // The result of a run that fails for the reason; racy cases get several schedules or repetitions.
+  std::optional<CaseResult> fails(const Scenario& candidate) {
+    Scenario one = candidate;
+    for (int i = 0; i < (racy_ ? options_.tries : 1) && !spent(); ++i) {
+      if (i > 0) one.checker.schedule.seed = candidate.checker.schedule.seed == i ? 0 : i;
+      CaseResult result = run_once(one);
+      if (same_reason(result, reason_)) return result;
+    }
+    return std::nullopt;
+  }
+
+  // k of n schedules of the current scenario fail.
+  void settle_count() {
+    if (reason_.judge == "watchdog") return;  // A timeout each is too dear.
+    shrunk_.failed = shrunk_.of = 0;
+    Scenario one = current_;
+    for (int i = 1; i <= options_.tries; ++i) {
+      one.checker.schedule.seed = i;
+      shrunk_.failed += same_reason(run_once(one), reason_);
+      ++shrunk_.of;
+    }
+  }
+
+  void vary() {
+    std::map<std::string, std::size_t> place;
+    for (const Variation& variation : variations(current_)) {
+      if (spent()) return;
+      const std::optional<Scenario> other = legal(variation.scenario);
+      if (!other || canonical_form(*other) == canonical_form(current_)) continue;
+      const auto [at, is_new] = place.emplace(variation.key, shrunk_.freedoms.size());
+      if (is_new) shrunk_.freedoms.push_back({variation.key, {}, {}});
+      Freedom& freedom = shrunk_.freedoms[at->second];
+      (fails(*other) ? freedom.fails : freedom.other).push_back(variation.value);
+    }
+  }
+
+  CaseResult run_once(const Scenario& scenario) {
+    ++shrunk_.runs;
+    if (options_.runner) return options_.runner(scenario, shrunk_.run, timeout_s_);
+    return run_in_worker(scenario, shrunk_.run, {.fork = true, .timeout_s = timeout_s_, .echo = false});
+  }
+
+  // Of the schedule that failed, which the token names.
+  std::int64_t seed_of(const CaseResult& result) const {
+    return read_token(result.token, given_.folder).checker.schedule.seed;
+  }
+
+  bool spent() const { return watch_.seconds() >= limit_seconds_ || shrunk_.runs >= limit_runs_; }
+
+  // A racy case looks for its schedule anew each time.
+  std::string key_of(Scenario scenario) const {
+    if (racy_) scenario.checker.schedule = {};
+    return canonical_form(scenario);
+  }
+
+  void show(const std::string& rule) {
+    if (!options_.progress) return;
+    char text[256];
+    std::snprintf(text, sizeof text, "shrink: %lld runs, %.1f s, %s: \"%s\", %lld steps, %lld documents",
+                  static_cast<long long>(shrunk_.runs), watch_.seconds(), rule.c_str(), current_.model.pattern.c_str(),
+                  static_cast<long long>(current_.training.steps),
+                  static_cast<long long>(documents_in(current_.data.documents)));
+    options_.progress(text);
+  }
+
+  const Scenario& given_;
+  const ShrinkOptions& options_;
+  const Stopwatch watch_;
+  Shrunk shrunk_;
+  Scenario current_;
+  CaseResult reason_;
+  bool racy_ = false;
+  double timeout_s_ = 0;
+  double limit_seconds_ = 1e9;
+  std::int64_t limit_runs_ = INT64_MAX;
+  std::set<std::string> seen_, seen_for_others_;  // The latter by reset_settings_for_another_effect.
+};
+
+}  // namespace
+
+Shrunk shrink(const Scenario& scenario, const ShrinkOptions& options) { return Search(scenario, options).run(); }
+
+}  // namespace lockstep

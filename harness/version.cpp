@@ -1,8 +1,0 @@
-#include "harness/version.h"
-
-namespace lockstep {
-
-const char* version() { return LOCKSTEP_VERSION; }
-const char* source_library() { return LOCKSTEP_SOURCE_LIBRARY; }
-
-}  // namespace lockstep

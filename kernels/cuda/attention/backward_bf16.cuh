@@ -1,0 +1,364 @@
+// Gradients of bf16 attention on the tensor core (arithmetic.md 2.6), in two kinds of tiles that are mirror images: a
+// tile owns 64 or 128 rows and walks the rows on the other side of the causal triangle, 64 at a time. Owning keys it
+// sums dK and dV over the heads of the group and their queries; owning queries it sums dQ over keys. Blocks take tiles
+// as they come free. In a block a warpgroup fetches and one or two compute, 64 own rows each.
+#pragma once
+
+#include "kernels/cuda/attention/tiles.cuh"
+
+namespace lockstep {
+
+inline constexpr int kPartners = 64;  // Rows of the other side at a time.
+
+// `left` holds q or k, `right` dO or v: scores are dots of lefts, dp of rights.
+template <class Block, int kWidth>
+struct BackwardShared {
+  using Own = HeadPanels<Block::kRows, kWidth>;
+  using Partner = HeadPanels<kPartners, kWidth>;
+  static constexpr int kBuffers = 4;
+  alignas(1024) unsigned char own_left[Own::kBytes];
+  alignas(1024) unsigned char own_right[Own::kBytes];
+  alignas(1024) unsigned char left[kBuffers][Partner::kBytes];
+  alignas(1024) unsigned char right[kBuffers][Partner::kBytes];
+  alignas(8) float lse[kBuffers][kPartners];  // Of partners that are queries.
+  alignas(8) float delta[kBuffers][kPartners];
+  Tile tile;
+  int number;
+  Barrier own_full, own_free;
+  Barrier full[kBuffers], free[kBuffers];
+
+  __device__ void init() {
+    own_full.init(kWarpgroup);
+    own_free.init(Block::kUserWarps);
+    for (int b = 0; b < kBuffers; ++b) {
+      full[b].init(kWarpgroup);
+      free[b].init(Block::kUserWarps);
+    }
+    fence_barriers();
+  }
+};
+
+// The partners of a tile in the order of the sums: a head after the other, rows counted from the document's start.
+template <bool kKeys, int kTileRows>
+struct Partners {
+  int head, head_end, first, begin, end;
+
+  __device__ Partners(const AttentionBackward<bf16>& op, const Tile& tile) {
+    const int group = op.heads / op.kv_heads;
+    head = kKeys ? tile.head * group : tile.head / group;
+    head_end = head + (kKeys ? group : 1);
+    begin = kKeys ? tile.first : 0;
+    end = kKeys || tile.length < tile.first + kTileRows ? tile.length : tile.first + kTileRows;
+    first = begin;
+  }
+  __device__ bool any() const { return head < head_end; }
+  __device__ void next() {
+    first += kPartners;
+    if (first < end) return;
+    first = begin;
+    ++head;
+  }
+};
+
+// Where the left and the right rows of keys, or of queries, are.
+struct Side {
+  In<bf16> left_rows, right_rows;
+  std::int64_t left, right;
+  __device__ Side(const AttentionBackward<bf16>& op, bool keys, int head)
+      : left_rows(op.qkv),
+        right_rows(keys ? op.qkv : op.dout),
+        left(keys ? k_column(op, head) : q_column(op, head)),
+        right(keys ? v_column(op, head) : q_column(op, head)) {}
+};
+
+template <class Block, bool kKeys, int kWidth>
+__device__ __forceinline__ void fetch_tile(const AttentionBackward<bf16>& op, BackwardShared<Block, kWidth>& shared,
+                                           Fetcher& fetcher, Turn<BackwardShared<Block, kWidth>::kBuffers>& turn,
+                                           const Tile& tile) {
+  using Shared = BackwardShared<Block, kWidth>;
+  const Side own(op, kKeys, tile.head);
+  const int own_row = tile.start + tile.first;
+  const int own_rows = tile.length - tile.first;
+  Shared::Own::fill(shared_address(shared.own_left), own.left_rows, own_row, own_rows, own.left, op.head_dim);
+  Shared::Own::fill(shared_address(shared.own_right), own.right_rows, own_row, own_rows, own.right, op.head_dim);
+  fetcher.fetched(shared.own_full);
+  for (Partners<kKeys, Block::kRows> at_partner(op, tile); at_partner.any(); at_partner.next(), turn.next()) {
+    const Side partner(op, !kKeys, at_partner.head);
+    const int row = tile.start + at_partner.first;
+    const int rows = tile.length - at_partner.first;
+    const int b = turn.buffer;
+    fetcher.await_free(shared.free[b], turn.parity ^ 1);
+    Shared::Partner::fill(shared_address(shared.left[b]), partner.left_rows, row, rows, partner.left, op.head_dim);
+    Shared::Partner::fill(shared_address(shared.right[b]), partner.right_rows, row, rows, partner.right, op.head_dim);
+    const int i = static_cast<int>(threadIdx.x);
+    if (kKeys && i < kPartners) {
+      shared.lse[b][i] = i < rows ? at(op.lse, row + i, at_partner.head) : 0.0f;
+      shared.delta[b][i] = i < rows ? at(op.delta, row + i, at_partner.head) : 0.0f;
+    }
+    fetcher.fetched(shared.full[b]);
+  }
+}
+
+template <class Block, bool kKeys, int kWidth>
+__device__ __forceinline__ void fetch_backward(const AttentionBackward<bf16>& op,
+                                               BackwardShared<Block, kWidth>& shared) {
+  TileList<kKeys, Block::kRows> tiles(op.document_start, op.document_length, kKeys ? op.kv_heads : op.heads);
+  Fetcher fetcher;
+  Turn<1> own;
+  Turn<BackwardShared<Block, kWidth>::kBuffers> turn;
+  for (;; own.next()) {
+    fetcher.await_free(shared.own_free, own.parity ^ 1);
+    if (threadIdx.x == 0) shared.number = atomicAdd(&at(op.next_tile, 0, kKeys ? 0 : 1), 1);
+    wait_at(1, kWarpgroup);
+    const Tile tile = tiles.at_rank(shared.number);
+    if (threadIdx.x == 0) shared.tile = tile;
+    if (tile.length == 0) break;
+    fetch_tile<Block, kKeys>(op, shared, fetcher, turn, tile);
+  }
+  fetcher.fetched(shared.own_full);
+  fetcher.finish();
+}
+
+template <class Block, bool kKeys, int kWidth>
+__device__ __forceinline__ void differentiate(const AttentionBackward<bf16>& op, BackwardShared<Block, kWidth>& shared,
+                                              Turn<BackwardShared<Block, kWidth>::kBuffers>& turn) {
+  using Shared = BackwardShared<Block, kWidth>;
+  const Tile tile = shared.tile;
+  constexpr int kOwnPanel = Shared::Own::kPanel;
+  constexpr int kPanel = Shared::Partner::kPanel;
+  constexpr int kTiles = kPartners / 8;
+  const int user = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
+  const std::uint32_t own_left = shared_address(shared.own_left) + user * kOwnRows * kPanelRow;
+  const std::uint32_t own_right = shared_address(shared.own_right) + user * kOwnRows * kPanelRow;
+  const float scale = scale_of(op.head_dim);
+  const bool speaks = lane_index() == 0;
+  const int own_first = tile.first + user * kOwnRows;
+  const int own[2] = {own_first + own_row(0), own_first + own_row(1)};
+  float own_lse[2] = {};
+  float own_delta[2] = {};
+#pragma unroll
+  for (int h = 0; !kKeys && h < 2; ++h) {
+    if (own[h] >= tile.length) continue;
+    own_lse[h] = at(op.lse, tile.start + own[h], tile.head);
+    own_delta[h] = at(op.delta, tile.start + own[h], tile.head);
+  }
+  float sum_left[kWidth / 8][4] = {};               // dQ, or dK.
+  float sum_right[kKeys ? kWidth / 8 : 1][4] = {};  // dV.
+  float s[kTiles][4];
+  float dp[kTiles][4];
+  std::uint32_t p_steps[kPartners / kStep][4];
+  std::uint32_t ds_steps[kPartners / kStep][4];
+
+  Partners<kKeys, Block::kRows> partner(op, tile);
+  // To partners that see one of the warpgroup's rows, or are seen. Others are free again at once.
+  const auto pass_unseen = [&] {
+    for (; partner.any(); partner.next(), turn.next()) {
+      if (kKeys ? partner.first + kPartners > own_first : partner.first < own_first + kOwnRows) return;
+      shared.full[turn.buffer].wait(turn.parity);
+      if (speaks) shared.free[turn.buffer].arrive();
+    }
+  };
+  const auto start_scores = [&] {
+    shared.full[turn.buffer].wait(turn.parity);
+    open_products();
+    start_dots<kWidth, kOwnPanel, kPanel>(s, own_left, shared_address(shared.left[turn.buffer]));
+    close_products();
+  };
+  const auto start_dp = [&] {
+    open_products();
+    start_dots<kWidth, kOwnPanel, kPanel>(dp, own_right, shared_address(shared.right[turn.buffer]));
+    close_products();
+  };
+
+  // What belongs to the queries of the lane's columns, or rows.
+  const auto statistic = [&](const float(&of_partners)[kPartners], const float(&of_own)[2], int t) {
+    if (!kKeys) return float4{of_own[0], of_own[0], of_own[1], of_own[1]};
+    const float2 pair = *reinterpret_cast<const float2*>(&of_partners[8 * t + 2 * lane_place()]);
+    return float4{pair.x, pair.y, pair.x, pair.y};
+  };
+  const auto select_visible = [&](float(&x)[kTiles][4], int first) {
+    const bool cut =
+        kKeys ? first < own_first + kOwnRows || first + kPartners > tile.length : first + kPartners > own_first;
+    if (!cut) return;
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int other = first + 8 * t + 2 * lane_place() + e % 2;
+        if (kKeys ? other < own[e / 2] || other >= tile.length : other > own[e / 2]) x[t][e] = 0.0f;
+      }
+    }
+  };
+  const auto scores_to_p = [&](int buffer, int first) {
+    settle(s);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      const float4 lse = statistic(shared.lse[buffer], own_lse, t);
+      s[t][0] = sub(mul(s[t][0], scale), lse.x);
+      s[t][1] = sub(mul(s[t][1], scale), lse.y);
+      s[t][2] = sub(mul(s[t][2], scale), lse.z);
+      s[t][3] = sub(mul(s[t][3], scale), lse.w);
+      expn_of_numbers(s[t]);
+    }
+    select_visible(s, first);
+  };
+  const auto dp_to_ds = [&](int buffer, int first) {
+    settle(dp);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      const float4 delta = statistic(shared.delta[buffer], own_delta, t);
+      dp[t][0] = mul(s[t][0], sub(dp[t][0], delta.x));
+      dp[t][1] = mul(s[t][1], sub(dp[t][1], delta.y));
+      dp[t][2] = mul(s[t][2], sub(dp[t][2], delta.z));
+      dp[t][3] = mul(s[t][3], sub(dp[t][3], delta.w));
+    }
+    select_visible(dp, first);
+#pragma unroll
+    for (int k = 0; k < kPartners / kStep; ++k) {
+      if (kKeys) take_a(p_steps[k], s[2 * k], s[2 * k + 1]);
+      take_a(ds_steps[k], dp[2 * k], dp[2 * k + 1]);
+    }
+  };
+  const auto start_all_sums = [&](int buffer) {
+    open_products();
+    if constexpr (kKeys) start_sums<kPanel>(sum_right, p_steps, shared_address(shared.right[buffer]));
+    start_sums<kPanel>(sum_left, ds_steps, shared_address(shared.left[buffer]));
+    close_products();
+  };
+  const auto sums_done = [&](int buffer) {
+    settle(sum_left);
+    settle(sum_right);
+    if (speaks) shared.free[buffer].arrive();
+  };
+
+  pass_unseen();
+  if constexpr (kKeys) {  // Too few registers for more than the products of one step at a time.
+    while (partner.any()) {
+      const int buffer = turn.buffer;
+      start_scores();
+      start_dp();
+      wait_for_products<1>();
+      scores_to_p(buffer, partner.first);
+      wait_for_products<0>();
+      dp_to_ds(buffer, partner.first);
+      start_all_sums(buffer);
+      wait_for_products<0>();
+      sums_done(buffer);
+      partner.next();
+      turn.next();
+      pass_unseen();
+    }
+  } else {  // While scores become p, dp and the sums of the step before run.
+    int last = -1;
+    settle(sum_left);
+    start_scores();
+    close_products();  // No sums yet.
+    start_dp();
+    for (;;) {
+      const int first = partner.first;
+      const int buffer = turn.buffer;
+      const std::uint32_t parity = turn.parity;
+      wait_for_products<2>();
+      scores_to_p(buffer, first);
+      settle(s);
+      shared.full[buffer].wait(parity);  // It is. The branch keeps the assembler from waiting before it computes.
+      wait_for_products<1>();
+      if (last >= 0) sums_done(last);
+      wait_for_products<0>();
+      dp_to_ds(buffer, first);
+      last = buffer;
+      partner.next();
+      turn.next();
+      pass_unseen();
+      if (!partner.any()) break;
+      start_scores();
+      start_all_sums(buffer);
+      start_dp();
+    }
+    start_all_sums(last);
+    wait_for_products<0>();
+    sums_done(last);
+  }
+  if (speaks) shared.own_free.arrive();
+
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    if (own[h] >= tile.length) continue;
+    bf16* const row = op.dqkv.data + (tile.start + own[h]) * op.dqkv.pitch;
+    const Side side(op, kKeys, tile.head);
+    store_own(row + side.left, op.head_dim, sum_left, h, [&](float x) { return mul(x, scale); });
+    if constexpr (kKeys) store_own(row + side.right, op.head_dim, sum_right, h, [](float x) { return x; });
+  }
+}
+
+template <class Block, bool kKeys, int kWidth>
+__global__ void __launch_bounds__(Block::kThreads, 1)
+    attention_backward_bf16(const __grid_constant__ AttentionBackward<bf16> op) {
+  // Tiles of queries begin where blocks of keys have ended, whose results they do not need.
+  if (kKeys) wait_for_last_kernel();
+  if (kKeys) let_next_kernel_start();
+  extern __shared__ __align__(1024) unsigned char memory[];
+  auto& shared = *reinterpret_cast<BackwardShared<Block, kWidth>*>(memory);
+  if (threadIdx.x == 0) shared.init();
+  __syncthreads();
+  if (threadIdx.x < kWarpgroup) {
+    if (Block::kUsers > 1) give_registers<40>();
+    fetch_backward<Block, kKeys>(op, shared);
+  } else {
+    if (Block::kUsers > 1) take_registers<232>();
+    Turn<1> own;
+    Turn<BackwardShared<Block, kWidth>::kBuffers> turn;
+    for (;; own.next()) {
+      shared.own_full.wait(own.parity);
+      if (shared.tile.length == 0) break;
+      differentiate<Block, kKeys>(op, shared, turn);
+    }
+  }
+  if (!kKeys) wait_for_last_kernel();  // For whoever comes after this one.
+}
+
+// Four neighbours at once.
+struct alignas(8) Four {
+  bf16 value[4];
+};
+// delta of a row, a head after the other, by a warp; +0 to the gradients of rows of no document; the first tile.
+__global__ void __launch_bounds__(kThreads)
+    attention_prepare_backward(const __grid_constant__ AttentionBackward<bf16> op) {
+  start_after_last_kernel();
+  const std::int64_t row = warp_item();
+  if (row == 0 && lane_index() < 2) at(op.next_tile, 0, lane_index()) = 0;
+  if (row >= op.o.rows) return;
+  if (at(op.row_document, 0, row) < 0) {
+    for (std::int64_t e = lane_index(); e < op.dqkv.cols; e += kWarp) at(op.dqkv, row, e) = st<bf16>(0.0f);
+    return;
+  }
+  const bf16* const o = &at(op.o, row, 0);
+  const bf16* const dout = &at(op.dout, row, 0);
+  const bool fours = (reinterpret_cast<std::uintptr_t>(o) | reinterpret_cast<std::uintptr_t>(dout)) % 8 == 0;
+  const int hd = op.head_dim;
+  if (fours && hd % 4 == 0 && hd <= 128) {  // A lane's four accumulators of R128 have one term each.
+    const int e = 4 * lane_index();
+#pragma unroll 4
+    for (int head = 0; head < op.heads; ++head) {
+      Four a = {};
+      Four b = {};
+      if (e < hd) {
+        a = *reinterpret_cast<const Four*>(o + head * hd + e);
+        b = *reinterpret_cast<const Four*>(dout + head * hd + e);
+      }
+      Accumulators terms;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) terms.acc[c] = fma(load(a.value[c]), load(b.value[c]), 0.0f);
+      const float delta = add(tree128(terms), 0.0f);
+      if (lane_index() == 0) at(op.delta, row, head) = delta;
+    }
+  } else {
+    for (int head = 0; head < op.heads; ++head) {
+      const float delta = r128(
+          hd, [&](std::int64_t e, float acc) { return fma(load(o[head * hd + e]), load(dout[head * hd + e]), acc); });
+      if (lane_index() == 0) at(op.delta, row, head) = delta;
+    }
+  }
+}
+
+}  // namespace lockstep

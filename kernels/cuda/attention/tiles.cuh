@@ -1,0 +1,267 @@
+// What the tensor-core kernels of attention share: which tile a block works on next, and how the rows of a head come
+// into shared memory.
+#pragma once
+
+#include "kernels/cuda/attention/attention.cuh"
+#include "kernels/cuda/common/barrier.cuh"
+#include "kernels/cuda/common/fragment.cuh"
+#include "kernels/cuda/common/reduce.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
+
+namespace lockstep {
+
+inline constexpr int kWarpgroup = 128;  // Threads.
+inline constexpr int kOwnRows = 64;     // Of a warpgroup.
+
+// A block: `kUsers_` warpgroups compute, one more fetches. Two share a tile's partners; one alone is through with a
+// step in less than half the time, which counts where tiles are few.
+template <int kUsers_>
+struct TileBlock {
+  static constexpr int kUsers = kUsers_;
+  static constexpr int kThreads = (kUsers + 1) * kWarpgroup;
+  static constexpr int kRows = kUsers * kOwnRows;  // Of a tile, counted from the document's start.
+  static constexpr int kUserWarps = kUsers * kWarpgroup / kWarp;
+};
+
+// A tile of rows of one document, for one head.
+struct Tile {
+  int start;   // First row of the document.
+  int length;  // Rows of the document; 0: no more tiles.
+  int first;   // The tile's first row in the document.
+  int head;
+};
+
+// The tiles of all documents, those with most partners first: `rank` numbers them. A tile's partners are the tiles of
+// its document up to it (a query's keys), or from it on (a key's queries), so that the order is by the distance to one
+// end of the document. Empty documents have no tiles. For whole warps; ranks only grow.
+template <bool kFromEnd, int kTileRows>
+class TileList {
+ public:
+  __device__ TileList(const In<std::int32_t>& start, const In<std::int32_t>& length, int heads)
+      : start_(start), length_(length), heads_(heads) {
+    std::int32_t longest = 0;
+    for (std::int64_t d = lane_index(); d < length.cols; d += kWarp) {
+      const std::int32_t rows = length.data[d];
+      longest = rows > longest ? rows : longest;
+    }
+    longest = __reduce_max_sync(kAllLanes, longest);
+    distance_ = (longest + kTileRows - 1) / kTileRows - 1;
+    if (distance_ >= 0) count_ = documents() * heads_;
+  }
+  __device__ Tile at_rank(int rank) {
+    while (distance_ >= 0 && rank >= before_ + count_) {
+      before_ += count_;
+      --distance_;
+      if (distance_ >= 0) count_ = documents() * heads_;
+    }
+    if (distance_ < 0) return {0, 0, 0, 0};
+    const int place = rank - before_;
+    const int d = document(place / heads_);
+    const int length = length_.data[d];
+    const int last = (length - 1) / kTileRows;
+    return {start_.data[d], length, kTileRows * (kFromEnd ? last - distance_ : distance_), place % heads_};
+  }
+
+ private:
+  // Lanes whose document has a tile at this distance.
+  __device__ unsigned mask(std::int64_t first) const {
+    const std::int64_t d = first + lane_index();
+    return __ballot_sync(kAllLanes, d < length_.cols && length_.data[d] > kTileRows * distance_);
+  }
+  __device__ int documents() const {
+    int n = 0;
+    for (std::int64_t first = 0; first < length_.cols; first += kWarp) n += __popc(mask(first));
+    return n;
+  }
+  // The one with `n` others before it.
+  __device__ int document(int n) const {
+    for (std::int64_t first = 0;; first += kWarp) {
+      const unsigned found = mask(first);
+      if (n < __popc(found)) return static_cast<int>(first) + static_cast<int>(__fns(found, 0, n + 1));
+      n -= __popc(found);
+    }
+  }
+  In<std::int32_t> start_, length_;
+  int heads_;
+  int distance_;
+  int before_ = 0;  // Tiles at greater distances.
+  int count_ = 0;   // Tiles at this one.
+};
+
+// The rank of a block's tile in round `round`: forth and back over the blocks in the order of Thue and Morse (forth if
+// an even number of bits is set), so that each block gets about as much as the others.
+__device__ __forceinline__ int rank_of(int round) {
+  const int blocks = static_cast<int>(gridDim.x);
+  const int block = static_cast<int>(blockIdx.x);
+  return round * blocks + (__popc(static_cast<unsigned>(round)) % 2 == 0 ? block : blocks - 1 - block);
+}
+
+// Rows of one head in panels. Channels past the head and rows past the document are +0.
+template <int kRows, int kWidth>
+struct HeadPanels {
+  static constexpr std::uint32_t kPanel = kRows * kPanelRow;
+  static constexpr std::uint32_t kBytes = kWidth / 64 * kPanel;
+
+  // By a warpgroup. The copies may be under way when it returns.
+  static __device__ __forceinline__ void fill(std::uint32_t to, const In<bf16>& from, std::int64_t first, int rows,
+                                              std::int64_t column, int hd) {
+    constexpr int kChunks = kWidth / 8;
+    constexpr int kStride = kWarpgroup / kChunks;  // A multiple of 8: all rows of a thread have one permutation.
+    const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
+    const int chunk = thread % kChunks;
+    const int row = thread / kChunks;
+    const bf16* const head = from.data + first * from.pitch + column;
+    const bf16* source = head + row * from.pitch + 8 * chunk;
+    const bool any = 8 * chunk < hd;
+    to += static_cast<std::uint32_t>(chunk / 8) * kPanel + panel_place(row, chunk % 8);
+    if (moves_eights(head, from.pitch) && hd % 8 == 0) {
+      const std::int64_t stride = kStride * from.pitch;
+#pragma unroll
+      for (int i = 0; i < kRows; i += kStride) {
+        copy_16(to + i * kPanelRow, source, any && row + i < rows);
+        source += stride;
+      }
+    } else {
+      for (int i = 0; i < kRows; i += kStride) {
+        Eight eight = {};
+        if (any && row + i < rows) eight = load_eight(source + i * from.pitch, hd - 8 * chunk, false);
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * kPanelRow), "r"(eight.pairs[0]),
+                     "r"(eight.pairs[1]), "r"(eight.pairs[2]), "r"(eight.pairs[3])
+                     : "memory");
+      }
+    }
+  }
+};
+
+// How the fetching warpgroup hands over buffers: one is announced when the next has been asked for, or when there is
+// reason to wait.
+class Fetcher {
+ public:
+  __device__ void await_free(Barrier& free, std::uint32_t parity) {
+    if (free.over(parity)) return;
+    finish();
+    free.wait(parity);
+  }
+  __device__ void fetched(Barrier& full) {
+    close_copies();
+    if (open_ != nullptr) announce<1>();
+    open_ = &full;
+  }
+  __device__ void finish() {
+    if (open_ != nullptr) announce<0>();
+    open_ = nullptr;
+  }
+
+ private:
+  template <int kOpen>
+  __device__ void announce() {
+    wait_for_copies<kOpen>();
+    fence_for_tensor_core();
+    open_->arrive();
+  }
+  Barrier* open_ = nullptr;
+};
+
+// A place in a ring of buffers.
+template <int kBuffers>
+struct Turn {
+  int buffer = 0;
+  std::uint32_t parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++buffer == kBuffers) {
+      buffer = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// c[m, n] = DOT over the channels of rows m of `own` and n of `others`.
+template <int kWidth, int kOwnPanel, int kOtherPanel, int kTiles>
+__device__ __forceinline__ void start_dots(float (&c)[kTiles][4], std::uint32_t own, std::uint32_t others) {
+  const std::uint64_t a = factor_along_k(own);
+  const std::uint64_t b = factor_along_k(others);
+#pragma unroll
+  for (int k = 0; k < kWidth / kStep; ++k) {
+    const int panel = k / 4;
+    const int step = k % 4 * 32;
+    wgmma<0>(c, factor_at(a, panel * kOwnPanel + step), factor_at(b, panel * kOtherPanel + step), k != 0);
+  }
+}
+// sum[m, e] continues with weights[m, k] times row k of `others`, channel e, for its 16 * kSteps rows.
+template <int kPanel, int kTiles, int kSteps>
+__device__ __forceinline__ void start_sums(float (&sum)[kTiles][4], const std::uint32_t (&weights)[kSteps][4],
+                                           std::uint32_t others) {
+  const std::uint64_t b = factor_across_k(others, kPanel);
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) wgmma<1>(sum, weights[k], factor_at(b, k * kStep * kPanelRow), 1);
+}
+
+// expn of the contract with the same bits, but for NaN, where it gives the largest number. Nothing is lost by that in a
+// step: in the forward a NaN score makes the row's m NaN, hence its O and LSE (a
+// score of +Inf gives O and LSE that are infinite, where the contract has NaN); in the backward such a row's delta is
+// NaN, hence its ds. Without the clamp, whose only use is that nothing overflows on the way to +0. Several at a time,
+// step by step: left to itself the assembler saves registers and does one after the other.
+template <int kNumbers>
+__device__ __forceinline__ void expn_of_numbers(float (&x)[kNumbers]) {
+  float t[kNumbers];
+  float r[kNumbers];
+  float p[kNumbers];
+  const auto each = [](auto step) {
+#pragma unroll
+    for (int k = 0; k < kNumbers; ++k) step(k);
+  };
+  each([&](int k) { t[k] = fma(x[k], kLog2E, kRound); });
+  each([&](int k) { r[k] = sub(t[k], kRound); });
+  each([&](int k) { p[k] = fma(r[k], -kLn2High, x[k]); });
+  each([&](int k) { r[k] = fma(r[k], kLn2Low, p[k]); });
+  each([&](int k) { p[k] = exp_poly(r[k]); });
+  each([&](int k) { p[k] = from_bits(bits(p[k]) + (bits(t[k]) << 23)); });
+  each([&](int k) { x[k] = x[k] < -87.0f ? 0.0f : p[k]; });
+}
+// max of the contract in one instruction; NaN if one of them is.
+__device__ __forceinline__ float max_of(float a, float b) {
+  float m;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
+  return m;
+}
+
+// The thread's rows g and g + 8 of its warp's 16.
+__device__ __forceinline__ int own_row(int h) {
+  return warp_index() % (kWarpgroup / kWarp) * 16 + lane_group() + 8 * h;
+}
+
+// Row `row` of a head: to[e] = st(f(add(sum[x][e], +0))) in the lane's columns.
+template <int kTiles, class F>
+__device__ __forceinline__ void store_own(bf16* to, int hd, const float (&sum)[kTiles][4], int h, F f) {
+  const bool pairs = reinterpret_cast<std::uintptr_t>(to) % 4 == 0 && hd % 2 == 0;
+  const auto each = [&](auto put) {
+#pragma unroll
+    for (int x = 0; x < kTiles; ++x) {
+      put(8 * x + 2 * lane_place(), stored_pair(f(add(sum[x][2 * h], 0.0f)), f(add(sum[x][2 * h + 1], 0.0f))));
+    }
+  };
+  if (pairs) {
+    each([&](int channel, std::uint32_t both) {
+      if (channel < hd) *reinterpret_cast<std::uint32_t*>(to + channel) = both;
+    });
+  } else {
+    each([&](int channel, std::uint32_t both) {
+      if (channel < hd) to[channel] = {static_cast<std::uint16_t>(both)};
+      if (channel + 1 < hd) to[channel + 1] = {static_cast<std::uint16_t>(both >> 16)};
+    });
+  }
+}
+
+// +0 to columns of all rows of no document, shared among the computing warps of all blocks.
+template <class T>
+__device__ void clear_unowned(const In<std::int32_t>& row_document, const Out<T>& out, std::int64_t column,
+                              std::int64_t columns) {
+  const int warps = (static_cast<int>(blockDim.x) - kWarpgroup) / kWarp;
+  const int own = static_cast<int>(blockIdx.x) * warps + warp_index() - kWarpgroup / kWarp;
+  for (std::int64_t row = own; row < out.rows; row += static_cast<std::int64_t>(gridDim.x) * warps) {
+    if (at(row_document, 0, row) >= 0) continue;
+    for (std::int64_t e = lane_index(); e < columns; e += kWarp) at(out, row, column + e) = st<T>(0.0f);
+  }
+}
+
+}  // namespace lockstep

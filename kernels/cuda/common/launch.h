@@ -1,0 +1,67 @@
+// How an op reaches a CUDA stream: kernel launches and nothing else, so that every op can be captured.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/core/queue.h"
+
+namespace lockstep {
+
+// Throws std::runtime_error if a launch failed; what() is CUDA's name of the error.
+void cuda_launch_check(cudaError_t launched);
+
+// Of the current device.
+unsigned multiprocessors();
+
+inline constexpr int kWarp = 32;
+inline constexpr int kThreads = 256;
+inline constexpr int kWarps = kThreads / kWarp;
+
+// Blocks that cover `items` items.
+constexpr unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
+  return static_cast<unsigned>((items + per_block - 1) / per_block);
+}
+
+#ifdef __CUDACC__
+// The first statement of a kernel that is launched with `overlaps`: lets the next one start, and waits until the last
+// one has ended and all that it wrote is there. So blocks are placed and arguments read while the last kernel ends, and
+// what has ended before this kernel ends is all that came before it.
+__device__ __forceinline__ void start_after_last_kernel() {
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+#endif
+
+// How a kernel is launched beside its grid.
+struct LaunchOptions {
+  std::size_t shared_bytes = 0;  // Of dynamic shared memory.
+  bool overlaps = false;         // Starts when all blocks of the kernel before it have ended or let it start.
+};
+inline constexpr LaunchOptions kEarly = {.overlaps = true};  // For kernels that begin with start_after_last_kernel().
+
+// Grid and arguments depend on shapes alone. An empty grid has nothing to write.
+template <class... Parameters, class... Arguments>
+void launch(CudaQueue queue, dim3 grid, dim3 block, const LaunchOptions& options, void (*kernel)(Parameters...),
+            const Arguments&... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = options.shared_bytes;
+  config.stream = queue.stream;
+  config.attrs = &overlap;
+  config.numAttrs = options.overlaps ? 1 : 0;
+  cuda_launch_check(cudaLaunchKernelEx(&config, kernel, arguments...));
+}
+template <class... Parameters, class... Arguments>
+void launch(CudaQueue queue, dim3 grid, dim3 block, void (*kernel)(Parameters...), const Arguments&... arguments) {
+  launch(queue, grid, block, LaunchOptions{}, kernel, arguments...);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+// cuBLASLt, opened at run time: a machine without it runs our own kernels.
+#pragma once
+
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+#define LOCKSTEP_HAS_CUBLAS_LT 1
+#else
+#define LOCKSTEP_HAS_CUBLAS_LT 0
+#endif
+
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "kernels/cuda/gemm/product.h"
+
+struct CUstream_st;
+
+#if LOCKSTEP_HAS_CUBLAS_LT
+
+namespace lockstep {
+
+// What the library refused; what() is its name of the status.
+struct LibraryRefusal : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// The functions that are used, and a handle. Throws LibraryRefusal.
+class CublasLt {
+ public:
+  // Null where the library, in the version of the header, is not found or does not start.
+  static std::unique_ptr<CublasLt> open();
+  ~CublasLt();
+  CublasLt(const CublasLt&) = delete;
+  CublasLt& operator=(const CublasLt&) = delete;
+
+  void check(cublasStatus_t status) const;
+  cublasLtHandle_t handle = nullptr;
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtDestroy) destroy = nullptr;
+  decltype(&cublasLtGetStatusName) status_name = nullptr;
+  decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+
+ private:
+  CublasLt() = default;
+};
+
+// A product described to the library. Ours is row-major and the library's column-major, so it computes the transpose
+// of c: the factors change places.
+class LibraryProduct {
+ public:
+  LibraryProduct(const CublasLt& library, const Product& product);
+  ~LibraryProduct();
+  LibraryProduct(const LibraryProduct&) = delete;
+  LibraryProduct& operator=(const LibraryProduct&) = delete;
+
+  // The library's best guess first. `one_chain`: only those that never split k over blocks and add the parts.
+  std::vector<cublasLtMatmulAlgo_t> algorithms(bool one_chain, std::size_t workspace_bytes, int most) const;
+  void run(CUstream_st* stream, const cublasLtMatmulAlgo_t& algorithm, const ProductMemory& memory) const;
+
+ private:
+  const CublasLt& library_;
+  float beta_;
+  cublasLtMatmulDesc_t desc_ = nullptr;
+  cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr;
+};
+
+}  // namespace lockstep
+
+#endif

@@ -1,0 +1,393 @@
+#include "kernels/cuda/gemm/product_plans.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "kernels/core/fault.h"
+#include "kernels/core/fda16.h"
+#include "kernels/cuda/gemm/cublas_lt.h"
+#include "kernels/cuda/gemm/linear_plan.h"
+#include "kernels/cuda/gemm/product_trial.h"
+
+namespace lockstep {
+
+// ---- The model ------------------------------------------------------------------------------------------------------
+
+float trial_by_the_model(const Product& product, int index) {
+  const trial::Place at = trial::place(product, index);
+  std::vector<float> a(static_cast<std::size_t>(product.k)), b(a);
+  for (std::int64_t k = 0; k < product.k; ++k) {
+    a[static_cast<std::size_t>(k)] = load(trial::a(at.row, k, product.k));
+    b[static_cast<std::size_t>(k)] = load(trial::b(at.col, k, product.k));
+  }
+  const float sum = fda_chain(kSm90, 0, product.k, a.data(), 1, b.data(), 1, 0.0f);
+  if (product.accumulates) return add(trial::c(at.row, at.col), sum);
+  return product.fp32 ? sum : load(st<bf16>(sum));
+}
+
+#if LOCKSTEP_HAS_CUBLAS_LT
+
+namespace {
+
+constexpr int kMostAlgorithms = 16;
+constexpr double kTimedFlop = 1e9;  // Below this the library's first guess is taken: a difference would not show.
+constexpr int kRounds = 4, kTimedRuns = 3;
+constexpr std::size_t kAnyWorkspace = std::size_t{64} << 20;
+
+void cuda_check(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
+  throw std::runtime_error(cudaGetErrorName(error));
+}
+
+class TrialStream {
+ public:
+  TrialStream() { cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~TrialStream() { static_cast<void>(cudaStreamDestroy(stream_)); }
+  TrialStream(const TrialStream&) = delete;
+  TrialStream& operator=(const TrialStream&) = delete;
+  cudaStream_t get() const { return stream_; }
+  void synchronize() const { cuda_check(cudaStreamSynchronize(stream_)); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+// Beside the model there is no room for a trial.
+struct NoRoom : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class TrialMemory {
+ public:
+  explicit TrialMemory(std::size_t bytes) {
+    const cudaError_t error = cudaMalloc(&data_, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      throw NoRoom(cudaGetErrorName(error));
+    }
+    cuda_check(error);
+  }
+  ~TrialMemory() { static_cast<void>(cudaFree(data_)); }
+  TrialMemory(const TrialMemory&) = delete;
+  TrialMemory& operator=(const TrialMemory&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+std::size_t bytes_of(std::int64_t rows, std::int64_t pitch, std::size_t size) {
+  return static_cast<std::size_t>(rows * pitch) * size;
+}
+
+// Where trials run. Their memory is one allocation, and kept for the next trial while it is small.
+class TrialRoom {
+ public:
+  const TrialStream& stream() const { return stream_; }
+  void* reserve(std::size_t bytes) {
+    if (bytes > kKept) {
+      large_.reset();
+      return large_.emplace(bytes).data();
+    }
+    keep();
+    return kept_->data();
+  }
+  // From now on what is small is there without an allocation.
+  void keep() {
+    static_assert(kAnyWorkspace <= kKept);
+    if (!kept_) kept_.emplace(kKept);
+  }
+  void leave() { large_.reset(); }
+
+ private:
+  static constexpr std::size_t kKept = std::size_t{64} << 20;
+  TrialStream stream_;
+  std::optional<TrialMemory> kept_, large_;
+};
+
+// A random product, in memory beside all others.
+class Trial {
+ public:
+  Trial(const CublasLt& library, const Product& product, std::size_t workspace_bytes, TrialRoom& room)
+      : product_(product), described_(library, product), room_(room), stream_(room.stream()) {
+    const std::size_t result = bytes_of(product.m, product.c_pitch, product.fp32 ? sizeof(float) : sizeof(bf16));
+    const std::size_t sizes[] = {bytes_of(product.a_along ? product.m : product.k, product.a_pitch, sizeof(bf16)),
+                                 bytes_of(product.b_along ? product.n : product.k, product.b_pitch, sizeof(bf16)),
+                                 result,
+                                 result,
+                                 workspace_bytes,
+                                 trial::kPlaces * sizeof(float),
+                                 sizeof(unsigned long long)};
+    std::size_t bytes = 0;
+    for (const std::size_t size : sizes) bytes += aligned(size);
+    auto* at = static_cast<std::byte*>(room.reserve(bytes));
+    void* parts[std::size(sizes)];
+    for (std::size_t i = 0; i < std::size(sizes); ++i) parts[i] = std::exchange(at, at + aligned(sizes[i]));
+    memory_ = {parts[0], parts[1], parts[2], parts[4], workspace_bytes};
+    own_ = parts[3];
+    gathered_ = static_cast<float*>(parts[5]);
+    differences_ = static_cast<unsigned long long*>(parts[6]);
+    write_trial(stream_.get(), product_, parts[0], parts[1]);
+    write_trial_result(stream_.get(), product_, own_);
+    run_own_product(CudaQueue{stream_.get()}, product_, {parts[0], parts[1], own_, nullptr, 0});
+  }
+  ~Trial() {
+    static_cast<void>(cudaStreamSynchronize(stream_.get()));  // The next trial takes the memory.
+    room_.leave();
+  }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+
+  // Our own kernel has the model's bits in 64 places: it stands for the model in all others.
+  bool own_is_the_model() const {
+    gather_trial(stream_.get(), product_, own_, gathered_);
+    std::array<float, trial::kPlaces> got;
+    cuda_check(cudaMemcpyAsync(got.data(), gathered_, sizeof got, cudaMemcpyDeviceToHost, stream_.get()));
+    stream_.synchronize();
+    for (int i = 0; i < trial::kPlaces; ++i) {
+      const float x = got[static_cast<std::size_t>(i)], want = trial_by_the_model(product_, i);
+      if (bits(x) != bits(want) && (x == x || want == want)) return false;
+    }
+    return true;
+  }
+
+  // In every element.
+  bool equals_own(const cublasLtMatmulAlgo_t& algorithm) const {
+    write_trial_result(stream_.get(), product_, memory_.c);
+    cuda_check(cudaMemsetAsync(memory_.workspace, 0x5a, memory_.workspace_bytes, stream_.get()));
+    described_.run(stream_.get(), algorithm, memory_);
+    cuda_check(cudaMemsetAsync(differences_, 0, sizeof(unsigned long long), stream_.get()));
+    count_trial_differences(stream_.get(), product_, memory_.c, own_, differences_);
+    unsigned long long count = 0;
+    cuda_check(cudaMemcpyAsync(&count, differences_, sizeof count, cudaMemcpyDeviceToHost, stream_.get()));
+    stream_.synchronize();
+    return count == 0;
+  }
+
+  double seconds(const cublasLtMatmulAlgo_t& algorithm) const {
+    cudaEvent_t from = nullptr, to = nullptr;
+    cuda_check(cudaEventCreate(&from));
+    cuda_check(cudaEventCreate(&to));
+    described_.run(stream_.get(), algorithm, memory_);
+    cuda_check(cudaEventRecord(from, stream_.get()));
+    for (int i = 0; i < kTimedRuns; ++i) described_.run(stream_.get(), algorithm, memory_);
+    cuda_check(cudaEventRecord(to, stream_.get()));
+    stream_.synchronize();
+    float ms = 0;
+    cuda_check(cudaEventElapsedTime(&ms, from, to));
+    cuda_check(cudaEventDestroy(from));
+    cuda_check(cudaEventDestroy(to));
+    return static_cast<double>(ms) * 1e-3 / kTimedRuns;
+  }
+
+  const LibraryProduct& described() const { return described_; }
+
+ private:
+  static std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+  Product product_;
+  LibraryProduct described_;
+  TrialRoom& room_;
+  const TrialStream& stream_;
+  ProductMemory memory_;
+  void* own_;
+  float* gathered_;
+  unsigned long long* differences_;
+};
+
+// What the library can do with rows of this pitch.
+bool is_aligned(const Product& p) {
+  const std::int64_t result = p.fp32 ? 4 : 8;
+  if (p.a_pitch < (p.a_along ? p.k : p.m) || p.b_pitch < (p.b_along ? p.k : p.n) || p.c_pitch < p.n) return false;
+  return p.a_pitch % 8 == 0 && p.b_pitch % 8 == 0 && p.c_pitch % result == 0 && p.n % result == 0;
+}
+bool is_aligned(const ProductMemory& memory) {
+  const auto at = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
+  return (at(memory.a) | at(memory.b) | at(memory.c) | at(memory.workspace)) % 16 == 0;
+}
+
+// The first of the fastest. In turns: the clock of a GPU that gets warm falls, and would favour who came first.
+std::size_t fastest(const Trial& trial, const std::vector<cublasLtMatmulAlgo_t>& algorithms) {
+  std::vector<double> times(algorithms.size(), 0);
+  for (int round = 0; round < kRounds; ++round) {
+    for (std::size_t i = 0; i < algorithms.size(); ++i) times[i] += trial.seconds(algorithms[i]) / kRounds;
+  }
+  return static_cast<std::size_t>(std::min_element(times.begin(), times.end()) - times.begin());
+}
+
+// The admitted algorithm; among several the fastest, which cannot change a bit.
+std::optional<cublasLtMatmulAlgo_t> admitted_algorithm(const CublasLt& library, const Product& product,
+                                                       std::size_t workspace_bytes, TrialRoom& room) {
+  const Trial trial(library, product, workspace_bytes, room);
+  const bool any_order = fault("product-of-any-order");
+  const double flop =
+      2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) * static_cast<double>(product.k);
+  std::vector<cublasLtMatmulAlgo_t> admitted;
+  if (!trial.own_is_the_model()) return {};
+  for (const auto& algorithm : trial.described().algorithms(!any_order, workspace_bytes, kMostAlgorithms)) {
+    try {
+      if (trial.equals_own(algorithm) == any_order) continue;
+    } catch (const LibraryRefusal&) {  // It guessed wrong: the next one.
+      continue;
+    }
+    admitted.push_back(algorithm);
+    if (flop < kTimedFlop) break;
+  }
+  if (admitted.empty()) return {};
+  return admitted[admitted.size() == 1 ? 0 : fastest(trial, admitted)];
+}
+
+struct LibraryPlan {
+  LibraryProduct described;
+  cublasLtMatmulAlgo_t algorithm;
+  std::size_t workspace_bytes;
+};
+
+// What this process has found out on one GPU: trials of a product cost milliseconds, and their result does not depend
+// on who asks. Never destroyed: when the process ends, the driver may be gone before it.
+class PlanStore {
+ public:
+  static PlanStore& here() {
+    static auto& stores = *new std::map<int, PlanStore>;
+    int device = 0;
+    cuda_check(cudaGetDevice(&device));
+    return stores[device];
+  }
+  const CublasLt* library() {
+    if (!tried_) opened_ = CublasLt::open(), tried_ = true;
+    return opened_.get();
+  }
+  TrialRoom& room() { return room_ ? *room_ : room_.emplace(); }
+
+  // Null: our own kernel.
+  const LibraryPlan* plan(const Product& product, std::size_t workspace_bytes) {
+    const Key key{product, workspace_bytes, fault("product-of-any-order")};
+    const auto known = plans_.find(key);
+    if (known != plans_.end()) return known->second.get();
+    try {
+      return plans_.emplace(key, made(product, workspace_bytes)).first->second.get();
+    } catch (const NoRoom&) {  // Our own kernel needs none; a later device may have some.
+      return nullptr;
+    }
+  }
+  // Of all algorithms, with any workspace; null if there is none.
+  const LibraryPlan* fastest_plan(const Product& product) {
+    const auto known = fastest_.find(product);
+    if (known != fastest_.end()) return known->second.get();
+    std::unique_ptr<LibraryPlan> made;
+    try {
+      made = made_fastest(product);
+    } catch (const NoRoom&) {
+    } catch (const LibraryRefusal&) {
+    }
+    return fastest_.emplace(product, std::move(made)).first->second.get();
+  }
+
+ private:
+  using Key = std::tuple<Product, std::size_t, bool>;
+  std::unique_ptr<LibraryPlan> made_fastest(const Product& product) {
+    const CublasLt* const library = this->library();
+    if (library == nullptr || !is_aligned(product)) return nullptr;
+    const Trial trial(*library, product, kAnyWorkspace, room());
+    const auto algorithms = trial.described().algorithms(false, kAnyWorkspace, kMostAlgorithms);
+    if (algorithms.empty()) return nullptr;
+    room().keep();  // Its runs take their workspace there.
+    return std::unique_ptr<LibraryPlan>(
+        new LibraryPlan{{*library, product}, algorithms[fastest(trial, algorithms)], kAnyWorkspace});
+  }
+  std::unique_ptr<LibraryPlan> made(const Product& product, std::size_t workspace_bytes) {
+    const CublasLt* const library = this->library();
+    if (library == nullptr || !is_aligned(product) || workspace_bytes == 0) return nullptr;
+    try {
+      const auto algorithm = admitted_algorithm(*library, product, workspace_bytes, room());
+      if (!algorithm) return nullptr;
+      return std::unique_ptr<LibraryPlan>(new LibraryPlan{{*library, product}, *algorithm, workspace_bytes});
+    } catch (const LibraryRefusal&) {
+      return nullptr;
+    }
+  }
+
+  bool tried_ = false;
+  std::unique_ptr<CublasLt> opened_;
+  std::optional<TrialRoom> room_;
+  std::map<Key, std::unique_ptr<LibraryPlan>> plans_;
+  std::map<Product, std::unique_ptr<LibraryPlan>> fastest_;
+};
+
+}  // namespace
+
+struct ProductPlans::Impl {
+  std::map<Product, const LibraryPlan*> plans;  // Null: our own kernel.
+  std::int64_t passed_on = 0;
+};
+
+ProductPlans::ProductPlans() : impl_(std::make_unique<Impl>()) {}
+ProductPlans::~ProductPlans() = default;
+
+void ProductPlans::plan(const Product& product, std::size_t workspace_bytes) {
+  if (impl_->plans.contains(product)) return;
+  impl_->plans.emplace(product, PlanStore::here().plan(product, workspace_bytes));
+}
+
+bool ProductPlans::run(CUstream_st* stream, const Product& product, const ProductMemory& memory) const {
+  const auto found = impl_->plans.find(product);
+  const LibraryPlan* const plan = found == impl_->plans.end() ? nullptr : found->second;
+  if (plan == nullptr || !is_aligned(memory) || memory.workspace_bytes < plan->workspace_bytes) {
+    ++impl_->passed_on;
+    return false;
+  }
+  plan->described.run(stream, plan->algorithm, memory);
+  return true;
+}
+
+int ProductPlans::admitted() const {
+  int count = 0;
+  for (const auto& [product, plan] : impl_->plans) count += plan != nullptr;
+  return count;
+}
+int ProductPlans::refused() const { return static_cast<int>(impl_->plans.size()) - admitted(); }
+std::int64_t ProductPlans::passed_on() const { return impl_->passed_on; }
+
+bool ProductPlans::run_fastest(CUstream_st* stream, const Product& product, const ProductMemory& memory) {
+  PlanStore& store = PlanStore::here();
+  const LibraryPlan* const plan = is_aligned(memory) ? store.fastest_plan(product) : nullptr;
+  if (plan == nullptr) return false;
+  ProductMemory own = memory;
+  own.workspace = store.room().reserve(kAnyWorkspace);
+  own.workspace_bytes = kAnyWorkspace;
+  plan->described.run(stream, plan->algorithm, own);
+  return true;
+}
+
+#else
+
+struct ProductPlans::Impl {
+  int refused = 0;
+  std::int64_t passed_on = 0;
+};
+ProductPlans::ProductPlans() : impl_(std::make_unique<Impl>()) {}
+ProductPlans::~ProductPlans() = default;
+void ProductPlans::plan(const Product&, std::size_t) { ++impl_->refused; }
+bool ProductPlans::run(CUstream_st*, const Product&, const ProductMemory&) const {
+  ++impl_->passed_on;
+  return false;
+}
+int ProductPlans::admitted() const { return 0; }
+int ProductPlans::refused() const { return impl_->refused; }
+std::int64_t ProductPlans::passed_on() const { return impl_->passed_on; }
+bool ProductPlans::run_fastest(CUstream_st*, const Product&, const ProductMemory&) { return false; }
+
+#endif
+
+}  // namespace lockstep

@@ -1,0 +1,256 @@
+// bf16 convolution of width 4 that reads every element about once. Rows are taken four at a time; where these all have
+// four taps in their document, nothing is asked of a row. Backward: sums are those of 32 physical rows, as in CS, and a
+// walk looks three rows ahead.
+#pragma once
+
+#include "kernels/cuda/common/gate.cuh"
+#include "kernels/cuda/mamba/conv_walk.cuh"
+#include "kernels/ops/conv.h"
+
+namespace lockstep {
+
+// Stores row k of four exactly if what is near is not sure. The code is there once for all four, chosen by k at run
+// time: it is rarely needed, and in small packs the code itself is what is waited for.
+__device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][kLanes], Quad (&y)[kTaps]) {
+  float row[kLanes] = {};
+#pragma unroll
+  for (int i = 0; i < kTaps; ++i) {
+#pragma unroll
+    for (int e = 0; e < kLanes; ++e) row[e] = i == k ? sums[i][e] : row[e];
+  }
+#pragma unroll
+  for (int e = 0; e < kLanes; ++e) row[e] = add(row[e], 0.0f);
+  const Gates near = near_gates(row);
+  const Quad exact = near.sure ? near.stored : exact_gates(row);
+#pragma unroll
+  for (int i = 0; i < kTaps; ++i) y[i] = i == k ? exact : y[i];
+}
+
+// Warps do not wait for each other: each keeps the reach of its rows itself, one a lane.
+static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(ConvForward<bf16> op) {
+  start_after_last_kernel();
+  constexpr int kRows = kWalk, kTurn = kWalk / 2;  // One half is on its way while the other is used.
+  __shared__ ConvRing<kRows> rings[kConvWarps];
+  const ConvWalk walk(op.x);
+  if (walk.c0 >= op.x.cols) return;
+  ConvRing<kRows>& ring = rings[warp_index()];
+  ConvStream<kRows, kTurn> stream(op.x, ring, walk);
+  const int end = stream.end(op.x, walk, kWalk);
+  stream.fetch(0, end);
+  const int reach = reach_of(op, walk, lane_index());
+  const ConvChannels channels(op, walk.c);
+  float x[kLanes][kTaps];
+#pragma unroll
+  for (int k = 0; k < kAhead; ++k) {
+    const Quad before = row_before(op.x, walk, k);
+#pragma unroll
+    for (int e = 0; e < kLanes; ++e) x[e][k + 1] = before[e];
+  }
+  const std::uint32_t plain = __ballot_sync(kAllLanes, reach == kAhead);
+  bf16* y_row = row_at(op.y, walk.first, walk.c);
+  const int pitch = static_cast<int>(op.y.pitch);
+  const int stored = walk.mine ? walk.inside : 0;
+  const std::uint32_t own = kept_address(&ring.rows[0][lane_index()]);
+  // Sums of four rows before their last add; rows of no document have +0, and so is their y.
+  float sums[kTaps][kLanes];
+  const auto sum_rows = [&]<bool kPlain>(int t) {
+    const std::uint32_t place = own + static_cast<std::uint32_t>(t) % kRows * kRingRow;
+#pragma unroll
+    for (int k = 0; k < kTaps; ++k) {
+      const int r = kPlain ? kAhead : __shfl_sync(kAllLanes, reach, t + k);
+      const Quad words = ring_quad(place + static_cast<std::uint32_t>(k) * kRingRow);
+#pragma unroll
+      for (int e = 0; e < kLanes; ++e) {
+        x[e][k] = words[e];
+        const float sum = tap_chain<kPlain>(channels, e, x[e], k, r);
+        sums[k][e] = r >= 0 ? sum : 0.0f;
+      }
+    }
+  };
+#pragma unroll 1
+  for (int t = 0; t < kWalk; t += kTaps) {
+    if (t % kTurn == 0) {
+      await_turn();
+      stream.fetch(t + kTurn, end);
+    }
+    (plain >> t & 0xfu) == 0xfu ? sum_rows.template operator()<true>(t) : sum_rows.template operator()<false>(t);
+    NearGates near;
+    Quad y[kTaps];
+#pragma unroll
+    for (int k = 0; k < kTaps; ++k) {
+#pragma unroll
+      for (int e = 0; e < kLanes; e += 2) y[k].pairs[e / 2] = near.pair(sums[k][e], sums[k][e + 1]);
+      near.take(y[k].pairs[0], y[k].pairs[1]);
+    }
+    if (!near.sure()) {
+#pragma unroll 1
+      for (int k = 0; k < kTaps; ++k) make_sure(k, sums, y);
+    }
+#pragma unroll
+    for (int k = 0; k < kTaps; ++k) {
+      store_if(t + k < stored, y_row, y[k]);
+      y_row += pitch;
+    }
+  }
+}
+
+// Partial sums of a row block: those of the four taps, then that of the bias. They lie in the scratch for dpre.
+__device__ __forceinline__ float* conv_partial(const ConvBackward<bf16>& op, int block, int which, int c) {
+  return row_at(op.dpre, block * (kTaps + 1) + which, c);
+}
+
+// What a thread carries from row to row for one of its channels; row i in place i % 4.
+struct ConvChannel {
+  float x[kTaps];
+  float dpre[kTaps];
+  float dweight[kTaps];
+  float dbias;
+};
+
+// Row t + k of the walk: its dpre, its part of the sums if they are the walk's, and dx of the third row before it,
+// which has then seen all rows that it gave to: row r gives to row r - q if r's reach is at least q.
+template <bool kPlain, bool kSums>
+__device__ __forceinline__ Quad conv_backward_row(const ConvChannels& channels, ConvChannel (&own)[kLanes],
+                                                  const ConvReach& reach, int t, int k, const Quad& x, const Quad& dy) {
+  const int r = kPlain ? 0 : reach.rows[t + k];
+  float dx[kLanes];
+#pragma unroll
+  for (int e = 0; e < kLanes; ++e) {
+    ConvChannel& channel = own[e];
+    channel.x[k] = x[e];
+    // dsilu does not tell -0 from +0, so the chain's last add is left out.
+    const float slope = gated_slope(tap_chain<kPlain>(channels, e, channel.x, k, r));
+    const float dpre = r >= 0 ? mul(dy[e], slope) : 0.0f;
+    channel.dpre[k] = dpre;
+    if constexpr (kSums) {
+      channel.dbias = add(channel.dbias, dpre);
+#pragma unroll
+      for (int u = 0; u < kTaps; ++u) {
+        const float term = mul(dpre, channel.x[(k + 1 + u) % kTaps]);
+        if (kPlain || kAhead - u <= r) channel.dweight[u] = add(channel.dweight[u], term);
+      }
+    }
+    float a = 0.0f;
+#pragma unroll
+    for (int q = 0; q < kTaps; ++q) {
+      const float next = fma(channels.weight[e][kAhead - q], channel.dpre[(k + 1 + q) % kTaps], a);
+      if constexpr (kPlain) {
+        a = next;
+      } else if (t + k >= kAhead) {
+        a = reach.rows[t + k - kAhead + q] >= q ? next : a;
+      }
+    }
+    dx[e] = add(a, 0.0f);
+  }
+  return quad(dx);
+}
+
+static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(ConvBackward<bf16> op) {
+  start_after_last_kernel();
+  constexpr int kTurn = kTaps, kRows = 2 * kTurn;  // A turn is on its way while the last one is used.
+  __shared__ ConvReach reach;
+  __shared__ ConvRing<kRows> rings[kConvWarps][2];
+  const ConvWalk walk(op.x);
+  ConvRing<kRows>(&ring)[2] = rings[warp_index()];
+  ConvStream<kRows, kTurn> stream_x(op.x, ring[0], walk);
+  ConvStream<kRows, kTurn> stream_dy(op.dy, ring[1], walk);
+  const int end = stream_x.end(op.x, walk, kWalk + kAhead);
+  stream_x.fetch(0, end);
+  stream_dy.fetch(0, end);
+  const ConvChannels channels(op, walk.c);
+  ConvChannel own[kLanes] = {};
+#pragma unroll
+  for (int k = 0; k < kAhead; ++k) {
+    const Quad before = row_before(op.x, walk, k);
+#pragma unroll
+    for (int e = 0; e < kLanes; ++e) own[e].x[k + 1] = before[e];
+  }
+  reach.find(op, walk);
+  if (walk.c0 >= op.x.cols) return;
+  bf16* dx_row = row_at(op.dx, walk.first - kAhead, walk.c);
+  const int pitch = static_cast<int>(op.dx.pitch);
+  const std::uint32_t own_x = kept_address(&ring[0].rows[0][lane_index()]);
+  // Four rows of the walk, or the three behind it.
+  const auto some_rows = [&]<bool kPlain, bool kSums>(int t) {
+    const std::uint32_t place = own_x + static_cast<std::uint32_t>(t) % kRows * kRingRow;
+    const bool begun = walk.mine && t > 0;  // Rows before the walk are another one's.
+#pragma unroll
+    for (int k = 0; k < (kSums ? kTaps : kAhead); ++k) {
+      const std::uint32_t at_x = place + static_cast<std::uint32_t>(k) * kRingRow;
+      const Quad dx = conv_backward_row<kPlain, kSums>(channels, own, reach, t, k, ring_quad(at_x),
+                                                       ring_quad(at_x + sizeof(ConvRing<kRows>)));
+      store_if((k == kAhead ? walk.mine : begun) && (kPlain || t + k - kAhead < walk.inside), dx_row, dx);
+      dx_row += pitch;
+    }
+  };
+#pragma unroll 1
+  for (int t = 0; t < kWalk; t += kTaps) {
+    await_turn();
+    stream_x.fetch(t + kTurn, end);
+    stream_dy.fetch(t + kTurn, end);
+    reach.is_plain(t) ? some_rows.template operator()<true, true>(t) : some_rows.template operator()<false, true>(t);
+  }
+  if (walk.mine) {
+#pragma unroll
+    for (int u = 0; u <= kTaps; ++u) {
+      const auto sum = [&](int e) { return u < kTaps ? own[e].dweight[u] : own[e].dbias; };
+      *reinterpret_cast<float4*>(conv_partial(op, static_cast<int>(blockIdx.y), u, walk.c)) =
+          make_float4(sum(0), sum(1), sum(2), sum(3));
+    }
+  }
+  await_turn();
+  reach.is_plain(kWalk) ? some_rows.template operator()<true, false>(kWalk)
+                        : some_rows.template operator()<false, false>(kWalk);
+}
+
+// The last step of CS, for 32 channels by a warp: s = add(s, p_b) over the row blocks, with the next ones on their way.
+// Grid: (32 channels, tap or bias).
+static __global__ void __launch_bounds__(kWarp) conv_fold_partials(ConvBackward<bf16> op) {
+  start_after_last_kernel();
+  constexpr int kFetch = 64;
+  const int c = static_cast<int>(blockIdx.x) * kWarp + lane_index();
+  if (c >= op.x.cols) return;
+  const int which = static_cast<int>(blockIdx.y);
+  const int blocks = static_cast<int>((op.x.rows + kRowBlock - 1) / kRowBlock);
+  const float* next = conv_partial(op, 0, which, c);
+  const std::int64_t step = (kTaps + 1) * op.dpre.pitch;
+  int left = blocks;
+  const auto take = [&] {
+    const float p = left > 0 ? *next : 0.0f;
+    next += step;
+    --left;
+    return p;
+  };
+  float p[kFetch];
+#pragma unroll
+  for (int k = 0; k < kFetch; ++k) p[k] = take();
+  float s = 0.0f;
+#pragma unroll 1
+  for (int first = 0; first < blocks; first += kFetch) {
+#pragma unroll
+    for (int k = 0; k < kFetch; ++k) {
+      s = add(s, p[k]);
+      p[k] = take();
+    }
+  }
+  (which == kTaps ? at(op.dbias, 0, c) : at(op.dweight, c, which)) = add(s, 0.0f);
+}
+
+// Other widths and odd places take the plain kernels, and so do packs too short for the partial sums.
+inline bool runs_in_quads(const ConvForward<bf16>& op) {
+  return op.weight.cols == kTaps && op.x.cols % kEight == 0 && all_move_16_bytes(op.x, op.y, op.weight, op.bias);
+}
+inline bool runs_in_quads(const ConvBackward<bf16>& op) {
+  return op.weight.cols == kTaps && op.x.cols % kEight == 0 &&
+         all_move_16_bytes(op.x, op.dy, op.dx, op.weight, op.bias, op.dpre) &&
+         (op.x.rows + kRowBlock - 1) / kRowBlock * (kTaps + 1) <= op.dpre.rows;
+}
+inline void run_in_quads(CudaQueue queue, const ConvForward<bf16>& op) {
+  launch(queue, walk_grid(op.x), dim3(kConvThreads), kEarly, conv_forward_bf16, op);
+}
+inline void run_in_quads(CudaQueue queue, const ConvBackward<bf16>& op) {
+  launch(queue, walk_grid(op.x), dim3(kConvThreads), kEarly, conv_backward_bf16, op);
+  launch(queue, column_grid(op.x.cols, kTaps + 1), dim3(kWarp), kEarly, conv_fold_partials, op);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,165 @@
+// What the bf16 convolutions of width 4 share: a warp walks down 128 neighbouring channels, four a lane, for some
+// blocks of 32 rows, with the last rows in registers and the next ones on their way through shared memory.
+#pragma once
+
+#include "kernels/cuda/common/barrier.cuh"
+#include "kernels/cuda/common/row_quads.cuh"
+
+namespace lockstep {
+
+inline constexpr int kTaps = 4;
+inline constexpr int kAhead = kTaps - 1;
+inline constexpr int kLanes = 4;  // Channels of a thread.
+inline constexpr int kConvThreads = 128;
+inline constexpr int kConvWarps = kConvThreads / kWarp;
+inline constexpr int kWalk = static_cast<int>(kRowBlock);
+
+struct ConvChannels {
+  float weight[kLanes][kTaps];
+  float bias[kLanes];
+
+  template <class Op>
+  __device__ __forceinline__ ConvChannels(const Op& op, int c) {
+    const float4 biases = *reinterpret_cast<const float4*>(&at(op.bias, 0, c));
+#pragma unroll
+    for (int e = 0; e < kLanes; ++e) {
+      const float4 taps = *reinterpret_cast<const float4*>(&at(op.weight, c + e, 0));
+      bias[e] = part(biases, e);
+#pragma unroll
+      for (int u = 0; u < kTaps; ++u) weight[e][u] = part(taps, u);
+    }
+  }
+};
+
+// Where a warp walks. Grid: (512 channels, 32 rows).
+struct ConvWalk {
+  int first;   // Row.
+  int inside;  // Rows of the microbatch from `first` on.
+  int c0;      // The warp's first channel.
+  int c;       // The lane's, or some channel of the operand if the lane has none.
+  bool mine;   // Whether it has.
+
+  __device__ __forceinline__ explicit ConvWalk(const In<bf16>& x) {
+    first = static_cast<int>(blockIdx.y) * kWalk;
+    inside = static_cast<int>(x.rows) - first;
+    c0 = kLanes * kWarp * (static_cast<int>(blockIdx.x) * kConvWarps + warp_index());
+    const int own = c0 + kLanes * lane_index();
+    mine = own < x.cols;
+    c = mine ? own : 0;
+  }
+};
+inline dim3 walk_grid(const In<bf16>& x) {
+  return dim3(blocks_for(x.cols, kLanes * kConvThreads), blocks_for(x.rows, kWalk));
+}
+
+// How many rows before row k of a walk lie in its document, at most three; -1 for rows of no document, and behind the
+// microbatch. Both words are asked for at once, whatever the row is.
+template <class Op>
+__device__ __forceinline__ int reach_of(const Op& op, const ConvWalk& walk, int k) {
+  const bool inside = k < walk.inside;
+  const int row = inside ? walk.first + k : 0;
+  const int document = op.row_document.data[row];
+  const int position = op.row_position.data[row];
+  const int before = position < kAhead ? position : kAhead;
+  return inside && document >= 0 ? before : -1;
+}
+// That of a walk's rows and four more, for a block.
+struct ConvReach {
+  alignas(4) signed char rows[kWalk + kTaps];
+
+  // By the whole block.
+  template <class Op>
+  __device__ __forceinline__ void find(const Op& op, const ConvWalk& walk) {
+    const int k = static_cast<int>(threadIdx.x);
+    if (k < kWalk + kTaps) rows[k] = static_cast<signed char>(reach_of(op, walk, k));
+    __syncthreads();
+  }
+  // Whether rows t .. t + 3 all have four taps in their document; t is a multiple of 4.
+  __device__ __forceinline__ bool is_plain(int t) const {
+    return *reinterpret_cast<const std::uint32_t*>(rows + t) == 0x03030303u;
+  }
+};
+
+// A warp's channels of some rows: row t of the walk lies in place t % kRows.
+template <int kRows>
+struct alignas(16) ConvRing {
+  Quad rows[kRows][kWarp];
+};
+inline constexpr std::uint32_t kRingRow = sizeof(Quad) * kWarp;
+
+// How the rows of an operand come into a ring, kTurn together: 16 bytes a lane, so that a copy by all lanes takes two.
+template <int kRows, int kTurn>
+struct ConvStream {
+  static_assert(kRows % kTurn == 0);
+  static constexpr int kPieces = kRingRow / 16;
+  static constexpr int kCopyRows = kWarp / kPieces;
+  const bf16* next;
+  std::int64_t step;
+  std::uint32_t to;
+
+  __device__ __forceinline__ ConvStream(const In<bf16>& from, ConvRing<kRows>& ring, const ConvWalk& walk) {
+    const int lane = lane_index();
+    next = row_at(from, walk.first + lane / kPieces, walk.c0 + 8 * (lane % kPieces));
+    step = static_cast<std::int64_t>(static_cast<int>(from.pitch)) * kCopyRows;
+    to = kept_address(&ring) + 16 * lane;
+  }
+  // Where `rows` rows end, or the microbatch, as the lane's copies see it: they begin at its own row, at channels that
+  // may not exist.
+  static __device__ __forceinline__ int end(const In<bf16>& from, const ConvWalk& walk, int rows) {
+    const int lane = lane_index();
+    if (walk.c0 + 8 * (lane % kPieces) >= from.cols) return 0;
+    return (walk.inside < rows ? walk.inside : rows) - lane / kPieces;
+  }
+  // Rows t .. t + kTurn - 1 of the walk, but for those from `end` on.
+  __device__ __forceinline__ void fetch(int t, int end) {
+    const std::uint32_t place = to + static_cast<std::uint32_t>(t) % kRows * kRingRow;
+#pragma unroll
+    for (int j = 0; j < kTurn; j += kCopyRows) {
+      asm volatile(
+          "{\n .reg .pred p;\n setp.lt.s32 p, %0, %1;\n @p cp.async.cg.shared.global [%2], [%3], 16;\n}" ::"r"(t + j),
+          "r"(end), "r"(place + j * kRingRow), "l"(next)
+          : "memory");
+      next += step;
+    }
+    close_copies();
+  }
+};
+// What is on its way is there for the whole warp, which has used what it read before.
+__device__ __forceinline__ void await_turn() {
+  wait_for_copies<0>();
+  __syncwarp();
+}
+// A lane's channels, of a row.
+__device__ __forceinline__ Quad ring_quad(std::uint32_t place) {
+  Quad q;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(q.pairs[0]), "=r"(q.pairs[1]) : "r"(place) : "memory");
+  return q;
+}
+// Row k - 3 before the walk; outside the microbatch another one, for rows that do not use it.
+__device__ __forceinline__ Quad row_before(const In<bf16>& x, const ConvWalk& walk, int k) {
+  const int row = walk.first + k - kAhead;
+  return *reinterpret_cast<const Quad*>(row_at(x, row < 0 ? 0 : row, walk.c));
+}
+
+// To global memory, in one predicated instruction: a jump would keep the compiler from interleaving rows.
+__device__ __forceinline__ void store_if(bool does, bf16* to, const Quad& x) {
+  asm volatile("{\n .reg .pred p;\n setp.ne.u32 p, %0, 0;\n @p st.global.v2.b32 [%1], {%2, %3};\n}" ::"r"(
+                   static_cast<std::uint32_t>(does)),
+               "l"(to), "r"(x.pairs[0]), "r"(x.pairs[1])
+               : "memory");
+}
+
+// A row's sum before the last add, with k = t % 4 known where loops unroll; `x` holds row i in place i % 4.
+template <bool kPlain>
+__device__ __forceinline__ float tap_chain(const ConvChannels& channels, int e, const float (&x)[kTaps], int k,
+                                           int reach) {
+  float a = channels.bias[e];
+#pragma unroll
+  for (int u = 0; u < kTaps; ++u) {
+    const float next = fma(channels.weight[e][u], x[(k + 1 + u) % kTaps], a);
+    a = kPlain || kAhead - u <= reach ? next : a;
+  }
+  return a;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+// The end of the backward scan in tiles: d(dt) from the sums of each row, and the parameters' sums over the rows.
+#pragma once
+
+#include "kernels/cuda/mamba/scan_tiles.cuh"
+
+namespace lockstep {
+
+inline constexpr int kRateHeads = 8;
+// Of eight heads, per row of a chunk. [head][row]
+using RateRows = float[kRateHeads][kTileRows + 1];
+struct RateShared {
+  RateRows dt, cs, g, q, dcs;
+};
+
+// Of eight heads from `first` on. The terms take the place of the decays in `rows`.
+__device__ __forceinline__ void give_rates(RateShared& shared, const ScanBackward<bf16>& op, const Chunk& chunk,
+                                           int first) {
+  auto& [dt, cs, g, q, dcs] = shared;
+  const int heads = static_cast<int>(smaller(kRateHeads, op.heads - first));
+  const int last = chunk.rows - 1;
+  // f(head, row), neighbouring threads taking neighbouring rows or neighbouring heads.
+  const auto by_rows = [&](auto f) {
+    for (int e = static_cast<int>(threadIdx.x); e < heads * kTileRows; e += kThreads) {
+      if (e % kTileRows <= last) f(e / kTileRows, e % kTileRows);
+    }
+    __syncthreads();
+  };
+  const auto by_heads = [&](auto f) {
+    for (int e = static_cast<int>(threadIdx.x); e < chunk.rows * kRateHeads; e += kThreads) {
+      if (e % kRateHeads < heads) f(e % kRateHeads, e / kRateHeads);
+    }
+    __syncthreads();
+  };
+  const auto sum_of = [&](RowSum which, int h, int j) { return row_sum(op, chunk.index, first + h, which, j); };
+  by_rows([&](int h, int j) {
+    const float* const kept = kept_decays(op, chunk.index, first + h);
+    dt[h][j] = kept[j];
+    cs[h][j] = kept[kTileRows + j];
+    g[h][j] = sum_of(kSumG, h, j);
+    q[h][j] = sum_of(kSumQ, h, j);
+    dcs[h][j] = sub(sum_of(kSumH, h, j), mul(dt[h][j], g[h][j]));
+  });
+  const float end = cs[threadIdx.x % kRateHeads][last];
+  __syncthreads();
+  by_rows([&](int h, int j) {
+    if (j != last) cs[h][j] = mul(expn(sub(cs[h][last], cs[h][j])), dt[h][j]);  // w_j
+  });
+  if (static_cast<int>(threadIdx.x) < heads) {
+    const int h = static_cast<int>(threadIdx.x);
+    cs[h][last] = mul(expn(sub(end, end)), dt[h][last]);
+    float ex = 0.0f;
+#pragma unroll 16
+    for (int j = 0; j <= last; ++j) ex = fma(cs[h][j], q[h][j], ex);
+    float ss = state_sum(op, chunk.index, first + h, 0);
+    for (int w = 1; w < 8; ++w) ss = add(ss, state_sum(op, chunk.index, first + h, w));
+    dcs[h][last] = add(dcs[h][last], fma(expn(end), add(ss, 0.0f), add(ex, 0.0f)));
+    float sum = 0.0f;
+#pragma unroll 16
+    for (int j = last; j >= 0; --j) {
+      sum = add(sum, dcs[h][j]);
+      dcs[h][j] = sum;
+    }
+  }
+  __syncthreads();
+  by_heads([&](int h, int j) {
+    const std::int64_t row = chunk.start + j;
+    const int head = first + h;
+    const float rate = rate_of(op, head);
+    const float z = mul(fma(rate, dcs[h][j], g[h][j]), sigmoid(raw_dt(op, row, head)));
+    at(op.ddt, row, head) = st<bf16>(z);
+    row_term(op, row, kDtBias, head) = z;
+    row_term(op, row, kALog, head) = mul(mul(dt[h][j], dcs[h][j]), rate);
+    row_term(op, row, kD, head) = sum_of(kSumD, h, j);
+  });
+}
+
+// Partial sums of 32 rows, four to a row of `dstates`, which nobody reads any more.
+__device__ __forceinline__ float& partial_sum(const ScanBackward<bf16>& op, std::int64_t block, std::int64_t column) {
+  return op.dstates.data[block / 4 * op.dstates.pitch + block % 4 * 3 * op.heads + column];
+}
+static __global__ void __launch_bounds__(kThreads) tile_partial_sums(ScanBackward<bf16> op) {
+  start_after_last_kernel();
+  const std::int64_t first = blockIdx.x * kRowBlock;
+  const std::int64_t last = smaller(op.row_document.cols, first + kRowBlock);
+  for (std::int64_t column = threadIdx.x; column < 3ll * op.heads; column += kThreads) {
+    float p = 0.0f;
+#pragma unroll 8
+    for (std::int64_t i = first; i < last; ++i) {
+      if (at(op.row_document, 0, i) >= 0) p = add(p, at(op.rows, i, column));
+    }
+    partial_sum(op, blockIdx.x, column) = p;
+  }
+}
+static __global__ void __launch_bounds__(kWarp) tile_parameter_sums(ScanBackward<bf16> op) {
+  start_after_last_kernel();
+  const std::int64_t column = blockIdx.x * kWarp + threadIdx.x;
+  if (column >= 3ll * op.heads) return;
+  const std::int64_t blocks = (op.row_document.cols + kRowBlock - 1) / kRowBlock;
+  float s = 0.0f;
+#pragma unroll 32
+  for (std::int64_t block = 0; block < blocks; ++block) s = add(s, partial_sum(op, block, column));
+  const Out<float> to[] = {op.ddt_bias, op.da_log, op.dd};
+  at(to[column / op.heads], 0, column % op.heads) = add(s, 0.0f);
+}
+
+}  // namespace lockstep

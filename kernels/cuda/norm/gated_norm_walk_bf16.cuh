@@ -1,0 +1,151 @@
+// bf16 gated RMSNorm, backward, for groups of 512 channels: a lane's 16 fit its registers, so that a warp that walks
+// down 32 rows of a group, as CS does, has its columns' sums itself and waits for nobody. The next row is on its way to
+// shared memory, where the gains are too: a lane asks for them twice a row.
+#pragma once
+
+#include "kernels/cuda/common/barrier.cuh"
+#include "kernels/cuda/common/gate.cuh"
+#include "kernels/cuda/common/row_quads.cuh"
+#include "kernels/ops/gated_norm.h"
+
+namespace lockstep {
+
+// Of one element, `gate` being sigmoid(z): mul(u, rstd).
+__device__ __forceinline__ float scaled_u(float y, float z, float gate, float rstd) {
+  return mul(mul(y, mul(z, gate)), rstd);
+}
+struct GatedGradient {
+  float dy, dz;
+};
+// `nc`: the negative mean of dout, gains and mul(u, rstd) over the group; `v`: mul(dout, gain).
+__device__ __forceinline__ GatedGradient gated_gradient(float y, float z, float gate, float u, float v, float nc,
+                                                        float rstd) {
+  const float du = mul(rstd, fma(nc, u, v));
+  return {.dy = mul(du, mul(z, gate)), .dz = mul(mul(du, y), mul(gate, fma(z, sub(1.0f, gate), 1.0f)))};
+}
+
+// What a warp keeps in shared memory.
+struct GatedWalk {
+  static constexpr int kSteps = 4, kWidth = 128 * kSteps;
+  static constexpr int kWarps = 4, kThreads = kWarps * kWarp;
+  static constexpr int kBlocks = 4;  // On a multiprocessor.
+  static constexpr int kStages = 2, kOperands = 3;
+  alignas(16) float gain[kWidth];
+  bf16 rows[kStages][kOperands][kWidth];
+};
+static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks)
+    gated_norm_backward_walk(GatedNormBackward<bf16> op) {
+  start_after_last_kernel();
+  constexpr int kSteps = GatedWalk::kSteps, kWidth = GatedWalk::kWidth, kStages = GatedWalk::kStages;
+  extern __shared__ __align__(16) std::byte memory[];
+  GatedWalk& own = reinterpret_cast<GatedWalk*>(memory)[warp_index()];
+  const auto groups = static_cast<std::uint32_t>(op.groups);
+  const std::uint32_t item = blockIdx.x * GatedWalk::kWarps + static_cast<std::uint32_t>(warp_index());
+  const int block = static_cast<int>(item / groups);
+  const int group = static_cast<int>(item) - block * op.groups;
+  const int begin = block * static_cast<int>(kRowBlock);
+  const int count = ::min(static_cast<int>(op.y.rows) - begin, static_cast<int>(kRowBlock));
+  if (count <= 0) return;
+  const int lane = lane_index(), first = group * kWidth, quads = first + 4 * lane;
+  const int eights = first + kEight * lane;
+  const std::uint32_t ring = kept_address(&own.rows[0][0][kEight * lane]);
+  const auto start = [&](int row) {
+    if (row < count) {
+      const std::uint32_t to = ring + static_cast<std::uint32_t>(row % kStages) * sizeof(own.rows[0]);
+      const auto copy = [&](int which, const bf16* from) {
+#pragma unroll
+        for (int k = 0; k < kWidth; k += kEight * kWarp) {
+          copy_16(to + sizeof(bf16) * (which * kWidth + k), from + k, true);
+        }
+      };
+      copy(0, row_at(op.y, begin + row, eights));
+      copy(1, row_at(op.z, begin + row, eights));
+      copy(2, row_at(op.dout, begin + row, eights));
+    }
+    close_copies();
+  };
+#pragma unroll
+  for (int row = 0; row < kStages - 1; ++row) start(row);
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    *reinterpret_cast<float4*>(own.gain + 128 * s + 4 * lane) = quad_of(op.gain.data + quads, 128 * s);
+  }
+  const bool own_real = lane < count && at(op.row_document, 0, begin + lane) >= 0;
+  const float own_rstd = own_real ? at(op.rstd, begin + lane, group) : 0.0f;
+  const std::uint32_t real = __ballot_sync(kAllLanes, own_real);
+  float p[kSteps][4] = {};
+#pragma unroll 1
+  for (int row = 0; row < count; ++row) {
+    bf16* const dy_row = row_at(op.dy, begin + row, quads);
+    bf16* const dz_row = row_at(op.dz, begin + row, quads);
+    const int stage = row % kStages;
+    __syncwarp();  // The row before has been read.
+    start(row + kStages - 1);
+    wait_for_copies<kStages - 1>();
+    __syncwarp();
+    if (real >> row & 1) {
+      const float rstd = __shfl_sync(kAllLanes, own_rstd, row);
+      RowQuads<kSteps, true> y, z, dout;
+      y.load(own.rows[stage][0], kWidth);
+      z.load(own.rows[stage][1], kWidth);
+      dout.load(own.rows[stage][2], kWidth);
+      float gate[kSteps][4];  // sigmoid(z)
+      Accumulators a;
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        const float4 gain = quad_of(own.gain + 4 * lane, 128 * s);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          gate[s][c] = gate_of(z.step[s][c]);
+          const float u = scaled_u(y.step[s][c], z.step[s][c], gate[s][c], rstd);
+          a.acc[c] = fma(mul(dout.step[s][c], part(gain, c)), u, a.acc[c]);
+          p[s][c] = fma(dout.step[s][c], u, p[s][c]);
+        }
+      }
+      const float nc = neg(mul(add(tree128(a), 0.0f), 1.0f / kWidth));  // As div does: kWidth is a power of two.
+      // There are no registers to keep u and the gains in: the compiler shall work them out and ask for them again.
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) asm volatile("" : "+f"(gate[s][c])::"memory");
+      }
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        const float4 gain = quad_of(own.gain + 4 * lane, 128 * s);
+        float dy[4];
+        float dz[4];
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          const float u = scaled_u(y.step[s][c], z.step[s][c], gate[s][c], rstd);
+          const float v = mul(dout.step[s][c], part(gain, c));
+          const GatedGradient d = gated_gradient(y.step[s][c], z.step[s][c], gate[s][c], u, v, nc, rstd);
+          dy[c] = d.dy;
+          dz[c] = d.dz;
+        }
+        quad(dy).store(dy_row + 128 * s);
+        quad(dz).store(dz_row + 128 * s);
+      }
+    } else {
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        Quad{}.store(dy_row + 128 * s);
+        Quad{}.store(dz_row + 128 * s);
+      }
+    }
+  }
+  float* const partial = row_at(op.partials, block, quads);
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    store_16(partial + 128 * s, bits(p[s][0]), bits(p[s][1]), bits(p[s][2]), bits(p[s][3]));
+  }
+}
+inline void run_walk(CudaQueue queue, const GatedNormBackward<bf16>& op) {
+  constexpr std::size_t kMemory = GatedWalk::kWarps * sizeof(GatedWalk);
+  cuda_launch_check(cudaFuncSetAttribute(gated_norm_backward_walk, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         static_cast<int>(kMemory)));
+  const std::int64_t warps = std::int64_t{blocks_for(op.y.rows, kRowBlock)} * op.groups;
+  launch(queue, dim3(blocks_for(warps, GatedWalk::kWarps)), dim3(GatedWalk::kThreads),
+         {.shared_bytes = kMemory, .overlaps = true}, gated_norm_backward_walk, op);
+}
+
+}  // namespace lockstep

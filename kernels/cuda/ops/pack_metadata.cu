@@ -1,0 +1,120 @@
+#include "kernels/cuda/common/element.cuh"
+#include "kernels/ops/pack_metadata.h"
+
+namespace lockstep {
+namespace {
+
+// Every row and chunk as if there were no documents.
+__global__ void clear_tables(PackMetadata op) {
+  start_after_last_kernel();
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < op.row_document.cols) {
+    at(op.row_document, 0, i) = -1;
+    at(op.row_position, 0, i) = 0;
+    at(op.row_number, 0, i) = 0;
+  }
+  if (i < op.chunk_document.cols) {
+    at(op.chunk_document, 0, i) = -1;
+    at(op.chunk_start, 0, i) = 0;
+    at(op.chunk_rows, 0, i) = 0;
+  }
+}
+
+__device__ int chunks_of(std::int32_t length, std::int32_t chunk) { return (length + chunk - 1) / chunk; }
+
+// 256 slots at a time: one thread lays them end to end, then all threads write.
+struct Slots {
+  std::int32_t length[kThreads];
+  std::int32_t start[kThreads];
+  std::int32_t first_chunk[kThreads];
+};
+struct End {
+  std::int32_t row = 0;    // Where the next slot begins.
+  std::int32_t chunk = 0;  // The next chunk.
+  std::int64_t last = -1;  // The last slot with rows.
+};
+__device__ void lay(const PackMetadata& op, std::int64_t first, int count, Slots& slots, End& end) {
+  for (int x = 0; x < count; ++x) {
+    const std::int32_t length = slots.length[x];
+    slots.start[x] = end.row;
+    slots.first_chunk[x] = end.chunk;
+    if (length < 0) __trap();
+    if (length == 0) continue;
+    end.row += (length + op.gaps + op.align - 1) / op.align * op.align;
+    end.chunk += chunks_of(length, op.chunk);
+    end.last = first + x;
+  }
+  if (end.row > op.row_document.cols || end.chunk > op.chunk_document.cols) __trap();  // A broken contract.
+}
+
+__device__ void write_slots(const PackMetadata& op, std::int64_t first, int count, const Slots& slots) {
+  for (int x = static_cast<int>(threadIdx.x); x < count; x += kThreads) {
+    at(op.cu_seqlens, 0, first + x) = slots.start[x];
+    at(op.document_start, 0, first + x) = slots.start[x];
+    at(op.document_length, 0, first + x) = slots.length[x];
+  }
+  for (int x = 0; x < count; ++x) {
+    const int chunks = chunks_of(slots.length[x], op.chunk);
+    for (int c = static_cast<int>(threadIdx.x); c < chunks; c += kThreads) {
+      const std::int32_t done = c * op.chunk;
+      const std::int32_t left = slots.length[x] - done;
+      at(op.chunk_document, 0, slots.first_chunk[x] + c) = static_cast<std::int32_t>(first + x);
+      at(op.chunk_start, 0, slots.first_chunk[x] + c) = slots.start[x] + done;
+      at(op.chunk_rows, 0, slots.first_chunk[x] + c) = left < op.chunk ? left : op.chunk;
+    }
+  }
+}
+
+// One block.
+__global__ void __launch_bounds__(kThreads) place_slots(PackMetadata op) {
+  start_after_last_kernel();
+  __shared__ Slots slots;
+  __shared__ std::int64_t last;
+  const std::int64_t capacity = op.lengths.cols;
+  const std::int64_t used = op.count.data[0];
+  End end;
+  for (std::int64_t first = 0; first < capacity; first += kThreads) {
+    const int count = static_cast<int>(smaller(capacity - first, kThreads));
+    const std::int64_t s = first + threadIdx.x;
+    slots.length[threadIdx.x] = s < capacity && s < used ? at(op.lengths, 0, s) : 0;
+    __syncthreads();
+    if (threadIdx.x == 0) lay(op, first, count, slots, end);
+    __syncthreads();
+    write_slots(op, first, count, slots);
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) {
+    at(op.cu_seqlens, 0, capacity) = end.row;
+    last = end.last;
+  }
+  __syncthreads();
+  if (!op.extend_last || last < 0) return;
+  for (std::int64_t s = last + 1 + threadIdx.x; s <= capacity; s += kThreads) {
+    at(op.cu_seqlens, 0, s) = static_cast<std::int32_t>(op.row_document.cols);
+  }
+}
+
+// A block per slot.
+__global__ void describe_rows(PackMetadata op) {
+  start_after_last_kernel();
+  const std::int64_t s = blockIdx.x;
+  const std::int64_t start = at(op.document_start, 0, s);
+  const std::int32_t length = at(op.document_length, 0, s);
+  for (std::int32_t p = static_cast<std::int32_t>(threadIdx.x); p < length; p += kThreads) {
+    at(op.row_document, 0, start + p) = static_cast<std::int32_t>(s);
+    at(op.row_position, 0, start + p) = p;
+    at(op.row_number, 0, start + p) = at(op.numbers, 0, s);
+  }
+}
+
+}  // namespace
+
+void run(CudaQueue queue, const PackMetadata& op) {
+  const std::int64_t rows = op.row_document.cols;
+  const std::int64_t chunks = op.chunk_document.cols;
+  launch(queue, dim3(blocks_for(rows > chunks ? rows : chunks, kThreads)), dim3(kThreads), kEarly, clear_tables, op);
+  launch(queue, dim3(1), dim3(kThreads), kEarly, place_slots, op);
+  launch(queue, dim3(static_cast<unsigned>(op.lengths.cols)), dim3(kThreads), kEarly, describe_rows, op);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+#include "kernels/cuda/common/eights.cuh"
+#include "kernels/ops/rope.h"
+
+namespace lockstep {
+namespace {
+
+__global__ void rope_table(RopeTable op) {
+  start_after_last_kernel();
+  const std::int64_t half = op.table.cols / 2;
+  const Element e = own_element(op.table.rows, half);
+  if (!e.inside) return;
+  const float c = div(mul(-2.0f, log(op.base)), static_cast<float>(op.table.cols));
+  const float frequency = expn(mul(c, static_cast<float>(e.col)));
+  float sn, cs;
+  sincos(mul(static_cast<float>(e.row), frequency), sn, cs);
+  at(op.table, e.row, e.col) = cs;
+  at(op.table, e.row, half + e.col) = sn;
+}
+
+// A thread per eight pairs of a head; q and k heads lie side by side.
+template <class T>
+__global__ void rope(Rope<T> op, bool wide) {
+  start_after_last_kernel();
+  const std::int64_t half = op.head_dim / 2;
+  const std::int64_t per_head = (half + kEight - 1) / kEight;
+  const std::int64_t per_row = (op.heads + op.kv_heads) * per_head;
+  const Eights e = own_eight(op.qkv.rows, per_row * kEight);
+  if (!e.inside) return;
+  const auto place = static_cast<std::uint32_t>(e.col / kEight);
+  const std::uint32_t head = place / static_cast<std::uint32_t>(per_head);
+  const std::int64_t i = (place - head * per_head) * kEight;
+  T* const low = &at(op.qkv, e.row, head * op.head_dim + i);
+  float a[kEight], b[kEight], cs[kEight], sn[kEight];
+  load_eight(a, low, half - i, wide);  // Beside the row's document, not behind it.
+  load_eight(b, low + half, half - i, wide);
+  const std::int64_t position = at(op.row_position, 0, e.row);
+  if (at(op.row_document, 0, e.row) < 0) return;
+  const float* const table = &at(op.table, position, i);
+  load_eight(cs, table, half - i, wide);
+  load_eight(sn, table + half, half - i, wide);
+  each_of_eight([&](int k) {
+    const float sine = op.backward ? neg(sn[k]) : sn[k];
+    const float x = a[k];
+    a[k] = fma(x, cs[k], neg(mul(b[k], sine)));
+    b[k] = fma(x, sine, mul(b[k], cs[k]));
+  });
+  store_eight(low, a, half - i, wide);
+  store_eight(low + half, b, half - i, wide);
+}
+
+}  // namespace
+
+void run(CudaQueue queue, const RopeTable& op) {
+  launch_elements(queue, op.table.rows, op.table.cols / 2, rope_table, op);
+}
+template <class T>
+void run(CudaQueue queue, const Rope<T>& op) {
+  const bool wide = op.head_dim % (2 * kEight) == 0 && all_move_16_bytes(op.qkv, op.table);
+  const std::int64_t per_head = (op.head_dim / 2 + kEight - 1) / kEight;
+  launch_eights(queue, op.qkv.rows, (op.heads + op.kv_heads) * per_head * kEight, rope<T>, op, wide);
+}
+template void run(CudaQueue, const Rope<float>&);
+template void run(CudaQueue, const Rope<bf16>&);
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// Where the documents of a microbatch lie in its rows.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "oracle/arithmetic/mutations.h"
+#include "scenarios/documents/documents.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep::oracle {
+
+struct Piece {
+  std::int64_t first = 0, rows = 0;
+  std::uint32_t number = 0;  // Document number, for dropout.
+};
+
+struct Pack {
+  std::int64_t rows = 0;
+  std::vector<Piece> documents;  // Those with rows, in row order.
+  std::vector<Piece> runs;       // Rows of documents that touch, as one piece: for what looks at a row alone.
+  std::vector<std::int32_t> tokens, targets;  // Per row; -1 for no document and no target.
+  std::int64_t longest = 0;
+};
+
+// Throws std::invalid_argument where the documents do not fit the scenario.
+Pack make_pack(const Scenario& scenario, const Microbatch& microbatch, Mutant mutant);
+
+}  // namespace lockstep::oracle

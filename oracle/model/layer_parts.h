@@ -1,0 +1,64 @@
+// What the layers of a pass share: where they read weights, and where they leave what they make.
+#pragma once
+
+#include "oracle/model/layout.h"
+#include "oracle/model/saved.h"
+#include "oracle/model/statistics.h"
+#include "oracle/ops/linear.h"
+#include "oracle/ops/rope.h"
+
+namespace lockstep::oracle {
+
+// What the ops of a pass share.
+template <class Numbers, class Real = typename Numbers::Real>
+struct Pass {
+  const Scenario::Model& model;
+  const Layout& layout;
+  const RopeTable<Real>& rope;
+  const Pack& pack;
+  const std::vector<std::vector<Real>>& weights;
+  const std::vector<std::vector<Real>>& expert_bias;  // Per symbol of the pattern; empty where there is none.
+  Real inv_m;                                         // 1 / microbatches of the step, on all ranks.
+  std::vector<std::vector<Real>>& gradients;          // Of this microbatch, by parameter index.
+  std::vector<ExpertStatistics<Real>>& experts;       // Of this microbatch, one entry per layer of experts.
+  Saved<Real>& saved;
+  Mutant mutant;
+};
+
+template <class Numbers>
+class LayerParts {
+ protected:
+  using Real = typename Numbers::Real;
+
+  LayerParts(Pass<Numbers>& pass, int index)
+      : pass_(pass), model_(pass.model), widths_(pass.model), index_(index), first_(pass.layout.first[index]) {}
+
+  const Real* weight(int parameter) const { return pass_.weights[first_ + parameter].data(); }
+  std::vector<Real>& gradient(int parameter) { return pass_.gradients[first_ + parameter]; }
+  const Matrix<Real>& saved(std::string_view name) const { return pass_.saved.get(place(), name); }
+  Matrix<Real>& make(std::string_view name, std::int64_t cols) { return make(name, pass_.pack.rows, cols); }
+  Matrix<Real>& make(std::string_view name, std::int64_t rows, std::int64_t cols) {
+    return pass_.saved.make(place(), name, rows, cols);
+  }
+  Matrix<Real>& product(std::string_view name, const Matrix<Real>& x, int parameter, std::int64_t out) {
+    Matrix<Real>& y = make(name, out);
+    linear<Numbers>(pass_.pack, x, weight(parameter), y, pass_.mutant);
+    return y;
+  }
+  Matrix<Real> product_backward(const Matrix<Real>& x, const Matrix<Real>& dy, int parameter) {
+    gradient(parameter) = linear_weight_gradient<Numbers>(pass_.pack, dy, x, pass_.mutant);
+    return linear_input_gradient<Numbers>(pass_.pack, dy, weight(parameter), x.cols, pass_.mutant);
+  }
+
+  Pass<Numbers>& pass_;
+  const Scenario::Model& model_;
+  Widths widths_;
+  int index_;
+
+ private:
+  std::size_t place() const { return static_cast<std::size_t>(1 + index_); }
+
+  int first_;
+};
+
+}  // namespace lockstep::oracle

@@ -1,0 +1,135 @@
+// A layer of experts, arithmetic.md 2.11: router, experts, shared expert, and back.
+#pragma once
+
+#include "oracle/model/layer_parts.h"
+#include "oracle/ops/combine.h"
+#include "oracle/ops/experts.h"
+#include "oracle/ops/router_gradient.h"
+
+namespace lockstep::oracle {
+
+template <class Numbers>
+class MoeLayer : LayerParts<Numbers> {
+  using Parts = LayerParts<Numbers>;
+  using typename Parts::Real;
+
+ public:
+  MoeLayer(Pass<Numbers>& pass, int index) : Parts(pass, index) {}
+
+  // Makes what is saved; the last thing is "proj".
+  void forward(const Matrix<Real>& x) {
+    Matrix<Real>& logits = make("router.logits", moe().experts);
+    linear<Unrounded<Real>>(pack(), x, weight(kRouter), logits, pass_.mutant);
+    const Routed routed = route_rows(logits);
+    make("router.scores", moe().experts) = routed.routing.scores;
+    make("router.weights", moe().top_k) = routed.routing.weights;
+    const std::int64_t buffer = routed.dispatch.buffer, d = model_.hidden;
+    Matrix<Real>& input = make("dispatched", buffer, d) = dispatched(routed.dispatch, x);
+    Matrix<Real>& fc1 = make("expert_fc1", buffer, widths_.expert_fc1);
+    Matrix<Real>& act = make("moe_act", buffer, moe().hidden);
+    Matrix<Real>& out = make("expert_out", buffer, d);
+    experts<Numbers>(routed.dispatch, expert_weights(), input, fc1, act, out, pass_.mutant);
+    const Matrix<Real>* shared = shares() ? &shared_forward(x) : nullptr;
+    combine<Numbers>(pack(), routed.routing.weights, routed.dispatch, out, shared, make("proj", d), pass_.mutant);
+    report(routed);
+  }
+
+  // From the gradient of "proj" to that of the norm's output.
+  Matrix<Real> backward(const Matrix<Real>& x, const Matrix<Real>& d_out) {
+    const Routed routed = route_rows(saved("router.logits"));
+    const Routing<Real>& routing = routed.routing;
+    Matrix<Real> dy(routed.dispatch.buffer, model_.hidden), d_weights(routing.weights.rows, routing.weights.cols);
+    combine_gradient<Numbers>(pack(), routing.weights, routed.dispatch, saved("expert_out"), d_out, dy, d_weights,
+                              pass_.mutant);
+    const Matrix<Real> d_buffer =
+        experts_gradient<Numbers>(routed.dispatch, expert_weights(), saved("dispatched"), saved("expert_fc1"),
+                                  saved("moe_act"), dy, gradient(kExpertFc1), gradient(kExpertFc2), pass_.mutant);
+    const Matrix<Real> dl =
+        router_gradient(pack(), router_settings(), routing, routed.balance, d_weights, pass_.mutant);
+    gradient(kRouter) = linear_weight_gradient<Unrounded<Real>>(pack(), dl, x, pass_.mutant);
+    const Matrix<Real> d_router =
+        linear_input_gradient<Unrounded<Real>>(pack(), dl, weight(kRouter), x.cols, pass_.mutant);
+    Matrix<Real> d_shared;
+    if (shares()) d_shared = shared_backward(x, d_out);
+    return input_gradient<Numbers>(pack(), routed.dispatch, d_buffer, shares() ? &d_shared : nullptr, d_router,
+                                   pass_.mutant);
+  }
+
+ private:
+  using Parts::gradient;
+  using Parts::make;
+  using Parts::model_;
+  using Parts::pass_;
+  using Parts::product;
+  using Parts::product_backward;
+  using Parts::saved;
+  using Parts::weight;
+  using Parts::widths_;
+
+  // What follows from the logits: the backward pass computes it again.
+  struct Routed {
+    Routing<Real> routing;
+    Dispatch dispatch;
+    Balance<Real> balance;
+  };
+
+  const Scenario::Model::Moe& moe() const { return model_.moe; }
+  bool shares() const { return moe().shared_hidden > 0; }
+  const Pack& pack() const { return pass_.pack; }
+
+  RouterSettings<Real> router_settings() const {
+    const std::vector<Real>& bias = pass_.expert_bias[this->index_];
+    return {moe().router, moe().top_k, bias.empty() ? nullptr : bias.data()};
+  }
+  ExpertWeights<Real> expert_weights() const {
+    return {model_.mlp.activation, weight(kExpertFc1), weight(kExpertFc2),
+            model_.hidden,         widths_.expert_fc1, moe().hidden};
+  }
+
+  Routed route_rows(const Matrix<Real>& logits) const {
+    const Mutant mutant = pass_.mutant;
+    const Pack all = own_rows(logits.rows);
+    const Pack& routed = mutant("moe-routes-padding-rows") ? all : pack();
+    Routed to;
+    to.routing = route(routed, router_settings(), logits, mutant);
+    const std::int64_t rows = mutant("moe-capacity-counts-rows-of-documents") ? to.routing.rows : logits.rows;
+    to.dispatch = dispatch(routed, to.routing, expert_capacity(moe(), rows, mutant), moe().pad_to_capacity, mutant);
+    to.balance =
+        balance(moe(), to.routing, mutant("moe-aux-loss-counts-after-dropping") ? to.dispatch.rows : to.routing.chosen,
+                mutant("moe-losses-forget-the-microbatches") ? Real(1) : pass_.inv_m, mutant);
+    if (mutant("moe-weights-are-renormalised-after-dropping")) renormalise_kept(to);
+    return to;
+  }
+  // For the planted error of this name alone.
+  void renormalise_kept(Routed& routed) const {
+    for (std::int64_t i = 0; i < routed.routing.weights.rows; ++i) {
+      Real sum = 0;
+      Real* weights = routed.routing.weights.row(i);
+      const std::int64_t* place = routed.dispatch.place.row(i);
+      for (std::int64_t s = 0; s < moe().top_k; ++s) sum = place[s] == kDropped ? sum : add(sum, weights[s]);
+      for (std::int64_t s = 0; s < moe().top_k && sum > 0; ++s) weights[s] = div(weights[s], sum);
+    }
+  }
+
+  void report(const Routed& routed) {
+    ExpertStatistics<Real> entry{this->index_, routed.balance.aux_loss, routed.balance.z_loss, routed.routing.chosen,
+                                 routed.routing.chosen};
+    for (std::size_t e = 0; e < entry.dropped.size(); ++e) entry.dropped[e] -= routed.dispatch.rows[e];
+    pass_.experts.push_back(std::move(entry));
+  }
+
+  const Matrix<Real>& shared_forward(const Matrix<Real>& x) {
+    const Matrix<Real>& h = product("shared_fc1", x, kSharedFc1, widths_.shared_fc1);
+    Matrix<Real>& a = make("shared_act", moe().shared_hidden);
+    activation<Numbers>(pack(), model_.mlp.activation, h, a, pass_.mutant);
+    return product("shared_out", a, kSharedFc2, model_.hidden);
+  }
+  Matrix<Real> shared_backward(const Matrix<Real>& x, const Matrix<Real>& d_out) {
+    const Matrix<Real> da = product_backward(saved("shared_act"), d_out, kSharedFc2);
+    return product_backward(
+        x, activation_gradient<Numbers>(pack(), model_.mlp.activation, saved("shared_fc1"), da, pass_.mutant),
+        kSharedFc1);
+  }
+};
+
+}  // namespace lockstep::oracle

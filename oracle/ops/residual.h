@@ -1,0 +1,50 @@
+// Residual add with dropout, arithmetic.md 2.3.
+#pragma once
+
+#include "oracle/ops/dropout.h"
+
+namespace lockstep::oracle {
+
+// r' = st(r + drop(y)); what dropout gives enters the sum unrounded.
+template <class Numbers, class Real = typename Numbers::Real>
+void residual(const Pack& pack, const DropoutKey& key, DropoutPlace place, const Matrix<Real>& r, const Matrix<Real>& y,
+              Matrix<Real>& out, Mutant mutant) {
+  const Matrix<Real> branch = dropped(pack, key, place, y, mutant);
+  const bool lost = mutant("residual-is-forgotten");
+  for (const Piece& run : pack.runs) {
+    const std::int64_t first = run.first * r.cols, last = (run.first + run.rows) * r.cols;
+    for (std::int64_t e = first; e < last; ++e) {
+      out.values[e] = Numbers::st(add(lost ? Real(0) : r.values[e], branch.values[e]));
+    }
+  }
+}
+
+// The same mask and scale backwards, unrounded: dropout never rounds by itself. So the embedding takes it.
+template <class Real>
+Matrix<Real> dropped_gradient(const Pack& pack, const DropoutKey& given, DropoutPlace place, const Matrix<Real>& dr,
+                              Mutant mutant) {
+  DropoutKey key = given;
+  if (mutant("dropout-backward-draws-another-mask")) ++key.seed;
+  return dropped(pack, key, place, dr, mutant);
+}
+
+// dy of the branch, stored.
+template <class Numbers, class Real = typename Numbers::Real>
+Matrix<Real> branch_gradient(const Pack& pack, const DropoutKey& key, DropoutPlace place, const Matrix<Real>& dr,
+                             Mutant mutant) {
+  Matrix<Real> dy = dropped_gradient(pack, key, place, dr, mutant);
+  for (Real& value : dy.values) value = Numbers::st(value);
+  return dy;
+}
+
+// dr = st(dr' + dx): one store. dx is the unrounded result of the norm.
+template <class Numbers, class Real = typename Numbers::Real>
+void add_to_residual_gradient(const Pack& pack, Matrix<Real>& dr, const Matrix<Real>& dx, Mutant mutant) {
+  if (mutant("residual-gradient-skips-the-branch")) return;
+  for (const Piece& run : pack.runs) {
+    const std::int64_t first = run.first * dr.cols, last = (run.first + run.rows) * dr.cols;
+    for (std::int64_t e = first; e < last; ++e) dr.values[e] = Numbers::st(add(dr.values[e], dx.values[e]));
+  }
+}
+
+}  // namespace lockstep::oracle

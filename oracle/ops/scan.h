@@ -1,0 +1,34 @@
+// The Mamba-2 scan of one document after the other, arithmetic.md 2.8: the forward pass.
+#pragma once
+
+#include "oracle/ops/scan_chunk.h"
+
+namespace lockstep::oracle {
+
+// y [T, heads * head_dim].
+template <class Numbers, class Real = typename Numbers::Real>
+void scan(const Pack& pack, const ScanInput<Real>& in, Matrix<Real>& y, Mutant mutant) {
+  const ScanShape& shape = in.shape;
+  for (const Piece& document : scan_pieces(pack, mutant)) {
+    std::vector<Matrix<Real>> states(shape.heads, Matrix<Real>(shape.state, shape.head_dim));
+    for (const ChunkRows at : chunks_of(document, shape.chunk, mutant)) {
+      Matrix<Real> gm;
+      for (std::int64_t h = 0; h < shape.heads; ++h) {
+        const GroupChunk<Numbers> group(in, at, group_of(shape, h, mutant));
+        if (h % shape.group_heads() == 0) gm = group.products();
+        const HeadChunk<Numbers> head(in, at, h, mutant);
+        const Matrix<Real> m = decayed<Numbers>(gm, head.decays(mutant));
+        const Matrix<Real> sums = scan_sums<Numbers>(head, group, m, stored<Numbers>(states[h]), mutant);
+        const Real skip = mutant("scan-forgets-the-skip") ? Real(0) : in.d[h];
+        for (std::int64_t i = 0; i < at.rows; ++i) {
+          Real* to = y.row(at.first + i) + h * shape.head_dim;
+          const Real* x = in.x(at.first + i, h);
+          for (std::int64_t p = 0; p < shape.head_dim; ++p) to[p] = Numbers::st(fma(skip, x[p], sums.row(i)[p]));
+        }
+        advance_state<Numbers>(head, group, states[h]);
+      }
+    }
+  }
+}
+
+}  // namespace lockstep::oracle

@@ -1,0 +1,232 @@
+#include "scenarios/io/reader.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "scenarios/documents/layout.h"
+#include "scenarios/documents/raw_documents.h"
+#include "scenarios/io/stage.h"
+#include "scenarios/schema/schema.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Reads a section and what is inside of it; notes which keys were given.
+class SectionReader {
+ public:
+  SectionReader(Scenario& scenario, Faults& faults) : scenario_(scenario), faults_(faults) {}
+
+  void read(const Node& mapping, const std::string& section) {
+    for (std::size_t i = 0; i < mapping.keys.size(); ++i) {
+      const Node& name = mapping.keys[i];
+      const std::string path = section.empty() ? name.text : section + "." + name.text;
+      if (name.kind != Node::Kind::scalar || name.text.empty() || name.text.find('.') != std::string::npos) {
+        unknown(name, section, path);
+      } else if (const Key* key = find_key(path)) {
+        read_key(*key, mapping.items[i]);
+      } else if (is_section(path)) {
+        read_section(mapping.items[i], path);
+      } else {
+        unknown(name, section, path);
+      }
+    }
+  }
+
+  const std::set<std::string>& given() const { return given_; }
+
+ private:
+  void read_key(const Key& key, const Node& value) {
+    given_.insert(key.path);
+    const std::size_t before = faults_.size();
+    key.read({value, key.path, faults_}, scenario_);
+    // Where a type has no idea what was meant, the default is near enough; `name` has none.
+    static const Scenario plain = [] {
+      Scenario scenario;
+      scenario.name = "a-name";
+      return scenario;
+    }();
+    for (std::size_t i = before; i < faults_.size(); ++i) {
+      ScenarioError& error = faults_.all()[i];
+      if (error.nearest.empty() && error.key == key.path) error.nearest = key.write(plain, Style::yaml);
+    }
+  }
+
+  void read_section(const Node& value, const std::string& path) {
+    if (value.kind == Node::Kind::mapping) return read(value, path);
+    Item{value, path, faults_}.wrong_type("a mapping with keys such as " + names_in(path).front(), "{}");
+  }
+
+  void unknown(const Node& name, const std::string& section, const std::string& path) {
+    const bool is_text = name.kind == Node::Kind::scalar && !name.text.empty();
+    if (name.kind == Node::Kind::refused || (name.text == "<<" && !name.quoted)) return;  // Y02 has it already.
+    const std::string here = section.empty() ? "the file" : "section " + section;
+    faults_.add("Y03", name.place,
+                is_text           ? quoted_if_long(path)
+                : section.empty() ? "(file)"
+                                  : section,
+                is_text ? "is no key of schema 1" : "has a key that is no text",
+                "nothing is silently ignored in " + here, nearest_name(name.text, names_in(section)));
+  }
+
+  static std::string quoted_if_long(const std::string& path) {
+    return path.size() <= 100 ? path : path.substr(0, 100) + "...";
+  }
+
+  Scenario& scenario_;
+  Faults& faults_;
+  std::set<std::string> given_;
+};
+
+// Whether the file lies in a folder `scenarios` or below one.
+bool is_in_library(const std::string& file) {
+  std::error_code failed;
+  fs::path path = fs::absolute(file, failed);
+  if (failed) path = file;
+  for (const fs::path& part : path.lexically_normal().parent_path()) {
+    if (part == "scenarios") return true;
+  }
+  return false;
+}
+
+void require_keys(const std::set<std::string>& given, const std::string& file, Faults& faults) {
+  const auto need = [&](const char* key, const char* why, const char* nearest) {
+    if (given.count(key) == 0) faults.add("Y07", {}, key, "is missing", why, nearest);
+  };
+  need("schema", "it says what the other keys mean", "schema: 1");
+  need("name", "reports call the scenario by it", "name: a-name");
+  if (is_in_library(file)) {
+    need("numerics", "a file of the library says in which precisions it runs", "numerics: [fp32]");
+  }
+}
+
+void check_dependent_ranges(const Scenario& scenario, const std::set<std::string>& given, const Node& root,
+                            Faults& faults) {
+  for (const DependentRange& range : out_of_dependent_range(scenario, given)) {
+    if (faults.hit(range.key)) continue;
+    const std::string value = find_key(range.key)->write(scenario, Style::yaml);
+    const std::string what = (given.count(range.key) ? "`" : "the default `") + value + "` is out of range";
+    faults.add("Y06", find_place(root, range.key), range.key, what, "with the other keys it takes " + range.range,
+               range.nearest);
+  }
+}
+
+void check_data(const Scenario& scenario, const Node& root, Faults& faults) {
+  if (!reads_bytes(scenario.data) || faults.hit("data")) return;  // What to look for is not known.
+  bool is_whole = true;
+  for (const DataFault& fault : for_each_document(scenario, [](RawDocument) {})) {
+    const std::string line = fault.line == 0 ? "" : ":" + std::to_string(fault.line);
+    faults.add("Y08", find_place(root, "data.path"), "data.path", fault.file + line + ": " + fault.what,
+               "the documents are what is trained on");
+    is_whole = false;
+  }
+  if (!is_whole || scenario.data.digest.empty()) return;
+  const std::string digest = data_digest(scenario);
+  if (digest == scenario.data.digest) return;
+  faults.add("Y08", find_place(root, "data.digest"), "data.digest",
+             "the bytes at " + data_path(scenario) + " have the digest " + digest, "they are not those that were meant",
+             digest);
+}
+
+// The canonical form is a scenario file too, which a token carries, so it must not be larger than a file may be. It
+// writes a character with six at most and adds the defaults, so short texts need not be looked at.
+void check_canonical_size(const Scenario& scenario, const std::string& text, Faults& faults) {
+  if (!faults.empty() || text.size() < kMaxFileBytes / 8) return;
+  const std::size_t size = canonical_form(scenario).size();
+  if (size <= kMaxFileBytes) return;
+  faults.add("Y01", {}, "(file)",
+             "has a canonical form of " + std::to_string(size) + " bytes, over " + std::to_string(kMaxFileBytes),
+             "no token could carry it; documents belong at data.path");
+}
+
+// All bytes of a regular file of at most 1 MiB; reports what keeps it from being read.
+std::optional<std::string> read_bytes(const std::string& path, Faults& faults) {
+  const auto refuse = [&](const std::string& what) {
+    faults.add("Y01", {}, "(file)", what, "it cannot be read");
+    return std::nullopt;
+  };
+  std::error_code failed;
+  const fs::file_status status = fs::status(path, failed);
+  if (status.type() == fs::file_type::not_found) return refuse("does not exist");
+  if (failed) return refuse(failed.message());
+  if (status.type() == fs::file_type::directory) return refuse("is a folder");
+  if (status.type() != fs::file_type::regular) return refuse("is no regular file");
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) return refuse("may not be opened");
+  std::string bytes(kMaxFileBytes + 1, '\0');  // One more than legal, so that too large a file shows.
+  stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (stream.bad()) return refuse("cannot be read to its end");
+  bytes.resize(static_cast<std::size_t>(stream.gcount()));
+  return bytes;
+}
+
+// Later stages find keys, not places.
+std::vector<ScenarioError> placed(std::vector<ScenarioError> errors, const std::string& file, const Node& root) {
+  for (ScenarioError& error : errors) {
+    const FilePlace place = find_place(root, error.key);
+    error.file = file;
+    error.line = place.line;
+    error.column = place.column;
+  }
+  return errors;
+}
+
+}  // namespace
+
+ReadStage read_stage(const std::string& text, const std::string& file) {
+  Faults faults(file);
+  ReadStage stage;
+  stage.scenario.folder = fs::path(file).parent_path().string();
+  if (check_bytes(text, faults)) stage.root = parse_document(text, faults);
+  if (stage.root) {
+    SectionReader reader(stage.scenario, faults);
+    if (stage.root->kind == Node::Kind::mapping) {
+      reader.read(*stage.root, "");
+    } else {
+      Item{*stage.root, "(file)", faults}.wrong_type("a mapping with the keys of schema 1", "schema: 1");
+    }
+    require_keys(reader.given(), file, faults);
+    fill_defaults(stage.scenario, reader.given());
+    check_dependent_ranges(stage.scenario, reader.given(), *stage.root, faults);
+    check_data(stage.scenario, *stage.root, faults);
+    check_canonical_size(stage.scenario, text, faults);
+  }
+  stage.errors = faults.take();
+  return stage;
+}
+
+ReadResult read_scenario_text(const std::string& text, const std::string& file) {
+  ReadStage stage = read_stage(text, file);
+  ReadResult result{std::move(stage.scenario), std::move(stage.errors)};
+  if (result.ok()) result.errors = placed(check_legality(result.scenario), file, *stage.root);
+  if (result.ok()) result.errors = placed(check_built(result.scenario), file, *stage.root);
+  return result;
+}
+
+ReadResult read_scenario_file(const std::string& path) {
+  Faults faults(path);
+  const std::optional<std::string> bytes = read_bytes(path, faults);
+  if (bytes) return read_scenario_text(*bytes, path);
+  ReadResult result;
+  result.errors = faults.take();
+  return result;
+}
+
+std::string ScenarioError::text() const {
+  const auto place = [](int number) { return std::to_string(std::max(number, 1)) + ":"; };
+  std::string out =
+      file.empty() ? "" : file + ":" + place(line) + place(column) + " ";  // Options change what no file says.
+  out += key + ": " + what + " [" + rule + "]";
+  if (!why.empty()) out += ": " + why;
+  if (!nearest.empty()) out += "; nearest legal: " + nearest;
+  return out;
+}
+
+std::string text_of(const std::vector<ScenarioError>& errors) {
+  std::string lines;
+  for (const ScenarioError& error : errors) lines += (lines.empty() ? "" : "\n") + error.text();
+  return lines;
+}
+
+}  // namespace lockstep

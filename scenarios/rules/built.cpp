@@ -1,0 +1,92 @@
+// L00: what schema 1 has and this build has not. A feature that arrives turns its `built` to true.
+#include "scenarios/io/reader.h"
+#include "scenarios/rules/legality.h"
+
+namespace lockstep {
+namespace {
+
+struct FeatureRow {
+  const char* key;
+  const char* value;  // Of the key, where only some values ask for the feature; "" else.
+  bool built;
+  const char* nearest;
+  bool (*asked)(const Scenario&);
+};
+
+template <Numerics precision>
+bool lists(const Scenario& scenario) {
+  return holds(scenario.numerics, precision);
+}
+
+template <char symbol>
+bool has(const Scenario& scenario) {
+  return has_layer(scenario, symbol);
+}
+
+template <Transport transport>
+bool goes_over(const Scenario& scenario) {
+  return scenario.parallel.transport == transport;
+}
+
+template <Poison poison>
+bool poisons(const Scenario& scenario) {
+  return holds(scenario.checker.poison, poison);
+}
+
+constexpr const char* kPrecision = "numerics";
+constexpr auto kFeatures = std::to_array<FeatureRow>({
+    {kPrecision, "fp32", true, "", lists<Numerics::fp32>},
+    {kPrecision, "bf16", true, "[fp32]", lists<Numerics::bf16>},
+    {kPrecision, "fp8", false, "[fp32]", lists<Numerics::fp8>},
+    {"model.pattern", "M", true, "", has<'M'>},
+    {"model.pattern", "*", true, "", has<'*'>},
+    {"model.pattern", "-", true, "", has<'-'>},
+    {"model.pattern", "E", true, "", has<'E'>},
+    {"model.recompute", "", true, "[]", [](const Scenario& s) { return !s.model.recompute.empty(); }},
+    {"model.core_attention", "cudnn", true, "",
+     [](const Scenario& s) { return s.model.core_attention == CoreAttention::cudnn; }},
+    {"cuda_graph.impl", "partial", true, "", with_partial_graphs},
+    {"cuda_graph.impl", "full_iteration", true, "",
+     [](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }},
+    {"cuda_graph.graph_memory_limit", "", true, "0",
+     [](const Scenario& s) { return with_graphs(s) && s.cuda_graph.graph_memory_limit > 0; }},
+    {"offload.modules", "", true, "[]", with_offload},
+    {"fsdp.strategy", "", true, "no_shard", with_sharding},
+    {"fsdp.reduction", "nccl", true, "",
+     [](const Scenario& s) { return with_reduction(s) && s.fsdp.reduction == Reduction::nccl; }},
+    {"fsdp.nccl_ub", "", false, "false", [](const Scenario& s) { return s.fsdp.nccl_ub; }},
+    {"parallel.data", "", true, "1", [](const Scenario& s) { return s.parallel.data > 1; }},
+    {"parallel.context", "", false, "1", [](const Scenario& s) { return s.parallel.context > 1; }},
+    {"parallel.tensor", "", false, "1", [](const Scenario& s) { return s.parallel.tensor > 1; }},
+    {"parallel.expert", "", false, "1", [](const Scenario& s) { return s.parallel.expert > 1; }},
+    {"parallel.pipeline", "", false, "1", [](const Scenario& s) { return s.parallel.pipeline > 1; }},
+    {"parallel.transport", "shm", true, "auto", goes_over<Transport::shm>},
+    {"parallel.transport", "nccl", true, "", goes_over<Transport::nccl>},
+    {"checker.poison", "padding", true, "", poisons<Poison::padding>},
+    {"checker.poison", "staging", true, "", poisons<Poison::staging>},
+    {"checker.delays", "", true, "", [](const Scenario& s) { return !s.checker.delays.empty(); }},
+});
+
+std::string name_of(const FeatureRow& row) {
+  return std::string(row.key) + (*row.value == '\0' ? "" : std::string(": ") + row.value);
+}
+
+}  // namespace
+
+std::vector<ScenarioError> check_built(const Scenario& scenario) {
+  std::vector<ScenarioError> errors;
+  for (const FeatureRow& row : kFeatures) {
+    if (row.built || !row.asked(scenario)) continue;
+    errors.push_back({"L00", "", 0, 0, row.key, "not built yet: " + name_of(row),
+                      "legal, but this build cannot run it (describe --built lists what it can)", row.nearest});
+  }
+  return errors;
+}
+
+std::vector<Feature> features() {
+  std::vector<Feature> list;
+  for (const FeatureRow& row : kFeatures) list.push_back({name_of(row), row.built});
+  return list;
+}
+
+}  // namespace lockstep

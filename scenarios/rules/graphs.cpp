@@ -1,0 +1,190 @@
+// L15..L23: what a graph holds, and that some graph is replayed.
+#include <limits>
+#include <map>
+
+#include "scenarios/documents/layout.h"
+#include "scenarios/rules/legality.h"
+
+namespace lockstep {
+namespace {
+
+using std::to_string;
+
+std::vector<GraphModule> with_module(std::vector<GraphModule> modules, GraphModule more) {
+  if (!holds(modules, more)) modules.push_back(more);
+  std::sort(modules.begin(), modules.end());
+  return modules;
+}
+
+std::vector<GraphModule> without_module(std::vector<GraphModule> modules, GraphModule less) {
+  std::erase(modules, less);
+  return modules;
+}
+
+Findings modules_need_partial(const Scenario& scenario) {
+  const auto& graph = scenario.cuda_graph;
+  if (graph.modules.empty() || graph.impl == GraphImpl::partial) return {};
+  return {{"cuda_graph.modules", "[]", set_text(graph.modules) + " with " + word(graph.impl)}};
+}
+
+Findings modules_have_their_layer(const Scenario& scenario) {
+  if (!with_partial_graphs(scenario)) return {};
+  const auto& modules = scenario.cuda_graph.modules;
+  std::vector<GraphModule> legal;
+  for (const GraphModule module : modules) {
+    if (has_layer(scenario, layer_of(module))) legal.push_back(module);
+  }
+  if (legal == modules) return {};
+  for (const GraphModule module : {GraphModule::attn, GraphModule::mlp, GraphModule::moe, GraphModule::mamba}) {
+    if (legal.empty() && has_layer(scenario, layer_of(module))) legal.push_back(module);
+  }
+  return {{"cuda_graph.modules", set_text(legal), set_text(modules) + " of \"" + scenario.model.pattern + "\""}};
+}
+
+Findings moe_excludes_its_router(const Scenario& scenario) {
+  const auto& modules = scenario.cuda_graph.modules;
+  if (!holds(modules, GraphModule::moe) || !holds(modules, GraphModule::moe_router)) return {};
+  return {{"cuda_graph.modules", set_text(without_module(modules, GraphModule::moe)), set_text(modules)}};
+}
+
+Findings preprocess_needs_its_router(const Scenario& scenario) {
+  const auto& modules = scenario.cuda_graph.modules;
+  if (!holds(modules, GraphModule::moe_preprocess) || holds(modules, GraphModule::moe_router)) return {};
+  return {{"cuda_graph.modules",
+           set_text(with_module(without_module(modules, GraphModule::moe), GraphModule::moe_router)),
+           set_text(modules)}};
+}
+
+bool drops_and_pads(const Scenario& scenario) {
+  return scenario.model.moe.capacity_factor && scenario.model.moe.pad_to_capacity;
+}
+
+Findings captured_experts_are_static(const Scenario& scenario) {
+  const bool captured = with_whole_layers(scenario) || scenario.cuda_graph.impl == GraphImpl::full_iteration ||
+                        (with_partial_graphs(scenario) && holds(scenario.cuda_graph.modules, GraphModule::moe));
+  if (!has_layer(scenario, 'E') || !captured || drops_and_pads(scenario)) return {};
+  const std::string padded = scenario.model.moe.host_sync ? "true, host_sync: false" : "true";  // L21.
+  if (!scenario.model.moe.capacity_factor) {
+    return {{"model.moe.capacity_factor", "2, pad_to_capacity: " + padded, "none: dropless"}};
+  }
+  return {{"model.moe.pad_to_capacity", padded, ""}};
+}
+
+Findings preprocess_stays_on_the_device(const Scenario& scenario) {
+  const auto& moe = scenario.model.moe;
+  if (!has_layer(scenario, 'E') || !holds(scenario.cuda_graph.modules, GraphModule::moe_preprocess)) return {};
+  Findings findings;
+  if (moe.capacity_factor && !moe.pad_to_capacity) findings.push_back({"model.moe.pad_to_capacity", "true", ""});
+  if (moe.host_sync) findings.push_back({"model.moe.host_sync", "false", ""});
+  return findings;
+}
+
+Findings static_shapes_need_no_host(const Scenario& scenario) {
+  if (!has_layer(scenario, 'E') || !scenario.model.moe.host_sync || !drops_and_pads(scenario)) return {};
+  return {{"model.moe.host_sync", "false", ""}};
+}
+
+Findings steps_go_past_warm_up(const Scenario& scenario) {
+  const std::int64_t warmup = scenario.cuda_graph.warmup_steps;
+  if (!with_graphs(scenario) || scenario.training.steps > warmup) return {};
+  return {{"training.steps", to_string(warmup + 1),
+           to_string(scenario.training.steps) + " with " + to_string(warmup) + " of warm-up"}};
+}
+
+Findings buckets_increase(const Scenario& scenario) {
+  auto buckets = scenario.cuda_graph.max_packed_seqs;
+  if (!with_graphs(scenario)) return {};
+  std::sort(buckets.begin(), buckets.end());
+  buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
+  if (buckets == scenario.cuda_graph.max_packed_seqs) return {};
+  return {{"cuda_graph.max_packed_seqs", list_text(buckets), list_text(scenario.cuda_graph.max_packed_seqs)}};
+}
+
+// Looks at the documents after warm-up, up to kMostWork of them.
+class CapacitySearch {
+ public:
+  explicit CapacitySearch(const Scenario& scenario)
+      : scenario_(scenario), all_(scenario.cuda_graph.impl == GraphImpl::full_iteration) {}
+
+  // The least capacity with which something is replayed in a step: one microbatch, or under full_iteration all of them.
+  std::int64_t of_step(std::int64_t step) {
+    std::int64_t capacity = slots_of_ranks(step, 0);
+    for (std::int64_t m = 1; m < scenario_.training.microbatches_at(step) && !is_too_long(); ++m) {
+      const std::int64_t slots = slots_of_ranks(step, m);
+      capacity = all_ ? std::max(capacity, slots) : std::min(capacity, slots);
+    }
+    return capacity;
+  }
+  bool is_too_long() const { return work_ > kMostWork; }
+
+ private:
+  // Slots of microbatch m: the most that any rank needs, since all ranks take the same way.
+  std::int64_t slots_of_ranks(std::int64_t step, std::int64_t m) {
+    const std::int64_t ranks = scenario_.parallel.data;
+    std::int64_t most = 0;
+    for (std::int64_t r = 0; r < ranks && !is_too_long(); ++r) {
+      const std::int64_t slots = slots_in_use(scenario_.data, microbatch_lengths(scenario_, step, m * ranks + r));
+      work_ += 1 + slots;
+      most = std::max(most, slots);
+    }
+    return most;
+  }
+
+  const Scenario& scenario_;
+  const bool all_;
+  std::int64_t work_ = 0;
+};
+
+Findings something_fits_a_bucket(const Scenario& scenario) {
+  const DataKind kind = scenario.data.kind;
+  const bool drawn = kind == DataKind::lengths || kind == DataKind::distribution;
+  if (!drawn || !with_graphs(scenario) || allows_no_replay(scenario)) return {};
+  const std::int64_t largest = std::ranges::max(scenario.cuda_graph.max_packed_seqs);
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  CapacitySearch search(scenario);
+  for (std::int64_t step = scenario.cuda_graph.warmup_steps; step < scenario.training.steps; ++step) {
+    least = std::min(least, search.of_step(step));
+    if (least <= largest || search.is_too_long()) return {};
+  }
+  if (least == std::numeric_limits<std::int64_t>::max()) return {};  // No step after warm-up: L22.
+  return {{"cuda_graph.max_packed_seqs", to_string(least),
+           "the least need after warm-up is " + to_string(least) + " slots"}};
+}
+
+}  // namespace
+
+char layer_of(GraphModule module) {
+  static constexpr char kLayers[] = {'*', '-', 'E', 'E', 'E', 'M'};
+  return kLayers[static_cast<int>(module)];
+}
+
+bool allows_no_replay(const Scenario& scenario) {
+  const auto rule = scenario.expect.counters.find("graph_replays");
+  if (rule == scenario.expect.counters.end() || !rule->second.same_as.empty()) return false;
+  return rule->second.min.value_or(0) <= 0;
+}
+
+std::span<const Rule> graph_rules() {
+  static constexpr Rule kRules[] = {
+      {"L15", "modules needs impl partial", "none has no graph; full_iteration has one for all", modules_need_partial},
+      {"L16", "a graph module needs its layer: attn `*`, mlp `-`, mamba `M`, moe* `E`", "nothing to capture",
+       modules_have_their_layer},
+      {"L17", "moe and moe_router exclude each other", "moe holds the router", moe_excludes_its_router},
+      {"L18", "moe_preprocess needs moe_router", "its input would cross from eager into a graph",
+       preprocess_needs_its_router},
+      {"L19", "moe, whole layers with `E`, and full_iteration with `E` need drop-and-pad",
+       "other dispatch has dynamic shapes", captured_experts_are_static},
+      {"L20", "moe_preprocess excludes a capacity_factor without padding, and host_sync",
+       "sizes go to the host inside the graph", preprocess_stays_on_the_device},
+      {"L21", "host_sync excludes drop-and-pad", "static shapes never need it", static_shapes_need_no_host},
+      {"L22", "steps must exceed warmup_steps, with graphs", "none would be replayed", steps_go_past_warm_up},
+      {"L23", "buckets must increase", "a bucket is chosen by its size", buckets_increase},
+      {"L23",
+       "some microbatch after warm-up must fit the largest bucket (full_iteration: all of some step), unless counters "
+       "allow graph_replays 0",
+       "none would be replayed", something_fits_a_bucket},
+  };
+  return kRules;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+// Legality as a table: one row for each thing a rule refuses (scenario.md, section 4).
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "scenarios/scenario.h"
+#include "scenarios/schema/words.h"
+
+namespace lockstep {
+
+// A request that a rule refuses: where it stands, the nearest legal value, and the numbers at hand.
+struct Finding {
+  std::string key, nearest, detail;
+};
+using Findings = std::vector<Finding>;
+
+struct Rule {
+  const char* id;
+  const char* text;  // As printed, with its reason.
+  const char* why;
+  Findings (*check)(const Scenario&);
+};
+
+// The rules of one subject each, lowest first.
+std::span<const Rule> model_rules();
+std::span<const Rule> data_rules();
+std::span<const Rule> training_rules();
+std::span<const Rule> graph_rules();
+std::span<const Rule> offload_rules();
+std::span<const Rule> sharding_rules();
+std::span<const Rule> checker_rules();
+
+inline bool has_layer(const Scenario& scenario, char symbol) {
+  return scenario.model.pattern.find(symbol) != std::string::npos;
+}
+
+template <class Value>
+bool holds(const std::vector<Value>& list, const Value& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+inline bool with_graphs(const Scenario& scenario) { return scenario.cuda_graph.impl != GraphImpl::none; }
+inline bool with_partial_graphs(const Scenario& scenario) { return scenario.cuda_graph.impl == GraphImpl::partial; }
+inline bool with_whole_layers(const Scenario& scenario) {
+  return with_partial_graphs(scenario) && scenario.cuda_graph.modules.empty();
+}
+inline bool with_offload(const Scenario& scenario) { return !scenario.offload.modules.empty(); }
+inline bool with_sharding(const Scenario& scenario) { return scenario.fsdp.strategy != Sharding::no_shard; }
+// Gradients are reduced even where nothing is sharded.
+inline bool with_reduction(const Scenario& scenario) { return with_sharding(scenario) || scenario.parallel.data > 1; }
+
+// Of every kind of parallelism together.
+inline std::int64_t all_ranks(const Scenario& scenario) {
+  const Scenario::Parallel& p = scenario.parallel;
+  return p.data * p.context * p.tensor * p.expert * p.pipeline;
+}
+// The symbol that has the module; `E` for every part of a layer of experts.
+char layer_of(GraphModule module);
+// Whether expect.counters lets a run do without a replay.
+bool allows_no_replay(const Scenario& scenario);
+
+// Of two equally near the larger; at least one step.
+inline std::int64_t nearest_multiple(std::int64_t value, std::int64_t step) {
+  return std::max(step, (2 * value + step) / (2 * step) * step);
+}
+// Of two equally near the smaller.
+std::int64_t nearest_divisor(std::int64_t value, std::int64_t of);
+
+inline std::string list_text(const std::vector<std::string>& items) {
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? "" : ", ") + item;
+  return "[" + text + "]";
+}
+inline std::string list_text(const std::vector<std::int64_t>& numbers) {
+  std::vector<std::string> items;
+  for (const std::int64_t number : numbers) items.push_back(std::to_string(number));
+  return list_text(items);
+}
+template <class Enum>
+std::string set_text(const std::vector<Enum>& set) {
+  std::vector<std::string> items;
+  for (const Enum value : set) items.push_back(word(value));
+  return list_text(items);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,240 @@
+// The types of schema 1. A type says what it is, reads a node (rules Y05, Y06; Y03 inside of records) and writes
+// itself.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scenarios/schema/words.h"
+#include "scenarios/syntax/nearest.h"
+#include "scenarios/syntax/node.h"
+
+namespace lockstep {
+
+enum class Style { json, yaml };
+
+// A node that is to be read: what it is called, and where complaints go.
+struct Item {
+  const Node& node;
+  std::string key;
+  Faults& faults;
+
+  Item at(std::size_t index) const { return {node.items[index], key + "[" + std::to_string(index) + "]", faults}; }
+  void wrong_type(const std::string& wanted, const std::string& nearest = "") const;    // Y05
+  void out_of_range(const std::string& wanted, const std::string& nearest = "") const;  // Y06
+  bool is(Node::Kind kind) const { return node.kind == kind; }
+  bool is_plain() const { return is(Node::Kind::scalar) && !node.quoted && node.single_line; }
+};
+
+// Values as text.
+std::string write_text(const std::string& text, Style style);
+std::string write_number(double value);
+std::string write_ratio(Ratio value);
+std::string write_list(const std::vector<std::string>& items, Style style);
+std::string write_record(const std::vector<std::pair<std::string, std::string>>& fields, Style style);
+
+// What is larger in magnitude is not kept by `parse_int`.
+inline constexpr std::int64_t kMostInt = INT64_MAX - 1;
+
+struct Int {
+  using Value = std::int64_t;
+  std::int64_t min = 0, max = kMostInt;
+  bool even = false;
+
+  std::string name() const;
+  std::optional<Value> read(const Item& item) const;
+  std::string write(Value value, Style) const { return std::to_string(value); }
+};
+
+// A number of a step, a microbatch or a rank: whether there is one is a rule's business, not its range.
+inline constexpr Int kAnyInt{-kMostInt, kMostInt};
+
+// A decimal: above (or from) a bound, below (or up to) another.
+struct Number {
+  using Value = double;
+  double min = 0, max = 1.7976931348623157e308;
+  bool above_min = false, below_max = false;
+
+  std::string name() const;
+  std::optional<Value> read(const Item& item) const;
+  std::string write(Value value, Style) const { return write_number(value); }
+};
+
+struct RatioType {
+  using Value = Ratio;
+  std::int64_t min_millionths = 0, max_millionths = 0;
+
+  std::string name() const;
+  std::optional<Value> read(const Item& item) const;
+  std::string write(Value value, Style) const { return write_ratio(value); }
+};
+
+struct Bool {
+  using Value = bool;
+  std::string name() const { return "bool: true or false"; }
+  std::optional<Value> read(const Item& item) const;
+  std::string write(Value value, Style) const { return value ? "true" : "false"; }
+};
+
+struct Text {
+  using Value = std::string;
+  std::string range;  // What `legal` lets pass, in words.
+  bool (*legal)(const std::string&);
+  std::string (*nearest)(const std::string&);  // A legal text near one that is not; "" for the default.
+
+  std::string name() const { return "text: " + range; }
+  std::optional<Value> read(const Item& item) const;
+  std::string write(const Value& value, Style style) const { return write_text(value, style); }
+};
+
+// The text of a scalar that may be a word or a text; reports anything else.
+std::optional<std::string> read_scalar_text(const Item& item, const std::string& wanted);
+
+// One of some names.
+struct Name {
+  using Value = std::string;
+  std::vector<std::string> names;
+
+  std::string name() const;
+  std::optional<Value> read(const Item& item) const;
+  std::string write(const Value& value, Style style) const { return write_text(value, style); }
+};
+
+template <class Enum>
+struct Word {
+  using Value = Enum;
+  std::string name() const { return Name{words<Enum>()}.name(); }
+  std::optional<Value> read(const Item& item) const {
+    const std::optional<std::string> text = Name{words<Enum>()}.read(item);
+    return text ? std::optional(value_of<Enum>(*text)) : std::nullopt;
+  }
+  std::string write(Value value, Style style) const { return write_text(word(value), style); }
+};
+
+// A list; with `min` or `max` items it is out of range below or above.
+template <class Type>
+struct List {
+  using Value = std::vector<typename Type::Value>;
+  Type type;
+  std::size_t min = 0, max = SIZE_MAX;
+
+  std::string name() const {
+    const std::string count = max != SIZE_MAX ? " of " + std::to_string(min) + ".." + std::to_string(max)
+                              : min != 0      ? " of at least " + std::to_string(min)
+                                              : " of";
+    return "list" + count + " (" + type.name() + ")";
+  }
+  std::optional<Value> read(const Item& item) const {
+    if (!item.is(Node::Kind::sequence)) return item.wrong_type(name()), std::nullopt;
+    Value values;
+    for (std::size_t i = 0; i < item.node.items.size(); ++i) {
+      if (auto value = type.read(item.at(i))) values.push_back(std::move(*value));
+    }
+    if (item.node.items.size() < min || item.node.items.size() > max) return item.out_of_range(name()), std::nullopt;
+    if (values.size() != item.node.items.size()) return std::nullopt;
+    return values;
+  }
+  std::string write(const Value& values, Style style) const {
+    std::vector<std::string> items;
+    for (const auto& value : values) items.push_back(type.write(value, style));
+    return write_list(items, style);
+  }
+};
+
+// Words whose order does not matter: kept in the order of the enum, each at most once.
+template <class Enum>
+struct Set {
+  using Value = std::vector<Enum>;
+  std::size_t min = 0;
+
+  std::string name() const { return (min != 0 ? "set, not empty, of " : "set of ") + Word<Enum>{}.name(); }
+  std::optional<Value> read(const Item& item) const {
+    std::optional<Value> values = List<Word<Enum>>{{}, min}.read(item);
+    if (!values) return std::nullopt;
+    const Value given = *values;
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      if (std::find(given.begin(), given.begin() + i, given[i]) == given.begin() + i) continue;
+      item.at(i).out_of_range("each word at most once", "[" + sorted_without_repeats(given) + "]");
+      values.reset();
+    }
+    if (values) std::sort(values->begin(), values->end());
+    return values;
+  }
+  std::string write(Value values, Style style) const {
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+    return List<Word<Enum>>{}.write(values, style);
+  }
+
+ private:
+  static std::string sorted_without_repeats(const Value& given) {
+    const std::string list = Set{}.write(given, Style::yaml);
+    return list.substr(1, list.size() - 2);
+  }
+};
+
+// A value, or a word that stands for none.
+template <class Type>
+struct OrWord {
+  using Value = std::optional<typename Type::Value>;
+  Type type;
+  std::string instead;
+
+  std::string name() const { return type.name() + ", or " + instead; }
+  std::optional<Value> read(const Item& item) const {
+    if (item.is(Node::Kind::scalar) && item.node.text == instead) return std::optional<Value>(Value{});
+    const std::size_t before = item.faults.size();
+    const auto value = type.read(item);
+    if (value) return std::optional<Value>(Value(*value));
+    if (item.faults.size() > before) item.faults.all().back().why += ", or " + instead;
+    return std::nullopt;
+  }
+  std::string write(const Value& value, Style style) const {
+    return value ? type.write(*value, style) : write_text(instead, style);
+  }
+};
+
+// cuda_graph.max_packed_seqs: one bucket is the same as a list of it.
+struct Buckets {
+  using Value = std::vector<std::int64_t>;
+  std::string name() const;
+  std::optional<Value> read(const Item& item) const;
+  std::string write(const Value& value, Style style) const;
+};
+
+// fsdp.unit: one number is blocks of every unit, a list is blocks per unit; they differ.
+struct Unit {
+  struct Value {
+    std::vector<std::int64_t> blocks;
+    bool is_list = false;
+  };
+  std::string name() const;
+  std::optional<Value> read(const Item& item) const;
+  std::string write(const Value& value, Style style) const;
+};
+
+struct MicrobatchChangeType {
+  using Value = Scenario::MicrobatchChange;
+  std::string name() const { return "{step, microbatches}"; }
+  std::optional<Value> read(const Item& item) const;
+  std::string write(const Value& value, Style style) const;
+};
+
+struct DelayType {
+  using Value = Scenario::Delay;
+  std::string name() const { return "{stream, rank, spin}"; }
+  std::optional<Value> read(const Item& item) const;
+  std::string write(const Value& value, Style style) const;
+};
+
+struct Counters {
+  using Value = std::map<std::string, Scenario::CounterRule>;
+  std::string name() const { return "mapping of counters to an int, {min, max} or {same_as}"; }
+  std::optional<Value> read(const Item& item) const;
+  std::string write(const Value& value, Style style) const;
+};
+
+}  // namespace lockstep
