@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdio>
 
+#include "kernels/diagnostics/poison.h"
+
 namespace lockstep {
 
 bool operator==(const LedgerEntry& a, const LedgerEntry& b) {
@@ -68,9 +70,8 @@ std::vector<Effect> effects_of(const LedgerEntry& call) {
 }
 
 std::int64_t bytes_poisoned(const Submission& op) {
-  if (op.type().id != AllOps::id_of<PoisonMemory>()) return 0;
-  const PoisonMemory& poison = *static_cast<const PoisonMemory*>(op.op());
-  return poison.memory.rows * poison.memory.cols * 2;
+  const PoisonMemory* poison = op.as<PoisonMemory>();
+  return poison ? poison->memory.rows * poison->memory.cols * 2 : 0;
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include "engine/sim/memory.h"
 #include "engine/sim/schedule.h"
 #include "kernels/core/require.h"
+#include "kernels/ops/cudnn_attention.h"
 
 namespace lockstep {
 namespace {
@@ -80,10 +81,8 @@ class SimBackend final : public Backend {
 
 // No library is simulated: its ops have the contract's bits here, in as much memory as the library is known to take.
 std::int64_t SimBackend::workspace_bytes(const Submission& op) {
-  if (op.type().id == AllOps::id_of<CudnnAttentionForward>())
-    return reckoned_workspace(*static_cast<const CudnnAttentionForward*>(op.op()));
-  if (op.type().id == AllOps::id_of<CudnnAttentionBackward>())
-    return reckoned_workspace(*static_cast<const CudnnAttentionBackward*>(op.op()));
+  if (const auto* forward = op.as<CudnnAttentionForward>()) return reckoned_workspace(*forward);
+  if (const auto* backward = op.as<CudnnAttentionBackward>()) return reckoned_workspace(*backward);
   return 0;
 }
 

@@ -13,9 +13,11 @@
 #include "engine/train/norm_sequence.h"
 #include "engine/train/run_state.h"
 #include "engine/train/step_results.h"
+#include "kernels/core/contract.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 #include "kernels/diagnostics/digest.h"
+#include "kernels/ops/optimizer.h"
 
 namespace lockstep {
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "kernels/core/contract.h"
 #include "scenarios/documents/documents.h"
 #include "scenarios/scenario.h"
 

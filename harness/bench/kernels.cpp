@@ -14,6 +14,10 @@
 #include "harness/bench/model.h"
 #include "harness/case/schedules.h"
 #include "harness/run/device_choice.h"
+#include "kernels/core/contract.h"
+#include "kernels/ops/attention.h"
+#include "kernels/ops/cudnn_attention.h"
+#include "kernels/ops/optimizer.h"
 #include "scenarios/documents/layout.h"
 
 namespace lockstep {
@@ -196,9 +200,8 @@ std::vector<KernelTime> time_cudnn(Scenario scenario, const std::string& device_
   RecordedStep step(scenario, device_kind);
   std::vector<KernelTime> list;
   for (const auto& [text, entry] : step.ops()) {
-    const int id = entry.op.type().id;
-    if (id == AllOps::id_of<CudnnAttentionForward>()) list.push_back(step.time(text, entry));
-    if (id != AllOps::id_of<CudnnAttentionBackward>()) continue;
+    if (entry.op.as<CudnnAttentionForward>()) list.push_back(step.time(text, entry));
+    if (!entry.op.as<CudnnAttentionBackward>()) continue;
     list.push_back(step.time(text, entry));
     list.push_back(step.time(text + " not deterministic", free_to_differ(step, entry)));
   }
@@ -215,8 +218,8 @@ bool has_cudnn_for_ceiling(const Scenario& scenario, const std::string& device_k
 
 // The fastest that cuDNN had for this op.
 double cudnn_ceiling(const std::vector<KernelTime>& cudnn, const Submission& op) {
-  const bool forward = op.type().id == AllOps::id_of<AttentionForward<bf16>>();
-  if (!forward && op.type().id != AllOps::id_of<AttentionBackward<bf16>>()) return 0;
+  const bool forward = op.as<AttentionForward<bf16>>();
+  if (!forward && !op.as<AttentionBackward<bf16>>()) return 0;
   const char* const name = forward ? CudnnAttentionForward::kName : CudnnAttentionBackward::kName;
   double fastest = 0;
   for (const KernelTime& one : cudnn) {

@@ -2,12 +2,19 @@
 
 #include <algorithm>
 
+#include "kernels/core/contract.h"
+#include "kernels/ops/attention.h"
+#include "kernels/ops/cudnn_attention.h"
+#include "kernels/ops/embedding.h"
+#include "kernels/ops/linear.h"
+#include "kernels/ops/scan.h"
+
 namespace lockstep {
 namespace {
 
 template <class Op>
 const Op* as(const Submission& submission) {
-  return submission.type().id == AllOps::id_of<Op>() ? static_cast<const Op*>(submission.op()) : nullptr;
+  return submission.as<Op>();
 }
 
 double product(std::int64_t m, std::int64_t n, std::int64_t k) {

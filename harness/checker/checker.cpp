@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/train/trainer.h"
+#include "kernels/diagnostics/poison.h"
 
 namespace lockstep {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace lockstep {
@@ -13,6 +14,13 @@ void plant_fault(std::string_view name);
 std::string_view planted_fault();
 
 inline bool fault(std::string_view name) { return !planted_fault().empty() && planted_fault() == name; }
+
+// The value that a fault point yields: `right`, or `wrong` while the fault `name` is planted. Both are computed. This
+// is the one form that a fault takes in product code: a value on one line, never an `if`, a return or a loop's bound.
+template <class T>
+T faulty(std::string_view name, T right, std::type_identity_t<T> wrong) {
+  return fault(name) ? wrong : right;
+}
 
 // Every fault point of the host kernels, in the order of the ops.
 std::vector<std::string> kernel_faults();
