@@ -19,6 +19,9 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | 
 rows=()
 failed=0
 
+# The file of the library's scenario NAME, whichever room it is in.
+scenario() { find "$scenarios" -name "$1.yaml" | head -n 1; }
+
 # row NAME COMMAND...: runs it into a log of that name, notes result and time.
 row() {
   local name=$1 start=$SECONDS status=0 note
@@ -35,7 +38,7 @@ row() {
 sanitized() {
   local log status=0
   log=$(LOCKSTEP_EXACT_ALLOCATIONS=1 compute-sanitizer --tool "$1" --error-exitcode 9 "$lockstep" verify --device cuda \
-    --no-fork --quiet "$scenarios/$2.yaml" 2>&1) || status=$?
+    --no-fork --quiet "$(scenario "$2")" 2>&1) || status=$?
   printf '%s\n' "$log"
   if [[ $1 == racecheck && $status == 9 ]]; then races_are_known "$log"; else return "$status"; fi
 }
@@ -53,8 +56,8 @@ races_are_known() {
 # The weights after training are the same bits on both devices.
 same_digest() {
   local cuda sim
-  cuda=$("$lockstep" train --device cuda "$scenarios/$1.yaml" | grep -ioE '\b[0-9a-f]{32}\b' | tail -n 1)
-  sim=$("$lockstep" train --device sim "$scenarios/$1.yaml" | grep -ioE '\b[0-9a-f]{32}\b' | tail -n 1)
+  cuda=$("$lockstep" train --device cuda "$(scenario "$1")" | grep -ioE '\b[0-9a-f]{32}\b' | tail -n 1)
+  sim=$("$lockstep" train --device sim "$(scenario "$1")" | grep -ioE '\b[0-9a-f]{32}\b' | tail -n 1)
   echo "cuda ${cuda:-none} sim ${sim:-none}"
   [[ -n $cuda && $cuda == "$sim" ]]
 }
@@ -74,7 +77,7 @@ for scenario in packed-fallback-mix hybrid-in-flight-3 full-iteration; do
   done
 done
 row pressure env LOCKSTEP_BIN="$(dirname "$lockstep")" bash "$here/pressure.sh" 3 "${JOBS:-2}"
-row bench "$lockstep" bench --device cuda --json "$out/bench.json" "$scenarios/long-hybrid.yaml"
+row bench "$lockstep" bench --device cuda --json "$out/bench.json" "$(scenario long-hybrid)"
 for scenario in hybrid-in-flight-3 long-hybrid; do
   row "digest.$scenario" same_digest "$scenario"
 done
