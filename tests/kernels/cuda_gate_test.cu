@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kBlock) compare_all(Found* found, unsigned lon
     own.compare(found, 2, x, seen(gated_slope(x)), dsilu(x));
     const float places[] = {x, 1.0f, x, x};
     const Gates near = near_gates(places);
-    const Quad four = near.sure ? near.stored : exact_gates(places);
+    const Vec4 four = near.sure ? near.stored : exact_gates(places);
     const float stored = load(st<bf16>(silu(x)));
     own.compare(found, 4, x, seen(bits(four[0]) == bits(four[2]) && bits(four[2]) == bits(four[3]) ? four[0] : -1.0f),
                 stored);

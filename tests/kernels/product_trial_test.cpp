@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kEnough = 8;  // Of 64 places.
-constexpr TensorCore kInEights{.fraction_bits = 25, .group = 8, .min_exponent = -133};
+constexpr TensorCore kInVec8{.fraction_bits = 25, .group = 8, .min_exponent = -133};
 
 // The factors of one element.
 struct Factors {
@@ -68,7 +68,7 @@ TEST(ProductTrial, ShowsEveryOtherOrderOfTheSum) {
     for (const bool fp32 : {false, true}) {
       EXPECT_GE(places_that_see(depth, fp32, [](const Factors& f) { return f.split(2); }), kEnough)
           << "halves, " << depth;
-      EXPECT_GE(places_that_see(depth, fp32, [&](const Factors& f) { return f.chain(kInEights, 0, depth); }), kEnough)
+      EXPECT_GE(places_that_see(depth, fp32, [&](const Factors& f) { return f.chain(kInVec8, 0, depth); }), kEnough)
           << "eights, " << depth;
       if (depth <= 16) continue;  // One group is one chain.
       EXPECT_GE(places_that_see(depth, fp32, [](const Factors& f) { return f.interleaved(2); }), kEnough)
@@ -83,7 +83,7 @@ TEST(ProductTrial, ShowsThemInLongSumsToo) {
     EXPECT_GE(places_that_see(depth, false, [](const Factors& f) { return f.split(2); }), kEnough) << depth;
     EXPECT_GE(places_that_see(depth, false, [](const Factors& f) { return f.split(7); }), kEnough) << depth;
     EXPECT_GE(places_that_see(depth, false, [](const Factors& f) { return f.interleaved(2); }), kEnough) << depth;
-    EXPECT_GE(places_that_see(depth, false, [&](const Factors& f) { return f.chain(kInEights, 0, depth); }), kEnough);
+    EXPECT_GE(places_that_see(depth, false, [&](const Factors& f) { return f.chain(kInVec8, 0, depth); }), kEnough);
   }
 }
 

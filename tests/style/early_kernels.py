@@ -3,9 +3,9 @@ import re
 
 import source
 
-LATE = ("attention_backward_bf16", "spin")  # Files whose kernels are launched when the last one has ended, or order themselves.
+LATE = ("backward_bf16", "spin")  # Files whose kernels are launched when the last one has ended, or order themselves.
 KERNEL = re.compile(r"__global__[^;{]*?\b(\w+)\((?:[^(){};]|\([^()]*\))*\)\s*\{\s*([^;]*;)")
-EARLY = re.compile(r"\b(kEarly|launch_elements|launch_eights)\b")
+EARLY = re.compile(r"\b(kPdl|launch_elements|launch_vec8)\b")
 
 
 def complaints_of(name, text):
@@ -19,16 +19,16 @@ def complaints_of(name, text):
     if len(found) != code.count("__global__"):
         yield f"{name}: {code.count('__global__')} kernels, of which {len(found)} were understood"
     for match in found:
-        if match[2] != "start_after_last_kernel();":
-            yield f"{name}:{line_of(match)}: {match[1]} does not begin with start_after_last_kernel();"
+        if match[2] != "pdl_begin();":
+            yield f"{name}:{line_of(match)}: {match[1]} does not begin with pdl_begin();"
 
 
 def test_itself():
     head = "template <class T>\n__global__ void __launch_bounds__(kThreads, 2) f(Op<T> op, bool wide) {\n"
-    assert not list(complaints_of("kernels/cuda/a.cu", head + "  start_after_last_kernel();\n  g();\n}\n"))
-    assert list(complaints_of("kernels/cuda/a.cu", head + "  g();\n  start_after_last_kernel();\n}\n"))
+    assert not list(complaints_of("kernels/cuda/a.cu", head + "  pdl_begin();\n  g();\n}\n"))
+    assert list(complaints_of("kernels/cuda/a.cu", head + "  g();\n  pdl_begin();\n}\n"))
     assert not list(complaints_of("kernels/cuda/common/spin.cu", head + "  g();\n}\n"))
-    assert list(complaints_of("kernels/cuda/common/spin.cu", "launch(queue, grid, block, kEarly, f, op);\n"))
+    assert list(complaints_of("kernels/cuda/common/spin.cu", "launch(queue, grid, block, kPdl, f, op);\n"))
 
 
 def main():

@@ -54,7 +54,7 @@ __device__ void clear(T* row, int n) {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) attention_forward(AttentionForward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ float q_of_warp[kWarps][kHeadDim];
   const std::int64_t item = warp_item();
   if (item >= op.o.rows * op.heads) return;
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads) attention_forward(AttentionForward<T
 
 template <class T>
 __global__ void attention_delta(AttentionBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t item = warp_item();
   if (item >= op.o.rows * op.heads) return;
   const std::int64_t row = item / op.heads;
@@ -130,7 +130,7 @@ __device__ Pair pair_of(const Q* q, const K* k, const D* dout, const V* v, int h
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) attention_query_gradient(AttentionBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ float q_of_warp[kWarps][kHeadDim];
   __shared__ float dout_of_warp[kWarps][kHeadDim];
   const std::int64_t item = warp_item();
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kThreads) attention_query_gradient(AttentionBa
 // One chain per channel of dK and dV: heads of the group ascending, then the document's rows ascending.
 template <class T>
 __global__ void __launch_bounds__(kThreads) attention_key_value_gradient(AttentionBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ float k_of_warp[kWarps][kHeadDim];
   __shared__ float v_of_warp[kWarps][kHeadDim];
   const std::int64_t item = warp_item();
@@ -225,7 +225,7 @@ void run(CudaQueue queue, const AttentionForward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
     launch_attention_bf16(queue, op);
   } else {
-    launch(queue, dim3(blocks_for(op.o.rows * op.heads, kWarps)), dim3(kThreads), kEarly, attention_forward<T>, op);
+    launch(queue, dim3(blocks_for(op.o.rows * op.heads, kWarps)), dim3(kThreads), kPdl, attention_forward<T>, op);
   }
 }
 template <class T>
@@ -235,9 +235,9 @@ void run(CudaQueue queue, const AttentionBackward<T>& op) {
   } else {
     const dim3 query_grid(blocks_for(op.o.rows * op.heads, kWarps));
     const dim3 key_grid(blocks_for(op.o.rows * op.kv_heads, kWarps));
-    launch(queue, query_grid, dim3(kThreads), kEarly, attention_delta<T>, op);
-    launch(queue, query_grid, dim3(kThreads), kEarly, attention_query_gradient<T>, op);
-    launch(queue, key_grid, dim3(kThreads), kEarly, attention_key_value_gradient<T>, op);
+    launch(queue, query_grid, dim3(kThreads), kPdl, attention_delta<T>, op);
+    launch(queue, query_grid, dim3(kThreads), kPdl, attention_query_gradient<T>, op);
+    launch(queue, key_grid, dim3(kThreads), kPdl, attention_key_value_gradient<T>, op);
   }
 }
 template void run(CudaQueue, const AttentionForward<float>&);

@@ -21,7 +21,7 @@ void launch_attention_width(CudaQueue queue, const AttentionForward<bf16>& op) {
 template <class Block, int kWidth>
 void launch_attention_width(CudaQueue queue, const AttentionBackward<bf16>& op) {
   using Shared = BackwardShared<Block, kWidth>;
-  launch(queue, dim3(blocks_for(op.o.rows, kWarps)), dim3(kThreads), kEarly, attention_prepare_backward, op);
+  launch(queue, dim3(blocks_for(op.o.rows, kWarps)), dim3(kThreads), kPdl, attention_prepare_backward, op);
   launch_attention_tiles<Block, Shared>(queue, attention_backward_bf16<Block, true, kWidth>, op);
   launch_attention_tiles<Block, Shared>(queue, attention_backward_bf16<Block, false, kWidth>, op);
 }

@@ -8,31 +8,31 @@
 
 namespace lockstep {
 
-inline constexpr int kPartners = 64;  // Rows of the other side at a time.
+inline constexpr int kStreamedRows = 64;  // Rows of the other side at a time.
 
 // `left` holds q or k, `right` dO or v: scores are dots of lefts, dp of rights.
 template <class Block, int kWidth>
 struct BackwardShared {
   using Own = HeadPanels<Block::kRows, kWidth>;
-  using Partner = HeadPanels<kPartners, kWidth>;
-  static constexpr int kBuffers = 4;
+  using Streamed = HeadPanels<kStreamedRows, kWidth>;
+  static constexpr int kStages = 4;
   alignas(1024) unsigned char own_left[Own::kBytes];
   alignas(1024) unsigned char own_right[Own::kBytes];
-  alignas(1024) unsigned char left[kBuffers][Partner::kBytes];
-  alignas(1024) unsigned char right[kBuffers][Partner::kBytes];
-  alignas(8) float lse[kBuffers][kPartners];  // Of partners that are queries.
-  alignas(8) float delta[kBuffers][kPartners];
+  alignas(1024) unsigned char left[kStages][Streamed::kBytes];
+  alignas(1024) unsigned char right[kStages][Streamed::kBytes];
+  alignas(8) float lse[kStages][kStreamedRows];  // Of partners that are queries.
+  alignas(8) float delta[kStages][kStreamedRows];
   Tile tile;
   int number;
   Barrier own_full, own_free;
-  Barrier full[kBuffers], free[kBuffers];
+  Barrier full[kStages], free[kStages];
 
   __device__ void init() {
     own_full.init(kWarpgroup);
-    own_free.init(Block::kUserWarps);
-    for (int b = 0; b < kBuffers; ++b) {
+    own_free.init(Block::kConsumerWarps);
+    for (int b = 0; b < kStages; ++b) {
       full[b].init(kWarpgroup);
-      free[b].init(Block::kUserWarps);
+      free[b].init(Block::kConsumerWarps);
     }
     fence_barriers();
   }
@@ -40,10 +40,10 @@ struct BackwardShared {
 
 // The partners of a tile in the order of the sums: a head after the other, rows counted from the document's start.
 template <bool kKeys, int kTileRows>
-struct Partners {
+struct StreamedTiles {
   int head, head_end, first, begin, end;
 
-  __device__ Partners(const AttentionBackward<bf16>& op, const Tile& tile) {
+  __device__ StreamedTiles(const AttentionBackward<bf16>& op, const Tile& tile) {
     const int group = op.heads / op.kv_heads;
     head = kKeys ? tile.head * group : tile.head / group;
     head_end = head + (kKeys ? group : 1);
@@ -53,7 +53,7 @@ struct Partners {
   }
   __device__ bool any() const { return head < head_end; }
   __device__ void next() {
-    first += kPartners;
+    first += kStreamedRows;
     if (first < end) return;
     first = begin;
     ++head;
@@ -73,7 +73,8 @@ struct Side {
 
 template <class Block, bool kKeys, int kWidth>
 __device__ __forceinline__ void fetch_tile(const AttentionBackward<bf16>& op, BackwardShared<Block, kWidth>& shared,
-                                           Fetcher& fetcher, Turn<BackwardShared<Block, kWidth>::kBuffers>& turn,
+                                           Producer& producer,
+                                           PipelineState<BackwardShared<Block, kWidth>::kStages>& turn,
                                            const Tile& tile) {
   using Shared = BackwardShared<Block, kWidth>;
   const Side own(op, kKeys, tile.head);
@@ -81,21 +82,22 @@ __device__ __forceinline__ void fetch_tile(const AttentionBackward<bf16>& op, Ba
   const int own_rows = tile.length - tile.first;
   Shared::Own::fill(shared_address(shared.own_left), own.left_rows, own_row, own_rows, own.left, op.head_dim);
   Shared::Own::fill(shared_address(shared.own_right), own.right_rows, own_row, own_rows, own.right, op.head_dim);
-  fetcher.fetched(shared.own_full);
-  for (Partners<kKeys, Block::kRows> at_partner(op, tile); at_partner.any(); at_partner.next(), turn.next()) {
-    const Side partner(op, !kKeys, at_partner.head);
-    const int row = tile.start + at_partner.first;
-    const int rows = tile.length - at_partner.first;
-    const int b = turn.buffer;
-    fetcher.await_free(shared.free[b], turn.parity ^ 1);
-    Shared::Partner::fill(shared_address(shared.left[b]), partner.left_rows, row, rows, partner.left, op.head_dim);
-    Shared::Partner::fill(shared_address(shared.right[b]), partner.right_rows, row, rows, partner.right, op.head_dim);
+  producer.commit(shared.own_full);
+  for (StreamedTiles<kKeys, Block::kRows> at_streamed(op, tile); at_streamed.any(); at_streamed.next(), turn.next()) {
+    const Side streamed(op, !kKeys, at_streamed.head);
+    const int row = tile.start + at_streamed.first;
+    const int rows = tile.length - at_streamed.first;
+    const int b = turn.stage;
+    producer.acquire(shared.free[b], turn.phase ^ 1);
+    Shared::Streamed::fill(shared_address(shared.left[b]), streamed.left_rows, row, rows, streamed.left, op.head_dim);
+    Shared::Streamed::fill(shared_address(shared.right[b]), streamed.right_rows, row, rows, streamed.right,
+                           op.head_dim);
     const int i = static_cast<int>(threadIdx.x);
-    if (kKeys && i < kPartners) {
-      shared.lse[b][i] = i < rows ? at(op.lse, row + i, at_partner.head) : 0.0f;
-      shared.delta[b][i] = i < rows ? at(op.delta, row + i, at_partner.head) : 0.0f;
+    if (kKeys && i < kStreamedRows) {
+      shared.lse[b][i] = i < rows ? at(op.lse, row + i, at_streamed.head) : 0.0f;
+      shared.delta[b][i] = i < rows ? at(op.delta, row + i, at_streamed.head) : 0.0f;
     }
-    fetcher.fetched(shared.full[b]);
+    producer.commit(shared.full[b]);
   }
 }
 
@@ -103,82 +105,101 @@ template <class Block, bool kKeys, int kWidth>
 __device__ __forceinline__ void fetch_backward(const AttentionBackward<bf16>& op,
                                                BackwardShared<Block, kWidth>& shared) {
   TileList<kKeys, Block::kRows> tiles(op.document_start, op.document_length, kKeys ? op.kv_heads : op.heads);
-  Fetcher fetcher;
-  Turn<1> own;
-  Turn<BackwardShared<Block, kWidth>::kBuffers> turn;
+  Producer producer;
+  PipelineState<1> own;
+  PipelineState<BackwardShared<Block, kWidth>::kStages> turn;
   for (;; own.next()) {
-    fetcher.await_free(shared.own_free, own.parity ^ 1);
+    producer.acquire(shared.own_free, own.phase ^ 1);
     if (threadIdx.x == 0) shared.number = atomicAdd(&at(op.next_tile, 0, kKeys ? 0 : 1), 1);
     wait_at(1, kWarpgroup);
     const Tile tile = tiles.at_rank(shared.number);
     if (threadIdx.x == 0) shared.tile = tile;
     if (tile.length == 0) break;
-    fetch_tile<Block, kKeys>(op, shared, fetcher, turn, tile);
+    fetch_tile<Block, kKeys>(op, shared, producer, turn, tile);
   }
-  fetcher.fetched(shared.own_full);
-  fetcher.finish();
+  producer.commit(shared.own_full);
+  producer.finish();
 }
 
+// What one consumer warpgroup holds of its tile while it walks the streamed rows. All of it lies in registers.
 template <class Block, bool kKeys, int kWidth>
-__device__ __forceinline__ void differentiate(const AttentionBackward<bf16>& op, BackwardShared<Block, kWidth>& shared,
-                                              Turn<BackwardShared<Block, kWidth>::kBuffers>& turn) {
+struct GradientTile {
   using Shared = BackwardShared<Block, kWidth>;
-  const Tile tile = shared.tile;
-  constexpr int kOwnPanel = Shared::Own::kPanel;
-  constexpr int kPanel = Shared::Partner::kPanel;
-  constexpr int kTiles = kPartners / 8;
-  const int user = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
-  const std::uint32_t own_left = shared_address(shared.own_left) + user * kOwnRows * kPanelRow;
-  const std::uint32_t own_right = shared_address(shared.own_right) + user * kOwnRows * kPanelRow;
-  const float scale = scale_of(op.head_dim);
-  const bool speaks = lane_index() == 0;
-  const int own_first = tile.first + user * kOwnRows;
-  const int own[2] = {own_first + own_row(0), own_first + own_row(1)};
+  using State = PipelineState<Shared::kStages>;
+  static constexpr int kOwnPanel = Shared::Own::kPanel;
+  static constexpr int kPanel = Shared::Streamed::kPanel;
+  static constexpr int kTiles = kStreamedRows / 8;
+
+  const AttentionBackward<bf16>& op;
+  Shared& shared;
+  State& turn;
+  const Tile tile;
+  const std::uint32_t own_left, own_right;
+  const float scale;
+  const bool is_leader_lane;
+  const int own_first;
+  const int own[2];
   float own_lse[2] = {};
   float own_delta[2] = {};
-#pragma unroll
-  for (int h = 0; !kKeys && h < 2; ++h) {
-    if (own[h] >= tile.length) continue;
-    own_lse[h] = at(op.lse, tile.start + own[h], tile.head);
-    own_delta[h] = at(op.delta, tile.start + own[h], tile.head);
-  }
   float sum_left[kWidth / 8][4] = {};               // dQ, or dK.
   float sum_right[kKeys ? kWidth / 8 : 1][4] = {};  // dV.
   float s[kTiles][4];
   float dp[kTiles][4];
-  std::uint32_t p_steps[kPartners / kStep][4];
-  std::uint32_t ds_steps[kPartners / kStep][4];
+  std::uint32_t p_steps[kStreamedRows / kStep][4];
+  std::uint32_t ds_steps[kStreamedRows / kStep][4];
+  StreamedTiles<kKeys, Block::kRows> streamed;
 
-  Partners<kKeys, Block::kRows> partner(op, tile);
-  // To partners that see one of the warpgroup's rows, or are seen. Others are free again at once.
-  const auto pass_unseen = [&] {
-    for (; partner.any(); partner.next(), turn.next()) {
-      if (kKeys ? partner.first + kPartners > own_first : partner.first < own_first + kOwnRows) return;
-      shared.full[turn.buffer].wait(turn.parity);
-      if (speaks) shared.free[turn.buffer].arrive();
+  __device__ __forceinline__ GradientTile(const AttentionBackward<bf16>& of_op, Shared& of_shared, State& of_turn,
+                                          int consumer)
+      : op(of_op),
+        shared(of_shared),
+        turn(of_turn),
+        tile(shared.tile),
+        own_left(shared_address(shared.own_left) + consumer * kOwnRows * kPanelRow),
+        own_right(shared_address(shared.own_right) + consumer * kOwnRows * kPanelRow),
+        scale(scale_of(op.head_dim)),
+        is_leader_lane(lane_index() == 0),
+        own_first(tile.first + consumer * kOwnRows),
+        own{own_first + own_row(0), own_first + own_row(1)},
+        streamed(op, tile) {
+#pragma unroll
+    for (int h = 0; !kKeys && h < 2; ++h) {
+      if (own[h] >= tile.length) continue;
+      own_lse[h] = at(op.lse, tile.start + own[h], tile.head);
+      own_delta[h] = at(op.delta, tile.start + own[h], tile.head);
     }
-  };
-  const auto start_scores = [&] {
-    shared.full[turn.buffer].wait(turn.parity);
-    open_products();
-    start_dots<kWidth, kOwnPanel, kPanel>(s, own_left, shared_address(shared.left[turn.buffer]));
-    close_products();
-  };
-  const auto start_dp = [&] {
-    open_products();
-    start_dots<kWidth, kOwnPanel, kPanel>(dp, own_right, shared_address(shared.right[turn.buffer]));
-    close_products();
-  };
+  }
 
-  // What belongs to the queries of the lane's columns, or rows.
-  const auto statistic = [&](const float(&of_partners)[kPartners], const float(&of_own)[2], int t) {
+  // Advances to streamed rows that see one of the warpgroup's rows, or are seen. Others are free again at once.
+  __device__ __forceinline__ void skip_unseen() {
+    for (; streamed.any(); streamed.next(), turn.next()) {
+      if (kKeys ? streamed.first + kStreamedRows > own_first : streamed.first < own_first + kOwnRows) return;
+      shared.full[turn.stage].wait(turn.phase);
+      if (is_leader_lane) shared.free[turn.stage].arrive();
+    }
+  }
+  __device__ __forceinline__ void start_scores() {
+    shared.full[turn.stage].wait(turn.phase);
+    warpgroup_arrive();
+    start_dots<kWidth, kOwnPanel, kPanel>(s, own_left, shared_address(shared.left[turn.stage]));
+    warpgroup_commit();
+  }
+  __device__ __forceinline__ void start_dp() {
+    warpgroup_arrive();
+    start_dots<kWidth, kOwnPanel, kPanel>(dp, own_right, shared_address(shared.right[turn.stage]));
+    warpgroup_commit();
+  }
+
+  // The statistic that belongs to the queries of the lane's columns, or rows.
+  __device__ __forceinline__ float4 statistic(const float (&of_streamed)[kStreamedRows], const float (&of_own)[2],
+                                              int t) const {
     if (!kKeys) return float4{of_own[0], of_own[0], of_own[1], of_own[1]};
-    const float2 pair = *reinterpret_cast<const float2*>(&of_partners[8 * t + 2 * lane_place()]);
+    const float2 pair = *reinterpret_cast<const float2*>(&of_streamed[8 * t + 2 * lane_place()]);
     return float4{pair.x, pair.y, pair.x, pair.y};
-  };
-  const auto select_visible = [&](float(&x)[kTiles][4], int first) {
+  }
+  __device__ __forceinline__ void select_visible(float (&x)[kTiles][4], int first) const {
     const bool cut =
-        kKeys ? first < own_first + kOwnRows || first + kPartners > tile.length : first + kPartners > own_first;
+        kKeys ? first < own_first + kOwnRows || first + kStreamedRows > tile.length : first + kStreamedRows > own_first;
     if (!cut) return;
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
@@ -188,12 +209,12 @@ __device__ __forceinline__ void differentiate(const AttentionBackward<bf16>& op,
         if (kKeys ? other < own[e / 2] || other >= tile.length : other > own[e / 2]) x[t][e] = 0.0f;
       }
     }
-  };
-  const auto scores_to_p = [&](int buffer, int first) {
-    settle(s);
+  }
+  __device__ __forceinline__ void scores_to_p(int stage, int first) {
+    warpgroup_fence_operand(s);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
-      const float4 lse = statistic(shared.lse[buffer], own_lse, t);
+      const float4 lse = statistic(shared.lse[stage], own_lse, t);
       s[t][0] = sub(mul(s[t][0], scale), lse.x);
       s[t][1] = sub(mul(s[t][1], scale), lse.y);
       s[t][2] = sub(mul(s[t][2], scale), lse.z);
@@ -201,12 +222,12 @@ __device__ __forceinline__ void differentiate(const AttentionBackward<bf16>& op,
       expn_of_numbers(s[t]);
     }
     select_visible(s, first);
-  };
-  const auto dp_to_ds = [&](int buffer, int first) {
-    settle(dp);
+  }
+  __device__ __forceinline__ void dp_to_ds(int stage, int first) {
+    warpgroup_fence_operand(dp);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
-      const float4 delta = statistic(shared.delta[buffer], own_delta, t);
+      const float4 delta = statistic(shared.delta[stage], own_delta, t);
       dp[t][0] = mul(s[t][0], sub(dp[t][0], delta.x));
       dp[t][1] = mul(s[t][1], sub(dp[t][1], delta.y));
       dp[t][2] = mul(s[t][2], sub(dp[t][2], delta.z));
@@ -214,107 +235,125 @@ __device__ __forceinline__ void differentiate(const AttentionBackward<bf16>& op,
     }
     select_visible(dp, first);
 #pragma unroll
-    for (int k = 0; k < kPartners / kStep; ++k) {
+    for (int k = 0; k < kStreamedRows / kStep; ++k) {
       if (kKeys) take_a(p_steps[k], s[2 * k], s[2 * k + 1]);
       take_a(ds_steps[k], dp[2 * k], dp[2 * k + 1]);
     }
-  };
-  const auto start_all_sums = [&](int buffer) {
-    open_products();
-    if constexpr (kKeys) start_sums<kPanel>(sum_right, p_steps, shared_address(shared.right[buffer]));
-    start_sums<kPanel>(sum_left, ds_steps, shared_address(shared.left[buffer]));
-    close_products();
-  };
-  const auto sums_done = [&](int buffer) {
-    settle(sum_left);
-    settle(sum_right);
-    if (speaks) shared.free[buffer].arrive();
-  };
+  }
+  __device__ __forceinline__ void start_all_sums(int stage) {
+    warpgroup_arrive();
+    if constexpr (kKeys) start_sums<kPanel>(sum_right, p_steps, shared_address(shared.right[stage]));
+    start_sums<kPanel>(sum_left, ds_steps, shared_address(shared.left[stage]));
+    warpgroup_commit();
+  }
+  __device__ __forceinline__ void finish_sums(int stage) {
+    warpgroup_fence_operand(sum_left);
+    warpgroup_fence_operand(sum_right);
+    if (is_leader_lane) shared.free[stage].arrive();
+  }
 
-  pass_unseen();
-  if constexpr (kKeys) {  // Too few registers for more than the products of one step at a time.
-    while (partner.any()) {
-      const int buffer = turn.buffer;
+  // dK and dV of the tile's keys. There are too few registers for more than the products of one step at a time.
+  __device__ __forceinline__ void sum_over_queries() {
+    while (streamed.any()) {
+      const int stage = turn.stage;
       start_scores();
       start_dp();
-      wait_for_products<1>();
-      scores_to_p(buffer, partner.first);
-      wait_for_products<0>();
-      dp_to_ds(buffer, partner.first);
-      start_all_sums(buffer);
-      wait_for_products<0>();
-      sums_done(buffer);
-      partner.next();
+      warpgroup_wait<1>();
+      scores_to_p(stage, streamed.first);
+      warpgroup_wait<0>();
+      dp_to_ds(stage, streamed.first);
+      start_all_sums(stage);
+      warpgroup_wait<0>();
+      finish_sums(stage);
+      streamed.next();
       turn.next();
-      pass_unseen();
+      skip_unseen();
     }
-  } else {  // While scores become p, dp and the sums of the step before run.
+  }
+  // dQ of the tile's queries: while scores become p, dp and the sums of the step before run.
+  __device__ __forceinline__ void sum_over_keys() {
     int last = -1;
-    settle(sum_left);
+    warpgroup_fence_operand(sum_left);
     start_scores();
-    close_products();  // No sums yet.
+    warpgroup_commit();  // No sums yet.
     start_dp();
     for (;;) {
-      const int first = partner.first;
-      const int buffer = turn.buffer;
-      const std::uint32_t parity = turn.parity;
-      wait_for_products<2>();
-      scores_to_p(buffer, first);
-      settle(s);
-      shared.full[buffer].wait(parity);  // It is. The branch keeps the assembler from waiting before it computes.
-      wait_for_products<1>();
-      if (last >= 0) sums_done(last);
-      wait_for_products<0>();
-      dp_to_ds(buffer, first);
-      last = buffer;
-      partner.next();
+      const int first = streamed.first;
+      const int stage = turn.stage;
+      const std::uint32_t phase = turn.phase;
+      warpgroup_wait<2>();
+      scores_to_p(stage, first);
+      warpgroup_fence_operand(s);
+      shared.full[stage].wait(phase);  // It is. The branch keeps the assembler from waiting before it computes.
+      warpgroup_wait<1>();
+      if (last >= 0) finish_sums(last);
+      warpgroup_wait<0>();
+      dp_to_ds(stage, first);
+      last = stage;
+      streamed.next();
       turn.next();
-      pass_unseen();
-      if (!partner.any()) break;
+      skip_unseen();
+      if (!streamed.any()) break;
       start_scores();
-      start_all_sums(buffer);
+      start_all_sums(stage);
       start_dp();
     }
     start_all_sums(last);
-    wait_for_products<0>();
-    sums_done(last);
+    warpgroup_wait<0>();
+    finish_sums(last);
   }
-  if (speaks) shared.own_free.arrive();
-
+  __device__ __forceinline__ void store() const {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    if (own[h] >= tile.length) continue;
-    bf16* const row = op.dqkv.data + (tile.start + own[h]) * op.dqkv.pitch;
-    const Side side(op, kKeys, tile.head);
-    store_own(row + side.left, op.head_dim, sum_left, h, [&](float x) { return mul(x, scale); });
-    if constexpr (kKeys) store_own(row + side.right, op.head_dim, sum_right, h, [](float x) { return x; });
+    for (int h = 0; h < 2; ++h) {
+      if (own[h] >= tile.length) continue;
+      bf16* const row = op.dqkv.data + (tile.start + own[h]) * op.dqkv.pitch;
+      const Side side(op, kKeys, tile.head);
+      store_own(row + side.left, op.head_dim, sum_left, h, [&](float x) { return mul(x, scale); });
+      if constexpr (kKeys) store_own(row + side.right, op.head_dim, sum_right, h, [](float x) { return x; });
+    }
   }
+};
+
+// The gradients of the tile that the producer has announced.
+template <class Block, bool kKeys, int kWidth>
+__device__ __forceinline__ void differentiate(const AttentionBackward<bf16>& op, BackwardShared<Block, kWidth>& shared,
+                                              PipelineState<BackwardShared<Block, kWidth>::kStages>& turn) {
+  const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
+  GradientTile<Block, kKeys, kWidth> gradients(op, shared, turn, consumer);
+  gradients.skip_unseen();
+  if constexpr (kKeys) {
+    gradients.sum_over_queries();
+  } else {
+    gradients.sum_over_keys();
+  }
+  if (gradients.is_leader_lane) shared.own_free.arrive();
+  gradients.store();
 }
 
 template <class Block, bool kKeys, int kWidth>
 __global__ void __launch_bounds__(Block::kThreads, 1)
     attention_backward_bf16(const __grid_constant__ AttentionBackward<bf16> op) {
   // Tiles of queries begin where blocks of keys have ended, whose results they do not need.
-  if (kKeys) wait_for_last_kernel();
-  if (kKeys) let_next_kernel_start();
+  if (kKeys) pdl_wait();
+  if (kKeys) pdl_trigger();
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<BackwardShared<Block, kWidth>*>(memory);
   if (threadIdx.x == 0) shared.init();
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
-    if (Block::kUsers > 1) give_registers<40>();
+    if (Block::kConsumers > 1) give_registers<40>();
     fetch_backward<Block, kKeys>(op, shared);
   } else {
-    if (Block::kUsers > 1) take_registers<232>();
-    Turn<1> own;
-    Turn<BackwardShared<Block, kWidth>::kBuffers> turn;
+    if (Block::kConsumers > 1) take_registers<232>();
+    PipelineState<1> own;
+    PipelineState<BackwardShared<Block, kWidth>::kStages> turn;
     for (;; own.next()) {
-      shared.own_full.wait(own.parity);
+      shared.own_full.wait(own.phase);
       if (shared.tile.length == 0) break;
       differentiate<Block, kKeys>(op, shared, turn);
     }
   }
-  if (!kKeys) wait_for_last_kernel();  // For whoever comes after this one.
+  if (!kKeys) pdl_wait();  // For whoever comes after this one.
 }
 
 // Four neighbours at once.
@@ -324,7 +363,7 @@ struct alignas(8) Four {
 // delta of a row, a head after the other, by a warp; +0 to the gradients of rows of no document; the first tile.
 __global__ void __launch_bounds__(kThreads)
     attention_prepare_backward(const __grid_constant__ AttentionBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t row = warp_item();
   if (row == 0 && lane_index() < 2) at(op.next_tile, 0, lane_index()) = 0;
   if (row >= op.o.rows) return;

@@ -7,7 +7,7 @@ namespace {
 
 // One warp per class: its documents in their order, then slots of none.
 __global__ void place_documents(AttentionTables op, AttentionClasses classes) {
-  start_after_last_kernel();
+  pdl_begin();
   const int c = static_cast<int>(blockIdx.x);
   const AttentionClass one = classes.list[c];
   const std::int64_t first_offset = one.first + c;
@@ -40,7 +40,7 @@ __global__ void place_documents(AttentionTables op, AttentionClasses classes) {
 
 void run(CudaQueue queue, const AttentionTables& op) {
   const AttentionClasses classes(op.rows, op.document_start.cols);
-  launch(queue, dim3(static_cast<unsigned>(classes.count)), dim3(kWarp), kEarly, place_documents, op, classes);
+  launch(queue, dim3(static_cast<unsigned>(classes.count)), dim3(kWarp), kPdl, place_documents, op, classes);
 }
 
 void run(CudaQueue queue, const CudnnAttentionForward& op) {

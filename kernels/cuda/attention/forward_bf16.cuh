@@ -15,23 +15,23 @@ struct ForwardShared {
   static_assert(Block::kRows <= kKeyBlock);
   using Queries = HeadPanels<Block::kRows, kWidth>;
   using Panels = HeadPanels<kKeyBlock, kWidth>;
-  static constexpr int kBuffers = 2;
+  static constexpr int kStages = 2;
   alignas(1024) unsigned char q[Queries::kBytes];
-  alignas(1024) unsigned char k[kBuffers][Panels::kBytes];
-  alignas(1024) unsigned char v[kBuffers][Panels::kBytes];
+  alignas(1024) unsigned char k[kStages][Panels::kBytes];
+  alignas(1024) unsigned char v[kStages][Panels::kBytes];
   Tile tile;
   Barrier q_full, q_free;
-  Barrier k_full[kBuffers], k_free[kBuffers];
-  Barrier v_full[kBuffers], v_free[kBuffers];
+  Barrier k_full[kStages], k_free[kStages];
+  Barrier v_full[kStages], v_free[kStages];
 
   __device__ void init() {
     q_full.init(kWarpgroup);
-    q_free.init(Block::kUserWarps);
-    for (int b = 0; b < kBuffers; ++b) {
+    q_free.init(Block::kConsumerWarps);
+    for (int b = 0; b < kStages; ++b) {
       k_full[b].init(kWarpgroup);
       v_full[b].init(kWarpgroup);
-      k_free[b].init(Block::kUserWarps);
-      v_free[b].init(Block::kUserWarps);
+      k_free[b].init(Block::kConsumerWarps);
+      v_free[b].init(Block::kConsumerWarps);
     }
     fence_barriers();
   }
@@ -41,33 +41,33 @@ template <class Block, int kWidth>
 __device__ __forceinline__ void fetch_forward(const AttentionForward<bf16>& op, ForwardShared<Block, kWidth>& shared) {
   using Shared = ForwardShared<Block, kWidth>;
   TileList<false, Block::kRows> tiles(op.document_start, op.document_length, op.heads);
-  Fetcher fetcher;
-  Turn<1> q;
-  Turn<Shared::kBuffers> kv;
+  Producer producer;
+  PipelineState<1> q;
+  PipelineState<Shared::kStages> kv;
   for (int round = 0;; ++round, q.next()) {
     const Tile tile = tiles.at_rank(rank_of(round));
-    fetcher.await_free(shared.q_free, q.parity ^ 1);
+    producer.acquire(shared.q_free, q.phase ^ 1);
     if (threadIdx.x == 0) shared.tile = tile;
     const int rows = tile.length - tile.first;
     if (tile.length > 0) {
       Shared::Queries::fill(shared_address(shared.q), op.qkv, tile.start + tile.first, rows, q_column(op, tile.head),
                             op.head_dim);
     }
-    fetcher.fetched(shared.q_full);
+    producer.commit(shared.q_full);
     if (tile.length == 0) break;
     const int kv_head = tile.head / (op.heads / op.kv_heads);
     for (int j = 0; j <= tile.first; j += kKeyBlock, kv.next()) {
-      fetcher.await_free(shared.k_free[kv.buffer], kv.parity ^ 1);
-      Shared::Panels::fill(shared_address(shared.k[kv.buffer]), op.qkv, tile.start + j, tile.length - j,
+      producer.acquire(shared.k_free[kv.stage], kv.phase ^ 1);
+      Shared::Panels::fill(shared_address(shared.k[kv.stage]), op.qkv, tile.start + j, tile.length - j,
                            k_column(op, kv_head), op.head_dim);
-      fetcher.fetched(shared.k_full[kv.buffer]);
-      fetcher.await_free(shared.v_free[kv.buffer], kv.parity ^ 1);
-      Shared::Panels::fill(shared_address(shared.v[kv.buffer]), op.qkv, tile.start + j, tile.length - j,
+      producer.commit(shared.k_full[kv.stage]);
+      producer.acquire(shared.v_free[kv.stage], kv.phase ^ 1);
+      Shared::Panels::fill(shared_address(shared.v[kv.stage]), op.qkv, tile.start + j, tile.length - j,
                            v_column(op, kv_head), op.head_dim);
-      fetcher.fetched(shared.v_full[kv.buffer]);
+      producer.commit(shared.v_full[kv.stage]);
     }
   }
-  fetcher.finish();
+  producer.finish();
 }
 
 // The four lanes of a row.
@@ -116,29 +116,56 @@ struct Softmax {
   }
 };
 
+// Scores of keys that come after the query: `own` are the lane's two rows within the tile, and `before` keys of the
+// block come before the tile.
+__device__ __forceinline__ void mask_future_keys(float (&s)[kKeyBlock / 8][4], const int (&own)[2], int before) {
+#pragma unroll
+  for (int x = 0; x < kKeyBlock / 8; ++x) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (8 * x + 2 * lane_place() + e % 2 > own[e / 2] + before) s[x][e] = neg(infinity());
+    }
+  }
+}
+
+// Writes the lane's two rows of O, divided by the sum of their weights, and their LSE.
+template <int kTiles>
+__device__ __forceinline__ void store_tile(const AttentionForward<bf16>& op, const Tile& tile, const int (&own)[2],
+                                           const Softmax& softmax, const float (&o)[kTiles][4]) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float l = add(row_sum(softmax.l[h]), 0.0f);
+    const float inverse = div(1.0f, l);
+    if (tile.first + own[h] >= tile.length) continue;
+    const std::int64_t row = tile.start + tile.first + own[h];
+    if (lane_place() == 0) at(op.lse, row, tile.head) = add(softmax.m[h], log(l));
+    store_own(&at(op.o, row, q_column(op, tile.head)), op.head_dim, o, h, [&](float x) { return mul(x, inverse); });
+  }
+}
+
 template <class Block, int kWidth>
 __device__ __forceinline__ void attend(const AttentionForward<bf16>& op, ForwardShared<Block, kWidth>& shared) {
   using Shared = ForwardShared<Block, kWidth>;
   constexpr int kQueryPanel = Shared::Queries::kPanel;
   constexpr int kPanel = Shared::Panels::kPanel;
-  const int user = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
-  const std::uint32_t own_q = shared_address(shared.q) + user * kOwnRows * kPanelRow;
-  const int own[2] = {user * kOwnRows + own_row(0), user * kOwnRows + own_row(1)};
+  const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
+  const std::uint32_t own_q = shared_address(shared.q) + consumer * kOwnRows * kPanelRow;
+  const int own[2] = {consumer * kOwnRows + own_row(0), consumer * kOwnRows + own_row(1)};
   const float scale = scale_of(op.head_dim);
-  const bool speaks = lane_index() == 0;
+  const bool is_leader_lane = lane_index() == 0;
   // Two warpgroups take turns in starting products: one's softmax then falls together with the other's products.
-  constexpr bool kTurns = Block::kUsers == 2;
+  constexpr bool kTurns = Block::kConsumers == 2;
   const auto await_turn = [&] {
-    if (kTurns) wait_at(1 + user, 2 * kWarpgroup);
+    if (kTurns) wait_at(1 + consumer, 2 * kWarpgroup);
   };
   const auto end_turn = [&] {
-    if (kTurns) arrive_at(2 - user, 2 * kWarpgroup);
+    if (kTurns) arrive_at(2 - consumer, 2 * kWarpgroup);
   };
-  if (user == 1) end_turn();
-  Turn<1> q;
-  Turn<Shared::kBuffers> k, v;
+  if (consumer == 1) end_turn();
+  PipelineState<1> q;
+  PipelineState<Shared::kStages> k, v;
   for (;; q.next()) {
-    shared.q_full.wait(q.parity);
+    shared.q_full.wait(q.phase);
     const Tile tile = shared.tile;
     if (tile.length == 0) break;
     Softmax softmax;
@@ -148,43 +175,37 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op, Forward
     std::uint32_t p[kKeyBlock / kStep][4];
 
     const auto start_scores = [&] {
-      shared.k_full[k.buffer].wait(k.parity);
-      open_products();
-      start_dots<kWidth, kQueryPanel, kPanel>(s, own_q, shared_address(shared.k[k.buffer]));
-      close_products();
+      shared.k_full[k.stage].wait(k.phase);
+      warpgroup_arrive();
+      start_dots<kWidth, kQueryPanel, kPanel>(s, own_q, shared_address(shared.k[k.stage]));
+      warpgroup_commit();
     };
     const auto start_values = [&] {
-      shared.v_full[v.buffer].wait(v.parity);
-      open_products();
-      start_sums<kPanel>(o, p, shared_address(shared.v[v.buffer]));
-      close_products();
+      shared.v_full[v.stage].wait(v.phase);
+      warpgroup_arrive();
+      start_sums<kPanel>(o, p, shared_address(shared.v[v.stage]));
+      warpgroup_commit();
     };
     // s is there, and the keys have been used.
     const auto scores_to_weights = [&](int j) {
-      settle(s);
-      if (speaks) shared.k_free[k.buffer].arrive();
+      warpgroup_fence_operand(s);
+      if (is_leader_lane) shared.k_free[k.stage].arrive();
       k.next();
       constexpr bool kOneBlock = Block::kRows == kKeyBlock;
       if (kOneBlock ? j == tile.first : j + kKeyBlock > tile.first) {
         const int before = kOneBlock ? 0 : tile.first - j;  // Keys of the block that come before the tile.
-        if (speaks) shared.q_free.arrive();
-#pragma unroll
-        for (int x = 0; x < kKeyBlock / 8; ++x) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            if (8 * x + 2 * lane_place() + e % 2 > own[e / 2] + before) s[x][e] = neg(infinity());
-          }
-        }
+        if (is_leader_lane) shared.q_free.arrive();
+        mask_future_keys(s, own, before);
       }
       softmax.advance(s, scale, al);
-      settle(s);  // While the products with the values run.
+      warpgroup_fence_operand(s);  // While the products with the values run.
     };
     const auto values_done = [&] {
       // They are there. The branch keeps the assembler from waiting for products before the softmax.
-      shared.v_full[v.buffer].wait(v.parity);
-      wait_for_products<0>();
-      settle(o);
-      if (speaks) shared.v_free[v.buffer].arrive();
+      shared.v_full[v.stage].wait(v.phase);
+      warpgroup_wait<0>();
+      warpgroup_fence_operand(o);
+      if (is_leader_lane) shared.v_free[v.stage].arrive();
       v.next();
     };
     const auto take_weights = [&] {
@@ -195,7 +216,7 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op, Forward
     await_turn();
     start_scores();
     end_turn();
-    wait_for_products<0>();
+    warpgroup_wait<0>();
     scores_to_weights(0);
     take_weights();
     for (int j = kKeyBlock; j <= tile.first; j += kKeyBlock) {
@@ -203,7 +224,7 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op, Forward
       start_scores();
       start_values();
       end_turn();
-      wait_for_products<1>();
+      warpgroup_wait<1>();
       scores_to_weights(j);
       values_done();
 #pragma unroll
@@ -216,31 +237,23 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op, Forward
     start_values();
     values_done();
 
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float l = add(row_sum(softmax.l[h]), 0.0f);
-      const float inverse = div(1.0f, l);
-      if (tile.first + own[h] >= tile.length) continue;
-      const std::int64_t row = tile.start + tile.first + own[h];
-      if (lane_place() == 0) at(op.lse, row, tile.head) = add(softmax.m[h], log(l));
-      store_own(&at(op.o, row, q_column(op, tile.head)), op.head_dim, o, h, [&](float x) { return mul(x, inverse); });
-    }
+    store_tile(op, tile, own, softmax, o);
   }
 }
 
 template <class Block, int kWidth>
 __global__ void __launch_bounds__(Block::kThreads, 1)
     attention_forward_bf16(const __grid_constant__ AttentionForward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<ForwardShared<Block, kWidth>*>(memory);
   if (threadIdx.x == 0) shared.init();
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
-    if (Block::kUsers > 1) give_registers<40>();
+    if (Block::kConsumers > 1) give_registers<40>();
     fetch_forward(op, shared);
   } else {
-    if (Block::kUsers > 1) take_registers<232>();
+    if (Block::kConsumers > 1) take_registers<232>();
     clear_unowned(op.row_document, op.o, 0, op.o.cols);
     clear_unowned(op.row_document, op.lse, 0, op.lse.cols);
     attend(op, shared);

@@ -13,14 +13,14 @@ namespace lockstep {
 inline constexpr int kWarpgroup = 128;  // Threads.
 inline constexpr int kOwnRows = 64;     // Of a warpgroup.
 
-// A block: `kUsers_` warpgroups compute, one more fetches. Two share a tile's partners; one alone is through with a
+// A block: `kConsumers_` warpgroups compute, one more fetches. Two share a tile's partners; one alone is through with a
 // step in less than half the time, which counts where tiles are few.
-template <int kUsers_>
+template <int kConsumers_>
 struct TileBlock {
-  static constexpr int kUsers = kUsers_;
-  static constexpr int kThreads = (kUsers + 1) * kWarpgroup;
-  static constexpr int kRows = kUsers * kOwnRows;  // Of a tile, counted from the document's start.
-  static constexpr int kUserWarps = kUsers * kWarpgroup / kWarp;
+  static constexpr int kConsumers = kConsumers_;
+  static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
+  static constexpr int kRows = kConsumers * kOwnRows;  // Of a tile, counted from the document's start.
+  static constexpr int kConsumerWarps = kConsumers * kWarpgroup / kWarp;
 };
 
 // A tile of rows of one document, for one head.
@@ -114,7 +114,7 @@ struct HeadPanels {
     const bf16* source = head + row * from.pitch + 8 * chunk;
     const bool any = 8 * chunk < hd;
     to += static_cast<std::uint32_t>(chunk / 8) * kPanel + panel_place(row, chunk % 8);
-    if (moves_eights(head, from.pitch) && hd % 8 == 0) {
+    if (moves_vec8(head, from.pitch) && hd % 8 == 0) {
       const std::int64_t stride = kStride * from.pitch;
 #pragma unroll
       for (int i = 0; i < kRows; i += kStride) {
@@ -123,8 +123,8 @@ struct HeadPanels {
       }
     } else {
       for (int i = 0; i < kRows; i += kStride) {
-        Eight eight = {};
-        if (any && row + i < rows) eight = load_eight(source + i * from.pitch, hd - 8 * chunk, false);
+        Vec8 eight = {};
+        if (any && row + i < rows) eight = load_vec8(source + i * from.pitch, hd - 8 * chunk, false);
         asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * kPanelRow), "r"(eight.pairs[0]),
                      "r"(eight.pairs[1]), "r"(eight.pairs[2]), "r"(eight.pairs[3])
                      : "memory");
@@ -135,14 +135,14 @@ struct HeadPanels {
 
 // How the fetching warpgroup hands over buffers: one is announced when the next has been asked for, or when there is
 // reason to wait.
-class Fetcher {
+class Producer {
  public:
-  __device__ void await_free(Barrier& free, std::uint32_t parity) {
-    if (free.over(parity)) return;
+  __device__ void acquire(Barrier& free, std::uint32_t phase) {
+    if (free.over(phase)) return;
     finish();
-    free.wait(parity);
+    free.wait(phase);
   }
-  __device__ void fetched(Barrier& full) {
+  __device__ void commit(Barrier& full) {
     close_copies();
     if (open_ != nullptr) announce<1>();
     open_ = &full;
@@ -163,14 +163,14 @@ class Fetcher {
 };
 
 // A place in a ring of buffers.
-template <int kBuffers>
-struct Turn {
-  int buffer = 0;
-  std::uint32_t parity = 0;
+template <int kStages>
+struct PipelineState {
+  int stage = 0;
+  std::uint32_t phase = 0;
   __device__ __forceinline__ void next() {
-    if (++buffer == kBuffers) {
-      buffer = 0;
-      parity ^= 1;
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
     }
   }
 };

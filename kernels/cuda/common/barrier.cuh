@@ -67,8 +67,8 @@ __device__ __forceinline__ void give_registers() {
 }
 
 // Between a kernel and one that was launched to overlap with it (launch_overlapping).
-__device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;"); }
-__device__ __forceinline__ void wait_for_last_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ __forceinline__ void pdl_trigger() { asm volatile("griddepcontrol.launch_dependents;"); }
+__device__ __forceinline__ void pdl_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // Barrier `id` (1 to 15) of `threads` threads: some wait, others only arrive.
 __device__ __forceinline__ void wait_at(int id, int threads) {

@@ -36,20 +36,20 @@ __device__ __forceinline__ Element own_element(std::int64_t rows, std::int64_t c
 template <class Kernel, class... Arguments>
 void launch_elements(CudaQueue queue, std::int64_t rows, std::int64_t cols, Kernel kernel,
                      const Arguments&... arguments) {
-  launch(queue, dim3(blocks_for(rows * cols, kThreads)), dim3(kThreads), kEarly, kernel, arguments...);
+  launch(queue, dim3(blocks_for(rows * cols, kThreads)), dim3(kThreads), kPdl, kernel, arguments...);
 }
 
 // +0 to every row of no document: for ops whose kernels walk documents. A warp per row.
 template <class T>
 __global__ void clear_rows_of_no_document_kernel(In<std::int32_t> row_document, Out<T> out) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t row = warp_item();
   if (row >= out.rows || at(row_document, 0, row) >= 0) return;
   for (std::int64_t k = lane_index(); k < out.cols; k += kWarp) at(out, row, k) = st<T>(0.0f);
 }
 template <class T>
 void clear_rows_of_no_document(CudaQueue queue, const In<std::int32_t>& row_document, const Out<T>& out) {
-  launch(queue, dim3(blocks_for(out.rows, kWarps)), dim3(kThreads), kEarly, clear_rows_of_no_document_kernel<T>,
+  launch(queue, dim3(blocks_for(out.rows, kWarps)), dim3(kThreads), kPdl, clear_rows_of_no_document_kernel<T>,
          row_document, out);
 }
 

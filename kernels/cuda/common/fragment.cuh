@@ -64,18 +64,18 @@ __device__ __forceinline__ void store_8(void* to, std::uint32_t a, std::uint32_t
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(a), "r"(b) : "memory");
 }
 
-// Eight neighbours, moved at once where the address allows it.
-struct alignas(16) Eight {
+// Vec8 neighbours, moved at once where the address allows it.
+struct alignas(16) Vec8 {
   std::uint32_t pairs[4];
 };
-__device__ __forceinline__ bool moves_eights(const bf16* data, std::int64_t pitch) {
-  return (reinterpret_cast<std::uintptr_t>(data) | static_cast<std::uintptr_t>(pitch) * sizeof(bf16)) % sizeof(Eight) ==
+__device__ __forceinline__ bool moves_vec8(const bf16* data, std::int64_t pitch) {
+  return (reinterpret_cast<std::uintptr_t>(data) | static_cast<std::uintptr_t>(pitch) * sizeof(bf16)) % sizeof(Vec8) ==
          0;
 }
 // The first `count` of eight neighbours; +0 in the other places, whose memory is not read.
-__device__ __forceinline__ Eight load_eight(const bf16* from, std::int64_t count, bool aligned) {
-  if (aligned && count >= 8) return *reinterpret_cast<const Eight*>(from);
-  Eight all = {};
+__device__ __forceinline__ Vec8 load_vec8(const bf16* from, std::int64_t count, bool aligned) {
+  if (aligned && count >= 8) return *reinterpret_cast<const Vec8*>(from);
+  Vec8 all = {};
 #pragma unroll
   for (int x = 0; x < 8; ++x) {
     if (x < count) all.pairs[x / 2] |= static_cast<std::uint32_t>(from[x].bits) << 16 * (x % 2);

@@ -4,7 +4,7 @@
 // interleaving neighbours; the quotients of a sigmoid lie in [0, 1] and need none.
 #pragma once
 
-#include "kernels/cuda/common/row_quads.cuh"
+#include "kernels/cuda/common/row_vec4.cuh"
 
 namespace lockstep {
 
@@ -51,7 +51,7 @@ __device__ __forceinline__ float nearly_gated(float x) {
 }
 // st(gated(x)) of four, if `sure`.
 struct Gates {
-  Quad stored;
+  Vec4 stored;
   bool sure;
 };
 // Not sure below -6, nor where what is near lies within 4 ulps of the middle between two stored numbers: by trial of
@@ -67,13 +67,13 @@ __device__ __forceinline__ Gates near_gates(const float (&x)[4]) {
     const std::uint32_t beyond = (bits(y[e]) << 16) + ((0x8000u + kDoubt) << 16);
     sure = sure && x[e] >= -6.0f && beyond > 2 * kDoubt << 16;
   }
-  return {quad(y), sure};
+  return {vec4(y), sure};
 }
-__device__ __forceinline__ Quad exact_gates(const float (&x)[4]) {
+__device__ __forceinline__ Vec4 exact_gates(const float (&x)[4]) {
   float y[4];
 #pragma unroll
   for (int e = 0; e < 4; ++e) y[e] = gated(x[e]);
-  return quad(y);
+  return vec4(y);
 }
 
 // As near_gates, for any number of gates that are asked at once whether all are sure: by the least and the most of

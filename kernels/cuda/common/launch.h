@@ -29,7 +29,7 @@ constexpr unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
 // The first statement of a kernel that is launched with `overlaps`: lets the next one start, and waits until the last
 // one has ended and all that it wrote is there. So blocks are placed and arguments read while the last kernel ends, and
 // what has ended before this kernel ends is all that came before it.
-__device__ __forceinline__ void start_after_last_kernel() {
+__device__ __forceinline__ void pdl_begin() {
   asm volatile("griddepcontrol.launch_dependents;");
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
@@ -40,7 +40,7 @@ struct LaunchOptions {
   std::size_t shared_bytes = 0;  // Of dynamic shared memory.
   bool overlaps = false;         // Starts when all blocks of the kernel before it have ended or let it start.
 };
-inline constexpr LaunchOptions kEarly = {.overlaps = true};  // For kernels that begin with start_after_last_kernel().
+inline constexpr LaunchOptions kPdl = {.overlaps = true};  // For kernels that begin with pdl_begin().
 
 // Grid and arguments depend on shapes alone. An empty grid has nothing to write.
 template <class... Parameters, class... Arguments>

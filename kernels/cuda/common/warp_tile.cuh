@@ -114,7 +114,7 @@ __device__ __forceinline__ void store_rows(WarpRows& stage, bf16* to, std::int64
     const int e = lane_index() + kWarp * part;
     const int i = e / 8;
     const int k = e % 8 * 8;
-    if (i < rows) *reinterpret_cast<Eight*>(to + i * pitch + k) = *reinterpret_cast<const Eight*>(&stage.row[i][k]);
+    if (i < rows) *reinterpret_cast<Vec8*>(to + i * pitch + k) = *reinterpret_cast<const Vec8*>(&stage.row[i][k]);
   }
   __syncwarp();
 }

@@ -34,16 +34,16 @@ __device__ __forceinline__ std::uint64_t factor_at(std::uint64_t factor, std::ui
 }
 
 // What the warpgroup did to its registers before is done before the next products.
-__device__ __forceinline__ void open_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void close_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void warpgroup_arrive() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Waits for all but the last `kOpen` groups of products.
 template <int kOpen>
-__device__ __forceinline__ void wait_for_products() {
+__device__ __forceinline__ void warpgroup_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kOpen) : "memory");
 }
 // Values that products write are read after this place.
 template <int kTiles>
-__device__ __forceinline__ void settle(float (&d)[kTiles][4]) {
+__device__ __forceinline__ void warpgroup_fence_operand(float (&d)[kTiles][4]) {
 #pragma unroll
   for (int x = 0; x < kTiles; ++x) {
 #pragma unroll

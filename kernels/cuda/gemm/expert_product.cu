@@ -104,7 +104,7 @@ __device__ void store(Chains<T>& chains, const Out<Result>& out, std::int64_t m0
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) expert_forward(ExpertForward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ typename Chains<T>::Staging stage;
   const RowTile tile = row_tile(op.start, op.rows, blockIdx.x);
   if (tile.expert < 0) return;
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads) expert_forward(ExpertForward<T> op) 
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) expert_input_gradient(ExpertInputGradient<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ typename Chains<T>::Staging stage;
   const RowTile tile = row_tile(op.start, op.rows, blockIdx.x);
   if (tile.expert < 0) return;
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) expert_input_gradient(ExpertInputGra
 // Places of k are the expert's rows, from its first.
 template <class T>
 __global__ void __launch_bounds__(kThreads) expert_weight_gradient(ExpertWeightGradient<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ typename Chains<T>::Staging stage;
   const std::int64_t expert = blockIdx.z, first = at(op.start, 0, expert);
   const std::int64_t m0 = static_cast<std::int64_t>(blockIdx.x) * kSide;
@@ -153,19 +153,19 @@ __global__ void __launch_bounds__(kThreads) expert_weight_gradient(ExpertWeightG
 template <class T>
 void run(CudaQueue queue, const ExpertForward<T>& op) {
   clear_rows_of_no_document(queue, op.row_pair, op.y);  // Padding rows.
-  launch(queue, dim3(most_row_tiles(op.y.rows, op.start.cols), blocks_for(op.y.cols, kSide)), dim3(kThreads), kEarly,
+  launch(queue, dim3(most_row_tiles(op.y.rows, op.start.cols), blocks_for(op.y.cols, kSide)), dim3(kThreads), kPdl,
          expert_forward<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const ExpertInputGradient<T>& op) {
   clear_rows_of_no_document(queue, op.row_pair, op.dx);
-  launch(queue, dim3(most_row_tiles(op.dx.rows, op.start.cols), blocks_for(op.dx.cols, kSide)), dim3(kThreads), kEarly,
+  launch(queue, dim3(most_row_tiles(op.dx.rows, op.start.cols), blocks_for(op.dx.cols, kSide)), dim3(kThreads), kPdl,
          expert_input_gradient<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const ExpertWeightGradient<T>& op) {
   const dim3 grid(blocks_for(op.dy.cols, kSide), blocks_for(op.x.cols, kSide), static_cast<unsigned>(op.start.cols));
-  launch(queue, grid, dim3(kThreads), kEarly, expert_weight_gradient<T>, op);
+  launch(queue, grid, dim3(kThreads), kPdl, expert_weight_gradient<T>, op);
 }
 template void run(CudaQueue, const ExpertForward<float>&);
 template void run(CudaQueue, const ExpertForward<bf16>&);

@@ -28,7 +28,7 @@ __device__ void fetch(float (&tile)[kDepth][kPadded], const LinearFactor<T, alon
 template <class T, bool a_along_k, bool b_along_k, class Result>
 __global__ void __launch_bounds__(kThreads, 2)
     product(LinearFactor<T, a_along_k> a, LinearFactor<T, b_along_k> b, LinearResult<Result> c) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ float a_tile[kDepth][kPadded];
   __shared__ float b_tile[kDepth][kPadded];
   const std::int64_t m0 = static_cast<std::int64_t>(blockIdx.x) * kTile;
@@ -64,10 +64,10 @@ template <class T, bool a_along_k, bool b_along_k, class Result>
 void launch_product(CudaQueue queue, const LinearFactor<T, a_along_k>& a, const LinearFactor<T, b_along_k>& b,
                     const LinearResult<Result>& c) {
   if constexpr (std::is_same_v<T, bf16>) {
-    launch(queue, dim3(blocks_for(a.size, kWideTile), blocks_for(b.size, kWideTile)), dim3(kThreads), kEarly,
+    launch(queue, dim3(blocks_for(a.size, kWideTile), blocks_for(b.size, kWideTile)), dim3(kThreads), kPdl,
            product_bf16<a_along_k, b_along_k, Result>, a, b, c);
   } else {
-    launch(queue, dim3(blocks_for(a.size, kTile), blocks_for(b.size, kTile)), dim3(kThreads), kEarly,
+    launch(queue, dim3(blocks_for(a.size, kTile), blocks_for(b.size, kTile)), dim3(kThreads), kPdl,
            product<T, a_along_k, b_along_k, Result>, a, b, c);
   }
 }

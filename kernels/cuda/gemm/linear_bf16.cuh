@@ -43,30 +43,30 @@ struct WideTile {
   static constexpr int kLines = along_k ? kWideTile : kWideDepth;
   static constexpr int kLine = along_k ? kWideDepth : kWideTile;
   static constexpr int kPitch = kLine + 8;
-  static constexpr int kOwnEights = kWideTile * kWideDepth / 8 / kThreads;
+  static constexpr int kOwnVec8 = kWideTile * kWideDepth / 8 / kThreads;
   using PairAt = std::conditional_t<along_k, AlongK<kPitch>, AcrossK<kPitch>>;
 
   alignas(16) bf16 places[kLines][kPitch];
 
   // What the thread carries from global to shared memory.
   struct Load {
-    Eight own[kOwnEights];
+    Vec8 own[kOwnVec8];
   };
   static __device__ Load load(const LinearFactor<bf16, along_k>& from, std::int64_t m0, std::int64_t k0, bool aligned) {
     Load load;
 #pragma unroll
-    for (int x = 0; x < kOwnEights; ++x) {
+    for (int x = 0; x < kOwnVec8; ++x) {
       const std::int64_t m = m0 + (along_k ? line(x) : place(x));
       const std::int64_t k = k0 + (along_k ? place(x) : line(x));
       const std::int64_t lines_left = along_k ? from.size - m : from.depth - k;
       const std::int64_t places_left = along_k ? from.depth - k : from.size - m;
-      load.own[x] = lines_left > 0 && places_left > 0 ? load_eight(from.at(m, k), places_left, aligned) : Eight{};
+      load.own[x] = lines_left > 0 && places_left > 0 ? load_vec8(from.at(m, k), places_left, aligned) : Vec8{};
     }
     return load;
   }
   __device__ void store(const Load& load) {
 #pragma unroll
-    for (int x = 0; x < kOwnEights; ++x) *reinterpret_cast<Eight*>(&places[line(x)][place(x)]) = load.own[x];
+    for (int x = 0; x < kOwnVec8; ++x) *reinterpret_cast<Vec8*>(&places[line(x)][place(x)]) = load.own[x];
   }
 
  private:
@@ -77,7 +77,7 @@ struct WideTile {
 template <bool a_along_k, bool b_along_k, class Result>
 __global__ void __launch_bounds__(kThreads)
     product_bf16(LinearFactor<bf16, a_along_k> a, LinearFactor<bf16, b_along_k> b, LinearResult<Result> c) {
-  start_after_last_kernel();
+  pdl_begin();
   using ATile = WideTile<a_along_k>;
   using BTile = WideTile<b_along_k>;
   __shared__ ATile a_tile;
@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t n0 = static_cast<std::int64_t>(blockIdx.y) * kWideTile;
   const int m_own = warp_index() % 4 * kWarpRows;
   const int n_own = warp_index() / 4 * kWarpColumns;
-  const bool a_aligned = moves_eights(a.data, a.pitch);
-  const bool b_aligned = moves_eights(b.data, b.pitch);
+  const bool a_aligned = moves_vec8(a.data, a.pitch);
+  const bool b_aligned = moves_vec8(b.data, b.pitch);
   const typename ATile::PairAt a_at{a_tile.places};
   const typename BTile::PairAt b_at{b_tile.places};
   float acc[kWarpRows / 16][kWarpColumns / 8][4] = {};

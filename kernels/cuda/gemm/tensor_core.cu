@@ -7,7 +7,7 @@ namespace {
 
 // One warp a tile.
 __global__ void tensor_core_dots(TensorCoreDots op, std::uint32_t last_product) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t tile = warp_item();
   if (tile >= op.a.rows / kDotRows) return;
   const auto pair_of = [&](const In<bf16>& x, std::int64_t row, int k) {
@@ -34,7 +34,7 @@ __global__ void tensor_core_dots(TensorCoreDots op, std::uint32_t last_product) 
 
 void run(CudaQueue queue, const TensorCoreDots& op) {
   const std::uint32_t last_product = fault("tensor-core-drops-a-product") ? 0x0000ffffu : 0xffffffffu;
-  launch(queue, dim3(blocks_for(op.a.rows / kDotRows, kWarps)), dim3(kThreads), kEarly, tensor_core_dots, op,
+  launch(queue, dim3(blocks_for(op.a.rows / kDotRows, kWarps)), dim3(kThreads), kPdl, tensor_core_dots, op,
          last_product);
 }
 

@@ -24,7 +24,7 @@ __device__ float before_activation(const Op& op, std::int64_t t, std::int64_t c)
 
 template <class T>
 __global__ void conv_forward(ConvForward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(op.y.rows, op.y.cols);
   if (!e.inside) return;
   float y = 0.0f;
@@ -34,7 +34,7 @@ __global__ void conv_forward(ConvForward<T> op) {
 
 template <class T>
 __global__ void conv_backward_activation(ConvBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(op.dpre.rows, op.dpre.cols);
   if (!e.inside) return;
   float dpre = 0.0f;
@@ -46,7 +46,7 @@ __global__ void conv_backward_activation(ConvBackward<T> op) {
 
 template <class T>
 __global__ void conv_backward_input(ConvBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(op.dx.rows, op.dx.cols);
   if (!e.inside) return;
   const std::int32_t document = at(op.row_document, 0, e.row);
@@ -65,7 +65,7 @@ __global__ void conv_backward_input(ConvBackward<T> op) {
 // blockIdx.y: tap u of the weight, or the bias after the last tap.
 template <class T>
 __global__ void conv_backward_parameters(ConvBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t c = own_column();
   const std::int64_t u = blockIdx.y;
   const bool inside = c < op.x.cols;
@@ -89,19 +89,19 @@ __global__ void conv_backward_parameters(ConvBackward<T> op) {
 template <class T>
 void run(CudaQueue queue, const ConvForward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (runs_in_quads(op)) return run_in_quads(queue, op);
+    if (runs_in_vec4(op)) return run_in_vec4(queue, op);
   }
   launch_elements(queue, op.y.rows, op.y.cols, conv_forward<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const ConvBackward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (runs_in_quads(op)) return run_in_quads(queue, op);
+    if (runs_in_vec4(op)) return run_in_vec4(queue, op);
   }
   launch_elements(queue, op.x.rows, op.x.cols, conv_backward_activation<T>, op);
   launch_elements(queue, op.x.rows, op.x.cols, conv_backward_input<T>, op);
   const unsigned sums = static_cast<unsigned>(op.weight.cols) + 1;
-  launch(queue, column_grid(op.x.cols, sums), dim3(kThreads), kEarly, conv_backward_parameters<T>, op);
+  launch(queue, column_grid(op.x.cols, sums), dim3(kThreads), kPdl, conv_backward_parameters<T>, op);
 }
 template void run(CudaQueue, const ConvForward<float>&);
 template void run(CudaQueue, const ConvForward<bf16>&);

@@ -4,14 +4,14 @@
 #pragma once
 
 #include "kernels/cuda/common/gate.cuh"
-#include "kernels/cuda/mamba/conv_walk.cuh"
+#include "kernels/cuda/mamba/conv_column_strip.cuh"
 #include "kernels/ops/conv.h"
 
 namespace lockstep {
 
 // Stores row k of four exactly if what is near is not sure. The code is there once for all four, chosen by k at run
 // time: it is rarely needed, and in small packs the code itself is what is waited for.
-__device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][kLanes], Quad (&y)[kTaps]) {
+__device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][kLanes], Vec4 (&y)[kTaps]) {
   float row[kLanes] = {};
 #pragma unroll
   for (int i = 0; i < kTaps; ++i) {
@@ -21,14 +21,14 @@ __device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][kLan
 #pragma unroll
   for (int e = 0; e < kLanes; ++e) row[e] = add(row[e], 0.0f);
   const Gates near = near_gates(row);
-  const Quad exact = near.sure ? near.stored : exact_gates(row);
+  const Vec4 exact = near.sure ? near.stored : exact_gates(row);
 #pragma unroll
   for (int i = 0; i < kTaps; ++i) y[i] = i == k ? exact : y[i];
 }
 
 // Warps do not wait for each other: each keeps the reach of its rows itself, one a lane.
 static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(ConvForward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   constexpr int kRows = kWalk, kTurn = kWalk / 2;  // One half is on its way while the other is used.
   __shared__ ConvRing<kRows> rings[kConvWarps];
   const ConvWalk walk(op.x);
@@ -42,7 +42,7 @@ static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(Conv
   float x[kLanes][kTaps];
 #pragma unroll
   for (int k = 0; k < kAhead; ++k) {
-    const Quad before = row_before(op.x, walk, k);
+    const Vec4 before = row_before(op.x, walk, k);
 #pragma unroll
     for (int e = 0; e < kLanes; ++e) x[e][k + 1] = before[e];
   }
@@ -58,7 +58,7 @@ static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(Conv
 #pragma unroll
     for (int k = 0; k < kTaps; ++k) {
       const int r = kPlain ? kAhead : __shfl_sync(kAllLanes, reach, t + k);
-      const Quad words = ring_quad(place + static_cast<std::uint32_t>(k) * kRingRow);
+      const Vec4 words = ring_vec4(place + static_cast<std::uint32_t>(k) * kRingRow);
 #pragma unroll
       for (int e = 0; e < kLanes; ++e) {
         x[e][k] = words[e];
@@ -75,7 +75,7 @@ static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(Conv
     }
     (plain >> t & 0xfu) == 0xfu ? sum_rows.template operator()<true>(t) : sum_rows.template operator()<false>(t);
     NearGates near;
-    Quad y[kTaps];
+    Vec4 y[kTaps];
 #pragma unroll
     for (int k = 0; k < kTaps; ++k) {
 #pragma unroll
@@ -110,8 +110,8 @@ struct ConvChannel {
 // Row t + k of the walk: its dpre, its part of the sums if they are the walk's, and dx of the third row before it,
 // which has then seen all rows that it gave to: row r gives to row r - q if r's reach is at least q.
 template <bool kPlain, bool kSums>
-__device__ __forceinline__ Quad conv_backward_row(const ConvChannels& channels, ConvChannel (&own)[kLanes],
-                                                  const ConvReach& reach, int t, int k, const Quad& x, const Quad& dy) {
+__device__ __forceinline__ Vec4 conv_backward_row(const ConvChannels& channels, ConvChannel (&own)[kLanes],
+                                                  const ConvReach& reach, int t, int k, const Vec4& x, const Vec4& dy) {
   const int r = kPlain ? 0 : reach.rows[t + k];
   float dx[kLanes];
 #pragma unroll
@@ -142,11 +142,11 @@ __device__ __forceinline__ Quad conv_backward_row(const ConvChannels& channels, 
     }
     dx[e] = add(a, 0.0f);
   }
-  return quad(dx);
+  return vec4(dx);
 }
 
 static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(ConvBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   constexpr int kTurn = kTaps, kRows = 2 * kTurn;  // A turn is on its way while the last one is used.
   __shared__ ConvReach reach;
   __shared__ ConvRing<kRows> rings[kConvWarps][2];
@@ -161,7 +161,7 @@ static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(Con
   ConvChannel own[kLanes] = {};
 #pragma unroll
   for (int k = 0; k < kAhead; ++k) {
-    const Quad before = row_before(op.x, walk, k);
+    const Vec4 before = row_before(op.x, walk, k);
 #pragma unroll
     for (int e = 0; e < kLanes; ++e) own[e].x[k + 1] = before[e];
   }
@@ -177,8 +177,8 @@ static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(Con
 #pragma unroll
     for (int k = 0; k < (kSums ? kTaps : kAhead); ++k) {
       const std::uint32_t at_x = place + static_cast<std::uint32_t>(k) * kRingRow;
-      const Quad dx = conv_backward_row<kPlain, kSums>(channels, own, reach, t, k, ring_quad(at_x),
-                                                       ring_quad(at_x + sizeof(ConvRing<kRows>)));
+      const Vec4 dx = conv_backward_row<kPlain, kSums>(channels, own, reach, t, k, ring_vec4(at_x),
+                                                       ring_vec4(at_x + sizeof(ConvRing<kRows>)));
       store_if((k == kAhead ? walk.mine : begun) && (kPlain || t + k - kAhead < walk.inside), dx_row, dx);
       dx_row += pitch;
     }
@@ -206,7 +206,7 @@ static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(Con
 // The last step of CS, for 32 channels by a warp: s = add(s, p_b) over the row blocks, with the next ones on their way.
 // Grid: (32 channels, tap or bias).
 static __global__ void __launch_bounds__(kWarp) conv_fold_partials(ConvBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   constexpr int kFetch = 64;
   const int c = static_cast<int>(blockIdx.x) * kWarp + lane_index();
   if (c >= op.x.cols) return;
@@ -237,20 +237,20 @@ static __global__ void __launch_bounds__(kWarp) conv_fold_partials(ConvBackward<
 }
 
 // Other widths and odd places take the plain kernels, and so do packs too short for the partial sums.
-inline bool runs_in_quads(const ConvForward<bf16>& op) {
-  return op.weight.cols == kTaps && op.x.cols % kEight == 0 && all_move_16_bytes(op.x, op.y, op.weight, op.bias);
+inline bool runs_in_vec4(const ConvForward<bf16>& op) {
+  return op.weight.cols == kTaps && op.x.cols % kVec8 == 0 && all_vectorizable(op.x, op.y, op.weight, op.bias);
 }
-inline bool runs_in_quads(const ConvBackward<bf16>& op) {
-  return op.weight.cols == kTaps && op.x.cols % kEight == 0 &&
-         all_move_16_bytes(op.x, op.dy, op.dx, op.weight, op.bias, op.dpre) &&
+inline bool runs_in_vec4(const ConvBackward<bf16>& op) {
+  return op.weight.cols == kTaps && op.x.cols % kVec8 == 0 &&
+         all_vectorizable(op.x, op.dy, op.dx, op.weight, op.bias, op.dpre) &&
          (op.x.rows + kRowBlock - 1) / kRowBlock * (kTaps + 1) <= op.dpre.rows;
 }
-inline void run_in_quads(CudaQueue queue, const ConvForward<bf16>& op) {
-  launch(queue, walk_grid(op.x), dim3(kConvThreads), kEarly, conv_forward_bf16, op);
+inline void run_in_vec4(CudaQueue queue, const ConvForward<bf16>& op) {
+  launch(queue, walk_grid(op.x), dim3(kConvThreads), kPdl, conv_forward_bf16, op);
 }
-inline void run_in_quads(CudaQueue queue, const ConvBackward<bf16>& op) {
-  launch(queue, walk_grid(op.x), dim3(kConvThreads), kEarly, conv_backward_bf16, op);
-  launch(queue, column_grid(op.x.cols, kTaps + 1), dim3(kWarp), kEarly, conv_fold_partials, op);
+inline void run_in_vec4(CudaQueue queue, const ConvBackward<bf16>& op) {
+  launch(queue, walk_grid(op.x), dim3(kConvThreads), kPdl, conv_backward_bf16, op);
+  launch(queue, column_grid(op.x.cols, kTaps + 1), dim3(kWarp), kPdl, conv_fold_partials, op);
 }
 
 }  // namespace lockstep

@@ -148,7 +148,7 @@ __device__ float scan_row(const Op& op, const Chunk& chunk, int head, int i, int
 // document's first chunk; it walks the chunks in order.
 template <class T, class Op>
 __global__ void __launch_bounds__(kThreads) chunk_states(Op op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ Decay decay;
   if (!begins_document(op, blockIdx.x)) return;
   const int head = static_cast<int>(blockIdx.y);

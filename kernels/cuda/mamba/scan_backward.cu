@@ -7,7 +7,7 @@ namespace {
 // dS at the end of each chunk: the documents' chunks from the last to the first, otherwise as chunk_states.
 template <class T>
 __global__ void __launch_bounds__(kThreads, 4) chunk_state_gradients(ScanBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ Decay decay;
   if (!begins_document(op, blockIdx.x)) return;
   const int head = static_cast<int>(blockIdx.y);
@@ -74,7 +74,7 @@ __device__ float r128_of_lanes(const float (&a)[4], const float (&b)[4], int wid
 // dx, and g, h, q of each row. A block per (chunk, head, 16 rows), a warp per row; lane l has channels 4l .. 4l+3.
 template <class T>
 __global__ void __launch_bounds__(kThreads) scan_backward_input(ScanBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ Decay decay;
   __shared__ float m[kRowTile][kChunk];
   const Chunk chunk = chunk_at(op, blockIdx.x);
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) scan_backward_input(ScanBackward<T> 
 // d(dt) and the per-row terms of the parameters. A block per (chunk, head), a thread per row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) scan_backward_rates(ScanBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ Decay decay;
   __shared__ float q[kChunk];
   __shared__ float dcs[kChunk];
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kThreads) scan_backward_rates(ScanBackward<T> 
 
 template <class T>
 __global__ void scan_backward_parameters(ScanBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t column = own_column();
   const bool inside = column < 3ll * op.heads;
   const float sum = column_sum(op.row_document.cols, inside, [&](std::int64_t i, float p) {
@@ -221,7 +221,7 @@ __device__ float pair_gradient(const ScanBackward<T>& op, const Chunk& chunk, in
 // memory.
 template <class T, bool of_c>
 __global__ void __launch_bounds__(kThreads) scan_backward_group(ScanBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ Decay decay;
   __shared__ float kk[kRowTile][kChunk];
   __shared__ float sum[kRowTile][kState];
@@ -286,21 +286,21 @@ void run(CudaQueue queue, const ScanBackward<T>& op) {
   clear_rows_of_no_document(queue, op.row_document, op.dxbc);
   clear_rows_of_no_document(queue, op.row_document, op.ddt);
   if constexpr (std::is_same_v<T, bf16>) {
-    launch(queue, state_tile_grid(op), block, kEarly, chunk_states_bf16<ScanBackward<bf16>>, op);
-    launch(queue, state_tile_grid(op), block, kEarly, chunk_state_gradients_bf16, op);
-    launch(queue, tile_grid(op, op.heads, kSide), block, kEarly, scan_backward_input_bf16, op);
-    launch(queue, chunk_grid, block, kEarly, scan_backward_rates<T>, op);
-    launch(queue, tile_grid(op, op.groups, kSide), block, kEarly, scan_backward_group_bf16<true>, op);
-    launch(queue, tile_grid(op, op.groups, kSide), block, kEarly, scan_backward_group_bf16<false>, op);
+    launch(queue, state_tile_grid(op), block, kPdl, chunk_states_bf16<ScanBackward<bf16>>, op);
+    launch(queue, state_tile_grid(op), block, kPdl, chunk_state_gradients_bf16, op);
+    launch(queue, tile_grid(op, op.heads, kSide), block, kPdl, scan_backward_input_bf16, op);
+    launch(queue, chunk_grid, block, kPdl, scan_backward_rates<T>, op);
+    launch(queue, tile_grid(op, op.groups, kSide), block, kPdl, scan_backward_group_bf16<true>, op);
+    launch(queue, tile_grid(op, op.groups, kSide), block, kPdl, scan_backward_group_bf16<false>, op);
   } else {
-    launch(queue, state_grid(op), block, kEarly, chunk_states<T, ScanBackward<T>>, op);
-    launch(queue, state_grid(op), block, kEarly, chunk_state_gradients<T>, op);
-    launch(queue, tile_grid(op, op.heads), block, kEarly, scan_backward_input<T>, op);
-    launch(queue, chunk_grid, block, kEarly, scan_backward_rates<T>, op);
-    launch(queue, tile_grid(op, op.groups), block, kEarly, scan_backward_group<T, true>, op);
-    launch(queue, tile_grid(op, op.groups), block, kEarly, scan_backward_group<T, false>, op);
+    launch(queue, state_grid(op), block, kPdl, chunk_states<T, ScanBackward<T>>, op);
+    launch(queue, state_grid(op), block, kPdl, chunk_state_gradients<T>, op);
+    launch(queue, tile_grid(op, op.heads), block, kPdl, scan_backward_input<T>, op);
+    launch(queue, chunk_grid, block, kPdl, scan_backward_rates<T>, op);
+    launch(queue, tile_grid(op, op.groups), block, kPdl, scan_backward_group<T, true>, op);
+    launch(queue, tile_grid(op, op.groups), block, kPdl, scan_backward_group<T, false>, op);
   }
-  launch(queue, column_grid(3ll * op.heads), block, kEarly, scan_backward_parameters<T>, op);
+  launch(queue, column_grid(3ll * op.heads), block, kPdl, scan_backward_parameters<T>, op);
 }
 template void run(CudaQueue, const ScanBackward<float>&);
 template void run(CudaQueue, const ScanBackward<bf16>&);

@@ -8,7 +8,7 @@ namespace lockstep {
 
 // dS at the end of each chunk: the documents' chunks from the last to the first, otherwise as chunk_states_bf16.
 static __global__ void __launch_bounds__(kThreads, 1) chunk_state_gradients_bf16(ScanBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ Decay decay;
   __shared__ Stage stage;
   if (!begins_document(op, blockIdx.x)) return;
@@ -53,7 +53,7 @@ __device__ void sum_rows(const ScanBackward<bf16>& op, const ScanRows& rows, con
 
 // dx, and g, h, q of each row. A block per (chunk, head, 64 rows).
 static __global__ void __launch_bounds__(kThreads, 1) scan_backward_input_bf16(ScanBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ Decay decay;
   __shared__ ScanRowsOrStage memory;
   const ScanTile tile = scan_tile(op);
@@ -103,7 +103,7 @@ static __global__ void __launch_bounds__(kThreads, 1) scan_backward_input_bf16(S
 // rows); KK and the sums over heads grow in registers.
 template <bool of_c>
 __global__ void __launch_bounds__(kThreads, 1) scan_backward_group_bf16(ScanBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ Decay decay;
   __shared__ ScanStage shared;
   ScanTile tile = scan_tile(op);

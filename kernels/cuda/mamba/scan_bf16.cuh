@@ -156,7 +156,7 @@ __device__ __forceinline__ void store_state(const Scratch<float>& states, std::i
 // document's first chunk; it walks the chunks in order.
 template <class Op>
 __global__ void __launch_bounds__(kThreads, 1) chunk_states_bf16(Op op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ Decay decay;
   __shared__ Stage stage;
   if (!begins_document(op, blockIdx.x)) return;

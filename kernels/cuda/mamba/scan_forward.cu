@@ -1,6 +1,6 @@
 #include "kernels/cuda/mamba/scan_bf16.cuh"
-#include "kernels/cuda/mamba/scan_tiles_growths.cuh"
-#include "kernels/cuda/mamba/scan_tiles_rows.cuh"
+#include "kernels/cuda/mamba/scan_tiles_chunk_states.cuh"
+#include "kernels/cuda/mamba/scan_tiles_row_outputs.cuh"
 #include "kernels/cuda/mamba/scan_tiles_states.cuh"
 
 namespace lockstep {
@@ -9,7 +9,7 @@ namespace {
 // A block per (chunk, head, 16 rows).
 template <class T>
 __global__ void __launch_bounds__(kThreads) scan_forward(ScanForward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ Decay decay;
   __shared__ float m[kRowTile][kChunk];
   const Chunk chunk = chunk_at(op, blockIdx.x);
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) scan_forward(ScanForward<T> op) {
 
 // A block per (chunk, head, 64 rows).
 __global__ void __launch_bounds__(kThreads, 1) scan_forward_bf16(ScanForward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ Decay decay;
   __shared__ ScanStage shared;
   const ScanTile tile = scan_tile(op);
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads, 1) scan_forward_bf16(ScanForward<bf1
 
 // Grid: (chunk, group, part of its heads).
 __global__ void __launch_bounds__(kThreads, 2) tile_outputs(ScanForward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   RowShared& shared = *reinterpret_cast<RowShared*>(memory);
   const Chunk chunk = chunk_at(op, blockIdx.x);
@@ -66,9 +66,9 @@ void run_in_tiles(CudaQueue queue, const ScanForward<bf16>& op) {
   const dim3 row_grid(chunks, static_cast<unsigned>(op.groups), static_cast<unsigned>(head_parts(op)));
   if (grows_at_once(op)) {
     launch_tiles<GrowthShared>(queue, dim3(chunks, heads), kDecayThreads, tile_growths<Op>, op);
-    launch(queue, walk_grid(op), dim3(kThreads), kEarly, tile_grown_states, op);
+    launch(queue, walk_grid(op), dim3(kThreads), kPdl, tile_grown_states, op);
   } else {
-    launch(queue, dim3(chunks, heads), dim3(kDecayThreads), kEarly, tile_decays<Op>, op);
+    launch(queue, dim3(chunks, heads), dim3(kDecayThreads), kPdl, tile_decays<Op>, op);
     launch_tiles<WalkShared>(queue, walk_grid(op), kWalkThreads, tile_states<Op>, op);
   }
   launch_tiles<RowShared>(queue, row_grid, kThreads, tile_outputs, op);
@@ -83,11 +83,11 @@ void run(CudaQueue queue, const ScanForward<T>& op) {
   }
   clear_rows_of_no_document(queue, op.row_document, op.y);
   if constexpr (std::is_same_v<T, bf16>) {
-    launch(queue, state_tile_grid(op), dim3(kThreads), kEarly, chunk_states_bf16<ScanForward<bf16>>, op);
-    launch(queue, tile_grid(op, op.heads, kSide), dim3(kThreads), kEarly, scan_forward_bf16, op);
+    launch(queue, state_tile_grid(op), dim3(kThreads), kPdl, chunk_states_bf16<ScanForward<bf16>>, op);
+    launch(queue, tile_grid(op, op.heads, kSide), dim3(kThreads), kPdl, scan_forward_bf16, op);
   } else {
-    launch(queue, state_grid(op), dim3(kThreads), kEarly, chunk_states<T, ScanForward<T>>, op);
-    launch(queue, tile_grid(op, op.heads), dim3(kThreads), kEarly, scan_forward<T>, op);
+    launch(queue, state_grid(op), dim3(kThreads), kPdl, chunk_states<T, ScanForward<T>>, op);
+    launch(queue, tile_grid(op, op.heads), dim3(kThreads), kPdl, scan_forward<T>, op);
   }
 }
 template void run(CudaQueue, const ScanForward<float>&);

@@ -2,7 +2,7 @@
 // owns 16 rows of a chunk; what the heads of a group share (C B^T) stays in its registers. Other sizes: scan_bf16.cuh.
 #pragma once
 
-#include "kernels/cuda/common/eights.cuh"
+#include "kernels/cuda/common/vec8.cuh"
 #include "kernels/cuda/common/warp_tile.cuh"
 #include "kernels/cuda/mamba/scan_backward.cuh"
 
@@ -22,12 +22,12 @@ using StateByHead = SharedTile<kTileState, kTileHead>;  // Sb[n, p], dSb[n, p].
 
 template <class Op>
 bool has_tile_sizes(const Op& op) {
-  return host_head_rows(op) == kTileHead && op.state == kTileState && op.chunk <= kTileRows && moves_16_bytes(op.xbc) &&
-         moves_16_bytes(op.states);
+  return host_head_rows(op) == kTileHead && op.state == kTileState && op.chunk <= kTileRows && is_vectorizable(op.xbc) &&
+         is_vectorizable(op.states);
 }
-inline bool runs_in_tiles(const ScanForward<bf16>& op) { return has_tile_sizes(op) && moves_16_bytes(op.y); }
+inline bool runs_in_tiles(const ScanForward<bf16>& op) { return has_tile_sizes(op) && is_vectorizable(op.y); }
 inline bool runs_in_tiles(const ScanBackward<bf16>& op) {
-  return has_tile_sizes(op) && moves_16_bytes(op.dy) && moves_16_bytes(op.dxbc) && moves_16_bytes(op.dstates);
+  return has_tile_sizes(op) && is_vectorizable(op.dy) && is_vectorizable(op.dxbc) && is_vectorizable(op.dstates);
 }
 
 // ---- Where scratch lies. A head's part of a row of chunk states holds 8,192 fp32. --------------------------------

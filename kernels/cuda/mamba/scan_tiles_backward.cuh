@@ -2,11 +2,11 @@
 // that all multiprocessors have work until its end.
 #pragma once
 
-#include "kernels/cuda/mamba/scan_tiles_gradients.cuh"
-#include "kernels/cuda/mamba/scan_tiles_groups.cuh"
-#include "kernels/cuda/mamba/scan_tiles_growths.cuh"
-#include "kernels/cuda/mamba/scan_tiles_inputs.cuh"
-#include "kernels/cuda/mamba/scan_tiles_rates.cuh"
+#include "kernels/cuda/mamba/scan_tiles_state_gradients.cuh"
+#include "kernels/cuda/mamba/scan_tiles_bc_gradients.cuh"
+#include "kernels/cuda/mamba/scan_tiles_chunk_states.cuh"
+#include "kernels/cuda/mamba/scan_tiles_x_gradients.cuh"
+#include "kernels/cuda/mamba/scan_tiles_dt_gradients.cuh"
 
 namespace lockstep {
 
@@ -16,7 +16,7 @@ union RowsShared {
 };
 // Grid: (chunk, group, kind and part). What needs S and dS: dC, dx and the sums over channels; the longest first.
 static __global__ void __launch_bounds__(kThreads, 2) tile_rows(ScanBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   RowsShared& shared = *reinterpret_cast<RowsShared*>(memory);
   const Chunk chunk = chunk_at(op, blockIdx.x);
@@ -39,7 +39,7 @@ union EndsShared {
 };
 // Grid: (chunk, groups and then eights of heads). What needs the results of tile_rows: dB, and d(dt).
 static __global__ void __launch_bounds__(kThreads, 2) tile_ends(ScanBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   EndsShared& shared = *reinterpret_cast<EndsShared*>(memory);
   const Chunk chunk = chunk_at(op, blockIdx.x);
@@ -60,16 +60,16 @@ inline void run_in_tiles(CudaQueue queue, const ScanBackward<bf16>& op) {
   const auto parts = static_cast<unsigned>(head_parts(op));
   if (grows_at_once(op)) {
     launch_tiles<GrowthShared>(queue, dim3(chunks, heads, 2), kDecayThreads, tile_growths<Op>, op);
-    launch(queue, walk_grid(op), dim3(kThreads), kEarly, tile_grown_gradients, op);
+    launch(queue, walk_grid(op), dim3(kThreads), kPdl, tile_grown_gradients, op);
   } else {
-    launch(queue, dim3(chunks, heads), dim3(kDecayThreads), kEarly, tile_decays<Op>, op);
+    launch(queue, dim3(chunks, heads), dim3(kDecayThreads), kPdl, tile_decays<Op>, op);
     launch_tiles<WalkShared>(queue, walk_grid(op), kWalkThreads, tile_states<Op>, op);
     launch_tiles<WalkShared>(queue, walk_grid(op), kWalkThreads, tile_state_gradients, op);
   }
   launch_tiles<RowsShared>(queue, dim3(chunks, groups, 1 + 2 * parts), kThreads, tile_rows, op);
   launch_tiles<EndsShared>(queue, dim3(chunks, groups + blocks_for(op.heads, kRateHeads)), kThreads, tile_ends, op);
-  launch(queue, dim3(blocks_for(op.row_document.cols, kRowBlock)), dim3(kThreads), kEarly, tile_partial_sums, op);
-  launch(queue, dim3(blocks_for(3ll * op.heads, kWarp)), dim3(kWarp), kEarly, tile_parameter_sums, op);
+  launch(queue, dim3(blocks_for(op.row_document.cols, kRowBlock)), dim3(kThreads), kPdl, tile_partial_sums, op);
+  launch(queue, dim3(blocks_for(3ll * op.heads, kWarp)), dim3(kWarp), kPdl, tile_parameter_sums, op);
 }
 
 }  // namespace lockstep

@@ -56,7 +56,7 @@ __device__ __forceinline__ void clear_results(const ScanBackward<bf16>& op) {
 // Grid: (chunk, head).
 template <class Op>
 __global__ void __launch_bounds__(kDecayThreads) tile_decays(Op op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ TileDecay decay;
   clear_results(op);
   const Chunk chunk = chunk_at(op, blockIdx.x);
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kDecayThreads) tile_decays(Op op) {
 __device__ __forceinline__ void scale_row(RowsByHead& right, float factor) {
 #pragma unroll
   for (int k = 0; k < kTileHead; k += 8) {
-    Eight& eight = *reinterpret_cast<Eight*>(&right.row[threadIdx.x][k]);
+    Vec8& eight = *reinterpret_cast<Vec8*>(&right.row[threadIdx.x][k]);
 #pragma unroll
     for (std::uint32_t& pair : eight.pairs) pair = scaled_pair(pair, factor);
   }

@@ -106,7 +106,7 @@ __device__ __forceinline__ void walk(WalkShared& shared, OwnState& s, const Chun
 // Blocks find the first chunk of a document.
 template <class Op>
 __global__ void __launch_bounds__(kWalkThreads, 2) tile_states(Op op) {
-  start_after_last_kernel();
+  pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   WalkShared& shared = *reinterpret_cast<WalkShared*>(memory);
   const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));

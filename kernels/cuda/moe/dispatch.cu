@@ -11,7 +11,7 @@ __device__ std::int32_t kept(const ExpertLayout& op, std::int64_t e) {
 
 // No pair and no row belongs to anything yet.
 __global__ void clear_layout(ExpertLayout op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t x = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (x < op.row_pair.cols) at(op.row_pair, 0, x) = -1;
   if (x < op.pair_row.rows * op.pair_row.cols) at(op.pair_row, x / op.pair_row.cols, x % op.pair_row.cols) = -1;
@@ -19,7 +19,7 @@ __global__ void clear_layout(ExpertLayout op) {
 
 // A block per expert walks all pairs in order of priority, 256 at a time.
 __global__ void expert_layout(ExpertLayout op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ int found[kWarps];
   const std::int64_t own = blockIdx.x;
   const std::int64_t slots = op.experts.cols, pairs = op.experts.rows * slots;
@@ -56,7 +56,7 @@ __global__ void expert_layout(ExpertLayout op) {
 
 template <class T>
 __global__ void dispatch(Dispatch<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(op.buffer.rows, op.buffer.cols);
   if (!e.inside) return;
   const std::int32_t pair = at(op.row_pair, 0, e.row);
@@ -65,7 +65,7 @@ __global__ void dispatch(Dispatch<T> op) {
 
 template <class T>
 __global__ void combine(Combine<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(op.out.rows, op.out.cols);
   if (!e.inside) return;
   float sum = 0.0f;
@@ -82,7 +82,7 @@ __global__ void combine(Combine<T> op) {
 
 template <class T>
 __global__ void combine_backward(CombineBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(op.dy.rows, op.dy.cols);
   if (!e.inside) return;
   const std::int32_t pair = at(op.row_pair, 0, e.row);
@@ -97,7 +97,7 @@ __global__ void combine_backward(CombineBackward<T> op) {
 // A warp per pair.
 template <class T>
 __global__ void combine_weight_gradient(CombineBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t slots = op.weights.cols, p = warp_item();
   if (p >= op.weights.rows * slots) return;
   const std::int64_t i = p / slots;
@@ -112,7 +112,7 @@ __global__ void combine_weight_gradient(CombineBackward<T> op) {
 
 template <class T>
 __global__ void dispatch_backward(DispatchBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(op.dx.rows, op.dx.cols);
   if (!e.inside) return;
   float sum = 0.0f;
@@ -134,8 +134,8 @@ __global__ void dispatch_backward(DispatchBackward<T> op) {
 void run(CudaQueue queue, const ExpertLayout& op) {
   const std::int64_t pairs = op.pair_row.rows * op.pair_row.cols;
   const std::int64_t places = pairs > op.row_pair.cols ? pairs : op.row_pair.cols;
-  launch(queue, dim3(blocks_for(places, kThreads)), dim3(kThreads), kEarly, clear_layout, op);
-  launch(queue, dim3(static_cast<unsigned>(op.counts.cols)), dim3(kThreads), kEarly, expert_layout, op);
+  launch(queue, dim3(blocks_for(places, kThreads)), dim3(kThreads), kPdl, clear_layout, op);
+  launch(queue, dim3(static_cast<unsigned>(op.counts.cols)), dim3(kThreads), kPdl, expert_layout, op);
 }
 template <class T>
 void run(CudaQueue queue, const Dispatch<T>& op) {
@@ -148,7 +148,7 @@ void run(CudaQueue queue, const Combine<T>& op) {
 template <class T>
 void run(CudaQueue queue, const CombineBackward<T>& op) {
   launch_elements(queue, op.dy.rows, op.dy.cols, combine_backward<T>, op);
-  launch(queue, dim3(blocks_for(op.weights.rows * op.weights.cols, kWarps)), dim3(kThreads), kEarly,
+  launch(queue, dim3(blocks_for(op.weights.rows * op.weights.cols, kWarps)), dim3(kThreads), kPdl,
          combine_weight_gradient<T>, op);
 }
 template <class T>

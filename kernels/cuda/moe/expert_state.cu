@@ -5,7 +5,7 @@ namespace lockstep {
 namespace {
 
 __global__ void count_pairs(CountPairs op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(1, op.counts.cols);
   if (!e.inside) return;
   const std::int32_t chosen = at(op.counts, 0, e.col);
@@ -16,7 +16,7 @@ __global__ void count_pairs(CountPairs op) {
 
 // One block: every thread has summed before any count starts again.
 __global__ void update_expert_bias(UpdateExpertBias op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t experts = op.bias.cols;
   std::int64_t all = 0;
   for (std::int64_t r = 0; r < op.step.rows; ++r) {
@@ -40,7 +40,7 @@ __global__ void update_expert_bias(UpdateExpertBias op) {
 
 void run(CudaQueue queue, const CountPairs& op) { launch_elements(queue, 1, op.counts.cols, count_pairs, op); }
 void run(CudaQueue queue, const UpdateExpertBias& op) {
-  launch(queue, dim3(1), dim3(kThreads), kEarly, update_expert_bias, op);
+  launch(queue, dim3(1), dim3(kThreads), kPdl, update_expert_bias, op);
 }
 
 }  // namespace lockstep

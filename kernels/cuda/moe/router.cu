@@ -65,7 +65,7 @@ __device__ void select(const RouterForward<T>& op, std::int64_t i) {
 // A warp per row. What lanes write for each other is ordered by __syncwarp.
 template <class T>
 __global__ void router_forward(RouterForward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t i = warp_item();
   if (i >= op.x.rows) return;
   const std::int64_t experts = op.wr.rows, slots = op.experts.cols;
@@ -102,7 +102,7 @@ __global__ void router_forward(RouterForward<T> op) {
 
 // A block per expert. Sums of integers need no order.
 __global__ void expert_counts(ExpertCounts op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ int part[kWarps];
   const std::int64_t pairs = op.experts.rows * op.experts.cols;
   int count = 0;
@@ -120,7 +120,7 @@ __global__ void expert_counts(ExpertCounts op) {
 
 // Column E is the sum of the squares of lse.
 __global__ void router_loss_sums(RouterLoss op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t e = own_column();
   const std::int64_t experts = op.scores.cols;
   const bool inside = e <= experts;
@@ -132,7 +132,7 @@ __global__ void router_loss_sums(RouterLoss op) {
   if (inside && warp_index() == 0) at(op.sums, 0, e) = sum;
 }
 __global__ void router_loss(RouterLoss op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t experts = op.scores.cols;
   const float inverse_microbatches = op.state.data[0].inverse_microbatches;
   std::int64_t pairs = 0;
@@ -181,7 +181,7 @@ struct ScoreGradient {
 
 // A warp per row.
 __global__ void router_backward(RouterBackward op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t i = warp_item();
   if (i >= op.logits.rows) return;
   const std::int64_t experts = op.logits.cols;
@@ -208,7 +208,7 @@ __global__ void router_backward(RouterBackward op) {
 
 template <class T>
 __global__ void router_weight_gradient(RouterWeightGradient<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(op.dwr.rows, op.dwr.cols);
   if (!e.inside) return;
   float sum = 0.0f;
@@ -222,17 +222,17 @@ __global__ void router_weight_gradient(RouterWeightGradient<T> op) {
 
 template <class T>
 void run(CudaQueue queue, const RouterForward<T>& op) {
-  launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kEarly, router_forward<T>, op);
+  launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kPdl, router_forward<T>, op);
 }
 void run(CudaQueue queue, const ExpertCounts& op) {
-  launch(queue, dim3(static_cast<unsigned>(op.counts.cols)), dim3(kThreads), kEarly, expert_counts, op);
+  launch(queue, dim3(static_cast<unsigned>(op.counts.cols)), dim3(kThreads), kPdl, expert_counts, op);
 }
 void run(CudaQueue queue, const RouterLoss& op) {
-  launch(queue, column_grid(op.sums.cols), dim3(kThreads), kEarly, router_loss_sums, op);
-  launch(queue, dim3(1), dim3(1), kEarly, router_loss, op);
+  launch(queue, column_grid(op.sums.cols), dim3(kThreads), kPdl, router_loss_sums, op);
+  launch(queue, dim3(1), dim3(1), kPdl, router_loss, op);
 }
 void run(CudaQueue queue, const RouterBackward& op) {
-  launch(queue, dim3(blocks_for(op.logits.rows, kWarps)), dim3(kThreads), kEarly, router_backward, op);
+  launch(queue, dim3(blocks_for(op.logits.rows, kWarps)), dim3(kThreads), kPdl, router_backward, op);
 }
 template <class T>
 void run(CudaQueue queue, const RouterWeightGradient<T>& op) {

@@ -14,7 +14,7 @@ __device__ __forceinline__ float gated(const Op& op, std::int64_t i, std::int64_
 // A warp per row and group; indices and divisor of R128 restart in each group.
 template <class T>
 __global__ void gated_norm_forward(GatedNormForward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t item = warp_item();
   if (item >= op.y.rows * op.groups) return;
   const std::int64_t i = item / op.groups;
@@ -38,7 +38,7 @@ __global__ void gated_norm_forward(GatedNormForward<T> op) {
 
 template <class T>
 __global__ void gated_norm_backward(GatedNormBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t item = warp_item();
   if (item >= op.y.rows * op.groups) return;
   const std::int64_t i = item / op.groups;
@@ -70,7 +70,7 @@ __global__ void gated_norm_backward(GatedNormBackward<T> op) {
 
 template <class T>
 __global__ void gated_norm_gain_gradient(GatedNormBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t k = own_column();
   const bool inside = k < op.y.cols;
   const std::int64_t width = op.y.cols / op.groups;
@@ -88,15 +88,15 @@ void run(CudaQueue queue, const GatedNormForward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_wide(op)) return run_wide(queue, op);
   }
-  launch(queue, dim3(blocks_for(op.y.rows * op.groups, kWarps)), dim3(kThreads), kEarly, gated_norm_forward<T>, op);
+  launch(queue, dim3(blocks_for(op.y.rows * op.groups, kWarps)), dim3(kThreads), kPdl, gated_norm_forward<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const GatedNormBackward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_wide(op)) return run_wide(queue, op);
   }
-  launch(queue, dim3(blocks_for(op.y.rows * op.groups, kWarps)), dim3(kThreads), kEarly, gated_norm_backward<T>, op);
-  launch(queue, column_grid(op.y.cols), dim3(kThreads), kEarly, gated_norm_gain_gradient<T>, op);
+  launch(queue, dim3(blocks_for(op.y.rows * op.groups, kWarps)), dim3(kThreads), kPdl, gated_norm_backward<T>, op);
+  launch(queue, column_grid(op.y.cols), dim3(kThreads), kPdl, gated_norm_gain_gradient<T>, op);
 }
 template void run(CudaQueue, const GatedNormForward<float>&);
 template void run(CudaQueue, const GatedNormForward<bf16>&);

@@ -1,13 +1,13 @@
 // bf16 gated RMSNorm that reads every element once, for groups of at most 1,024 channels. Backward: a block owns 32
 // physical rows of one group, as CS does. They come to shared memory eight at a time, the next ones while those here
 // are used: a warp per row, then a thread per column in the order of the rows. Groups of 512 channels are walked down
-// instead (gated_norm_walk_bf16.cuh).
+// instead (gated_norm_column_strip_bf16.cuh).
 #pragma once
 
 #include "kernels/cuda/common/barrier.cuh"
 #include "kernels/cuda/common/gate.cuh"
-#include "kernels/cuda/common/row_quads.cuh"
-#include "kernels/cuda/norm/gated_norm_walk_bf16.cuh"
+#include "kernels/cuda/common/row_vec4.cuh"
+#include "kernels/cuda/norm/gated_norm_column_strip_bf16.cuh"
 #include "kernels/ops/gated_norm.h"
 
 namespace lockstep {
@@ -30,7 +30,7 @@ inline constexpr int kForwardBlocks = 4;  // On a multiprocessor.
 template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? kForwardBlocks : 1)
     gated_norm_forward_bf16(GatedNormForward<bf16> op, int per_warp) {
-  start_after_last_kernel();
+  pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   const auto groups = static_cast<std::uint32_t>(op.groups);
   const std::uint32_t item = blockIdx.x * kWarps + static_cast<std::uint32_t>(warp_index());
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? kForwardBlocks : 1)
     if (turn < rows) {
       const GatedPair<kSteps> to(memory, turn);
 #pragma unroll
-      for (int k = 0; k < 128 * kSteps; k += kEight * kWarp) {
+      for (int k = 0; k < 128 * kSteps; k += kVec8 * kWarp) {
         if (k + 2 * lane >= width) continue;
         copy_16(shared_address(to.z + 2 * lane + k), z_from + k, true);
         copy_16(shared_address(to.y + 2 * lane + k), y_from + k, true);
@@ -68,13 +68,13 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? kForwardBlocks : 1)
     wait_for_copies<1>();
     __syncwarp();
     const GatedPair<kSteps> from(memory, turn);
-    RowQuads<kSteps, kFull> y;
-    RowQuads<kSteps, kFull> z;
+    RowVec4<kSteps, kFull> y;
+    RowVec4<kSteps, kFull> z;
     y.load(from.y, width);
     z.load(from.z, width);
     float u[kSteps][4] = {};
     Accumulators a;
-    each_quad<kSteps, kFull>(width, [&](int s, int) {
+    each_vec4<kSteps, kFull>(width, [&](int s, int) {
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         u[s][c] = mul(y.step[s][c], gated(z.step[s][c]));
@@ -82,14 +82,14 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? kForwardBlocks : 1)
       }
     });
     float4 gain[kSteps];
-    each_quad<kSteps, kFull>(width, [&](int s, int) { gain[s] = quad_of(gains, 128 * s); });
+    each_vec4<kSteps, kFull>(width, [&](int s, int) { gain[s] = vec4_of(gains, 128 * s); });
     const float ss = add(tree128(a), 0.0f);
     const float rstd = real ? rsqrt(add(div(ss, static_cast<float>(width)), op.eps)) : 0.0f;
-    each_quad<kSteps, kFull>(width, [&](int s, int) {
+    each_vec4<kSteps, kFull>(width, [&](int s, int) {
       float o[4];
 #pragma unroll
       for (int c = 0; c < 4; ++c) o[c] = mul(mul(u[s][c], rstd), part(gain[s], c));
-      (real ? quad(o) : Quad{}).store(o_row + 128 * s);
+      (real ? vec4(o) : Vec4{}).store(o_row + 128 * s);
     });
     if (lane == 0) at(op.rstd, begin + turn, group) = rstd;
     o_row += op.o.pitch;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? kForwardBlocks : 1)
   }
 }
 
-// Eight rows of a group in shared memory, of mul(u, rstd) and, twice, of the operands.
+// Vec8 rows of a group in shared memory, of mul(u, rstd) and, twice, of the operands.
 struct GatedRows {
   float* u;
   bf16* operands;
@@ -119,14 +119,14 @@ struct GatedRows {
   __device__ __forceinline__ void start(const GatedNormBackward<bf16>& op, int turn, std::int64_t i,
                                         std::int64_t first) const {
 #pragma unroll 1
-    for (int k = kEight * lane_index(); k < width; k += kEight * kWarp) {
+    for (int k = kVec8 * lane_index(); k < width; k += kVec8 * kWarp) {
       copy_16(shared_address(y(turn, warp_index()) + k), &at(op.y, i, first + k), true);
       copy_16(shared_address(z(turn, warp_index()) + k), &at(op.z, i, first + k), true);
       copy_16(shared_address(dout(turn, warp_index()) + k), &at(op.dout, i, first + k), true);
     }
   }
   __device__ __forceinline__ void clear(int turn) const {
-    for (int which = 0; which < 3; ++which) clear_own_eights(operand(turn, warp_index(), which), width);
+    for (int which = 0; which < 3; ++which) clear_own_vec8(operand(turn, warp_index(), which), width);
   }
 };
 
@@ -141,17 +141,17 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
   const int lane = 4 * lane_index();
   const float* const gains = op.gain.data + first + lane;
   float* const u_row = rows.u + w * width + lane;
-  RowQuads<kSteps, kFull> y;
-  RowQuads<kSteps, kFull> z;
-  RowQuads<kSteps, kFull> dout;
+  RowVec4<kSteps, kFull> y;
+  RowVec4<kSteps, kFull> z;
+  RowVec4<kSteps, kFull> dout;
   y.load(rows.y(turn, w), width);
   z.load(rows.z(turn, w), width);
   dout.load(rows.dout(turn, w), width);
   float gate[kSteps][4] = {};  // sigmoid(z)
   float u[kSteps][4] = {};     // mul(u, rstd)
   Accumulators a;
-  each_quad<kSteps, kFull>(width, [&](int s, int) {
-    const float4 gain = quad_of(gains, 128 * s);
+  each_vec4<kSteps, kFull>(width, [&](int s, int) {
+    const float4 gain = vec4_of(gains, 128 * s);
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       gate[s][c] = gate_of(z.step[s][c]);
@@ -164,8 +164,8 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
   if (!writes) return;
   bf16* const dy_row = &at(op.dy, i, first) + lane;
   bf16* const dz_row = &at(op.dz, i, first) + lane;
-  each_quad<kSteps, kFull>(width, [&](int s, int) {
-    const float4 gain = quad_of(gains, 128 * s);
+  each_vec4<kSteps, kFull>(width, [&](int s, int) {
+    const float4 gain = vec4_of(gains, 128 * s);
     float dy[4];
     float dz[4];
 #pragma unroll
@@ -175,8 +175,8 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
       dy[c] = d.dy;
       dz[c] = d.dz;
     }
-    (real ? quad(dy) : Quad{}).store(dy_row + 128 * s);
-    (real ? quad(dz) : Quad{}).store(dz_row + 128 * s);
+    (real ? vec4(dy) : Vec4{}).store(dy_row + 128 * s);
+    (real ? vec4(dz) : Vec4{}).store(dz_row + 128 * s);
   });
 }
 
@@ -184,7 +184,7 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
 // become zeros when they are there. With three blocks on a multiprocessor registers are too few.
 template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 2 : 1) gated_norm_backward_bf16(GatedNormBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   __shared__ float rstds[kRowBlock];
   __shared__ bool real[kRowBlock];
@@ -243,11 +243,11 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 2 : 1) gated_norm_back
 // Other sizes and alignments take the plain kernels.
 template <class Op>
 bool has_wide_groups(const Op& op) {
-  return op.y.cols / op.groups % kEight == 0 && op.y.cols / op.groups <= 1024 && all_move_16_bytes(op.y, op.z, op.gain);
+  return op.y.cols / op.groups % kVec8 == 0 && op.y.cols / op.groups <= 1024 && all_vectorizable(op.y, op.z, op.gain);
 }
-inline bool runs_wide(const GatedNormForward<bf16>& op) { return has_wide_groups(op) && moves_16_bytes(op.o); }
+inline bool runs_wide(const GatedNormForward<bf16>& op) { return has_wide_groups(op) && is_vectorizable(op.o); }
 inline bool runs_wide(const GatedNormBackward<bf16>& op) {
-  return has_wide_groups(op) && all_move_16_bytes(op.dout, op.dy, op.dz, op.partials);
+  return has_wide_groups(op) && all_vectorizable(op.dout, op.dy, op.dz, op.partials);
 }
 inline void run_wide(CudaQueue queue, const GatedNormForward<bf16>& op) {
   with_steps<1, 4, 8>(op.y.cols / op.groups, [&]<int kSteps, bool kFull>() {

@@ -8,7 +8,7 @@ namespace {
 // A warp per row.
 template <class T>
 __global__ void rms_norm_forward(RmsNormForward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t i = warp_item();
   if (i >= op.x.rows) return;
   const std::int64_t d = op.x.cols;
@@ -38,7 +38,7 @@ struct Terms {
 
 template <class T>
 __global__ void rms_norm_backward(RmsNormBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t i = warp_item();
   if (i >= op.x.rows) return;
   const std::int64_t d = op.x.cols;
@@ -62,7 +62,7 @@ __global__ void rms_norm_backward(RmsNormBackward<T> op) {
 
 template <class T>
 __global__ void rms_norm_gain_gradient(RmsNormBackward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t k = own_column();
   const bool inside = k < op.x.cols;
   const float sum = column_sum(op.x.rows, inside, [&](std::int64_t i, float p) {
@@ -79,15 +79,15 @@ void run(CudaQueue queue, const RmsNormForward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_wide(op)) return run_wide(queue, op);
   }
-  launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kEarly, rms_norm_forward<T>, op);
+  launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kPdl, rms_norm_forward<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const RmsNormBackward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_wide(op)) return run_wide(queue, op);
   }
-  launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kEarly, rms_norm_backward<T>, op);
-  launch(queue, column_grid(op.x.cols), dim3(kThreads), kEarly, rms_norm_gain_gradient<T>, op);
+  launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kPdl, rms_norm_backward<T>, op);
+  launch(queue, column_grid(op.x.cols), dim3(kThreads), kPdl, rms_norm_gain_gradient<T>, op);
 }
 template void run(CudaQueue, const RmsNormForward<float>&);
 template void run(CudaQueue, const RmsNormForward<bf16>&);

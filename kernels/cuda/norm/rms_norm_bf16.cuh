@@ -4,22 +4,22 @@
 #pragma once
 
 #include "kernels/cuda/common/barrier.cuh"
-#include "kernels/cuda/common/row_quads.cuh"
+#include "kernels/cuda/common/row_vec4.cuh"
 #include "kernels/ops/rms_norm.h"
 
 namespace lockstep {
 
 template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t i = warp_item();
   if (i >= op.x.rows) return;
   const int d = static_cast<int>(op.x.cols);
-  RowQuads<kSteps, kFull> x;
+  RowVec4<kSteps, kFull> x;
   x.load(&at(op.x, i, 0), d);  // Beside the row's document, not behind it.
   const bool real = at(op.row_document, 0, i) >= 0;
   Accumulators a;
-  each_quad<kSteps, kFull>(d, [&](int s, int) {
+  each_vec4<kSteps, kFull>(d, [&](int s, int) {
 #pragma unroll
     for (int c = 0; c < 4; ++c) a.acc[c] = fma(x.step[s][c], x.step[s][c], a.acc[c]);
   });
@@ -27,12 +27,12 @@ __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward
   const int lane = 4 * lane_index();
   const float* const gains = op.gain.data + lane;
   bf16* const y_row = &at(op.y, i, 0) + lane;
-  each_quad<kSteps, kFull>(d, [&](int s, int) {
-    const float4 gain = quad_of(gains, 128 * s);
+  each_vec4<kSteps, kFull>(d, [&](int s, int) {
+    const float4 gain = vec4_of(gains, 128 * s);
     float y[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) y[c] = mul(mul(x.step[s][c], rstd), part(gain, c));
-    (real ? quad(y) : Quad{}).store(y_row + 128 * s);
+    (real ? vec4(y) : Vec4{}).store(y_row + 128 * s);
   });
   if (lane_index() == 0) at(op.rstd, 0, i) = rstd;
 }
@@ -64,28 +64,28 @@ __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, st
   const float* const gains = from_gain + lane;
   bf16* const dx_row = &at(op.dx, i, 0) + lane;
   const bool adds = op.dresidual.data != nullptr;
-  RowQuads<kSteps, kFull> residual = {};
+  RowVec4<kSteps, kFull> residual = {};
   if (adds) residual.load(&at(op.dresidual, i, 0), d);  // Asked for before the sum, used behind it.
-  RowQuads<kSteps, kFull> x;
-  RowQuads<kSteps, kFull> dy;
+  RowVec4<kSteps, kFull> x;
+  RowVec4<kSteps, kFull> dy;
   x.load(from_x, d);
   dy.load(from_dy, d);
   Accumulators a;
-  each_quad<kSteps, kFull>(d, [&](int s, int) {
-    const float4 gain = quad_of(gains, 128 * s);
+  each_vec4<kSteps, kFull>(d, [&](int s, int) {
+    const float4 gain = vec4_of(gains, 128 * s);
 #pragma unroll
     for (int c = 0; c < 4; ++c) a.acc[c] = fma(mul(dy.step[s][c], part(gain, c)), mul(x.step[s][c], rstd), a.acc[c]);
   });
   const float nc = neg(div(add(tree128(a), 0.0f), static_cast<float>(d)));
-  each_quad<kSteps, kFull>(d, [&](int s, int) {
-    const float4 gain = quad_of(gains, 128 * s);
+  each_vec4<kSteps, kFull>(d, [&](int s, int) {
+    const float4 gain = vec4_of(gains, 128 * s);
     float dx[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const float own = mul(rstd, fma(nc, mul(x.step[s][c], rstd), mul(dy.step[s][c], part(gain, c))));
       dx[c] = adds ? add(residual.step[s][c], own) : own;
     }
-    (real ? quad(dx) : Quad{}).store(dx_row + 128 * s);
+    (real ? vec4(dx) : Vec4{}).store(dx_row + 128 * s);
   });
 }
 
@@ -93,7 +93,7 @@ __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, st
 // known whether they belong to a document; those that do not become zeros when they are there.
 template <int kSteps, bool kFull, class Block = NormBlock<kSteps>>
 __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks) rms_norm_backward_bf16(RmsNormBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   __shared__ float rstds[kRowBlock];
   __shared__ bool real[kRowBlock];
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks) rms_norm_back
   const auto start = [&](int turn) {
     const std::int64_t i = smaller(first + turn * Block::kRows + warp_index(), op.x.rows - 1);
 #pragma unroll 1
-    for (int k = kEight * lane_index(); k < d; k += kEight * kWarp) {
+    for (int k = kVec8 * lane_index(); k < d; k += kVec8 * kWarp) {
       copy_16(shared_address(own_x + k), &at(op.x, i, k), true);
       copy_16(shared_address(own_dy + k), &at(op.dy, i, k), true);
     }
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks) rms_norm_back
   start(0);
   if constexpr (Block::kKeepsGains) {
     for (int k = 4 * static_cast<int>(threadIdx.x); k < d; k += 4 * Block::kThreads) {
-      *reinterpret_cast<float4*>(kept_gains + k) = quad_of(op.gain.data, k);
+      *reinterpret_cast<float4*>(kept_gains + k) = vec4_of(op.gain.data, k);
     }
   }
   if (threadIdx.x < kRowBlock) {
@@ -133,8 +133,8 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks) rms_norm_back
     const int i = turn * Block::kRows + warp_index();
     wait_for_copies<0>();
     if (!real[i]) {
-      clear_own_eights(own_x, d);
-      clear_own_eights(own_dy, d);
+      clear_own_vec8(own_x, d);
+      clear_own_vec8(own_dy, d);
     }
     __syncwarp();
     if (first + i < op.x.rows) rms_norm_row<kSteps, kFull>(op, first + i, real[i], rstds[i], own_x, own_dy, gains);
@@ -164,16 +164,15 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks) rms_norm_back
 
 // Other sizes and alignments take the plain kernels.
 inline bool runs_wide(const RmsNormForward<bf16>& op) {
-  return op.x.cols % kEight == 0 && op.x.cols <= 4096 && all_move_16_bytes(op.x, op.gain, op.y);
+  return op.x.cols % kVec8 == 0 && op.x.cols <= 4096 && all_vectorizable(op.x, op.gain, op.y);
 }
 inline bool runs_wide(const RmsNormBackward<bf16>& op) {
-  return op.x.cols % kEight == 0 && op.x.cols <= 4096 &&
-         all_move_16_bytes(op.x, op.gain, op.dy, op.dresidual, op.dx, op.partials);
+  return op.x.cols % kVec8 == 0 && op.x.cols <= 4096 &&
+         all_vectorizable(op.x, op.gain, op.dy, op.dresidual, op.dx, op.partials);
 }
 inline void run_wide(CudaQueue queue, const RmsNormForward<bf16>& op) {
   with_steps<4, 16, 32>(op.x.cols, [&]<int kSteps, bool kFull>() {
-    launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kEarly, rms_norm_forward_bf16<kSteps, kFull>,
-           op);
+    launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kPdl, rms_norm_forward_bf16<kSteps, kFull>, op);
   });
 }
 inline void run_wide(CudaQueue queue, const RmsNormBackward<bf16>& op) {

@@ -1,5 +1,5 @@
 #include "kernels/cuda/common/gate.cuh"
-#include "kernels/cuda/common/row_quads.cuh"
+#include "kernels/cuda/common/row_vec4.cuh"
 #include "kernels/ops/cross_entropy.h"
 
 namespace lockstep {
@@ -18,7 +18,7 @@ __device__ float block_max(float m) {
 // A block per row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) cross_entropy_forward(CrossEntropyForward<T> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t i = blockIdx.x;
   const std::int32_t target = at(op.targets, 0, i);
   float m = 0.0f;
@@ -55,7 +55,7 @@ __device__ __forceinline__ std::uint32_t smaller_pair(std::uint32_t a, std::uint
 // two compute while one reads.
 template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads, 3) cross_entropy_forward_bf16(CrossEntropyForward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t i = blockIdx.x;
   const std::int32_t target = at(op.targets, 0, i);
   const int vocabulary = static_cast<int>(op.logits.cols);
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads, 3) cross_entropy_forward_bf16(CrossE
   float loss = 0.0f;
   if (target >= 0) {
     const bf16* const row = &at(op.logits, i, 0);
-    Quad x[kSteps];
+    Vec4 x[kSteps];
     const auto each = [&](auto f) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(kThreads, 3) cross_entropy_forward_bf16(CrossE
         if (kFull || v < vocabulary) f(step, v);
       }
     };
-    each([&](int step, int v) { x[step] = *reinterpret_cast<const Quad*>(row + v); });
-    Quad extremes = {{0xff80ff80u, 0x7f807f80u}};  // -inf twice, +inf twice: the largest two and the smallest two.
+    each([&](int step, int v) { x[step] = *reinterpret_cast<const Vec4*>(row + v); });
+    Vec4 extremes = {{0xff80ff80u, 0x7f807f80u}};  // -inf twice, +inf twice: the largest two and the smallest two.
     each([&](int step, int) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads, 3) cross_entropy_forward_bf16(CrossE
   at(op.sum, 0, i) = s;
 }
 bool runs_in_registers(const CrossEntropyForward<bf16>& op) {
-  return op.logits.cols % 4 == 0 && op.logits.cols <= 32768 && all_move_16_bytes(op.logits);
+  return op.logits.cols % 4 == 0 && op.logits.cols <= 32768 && all_vectorizable(op.logits);
 }
 void run_in_registers(CudaQueue queue, const CrossEntropyForward<bf16>& op) {
   const dim3 grid(static_cast<unsigned>(op.logits.rows));
@@ -111,13 +111,13 @@ void run_in_registers(CudaQueue queue, const CrossEntropyForward<bf16>& op) {
                       : op.logits.cols > 8192  ? cross_entropy_forward_bf16<32, false>
                       : op.logits.cols == 8192 ? cross_entropy_forward_bf16<8, true>
                                                : cross_entropy_forward_bf16<8, false>;
-  launch(queue, grid, dim3(kThreads), kEarly, kernel, op);
+  launch(queue, grid, dim3(kThreads), kPdl, kernel, op);
 }
 
 // A block per row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) cross_entropy_backward(CrossEntropyBackward<T> op, bool wide) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t i = blockIdx.x;
   const std::int32_t target = at(op.targets, 0, i);
   const std::int64_t vocabulary = op.logits.cols;
@@ -125,22 +125,22 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_backward(CrossEntropyB
   const float m = target >= 0 ? at(op.maximum, 0, i) : 0.0f;
   const float inverse_targets = op.state.data[0].inverse_targets;
 #pragma unroll 4
-  for (std::int64_t v = threadIdx.x * kEight; v < vocabulary; v += kThreads * kEight) {
-    float x[kEight] = {};
+  for (std::int64_t v = threadIdx.x * kVec8; v < vocabulary; v += kThreads * kVec8) {
+    float x[kVec8] = {};
     if (target >= 0) {
-      load_eight(x, &at(op.logits, i, v), vocabulary - v, wide);
-      each_of_eight([&](int k) {
+      load_vec8(x, &at(op.logits, i, v), vocabulary - v, wide);
+      each_vec8([&](int k) {
         const float p = mul(expn(sub(x[k], m)), inverse);
         x[k] = mul(sub(p, v + k == target ? 1.0f : 0.0f), inverse_targets);
       });
     }
-    store_eight(&at(op.dlogits, i, v), x, vocabulary - v, wide);
+    store_vec8(&at(op.dlogits, i, v), x, vocabulary - v, wide);
   }
 }
 
 // One block; CS of a single column: the 32-row sums by a thread each, then in order.
 __global__ void __launch_bounds__(kThreads) microbatch_loss(MicrobatchLoss op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ float partial[kThreads];
   const std::int64_t blocks = (op.loss.cols + kRowBlock - 1) / kRowBlock;
   float s = 0.0f;
@@ -168,15 +168,15 @@ void run(CudaQueue queue, const CrossEntropyForward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_in_registers(op)) return run_in_registers(queue, op);
   }
-  launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), kEarly, cross_entropy_forward<T>, op);
+  launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), kPdl, cross_entropy_forward<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const CrossEntropyBackward<T>& op) {
-  launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), kEarly, cross_entropy_backward<T>, op,
-         all_move_16_bytes(op.logits, op.dlogits));
+  launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), kPdl, cross_entropy_backward<T>, op,
+         all_vectorizable(op.logits, op.dlogits));
 }
 void run(CudaQueue queue, const MicrobatchLoss& op) {
-  launch(queue, dim3(1), dim3(kThreads), kEarly, microbatch_loss, op);
+  launch(queue, dim3(1), dim3(kThreads), kPdl, microbatch_loss, op);
 }
 template void run(CudaQueue, const CrossEntropyForward<float>&);
 template void run(CudaQueue, const CrossEntropyForward<bf16>&);

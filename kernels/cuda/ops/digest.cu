@@ -14,7 +14,7 @@ inline constexpr unsigned kDigestBlocks = 1024;
 
 // Integer sums modulo 2^64: their order is free, hence the atomics.
 __global__ void digest(Digest op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t size = op.values.rows * op.values.cols;
   std::uint64_t low = 0;
   std::uint64_t high = 0;
@@ -38,7 +38,7 @@ __global__ void digest(Digest op) {
 
 void run(CudaQueue queue, const Digest& op) {
   const unsigned blocks = blocks_for(op.values.rows * op.values.cols, kThreads);
-  launch(queue, dim3(blocks < kDigestBlocks ? blocks : kDigestBlocks), dim3(kThreads), kEarly, digest, op);
+  launch(queue, dim3(blocks < kDigestBlocks ? blocks : kDigestBlocks), dim3(kThreads), kPdl, digest, op);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-#include "kernels/cuda/common/eights.cuh"
-#include "kernels/cuda/common/row_quads.cuh"
+#include "kernels/cuda/common/vec8.cuh"
+#include "kernels/cuda/common/row_vec4.cuh"
 #include "kernels/ops/embedding.h"
 
 namespace lockstep {
@@ -19,15 +19,15 @@ __device__ void drop_some(const Op& op, std::int64_t row, std::int64_t col, floa
 
 template <class T>
 __global__ void embedding_forward(EmbeddingForward<T> op, bool wide) {
-  start_after_last_kernel();
-  const Eights e = own_eight(op.y.rows, op.y.cols);
+  pdl_begin();
+  const Vec8s e = own_vec8(op.y.rows, op.y.cols);
   if (!e.inside) return;
-  float y[kEight] = {};
+  float y[kVec8] = {};
   if (at(op.row_document, 0, e.row) >= 0) {
-    load_eight(y, &at(op.weight, at(op.tokens, 0, e.row), e.col), e.count, wide);
+    load_vec8(y, &at(op.weight, at(op.tokens, 0, e.row), e.col), e.count, wide);
     drop_some(op, e.row, e.col, y);
   }
-  store_eight(&at(op.y, e.row, e.col), y, e.count, wide);
+  store_vec8(&at(op.y, e.row, e.col), y, e.count, wide);
 }
 
 // The gradient's blocks: tokens v, v + turns, v + 2 turns and so on, of which frequent neighbours fall to many blocks,
@@ -153,11 +153,11 @@ __device__ int sort_by_token(Found& found, const Tokens& tokens, int count) {
 template <class T>
 __device__ __forceinline__ void load_four(float (&to)[4], const T* from, std::int64_t count, bool wide) {
   if constexpr (std::is_same_v<T, bf16>) {
-    const Quad q = wide && count >= 4 ? *reinterpret_cast<const Quad*>(from) : Quad{};
+    const Vec4 q = wide && count >= 4 ? *reinterpret_cast<const Vec4*>(from) : Vec4{};
 #pragma unroll
     for (int c = 0; c < 4; ++c) to[c] = wide && count >= 4 ? q[c] : c < count ? load(from[c]) : 0.0f;
   } else {
-    const float4 q = wide && count >= 4 ? quad_of(from, 0) : float4{};
+    const float4 q = wide && count >= 4 ? vec4_of(from, 0) : float4{};
 #pragma unroll
     for (int c = 0; c < 4; ++c) to[c] = wide && count >= 4 ? part(q, c) : c < count ? from[c] : 0.0f;
   }
@@ -192,9 +192,9 @@ __device__ __forceinline__ void fetch_result(const EmbeddingBackward<T>& op, con
 }
 
 // Four neighbours as they are stored.
-__device__ __forceinline__ Quad stored_four(const bf16* from) { return *reinterpret_cast<const Quad*>(from); }
-__device__ __forceinline__ float4 stored_four(const float* from) { return quad_of(from, 0); }
-__device__ __forceinline__ float element(const Quad& q, int c) { return q[c]; }
+__device__ __forceinline__ Vec4 stored_four(const bf16* from) { return *reinterpret_cast<const Vec4*>(from); }
+__device__ __forceinline__ float4 stored_four(const float* from) { return vec4_of(from, 0); }
+__device__ __forceinline__ float element(const Vec4& q, int c) { return q[c]; }
 __device__ __forceinline__ float element(const float4& q, int c) { return part(q, c); }
 
 // sum = add(sum, drop'(dy)) for the rows of dy that are named, in their order, in four columns from k on; `count` of
@@ -295,7 +295,7 @@ __device__ void add_one_by_one(const EmbeddingBackward<T>& op, Found& found, con
 // Grid: (first token, columns).
 template <bool kPlain, bool kAdds, class T>
 __global__ void __launch_bounds__(kBlock, 2) embedding_backward(EmbeddingBackward<T> op, int vocabulary, int shift) {
-  start_after_last_kernel();
+  pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   Found& found = *reinterpret_cast<Found*>(memory);
   const int first_token = static_cast<int>(blockIdx.x);
@@ -327,14 +327,14 @@ int token_shift(std::int64_t tokens, std::int64_t columns) {
 
 template <class T>
 void run(CudaQueue queue, const EmbeddingForward<T>& op) {
-  launch_eights(queue, op.y.rows, op.y.cols, embedding_forward<T>, op, all_move_16_bytes(op.weight, op.y));
+  launch_vec8(queue, op.y.rows, op.y.cols, embedding_forward<T>, op, all_vectorizable(op.weight, op.y));
 }
 template <class T>
 void run(CudaQueue queue, const EmbeddingBackward<T>& op) {
   const std::int64_t vocabulary = op.acc ? op.acc.rows : op.dweight.rows;
   const unsigned columns = blocks_for(op.dy.cols, kColumns);
   const int shift = token_shift(vocabulary, columns);
-  const bool moves_16 = op.acc ? all_move_16_bytes(op.dy, op.acc) : all_move_16_bytes(op.dy, op.dweight);
+  const bool moves_16 = op.acc ? all_vectorizable(op.dy, op.acc) : all_vectorizable(op.dy, op.dweight);
   const bool plain = moves_16 && op.dy.cols % 4 == 0 && !op.dropout.active;
   const auto kernel = plain    ? op.acc ? embedding_backward<true, true, T> : embedding_backward<true, false, T>
                          : op.acc ? embedding_backward<false, true, T>

@@ -7,7 +7,7 @@ namespace {
 
 // One block a function. Integer sums modulo 2^64: their order is free.
 __global__ void fingerprint_kernel(Out<std::uint64_t> hashes, bool flush) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ unsigned long long sum;
   if (threadIdx.x == 0) sum = 0;
   __syncthreads();
@@ -23,7 +23,7 @@ __global__ void fingerprint_kernel(Out<std::uint64_t> hashes, bool flush) {
 }  // namespace
 
 void run(CudaQueue queue, const Fingerprint& op) {
-  launch(queue, dim3(kFingerprints), dim3(kThreads), kEarly, fingerprint_kernel, op.hashes,
+  launch(queue, dim3(kFingerprints), dim3(kThreads), kPdl, fingerprint_kernel, op.hashes,
          fault("device-flushes-subnormals"));
 }
 

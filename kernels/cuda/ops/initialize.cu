@@ -36,7 +36,7 @@ __device__ float initial(const Initialize& op, std::int64_t element) {
 }
 
 __global__ void initialize(Initialize op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(op.w.rows, op.w.cols);
   if (e.inside) at(op.w, e.row, e.col) = initial(op, op.first + e.row * op.w.cols + e.col);
 }

@@ -1,4 +1,4 @@
-#include "kernels/cuda/common/eights.cuh"
+#include "kernels/cuda/common/vec8.cuh"
 #include "kernels/cuda/common/reduce.cuh"
 #include "kernels/ops/optimizer.h"
 
@@ -6,23 +6,23 @@ namespace lockstep {
 namespace {
 
 __global__ void accumulate_gradient(AccumulateGradient op, bool wide) {
-  start_after_last_kernel();
-  const Eights e = own_eight(op.acc.rows, op.acc.cols);
+  pdl_begin();
+  const Vec8s e = own_vec8(op.acc.rows, op.acc.cols);
   if (!e.inside) return;
-  float acc[kEight];
-  float g[kEight];
-  load_eight(acc, &at(op.acc, e.row, e.col), e.count, wide);
+  float acc[kVec8];
+  float g[kVec8];
+  load_vec8(acc, &at(op.acc, e.row, e.col), e.count, wide);
   for (std::int64_t row = e.row; row < op.g.rows; row += op.acc.rows) {
-    load_eight(g, &at(op.g, row, e.col), e.count, wide);
-    each_of_eight([&](int k) { acc[k] = add(acc[k], g[k]); });
+    load_vec8(g, &at(op.g, row, e.col), e.count, wide);
+    each_vec8([&](int k) { acc[k] = add(acc[k], g[k]); });
   }
-  store_eight(&at(op.acc, e.row, e.col), acc, e.count, wide);
+  store_vec8(&at(op.acc, e.row, e.col), acc, e.count, wide);
 }
 
 // Neighbouring threads write neighbouring 16 bytes: pieces of 32 would leave as two halves of a sector each.
 inline constexpr int kZeros = 4;  // Pieces of a thread.
 __global__ void zero_gradient(float* acc, std::int64_t pieces) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t first = std::int64_t{blockIdx.x} * kZeros * kThreads + threadIdx.x;
 #pragma unroll
   for (int k = 0; k < kZeros; ++k) {
@@ -31,14 +31,14 @@ __global__ void zero_gradient(float* acc, std::int64_t pieces) {
   }
 }
 __global__ void zero_gradient_alone(ZeroGradient op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(op.acc.rows, op.acc.cols);
   if (e.inside) at(op.acc, e.row, e.col) = 0.0f;
 }
 
 // A warp per row.
 __global__ void gradient_row_sums(GradientRowSums op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t i = warp_item();
   if (i >= op.g.rows) return;
   const float sum = r128(op.g.cols, [&](std::int64_t k, float acc) {
@@ -49,14 +49,14 @@ __global__ void gradient_row_sums(GradientRowSums op) {
 }
 
 __global__ void order_row_sums(OrderRowSums op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(1, op.order.cols);
   if (e.inside) at(op.to, 0, e.col) = at(op.from, 0, at(op.order, 0, e.col));
 }
 
 // One block.
 __global__ void __launch_bounds__(kThreads) gradient_norm(GradientNorm op) {
-  start_after_last_kernel();
+  pdl_begin();
   const float ss = r1024(op.sums.cols, [&](std::int64_t e, float acc) { return add(acc, at(op.sums, 0, e)); });
   if (threadIdx.x != 0) return;
   const float norm = sqrt(ss);
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) gradient_norm(GradientNorm op) {
 }
 
 __global__ void adamw(AdamW op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(op.w.rows, op.w.cols);
   if (!e.inside) return;
   const StepState& state = op.state.data[0];
@@ -82,37 +82,37 @@ __global__ void adamw(AdamW op) {
 }
 
 __global__ void round_weights(RoundWeights op, bool wide) {
-  start_after_last_kernel();
-  const Eights e = own_eight(op.copy.rows, op.copy.cols);
+  pdl_begin();
+  const Vec8s e = own_vec8(op.copy.rows, op.copy.cols);
   if (!e.inside) return;
-  float w[kEight];
-  load_eight(w, &at(op.w, e.row, e.col), e.count, wide);
-  store_eight(&at(op.copy, e.row, e.col), w, e.count, wide);
+  float w[kVec8];
+  load_vec8(w, &at(op.w, e.row, e.col), e.count, wide);
+  store_vec8(&at(op.copy, e.row, e.col), w, e.count, wide);
 }
 
 }  // namespace
 
 void run(CudaQueue queue, const AccumulateGradient& op) {
-  launch_eights(queue, op.acc.rows, op.acc.cols, accumulate_gradient, op, all_move_16_bytes(op.g, op.acc));
+  launch_vec8(queue, op.acc.rows, op.acc.cols, accumulate_gradient, op, all_vectorizable(op.g, op.acc));
 }
 void run(CudaQueue queue, const ZeroGradient& op) {
   const std::int64_t size = op.acc.rows * op.acc.cols;
   const bool contiguous = op.acc.rows == 1 || op.acc.pitch == op.acc.cols;
-  if (moves_16_bytes(op.acc) && contiguous && size % 4 == 0) {
-    launch(queue, dim3(blocks_for(size / 4, kZeros * kThreads)), dim3(kThreads), kEarly, zero_gradient, op.acc.data,
+  if (is_vectorizable(op.acc) && contiguous && size % 4 == 0) {
+    launch(queue, dim3(blocks_for(size / 4, kZeros * kThreads)), dim3(kThreads), kPdl, zero_gradient, op.acc.data,
            size / 4);
   } else {
     launch_elements(queue, op.acc.rows, op.acc.cols, zero_gradient_alone, op);
   }
 }
 void run(CudaQueue queue, const GradientRowSums& op) {
-  launch(queue, dim3(blocks_for(op.g.rows, kWarps)), dim3(kThreads), kEarly, gradient_row_sums, op);
+  launch(queue, dim3(blocks_for(op.g.rows, kWarps)), dim3(kThreads), kPdl, gradient_row_sums, op);
 }
 void run(CudaQueue queue, const OrderRowSums& op) { launch_elements(queue, 1, op.order.cols, order_row_sums, op); }
-void run(CudaQueue queue, const GradientNorm& op) { launch(queue, dim3(1), dim3(kThreads), kEarly, gradient_norm, op); }
+void run(CudaQueue queue, const GradientNorm& op) { launch(queue, dim3(1), dim3(kThreads), kPdl, gradient_norm, op); }
 void run(CudaQueue queue, const AdamW& op) { launch_elements(queue, op.w.rows, op.w.cols, adamw, op); }
 void run(CudaQueue queue, const RoundWeights& op) {
-  launch_eights(queue, op.copy.rows, op.copy.cols, round_weights, op, all_move_16_bytes(op.w, op.copy));
+  launch_vec8(queue, op.copy.rows, op.copy.cols, round_weights, op, all_vectorizable(op.w, op.copy));
 }
 
 }  // namespace lockstep

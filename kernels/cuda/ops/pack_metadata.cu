@@ -6,7 +6,7 @@ namespace {
 
 // Every row and chunk as if there were no documents.
 __global__ void clear_tables(PackMetadata op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < op.row_document.cols) {
     at(op.row_document, 0, i) = -1;
@@ -67,7 +67,7 @@ __device__ void write_slots(const PackMetadata& op, std::int64_t first, int coun
 
 // One block.
 __global__ void __launch_bounds__(kThreads) place_slots(PackMetadata op) {
-  start_after_last_kernel();
+  pdl_begin();
   __shared__ Slots slots;
   __shared__ std::int64_t last;
   const std::int64_t capacity = op.lengths.cols;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) place_slots(PackMetadata op) {
 
 // A block per slot.
 __global__ void describe_rows(PackMetadata op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t s = blockIdx.x;
   const std::int64_t start = at(op.document_start, 0, s);
   const std::int32_t length = at(op.document_length, 0, s);
@@ -112,9 +112,9 @@ __global__ void describe_rows(PackMetadata op) {
 void run(CudaQueue queue, const PackMetadata& op) {
   const std::int64_t rows = op.row_document.cols;
   const std::int64_t chunks = op.chunk_document.cols;
-  launch(queue, dim3(blocks_for(rows > chunks ? rows : chunks, kThreads)), dim3(kThreads), kEarly, clear_tables, op);
-  launch(queue, dim3(1), dim3(kThreads), kEarly, place_slots, op);
-  launch(queue, dim3(static_cast<unsigned>(op.lengths.cols)), dim3(kThreads), kEarly, describe_rows, op);
+  launch(queue, dim3(blocks_for(rows > chunks ? rows : chunks, kThreads)), dim3(kThreads), kPdl, clear_tables, op);
+  launch(queue, dim3(1), dim3(kThreads), kPdl, place_slots, op);
+  launch(queue, dim3(static_cast<unsigned>(op.lengths.cols)), dim3(kThreads), kPdl, describe_rows, op);
 }
 
 }  // namespace lockstep

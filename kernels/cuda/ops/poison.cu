@@ -5,7 +5,7 @@ namespace lockstep {
 namespace {
 
 __global__ void poison_elements(PoisonMemory op) {
-  start_after_last_kernel();
+  pdl_begin();
   const Element e = own_element(op.memory.rows, op.memory.cols);
   if (e.inside) at(op.memory, e.row, e.col) = op.half;
 }

@@ -1,11 +1,11 @@
-#include "kernels/cuda/common/eights.cuh"
+#include "kernels/cuda/common/vec8.cuh"
 #include "kernels/ops/rope.h"
 
 namespace lockstep {
 namespace {
 
 __global__ void rope_table(RopeTable op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t half = op.table.cols / 2;
   const Element e = own_element(op.table.rows, half);
   if (!e.inside) return;
@@ -20,32 +20,32 @@ __global__ void rope_table(RopeTable op) {
 // A thread per eight pairs of a head; q and k heads lie side by side.
 template <class T>
 __global__ void rope(Rope<T> op, bool wide) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t half = op.head_dim / 2;
-  const std::int64_t per_head = (half + kEight - 1) / kEight;
+  const std::int64_t per_head = (half + kVec8 - 1) / kVec8;
   const std::int64_t per_row = (op.heads + op.kv_heads) * per_head;
-  const Eights e = own_eight(op.qkv.rows, per_row * kEight);
+  const Vec8s e = own_vec8(op.qkv.rows, per_row * kVec8);
   if (!e.inside) return;
-  const auto place = static_cast<std::uint32_t>(e.col / kEight);
+  const auto place = static_cast<std::uint32_t>(e.col / kVec8);
   const std::uint32_t head = place / static_cast<std::uint32_t>(per_head);
-  const std::int64_t i = (place - head * per_head) * kEight;
+  const std::int64_t i = (place - head * per_head) * kVec8;
   T* const low = &at(op.qkv, e.row, head * op.head_dim + i);
-  float a[kEight], b[kEight], cs[kEight], sn[kEight];
-  load_eight(a, low, half - i, wide);  // Beside the row's document, not behind it.
-  load_eight(b, low + half, half - i, wide);
+  float a[kVec8], b[kVec8], cs[kVec8], sn[kVec8];
+  load_vec8(a, low, half - i, wide);  // Beside the row's document, not behind it.
+  load_vec8(b, low + half, half - i, wide);
   const std::int64_t position = at(op.row_position, 0, e.row);
   if (at(op.row_document, 0, e.row) < 0) return;
   const float* const table = &at(op.table, position, i);
-  load_eight(cs, table, half - i, wide);
-  load_eight(sn, table + half, half - i, wide);
-  each_of_eight([&](int k) {
+  load_vec8(cs, table, half - i, wide);
+  load_vec8(sn, table + half, half - i, wide);
+  each_vec8([&](int k) {
     const float sine = op.backward ? neg(sn[k]) : sn[k];
     const float x = a[k];
     a[k] = fma(x, cs[k], neg(mul(b[k], sine)));
     b[k] = fma(x, sine, mul(b[k], cs[k]));
   });
-  store_eight(low, a, half - i, wide);
-  store_eight(low + half, b, half - i, wide);
+  store_vec8(low, a, half - i, wide);
+  store_vec8(low + half, b, half - i, wide);
 }
 
 }  // namespace
@@ -55,9 +55,9 @@ void run(CudaQueue queue, const RopeTable& op) {
 }
 template <class T>
 void run(CudaQueue queue, const Rope<T>& op) {
-  const bool wide = op.head_dim % (2 * kEight) == 0 && all_move_16_bytes(op.qkv, op.table);
-  const std::int64_t per_head = (op.head_dim / 2 + kEight - 1) / kEight;
-  launch_eights(queue, op.qkv.rows, (op.heads + op.kv_heads) * per_head * kEight, rope<T>, op, wide);
+  const bool wide = op.head_dim % (2 * kVec8) == 0 && all_vectorizable(op.qkv, op.table);
+  const std::int64_t per_head = (op.head_dim / 2 + kVec8 - 1) / kVec8;
+  launch_vec8(queue, op.qkv.rows, (op.heads + op.kv_heads) * per_head * kVec8, rope<T>, op, wide);
 }
 template void run(CudaQueue, const Rope<float>&);
 template void run(CudaQueue, const Rope<bf16>&);

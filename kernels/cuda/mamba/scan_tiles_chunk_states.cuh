@@ -56,9 +56,8 @@ __device__ __forceinline__ void sum_growth(float* to, const GrowthShared& shared
 // first one to no dS.
 template <class Op>
 __global__ void __launch_bounds__(kDecayThreads, 4) tile_growths(Op op) {
-  start_after_last_kernel();
+  pdl_begin();
   constexpr bool is_backward = std::is_same_v<Op, ScanBackward<bf16>>;
-  start_after_last_kernel();
   extern __shared__ __align__(16) std::byte memory[];
   GrowthShared& shared = *reinterpret_cast<GrowthShared*>(memory);
   clear_results(op);
@@ -149,7 +148,7 @@ __device__ __forceinline__ float sum_of_products(const LaneState& ds, const Lane
 
 // Sb at the start of each chunk, of what was added.
 static __global__ void __launch_bounds__(kThreads, 2) tile_grown_states(ScanForward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));
   const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(op.heads));
   LaneState s;
@@ -171,7 +170,7 @@ static __global__ void __launch_bounds__(kThreads, 2) tile_grown_states(ScanForw
 // The same of the backward scan, and ss: S from the first chunk to the last, then dS back. S takes the place of what
 // was added to it, until dS has come by.
 static __global__ void __launch_bounds__(kThreads, 2) tile_grown_gradients(ScanBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));
   const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(op.heads));
   const int last = document.chunks - 1;

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/common/barrier.cuh"
 #include "kernels/cuda/common/gate.cuh"
-#include "kernels/cuda/common/row_quads.cuh"
+#include "kernels/cuda/common/row_vec4.cuh"
 #include "kernels/ops/gated_norm.h"
 
 namespace lockstep {
@@ -33,9 +33,24 @@ struct GatedWalk {
   alignas(16) float gain[kWidth];
   bf16 rows[kStages][kOperands][kWidth];
 };
+// Starts the copies of a row's y, z and dout from `column` on into their stage of the warp's ring at `ring`.
+__device__ __forceinline__ void start_row_copies(const GatedNormBackward<bf16>& op, const GatedWalk& own,
+                                                 std::uint32_t ring, int row, int stage, int column) {
+  const std::uint32_t to = ring + static_cast<std::uint32_t>(stage) * sizeof(own.rows[0]);
+  const auto copy = [&](int which, const bf16* from) {
+#pragma unroll
+    for (int k = 0; k < GatedWalk::kWidth; k += kVec8 * kWarp) {
+      copy_16(to + sizeof(bf16) * (which * GatedWalk::kWidth + k), from + k, true);
+    }
+  };
+  copy(0, row_at(op.y, row, column));
+  copy(1, row_at(op.z, row, column));
+  copy(2, row_at(op.dout, row, column));
+}
+
 static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks)
     gated_norm_backward_walk(GatedNormBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   constexpr int kSteps = GatedWalk::kSteps, kWidth = GatedWalk::kWidth, kStages = GatedWalk::kStages;
   extern __shared__ __align__(16) std::byte memory[];
   GatedWalk& own = reinterpret_cast<GatedWalk*>(memory)[warp_index()];
@@ -46,29 +61,18 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
   const int begin = block * static_cast<int>(kRowBlock);
   const int count = ::min(static_cast<int>(op.y.rows) - begin, static_cast<int>(kRowBlock));
   if (count <= 0) return;
-  const int lane = lane_index(), first = group * kWidth, quads = first + 4 * lane;
-  const int eights = first + kEight * lane;
-  const std::uint32_t ring = kept_address(&own.rows[0][0][kEight * lane]);
+  const int lane = lane_index(), first = group * kWidth, columns = first + 4 * lane;
+  const int column = first + kVec8 * lane;
+  const std::uint32_t ring = kept_address(&own.rows[0][0][kVec8 * lane]);
   const auto start = [&](int row) {
-    if (row < count) {
-      const std::uint32_t to = ring + static_cast<std::uint32_t>(row % kStages) * sizeof(own.rows[0]);
-      const auto copy = [&](int which, const bf16* from) {
-#pragma unroll
-        for (int k = 0; k < kWidth; k += kEight * kWarp) {
-          copy_16(to + sizeof(bf16) * (which * kWidth + k), from + k, true);
-        }
-      };
-      copy(0, row_at(op.y, begin + row, eights));
-      copy(1, row_at(op.z, begin + row, eights));
-      copy(2, row_at(op.dout, begin + row, eights));
-    }
+    if (row < count) start_row_copies(op, own, ring, begin + row, row % kStages, column);
     close_copies();
   };
 #pragma unroll
   for (int row = 0; row < kStages - 1; ++row) start(row);
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
-    *reinterpret_cast<float4*>(own.gain + 128 * s + 4 * lane) = quad_of(op.gain.data + quads, 128 * s);
+    *reinterpret_cast<float4*>(own.gain + 128 * s + 4 * lane) = vec4_of(op.gain.data + columns, 128 * s);
   }
   const bool own_real = lane < count && at(op.row_document, 0, begin + lane) >= 0;
   const float own_rstd = own_real ? at(op.rstd, begin + lane, group) : 0.0f;
@@ -76,8 +80,8 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
   float p[kSteps][4] = {};
 #pragma unroll 1
   for (int row = 0; row < count; ++row) {
-    bf16* const dy_row = row_at(op.dy, begin + row, quads);
-    bf16* const dz_row = row_at(op.dz, begin + row, quads);
+    bf16* const dy_row = row_at(op.dy, begin + row, columns);
+    bf16* const dz_row = row_at(op.dz, begin + row, columns);
     const int stage = row % kStages;
     __syncwarp();  // The row before has been read.
     start(row + kStages - 1);
@@ -85,7 +89,7 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
     __syncwarp();
     if (real >> row & 1) {
       const float rstd = __shfl_sync(kAllLanes, own_rstd, row);
-      RowQuads<kSteps, true> y, z, dout;
+      RowVec4<kSteps, true> y, z, dout;
       y.load(own.rows[stage][0], kWidth);
       z.load(own.rows[stage][1], kWidth);
       dout.load(own.rows[stage][2], kWidth);
@@ -93,7 +97,7 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
       Accumulators a;
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        const float4 gain = quad_of(own.gain + 4 * lane, 128 * s);
+        const float4 gain = vec4_of(own.gain + 4 * lane, 128 * s);
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
           gate[s][c] = gate_of(z.step[s][c]);
@@ -111,7 +115,7 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
       }
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        const float4 gain = quad_of(own.gain + 4 * lane, 128 * s);
+        const float4 gain = vec4_of(own.gain + 4 * lane, 128 * s);
         float dy[4];
         float dz[4];
 #pragma unroll
@@ -122,18 +126,18 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
           dy[c] = d.dy;
           dz[c] = d.dz;
         }
-        quad(dy).store(dy_row + 128 * s);
-        quad(dz).store(dz_row + 128 * s);
+        vec4(dy).store(dy_row + 128 * s);
+        vec4(dz).store(dz_row + 128 * s);
       }
     } else {
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        Quad{}.store(dy_row + 128 * s);
-        Quad{}.store(dz_row + 128 * s);
+        Vec4{}.store(dy_row + 128 * s);
+        Vec4{}.store(dz_row + 128 * s);
       }
     }
   }
-  float* const partial = row_at(op.partials, block, quads);
+  float* const partial = row_at(op.partials, block, columns);
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     store_16(partial + 128 * s, bits(p[s][0]), bits(p[s][1]), bits(p[s][2]), bits(p[s][3]));

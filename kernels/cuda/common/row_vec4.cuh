@@ -1,7 +1,7 @@
 // Rows of bf16 in the order of R128: lane l of a warp holds elements 4l .. 4l + 3 of every 128, loaded once.
 #pragma once
 
-#include "kernels/cuda/common/eights.cuh"
+#include "kernels/cuda/common/vec8.cuh"
 #include "kernels/cuda/common/reduce.cuh"
 
 namespace lockstep {
@@ -12,7 +12,7 @@ __device__ __forceinline__ auto* row_at(const Operand<T, kAccess>& operand, int 
   return operand.data + static_cast<std::int64_t>(row) * static_cast<int>(operand.pitch) + c;
 }
 
-struct alignas(8) Quad {
+struct alignas(8) Vec4 {
   std::uint32_t pairs[2];
 
   // Element c of the four.
@@ -21,28 +21,28 @@ struct alignas(8) Quad {
   }
   __device__ __forceinline__ void store(bf16* to) const { store_8(to, pairs[0], pairs[1]); }  // To global memory.
 };
-__device__ __forceinline__ Quad quad(const float (&x)[4]) {
+__device__ __forceinline__ Vec4 vec4(const float (&x)[4]) {
   return {{stored_pair(x[0], x[1]), stored_pair(x[2], x[3])}};
 }
 
 // A row of at most 128 kSteps elements, a multiple of 4, at a multiple of 8 bytes. Elements past `size` are +0. kFull:
 // it has them all, so that nothing is asked and steps can interleave.
 template <int kSteps, bool kFull>
-struct RowQuads {
-  Quad step[kSteps];
+struct RowVec4 {
+  Vec4 step[kSteps];
 
   __device__ __forceinline__ void load(const bf16* row, int size) {
     const int lane = 4 * lane_index();
     const bf16* const own = row + lane;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      step[s] = kFull || 128 * s + lane < size ? *reinterpret_cast<const Quad*>(own + 128 * s) : Quad{};
+      step[s] = kFull || 128 * s + lane < size ? *reinterpret_cast<const Vec4*>(own + 128 * s) : Vec4{};
     }
   }
 };
 // f(step, first element) for the lane's quads of a row.
 template <int kSteps, bool kFull, class F>
-__device__ __forceinline__ void each_quad(int size, F f) {
+__device__ __forceinline__ void each_vec4(int size, F f) {
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     const int k = 128 * s + 4 * lane_index();
@@ -59,7 +59,7 @@ void with_steps(std::int64_t size, F f) {
   if (size <= 128 * kMiddle) return run.template operator()<kMiddle>();
   run.template operator()<kLong>();
 }
-__device__ __forceinline__ float4 quad_of(const float* from, int k) {
+__device__ __forceinline__ float4 vec4_of(const float* from, int k) {
   return *reinterpret_cast<const float4*>(from + k);
 }
 __device__ __forceinline__ float part(const float4& q, int c) {
@@ -67,15 +67,15 @@ __device__ __forceinline__ float part(const float4& q, int c) {
 }
 
 // Zeros where the lane itself copies the eights of a row to shared memory.
-__device__ __forceinline__ void clear_own_eights(bf16* row, int size) {
-  for (int k = kEight * lane_index(); k < size; k += kEight * kWarp) *reinterpret_cast<uint4*>(row + k) = uint4{};
+__device__ __forceinline__ void clear_own_vec8(bf16* row, int size) {
+  for (int k = kVec8 * lane_index(); k < size; k += kVec8 * kWarp) *reinterpret_cast<uint4*>(row + k) = uint4{};
 }
 
 // The last step of CS: s = add(s, p_b) over the row blocks b, then add(s, +0). A block has a few columns, so that there
 // are many; all its threads read, those of one row of the partial sums add.
 inline constexpr int kFoldThreads = 512, kFoldColumns = 8;
 static __global__ void __launch_bounds__(kFoldThreads) fold_partials(Scratch<float> partials, Out<float> sums) {
-  start_after_last_kernel();
+  pdl_begin();
   constexpr int kTerms = 512, kTogether = kFoldThreads / kFoldColumns;
   __shared__ float terms[kTerms][kFoldColumns];
   const int c = static_cast<int>(threadIdx.x) % kFoldColumns, first_row = static_cast<int>(threadIdx.x) / kFoldColumns;
@@ -97,7 +97,7 @@ static __global__ void __launch_bounds__(kFoldThreads) fold_partials(Scratch<flo
   if (inside && first_row == 0) at(sums, 0, column) = add(s, 0.0f);
 }
 inline void fold(CudaQueue queue, const Scratch<float>& partials, const Out<float>& sums) {
-  launch(queue, dim3(blocks_for(sums.cols, kFoldColumns)), dim3(kFoldThreads), kEarly, fold_partials, partials, sums);
+  launch(queue, dim3(blocks_for(sums.cols, kFoldColumns)), dim3(kFoldThreads), kPdl, fold_partials, partials, sums);
 }
 
 }  // namespace lockstep

@@ -79,7 +79,7 @@ __device__ __forceinline__ float& partial_sum(const ScanBackward<bf16>& op, std:
   return op.dstates.data[block / 4 * op.dstates.pitch + block % 4 * 3 * op.heads + column];
 }
 static __global__ void __launch_bounds__(kThreads) tile_partial_sums(ScanBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t first = blockIdx.x * kRowBlock;
   const std::int64_t last = smaller(op.row_document.cols, first + kRowBlock);
   for (std::int64_t column = threadIdx.x; column < 3ll * op.heads; column += kThreads) {
@@ -92,7 +92,7 @@ static __global__ void __launch_bounds__(kThreads) tile_partial_sums(ScanBackwar
   }
 }
 static __global__ void __launch_bounds__(kWarp) tile_parameter_sums(ScanBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   const std::int64_t column = blockIdx.x * kWarp + threadIdx.x;
   if (column >= 3ll * op.heads) return;
   const std::int64_t blocks = (op.row_document.cols + kRowBlock - 1) / kRowBlock;

@@ -36,7 +36,7 @@ __device__ __forceinline__ void sum_products(WalkShared& shared, const OwnState&
 
 // Grid: as tile_states.
 static __global__ void __launch_bounds__(kWalkThreads, 2) tile_state_gradients(ScanBackward<bf16> op) {
-  start_after_last_kernel();
+  pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   WalkShared& shared = *reinterpret_cast<WalkShared*>(memory);
   const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));

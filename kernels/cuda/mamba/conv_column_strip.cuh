@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/common/barrier.cuh"
-#include "kernels/cuda/common/row_quads.cuh"
+#include "kernels/cuda/common/row_vec4.cuh"
 
 namespace lockstep {
 
@@ -83,9 +83,9 @@ struct ConvReach {
 // A warp's channels of some rows: row t of the walk lies in place t % kRows.
 template <int kRows>
 struct alignas(16) ConvRing {
-  Quad rows[kRows][kWarp];
+  Vec4 rows[kRows][kWarp];
 };
-inline constexpr std::uint32_t kRingRow = sizeof(Quad) * kWarp;
+inline constexpr std::uint32_t kRingRow = sizeof(Vec4) * kWarp;
 
 // How the rows of an operand come into a ring, kTurn together: 16 bytes a lane, so that a copy by all lanes takes two.
 template <int kRows, int kTurn>
@@ -130,19 +130,19 @@ __device__ __forceinline__ void await_turn() {
   __syncwarp();
 }
 // A lane's channels, of a row.
-__device__ __forceinline__ Quad ring_quad(std::uint32_t place) {
-  Quad q;
+__device__ __forceinline__ Vec4 ring_vec4(std::uint32_t place) {
+  Vec4 q;
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(q.pairs[0]), "=r"(q.pairs[1]) : "r"(place) : "memory");
   return q;
 }
 // Row k - 3 before the walk; outside the microbatch another one, for rows that do not use it.
-__device__ __forceinline__ Quad row_before(const In<bf16>& x, const ConvWalk& walk, int k) {
+__device__ __forceinline__ Vec4 row_before(const In<bf16>& x, const ConvWalk& walk, int k) {
   const int row = walk.first + k - kAhead;
-  return *reinterpret_cast<const Quad*>(row_at(x, row < 0 ? 0 : row, walk.c));
+  return *reinterpret_cast<const Vec4*>(row_at(x, row < 0 ? 0 : row, walk.c));
 }
 
 // To global memory, in one predicated instruction: a jump would keep the compiler from interleaving rows.
-__device__ __forceinline__ void store_if(bool does, bf16* to, const Quad& x) {
+__device__ __forceinline__ void store_if(bool does, bf16* to, const Vec4& x) {
   asm volatile("{\n .reg .pred p;\n setp.ne.u32 p, %0, 0;\n @p st.global.v2.b32 [%1], {%2, %3};\n}" ::"r"(
                    static_cast<std::uint32_t>(does)),
                "l"(to), "r"(x.pairs[0]), "r"(x.pairs[1])

@@ -1,8 +1,8 @@
 // What each row of a chunk gets in the backward scan, in tiles: dx with the sums g, q and that of dD. Blocks as in
-// scan_tiles_rows.cuh.
+// scan_tiles_row_outputs.cuh.
 #pragma once
 
-#include "kernels/cuda/mamba/scan_tiles_rows.cuh"
+#include "kernels/cuda/mamba/scan_tiles_row_outputs.cuh"
 
 namespace lockstep {
 

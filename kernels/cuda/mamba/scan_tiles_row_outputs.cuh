@@ -128,7 +128,7 @@ __device__ __forceinline__ void sum_channels(const ScanBackward<bf16>& op, const
 __device__ __forceinline__ void scale_by_dt(RowsByHead& rows, const TileDecay& decay) {
 #pragma unroll
   for (int e = static_cast<int>(threadIdx.x); e < kTileRows * kTileHead / 8; e += kThreads) {
-    Eight& eight = *reinterpret_cast<Eight*>(&rows.row[e / 8][e % 8 * 8]);
+    Vec8& eight = *reinterpret_cast<Vec8*>(&rows.row[e / 8][e % 8 * 8]);
     const float dt = decay.dt[e / 8];
 #pragma unroll
     for (std::uint32_t& pair : eight.pairs) pair = scaled_pair(pair, dt);

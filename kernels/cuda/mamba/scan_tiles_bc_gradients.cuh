@@ -2,7 +2,7 @@
 // is computed with dC and lies in scratch for dB: sixteen by sixteen at a time, of the lower triangle.
 #pragma once
 
-#include "kernels/cuda/mamba/scan_tiles_rows.cuh"
+#include "kernels/cuda/mamba/scan_tiles_row_outputs.cuh"
 
 namespace lockstep {
 
@@ -148,10 +148,10 @@ __device__ __forceinline__ void give_group_inputs(GroupInputsShared& shared, con
   };
   start(shared.stage[0], first_head);
   close_copies();
-  const Eight* const pairs = reinterpret_cast<const Eight*>(stored_pairs(op, chunk.index, first_head));
+  const Vec8* const pairs = reinterpret_cast<const Vec8*>(stored_pairs(op, chunk.index, first_head));
   const int row_steps = (chunk.rows + kStep - 1) / kStep;
   for (int e = static_cast<int>(threadIdx.x); e < row_steps * (row_steps + 1) / 2 * kStep * kStep / 8; e += kThreads) {
-    reinterpret_cast<Eight*>(shared.pairs)[e] = pairs[e];
+    reinterpret_cast<Vec8*>(shared.pairs)[e] = pairs[e];
   }
   const int own = 16 * own_sixteen() + lane_group();
   WarpSum<2 * kStateSteps> db;
