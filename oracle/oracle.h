@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "oracle/model/parameter.h"
 #include "oracle/model/statistics.h"
 #include "scenarios/documents/documents.h"
 #include "scenarios/scenario.h"
@@ -19,15 +20,6 @@ struct Tensor {
   int layer = -1;  // Symbol index, -1 outside the layers.
   std::int64_t rows = 0, cols = 0;
   std::vector<float> values;
-};
-
-// One trainable parameter and its optimizer state, in the index order of arithmetic.md 0.5.
-struct Parameter {
-  std::string name;
-  int layer = -1;
-  std::int64_t rows = 0, cols = 0;  // A 1-D parameter is [1, n].
-  bool is_vector = false;
-  std::vector<float> weight, gradient, m, v;  // gradient: accumulated over the step so far, before clipping.
 };
 
 struct MicrobatchResult {

@@ -5,7 +5,7 @@
 
 #include <source_location>
 
-#include "engine/cuda/entry.h"
+#include "engine/device/cuda_object.h"
 
 namespace lockstep {
 

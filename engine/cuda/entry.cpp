@@ -1,11 +1,10 @@
 // What the CUDA object shows to the program that opens it.
-#include "engine/cuda/entry.h"
-
 #include <cuda_runtime.h>
 
 #include "engine/cuda/backend.h"
 #include "engine/cuda/call.h"
 #include "engine/cuda/info.h"
+#include "engine/device/cuda_object.h"
 #include "kernels/core/fault.h"
 
 #define LOCKSTEP_ENTRY extern "C" __attribute__((visibility("default")))

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "engine/cuda/entry.h"
+#include "engine/device/cuda_object.h"
 #include "kernels/core/fault.h"
 
 namespace lockstep {

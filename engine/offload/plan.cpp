@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "engine/nn/moe.h"
 #include "engine/offload/forecast.h"
+#include "engine/plan/expert_buffer.h"
 #include "engine/plan/regions.h"
 #include "kernels/core/fault.h"
 #include "scenarios/rules/offload_modules.h"

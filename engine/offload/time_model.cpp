@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/nn/moe.h"
+#include "engine/plan/expert_buffer.h"
 
 namespace lockstep {
 namespace {

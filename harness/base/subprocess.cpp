@@ -1,4 +1,5 @@
-// The process side of worker.h: fork, two pipes, a watchdog.
+#include "harness/base/subprocess.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -17,7 +18,6 @@
 
 #include "harness/base/errors.h"
 #include "harness/base/write_file.h"
-#include "harness/run/worker.h"
 
 namespace lockstep {
 namespace {

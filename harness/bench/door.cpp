@@ -10,6 +10,7 @@
 #include "harness/generate/case.h"
 #include "harness/judge/runner.h"
 #include "harness/report/report.h"
+#include "harness/run/run_case.h"
 
 namespace lockstep {
 namespace {

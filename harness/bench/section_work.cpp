@@ -7,6 +7,7 @@
 #include "harness/bench/sections.h"
 #include "harness/judge/runner.h"
 #include "harness/report/report.h"
+#include "harness/run/run_case.h"
 
 namespace lockstep {
 namespace {

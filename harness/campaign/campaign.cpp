@@ -15,6 +15,7 @@
 #include "harness/base/progress.h"
 #include "harness/base/state_folder.h"
 #include "harness/base/stopwatch.h"
+#include "harness/base/subprocess.h"
 #include "harness/campaign/book.h"
 #include "harness/campaign/jobs.h"
 #include "harness/campaign/queue.h"

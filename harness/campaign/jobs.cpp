@@ -14,7 +14,9 @@
 #include <new>
 #include <sstream>
 
+#include "harness/base/subprocess.h"
 #include "harness/report/result_json.h"
+#include "harness/run/run_case.h"
 #include "kernels/core/fault.h"
 #include "oracle/oracle.h"
 #include "scenarios/io/reader.h"

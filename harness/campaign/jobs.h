@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/subprocess.h"
 #include "harness/campaign/campaign.h"
 #include "harness/campaign/corpus.h"
 #include "harness/generate/case.h"

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "harness/base/options.h"
+#include "harness/base/subprocess.h"
 #include "harness/base/write_file.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/trace_run.h"

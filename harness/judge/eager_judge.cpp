@@ -8,7 +8,6 @@
 #include "harness/case/nothing_planted.h"
 #include "harness/case/schedules.h"
 #include "harness/judge/eager_reference.h"
-#include "harness/run/device_choice.h"
 #include "scenarios/by_one_rank.h"
 
 namespace lockstep {

@@ -26,7 +26,6 @@
 #include "harness/judge/judged_run.h"
 #include "harness/judge/judged_steps.h"
 #include "harness/judge/tee.h"
-#include "harness/run/multi_process_case.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/rules/legality.h"
@@ -462,9 +461,6 @@ CaseResult unjudged_case(const Scenario& scenario, const RunOptions& options) {
   return result;
 }
 
-CaseResult run_case(const Scenario& scenario, const RunOptions& options) {
-  if (options.ranks == nullptr && wants_processes(scenario)) return run_case_in_processes(scenario, options);
-  return Case(scenario, options).run();
-}
+CaseResult run_case_here(const Scenario& scenario, const RunOptions& options) { return Case(scenario, options).run(); }
 
 }  // namespace lockstep

@@ -7,9 +7,11 @@
 #include <sstream>
 
 #include "harness/base/stopwatch.h"
+#include "harness/base/subprocess.h"
 #include "harness/mutate/idle.h"
 #include "harness/report/result_json.h"
 #include "harness/run/request_worker.h"
+#include "harness/run/run_case.h"
 #include "kernels/core/fault.h"
 
 namespace lockstep {

@@ -1,5 +1,6 @@
 #include "harness/run/device_choice.h"
 
+#include "harness/base/subprocess.h"
 #include "harness/report/result_json.h"
 #include "harness/run/worker.h"
 

@@ -12,6 +12,8 @@
 #include <sstream>
 #include <utility>
 
+#include "harness/base/subprocess.h"
+#include "harness/judge/runner.h"
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/launch.h"
@@ -94,7 +96,7 @@ CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& opt
     say_to(said(ranks.first()));
     RunOptions own = options;
     own.ranks = &ranks;
-    const CaseResult result = run_case(scenario, own);
+    const CaseResult result = run_case_here(scenario, own);
     std::ofstream(path(ranks.first())) << boost::json::serialize(to_json(result));
     return ExitStatus::held;
   };

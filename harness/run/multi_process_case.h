@@ -3,7 +3,8 @@
 
 #include <vector>
 
-#include "harness/judge/runner.h"
+#include "harness/case/run_options.h"
+#include "harness/case/verdict.h"
 
 namespace lockstep {
 

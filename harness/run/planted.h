@@ -2,7 +2,8 @@
 #pragma once
 
 #include "harness/base/options.h"
-#include "harness/judge/runner.h"
+#include "harness/case/run_options.h"
+#include "harness/case/verdict.h"
 
 namespace lockstep {
 

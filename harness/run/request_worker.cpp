@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "harness/base/errors.h"
+#include "harness/base/subprocess.h"
 #include "harness/base/write_file.h"
 
 namespace lockstep {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "harness/base/subprocess.h"
 #include "harness/run/worker.h"
 
 namespace lockstep {

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/judge/runner.h"
+#include "harness/case/run_options.h"
+#include "harness/case/verdict.h"
 #include "scenarios/io/reader.h"
 
 namespace lockstep {

@@ -7,7 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "harness/base/subprocess.h"
+#include "harness/judge/runner.h"
 #include "harness/report/result_json.h"
+#include "harness/run/run_case.h"
 #include "kernels/core/fault.h"
 
 namespace lockstep {

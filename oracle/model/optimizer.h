@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "oracle/arithmetic/mutations.h"
-#include "oracle/oracle.h"
+#include "oracle/model/parameter.h"
+#include "scenarios/scenario.h"
 
 namespace lockstep::oracle {
 

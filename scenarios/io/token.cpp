@@ -8,6 +8,7 @@
 
 #include "scenarios/documents/layout.h"
 #include "scenarios/documents/raw_documents.h"
+#include "scenarios/io/reader.h"
 #include "scenarios/io/stage.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // L00: what schema 1 has and this build has not. A feature that arrives turns its `built` to true.
-#include "scenarios/io/reader.h"
+#include "scenarios/rules/check.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {

@@ -1,6 +1,6 @@
 // Keys that a scenario has but does not read: whole sections by their name.
 #include "scenarios/documents/layout.h"
-#include "scenarios/io/reader.h"
+#include "scenarios/rules/check.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {

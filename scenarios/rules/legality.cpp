@@ -1,7 +1,7 @@
 // Walks the tables of rules.
 #include "scenarios/rules/legality.h"
 
-#include "scenarios/io/reader.h"
+#include "scenarios/rules/check.h"
 
 namespace lockstep {
 

@@ -1,7 +1,5 @@
 #include "scenarios/schema/words.h"
 
-#include "scenarios/io/reader.h"
-
 namespace lockstep {
 
 #define LOCKSTEP_WORDS(Enum, ...)                            \

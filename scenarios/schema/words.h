@@ -29,4 +29,8 @@ const std::vector<std::string>& counter_names();
 // "none", Y01..Y08, L00..L40.
 const std::vector<std::string>& rule_names();
 
+const char* to_text(Numerics);
+const char* to_text(GraphImpl);
+const char* to_text(GraphModule);
+
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "scenarios/io/reader.h"
+#include "scenarios/syntax/scenario_error.h"
 
 namespace lockstep {
 

@@ -4,6 +4,7 @@
 
 #include "harness/checker/checker.h"
 #include "harness/judge/runner.h"
+#include "harness/run/run_case.h"
 #include "kernels/ops/optimizer.h"
 #include "tests/engine/on_sim.h"
 #include "tests/harness/program.h"

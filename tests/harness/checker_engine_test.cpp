@@ -11,6 +11,7 @@
 #include "harness/judge/runner.h"
 #include "harness/judge/thread_ranks.h"
 #include "harness/mutate/probes.h"
+#include "harness/run/run_case.h"
 #include "kernels/core/fault.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/schema/words.h"

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/train/trainer.h"
+#include "harness/base/subprocess.h"
 #include "harness/case/schedules.h"
 #include "harness/mutate/named.h"
 #include "harness/mutate/report.h"

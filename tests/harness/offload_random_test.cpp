@@ -11,6 +11,7 @@
 #include "harness/generate/generator.h"
 #include "harness/judge/runner.h"
 #include "harness/report/report.h"
+#include "harness/run/run_case.h"
 #include "scenarios/io/reader.h"
 
 namespace lockstep {

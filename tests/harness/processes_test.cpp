@@ -12,6 +12,7 @@
 
 #include "harness/run/device_choice.h"
 #include "harness/run/multi_process_case.h"
+#include "harness/run/run_case.h"
 #include "tests/engine/meetings.h"
 #include "tests/harness/program.h"
 #include "tests/harness/seed.h"

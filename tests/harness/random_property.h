@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/subprocess.h"
 #include "harness/generate/choices.h"
 #include "harness/run/worker.h"
 #include "kernels/core/fault.h"

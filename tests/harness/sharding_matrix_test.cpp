@@ -16,6 +16,7 @@
 
 #include "harness/judge/runner.h"
 #include "harness/run/multi_process_case.h"
+#include "harness/run/run_case.h"
 #include "kernels/core/fault.h"
 #include "scenarios/io/reader.h"
 #include "tests/harness/seed.h"

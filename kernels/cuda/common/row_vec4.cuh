@@ -1,8 +1,8 @@
 // Rows of bf16 in the order of R128: lane l of a warp holds elements 4l .. 4l + 3 of every 128, loaded once.
 #pragma once
 
-#include "kernels/cuda/common/vec8.cuh"
 #include "kernels/cuda/common/reduce.cuh"
+#include "kernels/cuda/common/vec8.cuh"
 
 namespace lockstep {
 

@@ -105,8 +105,7 @@ __device__ __forceinline__ Vec8s own_vec8(std::int64_t rows, std::int64_t cols) 
   return {row, col, cols - col, static_cast<std::int64_t>(row) < rows};
 }
 template <class Kernel, class... Arguments>
-void launch_vec8(CudaQueue queue, std::int64_t rows, std::int64_t cols, Kernel kernel,
-                   const Arguments&... arguments) {
+void launch_vec8(CudaQueue queue, std::int64_t rows, std::int64_t cols, Kernel kernel, const Arguments&... arguments) {
   const std::int64_t per_row = (cols + kVec8 - 1) / kVec8;
   require(rows * per_row <= std::int64_t{1} << 32, "eights are numbered in 32 bits");
   launch(queue, dim3(blocks_for(rows * per_row, kThreads)), dim3(kThreads), kPdl, kernel, arguments...);

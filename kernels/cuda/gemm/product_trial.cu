@@ -67,8 +67,7 @@ void write_trial_result(CUstream_st* stream, const Product& product, void* c) {
 void gather_trial(CUstream_st* stream, const Product& product, const void* c, float* gathered) {
   const CudaQueue queue{stream};
   if (product.fp32) {
-    launch(queue, dim3(1), dim3(trial::kPlaces), kPdl, gather<float>, product, static_cast<const float*>(c),
-           gathered);
+    launch(queue, dim3(1), dim3(trial::kPlaces), kPdl, gather<float>, product, static_cast<const float*>(c), gathered);
   } else {
     launch(queue, dim3(1), dim3(trial::kPlaces), kPdl, gather<bf16>, product, static_cast<const bf16*>(c), gathered);
   }
@@ -81,8 +80,8 @@ void count_trial_differences(CUstream_st* stream, const Product& product, const 
     launch(queue, dim3(kBlocks), dim3(kThreads), kPdl, count_differences<float>, product,
            static_cast<const float*>(one), static_cast<const float*>(other), count);
   } else {
-    launch(queue, dim3(kBlocks), dim3(kThreads), kPdl, count_differences<bf16>, product,
-           static_cast<const bf16*>(one), static_cast<const bf16*>(other), count);
+    launch(queue, dim3(kBlocks), dim3(kThreads), kPdl, count_differences<bf16>, product, static_cast<const bf16*>(one),
+           static_cast<const bf16*>(other), count);
   }
 }
 

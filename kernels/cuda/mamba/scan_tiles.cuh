@@ -22,8 +22,8 @@ using StateByHead = SharedTile<kTileState, kTileHead>;  // Sb[n, p], dSb[n, p].
 
 template <class Op>
 bool has_tile_sizes(const Op& op) {
-  return host_head_rows(op) == kTileHead && op.state == kTileState && op.chunk <= kTileRows && is_vectorizable(op.xbc) &&
-         is_vectorizable(op.states);
+  return host_head_rows(op) == kTileHead && op.state == kTileState && op.chunk <= kTileRows &&
+         is_vectorizable(op.xbc) && is_vectorizable(op.states);
 }
 inline bool runs_in_tiles(const ScanForward<bf16>& op) { return has_tile_sizes(op) && is_vectorizable(op.y); }
 inline bool runs_in_tiles(const ScanBackward<bf16>& op) {

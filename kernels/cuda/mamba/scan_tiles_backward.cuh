@@ -2,11 +2,11 @@
 // that all multiprocessors have work until its end.
 #pragma once
 
-#include "kernels/cuda/mamba/scan_tiles_state_gradients.cuh"
 #include "kernels/cuda/mamba/scan_tiles_bc_gradients.cuh"
 #include "kernels/cuda/mamba/scan_tiles_chunk_states.cuh"
-#include "kernels/cuda/mamba/scan_tiles_x_gradients.cuh"
 #include "kernels/cuda/mamba/scan_tiles_dt_gradients.cuh"
+#include "kernels/cuda/mamba/scan_tiles_state_gradients.cuh"
+#include "kernels/cuda/mamba/scan_tiles_x_gradients.cuh"
 
 namespace lockstep {
 

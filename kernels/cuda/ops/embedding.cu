@@ -1,5 +1,5 @@
-#include "kernels/cuda/common/vec8.cuh"
 #include "kernels/cuda/common/row_vec4.cuh"
+#include "kernels/cuda/common/vec8.cuh"
 #include "kernels/ops/embedding.h"
 
 namespace lockstep {

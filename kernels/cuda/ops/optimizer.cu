@@ -1,5 +1,5 @@
-#include "kernels/cuda/common/vec8.cuh"
 #include "kernels/cuda/common/reduce.cuh"
+#include "kernels/cuda/common/vec8.cuh"
 #include "kernels/ops/optimizer.h"
 
 namespace lockstep {

@@ -1,0 +1,26 @@
+// What the rules say of a scenario as a whole.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "scenarios/scenario.h"
+#include "scenarios/syntax/scenario_error.h"
+
+namespace lockstep {
+
+// Legality alone (rules L01..L40 of scenario.md section 4), for scenarios made in memory. Lowest rule first.
+std::vector<ScenarioError> check_legality(const Scenario& scenario);
+// L00: what is legal but not built yet.
+std::vector<ScenarioError> check_built(const Scenario& scenario);
+// Features of schema 1 and whether they are built, for `describe --built`.
+struct Feature {
+  std::string key;
+  bool built;
+};
+std::vector<Feature> features();
+
+// Keys that have no effect in this scenario (layer kinds the pattern lacks, machinery switched off).
+std::vector<std::string> keys_without_effect(const Scenario& scenario);
+
+}  // namespace lockstep
