@@ -5,26 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/rendezvous/collective_errors.h"
 #include "kernels/core/require.h"
 
 namespace lockstep {
-
-// The ranks do not call the same: judge "collective".
-class CollectiveMismatch : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-// A rank waits for one that will not come: exit status 4. Says which rank waits in which call.
-class CollectiveHang : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 class Communicator {
  public:

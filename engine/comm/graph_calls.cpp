@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "engine/rendezvous/collective_errors.h"
+
 namespace lockstep {
 namespace {
 

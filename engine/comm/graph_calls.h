@@ -1,6 +1,10 @@
 // The calls that a captured graph holds, and the comparison of ranks before they are made.
 #pragma once
 
+#include <string>
+#include <vector>
+
+#include "engine/device/ledger.h"
 #include "engine/rendezvous/collective_ledger.h"
 
 namespace lockstep {

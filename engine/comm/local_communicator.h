@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/comm/communicator.h"
 #include "engine/comm/turns.h"
 #include "engine/rendezvous/collective_ledger.h"
 

@@ -1,3 +1,4 @@
+#include "engine/comm/communicator.h"
 #include "engine/rendezvous/collective_ledger.h"
 #include "kernels/core/require.h"
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "engine/comm/communicator.h"
 #include "engine/rendezvous/meeting.h"
 
 namespace lockstep {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/train/trainer.h"
+#include "engine/device/violation.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 

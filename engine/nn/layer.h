@@ -12,6 +12,7 @@
 #include "engine/offload/offloader.h"
 #include "engine/parameters/parameters.h"
 #include "engine/plan/regions.h"
+#include "engine/tensors/stored_tensor.h"
 #include "kernels/ops/dropout.h"
 #include "kernels/ops/optimizer.h"
 #include "kernels/ops/residual.h"

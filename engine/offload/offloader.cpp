@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/train/trainer.h"
+#include "engine/tensors/stored_tensor.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 

@@ -2,9 +2,9 @@
 // is always whole (Parameter).
 #pragma once
 
+#include "engine/parameters/parameter_view.h"
 #include "engine/parameters/shard_layout.h"
 #include "engine/tensors/tensor_pool.h"
-#include "engine/train/trainer.h"
 
 namespace lockstep {
 

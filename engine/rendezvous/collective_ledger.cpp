@@ -5,6 +5,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "engine/rendezvous/collective_errors.h"
+
 namespace lockstep {
 namespace {
 

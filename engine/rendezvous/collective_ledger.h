@@ -6,7 +6,7 @@
 #include <deque>
 #include <string>
 
-#include "engine/comm/communicator.h"
+#include "engine/device/exchange.h"
 
 namespace lockstep {
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/rendezvous/collective_errors.h"
 #include "engine/rendezvous/collective_ledger.h"
 
 namespace lockstep {

@@ -8,6 +8,7 @@
 #include "engine/nn/model.h"
 #include "engine/plan/regions.h"
 #include "engine/plan/schedule.h"
+#include "engine/train/step_listener.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 #include "scenarios/rules/legality.h"

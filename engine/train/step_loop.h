@@ -6,6 +6,7 @@
 #include "engine/graphs/graph_set.h"
 #include "engine/nn/expert_state.h"
 #include "engine/parameters/parameters.h"
+#include "engine/train/trainer_options.h"
 #include "scenarios/documents/documents.h"
 
 namespace lockstep {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/train/step_loop.h"
+#include "engine/train/step_result.h"
 
 namespace lockstep {
 
