@@ -10,6 +10,7 @@
 #include "engine/train/trainer.h"
 #include "harness/checker/live_blocks.h"
 #include "harness/checker/redundant_edges.h"
+#include "kernels/diagnostics/poison.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/optimizer.h"
 #include "tests/engine/on_sim.h"
