@@ -3,6 +3,7 @@
 #include <functional>
 #include <thread>
 
+#include "kernels/ops/optimizer.h"
 #include "tests/engine/on_sim.h"
 
 namespace lockstep::test {

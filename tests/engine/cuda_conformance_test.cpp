@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/ops/optimizer.h"
 #include "tests/engine/random_program.h"
 
 namespace lockstep::test {

@@ -6,6 +6,7 @@
 #include <bit>
 #include <functional>
 
+#include "kernels/ops/optimizer.h"
 #include "tests/engine/on_sim.h"
 
 namespace lockstep::test {

@@ -5,6 +5,7 @@
 
 #include "engine/data/loader.h"
 #include "kernels/core/fault.h"
+#include "kernels/ops/optimizer.h"
 #include "tests/engine/on_sim.h"
 #include "tests/engine/training_run.h"
 

@@ -7,6 +7,7 @@
 
 #include "engine/sim/address_space.h"
 #include "engine/sim/memory.h"
+#include "kernels/ops/optimizer.h"
 #include "tests/engine/on_sim.h"
 
 namespace lockstep::test {

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "kernels/diagnostics/poison.h"
+#include "kernels/submission/ops.h"
 
 namespace lockstep::test {
 

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/diagnostics/poison.h"
 #include "kernels/ops/optimizer.h"
 #include "tests/engine/on_sim.h"
 

@@ -1,6 +1,10 @@
 // Small valid instances of the ops of a mixture of experts.
 #pragma once
 
+#include "kernels/moe/dispatch.h"
+#include "kernels/moe/expert_product.h"
+#include "kernels/moe/expert_state.h"
+#include "kernels/moe/router.h"
 #include "tests/kernels/op_builder.h"
 
 namespace lockstep {

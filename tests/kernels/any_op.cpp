@@ -1,7 +1,9 @@
 #include "tests/kernels/any_op.h"
 
+#include <boost/pfr.hpp>
 #include <cstring>
 
+#include "kernels/submission/ops.h"
 #include "tests/kernels/any_attention_op.h"
 #include "tests/kernels/any_expert_op.h"
 #include "tests/kernels/op_builder.h"

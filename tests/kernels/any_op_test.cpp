@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/core/fault.h"
+#include "kernels/submission/ops.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,6 @@
 // Every op gives the same bytes on the host and on a GPU, submitted at once and replayed from a graph.
+#include "kernels/ops/cudnn_attention.h"
+#include "kernels/submission/ops.h"
 #include "tests/kernels/on_gpu.h"
 
 namespace lockstep {

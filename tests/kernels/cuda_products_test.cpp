@@ -13,6 +13,7 @@
 #include "engine/device/backend.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/fda16.h"
+#include "kernels/ops/linear.h"
 
 namespace lockstep {
 namespace {

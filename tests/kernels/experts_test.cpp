@@ -2,6 +2,10 @@
 #include <map>
 
 #include "kernels/core/fda16.h"
+#include "kernels/moe/dispatch.h"
+#include "kernels/moe/expert_product.h"
+#include "kernels/moe/expert_state.h"
+#include "kernels/moe/router.h"
 #include "tests/kernels/op_builder.h"
 #include "tests/kernels/plain.h"
 

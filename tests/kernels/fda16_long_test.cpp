@@ -1,5 +1,5 @@
 // 10^8 dots of every fast form of FDA16 against the scalar model.
-#include "tests/kernels/core/fda_families.h"
+#include "tests/kernels/fda_families.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "kernels/host/fda16.h"
-#include "tests/kernels/core/fda_families.h"
+#include "tests/kernels/fda_families.h"
 
 namespace lockstep {
 namespace {

@@ -2,6 +2,11 @@
 
 #include <algorithm>
 
+#include "kernels/moe/dispatch.h"
+#include "kernels/moe/router.h"
+#include "kernels/ops/dropout.h"
+#include "kernels/ops/pack_metadata.h"
+
 namespace lockstep {
 
 float OpBuilder::value() {

@@ -7,6 +7,9 @@
 #include <initializer_list>
 
 #include "kernels/core/require.h"
+#include "kernels/moe/router.h"
+#include "kernels/ops/dropout.h"
+#include "kernels/ops/pack_metadata.h"
 #include "tests/kernels/any_op.h"
 
 namespace lockstep {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/core/contract.h"
 #include "tests/kernels/any_op.h"
 
 namespace lockstep::plain {
@@ -18,7 +19,7 @@ using Numerics = testing::Types<float, bf16>;
 template <class Op>
 struct Case {
   explicit Case(std::uint64_t seed)
-      : made(any_op(AllOps::id_of<Op>(), seed, memory)), op(*static_cast<const Op*>(made.submission.op())) {}
+      : made(any_op(op_type<Op>().id, seed, memory)), op(*static_cast<const Op*>(made.submission.op())) {}
   HostOpMemory memory;
   OpCase made;
   Op op;
