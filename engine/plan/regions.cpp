@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/core/require.h"
+
 namespace lockstep {
 namespace {
 
@@ -23,9 +25,11 @@ Stage captured_until(const Scenario::CudaGraph& graph, char symbol) {
       if (has_module(graph, GraphModule::moe_preprocess)) return Stage::experts;
       if (has_module(graph, GraphModule::moe_router)) return Stage::preprocess;
       return all_if(GraphModule::moe);
-    default:
+    case '-':
       return all_if(GraphModule::mlp);
   }
+  require(false, "every symbol of a pattern has a graph module");
+  return Stage::end;
 }
 
 }  // namespace
