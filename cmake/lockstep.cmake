@@ -99,13 +99,12 @@ endfunction()
 # The time of a test is in the code that it calls; its own templates take a third less to compile so.
 set(LOCKSTEP_TEST_OPTIONS ${LOCKSTEP_WARNINGS} $<$<CONFIG:Release>:-O1>)
 
-# lockstep_test(folder/name USES ... LABELS ... [ALONE] [SOURCE]): tests/folder/name_test.cpp becomes the ctest
-# folder.name. NEEDS: what is built before it, because it runs or opens that.
-function(lockstep_test path)
-  cmake_parse_arguments(arg "ALONE;SOURCE" "TIMEOUT" "USES;LABELS;NEEDS" ${ARGN})
-  string(REPLACE "/" "." name "${path}")
-  string(REPLACE "/" "_" target "${path}_test")
-  add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/${path}_test.cpp)
+# lockstep_test_program(folder USES ... [NEEDS ...]): the program of the tests in tests/folder, engine/train becoming
+# engine_train_test. NEEDS: what is built before it, because a test runs or opens that.
+function(lockstep_test_program folder)
+  cmake_parse_arguments(arg "" "" "USES;NEEDS" ${ARGN})
+  string(REPLACE "/" "_" target "${folder}_test")
+  add_executable(${target})
   target_compile_options(${target} PRIVATE ${LOCKSTEP_TEST_OPTIONS})
   target_link_libraries(${target} PRIVATE ${arg_USES} lockstep::test_main)
   lockstep_precompiled_from(${target} lockstep_test_headers)
@@ -114,21 +113,54 @@ function(lockstep_test path)
   endif()
   set_target_properties(
     ${target} PROPERTIES ENABLE_EXPORTS ON RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS ${target})
+endfunction()
+
+# The words that run the tests of tests/path_test.cpp alone: in the program of its folder, or in `program`.
+function(lockstep_test_command path program result)
+  if(NOT program)
+    get_filename_component(program "${path}" DIRECTORY)
+    string(REPLACE "/" "_" program "${program}_test")
+  endif()
+  set(${result} @TESTS@/${program} --file=${path}_test.cpp PARENT_SCOPE)
+endfunction()
+
+# lockstep_test(top/folder/name LABELS ... [PROGRAM target] [TIMEOUT s] [ALONE] [SOURCE]): tests/top/folder/name_test.cpp,
+# a file of its folder's program or of `target`, becomes the ctest top.name, which runs the tests of that file alone.
+function(lockstep_test path)
+  cmake_parse_arguments(arg "ALONE;SOURCE" "TIMEOUT;PROGRAM" "LABELS" ${ARGN})
+  string(REGEX REPLACE "/.*" "" top "${path}")
+  get_filename_component(name "${path}" NAME)
+  lockstep_test_command(${path} "${arg_PROGRAM}" command)
+  list(GET command 0 program)
+  string(REPLACE "@TESTS@/" "" program "${program}")
+  target_sources(${program} PRIVATE ${PROJECT_SOURCE_DIR}/tests/${path}_test.cpp)
   set(flags "")
   foreach(flag ALONE SOURCE)
     if(arg_${flag})
       list(APPEND flags ${flag})
     endif()
   endforeach()
-  lockstep_ctest(${name} COMMAND @TESTS@/${target} LABELS ${arg_LABELS} TIMEOUT "${arg_TIMEOUT}" ${flags})
-  if(NOT arg_SOURCE)
-    set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS ${target})
-  endif()
+  lockstep_ctest(${top}.${name} COMMAND ${command} LABELS ${arg_LABELS} TIMEOUT "${arg_TIMEOUT}" ${flags})
 endfunction()
 
-# lockstep_cuda_test(folder/name): the same of tests/folder/name_test.cu, a program with device code, for a GPU.
+# lockstep_test_variant(ctest OF top/folder/name [ENV variables...] [FILTER pattern] LABELS ... [TIMEOUT s]): the tests
+# of a file once more, in another environment or fewer of them.
+function(lockstep_test_variant name)
+  cmake_parse_arguments(arg "" "OF;FILTER;TIMEOUT" "ENV;LABELS" ${ARGN})
+  lockstep_test_command(${arg_OF} "" command)
+  if(arg_FILTER)
+    list(APPEND command "--gtest_filter=${arg_FILTER}")
+  endif()
+  if(arg_ENV)
+    list(PREPEND command env ${arg_ENV})
+  endif()
+  lockstep_ctest(${name} COMMAND ${command} LABELS ${arg_LABELS} TIMEOUT "${arg_TIMEOUT}")
+endfunction()
+
+# lockstep_cuda_test(top/folder/name): tests/top/folder/name_test.cu, a program by itself with device code, for a GPU.
 function(lockstep_cuda_test path)
-  string(REPLACE "/" "." name "${path}")
+  string(REGEX REPLACE "/.*/" "." name "${path}")
   string(REPLACE "/" "_" target "${path}_test")
   add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/${path}_test.cu)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})

@@ -5,7 +5,7 @@
 
 #include "scenarios/io/reader.h"
 #include "scenarios/io/stage.h"
-#include "tests/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 

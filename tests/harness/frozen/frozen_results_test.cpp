@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/harness/program.h"
+#include "tests/support/program.h"
 
 namespace lockstep {
 namespace {

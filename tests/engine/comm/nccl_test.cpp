@@ -1,0 +1,462 @@
+// The host side of ranks with a GPU each, over a library that moves nothing: calls are compared before they are made,
+// and the watchdog ends a process whose call is never done.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+#include "engine/comm/nccl_communicator.h"
+#include "engine/rendezvous/shared_meeting.h"
+#include "harness/checker/checker.h"
+#include "tests/engine/comm/processes.h"
+#include "tests/engine/device/on_sim.h"
+
+namespace lockstep::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+enum class Library { works, hangs, fails, never_joins, never_gives_memory };
+
+class FakeRanks final : public BackendCommunicator {
+ public:
+  FakeRanks(Library library, Backend& device) : library_(library), device_(device) {}
+  ~FakeRanks() override {
+    if (!awaited.empty() && !std::filesystem::exists(awaited)) ::_exit(9);
+  }
+  static inline std::string awaited;  // The file that must be there when the library is left.
+  static inline std::string said;     // "(" and ")" of groups, and a letter for each call.
+  static inline std::string reached;  // Where this rank's memory is.
+  static inline bool roomy = true;
+  std::string reach() const override { return reached; }
+  bool has_room(std::size_t) const override { return roomy; }
+  void reserve(std::size_t) override { said += 'a'; }
+  void* allocate(std::size_t bytes) override {
+    while (library_ == Library::never_gives_memory) ::pause();
+    said += 'm';
+    return device_.allocate(bytes);
+  }
+  void release(void* memory) noexcept override {
+    said += 'r';
+    device_.release(memory);
+  }
+  void begin_group() override { said += '('; }
+  void end_group() override { said += ')'; }
+  void all_gather(BackendStream*, void*, const void*, std::size_t) override { ++calls_, said += 'g'; }
+  void all_to_all(BackendStream*, void*, const void*, std::size_t) override { ++calls_, said += 'x'; }
+  void reduce_scatter(BackendStream*, float*, const float*, std::size_t) override { ++calls_; }
+  void all_reduce(BackendStream*, float*, std::size_t) override { ++calls_; }
+  void launched(BackendStream*) override { calls_ += 2, said += 'l'; }
+  bool busy() override { return library_ == Library::hangs && calls_ > 1; }
+  std::string failure() override {
+    return library_ == Library::fails && calls_ > 1 ? "library: remote process exited" : "";
+  }
+
+ private:
+  Library library_;
+  Backend& device_;
+  std::atomic<int> calls_ = 0;
+};
+
+// The simulator, with that library.
+class WithLibrary final : public Backend {
+ public:
+  explicit WithLibrary(Library library) : library_(library) {}
+  CommunicatorId new_communicator_id() override { return CommunicatorId(128, std::byte{7}); }
+  BackendCommunicator* join_communicator(const CommunicatorId& id, int, int size) override {
+    if (id != CommunicatorId(128, std::byte{7}) || size != 2) throw DeviceError("ncclInvalidArgument", "join");
+    while (library_ == Library::never_joins) ::pause();
+    return new FakeRanks(library_, *sim_);
+  }
+
+  const DeviceInfo& info() const override { return sim_->info(); }
+  void* allocate(std::size_t bytes) override { return sim_->allocate(bytes); }
+  void* allocate_shared(BackendCommunicator& ranks, std::size_t bytes) override {
+    void* const memory = ranks.allocate(bytes);
+    shared_.emplace(memory, &ranks);
+    return memory;
+  }
+  void release(void* memory) noexcept override {
+    const auto found = shared_.find(memory);
+    if (found == shared_.end()) return sim_->release(memory);
+    found->second->release(memory);
+    shared_.erase(found);
+  }
+  void* allocate_pinned(std::size_t bytes) override { return sim_->allocate_pinned(bytes); }
+  void release_pinned(void* memory) noexcept override { sim_->release_pinned(memory); }
+  void* allocate_async(BackendStream* stream, std::size_t bytes) override {
+    return sim_->allocate_async(stream, bytes);
+  }
+  void release_async(BackendStream* stream, void* memory) override { sim_->release_async(stream, memory); }
+  std::size_t memory_in_use() const override { return sim_->memory_in_use(); }
+  std::size_t memory_high_water() const override { return sim_->memory_high_water(); }
+  BackendStream* create_stream(const char* name) override { return sim_->create_stream(name); }
+  void destroy_stream(BackendStream* stream) noexcept override { sim_->destroy_stream(stream); }
+  BackendEvent* create_event() override { return sim_->create_event(); }
+  void destroy_event(BackendEvent* event) noexcept override { sim_->destroy_event(event); }
+  void submit(BackendStream* stream, const Submission& op) override { sim_->submit(stream, op); }
+  void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes, CopyKind kind) override {
+    sim_->copy(stream, to, from, bytes, kind);
+  }
+  void fill(BackendStream* stream, void* to, std::uint8_t byte, std::size_t bytes) override {
+    sim_->fill(stream, to, byte, bytes);
+  }
+  void record(BackendStream* stream, BackendEvent* event, bool external) override {
+    sim_->record(stream, event, external);
+  }
+  void wait(BackendStream* stream, BackendEvent* event, bool external) override { sim_->wait(stream, event, external); }
+  bool finished(BackendStream* stream) override { return sim_->finished(stream); }
+  bool finished(BackendEvent* event) override { return sim_->finished(event); }
+  void synchronize(BackendStream* stream) override { sim_->synchronize(stream); }
+  void synchronize(BackendEvent* event) override { sim_->synchronize(event); }
+  void delay(BackendStream* stream, std::int64_t amount) override { sim_->delay(stream, amount); }
+  void set_poison(bool fresh, bool freed) override { sim_->set_poison(fresh, freed); }
+  std::int64_t bytes_poisoned() const override { return sim_->bytes_poisoned(); }
+  void host_acts() override { sim_->host_acts(); }
+  void begin_capture(BackendStream* stream) override { sim_->begin_capture(stream); }
+  CaptureStatus capture_status(BackendStream* stream) override { return sim_->capture_status(stream); }
+  BackendGraph* end_capture(BackendStream* stream) override { return sim_->end_capture(stream); }
+  void launch(BackendGraph* graph, BackendStream* stream) override { sim_->launch(graph, stream); }
+  void destroy_graph(BackendGraph* graph) noexcept override { sim_->destroy_graph(graph); }
+
+ private:
+  Library library_;
+  std::unique_ptr<Backend> sim_ = open_sim();
+  std::map<void*, BackendCommunicator*> shared_;
+};
+
+using Body = std::function<void(Communicator&, const Stream& gather, const Stream& reduce, Floats& from, Floats& to)>;
+
+// Two ranks run `body`; what ended each. Words of the watchdog are in a file of its rank.
+std::vector<Ended> ended_of(Library library, double deadline, const TemporaryFolder& folder, const Body& body) {
+  SharedMeeting::create(folder / "ranks", 2);
+  Processes processes(2, [&](int rank) {
+    if (std::freopen((folder / ("stderr" + std::to_string(rank))).c_str(), "w", stderr) == nullptr) std::abort();
+    SharedMeeting meeting(folder / "ranks", rank, 2, deadline);
+    Checker checker({.stop = false, .mutation = "", .dropped = {}});
+    Device device(std::make_unique<WithLibrary>(library), &checker);
+    const auto communicator = make_nccl_communicator(device, meeting);
+    const Stream gather(device, "gather"), reduce(device, "reduce");
+    Floats from(device, 8), to(device, 8);
+    gather.fill(from.data(), 0, from.bytes());
+    body(*communicator, gather, reduce, from, to);
+    for (const Hazard& hazard : checker.hazards()) throw std::runtime_error(text(hazard));
+    return 0;
+  });
+  return processes.end();
+}
+
+// The observer sees what each call does to this rank's memory.
+TEST(Nccl, OrdersItsCallsAndTellsTheObserver) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+        c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
+        c.all_to_all(reduce, {"reduce", 0}, from.data(), to.data(), 16);
+        c.reduce_scatter(reduce, {"reduce", 1}, to.data(), from.data(), 16);
+        c.all_reduce(gather, {"reduce", 2}, to.data(), 32);
+        if (c.collectives != 4) throw std::runtime_error("not counted");
+        if (c.tell(std::to_string(c.rank())) != std::vector<std::string>{"0", "1"})
+          throw std::runtime_error("not told");
+        gather.synchronize();
+      });
+  for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+  const auto racy =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+        c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
+        reduce.fill(to.data(), 1, to.bytes());
+        gather.synchronize();
+        reduce.synchronize();
+      });
+  for (const Ended& one : racy) EXPECT_THAT(one.words, HasSubstr("write after write"));
+  // A sum reads what every rank will have of it.
+  const auto early =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+        gather.synchronize();
+        c.reduce_scatter(gather, {"reduce", 0}, to.data(), from.data(), 16);
+        reduce.fill(from.data() + 4, 1, 16);
+        gather.synchronize();
+        reduce.synchronize();
+      });
+  for (const Ended& one : early) EXPECT_THAT(one.words, HasSubstr("write after read"));
+}
+
+// One launch, on the stream of the last call before it; all are counted, and told to the observer.
+TEST(Nccl, MakesTogetherWhatIsCalledTogether) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+        FakeRanks::said = "";
+        c.together([&] {
+          c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
+          c.all_gather(gather, {"gather", 1}, to.data() + 4, from.data(), 8);
+        });
+        c.together([&] { c.all_to_all(reduce, {"reduce", 0}, from.data(), to.data(), 16); });
+        c.together([] {});
+        c.together([&] {
+          c.all_gather(gather, {"gather", 2}, nullptr, nullptr, 0);
+          c.all_gather(gather, {"gather", 3}, to.data(), from.data(), 16);
+        });
+        if (FakeRanks::said != "(gg)x(g)") throw std::runtime_error(FakeRanks::said);
+        if (c.collectives != 5) throw std::runtime_error("not counted");
+        gather.synchronize();
+        reduce.synchronize();
+      });
+  for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+  const auto racy =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+        c.together([&] {
+          c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
+          c.all_gather(gather, {"gather", 1}, to.data() + 4, from.data(), 8);
+        });
+        reduce.fill(to.data() + 4, 1, 16);
+        gather.synchronize();
+        reduce.synchronize();
+      });
+  for (const Ended& one : racy) EXPECT_THAT(one.words, HasSubstr("write after write"));
+}
+
+// Memory of the library's where every rank reaches every other's, and any where one does not.
+TEST(Nccl, HasMemoryThatEveryRankReaches) {
+  for (const bool together : {true, false}) {
+    const TemporaryFolder folder;
+    const auto ended = ended_of(Library::works, 20, folder, [&](Communicator& c, auto& gather, auto&, auto&, auto&) {
+      FakeRanks::said = "";
+      FakeRanks::reached = together || c.rank() == 0 ? "a machine" : "another machine";
+      {
+        c.reserve(96);
+        const DeviceBuffer none = c.buffer(gather.device(), 0);
+        const DeviceBuffer to = c.buffer(gather.device(), 64), from = c.buffer(gather.device(), 32);
+        if (none.data() != nullptr || from.data() == nullptr) throw std::runtime_error("no memory");
+        gather.fill(from.data(), 0, 32);
+        c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 32);
+        gather.synchronize();
+      }
+      if (FakeRanks::said != (together ? "ammgrr" : "g")) throw std::runtime_error(FakeRanks::said);
+      FakeRanks::reached = c.rank() == 0 ? "" : "a machine";
+      const DeviceBuffer other = c.buffer(gather.device(), 16);
+      if (FakeRanks::said != (together ? "ammgrr" : "g")) throw std::runtime_error(FakeRanks::said);
+      if (c.collectives != 1) throw std::runtime_error("memory is counted as an exchange");
+    });
+    for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+  }
+}
+
+TEST(Nccl, ComparesMemoryBeforeTheLibraryIsAsked) {
+  const TemporaryFolder folder;
+  const auto ended = ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto&, auto&) {
+    FakeRanks::said = "";
+    FakeRanks::reached = "a machine";
+    try {
+      static_cast<void>(c.buffer(gather.device(), c.rank() == 0 ? 64 : 32));
+    } catch (const CollectiveMismatch& error) {
+      throw std::runtime_error(FakeRanks::said + error.what());
+    }
+  });
+  for (const Ended& one : ended) {
+    EXPECT_THAT(one.words, testing::StartsWith("ranks call different collectives: rank "));
+    EXPECT_THAT(one.words, HasSubstr("meet for 32 bytes of memory"));
+  }
+}
+
+TEST(Nccl, ReportsThatALibraryDoesNotComeBackWithMemory) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::never_gives_memory, 1, folder, [](Communicator& c, auto& gather, auto&, auto&, auto&) {
+        FakeRanks::reached = "a machine";
+        static_cast<void>(c.buffer(gather.device(), 64));
+      });
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, 4);
+    EXPECT_THAT(slurp(folder / ("stderr" + std::to_string(rank))),
+                AllOf(HasSubstr("waits in collective 1, meet for 64 bytes of memory"),
+                      HasSubstr("; LOCKSTEP_COPY_ENGINES=0 does without")));
+  }
+}
+
+// Else the others would be in a call of the library that it does not make.
+TEST(Nccl, AsksForNoMemoryThatARankHasNoRoomFor) {
+  for (const bool ahead : {false, true}) {
+    const TemporaryFolder folder;
+    const auto ended = ended_of(Library::works, 20, folder, [&](Communicator& c, auto& gather, auto&, auto&, auto&) {
+      FakeRanks::said = "";
+      FakeRanks::reached = "a machine";
+      FakeRanks::roomy = c.rank() == 0;
+      try {
+        if (ahead) c.reserve(64);
+        static_cast<void>(c.buffer(gather.device(), 64));
+      } catch (const DeviceError& error) {
+        if (error.code() != "cudaErrorMemoryAllocation") throw;
+        throw std::runtime_error(FakeRanks::said + error.what());
+      }
+    });
+    for (const Ended& one : ended) {
+      EXPECT_THAT(one.words,
+                  testing::StartsWith("collective 1, meet for 64 bytes of memory, which rank 1 does not have"));
+    }
+  }
+}
+
+// Kernels of the library are called off with it; what copy engines wait for, nobody calls off.
+TEST(Nccl, LeavesNoExchangeOfCopyEnginesBehindWhenARankFails) {
+  for (const bool shared : {false, true}) {
+    const TemporaryFolder folder;
+    const auto ended =
+        ended_of(Library::hangs, 3, folder, [&](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+          FakeRanks::reached = "a machine";
+          if (shared) static_cast<void>(c.buffer(gather.device(), 64));
+          for (const int unit : {0, 1}) c.all_gather(gather, {"gather", unit}, to.data(), from.data(), 16);
+          throw std::runtime_error("a rank fails");
+        });
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, shared ? 4 : 1);
+      const std::string words = slurp(folder / ("stderr" + std::to_string(rank)));
+      EXPECT_EQ(words.find("a collective is not done within the deadline") != std::string::npos, shared) << words;
+    }
+  }
+}
+
+// A rank that calls another of them makes none.
+TEST(Nccl, ComparesAllThatIsMadeTogether) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+        FakeRanks::said = "";
+        try {
+          c.together([&] {
+            c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
+            c.all_gather(gather, {"gather", 1 + c.rank()}, to.data() + 4, from.data(), 8);
+          });
+        } catch (const CollectiveMismatch& error) {
+          throw std::runtime_error(FakeRanks::said + error.what());
+        }
+      });
+  for (const Ended& one : ended) EXPECT_THAT(one.words, testing::StartsWith("ranks call different collectives: rank "));
+}
+
+// A gather, and on another stream two exchanges as one launch.
+TEST(Nccl, HoldsItsCallsInGraphs) {
+  for (const bool ordered : {true, false}) {
+    const TemporaryFolder folder;
+    const auto ended =
+        ended_of(Library::works, 20, folder, [&](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+          FakeRanks::said = "";
+          gather.synchronize();
+          c.all_gather(reduce, {"gather", 7}, to.data(), from.data(), 8);
+          const Event fork(gather.device()), join(gather.device());
+          gather.begin_capture();
+          gather.record(fork);
+          reduce.wait(fork);
+          c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
+          c.together([&] {
+            for (const int unit : {0, 1}) c.all_to_all(reduce, {"reduce", unit}, from.data() + 4 * unit, to.data(), 8);
+          });
+          reduce.record(join);
+          gather.wait(join);
+          const Graph graph = gather.end_capture();
+          c.launch(gather, graph.ledger(), [&] { gather.launch(graph); });
+          if (ordered) c.all_gather(reduce, {"gather", 8}, to.data(), from.data(), 8);
+          if (!ordered) reduce.fill(to.data(), 1, 8);
+          gather.synchronize();
+          reduce.synchronize();
+          if (c.collectives != (ordered ? 5 : 4)) throw std::runtime_error("not counted once a launch");
+          if (FakeRanks::said != (ordered ? "gg(xx)lg" : "gg(xx)l")) throw std::runtime_error(FakeRanks::said);
+        });
+    for (const Ended& one : ended) {
+      EXPECT_EQ(one.status, ordered ? 0 : 1) << one.words;
+      EXPECT_THAT(one.words, HasSubstr(ordered ? "" : "is not ordered after"));
+    }
+  }
+}
+
+TEST(Nccl, ComparesGraphsBeforeTheyAreLaunched) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+        gather.begin_capture();
+        c.all_gather(gather, {"gather", 0}, to.data(), from.data(), c.rank() == 0 ? 8 : 16);
+        const Graph graph = gather.end_capture();
+        c.launch(gather, graph.ledger(), [&] { throw std::runtime_error("launched"); });
+      });
+  for (const Ended& one : ended) {
+    EXPECT_THAT(one.words, HasSubstr("ranks would replay different collectives: call 0 of the graph: rank "));
+  }
+}
+
+TEST(Nccl, EndsWhenAReplayIsNotDone) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::hangs, 3, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+        gather.begin_capture();
+        c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
+        const Graph graph = gather.end_capture();
+        c.launch(gather, graph.ledger(), [&] { gather.launch(graph); });
+        for (;;) ::pause();
+      });
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, 4);
+    const std::string words = slurp(folder / ("stderr" + std::to_string(rank)));
+    EXPECT_THAT(words, HasSubstr("a collective is not done within the deadline"));
+    EXPECT_THAT(words, HasSubstr("rank 0 waits in collective 1, launch of a graph on stream gather"));
+  }
+}
+
+// What a rank leaves behind, others may still read.
+TEST(Nccl, LeavesWithTheOthers) {
+  const TemporaryFolder folder;
+  const auto ended = ended_of(Library::works, 20, folder, [&](Communicator& c, auto&, auto&, auto&, auto&) {
+    FakeRanks::awaited = folder / "last";
+    if (c.rank() == 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    static_cast<void>(folder.file("last", ""));
+  });
+  for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+}
+
+TEST(Nccl, ReportsThatALibraryDoesNotComeBackFromJoining) {
+  const TemporaryFolder folder;
+  const auto ended = ended_of(Library::never_joins, 1, folder, [](Communicator&, auto&, auto&, auto&, auto&) {});
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, 4);
+    EXPECT_THAT(slurp(folder / ("stderr" + std::to_string(rank))), HasSubstr("waits in collective 0, meet"));
+  }
+}
+
+TEST(Nccl, ComparesCallsBeforeTheyAreMade) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+        c.all_gather(gather, {"gather", c.rank()}, to.data(), from.data(), 16);
+      });
+  for (const Ended& one : ended) EXPECT_THAT(one.words, HasSubstr("ranks call different collectives: rank "));
+}
+
+// The second call is never done: the host is in a wait that no library ends.
+TEST(Nccl, EndsWhenACallIsNotDoneOrFails) {
+  for (const Library library : {Library::hangs, Library::fails}) {
+    const TemporaryFolder folder;
+    const auto ended = ended_of(library, 3, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+      c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
+      c.all_gather(gather, {"gather", 1}, to.data(), from.data(), 16);
+      for (;;) ::pause();
+    });
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, 4);
+      const std::string words = slurp(folder / ("stderr" + std::to_string(rank)));
+      EXPECT_THAT(words, HasSubstr(library == Library::hangs ? "a collective is not done within the deadline"
+                                                             : "library: remote process exited"));
+      EXPECT_THAT(words, HasSubstr("rank 0 waits in collective 2, all_gather (gather of unit 1, 16 bytes a rank)"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,174 @@
+// The door: who hears of a call, in which order, what is counted, and what a dry run leaves alone.
+#include "engine/device/device.h"
+
+#include <cstdlib>
+
+#include "kernels/ops/optimizer.h"
+#include "tests/engine/device/on_sim.h"
+
+namespace lockstep::test {
+namespace {
+
+// Writes down every call.
+struct Diary : Observer {
+  void on_submit(int s, const Submission& op, const Place&) override { add(s, op.type().name); }
+  void on_copy(int s, void*, const void*, std::size_t, CopyKind, const Place&) override { add(s, "copy"); }
+  void on_fill(int s, void*, std::size_t, const Place&) override { add(s, "fill"); }
+  void on_record(int s, int e, bool) override { add(s, "record " + std::to_string(e)); }
+  void on_wait(int s, int e, bool) override { add(s, "wait " + std::to_string(e)); }
+  void on_begin_capture(int s) override { add(s, "begin"); }
+  void on_end_capture(int s, int g, const Ledger& ledger) override {
+    add(s, "end " + std::to_string(g) + " of " + std::to_string(ledger.entries().size()));
+  }
+  void on_abort_capture(int s) override { add(s, "abort"); }
+  void on_launch(int s, int g, const Ledger&, const Place&) override { add(s, "launch " + std::to_string(g)); }
+  void on_synchronize_stream(int s) override { add(s, "sync"); }
+  void on_synchronize_event(int e) override { lines.push_back("sync event " + std::to_string(e)); }
+  void on_allocate(void*, std::size_t bytes, bool pinned) override {
+    lines.push_back((pinned ? "pin " : "allocate ") + std::to_string(bytes));
+  }
+  void on_release(void*, bool pinned) override { lines.push_back(pinned ? "unpin" : "release"); }
+  void add(int stream, const std::string& what) { lines.push_back(std::to_string(stream) + ": " + what); }
+  std::vector<std::string> lines;
+};
+
+TEST(Device, TellsTheObserverOfEveryCallInOrder) {
+  Diary diary;
+  {
+    Device device(open_sim(), &diary);
+    const Stream a(device, "a"), b(device, "b");
+    const Event e(device), f(device);
+    const Floats x(device, 4);
+    const PinnedBuffer pinned(device, 16);
+    a.fill(x.data(), 0, 16);
+    a.record(f);
+    b.wait(f);
+    b.copy(pinned.data(), x.data(), 16, CopyKind::device_to_host);
+    f.synchronize();
+    for (int i = 0; i < 2; ++i) {
+      a.begin_capture();
+      a.submit(ZeroGradient{.acc = x.row()});
+      const Graph graph = a.end_capture();
+      b.launch(graph);
+    }
+    b.synchronize();
+    a.begin_capture();
+    a.abort_capture();
+  }
+  EXPECT_EQ(diary.lines, (std::vector<std::string>{"allocate 16",      "pin 16",        "0: fill",      "0: record 1",
+                                                   "1: wait 1",        "1: copy",       "sync event 1", "0: begin",
+                                                   "0: zero_gradient", "0: end 0 of 1", "1: launch 0",  "0: begin",
+                                                   "0: zero_gradient", "0: end 1 of 1", "1: launch 1",  "1: sync",
+                                                   "0: begin",         "0: abort",      "unpin",        "release"}));
+}
+
+TEST(Device, AFailedCaptureIsToldAsAbortedAndTheNextOneWorks) {
+  Diary diary;
+  Device device(open_sim(), &diary);
+  const Stream a(device, "a");
+  a.begin_capture();
+  EXPECT_EQ(code_of([&] { DeviceBuffer(device, 4); }), "cudaErrorStreamCaptureUnsupported");
+  EXPECT_EQ(code_of([&] { a.end_capture(); }), "cudaErrorStreamCaptureInvalidated");
+  a.begin_capture();
+  EXPECT_EQ(a.end_capture().ledger().entries().size(), 0u);
+  EXPECT_EQ(diary.lines, (std::vector<std::string>{"0: begin", "0: abort", "0: begin", "0: end 0 of 0"}));
+}
+
+TEST(Device, CountsOpsOfLaunchedGraphsAndHostSynchronisations) {
+  Device device(open_sim());
+  const Stream a(device, "a");
+  const Event e(device);
+  const Floats x(device, 4);
+  a.begin_capture();
+  for (int i = 0; i < 3; ++i) a.submit(ZeroGradient{.acc = x.row()});
+  a.fill(x.data(), 0, 16);
+  const Graph graph = a.end_capture();
+  EXPECT_EQ(device.ops, 0);
+  for (int i = 0; i < 5; ++i) a.launch(graph);
+  a.submit(ZeroGradient{.acc = x.row()});
+  EXPECT_EQ(device.ops, 16);
+  a.synchronize();
+  e.synchronize();
+  EXPECT_EQ(device.host_syncs, 2);
+}
+
+TEST(Device, ADryRunTouchesNothing) {
+  std::vector<SimStep> trace;
+  Diary diary;
+  Device device(open_sim({.policy = Policy::program, .trace = &trace}), &diary);
+  const Stream a(device, "a");
+  const Event e(device);
+  const Floats x(device, 4);
+  write(a, x, 1);
+  const std::vector<float> before = read(a, x);
+  const std::size_t calls = diary.lines.size(), steps = trace.size();
+  Ledger ledger;
+  {
+    const Device::RecordOnly dry(device, ledger);
+    a.submit(ZeroGradient{.acc = x.row()});
+    a.fill(x.data(), 0, 16);
+    a.copy(x.data(), &ledger, 16, CopyKind::host_to_device);
+    a.record(e);
+    a.wait(e, true);
+  }
+  EXPECT_EQ(ledger.entries().size(), 5u);
+  EXPECT_EQ(diary.lines.size(), calls);
+  EXPECT_EQ(trace.size(), steps);
+  EXPECT_EQ(device.ops, 0);
+  EXPECT_EQ(read(a, x), before);
+}
+
+TEST(DeviceDeathTest, AnOpThatBreaksItsContractNeverReachesTheDevice) {
+  Device device(open_sim());
+  const Stream a(device, "a");
+  const Floats x(device, 4);
+  EXPECT_DEATH(a.submit(AccumulateGradient{.g = {}, .acc = x.row()}), "broken contract");
+}
+
+TEST(DeviceDeathTest, ADryRunDoesNotSynchronise) {
+  Device device(open_sim());
+  const Stream a(device, "a");
+  Ledger ledger;
+  const Device::RecordOnly dry(device, ledger);
+  EXPECT_DEATH(a.synchronize(), "dry run");
+}
+
+TEST(Device, HandlesMove) {
+  Device device(open_sim());
+  Stream a(device, "a"), b(device, "b");
+  Floats x(device, 4), y(device, 8);
+  void* const was = x.buffer.data();
+  y.buffer = std::move(x.buffer);
+  EXPECT_EQ(y.buffer.data(), was);
+  EXPECT_EQ(y.buffer.bytes(), 16u);
+  EXPECT_EQ(x.buffer.data(), nullptr);
+  a = std::move(b);
+  EXPECT_EQ(a.id(), 1);
+  a.fill(was, 0, 16);
+  a.synchronize();
+}
+
+TEST(Device, AnErrorNamesTheCodeTheCallAndThePlace) {
+  Device device(open_sim());
+  const Stream a(device, "a");
+  try {
+    a.end_capture();
+    FAIL();
+  } catch (const DeviceError& error) {
+    EXPECT_EQ(error.code(), "cudaErrorIllegalState");
+    EXPECT_NE(std::string(error.what()).find("end_capture on a stream that is not capturing: cudaErrorIllegalState ("),
+              std::string::npos);
+    EXPECT_NE(std::string(error.what()).find(".cpp:"), std::string::npos);
+  }
+}
+
+// Where there is no GPU, opening one is an error that the program can catch; so is asking for one too many.
+TEST(Device, AMissingGpuIsAnError) {
+  const std::size_t count = cuda_devices().size();
+  const std::string code = code_of([&] { open_cuda(static_cast<int>(count)); });
+  EXPECT_TRUE(code == "cudaErrorNoDevice" || code == "cudaErrorInsufficientDriver" || code == "cudaErrorInvalidDevice")
+      << code;
+}
+
+}  // namespace
+}  // namespace lockstep::test

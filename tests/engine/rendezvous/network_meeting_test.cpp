@@ -1,0 +1,233 @@
+// Who may come to a meeting over a network, who is told why not, and what a stranger can do there.
+#include "engine/rendezvous/network_meeting.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/rendezvous/network_link.h"
+#include "tests/engine/rendezvous/meetings.h"
+
+namespace lockstep::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kDeadline = 20;
+
+TEST(NetworkAddress, IsAHostAndAPortAndNothingElse) {
+  for (const char* said : {"node7:29500", "10.0.0.1:1", "[fe80::1]:65535"}) {
+    const auto address = network_address(said);
+    ASSERT_TRUE(address) << said;
+    EXPECT_EQ(text(*address), said);
+  }
+  EXPECT_EQ(network_address("[fe80::1]:9")->host, "fe80::1");
+  for (const char* said :
+       {"", "node7", ":29500", "node7:", "node7:0", "node7:65536", "node7:x", "node7:-1", "/tmp/a:1", "a/b:22"}) {
+    EXPECT_FALSE(network_address(said)) << said;
+  }
+}
+
+std::string why(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const MeetingRefused& error) {
+    return std::string("refused: ") + error.what();
+  } catch (const CollectiveHang& error) {
+    return std::string("hang: ") + error.what();
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(NetworkMeeting, SaysWhyItTakesAProcessNot) {
+  const NetworkAddress at{"localhost", free_port()};
+  const NetworkMeeting first(at, "job 7", 0, 3, kDeadline), second(at, "job 7", 1, 3, kDeadline);
+  const auto join = [&](const std::string& run, int rank, int ranks) {
+    return why([&] { const NetworkMeeting one(at, run, rank, ranks, kDeadline); });
+  };
+  EXPECT_THAT(join("job 8", 2, 3), HasSubstr("rank 2 is of run 'job 8', and this is 'job 7'"));
+  EXPECT_THAT(join("job 7", 2, 4), HasSubstr("rank 2 is one of 4 ranks, and here are 3"));
+  EXPECT_THAT(join("job 7", 1, 3), HasSubstr("rank 1 is there already"));
+  EXPECT_THAT(join("job 7", 0, 3), HasSubstr("rank 0 cannot listen at port " + std::to_string(at.port)));
+  EXPECT_THAT(join("job 7", 1, 3), testing::StartsWith("refused: rank 1 is refused at localhost:"));
+  EXPECT_EQ(join("job 7", 2, 3), "");  // After all of these.
+}
+
+TEST(NetworkMeeting, NamesTheRankThatNeverComes) {
+  const NetworkAddress at{"127.0.0.1", free_port()};
+  EXPECT_THAT(why([&] { const NetworkMeeting alone(at, "", 1, 2, 0.3); }),
+              testing::StartsWith("hang: rank 1 found no rank 0 at " + text(at) + " within 0.3 s: Connection refused"));
+  EXPECT_THAT(why([&] {
+                const NetworkMeeting lost({"no-such-host.invalid", 1}, "", 1, 2, 0.3);
+              }),
+              testing::StartsWith("hang: rank 1 found no rank 0 at no-such-host.invalid:1 within 0.3 s: "));
+  NetworkMeeting first(at, "", 0, 3, 0.5), second(at, "", 1, 3, 0.5);
+  for (NetworkMeeting* one : {&first, &second}) {
+    EXPECT_THAT(why([&] { one->tell({.sequence = 0}, "words"); }),
+                testing::MatchesRegex("hang: rank [0-2] did not come within 0.5 s: rank 0 .*; rank 2 never came"));
+  }
+}
+
+// A rank may be one round ahead of another, and may post before the other has come.
+TEST(NetworkMeeting, KeepsWhatIsSaidBeforeARankComes) {
+  const NetworkAddress at{"127.0.0.1", free_port()};
+  NetworkMeeting first(at, "", 0, 2, kDeadline);
+  const CollectiveCall call{.sequence = 0};
+  const auto say = [&](NetworkMeeting& one, char word) {
+    *one.begin() = static_cast<std::byte>(word);
+    one.post(call, 1);
+  };
+  const auto hear = [&](NetworkMeeting& one, int peer) {
+    one.await_posts();
+    const char word = static_cast<char>(*one.outbox_of(peer));
+    one.end();
+    return word;
+  };
+  say(first, 'a');
+  NetworkMeeting second(at, "", 1, 2, kDeadline);
+  say(second, 'b');
+  EXPECT_EQ(hear(first, 1), 'b');
+  say(first, 'c');  // The other has not taken 'a' yet.
+  EXPECT_EQ(hear(second, 0), 'a');
+  say(second, 'd');
+  EXPECT_EQ(hear(second, 0), 'c');
+  EXPECT_EQ(hear(first, 1), 'd');
+}
+
+using Bytes = std::vector<std::uint8_t>;
+Bytes bytes_of(const Frame& frame) {
+  const Packet packet = packed(frame);
+  Bytes bytes;
+  for (const std::byte byte : *packet) bytes.push_back(static_cast<std::uint8_t>(byte));
+  return bytes;
+}
+
+// Bytes of anybody who finds the port.
+class Stranger {
+ public:
+  explicit Stranger(std::uint16_t port) : file_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    EXPECT_EQ(::connect(file_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  Stranger(const Stranger&) = delete;
+  ~Stranger() { ::close(file_); }
+  void say(const Bytes& bytes) const { static_cast<void>(::send(file_, bytes.data(), bytes.size(), MSG_NOSIGNAL)); }
+
+ private:
+  int file_;
+};
+
+RC_GTEST_PROP(NetworkMeeting, IsNotDisturbedByStrangers, ()) {
+  const NetworkAddress at{"127.0.0.1", free_port()};
+  NetworkMeeting first(at, "", 0, 2, kDeadline);
+  const Stranger silent(at.port), loud(at.port), late(at.port);
+  loud.say(*rc::gen::container<Bytes>(rc::gen::arbitrary<std::uint8_t>()));
+  NetworkMeeting second(at, "", 1, 2, kDeadline);
+  late.say(*rc::gen::container<Bytes>(300, rc::gen::arbitrary<std::uint8_t>()));
+  const CollectiveCall call{.sequence = 0};
+  for (NetworkMeeting* one : {&first, &second}) {
+    one->begin();
+    one->post(call);
+  }
+  for (NetworkMeeting* one : {&first, &second}) {
+    one->await_posts();
+    one->end();
+  }
+  RC_ASSERT(first.report(call) == second.report(call));
+}
+
+// Who has come speaks for itself alone, and who has not come is not heard.
+TEST(NetworkMeeting, HearsEachRankForItselfAlone) {
+  const NetworkAddress at{"127.0.0.1", free_port()};
+  NetworkMeeting first(at, "job", 0, 3, 0.5);
+  const auto said = [](const Stranger& stranger, const Frame& frame) { stranger.say(bytes_of(frame)); };
+  const CollectiveCall call{.sequence = 0};
+  const Frame post{.kind = Frame::Kind::post, .from = 1, .number = 1, .call = call};
+  const Stranger without_hello(at.port), second(at.port);
+  said(without_hello, post);
+  said(second, {.kind = Frame::Kind::hello, .from = 2, .number = 3, .body = as_bytes("job")});
+  said(second, post);
+  said(second, {.kind = Frame::Kind::post, .from = 2, .number = 1, .call = call});
+  first.begin();
+  first.post(call);
+  EXPECT_THAT(why([&] { first.await_posts(); }),
+              testing::AllOf(HasSubstr("rank 1 did not come within 0.5 s: "), HasSubstr("rank 1 never came"),
+                             HasSubstr("rank 2 waits in collective 0")));
+}
+
+// Rank 0 of three as far as rank 1 can see: it welcomes it, and posts; what rank 2 posts it never passes on. With a
+// beat now and then if it `lives`, or nothing more.
+class DeafHub {
+ public:
+  DeafHub(const NetworkAddress& at, const CollectiveCall& call, bool lives)
+      : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(at.port);
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(listener_, 1), 0);
+    thread_ = std::thread([this, call, lives] { serve(call, lives); });
+  }
+  DeafHub(const DeafHub&) = delete;
+  ~DeafHub() {
+    ended_ = true;
+    ::shutdown(listener_, SHUT_RDWR);  // Nobody may have come.
+    thread_.join();
+    ::close(listener_);
+  }
+
+ private:
+  void serve(const CollectiveCall& call, bool lives) const {
+    const int file = ::accept(listener_, nullptr, nullptr);
+    const auto say = [&](const Frame& frame) {
+      const Bytes bytes = bytes_of(frame);
+      static_cast<void>(::send(file, bytes.data(), bytes.size(), MSG_NOSIGNAL));
+    };
+    say({.kind = Frame::Kind::welcome});
+    say({.kind = Frame::Kind::here, .from = 2});
+    say({.kind = Frame::Kind::post, .number = 1, .call = call});
+    for (; !ended_; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
+      if (lives) say({.kind = Frame::Kind::beat});
+    }
+    ::close(file);
+  }
+
+  int listener_;
+  std::atomic<bool> ended_ = false;
+  std::thread thread_;
+};
+
+// Behind a rank 0 that was stopped nobody is heard: that another has not come, it only seems.
+TEST(NetworkMeeting, BlamesRankZeroWhenItHasStoppedAndNoneBehindIt) {
+  const CollectiveCall call{.sequence = 0};
+  for (const bool lives : {false, true}) {
+    const NetworkAddress at{"127.0.0.1", free_port()};
+    const DeafHub hub(at, call, lives);
+    NetworkMeeting second(at, "", 1, 3, 1);
+    second.begin();
+    second.post(call);
+    const std::string said = why([&] { second.await_posts(); });
+    EXPECT_THAT(said, testing::StartsWith(lives ? "hang: rank 2 did not come within 1 s: rank 0 waits in collective 0"
+                                                : "hang: rank 0 did not come within 1 s: rank 0 was silent after "
+                                                  "collective 0"));
+    EXPECT_THAT(said, HasSubstr("; rank 1 waits in collective 0"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,148 @@
+// `lockstep fuzz` as scripts see it: equal seeds, shards, logs, corpus, reports.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include "tests/harness/campaign/campaign_run.h"
+
+namespace lockstep {
+namespace {
+
+namespace json = boost::json;
+using testing::HasSubstr;
+
+TEST_F(Campaign, EqualSeedsGiveEqualCasesAndVerdictsOnAnyNumberOfWorkers) {
+  const std::string one = folder_ / "one", two = folder_ / "two";
+  const int status = fuzz("--seed 11 --count 24 --jobs 1 --log " + one).status;
+  EXPECT_EQ(fuzz("--seed 11 --count 24 --jobs 3 --log " + two).status, status);
+  EXPECT_EQ(cases_of(one), cases_of(two));
+  EXPECT_EQ(numbers_of(one), first(24));
+  EXPECT_EQ(near("--seed 12 --count 24 --log " + (folder_ / "other")).status, 0);
+  EXPECT_NE(cases_of(one), cases_of(folder_ / "other"));
+}
+
+TEST_F(Campaign, ALogIsContinuedOnlyByTheSameCampaign) {
+  const std::string log = folder_ / "log";
+  ASSERT_EQ(near("--seed 3 --count 5 --log " + log).status, 0);
+  const std::string before = slurp(log);
+  const Ran again = near("--seed 3 --count 5 --log " + log);
+  EXPECT_EQ(again.status, 2);
+  EXPECT_THAT(again.err, HasSubstr("--resume continues it"));
+  const Ran other = near("--seed 4 --count 5 --resume --log " + log);
+  EXPECT_EQ(other.status, 2);
+  EXPECT_THAT(other.err, HasSubstr("begun with seed \"3\", this request has \"4\""));
+  EXPECT_EQ(near("--seed 3 --shard 1/2 --resume --log " + log).status, 2);
+  EXPECT_EQ(slurp(log), before);
+  const Ran stranger = near("--seed 3 --resume --log " + folder_.file("text", "dear diary\n"));
+  EXPECT_EQ(stranger.status, 2);
+  EXPECT_THAT(stranger.err, HasSubstr("no line of a campaign's log"));
+  EXPECT_EQ(near("--resume").status, 2);
+}
+
+TEST_F(Campaign, ShardsCoverEveryCaseExactlyOnce) {
+  std::map<std::int64_t, json::object> all;
+  std::size_t lines = 0;
+  for (const char* shard : {"0/3", "1/3", "2/3"}) {
+    const std::string log = folder_ / ("log" + std::string(shard, 1));
+    ASSERT_EQ(near("--seed 7 --count 50 --log " + log + " --shard " + shard).status, 0);
+    const auto part = cases_of(log);
+    lines += part.size();
+    all.insert(part.begin(), part.end());
+  }
+  ASSERT_EQ(near("--seed 7 --count 50 --log " + (folder_ / "whole")).status, 0);
+  EXPECT_EQ(lines, 50u);
+  EXPECT_EQ(all, cases_of(folder_ / "whole"));
+  for (const char* wrong : {"3/3", "1", "a/b", "-1/2", "1/0"}) {
+    EXPECT_EQ(near(std::string("--count 1 --shard ") + wrong).status, 2) << wrong;
+  }
+}
+
+TEST_F(Campaign, APlantedFaultIsFoundAndKeptOnceAClass) {
+  const std::string corpus = folder_ / "corpus",
+                    words = "--seed 21 --count 12 --reruns 1 --plant linear-weight-gradient-drops-first-row --corpus " +
+                            corpus;
+  const Ran found = fuzz(words + " --jobs 2 --json " + (folder_ / "r.json"));
+  EXPECT_EQ(found.status, 1) << found.out << found.err;
+  const json::value report = json::parse(slurp(folder_ / "r.json"));
+  std::set<std::string> files;
+  std::size_t failures = 0;
+  for (const json::value& one : report.at("classes").as_array()) {
+    files.insert(corpus + "/" + json::value_to<std::string>(one.at("file")));
+    EXPECT_EQ(one.at("kind").as_string(), "deterministic");
+    failures += one.at("cases").to_number<std::size_t>();
+  }
+  EXPECT_GT(failures, files.size()) << "several cases are of one class";
+  const std::vector<std::string> kept = files_in(corpus);
+  EXPECT_EQ(std::set<std::string>(kept.begin(), kept.end()), files);
+  ASSERT_FALSE(kept.empty());
+
+  // The kept file fails in the same way, and holds where the fault is not.
+  const Ran verify = run_lockstep("verify --device sim --plant linear-weight-gradient-drops-first-row " + kept.front());
+  EXPECT_EQ(verify.status, 1) << verify.out << verify.err;
+  EXPECT_EQ(run_lockstep("verify --device sim " + kept.front()).status, 0);
+
+  // The same campaign again replays the file first, finds the same, and keeps nothing new.
+  const Ran again = fuzz(words + " --jobs 1 --log " + (folder_ / "log"));  // One worker, so that the log is in order.
+  EXPECT_EQ(again.status, 1);
+  EXPECT_EQ(files_in(corpus), kept);
+  std::istringstream lines(slurp(folder_ / "log"));
+  std::string line;
+  std::getline(lines, line);
+  std::set<std::string> replayed;
+  for (std::size_t i = 0; i < kept.size() && std::getline(lines, line); ++i) {
+    const json::value first_lines = json::parse(line);
+    ASSERT_TRUE(first_lines.as_object().contains("corpus")) << "the corpus comes first";
+    replayed.insert(corpus + "/" + json::value_to<std::string>(first_lines.at("corpus")));
+  }
+  EXPECT_EQ(replayed, files);
+}
+
+TEST_F(Campaign, ABrokenCorpusIsABadRequestAndAnExpectedRefusalHolds) {
+  const std::string corpus = folder_ / "corpus";
+  std::filesystem::create_directory(corpus);
+  folder_.file("corpus/a.yaml",
+               "schema: 1\nname: a\nnumerics: [fp32]\nmodel: {pattern: \"*E\"}\ncuda_graph: {modules: [moe, "
+               "moe_router]}\nexpect: {verdict: refused, error: L17}\n");
+  EXPECT_EQ(near("--seed 1 --count 1 --corpus " + corpus).status, 0);
+  folder_.file("corpus/b.yaml", "schema: 1\nnmae: b\n");
+  const Ran ran = near("--seed 1 --count 1 --corpus " + corpus);
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.err, HasSubstr("[Y03]"));
+}
+
+TEST_F(Campaign, ABudgetThatEndsBeforeTheCountGivesUp) {
+  const Ran ran = near("--seed 1 --count 100000000 --budget 0.5");
+  EXPECT_EQ(ran.status, 5) << ran.out;
+  EXPECT_THAT(ran.out, HasSubstr("the budget ended first"));
+  EXPECT_EQ(near("--seed 1 --budget 0.5").status, 0);
+}
+
+TEST_F(Campaign, AFreshSeedIsPrintedAndMayComeFromTheEnvironment) {
+  const Ran one = near("--count 1"), two = near("--count 1");
+  EXPECT_THAT(one.err, HasSubstr("lockstep fuzz: seed "));
+  EXPECT_NE(one.err, two.err);
+  ::setenv("LOCKSTEP_SEED", "77", 1);
+  EXPECT_THAT(near("--count 1").err, HasSubstr("seed 77,"));
+  ::unsetenv("LOCKSTEP_SEED");
+  EXPECT_EQ(near("--count 1 --seed x").status, 2);
+  EXPECT_EQ(near("--count 1 --profile smal").status, 2);
+}
+
+TEST_F(Campaign, TheReportCountsFeaturesPairsAndBoundaries) {
+  const Ran ran =
+      fuzz("--seed 9 --count 6 --jobs 2 --json " + (folder_ / "r.json") + " --junit " + (folder_ / "r.xml"));
+  EXPECT_THAT(ran.out, HasSubstr("pairs that met: "));
+  EXPECT_THAT(ran.out, HasSubstr("never met: "));
+  const json::value report = json::parse(slurp(folder_ / "r.json"));
+  EXPECT_EQ(report.at("summary").at("scenarios").to_number<int>(), 6);
+  const json::value& drawn = report.at("distribution");
+  EXPECT_TRUE(drawn.at("features").as_object().contains("mamba"));
+  EXPECT_TRUE(drawn.at("boundaries").as_object().contains("capacity + 1"));
+  EXPECT_EQ(drawn.at("pairs_met").to_number<std::size_t>() + drawn.at("never_met").as_array().size(),
+            drawn.at("pairs_that_can_meet").to_number<std::size_t>());
+  EXPECT_THAT(slurp(folder_ / "r.xml"), HasSubstr("<testsuite"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+// The model of captures and evictions, worked out by hand.
+#include "harness/expect/graph_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/engine/train/training_run.h"
+
+namespace lockstep {
+namespace {
+
+// Two regions, one slot: four graphs a bucket, of which each recorded one call.
+constexpr std::int64_t kBucket = 4 * kBytesOfACall;
+const auto kOneCall = std::vector<std::int64_t>(100, 1);
+
+Scenario scenario(const std::vector<std::vector<std::vector<std::int64_t>>>& documents, std::int64_t limit) {
+  Scenario s;
+  s.data.documents = documents;
+  s.training.steps = std::ssize(documents);
+  s.training.microbatches = std::ssize(documents.front());
+  s.training.in_flight = 1;
+  s.cuda_graph.warmup_steps = 0;
+  s.cuda_graph.max_packed_seqs = {1, 2, 3};
+  s.cuda_graph.graph_memory_limit = limit;
+  return s;
+}
+
+GraphTally tally(const Scenario& s) { return tally_graphs(s, *open_data(s), kOneCall); }
+
+void expect(const Scenario& s, std::int64_t captured, std::int64_t evicted) {
+  const GraphTally found = tally(s);
+  EXPECT_EQ(found.captured, captured);
+  EXPECT_EQ(found.evicted, evicted);
+}
+
+TEST(GraphMemory, WithoutALimitEveryBucketIsCapturedOnce) {
+  expect(scenario({{{5}, {5, 5}}, {{5, 5, 5}, {5}}}, 0), 12, 0);
+}
+
+TEST(GraphMemory, ALimitThatHoldsAllEvictsNothing) {
+  expect(scenario({{{5}, {5, 5}}, {{5, 5, 5}, {5}}}, 3 * kBucket), 12, 0);
+}
+
+// Captured 0 1 2, of which 0 goes; then buckets 0 (1 goes), 1 (2 goes), 2 (0 goes), 0 (1 goes).
+TEST(GraphMemory, TheBucketUsedLeastRecentlyGoes) {
+  expect(scenario({{{5}, {5, 5}}, {{5, 5, 5}, {5}}}, 3 * kBucket - 1), 12 + 4 * 4, 4 + 4 * 4);
+}
+
+// Captured 0 1 2, of which 2 stays; then 2, 2, 0, 0: one change.
+TEST(GraphMemory, OneBucketAtATimeWhateverItTakes) {
+  expect(scenario({{{5, 5, 5}, {5, 5, 5}}, {{5}, {5}}}, 1), 12 + 4, 8 + 4);
+}
+
+// Two in flight: F2 F0 B2 B0 with one bucket at a time changes before each pass but the first.
+TEST(GraphMemory, PassesTakeTurnsAsDeepAsTheScenarioSays) {
+  Scenario s = scenario({{{5, 5, 5}, {5}}}, 1);
+  s.training.in_flight = 2;
+  expect(s, 8 * (3 + 3), 8 * (2 + 3));
+}
+
+TEST(GraphMemory, WhatFallsBackUsesNoBucket) {
+  expect(scenario({{{5, 5, 5}, {5, 5, 5, 5}}, {{5, 5, 5}, {5, 5, 5, 5}}}, 1), 12, 8);
+}
+
+// Torn down graphs are captured again, and are not evicted: 0 and 1 go in both rounds, 2 only for what is used then.
+TEST(GraphMemory, ARecaptureBeginsAgain) {
+  Scenario s = scenario({{{5, 5, 5}}, {{5, 5, 5}}}, 1);
+  s.training.recapture_at = {1};
+  expect(s, 24, 16);
+}
+
+// One graph a step and one an evaluation: bucket 2 trains, 0 trains and 2 goes, and the evaluation is of the same step.
+TEST(GraphMemory, AWholeStepIsOneGraph) {
+  Scenario s = scenario({{{5, 5, 5}, {5}}, {{5}, {5}}, {{5}, {5}}}, 1);
+  s.cuda_graph.impl = GraphImpl::full_iteration;
+  s.training.eval_every = 1;
+  expect(s, 4, 2);
+  s.cuda_graph.graph_memory_limit = 4 * kBytesOfACall;
+  expect(s, 4, 0);
+  s.training.change_microbatches_at = {{2, 1}};  // Another count is another graph, of training and of evaluation.
+  expect(s, 6, 2);
+}
+
+TEST(GraphMemory, BeforeTheEndOfTheWarmUpNothingIsCaptured) {
+  Scenario s = scenario({{{5}}, {{5}}}, 1);
+  s.cuda_graph.warmup_steps = 2;
+  expect(s, 0, 0);
+  s.cuda_graph.impl = GraphImpl::none;
+  expect(s, 0, 0);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,108 @@
+// Results through JSON and back, JUnit, exit statuses, files whole or not at all.
+#include "harness/report/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/base/write_file.h"
+#include "harness/report/result_json.h"
+#include "tests/support/program.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+CaseResult violated() {
+  CaseResult one;
+  one.name = "a<b";
+  one.numerics = "fp32";
+  one.token = "lsX";
+  one.verdict = Verdict::violated;
+  one.judge = "gradient";
+  one.reason = "x & y \"differ\"";
+  one.first_difference = FirstDifference{.step = 2,
+                                         .rank = 0,
+                                         .microbatch = 1,
+                                         .layer = 3,
+                                         .op = "linear",
+                                         .tensor = "layers.3.qkv",
+                                         .index = 17,
+                                         .row = 2,
+                                         .column = 1,
+                                         .document = 5,
+                                         .position = 0,
+                                         .got = "1 0x3f800000",
+                                         .want = "2 0x40000000",
+                                         .ulp = 8388608};
+  one.counters = {{"graph_replays", 16}};
+  one.seconds = 0.25;
+  one.replay = "lockstep replay lsX --device sim";
+  one.device.kind = "sim";
+  return one;
+}
+
+CaseResult with(Verdict verdict, const std::string& judge = "none") {
+  CaseResult one;
+  one.verdict = verdict;
+  one.judge = judge;
+  return one;
+}
+
+TEST(ResultJson, ComesBackAsItWas) {
+  const CaseResult one = violated();
+  const CaseResult back = result_from_json(boost::json::parse(boost::json::serialize(to_json(one))));
+  EXPECT_EQ(to_json(back), to_json(one));
+  EXPECT_EQ(back.first_difference, one.first_difference);
+  EXPECT_EQ(back.counters, one.counters);
+}
+
+TEST(ResultJson, TheSummaryCounts) {
+  const auto run =
+      run_to_json({violated(), with(Verdict::holds), with(Verdict::skipped), with(Verdict::broken)}, {}, 1);
+  const auto& summary = run.at("summary");
+  EXPECT_EQ(summary.at("scenarios").to_number<int>(), 4);
+  for (const char* key : {"held", "violated", "broken", "skipped"})
+    EXPECT_EQ(summary.at(key).to_number<int>(), 1) << key;
+  EXPECT_EQ(summary.at("gave_up").to_number<int>(), 0);
+}
+
+TEST(FailureBlock, NamesTheElementAndTheReplay) {
+  const std::string block = failure_block(violated());
+  for (const char* part :
+       {"step 2, rank 0, microbatch 1, layer 3", "layers.3.qkv, written by linear", "[2, 1]", "document 5",
+        "position 0", "1 0x3f800000", "2 0x40000000", "8388608 ulp", "replay: lockstep replay lsX --device sim"}) {
+    EXPECT_THAT(block, HasSubstr(part));
+  }
+}
+
+TEST(Junit, EscapesAndCounts) {
+  const std::string xml = junit({violated(), with(Verdict::skipped)});
+  EXPECT_THAT(xml, HasSubstr("tests=\"2\" failures=\"1\" errors=\"0\" skipped=\"1\""));
+  EXPECT_THAT(xml, HasSubstr("name=\"a&lt;b\""));
+  EXPECT_THAT(xml, HasSubstr("x &amp; y &quot;differ&quot;"));
+}
+
+TEST(ExitStatus, TheWorstVerdictDecides) {
+  EXPECT_EQ(exit_status({with(Verdict::holds), with(Verdict::skipped)}), ExitStatus::held);
+  EXPECT_EQ(exit_status({with(Verdict::holds), with(Verdict::gave_up)}), ExitStatus::gave_up);
+  EXPECT_EQ(exit_status({with(Verdict::gave_up), with(Verdict::broken, "device")}), ExitStatus::world_failed);
+  EXPECT_EQ(exit_status({with(Verdict::broken, "device"), with(Verdict::broken, "watchdog")}), ExitStatus::hang);
+  EXPECT_EQ(exit_status({with(Verdict::broken, "watchdog"), violated()}), ExitStatus::violated);
+}
+
+TEST(WriteFile, ReplacesWholeOrNotAtAll) {
+  const TemporaryFolder folder;
+  write_file(folder / "a", "old");
+  write_file(folder / "a", "new");
+  EXPECT_EQ(slurp(folder / "a"), "new");
+  EXPECT_THROW(write_file(folder / "none/a", "x"), WorldError);
+  std::filesystem::create_directory(folder / "folder");
+  EXPECT_THROW(write_file(folder / "folder", "x"), WorldError);
+  // No temporary stays behind.
+  const std::filesystem::directory_iterator entries(folder / ".");
+  EXPECT_EQ(std::distance(begin(entries), end(entries)), 2);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,419 @@
+// Ranks as processes, as a user has them: the bits are those of one rank; a rank that is lost becomes a report and exit
+// status 4 within the deadline.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <random>
+
+#include "harness/run/device_choice.h"
+#include "harness/run/multi_process_case.h"
+#include "harness/run/run_case.h"
+#include "tests/engine/rendezvous/meetings.h"
+#include "tests/support/program.h"
+#include "tests/support/seed.h"
+#include "tests/support/started.h"
+
+namespace lockstep {
+namespace {
+
+using test::free_port;
+using testing::HasSubstr;
+
+class RankProcesses : public testing::Test {
+ protected:
+  static constexpr const char* kWholeStep = "cuda_graph: {impl: full_iteration}\n";
+  // Four global microbatches a step on `ranks` ranks.
+  std::string file(int ranks, const std::string& transport, const std::string& strategy,
+                   const std::string& more = "") const {
+    const std::string number = std::to_string(ranks);
+    return folder_.file(strategy + "-" + transport + number + (more.empty() ? ".yaml" : "-more.yaml"),
+                        "schema: 1\nname: ranks\nmodel: {pattern: \"M*-*-\"}\n"
+                        "training: {steps: 4, microbatches: " +
+                            std::to_string(ranks == 3 ? 1 : 4 / ranks) +
+                            ", eval_every: 2}\nfsdp: {strategy: " + strategy +
+                            "}\n"
+                            "data: {documents: [[[17, 1, 0, 30], [5, 16, 33], [3, 3], [9, 8]], "
+                            "[[64], [3, 4, 20, 15, 9], [1], [2, 7]]]}\n"
+                            "parallel: {data: " +
+                            number + ", transport: " + transport + "}\n" + more);
+  }
+  static std::string trained(const std::string& file) {
+    const Ran ran = run_lockstep("train --device sim --quiet --digest-every 1 " + file);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.out;
+  }
+  // The steps alone: what is said of the whole run stands after the time that it took.
+  static std::string without_summary(const std::string& out) { return out.substr(0, out.rfind("loss ")); }
+  // Both end well, and the first alone says the steps.
+  void expect_steps(Started& first, Started& second, const std::string& steps) const {
+    EXPECT_EQ(first.exit_status(), 0) << slurp(folder_ / "0");
+    EXPECT_EQ(second.exit_status(), 0) << slurp(folder_ / "1");
+    EXPECT_THAT(slurp(folder_ / "0"), HasSubstr(steps));
+    EXPECT_EQ(slurp(folder_ / "1"), "");
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(RankProcesses, HaveTheBitsOfOneRank) {
+  for (const char* strategy : {"optim_grads", "optim_grads_params"}) {
+    const std::string one = trained(file(1, "local", strategy));
+    EXPECT_THAT(one, HasSubstr("step 4  loss "));
+    for (const int ranks : {2, 4}) {
+      EXPECT_EQ(trained(file(ranks, "local", strategy)), one);
+      EXPECT_EQ(trained(file(ranks, "shm", strategy)), one);
+    }
+  }
+  for (const char* strategy : {"no_shard", "optim"}) {
+    EXPECT_EQ(trained(file(2, "shm", strategy)), trained(file(2, "local", strategy)));
+  }
+}
+
+TEST_F(RankProcesses, ReplayAWholeStepWithTheBitsOfVirtualRanks) {
+  for (const char* strategy : {"no_shard", "optim", "optim_grads", "optim_grads_params"}) {
+    EXPECT_EQ(trained(file(2, "shm", strategy, kWholeStep)), trained(file(2, "local", strategy))) << strategy;
+  }
+}
+
+// As torchrun starts process `rank` of `size`; `job` is empty where it tells none.
+std::unique_ptr<Started> started(const std::string& scenario, int rank, int size, const std::string& job,
+                                 const std::string& output) {
+  ::setenv("RANK", std::to_string(rank).c_str(), 1);
+  ::setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
+  if (!job.empty()) ::setenv("MASTER_ADDR", job.c_str(), 1);
+  auto one =
+      std::make_unique<Started>("train --device sim --quiet --digest-every 1 --deadline 30 " + scenario, 0, output);
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR"}) ::unsetenv(name);
+  return one;
+}
+
+TEST_F(RankProcesses, AreStartedByALauncherAsWell) {
+  const std::string one = without_summary(trained(file(1, "local", "optim_grads")));
+  for (const int ranks : {2, 4}) {  // In two processes.
+    const std::string scenario = file(ranks, "auto", "optim_grads"), job = "test-" + std::to_string(::getpid());
+    const auto second = started(scenario, 1, 2, job, folder_ / "1");
+    const auto first = started(scenario, 0, 2, job, folder_ / "0");
+    expect_steps(*first, *second, one);
+  }
+}
+
+// As a launcher starts it on a machine of its own, of which there is one for each process here.
+std::unique_ptr<Started> started_afar(const std::string& words, int rank, int size, std::uint16_t port,
+                                      const std::string& output) {
+  const std::map<std::string, std::string> variables{
+      {"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(size)}, {"LOCAL_RANK", "0"},
+      {"LOCAL_WORLD_SIZE", "1"},      {"MASTER_ADDR", "127.0.0.1"},         {"MASTER_PORT", std::to_string(port)}};
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+  auto one = std::make_unique<Started>("train --device sim --quiet --digest-every 1 " + words, 0, output);
+  for (const auto& [name, value] : variables) ::unsetenv(name.c_str());
+  return one;
+}
+
+TEST_F(RankProcesses, HaveTheBitsOfOneRankOnSeveralMachines) {
+  const std::string one = without_summary(trained(file(1, "local", "optim_grads_params")));
+  for (const int ranks : {2, 4}) {  // In two processes.
+    const std::string words = "--deadline 30 " + file(ranks, "auto", "optim_grads_params");
+    const std::uint16_t port = free_port();
+    const auto second = started_afar(words, 1, 2, port, folder_ / "1");
+    const auto first = started_afar(words, 0, 2, port, folder_ / "0");
+    expect_steps(*first, *second, one);
+  }
+}
+
+TEST_F(RankProcesses, NeedOneScenarioOnAllMachines) {
+  const std::string scenario = file(2, "auto", "optim_grads");
+  const std::uint16_t port = free_port();
+  const auto second = started_afar("--deadline 30 --steps 5 " + scenario, 1, 2, port, folder_ / "1");
+  const auto first = started_afar("--deadline 30 " + scenario, 0, 2, port, folder_ / "0");
+  EXPECT_EQ(first->exit_status(), 2);
+  EXPECT_EQ(second->exit_status(), 2);
+  for (const char* rank : {"0", "1"}) {
+    EXPECT_THAT(slurp(folder_ / rank), HasSubstr("rank 0 runs `  "));
+    EXPECT_THAT(slurp(folder_ / rank), HasSubstr("steps: 4`, and `  steps: 5`"));
+    EXPECT_THAT(slurp(folder_ / rank), HasSubstr("runs rank 1: all processes need one build and one scenario"));
+  }
+}
+
+// LOCKSTEP_KILLS of them, at random moments; now and then a rank is stuck instead.
+TEST_F(RankProcesses, ReportAKilledRankOnAnotherMachine) {
+  std::mt19937_64 random(test_seed());
+  const char* wanted = std::getenv("LOCKSTEP_KILLS");
+  const std::string scenario = file(3, "shm", "optim_grads_params");
+  for (int left = wanted ? std::atoi(wanted) : 3; left > 0; --left) {
+    const std::uint16_t port = free_port();
+    const int lost = static_cast<int>(random() % 3);
+    const bool stuck = left % 3 == 0;
+    std::vector<std::unique_ptr<Started>> ranks;
+    const auto output = [&](int rank) { return folder_ / (std::to_string(left) + "-" + std::to_string(rank)); };
+    for (int rank = 0; rank < 3; ++rank) {
+      ranks.push_back(started_afar("--steps 1000000 --deadline 2 " + scenario, rank, 3, port, output(rank)));
+    }
+    EXPECT_TRUE(comes_true([&] { return slurp(output(0)).find("step 1 ") != std::string::npos; }));
+    pause_ms(static_cast<int>(random() % 100));
+    const auto start = std::chrono::steady_clock::now();
+    ::kill(ranks[static_cast<std::size_t>(lost)]->pid(), stuck ? SIGSTOP : SIGKILL);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == lost) continue;
+      EXPECT_EQ(ranks[static_cast<std::size_t>(rank)]->exit_status(), 4);
+      // What rank 0 passes on, and it stops when it is stuck itself or has noticed another first.
+      EXPECT_THAT(slurp(output(rank)),
+                  testing::ContainsRegex("lockstep: rank [0-2]: rank [0-2] (did not come within 2 s"
+                                         "|has left): rank 0 .*; rank 1 .*; rank 2 "));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    const std::string name = "rank " + std::to_string(lost) + (stuck ? " did not come within 2 s: " : " has left: ");
+    EXPECT_THAT(slurp(output(lost == 0 ? 1 : 0)), HasSubstr(name));
+  }
+}
+
+using Variables = std::vector<std::pair<const char*, const char*>>;
+Ran run_with(const Variables& variables, const std::string& words) {
+  for (const auto& [name, value] : variables) ::setenv(name, value, 1);
+  const Ran ran = run_lockstep(words);
+  for (const auto& [name, value] : variables) ::unsetenv(name);
+  return ran;
+}
+
+// Of Slurm a shell around it has as much, and what makes no sense comes from no launcher.
+TEST_F(RankProcesses, AreNoConcernOfARunOfOneProcess) {
+  const std::string train = "train --device sim --quiet " + file(1, "auto", "no_shard");
+  const Variables slurm{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}};
+  Variables shell = slurm, port = slurm;
+  shell.insert(shell.end(), {{"SLURM_STEP_ID", "4294967290"}, {"SLURM_JOB_NODELIST", "n1"}});
+  port.insert(port.end(), {{"MASTER_ADDR", "n1"}, {"MASTER_PORT", "70000"}});
+  for (const Variables& variables : {slurm, shell, port, Variables{{"RANK", "gold"}, {"WORLD_SIZE", "3"}},
+                                     Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}}}) {
+    const Ran ran = run_with(variables, train);
+    EXPECT_EQ(ran.status, 0) << variables.back().first << ": " << ran.err;
+  }
+  // Nor of one that fails: its report takes the place of an earlier one.
+  const std::string report = folder_.file("report.json", "of an earlier run");
+  EXPECT_EQ(run_with({{"RANK", "gold"}, {"WORLD_SIZE", "3"}}, "verify --json " + report + " /no/such/file").status, 2);
+  EXPECT_THAT(slurp(report), HasSubstr("\"error\""));
+}
+
+TEST_F(RankProcesses, SayWhereTheyMeet) {
+  const auto doctor = [](const Variables& variables) { return run_with(variables, "doctor").out; };
+  EXPECT_THAT(doctor({}), HasSubstr("launcher      none: "));
+  EXPECT_THAT(doctor({{"SLURM_PROCID", "3"},
+                      {"SLURM_NTASKS", "4"},
+                      {"SLURM_LOCALID", "1"},
+                      {"SLURM_NNODES", "2"},
+                      {"SLURM_JOB_ID", "7"},
+                      {"SLURM_JOB_NODELIST", "gpu[07-08]"}}),
+              HasSubstr("launcher      Slurm: process 3 of 4, 1 on this machine, meeting at gpu07:15007\n"));
+  EXPECT_THAT(
+      doctor({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+      HasSubstr("does not say where rank 0 is: --meeting HOST:PORT"));
+}
+
+TEST_F(RankProcesses, RefuseWhatALauncherSaysWrong) {
+  const std::string scenario = file(2, "auto", "optim_grads");
+  EXPECT_EQ(started(scenario, 0, 3, "job", folder_ / "0")->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "0"), HasSubstr("torchrun started 3 processes, but parallel.data is 2"));
+  EXPECT_EQ(started(file(1, "auto", "no_shard"), 0, 2, "job", folder_ / "4")->exit_status(), 2);
+  EXPECT_THAT(
+      slurp(folder_ / "4"),
+      HasSubstr("torchrun started 2 processes, but parallel.data is 1: each would do all of it, and write the "));
+  EXPECT_EQ(started(file(2, "local", "optim"), 0, 2, "job", folder_ / "5")->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "5"), HasSubstr("but parallel.transport is local: each would do all of it"));
+  EXPECT_EQ(started(scenario, 0, 2, "", folder_ / "1")->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "1"), HasSubstr("--meeting PATH"));
+  EXPECT_EQ(started(file(4, "shm", "optim", kWholeStep), 0, 2, "job", folder_ / "3")->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "3"), HasSubstr("torchrun started 2 processes for 4 ranks, but a graph of a whole step "
+                                              "needs a process for each"));
+  EXPECT_EQ(started(scenario, 2, 2, "job", folder_ / "2")->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "2"), HasSubstr("RANK is 2, but WORLD_SIZE is 2"));
+}
+
+TEST_F(RankProcesses, AreJudgedByTheOracle) {
+  const std::string scenario = file(2, "shm", "optim_grads_params");
+  const Ran ran = run_lockstep("verify --device sim --json " + (folder_ / "result.json") + " " + scenario);
+  EXPECT_EQ(ran.status, 0) << ran.err << ran.out;
+  const auto result = boost::json::parse(slurp(folder_ / "result.json")).at("results").at(0);
+  EXPECT_EQ(result.at("verdict"), "holds");
+  EXPECT_GT(result.at("counters").at("collectives").as_int64(), 10);
+}
+
+TEST_F(RankProcesses, NameWhatIsWrongAndWhere) {
+  std::string scenario = file(2, "shm", "optim_grads_params");
+  const auto verified = [&](const std::string& fault) {
+    const Ran ran = run_lockstep("verify --device sim --quiet --deadline 20 --plant " + fault + " --json " +
+                                 (folder_ / "result.json") + " " + scenario);
+    EXPECT_EQ(ran.status, 1) << ran.err << ran.out;
+    return boost::json::parse(slurp(folder_ / "result.json")).at("results").at(0);
+  };
+  const auto dropped = verified("reduce-dropped");
+  EXPECT_EQ(dropped.at("judge"), "gradient") << dropped;
+  EXPECT_TRUE(dropped.at("first_difference").is_object()) << dropped;
+  const auto reordered = verified("a-rank-gathers-in-another-order");
+  EXPECT_EQ(reordered.at("judge"), "collective") << reordered;
+  EXPECT_THAT(std::string(reordered.at("reason").as_string()), HasSubstr("ranks call different collectives: rank "));
+  // A difference that one rank alone sees.
+  const auto one = verified("ranks-read-the-same-documents");
+  EXPECT_EQ(one.at("first_difference").at("rank"), 1) << one;
+  // A rank that breaks a contract has judged; the others only miss it.
+  const auto broken = verified("last-unit-stays-in-its-slot");
+  EXPECT_EQ(broken.at("judge"), "contract") << broken;
+  EXPECT_EQ(broken.at("verdict"), "violated") << broken;
+  EXPECT_THAT(std::string(broken.at("reason").as_string()),
+              HasSubstr("rank 0: the worker was killed by SIGABRT: broken contract in "));
+  scenario = file(2, "shm", "optim_grads_params", std::string(kWholeStep) + "numerics: [bf16]\n");
+  for (const char* fault : {"a-rank-captures-a-collective-less", "a-rank-captures-in-another-order"}) {
+    const auto captured = verified(fault);
+    EXPECT_EQ(captured.at("judge"), "collective") << captured;
+    EXPECT_THAT(std::string(captured.at("reason").as_string()),
+                HasSubstr("ranks would replay different collectives: call "))
+        << captured;
+  }
+  // One rank replays the step, the other has too many documents and runs it eagerly.
+  scenario = file(2, "shm", "optim_grads", "cuda_graph: {impl: full_iteration, max_packed_seqs: 4}\n");
+  const auto alone = verified("ranks-fall-back-alone");
+  EXPECT_EQ(alone.at("judge"), "collective") << alone;
+  EXPECT_THAT(std::string(alone.at("reason").as_string()), HasSubstr("launch of a graph on stream compute"));
+}
+
+// Its exchanges are the host's, which no graph on a GPU can hold.
+TEST_F(RankProcesses, ReplayAWholeStepOverSharedMemoryOnTheSimulatorAlone) {
+  Scenario scenario;
+  scenario.parallel = {.data = 2, .transport = Transport::shm};
+  scenario.cuda_graph.impl = GraphImpl::full_iteration;
+  EXPECT_THAT(lacking(scenario, "cuda"), HasSubstr("which a graph on a GPU cannot hold"));
+  EXPECT_EQ(lacking(scenario, "sim"), "");
+  const CaseResult result = run_case(scenario, {.device = "cuda", .fault = "", .mutation = ""});
+  EXPECT_EQ(result.verdict, Verdict::broken);
+  EXPECT_EQ(result.reason, lacking(scenario, "cuda"));
+}
+
+// Legal, but not for this machine: said where it was asked for, passed over where it was found.
+TEST_F(RankProcesses, OverNcclNeedAGpuEach) {
+  const std::string scenario = file(2, "nccl", "optim_grads");
+  for (const char* command : {"verify", "train"}) {
+    const Ran ran = run_lockstep(std::string(command) + " --device sim --quiet " + scenario);
+    EXPECT_EQ(ran.status, 3) << command;
+    EXPECT_THAT(ran.err, HasSubstr("parallel.transport: nccl asks for 2 GPUs and NCCL, and this is the simulated"));
+  }
+  EXPECT_EQ(run_lockstep("verify --device sim --quiet --skip-code 77 " + scenario).status, 77);
+  // Beside others that run it is told as broken: what they show is not lost.
+  const std::string shared = file(2, "shm", "optim_grads");
+  const Ran beside = run_lockstep("verify --device sim " + scenario + " " + shared);
+  EXPECT_EQ(beside.status, 3) << beside.err;
+  EXPECT_THAT(beside.out, HasSubstr("broken by device"));
+  EXPECT_THAT(beside.out, HasSubstr("nccl asks for 2 GPUs and NCCL, and this is the simulated"));
+  EXPECT_THAT(beside.out, HasSubstr("1 held, 0 violated, 1 broken"));
+  // What is violated without a run is not skipped with it.
+  const std::string legal =
+      folder_.file("legal.yaml", "schema: 1\nname: legal\nexpect: {verdict: refused, error: L17}\n");
+  EXPECT_EQ(run_lockstep("verify --device sim --quiet --skip-code 77 " + scenario + " " + legal).status, 1);
+  const TemporaryFolder both;
+  std::filesystem::copy(scenario, both / "nccl.yaml");
+  std::filesystem::copy(file(2, "shm", "optim_grads"), both / "shm.yaml");
+  const Ran found = run_lockstep("verify --device sim --json " + (folder_ / "found.json") + " " + (both / ""));
+  EXPECT_EQ(found.status, 0) << found.err;
+  const auto results = boost::json::parse(slurp(folder_ / "found.json")).at("results").as_array();
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[0].at("verdict"), "skipped");
+  EXPECT_EQ(results[1].at("verdict"), "holds");
+}
+
+CaseResult result_of(Verdict verdict, const std::string& judge, std::int64_t step = -1) {
+  CaseResult result;
+  result.verdict = verdict;
+  result.judge = judge;
+  if (step >= 0) result.first_difference.emplace().step = step;
+  return result;
+}
+
+TEST(WorstOfRanks, IsTheFirstDifferenceElseWhatARankSaysOfItself) {
+  const CaseResult holds,
+      hang = result_of(Verdict::broken, "watchdog"), device = result_of(Verdict::broken, "device"),
+      elsewhere = result_of(Verdict::violated, kElsewhere), hazard = result_of(Verdict::violated, "hazard"),
+      late = result_of(Verdict::violated, "loss", 3), early = result_of(Verdict::violated, "weights", 2);
+  const std::vector<CaseResult> from_best{holds, hang, device, hazard, late, early};
+  for (std::size_t better = 0; better < from_best.size(); ++better) {
+    for (std::size_t worse = better + 1; worse < from_best.size(); ++worse) {
+      EXPECT_EQ(worst({from_best[better], from_best[worse]}).judge, from_best[worse].judge);
+      EXPECT_EQ(worst({from_best[worse], from_best[better]}).judge, from_best[worse].judge);
+    }
+  }
+  EXPECT_EQ(worst({elsewhere, late}).judge, "loss");
+  EXPECT_EQ(worst({elsewhere, device}).judge, "device");
+}
+
+// Three ranks that train for good, of which one is lost; what all say comes back.
+std::string words_of_the_others(const std::string& scenario, const TemporaryFolder& folder, int lost, int moment_ms,
+                                int signal) {
+  const std::string output = folder / "words";
+  Started run("train --device sim --quiet --steps 1000000 --deadline 2 " + scenario, 0, output);
+  std::vector<pid_t> ranks;
+  EXPECT_TRUE(comes_true([&] { return (ranks = children_of(run.pid())).size() == 3; }));
+  if (ranks.size() != 3) return "";
+  std::sort(ranks.begin(), ranks.end());
+  pause_ms(moment_ms);
+  const auto start = std::chrono::steady_clock::now();
+  ::kill(ranks[static_cast<std::size_t>(lost)], signal);
+  EXPECT_EQ(run.exit_status(), 4);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  for (const pid_t rank : ranks) EXPECT_FALSE(lives(rank));
+  return slurp(output);
+}
+
+void expect_reports(const std::string& words, int lost) {
+  const std::string missing = ": rank " + std::to_string(lost) + " did not come within 2 s: rank 0 ";
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank == lost) continue;
+    EXPECT_THAT(words, HasSubstr("lockstep: rank " + std::to_string(rank) + missing));
+  }
+}
+
+// LOCKSTEP_KILLS of them, at random moments.
+TEST_F(RankProcesses, ReportAKilledRankAndEnd) {
+  std::mt19937_64 random(test_seed());
+  const char* wanted = std::getenv("LOCKSTEP_KILLS");
+  for (int left = wanted ? std::atoi(wanted) : 2; left > 0; --left) {
+    const std::string scenario = file(3, "shm", "optim_grads_params", left % 2 == 0 ? kWholeStep : "");
+    const int lost = static_cast<int>(random() % 3);
+    const std::string words = words_of_the_others(scenario, folder_, lost, static_cast<int>(random() % 200), SIGKILL);
+    expect_reports(words, lost);
+    EXPECT_THAT(words, HasSubstr("lockstep: rank " + std::to_string(lost) + " was killed by SIGKILL"));
+  }
+}
+
+// What a run left that lost a rank continues as if nothing had happened.
+TEST_F(RankProcesses, ResumeBitForBitAfterAKill) {
+  std::mt19937_64 random(test_seed());
+  const char* wanted = std::getenv("LOCKSTEP_KILLS");
+  const std::string line =
+      "train --device sim --quiet --steps 200 --deadline 2 " + file(2, "shm", "optim_grads_params");
+  const std::string whole = without_summary(run_lockstep(line).out);
+  EXPECT_THAT(whole, HasSubstr("step 200  loss "));
+  int resumed = 0;
+  for (int left = wanted ? std::atoi(wanted) : 2; left > 0; --left) {
+    const std::string state = folder_ / ("state" + std::to_string(left));
+    Started run(line + " --checkpoint " + state + " --checkpoint-every 1 --checkpoint-within 1");
+    std::vector<pid_t> ranks;
+    EXPECT_TRUE(
+        comes_true([&] { return (ranks = children_of(run.pid())).size() == 2 && std::filesystem::exists(state); }));
+    pause_ms(static_cast<int>(random() % 100));
+    ::kill(ranks[random() % 2], SIGKILL);
+    if (run.exit_status() != 4) continue;  // It had ended before.
+    ++resumed;
+    const std::string rest = without_summary(run_lockstep(line + " --resume " + state).out);
+    EXPECT_EQ(rest.substr(rest.rfind("step 200")), whole.substr(whole.rfind("step 200")));
+  }
+  std::printf("%d were killed before their end\n", resumed);
+  EXPECT_GT(resumed, 0);
+}
+
+TEST_F(RankProcesses, ReportAStuckRankWhichIsKilledThen) {
+  const std::string words = words_of_the_others(file(3, "shm", "optim_grads"), folder_, 1, 100, SIGSTOP);
+  expect_reports(words, 1);
+  EXPECT_THAT(words, HasSubstr("lockstep: some ranks did not notice that another failed"));
+}
+
+}  // namespace
+}  // namespace lockstep

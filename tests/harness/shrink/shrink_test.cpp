@@ -1,0 +1,593 @@
+// Shrinking with bugs of our own making, whose smallest scenario is known; and with planted ones.
+#include "harness/shrink/shrink.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <set>
+
+#include "harness/generate/features.h"
+#include "harness/shrink/rules.h"
+#include "tests/harness/shrink/shrink_case.h"
+#include "tests/support/program.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using Bug = std::function<bool(const Scenario&)>;
+
+// A runner with a bug in the tensor "layers.N.act".
+ShrinkOptions with_bug(const Bug& bug) {
+  ShrinkOptions options;
+  options.runner = [bug](const Scenario& scenario, const RunOptions& run, double) {
+    return bug(scenario) ? failure(scenario, "layers." + std::to_string(scenario.model.pattern.size() - 1) + ".act")
+                         : unjudged_case(scenario, run);
+  };
+  return options;
+}
+
+Scenario generated(std::uint64_t seed) {
+  Choices choices(seed);
+  return generate_scenario(choices);
+}
+
+bool has_length(const Scenario& scenario, std::int64_t least) {
+  for (const StepLengths& step : scenario.data.documents) {
+    for (const MicrobatchLengths& list : step) {
+      for (const std::int64_t length : list) {
+        if (length >= least) return true;
+      }
+    }
+  }
+  return false;
+}
+
+TEST(ShrinkRules, ProposeOnlySmallerNumbersAndEachRange) {
+  EXPECT_THAT(smaller(9, 1), ElementsAre(1, 5, 7, 8));
+  EXPECT_THAT(smaller(2, 1), ElementsAre(1));
+  EXPECT_TRUE(smaller(1, 1).empty());
+  EXPECT_TRUE(removals(0).empty());
+  EXPECT_THAT(removals(3), ElementsAre(std::pair{0, 3}, std::pair{0, 1}, std::pair{1, 2}, std::pair{2, 3}));
+}
+
+std::vector<std::string> key_paths(const std::string& section, const boost::json::object& object) {
+  std::vector<std::string> paths;
+  for (const auto& [name, value] : object) {
+    const std::string path = section + (section.empty() ? "" : ".") + std::string(name);
+    if (!value.is_object() || value.as_object().empty()) {
+      paths.push_back(path);
+      continue;
+    }
+    for (const std::string& inner : key_paths(path, value.as_object())) paths.push_back(inner);
+  }
+  return paths;
+}
+
+// A key that nobody shrinks would stay in every shrunk file.
+TEST(ShrinkRules, KnowEveryKey) {
+  std::set<std::string> known{"schema",
+                              "name",
+                              "description",
+                              "model.pattern",
+                              "data.kind",
+                              "data.documents",
+                              "data.path",
+                              "data.digest",
+                              "data.long_documents",
+                              "cuda_graph.impl",
+                              "cuda_graph.modules",
+                              "offload.modules",
+                              "expect.verdict",
+                              "expect.error",
+                              "expect.judge"};
+  for (const Setting& setting : settings()) known.insert(setting.key);
+  for (const Size& size : sizes()) known.insert(size.key);
+  for (const std::string& path : key_paths("", boost::json::parse(canonical_form({})).as_object())) {
+    const bool covered = std::any_of(known.begin(), known.end(), [&](const std::string& name) {
+      return path == name || path.rfind(name + ".", 0) == 0;
+    });
+    EXPECT_TRUE(covered) << path;
+  }
+}
+
+// The pack has no row left for a token of the empty document: it grows by one.
+TEST(Shrink, LeavesNoEmptyDocumentWhereAnyDocumentDoes) {
+  Scenario large;
+  large.name = "two-documents";
+  large.data.documents = {{{2, 0}}};
+  large.data.pack_length = 2;
+  large.cuda_graph.max_packed_seqs = {1};
+  const auto bug = [](const Scenario& s) { return s.data.documents.front().front().size() > 1; };
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_THAT(shrunk.scenario.data.documents, ElementsAre(ElementsAre(ElementsAre(2, 1)))) << to_yaml(shrunk.scenario);
+  EXPECT_EQ(shrunk.scenario.data.pack_length, 3);
+}
+
+TEST(Shrink, LowersBucketsAndTheDocumentsInThem) {
+  Scenario large;
+  large.name = "two-buckets";
+  large.data.documents = {{{1, 1, 1, 1, 2}}};
+  large.cuda_graph.max_packed_seqs = {4, 10};
+  const auto bug = [](const Scenario& s) {
+    const std::vector<std::int64_t>& buckets = s.cuda_graph.max_packed_seqs;
+    const std::int64_t documents = std::ssize(s.data.documents.front().front());
+    return buckets.size() == 2 && documents > buckets[0] && documents <= buckets[1];
+  };
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_THAT(shrunk.scenario.cuda_graph.max_packed_seqs, ElementsAre(1, 2)) << to_yaml(shrunk.scenario);
+  EXPECT_EQ(documents_in(shrunk.scenario), 2);
+}
+
+TEST(Shrink, TakesAChangedCountOfMicrobatchesFromTheStart) {
+  Scenario large;
+  large.name = "two-at-last";
+  large.training.steps = 5;
+  large.training.microbatches = large.training.in_flight = 1;
+  large.training.change_microbatches_at = {{4, 2}};
+  const auto bug = [](const Scenario& s) { return s.training.microbatches_at(s.training.steps - 1) > 1; };
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_THAT(shrunk.scenario.training.change_microbatches_at, testing::IsEmpty()) << to_yaml(shrunk.scenario);
+  EXPECT_EQ(shrunk.scenario.training.microbatches, 2);
+}
+
+// Microbatches must differ, and did so by dropout alone.
+TEST(Shrink, TakesOtherDocumentsInsteadOfDropout) {
+  Scenario large;
+  large.name = "equal-microbatches";
+  large.data.documents = {{{2}}};
+  large.data.pack_length = 2;
+  large.model.dropout = Ratio{100'000};
+  const auto bug = [](const Scenario& s) {
+    const StepLengths& lists = s.data.documents.front();
+    return s.training.microbatches > 1 &&
+           (s.model.dropout.millionths > 0 || (lists.size() > 1 && lists[0] != lists[1]));
+  };
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_EQ(shrunk.scenario.model.dropout.millionths, 0) << to_yaml(shrunk.scenario);
+  EXPECT_THAT(further_features_in(shrunk.scenario), testing::IsEmpty());
+  EXPECT_LE(documents_in(shrunk.scenario), 2);
+}
+
+TEST(Shrink, FindsTheSmallestScenarioOfABugInData) {
+  for (std::uint64_t seed = 1; seed < 12; ++seed) {
+    const auto bug = [](const Scenario& s) { return has_length(s, 5); };
+    const Scenario large = generated(seed);
+    if (!bug(large)) continue;
+    const Shrunk shrunk = shrink(large, with_bug(bug));
+    EXPECT_TRUE(shrunk.finished);
+    const Scenario& s = shrunk.scenario;
+    EXPECT_EQ(s.data.documents, (std::vector<StepLengths>{{{5}}})) << to_yaml(s);
+    EXPECT_EQ(s.data.pack_length, 5);
+    EXPECT_EQ(s.model.pattern, "-");
+    EXPECT_EQ(s.model.hidden, 1);
+    EXPECT_EQ(s.training.steps, 1);
+    EXPECT_EQ(s.training.microbatches, 1);
+    EXPECT_EQ(graph_modules_in(s), 0);
+    EXPECT_THAT(further_features_in(s), ElementsAre());
+  }
+}
+
+// Nothing that is drawn has to stay: what always fails ends in one and the same scenario.
+TEST(Shrink, EndsInOneScenarioWhateverWasDrawn) {
+  std::set<std::string> ends;
+  Traits drawn;
+  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
+    const Scenario large = generated(seed);
+    const Traits traits = features_of(large);
+    if ((traits & ~drawn).none()) continue;
+    drawn |= traits;
+    const Shrunk shrunk = shrink(large, with_bug([](const Scenario&) { return true; }));
+    EXPECT_TRUE(shrunk.finished);
+    if (ends.insert(canonical_form(shrunk.scenario)).second && ends.size() > 1) {
+      ADD_FAILURE() << "seed " << seed << "\n" << to_yaml(large) << "# became\n" << to_yaml(shrunk.scenario);
+      break;
+    }
+  }
+  for (std::size_t i = 0; i < trait_names().size(); ++i) EXPECT_TRUE(drawn[i]) << trait_names()[i].name;
+}
+
+TEST(Shrink, LowersALargeSeedToTheFirstThatIsLarge) {
+  Scenario large;
+  large.name = "large-seed";
+  large.training.seed = (std::int64_t{1} << 53) - 1;
+  const Shrunk shrunk = shrink(large, with_bug([](const Scenario& s) { return s.training.seed >> 32 > 0; }));
+  EXPECT_EQ(shrunk.scenario.training.seed, std::int64_t{1} << 32);
+}
+
+// A wrong order of a sum shows where it happens to round otherwise: the more documents, the likelier.
+TEST(Shrink, TriesOtherSeedsWhereSmallerOnesHappenToHold) {
+  const auto bug = [](const Scenario& s) {
+    const std::int64_t documents = documents_in(s);
+    return s.data.kind == DataKind::lengths && documents > 0 && (documents >= 9 || s.training.seed == 6 - documents);
+  };
+  Scenario large;
+  large.name = "rounds";
+  large.data.documents = {{{3, 4, 5, 6, 7}, {4, 3, 2, 1}}};
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_TRUE(shrunk.finished);
+  EXPECT_EQ(documents_in(shrunk.scenario), 1) << to_yaml(shrunk.scenario);
+  EXPECT_EQ(shrunk.scenario.training.seed, 5);
+  // What is no matter of bits hangs on no seed.
+  ShrinkOptions without_bits = with_bug(bug);
+  without_bits.runner = [by_bits = without_bits.runner](const Scenario& s, const RunOptions& run, double timeout_s) {
+    CaseResult result = by_bits(s, run, timeout_s);
+    result.first_difference.reset();
+    return result;
+  };
+  EXPECT_EQ(shrink(large, without_bits).scenario.training.seed, large.training.seed);
+}
+
+TEST(Shrink, KeepsADocumentThatIsCutAndShortensIt) {
+  Scenario large;
+  large.name = "cut";
+  large.data.long_documents = LongDocuments::truncate;
+  large.data.documents = {{{300}, {64, 0}}, {{5, 6}}};
+  const auto longest = [](const Scenario& s) { return s.data.documents.front().front().front(); };
+  const Shrunk shrunk = shrink(large, with_bug([&](const Scenario& s) { return longest(s) > s.data.pack_length; }));
+  EXPECT_EQ(shrunk.scenario.data.documents, (std::vector<StepLengths>{{{3}}})) << to_yaml(shrunk.scenario);
+  EXPECT_EQ(shrunk.scenario.data.pack_length, 2);
+}
+
+// What the drawing does, and no list shows.
+TEST(Shrink, KeepsADistributionThatTheBugNeedsAtItsDefaults) {
+  int shrunk_cases = 0;
+  for (std::uint64_t seed = 1; shrunk_cases < 5; ++seed) {
+    const Scenario large = generated(seed);
+    if (large.data.kind != DataKind::distribution) continue;
+    ++shrunk_cases;
+    const Shrunk shrunk =
+        shrink(large, with_bug([](const Scenario& s) { return s.data.kind == DataKind::distribution; }));
+    const Scenario::Data::Distribution &left = shrunk.scenario.data.distribution, plain;
+    EXPECT_EQ(left.shape, plain.shape) << to_yaml(shrunk.scenario);
+    EXPECT_EQ(left.empty, plain.empty);
+    EXPECT_EQ(left.seed, plain.seed);
+    EXPECT_THAT(further_features_in(shrunk.scenario), ElementsAre("drawn lengths"));
+  }
+}
+
+TEST(Shrink, KeepsTheFeaturesThatTheBugNeeds) {
+  int shrunk_cases = 0;
+  for (std::uint64_t seed = 1; seed < 200 && shrunk_cases < 5; ++seed) {
+    const auto bug = [](const Scenario& s) {
+      return s.model.dropout.millionths > 0 && s.cuda_graph.impl == GraphImpl::partial &&
+             s.model.pattern.find('*') != std::string::npos && s.training.in_flight > 1;
+    };
+    const Scenario large = generated(seed);
+    if (!bug(large)) continue;
+    ++shrunk_cases;
+    const Shrunk shrunk = shrink(large, with_bug(bug));
+    const Scenario& s = shrunk.scenario;
+    EXPECT_EQ(s.model.pattern, "*") << to_yaml(s);
+    EXPECT_EQ(s.training.microbatches, 2);
+    EXPECT_EQ(s.training.in_flight, 2);
+    EXPECT_EQ(documents_in(s), 1);
+    EXPECT_EQ(graph_modules_in(s), 1);
+    EXPECT_THAT(further_features_in(s), ElementsAre("dropout"));  // Two in flight is the default.
+  }
+  EXPECT_EQ(shrunk_cases, 5);
+}
+
+// The target of the microbatch that falls back may lie in any of its documents.
+TEST(Shrink, LowersCapacityAroundTheDocumentThatMatters) {
+  const auto bug = [](const Scenario& s) {
+    const MicrobatchLengths& list = s.data.documents.front().back();
+    return std::ssize(list) > s.cuda_graph.max_packed_seqs.back() && list[list.size() - 2] > 1;
+  };
+  Scenario large;
+  large.name = "large";
+  large.training.in_flight = 1;
+  large.cuda_graph.max_packed_seqs = {3};
+  large.data.documents = {{{4}, {1, 1, 2, 1}}};
+  ASSERT_TRUE(bug(large));
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_EQ(shrunk.scenario.data.documents.front().back(), (MicrobatchLengths{2, 1})) << to_yaml(shrunk.scenario);
+}
+
+// Fallback needs more documents than places: both go down together, to the fewest with which a graph still replays.
+TEST(Shrink, LowersCapacityWithItsDocuments) {
+  const auto bug = [](const Scenario& s) { return further_features_in(s) == std::vector<std::string>{"fallback"}; };
+  Scenario large;
+  large.name = "large";
+  large.training.in_flight = 1;
+  large.data.documents = {{{1, 2, 3, 4, 5, 6, 7, 8, 9}, {5, 5, 5, 5}}};
+  ASSERT_TRUE(bug(large));
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_EQ(documents_in(shrunk.scenario), 2) << to_yaml(shrunk.scenario);
+  EXPECT_THAT(shrunk.scenario.cuda_graph.max_packed_seqs, ElementsAre(1));
+}
+
+// Eager passes too keep the metadata of more documents elsewhere: without graphs the capacity is not without effect.
+TEST(ShrinkRules, KeepACapacityThatDocumentsGoBeyond) {
+  Scenario eager;
+  eager.cuda_graph.impl = GraphImpl::none;
+  eager.cuda_graph.max_packed_seqs = {1, 2};
+  eager.data.documents = {{{1, 1, 1}}};
+  EXPECT_THAT(settled(eager).cuda_graph.max_packed_seqs, ElementsAre(2));
+  eager.data.documents = {{{1, 1}}};
+  EXPECT_EQ(settled(eager).cuda_graph.max_packed_seqs, Scenario().cuda_graph.max_packed_seqs);
+}
+
+// A bug of eviction needs a limit that still evicts: half of the layers are proposed under the same and under half of
+// it.
+TEST(ShrinkRules, LowerALimitOfGraphsWithItsGraphs) {
+  Scenario s;
+  s.model.pattern = "*-*-";
+  s.cuda_graph.impl = GraphImpl::partial;
+  s.cuda_graph.modules = {GraphModule::attn, GraphModule::mlp};
+  s.training.in_flight = 2;
+  s.cuda_graph.graph_memory_limit = 8000;
+  const auto limits_of = [&](const std::string& rule, const auto& smaller) {
+    std::set<std::int64_t> limits;
+    for (const ShrinkRule& one : shrink_rules()) {
+      if (one.name != rule) continue;
+      for (const Scenario& candidate : one.candidates(s)) {
+        if (smaller(candidate)) limits.insert(candidate.cuda_graph.graph_memory_limit);
+      }
+    }
+    return limits;
+  };
+  const auto has_one_module = [](const Scenario& one) { return one.cuda_graph.modules.size() == 1; };
+  EXPECT_THAT(limits_of("fewer graph modules", has_one_module), ElementsAre(4000, 8000));
+  const auto has_all_graphs = [](const Scenario& one) { return one.cuda_graph.max_packed_seqs.size() == 1; };
+  s.cuda_graph.max_packed_seqs = {2, 4};
+  EXPECT_THAT(limits_of("fewer buckets", has_all_graphs), ElementsAre(4000, 8000));
+  s.cuda_graph.graph_memory_limit = 0;
+  EXPECT_THAT(limits_of("fewer graph modules", has_one_module), ElementsAre(0));
+}
+
+TEST(Shrink, StopsAtItsBudgetWithAScenarioThatFails) {
+  const auto bug = [](const Scenario& s) { return has_length(s, 2); };
+  ShrinkOptions options = with_bug(bug);
+  options.runs = 16;
+  const Shrunk shrunk = shrink(generated(3), options);
+  EXPECT_FALSE(shrunk.finished);
+  EXPECT_LE(shrunk.runs, 16 + options.tries);  // The count of schedules at the end is owed in any case.
+  EXPECT_TRUE(bug(shrunk.scenario));
+  EXPECT_THAT(shrunk_yaml(shrunk), HasSubstr("budget ended first"));
+}
+
+TEST(Shrink, KeepsASeedThatFailsWhereTheBugIsARace) {
+  const auto bug = [](const Scenario& s) {
+    return has_length(s, 4) && (s.checker.schedule.seed + std::ssize(s.data.documents)) % 3 == 0;
+  };
+  Scenario large = generated(5);
+  while (!bug(large)) ++large.checker.schedule.seed;
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_TRUE(bug(shrunk.scenario)) << to_yaml(shrunk.scenario);
+  EXPECT_EQ(shrunk.scenario.data.documents, (std::vector<StepLengths>{{{4}}}));
+  EXPECT_LT(shrunk.failed, shrunk.of);
+  EXPECT_GT(shrunk.failed, 0);
+  EXPECT_THAT(shrunk_yaml(shrunk), HasSubstr("racy: "));
+}
+
+TEST(Shrink, DoesNotSlipToAnotherBug) {
+  ShrinkOptions options;
+  options.runner = [](const Scenario& s, const RunOptions& run, double) {
+    if (s.model.dropout.millionths > 0) return failure(s, "embedding.out");
+    return has_length(s, 1) ? failure(s, "logits") : unjudged_case(s, run);
+  };
+  std::uint64_t seed = 0;
+  while (generated(seed).model.dropout.millionths == 0) ++seed;
+  const Shrunk shrunk = shrink(generated(seed), options);
+  EXPECT_GT(shrunk.scenario.model.dropout.millionths, 0);
+  EXPECT_EQ(shrunk.result.first_difference->tensor, "embedding.out");
+}
+
+// Only the last but two of 51 documents has a target, and every microbatch needs one.
+TEST(Shrink, LowersBucketsWhoseDocumentsLoseTheirTarget) {
+  Scenario large;
+  large.name = "buckets";
+  large.data.documents = {{MicrobatchLengths(51, 1)}};
+  large.data.documents[0][0][48] = 2;
+  large.cuda_graph.max_packed_seqs = {50, 51};
+  const auto bug = [](const Scenario& s) {
+    const std::vector<std::int64_t>& buckets = s.cuda_graph.max_packed_seqs;
+    const MicrobatchLengths& list = s.data.documents.front().front();
+    return buckets.size() == 2 && std::ssize(list) > buckets[0] && has_length(s, 2);
+  };
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_TRUE(bug(shrunk.scenario));
+  EXPECT_EQ(documents_in(shrunk.scenario), 2) << to_yaml(shrunk.scenario);
+}
+
+// What steps and microbatches have in common no single document takes away.
+TEST(Shrink, FindsFewDocumentsInOtherPlaces) {
+  Scenario large;
+  large.name = "places";
+  large.data.documents = {{{3, 4}, {5}}, {{6}, {7, 2}}};
+  large.training.steps = 2;
+  large.training.microbatches = 2;
+  const auto differ = [](const Scenario& s) {
+    const auto& d = s.data.documents;
+    return d.size() == 2 && d[0].size() == 2 && d[1].size() == 2 && std::ssize(d[0][1]) != std::ssize(d[1][1]) &&
+           !d[0][1].empty() && !d[1][1].empty() && d[0][0].size() + d[1][0].size() != 2;
+  };
+  const Shrunk shrunk = shrink(large, with_bug(differ));
+  EXPECT_TRUE(shrunk.finished);
+  EXPECT_TRUE(differ(shrunk.scenario));
+  EXPECT_LE(documents_in(shrunk.scenario), 3) << to_yaml(shrunk.scenario);
+}
+
+TEST(Shrink, TakesADocumentWithoutATargetForAMask) {
+  Scenario large;
+  large.name = "no-target";
+  large.data.documents = {{{4, 5}}};
+  large.data.mask.microbatches = {0};
+  large.training.steps = 2;
+  large.training.microbatches = 1;
+  large.training.change_microbatches_at = {{.step = 1, .microbatches = 2}};
+  const auto first_has_no_target = [](const Scenario& s) {
+    const MicrobatchLengths& first = s.data.documents.front().front();
+    const auto has_one = [](std::int64_t length) { return length > 1; };
+    return s.training.steps > 1 &&
+           (std::ssize(s.data.mask.microbatches) > 0 || std::none_of(first.begin(), first.end(), has_one));
+  };
+  const Shrunk shrunk = shrink(large, with_bug(first_has_no_target));
+  EXPECT_TRUE(first_has_no_target(shrunk.scenario));
+  EXPECT_THAT(further_features_in(shrunk.scenario), ElementsAre()) << to_yaml(shrunk.scenario);
+}
+
+// With a setting less another gradient may be the first of those that one op writes wrongly; another op's is another
+// bug.
+TEST(Shrink, TakesAnotherGradientForASettingLess) {
+  const auto end_of = [](const std::string& op_without_tying) {
+    ShrinkOptions options;
+    options.runner = [=](const Scenario& s, const RunOptions&, double) {
+      CaseResult result = failure(s, s.model.tied_embedding ? "final_norm.gain.gradient" : "head.weight.gradient");
+      result.judge = "gradient";
+      result.first_difference->op = s.model.tied_embedding ? "accumulate" : op_without_tying;
+      return result;
+    };
+    Scenario large;
+    large.name = "tied";
+    large.model.tied_embedding = true;
+    return shrink(large, options);
+  };
+  const Shrunk same = end_of("accumulate"), other = end_of("linear_weight_gradient");
+  EXPECT_FALSE(same.scenario.model.tied_embedding);
+  EXPECT_EQ(same.scenario.name, "gradient-head-weight-gradient");
+  EXPECT_EQ(same.result.name, same.scenario.name);
+  EXPECT_EQ(same.result.first_difference->tensor, "head.weight.gradient");
+  EXPECT_TRUE(other.scenario.model.tied_embedding);
+  EXPECT_EQ(other.result.first_difference->tensor, "final_norm.gain.gradient");
+}
+
+// Seed 2 of the schedule shows another hazard for want of the edge than all others do, with three documents or more.
+TEST(Shrink, KeepsTheHazardOfARaceUnlessASettingGoes) {
+  ShrinkOptions options;
+  options.runner = [](const Scenario& s, const RunOptions& run, double) {
+    CaseResult result = unjudged_case(s, run);
+    if (documents_in(s) < 1) return result;
+    const bool rare = s.checker.schedule.seed == 2;
+    if (rare && documents_in(s) < 3) return result;
+    result.verdict = Verdict::violated;
+    result.judge = "hazard";
+    result.reason = std::string("read after write: ") + (rare ? "rare" : "frequent") + ". Missing edge: a -> b. X";
+    return result;
+  };
+  Scenario large;
+  large.name = "race";
+  large.data.documents = {{{3, 4, 5}, {4, 3, 2}}};
+  large.checker.schedule.seed = 2;
+  const Shrunk shrunk = shrink(large, options);
+  EXPECT_TRUE(shrunk.finished);
+  EXPECT_THAT(shrunk.result.reason, HasSubstr("rare")) << to_yaml(shrunk.scenario);
+  EXPECT_EQ(documents_in(shrunk.scenario), 3);
+  EXPECT_EQ(shrunk.scenario.checker.schedule.seed, 2);
+}
+
+TEST(Shrink, SaysWhatMayVary) {
+  const Shrunk shrunk = shrink(generated(1), with_bug([](const Scenario& s) { return s.model.hidden >= 6; }));
+  EXPECT_EQ(shrunk.scenario.model.hidden, 6);
+  const auto find = [&](const std::string& key) {
+    return *std::find_if(shrunk.freedoms.begin(), shrunk.freedoms.end(), [&](const auto& f) { return f.key == key; });
+  };
+  EXPECT_THAT(find("model.hidden").fails, ElementsAre("7", "13", "32"));
+  EXPECT_THAT(find("model.hidden").other, ElementsAre("5"));
+  EXPECT_TRUE(find("training.seed").other.empty());
+  EXPECT_EQ(find("training.seed").fails.size(), 2u);
+  const std::string text = shrunk_yaml(shrunk);
+  EXPECT_THAT(text, HasSubstr("#   model.hidden: 7, 13, 32; not 5\n"));
+  EXPECT_TRUE(read_scenario_text(text, "shrunk.yaml").ok()) << text;
+}
+
+TEST(Shrink, LeavesWhatHoldsAlone) {
+  const Shrunk shrunk = shrink(generated(1), with_bug([](const Scenario&) { return false; }));
+  EXPECT_EQ(shrunk.first.verdict, Verdict::holds);
+  EXPECT_EQ(shrunk.runs, 1);
+  EXPECT_TRUE(shrunk.result.token.empty());
+}
+
+TEST(Shrink, ShrinksThreePlantedFaults) {
+  for (const char* fault : {"attention-leaks-previous-document", "replay-runs-twice", "adamw-forgets-clip"}) {
+    const FoundCase found = find_failure({.device = "sim", .fault = fault, .mutation = ""}, 77);
+    ASSERT_GT(found.scenarios, 0) << fault;
+    shrinks_and_replays(fault, found, 60);
+  }
+}
+
+class ShrinkCommand : public testing::Test {
+ protected:
+  TemporaryFolder folder_;
+  const std::string file_ = folder_.file("case.yaml", "schema: 1\nname: case\nnumerics: [fp32]\n");
+  const std::string planted_ = " --device sim --plant rms-norm-forgets-eps ";
+};
+
+TEST_F(ShrinkCommand, WritesAFileThatFailsAlikeAndPromotesIt) {
+  std::filesystem::create_directories(folder_ / "scenarios/library");
+  std::filesystem::create_directories(folder_ / "scenarios/regressions");
+  ::setenv("LOCKSTEP_LIBRARY", (folder_ / "scenarios/library").c_str(), 1);
+  const std::string out = folder_ / "small.yaml";
+  const Ran first = run_lockstep("shrink " + file_ + planted_ + "--promote -o " + out);
+  const Ran second = run_lockstep("shrink " + file_ + planted_ + "--promote");
+  ::unsetenv("LOCKSTEP_LIBRARY");
+  ASSERT_EQ(first.status, 0) << first.out << first.err;
+  ASSERT_EQ(second.status, 0) << second.out << second.err;
+  EXPECT_THAT(first.out, HasSubstr("ctest"));
+  const std::string promoted = folder_ / "scenarios/regressions/activation-norm-out.yaml";
+  EXPECT_EQ(slurp(promoted), slurp(out));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "scenarios/regressions/activation-norm-out-2.yaml"));
+  EXPECT_THAT(slurp(out), HasSubstr("# replay: lockstep replay ls"));
+  EXPECT_EQ(run_lockstep("verify --quiet --device sim " + promoted).status, 0);
+  const Ran again = run_lockstep("replay" + planted_ + out);
+  EXPECT_EQ(again.status, 1);
+  EXPECT_THAT(first.out, HasSubstr(again.out));  // The same block: tensor, element, bits and replay line.
+}
+
+TEST_F(ShrinkCommand, RefusesWhatDoesNotFail) {
+  const Ran ran = run_lockstep("shrink --device sim " + file_ + " -o " + (folder_ / "small.yaml"));
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.err, HasSubstr("nothing to shrink"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "small.yaml"));
+  EXPECT_EQ(run_lockstep("shrink --device sim " + file_).status, 2);
+}
+
+// The failure says it once; each of the runs that die of it would too.
+TEST_F(ShrinkCommand, IsQuietAboutRunsThatDie) {
+  const std::string text =
+      "schema: 1\nname: dies\nnumerics: [fp32]\ndata: {documents: [[[3, 2]]]}\n"
+      "cuda_graph: {max_packed_seqs: [1, 2], warmup_steps: 0}\n";
+  const Ran ran = run_lockstep("shrink --quiet --device sim --plant capacity-off-by-one " +
+                               folder_.file("dies.yaml", text) + " -o " + (folder_ / "small.yaml"));
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("violated by contract: the worker was killed by SIGABRT: broken contract in "));
+  EXPECT_EQ(ran.err, "");
+}
+
+TEST_F(ShrinkCommand, LeavesNothingBehindWhereItCannotWrite) {
+  const Ran ran = run_lockstep("shrink " + file_ + planted_ + "--runs 20 -o " + (folder_ / "absent/small.yaml"));
+  EXPECT_EQ(ran.status, 3) << ran.out << ran.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "absent"));
+}
+
+// Neither the working folder nor that of the result is where the bytes lie.
+TEST_F(ShrinkCommand, FindsTheBytesOfAText) {
+  std::filesystem::create_directories(folder_ / "from/texts");
+  std::filesystem::create_directories(folder_ / "to");
+  folder_.file("from/texts/a.txt", "To be, or not to be, that is the question.");
+  const std::string file =
+      folder_.file("from/case.yaml", "schema: 1\nname: case\nnumerics: [fp32]\ndata: {kind: text, path: texts}\n");
+  const std::string kept = folder_ / "to/kept.yaml", small = folder_ / "to/small.yaml", json = folder_ / "r.json";
+  EXPECT_EQ(run_lockstep("shrink " + file + planted_ + "--runs 1 -o " + kept).status, 5);  // The text as it is.
+  const ReadResult read = read_scenario_file(kept);
+  ASSERT_TRUE(read.ok()) << text_of(read.errors);
+  EXPECT_EQ(read.scenario.data.path, "../from/texts");
+  EXPECT_EQ(run_lockstep("verify --quiet" + planted_ + "--json " + json + " " + kept).status, 1);
+  const std::string token = boost::json::parse(slurp(json)).at("results").at(0).at("token").as_string().c_str();
+  const Ran ran = run_lockstep("shrink " + token + planted_ + "--data-from " + (folder_ / "to") + " -o " + small);
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_EQ(run_lockstep("verify --quiet" + planted_ + small).status, 1);
+}
+
+TEST_F(ShrinkCommand, SaysThatTheBudgetEndedFirst) {
+  const Ran ran = run_lockstep("shrink " + file_ + planted_ + "--runs 20 -o " + (folder_ / "small.yaml"));
+  EXPECT_EQ(ran.status, 5) << ran.out << ran.err;
+  EXPECT_TRUE(read_scenario_file(folder_ / "small.yaml").ok());
+}
+
+}  // namespace
+}  // namespace lockstep

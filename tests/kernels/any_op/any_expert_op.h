@@ -1,0 +1,186 @@
+// Small valid instances of the ops of a mixture of experts.
+#pragma once
+
+#include "kernels/moe/dispatch.h"
+#include "kernels/moe/expert_product.h"
+#include "kernels/moe/expert_state.h"
+#include "kernels/moe/router.h"
+#include "tests/kernels/any_op/op_builder.h"
+
+namespace lockstep {
+
+template <class T>
+inline void draw(OpBuilder& b, RouterForward<T>& op) {
+  const DrawnPack pack(b);
+  const auto d = b.width<T>(), experts = b.chance(4) ? b.between(2, 200) : b.between(2, 20);
+  const auto slots = b.between(1, std::min<std::int64_t>(experts, b.chance(4) ? 16 : 3));
+  const bool coarse = b.chance(3);  // Equal scores.
+  const auto draw = [&] { return coarse ? static_cast<float>(b.between(-1, 1)) : 0.3f * b.value(); };
+  op = {.x = b.row_values<T>(pack, d, draw),
+        .wr = b.values(experts, d, draw),
+        .bias = b.chance(2) ? b.values(1, experts) : Tensor<float>{},
+        .row_document = pack.row_document,
+        .logits = b.out<float>(pack.rows, experts),
+        .scores = b.out<float>(pack.rows, experts),
+        .lse = b.out<float>(1, pack.rows),
+        .experts = b.out<std::int32_t>(pack.rows, slots),
+        .weights = b.out<float>(pack.rows, slots),
+        .kind = b.chance(2) ? RouterScore::softmax : RouterScore::sigmoid,
+        .combine = {.renormalise = !b.chance(3), .scaling = b.chance(3) ? 2.5f : 1.0f}};
+}
+inline void draw(OpBuilder& b, ExpertCounts& op) {
+  const DrawnRouting drawn(b);
+  op = {.experts = drawn.selected, .counts = b.out<std::int32_t>(1, drawn.experts)};
+}
+inline void draw(OpBuilder& b, RouterLoss& op) {
+  const DrawnRouting drawn(b);
+  op = {.scores = drawn.scores,
+        .lse = drawn.lse,
+        .counts = drawn.counts,
+        .row_document = drawn.pack.row_document,
+        .state = b.state(),
+        .sums = b.out<float>(1, drawn.experts + 1),
+        .slopes = b.out<float>(1, drawn.experts + 1),
+        .losses = b.out<float>(1, 2),
+        .aux = b.chance(3) ? 0.0f : 0.01f,
+        .z = b.chance(3) ? 0.0f : 0.1f,
+        .top_k = static_cast<std::int32_t>(drawn.slots)};
+}
+inline void draw(OpBuilder& b, RouterBackward& op) {
+  const DrawnRouting drawn(b);
+  const bool aux = b.chance(2), z = b.chance(2);
+  op = {.logits = drawn.logits,
+        .scores = drawn.scores,
+        .lse = drawn.lse,
+        .experts = drawn.selected,
+        .dweights = b.row_values(drawn.pack, drawn.slots),
+        .slopes = aux || z ? b.values(1, drawn.experts + 1) : Tensor<float>{},
+        .row_document = drawn.pack.row_document,
+        .dlogits = b.out<float>(drawn.pack.rows, drawn.experts),
+        .kind = drawn.kind,
+        .combine = drawn.combine,
+        .aux = aux,
+        .z = z};
+}
+template <class T>
+inline void draw(OpBuilder& b, RouterWeightGradient<T>& op) {
+  const DrawnPack pack(b);
+  const auto d = b.width<T>(), experts = b.between(1, 20);
+  op = {.dlogits = b.row_values(pack, experts),
+        .x = b.row_values<T>(pack, d),
+        .row_document = pack.row_document,
+        .dwr = b.out<float>(experts, d)};
+}
+inline void draw(OpBuilder& b, ExpertLayout& op) {
+  const DrawnRouting drawn(b);
+  op = {.experts = drawn.selected,
+        .counts = drawn.counts,
+        .start = b.out<std::int32_t>(1, drawn.experts),
+        .rows = b.out<std::int32_t>(1, drawn.experts),
+        .pair_row = b.out<std::int32_t>(drawn.pack.rows, drawn.slots),
+        .row_pair = b.out<std::int32_t>(1, drawn.buffer_rows),
+        .capacity = drawn.capacity,
+        .padded = drawn.padded};
+}
+template <class T>
+inline void draw(OpBuilder& b, Dispatch<T>& op) {
+  const DrawnRouting drawn(b);
+  const auto d = b.width<T>();
+  op = {.x = b.row_values<T>(drawn.pack, d),
+        .row_pair = drawn.row_pair,
+        .buffer = b.out<T>(drawn.buffer_rows, d),
+        .top_k = static_cast<std::int32_t>(drawn.slots)};
+}
+template <class T>
+inline void draw(OpBuilder& b, Combine<T>& op) {
+  const DrawnRouting drawn(b);
+  const auto d = b.width<T>();
+  op = {.y = drawn.buffer_values<T>(b, d),
+        .weights = drawn.weights,
+        .pair_row = drawn.pair_row,
+        .shared = b.chance(2) ? b.row_values<T>(drawn.pack, d) : Tensor<T>{},
+        .row_document = drawn.pack.row_document,
+        .out = b.out<T>(drawn.pack.rows, d)};
+}
+template <class T>
+inline void draw(OpBuilder& b, CombineBackward<T>& op) {
+  const DrawnRouting drawn(b);
+  const auto d = b.width<T>();
+  op = {.dout = b.row_values<T>(drawn.pack, d),
+        .y = drawn.buffer_values<T>(b, d),
+        .weights = drawn.weights,
+        .pair_row = drawn.pair_row,
+        .row_pair = drawn.row_pair,
+        .row_document = drawn.pack.row_document,
+        .dy = b.out<T>(drawn.buffer_rows, d),
+        .dweights = b.out<float>(drawn.pack.rows, drawn.slots)};
+}
+template <class T>
+inline void draw(OpBuilder& b, DispatchBackward<T>& op) {
+  const DrawnRouting drawn(b);
+  const auto d = b.width<T>();
+  op = {.dbuffer = drawn.buffer_values<T>(b, d),
+        .pair_row = drawn.pair_row,
+        .dshared = b.chance(2) ? b.row_values<T>(drawn.pack, d) : Tensor<T>{},
+        .dlogits = b.row_values(drawn.pack, drawn.experts),
+        .wr = b.values(drawn.experts, d),
+        .row_document = drawn.pack.row_document,
+        .dx = b.out<T>(drawn.pack.rows, d)};
+}
+template <class T>
+std::int64_t expert_width(OpBuilder& b) {
+  return std::is_same_v<T, bf16> ? 8 * b.between(1, 5) : b.between(1, 40);
+}
+template <class T>
+inline void draw(OpBuilder& b, ExpertForward<T>& op) {
+  const DrawnRouting drawn(b);
+  const auto inputs = expert_width<T>(b), outputs = expert_width<T>(b);
+  op = {.x = drawn.buffer_values<T>(b, inputs),
+        .w = b.values<T>(drawn.experts * outputs, inputs),
+        .start = drawn.start,
+        .rows = drawn.rows,
+        .row_pair = drawn.row_pair,
+        .y = b.out<T>(drawn.buffer_rows, outputs)};
+}
+template <class T>
+inline void draw(OpBuilder& b, ExpertInputGradient<T>& op) {
+  const DrawnRouting drawn(b);
+  const auto inputs = expert_width<T>(b), outputs = expert_width<T>(b);
+  op = {.dy = drawn.buffer_values<T>(b, outputs),
+        .w = b.values<T>(drawn.experts * outputs, inputs),
+        .start = drawn.start,
+        .rows = drawn.rows,
+        .row_pair = drawn.row_pair,
+        .dx = b.out<T>(drawn.buffer_rows, inputs)};
+}
+template <class T>
+inline void draw(OpBuilder& b, ExpertWeightGradient<T>& op) {
+  const DrawnRouting drawn(b);
+  const auto inputs = expert_width<T>(b), outputs = expert_width<T>(b);
+  op = {.dy = drawn.buffer_values<T>(b, outputs),
+        .x = drawn.buffer_values<T>(b, inputs),
+        .start = drawn.start,
+        .rows = drawn.rows,
+        .dw = b.out<float>(drawn.experts * outputs, inputs)};
+}
+inline void draw(OpBuilder& b, CountPairs& op) {
+  const DrawnRouting drawn(b);
+  const auto before = [&]<class N>(N) {
+    std::vector<N> numbers;
+    for (std::int64_t e = 0; e < drawn.experts; ++e) numbers.push_back(static_cast<N>(b.between(0, 1000)));
+    return b.place(1, drawn.experts, numbers);
+  };
+  op = {.counts = drawn.counts,
+        .rows = drawn.rows,
+        .step = before(std::int32_t{}),
+        .total = before(std::int64_t{}),
+        .kept = before(std::int64_t{})};
+}
+inline void draw(OpBuilder& b, UpdateExpertBias& op) {
+  const auto experts = b.between(2, 40), ranks = b.between(1, 3);
+  std::vector<std::int32_t> counts;
+  for (std::int64_t e = 0; e < ranks * experts; ++e) counts.push_back(static_cast<std::int32_t>(b.between(0, 3)));
+  op = {.step = b.place(ranks, experts, counts), .bias = b.values(1, experts), .rate = 0.001f};
+}
+
+}  // namespace lockstep

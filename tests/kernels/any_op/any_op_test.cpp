@@ -1,0 +1,136 @@
+// Claims about every op there is: its operands tell the truth, and every planted fault is a fault.
+#include "tests/kernels/any_op/any_op.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/core/fault.h"
+#include "kernels/submission/ops.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint64_t kSeeds = 60;
+
+bool written(Access access) { return access != Access::in; }
+
+// The bytes of an op's operands with this access, one piece after the other.
+std::vector<std::byte> bytes_with(const Submission& submission, Access access) {
+  std::vector<std::byte> bytes;
+  for (const OperandBytes& x : submission.operands()) {
+    for (std::int64_t i = 0; x.access == access && i < x.rows; ++i) {
+      const auto* row = static_cast<const std::byte*>(x.base) + i * x.pitch_bytes;
+      bytes.insert(bytes.end(), row, row + x.row_bytes);
+    }
+  }
+  return bytes;
+}
+
+std::vector<std::byte> result_of(int id, std::uint64_t seed, Fill fill) {
+  HostOpMemory memory;
+  const OpCase made = any_op(id, seed, memory, fill);
+  made.submission.run_on_host();
+  std::vector<std::byte> result = bytes_with(made.submission, Access::out);
+  const std::vector<std::byte> accumulated = bytes_with(made.submission, Access::accum);
+  result.insert(result.end(), accumulated.begin(), accumulated.end());
+  return result;
+}
+
+bool works_in_place_on_documents(int id) {
+  return id == AllOps::id_of<Rope<float>>() || id == AllOps::id_of<Rope<bf16>>();
+}
+
+class EveryOp : public testing::TestWithParam<int> {};
+
+TEST_P(EveryOp, ChangesNoByteOutsideItsOutputs) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    HostOpMemory memory, untouched;
+    const OpCase made = any_op(GetParam(), seed, memory);
+    any_op(GetParam(), seed, untouched);
+    made.submission.run_on_host();
+    // What the op declares written is put back; then nothing may differ.
+    for (const OperandBytes& x : made.submission.operands()) {
+      for (std::size_t k = 0; k < memory.size() && written(x.access); ++k) {
+        const std::ptrdiff_t offset = static_cast<std::byte*>(x.base) - memory.block_data(k);
+        if (offset < 0 || offset >= static_cast<std::ptrdiff_t>(memory.block(k).size())) continue;
+        for (std::int64_t i = 0; i < x.rows; ++i) {
+          std::memcpy(memory.block_data(k) + offset + i * x.pitch_bytes,
+                      untouched.block_data(k) + offset + i * x.pitch_bytes, static_cast<std::size_t>(x.row_bytes));
+        }
+      }
+    }
+    for (std::size_t k = 0; k < memory.size(); ++k) {
+      ASSERT_EQ(memory.block(k), untouched.block(k)) << made.name << ", operand block " << k;
+    }
+  }
+}
+
+// Undefined bytes, rows of no document and the gaps between rows decide nothing; and since Out itself starts with two
+// different fills, every byte of it is written.
+TEST_P(EveryOp, DependsOnNothingButItsInputs) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    // Rope works in place and leaves rows of no document as they are.
+    const float padding = works_in_place_on_documents(GetParam()) ? Fill{}.padding : 1e30f;
+    const std::vector<std::byte> poisoned = result_of(GetParam(), seed, Fill{});
+    const std::vector<std::byte> quiet = result_of(GetParam(), seed, Fill{.undefined = 0x11, .padding = padding});
+    ASSERT_EQ(poisoned, quiet) << "op " << GetParam() << " seed " << seed;
+  }
+}
+
+template <class T>
+void expect_rotation_of_documents_only() {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    HostOpMemory memory;
+    const OpCase made = any_op(AllOps::id_of<Rope<T>>(), seed, memory);
+    const auto& op = *static_cast<const Rope<T>*>(made.submission.op());
+    made.submission.run_on_host();
+    for (std::int64_t i = 0; i < op.qkv.rows; ++i) {
+      for (std::int64_t c = 0; c < op.qkv.cols; ++c) {
+        const float x = load(op.qkv.row(i)[c]);
+        ASSERT_EQ(op.row_document.data[i] < 0, x != x) << made.name;
+      }
+    }
+  }
+}
+TEST(Rope, RotatesOnlyRowsOfDocuments) {
+  expect_rotation_of_documents_only<float>();
+  expect_rotation_of_documents_only<bf16>();
+}
+
+// No NaN of the padding arrives anywhere: all generated inputs inside documents are finite.
+TEST_P(EveryOp, GivesNumbers) {
+  if (works_in_place_on_documents(GetParam())) return;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    HostOpMemory memory;
+    const OpCase made = any_op(GetParam(), seed, memory);
+    made.submission.run_on_host();
+    ASSERT_TRUE(made.gives_numbers(made.submission.op())) << made.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, EveryOp, testing::Range(0, AllOps::size), [](const auto& info) {
+  std::string name = op_name(info.param);
+  std::erase(name, '_');
+  return name;
+});
+
+// A fault that changes no result of any op is no fault. The seeds are those of the properties above.
+TEST(Faults, EachChangesSomeResult) {
+  for (const std::string& name : kernel_faults()) {
+    bool seen = false;
+    for (int id = 0; id < AllOps::size && !seen; ++id) {
+      for (std::uint64_t seed = 0; seed < 12 && !seen; ++seed) {
+        const std::vector<std::byte> sound = result_of(id, seed, Fill{});
+        plant_fault(name);
+        seen = result_of(id, seed, Fill{}) != sound;
+        plant_fault("");
+      }
+    }
+    EXPECT_TRUE(seen) << name;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

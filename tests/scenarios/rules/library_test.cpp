@@ -1,0 +1,418 @@
+// The library of scenarios: every file reads and means what it says, and together they reach what must be reached.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+#include <set>
+
+#include "scenarios/documents/layout.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/rules/legality.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kLibrary =
+    fs::path(std::getenv("LOCKSTEP_ROOT") ? std::getenv("LOCKSTEP_ROOT") : LOCKSTEP_SOURCE_ROOT) / "scenarios/library";
+
+std::vector<fs::path> files_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() == ".yaml") files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+std::string all_text(const ReadResult& read) {
+  std::string text;
+  for (const ScenarioError& error : read.errors) text += error.text() + "\n";
+  return text;
+}
+
+// The files that hold, in all rooms of the library.
+std::vector<fs::path> library_files() {
+  std::vector<fs::path> files = files_in(kLibrary);
+  std::erase_if(files, [](const fs::path& file) { return file.parent_path().filename() == "refused"; });
+  return files;
+}
+
+const std::vector<Scenario>& library() {
+  static const std::vector<Scenario> scenarios = [] {
+    std::vector<Scenario> list;
+    for (const fs::path& file : library_files()) list.push_back(read_scenario_file(file.string()).scenario);
+    return list;
+  }();
+  return scenarios;
+}
+
+// Kinds whose layouts are known without reading data.
+bool has_layouts(const Scenario& s) {
+  return s.data.kind == DataKind::lengths || s.data.kind == DataKind::distribution;
+}
+
+// What becomes of a microbatch, or under full_iteration of a step.
+enum class Way { warm_up, replayed, fallback };
+
+struct Visit {
+  std::int64_t step = 0, microbatch = 0;
+  MicrobatchLengths lengths;
+  std::int64_t slots = 0;
+  Way way = Way::warm_up;
+};
+
+// All microbatches of a run on one rank, in order.
+std::vector<Visit> visits(const Scenario& s) {
+  std::vector<Visit> list;
+  const std::int64_t largest = std::ranges::max(s.cuda_graph.max_packed_seqs);
+  for (std::int64_t step = 0; step < s.training.steps; ++step) {
+    const std::size_t first = list.size();
+    for (std::int64_t m = 0; m < s.training.microbatches_at(step); ++m) {
+      const MicrobatchLengths lengths = microbatch_lengths(s, step, m);
+      const std::int64_t slots = slots_in_use(s.data, lengths);
+      const bool eager = step < s.cuda_graph.warmup_steps || !with_graphs(s);
+      list.push_back({step, m, lengths, slots,
+                      eager              ? Way::warm_up
+                      : slots <= largest ? Way::replayed
+                                         : Way::fallback});
+    }
+    const auto falls_back = [](const Visit& visit) { return visit.way == Way::fallback; };
+    const bool all = s.cuda_graph.impl == GraphImpl::full_iteration;
+    if (!all || std::none_of(list.begin() + first, list.end(), falls_back)) continue;
+    for (std::size_t i = first; i < list.size(); ++i) list[i].way = Way::fallback;
+  }
+  return list;
+}
+
+bool is_captured(const Scenario& s, const Scenario::Block& block) {
+  if (s.cuda_graph.modules.empty()) return true;
+  for (int i = block.first; i < block.first + block.count; ++i) {
+    const char symbol = s.model.pattern[i];
+    const GraphModule module = symbol == 'M'   ? GraphModule::mamba
+                               : symbol == '*' ? GraphModule::attn
+                               : symbol == 'E' ? GraphModule::moe
+                                               : GraphModule::mlp;
+    if (holds(s.cuda_graph.modules, module)) return true;
+    if (symbol == 'E' && holds(s.cuda_graph.modules, GraphModule::moe_router)) return true;
+  }
+  return false;
+}
+
+std::int64_t evaluations(const Scenario& s) {
+  return s.training.eval_every == 0 ? 0 : s.training.steps / s.training.eval_every;
+}
+
+std::int64_t count(const Scenario& s, Way way) {
+  std::set<std::pair<std::int64_t, std::int64_t>> ways;
+  const bool by_step = s.cuda_graph.impl == GraphImpl::full_iteration;
+  for (const Visit& visit : visits(s)) {
+    if (visit.way == way) ways.insert({visit.step, by_step ? 0 : visit.microbatch});
+  }
+  return std::ssize(ways);
+}
+
+// Launches: forward and backward of each region and microbatch; one a step and one an evaluation under full_iteration.
+std::int64_t graph_replays(const Scenario& s) {
+  const std::int64_t replayed = count(s, Way::replayed);
+  if (s.cuda_graph.impl == GraphImpl::full_iteration) return replayed + evaluations(s);
+  const auto blocks = s.blocks();
+  return 2 * replayed * std::ranges::count_if(blocks, [&](const auto& block) { return is_captured(s, block); });
+}
+
+// In the order of a step: a forward, and a backward as soon as `in_flight` are out.
+std::int64_t max_outstanding(const Scenario& s) {
+  std::int64_t most = 0;
+  for (std::int64_t step = 0; step < s.training.steps; ++step) most = std::max(most, s.training.microbatches_at(step));
+  return std::min(most, s.training.in_flight);
+}
+
+TEST(Library, EveryFileReadsAndIsCalledLikeItsScenario) {
+  EXPECT_GE(library().size(), 18u);
+  for (const fs::path& file : library_files()) {
+    const ReadResult read = read_scenario_file(file.string());
+    EXPECT_TRUE(read.ok()) << all_text(read);
+    EXPECT_EQ(read.scenario.name, file.stem().string());
+    EXPECT_GE(read.scenario.description.size(), 20u) << file;
+    EXPECT_EQ(read.scenario.expect.verdict, ExpectedVerdict::holds) << file;
+    // cuDNN has no fp32 kernel (rule L05).
+    const bool cudnn = read.scenario.model.core_attention == CoreAttention::cudnn;
+    EXPECT_TRUE(cudnn || holds(read.scenario.numerics, Numerics::fp32)) << file;
+  }
+}
+
+TEST(Library, RefusedFilesAreRefusedByTheRuleTheyName) {
+  const auto files = files_in(kLibrary / "refused");
+  EXPECT_GE(files.size(), 3u);
+  for (const fs::path& file : files) {
+    const ReadResult read = read_scenario_file(file.string());
+    EXPECT_EQ(read.scenario.name, file.stem().string());
+    EXPECT_EQ(read.scenario.expect.verdict, ExpectedVerdict::refused) << file;
+    EXPECT_EQ(read.rule(), read.scenario.expect.error) << file << all_text(read);
+    EXPECT_NE(read.rule(), "none") << file;
+  }
+}
+
+TEST(Library, StaysSmallEnoughToRunInEveryBuild) {
+  for (const Scenario& s : library()) {
+    EXPECT_LE(s.data.pack_length, 192) << s.name;  // Three of cuDNN's length classes.
+    EXPECT_LE(s.model.hidden, 48) << s.name;
+    EXPECT_LE(s.training.steps, s.data.pack_length <= 16 ? 12 : 6) << s.name;
+  }
+}
+
+TEST(Library, CountersAreThoseOfTheResult) {
+  for (const Scenario& s : library()) {
+    EXPECT_FALSE(s.expect.counters.empty()) << s.name;
+    for (const auto& [name, rule] : s.expect.counters) {
+      EXPECT_TRUE(holds(counter_names(), name)) << s.name << " " << name;
+      EXPECT_TRUE(rule.same_as.empty() || holds(counter_names(), rule.same_as)) << s.name << " " << rule.same_as;
+    }
+  }
+}
+
+// The definitions of the counters, computed from documents and schedule, against what the files expect.
+TEST(Library, ExpectedCountersFollowFromTheLayouts) {
+  int compared = 0;
+  for (const Scenario& s : library()) {
+    const auto compare = [&](const char* name, std::int64_t value) {
+      const auto found = s.expect.counters.find(name);
+      if (found == s.expect.counters.end()) return;
+      ++compared;
+      const Scenario::CounterRule& rule = found->second;
+      EXPECT_GE(value, rule.min.value_or(value)) << s.name << " " << name;
+      EXPECT_LE(value, rule.max.value_or(value)) << s.name << " " << name;
+    };
+    compare("max_outstanding", max_outstanding(s));
+    compare("evaluations", evaluations(s));
+    compare("recaptures", std::ssize(s.training.recapture_at));
+    if (!has_layouts(s)) continue;
+    compare("eager_fallbacks", count(s, Way::fallback));
+    compare("graph_replays", graph_replays(s));
+  }
+  EXPECT_GE(compared, 60);
+}
+
+TEST(Library, FirstExampleOfTheSchemaLaunchesTwentyGraphs) {
+  const auto found = std::ranges::find(library(), "packed-fallback-mix", &Scenario::name);
+  ASSERT_NE(found, library().end());
+  EXPECT_EQ(graph_replays(*found), 20);
+  EXPECT_EQ(count(*found, Way::fallback), 1);
+}
+
+// Coverage, computed from what was read.
+using Trait = std::function<bool(const Scenario&)>;
+
+Trait any_replayed(std::function<bool(const Scenario&, const Visit&)> holds) {
+  return [holds](const Scenario& s) {
+    return has_layouts(s) && std::ranges::any_of(visits(s), [&](const Visit& visit) {
+             return visit.way == Way::replayed && holds(s, visit);
+           });
+  };
+}
+
+// A replayed microbatch and the one of the same number in the next step, replayed too.
+Trait any_replayed_pair(std::function<bool(const Scenario&, const Visit&, const Visit&)> holds) {
+  return [holds](const Scenario& s) {
+    if (!has_layouts(s)) return false;
+    const auto list = visits(s);
+    for (const Visit& a : list) {
+      for (const Visit& b : list) {
+        const bool next = b.step == a.step + 1 && b.microbatch == a.microbatch;
+        if (next && a.way == Way::replayed && b.way == Way::replayed && holds(s, a, b)) return true;
+      }
+    }
+    return false;
+  };
+}
+
+std::int64_t tokens(const Visit& visit) { return std::reduce(visit.lengths.begin(), visit.lengths.end()); }
+
+Trait has_length(std::function<std::int64_t(const Scenario&)> length, char layer) {
+  return any_replayed([=](const Scenario& s, const Visit& visit) {
+    return has_layer(s, layer) && lockstep::holds(visit.lengths, length(s));
+  });
+}
+
+Trait has_slots(std::int64_t beyond_capacity) {
+  return [=](const Scenario& s) {
+    return has_layouts(s) && std::ranges::any_of(visits(s), [&](const Visit& visit) {
+             return visit.way != Way::warm_up &&
+                    visit.slots == std::ranges::max(s.cuda_graph.max_packed_seqs) + beyond_capacity;
+           });
+  };
+}
+
+Trait has_empty_document(std::function<bool(const MicrobatchLengths&, std::size_t)> place) {
+  return any_replayed([=](const Scenario&, const Visit& visit) {
+    for (std::size_t i = 0; i < visit.lengths.size(); ++i) {
+      if (visit.lengths[i] == 0 && tokens(visit) > 0 && place(visit.lengths, i)) return true;
+    }
+    return false;
+  });
+}
+
+bool has_fallback_between_replays(const Scenario& s) {
+  if (!has_layouts(s)) return false;
+  std::vector<Way> ways;
+  for (const Visit& visit : visits(s)) ways.push_back(visit.way);
+  const std::vector<Way> wanted{Way::replayed, Way::fallback, Way::replayed};
+  return std::ranges::search(ways, wanted).begin() != ways.end();
+}
+
+bool uses_two_buckets(const Scenario& s) {
+  if (!has_layouts(s)) return false;
+  std::set<std::int64_t> used;
+  for (const Visit& visit : visits(s)) {
+    if (visit.way != Way::replayed) continue;
+    used.insert(*std::ranges::lower_bound(s.cuda_graph.max_packed_seqs, visit.slots));
+  }
+  return used.size() >= 2;
+}
+
+Trait captures(std::vector<GraphModule> modules) {
+  return [=](const Scenario& s) { return with_partial_graphs(s) && s.cuda_graph.modules == modules; };
+}
+
+// A layer of experts for which this holds of its settings.
+Trait experts(bool (*are)(const Scenario::Model::Moe&)) {
+  return [=](const Scenario& s) { return has_layer(s, 'E') && are(s.model.moe); };
+}
+Trait captures_of_experts(GraphModule module) {
+  return [=](const Scenario& s) { return with_partial_graphs(s) && holds(s.cuda_graph.modules, module); };
+}
+
+bool has_evaluation_between_replays(const Scenario& s) {
+  const std::int64_t first = s.training.eval_every;  // The step after the first evaluation.
+  return first > s.cuda_graph.warmup_steps && first < s.training.steps && count(s, Way::replayed) > 0;
+}
+
+const std::vector<std::pair<std::string, Trait>>& coverage() {
+  using enum GraphModule;
+  static const std::vector<std::pair<std::string, Trait>> list{
+      {"document of 1 token", has_length([](auto&) { return 1; }, 'M')},
+      {"document of 2 tokens", has_length([](auto&) { return 2; }, 'M')},
+      {"conv width - 1", has_length([](auto& s) { return s.model.mamba.conv_width - 1; }, 'M')},
+      {"conv width + 1", has_length([](auto& s) { return s.model.mamba.conv_width + 1; }, 'M')},
+      {"chunk - 1", has_length([](auto& s) { return s.model.mamba.chunk - 1; }, 'M')},
+      {"chunk", has_length([](auto& s) { return s.model.mamba.chunk; }, 'M')},
+      {"chunk + 1", has_length([](auto& s) { return s.model.mamba.chunk + 1; }, 'M')},
+      {"whole pack", has_length([](auto& s) { return s.data.pack_length; }, 'M')},
+      {"empty document first", has_empty_document([](auto&, std::size_t i) { return i == 0; })},
+      {"empty document in the middle",
+       has_empty_document([](auto& lengths, std::size_t i) { return i > 0 && i + 1 < lengths.size(); })},
+      {"empty document last",
+       has_empty_document([](auto& lengths, std::size_t i) { return i > 0 && i + 1 == lengths.size(); })},
+      {"capacity - 1", has_slots(-1)},
+      {"capacity", has_slots(0)},
+      {"capacity + 1", has_slots(1)},
+      {"other layout, same tokens", any_replayed_pair([](auto&, const Visit& a, const Visit& b) {
+         return tokens(a) == tokens(b) && tokens(a) > 0 && a.lengths != b.lengths;
+       })},
+      {"large pack, then small", any_replayed_pair([](auto& s, const Visit& a, const Visit& b) {
+         return tokens(a) == s.data.pack_length && tokens(b) > 0 && tokens(b) <= s.data.pack_length / 8;
+       })},
+      {"in_flight 1", [](auto& s) { return s.training.in_flight == 1 && s.training.microbatches > 1; }},
+      {"in_flight 2", [](auto& s) { return s.training.in_flight == 2; }},
+      {"in_flight 3", [](auto& s) { return s.training.in_flight == 3; }},
+      {"slots used again within a step", [](auto& s) { return s.training.microbatches > 2 * s.training.in_flight; }},
+      {"attn alone", captures({attn})},
+      {"mlp alone", captures({mlp})},
+      {"mlp of a transformer layer whose attention is eager",
+       [](auto& s) { return captures({mlp})(s) && s.model.pattern.find("*-") != std::string::npos; }},
+      {"mamba alone", captures({mamba})},
+      {"modules together", captures({attn, mlp, mamba})},
+      {"whole layers", with_whole_layers},
+      {"full iteration", [](auto& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }},
+      {"full iteration with evaluation",
+       [](auto& s) { return s.cuda_graph.impl == GraphImpl::full_iteration && s.training.eval_every > 0; }},
+      {"fallback of a full iteration",
+       [](auto& s) { return s.cuda_graph.impl == GraphImpl::full_iteration && count(s, Way::fallback) > 0; }},
+      {"no graphs", [](auto& s) { return !with_graphs(s); }},
+      {"warm-up of no step", [](auto& s) { return with_graphs(s) && s.cuda_graph.warmup_steps == 0; }},
+      {"fallback between replays", has_fallback_between_replays},
+      {"evaluation between replays", has_evaluation_between_replays},
+      {"re-capture", [](auto& s) { return !s.training.recapture_at.empty(); }},
+      {"dropout in graphs", [](auto& s) { return with_graphs(s) && s.model.dropout.millionths > 0; }},
+      {"masked microbatch", [](auto& s) { return !s.data.mask.microbatches.empty(); }},
+      {"mask prefix", [](auto& s) { return s.data.mask.prefix > 0; }},
+      {"mask rate", [](auto& s) { return s.data.mask.rate.millionths > 0; }},
+      {"mask roles", [](auto& s) { return s.data.kind == DataKind::jsonl; }},
+      {"piece that looks on", [](auto& s) { return !s.data.mask.document_end; }},
+      {"GQA",
+       [](auto& s) {
+         return has_layer(s, '*') && s.model.attention.kv_heads < s.model.attention.heads &&
+                s.model.attention.kv_heads > 1;
+       }},
+      {"MHA",
+       [](auto& s) {
+         return has_layer(s, '*') && s.model.attention.kv_heads == s.model.attention.heads &&
+                s.model.attention.heads > 1;
+       }},
+      {"tied embedding", [](auto& s) { return s.model.tied_embedding; }},
+      {"untied embedding", [](auto& s) { return !s.model.tied_embedding; }},
+      {"swiglu", [](auto& s) { return has_layer(s, '-') && s.model.mlp.activation == MlpActivation::swiglu; }},
+      {"gaps", [](auto& s) { return s.data.gaps > 0; }},
+      {"align", [](auto& s) { return s.data.align > 1; }},
+      {"append_dummy_seq", [](auto& s) { return has_layouts(s) && s.data.tail == Tail::append_dummy_seq; }},
+      {"microbatch without a document", any_replayed([](auto&, const Visit& v) { return v.lengths.empty(); })},
+      {"microbatch of empty documents",
+       any_replayed([](auto&, const Visit& v) { return !v.lengths.empty() && tokens(v) == 0; })},
+      {"changing microbatch count", [](auto& s) { return !s.training.change_microbatches_at.empty(); }},
+      {"several buckets", uses_two_buckets},
+      {"several heads and groups of M",
+       [](auto& s) {
+         return has_layer(s, 'M') && s.model.mamba.groups > 1 &&
+                s.model.mamba.d_inner / s.model.mamba.head_dim > s.model.mamba.groups;
+       }},
+      {"hybrid M-M*-", [](auto& s) { return s.model.pattern.find("M-M*-") != std::string::npos; }},
+      {"long pattern", [](auto& s) { return s.model.pattern.size() >= 10; }},
+      {"linear schedule with warm-up",
+       [](auto& s) {
+         return s.training.optimizer.schedule == LrSchedule::linear && s.training.optimizer.lr_warmup > 0;
+       }},
+      {"cosine schedule with warm-up",
+       [](auto& s) {
+         return s.training.optimizer.schedule == LrSchedule::cosine && s.training.optimizer.lr_warmup > 0;
+       }},
+      {"clip off", [](auto& s) { return s.training.optimizer.clip == 0; }},
+      {"distribution measured",
+       [](auto& s) { return s.data.kind == DataKind::distribution && s.data.distribution.shape == Shape::measured; }},
+      {"text", [](auto& s) { return s.data.kind == DataKind::text; }},
+      {"softmax router", experts([](auto& m) { return m.router == Router::softmax; })},
+      {"sigmoid router", experts([](auto& m) { return m.router == Router::sigmoid; })},
+      {"expert bias", experts([](auto& m) { return m.expert_bias; })},
+      {"shared expert", experts([](auto& m) { return m.shared_hidden > 0; })},
+      {"capacity below the mean", experts([](auto& m) { return m.capacity_factor && m.capacity_factor->value() < 1; })},
+      {"capacity without padding", experts([](auto& m) { return m.capacity_factor && !m.pad_to_capacity; })},
+      {"dropless", experts([](auto& m) { return !m.capacity_factor; })},
+      {"host sync", experts([](auto& m) { return m.host_sync; })},
+      {"router losses", experts([](auto& m) { return m.aux_loss.millionths > 0 && m.z_loss.millionths > 0; })},
+      {"top-1", experts([](auto& m) { return m.top_k == 1; })},
+      {"module moe", captures_of_experts(moe)},
+      {"moe_router alone", captures({moe_router})},
+      {"module moe_preprocess", captures_of_experts(moe_preprocess)},
+      {"experts in whole layers", [](auto& s) { return has_layer(s, 'E') && with_whole_layers(s); }},
+      {"experts in a full iteration",
+       [](auto& s) { return has_layer(s, 'E') && s.cuda_graph.impl == GraphImpl::full_iteration; }},
+      {"widths that are no multiples", [](auto& s) { return s.model.hidden % 8 != 0 && s.data.pack_length % 16 != 0; }},
+  };
+  return list;
+}
+
+TEST(Library, EveryFeatureIsReached) {
+  for (const auto& [name, feature] : coverage()) EXPECT_TRUE(std::ranges::any_of(library(), feature)) << name;
+}
+
+// Each feature is one that a scenario can lack; else reaching it would say nothing.
+TEST(Library, EveryFeatureIsLackingSomewhere) {
+  for (const auto& [name, feature] : coverage()) EXPECT_FALSE(std::ranges::all_of(library(), feature)) << name;
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// Runs the built `lockstep` as a user does.
+#pragma once
+
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+
+inline std::string slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+inline std::string lockstep_program() {
+  const char* folder = std::getenv("LOCKSTEP_BIN");
+  return std::string(folder ? folder : LOCKSTEP_BUILD_BIN) + "/lockstep";
+}
+
+inline std::string library_path() {
+  const char* root = std::getenv("LOCKSTEP_ROOT");
+  return std::string(root ? root : LOCKSTEP_SOURCE_ROOT) + "/scenarios/library";
+}
+
+// The file of the library's scenario `name`, in whichever room it lies; else a path that does not exist.
+inline std::string library_file(const std::string& name) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(library_path())) {
+    if (entry.path().filename() == name + ".yaml") return entry.path().string();
+  }
+  return library_path() + "/" + name + ".yaml";
+}
+
+struct Ran {
+  int status = -1;
+  std::string out, err;
+};
+
+inline Ran run_lockstep(const std::string& words) {
+  const TemporaryFolder folder;
+  const int code =
+      std::system((lockstep_program() + " " + words + " >" + (folder / "out") + " 2>" + (folder / "err")).c_str());
+  return {WIFEXITED(code) ? WEXITSTATUS(code) : -1, slurp(folder / "out"), slurp(folder / "err")};
+}
+
+}  // namespace lockstep
