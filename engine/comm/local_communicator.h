@@ -14,7 +14,7 @@ namespace lockstep {
 
 // What a rank shows the others.
 struct LocalRank {
-  explicit LocalRank(Device& device) : ready(device), done(device), over(device) {}
+  explicit LocalRank(Device& device) : ready(device, "peer has written"), done(device, "peer has read"), over(device) {}
   Event ready;  // Its `from` can be read.
   Event done;   // It has read the others' `from`.
   Event over;   // Its last call is over.

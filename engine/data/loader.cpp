@@ -37,8 +37,8 @@ Loader::Loader(Device& device, const PackShape& shape, std::int64_t capacity, in
       training_state_(pool_.make<StepState>(1, 1)),
       evaluation_state_(pool_.make<StepState>(1, 1)),
       state_staging_(device, sizeof(StepState)),
-      state_loaded_(device),
-      state_consumed_(device) {
+      state_loaded_(device, "state loaded"),
+      state_consumed_(device, "state consumed") {
   const std::int64_t size = 2 * shape.rows + table_size(capacity);
   for (int m = 0; m < microbatches; ++m) {
     auto entry = std::make_unique<Entry>();
@@ -47,8 +47,8 @@ Loader::Loader(Device& device, const PackShape& shape, std::int64_t capacity, in
     entry->inputs = {block.columns(0, shape.rows), block.columns(shape.rows, shape.rows), table.lengths, table.numbers,
                      table.count};
     entry->staging = std::make_unique<PinnedBuffer>(device, static_cast<std::size_t>(size) * sizeof(std::int32_t));
-    entry->loaded = std::make_unique<Event>(device);
-    entry->consumed = std::make_unique<Event>(device);
+    entry->loaded = std::make_unique<Event>(device, "loaded");
+    entry->consumed = std::make_unique<Event>(device, "consumed");
     entries_.push_back(std::move(entry));
   }
 }
@@ -87,7 +87,7 @@ void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
   const std::int64_t slots = static_cast<std::int64_t>(pack.lengths.size());
   if (slots > capacity_) grow_overflow(e, slots, compute);
   // The copy before read this staging memory.
-  if (!fault("staging-rewritten-before-its-copy")) e.loaded->synchronize();
+  e.loaded->synchronize();
   std::int32_t* staged = static_cast<std::int32_t*>(e.staging->data());
   begin_staging(*e.staging);
   std::copy(pack.tokens.begin(), pack.tokens.end(), staged);
@@ -96,8 +96,7 @@ void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
     std::copy(pack.targets.begin(), pack.targets.end(), staged + shape_.rows);
   }
   if (!fault("document-table-not-refreshed") || first) write_table(staged + 2 * shape_.rows, capacity_, pack);
-  if (!fault("loader-ignores-consumed-event")) stream_.wait(*e.consumed);
-  if (fault("loaded-event-recorded-before-its-copy")) stream_.record(*e.loaded);
+  stream_.wait(*e.consumed);
   stream_.copy(e.inputs.tokens.data, staged, e.staging->bytes(), CopyKind::host_to_device);
   if (slots > capacity_) {
     std::int32_t* overflow = static_cast<std::int32_t*>(e.overflow_staging->data());
@@ -105,30 +104,26 @@ void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
     write_table(overflow, e.overflow.lengths.cols, pack);
     stream_.copy(e.overflow.lengths.data, overflow, e.overflow_staging->bytes(), CopyKind::host_to_device);
   }
-  if (fault("loaded-event-recorded-before-its-copy")) return;
-  (fault("loaded-event-on-the-wrong-stream") ? compute : stream_).record(*e.loaded);
+  stream_.record(*e.loaded);
 }
 
 void Loader::load_state(const StepState& state, bool training) {
-  if (!fault("state-staging-rewritten-before-its-copy")) state_loaded_.synchronize();
+  state_loaded_.synchronize();
   begin_staging(state_staging_);
   const std::size_t first = fault("seed-staged-once") && state_loads_ > 0 ? offsetof(StepState, step) : 0;
   std::memcpy(static_cast<std::byte*>(state_staging_.data()) + first,
               reinterpret_cast<const std::byte*>(&state) + first, sizeof(state) - first);
   ++state_loads_;
-  if (!fault("loader-ignores-state-consumed-event")) stream_.wait(state_consumed_);
+  stream_.wait(state_consumed_);
   stream_.copy(this->state(training).data, state_staging_.data(), sizeof(state), CopyKind::host_to_device);
   stream_.record(state_loaded_);
 }
 
 void Loader::wait_for(int microbatch, const Stream& compute) const {
-  if (fault("loaded-event-awaited-once") && entry(microbatch).awaited++ > 0) return;
-  if (fault("wait-for-the-first-microbatch-alone") && microbatch > 0) return;
-  if (!fault("compute-ignores-loaded-event")) compute.wait(*entry(microbatch).loaded);
+  const int awaited = faulty("wait-for-the-first-microbatch-alone", microbatch, 0);
+  compute.wait(*entry(awaited).loaded);
 }
-void Loader::wait_for_state(const Stream& compute) const {
-  if (!fault("compute-ignores-step-state-event")) compute.wait(state_loaded_);
-}
+void Loader::wait_for_state(const Stream& compute) const { compute.wait(state_loaded_); }
 void Loader::consumed(int microbatch, const Stream& compute) const { compute.record(*entry(microbatch).consumed); }
 void Loader::state_consumed(const Stream& compute) const { compute.record(state_consumed_); }
 

@@ -48,7 +48,6 @@ class Loader {
     std::unique_ptr<DeviceBuffer> overflow_memory;
     std::unique_ptr<PinnedBuffer> staging, overflow_staging;
     std::unique_ptr<Event> loaded, consumed;
-    mutable int awaited = 0;  // For a fault.
   };
   void begin_staging(const PinnedBuffer& staging);  // The host is about to write it.
   Entry& entry(int microbatch) { return *entries_[static_cast<std::size_t>(microbatch)]; }

@@ -61,7 +61,8 @@ class Owned {
 
 class Event {
  public:
-  explicit Event(Device& device);
+  // `name`: for those who look on, like a stream's.
+  explicit Event(Device& device, const char* name = "event");
   void synchronize() const;  // The host waits; returns at once if the event was never recorded.
   bool finished() const;
   int id() const { return id_; }

@@ -3,11 +3,12 @@
 
 namespace lockstep {
 
-Event::Event(Device& device)
+Event::Event(Device& device, const char* name)
     : device_(&device),
       handle_(*device.backend_, device.backend_->create_event()),
       id_(static_cast<int>(device.events_.size())) {
   device.events_.push_back(handle_.get());
+  if (device.interposer_) device.interposer_->created_event(id_, name);
 }
 
 void Event::synchronize() const {

@@ -17,6 +17,7 @@ class Interposer {
   virtual ~Interposer() = default;
   virtual void attached(Device& device) {}  // By the device's constructor.
   virtual void created_stream(int stream, const char* name) {}
+  virtual void created_event(int event, const char* name) {}
 
   // What is made in place of a submit, copy, fill, exchange, record or wait. In dry runs too: there it is only listed.
   virtual std::vector<LedgerEntry> instead_of(const LedgerEntry& call, bool dry_run) { return {call}; }

@@ -47,10 +47,10 @@ GradientBuffers::GradientBuffers(const Stream& compute, const Stream& gather, Co
       plan_(plan_gradients(layout, fsdp)),
       pool_(compute.device(), exchanged_in(communicator, fsdp)),
       stream_(compute.device(), "reduce"),
-      written_(compute.device()),
-      reduced_(compute.device()),
-      summed_(compute.device()),
-      gathered_(compute.device()) {
+      written_(compute.device(), "gradients written"),
+      reduced_(compute.device(), "gradients reduced"),
+      summed_(compute.device(), "totals summed"),
+      gathered_(compute.device(), "totals gathered") {
   const std::int64_t received = room_to_receive(layout);
   std::vector<std::int64_t> all = plan_.slots;
   all.push_back(received * static_cast<std::int64_t>(sizeof(float)));
@@ -103,7 +103,7 @@ GradientBuffers::Slot& GradientBuffers::slot_for(int unit) {
   const auto oldest = std::find_if(in_flight_.begin(), in_flight_.end(), is_choice);
   require(oldest != in_flight_.end(), "the slot of a gradient is free or reducing when its turn comes");
   Slot& slot = **oldest;
-  if (!fault("slot-reused-while-reducing")) compute_.wait(slot.reduced);
+  compute_.wait(*faulty("slot-reused-while-reducing", &slot.reduced, &slot.written));
   in_flight_.erase(oldest);
   slot.state = State::free;
   return slot;
@@ -127,9 +127,7 @@ void GradientBuffers::leave(int unit, bool last) {
       return slot->state == State::writing && slot->unit == unit;
     });
     require(found != slots_.end(), "what is reduced was written");
-    const bool dropped = fault("reduce-dropped") && unit + 2 == static_cast<int>(layout_.units.size());
-    if (!dropped) reduce_microbatch(unit, **found);
-    if (fault("reduce-runs-twice")) reduce_microbatch(unit, **found);
+    reduce_microbatch(unit, **found);
     (*found)->state = State::reducing;
     in_flight_.push_back(found->get());
   } else {
@@ -157,7 +155,7 @@ void GradientBuffers::wait_for(int unit) {
 }
 
 void GradientBuffers::let_go(Slot& slot) {
-  if (!fault("sums-read-while-reducing")) compute_.wait(slot.reduced);
+  compute_.wait(*faulty("sums-read-while-reducing", &slot.reduced, &slot.written));
   slot.state = State::free;
   std::erase(in_flight_, &slot);
 }
@@ -213,7 +211,7 @@ void GradientBuffers::add_up(const Arrival& arrival, Tensor<float> total, int fi
 // acc = acc + what every rank has at `from`: rank after rank, or the library's sum.
 void GradientBuffers::reduce_microbatch(int unit, const Slot& slot) {
   compute_.record(slot.written);
-  if (!fault("reduce-ignores-compute")) stream_.wait(slot.written);
+  stream_.wait(slot.written);
   for (const std::vector<Arrival>& batch : arrivals(unit, &slot)) {
     exchange(batch);
     for (const Arrival& one : batch) {
@@ -230,7 +228,7 @@ void GradientBuffers::reduce_microbatch(int unit, const Slot& slot) {
 
 void GradientBuffers::reduce_step(int unit) {
   compute_.record(written_);
-  if (!fault("reduce-ignores-compute")) stream_.wait(written_);
+  stream_.wait(written_);
   for (const std::vector<Arrival>& batch : arrivals(unit, nullptr)) {
     library_sums_ ? total_by_library(batch) : total_in_order(batch);
   }
@@ -251,7 +249,7 @@ void GradientBuffers::total_in_order(const std::vector<Arrival>& arrivals) {
 // Every rank has the sums of its shards; all of them take their places in every rank's accumulators.
 void GradientBuffers::gather_totals(const std::vector<Arrival>& arrivals) {
   stream_.record(summed_);
-  if (!fault("totals-gathered-before-they-are-sums")) gather_.wait(summed_);
+  gather_.wait(summed_);
   communicator_.together([&] {
     for (const Arrival& one : arrivals) {
       const BucketMemory& of = memory(one.bucket);

@@ -33,7 +33,7 @@ class GradientBuffers {
  private:
   enum class State : std::uint8_t { free, writing, reducing };
   struct Slot {
-    explicit Slot(Device& device) : written(device), reduced(device) {}
+    explicit Slot(Device& device) : written(device, "gradients written"), reduced(device, "gradients reduced") {}
     float* memory = nullptr;
     State state = State::free;
     int unit = -1;

@@ -19,7 +19,7 @@ WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator, 
       plan_(plan_weights(layout, fsdp)),
       pool_(compute.device(), &communicator),
       stream_(compute.device(), "gather"),
-      fork_(compute.device()) {
+      fork_(compute.device(), "weights written") {
   pool_.reserve(plan_.slots);
   for (const std::int64_t bytes : plan_.slots) {
     slots_.push_back(std::make_unique<Slot>(compute.device()));
@@ -137,7 +137,7 @@ bool WeightBuffers::gather(int unit) {
   for (const int choice : choices(unit)) {
     Slot& to = slot(choice);
     if (to.state != State::free && !fault("gather-takes-a-busy-slot")) continue;
-    if (to.read && !fault("gather-ignores-the-passes-before")) stream_.wait(to.released);
+    if (to.read) stream_.wait(to.released);
     if (choices(unit).size() > 1) place(unit, to);
     if (fault("pooled-unit-moves") && choice > 0 && compute_.device().place.step > 1) place(unit, slot(choice - 1));
     const std::size_t other = static_cast<std::size_t>(choice) ^ 1;
@@ -174,7 +174,7 @@ void WeightBuffers::exchange(int unit, Slot& slot, const Slot& to) {
 }
 
 void WeightBuffers::wait(Slot& slot) {
-  if (slot.state == State::gathering && !fault("gather-not-awaited")) compute_.wait(slot.gathered);
+  if (slot.state == State::gathering) compute_.wait(slot.gathered);
   slot.state = State::ready;
 }
 
@@ -183,7 +183,7 @@ void WeightBuffers::wait(Slot& slot) {
 // Gathers come behind what compute has done: the optimizer.
 void WeightBuffers::fork() {
   compute_.record(fork_);
-  if (!fault("gather-ignores-the-optimizer")) stream_.wait(fork_);
+  stream_.wait(fork_);
 }
 
 void WeightBuffers::refresh(int unit) {

@@ -47,7 +47,7 @@ class WeightBuffers {
  private:
   enum class State : std::uint8_t { free, gathering, ready };
   struct Slot {
-    explicit Slot(Device& device) : gathered(device), released(device) {}
+    explicit Slot(Device& device) : gathered(device, "weights gathered"), released(device, "weights released") {}
     std::byte* memory = nullptr;
     State state = State::free;
     int unit = -1;

@@ -44,7 +44,7 @@ void clear(const Stream& stream, const std::vector<ExpertState>& states) {
 void update_biases(const Stream& stream, const std::vector<ExpertState>& states, Communicator* communicator) {
   for (const ExpertState& state : states) {
     stream.device().place.layer = state.layer;
-    if (!state.bias || fault("expert-bias-never-updated")) continue;
+    if (!state.bias) continue;
     if (communicator != nullptr) {
       const auto bytes = static_cast<std::size_t>(state.step.size()) * sizeof(std::int32_t);
       communicator->all_gather(stream, {"counts"}, state.all_steps.data, state.step.data, bytes);
@@ -52,7 +52,8 @@ void update_biases(const Stream& stream, const std::vector<ExpertState>& states,
     }
     Tensor<std::int32_t> step = communicator == nullptr ? state.step : state.all_steps;
     if (fault("expert-bias-counts-one-rank")) step.rows = 1;
-    stream.submit(UpdateExpertBias{.step = step, .bias = state.bias, .rate = kBiasRate});
+    stream.submit(
+        UpdateExpertBias{.step = step, .bias = state.bias, .rate = faulty("expert-bias-never-updated", kBiasRate, 0)});
   }
   stream.device().place.layer = -1;
 }

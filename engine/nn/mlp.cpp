@@ -1,7 +1,5 @@
 #include "engine/nn/mlp.h"
 
-#include "kernels/core/fault.h"
-
 namespace lockstep {
 
 template <class T>
@@ -62,7 +60,7 @@ template <class T>
 void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
   const Tensor<T> dmixed = frame_.residual_backward(pass, dout, scratch_.dmixed);
-  if (again_.mlp_act && !fault("recompute-of-activations-left-out")) {
+  if (again_.mlp_act) {
     pass.part(Place::kRecompute);
     activate(pass, saved.fc1, saved.act);
   }

@@ -187,7 +187,7 @@ const Pack& Model<T>::pack(int index, int bucket, std::int64_t overflow_capacity
   Slot<T>& s = slot(fault("metadata-shared-by-slots") ? 0 : index);
   if (bucket >= 0) return s.packs[static_cast<std::size_t>(bucket)];
   if (!s.overflow || s.overflow->capacity() < overflow_capacity) {
-    if (!fault("overflow-grows-without-a-wait")) compute_.synchronize();  // Nothing may still read the smaller one.
+    compute_.synchronize();  // Nothing may still read the smaller one.
     s.overflow.reset();
     auto& pool = overflow_pools_[static_cast<std::size_t>(index)];
     pool = std::make_unique<TensorPool>(device_);

@@ -198,7 +198,7 @@ void Moe<T>::read_rows(const PassContext& pass, State& saved) const {
   if (!saved.rows_on_host) saved.rows_on_host.emplace(pass.stream.device(), bytes);
   auto* const rows = static_cast<std::int32_t*>(saved.rows_on_host->data());
   pass.stream.copy(rows, saved.placed.rows.data, bytes, CopyKind::device_to_host);
-  if (!fault("dispatch-reads-rows-before-their-copy")) pass.stream.synchronize();
+  pass.stream.synchronize();
   Device& device = pass.stream.device();
   device.host_reads(rows, bytes);
   ++device.expert_rows_read[device.place.rank];
@@ -263,7 +263,7 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
   const Tensor<T> act = first_rows(saved.act, rows), dy = first_rows(scratch_.dy, rows);
   const Tensor<T> dact = first_rows(scratch_.dact, rows), dfc1 = first_rows(scratch_.dfc1, rows);
   const Tensor<T> dmixed = frame_.residual_backward(pass, dout, scratch_.dmixed);
-  if (again_.moe_act && !fault("recompute-of-activations-left-out")) {
+  if (again_.moe_act) {
     pass.part(Place::kRecompute);
     activate(pass, first_rows(saved.fc1, rows), row_pair, act);
   }
@@ -302,7 +302,7 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
 template <class T>
 void Moe<T>::shared_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const {
   const Routed& r = saved.routed;
-  if (again_.shared_act && !fault("recompute-of-activations-left-out")) {
+  if (again_.shared_act) {
     pass.part(Place::kRecompute);
     activate(pass, r.shared_fc1, pass.pack.row_document, r.shared_act);
   }

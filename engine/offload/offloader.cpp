@@ -30,10 +30,10 @@ class Placed {
 
 Offloader::Group::Group(Device& device, const OffloadGroup& planned, int slots) : plan(planned) {
   for (int slot = 0; slot < slots; ++slot) {
-    left.emplace_back(device);
-    returned.emplace_back(device);
+    left.emplace_back(device, "left");
+    returned.emplace_back(device, "returned");
   }
-  if (delayed()) made.emplace(device);
+  if (delayed()) made.emplace(device, "made");
 }
 
 Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scenario, RowsInUse rows_in_use)
@@ -53,7 +53,7 @@ Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scen
   if (plan_.empty()) return;
   d2h_ = std::make_unique<Stream>(device, "d2h");
   h2d_ = std::make_unique<Stream>(device, "h2d");
-  fork_ = std::make_unique<Event>(device);
+  fork_ = std::make_unique<Event>(device, "offload fork");
   for (int set = 0; set < plan_.sets; ++set) {
     for (const std::int64_t bytes : plan_.bins) bins_.push_back({pool_.make<std::uint8_t>(1, bytes).data});
   }
@@ -127,7 +127,7 @@ Offloader::Pinned& Offloader::copy_of(const Group& group, int slot, std::size_t 
 void Offloader::enter_forward(int segment, int slot) {
   for (const OffloadTensor* tensor : at(written_, segment)) {
     const Event* leaving = bin(*tensor, slot).leaving;
-    if (leaving != nullptr && !fault("compute-overwrites-what-is-leaving")) compute_.wait(*leaving);
+    if (leaving != nullptr) compute_.wait(*leaving);
   }
 }
 
@@ -138,11 +138,11 @@ void Offloader::leave_forward(int segment, int slot) {
   const Groups& groups = at(leaving_, segment);
   const bool any_now = std::any_of(groups.begin(), groups.end(), [](const Group* group) { return !group->delayed(); });
   if (any_now) compute_.record(*fork_);
-  bool forked = fault("offload-ignores-compute");
+  bool forked = false;
   for (Group* group : groups) {
     if (group->delayed()) {
       if (fault("delayed-offload-is-dropped")) continue;
-      if (!fault("delayed-offload-ignores-compute")) d2h_->wait(*group->made);
+      d2h_->wait(*group->made);
     } else if (!std::exchange(forked, true)) {
       d2h_->wait(*fork_);
     }
@@ -156,7 +156,7 @@ void Offloader::begin_return(int position, int slot) {
   const Groups& groups = at(returning_, position);
   if (groups.empty()) return;
   compute_.record(*fork_);
-  if (!fault("reload-ignores-compute")) h2d_->wait(*fork_);
+  h2d_->wait(*fork_);
   for (Group* group : groups) copy_in(*group, slot);
 }
 
@@ -173,7 +173,7 @@ void Offloader::enter_backward(int segment, int slot) {
   for (int early = plan_.earliest(); !begun && early > plan_.segments; --early) begin_return(early, slot);
   begin_return(segment, slot);
   for (Group* group : at(used_, segment)) {
-    if (!fault("compute-ignores-reload")) compute_.wait(group->returned[static_cast<std::size_t>(slot)]);
+    compute_.wait(group->returned[static_cast<std::size_t>(slot)]);
     std::erase(in_flight_, &group->left[static_cast<std::size_t>(slot)]);  // What came back had arrived.
   }
 }
@@ -243,16 +243,15 @@ void Offloader::copy_in(Group& group, int slot) {
     Bin& to = bin(tensors[i], fault("offload-mirrors-only-the-way-out") ? slot % plan_.sets : slot);
     const Event* leaving = std::exchange(to.leaving, nullptr);
     // The last copy out of this bin: the tensor's own, or one that came behind it.
-    if (leaving != nullptr && !fault("reload-ignores-the-copy-out")) h2d_->wait(*leaving);
+    if (leaving != nullptr) h2d_->wait(*leaving);
     const std::int64_t bytes = bytes_of(group, slot, i);
     if (bytes > 0) {
       h2d_->copy(to.memory, from.memory.data(), static_cast<std::size_t>(bytes), CopyKind::host_to_device);
     }
     from.returning = &returned;
     moved.in += bytes;
-    const bool last = i + 1 == tensors.size();
-    if (fault("reload-awaited-after-its-first-tensor") ? i == 0 : last) h2d_->record(returned);
   }
+  h2d_->record(returned);
 }
 
 // A step brings back all that it sent, in order behind what was sent, and compute waits for each before it reads it.

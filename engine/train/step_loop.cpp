@@ -142,8 +142,6 @@ class Loop : public StepLoop {
   bool poisons_padding_;
   std::vector<Segment> segments_;
   RunCounters counters_;
-
-  int forwards_ = 0;  // Passes begun, for a fault.
 };
 
 template <class T>
@@ -240,11 +238,8 @@ void Loop<T>::forward(const Work& work) {
     model_.poison(slot);
   }
   pass.part("metadata");
-  const bool kept = fault("metadata-built-once") && ++forwards_ > model_.slots();
-  if (!kept)
-    compute_.submit(build_pack(model_.pack_shape(), loader_.table(work.microbatch, work.bucket < 0), pass.pack));
-  const bool stale = fault("attention-tables-built-once") && ++forwards_ > model_.slots();
-  if (pass.pack.cudnn && !stale) compute_.submit(build_cudnn_tables(model_.attention(), pass.pack));
+  compute_.submit(build_pack(model_.pack_shape(), loader_.table(work.microbatch, work.bucket < 0), pass.pack));
+  if (pass.pack.cudnn) compute_.submit(build_cudnn_tables(model_.attention(), pass.pack));
   offloader_.enter_forward(-1, work.slot);
   run_hooks(Modules::embedding(), HookPoint::forward_pre, work);
   model_.embed(pass, inputs, slot);
@@ -339,7 +334,7 @@ void Loop<T>::start(std::int64_t step, const StepData& data, bool continued) {
   prepare_graphs(step);
   device_.enter_step(step);
   loader_.wait_for_state(compute_);
-  if (!continued && !fault("gradients-not-zeroed-at-step-start")) parameters_.zero_gradients(compute_);
+  if (!continued) parameters_.zero_gradients(compute_);
 }
 
 template <class T>

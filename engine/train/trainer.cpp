@@ -158,7 +158,7 @@ void Trainer::Impl::load_state(const StepData& data, bool training) {
 // For the next step, while the device works: at its start the device would wait for the host.
 void Trainer::Impl::clear_gradients() {
   device.place.part = "gradients";
-  if (!fault("gradients-not-zeroed-at-step-start")) loop.parameters().zero_gradients(loop.compute());
+  loop.parameters().zero_gradients(loop.compute());
   cleared = true;
 }
 
@@ -540,7 +540,7 @@ void Trainer::load(const std::string& path) {
     if (expert.bias) my.write(expert.step, std::vector<std::int32_t>(static_cast<std::size_t>(expert.step.size())));
   }
   for (std::size_t i = 0; i < parts.size(); ++i) my.restore(parts[i], state.parts[i]);
-  if (!fault("checkpoint-leaves-bf16-weights")) my.loop.parameters().round(my.loop.compute());
+  my.loop.parameters().round(my.loop.compute());
   if (sharded && !fault("load-leaves-gathered-weights")) my.loop.sharder()->refresh();
   my.steps_done = fault("checkpoint-forgets-the-step") ? 0 : progress.steps;
   my.microbatches_done = progress.microbatches / my.ranks();

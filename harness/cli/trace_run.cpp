@@ -2,7 +2,7 @@
 
 #include "harness/case/schedules.h"
 #include "harness/checker/checker.h"
-#include "harness/inject/mutator.h"
+#include "harness/inject/fault_injector.h"
 #include "harness/judge/thread_ranks.h"
 #include "kernels/core/fault.h"
 
@@ -12,11 +12,10 @@ namespace {
 
 // Delayed as the run that was judged. Returns why it ended before its end, "" if it did not.
 std::string run(const Scenario& scenario, const SimOptions& sim, const std::string& fault, Observer& observer) {
-  const std::optional<DoorFault> door = door_fault(fault);
-  DoorMutator mutator(scenario.model.pattern, door);
+  const auto injector = injector_for(scenario.model.pattern, fault);
   try {
     const std::unique_ptr<DataSource> data = open_data(scenario);
-    Device device(open_sim(sim), &observer, pressure_of(scenario), door ? &mutator : nullptr);
+    Device device(open_sim(sim), &observer, pressure_of(scenario), injector.get());
     const auto plain = [](int) { return TrainerOptions(); };
     train_to_the_end(device, scenario, *data, plain, [](VirtualRank& rank) { rank.trainer.weight_digest(); });
   } catch (const std::exception& error) {

@@ -38,7 +38,7 @@ std::size_t span_of(const OperandBytes& operand) {
 bool DoorMutator::strikes(DoorOperator op, const std::string& site) {
   const std::int64_t index = sites_[static_cast<std::size_t>(op)][site]++;
   if (!fault_ || fault_->op != op || fault_->index != index || fault_->site != site) return false;
-  ++applied_;
+  ++triggered_;
   return mode_ == Mode::strike;
 }
 
@@ -80,9 +80,9 @@ std::string DoorMutator::site_of(const LedgerEntry& call) const {
 std::vector<LedgerEntry> DoorMutator::instead_of(const LedgerEntry& asked, bool dry_run) {
   const LedgerEntry call = moved(asked);
   if (dry_run || harness_looks()) return {call};
-  const int before = applied_;
+  const std::int64_t before = triggered_;
   std::vector<LedgerEntry> calls = mutated(call);
-  if (mode_ == Mode::mark && applied_ > before) mark(calls.front());
+  if (mode_ == Mode::mark && triggered_ > before) mark(calls.front());
   return calls;
 }
 

@@ -9,10 +9,11 @@
 
 #include "engine/device/device.h"
 #include "harness/inject/device_fault.h"
+#include "harness/inject/fault_injector.h"
 
 namespace lockstep {
 
-class DoorMutator : public Interposer {
+class DoorMutator : public FaultInjector {
  public:
   enum class Mode : std::uint8_t { strike, mark };
   static constexpr const char* kMark = "struck";  // Part of the step that a marked call says it belongs to.
@@ -24,7 +25,7 @@ class DoorMutator : public Interposer {
   using Sites = std::map<std::string, std::int64_t>;
   // How many calls of a site an operator could strike.
   const Sites& sites(DoorOperator op) const { return sites_[static_cast<std::size_t>(op)]; }
-  int applied() const { return applied_; }  // How often the fault struck: 0 or 1.
+  std::int64_t triggered() const override { return triggered_; }  // 0 or 1.
   // Where a buffer could have moved at the last launch of a graph: no replay behind it would show the old address.
   std::set<std::pair<std::string, std::int64_t>> last_launches() const;
   bool changed_nothing() const { return changed_nothing_; }  // The copy or fill that was marked wrote what was there.
@@ -69,7 +70,7 @@ class DoorMutator : public Interposer {
   Mode mode_;
   Device* device_ = nullptr;
   std::array<Sites, kDoorOperators.size()> sites_;
-  int applied_ = 0;
+  std::int64_t triggered_ = 0;
   std::vector<std::string> streams_;
   std::map<int, int> recorded_;  // Stream of the latest record, by event.
   std::list<Block> blocks_;      // Those that live, in the order of allocation.

@@ -23,11 +23,6 @@ std::unique_ptr<Backend> open_judged(const Scenario& scenario, const RunOptions&
   return backend;
 }
 
-std::unique_ptr<DoorMutator> mutator_for(const Scenario& scenario, const std::string& name) {
-  const std::optional<DoorFault> fault = door_fault(name);
-  return fault ? std::make_unique<DoorMutator>(scenario.model.pattern, *fault) : nullptr;
-}
-
 std::optional<Tee> watch(Observer* judge, Observer* watcher) {
   static Observer silent;
   if (watcher == nullptr) return {};
@@ -44,10 +39,10 @@ JudgedRun::JudgedRun(const Scenario& scenario, const DataSource& data, const Run
       listened_(listened),
       counters_(static_cast<std::size_t>(scenario.parallel.data)),
       views_(counters_.size()),
-      mutator_(mutator_for(scenario, options.fault)),
+      injector_(injector_for(scenario.model.pattern, options.fault)),
       watched_(watch(observer, options.watcher)),
       device_(open_judged(scenario, options, sim), watched_ ? &*watched_ : observer, pressure_of(scenario),
-              mutator_.get()) {
+              injector_.get()) {
   for (int r = 0; r < scenario.parallel.data; ++r)
     comparisons_.push_back(
         std::make_unique<Comparison>(scenario, r, is_judged_by_an_eager_run(scenario, options.device)));

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/inject/mutator.h"
+#include "harness/inject/fault_injector.h"
 #include "harness/judge/comparison.h"
 #include "harness/judge/runner.h"
 #include "harness/judge/tee.h"
@@ -41,7 +41,7 @@ class JudgedRun {
   const std::vector<Counters>& counters() const { return counters_; }
   void count(const VirtualRank& rank);
   Device& device() { return device_; }
-  std::int64_t struck() const { return mutator_ ? mutator_->applied() : 0; }  // By the fault at the device door.
+  std::int64_t struck() const { return injector_ ? injector_->triggered() : 0; }  // Calls.
 
  private:
   std::vector<std::vector<float>> look(const Trainer& trainer, std::span<const StoredValues> list);
@@ -55,7 +55,7 @@ class JudgedRun {
   std::vector<Counters> counters_;
   std::vector<std::vector<ParameterView>> views_;
   bool differs_ = false;
-  std::unique_ptr<DoorMutator> mutator_;
+  std::unique_ptr<FaultInjector> injector_;
   std::optional<Tee> watched_;
   Device device_;
 };

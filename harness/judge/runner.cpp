@@ -21,6 +21,7 @@
 #include "harness/expect/offload_bytes.h"
 #include "harness/expect/rank_counters.h"
 #include "harness/explore/recorder.h"
+#include "harness/inject/device_fault.h"
 #include "harness/judge/eager_judge.h"
 #include "harness/judge/eager_reference.h"
 #include "harness/judge/judged_run.h"

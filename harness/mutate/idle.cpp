@@ -63,7 +63,7 @@ CaseResult judge_idle(const Scenario& scenario, const DoorFault& fault) {
   const std::vector<bool> live = live_items(program);
   CaseResult result;
   result.name = scenario.name;
-  if (marker.applied() == 0) {
+  if (marker.triggered() == 0) {
     result.verdict = Verdict::broken;
     result.judge = "effect";
     result.reason = "the call was not met";

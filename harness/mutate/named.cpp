@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <iostream>
-#include <numeric>
+#include <span>
 #include <sstream>
 #include <string_view>
 
-#include "engine/device/faults.h"
 #include "harness/checker/checker.h"
 #include "harness/mutate/named_table.h"
-#include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 #include "oracle/oracle.h"
 #include "scenarios/rules/legality.h"
@@ -34,13 +32,13 @@ std::vector<Reason> reasons_in(const std::string& text) {
 
 // The row with the longest beginning of the name.
 template <std::size_t N>
-const NamedRow& row_of(const std::array<NamedRow, N>& table, std::string_view name) {
-  const NamedRow* best = nullptr;
-  for (const NamedRow& row : table) {
-    if (name.starts_with(row.begins) && (!best || row.begins.size() > best->begins.size())) best = &row;
+const FaultRow& row_of(const std::array<FaultRow, N>& table, std::string_view name) {
+  const FaultRow* best = nullptr;
+  for (const FaultRow& row : table) {
+    if (name.starts_with(row.name) && (!best || row.name.size() > best->name.size())) best = &row;
   }
   if (!best) std::cerr << "lockstep: no row for " << name << "\n";
-  require(best, "every named fault has a row in harness/mutate/named_table.h");
+  require(best, "every mutation has a row in harness/mutate/named_table.h");
   return *best;
 }
 
@@ -55,22 +53,24 @@ class Catalogue {
   }
 
   // Of experts or of sharding: it shows in no scenario without.
-  void add(const std::string& name, const NamedRow& row, RunOptions plant) {
-    if (row.elsewhere || (row.experts && !experts_) || (row.sharded && !sharded_)) return;  // Shows in nothing.
+  void add(const std::string& name, const FaultRow& row, std::string site, RunOptions plant) {
+    if (row.has(kNoScenario) || (row.has(kNeedsExperts) && !experts_) || (row.has(kNeedsShards) && !sharded_))
+      return;  // Shows in nothing.
     std::vector<int> scenarios = scenarios_;
     std::erase_if(scenarios, [&](int i) {
       const Scenario& scenario = cases_[static_cast<std::size_t>(i)].scenario;
-      return (row.experts && !has_layer(scenario, 'E')) || (row.sharded && !with_reduction(scenario));
+      return (row.has(kNeedsExperts) && !has_layer(scenario, 'E')) ||
+             (row.has(kNeedsShards) && !with_reduction(scenario));
     });
-    std::vector<int> cases = row.probes_first ? probes_ : scenarios;
-    const std::vector<int>& later = row.probes_first ? scenarios : probes_;
+    std::vector<int> cases = row.has(kFixturesFirst) ? probes_ : scenarios;
+    const std::vector<int>& later = row.has(kFixturesFirst) ? scenarios : probes_;
     cases.insert(cases.end(), later.begin(), later.end());
     faults_.push_back({.name = name,
                        .bug_class = std::string(row.bug_class),
-                       .site = std::string(row.site),
+                       .site = std::move(site),
                        .reasons = reasons_in(std::string(row.reasons)),
                        .plant = std::move(plant),
-                       .removes_order = row.removes_order,
+                       .removes_order = row.has(kRemovesOrder),
                        .cases = std::move(cases)});
   }
   std::vector<Fault> take() { return std::move(faults_); }
@@ -86,20 +86,18 @@ class Catalogue {
 
 std::vector<Fault> named_faults(const std::vector<MutationCase>& cases) {
   Catalogue catalogue(cases);
-  for (const auto& name : kernel_faults()) {
-    catalogue.add(name, row_of(kKernelRows, name), {.fault = name, .mutation = ""});
-  }
-  const std::vector<std::string> sharding = sharding_faults();
-  for (const auto& name : engine_faults()) {
-    const bool shards = std::find(sharding.begin(), sharding.end(), name) != sharding.end();
-    catalogue.add(name, shards ? row_of(kShardingRows, name) : row_of(kEngineRows, name),
-                  {.fault = name, .mutation = ""});
+  for (const std::span<const FaultRow> rows : {kernel_fault_rows(), engine_fault_rows()}) {
+    for (const FaultRow& row : rows) {
+      const std::string name(row.name);
+      catalogue.add(name, row, std::string(fault_place(name)), {.fault = name, .mutation = ""});
+    }
   }
   for (const auto& name : oracle::Oracle::mutations()) {
-    catalogue.add("oracle:" + name, row_of(kOracleRows, name), {.fault = "", .mutation = name});
+    catalogue.add("oracle:" + name, row_of(kOracleRows, name), "oracle", {.fault = "", .mutation = name});
   }
   for (const auto& name : Checker::mutations()) {
-    catalogue.add("checker:" + name, row_of(kCheckerRows, name), {.fault = "", .mutation = "", .blindness = name});
+    catalogue.add("checker:" + name, row_of(kCheckerRows, name), "harness/checker",
+                  {.fault = "", .mutation = "", .blindness = name});
   }
   return catalogue.take();
 }

@@ -11,6 +11,7 @@
 #include "engine/train/trainer.h"
 #include "harness/base/run_folder.h"
 #include "harness/checker/checker.h"
+#include "harness/inject/fault_injector.h"
 #include "harness/judge/thread_ranks.h"
 #include "kernels/diagnostics/poison.h"
 #include "kernels/ops/optimizer.h"
@@ -173,7 +174,8 @@ CaseResult resume(const RunOptions& options) {
   const RunFolder folder;
   const std::string file = folder.path() + "/state";
   for (const bool first : {true, false}) {
-    Device device(open_sim());
+    const auto injector = planted_alias();
+    Device device(open_sim(), nullptr, {}, injector.get());
     Trainer trainer(device, scenario, *data);
     if (!first) trainer.load(file);
     for (int step = 0; step < 2; ++step) trainer.step();
@@ -201,7 +203,8 @@ CaseResult resume(const RunOptions& options) {
 std::string digest_of_a_run_that_goes_back(const Scenario& scenario, const DataSource& data, Checker& checker) {
   const RunFolder folder;
   const std::string file = folder.path() + "/state";
-  Device device(open_sim(), &checker);
+  const auto injector = planted_alias();
+  Device device(open_sim(), &checker, {}, injector.get());
   std::string digest;
   const auto no_options = [](int) { return TrainerOptions{}; };
   with_trainers(device, scenario, data, no_options, [&](VirtualRank& rank) {
@@ -245,7 +248,8 @@ CaseResult go_back(const RunOptions& options) {
 }  // namespace
 
 void run_ahead_of_the_device(Observer& observer) {
-  Device device(open_sim(), &observer);
+  const auto injector = planted_alias();
+  Device device(open_sim(), &observer, {}, injector.get());
   const PackShape shape{.rows = 16};
   const Stream compute(device, "compute");
   Loader loader(device, shape, 4, 1);

@@ -4,12 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/faults.h"
 #include "harness/base/errors.h"
 #include "harness/checker/checker.h"
 #include "harness/inject/device_fault.h"
+#include "harness/inject/fault_table.h"
 #include "harness/run/worker.h"
-#include "kernels/core/fault.h"
 #include "oracle/oracle.h"
 #include "scenarios/syntax/nearest.h"
 

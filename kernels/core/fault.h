@@ -1,11 +1,10 @@
-// Compiled-in fault points. `fault("name")` is true only where a test or `lockstep mutate` planted that fault.
-// Off by default; at most one line at the place of the fault.
+// Faults that are compiled into kernels and engine, and do something only while a test or `lockstep mutate` has planted
+// them. harness/inject/fault_table.h says what each stands for.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <vector>
 
 namespace lockstep {
 
@@ -13,6 +12,7 @@ namespace lockstep {
 void plant_fault(std::string_view name);
 std::string_view planted_fault();
 
+// For `faulty`, and for a fault whose name is only known at run time.
 inline bool fault(std::string_view name) { return !planted_fault().empty() && planted_fault() == name; }
 
 // The value that a fault point yields: `right`, or `wrong` while the fault `name` is planted. Both are computed. This
@@ -21,8 +21,5 @@ template <class T>
 T faulty(std::string_view name, T right, std::type_identity_t<T> wrong) {
   return fault(name) ? wrong : right;
 }
-
-// Every fault point of the host kernels, in the order of the ops.
-std::vector<std::string> kernel_faults();
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include "kernels/ops/activation.h"
 
+#include <algorithm>
+
 #include "kernels/core/fault.h"
 #include "kernels/host/rows.h"
 
@@ -9,12 +11,17 @@ namespace {
 template <class T>
 void forward_row(Activation kind, std::int64_t width, const T* __restrict h, T* __restrict a) {
   if (kind == Activation::squared_relu) {
+    const bool squares = faulty("activation-forgets-square", true, false);
     for (std::int64_t e = 0; e < width; ++e) {
       const float x = load(h[e]);
-      a[e] = st<T>(x > 0.0f ? mul(x, x) : 0.0f);
+      a[e] = st<T>(x > 0.0f ? mul(x, squares ? x : 1.0f) : 0.0f);
     }
   } else {
-    for (std::int64_t e = 0; e < width; ++e) a[e] = st<T>(mul(silu(load(h[e])), load(h[width + e])));
+    const float closed_below = faulty("activation-gate-saturates", neg(infinity()), -16.0f);
+    for (std::int64_t e = 0; e < width; ++e) {
+      const float gate = load(h[e]);
+      a[e] = st<T>(gate < closed_below ? 0.0f : mul(silu(gate), load(h[width + e])));
+    }
   }
 }
 
@@ -38,27 +45,20 @@ void backward_row(Activation kind, std::int64_t width, const T* __restrict h, co
 
 template <class T>
 void run(HostQueue, const ActivationForward<T>& op) {
-  const bool swaps = fault("activation-confuses-kinds") && op.kind == Activation::swiglu;
-  const bool saturates = fault("activation-gate-saturates") && op.kind == Activation::swiglu;
-  const bool forgets_square = fault("activation-forgets-square") && op.kind == Activation::squared_relu;
+  const Activation kind = faulty("activation-confuses-kinds", op.kind, Activation::squared_relu);
   for (std::int64_t i = 0; i < op.a.rows; ++i) {
     if (op.row_document.data[i] < 0) {
       store_zero(op.a.cols, op.a.row(i));
       continue;
     }
-    forward_row(swaps ? Activation::squared_relu : op.kind, op.a.cols, op.h.row(i), op.a.row(i));
-    for (std::int64_t e = 0; forgets_square && e < op.a.cols; ++e)
-      op.a.row(i)[e] = st<T>(max(load(op.h.row(i)[e]), 0.0f));
-    for (std::int64_t e = 0; saturates && e < op.a.cols; ++e)
-      if (load(op.h.row(i)[e]) < -16.0f) op.a.row(i)[e] = st<T>(0.0f);
+    forward_row(kind, op.a.cols, op.h.row(i), op.a.row(i));
   }
 }
 
 template <class T>
 void run(HostQueue, const ActivationBackward<T>& op) {
-  const bool as_of_next_row = fault("activation-backward-reads-next-row");
   for (std::int64_t i = 0; i < op.da.rows; ++i) {
-    const std::int64_t source = as_of_next_row && i + 1 < op.da.rows ? i + 1 : i;
+    const std::int64_t source = faulty("activation-backward-reads-next-row", i, std::min(i + 1, op.da.rows - 1));
     if (op.row_document.data[i] < 0) {
       store_zero(op.dh.cols, op.dh.row(i));
     } else {

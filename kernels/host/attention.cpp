@@ -84,10 +84,10 @@ class Denominator<bf16> {
 
 // Online softmax over the blocks of one row that sees `count` keys. Returns LSE; o is the finished, unstored output.
 template <class T>
-float softmax_row(const KeysAndValues<T>& kv, float* s, std::int64_t count, bool forgets_rescale, float* o) {
+float softmax_row(const KeysAndValues<T>& kv, float* s, std::int64_t count, float* o) {
   constexpr std::int64_t kBlock = Denominator<T>::kBlock;
   Denominator<T> denominator;
-  const bool flushes = fault("attention-flushes-small-weights");
+  const float smallest = faulty("attention-flushes-small-weights", 0.0f, 0x1p-20f);
   float m = neg(infinity());
   set_zero(kv.hd, o);
   for (std::int64_t first = 0; first < count; first += kBlock) {
@@ -95,10 +95,13 @@ float softmax_row(const KeysAndValues<T>& kv, float* s, std::int64_t count, bool
     const std::int64_t visible = std::min(kBlock, count - first);
     const float next = add(max(m, maximum(visible, [p](std::int64_t j) { return p[j]; })), 0.0f);
     const float al = expn(sub(m, next));
-    for (std::int64_t j = 0; j < visible; ++j) p[j] = expn(sub(p[j], next));
-    for (std::int64_t j = 0; flushes && j < visible; ++j) p[j] = p[j] < 0x1p-20f ? 0.0f : p[j];
+    for (std::int64_t j = 0; j < visible; ++j) {
+      const float weight = expn(sub(p[j], next));
+      p[j] = weight < smallest ? 0.0f : weight;
+    }
     denominator.scale_and_add(al, p, visible);
-    for (std::int64_t e = 0; e < kv.hd && !forgets_rescale; ++e) o[e] = mul(o[e], al);
+    const float kept = faulty("attention-forgets-rescale-between-blocks", al, 1.0f);
+    for (std::int64_t e = 0; e < kv.hd; ++e) o[e] = mul(o[e], kept);
     round_row<T>(visible, p);
     kv.v.link(first, first + visible, s, 1, o, kv.hd);
     m = next;
@@ -137,18 +140,18 @@ class KvHeadBackward {
         dv_(dk_.size()) {}
 
   void run() {
-    const bool first_head_only = fault("attention-backward-forgets-query-heads-of-group");
-    for (std::int64_t h = 0; h < (first_head_only ? 1 : group_); ++h) {
+    const std::int64_t heads = faulty("attention-backward-forgets-query-heads-of-group", group_, 1);
+    for (std::int64_t h = 0; h < heads; ++h) {
       for (std::int64_t i = 0; i < length_; i += kQueries) {
         rows(kv_head_ * group_ + h, i, std::min(kQueries, length_ - i));
       }
     }
-    const bool forgets_scale = fault("attention-backward-forgets-key-scale");
+    const float scale = faulty("attention-backward-forgets-key-scale", scale_, 1.0f);
     for (std::int64_t j = 0; j < length_; ++j) {
       float* dk = dk_.data() + j * hd_;
       add_zero(hd_, dk);
       add_zero(hd_, dv_.data() + j * hd_);
-      for (std::int64_t e = 0; e < hd_ && !forgets_scale; ++e) dk[e] = mul(dk[e], scale_);
+      for (std::int64_t e = 0; e < hd_; ++e) dk[e] = mul(dk[e], scale);
       store_row(hd_, dk, op_.dqkv.row(first_ + j) + k_column_);
       store_row(hd_, dv_.data() + j * hd_, op_.dqkv.row(first_ + j) + v_column_);
     }
@@ -178,11 +181,12 @@ class KvHeadBackward {
     const T* o = op_.o.row(row) + head * hd_;
     const float delta = r128(hd_, [o, dout](std::int64_t e, float acc) { return fma(load(o[e]), dout[e], acc); });
     op_.delta.row(row)[head] = delta;
+    const float subtracted = faulty("attention-backward-forgets-delta", delta, 0.0f);
     const float lse = op_.lse.row(row)[head];
     kv_.scores(q, visible, scale_, p);
     for (std::int64_t j = 0; j < visible; ++j) p[j] = expn(sub(p[j], lse));
     dot(hd_, dout, 1, kv_.vt, ds, padded(visible));
-    for (std::int64_t j = 0; j < visible; ++j) ds[j] = mul(p[j], sub(ds[j], forgets_delta_ ? 0.0f : delta));
+    for (std::int64_t j = 0; j < visible; ++j) ds[j] = mul(p[j], sub(ds[j], subtracted));
     round_row<T>(visible, ds);
     round_row<T>(visible, p);
     dot(visible, ds, 1, kv_.k, row_.data(), hd_);
@@ -195,9 +199,16 @@ class KvHeadBackward {
   KeysAndValues<T> kv_;
   Factor<T> dout_factor_, q_factor_;
   float scale_;
-  bool forgets_delta_ = fault("attention-backward-forgets-delta");
   std::vector<float> p_, ds_, q_, dout_, row_, dk_, dv_;
 };
+
+template <class T>
+KeysAndValues<T> keys_of_head(const AttentionForward<T>& op, std::int64_t first, std::int64_t length,
+                              std::int64_t kv_head) {
+  const std::int64_t source = faulty("attention-query-heads-share-first-kv-head", kv_head, 0);
+  const std::int64_t k_column = (op.heads + source) * op.head_dim;
+  return {op.qkv, first, length, k_column, k_column + op.kv_heads * op.head_dim, op.head_dim};
+}
 
 }  // namespace
 
@@ -205,10 +216,8 @@ template <class T>
 void run(HostQueue, const AttentionForward<T>& op) {
   const std::int64_t hd = op.head_dim, group = op.heads / op.kv_heads;
   const float scale = scale_of(hd);
-  const bool acausal = fault("attention-sees-the-next-token");
-  const bool leaks = fault("attention-leaks-previous-document");
-  const bool forgets_rescale = fault("attention-forgets-rescale-between-blocks");
-  const bool wrong_group = fault("attention-query-heads-share-first-kv-head");
+  const std::int64_t ahead = faulty("attention-sees-the-next-token", 0, 1);
+  const std::int64_t reach = faulty("attention-leaks-previous-document", 0, 1);
   for (std::int64_t i = 0; i < op.qkv.rows; ++i) {
     if (op.row_document.data[i] >= 0) continue;
     store_zero(op.o.cols, op.o.row(i));
@@ -218,19 +227,17 @@ void run(HostQueue, const AttentionForward<T>& op) {
   for (std::int64_t d = 0; d < op.document_start.cols; ++d) {
     if (op.document_length.data[d] == 0) continue;
     const std::int64_t own = op.document_start.data[d];
-    const std::int64_t before = leaks && own > 0 && op.row_document.data[own - 1] >= 0 ? 1 : 0;
+    const std::int64_t before = own > 0 && op.row_document.data[own - 1] >= 0 ? reach : 0;
     const std::int64_t first = own - before, length = op.document_length.data[d] + before;
     s.resize(static_cast<std::size_t>(padded(length)));
     for (std::int64_t kv_head = 0; kv_head < op.kv_heads; ++kv_head) {
-      const std::int64_t source = wrong_group ? 0 : kv_head;
-      const KeysAndValues<T> kv(op.qkv, first, length, (op.heads + source) * hd, (op.heads + op.kv_heads + source) * hd,
-                                hd);
+      const KeysAndValues<T> kv = keys_of_head(op, first, length, kv_head);
       for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
         for (std::int64_t i = before; i < length; ++i) {
-          const std::int64_t visible = std::min(length, i + 1 + (acausal ? 1 : 0));
+          const std::int64_t visible = std::min(length, i + 1 + ahead);
           load_row(hd, op.qkv.row(first + i) + h * hd, q.data());
           kv.scores(q.data(), visible, scale, s.data());
-          op.lse.row(first + i)[h] = softmax_row(kv, s.data(), visible, forgets_rescale, o.data());
+          op.lse.row(first + i)[h] = softmax_row(kv, s.data(), visible, o.data());
           store_row(hd, o.data(), op.o.row(first + i) + h * hd);
         }
       }
@@ -240,9 +247,9 @@ void run(HostQueue, const AttentionForward<T>& op) {
 
 template <class T>
 void run(HostQueue, const AttentionBackward<T>& op) {
-  const bool skips = fault("attention-backward-keeps-padding-rows");
+  const std::int64_t cleared = faulty("attention-backward-keeps-padding-rows", op.dqkv.cols, 0);
   for (std::int64_t i = 0; i < op.qkv.rows; ++i) {
-    if (op.row_document.data[i] < 0 && !skips) store_zero(op.dqkv.cols, op.dqkv.row(i));
+    if (op.row_document.data[i] < 0) store_zero(cleared, op.dqkv.row(i));
   }
   for (std::int64_t d = 0; d < op.document_start.cols; ++d) {
     const std::int64_t length = op.document_length.data[d];

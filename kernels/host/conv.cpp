@@ -18,13 +18,14 @@ std::vector<float> taps_first(In<float> weight) {
   return taps;
 }
 
-// pre[t, :] of 2.7. The row's position says which taps lie in its document.
+// pre[t, :] of 2.7. The row's position says which taps lie in its document. `step` is 1: oldest tap first.
 template <class T>
 void convolve_row(In<T> x, In<float> bias, const float* taps, std::int64_t width, std::int64_t t, std::int64_t position,
-                  float* pre) {
-  const std::int64_t channels = x.cols;
+                  int step, float* pre) {
+  const std::int64_t channels = x.cols, count = std::min(width, position + 1);
   for (std::int64_t c = 0; c < channels; ++c) pre[c] = bias.data[c];
-  for (std::int64_t u = std::max<std::int64_t>(0, width - 1 - position); u < width; ++u) {
+  for (std::int64_t n = 0; n < count; ++n) {
+    const std::int64_t u = step > 0 ? width - count + n : width - 1 - n;
     const T* row = x.row(t - width + 1 + u);
     const float* tap = taps + u * channels;
     for (std::int64_t c = 0; c < channels; ++c) pre[c] = fma(tap[c], load(row[c]), pre[c]);
@@ -34,12 +35,14 @@ void convolve_row(In<T> x, In<float> bias, const float* taps, std::int64_t width
 
 // dx[t, :]: the outputs t + q of the same document that read row t.
 template <class T>
-void input_gradient_row(const ConvBackward<T>& op, const float* taps, std::int64_t t, bool crosses, float* a) {
+void input_gradient_row(const ConvBackward<T>& op, const float* taps, std::int64_t t, float* a) {
   const std::int64_t channels = op.x.cols, width = op.weight.cols;
+  const std::int32_t own = op.row_document.data[t];
   set_zero(channels, a);
   for (std::int64_t q = 0; q < width && t + q < op.x.rows; ++q) {
-    const std::int32_t document = op.row_document.data[t + q];
-    if (document != op.row_document.data[t] && !(crosses && document >= 0)) break;
+    const std::int32_t there = op.row_document.data[t + q];
+    const std::int32_t document = faulty("conv-backward-crosses-boundary", there, there >= 0 ? own : there);
+    if (document != own) break;
     const float* tap = taps + (width - 1 - q) * channels;
     const float* dpre = op.dpre.row(t + q);
     for (std::int64_t c = 0; c < channels; ++c) a[c] = fma(tap[c], dpre[c], a[c]);
@@ -52,8 +55,7 @@ void input_gradient_row(const ConvBackward<T>& op, const float* taps, std::int64
 template <class T>
 void run(HostQueue, const ConvForward<T>& op) {
   const std::int64_t channels = op.x.cols, width = op.weight.cols;
-  const bool crosses = fault("conv-tap-crosses-boundary");
-  const bool reversed = fault("conv-newest-tap-first");
+  const int step = faulty("conv-newest-tap-first", 1, -1);
   const std::vector<float> taps = taps_first(op.weight);
   std::vector<float> pre(static_cast<std::size_t>(channels));
   for (std::int64_t t = 0; t < op.x.rows; ++t) {
@@ -62,17 +64,8 @@ void run(HostQueue, const ConvForward<T>& op) {
       store_zero(channels, y);
       continue;
     }
-    const std::int64_t position = crosses ? t : op.row_position.data[t];
-    if (reversed) {
-      for (std::int64_t c = 0; c < channels; ++c) pre[c] = op.bias.data[c];
-      for (std::int64_t u = width - 1; u >= std::max<std::int64_t>(0, width - 1 - position); --u) {
-        for (std::int64_t c = 0; c < channels; ++c) {
-          pre[c] = fma(taps[u * channels + c], load(op.x.row(t - width + 1 + u)[c]), pre[c]);
-        }
-      }
-    } else {
-      convolve_row(op.x, op.bias, taps.data(), width, t, position, pre.data());
-    }
+    const auto position = faulty<std::int64_t>("conv-tap-crosses-boundary", op.row_position.data[t], t);
+    convolve_row(op.x, op.bias, taps.data(), width, t, position, step, pre.data());
     for (std::int64_t c = 0; c < channels; ++c) y[c] = st<T>(silu(pre[c]));
   }
 }
@@ -80,15 +73,13 @@ void run(HostQueue, const ConvForward<T>& op) {
 template <class T>
 void run(HostQueue, const ConvBackward<T>& op) {
   const std::int64_t rows = op.x.rows, channels = op.x.cols, width = op.weight.cols;
-  const bool crosses = fault("conv-backward-crosses-boundary");
-  const bool weight_crosses = fault("conv-weight-gradient-crosses-boundary");
   const std::vector<float> taps = taps_first(op.weight);
   std::vector<float> row(static_cast<std::size_t>(channels));
   for (std::int64_t t = 0; t < rows; ++t) {
     float* dpre = op.dpre.row(t);
     store_zero(channels, dpre);
     if (op.row_document.data[t] < 0) continue;
-    convolve_row(op.x, op.bias, taps.data(), width, t, op.row_position.data[t], row.data());
+    convolve_row(op.x, op.bias, taps.data(), width, t, op.row_position.data[t], 1, row.data());
     const T* dy = op.dy.row(t);
     for (std::int64_t c = 0; c < channels; ++c) dpre[c] = mul(load(dy[c]), dsilu(row[c]));
   }
@@ -97,7 +88,7 @@ void run(HostQueue, const ConvBackward<T>& op) {
       store_zero(channels, op.dx.row(t));
       continue;
     }
-    input_gradient_row(op, taps.data(), t, crosses, row.data());
+    input_gradient_row(op, taps.data(), t, row.data());
     store_row(channels, row.data(), op.dx.row(t));
   }
   column_sums(rows, channels, op.dbias.data, [&](std::int64_t t, float* p) {
@@ -109,7 +100,9 @@ void run(HostQueue, const ConvBackward<T>& op) {
     column_sums(rows, channels, row.data(), [&](std::int64_t t, float* p) {
       const std::int64_t source = t - width + 1 + u;
       if (op.row_document.data[t] < 0 || source < 0) return;
-      if (op.row_position.data[t] < width - 1 - u && !weight_crosses) return;
+      const std::int32_t own = op.row_position.data[t];
+      const auto position = faulty<std::int64_t>("conv-weight-gradient-crosses-boundary", own, t);
+      if (position < width - 1 - u) return;
       const float* dpre = op.dpre.row(t);
       const T* x = op.x.row(source);
       for (std::int64_t c = 0; c < channels; ++c) p[c] = add(p[c], mul(dpre[c], load(x[c])));

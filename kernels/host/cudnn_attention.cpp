@@ -41,19 +41,18 @@ void run(HostQueue, const AttentionTables& op) {
   const std::int64_t capacity = op.document_start.cols;
   const AttentionClasses classes(op.rows, capacity);
   const std::int64_t widths[] = {(op.heads + 2 * op.kv_heads) * op.head_dim, op.heads * op.head_dim, op.heads};
-  const bool ignores_gaps = fault("attention-tables-ignore-gaps");
-  const bool loses_boundary = fault("attention-tables-lose-the-longest-of-a-class");
   for (int c = 0; c < classes.count; ++c) {
     const AttentionClass& one = classes.list[c];
+    const std::int64_t lost = faulty("attention-tables-lose-the-longest-of-a-class", 0, c > 0 ? 1 : 0);
     const auto put = [&](std::int64_t slot, std::int64_t row) {
       for (std::int64_t w = 0; w < 3; ++w) op.offsets.row(w)[classes.first_offset(c) + slot] = row * widths[w];
     };
     std::int64_t slot = 0, rows_before = 0;
     for (std::int64_t d = 0; d < capacity; ++d) {
       const std::int32_t length = op.document_length.data[d];
-      const std::int64_t start = ignores_gaps ? rows_before : op.document_start.data[d];
+      const std::int64_t start = faulty("attention-tables-ignore-gaps", op.document_start.data[d], rows_before);
       rows_before += length;
-      const bool here = length > one.above && length <= one.longest - (loses_boundary && c > 0 ? 1 : 0);
+      const bool here = length > one.above && length <= one.longest - lost;
       if (!here || slot == one.slots) continue;
       op.lengths.data[one.first + slot] = length;
       put(slot++, start);

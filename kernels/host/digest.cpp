@@ -5,7 +5,7 @@
 namespace lockstep {
 
 void run(HostQueue, const Digest& op) {
-  const std::uint64_t place = fault("digest-ignores-place") ? 0 : 1;
+  const std::uint64_t place = faulty("digest-ignores-place", 1, 0);
   std::uint64_t low = 0, high = 0;
   for (std::int64_t i = 0; i < op.values.rows; ++i) {
     for (std::int64_t c = 0; c < op.values.cols; ++c) {

@@ -13,7 +13,7 @@ namespace lockstep {
 
 void run(HostQueue, const ExpertLayout& op) {
   const std::int64_t experts = op.counts.cols, slots = op.experts.cols, tokens = op.experts.rows;
-  const std::int32_t capacity = op.capacity - (fault("expert-layout-capacity-less-one") && op.capacity > 1 ? 1 : 0);
+  const std::int32_t capacity = op.capacity - faulty("expert-layout-capacity-less-one", 0, op.capacity > 1 ? 1 : 0);
   std::int32_t next = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
     op.start.data[e] = op.padded ? static_cast<std::int32_t>(e) * op.capacity : next;
@@ -23,7 +23,7 @@ void run(HostQueue, const ExpertLayout& op) {
   require(op.padded || next <= op.row_pair.cols, "the buffer holds what is kept");
   std::fill_n(op.row_pair.data, op.row_pair.cols, -1);
   std::vector<std::int32_t> rank(static_cast<std::size_t>(experts));
-  const bool slot_first = fault("expert-layout-ranks-by-slot-first");
+  const bool slot_first = faulty("expert-layout-ranks-by-slot-first", false, true);
   for (std::int64_t place = 0; place < tokens * slots; ++place) {
     const std::int64_t i = slot_first ? place % tokens : place / slots;
     const std::int64_t s = slot_first ? place / tokens : place % slots;
@@ -40,14 +40,14 @@ void run(HostQueue, const ExpertLayout& op) {
 
 template <class T>
 void run(HostQueue, const Dispatch<T>& op) {
-  const bool shifted = fault("dispatch-takes-the-next-row");
   for (std::int64_t r = 0; r < op.buffer.rows; ++r) {
     const std::int32_t pair = op.row_pair.data[r];
     if (pair < 0) {
       store_zero(op.buffer.cols, op.buffer.row(r));
     } else {
       const std::int64_t i = pair / op.top_k;
-      std::copy_n(op.x.row(shifted ? (i + 1) % op.x.rows : i), op.x.cols, op.buffer.row(r));
+      const std::int64_t source = faulty("dispatch-takes-the-next-row", i, (i + 1) % op.x.rows);
+      std::copy_n(op.x.row(source), op.x.cols, op.buffer.row(r));
     }
   }
 }
@@ -55,8 +55,8 @@ void run(HostQueue, const Dispatch<T>& op) {
 template <class T>
 void run(HostQueue, const Combine<T>& op) {
   const std::int64_t d = op.out.cols;
-  const bool from_the_last = fault("combine-adds-slots-backwards");
-  const bool forgets_shared = fault("combine-forgets-the-shared-expert");
+  const bool from_the_last = faulty("combine-adds-slots-backwards", false, true);
+  const In<T> shared = faulty("combine-forgets-the-shared-expert", op.shared, {});
   std::vector<float> sum(static_cast<std::size_t>(d));
   for (std::int64_t i = 0; i < op.out.rows; ++i) {
     if (op.row_document.data[i] < 0) {
@@ -75,8 +75,8 @@ void run(HostQueue, const Combine<T>& op) {
       }
     }
     add_zero(d, sum.data());
-    for (std::int64_t e = 0; op.shared && !forgets_shared && e < d; ++e) {
-      sum[static_cast<std::size_t>(e)] = add(sum[static_cast<std::size_t>(e)], load(op.shared.row(i)[e]));
+    for (std::int64_t e = 0; shared && e < d; ++e) {
+      sum[static_cast<std::size_t>(e)] = add(sum[static_cast<std::size_t>(e)], load(shared.row(i)[e]));
     }
     store_row(d, sum.data(), op.out.row(i));
   }
@@ -85,7 +85,6 @@ void run(HostQueue, const Combine<T>& op) {
 template <class T>
 void run(HostQueue, const CombineBackward<T>& op) {
   const std::int64_t d = op.dout.cols, slots = op.weights.cols;
-  const bool unscaled = fault("combine-backward-forgets-the-weight");
   for (std::int64_t r = 0; r < op.dy.rows; ++r) {
     const std::int32_t pair = op.row_pair.data[r];
     if (pair < 0) {
@@ -93,16 +92,17 @@ void run(HostQueue, const CombineBackward<T>& op) {
       continue;
     }
     const T* dout = op.dout.row(pair / slots);
-    const float weight = unscaled ? 1.0f : op.weights.row(pair / slots)[pair % slots];
+    const float own = op.weights.row(pair / slots)[pair % slots];
+    const float weight = faulty("combine-backward-forgets-the-weight", own, 1.0f);
     for (std::int64_t e = 0; e < d; ++e) op.dy.row(r)[e] = st<T>(mul(weight, load(dout[e])));
   }
-  const bool reuses_row = fault("combine-backward-keeps-dropped-pairs");
   for (std::int64_t i = 0; i < op.dout.rows; ++i) {
     for (std::int64_t s = 0; s < slots; ++s) {
       float& dweight = op.dweights.row(i)[s];
       dweight = 0.0f;
-      std::int32_t r = op.row_document.data[i] < 0 ? -1 : op.pair_row.row(i)[s];
-      if (r < 0 && reuses_row && op.row_document.data[i] >= 0) r = op.pair_row.row(i)[0];
+      const std::int32_t own = op.pair_row.row(i)[s], first = op.pair_row.row(i)[0];
+      const std::int32_t place = faulty("combine-backward-keeps-dropped-pairs", own, own < 0 ? first : own);
+      const std::int32_t r = op.row_document.data[i] < 0 ? -1 : place;
       if (r < 0) continue;
       const T* dout = op.dout.row(i);
       const T* y = op.y.row(r);
@@ -114,8 +114,8 @@ void run(HostQueue, const CombineBackward<T>& op) {
 template <class T>
 void run(HostQueue, const DispatchBackward<T>& op) {
   const std::int64_t d = op.dx.cols, experts = op.wr.rows;
-  const bool forgets_router = fault("dispatch-backward-forgets-the-router");
-  const bool router_first = fault("dispatch-backward-adds-the-router-first");
+  const bool forgets_router = faulty("dispatch-backward-forgets-the-router", false, true);
+  const bool router_first = faulty("dispatch-backward-adds-the-router-first", false, true);
   std::vector<float> sum(static_cast<std::size_t>(d)), router(sum);
   const auto add_row = [&](const auto& get) {
     for (std::int64_t e = 0; e < d; ++e)

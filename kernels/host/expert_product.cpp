@@ -30,10 +30,10 @@ void clear_padding(const In<std::int32_t>& row_pair, const Out<T>& out) {
 template <class T>
 void run(HostQueue, const ExpertForward<T>& op) {
   const std::int64_t experts = op.start.cols, outputs = op.y.cols;
-  const bool neighbour = fault("expert-forward-takes-the-next-expert");
   clear_padding(op.row_pair, op.y);
   for_experts(op, op.y.rows, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
-    const T* w = op.w.row((neighbour ? (e + 1) % experts : e) * outputs);
+    const std::int64_t expert = faulty("expert-forward-takes-the-next-expert", e, (e + 1) % experts);
+    const T* w = op.w.row(expert * outputs);
     product(rows, outputs, op.x.cols, View<T>{op.x.row(first), op.x.pitch, 1}, View<T>{w, 1, op.w.pitch},
             op.y.row(first), op.y.pitch);
   });
@@ -42,7 +42,7 @@ void run(HostQueue, const ExpertForward<T>& op) {
 template <class T>
 void run(HostQueue, const ExpertInputGradient<T>& op) {
   const std::int64_t outputs = op.dy.cols;
-  const std::int64_t used = outputs - (fault("expert-input-gradient-drops-last-output") ? 1 : 0);
+  const std::int64_t used = outputs - faulty("expert-input-gradient-drops-last-output", 0, 1);
   clear_padding(op.row_pair, op.dx);
   for_experts(op, op.dx.rows, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
     product(rows, op.dx.cols, used, View<T>{op.dy.row(first), op.dy.pitch, 1},
@@ -53,10 +53,10 @@ void run(HostQueue, const ExpertInputGradient<T>& op) {
 template <class T>
 void run(HostQueue, const ExpertWeightGradient<T>& op) {
   const std::int64_t outputs = op.dy.cols;
-  const bool misses_first = fault("expert-weight-gradient-drops-first-row");
+  const std::int64_t dropped = faulty("expert-weight-gradient-drops-first-row", 0, 1);
   for (std::int64_t o = 0; o < op.dw.rows; ++o) store_zero(op.dw.cols, op.dw.row(o));
-  for_experts(op, op.dy.rows, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
-    if (misses_first) ++first, --rows;
+  for_experts(op, op.dy.rows, [&](std::int64_t e, std::int64_t begin, std::int64_t count) {
+    const std::int64_t first = begin + dropped, rows = count - dropped;
     if (rows == 0) return;
     product(outputs, op.dw.cols, rows, View<T>{op.dy.row(first), 1, op.dy.pitch},
             View<T>{op.x.row(first), op.x.pitch, 1}, op.dw.row(e * outputs), op.dw.pitch);

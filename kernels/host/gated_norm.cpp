@@ -9,8 +9,8 @@ namespace lockstep {
 template <class T>
 void run(HostQueue, const GatedNormForward<T>& op) {
   const std::int64_t d = op.y.cols, width = d / op.groups;
-  const bool one_group = fault("gated-norm-mean-over-all-groups");
-  const bool gates_last = fault("gated-norm-gates-after-norm");
+  const std::int64_t averaged = faulty("gated-norm-mean-over-all-groups", width, d);
+  const bool gates_last = faulty("gated-norm-gates-after-norm", false, true);
   std::vector<float> scratch(static_cast<std::size_t>(2 * d));
   float* u = scratch.data();
   float* gate = u + d;
@@ -28,11 +28,11 @@ void run(HostQueue, const GatedNormForward<T>& op) {
     for (std::int64_t g = 0; g < op.groups; ++g) {
       const float* ug = u + g * width;
       const float ss = r128(width, [ug](std::int64_t e, float acc) { return fma(ug[e], ug[e], acc); });
-      const float rstd = rsqrt(add(div(ss, static_cast<float>(one_group ? d : width)), op.eps));
+      const float rstd = rsqrt(add(div(ss, static_cast<float>(averaged)), op.eps));
       op.rstd.row(i)[g] = rstd;
       for (std::int64_t e = g * width; e < (g + 1) * width; ++e) {
-        o[e] = st<T>(mul(mul(u[e], rstd), op.gain.data[e]));
-        if (gates_last) o[e] = st<T>(mul(load(o[e]), gate[e]));
+        const T scaled = st<T>(mul(mul(u[e], rstd), op.gain.data[e]));
+        o[e] = gates_last ? st<T>(mul(load(scaled), gate[e])) : scaled;
       }
     }
   }
@@ -41,7 +41,7 @@ void run(HostQueue, const GatedNormForward<T>& op) {
 template <class T>
 void run(HostQueue, const GatedNormBackward<T>& op) {
   const std::int64_t d = op.y.cols, width = d / op.groups;
-  const bool forgets_gate = fault("gated-norm-backward-forgets-gate-slope");
+  const bool forgets_gate = faulty("gated-norm-backward-forgets-gate-slope", false, true);
   std::vector<float> scratch(static_cast<std::size_t>(4 * d));
   float* u = scratch.data();  // u * rstd
   float* v = u + d;

@@ -47,7 +47,7 @@ float initial_value(const Initialize& op, const Philox& block, const Normals& no
 }  // namespace
 
 void run(HostQueue, const Initialize& op) {
-  const std::uint32_t parameter = fault("initialize-ignores-parameter") ? 0u : op.parameter;
+  const std::uint32_t parameter = faulty("initialize-ignores-parameter", op.parameter, 0u);
   Philox block{};
   Normals normal{};
   std::int64_t served = -1;

@@ -7,7 +7,7 @@
 namespace lockstep {
 
 void run(HostQueue, const AccumulateGradient& op) {
-  const bool overwrites = fault("accumulate-overwrites");
+  const bool overwrites = faulty("accumulate-overwrites", false, true);
   for (std::int64_t i = 0; i < op.g.rows; ++i) {
     const float* g = op.g.row(i);
     float* acc = op.acc.row(i % op.acc.rows);
@@ -16,7 +16,7 @@ void run(HostQueue, const AccumulateGradient& op) {
 }
 
 void run(HostQueue, const ZeroGradient& op) {
-  const std::int64_t first = fault("zero-gradient-keeps-first-row") ? 1 : 0;
+  const std::int64_t first = faulty("zero-gradient-keeps-first-row", 0, 1);
   for (std::int64_t i = first; i < op.acc.rows; ++i) {
     float* acc = op.acc.row(i);
     for (std::int64_t e = 0; e < op.acc.cols; ++e) acc[e] = 0.0f;
@@ -24,7 +24,7 @@ void run(HostQueue, const ZeroGradient& op) {
 }
 
 void run(HostQueue, const GradientRowSums& op) {
-  const std::int64_t cols = op.g.cols - (fault("gradient-row-sums-drop-last-column") ? 1 : 0);
+  const std::int64_t cols = op.g.cols - faulty("gradient-row-sums-drop-last-column", 0, 1);
   for (std::int64_t i = 0; i < op.g.rows; ++i) {
     const float* g = op.g.row(i);
     op.sums.data[i] = r128(cols, [g](std::int64_t e, float acc) { return fma(g[e], g[e], acc); });
@@ -38,18 +38,20 @@ void run(HostQueue, const OrderRowSums& op) {
 void run(HostQueue, const GradientNorm& op) {
   const float* sums = op.sums.data;
   const float ss = r1024(op.sums.cols, [sums](std::int64_t e, float acc) { return add(acc, sums[e]); });
-  const float norm = fault("gradient-norm-forgets-root") ? ss : sqrt(ss);
+  const float norm = faulty("gradient-norm-forgets-root", sqrt(ss), ss);
   op.norm.data[0] = norm;
   op.norm.data[1] = op.max_norm > 0.0f && norm > op.max_norm ? div(op.max_norm, norm) : 1.0f;
 }
 
+static float clip_of(const AdamW& op) { return faulty("adamw-forgets-clip", op.norm.data[1], 1.0f); }
+
 void run(HostQueue, const AdamW& op) {
-  const float clip = fault("adamw-forgets-clip") ? 1.0f : op.norm.data[1];
+  const float clip = clip_of(op);
   const float negative_rate = neg(op.state.data->learning_rate);
-  const bool unbiased = fault("adamw-forgets-bias-correction");
-  const float ib1 = unbiased ? 1.0f : op.state.data->bias_correction1;
-  const float ib2 = unbiased ? 1.0f : op.state.data->bias_correction2;
-  const float decay = fault("adamw-forgets-decay") ? 0.0f : op.weight_decay;
+  const bool corrects = faulty("adamw-forgets-bias-correction", true, false);
+  const float ib1 = corrects ? op.state.data->bias_correction1 : 1.0f;
+  const float ib2 = corrects ? op.state.data->bias_correction2 : 1.0f;
+  const float decay = faulty("adamw-forgets-decay", op.weight_decay, 0.0f);
   const float b1 = op.beta1, o1 = op.one_minus_beta1, b2 = op.beta2, o2 = op.one_minus_beta2, eps = op.eps;
   for (std::int64_t i = 0; i < op.w.rows; ++i) {
     const float* __restrict gradient = op.g.row(i);

@@ -10,7 +10,7 @@ namespace {
 
 void place_slots(const PackMetadata& op) {
   const std::int64_t capacity = op.lengths.cols, rows = op.row_document.cols, count = *op.count.data;
-  const std::int32_t gaps = fault("pack-metadata-ignores-gaps") ? 0 : op.gaps;
+  const std::int32_t gaps = faulty("pack-metadata-ignores-gaps", op.gaps, 0);
   std::int32_t next = 0;
   std::int64_t last = -1;
   for (std::int64_t s = 0; s < capacity; ++s) {
@@ -29,17 +29,17 @@ void place_slots(const PackMetadata& op) {
 
 void describe_rows(const PackMetadata& op) {
   const std::int64_t rows = op.row_document.cols;
-  const bool whole_pack = fault("pack-metadata-positions-never-restart");
-  const bool first_number = fault("pack-metadata-number-of-first-slot");
   std::fill_n(op.row_document.data, rows, -1);
   std::fill_n(op.row_position.data, rows, 0);
   std::fill_n(op.row_number.data, rows, 0);
   for (std::int64_t s = 0; s < op.lengths.cols; ++s) {
     const std::int32_t start = op.document_start.data[s];
+    const std::int32_t before = faulty("pack-metadata-positions-never-restart", 0, start);
+    const std::int64_t numbered = faulty("pack-metadata-number-of-first-slot", s, 0);
     for (std::int32_t p = 0; p < op.document_length.data[s]; ++p) {
       op.row_document.data[start + p] = static_cast<std::int32_t>(s);
-      op.row_position.data[start + p] = whole_pack ? start + p : p;
-      op.row_number.data[start + p] = op.numbers.data[first_number ? 0 : s];
+      op.row_position.data[start + p] = before + p;
+      op.row_number.data[start + p] = op.numbers.data[numbered];
     }
   }
 }

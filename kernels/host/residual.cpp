@@ -10,8 +10,6 @@ namespace lockstep {
 template <class T>
 void run(HostQueue, const ResidualForward<T>& op) {
   const std::int64_t d = op.out.cols;
-  const DropoutFaults faults;
-  const bool forgets_mixer = fault("residual-forgets-last-channel");
   std::vector<float> row(static_cast<std::size_t>(d));
   for (std::int64_t i = 0; i < op.out.rows; ++i) {
     T* out = op.out.row(i);
@@ -20,8 +18,8 @@ void run(HostQueue, const ResidualForward<T>& op) {
       continue;
     }
     load_row(d, op.y.row(i), row.data());
-    drop_row(op.dropout, *op.state.data, faults, op.row_number.data[i], op.row_position.data[i], d, row.data());
-    if (forgets_mixer) row[static_cast<std::size_t>(d - 1)] = 0.0f;
+    drop_row(op.dropout, *op.state.data, op.row_number.data[i], op.row_position.data[i], d, row.data());
+    row.back() = faulty("residual-forgets-last-channel", row.back(), 0.0f);
     const T* residual = op.residual.row(i);
     for (std::int64_t e = 0; e < d; ++e) out[e] = st<T>(add(load(residual[e]), row[e]));
   }
@@ -30,9 +28,8 @@ void run(HostQueue, const ResidualForward<T>& op) {
 template <class T>
 void run(HostQueue, const ResidualBackward<T>& op) {
   const std::int64_t d = op.dy.cols;
-  const DropoutFaults faults;
-  const bool forgets_mask = fault("residual-backward-forgets-dropout-mask");
-  const bool doubles = fault("residual-backward-doubles-first-row");
+  Dropout dropout = op.dropout;
+  dropout.active = faulty("residual-backward-forgets-dropout-mask", op.dropout.active, false);
   std::vector<float> row(static_cast<std::size_t>(d));
   for (std::int64_t i = 0; i < op.dy.rows; ++i) {
     if (op.row_document.data[i] < 0) {
@@ -40,12 +37,9 @@ void run(HostQueue, const ResidualBackward<T>& op) {
       continue;
     }
     load_row(d, op.dout.row(i), row.data());
-    if (doubles && op.row_position.data[i] == 0) {
-      for (float& x : row) x = add(x, x);
-    }
-    if (!forgets_mask) {
-      drop_row(op.dropout, *op.state.data, faults, op.row_number.data[i], op.row_position.data[i], d, row.data());
-    }
+    const float doubled = mul(op.row_position.data[i] == 0 ? 2.0f : 1.0f, op.dropout.scale);
+    dropout.scale = faulty("residual-backward-doubles-first-row", op.dropout.scale, doubled);
+    drop_row(dropout, *op.state.data, op.row_number.data[i], op.row_position.data[i], d, row.data());
     store_row(d, row.data(), op.dy.row(i));
   }
 }

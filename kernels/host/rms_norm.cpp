@@ -12,11 +12,11 @@ template <class T>
 void run(HostQueue, const RmsNormForward<T>& op) {
   const std::int64_t d = op.x.cols;
   const float* gain = op.gain.data;
-  const float eps = fault("rms-norm-forgets-eps") ? 0.0f : op.eps;
-  const bool keeps_padding = fault("rms-norm-keeps-padding-rows");
+  const float eps = faulty("rms-norm-forgets-eps", op.eps, 0.0f);
   for (std::int64_t i = 0; i < op.x.rows; ++i) {
     T* y = op.y.row(i);
-    if (op.row_document.data[i] < 0 && !keeps_padding) {
+    const std::int32_t document = faulty("rms-norm-keeps-padding-rows", op.row_document.data[i], 0);
+    if (document < 0) {
       store_zero(d, y);
       op.rstd.data[i] = 0.0f;
       continue;
@@ -29,12 +29,14 @@ void run(HostQueue, const RmsNormForward<T>& op) {
   }
 }
 
+// Rows that are added up first.
+static std::int64_t block_of(std::int64_t rows) { return faulty<std::int64_t>("column-sum-ignores-blocks", 32, rows); }
+
 template <class T>
 void run(HostQueue, const RmsNormBackward<T>& op) {
   const std::int64_t d = op.x.cols;
   const float* gain = op.gain.data;
-  const bool drops_mean = fault("rms-norm-backward-drops-mean-term");
-  const bool drops_residual = fault("rms-norm-backward-drops-residual");
+  const In<T> dresidual = faulty("rms-norm-backward-drops-residual", op.dresidual, {});
   std::vector<float> scratch(static_cast<std::size_t>(2 * d));
   float* u = scratch.data();
   float* v = u + d;
@@ -47,16 +49,16 @@ void run(HostQueue, const RmsNormBackward<T>& op) {
     for (std::int64_t e = 0; e < d; ++e) u[e] = mul(load(x[e]), rstd);
     for (std::int64_t e = 0; e < d; ++e) v[e] = mul(load(dy[e]), gain[e]);
     const float sum = r128(d, [u, v](std::int64_t e, float acc) { return fma(v[e], u[e], acc); });
-    const float nc = drops_mean ? 0.0f : neg(div(sum, static_cast<float>(d)));
-    if (op.dresidual && !drops_residual) {
-      const T* dr = op.dresidual.row(i);
+    const float nc = faulty("rms-norm-backward-drops-mean-term", neg(div(sum, static_cast<float>(d))), 0.0f);
+    if (dresidual) {
+      const T* dr = dresidual.row(i);
       for (std::int64_t e = 0; e < d; ++e) dx[e] = st<T>(add(load(dr[e]), mul(rstd, fma(nc, u[e], v[e]))));
     } else {
       for (std::int64_t e = 0; e < d; ++e) dx[e] = st<T>(mul(rstd, fma(nc, u[e], v[e])));
     }
     for (std::int64_t e = 0; e < d; ++e) p[e] = fma(load(dy[e]), u[e], p[e]);
   };
-  column_sums(op.x.rows, d, op.dgain.data, row, fault("column-sum-ignores-blocks") ? op.x.rows : 32);
+  column_sums(op.x.rows, d, op.dgain.data, row, block_of(op.x.rows));
 }
 
 template void run(HostQueue, const RmsNormForward<float>&);

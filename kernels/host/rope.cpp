@@ -8,7 +8,7 @@ namespace lockstep {
 void run(HostQueue, const RopeTable& op) {
   const std::int64_t half = op.table.cols / 2;
   const float c = div(mul(-2.0f, log(op.base)), static_cast<float>(op.table.cols));
-  const std::int64_t shift = fault("rope-table-starts-at-one") ? 1 : 0;
+  const std::int64_t shift = faulty("rope-table-starts-at-one", 0, 1);
   for (std::int64_t position = 0; position < op.table.rows; ++position) {
     float* row = op.table.row(position);
     for (std::int64_t i = 0; i < half; ++i) {
@@ -19,14 +19,18 @@ void run(HostQueue, const RopeTable& op) {
 }
 
 template <class T>
+static std::int64_t position_of(const Rope<T>& op, std::int64_t row) {
+  return faulty<std::int64_t>("rope-positions-of-the-pack", op.row_position.data[row], row);
+}
+
+template <class T>
 void run(HostQueue, const Rope<T>& op) {
   const std::int64_t half = op.head_dim / 2;
-  const std::int64_t rotated = op.heads + op.kv_heads - (fault("rope-skips-last-key-head") ? 1 : 0);
-  const bool whole_pack = fault("rope-positions-of-the-pack");
-  const bool backward = op.backward && !fault("rope-backward-rotates-forward");
+  const std::int64_t rotated = op.heads + op.kv_heads - faulty("rope-skips-last-key-head", 0, 1);
+  const bool backward = faulty("rope-backward-rotates-forward", op.backward, false);
   for (std::int64_t i = 0; i < op.qkv.rows; ++i) {
     if (op.row_document.data[i] < 0) continue;
-    const std::int64_t position = whole_pack ? i : op.row_position.data[i];
+    const std::int64_t position = position_of(op, i);
     require(position >= 0 && position < op.table.rows, "the table has the row's position");
     const float* cosines = op.table.row(position);
     const float* sines = cosines + half;

@@ -22,7 +22,7 @@ float softmax_row(std::int64_t experts, const float* logits, float* smx) {
 
 // k times the unused expert with the largest key; ties go to the lowest index.
 void select(std::int64_t experts, std::int64_t slots, const float* key, std::int32_t* selected) {
-  const bool last_of_ties = fault("router-ties-go-to-the-highest-index");
+  const bool last_of_ties = faulty("router-ties-go-to-the-highest-index", false, true);
   bool used[kMostExperts] = {};
   for (std::int64_t s = 0; s < slots; ++s) {
     std::int64_t best = -1;
@@ -56,7 +56,7 @@ void combine_weights(const CombineRule& rule, std::int64_t slots, const float* s
 template <class T>
 void run(HostQueue, const RouterForward<T>& op) {
   const std::int64_t d = op.x.cols, experts = op.wr.rows, slots = op.experts.cols;
-  const bool weights_take_the_bias = fault("router-bias-enters-the-weights");
+  const bool weights_take_the_bias = faulty("router-bias-enters-the-weights", false, true);
   std::vector<float> wr(static_cast<std::size_t>(d * experts)), x(static_cast<std::size_t>(d));
   transpose(experts, d, op.wr.data, op.wr.pitch, wr.data(), experts);
   float key[kMostExperts];
@@ -86,7 +86,7 @@ void run(HostQueue, const RouterForward<T>& op) {
 
 void run(HostQueue, const ExpertCounts& op) {
   for (std::int64_t e = 0; e < op.counts.cols; ++e) op.counts.data[e] = 0;
-  const std::int64_t slots = op.experts.cols - (fault("expert-counts-forget-the-last-slot") ? 1 : 0);
+  const std::int64_t slots = op.experts.cols - faulty("expert-counts-forget-the-last-slot", 0, 1);
   for (std::int64_t i = 0; i < op.experts.rows; ++i) {
     for (std::int64_t s = 0; s < slots; ++s) {
       if (op.experts.row(i)[s] >= 0) ++op.counts.data[op.experts.row(i)[s]];
@@ -97,7 +97,7 @@ void run(HostQueue, const ExpertCounts& op) {
 void run(HostQueue, const RouterLoss& op) {
   const std::int64_t rows = op.scores.rows, experts = op.scores.cols;
   const float inverse_microbatches =
-      fault("router-loss-ignores-microbatches") ? 1.0f : op.state.data[0].inverse_microbatches;
+      faulty("router-loss-ignores-microbatches", op.state.data[0].inverse_microbatches, 1.0f);
   column_sums(rows, experts + 1, op.sums.data, [&](std::int64_t i, float* p) {
     if (op.row_document.data[i] < 0) return;
     for (std::int64_t e = 0; e < experts; ++e) p[e] = add(p[e], op.scores.row(i)[e]);
@@ -105,7 +105,7 @@ void run(HostQueue, const RouterLoss& op) {
   });
   std::int64_t pairs = 0;
   for (std::int64_t e = 0; e < experts; ++e) pairs += op.counts.data[e];
-  const std::int64_t tr = fault("router-loss-counts-padding-rows") ? rows : pairs / op.top_k;
+  const std::int64_t tr = faulty("router-loss-counts-padding-rows", pairs / op.top_k, rows);
   float value = 0.0f;
   for (std::int64_t e = 0; e < experts; ++e) {
     const float a = balance_slope(op.counts.data[e], tr, experts, op.top_k, op.aux, inverse_microbatches);
@@ -127,7 +127,8 @@ void score_gradients(const RouterBackward& op, std::int64_t i, float* dp) {
   const float* dweights = op.dweights.row(i);
   const std::int32_t* selected = op.experts.row(i);
   const float sc = op.combine.scaling;
-  if (!op.combine.renormalise || fault("router-backward-forgets-to-renormalise")) {
+  const bool renormalises = faulty("router-backward-forgets-to-renormalise", op.combine.renormalise, false);
+  if (!renormalises) {
     for (std::int64_t s = 0; s < slots; ++s) dp[selected[s]] = mul(sc, dweights[s]);
     return;
   }
@@ -142,8 +143,7 @@ void score_gradients(const RouterBackward& op, std::int64_t i, float* dp) {
 
 void run(HostQueue, const RouterBackward& op) {
   const std::int64_t experts = op.logits.cols;
-  const bool forgets_lse = fault("router-z-loss-forgets-its-lse");
-  const bool forgets_unselected = fault("router-balance-reaches-selected-experts-only");
+  const bool reaches_all = faulty("router-balance-reaches-selected-experts-only", true, false);
   float dp[kMostExperts], smx[kMostExperts];
   for (std::int64_t i = 0; i < op.logits.rows; ++i) {
     float* dlogits = op.dlogits.row(i);
@@ -155,7 +155,7 @@ void run(HostQueue, const RouterBackward& op) {
     set_zero(experts, dp);
     score_gradients(op, i, dp);
     for (std::int64_t e = 0; op.aux && e < experts; ++e) {
-      if (!forgets_unselected || dp[e] != 0.0f) dp[e] = add(dp[e], op.slopes.data[e]);
+      dp[e] = reaches_all || dp[e] != 0.0f ? add(dp[e], op.slopes.data[e]) : dp[e];
     }
     if (op.kind == RouterScore::softmax) {
       const float t = r128(experts, [&](std::int64_t e, float acc) { return fma(dp[e], p[e], acc); });
@@ -165,7 +165,8 @@ void run(HostQueue, const RouterBackward& op) {
     }
     if (!op.z) continue;
     softmax_row(experts, op.logits.row(i), smx);
-    const float slope = mul(mul(2.0f, op.slopes.data[experts]), forgets_lse ? 1.0f : op.lse.data[i]);
+    const float lse = faulty("router-z-loss-forgets-its-lse", op.lse.data[i], 1.0f);
+    const float slope = mul(mul(2.0f, op.slopes.data[experts]), lse);
     for (std::int64_t e = 0; e < experts; ++e) dlogits[e] = fma(slope, smx[e], dlogits[e]);
   }
 }

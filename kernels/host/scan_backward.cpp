@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/core/fault.h"
 #include "kernels/core/reduce.h"
 #include "kernels/host/chain.h"
 #include "kernels/host/rows.h"
@@ -37,7 +38,7 @@ class ScanReverse {
       if (!continues(c)) continue;
       for (std::int64_t h = 0; h < s_.heads; ++h) {
         load(c, h);
-        head_.advance(s_, group_, state(op_.states, c, h), rows(c), state(op_.states, c + 1, h), faults_);
+        head_.advance(s_, group_, state(op_.states, c, h), rows(c), state(op_.states, c + 1, h));
       }
     }
   }
@@ -126,7 +127,7 @@ class ScanReverse {
     }
     const float ss = r1024(s_.state_size(), [ds, s0](std::int64_t e, float acc) { return fma(ds[e], s0[e], acc); });
     const float end = fma(head_.last_decay, ss, add(ex, 0.0f));
-    if (!forgets_end_) dcs_[nr - 1] = add(dcs_[nr - 1], end);
+    dcs_[nr - 1] = add(dcs_[nr - 1], faulty("scan-backward-forgets-chunk-end", end, 0.0f));
     float s = 0.0f;
     for (std::int64_t j = nr - 1; j >= 0; --j) {
       const std::int64_t row = first(c) + j;
@@ -169,7 +170,8 @@ class ScanReverse {
     state_.set(nr, s_.n, group_.c.data(), s_.n, 1);
     for (std::int64_t i = 0; i < nr; ++i) {
       float* dc = dc_.data() + i * s_.n;
-      if (!forgets_intra_) factor_.link(0, i + 1, kk_.data() + i * s_.q, 1, dc, s_.n);
+      const std::int64_t count = faulty("scan-backward-forgets-intra-chunk-dc", i + 1, 0);
+      factor_.link(0, count, kk_.data() + i * s_.q, 1, dc, s_.n);
       add_zero(s_.n, dc);
       store_row(s_.n, dc, op_.dxbc.row(first(c) + i) + s_.c_column(group));
       float* db = db_.data() + i * s_.n;
@@ -181,21 +183,18 @@ class ScanReverse {
   // dS of the previous chunk.
   void retreat(std::int64_t c, std::int64_t h, const float* ds) {
     float* previous = state(op_.dstates, c - 1, h);
+    const float decay = faulty("scan-backward-drops-state-gradient", head_.last_decay, 0.0f);
     factor_.set(rows(c), s_.p, dye_.data(), s_.p, 1);
     for (std::int64_t n = 0; n < s_.n; ++n) {
       dot(rows(c), group_.c.data() + n, s_.n, factor_, dot_.data(), s_.p);
       for (std::int64_t p = 0; p < s_.p; ++p) {
-        previous[n * s_.p + p] = fma(head_.last_decay, forgets_state_ ? 0.0f : ds[n * s_.p + p], dot_[p]);
+        previous[n * s_.p + p] = fma(decay, ds[n * s_.p + p], dot_[p]);
       }
     }
   }
 
   const ScanBackward<T>& op_;
   ScanShape s_;
-  ScanFaults faults_;
-  bool forgets_end_ = fault("scan-backward-forgets-chunk-end");
-  bool forgets_intra_ = fault("scan-backward-forgets-intra-chunk-dc");
-  bool forgets_state_ = fault("scan-backward-drops-state-gradient");
   GroupChunk<T> group_;
   HeadChunk<T> head_;
   Factor<T> factor_, state_;

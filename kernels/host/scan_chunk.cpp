@@ -45,11 +45,11 @@ template <class T>
 void HeadChunk<T>::load(const ScanShape& s, In<T> xbc, In<T> raw_dt, std::int64_t head, float bias, float a_log,
                         const GroupChunk<T>& group, std::int64_t first, std::int64_t rows) {
   a = neg(exp(a_log));
-  const bool linear = fault("scan-long-time-steps-are-linear");
+  const float linear_above = faulty("scan-long-time-steps-are-linear", infinity(), 12.0f);
   float sum = 0.0f;
   for (std::int64_t j = 0; j < rows; ++j) {
     const float raw = add(lockstep::load(raw_dt.row(first + j)[head]), bias);
-    dt[j] = linear && raw > 12.0f ? raw : softplus(raw);
+    dt[j] = raw > linear_above ? raw : softplus(raw);
     sum = fma(dt[j], a, sum);
     cs[j] = sum;
   }
@@ -87,8 +87,8 @@ void HeadChunk<T>::outputs(const ScanShape& s, const GroupChunk<T>& group, const
 
 template <class T>
 void HeadChunk<T>::advance(const ScanShape& s, const GroupChunk<T>& group, const float* state, std::int64_t rows,
-                           float* next, const ScanFaults& faults) {
-  const float kept = faults.undecayed ? 1.0f : last_decay;
+                           float* next) {
+  const float kept = faulty("scan-state-without-decay", last_decay, 1.0f);
   factor_.set(rows, s.p, xw.data(), s.p, 1);
   for (std::int64_t n = 0; n < s.n; ++n) {
     dot(rows, group.b.data() + n, s.n, factor_, link_.data(), s.p);

@@ -3,19 +3,10 @@
 
 #include <vector>
 
-#include "kernels/core/fault.h"
 #include "kernels/host/factor.h"
 #include "kernels/ops/scan.h"
 
 namespace lockstep {
-
-// The planted faults of the recurrence, looked up once an op.
-struct ScanFaults {
-  bool keeps_state = fault("scan-keeps-state-across-documents");
-  bool forgets_state = fault("scan-drops-state-between-chunks");
-  bool forgets_bias = fault("scan-forgets-dt-bias");
-  bool undecayed = fault("scan-state-without-decay");
-};
 
 struct ScanShape {
   std::int64_t heads, groups, n, p, q;  // Heads, groups, state N, head width P, chunk length Q.
@@ -53,8 +44,7 @@ struct HeadChunk {
   // y~ of every row: the state's share, then j asc.
   void outputs(const ScanShape& s, const GroupChunk<T>& group, const float* state, std::int64_t rows);
   // next = fma(eL, S, DOT over j of B_j, xw_j).
-  void advance(const ScanShape& s, const GroupChunk<T>& group, const float* state, std::int64_t rows, float* next,
-               const ScanFaults& faults);
+  void advance(const ScanShape& s, const GroupChunk<T>& group, const float* state, std::int64_t rows, float* next);
 
   float a = 0, last_decay = 0;         // A and eL.
   std::vector<float> dt, cs, e, r, w;  // [Q]

@@ -9,7 +9,7 @@ namespace lockstep {
 
 // The form of FDA16 that this machine runs its products with.
 void run(HostQueue, const TensorCoreDots& op) {
-  const std::int64_t depth = kDotDepth - (fault("tensor-core-drops-a-product") ? 1 : 0);
+  const std::int64_t depth = kDotDepth - faulty("tensor-core-drops-a-product", 0, 1);
   FdaPanels b;
   std::array<float, kDotDepth> a;
   for (std::int64_t i = 0; i < op.a.rows; ++i) {

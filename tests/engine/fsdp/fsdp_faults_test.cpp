@@ -8,8 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "engine/device/faults.h"
 #include "harness/checker/checker.h"
+#include "harness/inject/fault_injector.h"
+#include "harness/inject/fault_table.h"
 #include "kernels/core/fault.h"
 #include "tests/engine/fsdp/sharded_run.h"
 
@@ -125,6 +126,7 @@ bool finds(const Held& held, const std::string& fault) {
 }
 
 TEST(FsdpFaults, AreAllFound) {
+  make_interposer = planted_alias;
   std::vector<Held> all;
   for (const Scenario& s : {graphs(), whole_gradients(), experts(), three_ranks(), odd_widths(), without_shards(),
                             a_rank_without_documents()}) {

@@ -77,7 +77,8 @@ inline Outcome run_whole(const Scenario& scenario, const DataSource& data, const
   std::vector<Outcome> ranks(static_cast<std::size_t>(size));
   Outcome whole;  // Every rank puts its part of gradients, weights and moments.
   {
-    Device device(open_device_under_test(sim), observer);
+    const auto interposer = make_interposer();
+    Device device(open_device_under_test(sim), observer, {}, interposer.get());
     run_ranks(device, size, static_cast<std::uint64_t>(scenario.training.seed), [&](Communicator& communicator) {
       Outcome& mine = ranks[static_cast<std::size_t>(communicator.rank())];
       WholeRecorder recorder(whole);

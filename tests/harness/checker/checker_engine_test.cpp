@@ -8,6 +8,7 @@
 #include "harness/case/schedules.h"
 #include "harness/checker/redundant_edges.h"
 #include "harness/generate/generator.h"
+#include "harness/inject/fault_injector.h"
 #include "harness/judge/runner.h"
 #include "harness/judge/thread_ranks.h"
 #include "harness/mutate/probes.h"
@@ -34,7 +35,8 @@ Scenario small() {
 // The engine alone, all its ranks, told to `observer`.
 void train(const Scenario& scenario, Observer& observer) {
   const auto data = open_data(scenario);
-  Device device(open_sim(sim_options(scenario, scenario.checker.schedule.seed)), &observer);
+  const auto injector = planted_alias();
+  Device device(open_sim(sim_options(scenario, scenario.checker.schedule.seed)), &observer, {}, injector.get());
   const auto plain = [](int) { return TrainerOptions{}; };
   train_to_the_end(device, scenario, *data, plain, [](VirtualRank& rank) { rank.trainer.weight_digest(); });
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/generate/generator.h"
+#include "harness/inject/fault_injector.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/rules/legality.h"
@@ -206,6 +207,7 @@ TEST(Changes, AreLegalWhateverIsDrawn) {
 // ---- And it can fail ----------------------------------------------------------------------------------------------
 
 bool is_seen(const char* fault, const Change& change) {
+  test::make_interposer = planted_alias;
   return test::is_seen(fault, [&](Choices& choices) { return compare(change, choices).difference; });
 }
 

@@ -61,7 +61,7 @@ int strikes_here(const Fault& fault) {
     trainer.weight_digest();
   } catch (const std::exception&) {  // The fault was one that the device refuses.
   }
-  return mutator.applied();
+  return static_cast<int>(mutator.triggered());
 }
 
 CaseResult result_of(Verdict verdict, const std::string& judge = "none", const std::string& reason = "") {

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/faults.h"
-#include "kernels/core/fault.h"
+#include "harness/inject/fault_table.h"
 #include "oracle/oracle.h"
 
 namespace lockstep {

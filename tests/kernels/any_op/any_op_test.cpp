@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "harness/inject/fault_table.h"
 #include "kernels/core/fault.h"
 #include "kernels/submission/ops.h"
 

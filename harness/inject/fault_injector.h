@@ -1,0 +1,24 @@
+// Stands at the device while a fault is planted there, and knows whether it has changed a call.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine/device/interposer.h"
+
+namespace lockstep {
+
+class FaultInjector : public Interposer {
+ public:
+  virtual std::int64_t triggered() const = 0;  // How many calls it has changed.
+};
+
+// For the fault that is planted in this process, if it is an alias; null otherwise.
+std::unique_ptr<FaultInjector> planted_alias();
+// The same, or for `fault`, if it is a fault at the device. `pattern`: the model's layers, which sites name by their
+// kind.
+std::unique_ptr<FaultInjector> injector_for(const std::string& pattern, std::string_view fault);
+
+}  // namespace lockstep
