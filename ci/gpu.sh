@@ -44,7 +44,7 @@ sanitized() {
 }
 
 # Where one lane arrives at a barrier for its warp, racecheck takes what the others read before for unordered, and names
-# attention's kernels (docs/measurements.md). No other race passes, nor so many that some were not printed.
+# attention's kernels (docs/known-limitations.md). No other race passes, nor so many that some were not printed.
 races_are_known() {
   local all known
   all=$(sed -n 's/.*RACECHECK SUMMARY: \([0-9]*\) hazards displayed.*/\1/p' <<<"$1")
