@@ -53,6 +53,11 @@ BANS = [
 FLAGS = re.compile(r"-ffast-math|-Ofast|-funsafe-math|use_fast_math|ffp-contract=(fast|on)|--?fmad=true")
 HEADER_ONCE = "a header starts with #pragma once, after its comment"
 LONGEST = 600
+POINT = re.compile(r"\bfaulty(?:<[^<>]*>)?\(")
+# A condition, the header of a loop, or what stands before a question mark.
+DECIDES = re.compile(r"\b(if|while|for|switch)\s*\(.*\bfaulty\b|\bfaulty(<[^<>]*>)?\([^()]*(\([^()]*\)[^()]*)*\)\s*\?")
+POINTS_OF_A_FUNCTION = 2
+WITHOUT_FAULT = ("kernels/",)  # Folders where every fault point has that form.
 SNAKE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 # Words that may stand before a name in a definition or declaration at the start of a line.
 FUNCTION = re.compile(
@@ -82,8 +87,43 @@ def flag_complaints(name, text):
             yield f"{name}:{number}: {match[0]}: arithmetic contract 0.3 forbids it"
 
 
+def blocks(code):
+    """(begin, end) of each function, or of what holds a value at the level of a type: the outermost braces that are neither a namespace's nor a type's."""
+    opened, start = [], 0
+    for match in re.finditer(r"[{};]", code):
+        if match[0] == "{":
+            before = code[start : match.start()]
+            outer = re.search(r"\bnamespace\b|\bextern \"", before) or re.search(r"\b(struct|class|union|enum)\b[^()]*$", before)
+            opened.append((bool(outer), match.start()))
+        elif match[0] == "}" and opened:
+            is_outer, begin = opened.pop()
+            if not is_outer and all(outer for outer, _ in opened):
+                yield begin, match.end()
+        start = match.end()
+
+
+def fault_complaints(name, text):
+    """A fault point of product code is a value on one line: `faulty("name", right, wrong)`, twice a function at most."""
+    if not name.startswith(("kernels/", "engine/")) or name == "kernels/core/fault.h":
+        return
+    code = source.code(text, literals=True)
+    for number, line in enumerate(code.splitlines(), 1):
+        if name.startswith(WITHOUT_FAULT) and re.search(r"\bfault\(\"", line):
+            yield f"{name}:{number}: a fault point is a value: faulty(\"name\", right, wrong)"
+        if len(POINT.findall(line)) > 1:
+            yield f"{name}:{number}: one fault point a line"
+        if POINT.search(line) and DECIDES.search(line):
+            yield f"{name}:{number}: a fault point selects a value and decides nothing: give it a name on a line of its own"
+    for begin, end in blocks(code):
+        count = len(POINT.findall(code[begin:end]))
+        if count > POINTS_OF_A_FUNCTION:
+            line = code.count("\n", 0, begin) + 1
+            yield f"{name}:{line}: {count} fault points in one function; at most {POINTS_OF_A_FUNCTION}"
+
+
 def complaints_of(name, text):
     code = source.code(text)
+    yield from fault_complaints(name, text)
     for ban in BANS:
         yield from ban.complaints(name, text, code)
     if name.endswith((".h", ".cuh")) and not code.lstrip().startswith("#pragma once"):
@@ -109,6 +149,12 @@ def test_itself():
     assert list(complaints_of("engine/a.h", "int x;\n"))
     assert list(flag_complaints("a.cmake", "add(-ffast-math)\n")) and not list(flag_complaints("a.cmake", "# -ffast-math\n"))
     assert list(complaints_of("engine/a.cpp", "int x;\n" * (LONGEST + 1)))
+    point = '  const int x = faulty("a", 1, f(2));\n'
+    assert not list(complaints_of("engine/a.cpp", "void f() {\n" + 2 * point + "}\nvoid g() {\n" + point + "}\n"))
+    for wrong in (3 * point, '  if (faulty("a", true, false)) return;\n', "  f(1);" + 2 * point.strip() + "\n",
+                  '  x = faulty("a", g(), false) ? 1 : 2;\n', '  for (int i = 0; i < faulty("a", 1, 2); ++i) f(i);\n'):
+        assert list(complaints_of("engine/a.cpp", "namespace n {\nvoid f() {\n" + wrong + "}\n}\n")), wrong
+    assert list(complaints_of("kernels/a.cpp", 'bool f() {\n  return fault("a");\n}\n'))
 
 
 def main():

@@ -24,7 +24,7 @@ __global__ void fingerprint_kernel(Out<std::uint64_t> hashes, bool flush) {
 
 void run(CudaQueue queue, const Fingerprint& op) {
   launch(queue, dim3(kFingerprints), dim3(kThreads), kPdl, fingerprint_kernel, op.hashes,
-         fault("device-flushes-subnormals"));
+         faulty("device-flushes-subnormals", false, true));
 }
 
 }  // namespace lockstep
