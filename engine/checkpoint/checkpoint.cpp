@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "engine/checkpoint/whole_file.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 namespace {
@@ -40,7 +41,7 @@ std::string data_of(const Checkpoint& checkpoint) {
   return data;
 }
 
-// Of what the file says about itself and of its data, so that neither can change alone.
+// Covers metadata and data, so that neither can change alone.
 std::string checksum_of(const std::map<std::string, std::string>& metadata, const std::string& data) {
   std::string all;
   for (const auto& [key, value] : metadata) {
@@ -72,7 +73,7 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   const std::string data = data_of(checkpoint);
   const std::string header = header_of(checkpoint, data);
   std::string length(8, '\0');
-  for (int i = 0; i < 8; ++i) length[static_cast<std::size_t>(i)] = static_cast<char>(header.size() >> (8 * i));
+  for (int i = 0; i < 8; ++i) at(length, i) = static_cast<char>(header.size() >> (8 * i));
 
   // A device or a folder cannot be replaced by a rename, and must not be.
   const std::filesystem::file_status there = std::filesystem::status(path);
@@ -86,7 +87,7 @@ Checkpoint read_checkpoint(const std::string& path) {
   const std::string all((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   if (all.size() < 8) fail(path, "not a checkpoint: shorter than its header's length");
   std::uint64_t length = 0;
-  for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(all[static_cast<std::size_t>(i)]);
+  for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(at(all, i));
   if (length > all.size() - 8) fail(path, "torn checkpoint: the header ends after the file");
 
   Checkpoint checkpoint;

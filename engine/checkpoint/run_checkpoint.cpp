@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Two sets of files take turns, so that a new checkpoint does not write what the valid one needs.
+// Two sets of files alternate, so that a new checkpoint does not overwrite files of the valid one.
 std::string file_of(const std::string& path, const std::string& set, int rank, int ranks) {
   char suffix[48];
   std::snprintf(suffix, sizeof(suffix), ".%s.rank-%04d-of-%04d", set.c_str(), rank, ranks);
@@ -29,7 +29,7 @@ int number(const std::string& path, const std::string& text) {
   throw std::runtime_error(path + ": not an index of a checkpoint: ranks is " + text);
 }
 
-// What an index names; none for a file that is not one, or is not there.
+// The files that an index names: none if the file is missing or is no index.
 struct Index {
   Metadata metadata;
   std::vector<std::string> files;
@@ -51,28 +51,28 @@ Index index_at(const std::string& path) {
   }
 }
 
-std::string part_name(const StatePart& part) { return part.name + "@" + std::to_string(part.first); }
+std::string shard_name(const TensorShard& shard) { return shard.name + "@" + std::to_string(shard.first); }
 
-// One tensor for all parts of a name, in order of the first.
+// One tensor for all shards of a name, in order of the first.
 void write_whole(const std::string& path, const RunState& state) {
   Checkpoint checkpoint{state.metadata, {}};
-  std::map<std::string, std::size_t> place;
-  for (const StatePart& part : state.parts) {
-    const auto [found, is_new] = place.try_emplace(part.name, checkpoint.tensors.size());
+  std::map<std::string, std::size_t> positions;
+  for (const TensorShard& shard : state.shards) {
+    const auto [found, is_new] = positions.try_emplace(shard.name, checkpoint.tensors.size());
     if (is_new) {
-      checkpoint.tensors.push_back({part.name, {part.rows, part.cols}, {}});
-      checkpoint.tensors.back().values.resize(static_cast<std::size_t>(part.rows * part.cols));
+      checkpoint.tensors.push_back({shard.name, {shard.rows, shard.cols}, {}});
+      checkpoint.tensors.back().values.resize(static_cast<std::size_t>(shard.rows * shard.cols));
     }
-    std::copy(part.values.begin(), part.values.end(), checkpoint.tensors[found->second].values.begin() + part.first);
+    std::copy(shard.values.begin(), shard.values.end(), checkpoint.tensors[found->second].values.begin() + shard.first);
   }
   write_checkpoint(path, checkpoint);
 }
 
-void write_own_parts(const std::string& path, const RunState& state, int rank) {
+void write_own_shards(const std::string& path, const RunState& state, int rank) {
   Checkpoint checkpoint{state.metadata, {}};
-  for (const StatePart& part : state.parts) {
-    if (part.values.empty() || (part.on_every_rank && rank != 0)) continue;
-    checkpoint.tensors.push_back({part_name(part), {std::ssize(part.values)}, part.values});
+  for (const TensorShard& shard : state.shards) {
+    if (shard.values.empty() || (shard.on_every_rank && rank != 0)) continue;
+    checkpoint.tensors.push_back({shard_name(shard), {std::ssize(shard.values)}, shard.values});
   }
   write_checkpoint(path, checkpoint);
 }
@@ -90,26 +90,27 @@ void write_index(const std::string& path, const std::string& set, const RunState
 void write_shared(const std::string& path, const RunState& state, Communicator& communicator) {
   const int rank = communicator.rank(), ranks = communicator.size();
   Index before = index_at(path);
-  const std::string set = before.metadata["set"] == "a" && !fault("checkpoint-overwrites-the-valid-one") ? "b" : "a";
-  communicator.meet();  // Everyone has read the index before.
-  write_own_parts(file_of(path, set, rank, ranks), state, rank);
-  communicator.meet();  // Everything that the new index names is there.
+  const std::string other = before.metadata["set"] == "a" ? "b" : "a";
+  const std::string set = faulty("checkpoint-overwrites-the-valid-one", other, "a");
+  communicator.barrier();  // Every rank has read the old index.
+  write_own_shards(file_of(path, set, rank, ranks), state, rank);
+  communicator.barrier();  // All files that the new index names are there.
   if (rank == 0) {
     write_index(path, set, state, ranks);
-    std::error_code ignored;  // What cannot be removed harms nobody.
+    std::error_code ignored;  // A file that cannot be removed does no harm.
     for (const std::string& file : before.files) std::filesystem::remove(file, ignored);
   }
-  communicator.meet();
+  communicator.barrier();
 }
 
 // ---- Reading --------------------------------------------------------------------------------------------------------
 
 class Reader {
  public:
-  Reader(const std::string& path, std::vector<StatePart>& parts) : path_(path) {
-    for (StatePart& part : parts) {
-      wanted_[part.name].push_back(&part);
-      missing_[part.name] += std::ssize(part.values);
+  Reader(const std::string& path, std::vector<TensorShard>& shards) : path_(path) {
+    for (TensorShard& shard : shards) {
+      wanted_[shard.name].push_back(&shard);
+      missing_[shard.name] += std::ssize(shard.values);
     }
   }
 
@@ -119,10 +120,10 @@ class Reader {
     const auto found = wanted_.find(name);
     if (found == wanted_.end()) return;
     const std::int64_t first = at == std::string::npos ? 0 : std::strtoll(tensor.name.c_str() + at + 1, nullptr, 10);
-    for (StatePart* part : found->second) {
-      const bool whole = tensor.shape == std::vector<std::int64_t>{part->rows, part->cols};
+    for (TensorShard* shard : found->second) {
+      const bool whole = tensor.shape == std::vector<std::int64_t>{shard->rows, shard->cols};
       if (at == std::string::npos && !whole) throw std::runtime_error(wrong(name));
-      copy(tensor.values, first, *part);
+      copy(tensor.values, first, *shard);
     }
   }
   void end() const {
@@ -133,7 +134,7 @@ class Reader {
 
  private:
   std::string wrong(const std::string& name) const { return path_ + ": no tensor " + name + " of the right shape"; }
-  void copy(const std::vector<float>& from, std::int64_t first, StatePart& to) {
+  void copy(const std::vector<float>& from, std::int64_t first, TensorShard& to) {
     const std::int64_t begin = std::max(first, to.first);
     const std::int64_t end = std::min(first + std::ssize(from), to.first + std::ssize(to.values));
     if (begin >= end) return;
@@ -141,15 +142,15 @@ class Reader {
     missing_[to.name] -= end - begin;
   }
   std::string path_;
-  std::map<std::string, std::vector<StatePart*>> wanted_;
+  std::map<std::string, std::vector<TensorShard*>> wanted_;
   std::map<std::string, std::int64_t> missing_;  // Elements not yet seen.
 };
 
 }  // namespace
 
 void write_run(const std::string& path, const RunState& state, Communicator* communicator) {
-  const bool whole =
-      std::all_of(state.parts.begin(), state.parts.end(), [](const StatePart& part) { return part.on_every_rank; });
+  const bool whole = std::all_of(state.shards.begin(), state.shards.end(),
+                                 [](const TensorShard& shard) { return shard.on_every_rank; });
   if (communicator == nullptr || communicator->size() == 1) return write_whole(path, state);
   if (!whole) return write_shared(path, state, *communicator);
   if (communicator->rank() == 0) {
@@ -158,11 +159,11 @@ void write_run(const std::string& path, const RunState& state, Communicator* com
     std::error_code ignored;
     for (const std::string& file : before.files) std::filesystem::remove(file, ignored);
   }
-  communicator->meet();
+  communicator->barrier();
 }
 
 RunState read_run(const std::string& path, const Metadata& identity,
-                  const std::function<std::vector<StatePart>(const Metadata&)>& wanted) {
+                  const std::function<std::vector<TensorShard>(const Metadata&)>& wanted) {
   const Checkpoint checkpoint = read_checkpoint(path);
   Index index = index_in(path, checkpoint);
   for (const auto& [key, want] : identity) {
@@ -171,13 +172,13 @@ RunState read_run(const std::string& path, const Metadata& identity,
                              want);
   }
   RunState state{index.metadata, wanted(index.metadata)};
-  Reader reader(path, state.parts);
+  Reader reader(path, state.shards);
   for (std::size_t r = 0; r < index.files.size(); ++r) {
-    Checkpoint part = read_checkpoint(index.files[r]);
-    if (part.metadata["crc32"] != index.metadata[checksum_key(static_cast<int>(r))]) {
+    Checkpoint shard = read_checkpoint(index.files[r]);
+    if (shard.metadata["crc32"] != index.metadata[checksum_key(static_cast<int>(r))]) {
       throw std::runtime_error(index.files[r] + ": damaged checkpoint: not the file that its index names");
     }
-    for (const StoredTensor& tensor : part.tensors) reader.take(tensor);
+    for (const StoredTensor& tensor : shard.tensors) reader.take(tensor);
   }
   for (const StoredTensor& tensor : checkpoint.tensors) reader.take(tensor);
   reader.end();

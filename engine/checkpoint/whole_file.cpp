@@ -91,7 +91,7 @@ void write_whole_file(const std::string& path, std::initializer_list<std::string
 }
 
 void remove_leftovers(const std::string& folder, const std::function<bool(const std::string& name)>& is_ours) {
-  std::error_code ignored;  // What cannot be listed or removed stays; it harms nobody.
+  std::error_code ignored;  // A file that cannot be listed or removed stays and does no harm.
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
     const pid_t writer = writer_of(name);

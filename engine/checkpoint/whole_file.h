@@ -1,4 +1,4 @@
-// Files that are there whole or not at all, whenever the writer dies.
+// Atomic file replacement: a file is complete or absent, whenever the writer dies.
 #pragma once
 
 #include <functional>

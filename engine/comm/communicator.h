@@ -1,5 +1,6 @@
-// What the ranks of a run exchange. Every rank makes the same calls in the same order; a call is ordered on the stream
-// that it is given, and after the call before it, whatever stream that had: one communicator is one queue.
+// Collectives between the ranks of a run. Every rank makes the same calls in the same order. A call is ordered on its
+// stream, and after the previous call of the communicator even if that used another stream: a communicator is one
+// queue.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +22,16 @@ class Communicator {
   virtual int size() const = 0;
 
   // to[r] = rank r's from, for every rank r. `from` has `bytes`, `to` size() * bytes of device memory; `from` may be
-  // to[rank()]. Both belong to the call until what follows on `stream`.
+  // to[rank()]. Both belong to the call until the next work on `stream` runs.
   virtual void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                           std::size_t bytes) = 0;
-  // to[r] = rank r's from[rank()]: what a fold in the order of ranks needs. `from` and `to` have size() * bytes each
+  // to[r] = rank r's from[rank()], as a fold in the order of ranks needs it. `from` and `to` have size() * bytes each
   // and do not overlap.
   virtual void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                           std::size_t bytes) = 0;
 
-  // Sums of fp32 over the ranks, in an order that the library chooses: only where there is a library, or one rank.
-  // to = the sum over r of rank r's from[rank()], all as above; then data = the sum of every rank's.
+  // Sums of fp32 over the ranks, in an order that the library chooses; available only with a library or with one rank.
+  // reduce_scatter: to = the sum over r of rank r's from[rank()]. all_reduce: data = the sum of every rank's data.
   virtual void reduce_scatter(const Stream&, const CollectiveName&, float*, const float*, std::size_t) {
     require(false, "sums are the library's");
   }
@@ -38,33 +39,36 @@ class Communicator {
     require(false, "sums are the library's");
   }
 
-  // Device memory for what is exchanged: where this finds every rank's, if it can. Any memory does, but may be slower.
-  // Every rank asks for as much, in the same order, and lets go in the same order before the communicator, once its
-  // calls on it are done: it may be handed out again at once. A call is done when what others bring has come, too.
+  // Device memory for collectives, registered with the library if possible; other memory works but may be slower.
+  // Every rank asks for equal sizes in the same order, and releases in the same order, before the communicator and
+  // after its calls on the memory are done: the memory may be handed out again at once. A call is done only when the
+  // data of the other ranks has arrived, too.
   virtual DeviceBuffer buffer(Device& device, std::size_t bytes) { return DeviceBuffer(device, bytes); }
 
-  // Buffers of so many bytes in all, each rounded up to WindowMemory::kAlignment, are asked for next: else what finds
-  // every rank's takes more memory. Every rank says the same.
+  // Announces that the next buffers take so many bytes in all, each rounded up to WindowMemory::kAlignment. It saves
+  // registered memory. Every rank gives the same number.
   virtual void reserve(std::size_t) {}
 
-  // Makes what `calls` calls of this, which may be one launch: all on one stream, and none touches what another brings.
-  virtual void together(const std::function<void()>& calls) { calls(); }
-  // `body` launches a graph on `stream` that was captured as `graph`: one call, behind those before it. Every rank
-  // makes it, and its graph holds the same calls.
+  // Makes the calls that `calls` makes of this communicator as one group (ncclGroupStart/End). All are on one stream,
+  // and none touches the result of another.
+  virtual void grouped(const std::function<void()>& calls) { calls(); }
+  // `body` launches a graph on `stream` that was captured as `graph`. The launch is one call, ordered after those
+  // before it; every rank makes it, and the graphs of all ranks hold the same calls.
   virtual void launch(const Stream&, const Ledger&, const std::function<void()>& body) { body(); }
 
-  // Returns when every rank has called it: what a host waited for before, all hosts have waited for after. It orders
-  // nothing else on the device.
-  virtual void meet() = 0;
-  // What every rank says, in the order of ranks: for judges and reports; never data of the training, and no order.
-  virtual std::vector<std::string> tell(const std::string& words) = 0;
+  // Returns when the host of every rank has called it. It orders no work on the device.
+  virtual void barrier() = 0;
+  // The words of every rank, in the order of ranks. For judges and reports only: never for training data, and it orders
+  // no work on the device.
+  virtual std::vector<std::string> all_gather_object(const std::string& words) = 0;
 
-  // Calls, for the non-vacuity rules; those in captured graphs once a launch, those of dry runs never. Meetings are
-  // not counted.
+  // The number of calls, for the non-vacuity rules. Calls in captured graphs count once a launch, calls of dry runs
+  // never, and barriers are not counted.
   std::int64_t collectives = 0;
 };
 
-// Of a run with one rank: copies, ordered by their streams alone; also in captures and dry runs, which no other takes.
-std::unique_ptr<Communicator> make_lone_communicator(Device& device);
+// The communicator of a run with one rank, as MPI_COMM_SELF: its calls are copies, ordered by their streams alone. It
+// is the only one that also works in captures and dry runs of every device.
+std::unique_ptr<Communicator> make_self_communicator(Device& device);
 
 }  // namespace lockstep

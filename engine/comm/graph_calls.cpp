@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "engine/rendezvous/collective_errors.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +31,7 @@ std::string calls_text(const Ledger& graph) {
 }
 
 void require_same_calls(int rank, const std::vector<std::string>& calls) {
-  const std::string& own = calls[static_cast<std::size_t>(rank)];
+  const std::string& own = at(calls, rank);
   const auto other = std::find_if(calls.begin(), calls.end(), [&](const std::string& one) { return one != own; });
   if (other == calls.end()) return;
   const std::vector<std::string> mine = lines_of(own), theirs = lines_of(*other);

@@ -1,4 +1,4 @@
-// The calls that a captured graph holds, and the comparison of ranks before they are made.
+// Lists the collective calls in a captured graph, and compares the lists of all ranks before a launch.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// In the order of capture, a line each.
+// One line for each call, in the order of capture.
 std::string calls_text(const Ledger& graph);
 
 // `calls`: calls_text of each rank's graph. Throws CollectiveMismatch, naming the first call that differs and both

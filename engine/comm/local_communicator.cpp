@@ -25,7 +25,7 @@ std::vector<int> all_of(int size) {
 }  // namespace
 
 LocalRanks::LocalRanks(Device& device, int size, std::uint64_t seed)
-    : device(device), turns(device, all_of(size), seed) {
+    : device(device), threads(device, all_of(size), seed) {
   for (int rank = 0; rank < size; ++rank) ranks.emplace_back(device);
 }
 
@@ -33,7 +33,7 @@ std::string LocalRanks::report() {
   std::string said;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     said += (rank > 0 ? "; rank " : "rank ") + std::to_string(rank) +
-            (turns.has_ended(static_cast<int>(rank)) ? " has ended after " : " waits in ") +
+            (threads.has_ended(static_cast<int>(rank)) ? " has ended after " : " waits in ") +
             text(ranks[rank].ledger.last());
   }
   return said;
@@ -57,15 +57,15 @@ void LocalCommunicator::all_to_all(const Stream& stream, const CollectiveName& n
   finish(stream);
 }
 
-// That the hosts of an exchange pass the turn, and that judges ask each other, orders nothing: other transports do
-// without.
-void LocalCommunicator::meet() {
+// The checker sees a barrier as an edge between hosts. The turns that collectives and all_gather_object take are none:
+// other transports have no such edges.
+void LocalCommunicator::barrier() {
   all_.device.meets(false);
-  tell("");
+  all_gather_object("");
   all_.device.meets(true);
 }
 
-std::vector<std::string> LocalCommunicator::tell(const std::string& words) {
+std::vector<std::string> LocalCommunicator::all_gather_object(const std::string& words) {
   const auto parity = static_cast<std::size_t>(me_.ledger.append(CollectiveKind::meet, {}, 0, "").sequence % 2);
   me_.words[parity] = words;
   pass_the_turn();
@@ -89,7 +89,7 @@ void LocalCommunicator::post(const Stream& stream, CollectiveKind kind, const Co
 }
 
 void LocalCommunicator::pass_the_turn() {
-  if (!all_.turns.meet(rank_)) throw CollectiveHang("ranks wait for one that has ended: " + all_.report());
+  if (!all_.threads.arrive_and_wait(rank_)) throw CollectiveHang("ranks wait for one that has ended: " + all_.report());
 }
 
 // A rank that had its turn before this one may be a call ahead.
@@ -103,7 +103,7 @@ void LocalCommunicator::take(const Stream& stream, int peer, void* to, const voi
   if (bytes > 0 && to != from) stream.copy(to, from, bytes, CopyKind::device_to_device);
 }
 
-// What comes later on the stream may write `from`: not before the others have read it.
+// Later work on the stream may write `from`, so it waits until the others have read it.
 void LocalCommunicator::finish(const Stream& stream) {
   stream.record(me_.done);
   pass_the_turn();

@@ -1,5 +1,5 @@
-// The communicator of virtual ranks: copies between the memories of one device, ordered by events, so that a judge at
-// the device's door sees every edge between ranks.
+// The communicator of virtual ranks: copies between the memories of one device, ordered by events, so that an
+// observer of the device sees every edge between ranks.
 #pragma once
 
 #include <memory>
@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "engine/comm/communicator.h"
-#include "engine/comm/turns.h"
+#include "engine/comm/cooperative_threads.h"
 #include "engine/rendezvous/collective_ledger.h"
 
 namespace lockstep {
 
-// What a rank shows the others.
+// The state of a rank that the other ranks read.
 struct LocalRank {
   explicit LocalRank(Device& device) : ready(device, "peer has written"), done(device, "peer has read"), over(device) {}
   Event ready;  // Its `from` can be read.
@@ -21,14 +21,14 @@ struct LocalRank {
   const void* from = nullptr;
   int last_stream = -1;
   CollectiveLedger ledger;
-  std::string words[2];  // By the parity of the call: this rank may be a call ahead of those that read.
+  std::string words[2];  // Indexed by the parity of the call: this rank may be a call ahead of the ranks that read.
 };
 
 struct LocalRanks {
   LocalRanks(Device& device, int size, std::uint64_t seed);
-  std::string report();  // Who waits in which call, who has ended after which.
+  std::string report();  // Says which rank waits in which call, and which has ended after which.
   Device& device;
-  Turns turns;
+  CooperativeThreads threads;
   std::vector<LocalRank> ranks;
 };
 
@@ -41,8 +41,8 @@ class LocalCommunicator final : public Communicator {
                   std::size_t bytes) override;
   void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override;
-  void meet() override;
-  std::vector<std::string> tell(const std::string& words) override;
+  void barrier() override;
+  std::vector<std::string> all_gather_object(const std::string& words) override;
 
  private:
   LocalRank& at(int rank) const { return all_.ranks[static_cast<std::size_t>(rank)]; }

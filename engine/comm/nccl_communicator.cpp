@@ -26,14 +26,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kHang = 4;                   // Exit status.
-constexpr const char* kMemory = "memory";  // The purpose of calls for memory of the library's.
+constexpr const char* kMemory = "memory";  // The purpose of calls that allocate registered memory.
 
-// Looks whether calls end: those on the device, and those of the library that keep the host, as joining does. Such a
-// host cannot report, so this thread does, and ends the process.
+// Watches that calls end: calls on the device, and calls of the library that block the host, as joining does. A blocked
+// host cannot report, so this thread reports and ends the process.
 class Watchdog {
  public:
-  Watchdog(Backend& backend, const Meeting& meeting)
-      : backend_(backend), meeting_(meeting), thread_([this](std::stop_token stop) { watch(stop); }) {}
+  Watchdog(Backend& backend, const Store& store)
+      : backend_(backend), store_(store), thread_([this](std::stop_token stop) { watch(stop); }) {}
 
   // Until the object dies, the host is in a call of the library.
   class Call {
@@ -47,7 +47,7 @@ class Watchdog {
     Watchdog& dog_;
   };
 
-  // From here to null the calls of `ranks` are looked at too.
+  // Watches the calls of `ranks` as well, until it is given null.
   void look_at(BackendCommunicator* ranks) {
     const std::lock_guard lock(mutex_);
     ranks_ = ranks;
@@ -68,11 +68,11 @@ class Watchdog {
       const std::string failure = ranks_ != nullptr && !in_call_ ? ranks_->failure() : "";
       if (!failure.empty()) end(failure);
       if (!in_call_ && (ranks_ == nullptr || !ranks_->busy())) since_ = Clock::now();
-      if (Clock::now() - since_ > meeting_.deadline()) end("a collective is not done within the deadline");
+      if (Clock::now() - since_ > store_.deadline()) end("a collective is not done within the deadline");
     }
   }
   [[noreturn]] void end(const std::string& why) const {
-    std::string said = "lockstep: rank " + std::to_string(meeting_.rank()) + ": " + why + ": " + meeting_.report(last_);
+    std::string said = "lockstep: rank " + std::to_string(store_.rank()) + ": " + why + ": " + store_.report(last_);
     if (last_.purpose == std::string_view(kMemory)) said += "; LOCKSTEP_COPY_ENGINES=0 does without such memory";
     said += "\n";
     std::fputs(said.c_str(), stderr);
@@ -81,7 +81,7 @@ class Watchdog {
   }
 
   Backend& backend_;
-  const Meeting& meeting_;
+  const Store& store_;
   std::mutex mutex_;
   BackendCommunicator* ranks_ = nullptr;
   bool in_call_ = false;
@@ -92,24 +92,24 @@ class Watchdog {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(Device& device, Meeting& meeting)
-      : device_(device), meeting_(meeting), watchdog_(device.backend(), meeting), ranks_(join()), order_(device) {
+  NcclCommunicator(Device& device, Store& store)
+      : device_(device), store_(store), watchdog_(device.backend(), store), ranks_(join()), order_(device) {
     watchdog_.look_at(ranks_.get());
   }
-  // A rank that leaves takes with it memory that others may still read: so all leave together, or what they do is lost.
-  // Kernels of the library are called off; what copy engines wait for is not, and then the watchdog ends the process.
+  // A rank that leaves frees memory that others may still read, so all leave together, or their work is lost. Kernels of
+  // the library can be aborted; waits of copy engines cannot, and then the watchdog ends the process.
   ~NcclCommunicator() override {
     try {
       const bool fails = std::uncaught_exceptions() > 0;
       while ((!fails || has_shared_) && ranks_->busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (!fails) meet();
+      if (!fails) barrier();
     } catch (const std::exception& error) {
       std::fprintf(stderr, "lockstep: rank %d, at the end: %s\n", rank(), error.what());
     }
     watchdog_.look_at(nullptr);
   }
-  int rank() const override { return meeting_.rank(); }
-  int size() const override { return meeting_.size(); }
+  int rank() const override { return store_.rank(); }
+  int size() const override { return store_.size(); }
 
   void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
@@ -128,7 +128,7 @@ class NcclCommunicator final : public Communicator {
   void all_reduce(const Stream& stream, const CollectiveName& name, float* data, std::size_t bytes) override {
     make(stream, CollectiveKind::all_reduce, name, data, data, bytes);
   }
-  // Hosts agree first: the library does not come back before all have asked it for as much.
+  // The hosts agree first, because the library returns only when all have asked for equal sizes.
   DeviceBuffer buffer(Device& device, std::size_t bytes) override {
     const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {kMemory}, bytes, "");
     if (!shares(call)) return DeviceBuffer(device, bytes);
@@ -141,8 +141,8 @@ class NcclCommunicator final : public Communicator {
     const Watchdog::Call calling(watchdog_, call);
     ranks_->reserve(bytes);
   }
-  // All are compared at once when the last one has been called, and then made.
-  void together(const std::function<void()>& calls) override {
+  // All calls are compared at once after the last one, and then made.
+  void grouped(const std::function<void()>& calls) override {
     require(!grouping_, "calls that are made as one hold no others");
     grouping_ = true;
     waiting_.clear();
@@ -155,25 +155,25 @@ class NcclCommunicator final : public Communicator {
     grouping_ = false;
     if (!waiting_.empty()) make_waiting();
   }
-  // The hosts compare the calls of their graphs, which are made while it runs.
+  // The hosts compare the calls of their graphs, which the graphs make when they run.
   void launch(const Stream& stream, const Ledger& graph, const std::function<void()>& body) override {
     order_.begin(stream);
     const CollectiveCall& call = ledger_.append(CollectiveKind::launch, {}, 0, stream.name());
-    require_same_calls(rank(), meeting_.tell(call, calls_text(graph)));
+    require_same_calls(rank(), store_.all_gather_object(call, calls_text(graph)));
     const Watchdog::Call calling(watchdog_, call);
     body();
     stream.launched(*ranks_);
     order_.end(stream);
   }
   BackendCommunicator& library() { return *ranks_; }
-  void meet() override { tell(""); }
-  std::vector<std::string> tell(const std::string& words) override {
+  void barrier() override { all_gather_object(""); }
+  std::vector<std::string> all_gather_object(const std::string& words) override {
     require(device_.recording() < 0, "ranks meet outside of captures and dry runs");
-    return meeting_.tell(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
+    return store_.all_gather_object(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
   }
 
  private:
-  // Called, and not made.
+  // A call that is not made yet.
   struct Waiting {
     const Stream* stream;
     CollectiveCall call;
@@ -183,12 +183,12 @@ class NcclCommunicator final : public Communicator {
     std::size_t bytes;
   };
 
-  // Whether the library's memory is taken: if every rank reaches every other's. Where one has no room, none asks.
+  // Whether registered memory is used: only if every rank reaches every other. If one has no room, none allocates.
   bool shares(const CollectiveCall& call) {
     require(device_.recording() < 0, "memory for exchanges is asked for outside of captures and dry runs");
     const std::string reach = ranks_->reach();
     const bool has_room = reach.empty() || ranks_->has_room(call.bytes);
-    const std::vector<std::string> told = meeting_.tell(call, (has_room ? "+" : "-") + reach);
+    const std::vector<std::string> told = store_.all_gather_object(call, (has_room ? "+" : "-") + reach);
     const auto reach_of = [&](std::size_t peer) { return told[peer].substr(1); };
     for (std::size_t peer = 0; peer < told.size(); ++peer) {
       if (reach_of(peer).empty() || reach_of(peer) != reach_of(0) || call.bytes == 0) return false;
@@ -209,7 +209,7 @@ class NcclCommunicator final : public Communicator {
       for (const std::byte byte : backend.new_communicator_id()) id += static_cast<char>(byte);
     }
     const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {}, 0, "");
-    const std::string told = meeting_.tell(call, id).front();
+    const std::string told = store_.all_gather_object(call, id).front();
     CommunicatorId bytes;
     for (const char byte : told) bytes.push_back(static_cast<std::byte>(byte));
     const Watchdog::Call calling(watchdog_, call);
@@ -220,38 +220,38 @@ class NcclCommunicator final : public Communicator {
             std::size_t bytes) {
     order_.begin(stream);
     device_.count(stream, collectives);
-    const bool captured = device_.recording() >= 0;  // Then it is compared at each launch.
+    const bool captured = device_.recording() >= 0;  // A captured call is compared at each launch.
     const CollectiveCall call = captured ? CollectiveCall{} : ledger_.append(kind, name, bytes, stream.name());
     require(waiting_.empty() || waiting_.back().stream == &stream, "what is made as one is on one stream");
     waiting_.push_back({&stream, call, {ranks_.get(), kind, name, rank(), size()}, to, from, bytes});
     if (!grouping_) make_waiting();
   }
 
-  // All hosts are about to make the same calls: else none makes any.
+  // Requires that all hosts are about to make the same calls; otherwise none makes any.
   void compare(const std::vector<Waiting>& waiting) {
     const std::size_t count = waiting.size(), bytes = sizeof count + count * sizeof(CollectiveCall);
-    require(bytes <= Meeting::kOutbox, "what is made as one is not that much");
-    std::byte* const outbox = meeting_.begin();
+    require(bytes <= Store::kOutbox, "what is made as one is not that much");
+    std::byte* const outbox = store_.begin();
     std::memcpy(outbox, &count, sizeof count);
     for (std::size_t i = 0; i < count; ++i) {
       std::memcpy(outbox + sizeof count + i * sizeof(CollectiveCall), &waiting[i].call, sizeof(CollectiveCall));
     }
-    meeting_.post(waiting.front().call, bytes);
-    meeting_.await_posts();
+    store_.post(waiting.front().call, bytes);
+    store_.await_posts();
     for (int peer = 0; peer < size(); ++peer) {
-      const std::byte* const theirs = meeting_.outbox_of(peer);
+      const std::byte* const theirs = store_.outbox_of(peer);
       std::size_t others = 0;
       std::memcpy(&others, theirs, sizeof others);
       for (std::size_t i = 0; i < std::max(count, others); ++i) {
-        CollectiveCall call;  // None, behind the last.
+        CollectiveCall call;  // No call after the last.
         if (i < others) std::memcpy(&call, theirs + sizeof others + i * sizeof call, sizeof call);
         require_same_call(rank(), i < count ? waiting[i].call : CollectiveCall{}, peer, call);
       }
     }
-    meeting_.end();
+    store_.end();
   }
 
-  // What waits, as one launch; in a dry run it is only listed.
+  // Makes the waiting calls as one launch; a dry run only lists them.
   void make_waiting() {
     const std::vector<Waiting> waiting = std::exchange(waiting_, {});
     const bool group = waiting.size() > 1 && !device_.in_dry_run(), captured = device_.recording() >= 0;
@@ -269,10 +269,10 @@ class NcclCommunicator final : public Communicator {
   }
 
   Device& device_;
-  Meeting& meeting_;
+  Store& store_;
   std::vector<Waiting> waiting_;
   bool grouping_ = false;
-  bool has_shared_ = false;  // Some memory is the library's.
+  bool has_shared_ = false;  // Some memory is registered with the library.
   CollectiveLedger ledger_;
   Watchdog watchdog_;
   std::unique_ptr<BackendCommunicator> ranks_;
@@ -281,8 +281,8 @@ class NcclCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Meeting& meeting) {
-  return std::make_unique<NcclCommunicator>(device, meeting);
+std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Store& store) {
+  return std::make_unique<NcclCommunicator>(device, store);
 }
 
 BackendCommunicator* library_of(Communicator& communicator) {

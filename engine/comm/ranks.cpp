@@ -1,35 +1,37 @@
 #include "engine/comm/ranks.h"
 
 #include "engine/comm/local_communicator.h"
-#include "engine/comm/meeting_communicator.h"
+#include "engine/comm/store_communicator.h"
+#include "kernels/core/at.h"
 #include "kernels/core/require.h"
 
 namespace lockstep {
 
 void run_ranks(Device& device, int size, std::uint64_t seed, const std::function<void(Communicator&)>& body) {
   require(size >= 1, "a run has at least one rank");
-  if (size == 1) return body(*make_lone_communicator(device));
+  if (size == 1) return body(*make_self_communicator(device));
   LocalRanks all(device, size, seed);
-  all.turns.run([&](int rank) {
+  all.threads.run([&](int rank) {
     LocalCommunicator communicator(all, rank);
     body(communicator);
   });
 }
 
-// Before a thread waits for other processes, all threads of this one have done what those wait for.
-void run_ranks(Device& device, std::span<const std::unique_ptr<Meeting>> meetings, std::uint64_t seed,
+// Before a thread waits for other processes, all threads of this process have done the work that those wait for.
+void run_ranks(Device& device, std::span<const std::unique_ptr<Store>> stores, std::uint64_t seed,
                const std::function<void(Communicator&)>& body) {
   std::vector<int> numbers;
-  for (const auto& meeting : meetings) numbers.push_back(meeting->rank());
-  Turns turns(device, numbers, seed);
-  turns.run([&](int thread) {
-    Meeting& meeting = *meetings[static_cast<std::size_t>(thread)];
-    if (meetings.size() > 1) {
-      meeting.meet_here = [&turns, thread] {
-        if (!turns.meet(thread)) throw CollectiveHang("ranks wait for one of their process that has ended");
+  for (const auto& store : stores) numbers.push_back(store->rank());
+  CooperativeThreads threads(device, numbers, seed);
+  threads.run([&](int thread) {
+    Store& store = *at(stores, thread);
+    if (stores.size() > 1) {
+      store.local_barrier = [&threads, thread] {
+        if (!threads.arrive_and_wait(thread))
+          throw CollectiveHang("ranks wait for one of their process that has ended");
       };
     }
-    body(*make_meeting_communicator(device, meeting));
+    body(*make_store_communicator(device, store));
   });
 }
 

@@ -17,12 +17,18 @@ DocumentTable table_in(std::int32_t* base, std::int64_t capacity) {
   return {tensor(base, 1, capacity), tensor(base + capacity, 1, capacity), tensor(base + 2 * capacity, 1, 1)};
 }
 
-void write_table(std::int32_t* base, std::int64_t capacity, const HostPack& pack) {
-  std::fill(base, base + table_size(capacity), 0);
-  const std::int64_t slots = std::min<std::int64_t>(capacity, static_cast<std::int64_t>(pack.lengths.size()));
-  std::copy_n(pack.lengths.begin(), slots, base);
-  std::copy_n(pack.numbers.begin(), slots, base + capacity);
-  base[2 * capacity] = static_cast<std::int32_t>(slots);
+std::vector<std::int32_t> table_of(const HostPack& pack, std::int64_t capacity) {
+  std::vector<std::int32_t> table(static_cast<std::size_t>(table_size(capacity)));
+  const std::int64_t slots = std::min<std::int64_t>(capacity, std::ssize(pack.lengths));
+  std::copy_n(pack.lengths.begin(), slots, table.begin());
+  std::copy_n(pack.numbers.begin(), slots, table.begin() + capacity);
+  table.back() = static_cast<std::int32_t>(slots);
+  return table;
+}
+
+// Copies integers to staging memory; `from` may be `to`.
+void put(std::int32_t* to, const std::int32_t* from, std::int64_t count) {
+  std::memmove(to, from, static_cast<std::size_t>(count) * sizeof(std::int32_t));
 }
 
 }  // namespace
@@ -56,18 +62,19 @@ Loader::Loader(Device& device, const PackShape& shape, std::int64_t capacity, in
 Loader::~Loader() {
   try {
     stream_.synchronize();
-  } catch (...) {  // What failed has been said by another call.
+  } catch (...) {  // Another call has reported the failure.
   }
 }
 
 void Loader::grow_overflow(Entry& entry, std::int64_t slots, const Stream& compute) {
-  // As large as any before: the slot's metadata may have been made for that one, and reads as many entries.
-  std::int64_t capacity = 1;
-  if (!fault("overflow-table-of-its-own-size"))
-    for (const auto& other : entries_) capacity = std::max<std::int64_t>(capacity, other->overflow.lengths.cols);
+  // The table is as large as any before: the metadata of the slot may have been made for that size, and then reads as
+  // many entries.
+  std::int64_t largest = 1;
+  for (const auto& other : entries_) largest = std::max<std::int64_t>(largest, other->overflow.lengths.cols);
+  std::int64_t capacity = faulty("overflow-table-of-its-own-size", largest, 1);
   while (capacity < slots) capacity *= 2;
   if (entry.overflow_memory && capacity == entry.overflow.lengths.cols) return;
-  compute.synchronize();  // Nothing may still read the old table.
+  compute.synchronize();  // No kernel may still read the old table.
   stream_.synchronize();
   const std::size_t bytes = static_cast<std::size_t>(table_size(capacity)) * sizeof(std::int32_t);
   entry.overflow_memory = std::make_unique<DeviceBuffer>(device_, bytes);
@@ -84,36 +91,43 @@ void Loader::begin_staging(const PinnedBuffer& staging) {
 
 void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
   Entry& e = entry(microbatch);
-  const std::int64_t slots = static_cast<std::int64_t>(pack.lengths.size());
+  const std::int64_t slots = std::ssize(pack.lengths);
   if (slots > capacity_) grow_overflow(e, slots, compute);
-  // The copy before read this staging memory.
-  e.loaded->synchronize();
-  std::int32_t* staged = static_cast<std::int32_t*>(e.staging->data());
-  begin_staging(*e.staging);
-  std::copy(pack.tokens.begin(), pack.tokens.end(), staged);
-  const bool first = device_.place.step == 0;
-  if (!fault("targets-not-refreshed") || first) {
-    std::copy(pack.targets.begin(), pack.targets.end(), staged + shape_.rows);
-  }
-  if (!fault("document-table-not-refreshed") || first) write_table(staged + 2 * shape_.rows, capacity_, pack);
+  e.loaded->synchronize();  // The previous copy reads the staging memory.
+  stage(e, pack);
   stream_.wait(*e.consumed);
-  stream_.copy(e.inputs.tokens.data, staged, e.staging->bytes(), CopyKind::host_to_device);
-  if (slots > capacity_) {
-    std::int32_t* overflow = static_cast<std::int32_t*>(e.overflow_staging->data());
-    begin_staging(*e.overflow_staging);
-    write_table(overflow, e.overflow.lengths.cols, pack);
-    stream_.copy(e.overflow.lengths.data, overflow, e.overflow_staging->bytes(), CopyKind::host_to_device);
-  }
+  stream_.copy(e.inputs.tokens.data, e.staging->data(), e.staging->bytes(), CopyKind::host_to_device);
+  if (slots > capacity_) load_overflow(e, pack);
   stream_.record(*e.loaded);
+}
+
+void Loader::stage(const Entry& entry, const HostPack& pack) {
+  begin_staging(*entry.staging);
+  auto* const tokens = static_cast<std::int32_t*>(entry.staging->data());
+  std::int32_t *const targets = tokens + shape_.rows, *const table = targets + shape_.rows;
+  const std::vector<std::int32_t> fresh = table_of(pack, capacity_);
+  const bool first = device_.place.step == 0;
+  const std::int32_t* const new_targets = pack.targets.data();
+  put(tokens, pack.tokens.data(), shape_.rows);
+  put(targets, faulty("targets-not-refreshed", new_targets, first ? new_targets : targets), shape_.rows);
+  put(table, faulty("document-table-not-refreshed", fresh.data(), first ? fresh.data() : table), std::ssize(fresh));
+}
+
+void Loader::load_overflow(const Entry& entry, const HostPack& pack) {
+  auto* const staged = static_cast<std::int32_t*>(entry.overflow_staging->data());
+  begin_staging(*entry.overflow_staging);
+  const std::vector<std::int32_t> table = table_of(pack, entry.overflow.lengths.cols);
+  put(staged, table.data(), std::ssize(table));
+  stream_.copy(entry.overflow.lengths.data, staged, entry.overflow_staging->bytes(), CopyKind::host_to_device);
 }
 
 void Loader::load_state(const StepState& state, bool training) {
   state_loaded_.synchronize();
   begin_staging(state_staging_);
-  const std::size_t first = fault("seed-staged-once") && state_loads_ > 0 ? offsetof(StepState, step) : 0;
+  const std::size_t behind_seed = device_.place.step > 0 ? offsetof(StepState, step) : 0;
+  const std::size_t first = faulty("seed-staged-once", std::size_t{0}, behind_seed);
   std::memcpy(static_cast<std::byte*>(state_staging_.data()) + first,
               reinterpret_cast<const std::byte*>(&state) + first, sizeof(state) - first);
-  ++state_loads_;
   stream_.wait(state_consumed_);
   stream_.copy(this->state(training).data, state_staging_.data(), sizeof(state), CopyKind::host_to_device);
   stream_.record(state_loaded_);

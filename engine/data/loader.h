@@ -1,11 +1,12 @@
-// Brings the documents of a step to the device on a stream of its own, and keeps the edges between the host's staging
-// memory, the copies and the kernels that read them.
+// Copies the documents of a step to the device on its own stream, and keeps the order between the host's writes to
+// staging memory, the copies, and the kernels that read the result.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "engine/data/pack.h"
+#include "kernels/core/at.h"
 #include "kernels/ops/dropout.h"
 
 namespace lockstep {
@@ -19,19 +20,19 @@ struct MicrobatchInputs {
 
 class Loader {
  public:
-  // `capacity`: the largest bucket. `slots` counts microbatches that may be loaded at once, not graph slots.
-  // `poisons_staging`: staging memory has no value before each use.
+  // `capacity`: the largest bucket. `microbatches`: the most that are loaded at once. `poisons_staging`: staging memory
+  // is overwritten with poison before each use.
   Loader(Device& device, const PackShape& shape, std::int64_t capacity, int microbatches, bool poisons_staging = false);
-  ~Loader();  // Waits for copies under way: a step may have been left before it read them.
+  ~Loader();  // Waits for unfinished copies: a step may have been abandoned before it read them.
 
-  // Copies a microbatch after the kernels that read the one before it are done. Documents beyond the capacity go to a
-  // table of their own, which grows when it must (`compute` is drained before the old one goes).
+  // Copies a microbatch once the kernels that read the previous one in its place are done. More documents than the
+  // capacity go to an overflow table, which grows as needed (`compute` is drained before the old table is freed).
   void load(int microbatch, const HostPack& pack, const Stream& compute);
   void load_state(const StepState& state, bool training);
 
-  void wait_for(int microbatch, const Stream& compute) const;  // Kernels after this see the copies.
+  void wait_for(int microbatch, const Stream& compute) const;  // Kernels after this call see the copies.
   void wait_for_state(const Stream& compute) const;
-  void consumed(int microbatch, const Stream& compute) const;  // Kernels before this were the last to read it.
+  void consumed(int microbatch, const Stream& compute) const;  // Kernels before this call are the last that read it.
   void state_consumed(const Stream& compute) const;
 
   const MicrobatchInputs& inputs(int microbatch) const { return entry(microbatch).inputs; }
@@ -49,9 +50,11 @@ class Loader {
     std::unique_ptr<PinnedBuffer> staging, overflow_staging;
     std::unique_ptr<Event> loaded, consumed;
   };
-  void begin_staging(const PinnedBuffer& staging);  // The host is about to write it.
-  Entry& entry(int microbatch) { return *entries_[static_cast<std::size_t>(microbatch)]; }
-  const Entry& entry(int microbatch) const { return *entries_[static_cast<std::size_t>(microbatch)]; }
+  void begin_staging(const PinnedBuffer& staging);  // Declares that the host is about to write it.
+  void stage(const Entry& entry, const HostPack& pack);
+  void load_overflow(const Entry& entry, const HostPack& pack);
+  Entry& entry(int microbatch) { return *at(entries_, microbatch); }
+  const Entry& entry(int microbatch) const { return *at(entries_, microbatch); }
   void grow_overflow(Entry& entry, std::int64_t slots, const Stream& compute);
 
   Device& device_;
@@ -65,7 +68,6 @@ class Loader {
   Tensor<StepState> training_state_, evaluation_state_;
   PinnedBuffer state_staging_;
   Event state_loaded_, state_consumed_;
-  std::int64_t state_loads_ = 0;
 };
 
 }  // namespace lockstep

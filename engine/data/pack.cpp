@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 
@@ -73,21 +74,23 @@ AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention, 
 HostPack lay_out(const PackShape& shape, const Microbatch& microbatch) {
   HostPack pack;
   pack.tokens.assign(static_cast<std::size_t>(shape.rows), -1);
-  pack.targets.assign(static_cast<std::size_t>(shape.rows), -1);
+  pack.targets.assign(static_cast<std::size_t>(shape.rows), faulty("padding-row-has-a-target", -1, 0));
   std::int64_t start = 0;
   for (const Document& document : microbatch.documents) {
-    const std::int64_t length = static_cast<std::int64_t>(document.tokens.size());
+    const std::int64_t length = std::ssize(document.tokens);
     require(start + length <= shape.rows, "the documents of a microbatch fit its pack");
     std::copy(document.tokens.begin(), document.tokens.end(), pack.tokens.begin() + start);
     std::copy(document.targets.begin(), document.targets.end(), pack.targets.begin() + start);
-    if (fault("target-of-the-next-document") && start > 0 && length > 0) pack.targets[start - 1] = document.tokens[0];
+    if (start > 0 && length > 0) {
+      std::int32_t& before = at(pack.targets, start - 1);
+      before = faulty("target-of-the-next-document", before, document.tokens[0]);
+    }
     pack.lengths.push_back(static_cast<std::int32_t>(length));
     pack.numbers.push_back(document.number);
     pack.document_tokens += length;
     start += slot_rows(length, shape.gaps, shape.align);
   }
-  if (fault("padding-row-has-a-target") && start < shape.rows) pack.targets.back() = 0;
-  // The tail as a slot of its own: it has no tokens, only a place in the table.
+  // The tail is a slot of its own: it has no tokens, only an entry in the table.
   if (shape.tail == Tail::append_dummy_seq && start < shape.rows) {
     pack.lengths.push_back(0);
     pack.numbers.push_back(0);

@@ -12,36 +12,45 @@ void StepPacks::load(const StepData& data, const Stream& compute) {
   own_.clear();
   own_tokens_.clear();
   tokens_ = 0;
-  for (int m = 0; m < count; ++m) {
-    std::int64_t most = 0;
-    for (int r = 0; r < ranks_; ++r) {
-      const HostPack pack = lay_out(shape_, data.microbatches[static_cast<std::size_t>(m * ranks_ + r)]);
-      const auto slots = static_cast<std::int64_t>(pack.lengths.size());
-      most = std::max(most, slots);
-      if (r == rank_ || !fault("tokens-of-one-rank")) tokens_ += pack.document_tokens;
-      if (r != (fault("ranks-read-the-same-documents") ? 0 : rank_)) continue;
-      loader_.load(m, pack, compute);
-      own_.push_back(bucket_for(slots));
-      own_tokens_.push_back(pack.document_tokens);
-    }
-    all_.push_back(fault("ranks-fall-back-alone") ? own_.back() : bucket_for(most));
+  for (int m = 0; m < count; ++m) load_microbatch(m, data, compute);
+}
+
+// Lays out the documents of all ranks for this number and loads this rank's.
+void StepPacks::load_microbatch(int m, const StepData& data, const Stream& compute) {
+  const int read = faulty("ranks-read-the-same-documents", rank_, 0);
+  std::int64_t most = 0;
+  for (int r = 0; r < ranks_; ++r) {
+    const HostPack pack = lay_out(shape_, at(data.microbatches, m * ranks_ + r));
+    const std::int64_t slots = std::ssize(pack.lengths);
+    most = std::max(most, slots);
+    add_tokens(r, pack.document_tokens);
+    if (r != read) continue;
+    loader_.load(m, pack, compute);
+    own_.push_back(bucket_for(slots));
+    own_tokens_.push_back(pack.document_tokens);
   }
+  all_.push_back(faulty("ranks-fall-back-alone", bucket_for(most), own_.back()));
+}
+
+void StepPacks::add_tokens(int rank, std::int64_t tokens) {
+  tokens_ += faulty("tokens-of-one-rank", tokens, rank == rank_ ? tokens : 0);
 }
 
 int StepPacks::bucket_for(std::int64_t slots) const {
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    if (slots <= buckets_[i] + fault("capacity-off-by-one")) return static_cast<int>(i);
+  const int buckets = static_cast<int>(buckets_.size());
+  for (int i = 0; i < buckets; ++i) {
+    const std::int64_t capacity = at(buckets_, i);
+    const std::int64_t most = faulty("capacity-off-by-one", capacity, capacity + 1);
+    if (slots <= most) return i;
   }
-  return fault("fallback-truncates-to-capacity") ? static_cast<int>(buckets_.size()) - 1 : -1;
+  return faulty("fallback-truncates-to-capacity", -1, buckets - 1);
 }
 
 bool StepPacks::all_fit() const {
   return std::all_of(all_.begin(), all_.end(), [](int bucket) { return bucket >= 0; });
 }
 
-int StepPacks::bucket(int microbatch) const {
-  return fits(microbatch) ? all_[static_cast<std::size_t>(microbatch)] : own_[static_cast<std::size_t>(microbatch)];
-}
+int StepPacks::bucket(int microbatch) const { return fits(microbatch) ? at(all_, microbatch) : at(own_, microbatch); }
 
 int StepPacks::largest_bucket() const { return *std::max_element(all_.begin(), all_.end()); }
 

@@ -1,16 +1,17 @@
-// The documents of a step on this rank: loaded, and told which bucket each microbatch takes.
+// The documents of a step on this rank: loads them and chooses the bucket of each microbatch.
 #pragma once
 
 #include <vector>
 
 #include "engine/data/loader.h"
+#include "kernels/core/at.h"
 #include "scenarios/documents/documents.h"
 
 namespace lockstep {
 
 class StepPacks {
  public:
-  // `buckets`: capacities of the graphs, increasing.
+  // `buckets`: the capacities of the graphs, increasing.
   StepPacks(Loader& loader, const PackShape& shape, std::vector<std::int64_t> buckets, int rank, int ranks)
       : loader_(loader), shape_(shape), buckets_(std::move(buckets)), rank_(rank), ranks_(ranks) {}
 
@@ -18,18 +19,20 @@ class StepPacks {
   void load(const StepData& data, const Stream& compute);
 
   int count() const { return static_cast<int>(own_.size()); }
-  std::int64_t tokens() const { return tokens_; }  // Of the documents of all ranks.
-  // Whether a graph can replay the microbatch is decided from the documents of all ranks, so that they decide alike.
-  bool fits(int microbatch) const { return all_[static_cast<std::size_t>(microbatch)] >= 0; }
+  std::int64_t tokens() const { return tokens_; }  // In the documents of all ranks.
+  // Whether a graph can replay the microbatch. All ranks decide alike, because they look at the documents of all ranks.
+  bool fits(int microbatch) const { return at(all_, microbatch) >= 0; }
   bool all_fit() const;
-  // Of the documents of this rank's microbatch.
-  std::int64_t tokens_in(int microbatch) const { return own_tokens_[static_cast<std::size_t>(microbatch)]; }
-  // The bucket that this rank's microbatch takes; -1: it has more documents than the largest holds.
+  // Tokens of documents in this rank's microbatch.
+  std::int64_t tokens_in(int microbatch) const { return at(own_tokens_, microbatch); }
+  // The bucket that this rank's microbatch takes; -1 if it has more documents than the largest bucket holds.
   int bucket(int microbatch) const;
   int largest_bucket() const;
 
  private:
-  int bucket_for(std::int64_t slots) const;
+  void load_microbatch(int m, const StepData& data, const Stream& compute);
+  void add_tokens(int rank, std::int64_t tokens);
+  int bucket_for(std::int64_t slots) const;  // -1 if no bucket has so many slots.
 
   Loader& loader_;
   const PackShape shape_;

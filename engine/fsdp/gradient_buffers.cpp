@@ -185,7 +185,7 @@ std::vector<std::vector<GradientBuffers::Arrival>> GradientBuffers::arrivals(int
 
 // Every rank's part of this rank's shards, or the library's sum of them.
 void GradientBuffers::exchange(const std::vector<Arrival>& arrivals) {
-  communicator_.together([&] {
+  communicator_.grouped([&] {
     for (const Arrival& one : arrivals) {
       const bool captured = stream_.device().recording() >= 0;
       if (fault("a-rank-captures-a-collective-less") && captured && communicator_.rank() == 1) continue;
@@ -250,7 +250,7 @@ void GradientBuffers::total_in_order(const std::vector<Arrival>& arrivals) {
 void GradientBuffers::gather_totals(const std::vector<Arrival>& arrivals) {
   stream_.record(summed_);
   gather_.wait(summed_);
-  communicator_.together([&] {
+  communicator_.grouped([&] {
     for (const Arrival& one : arrivals) {
       const BucketMemory& of = memory(one.bucket);
       communicator_.all_gather(gather_, {"total", one.bucket}, of.accumulator.data, of.gradient.data,
@@ -262,7 +262,7 @@ void GradientBuffers::gather_totals(const std::vector<Arrival>& arrivals) {
 
 void GradientBuffers::total_by_library(const std::vector<Arrival>& arrivals) {
   if (strategy_ == Sharding::no_shard) {
-    return communicator_.together([&] {
+    return communicator_.grouped([&] {
       for (const Arrival& one : arrivals) {
         const Tensor<float> all = memory(one.bucket).accumulator;
         communicator_.all_reduce(stream_, {"reduce", one.bucket}, all.data, bytes_of(all));

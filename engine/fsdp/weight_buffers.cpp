@@ -55,9 +55,9 @@ void WeightBuffers::append_addresses(std::vector<const void*>& table) const {
   for (std::size_t unit = 0; unit < layout_.units.size(); ++unit) {
     if (plan_.choices[unit].size() != 1) continue;
     for (const int bucket : layout_.units[unit].buckets) {
-      for (const Piece& piece : layout_.buckets[static_cast<std::size_t>(bucket)].pieces) {
-        table.push_back(parameters_[piece.parameter].weight.data);
-        table.push_back(parameters_[piece.parameter].copy.data);
+      for (const Extent& extent : layout_.buckets[static_cast<std::size_t>(bucket)].extents) {
+        table.push_back(parameters_[extent.parameter].weight.data);
+        table.push_back(parameters_[extent.parameter].copy.data);
       }
     }
   }
@@ -154,7 +154,7 @@ void WeightBuffers::exchange(int unit, Slot& slot, const Slot& to) {
   compute_.device().place.part = "gather";
   const UnitMemory memory = memory_of_weights(layout_, unit);
   const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
-  communicator_.together([&] {
+  communicator_.grouped([&] {
     for (std::size_t n = 0; n < buckets.size(); ++n) {
       const bool captured = fault("a-rank-captures-in-another-order") && compute_.device().recording() >= 0;
       const bool turned = (captured || fault("a-rank-gathers-in-another-order")) && place.rank == 1;

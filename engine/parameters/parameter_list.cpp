@@ -1,5 +1,6 @@
 #include "engine/parameters/parameter_list.h"
 
+#include "kernels/core/at.h"
 #include "kernels/core/contract.h"
 
 namespace lockstep {
@@ -18,7 +19,7 @@ ParameterList::ParameterList(const Scenario::Model& model) {
   for (int layer = 0; layer < layers; ++layer) {
     first_of_layer.push_back(static_cast<int>(specs.size()));
     add_vector("norm.gain", layer, model.hidden, Init::one);
-    switch (model.pattern[static_cast<std::size_t>(layer)]) {
+    switch (at(model.pattern, layer)) {
       case 'M':
         add_mamba(model, layer, in, out);
         break;

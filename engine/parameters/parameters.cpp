@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/ops/optimizer.h"
 
@@ -13,10 +14,14 @@ Tensor<T> shape_of(const ParameterSpec& spec, T* data = nullptr) {
   return tensor(data, spec.rows, spec.cols);
 }
 
-// `rows` of a parameter; elements of a vector.
+// A tensor of `rows` rows of a parameter; for a vector, of so many elements.
 template <class T>
 Tensor<T> some_rows(const ParameterSpec& spec, T* data, std::int64_t rows) {
   return spec.is_vector ? tensor(data, 1, rows) : tensor(data, rows, spec.cols);
+}
+
+std::uint32_t high_half(std::int64_t seed) {
+  return static_cast<std::uint32_t>(static_cast<std::uint64_t>(seed) >> 32);
 }
 
 template <class T>
@@ -35,9 +40,7 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
       rank_(rank),
       copies_(copies),
       seed_low_(static_cast<std::uint32_t>(scenario.training.seed)),
-      seed_high_(fault("seed-cut-to-32-bits")
-                     ? 0
-                     : static_cast<std::uint32_t>(static_cast<std::uint64_t>(scenario.training.seed) >> 32)) {
+      seed_high_(faulty("seed-cut-to-32-bits", high_half(scenario.training.seed), 0)) {
   for (const ParameterSpec& spec : list_.specs) {
     parameters_.push_back({.index = spec.index,
                            .weight = shape_of<float>(spec),
@@ -78,12 +81,12 @@ void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
 
 // ---- Sharded --------------------------------------------------------------------------------------------------------
 
-// Of the tensors that make_bucket() makes in the pool of what is exchanged.
+// The sizes of the tensors that make_bucket() makes in the pool `exchanged`.
 std::vector<std::int64_t> Parameters::exchanged_bytes() const {
   std::vector<std::int64_t> bytes;
   const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
   for (int b = 0; b < buckets; ++b) {
-    const Bucket& bucket = layout_->buckets[static_cast<std::size_t>(b)];
+    const Bucket& bucket = at(layout_->buckets, b);
     const auto add = [&](std::int64_t elements, std::size_t size) {
       bytes.push_back(elements * static_cast<std::int64_t>(size));
     };
@@ -95,10 +98,10 @@ std::vector<std::int64_t> Parameters::exchanged_bytes() const {
 }
 
 void Parameters::make_bucket(TensorPool& pool, TensorPool& exchanged, int index) {
-  const Bucket& bucket = layout_->buckets[static_cast<std::size_t>(index)];
+  const Bucket& bucket = at(layout_->buckets, index);
   BucketMemory memory;
   if (strategy_ == Sharding::no_shard || strategy_ == Sharding::optim) {
-    // In memory that the library knows it would add up in another order.
+    // In registered memory the library would sum in another order.
     TensorPool& sums = library_sums_ ? pool : exchanged;
     float* const all = layout_->continues(index) ? buckets_.back().accumulator.data + buckets_.back().accumulator.cols
                                                  : sums.make<float>(1, layout_->run(index)).data;
@@ -111,13 +114,13 @@ void Parameters::make_bucket(TensorPool& pool, TensorPool& exchanged, int index)
     if (bucket.narrow) memory.copy = exchanged.make<bf16>(1, bucket.shard);
     add_views(bucket, memory);
   }
-  for (const Piece& piece : bucket.pieces) {
-    if (piece.row > 0 || !memory.accumulator) continue;
-    Parameter& p = parameters_[static_cast<std::size_t>(piece.parameter)];
-    p.gradient.data = memory.accumulator.data + piece.offset;
+  for (const Extent& extent : bucket.extents) {
+    if (extent.row > 0 || !memory.accumulator) continue;
+    Parameter& p = at(parameters_, extent.parameter);
+    p.gradient.data = memory.accumulator.data + extent.offset;
     if (strategy_ == Sharding::no_shard) {
-      views_[static_cast<std::size_t>(piece.parameter)].gradient = p.gradient;
-    } else if (!list_.specs[static_cast<std::size_t>(piece.parameter)].accumulates) {
+      at(views_, extent.parameter).gradient = p.gradient;
+    } else if (!at(list_.specs, extent.parameter).accumulates) {
       p.microbatch_gradient = pool.make<float>(p.gradient.rows, p.gradient.cols);
     }
   }
@@ -125,11 +128,11 @@ void Parameters::make_bucket(TensorPool& pool, TensorPool& exchanged, int index)
 }
 
 void Parameters::add_views(const Bucket& bucket, const BucketMemory& memory) {
-  for (const Piece& piece : bucket.pieces) {
-    const ParameterSpec& spec = list_.specs[static_cast<std::size_t>(piece.parameter)];
-    const OwnRows own = layout_->own(bucket, piece, rank_);
+  for (const Extent& extent : bucket.extents) {
+    const ParameterSpec& spec = at(list_.specs, extent.parameter);
+    const OwnRows own = layout_->own(bucket, extent, rank_);
     ParameterView view{.name = spec.name, .layer = spec.layer, .index = spec.index, .is_vector = spec.is_vector};
-    view.first = own.row * piece.width;
+    view.first = own.row * extent.width;
     view.full_rows = spec.rows;
     view.full_cols = spec.cols;
     const auto part = [&]<class T>(const Tensor<T>& shard) {
@@ -145,22 +148,22 @@ void Parameters::add_views(const Bucket& bucket, const BucketMemory& memory) {
 }
 
 void Parameters::place_weights(int bucket, void* memory) {
-  const Bucket& b = layout_->buckets[static_cast<std::size_t>(bucket)];
-  for (const Piece& piece : b.pieces) {
-    if (piece.row > 0) continue;
-    Parameter& p = parameters_[static_cast<std::size_t>(piece.parameter)];
+  const Bucket& b = at(layout_->buckets, bucket);
+  for (const Extent& extent : b.extents) {
+    if (extent.row > 0) continue;
+    Parameter& p = at(parameters_, extent.parameter);
     if (b.narrow) {
-      p.copy.data = static_cast<bf16*>(memory) + piece.offset;
+      p.copy.data = static_cast<bf16*>(memory) + extent.offset;
     } else {
-      p.weight.data = static_cast<float*>(memory) + piece.offset;
+      p.weight.data = static_cast<float*>(memory) + extent.offset;
     }
   }
 }
 
 void Parameters::place_gradients(int bucket, float* memory) {
-  for (const Piece& piece : layout_->buckets[static_cast<std::size_t>(bucket)].pieces) {
-    if (piece.row > 0) continue;
-    parameters_[static_cast<std::size_t>(piece.parameter)].microbatch_gradient.data = memory + piece.offset;
+  for (const Extent& extent : at(layout_->buckets, bucket).extents) {
+    if (extent.row > 0) continue;
+    at(parameters_, extent.parameter).microbatch_gradient.data = memory + extent.offset;
   }
 }
 
@@ -170,7 +173,7 @@ void Parameters::initialize(const Stream& stream) const {
   zero_memory(stream);
   for (const ParameterView& view : views_) {
     if (view.weight.size() == 0) continue;
-    const ParameterSpec& spec = list_.specs[static_cast<std::size_t>(view.index)];
+    const ParameterSpec& spec = at(list_.specs, view.index);
     stream.submit(Initialize{.w = view.weight,
                              .first = view.first,
                              .kind = spec.init,
@@ -186,7 +189,7 @@ void Parameters::initialize(const Stream& stream) const {
   round(stream);
 }
 
-// The padding of a bucket is moved with it, so it has a value.
+// The padding of a bucket is exchanged with it, so it needs a value.
 void Parameters::zero_memory(const Stream& stream) const {
   for (const BucketMemory& memory : buckets_) {
     for (const Tensor<float>& x : {memory.weight, memory.m, memory.v, memory.gradient, memory.accumulator}) {

@@ -1,35 +1,36 @@
-// The memory of a model's parameters: what this rank holds and updates (ParameterView), and what the passes see, which
-// is always whole (Parameter).
+// The memory of a model's parameters: the part that this rank holds and updates (ParameterView), and the whole
+// parameter that the passes read (Parameter).
 #pragma once
 
 #include "engine/parameters/parameter_view.h"
 #include "engine/parameters/shard_layout.h"
 #include "engine/tensors/tensor_pool.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
-// A whole parameter as layers use it. Sharded, its memory may be a slot that holds it only around the passes of its
-// unit. Shapes are always given.
+// A whole parameter as layers use it. With sharding, its memory may be a slot that holds it only around the passes of
+// its unit. Shapes are always given.
 struct Parameter {
   int index = 0;
-  Tensor<float> weight;               // Absent where the passes read the copy of a shard.
-  Tensor<bf16> copy;                  // The weight as bf16 products read it; absent where none does.
-  Tensor<float> gradient;             // The accumulator; absent where every g_m is reduced at once.
-  Tensor<float> microbatch_gradient;  // g_m; absent where it goes into the accumulator at once.
+  Tensor<float> weight;               // Absent if the passes read the gathered bf16 copy.
+  Tensor<bf16> copy;                  // The weight as bf16 products read it; absent if none does.
+  Tensor<float> gradient;             // The accumulator; absent if every g_m is reduced at once.
+  Tensor<float> microbatch_gradient;  // g_m; absent if it is added to the accumulator at once.
 };
 
 // A bucket's memory on one rank. Tensors are [1, elements].
 struct BucketMemory {
   Tensor<float> weight, m, v;  // The shard; absent under no_shard.
-  Tensor<bf16> copy;           // Of the shard; narrow buckets.
+  Tensor<bf16> copy;           // Copy of the shard; only narrow buckets have one.
   Tensor<float> gradient;      // The shard's accumulator; no_shard: this rank's part of `accumulator`.
-  Tensor<float> accumulator;   // The whole bucket's; no_shard and optim.
+  Tensor<float> accumulator;   // The whole bucket's accumulator; only no_shard and optim have one.
 };
 
 class Parameters {
  public:
-  // What ranks exchange of a bucket is made of the pool `exchanged`. `copies`: 2-D weights that bf16 products read get
-  // a bf16 copy. `layout`: null where nothing is sharded or reduced; it must outlive this.
+  // Tensors that the ranks exchange come from the pool `exchanged`. `copies`: 2-D weights that bf16 products read get a
+  // bf16 copy. `layout` is null if nothing is sharded or reduced; it must outlive this.
   Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario, bool copies, const ShardLayout* layout,
              int rank);
   Parameters(const Parameters&) = delete;
@@ -43,19 +44,20 @@ class Parameters {
 
   const std::vector<ParameterView>& views() const { return views_; }
   const std::vector<ParameterSpec>& specs() const { return list_.specs; }
-  const Parameter& operator[](int index) const { return parameters_[static_cast<std::size_t>(index)]; }
+  const Parameter& operator[](int index) const { return at(parameters_, index); }
 
-  // Index of the first parameter of a layer (its norm gain), of the final gain, and of the head (the embedding if
-  // tied).
-  int of_layer(int layer) const { return list_.first_of_layer[static_cast<std::size_t>(layer)]; }
+  // Index of the first parameter of a layer (its norm gain), of the final gain, and of the head, which is the embedding
+  // if they are tied.
+  int of_layer(int layer) const { return at(list_.first_of_layer, layer); }
   int final_gain() const { return list_.final_gain; }
   int head() const { return list_.head; }
 
-  // Rows of all gradients in the sequence of the global norm: innermost axes of 2-D ones, single elements of 1-D ones.
+  // Rows of all gradients in the sequence of the global norm: innermost axes of 2-D gradients, single elements of 1-D.
   std::int64_t norm_rows() const;
 
   const std::vector<BucketMemory>& buckets() const { return buckets_; }
-  // From now on the passes read the bucket's parameters, or write their g_m, here: [ranks * shard] elements.
+  // Sets the memory from which the passes read the bucket's parameters, or to which they write their g_m: [ranks *
+  // shard] elements.
   void place_weights(int bucket, void* memory);
   void place_gradients(int bucket, float* memory);
 

@@ -5,80 +5,81 @@
 #include <numeric>
 #include <optional>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kAlignment = 128;  // Elements: 256 bytes of bf16, as much as products may want.
+constexpr std::int64_t kAlignment = 128;  // In elements: 256 bytes of bf16, the most that matrix products require.
 
 std::int64_t rounded_up(std::int64_t x, std::int64_t to) { return (x + to - 1) / to * to; }
 
-Piece whole(const ParameterSpec& spec) {
-  Piece piece{.parameter = spec.index, .rows = spec.norm_rows()};
-  piece.width = spec.rows * spec.cols / piece.rows;
-  return piece;
+Extent whole(const ParameterSpec& spec) {
+  Extent extent{.parameter = spec.index, .rows = spec.norm_rows()};
+  extent.width = spec.rows * spec.cols / extent.rows;
+  return extent;
 }
 
-std::int64_t length(const Piece& piece) { return piece.rows * piece.width; }
+std::int64_t length(const Extent& extent) { return extent.rows * extent.width; }
 
-// The first aligned place at `from` or behind it where ends of shards cut none of the piece's rows; nothing if there is
-// none.
-std::optional<std::int64_t> first_place(std::int64_t from, const Piece& piece, std::int64_t shard) {
+// The first aligned offset at or after `from` at which no end of a shard cuts a row of the extent, if there is one.
+std::optional<std::int64_t> first_place(std::int64_t from, const Extent& extent, std::int64_t shard) {
   std::int64_t offset = rounded_up(from, kAlignment);
-  for (int tries = 0; tries <= kAlignment; ++tries) {  // So many shards further everything is as before.
+  for (int tries = 0; tries <= kAlignment; ++tries) {  // After so many shards the offsets repeat.
     const std::int64_t end = offset / shard * shard + shard;
-    if (offset + length(piece) <= end) return offset;
-    std::int64_t rows = (end - offset) / piece.width;  // Before that end; as many less as the alignment wants.
+    if (offset + length(extent) <= end) return offset;
+    std::int64_t rows = (end - offset) / extent.width;  // Rows before that end, less those that the alignment costs.
     const std::int64_t fewest = std::max<std::int64_t>(rows - kAlignment, 0);
-    while (rows > fewest && (end - rows * piece.width) % kAlignment != 0) --rows;
-    const std::int64_t place = end - rows * piece.width;
-    const bool next_is_whole = place + length(piece) <= end + shard || shard % piece.width == 0;
+    while (rows > fewest && (end - rows * extent.width) % kAlignment != 0) --rows;
+    const std::int64_t place = end - rows * extent.width;
+    const bool next_is_whole = place + length(extent) <= end + shard || shard % extent.width == 0;
     if (rows > fewest && next_is_whole) return place;
     offset = rounded_up(end, kAlignment);
   }
   return {};
 }
 
-// The pieces one behind the other, each at its first place. Returns where they end.
-std::optional<std::int64_t> lay_out(std::vector<Piece>& pieces, std::int64_t shard) {
+// Puts the extents one after the other, each at its first possible offset. Returns the end of the last.
+std::optional<std::int64_t> lay_out(std::vector<Extent>& extents, std::int64_t shard) {
   std::int64_t end = 0;
-  for (Piece& piece : pieces) {
-    const std::optional<std::int64_t> place = first_place(end, piece, shard);
+  for (Extent& extent : extents) {
+    const std::optional<std::int64_t> place = first_place(end, extent, shard);
     if (!place) return {};
-    piece.offset = *place;
-    end = *place + length(piece);
+    extent.offset = *place;
+    end = *place + length(extent);
   }
   return end;
 }
 
-// Lays the pieces out in shards of whole rows, about as small as they can be. Returns the elements of a shard. A common
-// multiple of all widths will do, but may be thousands of times what is needed.
-std::int64_t place(std::vector<Piece>& pieces, std::int64_t ranks) {
+// Lays the extents out in shards of whole rows, nearly as small as possible. Returns the elements of a shard. A common
+// multiple of all widths is always enough, but may be thousands of times larger than needed.
+std::int64_t place(std::vector<Extent>& extents, std::int64_t ranks) {
   constexpr std::int64_t kFar = std::int64_t{1} << 40, kNone = std::int64_t{1} << 62;
-  if (pieces.size() == 1) return (pieces[0].rows + ranks - 1) / ranks * pieces[0].width;
+  if (extents.size() == 1) return (extents[0].rows + ranks - 1) / ranks * extents[0].width;
   const auto share = [&](std::int64_t elements) { return (elements + ranks - 1) / ranks; };
   const auto multiple = [](std::int64_t a, std::int64_t b) { return a < kFar ? std::lcm(a, b) : kFar; };
   std::int64_t common = 1, aligned = 1;
-  for (const Piece& piece : pieces) {
-    common = multiple(common, piece.width);
-    aligned = std::lcm(aligned, std::gcd(piece.width, kAlignment));  // Else no aligned place has an end behind a row.
+  for (const Extent& extent : extents) {
+    common = multiple(common, extent.width);
+    aligned =
+        std::lcm(aligned, std::gcd(extent.width, kAlignment));  // Otherwise no aligned offset ends at the end of a row.
   }
-  for (std::int64_t shard = share(*lay_out(pieces, kNone));;) {
-    // What is longer than two shards has two of their ends in it, wherever it lies.
+  for (std::int64_t shard = share(*lay_out(extents, kNone));;) {
+    // An extent longer than two shards contains two ends of shards at any offset.
     std::int64_t step = aligned, shorter = kNone;
-    for (const Piece& piece : pieces) {
-      if (length(piece) <= 2 * shard) continue;
-      step = multiple(step, piece.width);
-      shorter = std::min(shorter, (length(piece) + 1) / 2);
+    for (const Extent& extent : extents) {
+      if (length(extent) <= 2 * shard) continue;
+      step = multiple(step, extent.width);
+      shorter = std::min(shorter, (length(extent) + 1) / 2);
     }
     const std::int64_t next = rounded_up(shard, step);
     if (next > shorter) {
       shard = shorter;
       continue;
     }
-    const std::optional<std::int64_t> end = lay_out(pieces, next);
+    const std::optional<std::int64_t> end = lay_out(extents, next);
     if (end && share(*end) <= next) return next;
     const std::int64_t more = std::max(next + next / 256 + 1, share(end.value_or(0)));
     shard = std::min(more, rounded_up(next + 1, common));
@@ -105,15 +106,15 @@ ShardLayout::ShardLayout(const ParameterList& list, const Scenario& scenario, in
 
 void ShardLayout::add_unit(const ParameterList& list, const Unit& unit, std::int64_t bucket_bytes, bool narrow) {
   units.push_back(unit);
-  const ParameterSpec& gain = list.specs[static_cast<std::size_t>(list.final_gain)];
+  const ParameterSpec& gain = at(list.specs, list.final_gain);
   if (unit.kind == Unit::Kind::embedding) return add_cut(list.specs[0], bucket_bytes, narrow);
   if (unit.kind == Unit::Kind::head) {
     add_bucket({whole(gain)}, false);
     units.back().parameters = gain.cols;
-    if (list.head != 0) add_cut(list.specs[static_cast<std::size_t>(list.head)], bucket_bytes, narrow);
+    if (list.head != 0) add_cut(at(list.specs, list.head), bucket_bytes, narrow);
     return;
   }
-  std::vector<Piece> wide, copied;
+  std::vector<Extent> wide, copied;
   for (const ParameterSpec& spec : list.specs) {
     if (spec.layer < unit.first_layer || spec.layer >= unit.first_layer + unit.layers) continue;
     (narrow && spec.copied ? copied : wide).push_back(whole(spec));
@@ -123,32 +124,32 @@ void ShardLayout::add_unit(const ParameterList& list, const Unit& unit, std::int
   if (!copied.empty()) add_bucket(std::move(copied), true);
 }
 
-// One parameter in buckets that lie one behind the other without padding between them.
+// Cuts one parameter into adjacent buckets without padding between them.
 void ShardLayout::add_cut(const ParameterSpec& spec, std::int64_t bucket_bytes, bool narrow) {
   const std::int64_t row_bytes = spec.cols * static_cast<std::int64_t>(sizeof(float));
-  std::int64_t rows =
-      std::max<std::int64_t>((bucket_bytes - fault("bucket-below-its-bytes")) / (row_bytes * ranks), 1) * ranks;
+  const std::int64_t limit = faulty("bucket-below-its-bytes", bucket_bytes, bucket_bytes - 1);
+  std::int64_t rows = std::max<std::int64_t>(limit / (row_bytes * ranks), 1) * ranks;
   if (bucket_bytes == 0) rows = spec.rows;
   for (std::int64_t first = 0; first < spec.rows; first += rows) {
-    Piece piece = whole(spec);
-    piece.row = first;
-    piece.rows = std::min(rows, spec.rows - first);
-    add_bucket({piece}, narrow && spec.copied);
+    Extent extent = whole(spec);
+    extent.row = first;
+    extent.rows = std::min(rows, spec.rows - first);
+    add_bucket({extent}, narrow && spec.copied);
   }
   units.back().parameters += spec.rows * spec.cols;
 }
 
-void ShardLayout::add_bucket(std::vector<Piece> pieces, bool narrow) {
+void ShardLayout::add_bucket(std::vector<Extent> extents, bool narrow) {
   units.back().buckets.push_back(static_cast<int>(buckets.size()));
-  std::int64_t shard = place(pieces, ranks);
-  if (fault("shards-cut-rows")) ++shard;
-  buckets.push_back({static_cast<int>(units.size()) - 1, narrow, std::move(pieces), shard});
+  const std::int64_t whole_rows = place(extents, ranks);
+  const std::int64_t shard = faulty("shards-cut-rows", whole_rows, whole_rows + 1);
+  buckets.push_back({static_cast<int>(units.size()) - 1, narrow, std::move(extents), shard});
 }
 
 std::int64_t ShardLayout::run(int bucket) const {
-  std::int64_t elements = full(buckets[static_cast<std::size_t>(bucket)]);
+  std::int64_t elements = full(at(buckets, bucket));
   for (int next = bucket + 1; next < static_cast<int>(buckets.size()) && continues(next); ++next) {
-    elements += full(buckets[static_cast<std::size_t>(next)]);
+    elements += full(at(buckets, next));
   }
   return elements;
 }
@@ -156,25 +157,25 @@ std::int64_t ShardLayout::run(int bucket) const {
 ShardLayout::Range ShardLayout::parameters(const Unit& unit) const {
   Range range{std::numeric_limits<int>::max(), 0};
   for (const int bucket : unit.buckets) {
-    for (const Piece& piece : buckets[static_cast<std::size_t>(bucket)].pieces) {
-      range = {std::min(range.first, piece.parameter), std::max(range.end, piece.parameter + 1)};
+    for (const Extent& extent : at(buckets, bucket).extents) {
+      range = {std::min(range.first, extent.parameter), std::max(range.end, extent.parameter + 1)};
     }
   }
   return range;
 }
 
-OwnRows ShardLayout::own(const Bucket& bucket, const Piece& piece, int rank) const {
-  const std::int64_t begin = std::max(bucket.shard * rank, piece.offset);
-  const std::int64_t end = std::min(bucket.shard * (rank + 1), piece.offset + piece.rows * piece.width);
-  if (begin >= end) return {.row = piece.row};
-  return {.row = piece.row + (begin - piece.offset) / piece.width,
-          .rows = (end - begin) / piece.width,
+OwnRows ShardLayout::own(const Bucket& bucket, const Extent& extent, int rank) const {
+  const std::int64_t begin = std::max(bucket.shard * rank, extent.offset);
+  const std::int64_t end = std::min(bucket.shard * (rank + 1), extent.offset + extent.rows * extent.width);
+  if (begin >= end) return {.row = extent.row};
+  return {.row = extent.row + (begin - extent.offset) / extent.width,
+          .rows = (end - begin) / extent.width,
           .offset = begin - bucket.shard * rank};
 }
 
 bool ShardLayout::is_empty(const Bucket& bucket, int rank) const {
-  return std::all_of(bucket.pieces.begin(), bucket.pieces.end(),
-                     [&](const Piece& piece) { return own(bucket, piece, rank).rows == 0; });
+  return std::all_of(bucket.extents.begin(), bucket.extents.end(),
+                     [&](const Extent& extent) { return own(bucket, extent, rank).rows == 0; });
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine/rendezvous/collective_errors.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 namespace {
@@ -47,7 +48,7 @@ const CollectiveCall& CollectiveLedger::append(CollectiveKind kind, const Collec
 
 CollectiveCall CollectiveLedger::at(std::int64_t sequence) const {
   const std::int64_t first = next_ - std::ssize(calls_);
-  return sequence < first || sequence >= next_ ? CollectiveCall{} : calls_[static_cast<std::size_t>(sequence - first)];
+  return sequence < first || sequence >= next_ ? CollectiveCall{} : lockstep::at(calls_, sequence - first);
 }
 
 void require_same_call(int rank, const CollectiveCall& call, int peer, const CollectiveCall& peers_call) {

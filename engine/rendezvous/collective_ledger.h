@@ -1,4 +1,4 @@
-// What a rank called of its communicator, and the comparison of ranks before data is trusted.
+// The calls that a rank made of its communicator, and the comparison of ranks before data is trusted.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@ namespace lockstep {
 
 // One call. Plain bytes, so that it can lie in memory that processes share.
 struct CollectiveCall {
-  std::int64_t sequence = -1;  // From 0, meetings of hosts included.
+  std::int64_t sequence = -1;  // Counts from 0, barriers of hosts included.
   CollectiveKind kind = CollectiveKind::meet;
   std::int32_t unit = -1;
-  std::uint64_t bytes = 0;  // Of each rank's part.
+  std::uint64_t bytes = 0;  // The size of each rank's part.
   char purpose[24] = "";
   char stream[24] = "";
 
@@ -30,10 +30,10 @@ class CollectiveLedger {
  public:
   const CollectiveCall& append(CollectiveKind kind, const CollectiveName& name, std::size_t bytes,
                                const std::string& stream);
-  // The latest calls, oldest first: what a report needs of a run of any length.
+  // The latest calls, oldest first: enough for a report of a run of any length.
   const std::deque<CollectiveCall>& calls() const { return calls_; }
   CollectiveCall last() const { return calls_.empty() ? CollectiveCall{} : calls_.back(); }
-  CollectiveCall at(std::int64_t sequence) const;  // An empty call if it was not made, or long ago.
+  CollectiveCall at(std::int64_t sequence) const;  // An empty call if it was not made, or was made long ago.
 
  private:
   static constexpr std::size_t kKept = 64;

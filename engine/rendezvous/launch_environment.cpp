@@ -10,18 +10,19 @@
 namespace lockstep {
 namespace {
 
-// The variables of one launcher. Where there are several for the size or the job, the first that is set counts.
+// The variables of one launcher. If it has several for the size or the job, the first that is set counts.
 struct Launcher {
   const char* name;
   const char* rank;
   std::array<const char*, 2> size;
-  const char* local_rank;  // The rank itself where it is not set.
-  const char* local_size;  // How many are on this machine; null where `nodes` says how many machines there are.
+  const char* local_rank;  // The rank itself is used if it is not set.
+  const char* local_size;  // The number of ranks on this machine; null if `nodes` gives the number of machines.
   std::array<const char*, 2> nodes;
   std::array<const char*, 3> job;
 };
 
-// In the order of asking: torchrun may run under Slurm, and Slurm may start what Open MPI or PMI then describe.
+// Launchers are asked in this order: torchrun may run under Slurm, and Slurm may start ranks that Open MPI or PMI
+// describe.
 constexpr Launcher kLaunchers[] = {
     {"torchrun",
      "RANK",
@@ -86,7 +87,7 @@ std::optional<bool> one_machine(const Launcher& launcher, int size, const Enviro
   return number(nodes, environment(nodes)) == 1;
 }
 
-// The agents of torchrun may listen at MASTER_PORT themselves: then the next one is taken.
+// The agents of torchrun may listen at MASTER_PORT themselves; then the next port is used.
 void find_rank_0(LaunchedRank& found, const Environment& environment) {
   const char* const host = environment("MASTER_ADDR");
   const char* const port = environment("MASTER_PORT");

@@ -13,7 +13,7 @@ struct LaunchedRank {
   std::optional<bool> one_machine = {};  // Whether all processes are on this one, where the launcher says so.
   std::string launcher;                  // "torchrun", "Open MPI", "Slurm", "PMI".
   std::string job;  // Equal on all ranks of a run, and another for other runs as far as the launcher tells.
-  // Where rank 0 can be found, as far as the launcher tells: MASTER_ADDR and MASTER_PORT, else of Slurm the first node
+  // The address of rank 0, as far as the launcher tells: MASTER_ADDR and MASTER_PORT, else with Slurm the first node
   // and a port that follows from the job. The host is "" where nothing tells.
   std::string host = {};
   int port = 0;

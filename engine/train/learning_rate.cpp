@@ -10,8 +10,10 @@ float learning_rate(const Scenario::Training::Optimizer& optimizer, std::int64_t
   const float low = static_cast<float>(optimizer.min_lr);
   const std::int64_t warmup = optimizer.lr_warmup;
   const std::int64_t total = optimizer.decay_steps;
-  if (warmup > 0 && t <= warmup - fault("warm-up-ends-a-step-early"))
+  const std::int64_t last_of_warmup = faulty("warm-up-ends-a-step-early", warmup, warmup - 1);
+  if (warmup > 0 && t <= last_of_warmup) {
     return mul(peak, div(static_cast<float>(t), static_cast<float>(warmup)));
+  }
   if (optimizer.schedule == LrSchedule::constant) return peak;
   const float x = t >= total ? 1.0f : div(static_cast<float>(t - warmup), static_cast<float>(total - warmup));
   if (optimizer.schedule == LrSchedule::linear) return fma(sub(low, peak), x, peak);

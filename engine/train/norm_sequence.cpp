@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 #include "kernels/ops/optimizer.h"
@@ -22,34 +23,34 @@ NormSequence::NormSequence(const Stream& stream, TensorPool& pool, const Paramet
   stream.copy(order_.data, plan_.data(), bytes, CopyKind::host_to_device);
 }
 
-// A rank sends its rows in the order of its views.
+// Finds each row of the sequence in the received rows. A rank sends its rows in the order of its views.
 std::vector<std::int32_t> NormSequence::plan_order(const ShardLayout& layout) {
   struct Sent {
-    std::int64_t rank = -1, at = 0;
+    std::int64_t rank = -1, position = 0;
   };
   std::vector<std::int64_t> sent(static_cast<std::size_t>(layout.ranks));
   std::vector<Sent> rows(static_cast<std::size_t>(sums_.cols));
-  std::size_t start = 0;
+  std::int64_t start = 0;
   for (const ParameterSpec& spec : parameters_.specs()) {
     for (const Bucket& bucket : layout.buckets) {
-      for (const Piece& piece : bucket.pieces) {
-        for (int r = 0; piece.parameter == spec.index && r < layout.ranks; ++r) {
-          const OwnRows own = layout.own(bucket, piece, r);
-          std::int64_t& at = sent[static_cast<std::size_t>(r)];
+      for (const Extent& extent : bucket.extents) {
+        for (int r = 0; extent.parameter == spec.index && r < layout.ranks; ++r) {
+          const OwnRows own = layout.own(bucket, extent, r);
+          std::int64_t& sent_rows = at(sent, r);
           for (std::int64_t row = own.row; row < own.row + own.rows; ++row) {
-            rows[start + static_cast<std::size_t>(row)] = {r, at++};
+            at(rows, start + row) = {r, sent_rows++};
           }
         }
       }
     }
-    start += static_cast<std::size_t>(spec.norm_rows());
+    start += spec.norm_rows();
   }
   most_ = *std::max_element(sent.begin(), sent.end());
   require(most_ * layout.ranks <= std::numeric_limits<std::int32_t>::max(), "rows are counted in 31 bits");
   std::vector<std::int32_t> order;
   for (const Sent& row : rows) {
     require(row.rank >= 0, "every row of the norm is some rank's");
-    order.push_back(static_cast<std::int32_t>(row.rank * most_ + row.at));
+    order.push_back(static_cast<std::int32_t>(row.rank * most_ + row.position));
   }
   return order;
 }
@@ -59,14 +60,14 @@ void NormSequence::sum_own_rows(const Stream& stream, int first, int end) const 
   std::int64_t row = 0;
   for (const ParameterView& p : parameters_.views()) {
     if (p.gradient.size() == 0) continue;
-    if (fault("gradient-norm-misses-a-parameter") && p.index == 1) continue;
     const Tensor<float> rows = p.is_vector ? tensor(p.gradient.data, p.gradient.cols, 1) : p.gradient;
-    if (first <= p.index && p.index < end) {
+    const int index = faulty("gradient-norm-misses-a-parameter", p.index, p.index == 1 ? -1 : p.index);
+    if (first <= index && index < end) {
       stream.submit(GradientRowSums{.g = rows, .sums = to.columns(row, rows.rows)});
     }
     row += rows.rows;
   }
-  // Ranks with fewer rows send what has a value too.
+  // A rank with fewer rows sends zeros at the end, because every byte that is sent needs a value.
   if (own_ && end == std::ssize(parameters_.specs()) && row < own_.cols) {
     stream.submit(ZeroGradient{.acc = own_.columns(row, own_.cols - row)});
   }
@@ -80,10 +81,9 @@ void NormSequence::exchange(const Stream& stream) const {
 
 Tensor<float> NormSequence::sums(const Stream& stream) const {
   if (!own_) return sums_;
-  if (fault("norm-of-one-shard")) return own_;
-  if (fault("norm-in-the-order-of-ranks")) return received_;
   stream.submit(OrderRowSums{.from = received_, .order = order_, .to = sums_});
-  return sums_;
+  const Tensor<float> shuffled = faulty("norm-in-the-order-of-ranks", sums_, received_);
+  return faulty("norm-of-one-shard", shuffled, own_);
 }
 
 }  // namespace lockstep

@@ -49,7 +49,7 @@ std::string run_fingerprint(const Scenario& scenario) {
 
 class Parts {
  public:
-  Parts(StepLoop& loop, const Progress& progress, std::int64_t rank, std::int64_t ranks)
+  Parts(const StepLoop& loop, const Progress& progress, std::int64_t rank, std::int64_t ranks)
       : loop_(loop), progress_(progress), rank_(rank), ranks_(ranks) {}
 
   void add_weights(bool sharded) {
@@ -71,13 +71,13 @@ class Parts {
       const Tensor<float> whole = parameters[p.index].gradient;
       if (!whole) {  // The shard has taken every microbatch.
         add({fold + p.name, p.full_rows, p.full_cols, p.first, false, {}}, p.gradient);
-      } else if (parts.empty() || parts.back().stored.name != fold + p.name) {
+      } else if (shards.empty() || shards.back().stored.name != fold + p.name) {
         add({fold + p.name, p.full_rows, p.full_cols, 0, false, {}}, whole);
       }
     }
   }
 
-  // Those of microbatch m lie in column or row m.
+  // The losses of microbatch m lie in column or row m.
   void add_losses() {
     const Tensor<float> losses = loop_.losses(), routers = loop_.router_losses();
     const std::int64_t all = progress_.microbatches;
@@ -89,27 +89,27 @@ class Parts {
     }
   }
 
-  // Only their sums over ranks count, so those of more ranks than there are now go round.
+  // Only the sums over ranks matter, so the counts of more ranks than there are now go round.
   void add_counts() {
     for (const ExpertState& expert : loop_.expert_states()) {
       for (std::int64_t from = rank_; expert.bias && from < progress_.ranks; from += ranks_) {
         add({"counts of rank " + std::to_string(from) + of_layer(expert), 2, expert.step.cols, 0, false, {}}, {});
-        parts.back().counts = expert.step;
-        parts.back().stored.values.resize(static_cast<std::size_t>(2 * expert.step.cols));
+        shards.back().counts = expert.step;
+        shards.back().stored.values.resize(static_cast<std::size_t>(2 * expert.step.cols));
       }
     }
   }
 
-  std::vector<PlacedPart> parts;
+  std::vector<ResidentShard> shards;
 
  private:
   static std::string of_layer(const ExpertState& expert) { return "/layers." + std::to_string(expert.layer); }
-  void add(StatePart part, Tensor<float> values) {
-    part.values.resize(static_cast<std::size_t>(values.size()));
-    parts.push_back({std::move(part), values});
+  void add(TensorShard shard, Tensor<float> values) {
+    shard.values.resize(static_cast<std::size_t>(values.size()));
+    shards.push_back({std::move(shard), values});
   }
 
-  StepLoop& loop_;
+  const StepLoop& loop_;
   const Progress& progress_;
   const std::int64_t rank_, ranks_;
 };
@@ -146,8 +146,8 @@ std::map<std::string, std::string> run_identity(const Scenario& scenario) {
           {"seed", std::to_string(scenario.training.seed)}};
 }
 
-std::vector<PlacedPart> placed_parts(StepLoop& loop, const Progress& progress, std::int64_t rank, std::int64_t ranks,
-                                     bool sharded) {
+std::vector<ResidentShard> resident_shards(const StepLoop& loop, const Progress& progress, std::int64_t rank,
+                                           std::int64_t ranks, bool sharded) {
   Parts all(loop, progress, rank, ranks);
   all.add_weights(sharded);
   if (progress.microbatches > 0) {
@@ -155,7 +155,7 @@ std::vector<PlacedPart> placed_parts(StepLoop& loop, const Progress& progress, s
     all.add_losses();
     all.add_counts();
   }
-  return std::move(all.parts);
+  return std::move(all.shards);
 }
 
 }  // namespace lockstep

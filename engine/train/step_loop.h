@@ -1,60 +1,125 @@
-// The passes of a training step and of an evaluation: what runs eagerly, what a graph replays.
+// Runs the passes of a training step and of an evaluation, eagerly or by replaying graphs.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
 #include "engine/data/loader.h"
+#include "engine/data/step_packs.h"
 #include "engine/fsdp/sharder.h"
 #include "engine/graphs/graph_set.h"
 #include "engine/nn/expert_state.h"
+#include "engine/offload/offloader.h"
 #include "engine/parameters/parameters.h"
+#include "engine/plan/region_hooks.h"
+#include "engine/plan/schedule.h"
+#include "engine/tensors/address_table.h"
+#include "engine/train/outstanding.h"
+#include "engine/train/run_counters.h"
+#include "engine/train/step_model.h"
 #include "engine/train/trainer_options.h"
 #include "scenarios/documents/documents.h"
 
 namespace lockstep {
 
-// What a run counts about itself; the harness holds it against what the scenario implies.
-struct RunCounters {
-  std::int64_t eager_fallbacks = 0;
-  std::int64_t recaptures = 0;
-  std::int64_t max_outstanding = 0;  // Microbatches between their passes at once, at most,
-  std::int64_t slots_live = 0;       // and the slots that they hold, in every step at least.
-  std::int64_t evaluations = 0;
-  std::int64_t bytes_planned = 0, bytes_offloaded = 0, bytes_reloaded = 0;
-  std::int64_t persistent_buffers = 0;
-  std::int64_t late_gathers = 0;           // Outside of graphs.
-  std::int64_t offloads_in_flight = 0;     // At most: copies to the host that compute had not waited for.
-  std::int64_t offloads_delayed = 0;       // Groups whose copy came behind a later launch.
-  std::int64_t spare_buffers = 0;          // Pinned ones of `pool_slack`.
-  std::int64_t collectives_in_graphs = 0;  // Once a launch.
-};
-
-// Model, loader and graphs of one run, whatever the storage type of its activations.
+// The model, the loader and the graphs of one run.
 class StepLoop {
  public:
-  virtual ~StepLoop() = default;
+  // Activations have the first precision that the scenario lists. `options.communicator` is null unless something is
+  // sharded or there are other ranks.
+  StepLoop(Device& device, const Scenario& scenario, const TrainerOptions& options);
+  StepLoop(const StepLoop&) = delete;
 
-  // The documents of a step. `continued`: the gradients so far are there, or they are zero; else they are zeroed.
-  virtual void start(std::int64_t step, const StepData& data, bool continued) = 0;
-  // Runs the passes of this rank's microbatches `first` to `end` - 1; their gradients and losses are ready when
-  // `compute()` is done. All of a step at once may be one graph.
-  virtual void train(std::int64_t step, int first, int end) = 0;
-  virtual void evaluate(std::int64_t step, const StepData& data) = 0;
+  // Loads the documents of a step. `continued`: the gradients are zero or hold those of earlier microbatches; otherwise
+  // they are zeroed.
+  void start(std::int64_t step, const StepData& data, bool continued);
+  // Runs the passes of this rank's microbatches [first, end). Their gradients and losses are ready when `compute()` is
+  // done. If these are all microbatches of the step, one graph may run them.
+  void train(std::int64_t step, int first, int end);
+  void evaluate(std::int64_t step, const StepData& data);
 
-  virtual const Stream& compute() const = 0;
-  virtual const Parameters& parameters() const = 0;
-  virtual Loader& loader() = 0;
-  virtual Tensor<float> losses() const = 0;  // [1, microbatches], of the passes that ran last.
-  // [microbatches, 2 * layers E]: load-balancing and z loss of each such layer; empty where both are off.
-  virtual Tensor<float> router_losses() const = 0;
-  virtual const std::vector<ExpertState>& expert_states() const = 0;
-  virtual RunCounters counters() const = 0;
-  virtual const GraphSet& graphs() const = 0;
-  // Null where nothing is sharded and nobody else takes part.
-  virtual Sharder* sharder() = 0;
-  virtual std::int64_t tokens() const = 0;  // Tokens of documents, of the data that was loaded last.
+  const Stream& compute() const { return compute_; }
+  const Parameters& parameters() const { return parameters_; }
+  Loader& loader() { return loader_; }
+  std::int64_t bytes_poisoned() const { return loader_.bytes_poisoned(); }  // In staging memory.
+  Tensor<float> losses() const { return losses_; }  // [1, microbatches], of the passes that ran last.
+  // [microbatches, 2 * layers E]: load-balancing and z loss of each layer `E`; empty if both are off.
+  Tensor<float> router_losses() const { return router_losses_; }
+  const std::vector<ExpertState>& expert_states() const { return model_->expert_states(); }
+  RunCounters counters() const;
+  const GraphSet& graphs() const { return graphs_; }
+  Sharder* sharder() { return sharder_.get(); }            // Null without sharding and without other ranks.
+  std::int64_t tokens() const { return packs_.tokens(); }  // Tokens of documents in the data that was loaded last.
+
+ private:
+  // One microbatch of this rank on its way through the model, forward or backward.
+  struct MicrobatchPass {
+    int microbatch, slot;
+    int bucket;  // -1 if it has more documents than the largest bucket holds.
+    bool training;
+    bool replay;                       // Graphs replay its regions.
+    std::optional<int> prefetch = {};  // The slot whose offloaded tensors may be copied back now.
+  };
+  MicrobatchPass pass_of(int microbatch, bool training, bool replay) const;
+  PassContext context(const MicrobatchPass& pass);
+  HookCall hook_call(const MicrobatchPass& pass) const;
+  void run_hooks(int module, HookPoint point, const MicrobatchPass& pass);
+
+  // One microbatch (step_passes.cpp).
+  void forward(const MicrobatchPass& pass);
+  void build_metadata(const MicrobatchPass& pass, const PassContext& context);
+  void keep_router_losses(const MicrobatchPass& pass);
+  void backward(const MicrobatchPass& pass);
+  void run_segment(const MicrobatchPass& pass, const Segment& segment, bool forward);
+  void run_parts(const MicrobatchPass& pass, const Segment& segment, bool forward);
+
+  // A step.
+  void prefetch_weights();
+  void begin_passes(const std::vector<Pass>& passes);
+  void end_passes(Sharder::Passes passes);
+  void train_passes(int first, int end, bool replay);
+  void train_forward(const MicrobatchPass& pass);
+  void train_backward(const MicrobatchPass& pass);
+  void iteration();          // All passes of a training step, for one graph.
+  void evaluation();         // All forward passes of an evaluation.
+  void join_side_streams();  // Before a graph of several passes, and before its capture.
+  void note(const Outstanding& outstanding, int microbatches);
+  const std::vector<NamedTensor>& activations(int slot);  // With the addresses at which they can be read now.
+
+  // Graphs (step_graphs.cpp).
+  bool replays(std::int64_t step) const;
+  void prepare_graphs(std::int64_t step);
+  void train_full_iteration(std::int64_t step);
+  void report_iteration();
+  void evaluate_graph();
+  void capture_regions();
+  void capture_bucket(int bucket);
+  void capture_region(const Segment& segment, int slot, int bucket);
+  void launch(const GraphKey& key, const GraphSet::Body& body);
+
+  Device& device_;
+  const Scenario& scenario_;
+  TrainerOptions options_;
+  Stream compute_;
+  TensorPool parameter_pool_, exchanged_pool_;
+  std::unique_ptr<const ShardLayout> layout_;  // Null without a sharder.
+  Parameters parameters_;
+  std::unique_ptr<Sharder> sharder_;
+  Modules modules_;
+  Hooks hooks_;
+  Offloader offloader_;
+  std::unique_ptr<StepModel> model_;
+  Loader loader_;
+  StepPacks packs_;
+  TensorPool pool_;
+  Tensor<float> losses_, router_losses_;
+  AddressTable addresses_;
+  GraphSet graphs_;
+  bool poisons_padding_;
+  std::vector<Segment> segments_;
+  RunCounters counters_;
 };
-
-// For the first precision that the scenario lists. `options.communicator` is null unless something is sharded or there
-// are other ranks.
-std::unique_ptr<StepLoop> make_step_loop(Device& device, const Scenario& scenario, const TrainerOptions& options);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ Tensor<float> StepResults::room_for_all(TensorPool& pool, std::int64_t count) co
   return communicator_ == nullptr || count == 0 ? Tensor<float>{} : pool.make<float>(1, ranks() * count);
 }
 
-// Rank by rank.
+// Gathers the losses rank by rank.
 void StepResults::exchange(std::size_t microbatches) const {
   if (communicator_ == nullptr) return;
   const auto gather = [&](const char* what, Tensor<float> own, Tensor<float> all, std::size_t count) {
@@ -25,7 +25,7 @@ void StepResults::exchange(std::size_t microbatches) const {
   gather("router_losses", loop_.router_losses(), router_losses_, 2 * router_pairs(microbatches));
 }
 
-// A copy to memory that is not pinned would be a wait of its own.
+// All copies go to pinned memory: a copy to other memory would be a wait of its own.
 void StepResults::fetch(Tensor<float> norm, std::size_t microbatches, StepResult& result) const {
   device_.place.part = "results";
   const auto ranks = static_cast<std::size_t>(this->ranks());

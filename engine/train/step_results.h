@@ -1,4 +1,4 @@
-// What a step or an evaluation comes to: norm and losses, fetched by one wait. With other ranks their losses too.
+// Collects norm and losses of a step or an evaluation, those of other ranks included, with one wait for the device.
 #pragma once
 
 #include "engine/train/step_loop.h"
@@ -8,18 +8,18 @@ namespace lockstep {
 
 class StepResults {
  public:
-  // `communicator` is null where nobody else takes part.
+  // `communicator` is null without other ranks.
   StepResults(Device& device, TensorPool& pool, const StepLoop& loop, Communicator* communicator);
 
-  // Every rank tells the others the losses of as many microbatches.
+  // Every rank sends the others its losses; all have equally many microbatches.
   void exchange(std::size_t microbatches) const;
-  // Behind that; `norm` is [1, 2]: norm, clip, or absent in an evaluation, which has none.
+  // Call it after exchange(). `norm` is [1, 2]: norm, clip; it is absent in an evaluation.
   void fetch(Tensor<float> norm, std::size_t microbatches, StepResult& result) const;
 
  private:
   int ranks() const { return communicator_ == nullptr ? 1 : communicator_->size(); }
   Tensor<float> room_for_all(TensorPool& pool, std::int64_t count) const;
-  // Router losses of as many microbatches: pairs.
+  // Pairs of router losses in so many microbatches.
   std::size_t router_pairs(std::size_t microbatches) const {
     return loop_.router_losses() ? microbatches * loop_.expert_states().size() : 0;
   }
@@ -28,7 +28,7 @@ class StepResults {
   Device& device_;
   const StepLoop& loop_;
   Communicator* communicator_;
-  Tensor<float> losses_, router_losses_;  // Of every rank; absent where there is one.
+  Tensor<float> losses_, router_losses_;  // The losses of every rank; absent if there is one rank.
   PinnedBuffer fetched_;                  // Norm, clip, losses, router losses.
 };
 

@@ -38,7 +38,7 @@ double median_of_all(Communicator& communicator, const std::function<void()>& on
   std::vector<double> times;
   once();  // The first call of a size connects ranks.
   for (int i = 0; i < kTimes; ++i) {
-    communicator.meet();
+    communicator.barrier();
     const Stopwatch watch;
     once();
     times.push_back(largest(watch.seconds(), communicator));
@@ -116,7 +116,7 @@ double bytes_sent(const Call& call, int ranks) {
 
 double largest(double value, Communicator& communicator) {
   double most = value;
-  for (const std::string& said : communicator.tell(std::to_string(value * 1e9))) {
+  for (const std::string& said : communicator.all_gather_object(std::to_string(value * 1e9))) {
     most = std::max(most, std::stod(said) * 1e-9);
   }
   return most;
@@ -131,7 +131,7 @@ double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& 
   };
   return median_of_all(communicator, [&] {
     for (const std::vector<Call>& group : groups) {
-      communicator.together([&] { sides.each(group, by_engine); });
+      communicator.grouped([&] { sides.each(group, by_engine); });
     }
     stream.synchronize();
   });

@@ -44,17 +44,19 @@ class ListingCommunicator final : public Communicator {
   }
   DeviceBuffer buffer(Device& device, std::size_t bytes) override;
   void reserve(std::size_t bytes) override { inner_.reserve(bytes); }
-  void together(const std::function<void()>& calls) override {
+  void grouped(const std::function<void()>& calls) override {
     if (silent) return calls();
     group_ = ++groups_;
-    inner_.together(calls);
+    inner_.grouped(calls);
     group_ = 0;
   }
   void launch(const Stream& stream, const Ledger& graph, const std::function<void()>& body) override {
     inner_.launch(stream, graph, body);
   }
-  void meet() override { inner_.meet(); }
-  std::vector<std::string> tell(const std::string& words) override { return inner_.tell(words); }
+  void barrier() override { inner_.barrier(); }
+  std::vector<std::string> all_gather_object(const std::string& words) override {
+    return inner_.all_gather_object(words);
+  }
 
  private:
   bool passes(CollectiveKind kind, const void* to, const void* from, std::size_t bytes);

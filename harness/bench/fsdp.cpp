@@ -36,7 +36,7 @@ StepSeconds step_seconds(Trainer& trainer, Communicator& communicator, HostTime&
   std::vector<double> times, hosts;
   double all = 0;
   while (static_cast<int>(times.size()) < kFewestSteps || all < budget) {
-    communicator.meet();
+    communicator.barrier();
     host.begin();
     const Stopwatch watch;
     trainer.step();

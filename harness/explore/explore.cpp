@@ -96,8 +96,8 @@ struct Explorer::Choice {
   Draws draws_;
   std::vector<std::uint64_t> priority_;  // By thread.
   std::uint64_t low_ = kHigh;
-  std::vector<std::int64_t> changes_;  // Turns at which the thread that runs falls behind all others.
-  // Turns, by thread; empty without delays.
+  std::vector<std::int64_t> changes_;  // CooperativeThreads at which the thread that runs falls behind all others.
+  // CooperativeThreads, by thread; empty without delays.
   std::vector<std::int64_t> most_, most_in_graphs_;
   std::vector<std::int64_t> due_;  // By item.
   std::int64_t turn_ = 0;

@@ -106,7 +106,7 @@ oracle::StepResult EagerReference::as_the_oracles(const StepResult& got) {
   copy_numbers(got, result);
   const std::vector<int> layers = expert_layers(scenario_);
   std::vector<std::istringstream> ranks;
-  for (const std::string& words : rank_.engine.communicator.tell(words_of(got))) ranks.emplace_back(words);
+  for (const std::string& words : rank_.engine.communicator.all_gather_object(words_of(got))) ranks.emplace_back(words);
   for (std::size_t m = 0; m < got.microbatch_losses.size(); ++m) {
     for (std::istringstream& words : ranks) result.microbatches.push_back(next_of(words, layers));
   }

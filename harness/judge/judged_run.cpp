@@ -78,14 +78,14 @@ std::vector<std::vector<float>> JudgedRun::look(const Trainer& trainer, std::spa
 void JudgedRun::require_the_whole_state(VirtualRank& rank) {
   if (options_.ranks != nullptr && options_.ranks->apart()) return;  // Judged where all ranks are in one process.
   views_[static_cast<std::size_t>(rank.number())] = rank.trainer.parameters();
-  rank.communicator.tell("");
+  rank.communicator.all_gather_object("");
   if (rank.number() > 0) return;
   const std::string gap = uncovered(parameter_table(scenario_), with_sharding(scenario_), views_);
   if (!gap.empty()) throw EngineViolation("vacuous", gap);
 }
 
 bool JudgedRun::Rank::holds_so_far() {
-  const std::vector<std::string> said = engine.communicator.tell(comparison.first() ? "differs" : "");
+  const std::vector<std::string> said = engine.communicator.all_gather_object(comparison.first() ? "differs" : "");
   const bool differs = std::any_of(said.begin(), said.end(), [](const std::string& words) { return !words.empty(); });
   run.differs_ |= differs;
   return !differs;
@@ -93,7 +93,7 @@ bool JudgedRun::Rank::holds_so_far() {
 
 void JudgedRun::count(const VirtualRank& rank) {
   const std::string own = boost::json::serialize(boost::json::value_from(rank.trainer.counters()));
-  const std::vector<std::string> said = rank.communicator.tell(own);
+  const std::vector<std::string> said = rank.communicator.all_gather_object(own);
   for (std::size_t r = 0; r < said.size(); ++r) {
     counters_[r] = boost::json::value_to<Counters>(boost::json::parse(said[r]));
   }

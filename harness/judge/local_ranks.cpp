@@ -22,7 +22,7 @@ std::string first_difference(const std::string& one, const std::string& other) {
 }  // namespace
 
 void require_same_run(Communicator& communicator, const std::string& same) {
-  const std::vector<std::string> said = communicator.tell(same);
+  const std::vector<std::string> said = communicator.all_gather_object(same);
   for (std::size_t rank = 1; rank < said.size(); ++rank) {
     if (said[rank] == said[0]) continue;
     throw RequestError("rank 0 runs " + first_difference(said[0], said[rank]) + " runs rank " + std::to_string(rank) +

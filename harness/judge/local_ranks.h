@@ -8,17 +8,17 @@
 #include <string>
 
 #include "engine/comm/communicator.h"
-#include "engine/rendezvous/meeting.h"
+#include "engine/rendezvous/store.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
 
 struct RanksHere {
-  int count = 1;                                            // Of the run.
-  std::uint64_t seed = 1;                                   // Of the order of threads.
-  std::span<const std::unique_ptr<Meeting>> meetings = {};  // Where the run has several processes: one for each here.
-  bool over_nccl = false;                                   // Their parts go through the library, and their GPU is
-  int gpu = 0;                                              // this one.
+  int count = 1;                                          // Of the run.
+  std::uint64_t seed = 1;                                 // Of the order of threads.
+  std::span<const std::unique_ptr<Store>> meetings = {};  // Where the run has several processes: one for each here.
+  bool over_nccl = false;                                 // Their parts go through the library, and their GPU is
+  int gpu = 0;                                            // this one.
   std::string same = "";  // Where a launcher started them: what must be equal in all processes, in lines.
 
   bool apart() const { return !meetings.empty(); }

@@ -7,7 +7,7 @@
 #include <new>
 
 #include "engine/comm/communicator.h"
-#include "engine/rendezvous/network_meeting.h"
+#include "engine/rendezvous/tcp_store.h"
 #include "harness/base/write_file.h"
 #include "harness/report/report.h"
 #include "harness/report/result_json.h"
@@ -22,7 +22,7 @@ Failure failure_at_hand() {
     return {ExitStatus::bad_request, error.what()};
   } catch (const TokenError& error) {
     return {ExitStatus::bad_request, error.what()};
-  } catch (const MeetingRefused& error) {
+  } catch (const JoinRefused& error) {
     return {ExitStatus::bad_request, error.what()};
   } catch (const CollectiveMismatch& error) {
     return {ExitStatus::violated, error.what()};

@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/rendezvous/network_meeting.h"
-#include "engine/rendezvous/shared_meeting.h"
+#include "engine/rendezvous/shared_memory_store.h"
+#include "engine/rendezvous/tcp_store.h"
 #include "harness/base/version.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/failure.h"
@@ -44,7 +44,7 @@ void pin_sums() {
 struct Process {
   int number = 0, of = 1;
   int local = 0;  // Among those of this machine.
-  std::function<std::unique_ptr<Meeting>(int rank)> meeting;
+  std::function<std::unique_ptr<Store>(int rank)> meeting;
   std::string same = "";  // RanksHere::same
 };
 
@@ -53,7 +53,7 @@ ExitStatus run_process(const Process& process, const Scenario& scenario, bool ov
   const int count = static_cast<int>(scenario.parallel.data), here = count / process.of;
   if (scenario.fsdp.reduction == Reduction::nccl) pin_sums();
   try {
-    std::vector<std::unique_ptr<Meeting>> meetings;
+    std::vector<std::unique_ptr<Store>> meetings;
     for (int rank = process.number * here; rank < (process.number + 1) * here; ++rank) {
       meetings.push_back(process.meeting(rank));
     }
@@ -191,12 +191,12 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
                        " ranks, but a graph of a whole step needs a process for each");
   }
   const MeetingPlace place = meeting_place(me, options.meeting);
-  const auto meeting = [&](int rank) -> std::unique_ptr<Meeting> {
-    if (!place.address) return std::make_unique<SharedMeeting>(place.path, rank, count, options.deadline_s);
-    return std::make_unique<NetworkMeeting>(*place.address, me.job, rank, count, options.deadline_s);
+  const auto meeting = [&](int rank) -> std::unique_ptr<Store> {
+    if (!place.address) return std::make_unique<SharedMemoryStore>(place.path, rank, count, options.deadline_s);
+    return std::make_unique<TcpStore>(*place.address, me.job, rank, count, options.deadline_s);
   };
   const bool creates = !place.address && me.rank == 0;
-  if (creates) SharedMeeting::create(place.path, count);
+  if (creates) SharedMemoryStore::create(place.path, count);
   const ExitStatus status = run_process(
       {.number = me.rank, .of = me.size, .local = me.local_rank, .meeting = meeting, .same = same_in_all(scenario)},
       scenario, one_each, body);
@@ -220,9 +220,9 @@ ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFol
                        const std::function<ExitStatus(const RanksHere&)>& body, const RankEnded& ended) {
   const std::string place = folder.path() + "/meeting";
   const int count = static_cast<int>(scenario.parallel.data);
-  SharedMeeting::create(place, count);
+  SharedMemoryStore::create(place, count);
   const bool apart = over_nccl(scenario, "", false);
-  const auto meeting = [&](int rank) { return std::make_unique<SharedMeeting>(place, rank, count, deadline_s); };
+  const auto meeting = [&](int rank) { return std::make_unique<SharedMemoryStore>(place, rank, count, deadline_s); };
   RankProcesses processes(count, [&](int rank) {
     return run_process({.number = rank, .of = count, .local = rank, .meeting = meeting}, scenario, apart, body);
   });

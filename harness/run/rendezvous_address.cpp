@@ -36,14 +36,14 @@ bool writes_reports_here() try {
 }
 
 void require_meeting_place(const std::string& asked) {
-  if (network_address(asked) || asked.find(':') == std::string::npos || asked.find('/') != std::string::npos) return;
+  if (tcp_address(asked) || asked.find(':') == std::string::npos || asked.find('/') != std::string::npos) return;
   throw RequestError("--meeting " + asked + " is no HOST:PORT with a port of 1 to 65535; as a path, ./" + asked);
 }
 
 MeetingPlace meeting_place(const LaunchedRank& me, const std::string& asked) {
-  if (const auto address = network_address(asked)) return {.path = "", .address = address};
+  if (const auto address = tcp_address(asked)) return {.path = "", .address = address};
   if (!asked.empty()) return {.path = asked, .address = {}};
-  const auto address = network_address(text(NetworkAddress{me.host, static_cast<std::uint16_t>(me.port)}));
+  const auto address = tcp_address(text(TcpAddress{me.host, static_cast<std::uint16_t>(me.port)}));
   if (address && (me.one_machine != true || me.job.empty())) return {.path = "", .address = address};
   if (me.one_machine == false) {
     throw RequestError(me.launcher +

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "engine/rendezvous/launch_environment.h"
-#include "engine/rendezvous/network_meeting.h"
+#include "engine/rendezvous/tcp_store.h"
 
 namespace lockstep {
 
@@ -17,8 +17,8 @@ bool writes_reports_here();
 
 // One of the two.
 struct MeetingPlace {
-  std::string path;                       // On this machine, in memory that they share.
-  std::optional<NetworkAddress> address;  // Of rank 0, over the network.
+  std::string path;                   // On this machine, in memory that they share.
+  std::optional<TcpAddress> address;  // Of rank 0, over the network.
 };
 
 // `asked` (--meeting) is a path or HOST:PORT; "" leaves it to the launcher's variables: the machine's memory where all

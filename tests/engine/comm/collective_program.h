@@ -101,7 +101,7 @@ class CollectiveProgram {
       }
       stream.record(touched(s.from, s.stream));
       stream.record(touched(to, s.stream));
-      if (s.meet) communicator_.meet();
+      if (s.meet) communicator_.barrier();
     }
     void in_a_graph(const std::function<void()>& steps) {
       const Stream& origin = streams_[0];

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "engine/comm/nccl_communicator.h"
-#include "engine/rendezvous/shared_meeting.h"
+#include "engine/rendezvous/shared_memory_store.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/comm/processes.h"
 #include "tests/engine/device/on_sim.h"
@@ -137,13 +137,13 @@ using Body = std::function<void(Communicator&, const Stream& gather, const Strea
 
 // Two ranks run `body`; what ended each. Words of the watchdog are in a file of its rank.
 std::vector<Ended> ended_of(Library library, double deadline, const TemporaryFolder& folder, const Body& body) {
-  SharedMeeting::create(folder / "ranks", 2);
+  SharedMemoryStore::create(folder / "ranks", 2);
   Processes processes(2, [&](int rank) {
     if (std::freopen((folder / ("stderr" + std::to_string(rank))).c_str(), "w", stderr) == nullptr) std::abort();
-    SharedMeeting meeting(folder / "ranks", rank, 2, deadline);
+    SharedMemoryStore store(folder / "ranks", rank, 2, deadline);
     Checker checker({.stop = false, .mutation = "", .dropped = {}});
     Device device(std::make_unique<WithLibrary>(library), &checker);
-    const auto communicator = make_nccl_communicator(device, meeting);
+    const auto communicator = make_nccl_communicator(device, store);
     const Stream gather(device, "gather"), reduce(device, "reduce");
     Floats from(device, 8), to(device, 8);
     gather.fill(from.data(), 0, from.bytes());
@@ -164,7 +164,7 @@ TEST(Nccl, OrdersItsCallsAndTellsTheObserver) {
         c.reduce_scatter(reduce, {"reduce", 1}, to.data(), from.data(), 16);
         c.all_reduce(gather, {"reduce", 2}, to.data(), 32);
         if (c.collectives != 4) throw std::runtime_error("not counted");
-        if (c.tell(std::to_string(c.rank())) != std::vector<std::string>{"0", "1"})
+        if (c.all_gather_object(std::to_string(c.rank())) != std::vector<std::string>{"0", "1"})
           throw std::runtime_error("not told");
         gather.synchronize();
       });
@@ -195,13 +195,13 @@ TEST(Nccl, MakesTogetherWhatIsCalledTogether) {
   const auto ended =
       ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
         FakeRanks::said = "";
-        c.together([&] {
+        c.grouped([&] {
           c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
           c.all_gather(gather, {"gather", 1}, to.data() + 4, from.data(), 8);
         });
-        c.together([&] { c.all_to_all(reduce, {"reduce", 0}, from.data(), to.data(), 16); });
-        c.together([] {});
-        c.together([&] {
+        c.grouped([&] { c.all_to_all(reduce, {"reduce", 0}, from.data(), to.data(), 16); });
+        c.grouped([] {});
+        c.grouped([&] {
           c.all_gather(gather, {"gather", 2}, nullptr, nullptr, 0);
           c.all_gather(gather, {"gather", 3}, to.data(), from.data(), 16);
         });
@@ -213,7 +213,7 @@ TEST(Nccl, MakesTogetherWhatIsCalledTogether) {
   for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
   const auto racy =
       ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
-        c.together([&] {
+        c.grouped([&] {
           c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
           c.all_gather(gather, {"gather", 1}, to.data() + 4, from.data(), 8);
         });
@@ -331,7 +331,7 @@ TEST(Nccl, ComparesAllThatIsMadeTogether) {
       ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
         FakeRanks::said = "";
         try {
-          c.together([&] {
+          c.grouped([&] {
             c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
             c.all_gather(gather, {"gather", 1 + c.rank()}, to.data() + 4, from.data(), 8);
           });
@@ -356,7 +356,7 @@ TEST(Nccl, HoldsItsCallsInGraphs) {
           gather.record(fork);
           reduce.wait(fork);
           c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
-          c.together([&] {
+          c.grouped([&] {
             for (const int unit : {0, 1}) c.all_to_all(reduce, {"reduce", unit}, from.data() + 4 * unit, to.data(), 8);
           });
           reduce.record(join);

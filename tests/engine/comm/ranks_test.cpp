@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "engine/comm/baton.h"
+#include "engine/comm/turnstile.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/comm/collective_program.h"
 
@@ -67,7 +67,7 @@ TEST(Ranks, RunOneAtATimeInAnOrderThatTheSeedChooses) {
         said.push_back(communicator.rank());
         std::this_thread::yield();
         said.push_back(communicator.rank());
-        communicator.meet();
+        communicator.barrier();
       }
     });
     return said;
@@ -92,7 +92,7 @@ TEST(Ranks, KeepTheirPlaceWhileOthersRun) {
   run_ranks(judged.device, 3, 1, [&](Communicator& communicator) {
     EXPECT_EQ(judged.device.place.rank, communicator.rank());
     judged.device.place.step = 10 + communicator.rank();
-    communicator.meet();
+    communicator.barrier();
     EXPECT_EQ(judged.device.place.step, 10 + communicator.rank());
   });
   EXPECT_EQ(judged.device.place.step, -1);
@@ -107,7 +107,7 @@ TEST(Ranks, TellEachOther) {
         for (int rank = 0; rank < ranks; ++rank)
           expected.push_back(std::string(static_cast<std::size_t>(rank * round), 'x'));
         const std::size_t own = static_cast<std::size_t>(communicator.rank());
-        EXPECT_EQ(communicator.tell(expected[own]), expected);
+        EXPECT_EQ(communicator.all_gather_object(expected[own]), expected);
       }
     });
   }
@@ -119,7 +119,7 @@ TEST(Ranks, CountCollectivesAndNotMeetings) {
     run_ranks(judged.device, ranks, 1, [&](Communicator& communicator) {
       const Stream stream(judged.device, "gather");
       communicator.all_gather(stream, {"gather", 0}, nullptr, nullptr, 0);
-      communicator.meet();
+      communicator.barrier();
       communicator.all_to_all(stream, {"reduce", 0}, nullptr, nullptr, 0);
       EXPECT_EQ(communicator.collectives, 2);
     });
@@ -128,7 +128,7 @@ TEST(Ranks, CountCollectivesAndNotMeetings) {
 
 TEST(Ranks, ACapturedCollectiveCountsOnceALaunch) {
   Judged judged({});
-  const auto lone = make_lone_communicator(judged.device);
+  const auto lone = make_self_communicator(judged.device);
   const Stream stream(judged.device, "gather");
   const Floats from(judged.device, 4), to(judged.device, 4);
   write(stream, from, 3);
@@ -235,8 +235,8 @@ TEST(Ranks, NeedNoWaitForWhatAHostWaitedForBeforeTheyMet) {
       const Stream stream(judged.device, "gather");
       stream.fill(a.data(), 1, a.bytes());
       stream.synchronize();
-      if (met) communicator.meet();
-      if (!met) communicator.tell("a question of a judge");
+      if (met) communicator.barrier();
+      if (!met) communicator.all_gather_object("a question of a judge");
       communicator.all_gather(stream, {"gather", 0}, b.data(), a.data(), sizeof(float));
       stream.synchronize();
     });
@@ -254,7 +254,7 @@ void exchange_twice(Communicator& communicator, Device& device) {
   gather.fill(a.data(), 1, a.bytes());
   communicator.all_gather(gather, {"gather", 0}, b.data(), a.data(), sizeof(float));
   communicator.all_to_all(reduce, {"reduce", 0}, c.data(), b.data(), sizeof(float));
-  communicator.meet();
+  communicator.barrier();
   gather.synchronize();
   reduce.synchronize();
 }
@@ -274,7 +274,7 @@ std::string said_of(const std::function<void(Communicator&, const Stream&)>& bod
   return what_is_thrown([&] {
     run_ranks(judged.device, 2, 1, [&](Communicator& communicator) {
       const Stream stream(judged.device, "gather");
-      communicator.meet();
+      communicator.barrier();
       body(communicator, stream);
     });
   });
@@ -304,7 +304,7 @@ TEST(Ranks, CompareTheirCallsBeforeDataIsTrusted) {
   EXPECT_THAT(said, HasSubstr("4 bytes a rank"));
   EXPECT_THAT(said, HasSubstr("8 bytes a rank"));
   said = said_of(
-      [&](Communicator& c, const Stream& s) { rank(c) ? c.meet() : c.all_gather(s, {"x"}, nullptr, nullptr, 0); });
+      [&](Communicator& c, const Stream& s) { rank(c) ? c.barrier() : c.all_gather(s, {"x"}, nullptr, nullptr, 0); });
   EXPECT_THAT(said, HasSubstr("collective 1, meet"));
 }
 
@@ -336,7 +336,7 @@ TEST(Ranks, EndTogetherWhenOneOfThemThrows) {
           for (int i = 0; i < 3; ++i) {
             if (communicator.rank() == thrower && i == round)
               throw DeviceError("cudaErrorMemoryAllocation", "allocate");
-            communicator.meet();
+            communicator.barrier();
           }
         });
       });
@@ -353,7 +353,7 @@ TEST(Ranks, AreAsUsableAfterAFailureAsBefore) {
   EXPECT_THROW(run_ranks(judged.device, 2, 1,
                          [](Communicator& c) {
                            if (c.rank() == 0) throw std::runtime_error("first");
-                           c.meet();
+                           c.barrier();
                          }),
                std::runtime_error);
   run_ranks(judged.device, 2, 1, [&](Communicator& c) { exchange_twice(c, judged.device); });
@@ -368,7 +368,7 @@ TEST(RanksDeathTest, MeetOutsideOfCaptures) {
                          [&](Communicator& c) {
                            const Stream stream(judged.device, "compute");
                            stream.begin_capture();
-                           c.meet();
+                           c.barrier();
                          }),
                "ranks meet outside of captures and dry runs");
 }
@@ -376,15 +376,15 @@ TEST(RanksDeathTest, MeetOutsideOfCaptures) {
 // Where the machine has no memory for the second thread, the first one must not wait for it.
 TEST(Ranks, EndWhereOneCannotBeStarted) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    Baton baton(3, seed);
+    Turnstile turnstile(3, seed);
     std::thread first([&] {
-      const bool begins = baton.begin(0);
+      const bool begins = turnstile.begin(0);
       if (begins) {
-        EXPECT_NE(baton.meet(0), Baton::Met::all);
+        EXPECT_NE(turnstile.arrive_and_wait(0), Turnstile::Outcome::all);
       }
-      baton.end(0, !begins);
+      turnstile.end(0, !begins);
     });
-    baton.cannot_begin(1);
+    turnstile.cannot_begin(1);
     first.join();
   }
 }

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "engine/comm/graph_calls.h"
-#include "engine/comm/meeting_communicator.h"
-#include "engine/rendezvous/shared_meeting.h"
+#include "engine/comm/store_communicator.h"
+#include "engine/rendezvous/shared_memory_store.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/comm/collective_program.h"
 #include "tests/engine/comm/processes.h"
@@ -27,10 +27,10 @@ constexpr double kDeadline = 20;  // Of calls that all make: for a machine under
 
 struct OneRank {
   OneRank(const std::string& path, int rank, int ranks, double deadline, const SimOptions& sim = {})
-      : meeting(path, rank, ranks, deadline),
+      : store(path, rank, ranks, deadline),
         device(open_sim(sim), &checker),
-        communicator(make_meeting_communicator(device, meeting)) {}
-  SharedMeeting meeting;
+        communicator(make_store_communicator(device, store)) {}
+  SharedMemoryStore store;
   Checker checker{{.stop = false, .mutation = "", .dropped = {}}};
   Device device;
   std::unique_ptr<Communicator> communicator;
@@ -48,7 +48,7 @@ RC_GTEST_PROP(ShmGraphs, ExchangeWhatTheDefinitionSaysOnEverySchedule, ()) {
   const auto seed = *rc::gen::arbitrary<std::uint64_t>();
   const auto expected = program.expected();
   const TemporaryFolder folder;
-  SharedMeeting::create(folder / "ranks", ranks);
+  SharedMemoryStore::create(folder / "ranks", ranks);
   Processes processes(ranks, [&](int rank) {
     const Policy policy = all_policies()[(seed + static_cast<std::uint64_t>(rank)) % all_policies().size()];
     OneRank one(folder / "ranks", rank, ranks, kDeadline, {.policy = policy, .seed = seed, .trace = nullptr});
@@ -89,7 +89,7 @@ class Replayed {
 
 std::vector<Ended> ended_of(const Replayed::Calls& calls) {
   const TemporaryFolder folder;
-  SharedMeeting::create(folder / "ranks", 2);
+  SharedMemoryStore::create(folder / "ranks", 2);
   Processes processes(2, [&](int rank) {
     OneRank one(folder / "ranks", rank, 2, kDeadline);
     Replayed(one, calls).launch();
@@ -123,7 +123,7 @@ TEST(ShmGraphs, AreComparedBeforeTheyRun) {
 // What a replay exchanges is an access like any other: here another stream does not wait for the graph.
 TEST(ShmGraphs, AreSeenByTheChecker) {
   const TemporaryFolder folder;
-  SharedMeeting::create(folder / "ranks", 2);
+  SharedMemoryStore::create(folder / "ranks", 2);
   Processes processes(2, [&](int rank) {
     OneRank one(folder / "ranks", rank, 2, kDeadline);
     void* exchanged = nullptr;
@@ -146,7 +146,7 @@ TEST(ShmGraphs, AreSeenByTheChecker) {
 
 TEST(ShmGraphs, AreLaunchedByAllRanksOrNone) {
   const TemporaryFolder folder;
-  SharedMeeting::create(folder / "ranks", 2);
+  SharedMemoryStore::create(folder / "ranks", 2);
   Processes processes(2, [&](int rank) {
     OneRank one(folder / "ranks", rank, 2, kDeadline);
     const auto call = [](Communicator& c, const Stream& s, void* memory) {
@@ -172,7 +172,7 @@ TEST(ShmGraphs, ReportARankThatIsKilledInAReplay) {
   for (int left = wanted ? std::atoi(wanted) : 3; left > 0; --left) {
     const int killed = static_cast<int>(random() % 3);
     const TemporaryFolder folder;
-    SharedMeeting::create(folder / "ranks", 3);
+    SharedMemoryStore::create(folder / "ranks", 3);
     Processes processes(3, [&](int rank) {
       OneRank one(folder / "ranks", rank, 3, 2);
       Replayed replayed(one, [](Communicator& c, const Stream& s, void* memory) {

@@ -9,8 +9,8 @@
 #include <random>
 #include <thread>
 
-#include "engine/comm/meeting_communicator.h"
 #include "engine/comm/ranks.h"
+#include "engine/comm/store_communicator.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/comm/collective_program.h"
 #include "tests/engine/comm/processes.h"
@@ -27,11 +27,9 @@ constexpr double kDeadline = 20;  // Of calls that all make: for a machine under
 
 // A rank's communicator over the simulator, with a judge that goes on after a hazard.
 struct OneRank {
-  explicit OneRank(std::unique_ptr<Meeting> at, const SimOptions& sim = {})
-      : meeting(std::move(at)),
-        device(open_sim(sim), &checker),
-        communicator(make_meeting_communicator(device, *meeting)) {}
-  std::unique_ptr<Meeting> meeting;
+  explicit OneRank(std::unique_ptr<Store> at, const SimOptions& sim = {})
+      : store(std::move(at)), device(open_sim(sim), &checker), communicator(make_store_communicator(device, *store)) {}
+  std::unique_ptr<Store> store;
   Checker checker{{.stop = false, .mutation = "", .dropped = {}}};
   Device device;
   std::unique_ptr<Communicator> communicator;
@@ -42,11 +40,11 @@ RC_GTEST_PROP(ShmProperty, ExchangesWhatTheDefinitionSaysOnEverySchedule, ()) {
   const CollectiveProgram program(ranks, *any_collective_steps());
   const auto seed = *rc::gen::arbitrary<std::uint64_t>();
   const auto expected = program.expected();
-  const Meetings meetings(*rc::gen::element(Over::memory, Over::network), ranks);
+  const Stores stores(*rc::gen::element(Over::memory, Over::network), ranks);
   Processes processes(ranks, [&](int rank) {
     const Policy policy = all_policies()[(seed + static_cast<std::uint64_t>(rank)) % all_policies().size()];
-    OneRank one(meetings.join(rank, kDeadline), {.policy = policy, .seed = seed, .trace = nullptr});
-    one.communicator->meet();  // Even if the program is empty.
+    OneRank one(stores.join(rank, kDeadline), {.policy = policy, .seed = seed, .trace = nullptr});
+    one.communicator->barrier();  // Even if the program is empty.
     const auto seen = program.run(*one.communicator, one.device);
     if (!one.checker.hazards().empty()) throw std::runtime_error(text(one.checker.hazards().front()));
     return seen == expected[static_cast<std::size_t>(rank)] ? 0 : 2;
@@ -62,17 +60,17 @@ RC_GTEST_PROP(ShmProperty, ExchangesBetweenProcessesOfSeveralRanks, ()) {
   const CollectiveProgram program(kRanks, *any_collective_steps());
   const auto seed = *rc::gen::arbitrary<std::uint64_t>();
   const auto expected = program.expected();
-  const Meetings run(*rc::gen::element(Over::memory, Over::network), kRanks);
+  const Stores run(*rc::gen::element(Over::memory, Over::network), kRanks);
   Processes processes(kRanks / kHere, [&](int process) {
-    std::vector<std::unique_ptr<Meeting>> meetings;
+    std::vector<std::unique_ptr<Store>> stores;
     for (int rank = process * kHere; rank < (process + 1) * kHere; ++rank) {
-      meetings.push_back(run.join(rank, kDeadline));
+      stores.push_back(run.join(rank, kDeadline));
     }
     Checker checker({.stop = false, .mutation = "", .dropped = {}});
     Device device(open_sim({.seed = seed, .trace = nullptr}), &checker);
     int right = 0;
-    run_ranks(device, meetings, seed, [&](Communicator& communicator) {
-      communicator.meet();
+    run_ranks(device, stores, seed, [&](Communicator& communicator) {
+      communicator.barrier();
       const auto seen = program.run(communicator, device);
       right += seen == expected[static_cast<std::size_t>(communicator.rank())];
     });
@@ -88,21 +86,21 @@ class Shm : public testing::TestWithParam<Over> {};
 INSTANTIATE_TEST_SUITE_P(Over, Shm, testing::Values(Over::memory, Over::network), testing::PrintToStringParamName());
 
 TEST_P(Shm, ARankThatEndsEarlyEndsItsProcess) {
-  const Meetings run(GetParam(), 2);
-  std::vector<std::unique_ptr<Meeting>> meetings;
-  for (int rank = 0; rank < 2; ++rank) meetings.push_back(run.join(rank, kDeadline));
+  const Stores run(GetParam(), 2);
+  std::vector<std::unique_ptr<Store>> stores;
+  for (int rank = 0; rank < 2; ++rank) stores.push_back(run.join(rank, kDeadline));
   Device device(open_sim());
-  EXPECT_THROW(run_ranks(device, meetings, 1, [](Communicator& c) { c.rank() == 0 ? c.meet() : void(); }),
+  EXPECT_THROW(run_ranks(device, stores, 1, [](Communicator& c) { c.rank() == 0 ? c.barrier() : void(); }),
                CollectiveHang);
 }
 
 // Parts that do not fit the outbox go in rounds.
 TEST_P(Shm, ExchangesPartsOfAnySize) {
   constexpr int kRanks = 3;
-  const std::size_t bytes = 2 * Meeting::kOutbox + 12;
-  const Meetings meetings(GetParam(), kRanks);
+  const std::size_t bytes = 2 * Store::kOutbox + 12;
+  const Stores stores(GetParam(), kRanks);
   Processes processes(kRanks, [&](int rank) {
-    OneRank one(meetings.join(rank, kDeadline));
+    OneRank one(stores.join(rank, kDeadline));
     const Stream stream(one.device, "gather");
     const DeviceBuffer from(one.device, kRanks * bytes), to(one.device, kRanks * bytes);
     const auto part = [&](const DeviceBuffer& buffer, int index) {
@@ -132,13 +130,13 @@ TEST_P(Shm, ExchangesPartsOfAnySize) {
 }
 
 TEST_P(Shm, TellsWordsOfAnyLength) {
-  const Meetings meetings(GetParam(), 3);
+  const Stores stores(GetParam(), 3);
   Processes processes(3, [&](int rank) {
-    OneRank one(meetings.join(rank, kDeadline));
-    std::vector<std::string> expected{"", "short", std::string(2 * Meeting::kOutbox + 5, 'x')};
+    OneRank one(stores.join(rank, kDeadline));
+    std::vector<std::string> expected{"", "short", std::string(2 * Store::kOutbox + 5, 'x')};
     for (int round = 0; round < 3; ++round) {
       const auto own = static_cast<std::size_t>(rank);
-      if (one.communicator->tell(expected[own]) != expected) return 2;
+      if (one.communicator->all_gather_object(expected[own]) != expected) return 2;
       std::rotate(expected.begin(), expected.begin() + 1, expected.end());
     }
     return 0;
@@ -149,11 +147,11 @@ TEST_P(Shm, TellsWordsOfAnyLength) {
 // Each rank runs `body` with a short deadline; the words of all.
 std::vector<Ended> ended_of(Over over, int ranks, double deadline,
                             const std::function<void(Communicator&, const Stream&)>& body) {
-  const Meetings meetings(over, ranks);
+  const Stores stores(over, ranks);
   Processes processes(ranks, [&](int rank) {
-    OneRank one(meetings.join(rank, deadline));
+    OneRank one(stores.join(rank, deadline));
     const Stream stream(one.device, "gather");
-    one.communicator->meet();
+    one.communicator->barrier();
     body(*one.communicator, stream);
     return 0;
   });
@@ -191,9 +189,9 @@ TEST_P(Shm, ReportsAtOnceWhoHasLeft) {
 class Calling {
  public:
   Calling(Over over, double deadline, int missing, int calls)
-      : start_(Clock::now()), deadline_(deadline), missing_(missing), meetings_(over, kRanks) {
+      : start_(Clock::now()), deadline_(deadline), missing_(missing), stores_(over, kRanks) {
     processes_.emplace(kRanks, [&](int rank) {
-      OneRank one(meetings_.join(rank, deadline));
+      OneRank one(stores_.join(rank, deadline));
       const Stream stream(one.device, "reduce");
       for (int i = 0;; ++i) {
         while (rank == missing && i == calls) ::pause();
@@ -223,7 +221,7 @@ class Calling {
   Clock::time_point start_;
   double deadline_;
   int missing_;
-  Meetings meetings_;
+  Stores stores_;
   std::optional<Processes> processes_;
 };
 
@@ -261,15 +259,15 @@ TEST_P(Shm, ReportsAKilledRank) {
   }
 }
 
-TEST(SharedMeeting, WaitsForAFreshSegmentWhereAnOlderOneLies) {
+TEST(SharedMemoryStore, WaitsForAFreshSegmentWhereAnOlderOneLies) {
   const TemporaryFolder folder;
-  SharedMeeting::create(folder / "ranks", 2);
-  const SharedMeeting before(folder / "ranks", 0, 2, kDeadline);
-  EXPECT_THROW(SharedMeeting(folder / "ranks", 0, 2, 0.1), CollectiveHang);  // Taken.
-  EXPECT_THROW(SharedMeeting(folder / "none", 0, 2, 0.1), CollectiveHang);
-  SharedMeeting::create(folder / "ranks", 2);
-  EXPECT_NO_THROW(SharedMeeting(folder / "ranks", 0, 2, 0.1));
-  EXPECT_THROW(SharedMeeting(folder.file("text", "words"), 0, 2, 0.1), std::runtime_error);
+  SharedMemoryStore::create(folder / "ranks", 2);
+  const SharedMemoryStore before(folder / "ranks", 0, 2, kDeadline);
+  EXPECT_THROW(SharedMemoryStore(folder / "ranks", 0, 2, 0.1), CollectiveHang);  // Taken.
+  EXPECT_THROW(SharedMemoryStore(folder / "none", 0, 2, 0.1), CollectiveHang);
+  SharedMemoryStore::create(folder / "ranks", 2);
+  EXPECT_NO_THROW(SharedMemoryStore(folder / "ranks", 0, 2, 0.1));
+  EXPECT_THROW(SharedMemoryStore(folder.file("text", "words"), 0, 2, 0.1), std::runtime_error);
 }
 
 }  // namespace

@@ -42,17 +42,17 @@ TEST(ShardLayout, EveryRowOfEveryParameterHasOneOwner) {
     std::vector<std::vector<int>> owners;
     for (const ParameterSpec& spec : any.list.specs) owners.emplace_back(spec.norm_rows());
     for (const Bucket& bucket : any.layout.buckets) {
-      for (const Piece& piece : bucket.pieces) {
-        const ParameterSpec& spec = any.list.specs[static_cast<std::size_t>(piece.parameter)];
-        RC_ASSERT(piece.width * spec.norm_rows() == spec.rows * spec.cols);
+      for (const Extent& extent : bucket.extents) {
+        const ParameterSpec& spec = any.list.specs[static_cast<std::size_t>(extent.parameter)];
+        RC_ASSERT(extent.width * spec.norm_rows() == spec.rows * spec.cols);
         for (int r = 0; r < any.layout.ranks; ++r) {
-          const OwnRows own = any.layout.own(bucket, piece, r);
-          if (own.rows > 0) RC_ASSERT(own.offset >= 0 && own.offset + own.rows * piece.width <= bucket.shard);
+          const OwnRows own = any.layout.own(bucket, extent, r);
+          if (own.rows > 0) RC_ASSERT(own.offset >= 0 && own.offset + own.rows * extent.width <= bucket.shard);
           for (std::int64_t i = 0; i < own.rows; ++i) {
-            ++owners[static_cast<std::size_t>(piece.parameter)][static_cast<std::size_t>(own.row + i)];
-            // The row lies in the rank's share of the bucket where the piece has it.
-            RC_ASSERT(bucket.shard * r + own.offset + i * piece.width ==
-                      piece.offset + (own.row + i - piece.row) * piece.width);
+            ++owners[static_cast<std::size_t>(extent.parameter)][static_cast<std::size_t>(own.row + i)];
+            // The row lies in the rank's share of the bucket where the extent has it.
+            RC_ASSERT(bucket.shard * r + own.offset + i * extent.width ==
+                      extent.offset + (own.row + i - extent.row) * extent.width);
           }
         }
       }
@@ -66,12 +66,12 @@ TEST(ShardLayout, SharesCutNoRowAndPiecesDoNotOverlap) {
     const Any any;
     for (const Bucket& bucket : any.layout.buckets) {
       std::int64_t end = 0;
-      for (const Piece& piece : bucket.pieces) {
-        RC_ASSERT(piece.offset >= end);
-        RC_ASSERT(piece.offset % 128 == 0);
-        end = piece.offset + piece.rows * piece.width;
+      for (const Extent& extent : bucket.extents) {
+        RC_ASSERT(extent.offset >= end);
+        RC_ASSERT(extent.offset % 128 == 0);
+        end = extent.offset + extent.rows * extent.width;
         for (std::int64_t cut = bucket.shard; cut < end; cut += bucket.shard) {
-          RC_ASSERT(cut <= piece.offset || (cut - piece.offset) % piece.width == 0);
+          RC_ASSERT(cut <= extent.offset || (cut - extent.offset) % extent.width == 0);
         }
       }
       RC_ASSERT(end <= any.layout.full(bucket));
@@ -85,10 +85,10 @@ TEST(ShardLayout, SharesAreNoLargerThanACommonMultipleOfTheWidths) {
     const Any any;
     for (const Bucket& bucket : any.layout.buckets) {
       std::int64_t end = 0, common = 1;
-      for (const Piece& piece : bucket.pieces) {
-        const std::int64_t step = std::lcm(piece.width, std::int64_t{128});
-        end = (end + step - 1) / step * step + piece.rows * piece.width;
-        common = std::lcm(common, piece.width);
+      for (const Extent& extent : bucket.extents) {
+        const std::int64_t step = std::lcm(extent.width, std::int64_t{128});
+        end = (end + step - 1) / step * step + extent.rows * extent.width;
+        common = std::lcm(common, extent.width);
       }
       const std::int64_t share = (end + any.layout.ranks - 1) / any.layout.ranks;
       RC_ASSERT(bucket.shard <= (share + common - 1) / common * common);
@@ -138,8 +138,8 @@ TEST(ShardLayout, UnitsHoldTheLayersOfTheirBlocksInOrder) {
       RC_ASSERT(unit.first_layer == layer && unit.layers > 0);
       layer += unit.layers;
       for (const int b : unit.buckets) {
-        for (const Piece& piece : any.layout.buckets[static_cast<std::size_t>(b)].pieces) {
-          const int of = any.list.specs[static_cast<std::size_t>(piece.parameter)].layer;
+        for (const Extent& extent : any.layout.buckets[static_cast<std::size_t>(b)].extents) {
+          const int of = any.list.specs[static_cast<std::size_t>(extent.parameter)].layer;
           RC_ASSERT(of >= unit.first_layer && of < layer);
         }
       }
@@ -155,11 +155,11 @@ TEST(ShardLayout, CutBucketsContinueEachOtherWithoutPadding) {
     for (int b = 1; b < static_cast<int>(any.layout.buckets.size()); ++b) {
       if (!any.layout.continues(b)) continue;
       const Bucket& before = any.layout.buckets[static_cast<std::size_t>(b) - 1];
-      const Piece& piece = before.pieces.front();
-      RC_ASSERT(before.pieces.size() == 1u);
-      RC_ASSERT(any.layout.full(before) == piece.rows * piece.width);
-      const std::int64_t bytes = piece.rows * piece.width * 4;
-      RC_ASSERT(bytes <= any.scenario.fsdp.bucket_bytes || piece.rows == any.layout.ranks);
+      const Extent& extent = before.extents.front();
+      RC_ASSERT(before.extents.size() == 1u);
+      RC_ASSERT(any.layout.full(before) == extent.rows * extent.width);
+      const std::int64_t bytes = extent.rows * extent.width * 4;
+      RC_ASSERT(bytes <= any.scenario.fsdp.bucket_bytes || extent.rows == any.layout.ranks);
     }
   }));
 }

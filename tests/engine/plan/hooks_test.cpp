@@ -143,10 +143,10 @@ TEST(HooksOfTheEngine, SurviveACaptureThatFails) {
     EXPECT_EQ(digest_of(s,
                         [](Trainer& trainer, Communicator& communicator) {
                           trainer.step();
-                          communicator.meet();
+                          communicator.barrier();
                           plant_fault("allocation-during-capture");
                           EXPECT_THROW(trainer.step(), EngineViolation);
-                          communicator.meet();  // Every rank has failed.
+                          communicator.barrier();  // Every rank has failed.
                           plant_fault("");
                         }),
               want);
@@ -156,7 +156,7 @@ TEST(HooksOfTheEngine, SurviveACaptureThatFails) {
 // What the engine's hooks call, in order.
 class ListedCalls final : public Communicator {
  public:
-  explicit ListedCalls(Device& device) : calls_(make_lone_communicator(device)) {}
+  explicit ListedCalls(Device& device) : calls_(make_self_communicator(device)) {}
   int rank() const override { return 0; }
   int size() const override { return 1; }
   void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,

@@ -11,8 +11,8 @@
 #include <memory>
 #include <ostream>
 
-#include "engine/rendezvous/network_meeting.h"
-#include "engine/rendezvous/shared_meeting.h"
+#include "engine/rendezvous/shared_memory_store.h"
+#include "engine/rendezvous/tcp_store.h"
 #include "tests/support/program.h"
 
 namespace lockstep::test {
@@ -37,21 +37,21 @@ inline std::ostream& operator<<(std::ostream& out, Over over) {
 }
 
 // Of the ranks of one run; made before there are processes.
-class Meetings {
+class Stores {
  public:
-  Meetings(Over over, int ranks) : over_(over), ranks_(ranks), address_{"127.0.0.1", free_port()} {
-    if (over == Over::memory) SharedMeeting::create(folder_ / "ranks", ranks);
+  Stores(Over over, int ranks) : over_(over), ranks_(ranks), address_{"127.0.0.1", free_port()} {
+    if (over == Over::memory) SharedMemoryStore::create(folder_ / "ranks", ranks);
   }
-  std::unique_ptr<Meeting> join(int rank, double deadline) const {
-    if (over_ == Over::memory) return std::make_unique<SharedMeeting>(folder_ / "ranks", rank, ranks_, deadline);
-    return std::make_unique<NetworkMeeting>(address_, "test", rank, ranks_, deadline);
+  std::unique_ptr<Store> join(int rank, double deadline) const {
+    if (over_ == Over::memory) return std::make_unique<SharedMemoryStore>(folder_ / "ranks", rank, ranks_, deadline);
+    return std::make_unique<TcpStore>(address_, "test", rank, ranks_, deadline);
   }
-  const NetworkAddress& address() const { return address_; }
+  const TcpAddress& address() const { return address_; }
 
  private:
   Over over_;
   int ranks_;
-  NetworkAddress address_;
+  TcpAddress address_;
   TemporaryFolder folder_;
 };
 

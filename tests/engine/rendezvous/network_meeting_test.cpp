@@ -1,6 +1,4 @@
 // Who may come to a meeting over a network, who is told why not, and what a stranger can do there.
-#include "engine/rendezvous/network_meeting.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -14,7 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/rendezvous/network_link.h"
+#include "engine/rendezvous/connection.h"
+#include "engine/rendezvous/tcp_store.h"
 #include "tests/engine/rendezvous/meetings.h"
 
 namespace lockstep::test {
@@ -24,23 +23,23 @@ using testing::HasSubstr;
 
 constexpr double kDeadline = 20;
 
-TEST(NetworkAddress, IsAHostAndAPortAndNothingElse) {
+TEST(TcpAddress, IsAHostAndAPortAndNothingElse) {
   for (const char* said : {"node7:29500", "10.0.0.1:1", "[fe80::1]:65535"}) {
-    const auto address = network_address(said);
+    const auto address = tcp_address(said);
     ASSERT_TRUE(address) << said;
     EXPECT_EQ(text(*address), said);
   }
-  EXPECT_EQ(network_address("[fe80::1]:9")->host, "fe80::1");
+  EXPECT_EQ(tcp_address("[fe80::1]:9")->host, "fe80::1");
   for (const char* said :
        {"", "node7", ":29500", "node7:", "node7:0", "node7:65536", "node7:x", "node7:-1", "/tmp/a:1", "a/b:22"}) {
-    EXPECT_FALSE(network_address(said)) << said;
+    EXPECT_FALSE(tcp_address(said)) << said;
   }
 }
 
 std::string why(const std::function<void()>& body) {
   try {
     body();
-  } catch (const MeetingRefused& error) {
+  } catch (const JoinRefused& error) {
     return std::string("refused: ") + error.what();
   } catch (const CollectiveHang& error) {
     return std::string("hang: ") + error.what();
@@ -50,11 +49,11 @@ std::string why(const std::function<void()>& body) {
   return "";
 }
 
-TEST(NetworkMeeting, SaysWhyItTakesAProcessNot) {
-  const NetworkAddress at{"localhost", free_port()};
-  const NetworkMeeting first(at, "job 7", 0, 3, kDeadline), second(at, "job 7", 1, 3, kDeadline);
+TEST(TcpStore, SaysWhyItTakesAProcessNot) {
+  const TcpAddress at{"localhost", free_port()};
+  const TcpStore first(at, "job 7", 0, 3, kDeadline), second(at, "job 7", 1, 3, kDeadline);
   const auto join = [&](const std::string& run, int rank, int ranks) {
-    return why([&] { const NetworkMeeting one(at, run, rank, ranks, kDeadline); });
+    return why([&] { const TcpStore one(at, run, rank, ranks, kDeadline); });
   };
   EXPECT_THAT(join("job 8", 2, 3), HasSubstr("rank 2 is of run 'job 8', and this is 'job 7'"));
   EXPECT_THAT(join("job 7", 2, 4), HasSubstr("rank 2 is one of 4 ranks, and here are 3"));
@@ -64,38 +63,38 @@ TEST(NetworkMeeting, SaysWhyItTakesAProcessNot) {
   EXPECT_EQ(join("job 7", 2, 3), "");  // After all of these.
 }
 
-TEST(NetworkMeeting, NamesTheRankThatNeverComes) {
-  const NetworkAddress at{"127.0.0.1", free_port()};
-  EXPECT_THAT(why([&] { const NetworkMeeting alone(at, "", 1, 2, 0.3); }),
+TEST(TcpStore, NamesTheRankThatNeverComes) {
+  const TcpAddress at{"127.0.0.1", free_port()};
+  EXPECT_THAT(why([&] { const TcpStore alone(at, "", 1, 2, 0.3); }),
               testing::StartsWith("hang: rank 1 found no rank 0 at " + text(at) + " within 0.3 s: Connection refused"));
   EXPECT_THAT(why([&] {
-                const NetworkMeeting lost({"no-such-host.invalid", 1}, "", 1, 2, 0.3);
+                const TcpStore lost({"no-such-host.invalid", 1}, "", 1, 2, 0.3);
               }),
               testing::StartsWith("hang: rank 1 found no rank 0 at no-such-host.invalid:1 within 0.3 s: "));
-  NetworkMeeting first(at, "", 0, 3, 0.5), second(at, "", 1, 3, 0.5);
-  for (NetworkMeeting* one : {&first, &second}) {
-    EXPECT_THAT(why([&] { one->tell({.sequence = 0}, "words"); }),
+  TcpStore first(at, "", 0, 3, 0.5), second(at, "", 1, 3, 0.5);
+  for (TcpStore* one : {&first, &second}) {
+    EXPECT_THAT(why([&] { one->all_gather_object({.sequence = 0}, "words"); }),
                 testing::MatchesRegex("hang: rank [0-2] did not come within 0.5 s: rank 0 .*; rank 2 never came"));
   }
 }
 
 // A rank may be one round ahead of another, and may post before the other has come.
-TEST(NetworkMeeting, KeepsWhatIsSaidBeforeARankComes) {
-  const NetworkAddress at{"127.0.0.1", free_port()};
-  NetworkMeeting first(at, "", 0, 2, kDeadline);
+TEST(TcpStore, KeepsWhatIsSaidBeforeARankComes) {
+  const TcpAddress at{"127.0.0.1", free_port()};
+  TcpStore first(at, "", 0, 2, kDeadline);
   const CollectiveCall call{.sequence = 0};
-  const auto say = [&](NetworkMeeting& one, char word) {
+  const auto say = [&](TcpStore& one, char word) {
     *one.begin() = static_cast<std::byte>(word);
     one.post(call, 1);
   };
-  const auto hear = [&](NetworkMeeting& one, int peer) {
+  const auto hear = [&](TcpStore& one, int peer) {
     one.await_posts();
     const char word = static_cast<char>(*one.outbox_of(peer));
     one.end();
     return word;
   };
   say(first, 'a');
-  NetworkMeeting second(at, "", 1, 2, kDeadline);
+  TcpStore second(at, "", 1, 2, kDeadline);
   say(second, 'b');
   EXPECT_EQ(hear(first, 1), 'b');
   say(first, 'c');  // The other has not taken 'a' yet.
@@ -106,8 +105,8 @@ TEST(NetworkMeeting, KeepsWhatIsSaidBeforeARankComes) {
 }
 
 using Bytes = std::vector<std::uint8_t>;
-Bytes bytes_of(const Frame& frame) {
-  const Packet packet = packed(frame);
+Bytes bytes_of(const Message& frame) {
+  const EncodedMessage packet = encoded(frame);
   Bytes bytes;
   for (const std::byte byte : *packet) bytes.push_back(static_cast<std::uint8_t>(byte));
   return bytes;
@@ -131,19 +130,19 @@ class Stranger {
   int file_;
 };
 
-RC_GTEST_PROP(NetworkMeeting, IsNotDisturbedByStrangers, ()) {
-  const NetworkAddress at{"127.0.0.1", free_port()};
-  NetworkMeeting first(at, "", 0, 2, kDeadline);
+RC_GTEST_PROP(TcpStore, IsNotDisturbedByStrangers, ()) {
+  const TcpAddress at{"127.0.0.1", free_port()};
+  TcpStore first(at, "", 0, 2, kDeadline);
   const Stranger silent(at.port), loud(at.port), late(at.port);
   loud.say(*rc::gen::container<Bytes>(rc::gen::arbitrary<std::uint8_t>()));
-  NetworkMeeting second(at, "", 1, 2, kDeadline);
+  TcpStore second(at, "", 1, 2, kDeadline);
   late.say(*rc::gen::container<Bytes>(300, rc::gen::arbitrary<std::uint8_t>()));
   const CollectiveCall call{.sequence = 0};
-  for (NetworkMeeting* one : {&first, &second}) {
+  for (TcpStore* one : {&first, &second}) {
     one->begin();
     one->post(call);
   }
-  for (NetworkMeeting* one : {&first, &second}) {
+  for (TcpStore* one : {&first, &second}) {
     one->await_posts();
     one->end();
   }
@@ -151,17 +150,17 @@ RC_GTEST_PROP(NetworkMeeting, IsNotDisturbedByStrangers, ()) {
 }
 
 // Who has come speaks for itself alone, and who has not come is not heard.
-TEST(NetworkMeeting, HearsEachRankForItselfAlone) {
-  const NetworkAddress at{"127.0.0.1", free_port()};
-  NetworkMeeting first(at, "job", 0, 3, 0.5);
-  const auto said = [](const Stranger& stranger, const Frame& frame) { stranger.say(bytes_of(frame)); };
+TEST(TcpStore, HearsEachRankForItselfAlone) {
+  const TcpAddress at{"127.0.0.1", free_port()};
+  TcpStore first(at, "job", 0, 3, 0.5);
+  const auto said = [](const Stranger& stranger, const Message& frame) { stranger.say(bytes_of(frame)); };
   const CollectiveCall call{.sequence = 0};
-  const Frame post{.kind = Frame::Kind::post, .from = 1, .number = 1, .call = call};
+  const Message post{.kind = Message::Kind::post, .from = 1, .number = 1, .call = call};
   const Stranger without_hello(at.port), second(at.port);
   said(without_hello, post);
-  said(second, {.kind = Frame::Kind::hello, .from = 2, .number = 3, .body = as_bytes("job")});
+  said(second, {.kind = Message::Kind::hello, .from = 2, .number = 3, .body = as_bytes("job")});
   said(second, post);
-  said(second, {.kind = Frame::Kind::post, .from = 2, .number = 1, .call = call});
+  said(second, {.kind = Message::Kind::post, .from = 2, .number = 1, .call = call});
   first.begin();
   first.post(call);
   EXPECT_THAT(why([&] { first.await_posts(); }),
@@ -173,7 +172,7 @@ TEST(NetworkMeeting, HearsEachRankForItselfAlone) {
 // beat now and then if it `lives`, or nothing more.
 class DeafHub {
  public:
-  DeafHub(const NetworkAddress& at, const CollectiveCall& call, bool lives)
+  DeafHub(const TcpAddress& at, const CollectiveCall& call, bool lives)
       : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -194,15 +193,15 @@ class DeafHub {
  private:
   void serve(const CollectiveCall& call, bool lives) const {
     const int file = ::accept(listener_, nullptr, nullptr);
-    const auto say = [&](const Frame& frame) {
+    const auto say = [&](const Message& frame) {
       const Bytes bytes = bytes_of(frame);
       static_cast<void>(::send(file, bytes.data(), bytes.size(), MSG_NOSIGNAL));
     };
-    say({.kind = Frame::Kind::welcome});
-    say({.kind = Frame::Kind::here, .from = 2});
-    say({.kind = Frame::Kind::post, .number = 1, .call = call});
+    say({.kind = Message::Kind::welcome});
+    say({.kind = Message::Kind::here, .from = 2});
+    say({.kind = Message::Kind::post, .number = 1, .call = call});
     for (; !ended_; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
-      if (lives) say({.kind = Frame::Kind::beat});
+      if (lives) say({.kind = Message::Kind::beat});
     }
     ::close(file);
   }
@@ -213,12 +212,12 @@ class DeafHub {
 };
 
 // Behind a rank 0 that was stopped nobody is heard: that another has not come, it only seems.
-TEST(NetworkMeeting, BlamesRankZeroWhenItHasStoppedAndNoneBehindIt) {
+TEST(TcpStore, BlamesRankZeroWhenItHasStoppedAndNoneBehindIt) {
   const CollectiveCall call{.sequence = 0};
   for (const bool lives : {false, true}) {
-    const NetworkAddress at{"127.0.0.1", free_port()};
+    const TcpAddress at{"127.0.0.1", free_port()};
     const DeafHub hub(at, call, lives);
-    NetworkMeeting second(at, "", 1, 3, 1);
+    TcpStore second(at, "", 1, 3, 1);
     second.begin();
     second.post(call);
     const std::string said = why([&] { second.await_posts(); });

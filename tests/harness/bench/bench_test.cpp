@@ -157,7 +157,7 @@ TEST(Bench, OfShardingRunsTheModesThatAreAskedFor) {
 TEST(Bench, AListOfExchangesListsThemAndCanBeSilent) {
   const auto sim = [] { return open_sim(); };
   Device device(sim());
-  const auto lone = make_lone_communicator(device);
+  const auto lone = make_self_communicator(device);
   ListingCommunicator listing(*lone);
   const Stream stream(device, "measured");
   DeviceBuffer from(device, 16), to(device, 16);
@@ -166,7 +166,7 @@ TEST(Bench, AListOfExchangesListsThemAndCanBeSilent) {
   ASSERT_EQ(listing.calls.size(), 1u);
   EXPECT_EQ(bytes_sent({CollectiveKind::all_gather, 16}, 4), 48);
   EXPECT_EQ(bytes_sent({CollectiveKind::all_reduce, 16}, 4), 24);
-  listing.together([&] {
+  listing.grouped([&] {
     for (const int part : {0, 1}) {
       listing.all_gather(stream, {"gather", part}, static_cast<char*>(to.data()) + 8 * part, from.data(), 8);
     }
@@ -179,7 +179,7 @@ TEST(Bench, AListOfExchangesListsThemAndCanBeSilent) {
   EXPECT_GT(seconds_of(listing.calls, device, *lone), 0);
   const DeviceBuffer from_place = listing.buffer(device, 16), to_place = listing.buffer(device, 16);
   stream.fill(from_place.data(), 7, 16);
-  listing.together([&] {
+  listing.grouped([&] {
     listing.all_gather(stream, {"gather"}, static_cast<char*>(to_place.data()) + 8, from_place.data(), 8);
     listing.all_gather(stream, {"gather"}, to_place.data(), from.data(), 8);
     listing.all_gather(stream, {"gather"}, to.data(), from_place.data(), 8);

@@ -117,7 +117,7 @@ RC_GTEST_PROP(ShardingPlan, IsTheEngines, ()) {
   for (const PlannedBucket& bucket : plan.buckets) ours.push_back(bucket.elements);
   for (const Bucket& bucket : layout.buckets) {
     theirs.push_back(0);
-    for (const Piece& piece : bucket.pieces) theirs.back() += piece.rows * piece.width;
+    for (const Extent& extent : bucket.extents) theirs.back() += extent.rows * extent.width;
   }
   std::sort(ours.begin(), ours.end());
   std::sort(theirs.begin(), theirs.end());

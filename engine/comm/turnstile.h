@@ -1,4 +1,4 @@
-// Threads of which exactly one runs at a time: the turn passes where all of them meet, and nowhere else.
+// Lets exactly one of several threads run at a time. The turn passes where all of them arrive, and nowhere else.
 #pragma once
 
 #include <condition_variable>
@@ -7,34 +7,36 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/core/at.h"
+
 namespace lockstep {
 
-class Baton {
+class Turnstile {
  public:
-  enum class Met : std::uint8_t {
-    all,      // Everybody was there.
-    missing,  // Everybody else is there or has ended, so that nobody else will come. Told to one thread.
+  enum class Outcome : std::uint8_t {
+    all,      // All threads arrived.
+    missing,  // All others have arrived or ended, so that a thread will never arrive. One thread is told.
     stopped,  // Another thread failed, or was told that somebody is missing: this one has to end.
   };
 
-  // The order of turns after each meeting is drawn from `seed`.
-  Baton(int size, std::uint64_t seed);
+  // The order of turns after each arrival of all is drawn from `seed`.
+  Turnstile(int size, std::uint64_t seed);
 
   // Waits for the first turn. False if the thread has to end before it began.
   bool begin(int thread);
-  Met meet(int thread);
+  Outcome arrive_and_wait(int thread);
   // The last call of a thread, which has the turn. The others have to end too if it failed.
   void end(int thread, bool failed) noexcept;
-  // Of the threads from this one on, which could not be started: the others have to end.
+  // Says that the threads from this one on could not be started: the others have to end.
   void cannot_begin(int first) noexcept;
   bool has_ended(int thread);
 
  private:
   enum class State : std::uint8_t { ready, waiting, ended };
-  bool is(int thread, State s) const { return states_[static_cast<std::size_t>(thread)] == s; }
-  State& state(int thread) { return states_[static_cast<std::size_t>(thread)]; }
+  bool is(int thread, State s) const { return at(states_, thread) == s; }
+  State& state(int thread) { return at(states_, thread); }
   void shuffle();
-  void pass();  // To whoever runs next.
+  void pass();  // Gives the turn to the thread that runs next.
   void wait_for_turn(std::unique_lock<std::mutex>& lock, int thread);
 
   std::mutex mutex_;

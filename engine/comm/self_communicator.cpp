@@ -5,9 +5,9 @@
 namespace lockstep {
 namespace {
 
-class LoneCommunicator final : public Communicator {
+class SelfCommunicator final : public Communicator {
  public:
-  explicit LoneCommunicator(Device& device) : device_(device) {}
+  explicit SelfCommunicator(Device& device) : device_(device) {}
   int rank() const override { return 0; }
   int size() const override { return 1; }
 
@@ -25,8 +25,8 @@ class LoneCommunicator final : public Communicator {
   void all_reduce(const Stream& stream, const CollectiveName&, float* data, std::size_t bytes) override {
     copy(stream, data, data, bytes);
   }
-  void meet() override {}
-  std::vector<std::string> tell(const std::string& words) override { return {words}; }
+  void barrier() override {}
+  std::vector<std::string> all_gather_object(const std::string& words) override { return {words}; }
 
  private:
   void copy(const Stream& stream, void* to, const void* from, std::size_t bytes) {
@@ -38,8 +38,8 @@ class LoneCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_lone_communicator(Device& device) {
-  return std::make_unique<LoneCommunicator>(device);
+std::unique_ptr<Communicator> make_self_communicator(Device& device) {
+  return std::make_unique<SelfCommunicator>(device);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "engine/rendezvous/shared_meeting.h"
+#include "engine/rendezvous/shared_memory_store.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4c53'7368;  // Of this layout.
+constexpr std::uint32_t kMagic = 0x4c53'7368;  // Identifies this layout.
 
 struct Header {
   std::uint32_t magic, ranks;
@@ -32,19 +32,20 @@ struct Header {
 
 }  // namespace
 
-// A number that other processes wait for.
-struct SharedMeeting::Counter {
+// A number whose change other processes wait for.
+struct SharedMemoryStore::Counter {
   std::atomic<std::uint32_t> value;
-  std::atomic<std::uint32_t> asleep;  // Processes; one that died there is counted for good, which costs a call of set.
+  std::atomic<std::uint32_t>
+      asleep;  // Sleeping processes. One that died asleep stays counted; the only cost is a system call in set.
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-  // Whoever counts itself asleep before this looks is woken, and whoever does so later sees the number.
+  // A process that counts itself asleep before the load is woken; one that does so later sees the new number.
   void set(std::uint32_t to) {
     value.store(to);
     if (asleep.load() > 0) ::syscall(SYS_futex, &value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   }
-  // Returns when it is not `seen` any more, or soon: what else can happen has to be looked at too. Ranks run alike, so
-  // that the other one often comes sooner than the system would wake this one.
+  // Returns when the number is no longer `seen`, or after a short time, so that the caller can check for other changes.
+  // It spins first: ranks run alike, so the change often comes sooner than the system could wake this process.
   void wait_for_change(std::uint32_t seen) {
     const auto end = Clock::now() + std::chrono::microseconds(20);
     while (Clock::now() < end) {
@@ -57,10 +58,10 @@ struct SharedMeeting::Counter {
   }
 };
 
-struct alignas(64) SharedMeeting::Mailbox {
+struct alignas(64) SharedMemoryStore::Mailbox {
   std::atomic<std::uint32_t> state;
   Counter posted, taken;  // Rounds.
-  CollectiveCall call;    // Of the last round posted, which stays until all have taken.
+  CollectiveCall call;    // The call of the last round posted; it stays until all have taken it.
 };
 
 namespace {
@@ -70,19 +71,19 @@ std::size_t round_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * k
 
 }  // namespace
 
-SharedMeeting::Mailbox& SharedMeeting::mailbox(int rank) const {
+SharedMemoryStore::Mailbox& SharedMemoryStore::mailbox(int rank) const {
   return reinterpret_cast<Mailbox*>(static_cast<std::byte*>(memory_) + kPage)[rank];
 }
 
-const std::byte* SharedMeeting::outbox_of(int peer) const {
+const std::byte* SharedMemoryStore::outbox_of(int peer) const {
   const std::size_t first = kPage + round_up(static_cast<std::size_t>(size()) * sizeof(Mailbox));
   return static_cast<const std::byte*>(memory_) + first + static_cast<std::size_t>(peer) * kOutbox;
 }
 
-// ---- To be there ----------------------------------------------------------------------------------------------------
+// ---- Joining ----------------------------------------------------------------------------------------------------
 
-// Filled with zeros by the system: everybody is absent, and nothing was posted.
-void SharedMeeting::create(const std::string& path, int ranks) {
+// The system fills the segment with zeros: all ranks are absent, and nothing was posted.
+void SharedMemoryStore::create(const std::string& path, int ranks) {
   const std::string fresh = path + ".new";
   ::unlink(fresh.c_str());
   const int file = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -96,8 +97,8 @@ void SharedMeeting::create(const std::string& path, int ranks) {
   if (!written || ::rename(fresh.c_str(), path.c_str()) != 0) fail(path);
 }
 
-SharedMeeting::SharedMeeting(const std::string& path, int rank, int ranks, double deadline_s)
-    : Meeting(rank, ranks, deadline_s) {
+SharedMemoryStore::SharedMemoryStore(const std::string& path, int rank, int ranks, double deadline_s)
+    : Store(rank, ranks, deadline_s) {
   const Clock::time_point end = Clock::now() + deadline();
   while (!open(path)) {
     if (Clock::now() >= end) {
@@ -108,7 +109,7 @@ SharedMeeting::SharedMeeting(const std::string& path, int rank, int ranks, doubl
 }
 
 // False if there is none yet, or an older one.
-bool SharedMeeting::open(const std::string& path) {
+bool SharedMemoryStore::open(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0 && errno == ENOENT) return false;
   if (file < 0) fail(path);
@@ -130,7 +131,7 @@ bool SharedMeeting::open(const std::string& path) {
   return false;
 }
 
-SharedMeeting::~SharedMeeting() {
+SharedMemoryStore::~SharedMemoryStore() {
   if (!memory_) return;
   mailbox(rank()).state.store(std::uncaught_exceptions() > 0 ? failed : ended, std::memory_order_release);
   ::munmap(memory_, bytes_);
@@ -138,29 +139,29 @@ SharedMeeting::~SharedMeeting() {
 
 // ---- A round --------------------------------------------------------------------------------------------------------
 
-SharedMeeting::Counter& SharedMeeting::counter(int peer, Mark mark) const {
+SharedMemoryStore::Counter& SharedMemoryStore::counter(int peer, Mark mark) const {
   return mark == Mark::posted ? mailbox(peer).posted : mailbox(peer).taken;
 }
 
-void SharedMeeting::put(const CollectiveCall& call, std::size_t) {
+void SharedMemoryStore::put(const CollectiveCall& call, std::size_t) {
   mailbox(rank()).call = call;
   mailbox(rank()).posted.set(rounds());
 }
 
-void SharedMeeting::take() { mailbox(rank()).taken.set(rounds()); }
+void SharedMemoryStore::take() { mailbox(rank()).taken.set(rounds()); }
 
-Meeting::Progress SharedMeeting::progress_of(int peer, Mark mark) const {
+Store::Progress SharedMemoryStore::progress_of(int peer, Mark mark) const {
   const bool gone = mailbox(peer).state.load(std::memory_order_acquire) >= ended;  // Before its counter is read.
   return {.gone = gone ? peer : -1, .rounds = counter(peer, mark).value.load(std::memory_order_acquire)};
 }
 
-void SharedMeeting::wait_for_change(int peer, Mark mark, std::uint32_t seen) {
+void SharedMemoryStore::wait_for_change(int peer, Mark mark, std::uint32_t seen) {
   counter(peer, mark).wait_for_change(seen);
 }
 
-CollectiveCall SharedMeeting::call_of(int peer) const { return mailbox(peer).call; }
+CollectiveCall SharedMemoryStore::call_of(int peer) const { return mailbox(peer).call; }
 
-Meeting::Last SharedMeeting::last_of(int peer) const {
+Store::Last SharedMemoryStore::last_of(int peer) const {
   const Mailbox& box = mailbox(peer);
   const auto state = static_cast<State>(box.state.load(std::memory_order_acquire));
   const std::uint32_t posted = box.posted.value.load(std::memory_order_acquire);

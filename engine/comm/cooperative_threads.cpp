@@ -1,4 +1,4 @@
-#include "engine/comm/turns.h"
+#include "engine/comm/cooperative_threads.h"
 
 #include <exception>
 #include <stdexcept>
@@ -10,10 +10,10 @@
 
 namespace lockstep {
 
-void Turns::run(const std::function<void(int thread)>& body) {
-  std::exception_ptr failure;  // The first of all. Only the thread with the turn touches it.
+void CooperativeThreads::run(const std::function<void(int thread)>& body) {
+  std::exception_ptr failure;  // The first failure. Only the thread with the turn touches it.
   const auto run_one = [&](int thread) {
-    bool failed = !baton_.begin(thread);
+    bool failed = !turnstile_.begin(thread);
     try {
       if (!failed) {
         device_.backend().enter_thread();
@@ -27,17 +27,17 @@ void Turns::run(const std::function<void(int thread)>& body) {
       if (!failure) failure = std::current_exception();
       failed = true;
     }
-    baton_.end(thread, failed);
+    turnstile_.end(thread, failed);
   };
   std::vector<std::jthread> threads;
   std::exception_ptr not_started;
   for (std::size_t thread = 0; thread < ranks_.size() && !not_started; ++thread) {
     try {
       threads.emplace_back(run_one, static_cast<int>(thread));
-    } catch (const std::exception& error) {  // No memory: nobody would come to meet it.
+    } catch (const std::exception& error) {  // Out of memory: the other threads must not wait for this one.
       const std::string who = "rank " + std::to_string(rank_of(static_cast<int>(thread)));
       not_started = std::make_exception_ptr(std::runtime_error("no thread for " + who + ": " + error.what()));
-      baton_.cannot_begin(static_cast<int>(thread));
+      turnstile_.cannot_begin(static_cast<int>(thread));
     }
   }
   threads.clear();
@@ -46,14 +46,14 @@ void Turns::run(const std::function<void(int thread)>& body) {
   if (failure || not_started) std::rethrow_exception(failure ? failure : not_started);
 }
 
-bool Turns::meet(int thread) {
+bool CooperativeThreads::arrive_and_wait(int thread) {
   require(!device_.capturing() && !device_.in_dry_run(), "ranks meet outside of captures and dry runs");
   const Place place = device_.place;
-  const Baton::Met met = baton_.meet(thread);
+  const Turnstile::Outcome outcome = turnstile_.arrive_and_wait(thread);
   device_.place = place;
   device_.turn_of(rank_of(thread));
-  if (met == Baton::Met::stopped) throw RankStopped{};
-  return met == Baton::Met::all;
+  if (outcome == Turnstile::Outcome::stopped) throw RankStopped{};
+  return outcome == Turnstile::Outcome::all;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "engine/comm/meeting_communicator.h"
+#include "engine/comm/store_communicator.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,11 +19,11 @@ const std::byte* part(const void* memory, int rank, std::size_t bytes) {
   return static_cast<const std::byte*>(memory) + static_cast<std::size_t>(rank) * bytes;
 }
 
-// The rounds of a rank's calls. What moves the bytes is given: `leave` to the outbox, `take` from another's.
+// Makes a rank's calls in rounds of the store. `leave` moves bytes to the outbox, `take` from another rank's.
 class Rounds {
  public:
   using Move = std::function<void(void* to, const void* from, std::size_t bytes)>;
-  explicit Rounds(Meeting& meeting) : meeting_(meeting) {}
+  explicit Rounds(Store& store) : store_(store) {}
 
   void make(const CollectiveCall& call, void* to, const void* from, const Move& leave, const Move& take) {
     require(call.kind == CollectiveKind::all_gather || call.kind == CollectiveKind::all_to_all,
@@ -33,8 +33,8 @@ class Rounds {
   }
 
  private:
-  int size() const { return meeting_.size(); }
-  int rank() const { return meeting_.rank(); }
+  int size() const { return store_.size(); }
+  int rank() const { return store_.rank(); }
 
   void gather(const CollectiveCall& call, void* to, const void* from, const Move& leave, const Move& take) {
     in_rounds(
@@ -43,7 +43,7 @@ class Rounds {
           leave(outbox, static_cast<const std::byte*>(from) + first, count);
         },
         [&](int peer, std::size_t first, std::size_t count) {
-          take(part(to, peer, call.bytes) + first, meeting_.outbox_of(peer), count);
+          take(part(to, peer, call.bytes) + first, store_.outbox_of(peer), count);
         });
   }
 
@@ -56,37 +56,37 @@ class Rounds {
           }
         },
         [&](int peer, std::size_t first, std::size_t count) {
-          take(part(to, peer, call.bytes) + first, part(meeting_.outbox_of(peer), rank(), count), count);
+          take(part(to, peer, call.bytes) + first, part(store_.outbox_of(peer), rank(), count), count);
         });
   }
 
-  // `parts` lie one behind the other in the outbox, in as many rounds as they need.
+  // The outbox has `parts` parts, one after the other; the call takes as many rounds as they need.
   template <class Fill, class Take>
   void in_rounds(const CollectiveCall& call, std::size_t parts, Fill fill, Take take) {
     std::size_t first = 0;
     do {
-      const std::size_t count = std::min(Meeting::kOutbox / parts, static_cast<std::size_t>(call.bytes) - first);
-      std::byte* outbox = meeting_.begin();
+      const std::size_t count = std::min(Store::kOutbox / parts, static_cast<std::size_t>(call.bytes) - first);
+      std::byte* outbox = store_.begin();
       if (count > 0) fill(outbox, first, count);
-      meeting_.post(call, parts * count);
-      meeting_.await_posts();
+      store_.post(call, parts * count);
+      store_.await_posts();
       for (int peer = 0; peer < size() && count > 0; ++peer) {
         if (peer != rank()) take(peer, first, count);
       }
-      meeting_.end();
+      store_.end();
       first += count;
     } while (first < call.bytes);
   }
 
-  Meeting& meeting_;
+  Store& store_;
 };
 
-class MeetingCommunicator final : public Communicator {
+class StoreCommunicator final : public Communicator {
  public:
-  MeetingCommunicator(Device& device, Meeting& meeting)
-      : device_(device), meeting_(meeting), rounds_(meeting), order_(device), captured_(*this) {}
-  int rank() const override { return meeting_.rank(); }
-  int size() const override { return meeting_.size(); }
+  StoreCommunicator(Device& device, Store& store)
+      : device_(device), store_(store), rounds_(store), order_(device), captured_(*this) {}
+  int rank() const override { return store_.rank(); }
+  int size() const override { return store_.size(); }
 
   void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
@@ -98,27 +98,27 @@ class MeetingCommunicator final : public Communicator {
     make(stream, CollectiveKind::all_to_all, name, to, from, part(to, rank(), bytes), part(from, rank(), bytes), bytes);
   }
 
-  // The hosts compare the calls of their graphs; the calls are made while it runs, which is before `body` returns.
+  // The hosts compare the calls of their graphs. The calls are made while the graph runs, before `body` returns.
   void launch(const Stream& stream, const Ledger& graph, const std::function<void()>& body) override {
     order_.begin(stream);
     const CollectiveCall call = ledger_.append(CollectiveKind::launch, {}, 0, stream.name());
-    require_same_calls(rank(), meeting_.tell(call, calls_text(graph)));
+    require_same_calls(rank(), store_.all_gather_object(call, calls_text(graph)));
     body();
     order_.end(stream);
   }
 
-  void meet() override { tell(""); }
-  std::vector<std::string> tell(const std::string& words) override {
+  void barrier() override { all_gather_object(""); }
+  std::vector<std::string> all_gather_object(const std::string& words) override {
     require(device_.recording() < 0, "ranks meet outside of captures and dry runs");
-    return meeting_.tell(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
+    return store_.all_gather_object(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
   }
 
  private:
-  // What a captured call does when its graph runs.
+  // Makes a captured call when its graph runs.
   class Captured final : public BackendCommunicator {
    public:
-    explicit Captured(MeetingCommunicator& all) : all_(all) {}
-    CollectiveName name;  // Of the call that is being captured, and its stream's.
+    explicit Captured(StoreCommunicator& all) : all_(all) {}
+    CollectiveName name;  // Name of the call that is being captured, and of its stream.
     std::string stream_name;
 
     void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
@@ -143,7 +143,7 @@ class MeetingCommunicator final : public Communicator {
         if (!lost_ && bytes > 0) std::memmove(own_to, own_from, bytes);
       });
     }
-    // A graph in which a rank was lost still comes to its end, when its memory goes back, but exchanges no more.
+    // A graph in which a rank was lost still runs to its end and frees its memory, but makes no more calls.
     void run(CollectiveKind kind, const CollectiveName& purpose, const std::string& on, void* to, const void* from,
              std::size_t bytes) {
       const Rounds::Move move = [](void* there, const void* here, std::size_t count) {
@@ -154,7 +154,7 @@ class MeetingCommunicator final : public Communicator {
       all_.rounds_.make(all_.ledger_.append(kind, purpose, bytes, on), to, from, move, move);
       lost_ = false;
     }
-    MeetingCommunicator& all_;
+    StoreCommunicator& all_;
     bool lost_ = false;
   };
 
@@ -165,7 +165,7 @@ class MeetingCommunicator final : public Communicator {
     if (device_.recording() >= 0) {
       capture(stream, kind, name, to, from, bytes);
     } else {
-      // The host waits for a copy to memory that is not pinned, and reads such memory when it calls for a copy from it.
+      // The outbox is not pinned: the host waits for a copy to it, and a copy from it reads it when it is submitted.
       rounds_.make(
           ledger_.append(kind, name, bytes, stream.name()), to, from,
           [&](void* there, const void* here, std::size_t count) {
@@ -181,14 +181,14 @@ class MeetingCommunicator final : public Communicator {
 
   void capture(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to, const void* from,
                std::size_t bytes) {
-    require(!meeting_.meet_here, "a graph holds no calls of several ranks of one process");
+    require(!store_.local_barrier, "a graph holds no calls of several ranks of one process");
     captured_.name = name;
     captured_.stream_name = stream.name();
     stream.exchange({&captured_, kind, name, rank(), size()}, to, from, bytes);
   }
 
   Device& device_;
-  Meeting& meeting_;
+  Store& store_;
   CollectiveLedger ledger_;
   Rounds rounds_;
   CallOrder order_;
@@ -197,8 +197,8 @@ class MeetingCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_meeting_communicator(Device& device, Meeting& meeting) {
-  return std::make_unique<MeetingCommunicator>(device, meeting);
+std::unique_ptr<Communicator> make_store_communicator(Device& device, Store& store) {
+  return std::make_unique<StoreCommunicator>(device, store);
 }
 
 }  // namespace lockstep

@@ -1,14 +1,15 @@
-#include "engine/rendezvous/meeting.h"
+#include "engine/rendezvous/store.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 
+#include "kernels/core/at.h"
 #include "kernels/core/require.h"
 
 namespace lockstep {
 
-Meeting::Meeting(int rank, int ranks, double deadline_s)
+Store::Store(int rank, int ranks, double deadline_s)
     : rank_(rank),
       ranks_(ranks),
       deadline_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline_s))) {
@@ -17,28 +18,28 @@ Meeting::Meeting(int rank, int ranks, double deadline_s)
 
 // ---- A round --------------------------------------------------------------------------------------------------------
 
-std::byte* Meeting::begin() {
-  if (meet_here) meet_here();
+std::byte* Store::begin() {
+  if (local_barrier) local_barrier();
   await(Mark::taken);
   return outbox();
 }
 
-void Meeting::post(const CollectiveCall& call, std::size_t filled) {
+void Store::post(const CollectiveCall& call, std::size_t filled) {
   require(filled <= kOutbox, "what is left for the others fits the outbox");
   call_ = call;
   ++rounds_;
   put(call, filled);
 }
 
-void Meeting::await_posts() {
-  if (meet_here) meet_here();
+void Store::await_posts() {
+  if (local_barrier) local_barrier();
   await(Mark::posted);
   for (int peer = 0; peer < ranks_; ++peer) require_same_call(rank_, call_, peer, call_of(peer));
 }
 
-void Meeting::end() { take(); }
+void Store::end() { take(); }
 
-std::vector<std::string> Meeting::tell(const CollectiveCall& call, const std::string& words) {
+std::vector<std::string> Store::all_gather_object(const CollectiveCall& call, const std::string& words) {
   constexpr std::size_t kMost = kOutbox - sizeof(std::size_t);
   std::vector<std::string> said(static_cast<std::size_t>(ranks_));
   std::size_t longest = 0, first = 0;
@@ -50,7 +51,7 @@ std::vector<std::string> Meeting::tell(const CollectiveCall& call, const std::st
     post(call, sizeof length + count);
     await_posts();
     for (int peer = 0; peer < ranks_; ++peer) {
-      std::string& of_peer = said[static_cast<std::size_t>(peer)];
+      std::string& of_peer = at(said, peer);
       std::size_t theirs = 0;
       std::memcpy(&theirs, outbox_of(peer), sizeof theirs);
       longest = std::max(longest, theirs);
@@ -65,14 +66,14 @@ std::vector<std::string> Meeting::tell(const CollectiveCall& call, const std::st
 
 // ---- Waiting --------------------------------------------------------------------------------------------------------
 
-std::string Meeting::within() const {
+std::string Store::within() const {
   char text[40];
   std::snprintf(text, sizeof text, "within %g s", std::chrono::duration<double>(deadline_).count());
   return text;
 }
 
-// Until every rank has done so in as many rounds as this one has posted.
-void Meeting::await(Mark mark) {
+// Waits until every rank has reached the mark in as many rounds as this one has posted.
+void Store::await(Mark mark) {
   const Clock::time_point deadline = Clock::now() + deadline_;
   for (int peer = 0; peer < ranks_; ++peer) {
     for (;;) {
@@ -92,8 +93,8 @@ void Meeting::await(Mark mark) {
   }
 }
 
-// What the others last posted is read while they may go on: it says where they were.
-std::string Meeting::report(const CollectiveCall& call) const {
+// The last posts of the others are read while they may go on, so the report says where they were.
+std::string Store::report(const CollectiveCall& call) const {
   std::string said;
   const int unheard = silent();
   for (int peer = 0; peer < ranks_; ++peer) {

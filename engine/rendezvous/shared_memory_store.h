@@ -1,23 +1,24 @@
-// A meeting of processes on one machine, in memory that they share.
+// A store for processes on one machine, in shared memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-#include "engine/rendezvous/meeting.h"
+#include "engine/rendezvous/store.h"
 
 namespace lockstep {
 
-class SharedMeeting final : public Meeting {
+class SharedMemoryStore final : public Store {
  public:
-  // A fresh segment at `path`, in the place of what was there: by rank 0, or by whoever starts the processes, once.
+  // Makes a fresh segment at `path` and replaces an earlier one. Rank 0, or the process that starts the ranks, calls it
+  // once.
   static void create(const std::string& path, int ranks);
 
   // Joins as `rank`, once a process, and waits for the segment if it is not there yet. A process that finds its rank
   // taken has found an older segment, and waits for a fresh one in its place.
-  SharedMeeting(const std::string& path, int rank, int ranks, double deadline_s);
-  ~SharedMeeting() override;
+  SharedMemoryStore(const std::string& path, int rank, int ranks, double deadline_s);
+  ~SharedMemoryStore() override;
 
   const std::byte* outbox_of(int peer) const override;
 

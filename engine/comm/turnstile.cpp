@@ -1,4 +1,4 @@
-#include "engine/comm/baton.h"
+#include "engine/comm/turnstile.h"
 
 #include <algorithm>
 #include <numeric>
@@ -8,56 +8,56 @@
 
 namespace lockstep {
 
-Baton::Baton(int size, std::uint64_t seed)
+Turnstile::Turnstile(int size, std::uint64_t seed)
     : states_(static_cast<std::size_t>(size), State::ready), order_(static_cast<std::size_t>(size)), random_(seed) {
   std::iota(order_.begin(), order_.end(), 0);
   shuffle();
   turn_ = order_.front();
 }
 
-void Baton::shuffle() {
+void Turnstile::shuffle() {
   for (std::size_t left = order_.size(); left > 1; --left) {
     random_ += 0x9E3779B97F4A7C15u;
     std::swap(order_[left - 1], order_[mix64(random_) % left]);
   }
 }
 
-bool Baton::begin(int thread) {
+bool Turnstile::begin(int thread) {
   std::unique_lock lock(mutex_);
   wait_for_turn(lock, thread);
   return !stopped_;
 }
 
-Baton::Met Baton::meet(int thread) {
+Turnstile::Outcome Turnstile::arrive_and_wait(int thread) {
   std::unique_lock lock(mutex_);
-  if (stopped_) return Met::stopped;
+  if (stopped_) return Outcome::stopped;
   state(thread) = State::waiting;
   pass();
   wait_for_turn(lock, thread);
-  if (std::exchange(missing_, false)) return Met::missing;
-  return stopped_ ? Met::stopped : Met::all;
+  if (std::exchange(missing_, false)) return Outcome::missing;
+  return stopped_ ? Outcome::stopped : Outcome::all;
 }
 
-void Baton::end(int thread, bool failed) noexcept {
+void Turnstile::end(int thread, bool failed) noexcept {
   const std::lock_guard lock(mutex_);
   state(thread) = State::ended;
   stopped_ |= failed;
   pass();
 }
 
-void Baton::cannot_begin(int first) noexcept {
+void Turnstile::cannot_begin(int first) noexcept {
   const std::lock_guard lock(mutex_);
   std::fill(states_.begin() + first, states_.end(), State::ended);
   stopped_ = true;
   if (turn_ >= first) pass();
 }
 
-bool Baton::has_ended(int thread) {
+bool Turnstile::has_ended(int thread) {
   const std::lock_guard lock(mutex_);
   return is(thread, State::ended);
 }
 
-void Baton::pass() {
+void Turnstile::pass() {
   const auto has = [&](State s) { return std::count(states_.begin(), states_.end(), s) > 0; };
   if (!stopped_ && !has(State::ready) && has(State::waiting)) {
     if (has(State::ended)) {
@@ -73,7 +73,7 @@ void Baton::pass() {
   passed_.notify_all();
 }
 
-void Baton::wait_for_turn(std::unique_lock<std::mutex>& lock, int thread) {
+void Turnstile::wait_for_turn(std::unique_lock<std::mutex>& lock, int thread) {
   passed_.wait(lock, [&] { return turn_ == thread; });
 }
 

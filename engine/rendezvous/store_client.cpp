@@ -1,0 +1,105 @@
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <utility>
+
+#include "engine/rendezvous/endpoint.h"
+
+namespace lockstep {
+namespace {
+
+namespace asio = boost::asio;
+using Tcp = asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+class StoreClient final : public Peers {
+ public:
+  StoreClient(asio::io_context& context, Membership& membership, TcpAddress server, std::string run)
+      : context_(context), membership_(membership), server_(std::move(server)), run_(std::move(run)) {
+    connect();
+  }
+  void send(const EncodedMessage& encoded_message) override { connection_->send(encoded_message); }
+  void finish() override { connection_->finish(); }
+
+ private:
+  void connect() {
+    const auto found = [this](const ErrorCode& error, const Tcp::resolver::results_type& places) {
+      if (error) return try_again(error);
+      const auto socket = std::make_shared<Connection::Socket>(context_);
+      asio::async_connect(*socket, places, [this, socket](const ErrorCode& failure, const Tcp::endpoint&) {
+        failure ? try_again(failure) : join(std::move(*socket));
+      });
+    };
+    resolver_.async_resolve(server_.host, std::to_string(server_.port), found);
+  }
+  // Rank 0 may not be there yet.
+  void try_again(const ErrorCode& error) {
+    {
+      const std::lock_guard lock(membership_.mutex);
+      membership_.reason = error.message();
+    }
+    again_.expires_after(std::chrono::milliseconds(50));
+    again_.async_wait([this](const ErrorCode& stopped) {
+      if (!stopped) connect();
+    });
+  }
+  void join(Connection::Socket socket) {
+    // If nobody listens at an ephemeral port, a socket can connect to itself.
+    ErrorCode error;
+    if (socket.local_endpoint(error) == socket.remote_endpoint(error)) {
+      return try_again(asio::error::make_error_code(asio::error::connection_refused));
+    }
+    membership_.count_connection(1);
+    connection_ = std::make_shared<Connection>(std::move(socket));
+    connection_->start([this](Message message) { hear(std::move(message)); }, [this] { lose(); });
+    connection_->send(encoded({.kind = Message::Kind::hello,
+                               .from = membership_.rank,
+                               .number = static_cast<std::uint32_t>(membership_.size()),
+                               .body = as_bytes(run_)}));
+  }
+  void hear(Message message) {
+    {
+      const std::lock_guard lock(membership_.mutex);
+      membership_.server_heard = Store::Clock::now();
+    }
+    if (message.kind == Message::Kind::refused) return answered(Membership::Welcome::refused, as_text(message.body));
+    if (message.kind == Message::Kind::welcome) answered(Membership::Welcome::given, "");
+    const bool known = message.from >= 0 && message.from < membership_.size() && message.from != membership_.rank;
+    if (known && message.kind != Message::Kind::beat) membership_.take_in(std::move(message));
+  }
+  void answered(Membership::Welcome welcome, const std::string& reason) {
+    const std::lock_guard lock(membership_.mutex);
+    membership_.welcome = welcome;
+    membership_.reason = reason;
+    membership_.news.notify_all();
+  }
+  void lose() {
+    Membership::Welcome answer{};
+    {
+      const std::lock_guard lock(membership_.mutex);
+      answer = membership_.welcome;
+      membership_.server_is_lost = answer == Membership::Welcome::given;
+    }
+    if (answer == Membership::Welcome::given) membership_.take_in({.kind = Message::Kind::failed, .from = 0});
+    if (answer == Membership::Welcome::awaited) try_again(asio::error::make_error_code(asio::error::connection_reset));
+    membership_.count_connection(-1);
+  }
+
+  asio::io_context& context_;
+  Membership& membership_;
+  const TcpAddress server_;
+  const std::string run_;
+  Tcp::resolver resolver_{context_};
+  asio::steady_timer again_{context_};
+  std::shared_ptr<Connection> connection_;  // Null until there is a connection; nothing is sent before the welcome.
+};
+
+}  // namespace
+
+std::unique_ptr<Peers> make_store_client(asio::io_context& context, Membership& membership, const TcpAddress& server,
+                                         const std::string& run) {
+  return std::make_unique<StoreClient>(context, membership, server, run);
+}
+
+}  // namespace lockstep

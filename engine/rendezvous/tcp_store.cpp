@@ -1,0 +1,113 @@
+#include "engine/rendezvous/tcp_store.h"
+
+#include <charconv>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <utility>
+
+#include "engine/rendezvous/endpoint.h"
+
+namespace lockstep {
+
+std::string text(const TcpAddress& address) {
+  const bool v6 = address.host.find(':') != std::string::npos;
+  return (v6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
+}
+
+std::optional<TcpAddress> tcp_address(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0 || text.find('/') != std::string::npos) return {};
+  TcpAddress address{.host = text.substr(0, colon)};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, address.port);
+  if (error != std::errc() || stop != end || address.port == 0) return {};
+  if (address.host.front() == '[' && address.host.back() == ']') {
+    address.host = address.host.substr(1, address.host.size() - 2);
+  }
+  return address;
+}
+
+// ---- Joining ----------------------------------------------------------------------------------------------------
+
+TcpStore::TcpStore(const TcpAddress& address, const std::string& run, int rank, int ranks, double deadline_s)
+    : Store(rank, ranks, deadline_s),
+      outbox_(kOutbox),
+      membership_(std::make_unique<Membership>(rank, ranks)),
+      endpoint_(std::make_unique<Endpoint>(*membership_, address, run, deadline() / 8)) {
+  if (rank > 0) await_welcome(address);
+}
+
+void TcpStore::await_welcome(const TcpAddress& address) {
+  std::unique_lock lock(membership_->mutex);
+  membership_->news.wait_for(lock, deadline(), [&] { return membership_->welcome != Membership::Welcome::awaited; });
+  const std::string who = "rank " + std::to_string(rank());
+  if (membership_->welcome == Membership::Welcome::awaited) {
+    throw CollectiveHang(who + " found no rank 0 at " + text(address) + " " + within() + ": " + membership_->reason);
+  }
+  if (membership_->welcome == Membership::Welcome::refused) {
+    throw JoinRefused(who + " is refused at " + text(address) + ": " + membership_->reason);
+  }
+}
+
+TcpStore::~TcpStore() {
+  const bool failing = std::uncaught_exceptions() > 0;
+  endpoint_->leave({.kind = failing ? Message::Kind::failed : Message::Kind::ended, .from = rank()});
+  std::unique_lock lock(membership_->mutex);
+  membership_->news.wait_for(lock, std::chrono::seconds(1), [&] { return membership_->connections == 0; });
+}
+
+// ---- A round --------------------------------------------------------------------------------------------------------
+
+void TcpStore::put(const CollectiveCall& call, std::size_t filled) {
+  Message message{.kind = Message::Kind::post, .from = rank(), .number = rounds(), .call = call};
+  message.body.assign(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(filled));
+  endpoint_->say(message);
+  membership_->take_in(std::move(message));
+}
+
+void TcpStore::take() {
+  const std::lock_guard lock(membership_->mutex);
+  for (Membership::Peer& peer : membership_->peers) peer.rounds.pop_front();
+}
+
+// A message that has arrived belongs to this rank, so nobody waits until it is taken.
+Store::Progress TcpStore::progress_of(int peer, Mark mark) const {
+  if (mark == Mark::taken) return {.rounds = rounds()};
+  const std::lock_guard lock(membership_->mutex);
+  const Membership::Peer& of = membership_->peer(peer);
+  const bool gone = of.state >= ended || membership_->server_is_lost;  // The cause is the first rank that left.
+  return {.gone = gone ? membership_->first_gone : -1, .rounds = of.posted};
+}
+
+void TcpStore::wait_for_change(int peer, Mark, std::uint32_t seen) {
+  std::unique_lock lock(membership_->mutex);
+  membership_->news.wait_for(lock, std::chrono::milliseconds(50), [&] {
+    const Membership::Peer& of = membership_->peer(peer);
+    return of.posted != seen || of.state >= ended || membership_->server_is_lost;
+  });
+}
+
+CollectiveCall TcpStore::call_of(int peer) const {
+  const std::lock_guard lock(membership_->mutex);
+  return membership_->peer(peer).rounds.front().call;
+}
+
+const std::byte* TcpStore::outbox_of(int peer) const {
+  const std::lock_guard lock(membership_->mutex);
+  return membership_->peer(peer).rounds.front().body.data();
+}
+
+Store::Last TcpStore::last_of(int peer) const {
+  const std::lock_guard lock(membership_->mutex);
+  const Membership::Peer& of = membership_->peer(peer);
+  return {.state = of.state, .posted = of.posted, .call = of.last};
+}
+
+// Returns rank 0 when no heartbeat of it came for half of the deadline.
+int TcpStore::silent() const {
+  const std::lock_guard lock(membership_->mutex);
+  return rank() > 0 && Clock::now() - membership_->server_heard >= deadline() / 2 ? 0 : -1;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "engine/train/step_listener.h"
+#include "engine/train/step_loop.h"
+#include "kernels/core/fault.h"
+
+namespace lockstep {
+
+bool StepLoop::replays(std::int64_t step) const {
+  const GraphImpl impl = faulty("graphs-never-replayed", scenario_.cuda_graph.impl, GraphImpl::none);
+  return impl != GraphImpl::none && step >= scenario_.cuda_graph.warmup_steps;
+}
+
+void StepLoop::prepare_graphs(std::int64_t step) {
+  if (!replays(step)) return;
+  const std::vector<std::int64_t>& steps = scenario_.training.recapture_at;
+  const bool due = !graphs_.empty() && std::find(steps.begin(), steps.end(), step) != steps.end();
+  counters_.recaptures += due;
+  const bool asked = faulty("recapture-keeps-the-old-graphs", due, false);
+  const bool clears = faulty("graphs-captured-every-step", asked, true);
+  if (clears) graphs_.clear();
+  if (scenario_.cuda_graph.impl == GraphImpl::partial && graphs_.empty()) capture_regions();
+}
+
+void StepLoop::train_full_iteration(std::int64_t step) {
+  if (!replays(step) || !packs_.all_fit()) {
+    if (replays(step)) ++counters_.eager_fallbacks;
+    return train_passes(0, packs_.count(), false);
+  }
+  const GraphKey key{
+      .kind = GraphKey::Kind::iteration, .bucket = packs_.largest_bucket(), .microbatches = packs_.count()};
+  // A capture or a dry run makes no copies, so the bytes that it counts are taken back.
+  const auto body = [this] {
+    const OffloadedBytes moved = offloader_.moved;
+    iteration();
+    offloader_.moved = moved;
+  };
+  join_side_streams();
+  if (!graphs_.has(key)) graphs_.capture(key, body);
+  for (int m = 0; m < packs_.count(); ++m) loader_.wait_for(m, compute_);
+  launch(key, body);
+  counters_.bytes_planned += offloader_.plan().bytes() * packs_.count();
+  offloader_.count_launch(graphs_.ledger(key));
+  for (int m = 0; m < packs_.count(); ++m) loader_.consumed(m, compute_);
+  if (options_.listener != nullptr) report_iteration();
+}
+
+// Activations are live in the last microbatch of each slot; a later one has overwritten those of the others.
+void StepLoop::report_iteration() {
+  for (int m = 0; m < packs_.count(); ++m) {
+    const bool live = m + model_->slots() >= packs_.count();
+    options_.listener->forward_done(m, activations(m % model_->slots()), live);
+  }
+  for (int m = 0; m < packs_.count(); ++m) options_.listener->backward_done(m, m + 1 == packs_.count());
+}
+
+void StepLoop::evaluate_graph() {
+  using Kind = GraphKey::Kind;
+  const GraphKey key{.kind = faulty("evaluation-replays-the-training-graph", Kind::evaluation, Kind::iteration),
+                     .bucket = packs_.largest_bucket(),
+                     .microbatches = faulty("evaluation-graph-without-its-count", packs_.count(), 0)};
+  const auto body = [this] { evaluation(); };
+  join_side_streams();
+  if (!graphs_.has(key)) graphs_.capture(key, body);
+  launch(key, body);
+}
+
+// Launches a graph that may hold collectives.
+void StepLoop::launch(const GraphKey& key, const GraphSet::Body& body) {
+  if (!sharder_) return graphs_.launch(key, body);
+  Communicator& communicator = sharder_->communicator();
+  const Ledger& graph = graphs_.ledger(key);
+  communicator.launch(compute_, graph, [&] { graphs_.launch(key, body); });
+  counters_.collectives_in_graphs += std::ranges::count(graph.counters, &communicator.collectives);
+}
+
+void StepLoop::capture_regions() {
+  const int buckets = static_cast<int>(scenario_.cuda_graph.max_packed_seqs.size());
+  for (int bucket = 0; bucket < buckets; ++bucket) capture_bucket(bucket);
+}
+
+void StepLoop::capture_bucket(int bucket) {
+  for (int slot = 0; slot < model_->slots(); ++slot) {
+    for (const Segment& segment : segments_) {
+      if (segment.region >= 0) capture_region(segment, slot, bucket);
+    }
+  }
+}
+
+// A capture runs nothing and needs no gathered weights, so the hooks are taken out meanwhile.
+void StepLoop::capture_region(const Segment& segment, int slot, int bucket) {
+  for (const bool forward : {true, false}) {
+    const ExtractedHooks hooks(hooks_, hooks_of(segment, forward));
+    const MicrobatchPass pass{.microbatch = slot, .slot = slot, .bucket = bucket, .training = true, .replay = true};
+    graphs_.capture({.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
+                     .region = segment.region,
+                     .slot = slot,
+                     .bucket = bucket},
+                    [&] { run_parts(pass, segment, forward); });
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#include "engine/train/step_model.h"
+
+#include "engine/nn/model.h"
+#include "kernels/core/at.h"
+
+namespace lockstep {
+namespace {
+
+template <class T>
+class TypedStepModel final : public StepModel {
+ public:
+  TypedStepModel(Device& device, const Stream& compute, const Offloader& offloader, const Parameters& parameters,
+                 const Scenario& scenario, int ranks)
+      : model_(device, compute, offloader, parameters, scenario, static_cast<int>(scenario.training.in_flight), ranks) {
+  }
+
+  int slots() const override { return model_.slots(); }
+  const PackShape& pack_shape() const override { return model_.pack_shape(); }
+  const Pack& pack(int slot, int bucket, std::int64_t overflow_capacity) override {
+    return model_.pack(slot, bucket, overflow_capacity);
+  }
+  Tensor<std::uint8_t> workspace() const override { return model_.workspace(); }
+  const std::vector<ExpertState>& expert_states() const override { return model_.expert_states(); }
+  std::vector<NamedTensor>& activations(int slot) override { return model_.slot(slot).names; }
+  Tensor<float> router_losses(int slot, int layer) override { return at(model_.slot(slot).layers, layer)->losses; }
+  std::int64_t rows_in_use(int slot, int layer) override { return at(model_.slot(slot).layers, layer)->rows_in_use; }
+  void append_addresses(std::vector<const void*>& table) const override { model_.append_addresses(table); }
+
+  void initialize(const Stream& stream) const override { model_.initialize(stream); }
+  void poison(int slot) override { model_.poison(model_.slot(slot)); }
+  void embed(const PassContext& context, const MicrobatchInputs& inputs, int slot) override {
+    model_.embed(context, inputs, model_.slot(slot));
+  }
+  void forward(const PassContext& context, const Part& part, int slot) override {
+    model_.forward(context, part, model_.slot(slot));
+  }
+  void head(const PassContext& context, const MicrobatchInputs& inputs, int slot, Tensor<float> loss) override {
+    model_.head(context, inputs, model_.slot(slot), loss);
+  }
+  void head_backward(const PassContext& context, const MicrobatchInputs& inputs, int slot) override {
+    model_.head_backward(context, inputs, model_.slot(slot));
+  }
+  void backward(const PassContext& context, const Part& part, int slot) override {
+    model_.backward(context, part, model_.slot(slot));
+  }
+  void embed_backward(const PassContext& context, const MicrobatchInputs& inputs, int slot) override {
+    model_.embed_backward(context, inputs, model_.slot(slot));
+  }
+
+ private:
+  Model<T> model_;
+};
+
+}  // namespace
+
+std::unique_ptr<StepModel> make_step_model(Device& device, const Stream& compute, const Offloader& offloader,
+                                           const Parameters& parameters, const Scenario& scenario, int ranks) {
+  if (scenario.numerics.front() == Numerics::bf16) {
+    return std::make_unique<TypedStepModel<bf16>>(device, compute, offloader, parameters, scenario, ranks);
+  }
+  return std::make_unique<TypedStepModel<float>>(device, compute, offloader, parameters, scenario, ranks);
+}
+
+}  // namespace lockstep

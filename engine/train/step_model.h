@@ -1,0 +1,45 @@
+// The model as the step loop runs it: a slot is a number, and the storage type of activations is hidden.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/data/loader.h"
+#include "engine/nn/expert_state.h"
+#include "engine/nn/layer.h"
+#include "engine/offload/offloader.h"
+#include "engine/parameters/parameters.h"
+#include "engine/plan/regions.h"
+
+namespace lockstep {
+
+class StepModel {
+ public:
+  virtual ~StepModel() = default;
+
+  virtual int slots() const = 0;
+  virtual const PackShape& pack_shape() const = 0;
+  virtual const Pack& pack(int slot, int bucket, std::int64_t overflow_capacity) = 0;
+  virtual Tensor<std::uint8_t> workspace() const = 0;
+  virtual const std::vector<ExpertState>& expert_states() const = 0;
+  virtual std::vector<NamedTensor>& activations(int slot) = 0;
+  virtual Tensor<float> router_losses(int slot, int layer) = 0;
+  virtual std::int64_t rows_in_use(int slot, int layer) = 0;
+  virtual void append_addresses(std::vector<const void*>& table) const = 0;
+
+  virtual void initialize(const Stream& stream) const = 0;
+  virtual void poison(int slot) = 0;
+  virtual void embed(const PassContext& context, const MicrobatchInputs& inputs, int slot) = 0;
+  virtual void forward(const PassContext& context, const Part& part, int slot) = 0;
+  virtual void head(const PassContext& context, const MicrobatchInputs& inputs, int slot, Tensor<float> loss) = 0;
+  virtual void head_backward(const PassContext& context, const MicrobatchInputs& inputs, int slot) = 0;
+  virtual void backward(const PassContext& context, const Part& part, int slot) = 0;
+  virtual void embed_backward(const PassContext& context, const MicrobatchInputs& inputs, int slot) = 0;
+};
+
+// Makes the model with the storage type of the first precision that the scenario lists. `ranks` is 0 without other
+// ranks.
+std::unique_ptr<StepModel> make_step_model(Device& device, const Stream& compute, const Offloader& offloader,
+                                           const Parameters& parameters, const Scenario& scenario, int ranks);
+
+}  // namespace lockstep

@@ -1,0 +1,123 @@
+#include "engine/train/step_loop.h"
+#include "kernels/core/at.h"
+#include "kernels/core/fault.h"
+
+namespace lockstep {
+
+StepLoop::MicrobatchPass StepLoop::pass_of(int microbatch, bool training, bool replay) const {
+  return {.microbatch = microbatch,
+          .slot = microbatch % model_->slots(),
+          .bucket = packs_.bucket(microbatch),
+          .training = training,
+          .replay = replay && packs_.fits(microbatch)};
+}
+
+PassContext StepLoop::context(const MicrobatchPass& pass) {
+  device_.place.microbatch = pass.microbatch;
+  const std::int64_t overflow = pass.bucket < 0 ? loader_.overflow_capacity(pass.microbatch) : 0;
+  return {compute_, model_->pack(pass.slot, pass.bucket, overflow), loader_.state(pass.training), pass.training,
+          model_->workspace()};
+}
+
+HookCall StepLoop::hook_call(const MicrobatchPass& pass) const {
+  const std::int64_t baked = scenario_.training.microbatches;
+  const std::int64_t count = faulty("reduced-behind-the-first-count", std::int64_t{packs_.count()}, baked);
+  return {.microbatch = pass.microbatch, .last = pass.microbatch + 1 == count};
+}
+
+void StepLoop::run_hooks(int module, HookPoint point, const MicrobatchPass& pass) {
+  if (fault("no-reduction-without-documents") && point == HookPoint::backward_post &&
+      packs_.tokens_in(pass.microbatch) == 0) {
+    return;
+  }
+  hooks_.run(module, point, hook_call(pass));
+}
+
+void StepLoop::forward(const MicrobatchPass& pass) {
+  const PassContext context = this->context(pass);
+  const MicrobatchInputs& inputs = loader_.inputs(pass.microbatch);
+  if (poisons_padding_) {
+    context.part("padding");
+    model_->poison(pass.slot);
+  }
+  build_metadata(pass, context);
+  offloader_.enter_forward(-1, pass.slot);
+  run_hooks(Modules::embedding(), HookPoint::forward_pre, pass);
+  model_->embed(context, inputs, pass.slot);
+  run_hooks(Modules::embedding(), HookPoint::forward_post, pass);
+  const int head = offloader_.plan().segments;
+  for (int i = 0; i < head; ++i) {
+    if (pass.prefetch) offloader_.look_ahead(i, *pass.prefetch);
+    offloader_.enter_forward(i, pass.slot);
+    run_segment(pass, at(segments_, i), true);
+    if (pass.training) offloader_.leave_forward(i, pass.slot);
+  }
+  keep_router_losses(pass);
+  if (pass.prefetch) offloader_.look_ahead(head, *pass.prefetch);
+  run_hooks(modules_.head(), HookPoint::forward_pre, pass);
+  model_->head(context, inputs, pass.slot, losses_.columns(pass.microbatch, 1));
+  run_hooks(modules_.head(), HookPoint::forward_post, pass);
+  if (pass.training) offloader_.leave_forward(head, pass.slot);
+}
+
+void StepLoop::build_metadata(const MicrobatchPass& pass, const PassContext& context) {
+  context.part("metadata");
+  const Pack& pack = context.pack;
+  compute_.submit(build_pack(model_->pack_shape(), loader_.table(pass.microbatch, pass.bucket < 0), pack));
+  if (pack.cudnn) compute_.submit(build_cudnn_tables(scenario_.model.attention, pack));
+}
+
+// The losses lie in the slot, which a later microbatch takes.
+void StepLoop::keep_router_losses(const MicrobatchPass& pass) {
+  if (!router_losses_) return;
+  const int row = faulty("router-losses-kept-by-slot", pass.microbatch, pass.slot);
+  float* to = router_losses_.data + row * router_losses_.pitch;
+  for (const ExpertState& state : model_->expert_states()) {
+    const Tensor<float> from = model_->router_losses(pass.slot, state.layer);
+    compute_.copy(to, from.data, 2 * sizeof(float), CopyKind::device_to_device);
+    to += 2;
+  }
+}
+
+void StepLoop::backward(const MicrobatchPass& pass) {
+  const PassContext context = this->context(pass);
+  const MicrobatchInputs& inputs = loader_.inputs(pass.microbatch);
+  const int head = offloader_.plan().segments;
+  offloader_.enter_backward(head, pass.slot);
+  run_hooks(modules_.head(), HookPoint::backward_pre, pass);
+  model_->head_backward(context, inputs, pass.slot);
+  run_hooks(modules_.head(), HookPoint::backward_post, pass);
+  for (int i = head - 1; i >= 0; --i) {
+    offloader_.enter_backward(i, pass.slot);
+    run_segment(pass, at(segments_, i), false);
+  }
+  run_hooks(Modules::embedding(), HookPoint::backward_pre, pass);
+  model_->embed_backward(context, inputs, pass.slot);
+  run_hooks(Modules::embedding(), HookPoint::backward_post, pass);
+}
+
+void StepLoop::run_segment(const MicrobatchPass& pass, const Segment& segment, bool forward) {
+  const auto body = [&] { run_parts(pass, segment, forward); };
+  if (segment.region < 0 || !pass.replay) return body();
+  const GraphKey key{.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
+                     .region = segment.region,
+                     .slot = faulty("graph-key-without-slot", pass.slot, 0),
+                     .bucket = faulty("graph-key-without-bucket", pass.bucket, 0)};
+  const ExtractedHooks hooks(hooks_, hooks_of(segment, forward));
+  hooks.run_before(hook_call(pass));
+  graphs_.launch(key, body);
+  if (!fault("hooks-behind-a-replay-forgotten")) hooks.run_after(hook_call(pass));
+}
+
+void StepLoop::run_parts(const MicrobatchPass& pass, const Segment& segment, bool forward) {
+  const PassContext context = this->context(pass);
+  const std::int64_t count = std::ssize(segment.parts);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Part& part = at(segment.parts, forward ? i : count - 1 - i);
+    for (const auto& [module, point] : hooks_before(part, forward)) run_hooks(module, point, pass);
+    forward ? model_->forward(context, part, pass.slot) : model_->backward(context, part, pass.slot);
+    for (const auto& [module, point] : hooks_after(part, forward)) run_hooks(module, point, pass);
+  }
+}
+
+}  // namespace lockstep

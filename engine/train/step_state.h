@@ -1,0 +1,20 @@
+// The scalars that the kernels of one step read from the device (StepState), computed on the host.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/ops/dropout.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+struct StepCounts {
+  std::int64_t steps_done = 0;
+  std::int64_t targets = 0;       // Targets in the documents of all ranks.
+  std::int64_t microbatches = 0;  // Microbatches of all ranks.
+  std::int64_t ranks = 1;
+};
+
+StepState step_state(const Scenario& scenario, const StepCounts& counts);
+
+}  // namespace lockstep

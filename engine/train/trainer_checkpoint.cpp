@@ -1,0 +1,122 @@
+#include <stdexcept>
+#include <utility>
+
+#include "engine/train/trainer_impl.h"
+#include "kernels/core/fault.h"
+
+namespace lockstep {
+namespace {
+
+// Counts are stored as low and high halves, which floats hold exactly.
+std::vector<float> halves(const std::vector<std::int32_t>& counts) {
+  std::vector<float> halves;
+  for (const std::int32_t count : counts) halves.push_back(static_cast<float>(count & 0xffff));
+  for (const std::int32_t count : counts) halves.push_back(static_cast<float>(count >> 16));
+  return halves;
+}
+void add_halves(const std::vector<float>& halves, std::vector<std::int32_t>& counts) {
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const auto low = static_cast<std::int32_t>(halves[i]), high = static_cast<std::int32_t>(halves[counts.size() + i]);
+    counts[i] += low + (high << 16);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void Trainer::Impl::write(Tensor<T> tensor, const std::vector<T>& values) const {
+  device.host_writes(values.data(), values.size() * sizeof(T));
+  loop.compute().copy(tensor.data, values.data(), values.size() * sizeof(T), CopyKind::host_to_device);
+  loop.compute().synchronize();
+}
+
+std::vector<ResidentShard> Trainer::Impl::shards_at(const Progress& progress) const {
+  return resident_shards(loop, progress, device.place.rank, ranks(), sharded());
+}
+
+Progress Trainer::Impl::progress() const {
+  return {.steps = steps_done,
+          .microbatches = microbatches_done * ranks(),
+          .ranks = ranks(),
+          .folds = folds_within_a_step(scenario, ranks())};
+}
+
+void Trainer::save(const std::string& path) const {
+  const Impl& my = *impl_;
+  const Progress progress = my.progress();
+  RunState state{run_identity(my.scenario), {}};
+  state.metadata.merge(metadata_of(progress));
+  for (ResidentShard& shard : my.shards_at(progress)) {
+    shard.stored.values = shard.counts ? halves(my.read(shard.counts)) : read(shard.values);
+    state.shards.push_back(std::move(shard.stored));
+  }
+  write_run(path, state, my.communicator());
+}
+
+// Throws unless these ranks can continue from there.
+void Trainer::Impl::require_continuable(const std::string& path, const Progress& progress) const {
+  if (progress.microbatches == 0) return;
+  const std::string within = path + ": saved within a step, after " + std::to_string(progress.microbatches) +
+                             " microbatches of " + std::to_string(progress.ranks) + " ranks";
+  const std::int64_t all = scenario.training.microbatches_at(progress.steps) * ranks();
+  if (progress.microbatches >= all || progress.ranks > progress.microbatches) {
+    throw std::runtime_error(within + ": a step has " + std::to_string(all));
+  }
+  if (progress.microbatches % ranks() != 0) {
+    throw std::runtime_error(within + ": " + std::to_string(ranks()) + " ranks cannot have done as many each");
+  }
+  if (progress.folds != folds_within_a_step(scenario, ranks())) {
+    throw std::runtime_error(within +
+                             ": with no_shard and optim only as many ranks can go on, since each has folded "
+                             "its own gradients");
+  }
+}
+
+// Everything is checked before anything is written.
+void Trainer::load(const std::string& path) {
+  Impl& my = *impl_;
+  Progress progress;
+  std::vector<ResidentShard> shards;
+  const RunState state = read_run(path, run_identity(my.scenario), [&](const Metadata& metadata) {
+    progress = progress_in(path, metadata);
+    my.require_continuable(path, progress);
+    shards = my.shards_at(progress);
+    std::vector<TensorShard> wanted;
+    for (const ResidentShard& shard : shards) wanted.push_back(shard.stored);
+    return wanted;
+  });
+  const bool sharded = my.loop.sharder() != nullptr;
+  // Gathers that are under way read the weights that are written now.
+  if (sharded && !fault("load-beside-gathers")) my.loop.sharder()->settle();
+  for (const ExpertState& expert : my.loop.expert_states()) {
+    if (expert.bias) my.write(expert.step, std::vector<std::int32_t>(static_cast<std::size_t>(expert.step.size())));
+  }
+  for (std::size_t i = 0; i < shards.size(); ++i) my.restore(shards[i], state.shards[i]);
+  my.loop.parameters().round(my.loop.compute());
+  if (sharded && !fault("load-leaves-gathered-weights")) my.loop.sharder()->refresh();
+  my.steps_done = faulty("checkpoint-forgets-the-step", progress.steps, 0);
+  my.microbatches_done = progress.microbatches / my.ranks();
+  my.cleared = false;
+  my.started = faulty("load-keeps-the-step-begun", std::optional<StepData>(), my.started);
+}
+
+void Trainer::Impl::restore(const ResidentShard& shard, const TensorShard& stored) const {
+  if (shard.counts) return restore_counts(shard, stored);
+  if (stored.values.empty()) return;
+  const std::vector<float> zeros(stored.values.size());
+  const std::string kind = stored.name.substr(0, stored.name.find('/'));
+  const std::vector<float>* values = &stored.values;
+  values = faulty("checkpoint-forgets-moments", values, kind == "weight" ? values : &zeros);
+  values = faulty("checkpoint-forgets-the-gradients-so-far", values, kind.starts_with("gradient") ? &zeros : values);
+  write(shard.values, *values);
+}
+
+// Adds to the counts that are there, because the counts of several ranks may go to one rank.
+void Trainer::Impl::restore_counts(const ResidentShard& shard, const TensorShard& stored) const {
+  const std::vector<float> zeros(stored.values.size());
+  std::vector<std::int32_t> counts = read(shard.counts);
+  add_halves(*faulty("checkpoint-forgets-the-counts-so-far", &stored.values, &zeros), counts);
+  write(shard.counts, counts);
+}
+
+}  // namespace lockstep

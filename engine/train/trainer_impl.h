@@ -1,0 +1,94 @@
+// The parts of a trainer. Its functions lie in trainer.cpp (steps and evaluations), trainer_read.cpp (values for
+// judges) and trainer_checkpoint.cpp.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/comm/communicator.h"
+#include "engine/tensors/tensor_pool.h"
+#include "engine/train/norm_sequence.h"
+#include "engine/train/run_state.h"
+#include "engine/train/step_loop.h"
+#include "engine/train/step_results.h"
+#include "engine/train/trainer.h"
+#include "kernels/ops/optimizer.h"
+
+namespace lockstep {
+
+struct Trainer::Impl {
+  Impl(Device& device_, const Scenario& scenario_, const DataSource& data_, const TrainerOptions& options_);
+
+  TrainerOptions join(TrainerOptions from);
+  Communicator* communicator() const { return options.communicator; }
+  int ranks() const { return communicator() == nullptr ? 1 : communicator()->size(); }
+  bool sharded() const { return scenario.fsdp.strategy != Sharding::no_shard; }
+
+  // A step.
+  StepData take_data();
+  void start();
+  void run_to(std::int64_t microbatches);
+  std::int64_t microbatches() const;  // This rank's number of microbatches in the step that is started.
+  void clear_gradients();
+  void draw_ahead();
+  void load_state(const StepData& data, bool training);
+  void sum_gradients(const Stream& stream);
+  void optimize();
+  void update_shards(const Stream& stream);
+  void update_weights(const Stream& stream, int first, int end);
+  AdamW update_of(const ParameterView& parameter);
+
+  // Reading.
+  template <class T>
+  std::vector<T> read(Tensor<T> tensor) const;
+  std::byte* stage(std::span<const StoredValues> list);
+
+  // Checkpoints.
+  template <class T>
+  void write(Tensor<T> tensor, const std::vector<T>& values) const;
+  Progress progress() const;
+  std::vector<ResidentShard> shards_at(const Progress& progress) const;
+  void require_continuable(const std::string& path, const Progress& progress) const;
+  void restore(const ResidentShard& shard, const TensorShard& stored) const;
+  void restore_counts(const ResidentShard& shard, const TensorShard& stored) const;
+
+  Device& device;
+  const Scenario scenario;
+  const DataSource& data;
+  std::unique_ptr<Communicator> own_communicator;  // Only if this is the one rank of a run that shards.
+  TrainerOptions options;
+  StepLoop loop;
+  TensorPool pool;
+  NormSequence norm_sequence;
+  Tensor<float> norm;
+  Tensor<std::uint64_t> digest;  // This rank's sums, then the sums of every rank.
+  StepResults results;
+  std::optional<PinnedBuffer> staged;  // Receives the tensors that a judge reads.
+  std::int64_t steps_done = 0;
+  std::int64_t microbatches_done = 0;  // Microbatches of this rank in the current step.
+  std::optional<StepData> started;     // The documents of the current step, if they are loaded.
+  bool cleared = false;                // Gradients are zero.
+  StepData ahead;                      // The documents of step `ahead_of`, drawn early.
+  std::int64_t ahead_of = -1;
+  std::int64_t first_targets = 0;  // Targets of the first step that had any; a planted fault divides by them.
+  float learning_rate = 0;
+};
+
+template <class T>
+std::vector<T> Trainer::Impl::read(Tensor<T> tensor) const {
+  require(tensor.pitch == tensor.cols || tensor.rows == 1, "what is read is contiguous");
+  const std::size_t bytes = static_cast<std::size_t>(tensor.size()) * sizeof(T);
+  std::vector<T> values(static_cast<std::size_t>(tensor.size()));
+  if (bytes == 0) return values;
+  std::memset(values.data(), 0xff, bytes);  // A copy that does not happen leaves NaN.
+  loop.compute().copy(values.data(), tensor.data, bytes, CopyKind::device_to_host);
+  loop.compute().synchronize();
+  device.host_reads(values.data(), bytes);
+  return values;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,167 @@
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+
+#include "engine/train/trainer_impl.h"
+#include "kernels/core/contract.h"
+#include "kernels/diagnostics/digest.h"
+
+namespace lockstep {
+namespace {
+
+// `from` holds the bytes of the values, at any alignment.
+std::vector<float> widened(const StoredValues& values, const void* from) {
+  std::vector<float> wide(static_cast<std::size_t>(values.rows * values.cols));
+  if (!values.narrow) {
+    if (!wide.empty()) std::memcpy(wide.data(), from, values.bytes());
+    return wide;
+  }
+  std::vector<bf16> narrow(wide.size());
+  if (!wide.empty()) std::memcpy(narrow.data(), from, values.bytes());
+  std::transform(narrow.begin(), narrow.end(), wide.begin(), [](bf16 x) { return lockstep::load(x); });
+  return wide;
+}
+
+using Counters = std::map<std::string, std::int64_t>;
+
+// Counters of the graphs and of the step loop.
+Counters loop_counters(const StepLoop& loop) {
+  const RunCounters run = loop.counters();
+  const GraphSet& graphs = loop.graphs();
+  return {{"graphs_captured", graphs.captured},
+          {"graph_replays", graphs.launches},
+          {"eager_fallbacks", run.eager_fallbacks},
+          {"graphs_evicted", graphs.evicted},
+          {"recaptures", run.recaptures},
+          {"max_outstanding", run.max_outstanding},
+          {"slots_live", run.slots_live},
+          {"evaluations", run.evaluations},
+          {"collectives_in_graphs", run.collectives_in_graphs},
+          {"persistent_buffers", run.persistent_buffers},
+          {"late_gathers", run.late_gathers}};
+}
+
+Counters offload_counters(const RunCounters& run) {
+  return {{"bytes_planned", run.bytes_planned},       {"bytes_offloaded", run.bytes_offloaded},
+          {"bytes_reloaded", run.bytes_reloaded},     {"offloads_in_flight", run.offloads_in_flight},
+          {"offloads_delayed", run.offloads_delayed}, {"spare_buffers", run.spare_buffers}};
+}
+
+Counters device_counters(Device& device) {
+  const int rank = device.place.rank;
+  return {{"host_syncs", device.host_syncs},
+          {"expert_rows_read", device.expert_rows_read[rank]},
+          {"ops", device.ops},
+          {"ops_recomputed", device.ops_recomputed[rank]},
+          {"attention_by_cudnn", device.attention_by_cudnn[rank]},
+          {"delays_applied", device.delays},
+          {"bytes_poisoned", device.backend().bytes_poisoned()},
+          {"bytes_poisoned_padding", device.bytes_poisoned}};
+}
+
+Counters router_counters(const std::vector<RoutedPairs>& layers) {
+  std::int64_t pairs = 0, kept = 0, experts = 0;
+  for (const RoutedPairs& layer : layers) {
+    pairs = std::accumulate(layer.chosen.begin(), layer.chosen.end(), pairs);
+    kept = std::accumulate(layer.kept.begin(), layer.kept.end(), kept);
+    experts += std::count_if(layer.chosen.begin(), layer.chosen.end(), [](std::int64_t n) { return n > 0; });
+  }
+  return {{"tokens_dropped", pairs - kept}, {"pairs_routed", pairs}, {"experts_used", experts}};
+}
+
+}  // namespace
+
+// Stages all device tensors into one pinned buffer and synchronises once.
+std::byte* Trainer::Impl::stage(std::span<const StoredValues> list) {
+  std::size_t bytes = 0;
+  for (const StoredValues& values : list) bytes += values.on_host ? 0 : values.bytes();
+  if (bytes == 0) return nullptr;
+  if (!staged || staged->bytes() < bytes) staged.emplace(device, std::bit_ceil(bytes));
+  auto* const memory = static_cast<std::byte*>(staged->data());
+  device.host_writes(memory, bytes);
+  std::memset(memory, 0xff, bytes);  // A copy that does not happen leaves NaN.
+  std::byte* to = memory;
+  for (const StoredValues& values : list) {
+    if (values.on_host) continue;
+    if (values.bytes() > 0) loop.compute().copy(to, values.data, values.bytes(), CopyKind::device_to_host);
+    to += values.bytes();
+  }
+  loop.compute().synchronize();
+  device.host_reads(memory, bytes);
+  return memory;
+}
+
+std::vector<float> Trainer::read(StoredValues values) const { return read({&values, 1}).front(); }
+
+std::vector<std::vector<float>> Trainer::read(std::span<const StoredValues> list) const {
+  const std::byte* staged = impl_->stage(list);
+  std::vector<std::vector<float>> read;
+  for (const StoredValues& values : list) {
+    if (values.on_host) impl_->device.host_reads(values.data, values.bytes());
+    const void* const from = values.on_host ? values.data : staged;
+    if (!values.on_host) staged += values.bytes();
+    read.push_back(widened(values, from));
+  }
+  return read;
+}
+
+const std::vector<ParameterView>& Trainer::parameters() const { return impl_->loop.parameters().views(); }
+
+std::vector<ExpertBiasView> Trainer::expert_biases() const {
+  std::vector<ExpertBiasView> views;
+  for (const ExpertState& state : impl_->loop.expert_states()) {
+    if (state.bias) views.push_back({state.layer, state.bias});
+  }
+  return views;
+}
+
+std::vector<RoutedPairs> Trainer::routed_pairs() const {
+  const Impl& my = *impl_;
+  std::vector<RoutedPairs> layers;
+  for (const ExpertState& state : my.loop.expert_states()) {
+    layers.push_back({state.layer, my.read(state.total), my.read(state.kept)});
+    my.device.host_syncs -= 2;  // Reading counters must not count as a host sync of the run.
+  }
+  return layers;
+}
+
+// The digest is a sum over elements, so it does not depend on which rank has them.
+std::string Trainer::weight_digest() const {
+  const Impl& my = *impl_;
+  const Stream& stream = my.loop.compute();
+  const Tensor<std::uint64_t> own = my.digest.columns(0, 2), all = my.digest.columns(2, my.digest.cols - 2);
+  stream.fill(own.data, 0, 2 * sizeof(std::uint64_t));
+  for (const ParameterView& p : parameters()) {
+    if (p.weight.size() == 0) continue;
+    stream.submit(Digest{.values = p.weight,
+                         .sums = own,
+                         .first = static_cast<std::uint64_t>(p.first),
+                         .tensor = static_cast<std::uint64_t>(p.index)});
+  }
+  if (my.sharded()) my.communicator()->all_gather(stream, {"digest"}, all.data, own.data, 2 * sizeof(std::uint64_t));
+  std::uint64_t low = 0, high = 0;
+  const std::vector<std::uint64_t> sums = my.read(my.sharded() ? all : own);
+  for (std::size_t i = 0; i < sums.size(); i += 2) {
+    low += sums[i];
+    high += sums[i + 1];
+  }
+  char text[33];
+  std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(high),
+                static_cast<unsigned long long>(low));
+  return text;
+}
+
+Counters Trainer::counters() const {
+  const Impl& my = *impl_;
+  Counters all = router_counters(routed_pairs());
+  all.merge(loop_counters(my.loop));
+  all.merge(offload_counters(my.loop.counters()));
+  all.merge(device_counters(my.device));
+  all["collectives"] = my.communicator() == nullptr ? 0 : my.communicator()->collectives;
+  all["bytes_poisoned_staging"] = my.loop.bytes_poisoned();
+  return all;
+}
+
+}  // namespace lockstep
