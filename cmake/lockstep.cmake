@@ -39,15 +39,15 @@ function(lockstep_module name)
   endif()
 endfunction()
 
-# lockstep_ctest(name COMMAND program arguments... [LABELS ...] [TIMEOUT s] [GPUS n] [SKIPS] [ALONE] [SOURCE]): one entry
+# lockstep_ctest(name COMMAND program arguments... [LABELS ...] [TIMEOUT s] [SKIPS] [ALONE] [SOURCE]): one entry
 # of ctest, here and in the installed tree. Arguments may hold @ROOT@ (the folder that has scenarios/ and tests/), @BIN@
 # (that of `lockstep`) and @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, slow, canary. A test for a
-# GPU takes one of CTest's resource specification; one for several, those that GPUS says or else 2 with the label
-# multi_gpu, runs alone: CTest fails what asks for more GPUs than it specifies, where it should be skipped. Both are
+# GPU takes one of CTest's resource specification; one for several, with the label multi_gpu, takes at least 2 and
+# runs alone: CTest fails what asks for more GPUs than it specifies, where it should be skipped. Both are
 # skipped where there are too few. SKIPS: the program itself says by its status that this machine has not what the test
 # takes. ALONE: it measures what all programs of a machine share. SOURCE: it reads the source tree, so it is here alone.
 function(lockstep_ctest name)
-  cmake_parse_arguments(arg "SKIPS;ALONE;SOURCE" "TIMEOUT;GPUS" "COMMAND;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "SKIPS;ALONE;SOURCE" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS host)
   endif()
@@ -56,9 +56,7 @@ function(lockstep_ctest name)
   endif()
   set(command ${arg_COMMAND})
   set(gpus 0)
-  if(arg_GPUS)
-    set(gpus ${arg_GPUS})
-  elseif("multi_gpu" IN_LIST arg_LABELS)
+  if("multi_gpu" IN_LIST arg_LABELS)
     set(gpus 2)
   elseif("gpu" IN_LIST arg_LABELS)
     set(gpus 1)
@@ -171,12 +169,10 @@ function(lockstep_cuda_test path)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS ${target})
 endfunction()
 
-include(nccl_ranks)
-
 # lockstep_scenario_tests(): every YAML file under scenarios/ is a test by itself, on the simulated device and, where
-# the CUDA object is built, on a GPU; one whose ranks are processes over NCCL, on as many GPUs alone (in whatever words
-# it says so: what a device lacks is skipped). Without CUDA such a file is a test that is skipped. A file that is dropped
-# in is a test after the next build.
+# the CUDA object is built, on a GPU; those of library/nccl, whose ranks take a GPU each, on several GPUs alone, where
+# `lockstep verify` skips what asks for more than there are. Without CUDA such a file is a test that is skipped. A file
+# that is dropped in is a test after the next build; ci.nccl_ranks says so if it belongs into that folder.
 function(lockstep_scenario_tests)
   file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/scenarios/*.yaml
        ${PROJECT_SOURCE_DIR}/scenarios/*.yml)
@@ -186,10 +182,8 @@ function(lockstep_scenario_tests)
     string(REGEX REPLACE "^scenarios/|\\.yaml$" "" name "${file}")
     string(REGEX REPLACE "^library/(fsdp|graphs|machinery|model|moe|nccl|cudnn|offload|packing|recompute)/" "library/" name "${name}")
     string(REPLACE "/" "." name "${name}")
-    lockstep_nccl_ranks(${PROJECT_SOURCE_DIR}/${file} ranks)
-    if(ranks GREATER 1 AND TARGET lockstep_cuda)
-      lockstep_ctest(
-        scenario.${name}.cuda COMMAND ${verify} --device cuda @ROOT@/${file} LABELS gpu multi_gpu GPUS ${ranks})
+    if(file MATCHES "^scenarios/library/nccl/" AND TARGET lockstep_cuda)
+      lockstep_ctest(scenario.${name}.cuda COMMAND ${verify} --device cuda @ROOT@/${file} LABELS gpu multi_gpu)
       continue()
     endif()
     lockstep_ctest(scenario.${name} COMMAND ${verify} --device sim @ROOT@/${file} LABELS host SKIPS)

@@ -15,18 +15,23 @@ struct Names {
   std::set<std::string> wanted, others;
 };
 
-// The names of all tests, split by whether their file is tests/`file`.
+// The names of all tests, split by whether their file is tests/`file`; suites of other files as one pattern each.
 Names split_by_file(const std::string& file) {
   const std::string tail = "/tests/" + file;
   Names names;
   const testing::UnitTest& all = *testing::UnitTest::GetInstance();
   for (int i = 0; i < all.total_test_suite_count(); ++i) {
     const testing::TestSuite& suite = *all.GetTestSuite(i);
+    std::set<std::string> others;
+    bool all_others = true;
     for (int k = 0; k < suite.total_test_count(); ++k) {
       const testing::TestInfo& test = *suite.GetTestInfo(k);
       const bool wanted = ("/" + std::string(test.file())).ends_with(tail);
-      (wanted ? names.wanted : names.others).insert(std::string(suite.name()) + "." + test.name());
+      (wanted ? names.wanted : others).insert(std::string(suite.name()) + "." + test.name());
+      all_others = all_others && !wanted;
     }
+    if (all_others) others = {suite.name() + std::string(".*")};
+    names.others.merge(others);
   }
   return names;
 }

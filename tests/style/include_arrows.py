@@ -1,6 +1,7 @@
-"""The arrows of the house: which folder may include which, and where CUDA may be named."""
+"""The arrows of the house: which folder may include which, down to the rooms, and where CUDA may be named."""
 import re
 
+import ratchets
 import source
 
 ALLOWED = {
@@ -10,6 +11,39 @@ ALLOWED = {
     "oracle": {"scenarios"},  # The judge shares no code with the accused.
     "harness": {"kernels", "scenarios", "engine", "oracle"},
     "tests": {"kernels", "scenarios", "engine", "oracle", "harness"},
+}
+# The rooms of each folder by floors, the ground first: a room may include the rooms of lower floors, and of its own floor
+# none. docs/architecture.md says what each is for. `kernels/cuda` alone is the table of all of its families.
+FLOORS = {
+    "kernels": [
+        ["core"],
+        ["ops", "cuda/common"],
+        ["moe", "diagnostics"],
+        ["host", "submission", "cuda/attention", "cuda/gemm", "cuda/mamba", "cuda/moe", "cuda/norm", "cuda/ops"],
+        ["cuda"],
+    ],
+    "scenarios": [[""], ["syntax", "documents"], ["schema"], ["rules"], ["io"]],
+    "engine": [
+        ["device", "plan"],
+        ["rendezvous", "sim", "cuda", "graphs"],
+        ["comm"],
+        ["checkpoint", "tensors"],
+        ["data", "offload", "parameters"],
+        ["fsdp", "nn"],
+        ["train"],
+    ],
+    "oracle": [["arithmetic"], ["ops"], ["model"], [""]],
+    "harness": [
+        ["base", "checker", "inject"],
+        ["explore"],
+        ["case"],
+        ["expect"],
+        ["generate", "judge", "report"],
+        ["run"],
+        ["bench", "campaign", "mutate", "shrink"],
+        ["packing"],
+        ["cli"],
+    ],
 }
 DEVICE_FOLDERS = ("kernels/cuda/", "engine/cuda/")
 CUDA_HEADER = re.compile(r"(cuda|cublas|cudnn|nccl|cub/|cooperative_groups|nvtx|mma\.h|thrust/)")
@@ -38,6 +72,33 @@ def complaints_of(name, text, exists):
             yield f"{place}: {folder} may include {sorted(ALLOWED[folder]) or 'nothing of ours'}"
 
 
+def rooms_below():
+    """{room: the rooms of its folder that it may include}."""
+    allowed = {}
+    for top, floors in FLOORS.items():
+        below = set()
+        for floor in floors:
+            rooms = {f"{top}/{room}".rstrip("/") for room in floor}
+            allowed.update({room: set(below) for room in rooms})
+            below |= rooms
+    return allowed
+
+
+def room_complaints(texts):
+    """Arrows between rooms that do not go down, rooms that no floor has, and circles, which there can be none of then."""
+    allowed = rooms_below()
+    edges = ratchets.folder_edges(texts)
+    for room in sorted({name.rsplit("/", 1)[0] for name in texts}):
+        if room not in allowed:
+            yield f"{room}: give the room a floor in FLOORS"
+            continue
+        for other in sorted(edges.get(room, ())):
+            if other.split("/")[0] == room.split("/")[0] and other not in allowed[room]:
+                yield f"{room} includes {other}, which is not on a lower floor"
+    for circle in ratchets.circles(edges):
+        yield f"these include each other: {' '.join(circle)}"
+
+
 def link_complaints(name, text):
     """The target graph is the folder picture."""
     for module, uses in LINK.findall(text):
@@ -60,6 +121,11 @@ def test_itself():
     for name, text in {"engine/cuda/a.cpp": "#include <cuda_runtime.h>\n", "harness/a.cpp": '#include "oracle/oracle.h"\n',
                        "oracle/b.cpp": '// #include "kernels/ops/linear.h"\n'}.items():
         assert not list(complaints_of(name, text, lambda path: True)), name
+    up = {"engine/device/a.h": '#include "engine/comm/b.h"\n', "engine/comm/b.h": ""}
+    assert list(room_complaints(up)) == ["engine/device includes engine/comm, which is not on a lower floor"]
+    circle = dict(up, **{"engine/comm/b.h": '#include "engine/device/a.h"\n'})
+    assert any("each other" in text for text in room_complaints(circle))
+    assert list(room_complaints({"engine/cellar/a.h": ""})) and not list(room_complaints({"engine/comm/b.h": ""}))
     assert list(link_complaints("x", "lockstep_module(oracle SOURCES a USES lockstep::kernels)"))
 
 
@@ -70,6 +136,9 @@ def main():
     complaints = []
     for path in files:
         complaints += complaints_of(str(path.relative_to(root)), path.read_text(), lambda target: (root / target).is_file())
+    named = {str(path.relative_to(root)): path for path in files}
+    complaints += room_complaints(
+        {name: path.read_text() for name, path in named.items() if name.split("/")[0] in FLOORS})
     for folder in ALLOWED:
         path = root / folder / "CMakeLists.txt"
         complaints += link_complaints(str(path.relative_to(root)), path.read_text())
