@@ -96,8 +96,8 @@ class NcclCommunicator final : public Communicator {
       : device_(device), store_(store), watchdog_(device.backend(), store), ranks_(join()), order_(device) {
     watchdog_.look_at(ranks_.get());
   }
-  // A rank that leaves frees memory that others may still read, so all leave together, or their work is lost. Kernels of
-  // the library can be aborted; waits of copy engines cannot, and then the watchdog ends the process.
+  // A rank that leaves frees memory that others may still read, so all leave together, or their work is lost. Kernels
+  // of the library can be aborted; waits of copy engines cannot, and then the watchdog ends the process.
   ~NcclCommunicator() override {
     try {
       const bool fails = std::uncaught_exceptions() > 0;
