@@ -12,7 +12,7 @@ namespace {
 
 // LOCKSTEP_CASES: how many programs.
 TEST(CudaConformance, TheGpuAgreesWithTheSimulatedDevice) {
-  if (cuda_devices().empty()) GTEST_SKIP() << "no GPU";
+  ASSERT_FALSE(cuda_devices().empty()) << "this test takes a GPU; ctest skips it without one";
   const char* cases = std::getenv("LOCKSTEP_CASES");
   const std::uint64_t programs = cases == nullptr ? 4000 : std::strtoull(cases, nullptr, 10);
   int differences = 0;
@@ -27,7 +27,7 @@ TEST(CudaConformance, TheGpuAgreesWithTheSimulatedDevice) {
 
 // The acceptance of the device layer on a GPU: ops, a capture with a fork, replay, counters.
 TEST(CudaConformance, ACapturedForkReplaysOnTheGpu) {
-  if (cuda_devices().empty()) GTEST_SKIP() << "no GPU";
+  ASSERT_FALSE(cuda_devices().empty()) << "this test takes a GPU; ctest skips it without one";
   Device device(open_cuda());
   EXPECT_EQ(device.info().kind, "cuda");
   EXPECT_GE(device.info().compute_capability, 80);
@@ -55,7 +55,7 @@ TEST(CudaConformance, ACapturedForkReplaysOnTheGpu) {
 // A graph's copies have empty nodes behind them that nobody asked for. Who waits for the last copy has joined all; who
 // does not is told so.
 TEST(CudaConformance, CopiesOfACaptureAreJoinedByTheirEvents) {
-  if (cuda_devices().empty()) GTEST_SKIP() << "no GPU";
+  ASSERT_FALSE(cuda_devices().empty()) << "this test takes a GPU; ctest skips it without one";
   Device device(open_cuda());
   const Stream a(device, "a"), b(device, "b"), c(device, "c");
   const Event fork(device), left(device), returned(device), last(device);
@@ -90,7 +90,7 @@ TEST(CudaConformance, CopiesOfACaptureAreJoinedByTheirEvents) {
 
 // Poison reaches the end of so much memory long after a call returns, so what did not wait for it is overwritten.
 TEST(CudaConformance, NoStreamWorksOnMemoryBeforeItIsPoisoned) {
-  if (cuda_devices().empty()) GTEST_SKIP() << "no GPU";
+  ASSERT_FALSE(cuda_devices().empty()) << "this test takes a GPU; ctest skips it without one";
   constexpr std::int64_t kMany = std::int64_t{1} << 29, kEnd = 4096;
   Device device(open_cuda(), nullptr, {.delays = {}, .seed = 1, .poison_fresh = true, .poison_freed = true});
   const Stream a(device, "a"), b(device, "b");

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kernels/core/contract.h"
@@ -25,14 +27,38 @@ struct Case {
   Op op;
 };
 
-// Calls check(case) for generated cases and stops at the first that fails.
+// Calls check(case) for generated cases and stops at the first that fails. The check judges every case.
 template <class Op, class Check>
 void for_cases(std::uint64_t count, const Check& check) {
+  static_assert(std::is_void_v<decltype(check(std::declval<Op&>()))>, "say how many cases must be judged");
   for (std::uint64_t seed = 0; seed < count && !testing::Test::HasFailure(); ++seed) {
     Case<Op> drawn(seed);
     SCOPED_TRACE(drawn.made.name);
     check(drawn.op);
   }
+}
+
+// The same where the check passes over some cases: it returns whether it judged one, and must judge `at_least` of them.
+template <class Op, class Check>
+void for_cases(std::uint64_t count, std::uint64_t at_least, const Check& check) {
+  static_assert(std::is_same_v<bool, decltype(check(std::declval<Op&>()))>, "return whether the case was judged");
+  std::uint64_t judged = 0;
+  for_cases<Op>(count, [&](auto& op) { judged += check(op); });
+  if (testing::Test::HasFailure()) return;
+  EXPECT_GE(judged, at_least) << "of " << count << " cases";
+}
+
+// The same of those cases that `admits(case)` lets in, of which there must be `at_least`.
+template <class Op, class Admits, class Check>
+void for_cases(std::uint64_t count, std::uint64_t at_least, const Admits& admits, const Check& check) {
+  std::uint64_t judged = 0;
+  for_cases<Op>(count, [&](auto& op) {
+    if (!admits(op)) return;
+    ++judged;
+    check(op);
+  });
+  if (testing::Test::HasFailure()) return;
+  EXPECT_GE(judged, at_least) << "of " << count << " cases";
 }
 
 // A matrix of doubles.

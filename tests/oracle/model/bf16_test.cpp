@@ -199,7 +199,7 @@ TEST(weights, are_copies_where_they_are_factors_of_products) {
   EXPECT_EQ(copies, 8);  // Embedding, head, and two products in each of three layers.
 }
 
-TEST(training, has_the_same_bits_every_time) {
+TEST(bf16_training, has_the_same_bits_every_time) {
   Oracle first(hybrid(), in_bf16()), second(hybrid(), in_bf16()), third(hybrid(), {});
   for (int s = 0; s < 3; ++s) {
     const StepResult a = first.step(s, two_microbatches(s)), b = second.step(s, two_microbatches(s));
@@ -214,7 +214,7 @@ TEST(training, has_the_same_bits_every_time) {
   EXPECT_EQ(first.weight_digest(), second.weight_digest());
 }
 
-TEST(documents, do_not_see_each_other) {
+TEST(bf16_documents, do_not_see_each_other) {
   Microbatch microbatch = documents_of({17, 1, 0, 30, 9}, 64, 1);
   const auto before = document_losses(hybrid(), microbatch, in_bf16());
   for (std::int32_t& token : microbatch.documents[3].tokens) token = (token + 7) % 64;
@@ -223,7 +223,7 @@ TEST(documents, do_not_see_each_other) {
   EXPECT_FALSE(same_bits(before.at(3), after.at(3)));
 }
 
-TEST(documents, keep_their_losses_when_they_move) {
+TEST(bf16_documents, keep_their_losses_when_they_move) {
   Microbatch microbatch = documents_of({17, 1, 0, 30, 9}, 64, 1);
   const auto before = document_losses(hybrid(), microbatch, in_bf16());
   std::reverse(microbatch.documents.begin(), microbatch.documents.end());
@@ -233,7 +233,7 @@ TEST(documents, keep_their_losses_when_they_move) {
   EXPECT_EQ(document_losses(gaps, microbatch, in_bf16()), before);
 }
 
-TEST(rows_of_no_document, are_zero_everywhere) {
+TEST(bf16_rows_of_no_document, are_zero_everywhere) {
   Scenario scenario = hybrid();
   scenario.data.gaps = 2;
   Oracle oracle(scenario, in_bf16());

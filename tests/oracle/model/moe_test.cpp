@@ -129,7 +129,7 @@ TEST(statistics, count_the_rows_of_documents) {
   }
 }
 
-TEST(rows_of_no_document, are_zero_everywhere) {
+TEST(moe_rows_of_no_document, are_zero_everywhere) {
   Scenario scenario = experts();
   scenario.data.gaps = 2;
   const StepResult result = Oracle(scenario, {}).step(0, step_of({{20, 0, 7}}, 64, 3));
@@ -165,7 +165,7 @@ std::vector<float> token_losses(const Scenario& scenario, const Microbatch& micr
 }
 
 // Without a capacity no row takes another's place.
-TEST(documents, do_not_see_each_other_without_a_capacity) {
+TEST(moe_documents, do_not_see_each_other_without_a_capacity) {
   Microbatch microbatch = documents_of({17, 1, 0, 30, 9}, 64, 1);
   const std::vector<float> before = token_losses(dropless(experts()), microbatch);
   for (std::int32_t& token : microbatch.documents[0].tokens) token = (token + 7) % 64;
@@ -174,7 +174,7 @@ TEST(documents, do_not_see_each_other_without_a_capacity) {
   EXPECT_TRUE(std::equal(before.begin() + 17, before.end(), after.begin() + 17));
 }
 
-TEST(a_microbatch_without_documents, has_no_losses) {
+TEST(moe_a_microbatch_without_documents, has_no_losses) {
   for (const Scenario& scenario : {experts(), dropless(experts())}) {
     for (const Numerics numerics : {Numerics::fp32, Numerics::bf16}) {
       Oracle oracle(scenario, in(numerics));
@@ -263,7 +263,7 @@ TEST(expert_bias, is_updated_once_a_step_from_all_microbatches) {
   EXPECT_TRUE(same_bits(oracle.expert_bias()[1], want));
 }
 
-TEST(training, continues_from_a_restored_state) {
+TEST(moe_training, continues_from_a_restored_state) {
   Oracle first(biased(), {}), second(biased(), {}), forgetful(biased(), {});
   for (std::uint32_t s = 0; s < 4; ++s) first.step(s, documents(1 + s));
   second.restore(first.parameters(), 4, first.expert_bias());
