@@ -31,7 +31,7 @@ struct CallPattern {
   std::string_view stream = {};
   std::string_view event = {};  // The name that the engine gave the event.
   std::string_view op = {};
-  std::string_view part = {};      // Of the step, as `Place::part` says it.
+  std::string_view part = {};      // The part of the step, as `Place::part` says it.
   std::string_view not_part = {};  // Any other part.
   Pass pass = Pass::any;
   Occurrence occurrence = Occurrence::every;

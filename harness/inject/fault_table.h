@@ -39,11 +39,11 @@ inline constexpr std::string_view kLeak = "cross-document leak", kPadding = "pad
                                   kExperts = "experts", kSharding = "sharding", kJudge = "judge";
 
 std::span<const FaultRow> kernel_fault_rows();  // In the order of the ops.
-std::span<const FaultRow> engine_fault_rows();  // By name.
+std::span<const FaultRow> engine_fault_rows();  // Sorted by name.
 
 std::vector<std::string> kernel_faults();
 std::vector<std::string> engine_faults();
-std::vector<std::string> sharding_faults();  // Those of the engine that need shards.
+std::vector<std::string> sharding_faults();  // The names of engine faults that need shards.
 
 // The file where the fault is planted, "" for an unknown name.
 std::string_view fault_place(std::string_view name);

@@ -1,4 +1,4 @@
-// Plants a fault at the device door, or counts the calls at which one could be planted.
+// Plants a fault at the device, or counts the calls at which one could be planted.
 #pragma once
 
 #include <list>

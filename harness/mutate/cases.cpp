@@ -57,7 +57,8 @@ std::vector<MutationCase> mutation_cases(std::int64_t most) {
   for (MutationCase& one : cases) {
     if (!wants_processes(one.scenario)) record(one);
   }
-  // Ranks that are processes come last: nobody counts at their doors, so they can show named faults alone.
+  // Ranks that are processes come last: no mutator counts the calls of their devices, so they can show named faults
+  // alone.
   std::stable_sort(cases.begin(), cases.end(), [](const MutationCase& a, const MutationCase& b) {
     return std::pair(a.ops == 0, a.ops) < std::pair(b.ops == 0, b.ops);
   });

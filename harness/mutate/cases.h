@@ -1,4 +1,4 @@
-// What faults are planted into: the cases of the library, smallest first, and the probes (probes.h) behind them.
+// The cases that faults are planted into: those of the library, smallest first, then the probes (probes.h).
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace lockstep {
 struct MutationCase {
   Scenario scenario;  // One precision. Of a probe, only the name.
   std::int64_t ops = 0;
-  std::array<DoorMutator::Sites, kDoorOperators.size()> sites;   // What each operator could strike in a run.
+  std::array<DoorMutator::Sites, kDoorOperators.size()> sites;   // The calls of a run that each operator could change.
   std::set<std::pair<std::string, std::int64_t>> last_launches;  // DoorMutator::last_launches().
   const Probe* probe = nullptr;
 };

@@ -1,4 +1,5 @@
-// Whether a call does anything at all: the machine-checked argument for faults at the device door that change nothing.
+// The equivalent-mutant check: whether a call does anything at all. It is the machine-checked argument for faults at
+// the device that change nothing.
 #pragma once
 
 #include "harness/case/verdict.h"

@@ -52,7 +52,7 @@ class Catalogue {
     }
   }
 
-  // Of experts or of sharding: it shows in no scenario without.
+  // A fault of experts or of sharding shows in no scenario without them.
   void add(const std::string& name, const FaultRow& row, std::string site, RunOptions plant) {
     if (row.has(kNoScenario) || (row.has(kNeedsExperts) && !experts_) || (row.has(kNeedsShards) && !sharded_))
       return;  // Shows in nothing.

@@ -10,8 +10,8 @@ namespace lockstep {
 
 struct PoolOptions {
   int jobs = 1;
-  double timeout_s = 60;  // Of one run.
-  double budget_s = 0;    // Of all; 0 is none.
+  double timeout_s = 60;  // The limit of one run.
+  double budget_s = 0;    // The limit of all runs together; 0 is none.
 };
 
 // `told` after each trial that is done, with how many are.

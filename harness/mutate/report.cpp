@@ -164,7 +164,7 @@ boost::json::object mutation_json(const boost::json::object& asked, const std::v
 
 namespace {
 
-// What to_json() above has written.
+// Reads the text that to_json() above has written.
 void read_result(const boost::json::object& from, Fault& fault, TrialOutcome& outcome) {
   const auto text = [&](const char* key) { return std::string(from.at(key).as_string()); };
   fault.name = text("name");

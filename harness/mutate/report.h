@@ -1,4 +1,4 @@
-// What came of all trials: the table on stdout, and the JSON of contract.md.
+// The report of all trials: the table on stdout, and the JSON of contract.md.
 #pragma once
 
 #include <boost/json.hpp>
@@ -18,7 +18,7 @@ struct MutationScore {
   std::int64_t poisoned = 0;  // by values alone but only where memory that is used again has no value,
   std::int64_t judges = 0;    // only by a judge of order, addresses, graphs or counts.
   std::int64_t wrong_reason = 0;
-  std::int64_t survived = 0;         // Of which wrong_reason for another reason than theirs.
+  std::int64_t survived = 0;         // Some of these were named, but for another reason: wrong_reason.
   std::int64_t median = 0, p95 = 0;  // Cases until killed.
   std::int64_t killed() const { return bits + delayed + poisoned + judges; }
 };

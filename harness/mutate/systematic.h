@@ -1,4 +1,4 @@
-// The faults at the device door that the recorded cases offer.
+// The faults at the device that the recorded cases offer.
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,8 @@ std::string without_addresses(const std::string& text) {
   return std::regex_replace(text, address, "0x...");
 }
 
-// Who is not there is not noticed either, and proves nothing.
-bool is_met(const Fault& fault, const CaseResult& result) {
+// A fault that has changed no call cannot be noticed, and such a run proves nothing.
+bool is_triggered(const Fault& fault, const CaseResult& result) {
   if (fault.kind != Fault::Kind::systematic) return true;
   const auto found = result.counters.find(kStruck);
   return found != result.counters.end() && found->second > 0;
@@ -76,7 +76,7 @@ void Trial::took_bits(const CaseResult& result) {
 void Trial::took_full(const CaseResult& result) {
   ++outcome_.scenarios;
   const bool noticed = result.verdict == Verdict::violated || result.verdict == Verdict::broken;
-  met_ += is_met(*fault_, result);
+  triggered_ += is_triggered(*fault_, result);
   if (noticed && is_right_reason(*fault_, result)) {
     outcome_.killed = true;
     outcome_.wrong_reason = false;
@@ -101,8 +101,9 @@ void Trial::survive() {
   position_ = 0;
   while (position_ + 1 < fault_->cases.size() && at().probe) ++position_;
   mode_ = fault_->can_be_idle ? TrialMode::idle : TrialMode::prove;
-  if (met_ == 0) outcome_.reason = "the call was never met";
-  outcome_.done = met_ == 0 || outcome_.wrong_reason || at().probe || !(fault_->removes_order || fault_->can_be_idle);
+  if (triggered_ == 0) outcome_.reason = "the call was never met";
+  outcome_.done =
+      triggered_ == 0 || outcome_.wrong_reason || at().probe || !(fault_->removes_order || fault_->can_be_idle);
 }
 
 void Trial::took_idle(const CaseResult& result) {
@@ -110,13 +111,13 @@ void Trial::took_idle(const CaseResult& result) {
   if (result.verdict != Verdict::holds) return;
   outcome_.equivalent = outcome_.done;
   if (!outcome_.done) return;
-  outcome_.argument = "in each of the " + std::to_string(met_) +
+  outcome_.argument = "in each of the " + std::to_string(triggered_) +
                       " cases that have the call, nothing that the host sees depends on what it does";
 }
 
 void Trial::took_proof(const CaseResult& result) {
   outcome_.done = true;
-  if (!is_met(*fault_, result)) return;
+  if (!is_triggered(*fault_, result)) return;
   if (result.verdict != Verdict::holds) {
     outcome_.killed = is_right_reason(*fault_, result);
     outcome_.killer = at().scenario.name;
@@ -125,7 +126,7 @@ void Trial::took_proof(const CaseResult& result) {
     return;
   }
   outcome_.argument =
-      "in " + std::to_string(met_) +
+      "in " + std::to_string(triggered_) +
       " cases the checker finds every conflicting access in order without it, and the bits are equal in " +
       std::to_string(kOrders) + " orders of " + at().scenario.name;
   outcome_.equivalent = true;

@@ -20,12 +20,12 @@ enum class TrialMode : std::uint8_t {
 };
 
 struct TrialRun {
-  int fault = 0;  // Of the list of faults.
-  int at = 0;     // Of the list of cases.
+  int fault = 0;  // Index into the list of faults.
+  int at = 0;     // Index into the list of cases.
   TrialMode mode = TrialMode::full;
 };
 
-// What to run, and how.
+// A scenario to run, and the options to run it with.
 struct PreparedRun {
   Scenario scenario;
   RunOptions options;
@@ -41,7 +41,7 @@ struct TrialOutcome {
   bool bits = false;  // Values alone would have shown it.
   std::int64_t scenarios = 0;
   std::string killer;  // Name of the case.
-  std::string reason;  // What the judge said; of a survivor, what was said for another reason, if anything was.
+  std::string reason;  // The judge's report; for a survivor, a report for another reason, if there was one.
   bool wrong_reason = false;
   std::string argument;  // Why an equivalent one is.
   std::string replay;
@@ -62,14 +62,14 @@ class Trial {
   void took_idle(const CaseResult& result);
   void took_proof(const CaseResult& result);
   void survive();
-  void quote(const CaseResult& result);  // What the judge said of it.
+  void quote(const CaseResult& result);  // Keeps the judge's report.
   const MutationCase& at() const { return (*cases_)[static_cast<std::size_t>(fault_->cases[position_])]; }
 
   int number_;
   const Fault* fault_;
   const std::vector<MutationCase>* cases_;
   std::size_t position_ = 0;
-  std::int64_t met_ = 0;  // Cases in which the fault did something.
+  std::int64_t triggered_ = 0;  // Cases in which the fault did something.
   TrialMode mode_ = TrialMode::full;
   TrialOutcome outcome_;
 };

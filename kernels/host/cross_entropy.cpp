@@ -32,7 +32,7 @@ void run(HostQueue, const CrossEntropyForward<T>& op) {
   }
 }
 
-// What is smaller counts as zero.
+// A smaller term counts as zero.
 static float smallest_term() { return faulty("cross-entropy-gradient-flushes-small-terms", 0.0f, 0x1p-20f); }
 
 template <class T>

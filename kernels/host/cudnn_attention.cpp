@@ -30,7 +30,7 @@ struct Shown {
   Tensor<std::int32_t> length() { return tensor(lengths.data(), 1, std::ssize(lengths)); }
 };
 
-// What is in it after an op is of no use to anybody.
+// Nothing reads its contents after the op.
 void use_up(Scratch<std::uint8_t> workspace) {
   if (workspace) std::memset(workspace.data, 0xa7, static_cast<std::size_t>(workspace.cols));
 }

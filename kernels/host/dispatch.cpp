@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/reduce.h"
 #include "kernels/core/require.h"
@@ -31,7 +32,7 @@ void run(HostQueue, const ExpertLayout& op) {
     std::int32_t& to = op.pair_row.row(i)[s];
     to = -1;
     if (e < 0) continue;
-    const std::int32_t r = rank[static_cast<std::size_t>(e)]++;
+    const std::int32_t r = at(rank, e)++;
     if (r >= op.rows.data[e]) continue;
     to = op.start.data[e] + r;
     op.row_pair.data[to] = static_cast<std::int32_t>(i * slots + s);
@@ -71,12 +72,12 @@ void run(HostQueue, const Combine<T>& op) {
       const float weight = op.weights.row(i)[s];
       const T* y = op.y.row(r);
       for (std::int64_t e = 0; e < d; ++e) {
-        sum[static_cast<std::size_t>(e)] = fma(weight, load(y[e]), sum[static_cast<std::size_t>(e)]);
+        at(sum, e) = fma(weight, load(y[e]), at(sum, e));
       }
     }
     add_zero(d, sum.data());
     for (std::int64_t e = 0; shared && e < d; ++e) {
-      sum[static_cast<std::size_t>(e)] = add(sum[static_cast<std::size_t>(e)], load(shared.row(i)[e]));
+      at(sum, e) = add(at(sum, e), load(shared.row(i)[e]));
     }
     store_row(d, sum.data(), op.out.row(i));
   }
@@ -118,8 +119,7 @@ void run(HostQueue, const DispatchBackward<T>& op) {
   const bool router_first = faulty("dispatch-backward-adds-the-router-first", false, true);
   std::vector<float> sum(static_cast<std::size_t>(d)), router(sum);
   const auto add_row = [&](const auto& get) {
-    for (std::int64_t e = 0; e < d; ++e)
-      sum[static_cast<std::size_t>(e)] = add(sum[static_cast<std::size_t>(e)], get(e));
+    for (std::int64_t e = 0; e < d; ++e) at(sum, e) = add(at(sum, e), get(e));
   };
   for (std::int64_t i = 0; i < op.dx.rows; ++i) {
     if (op.row_document.data[i] < 0) {
@@ -128,7 +128,7 @@ void run(HostQueue, const DispatchBackward<T>& op) {
     }
     set_zero(d, sum.data());
     dot_row(d, experts, op.dlogits.row(i), 1, op.wr.data, op.wr.pitch, router.data());
-    const auto router_part = [&](std::int64_t e) { return router[static_cast<std::size_t>(e)]; };
+    const auto router_part = [&](std::int64_t e) { return at(router, e); };
     if (router_first) add_row(router_part);
     for (std::int64_t s = 0; s < op.pair_row.cols; ++s) {
       const std::int32_t r = op.pair_row.row(i)[s];

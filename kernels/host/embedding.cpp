@@ -44,7 +44,7 @@ void run(HostQueue, const EmbeddingBackward<T>& op) {
   const std::int64_t d = op.dy.cols, vocabulary = op.acc ? op.acc.rows : op.dweight.rows;
   const bool adds = faulty("embedding-gradient-forgets-accumulator", true, false);
   const bool row_by_row = faulty("embedding-gradient-adds-rows-to-the-accumulator", false, true);
-  std::map<std::int32_t, std::vector<std::int64_t>> rows_of;  // Of each token, in order.
+  std::map<std::int32_t, std::vector<std::int64_t>> rows_of;  // The rows of each token, in order.
   for (std::int64_t i = 0; i < op.dy.rows; ++i) {
     if (op.row_document.data[i] < 0) continue;
     const std::int32_t token = op.tokens.data[i];

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 
 namespace lockstep {
@@ -22,13 +23,13 @@ void run(HostQueue, const UpdateExpertBias& op) {
   std::int64_t all = 0;
   for (std::int64_t r = 0; r < op.step.rows; ++r) {
     for (std::int64_t e = 0; e < experts; ++e) {
-      chosen[static_cast<std::size_t>(e)] += op.step.row(r)[e];
+      at(chosen, e) += op.step.row(r)[e];
       all += op.step.row(r)[e];
       op.step.row(r)[e] = faulty("expert-bias-keeps-the-counts-of-the-step", 0, op.step.row(r)[e]);
     }
   }
   for (std::int64_t e = 0; e < experts; ++e) {
-    const std::int64_t share = chosen[static_cast<std::size_t>(e)] * experts;
+    const std::int64_t share = at(chosen, e) * experts;
     float& bias = op.bias.data[e];
     if (share < all) bias = add(bias, rate);
     if (share > all) bias = sub(bias, rate);

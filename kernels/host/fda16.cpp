@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fda16.h"
 #include "kernels/host/rows.h"
 
@@ -122,8 +123,8 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, Bf16View a, Bf16Vie
     for (std::int64_t i = 0; i < rows; ++i) {
       for (std::int64_t e = 0; e < k; ++e) {
         const float x = load(a.data[(top + i) * a.row_stride + e * a.col_stride]);
-        values[static_cast<std::size_t>(i * k + e)] = x;
-        exponents[static_cast<std::size_t>(i * k + e)] = twice(fda_exponent(x));
+        at(values, i * k + e) = x;
+        at(exponents, i * k + e) = twice(fda_exponent(x));
       }
     }
     for (std::int64_t first = 0; first < n; first += kFdaLanes) {

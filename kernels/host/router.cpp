@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/reduce.h"
 #include "kernels/host/chain.h"
@@ -10,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Of one row: smx_e = pe_e / s, and lse = m + log(s).
+// For one row: smx_e = pe_e / s, and lse = m + log(s).
 float softmax_row(std::int64_t experts, const float* logits, float* smx) {
   const float m = maximum(experts, [logits](std::int64_t e) { return logits[e]; });
   for (std::int64_t e = 0; e < experts; ++e) smx[e] = expn(sub(logits[e], m));
@@ -182,7 +183,7 @@ void run(HostQueue, const RouterWeightGradient<T>& op) {
     for (std::int64_t e = 0; e < op.dwr.rows; ++e) {
       const float dl = op.dlogits.row(i)[e];
       float* to = op.dwr.row(e);
-      for (std::int64_t c = 0; c < d; ++c) to[c] = fma(dl, x[static_cast<std::size_t>(c)], to[c]);
+      for (std::int64_t c = 0; c < d; ++c) to[c] = fma(dl, at(x, c), to[c]);
     }
   }
   for (std::int64_t e = 0; e < op.dwr.rows; ++e) add_zero(d, op.dwr.row(e));

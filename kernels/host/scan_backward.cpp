@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/reduce.h"
 #include "kernels/host/chain.h"
@@ -140,7 +141,7 @@ class ScanReverse {
       op_.rows.row(row)[2 * s_.heads + h] = dot128(dy_.data() + j * width, head_.x.data() + j * width);
     }
   }
-  // What this head adds to KK and to the chains of dC and dB.
+  // Adds this head's part to KK and to the chains of dC and dB.
   void group_terms(std::int64_t nr, const float* s0, const float* ds) {
     factor_.set(s_.p, nr, head_.xd.data(), 1, s_.p);
     for (std::int64_t i = 0; i < nr; ++i) {
@@ -162,7 +163,7 @@ class ScanReverse {
     const std::int64_t nr = rows(c), group = s_.group_of(h);
     for (std::int64_t i = 0; i < nr; ++i) {
       for (std::int64_t j = 0; j <= i; ++j) {
-        float& kk = kk_[static_cast<std::size_t>(i * s_.q + j)];
+        float& kk = at(kk_, i * s_.q + j);
         kk = lockstep::load(st<T>(add(kk, 0.0f)));
       }
     }

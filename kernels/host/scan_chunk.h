@@ -34,7 +34,7 @@ struct GroupChunk {
   Factor<T> bt_;  // B(n, j)
 };
 
-// What one head makes of the chunk before it meets the state.
+// The values of one head in a chunk that do not depend on the state before it.
 template <class T>
 struct HeadChunk {
   explicit HeadChunk(const ScanShape& s);

@@ -1,4 +1,4 @@
-// What product() takes in either numerics.
+// The operand type of product() in either numerics.
 #pragma once
 
 #include "kernels/host/fda16.h"
