@@ -20,7 +20,7 @@ class CampaignQueue {
   void run_again(Job job, int times);
   // Random cases of this shard that were not begun.
   std::int64_t left() const;
-  // The report says so. True.
+  // Marks the report as ended early; returns true, so that callers can `return end_early(...)`.
   bool end_early(const char* why);
 
  private:
