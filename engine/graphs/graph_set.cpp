@@ -24,15 +24,28 @@ std::string to_text(const GraphKey& key) {
          std::to_string(key.slot) + ", bucket " + std::to_string(key.bucket);
 }
 
+// Calls that are illegal while a stream captures, as a hidden allocation or wait in a layer would be: none but faults.
+static void make_illegal_calls(const Stream& stream) {
+  using Call = std::function<void()>;
+  const auto allocate = [&] { DeviceBuffer(stream.device(), 256); };
+  const auto wait = [&] { stream.synchronize(); };
+  const Call hidden_allocation = faulty<Call>(
+      "allocation-during-capture", [] {}, allocate);
+  const Call hidden_wait = faulty<Call>(
+      "host-wait-during-capture", [] {}, wait);
+  hidden_allocation();
+  hidden_wait();
+}
+
 void GraphSet::capture(const GraphKey& key, const Body& body) {
-  if (fault("warm-up-pass-leaves-its-gradients")) body();
+  const Body warm_up = faulty<Body>(
+      "warm-up-pass-leaves-its-gradients", [] {}, body);
+  warm_up();
   const Place place = stream_.device().place;  // What comes behind the launch has no place inside of the graph.
   stream_.begin_capture();
   try {
     body();
-    // A call that is illegal while a stream captures: what a hidden allocation in a layer would do.
-    if (fault("allocation-during-capture")) DeviceBuffer(stream_.device(), 256);
-    if (fault("host-wait-during-capture")) stream_.synchronize();
+    make_illegal_calls(stream_);
     const auto [place_of, is_new] = graphs_.try_emplace(key, Captured{stream_.end_capture(), addresses_()});
     require(is_new, "a graph is captured once");
     bytes_ += bytes_of(place_of->second.graph);
@@ -50,19 +63,19 @@ void GraphSet::capture(const GraphKey& key, const Body& body) {
 // A bucket goes whole: of its graphs a pass needs all.
 void GraphSet::evict_but(int bucket) {
   const auto earlier = [](const auto& a, const auto& b) { return a.second < b.second; };
-  const std::int64_t limit = fault("eviction-left-out") ? 0 : memory_limit_;
+  const std::int64_t limit = faulty("eviction-left-out", memory_limit_, 0);
   while (limit > 0 && bytes_ > limit && last_use_.size() > 1) {
     std::map<int, std::int64_t> others = last_use_;
     others.erase(bucket);
     const auto [least, most] = std::minmax_element(others.begin(), others.end(), earlier);
-    evict((fault("eviction-of-the-bucket-used-last") ? most : least)->first);
+    evict(faulty("eviction-of-the-bucket-used-last", least, most)->first);
   }
 }
 
 void GraphSet::evict(int bucket) {
   evicted += std::erase_if(graphs_, [&](const auto& one) {
     if (one.first.bucket != bucket) return false;
-    if (!fault("eviction-forgets-what-it-freed")) bytes_ -= bytes_of(one.second.graph);
+    bytes_ -= faulty("eviction-forgets-what-it-freed", bytes_of(one.second.graph), 0);
     return true;
   });
   last_use_.erase(bucket);

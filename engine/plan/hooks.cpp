@@ -1,5 +1,6 @@
 #include "engine/plan/hooks.h"
 
+#include <span>
 #include <utility>
 
 #include "kernels/core/fault.h"
@@ -17,8 +18,9 @@ ExtractedHooks::ExtractedHooks(Hooks& hooks, const std::vector<List>& lists) : h
 }
 
 ExtractedHooks::~ExtractedHooks() {
-  if (fault("hooks-not-restored-after-capture")) return;
-  for (Taken& taken : taken_) hooks_.list(taken.from.module, taken.from.point) = std::move(taken.hooks);
+  const std::size_t restored = faulty("hooks-not-restored-after-capture", taken_.size(), 0);
+  for (Taken& taken : std::span(taken_).first(restored))
+    hooks_.list(taken.from.module, taken.from.point) = std::move(taken.hooks);
 }
 
 void ExtractedHooks::run(const std::vector<std::size_t>& order, const HookCall& call) const {

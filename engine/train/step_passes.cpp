@@ -26,10 +26,9 @@ HookCall StepLoop::hook_call(const MicrobatchPass& pass) const {
 }
 
 void StepLoop::run_hooks(int module, HookPoint point, const MicrobatchPass& pass) {
-  if (fault("no-reduction-without-documents") && point == HookPoint::backward_post &&
-      packs_.tokens_in(pass.microbatch) == 0) {
-    return;
-  }
+  const bool is_empty = point == HookPoint::backward_post && packs_.tokens_in(pass.microbatch) == 0;
+  const bool left_out = faulty("no-reduction-without-documents", false, is_empty);
+  if (left_out) return;
   hooks_.run(module, point, hook_call(pass));
 }
 
@@ -96,6 +95,11 @@ void StepLoop::backward(const MicrobatchPass& pass) {
   run_hooks(Modules::embedding(), HookPoint::backward_post, pass);
 }
 
+static void run_hooks_after(const ExtractedHooks& hooks, const HookCall& call) {
+  const bool run = faulty("hooks-behind-a-replay-forgotten", true, false);
+  if (run) hooks.run_after(call);
+}
+
 void StepLoop::run_segment(const MicrobatchPass& pass, const Segment& segment, bool forward) {
   const auto body = [&] { run_parts(pass, segment, forward); };
   if (segment.region < 0 || !pass.replay) return body();
@@ -106,7 +110,7 @@ void StepLoop::run_segment(const MicrobatchPass& pass, const Segment& segment, b
   const ExtractedHooks hooks(hooks_, hooks_of(segment, forward));
   hooks.run_before(hook_call(pass));
   graphs_.launch(key, body);
-  if (!fault("hooks-behind-a-replay-forgotten")) hooks.run_after(hook_call(pass));
+  run_hooks_after(hooks, hook_call(pass));
 }
 
 void StepLoop::run_parts(const MicrobatchPass& pass, const Segment& segment, bool forward) {

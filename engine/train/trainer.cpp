@@ -184,7 +184,8 @@ void Trainer::Impl::update_shards(const Stream& stream) {
       if (sharder.stays(unit) != resident) continue;
       const auto [first, end] = sharder.layout().parameters(at(units, unit));
       update_weights(stream, first, end);
-      if (!fault("weights-not-gathered-after-the-optimizer")) sharder.refresh(unit);
+      const bool gathers = faulty("weights-not-gathered-after-the-optimizer", true, false);
+      if (gathers) sharder.refresh(unit);
     }
   }
 }

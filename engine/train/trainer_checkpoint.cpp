@@ -72,6 +72,16 @@ void Trainer::Impl::require_continuable(const std::string& path, const Progress&
   }
 }
 
+static void settle_gathers(Sharder* sharder) {
+  const bool settles = faulty("load-beside-gathers", sharder != nullptr, false);
+  if (settles) sharder->settle();
+}
+
+static void gather_again(Sharder* sharder) {
+  const bool gathers = faulty("load-leaves-gathered-weights", sharder != nullptr, false);
+  if (gathers) sharder->refresh();
+}
+
 // Everything is checked before anything is written.
 void Trainer::load(const std::string& path) {
   Impl& my = *impl_;
@@ -85,15 +95,14 @@ void Trainer::load(const std::string& path) {
     for (const ResidentShard& shard : shards) wanted.push_back(shard.stored);
     return wanted;
   });
-  const bool sharded = my.loop.sharder() != nullptr;
   // Gathers that are under way read the weights that are written now.
-  if (sharded && !fault("load-beside-gathers")) my.loop.sharder()->settle();
+  settle_gathers(my.loop.sharder());
   for (const ExpertState& expert : my.loop.expert_states()) {
     if (expert.bias) my.write(expert.step, std::vector<std::int32_t>(static_cast<std::size_t>(expert.step.size())));
   }
   for (std::size_t i = 0; i < shards.size(); ++i) my.restore(shards[i], state.shards[i]);
   my.loop.parameters().round(my.loop.compute());
-  if (sharded && !fault("load-leaves-gathered-weights")) my.loop.sharder()->refresh();
+  gather_again(my.loop.sharder());
   my.steps_done = faulty("checkpoint-forgets-the-step", progress.steps, 0);
   my.microbatches_done = progress.microbatches / my.ranks();
   my.cleared = false;
