@@ -1,4 +1,4 @@
-// What came of all trials: the table on stdout, and the JSON of contract.md.
+// What came of all trials: the table on stdout, and the JSON of docs/cli.md.
 #pragma once
 
 #include <boost/json.hpp>
