@@ -1,4 +1,4 @@
-// A scenario as a value: every key of schema 1 with its default (../docs of the schema: scenario.md, section 3).
+// A scenario as a value: every key of schema 1 with its default (docs/scenario-reference.md, section 3).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Of seeds. The one after it is 0.
+// The greatest seed. The seed after it is 0.
 inline constexpr std::int64_t kMostSeed = (std::int64_t{1} << 53) - 1;
 
 // A decimal with at most 6 digits after the point, kept exact.

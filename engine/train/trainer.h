@@ -42,9 +42,8 @@ class Trainer {
   std::vector<float> read(StoredValues values) const;
   // Reads many tensors with one wait for the compute stream.
   std::vector<std::vector<float>> read(std::span<const StoredValues> list) const;
-  std::string weight_digest() const;  // 32 hex digits: hi, lo. Every rank calls it.
-  std::map<std::string, std::int64_t> counters()
-      const;  // The names are those of contract.md and scenario.md section 3.
+  std::string weight_digest() const;                     // 32 hex digits: hi, lo. Every rank calls it.
+  std::map<std::string, std::int64_t> counters() const;  // docs/scenario-reference.md, section 3, has their names.
 
   // A checkpoint is safetensors, written to a temporary file, synced and renamed. A failed save throws DeviceError or
   // std::runtime_error and leaves the earlier checkpoint valid; after `load` the run continues bit for bit. Every rank

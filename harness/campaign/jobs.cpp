@@ -165,7 +165,7 @@ void CampaignJobs::run_here(const Job& job, const CampaignCase& one,
 }
 
 CaseResult CampaignJobs::run(const Job& job, const CampaignCase& one) const {
-  if (one.near) return judge_near_legal(*one.near);
+  if (one.near) return judge_invalid_case(*one.near);
   const RunOptions run = run_options(job);
   plant_fault(run.fault);
   if (fault(kCrashFault)) ::raise(SIGSEGV);

@@ -43,7 +43,7 @@ Request request_of(const Options& options) {
   return request;
 }
 
-// What one device is measured with: one rank, which has the microbatches of all, and nothing put in its way.
+// The scenario that measures one device: one rank, which has the microbatches of all, and no delays.
 Scenario on_one_device(const Scenario& scenario) {
   Scenario s = by_one_rank(scenario);
   s.checker.delays.clear();

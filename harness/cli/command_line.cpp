@@ -66,7 +66,7 @@ ExitStatus dispatch(const Words& words) {
 }
 
 // A pipe to a worker must not be taken for one of the standard descriptors, of which somebody may have closed some.
-// What is printed where nobody reads is lost, as if it were closed still.
+// Output to such a descriptor is lost, as if it were closed still.
 void occupy_standard_descriptors() {
   for (int i = 0; i <= 2; ++i) {
     if (::fcntl(i, F_GETFD) != -1) continue;

@@ -1,4 +1,4 @@
-// `lockstep describe FILE [--built] [--offload-matrix]`
+// `lockstep describe FILE`, and the reference of the schema: --schema, --defaults, --rules, --built, --offload-matrix.
 #include <cstdio>
 #include <sstream>
 
@@ -14,6 +14,9 @@
 #include "harness/report/sharding_table.h"
 #include "harness/run/refusal.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/reference/reference.h"
+#include "scenarios/schema/words.h"
+#include "scenarios/syntax/nearest.h"
 
 namespace lockstep {
 namespace {
@@ -70,7 +73,7 @@ void write_memory(std::ostringstream& out, const Scenario& scenario, std::int64_
       << scenario.training.in_flight << " in flight " << megabytes(activations) << "\n";
 }
 
-// The calls of cuDNN for each bucket: what is fixed, whatever the documents.
+// The calls of cuDNN for each bucket, as far as they do not depend on the documents.
 void write_attention(std::ostringstream& out, const Scenario& scenario) {
   const Scenario::Model& model = scenario.model;
   if (model.core_attention != CoreAttention::cudnn) return;
@@ -125,17 +128,49 @@ void print_built() {
     std::printf("%-9s  %s\n", feature.built ? "built" : "not built", feature.key.c_str());
 }
 
+// Prints the reference of the keys; --json writes it as a JSON Schema for editors.
+ExitStatus describe_schema(const Options& options, Form form) {
+  if (options.has("json")) write_file(options.text("json"), json_schema() + "\n");
+  std::fputs(key_reference(form).c_str(), stdout);
+  return ExitStatus::held;
+}
+
+// Prints all rules, or the one that is named.
+ExitStatus describe_rules(const Options& options, Form form) {
+  const std::string id = options.words().empty() ? "" : options.word();
+  const std::string rules = rule_reference(form, id);
+  if (rules.empty()) throw RequestError("there is no rule " + id + "; nearest: " + nearest_name(id, rule_names()));
+  std::fputs(rules.c_str(), stdout);
+  return ExitStatus::held;
+}
+
+// Prints the file with every key, computed defaults included.
+ExitStatus describe_defaults(const Options& options) {
+  const ReadResult read = read_scenario_file(options.word());
+  if (!read.ok() && read.rule() != "L00") throw refusal(read.errors);
+  std::fputs(to_full_yaml(read.scenario).c_str(), stdout);
+  return ExitStatus::held;
+}
+
 }  // namespace
 
 ExitStatus describe_command(const Words& words) {
-  Options options("describe", "FILE [--built | --offload-matrix]",
+  Options options("describe", "[FILE | RULE]",
                   "What a scenario means: graphs, parameters, memory, legality. Needs no device.", 1);
+  options.flag("schema", "the keys of a scenario file; with --json a JSON Schema for editors");
+  options.flag("defaults", "the file as YAML with every key");
+  options.flag("rules", "the rules that refuse a file, or the RULE that is named, such as L26");
+  options.flag("markdown", "with --schema or --rules: as the tables of docs/scenario-reference.md");
   options.flag("built", "list what of the schema is built");
   options.flag("offload-matrix", "what may be offloaded under which graphs, or the rule against it");
   options.text("json", "write what it means, or the errors, to this file");
   options.text("offload-json", "write the offload plan to this file");
-  options.device();  // As every command; none is opened.
+  options.device();  // Every command takes it; none is opened here.
   if (!options.parse(words)) return ExitStatus::held;
+  const Form form = options.has("markdown") ? Form::markdown : Form::text;
+  if (options.has("schema")) return describe_schema(options, form);
+  if (options.has("rules")) return describe_rules(options, form);
+  if (options.has("defaults")) return describe_defaults(options);
   if (options.has("built")) print_built();
   if (options.has("offload-matrix")) std::fputs(offload_matrix().c_str(), stdout);
   const bool printed = options.has("built") || options.has("offload-matrix");

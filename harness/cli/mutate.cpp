@@ -69,7 +69,7 @@ void print_list(const std::vector<Fault>& faults) {
   }
 }
 
-// What decides which faults are run: reports of one campaign differ in their share alone.
+// The settings that decide which faults are run: reports of one campaign differ only in their share.
 boost::json::object asked(const Options& options, const std::string& device) {
   return {{"only", options.text("only")},
           {"seed", options.number("seed")},
@@ -102,9 +102,9 @@ ExitStatus put_together(const Options& options) {
   }
   std::vector<Fault> faults;
   std::vector<TrialOutcome> outcomes;
-  double seconds = 0;  // Of the longest.
+  double seconds = 0;  // The longest share.
   boost::json::object first;
-  std::map<std::int64_t, std::string> files;  // By the number of their share.
+  std::map<std::int64_t, std::string> files;  // Keyed by the number of the share.
   for (const std::string& file : options.words()) {
     boost::json::object of_file = add_mutation_json(file, faults, outcomes, seconds);
     const WorkShare share = work_share(std::string(of_file.at("shard").as_string()));

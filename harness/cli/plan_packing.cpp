@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kSlack = 0.005;  // What one bucket more must save.
+constexpr double kSlack = 0.005;  // The share of time that one more bucket must save.
 
 bool is_scenario(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
 
@@ -117,7 +117,7 @@ ExitStatus plan_packing_command(const Words& words) {
   model.numerics.resize(1);
   if (model.cuda_graph.impl == GraphImpl::none) {
     model.cuda_graph.impl = GraphImpl::partial;
-    model.offload = {};  // What is chosen for no graphs may not be legal with them.
+    model.offload = {};  // Modules chosen without graphs may be illegal with them.
   }
 
   const std::string device = choose_device(options.text("device"));

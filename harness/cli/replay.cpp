@@ -33,7 +33,7 @@ void require_one_simulated_run(const std::vector<Scenario>& scenarios, const std
                      " precisions: replay a token, or list one");
 }
 
-// What --trace and --schedule ask for. The engine runs once more for it, in a process of its own.
+// Writes the files of --trace and --schedule. The engine runs once more for it, in a process of its own.
 void show_order(const Options& options, Scenario scenario, const RunOptions& run) {
   const bool wants_file = options.has("trace"), wants_text = options.has("schedule");
   const auto traced = [&] {

@@ -218,7 +218,7 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
   const std::string kind = choose_device(options.text("device"));
   return launch(scenario, launch_options(options, kind), [&](const RanksHere& ranks) {
     Log log(options, last_step(options, scenario));
-    Counters counters;  // Of the first rank.
+    Counters counters;  // Counters of the first rank.
     Device device(open_backend(kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu));
     ranks.run(device, [&](Communicator& communicator) {
       Trainer trainer(device, scenario, data,

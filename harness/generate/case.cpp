@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint64_t kNearLegalShare = 20;
+constexpr std::uint64_t kInvalidShare = 20;
 
 // splitmix64's finaliser: every bit of the result depends on every bit of `z`.
 std::uint64_t mixed(std::uint64_t z) {
@@ -40,11 +40,11 @@ CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index, const st
   one.scenario.name = "random-" + std::to_string(index);
   // Draws of their own, so that a shrinker that edits the choices above never meets them.
   Choices more(mixed(one.seed ^ 0x6C6F636B73746570u));
-  const bool near = more.one_in(kNearLegalShare) || profile == "near-legal";
+  const bool near = more.one_in(kInvalidShare) || profile == "near-legal";
   if (profile == "schedules") draw_schedules(one.scenario, more);
   if (near) {
     one.scenario.numerics = {Numerics::fp32};  // A width that breaks another rule would break L03 too.
-    one.near = break_one_rule(one.scenario, more);
+    one.near = make_invalid_case(one.scenario, more);
   }
   return one;
 }

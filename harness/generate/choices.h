@@ -26,7 +26,7 @@ class Choices {
     return list[static_cast<std::size_t>(draw(list.size()))];
   }
 
-  // What was consumed, reduced to its bounds.
+  // The consumed choices, reduced to their bounds.
   const std::vector<std::uint64_t>& taken() const { return taken_; }
 
  private:

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "harness/expect/sharding_plan.h"
-#include "kernels/core/require.h"
+#include "harness/generate/traits.h"
 #include "scenarios/documents/documents.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/rules/legality.h"
@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// What several predicates look at, computed once a scenario.
+// Facts that several predicates need, computed once a scenario.
 struct Facts {
   explicit Facts(const Scenario& scenario) : s(scenario) {
     const bool listed = s.data.kind == DataKind::lengths;
@@ -68,13 +68,14 @@ struct Facts {
   bool has_odd_unit() const { return !plan_sharding(s).persistent.empty(); }
 
   const Scenario& s;
-  std::set<std::int64_t> lengths;  // Of all documents.
+  std::set<std::int64_t> lengths;  // The lengths of all documents.
   std::int64_t least = 1'000'000;  // Documents of the microbatch with the fewest,
   std::int64_t most = 0;           // and of the one with the most.
   std::set<std::int64_t> over;     // Slots of a microbatch on the rank that needs most, less the largest capacity.
 };
 
 struct Row {
+  Trait trait;
   const char* name;
   bool boundary;
   bool (*has)(const Facts&);
@@ -85,268 +86,246 @@ constexpr bool kSwitch = false, kEdge = true;
 const Scenario kPlain;
 
 constexpr Row kRows[] = {
-    {"bf16", kSwitch, [](const Facts& f) { return f.s.numerics.front() == Numerics::bf16; }},
-    {"mamba", kSwitch, [](const Facts& f) { return f.layer("M"); }},
-    {"attention", kSwitch, [](const Facts& f) { return f.layer("*"); }},
-    {"mlp", kSwitch, [](const Facts& f) { return f.layer("-"); }},
-    {"experts", kSwitch, [](const Facts& f) { return f.layer("E"); }},
-    {"a block of two", kSwitch, [](const Facts& f) { return f.layer("*-"); }},
-    {"a block of attention and experts", kSwitch, [](const Facts& f) { return f.layer("*E"); }},
-    {"sigmoid router", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().router == Router::sigmoid; }},
-    {"expert bias", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().expert_bias; }},
-    {"shared expert", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().shared_hidden > 0; }},
-    {"balance loss", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().aux_loss.millionths > 0; }},
-    {"z loss", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().z_loss.millionths > 0; }},
-    {"dropless", kSwitch, [](const Facts& f) { return f.layer("E") && !f.moe().capacity_factor; }},
-    {"capacity without padding", kSwitch,
+    {Trait::bf16, "bf16", kSwitch, [](const Facts& f) { return f.s.numerics.front() == Numerics::bf16; }},
+    {Trait::mamba, "mamba", kSwitch, [](const Facts& f) { return f.layer("M"); }},
+    {Trait::attention, "attention", kSwitch, [](const Facts& f) { return f.layer("*"); }},
+    {Trait::mlp, "mlp", kSwitch, [](const Facts& f) { return f.layer("-"); }},
+    {Trait::experts, "experts", kSwitch, [](const Facts& f) { return f.layer("E"); }},
+    {Trait::a_block_of_two, "a block of two", kSwitch, [](const Facts& f) { return f.layer("*-"); }},
+    {Trait::a_block_of_attention_and_experts, "a block of attention and experts", kSwitch,
+     [](const Facts& f) { return f.layer("*E"); }},
+    {Trait::sigmoid_router, "sigmoid router", kSwitch,
+     [](const Facts& f) { return f.layer("E") && f.moe().router == Router::sigmoid; }},
+    {Trait::expert_bias, "expert bias", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().expert_bias; }},
+    {Trait::shared_expert, "shared expert", kSwitch,
+     [](const Facts& f) { return f.layer("E") && f.moe().shared_hidden > 0; }},
+    {Trait::balance_loss, "balance loss", kSwitch,
+     [](const Facts& f) { return f.layer("E") && f.moe().aux_loss.millionths > 0; }},
+    {Trait::z_loss, "z loss", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().z_loss.millionths > 0; }},
+    {Trait::dropless, "dropless", kSwitch, [](const Facts& f) { return f.layer("E") && !f.moe().capacity_factor; }},
+    {Trait::capacity_without_padding, "capacity without padding", kSwitch,
      [](const Facts& f) { return f.layer("E") && f.moe().capacity_factor && !f.moe().pad_to_capacity; }},
-    {"host sync", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().host_sync; }},
-    {"one slot", kEdge, [](const Facts& f) { return f.layer("E") && f.moe().top_k == 1; }},
-    {"every expert chosen", kEdge, [](const Facts& f) { return f.layer("E") && f.moe().top_k == f.moe().experts; }},
-    {"more experts than lanes", kEdge, [](const Facts& f) { return f.layer("E") && f.moe().experts > 128; }},
-    {"grouped queries", kSwitch,
+    {Trait::host_sync, "host sync", kSwitch, [](const Facts& f) { return f.layer("E") && f.moe().host_sync; }},
+    {Trait::one_slot, "one slot", kEdge, [](const Facts& f) { return f.layer("E") && f.moe().top_k == 1; }},
+    {Trait::every_expert_chosen, "every expert chosen", kEdge,
+     [](const Facts& f) { return f.layer("E") && f.moe().top_k == f.moe().experts; }},
+    {Trait::more_experts_than_lanes, "more experts than lanes", kEdge,
+     [](const Facts& f) { return f.layer("E") && f.moe().experts > 128; }},
+    {Trait::grouped_queries, "grouped queries", kSwitch,
      [](const Facts& f) { return f.layer("*") && f.s.model.attention.heads > f.s.model.attention.kv_heads; }},
-    {"several groups", kSwitch, [](const Facts& f) { return f.layer("M") && f.s.model.mamba.groups > 1; }},
-    {"dropout", kSwitch, [](const Facts& f) { return f.s.model.dropout.millionths > 0; }},
-    {"tied embedding", kSwitch, [](const Facts& f) { return f.s.model.tied_embedding; }},
-    {"swiglu", kSwitch,
+    {Trait::several_groups, "several groups", kSwitch,
+     [](const Facts& f) { return f.layer("M") && f.s.model.mamba.groups > 1; }},
+    {Trait::dropout, "dropout", kSwitch, [](const Facts& f) { return f.s.model.dropout.millionths > 0; }},
+    {Trait::tied_embedding, "tied embedding", kSwitch, [](const Facts& f) { return f.s.model.tied_embedding; }},
+    {Trait::swiglu, "swiglu", kSwitch,
      [](const Facts& f) {
        return (f.layer("-") || f.layer("E")) && f.s.model.mlp.activation == MlpActivation::swiglu;
      }},
-    {"gaps", kSwitch, [](const Facts& f) { return f.s.data.gaps > 0; }},
-    {"align", kSwitch, [](const Facts& f) { return f.s.data.align > 1; }},
-    {"tail as a slot", kSwitch, [](const Facts& f) { return f.s.data.tail == Tail::append_dummy_seq; }},
-    {"masked prefix", kSwitch, [](const Facts& f) { return f.s.data.mask.prefix > 0; }},
-    {"masked at random", kSwitch, [](const Facts& f) { return f.s.data.mask.rate.millionths > 0; }},
-    {"masked microbatch", kSwitch, [](const Facts& f) { return !f.s.data.mask.microbatches.empty(); }},
-    {"no graphs", kSwitch, [](const Facts& f) { return !f.graphs(); }},
-    {"partial graphs", kSwitch, [](const Facts& f) { return f.s.cuda_graph.impl == GraphImpl::partial; }},
-    {"full iteration", kSwitch, [](const Facts& f) { return f.s.cuda_graph.impl == GraphImpl::full_iteration; }},
-    {"module attn", kSwitch, [](const Facts& f) { return f.captures(GraphModule::attn); }},
-    {"module mlp", kSwitch, [](const Facts& f) { return f.captures(GraphModule::mlp); }},
-    {"module mamba", kSwitch, [](const Facts& f) { return f.captures(GraphModule::mamba); }},
-    {"module moe", kSwitch, [](const Facts& f) { return f.captures(GraphModule::moe); }},
-    {"module moe_router", kSwitch, [](const Facts& f) { return f.captures(GraphModule::moe_router); }},
-    {"module moe_preprocess", kSwitch, [](const Facts& f) { return f.captures(GraphModule::moe_preprocess); }},
-    {"two modules", kSwitch, [](const Facts& f) { return f.s.cuda_graph.modules.size() > 1; }},
-    {"buckets", kSwitch, [](const Facts& f) { return f.s.cuda_graph.max_packed_seqs.size() > 1; }},
-    {"a limit of graphs", kSwitch, [](const Facts& f) { return f.s.cuda_graph.graph_memory_limit > 0; }},
-    {"no warm-up", kEdge, [](const Facts& f) { return f.graphs() && f.s.cuda_graph.warmup_steps == 0; }},
-    {"long warm-up", kSwitch, [](const Facts& f) { return f.graphs() && f.s.cuda_graph.warmup_steps > 1; }},
-    {"evaluation", kSwitch, [](const Facts& f) { return f.s.training.eval_every > 0; }},
-    {"recapture", kSwitch, [](const Facts& f) { return !f.s.training.recapture_at.empty(); }},
-    {"changing microbatches", kSwitch, [](const Facts& f) { return !f.s.training.change_microbatches_at.empty(); }},
-    {"offload", kSwitch, [](const Facts& f) { return f.offloads(); }},
-    {"offload of a norm's input", kSwitch,
+    {Trait::gaps, "gaps", kSwitch, [](const Facts& f) { return f.s.data.gaps > 0; }},
+    {Trait::align, "align", kSwitch, [](const Facts& f) { return f.s.data.align > 1; }},
+    {Trait::tail_as_a_slot, "tail as a slot", kSwitch,
+     [](const Facts& f) { return f.s.data.tail == Tail::append_dummy_seq; }},
+    {Trait::masked_prefix, "masked prefix", kSwitch, [](const Facts& f) { return f.s.data.mask.prefix > 0; }},
+    {Trait::masked_at_random, "masked at random", kSwitch,
+     [](const Facts& f) { return f.s.data.mask.rate.millionths > 0; }},
+    {Trait::masked_microbatch, "masked microbatch", kSwitch,
+     [](const Facts& f) { return !f.s.data.mask.microbatches.empty(); }},
+    {Trait::no_graphs, "no graphs", kSwitch, [](const Facts& f) { return !f.graphs(); }},
+    {Trait::partial_graphs, "partial graphs", kSwitch,
+     [](const Facts& f) { return f.s.cuda_graph.impl == GraphImpl::partial; }},
+    {Trait::full_iteration, "full iteration", kSwitch,
+     [](const Facts& f) { return f.s.cuda_graph.impl == GraphImpl::full_iteration; }},
+    {Trait::module_attn, "module attn", kSwitch, [](const Facts& f) { return f.captures(GraphModule::attn); }},
+    {Trait::module_mlp, "module mlp", kSwitch, [](const Facts& f) { return f.captures(GraphModule::mlp); }},
+    {Trait::module_mamba, "module mamba", kSwitch, [](const Facts& f) { return f.captures(GraphModule::mamba); }},
+    {Trait::module_moe, "module moe", kSwitch, [](const Facts& f) { return f.captures(GraphModule::moe); }},
+    {Trait::module_moe_router, "module moe_router", kSwitch,
+     [](const Facts& f) { return f.captures(GraphModule::moe_router); }},
+    {Trait::module_moe_preprocess, "module moe_preprocess", kSwitch,
+     [](const Facts& f) { return f.captures(GraphModule::moe_preprocess); }},
+    {Trait::two_modules, "two modules", kSwitch, [](const Facts& f) { return f.s.cuda_graph.modules.size() > 1; }},
+    {Trait::buckets, "buckets", kSwitch, [](const Facts& f) { return f.s.cuda_graph.max_packed_seqs.size() > 1; }},
+    {Trait::a_limit_of_graphs, "a limit of graphs", kSwitch,
+     [](const Facts& f) { return f.s.cuda_graph.graph_memory_limit > 0; }},
+    {Trait::no_warm_up, "no warm-up", kEdge,
+     [](const Facts& f) { return f.graphs() && f.s.cuda_graph.warmup_steps == 0; }},
+    {Trait::long_warm_up, "long warm-up", kSwitch,
+     [](const Facts& f) { return f.graphs() && f.s.cuda_graph.warmup_steps > 1; }},
+    {Trait::evaluation, "evaluation", kSwitch, [](const Facts& f) { return f.s.training.eval_every > 0; }},
+    {Trait::recapture, "recapture", kSwitch, [](const Facts& f) { return !f.s.training.recapture_at.empty(); }},
+    {Trait::changing_microbatches, "changing microbatches", kSwitch,
+     [](const Facts& f) { return !f.s.training.change_microbatches_at.empty(); }},
+    {Trait::offload, "offload", kSwitch, [](const Facts& f) { return f.offloads(); }},
+    {Trait::offload_of_a_norms_input, "offload of a norm's input", kSwitch,
      [](const Facts& f) { return f.moves(OffloadModule::attn_norm) || f.moves(OffloadModule::mlp_norm); }},
-    {"offload of a part", kSwitch,
+    {Trait::offload_of_a_part, "offload of a part", kSwitch,
      [](const Facts& f) { return f.offloads() && f.s.offload.fraction.millionths < 1'000'000; }},
-    {"offload throttled", kSwitch, [](const Facts& f) { return f.offloads() && f.s.offload.max_inflight; }},
-    {"offload pool slack", kSwitch, [](const Facts& f) { return f.s.offload.pool_slack > 0; }},
-    {"offload of large tensors", kSwitch, [](const Facts& f) { return f.s.offload.min_bytes > 0; }},
-    {"offload of experts", kSwitch,
+    {Trait::offload_throttled, "offload throttled", kSwitch,
+     [](const Facts& f) { return f.offloads() && f.s.offload.max_inflight; }},
+    {Trait::offload_pool_slack, "offload pool slack", kSwitch,
+     [](const Facts& f) { return f.s.offload.pool_slack > 0; }},
+    {Trait::offload_of_large_tensors, "offload of large tensors", kSwitch,
+     [](const Facts& f) { return f.s.offload.min_bytes > 0; }},
+    {Trait::offload_of_experts, "offload of experts", kSwitch,
      [](const Facts& f) { return f.moves(OffloadModule::expert_fc1) || f.moves(OffloadModule::moe_act); }},
-    {"offload delayed", kSwitch, [](const Facts& f) { return f.s.offload.delay_until_cuda_graph; }},
-    {"several ranks", kSwitch, [](const Facts& f) { return f.s.parallel.data > 1; }},
-    {"more than two ranks", kSwitch, [](const Facts& f) { return f.s.parallel.data > 2; }},
-    {"ranks without shards", kSwitch, [](const Facts& f) { return f.s.parallel.data > 1 && !f.shards(); }},
-    {"shards", kSwitch, [](const Facts& f) { return f.shards(); }},
-    {"sharded optimizer", kSwitch, [](const Facts& f) { return f.s.fsdp.strategy == Sharding::optim; }},
-    {"sharded gradients", kSwitch, [](const Facts& f) { return f.s.fsdp.strategy == Sharding::optim_grads; }},
-    {"sharded parameters", kSwitch, [](const Facts& f) { return f.s.fsdp.strategy == Sharding::optim_grads_params; }},
-    {"shards on one rank", kEdge, [](const Facts& f) { return f.shards() && f.s.parallel.data == 1; }},
-    {"several units", kSwitch, [](const Facts& f) { return f.shards() && plan_sharding(f.s).units > 1; }},
-    {"units of a list", kSwitch, [](const Facts& f) { return f.shards() && f.s.fsdp.unit_is_list; }},
-    {"a persistent buffer", kSwitch, [](const Facts& f) { return f.shards() && f.has_odd_unit(); }},
-    {"no persistent buffers", kSwitch,
+    {Trait::offload_delayed, "offload delayed", kSwitch,
+     [](const Facts& f) { return f.s.offload.delay_until_cuda_graph; }},
+    {Trait::several_ranks, "several ranks", kSwitch, [](const Facts& f) { return f.s.parallel.data > 1; }},
+    {Trait::more_than_two_ranks, "more than two ranks", kSwitch, [](const Facts& f) { return f.s.parallel.data > 2; }},
+    {Trait::ranks_without_shards, "ranks without shards", kSwitch,
+     [](const Facts& f) { return f.s.parallel.data > 1 && !f.shards(); }},
+    {Trait::shards, "shards", kSwitch, [](const Facts& f) { return f.shards(); }},
+    {Trait::sharded_optimizer, "sharded optimizer", kSwitch,
+     [](const Facts& f) { return f.s.fsdp.strategy == Sharding::optim; }},
+    {Trait::sharded_gradients, "sharded gradients", kSwitch,
+     [](const Facts& f) { return f.s.fsdp.strategy == Sharding::optim_grads; }},
+    {Trait::sharded_parameters, "sharded parameters", kSwitch,
+     [](const Facts& f) { return f.s.fsdp.strategy == Sharding::optim_grads_params; }},
+    {Trait::shards_on_one_rank, "shards on one rank", kEdge,
+     [](const Facts& f) { return f.shards() && f.s.parallel.data == 1; }},
+    {Trait::several_units, "several units", kSwitch,
+     [](const Facts& f) { return f.shards() && plan_sharding(f.s).units > 1; }},
+    {Trait::units_of_a_list, "units of a list", kSwitch,
+     [](const Facts& f) { return f.shards() && f.s.fsdp.unit_is_list; }},
+    {Trait::a_persistent_buffer, "a persistent buffer", kSwitch,
+     [](const Facts& f) { return f.shards() && f.has_odd_unit(); }},
+    {Trait::no_persistent_buffers, "no persistent buffers", kSwitch,
      [](const Facts& f) { return f.takes_turns() && f.s.fsdp.double_buffer && !f.s.fsdp.persist_buf_on_alloc_fail; }},
-    {"temporary buffers", kSwitch, [](const Facts& f) { return f.takes_turns() && !f.s.fsdp.double_buffer; }},
-    {"no prefetch", kEdge, [](const Facts& f) { return f.gathers() && f.s.fsdp.prefetch == 0; }},
-    {"prefetch of two", kSwitch, [](const Facts& f) { return f.gathers() && f.s.fsdp.prefetch == 2; }},
-    {"a cut embedding", kSwitch, [](const Facts& f) { return f.shards() && f.s.fsdp.bucket_bytes > 0; }},
-    {"norms computed again", kSwitch, [](const Facts& f) { return f.recomputes(Recompute::layernorm); }},
-    {"activations computed again", kSwitch,
+    {Trait::temporary_buffers, "temporary buffers", kSwitch,
+     [](const Facts& f) { return f.takes_turns() && !f.s.fsdp.double_buffer; }},
+    {Trait::no_prefetch, "no prefetch", kEdge, [](const Facts& f) { return f.gathers() && f.s.fsdp.prefetch == 0; }},
+    {Trait::prefetch_of_two, "prefetch of two", kSwitch,
+     [](const Facts& f) { return f.gathers() && f.s.fsdp.prefetch == 2; }},
+    {Trait::a_cut_embedding, "a cut embedding", kSwitch,
+     [](const Facts& f) { return f.shards() && f.s.fsdp.bucket_bytes > 0; }},
+    {Trait::norms_computed_again, "norms computed again", kSwitch,
+     [](const Facts& f) { return f.recomputes(Recompute::layernorm); }},
+    {Trait::activations_computed_again, "activations computed again", kSwitch,
      [](const Facts& f) { return f.recomputes(Recompute::mlp_act) || f.recomputes(Recompute::moe_act); }},
-    {"one in flight", kEdge, [](const Facts& f) { return f.s.training.in_flight == 1; }},
-    {"three in flight", kSwitch, [](const Facts& f) { return f.s.training.in_flight >= 3; }},
-    {"learning rate schedule", kSwitch,
+    {Trait::one_in_flight, "one in flight", kEdge, [](const Facts& f) { return f.s.training.in_flight == 1; }},
+    {Trait::three_in_flight, "three in flight", kSwitch, [](const Facts& f) { return f.s.training.in_flight >= 3; }},
+    {Trait::learning_rate_schedule, "learning rate schedule", kSwitch,
      [](const Facts& f) { return f.s.training.optimizer.schedule != LrSchedule::constant; }},
-    {"no clipping", kEdge, [](const Facts& f) { return f.optimizer().clip == 0; }},
-    {"clipping by another norm", kSwitch,
+    {Trait::no_clipping, "no clipping", kEdge, [](const Facts& f) { return f.optimizer().clip == 0; }},
+    {Trait::clipping_by_another_norm, "clipping by another norm", kSwitch,
      [](const Facts& f) { return f.optimizer().clip > 0 && f.optimizer().clip != kPlain.training.optimizer.clip; }},
-    {"another learning rate", kSwitch,
+    {Trait::another_learning_rate, "another learning rate", kSwitch,
      [](const Facts& f) { return f.optimizer().lr > 0 && f.optimizer().lr != kPlain.training.optimizer.lr; }},
-    {"no learning", kEdge, [](const Facts& f) { return f.optimizer().lr == 0; }},
-    {"another weight decay", kSwitch,
+    {Trait::no_learning, "no learning", kEdge, [](const Facts& f) { return f.optimizer().lr == 0; }},
+    {Trait::another_weight_decay, "another weight decay", kSwitch,
      [](const Facts& f) {
        return f.optimizer().weight_decay > 0 && f.optimizer().weight_decay != kPlain.training.optimizer.weight_decay;
      }},
-    {"no weight decay", kEdge, [](const Facts& f) { return f.optimizer().weight_decay == 0; }},
-    {"other betas", kSwitch,
+    {Trait::no_weight_decay, "no weight decay", kEdge, [](const Facts& f) { return f.optimizer().weight_decay == 0; }},
+    {Trait::other_betas, "other betas", kSwitch,
      [](const Facts& f) {
        return f.optimizer().beta1 != kPlain.training.optimizer.beta1 ||
               f.optimizer().beta2 != kPlain.training.optimizer.beta2;
      }},
-    {"a beta of zero", kEdge, [](const Facts& f) { return f.optimizer().beta1 == 0 || f.optimizer().beta2 == 0; }},
-    {"another epsilon of the optimizer", kSwitch,
+    {Trait::a_beta_of_zero, "a beta of zero", kEdge,
+     [](const Facts& f) { return f.optimizer().beta1 == 0 || f.optimizer().beta2 == 0; }},
+    {Trait::another_epsilon_of_the_optimizer, "another epsilon of the optimizer", kSwitch,
      [](const Facts& f) { return f.optimizer().eps != kPlain.training.optimizer.eps; }},
-    {"another epsilon of norms", kSwitch, [](const Facts& f) { return f.s.model.norm_eps != kPlain.model.norm_eps; }},
-    {"another base of rotations", kSwitch,
+    {Trait::another_epsilon_of_norms, "another epsilon of norms", kSwitch,
+     [](const Facts& f) { return f.s.model.norm_eps != kPlain.model.norm_eps; }},
+    {Trait::another_base_of_rotations, "another base of rotations", kSwitch,
      [](const Facts& f) {
        return f.layer("*") && f.s.model.attention.rope_base != kPlain.model.attention.rope_base;
      }},
-    {"a seed over 32 bits", kSwitch, [](const Facts& f) { return f.training().seed >> 32 > 0; }},
-    {"the largest seed", kEdge, [](const Facts& f) { return f.training().seed == kMostSeed; }},
-    {"a schedule's seed over 32 bits", kSwitch, [](const Facts& f) { return f.s.checker.schedule.seed >> 32 > 0; }},
-    {"one step", kEdge, [](const Facts& f) { return f.training().steps == 1; }},
-    {"two steps", kEdge, [](const Facts& f) { return f.training().steps == 2; }},
-    {"more than five steps", kSwitch, [](const Facts& f) { return f.training().steps > 5; }},
-    {"more than four microbatches", kSwitch, [](const Facts& f) { return most_microbatches(f.training()) > 4; }},
-    {"more than four in flight", kSwitch, [](const Facts& f) { return f.training().in_flight > 4; }},
-    {"two changes of the count", kSwitch,
+    {Trait::a_seed_over_32_bits, "a seed over 32 bits", kSwitch,
+     [](const Facts& f) { return f.training().seed >> 32 > 0; }},
+    {Trait::the_largest_seed, "the largest seed", kEdge, [](const Facts& f) { return f.training().seed == kMostSeed; }},
+    {Trait::a_schedules_seed_over_32_bits, "a schedule's seed over 32 bits", kSwitch,
+     [](const Facts& f) { return f.s.checker.schedule.seed >> 32 > 0; }},
+    {Trait::one_step, "one step", kEdge, [](const Facts& f) { return f.training().steps == 1; }},
+    {Trait::two_steps, "two steps", kEdge, [](const Facts& f) { return f.training().steps == 2; }},
+    {Trait::more_than_five_steps, "more than five steps", kSwitch,
+     [](const Facts& f) { return f.training().steps > 5; }},
+    {Trait::more_than_four_microbatches, "more than four microbatches", kSwitch,
+     [](const Facts& f) { return most_microbatches(f.training()) > 4; }},
+    {Trait::more_than_four_in_flight, "more than four in flight", kSwitch,
+     [](const Facts& f) { return f.training().in_flight > 4; }},
+    {Trait::two_changes_of_the_count, "two changes of the count", kSwitch,
      [](const Facts& f) { return f.training().change_microbatches_at.size() > 1; }},
-    {"two recaptures", kSwitch, [](const Facts& f) { return f.training().recapture_at.size() > 1; }},
-    {"more than two buckets", kSwitch,
+    {Trait::two_recaptures, "two recaptures", kSwitch,
+     [](const Facts& f) { return f.training().recapture_at.size() > 1; }},
+    {Trait::more_than_two_buckets, "more than two buckets", kSwitch,
      [](const Facts& f) { return f.graphs() && f.s.cuda_graph.max_packed_seqs.size() > 2; }},
-    {"more than four ranks", kSwitch, [](const Facts& f) { return f.s.parallel.data > 4; }},
-    {"ranks asked to be local", kSwitch, [](const Facts& f) { return f.s.parallel.transport == Transport::local; }},
-    {"wide heads of attention", kSwitch,
+    {Trait::more_than_four_ranks, "more than four ranks", kSwitch,
+     [](const Facts& f) { return f.s.parallel.data > 4; }},
+    {Trait::ranks_asked_to_be_local, "ranks asked to be local", kSwitch,
+     [](const Facts& f) { return f.s.parallel.transport == Transport::local; }},
+    {Trait::wide_heads_of_attention, "wide heads of attention", kSwitch,
      [](const Facts& f) { return f.layer("*") && f.s.model.attention.head_dim >= 64; }},
-    {"a wide state", kSwitch, [](const Facts& f) { return f.layer("M") && f.s.model.mamba.state >= 64; }},
-    {"the widest convolution", kEdge, [](const Facts& f) { return f.layer("M") && f.s.model.mamba.conv_width == 8; }},
-    {"a pack over 128", kSwitch, [](const Facts& f) { return f.s.data.pack_length > 128; }},
-    {"more than 24 documents", kSwitch, [](const Facts& f) { return f.most > 24; }},
-    {"truncated document", kSwitch,
+    {Trait::a_wide_state, "a wide state", kSwitch,
+     [](const Facts& f) { return f.layer("M") && f.s.model.mamba.state >= 64; }},
+    {Trait::the_widest_convolution, "the widest convolution", kEdge,
+     [](const Facts& f) { return f.layer("M") && f.s.model.mamba.conv_width == 8; }},
+    {Trait::a_pack_over_128, "a pack over 128", kSwitch, [](const Facts& f) { return f.s.data.pack_length > 128; }},
+    {Trait::more_than_24_documents, "more than 24 documents", kSwitch, [](const Facts& f) { return f.most > 24; }},
+    {Trait::truncated_document, "truncated document", kSwitch,
      [](const Facts& f) { return !f.lengths.empty() && *f.lengths.rbegin() > f.s.data.pack_length; }},
-    {"several masked microbatches", kSwitch, [](const Facts& f) { return f.s.data.mask.microbatches.size() > 1; }},
-    {"lengths drawn uniformly", kSwitch, [](const Facts& f) { return f.draws(Shape::uniform); }},
-    {"lengths drawn lognormally", kSwitch, [](const Facts& f) { return f.draws(Shape::lognormal); }},
-    {"equal lengths", kSwitch, [](const Facts& f) { return f.draws(Shape::equal); }},
-    {"one giant document", kSwitch, [](const Facts& f) { return f.draws(Shape::one_giant); }},
-    {"many tiny documents", kSwitch, [](const Facts& f) { return f.draws(Shape::many_tiny); }},
-    {"measured counts of documents", kSwitch, [](const Facts& f) { return f.draws(Shape::measured); }},
-    {"empty document", kEdge, [](const Facts& f) { return f.lengths.contains(0); }},
-    {"one token", kEdge, [](const Facts& f) { return f.lengths.contains(1); }},
-    {"two tokens", kEdge, [](const Facts& f) { return f.lengths.contains(2); }},
-    {"conv width - 1", kEdge,
+    {Trait::several_masked_microbatches, "several masked microbatches", kSwitch,
+     [](const Facts& f) { return f.s.data.mask.microbatches.size() > 1; }},
+    {Trait::lengths_drawn_uniformly, "lengths drawn uniformly", kSwitch,
+     [](const Facts& f) { return f.draws(Shape::uniform); }},
+    {Trait::lengths_drawn_lognormally, "lengths drawn lognormally", kSwitch,
+     [](const Facts& f) { return f.draws(Shape::lognormal); }},
+    {Trait::equal_lengths, "equal lengths", kSwitch, [](const Facts& f) { return f.draws(Shape::equal); }},
+    {Trait::one_giant_document, "one giant document", kSwitch,
+     [](const Facts& f) { return f.draws(Shape::one_giant); }},
+    {Trait::many_tiny_documents, "many tiny documents", kSwitch,
+     [](const Facts& f) { return f.draws(Shape::many_tiny); }},
+    {Trait::measured_counts_of_documents, "measured counts of documents", kSwitch,
+     [](const Facts& f) { return f.draws(Shape::measured); }},
+    {Trait::empty_document, "empty document", kEdge, [](const Facts& f) { return f.lengths.contains(0); }},
+    {Trait::one_token, "one token", kEdge, [](const Facts& f) { return f.lengths.contains(1); }},
+    {Trait::two_tokens, "two tokens", kEdge, [](const Facts& f) { return f.lengths.contains(2); }},
+    {Trait::conv_width_minus_1, "conv width - 1", kEdge,
      [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.conv_width - 1); }},
-    {"conv width", kEdge,
+    {Trait::conv_width, "conv width", kEdge,
      [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.conv_width); }},
-    {"conv width + 1", kEdge,
+    {Trait::conv_width_plus_1, "conv width + 1", kEdge,
      [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.conv_width + 1); }},
-    {"chunk - 1", kEdge, [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.chunk - 1); }},
-    {"chunk", kEdge, [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.chunk); }},
-    {"chunk + 1", kEdge, [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.chunk + 1); }},
-    {"a full pack", kEdge, [](const Facts& f) { return f.lengths.contains(f.s.data.pack_length); }},
-    {"no document", kEdge, [](const Facts& f) { return f.least == 0; }},
-    {"capacity - 1", kEdge, [](const Facts& f) { return f.over.contains(-1); }},
-    {"capacity", kEdge, [](const Facts& f) { return f.over.contains(0); }},
-    {"capacity + 1", kEdge, [](const Facts& f) { return f.over.contains(1); }},
-    {"delays", kSwitch, [](const Facts& f) { return !f.s.checker.delays.empty(); }},
-    {"delays in graphs", kSwitch, [](const Facts& f) { return f.delays(DelayStream::graph); }},
-    {"delays of exchanges", kSwitch,
+    {Trait::chunk_minus_1, "chunk - 1", kEdge,
+     [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.chunk - 1); }},
+    {Trait::chunk, "chunk", kEdge,
+     [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.chunk); }},
+    {Trait::chunk_plus_1, "chunk + 1", kEdge,
+     [](const Facts& f) { return f.layer("M") && f.lengths.contains(f.s.model.mamba.chunk + 1); }},
+    {Trait::a_full_pack, "a full pack", kEdge, [](const Facts& f) { return f.lengths.contains(f.s.data.pack_length); }},
+    {Trait::no_document, "no document", kEdge, [](const Facts& f) { return f.least == 0; }},
+    {Trait::capacity_minus_1, "capacity - 1", kEdge, [](const Facts& f) { return f.over.contains(-1); }},
+    {Trait::capacity, "capacity", kEdge, [](const Facts& f) { return f.over.contains(0); }},
+    {Trait::capacity_plus_1, "capacity + 1", kEdge, [](const Facts& f) { return f.over.contains(1); }},
+    {Trait::delays, "delays", kSwitch, [](const Facts& f) { return !f.s.checker.delays.empty(); }},
+    {Trait::delays_in_graphs, "delays in graphs", kSwitch, [](const Facts& f) { return f.delays(DelayStream::graph); }},
+    {Trait::delays_of_exchanges, "delays of exchanges", kSwitch,
      [](const Facts& f) { return f.delays(DelayStream::gather) || f.delays(DelayStream::reduce); }},
-    {"delays of one rank", kSwitch,
+    {Trait::delays_of_one_rank, "delays of one rank", kSwitch,
      [](const Facts& f) {
        return std::any_of(f.s.checker.delays.begin(), f.s.checker.delays.end(),
                           [](const Scenario::Delay& delay) { return delay.rank.has_value(); });
      }},
-    {"checker off", kSwitch, [](const Facts& f) { return !f.s.checker.hazards; }},
-    {"fresh memory not poisoned", kSwitch, [](const Facts& f) { return !f.poisons(Poison::fresh); }},
-    {"schedule by priorities", kSwitch, [](const Facts& f) { return f.s.checker.schedule.kind == ScheduleKind::pct; }},
-    {"the program's own schedule", kSwitch,
+    {Trait::checker_off, "checker off", kSwitch, [](const Facts& f) { return !f.s.checker.hazards; }},
+    {Trait::fresh_memory_not_poisoned, "fresh memory not poisoned", kSwitch,
+     [](const Facts& f) { return !f.poisons(Poison::fresh); }},
+    {Trait::schedule_by_priorities, "schedule by priorities", kSwitch,
+     [](const Facts& f) { return f.s.checker.schedule.kind == ScheduleKind::pct; }},
+    {Trait::the_programs_own_schedule, "the program's own schedule", kSwitch,
      [](const Facts& f) { return f.s.checker.schedule.kind == ScheduleKind::program; }},
-    {"poisoned padding", kSwitch, [](const Facts& f) { return f.poisons(Poison::padding); }},
-    {"poisoned staging", kSwitch, [](const Facts& f) { return f.poisons(Poison::staging); }},
+    {Trait::poisoned_padding, "poisoned padding", kSwitch, [](const Facts& f) { return f.poisons(Poison::padding); }},
+    {Trait::poisoned_staging, "poisoned staging", kSwitch, [](const Facts& f) { return f.poisons(Poison::staging); }},
 };
 static_assert(std::size(kRows) <= kMostTraits);
 
-// Groups of which a legal scenario has at most one, or of which one side excludes the other.
-struct Exclusion {
-  std::vector<const char*> one, other;
-};
-const std::vector<Exclusion>& exclusions() {
-  static const std::vector<Exclusion> list{
-      {{"no graphs"}, {"partial graphs",   "full iteration", "module attn",           "module mlp",
-                       "module mamba",     "module moe",     "module moe_router",     "module moe_preprocess",
-                       "two modules",      "buckets",        "more than two buckets", "no warm-up",
-                       "long warm-up",     "recapture",      "two recaptures",        "capacity - 1",
-                       "capacity",         "capacity + 1",   "delays in graphs",      "offload delayed",
-                       "a limit of graphs"}},
-      {{"full iteration"},
-       {"partial graphs", "module attn", "module mlp", "module mamba", "module moe", "module moe_router",
-        "module moe_preprocess", "two modules", "dropless", "capacity without padding", "host sync", "offload delayed",
-        "several ranks", "more than two ranks", "more than four ranks", "ranks asked to be local",
-        "ranks without shards", "delays of one rank"}},
-      {{"module moe"},
-       {"module moe_router", "module moe_preprocess", "dropless", "capacity without padding", "host sync",
-        "offload delayed"}},
-      {{"module moe_preprocess"}, {"capacity without padding", "host sync"}},
-      {{"dropless"}, {"capacity without padding"}},
-      {{"every expert chosen"}, {"more experts than lanes", "one slot"}},  // Top-k is at most 16, and experts are two.
-      {{"no warm-up"},
-       {"long warm-up", "offload", "offload of a norm's input", "offload of a part", "offload throttled",
-        "offload pool slack", "offload of large tensors", "offload of experts", "offload delayed"}},
-      {{"one in flight"}, {"three in flight", "more than four in flight"}},
-      {{"one step"},
-       {"two steps", "more than five steps", "long warm-up", "recapture", "two recaptures", "changing microbatches",
-        "two changes of the count", "offload", "offload of a norm's input", "offload of a part", "offload throttled",
-        "offload pool slack", "offload of large tensors", "offload of experts", "offload delayed"}},
-      {{"two steps"}, {"more than five steps", "long warm-up", "two recaptures", "two changes of the count"}},
-      {{"no clipping"}, {"clipping by another norm"}},
-      {{"no learning"}, {"another learning rate"}},
-      {{"no weight decay"}, {"another weight decay"}},
-      {{"schedule by priorities"}, {"the program's own schedule"}},
-      {{"ranks without shards"},
-       {"shards", "sharded optimizer", "sharded gradients", "sharded parameters", "shards on one rank", "several units",
-        "units of a list", "a persistent buffer", "no persistent buffers", "temporary buffers", "no prefetch",
-        "prefetch of two", "a cut embedding", "delays of exchanges"}},
-      {{"sharded optimizer"},
-       {"sharded gradients", "sharded parameters", "a persistent buffer", "no persistent buffers", "temporary buffers",
-        "no prefetch", "prefetch of two"}},
-      {{"sharded gradients"}, {"sharded parameters", "no prefetch", "prefetch of two"}},
-      {{"no persistent buffers"}, {"temporary buffers", "prefetch of two"}},
-      {{"shards on one rank"},
-       {"several ranks", "more than two ranks", "more than four ranks", "ranks asked to be local",
-        "delays of one rank"}},
-      {{"a persistent buffer"}, {"no persistent buffers", "temporary buffers"}},
-      {{"no prefetch"}, {"prefetch of two"}},
-      {{"temporary buffers"},
-       {"partial graphs", "module attn", "module mlp", "module mamba", "module moe", "module moe_router",
-        "module moe_preprocess", "two modules", "offload delayed"}},
-      {{"gaps"}, {"a full pack", "truncated document"}},  // Gap rows leave no room for it.
-  };
-  return list;
-}
-
-// Lengths come from one shape, or from lists.
-const std::vector<const char*> kShapes{"lengths drawn uniformly", "lengths drawn lognormally",
-                                       "equal lengths",           "one giant document",
-                                       "many tiny documents",     "measured counts of documents"};
-
-std::size_t index_of(std::string_view name) {
-  const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return name == r.name; });
-  require(row != std::end(kRows), "an exclusion names a feature that there is");
-  return static_cast<std::size_t>(row - std::begin(kRows));
-}
-
-std::vector<bool> excluded_pairs() {
-  std::vector<bool> excluded(kMostTraits * kMostTraits);
-  const auto exclude = [&](const char* one, const char* other) {
-    excluded[index_of(one) * kMostTraits + index_of(other)] = true;
-    excluded[index_of(other) * kMostTraits + index_of(one)] = true;
-  };
-  for (const Exclusion& exclusion : exclusions()) {
-    for (const char* one : exclusion.one) {
-      for (const char* other : exclusion.other) exclude(one, other);
-    }
+constexpr bool is_in_order() {
+  for (std::size_t i = 0; i < std::size(kRows); ++i) {
+    if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  for (std::size_t a = 0; a < kShapes.size(); ++a) {
-    for (const char* other : {"truncated document", "no document"}) exclude(kShapes[a], other);
-    for (std::size_t b = 0; b < a; ++b) exclude(kShapes[a], kShapes[b]);
-  }
-  return excluded;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::poisoned_staging) + 1;
 }
+static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 
 }  // namespace
 
@@ -364,11 +343,6 @@ Traits features_of(const Scenario& scenario) {
   Traits traits;
   for (std::size_t i = 0; i < std::size(kRows); ++i) traits[i] = kRows[i].has(facts);
   return traits;
-}
-
-bool can_meet(std::size_t a, std::size_t b) {
-  static const std::vector<bool> excluded = excluded_pairs();
-  return a != b && !excluded[a * kMostTraits + b];
 }
 
 std::string to_hex(const Traits& traits) {

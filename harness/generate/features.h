@@ -1,4 +1,4 @@
-// What a random scenario has of the things that must meet each other: named predicates, and how often they met.
+// Traits of random scenarios that must occur together: named predicates, and how often each pair occurred.
 #pragma once
 
 #include <bitset>
@@ -13,7 +13,7 @@
 namespace lockstep {
 
 inline constexpr std::size_t kMostTraits = 192;
-using Traits = std::bitset<kMostTraits>;  // By index in trait_names().
+using Traits = std::bitset<kMostTraits>;  // Indexed as trait_names().
 
 struct TraitName {
   std::string name;

@@ -204,7 +204,7 @@ void draw_pressure(Choices& c, Scenario& s) {
   }
 }
 
-// Of one schedule.
+// Settings of one schedule.
 void draw_checker(Choices& c, const Swarm& swarm, Scenario::Checker& checker) {
   checker.schedule.seed = draw_seed(c, swarm);
   checker.schedule.kind = c.pick<ScheduleKind>({ScheduleKind::random, ScheduleKind::random, ScheduleKind::random,

@@ -11,12 +11,12 @@ namespace lockstep {
 namespace {
 
 // Edits of the YAML text, for what a Scenario cannot hold.
-struct TextBreaker {
+struct InvalidText {
   const char* rule;
   const char* replace;  // "" = the text goes to the end.
   const char* with;
 };
-constexpr TextBreaker kTextBreakers[] = {
+constexpr InvalidText kInvalidTexts[] = {
     {"Y01", "", "# \x01\n"},
     {"Y02", "schema: 1", "schema: &one 1"},
     {"Y03", "", "modle: {hidden: 32}\n"},
@@ -27,18 +27,18 @@ constexpr TextBreaker kTextBreakers[] = {
     {"L10", "data:\n", "data:\n  path: elsewhere\n"},
 };
 
-bool break_text(const TextBreaker& breaker, std::string& yaml) {
-  const std::string replace = breaker.replace;
+bool apply_text(const InvalidText& edit, std::string& yaml) {
+  const std::string replace = edit.replace;
   const std::size_t at = replace.empty() ? yaml.size() : yaml.find(replace);
   if (at == std::string::npos) return false;
-  yaml.replace(at, replace.size(), breaker.with);
+  yaml.replace(at, replace.size(), edit.with);
   return true;
 }
 
-const std::vector<Breaker>& breakers() {
-  static const std::vector<Breaker> all = [] {
-    std::vector<Breaker> list;
-    for (const auto& table : {training_breakers(), machinery_breakers()}) {
+const std::vector<InvalidEdit>& invalid_edits() {
+  static const std::vector<InvalidEdit> all = [] {
+    std::vector<InvalidEdit> list;
+    for (const auto& table : {training_edits(), machinery_edits()}) {
       list.insert(list.end(), table.begin(), table.end());
     }
     return list;
@@ -46,35 +46,35 @@ const std::vector<Breaker>& breakers() {
   return all;
 }
 
-// Number `which` of the breakers, those of the text last; an empty rule where it does not apply.
-NearLegal broken_by(std::size_t which, const Scenario& legal, Choices& choices) {
-  NearLegal near{"", "", legal};
-  if (which < breakers().size()) {
-    if (!breakers()[which].breaks(near.scenario, choices)) return near;
+// Number `which` of the invalid_edits, those of the text last; an empty rule where it does not apply.
+InvalidCase edited_by(std::size_t which, const Scenario& legal, Choices& choices) {
+  InvalidCase near{"", "", legal};
+  if (which < invalid_edits().size()) {
+    if (!invalid_edits()[which].breaks(near.scenario, choices)) return near;
     near.text = choices.one_in(2) ? canonical_form(near.scenario) : to_yaml(near.scenario);
-    near.rule = breakers()[which].rule;
+    near.rule = invalid_edits()[which].rule;
     return near;
   }
-  const TextBreaker& breaker = kTextBreakers[which - breakers().size()];
+  const InvalidText& edit = kInvalidTexts[which - invalid_edits().size()];
   near.text = to_yaml(legal);
-  if (break_text(breaker, near.text)) near.rule = breaker.rule;
+  if (apply_text(edit, near.text)) near.rule = edit.rule;
   return near;
 }
 
 }  // namespace
 
-NearLegal break_one_rule(Scenario legal, Choices& choices) {
-  const std::size_t all = breakers().size() + std::size(kTextBreakers);
+InvalidCase make_invalid_case(Scenario legal, Choices& choices) {
+  const std::size_t all = invalid_edits().size() + std::size(kInvalidTexts);
   const std::size_t first = static_cast<std::size_t>(choices.draw(all));
   for (std::size_t i = 0; i < all; ++i) {
-    NearLegal near = broken_by((first + i) % all, legal, choices);
+    InvalidCase near = edited_by((first + i) % all, legal, choices);
     if (!near.rule.empty()) return near;
   }
   require(false, "some rule can be broken in every scenario");
   return {};
 }
 
-CaseResult judge_near_legal(const NearLegal& near) {
+CaseResult judge_invalid_case(const InvalidCase& near) {
   CaseResult result;
   result.name = near.scenario.name;
   result.numerics = "-";
@@ -92,10 +92,10 @@ CaseResult judge_near_legal(const NearLegal& near) {
   return result;
 }
 
-std::vector<std::string> breakable_rules() {
+std::vector<std::string> rules_with_invalid_cases() {
   std::vector<std::string> rules;
-  for (const Breaker& breaker : breakers()) rules.push_back(breaker.rule);
-  for (const TextBreaker& breaker : kTextBreakers) rules.push_back(breaker.rule);
+  for (const InvalidEdit& edit : invalid_edits()) rules.push_back(edit.rule);
+  for (const InvalidText& edit : kInvalidTexts) rules.push_back(edit.rule);
   std::sort(rules.begin(), rules.end());
   rules.erase(std::unique(rules.begin(), rules.end()), rules.end());
   return rules;

@@ -1,5 +1,5 @@
-// Near-legal scenarios: a legal one with exactly one rule of scenario.md broken. The reader must refuse its text, and
-// by that rule alone.
+// Invalid ("near-legal") cases: a legal scenario in which exactly one rule of docs/scenario-reference.md is broken. The
+// reader must refuse its text, and by that rule alone.
 #pragma once
 
 #include <string>
@@ -11,17 +11,17 @@
 
 namespace lockstep {
 
-struct NearLegal {
+struct InvalidCase {
   std::string rule;   // The one that is broken.
-  std::string text;   // What the reader gets: YAML, or the canonical form.
+  std::string text;   // The text for the reader: YAML, or the canonical form.
   Scenario scenario;  // Legal where only the text is broken.
 };
 
 // Breaks the next rule that `legal` can break, counted from one that is drawn.
-NearLegal break_one_rule(Scenario legal, Choices& choices);
+InvalidCase make_invalid_case(Scenario legal, Choices& choices);
 // Holds if exactly that rule refuses it.
-CaseResult judge_near_legal(const NearLegal& near);
+CaseResult judge_invalid_case(const InvalidCase& near);
 // Rules that can be broken, for tests.
-std::vector<std::string> breakable_rules();
+std::vector<std::string> rules_with_invalid_cases();
 
 }  // namespace lockstep

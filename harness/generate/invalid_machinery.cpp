@@ -28,7 +28,7 @@ bool blocks_differ(const Scenario& s) {
   return std::any_of(blocks.begin(), blocks.end(), has_mlp) && !std::all_of(blocks.begin(), blocks.end(), has_mlp);
 }
 
-constexpr Breaker kBreakers[] = {
+constexpr InvalidEdit kEdits[] = {
     {"L24",
      [](Scenario& s, Choices& c) {
        if (has(s, 'E')) return false;
@@ -147,6 +147,6 @@ constexpr Breaker kBreakers[] = {
 
 }  // namespace
 
-std::span<const Breaker> machinery_breakers() { return kBreakers; }
+std::span<const InvalidEdit> machinery_edits() { return kEdits; }
 
 }  // namespace lockstep

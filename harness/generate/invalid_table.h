@@ -1,4 +1,4 @@
-// Edits that break one rule each: the tables behind campaign_breakers.h.
+// Edits that break one rule each: the tables behind invalid_case.h.
 #pragma once
 
 #include <span>
@@ -9,15 +9,15 @@
 
 namespace lockstep {
 
-// Edits a legal scenario so that one rule refuses it; false where this one has not what the edit needs.
-struct Breaker {
+// Edits a legal scenario so that one rule refuses it; false if the scenario lacks a feature that the edit needs.
+struct InvalidEdit {
   const char* rule;
   bool (*breaks)(Scenario&, Choices&);
 };
-std::span<const Breaker> training_breakers();   // L00 to L23: model, data, training, graphs.
-std::span<const Breaker> machinery_breakers();  // L24 to L40: offload, sharding, ranks, checker.
+std::span<const InvalidEdit> training_edits();   // L00 to L23: model, data, training, graphs.
+std::span<const InvalidEdit> machinery_edits();  // L24 to L40: offload, sharding, ranks, checker.
 
-// What both tables need.
+// Helpers of both tables.
 inline bool has(const Scenario& s, char symbol) { return s.model.pattern.find(symbol) != std::string::npos; }
 inline bool partial(const Scenario& s) { return s.cuda_graph.impl == GraphImpl::partial; }
 inline bool full(const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }

@@ -21,7 +21,7 @@ void add_experts(Scenario& s) {
 bool lists_documents(const Scenario& s) { return s.data.kind == DataKind::lengths; }
 MicrobatchLengths& first_list(Scenario& s) { return s.data.documents.front().front(); }
 
-constexpr Breaker kBreakers[] = {
+constexpr InvalidEdit kEdits[] = {
     {"L00",
      [](Scenario& s, Choices&) {
        if (full(s)) return false;  // Several ranks would be L37.
@@ -180,6 +180,6 @@ constexpr Breaker kBreakers[] = {
 
 }  // namespace
 
-std::span<const Breaker> training_breakers() { return kBreakers; }
+std::span<const InvalidEdit> training_edits() { return kEdits; }
 
 }  // namespace lockstep

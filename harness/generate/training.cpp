@@ -8,9 +8,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostPasses = 60;  // Of all ranks, over all steps.
+constexpr std::int64_t kMostPasses = 60;  // Passes of all ranks, over all steps.
 
-// Who shares the work; how it is cut comes when the graphs are known.
+// The ranks that share the work; the sharding follows when the graphs are known.
 void draw_ranks(Choices& c, const Swarm& swarm, Scenario& s) {
   if (!swarm.sharding) return;
   s.parallel.data = swarm.many_ranks ? c.pick<std::int64_t>({5, 6, 8}) : c.pick<std::int64_t>({2, 1, 3, 2, 1, 4});
@@ -20,14 +20,14 @@ void draw_ranks(Choices& c, const Swarm& swarm, Scenario& s) {
   if (s.parallel.data > 1 && c.one_in(4)) s.parallel.transport = Transport::local;
 }
 
-// Of a long pack each pass is dear.
+// Each pass over a long pack is expensive.
 std::int64_t draw_steps(Choices& c, const Swarm& swarm) {
   if (swarm.many_steps) return c.one_in(3) ? c.between(9, 12) : c.between(6, 8);
   if (swarm.few_steps) return c.between(1, 2);
   return swarm.long_packs ? c.between(2, 3) : c.between(3, 5);
 }
 
-// Of one rank and step, so that the passes of all have room.
+// Passes of one rank and step, so that the passes of all have room.
 std::int64_t room_for_microbatches(const Swarm& swarm, const Scenario& s) {
   const std::int64_t most = swarm.many_microbatches ? 8 : swarm.long_packs ? 2 : 9 / s.parallel.data;
   const std::int64_t room = kMostPasses / (s.training.steps * s.parallel.data);

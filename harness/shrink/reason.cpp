@@ -37,7 +37,7 @@ std::string last_parts(const std::string& kind) {
   return number == std::string::npos ? kind : kind.substr(number + 2);
 }
 
-// What a contract promised, or what a hazard is between: the part of a sentence without its places.
+// The promise of a contract, or the two ops of a hazard: the part of a sentence without its places.
 std::string gist(const std::string& kind) {
   const std::size_t contract = kind.find("broken contract in ");
   if (contract != std::string::npos) return kind.substr(kind.rfind(": ") + 2);
@@ -73,7 +73,7 @@ std::string edge_of(const std::string& hazard) {
   return hazard.substr(0, hazard.find(':')) + ": " + hazard.substr(first, end - first);
 }
 
-// Of a hazard's kind only the ops and the missing edge count, not where they were or how many others followed:
+// For the kind of a hazard only the ops and the missing edge count, not where they were or how many others followed:
 // " (head, step #)" and " (and # other hazards)" go.
 std::string without_places(std::string kind) {
   for (std::size_t begin = kind.find(" ("); begin != std::string::npos; begin = kind.find(" (", begin)) {

@@ -23,7 +23,7 @@ const std::vector<ShrinkRule>& shrink_rules();
 // The one of settings alone: all of them, halves, single ones back to their defaults.
 ShrinkRule settings_rule();
 
-// Where none of them finds anything: few documents in other places.
+// The rule that is tried when no other finds anything: few documents in other places.
 ShrinkRule small_layouts_rule();
 
 // The lists behind it, by subject.

@@ -3,18 +3,22 @@
 #include <cstdint>
 
 #include "harness/shrink/rules.h"
+#include "scenarios/schema/schema.h"
 
 namespace lockstep {
 namespace {
 
 using Candidates = std::vector<Scenario>;
 
-template <class Get>
-Setting back(const char* key, Get get) {
-  return {key, [get](Scenario& s) {
-            Scenario plain;
-            get(s) = get(plain);
-          }};
+// Puts a key, or all keys of a section, back to their defaults.
+std::function<void(Scenario&)> back(const std::string& path) {
+  std::vector<const Key*> keys;
+  for (const Key& key : schema()) {
+    if (key.path == path || key.path.rfind(path + ".", 0) == 0) keys.push_back(&key);
+  }
+  return [keys](Scenario& s) {
+    for (const Key* key : keys) key->copy(Scenario(), s);
+  };
 }
 
 // All of them, halves, and so on down to single ones.
@@ -130,7 +134,7 @@ Candidates less_of_a_feature(const Scenario& s) {
   return candidates;
 }
 
-// Where the default does not fail: a small seed, or the first that 32 bits do not hold.
+// If the default does not fail: a small seed, or the first that 32 bits do not hold.
 Candidates smaller_seeds(const Scenario& s) {
   Candidates candidates;
   for (const std::int64_t seed : {std::int64_t{2}, std::int64_t{3}, std::int64_t{1} << 32}) {
@@ -141,133 +145,82 @@ Candidates smaller_seeds(const Scenario& s) {
   return candidates;
 }
 
+// Every key that is a feature or a constant, not a size, and the sections that are one feature together.
+constexpr const char* kSettings[] = {"numerics",
+                                     "model.tied_embedding",
+                                     "model.norm_eps",
+                                     "model.attention.rope_base",
+                                     "model.mlp.activation",
+                                     "model.moe",
+                                     "model.moe.expert_bias",
+                                     "model.moe.router",
+                                     "model.moe.host_sync",
+                                     "model.moe.aux_loss",
+                                     "model.moe.z_loss",
+                                     "model.dropout",
+                                     "model.recompute",
+                                     "model.core_attention",
+                                     "data.distribution",
+                                     "data.distribution.shape",
+                                     "data.distribution.empty",
+                                     "data.distribution.seed",
+                                     "data.mask",
+                                     "data.mask.document_end",
+                                     "data.mask.prefix",
+                                     "data.mask.rate",
+                                     "data.mask.microbatches",
+                                     "data.mask.roles",
+                                     "data.tail",
+                                     "data.align",
+                                     "data.gaps",
+                                     "training.optimizer.lr",
+                                     "training.optimizer.min_lr",
+                                     "training.optimizer.schedule",
+                                     "training.optimizer.lr_warmup",
+                                     "training.optimizer.decay_steps",
+                                     "training.optimizer.weight_decay",
+                                     "training.optimizer.betas",
+                                     "training.optimizer.eps",
+                                     "training.optimizer.clip",
+                                     "training.seed",
+                                     "training.eval_every",
+                                     "training.recapture_at",
+                                     "training.change_microbatches_at",
+                                     "cuda_graph.warmup_steps",
+                                     "cuda_graph.max_packed_seqs",
+                                     "cuda_graph.graph_memory_limit",
+                                     "offload",
+                                     "offload.fraction",
+                                     "offload.min_bytes",
+                                     "offload.max_inflight",
+                                     "offload.delay_until_cuda_graph",
+                                     "offload.pool_slack",
+                                     "fsdp",
+                                     "fsdp.strategy",
+                                     "fsdp.prefetch",
+                                     "fsdp.bucket_bytes",
+                                     "parallel",
+                                     "parallel.transport",
+                                     "checker.hazards",
+                                     "checker.poison",
+                                     "checker.delays",
+                                     "checker.schedule",
+                                     "expect.counters"};
+
+// A default that follows from another key.
+void reset_decay(Scenario& s) { s.training.optimizer.decay_steps = s.training.steps; }
+
 }  // namespace
 
 const std::vector<Setting>& settings() {
-  static const std::vector<Setting> table{
-      back(
-          "numerics", [](Scenario & s) -> auto& { return s.numerics; }),
-      back(
-          "model.tied_embedding", [](Scenario & s) -> auto& { return s.model.tied_embedding; }),
-      back(
-          "model.norm_eps", [](Scenario & s) -> auto& { return s.model.norm_eps; }),
-      back(
-          "model.attention.rope_base", [](Scenario & s) -> auto& { return s.model.attention.rope_base; }),
-      back(
-          "model.mlp.activation", [](Scenario & s) -> auto& { return s.model.mlp.activation; }),
-      back(
-          "model.moe", [](Scenario & s) -> auto& { return s.model.moe; }),
-      back(
-          "model.moe.expert_bias", [](Scenario & s) -> auto& { return s.model.moe.expert_bias; }),
-      back(
-          "model.moe.router", [](Scenario & s) -> auto& { return s.model.moe.router; }),
-      back(
-          "model.moe.host_sync", [](Scenario & s) -> auto& { return s.model.moe.host_sync; }),
-      back(
-          "model.moe.aux_loss", [](Scenario & s) -> auto& { return s.model.moe.aux_loss; }),
-      back(
-          "model.moe.z_loss", [](Scenario & s) -> auto& { return s.model.moe.z_loss; }),
-      back(
-          "model.dropout", [](Scenario & s) -> auto& { return s.model.dropout; }),
-      back(
-          "model.recompute", [](Scenario & s) -> auto& { return s.model.recompute; }),
-      back(
-          "model.core_attention", [](Scenario & s) -> auto& { return s.model.core_attention; }),
-      back(
-          "data.distribution", [](Scenario & s) -> auto& { return s.data.distribution; }),
-      back(
-          "data.distribution.shape", [](Scenario & s) -> auto& { return s.data.distribution.shape; }),
-      back(
-          "data.distribution.empty", [](Scenario & s) -> auto& { return s.data.distribution.empty; }),
-      back(
-          "data.distribution.seed", [](Scenario & s) -> auto& { return s.data.distribution.seed; }),
-      back(
-          "data.mask", [](Scenario & s) -> auto& { return s.data.mask; }),
-      back(
-          "data.mask.document_end", [](Scenario & s) -> auto& { return s.data.mask.document_end; }),
-      back(
-          "data.mask.prefix", [](Scenario & s) -> auto& { return s.data.mask.prefix; }),
-      back(
-          "data.mask.rate", [](Scenario & s) -> auto& { return s.data.mask.rate; }),
-      back(
-          "data.mask.microbatches", [](Scenario & s) -> auto& { return s.data.mask.microbatches; }),
-      back(
-          "data.mask.roles", [](Scenario & s) -> auto& { return s.data.mask.roles; }),
-      back(
-          "data.tail", [](Scenario & s) -> auto& { return s.data.tail; }),
-      back(
-          "data.align", [](Scenario & s) -> auto& { return s.data.align; }),
-      back(
-          "data.gaps", [](Scenario & s) -> auto& { return s.data.gaps; }),
-      back(
-          "training.optimizer.lr", [](Scenario & s) -> auto& { return s.training.optimizer.lr; }),
-      back(
-          "training.optimizer.min_lr", [](Scenario & s) -> auto& { return s.training.optimizer.min_lr; }),
-      back(
-          "training.optimizer.schedule", [](Scenario & s) -> auto& { return s.training.optimizer.schedule; }),
-      back(
-          "training.optimizer.lr_warmup", [](Scenario & s) -> auto& { return s.training.optimizer.lr_warmup; }),
-      {"training.optimizer.decay_steps", [](Scenario& s) { s.training.optimizer.decay_steps = s.training.steps; }},
-      back(
-          "training.optimizer.weight_decay", [](Scenario & s) -> auto& { return s.training.optimizer.weight_decay; }),
-      {"training.optimizer.betas",
-       [](Scenario& s) {
-         s.training.optimizer.beta1 = Scenario().training.optimizer.beta1;
-         s.training.optimizer.beta2 = Scenario().training.optimizer.beta2;
-       }},
-      back(
-          "training.optimizer.eps", [](Scenario & s) -> auto& { return s.training.optimizer.eps; }),
-      back(
-          "training.optimizer.clip", [](Scenario & s) -> auto& { return s.training.optimizer.clip; }),
-      back(
-          "training.seed", [](Scenario & s) -> auto& { return s.training.seed; }),
-      back(
-          "training.eval_every", [](Scenario & s) -> auto& { return s.training.eval_every; }),
-      back(
-          "training.recapture_at", [](Scenario & s) -> auto& { return s.training.recapture_at; }),
-      back(
-          "training.change_microbatches_at", [](Scenario & s) -> auto& { return s.training.change_microbatches_at; }),
-      back(
-          "cuda_graph.warmup_steps", [](Scenario & s) -> auto& { return s.cuda_graph.warmup_steps; }),
-      back(
-          "cuda_graph.max_packed_seqs", [](Scenario & s) -> auto& { return s.cuda_graph.max_packed_seqs; }),
-      back(
-          "cuda_graph.graph_memory_limit", [](Scenario & s) -> auto& { return s.cuda_graph.graph_memory_limit; }),
-      back(
-          "offload", [](Scenario & s) -> auto& { return s.offload; }),
-      back(
-          "offload.fraction", [](Scenario & s) -> auto& { return s.offload.fraction; }),
-      back(
-          "offload.min_bytes", [](Scenario & s) -> auto& { return s.offload.min_bytes; }),
-      back(
-          "offload.max_inflight", [](Scenario & s) -> auto& { return s.offload.max_inflight; }),
-      back(
-          "offload.delay_until_cuda_graph", [](Scenario & s) -> auto& { return s.offload.delay_until_cuda_graph; }),
-      back(
-          "offload.pool_slack", [](Scenario & s) -> auto& { return s.offload.pool_slack; }),
-      back(
-          "fsdp", [](Scenario & s) -> auto& { return s.fsdp; }),
-      back(
-          "fsdp.strategy", [](Scenario & s) -> auto& { return s.fsdp.strategy; }),
-      back(
-          "fsdp.prefetch", [](Scenario & s) -> auto& { return s.fsdp.prefetch; }),
-      back(
-          "fsdp.bucket_bytes", [](Scenario & s) -> auto& { return s.fsdp.bucket_bytes; }),
-      back(
-          "parallel", [](Scenario & s) -> auto& { return s.parallel; }),
-      back(
-          "parallel.transport", [](Scenario & s) -> auto& { return s.parallel.transport; }),
-      back(
-          "checker.hazards", [](Scenario & s) -> auto& { return s.checker.hazards; }),
-      back(
-          "checker.poison", [](Scenario & s) -> auto& { return s.checker.poison; }),
-      back(
-          "checker.delays", [](Scenario & s) -> auto& { return s.checker.delays; }),
-      back(
-          "checker.schedule", [](Scenario & s) -> auto& { return s.checker.schedule; }),
-      back(
-          "expect.counters", [](Scenario & s) -> auto& { return s.expect.counters; }),
-  };
+  static const std::vector<Setting> table = [] {
+    std::vector<Setting> list;
+    for (const std::string path : kSettings) {
+      const bool computed = path == "training.optimizer.decay_steps";
+      list.push_back({path, computed ? std::function(reset_decay) : back(path)});
+    }
+    return list;
+  }();
   return table;
 }
 

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kSearchShare = 0.8;  // Of the budget; the rest finds out what may vary.
+constexpr double kSearchShare = 0.8;  // Share of the budget; the rest finds out what may vary.
 // A smaller scenario may hold only because no sum of it happens to round: other weights and tokens find one that does.
 constexpr std::int64_t kOtherSeeds[] = {1, 2, 3, 4, 5, 6};
 
@@ -240,7 +240,7 @@ class Search {
     return run_in_worker(scenario, shrunk_.run, {.fork = true, .timeout_s = timeout_s_, .echo = false});
   }
 
-  // Of the schedule that failed, which the token names.
+  // The seed of the schedule that failed, which the token names.
   std::int64_t seed_of(const CaseResult& result) const {
     return read_token(result.token, given_.folder).checker.schedule.seed;
   }

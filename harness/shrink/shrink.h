@@ -17,7 +17,7 @@ struct ShrinkOptions {
   double seconds = 60;
   std::int64_t runs = 5000;
   int tries = 8;          // Schedules (sim) or repetitions (cuda) that a racy candidate gets.
-  double timeout_s = 20;  // Of one run.
+  double timeout_s = 20;  // The limit of one run.
   // Names the smallest scenario, once the reason is known; none: reason_name.
   std::function<std::string(const CaseResult&)> name;
   std::function<void(const std::string&)> progress;
@@ -25,7 +25,7 @@ struct ShrinkOptions {
   std::function<CaseResult(const Scenario&, const RunOptions&, double timeout_s)> runner;
 };
 
-// What came of other values of one key, everything else as in the smallest scenario.
+// Results of other values of one key, with everything else as in the smallest scenario.
 struct Freedom {
   std::string key;
   std::vector<std::string> fails;  // Values with which it fails for the same reason.
@@ -33,10 +33,10 @@ struct Freedom {
 };
 
 struct Shrunk {
-  CaseResult first;        // Of the scenario as given; nothing else is set if that is nothing to shrink.
+  CaseResult first;        // The scenario as given; nothing else is set if it does not fail.
   Scenario scenario;       // The smallest.
   CaseResult result;       // Its result, with token and replay line.
-  RunOptions run;          // Where it was shrunk: the simulator if the failure shows there too.
+  RunOptions run;          // How it was shrunk: on the simulator if the failure shows there too.
   int failed = 1, of = 1;  // k of n schedules or repetitions of the smallest fail for this reason.
   std::vector<Freedom> freedoms;
   std::int64_t runs = 0;

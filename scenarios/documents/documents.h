@@ -21,11 +21,11 @@ struct Microbatch {
 };
 
 struct StepData {
-  std::vector<Microbatch> microbatches;  // By global microbatch number.
+  std::vector<Microbatch> microbatches;  // Indexed by global microbatch number.
   std::int64_t targets = 0;              // Unmasked targets of the whole step, all microbatches and ranks.
 };
 
-// Where a pack's rows lie. Rows of a slot: length + gaps, rounded up to align; 0 for an empty document.
+// The layout of a pack's rows. Rows of a slot: length + gaps, rounded up to align; 0 for an empty document.
 std::int64_t slot_rows(std::int64_t length, std::int64_t gaps, std::int64_t align);
 // Slots in use, the dummy slot of `append_dummy_seq` included when rows are left over.
 std::int64_t slots_in_use(const Scenario::Data& data, const Microbatch& microbatch);
@@ -38,7 +38,7 @@ class DataSource {
   // The evaluation after optimizer step `step` (0-based). Tokens of its own, the layout of that step (lengths,
   // distribution); the last packs of the data (text, jsonl), which training never sees.
   virtual StepData evaluation(std::int64_t step) const = 0;
-  // Of all training targets' tokens, in nats per token; the bar that a trained model must get under.
+  // The entropy of all training targets' tokens, in nats per token; the bar that a trained model must get under.
   virtual double unigram_entropy() const = 0;
 };
 

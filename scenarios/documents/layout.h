@@ -30,7 +30,7 @@ MicrobatchLengths microbatch_lengths(const Scenario& scenario, std::int64_t step
 // Kind distribution: drawn, and always fits a pack. See documents_distribution.cpp.
 MicrobatchLengths drawn_lengths(const Scenario::Data& data, std::int64_t step, std::int64_t microbatch);
 
-// Of documents that have their tokens.
+// The lengths of documents that have their tokens.
 MicrobatchLengths lengths_of(const Microbatch& microbatch);
 std::int64_t tokens_of(const StepData& step);
 

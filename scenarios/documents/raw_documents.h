@@ -22,7 +22,7 @@ struct RawDocument {
   std::vector<ByteSpan> targets;
 };
 
-// What is wrong with the data, for rule Y08: the file and, in a JSONL file, the line (1-based, else 0).
+// A fault of the data, for rule Y08: the file and, in a JSONL file, the line (1-based, else 0).
 struct DataFault {
   std::string file;
   int line = 0;

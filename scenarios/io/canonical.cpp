@@ -16,7 +16,7 @@ std::vector<std::string> sections_of(const std::string& path) {
   return names;
 }
 
-// What has no effect may not make equal scenarios differ.
+// Values without effect must not make equal scenarios differ.
 Scenario without_idle_values(Scenario scenario) {
   scenario.description.clear();
   Scenario::Data::Distribution& drawn = scenario.data.distribution;

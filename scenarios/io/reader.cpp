@@ -6,6 +6,7 @@
 #include "scenarios/documents/layout.h"
 #include "scenarios/documents/raw_documents.h"
 #include "scenarios/io/stage.h"
+#include "scenarios/rules/legality.h"
 #include "scenarios/schema/schema.h"
 
 namespace lockstep {
@@ -41,7 +42,7 @@ class SectionReader {
     given_.insert(key.path);
     const std::size_t before = faults_.size();
     key.read({value, key.path, faults_}, scenario_);
-    // Where a type has no idea what was meant, the default is near enough; `name` has none.
+    // If a type cannot guess the intended value, the default is near enough; `name` has none.
     static const Scenario plain = [] {
       Scenario scenario;
       scenario.name = "a-name";
@@ -113,7 +114,7 @@ void check_dependent_ranges(const Scenario& scenario, const std::set<std::string
 }
 
 void check_data(const Scenario& scenario, const Node& root, Faults& faults) {
-  if (!reads_bytes(scenario.data) || faults.hit("data")) return;  // What to look for is not known.
+  if (!reads_bytes(scenario.data) || faults.hit("data")) return;  // The path is unknown then.
   bool is_whole = true;
   for (const DataFault& fault : for_each_document(scenario, [](RawDocument) {})) {
     const std::string line = fault.line == 0 ? "" : ":" + std::to_string(fault.line);
@@ -211,22 +212,6 @@ ReadResult read_scenario_file(const std::string& path) {
   ReadResult result;
   result.errors = faults.take();
   return result;
-}
-
-std::string ScenarioError::text() const {
-  const auto place = [](int number) { return std::to_string(std::max(number, 1)) + ":"; };
-  std::string out =
-      file.empty() ? "" : file + ":" + place(line) + place(column) + " ";  // Options change what no file says.
-  out += key + ": " + what + " [" + rule + "]";
-  if (!why.empty()) out += ": " + why;
-  if (!nearest.empty()) out += "; nearest legal: " + nearest;
-  return out;
-}
-
-std::string text_of(const std::vector<ScenarioError>& errors) {
-  std::string lines;
-  for (const ScenarioError& error : errors) lines += (lines.empty() ? "" : "\n") + error.text();
-  return lines;
 }
 
 }  // namespace lockstep

@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-// What a file came to. A file that is refused has errors (lowest rule first, all of one stage: reading, then
-// legality, then not built), and may still have an `expect` section, which a refused file is judged by.
+// The outcome of reading a file. A refused file has errors (lowest rule first, all of one stage: reading, then
+// legality, then not built). It may still have an `expect` section, by which the refusal itself is judged.
 struct ReadResult {
   Scenario scenario;
   std::vector<ScenarioError> errors;
@@ -27,15 +27,16 @@ ReadResult read_scenario_file(const std::string& path);
 // `file` names the text in errors; data paths are relative to its folder.
 ReadResult read_scenario_text(const std::string& text, const std::string& file);
 
-// scenario.md section 6.
+// docs/scenario-reference.md, section 6.
 std::string canonical_form(const Scenario& scenario);  // One line of JSON.
-std::string to_yaml(const Scenario& scenario);         // Only what differs from the defaults; reads back equal.
+std::string to_yaml(const Scenario& scenario);         // Only keys that differ from the defaults; reads back equal.
+std::string to_full_yaml(const Scenario& scenario);    // Every key that the canonical form has; reads back equal.
 std::string make_token(const Scenario& scenario);
 // Throws TokenError (exit status 2) for a wrong version, checksum or length, with what to do.
 struct TokenError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// Data paths are relative to `folder`; none: to the working folder.
+// Data paths are relative to `folder`, or to the working folder if it is empty.
 Scenario read_token(const std::string& token, const std::string& folder = "");
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/scenario.h"
 #include "scenarios/syntax/node.h"
 
 namespace lockstep {

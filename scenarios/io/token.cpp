@@ -69,7 +69,7 @@ std::uint32_t little_endian_at(const std::string& bytes, std::size_t at) {
   return value;
 }
 
-// What most scenarios share; deflate refers to it instead of storing it.
+// The text that most scenarios share; deflate refers to it instead of storing it.
 std::string dictionary() {
   Scenario plain;
   plain.name.push_back('x');

@@ -1,4 +1,4 @@
-// What the rules say of a scenario as a whole.
+// The verdict of all rules on a scenario.
 #pragma once
 
 #include <string>
@@ -9,9 +9,10 @@
 
 namespace lockstep {
 
-// Legality alone (rules L01..L40 of scenario.md section 4), for scenarios made in memory. Lowest rule first.
+// Legality alone (rules L01..L40, docs/scenario-reference.md, section 4), for scenarios made in memory. The lowest
+// rule comes first.
 std::vector<ScenarioError> check_legality(const Scenario& scenario);
-// L00: what is legal but not built yet.
+// L00: requests that are legal but not built yet.
 std::vector<ScenarioError> check_built(const Scenario& scenario);
 // Features of schema 1 and whether they are built, for `describe --built`.
 struct Feature {

@@ -78,11 +78,15 @@ std::span<const Rule> checker_rules() {
       {"L38",
        "a delay needs its stream and rank: d2h, h2d with offload; gather, reduce with sharding or data > 1; graph "
        "with graphs",
-       "would delay nothing", delays_have_their_stream},
-      {"L39", "kind program has one schedule", "the others would be the same", program_has_one_schedule},
+       "would delay nothing", delays_have_their_stream,
+       "checker.delays offload.modules fsdp.strategy parallel cuda_graph.impl",
+       "checker: {delays: [{stream: d2h, spin: 1}]}"},
+      {"L39", "kind program has one schedule", "the others would be the same", program_has_one_schedule,
+       "checker.schedule.kind checker.schedule.count", "checker: {schedule: {kind: program, count: 9}}"},
       {"L40", "error goes with refused, judge with violated, counters with holds",
-       "a refusal for another reason proves nothing", expectations_go_together},
-      {"L40", "refused needs error", "a refusal for another reason proves nothing", refused_needs_its_rule},
+       "a refusal for another reason proves nothing", expectations_go_together, "expect", "expect: {error: L17}"},
+      {"L40", "refused needs error", "a refusal for another reason proves nothing", refused_needs_its_rule,
+       "expect.verdict expect.error", "expect: {verdict: refused}"},
   };
   return kRules;
 }

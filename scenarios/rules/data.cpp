@@ -80,7 +80,7 @@ Findings listed_slots_fit_the_pack(const Scenario& scenario) {
   return findings;
 }
 
-// Where no document of two tokens has room the documents are not to blame: the largest value with which all fit.
+// If no document of two tokens has room, the documents are not to blame: finds the largest value with which all fit.
 Findings rows_around_documents_leave_room(const Scenario& scenario) {
   Findings findings = listed_slots_fit_the_pack(scenario);
   if (findings.empty() || longest_fitting(scenario.data) >= 2) return findings;
@@ -148,7 +148,7 @@ Findings sources_belong_to_their_kind(const Scenario& scenario) {
   const bool documents = data.documents != defaults.documents,
              distribution = !same_distribution(data.distribution, defaults.distribution),
              path = data.path != defaults.path, bytes = path || data.digest != defaults.digest;
-  // Of several that were given the kind's own stays, and the others go.
+  // If several were given, the one of the kind stays and the others go.
   const bool one = documents + distribution + bytes == 1;
   const std::string kind = "kind " + word(data.kind);
   Findings findings;
@@ -256,7 +256,7 @@ struct Cure {
   std::function<void(Scenario&)> apply;
 };
 
-// Where no document of two tokens fits a pack, the pack is too short for anything else to help.
+// If no document of two tokens fits a pack, the pack is too short for anything else to help.
 std::int64_t rows_for_two_tokens(const Scenario& scenario) {
   const std::int64_t rows = slot_rows(2, scenario.data.gaps, scenario.data.align);
   return holds(scenario.numerics, Numerics::bf16) ? slot_rows(rows, 0, 16) : rows;  // L03.
@@ -320,7 +320,7 @@ bool helps(const std::vector<Cure>& cures, Scenario scenario) {
          has_target(scenario);
 }
 
-// Where no key helps it is the documents themselves.
+// If no key helps, the documents themselves are at fault.
 Finding other_documents(const Scenario& scenario) {
   if (scenario.data.kind == DataKind::lengths) return {"data.documents", "[[[2]]]", kTooShort};
   if (scenario.data.kind == DataKind::distribution) return {"data.distribution", "{}", kTooShort};
@@ -354,16 +354,24 @@ Findings some_step_has_a_target(const Scenario& scenario) {
 std::span<const Rule> data_rules() {
   static constexpr Rule kRules[] = {
       {"L07", "a document is longer than pack_length", "it fits no pack; error is the policy asked for",
-       documents_are_no_longer_than_a_pack},
-      {"L08", "the slot rows of a microbatch exceed pack_length", "gaps and align count", slot_rows_fit_the_pack},
-      {"L09", "split needs text or jsonl", "a literal list says what is packed where", split_needs_bytes},
+       documents_are_no_longer_than_a_pack, "data.documents data.long_documents data.pack_length",
+       "data: {documents: [[[65]]]}"},
+      {"L08", "the slot rows of a microbatch exceed pack_length", "gaps and align count", slot_rows_fit_the_pack,
+       "data.documents data.pack_length data.gaps data.align data.long_documents", "data: {documents: [[[40, 25]]]}"},
+      {"L09", "split needs text or jsonl", "a literal list says what is packed where", split_needs_bytes,
+       "data.long_documents data.kind", "data: {long_documents: split}"},
       {"L10", "documents, distribution and path belong to one kind each", "the other would be ignored",
-       sources_belong_to_their_kind},
-      {"L11", "mask: no such microbatch", "would mask nothing", masked_microbatches_exist},
-      {"L11", "mask: roles given need jsonl", "would mask nothing", roles_need_jsonl},
+       sources_belong_to_their_kind, "data.kind data.documents data.distribution data.path data.digest",
+       "data: {path: texts}"},
+      {"L11", "mask: no such microbatch", "would mask nothing", masked_microbatches_exist,
+       "data.mask.microbatches training.microbatches training.change_microbatches_at parallel.data",
+       "data: {mask: {microbatches: [2]}}"},
+      {"L11", "mask: roles given need jsonl", "would mask nothing", roles_need_jsonl, "data.mask.roles data.kind",
+       "data: {mask: {roles: [user]}}"},
       {"L11", "mask: document_end false needs split", "the target would lie in another document",
-       looking_on_needs_split},
-      {"L12", "no step has a target", "every loss would be zero: vacuous", some_step_has_a_target},
+       looking_on_needs_split, "data.mask.document_end data.long_documents", "data: {mask: {document_end: false}}"},
+      {"L12", "no step has a target", "every loss would be zero: vacuous", some_step_has_a_target,
+       "data.mask data.documents data.distribution", "data: {mask: {prefix: 64}}"},
   };
   return kRules;
 }

@@ -25,7 +25,7 @@ void add_data(const Scenario& scenario, std::vector<std::string>& keys) {
   if (kind != DataKind::lengths) keys.push_back("data.documents");
   if (kind == DataKind::distribution) {
     add_distribution(scenario.data.distribution, keys);
-    keys.push_back("data.long_documents");  // What is drawn fits.
+    keys.push_back("data.long_documents");  // Drawn documents fit.
   } else {
     keys.push_back("data.distribution");
   }

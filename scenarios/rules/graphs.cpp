@@ -166,23 +166,40 @@ bool allows_no_replay(const Scenario& scenario) {
 
 std::span<const Rule> graph_rules() {
   static constexpr Rule kRules[] = {
-      {"L15", "modules needs impl partial", "none has no graph; full_iteration has one for all", modules_need_partial},
+      {"L15", "modules needs impl partial", "none has no graph; full_iteration has one for all", modules_need_partial,
+       "cuda_graph.modules cuda_graph.impl", "cuda_graph: {impl: full_iteration, modules: [attn]}"},
       {"L16", "a graph module needs its layer: attn `*`, mlp `-`, mamba `M`, moe* `E`", "nothing to capture",
-       modules_have_their_layer},
-      {"L17", "moe and moe_router exclude each other", "moe holds the router", moe_excludes_its_router},
+       modules_have_their_layer, "cuda_graph.modules model.pattern",
+       "model: {pattern: \"M-\"}, cuda_graph: {modules: [attn]}"},
+      {"L17", "moe and moe_router exclude each other", "moe holds the router", moe_excludes_its_router,
+       "cuda_graph.modules", "model: {pattern: \"*E\"}, cuda_graph: {modules: [moe, moe_router]}"},
       {"L18", "moe_preprocess needs moe_router", "its input would cross from eager into a graph",
-       preprocess_needs_its_router},
+       preprocess_needs_its_router, "cuda_graph.modules",
+       "model: {pattern: \"*E\"}, cuda_graph: {modules: [moe_preprocess]}"},
       {"L19", "moe, whole layers with `E`, and full_iteration with `E` need drop-and-pad",
-       "other dispatch has dynamic shapes", captured_experts_are_static},
+       "other dispatch has dynamic shapes", captured_experts_are_static,
+       "cuda_graph.impl cuda_graph.modules model.pattern model.moe.capacity_factor model.moe.pad_to_capacity "
+       "model.moe.host_sync",
+       "model: {pattern: \"*E\", moe: {pad_to_capacity: false}}"},
       {"L20", "moe_preprocess excludes a capacity_factor without padding, and host_sync",
-       "sizes go to the host inside the graph", preprocess_stays_on_the_device},
-      {"L21", "host_sync excludes drop-and-pad", "static shapes never need it", static_shapes_need_no_host},
-      {"L22", "steps must exceed warmup_steps, with graphs", "none would be replayed", steps_go_past_warm_up},
-      {"L23", "buckets must increase", "a bucket is chosen by its size", buckets_increase},
+       "sizes go to the host inside the graph", preprocess_stays_on_the_device,
+       "cuda_graph.modules model.moe.capacity_factor model.moe.pad_to_capacity model.moe.host_sync",
+       "model: {pattern: \"*E\", moe: {capacity_factor: none, host_sync: true}}, cuda_graph: {modules: [moe_router, "
+       "moe_preprocess]}"},
+      {"L21", "host_sync excludes drop-and-pad", "static shapes never need it", static_shapes_need_no_host,
+       "model.moe.host_sync model.moe.capacity_factor model.moe.pad_to_capacity",
+       "model: {pattern: \"*E\", moe: {host_sync: true}}"},
+      {"L22", "steps must exceed warmup_steps, with graphs", "none would be replayed", steps_go_past_warm_up,
+       "training.steps cuda_graph.warmup_steps cuda_graph.impl", "training: {steps: 1}"},
+      {"L23", "buckets must increase", "a bucket is chosen by its size", buckets_increase, "cuda_graph.max_packed_seqs",
+       "cuda_graph: {max_packed_seqs: [8, 4]}"},
       {"L23",
        "some microbatch after warm-up must fit the largest bucket (full_iteration: all of some step), unless counters "
        "allow graph_replays 0",
-       "none would be replayed", something_fits_a_bucket},
+       "none would be replayed", something_fits_a_bucket,
+       "cuda_graph.max_packed_seqs cuda_graph.impl cuda_graph.warmup_steps data.documents data.distribution data.tail "
+       "expect.counters",
+       "data: {documents: [[[3, 4]]]}, cuda_graph: {max_packed_seqs: 1}"},
   };
   return kRules;
 }

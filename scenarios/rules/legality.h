@@ -1,4 +1,4 @@
-// Legality as a table: one row for each thing a rule refuses (scenario.md, section 4).
+// Legality as a table: one row for each request that a rule refuses (docs/scenario-reference.md, section 4).
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 
 #include "scenarios/scenario.h"
 #include "scenarios/schema/words.h"
+#include "scenarios/syntax/documented.h"
 
 namespace lockstep {
 
@@ -18,10 +19,12 @@ struct Finding {
 using Findings = std::vector<Finding>;
 
 struct Rule {
-  const char* id;
-  const char* text;  // As printed, with its reason.
-  const char* why;
+  Documented id;
+  Documented text;  // As printed, with its reason.
+  Documented why;
   Findings (*check)(const Scenario&);
+  Documented keys;     // Keys and sections that the rule looks at, separated by blanks.
+  Documented illegal;  // A file that this row refuses, without its first two keys unless the rule is one of reading.
 };
 
 // The rules of one subject each, lowest first.
@@ -32,6 +35,11 @@ std::span<const Rule> graph_rules();
 std::span<const Rule> offload_rules();
 std::span<const Rule> sharding_rules();
 std::span<const Rule> checker_rules();
+// The rules of reading, Y01..Y08, and L00: for the reference alone, since other code checks them.
+std::span<const Rule> reading_rules();
+std::span<const Rule> built_rules();
+// All rows: reading, legality, not built.
+std::vector<Rule> all_rules();
 
 inline bool has_layer(const Scenario& scenario, char symbol) {
   return scenario.model.pattern.find(symbol) != std::string::npos;
@@ -52,7 +60,7 @@ inline bool with_sharding(const Scenario& scenario) { return scenario.fsdp.strat
 // Gradients are reduced even where nothing is sharded.
 inline bool with_reduction(const Scenario& scenario) { return with_sharding(scenario) || scenario.parallel.data > 1; }
 
-// Of every kind of parallelism together.
+// The product of all kinds of parallelism.
 inline std::int64_t all_ranks(const Scenario& scenario) {
   const Scenario::Parallel& p = scenario.parallel;
   return p.data * p.context * p.tensor * p.expert * p.pipeline;
@@ -62,11 +70,11 @@ char layer_of(GraphModule module);
 // Whether expect.counters lets a run do without a replay.
 bool allows_no_replay(const Scenario& scenario);
 
-// Of two equally near the larger; at least one step.
+// The larger one of two that are equally near; at least one step.
 inline std::int64_t nearest_multiple(std::int64_t value, std::int64_t step) {
   return std::max(step, (2 * value + step) / (2 * step) * step);
 }
-// Of two equally near the smaller.
+// The smaller one of two that are equally near.
 std::int64_t nearest_divisor(std::int64_t value, std::int64_t of);
 
 inline std::string list_text(const std::vector<std::string>& items) {

@@ -101,17 +101,28 @@ Findings padding_needs_a_capacity(const Scenario& scenario) {
 
 std::span<const Rule> model_rules() {
   static constexpr Rule kRules[] = {
-      {"L01", "kv_heads must divide heads", "a query head has one kv head", kv_heads_divide_heads},
+      {"L01", "kv_heads must divide heads", "a query head has one kv head", kv_heads_divide_heads,
+       "model.attention.heads model.attention.kv_heads", "model: {attention: {heads: 4, kv_heads: 3}}"},
       {"L02", "mamba.head_dim must divide d_inner, and groups the number of heads", "heads and groups are whole",
-       mamba_heads_are_whole},
+       mamba_heads_are_whole, "model.mamba.d_inner model.mamba.head_dim model.mamba.groups",
+       "model: {mamba: {d_inner: 60}}"},
       {"L03",
        "bf16: hidden, d_inner, vocab and MLP widths are multiples of 8; head_dims, state, chunk, pack_length of 16",
-       "rows of 16 bytes, k16 groups. Derived widths are padded by the engine", bf16_widths_fill_rows},
-      {"L04", "byte tokens need vocab >= 256", "256 byte values", bytes_need_256_tokens},
-      {"L05", "cudnn needs numerics [bf16] and a `*`", "no fp32 kernel; else vacuous", cudnn_needs_bf16_and_attention},
-      {"L06", "top_k must not exceed experts", "no k-th expert", top_k_within_experts},
-      {"L06", "expert_bias needs sigmoid", "bias is defined on sigmoid scores", expert_bias_needs_sigmoid},
-      {"L06", "pad_to_capacity needs a capacity_factor", "no capacity to pad to", padding_needs_a_capacity},
+       "rows of 16 bytes, k16 groups. Derived widths are padded by the engine", bf16_widths_fill_rows,
+       "numerics model.hidden model.vocab model.attention.head_dim model.mamba.d_inner model.mamba.head_dim "
+       "model.mamba.state model.mamba.chunk model.mlp.hidden model.moe.hidden model.moe.shared_hidden data.pack_length",
+       "numerics: [bf16], model: {hidden: 36}"},
+      {"L04", "byte tokens need vocab >= 256", "256 byte values", bytes_need_256_tokens, "model.vocab data.kind",
+       "data: {kind: text}, model: {vocab: 64}"},
+      {"L05", "cudnn needs numerics [bf16] and a `*`", "no fp32 kernel; else vacuous", cudnn_needs_bf16_and_attention,
+       "model.core_attention numerics model.pattern", "model: {core_attention: cudnn}"},
+      {"L06", "top_k must not exceed experts", "no k-th expert", top_k_within_experts,
+       "model.moe.top_k model.moe.experts", "model: {pattern: \"*E\", moe: {top_k: 5}}"},
+      {"L06", "expert_bias needs sigmoid", "bias is defined on sigmoid scores", expert_bias_needs_sigmoid,
+       "model.moe.expert_bias model.moe.router", "model: {pattern: \"*E\", moe: {expert_bias: true}}"},
+      {"L06", "pad_to_capacity needs a capacity_factor", "no capacity to pad to", padding_needs_a_capacity,
+       "model.moe.pad_to_capacity model.moe.capacity_factor",
+       "model: {pattern: \"*E\", moe: {capacity_factor: none, pad_to_capacity: true}}, cuda_graph: {modules: [attn]}"},
   };
   return kRules;
 }

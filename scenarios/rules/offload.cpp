@@ -47,7 +47,7 @@ std::vector<bool> static_residuals(const Scenario& scenario) {
   return crosses;
 }
 
-// Of what modules keep, only a residual stream can cross the boundary of a graph.
+// Modules keep only one tensor that can cross the boundary of a graph: a residual stream.
 bool is_static(const Scenario& scenario, OffloadModule module) {
   if (offload_row(module).kept != Kept::residual) return false;
   const std::string& pattern = scenario.model.pattern;
@@ -181,22 +181,33 @@ std::span<const Rule> offload_rules() {
       {"L24",
        "an offload module needs its layer: attn_norm, qkv_linear, core_attn, attn_proj `*`; mlp_norm `-` or `E`; "
        "mlp_fc1 `-`; expert_fc1, moe_act `E`; mamba_* `M`",
-       "nothing to move", offload_has_its_layer},
+       "nothing to move", offload_has_its_layer, "offload.modules model.pattern",
+       "model: {pattern: \"M-\"}, offload: {modules: [core_attn]}"},
       {"L24", "a recompute module needs its layer: mlp_act `-`; moe_act `E`", "nothing to compute again",
-       recompute_has_its_layer},
+       recompute_has_its_layer, "model.recompute model.pattern", "model: {recompute: [moe_act]}"},
       {"L25", "attn_proj needs core_attn", "its input is core_attn's output, needed by both backwards",
-       projection_needs_core_attention},
+       projection_needs_core_attention, "offload.modules", "offload: {modules: [attn_proj]}"},
       {"L26", "partial: a tensor that is an input or output of a graph cannot be offloaded",
-       "static buffer: nothing is freed", static_buffers_stay},
+       "static buffer: nothing is freed", static_buffers_stay,
+       "offload.modules cuda_graph.impl cuda_graph.modules model.pattern",
+       "cuda_graph: {modules: [attn]}, offload: {modules: [attn_norm]}"},
       {"L27", "recompute layernorm excludes offload of qkv_linear, mlp_fc1, mamba_in_proj",
-       "that tensor is the norm's output and is not saved", recomputed_norms_are_not_moved},
+       "that tensor is the norm's output and is not saved", recomputed_norms_are_not_moved,
+       "model.recompute offload.modules", "model: {recompute: [layernorm]}, offload: {modules: [mlp_fc1]}"},
       {"L28", "offload with graphs needs warmup_steps > 0", "plan and pinned buffers must exist before capture",
-       plan_comes_before_capture},
+       plan_comes_before_capture, "offload.modules cuda_graph.impl cuda_graph.warmup_steps",
+       "cuda_graph: {warmup_steps: 0}, offload: {modules: [mlp_fc1]}"},
       {"L29", "offload under full_iteration needs an integer max_inflight",
-       "nothing returns to the pool inside one graph without a join", one_graph_joins_its_copies},
+       "nothing returns to the pool inside one graph without a join", one_graph_joins_its_copies,
+       "offload.max_inflight offload.modules cuda_graph.impl",
+       "cuda_graph: {impl: full_iteration}, offload: {modules: [mlp_fc1]}"},
       {"L30", "delay_until_cuda_graph needs partial, and expert_fc1 or moe_act outside every graph", "nothing to delay",
-       delay_has_something_to_delay},
-      {"L31", "offload needs steps >= 2", "the first step records the plan", plan_has_its_step},
+       delay_has_something_to_delay,
+       "offload.delay_until_cuda_graph offload.modules cuda_graph.impl cuda_graph.modules",
+       "offload: {modules: [mlp_fc1], delay_until_cuda_graph: true}"},
+      {"L31", "offload needs steps >= 2", "the first step records the plan", plan_has_its_step,
+       "offload.modules training.steps",
+       "training: {steps: 1}, cuda_graph: {impl: none}, offload: {modules: [mlp_fc1]}"},
   };
   return kRules;
 }

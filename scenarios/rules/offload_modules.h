@@ -1,4 +1,4 @@
-// What may be offloaded: the one table that validation, plan, generator and documentation are derived from.
+// The table of modules that may be offloaded, from which validation, plan, generator and documentation are derived.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// What a module keeps for its backward pass, as far as it decides whether that may leave.
+// The kind of activation that a module keeps for its backward pass, as far as it decides whether it may leave.
 enum class Kept : std::uint8_t {
   residual,     // The residual stream that its layer reads: input or output of a graph that ends there.
   norm_output,  // Never crosses a region's boundary; not saved where norms are computed again.

@@ -118,17 +118,23 @@ Findings full_graphs_need_processes(const Scenario& scenario) {
 std::span<const Rule> sharding_rules() {
   static constexpr Rule kRules[] = {
       {"L32", "partial with a strategy other than no_shard needs double_buffer",
-       "temporary buffers move; graphs bake addresses", graphs_need_double_buffers},
+       "temporary buffers move; graphs bake addresses", graphs_need_double_buffers,
+       "fsdp.double_buffer fsdp.strategy cuda_graph.impl", "fsdp: {strategy: optim, double_buffer: false}"},
       {"L33", "partial, sharded, without persist_buf_on_alloc_fail: a unit does not fit the pool",
        "pool = the largest class of units equal in size and dtype, two live; a miss would move an address",
-       units_fit_the_pool},
+       units_fit_the_pool, "fsdp.persist_buf_on_alloc_fail fsdp.strategy fsdp.unit cuda_graph.impl model.pattern",
+       "model: {pattern: \"M*-M\"}, fsdp: {strategy: optim_grads_params, unit: 2, persist_buf_on_alloc_fail: false}"},
       {"L34", "double_buffer with prefetch 2 needs persist_buf_on_alloc_fail", "three units live in two slots",
-       three_units_need_a_third_buffer},
-      {"L35", "a unit list must sum to the number of blocks", "every block has one unit", unit_list_sums_to_the_blocks},
+       three_units_need_a_third_buffer, "fsdp.prefetch fsdp.double_buffer fsdp.persist_buf_on_alloc_fail",
+       "cuda_graph: {impl: none}, fsdp: {strategy: optim_grads_params, prefetch: 2, persist_buf_on_alloc_fail: false}"},
+      {"L35", "a unit list must sum to the number of blocks", "every block has one unit", unit_list_sums_to_the_blocks,
+       "fsdp.unit model.pattern", "fsdp: {strategy: optim, unit: [1]}"},
       {"L36", "reduction nccl needs transport nccl", "no other has the library's sum; auto is not enough",
-       library_sum_needs_the_library},
+       library_sum_needs_the_library, "fsdp.reduction fsdp.strategy parallel.transport",
+       "fsdp: {strategy: optim, reduction: nccl}"},
       {"L37", "full_iteration with several ranks needs transport shm or nccl",
-       "ranks of one process would wait for each other inside a capture", full_graphs_need_processes},
+       "ranks of one process would wait for each other inside a capture", full_graphs_need_processes,
+       "cuda_graph.impl parallel", "cuda_graph: {impl: full_iteration}, parallel: {data: 2}"},
   };
   return kRules;
 }

@@ -57,11 +57,14 @@ Findings changes_have_a_step(const Scenario& scenario) {
 std::span<const Rule> training_rules() {
   static constexpr Rule kRules[] = {
       {"L13", "in_flight must not exceed microbatches, changed counts included",
-       "a depth that is never reached is vacuous", depth_is_reached},
+       "a depth that is never reached is vacuous", depth_is_reached,
+       "training.in_flight training.microbatches training.change_microbatches_at", "training: {in_flight: 3}"},
       {"L14", "steps in recapture_at must increase, within 1..steps-1; it needs graphs and steps above warmup_steps",
-       "nothing would happen", captures_have_a_step},
+       "nothing would happen", captures_have_a_step,
+       "training.recapture_at training.steps cuda_graph.impl cuda_graph.warmup_steps", "training: {recapture_at: [3]}"},
       {"L14", "steps in change_microbatches_at must increase, within 1..steps-1", "nothing would happen",
-       changes_have_a_step},
+       changes_have_a_step, "training.change_microbatches_at training.steps",
+       "training: {change_microbatches_at: [{step: 3, microbatches: 2}]}"},
   };
   return kRules;
 }

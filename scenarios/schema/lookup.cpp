@@ -1,4 +1,4 @@
-// What follows from the table of keys: sections, names and the defaults and ranges that depend on other keys.
+// Lookups in the table of keys: sections, names, and the defaults and ranges that depend on other keys.
 #include <algorithm>
 #include <map>
 

@@ -70,8 +70,6 @@ struct CounterName {
   }
 };
 
-const Int kBucket{1, 65536};
-const Int kUnitBlocks{1, 128};
 const Int kCount{};
 
 std::optional<Scenario::CounterRule> read_counter(const Item& item) {
@@ -120,9 +118,9 @@ std::string Buckets::write(const Value& value, Style style) const {
   return value.size() == 1 ? std::to_string(value.front()) : List<Int>{}.write(value, style);
 }
 
-std::string Unit::name() const { return kUnitBlocks.name() + " blocks, or a list of blocks per unit"; }
+std::string UnitType::name() const { return kUnitBlocks.name() + " blocks, or a list of blocks per unit"; }
 
-std::optional<Unit::Value> Unit::read(const Item& item) const {
+std::optional<UnitType::Value> UnitType::read(const Item& item) const {
   if (item.is(Node::Kind::sequence)) {
     std::optional<std::vector<std::int64_t>> list = List<Int>{kUnitBlocks, 1, 128}.read(item);
     return list ? std::optional(Value{*list, true}) : std::nullopt;
@@ -131,7 +129,7 @@ std::optional<Unit::Value> Unit::read(const Item& item) const {
   return one ? std::optional(Value{{*one}, false}) : std::nullopt;
 }
 
-std::string Unit::write(const Value& value, Style style) const {
+std::string UnitType::write(const Value& value, Style style) const {
   return value.is_list ? List<Int>{}.write(value.blocks, style) : std::to_string(value.blocks.front());
 }
 
@@ -139,7 +137,7 @@ std::optional<Scenario::MicrobatchChange> MicrobatchChangeType::read(const Item&
   Record record(item, name(), {"step", "microbatches"});
   if (!record) return std::nullopt;
   const auto step = record.need("step", kAnyInt);
-  const auto microbatches = record.need("microbatches", Int{1, 1024});
+  const auto microbatches = record.need("microbatches", kMicrobatches);
   if (!record) return std::nullopt;
   return Value{*step, *microbatches};
 }
@@ -154,7 +152,7 @@ std::optional<Scenario::Delay> DelayType::read(const Item& item) const {
   if (!record) return std::nullopt;
   const auto stream = record.need("stream", Word<DelayStream>{});
   const auto rank = record.get("rank", OrWord<Int>{kAnyInt, "all"});
-  const auto spin = record.need("spin", Int{1, 100000});
+  const auto spin = record.need("spin", kSpin);
   if (!record) return std::nullopt;
   return Value{*stream, rank.value_or(std::nullopt), *spin};
 }
@@ -166,7 +164,7 @@ std::string DelayType::write(const Value& value, Style style) const {
                       style);
 }
 
-std::optional<Counters::Value> Counters::read(const Item& item) const {
+std::optional<CountersType::Value> CountersType::read(const Item& item) const {
   Record record(item, name(), counter_names());
   if (!record) return std::nullopt;
   Value rules;
@@ -178,7 +176,7 @@ std::optional<Counters::Value> Counters::read(const Item& item) const {
   return rules;
 }
 
-std::string Counters::write(const Value& value, Style style) const {
+std::string CountersType::write(const Value& value, Style style) const {
   std::vector<std::pair<std::string, std::string>> fields;
   for (const auto& [counter, rule] : value) fields.emplace_back(counter, write_counter(rule, style));
   return write_record(fields, style);

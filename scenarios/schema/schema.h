@@ -7,15 +7,29 @@
 #include <vector>
 
 #include "scenarios/schema/types.h"
+#include "scenarios/syntax/documented.h"
 
 namespace lockstep {
 
+// What a key does, and the unit that its values count, if any. Neither may be missing in the reference.
+struct Meaning {
+  Documented text;
+  const char* unit = "";
+};
+
 struct Key {
+  template <class Type>
+  Key(const char* called, Meaning said, const Type& takes)
+      : path(called), meaning(said), type(takes.name()), reference(takes.text()) {}
+
   std::string path;  // "model.attention.heads"
-  std::string type;  // What it takes, in words.
+  Meaning meaning;
+  std::string type;    // As messages name it.
+  TypeText reference;  // As the reference and editors see it.
+  std::function<void(const Scenario& from, Scenario& to)> copy = [](const Scenario&, Scenario&) {};
   std::function<void(const Item&, Scenario&)> read;
   std::function<std::string(const Scenario&, Style)> write;
-  // Whether the canonical form has the key: of the data's keys only those that its kind reads.
+  // Whether the canonical form has the key: keys of the data that its kind does not read are left out.
   std::function<bool(const Scenario&)> counts = [](const Scenario&) { return true; };
 };
 
@@ -24,12 +38,12 @@ const std::vector<Key>& schema();
 const Key* find_key(const std::string& path);
 // Whether keys begin with `path` and a point.
 bool is_section(const std::string& path);
-// Names of the keys and sections right inside a section; "" is the file itself.
+// Names of the keys and sections directly inside a section; "" is the file itself.
 const std::vector<std::string>& names_in(const std::string& section);
 
 // Keys whose default follows from other keys.
 const std::vector<std::string>& computed_keys();
-// Computes those that are not in `given`.
+// Computes the keys that are not in `given`.
 void fill_defaults(Scenario& scenario, const std::set<std::string>& given);
 
 // Ranges that end at another key's value. Keys that were not given are held to them where they are read.

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// What somebody wrote, in words.
+// A node as messages quote it.
 std::string shown(const Node& node) {
   switch (node.kind) {
     case Node::Kind::null:

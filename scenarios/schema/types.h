@@ -1,5 +1,5 @@
-// The types of schema 1. A type says what it is, reads a node (rules Y05, Y06; Y03 inside of records) and writes
-// itself.
+// The types of schema 1. A type names itself in messages and in the reference, reads a node (rules Y05, Y06; Y03 inside
+// records) and writes values.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace lockstep {
 
 enum class Style { json, yaml };
 
-// A node that is to be read: what it is called, and where complaints go.
+// A node that is to be read, the name of its key, and the list that faults go to.
 struct Item {
   const Node& node;
   std::string key;
@@ -29,14 +29,21 @@ struct Item {
   bool is_plain() const { return is(Node::Kind::scalar) && !node.quoted && node.single_line; }
 };
 
-// Values as text.
+// Values as text. The items and fields of the last two are written already.
 std::string write_text(const std::string& text, Style style);
 std::string write_number(double value);
 std::string write_ratio(Ratio value);
 std::string write_list(const std::vector<std::string>& items, Style style);
 std::string write_record(const std::vector<std::pair<std::string, std::string>>& fields, Style style);
 
-// What is larger in magnitude is not kept by `parse_int`.
+// A type as the reference and editors see it.
+struct TypeText {
+  std::string kind;   // "int", "set of words"
+  std::string range;  // "1..64", or the words.
+  std::string json;   // A JSON Schema of the values: an object in JSON.
+};
+
+// `parse_int` saturates at a larger magnitude.
 inline constexpr std::int64_t kMostInt = INT64_MAX - 1;
 
 struct Int {
@@ -45,12 +52,17 @@ struct Int {
   bool even = false;
 
   std::string name() const;
+  TypeText text() const;
   std::optional<Value> read(const Item& item) const;
   std::string write(Value value, Style) const { return std::to_string(value); }
 };
 
 // A number of a step, a microbatch or a rank: whether there is one is a rule's business, not its range.
 inline constexpr Int kAnyInt{-kMostInt, kMostInt};
+inline constexpr Int kMicrobatches{1, 1024};
+inline constexpr Int kBucket{1, 65536};
+inline constexpr Int kUnitBlocks{1, 128};
+inline constexpr Int kSpin{1, 100000};
 
 // A decimal: above (or from) a bound, below (or up to) another.
 struct Number {
@@ -59,6 +71,7 @@ struct Number {
   bool above_min = false, below_max = false;
 
   std::string name() const;
+  TypeText text() const;
   std::optional<Value> read(const Item& item) const;
   std::string write(Value value, Style) const { return write_number(value); }
 };
@@ -68,6 +81,7 @@ struct RatioType {
   std::int64_t min_millionths = 0, max_millionths = 0;
 
   std::string name() const;
+  TypeText text() const;
   std::optional<Value> read(const Item& item) const;
   std::string write(Value value, Style) const { return write_ratio(value); }
 };
@@ -75,17 +89,20 @@ struct RatioType {
 struct Bool {
   using Value = bool;
   std::string name() const { return "bool: true or false"; }
+  TypeText text() const;
   std::optional<Value> read(const Item& item) const;
   std::string write(Value value, Style) const { return value ? "true" : "false"; }
 };
 
 struct Text {
   using Value = std::string;
-  std::string range;  // What `legal` lets pass, in words.
+  std::string range;  // The texts that `legal` accepts, in words.
+  std::string json;   // The same as members of a JSON Schema, such as "minLength": 1.
   bool (*legal)(const std::string&);
   std::string (*nearest)(const std::string&);  // A legal text near one that is not; "" for the default.
 
   std::string name() const { return "text: " + range; }
+  TypeText text() const;
   std::optional<Value> read(const Item& item) const;
   std::string write(const Value& value, Style style) const { return write_text(value, style); }
 };
@@ -99,6 +116,7 @@ struct Name {
   std::vector<std::string> names;
 
   std::string name() const;
+  TypeText text() const;
   std::optional<Value> read(const Item& item) const;
   std::string write(const Value& value, Style style) const { return write_text(value, style); }
 };
@@ -107,12 +125,16 @@ template <class Enum>
 struct Word {
   using Value = Enum;
   std::string name() const { return Name{words<Enum>()}.name(); }
+  TypeText text() const { return Name{words<Enum>()}.text(); }
   std::optional<Value> read(const Item& item) const {
     const std::optional<std::string> text = Name{words<Enum>()}.read(item);
     return text ? std::optional(value_of<Enum>(*text)) : std::nullopt;
   }
   std::string write(Value value, Style style) const { return write_text(word(value), style); }
 };
+
+// A list of at least `min` and at most `max` items of one type.
+TypeText list_text_of(const TypeText& item, std::size_t min, std::size_t max);
 
 // A list; with `min` or `max` items it is out of range below or above.
 template <class Type>
@@ -127,6 +149,7 @@ struct List {
                                               : " of";
     return "list" + count + " (" + type.name() + ")";
   }
+  TypeText text() const { return list_text_of(type.text(), min, max); }
   std::optional<Value> read(const Item& item) const {
     if (!item.is(Node::Kind::sequence)) return item.wrong_type(name()), std::nullopt;
     Value values;
@@ -144,6 +167,8 @@ struct List {
   }
 };
 
+TypeText set_text_of(const std::vector<std::string>& words, std::size_t min);
+
 // Words whose order does not matter: kept in the order of the enum, each at most once.
 template <class Enum>
 struct Set {
@@ -151,6 +176,7 @@ struct Set {
   std::size_t min = 0;
 
   std::string name() const { return (min != 0 ? "set, not empty, of " : "set of ") + Word<Enum>{}.name(); }
+  TypeText text() const { return set_text_of(words<Enum>(), min); }
   std::optional<Value> read(const Item& item) const {
     std::optional<Value> values = List<Word<Enum>>{{}, min}.read(item);
     if (!values) return std::nullopt;
@@ -176,6 +202,8 @@ struct Set {
   }
 };
 
+TypeText either_text(const TypeText& type, const std::string& word);
+
 // A value, or a word that stands for none.
 template <class Type>
 struct OrWord {
@@ -184,6 +212,7 @@ struct OrWord {
   std::string instead;
 
   std::string name() const { return type.name() + ", or " + instead; }
+  TypeText text() const { return either_text(type.text(), instead); }
   std::optional<Value> read(const Item& item) const {
     if (item.is(Node::Kind::scalar) && item.node.text == instead) return std::optional<Value>(Value{});
     const std::size_t before = item.faults.size();
@@ -201,17 +230,19 @@ struct OrWord {
 struct Buckets {
   using Value = std::vector<std::int64_t>;
   std::string name() const;
+  TypeText text() const;
   std::optional<Value> read(const Item& item) const;
   std::string write(const Value& value, Style style) const;
 };
 
 // fsdp.unit: one number is blocks of every unit, a list is blocks per unit; they differ.
-struct Unit {
+struct UnitType {
   struct Value {
     std::vector<std::int64_t> blocks;
     bool is_list = false;
   };
   std::string name() const;
+  TypeText text() const;
   std::optional<Value> read(const Item& item) const;
   std::string write(const Value& value, Style style) const;
 };
@@ -219,6 +250,7 @@ struct Unit {
 struct MicrobatchChangeType {
   using Value = Scenario::MicrobatchChange;
   std::string name() const { return "{step, microbatches}"; }
+  TypeText text() const;
   std::optional<Value> read(const Item& item) const;
   std::string write(const Value& value, Style style) const;
 };
@@ -226,13 +258,15 @@ struct MicrobatchChangeType {
 struct DelayType {
   using Value = Scenario::Delay;
   std::string name() const { return "{stream, rank, spin}"; }
+  TypeText text() const;
   std::optional<Value> read(const Item& item) const;
   std::string write(const Value& value, Style style) const;
 };
 
-struct Counters {
+struct CountersType {
   using Value = std::map<std::string, Scenario::CounterRule>;
   std::string name() const { return "mapping of counters to an int, {min, max} or {same_as}"; }
+  TypeText text() const;
   std::optional<Value> read(const Item& item) const;
   std::string write(const Value& value, Style style) const;
 };

@@ -17,20 +17,20 @@ const std::string& word(Enum value) {
   return words<Enum>()[static_cast<std::size_t>(value)];
 }
 
-// The value that a word of theirs stands for.
+// The value that one of the words stands for.
 template <class Enum>
 Enum value_of(const std::string& word) {
   const std::vector<std::string>& all = words<Enum>();
   return static_cast<Enum>(std::find(all.begin(), all.end(), word) - all.begin());
 }
 
+const char* to_text(Numerics value);
+const char* to_text(GraphImpl value);
+const char* to_text(GraphModule value);
+
 // Names that expect.counters may hold.
 const std::vector<std::string>& counter_names();
 // "none", Y01..Y08, L00..L40.
 const std::vector<std::string>& rule_names();
-
-const char* to_text(Numerics);
-const char* to_text(GraphImpl);
-const char* to_text(GraphModule);
 
 }  // namespace lockstep

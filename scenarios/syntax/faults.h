@@ -1,4 +1,4 @@
-// What is wrong in a file so far. Reading goes on after a fault, so that all of a stage are reported.
+// The faults found in a file so far. Reading goes on after a fault, so that all faults of a stage are reported.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace lockstep {
 
 struct FilePlace {
-  int line = 0, column = 0;  // 1-based; 0 where the file as a whole is meant.
+  int line = 0, column = 0;  // 1-based; 0 if the file as a whole is meant.
 };
 
 class Faults {
@@ -56,7 +56,7 @@ class Faults {
   }
 
  private:
-  static constexpr int kMost = 1000;  // Of one rule: a hostile megabyte could hold 200,000.
+  static constexpr int kMost = 1000;  // Limit for each rule: a hostile megabyte could hold 200,000 faults.
   std::string file_;
   std::vector<ScenarioError> errors_;
   std::map<std::string, int> count_;

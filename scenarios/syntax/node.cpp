@@ -211,7 +211,7 @@ void refuse_directives(const std::string& bytes, Faults& faults) {
   }
 }
 
-// What the parser could not read is no YAML (Y01), or an alias, anchor or tag that leads nowhere (Y02).
+// Text that the parser cannot read is no YAML (Y01), or has an alias, anchor or tag that leads nowhere (Y02).
 void report(const YAML::ParserException& error, const TreeBuilder& builder, Faults& faults) {
   const std::string message = error.msg;
   const auto says = [&](const char* word) { return message.find(word) != std::string::npos; };
@@ -243,7 +243,7 @@ std::optional<Node> parse_document(const std::string& bytes, Faults& faults) {
     report(error, builder, faults);
     return std::nullopt;
   } catch (const Stop&) {
-    // Where a second document begins the first has been read, and may say by which rule it is to be refused.
+    // When a second document begins, the first has been read and may name the rule that is to refuse it.
     const bool whole = builder.root && builder.root->kind != Node::Kind::null;
     return whole ? std::move(builder.root) : std::nullopt;
   }

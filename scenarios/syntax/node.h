@@ -30,7 +30,7 @@ bool check_bytes(const std::string& bytes, Faults& faults);
 // The one document of the file, which check_bytes has let pass; nothing where it is no YAML or has no document.
 std::optional<Node> parse_document(const std::string& bytes, Faults& faults);
 
-// Where the value of a key such as "data.documents[0][2]" stands, or the innermost node around it that the file has.
+// The position of the value of a key such as "data.documents[0][2]", or of the innermost node around it in the file.
 FilePlace find_place(const Node& root, const std::string& key);
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@ FLOORS = {
         ["host", "submission", "cuda/attention", "cuda/gemm", "cuda/mamba", "cuda/moe", "cuda/norm", "cuda/ops"],
         ["cuda"],
     ],
-    "scenarios": [[""], ["syntax", "documents"], ["schema"], ["rules"], ["io"]],
+    "scenarios": [[""], ["syntax", "documents"], ["schema"], ["rules"], ["io"], ["reference"]],
     "engine": [
         ["device", "plan"],
         ["rendezvous", "sim", "cuda", "graphs"],

@@ -12,26 +12,26 @@
 namespace lockstep {
 namespace {
 
-TEST(NearLegal, EachIsRefusedByTheOneRuleThatItBreaks) {
+TEST(InvalidCase, EachIsRefusedByTheOneRuleThatItBreaks) {
   std::map<std::string, int> broken;
   for (std::int64_t index = 0; index < 6000; ++index) {
     const CampaignCase one = make_case(1, index, "near-legal");
     ASSERT_TRUE(one.near);
     EXPECT_TRUE(check_legality(one.scenario).empty());
-    const CaseResult result = judge_near_legal(*one.near);
+    const CaseResult result = judge_invalid_case(*one.near);
     EXPECT_EQ(result.verdict, Verdict::holds) << index << ": " << result.reason << "\n" << one.near->text;
     ++broken[one.near->rule];
   }
-  for (const std::string& rule : breakable_rules()) EXPECT_GE(broken[rule], 4) << rule;
+  for (const std::string& rule : rules_with_invalid_cases()) EXPECT_GE(broken[rule], 4) << rule;
 }
 
-TEST(NearLegal, AnotherRuleOrNoneIsAViolation) {
-  NearLegal near = *make_case(1, 1, "near-legal").near;
+TEST(InvalidCase, AnotherRuleOrNoneIsAViolation) {
+  InvalidCase near = *make_case(1, 1, "near-legal").near;
   near.rule = near.rule == "L17" ? "L18" : "L17";
-  EXPECT_EQ(judge_near_legal(near).judge, "refusal");
+  EXPECT_EQ(judge_invalid_case(near).judge, "refusal");
   near.text = to_yaml(make_case(1, 1, "small").scenario);
-  EXPECT_EQ(judge_near_legal(near).verdict, Verdict::violated);
-  EXPECT_THAT(judge_near_legal(near).reason, testing::HasSubstr("but it is legal"));
+  EXPECT_EQ(judge_invalid_case(near).verdict, Verdict::violated);
+  EXPECT_THAT(judge_invalid_case(near).reason, testing::HasSubstr("but it is legal"));
 }
 
 TEST(CampaignCase, IsEqualForEqualSeedAndIndexOnly) {

@@ -130,7 +130,7 @@ TEST(ShardingRules, AcceptWhatDiffersInOneCondition) {
   }
 }
 
-// Of scenario.md and the specification of sharding: refused until they are built, by their key and after all others.
+// Keys of docs/scenario-reference.md that are refused until they are built, by their key and after all others.
 TEST(ShardingRules, WhatIsNotBuiltIsRefusedByItsKey) {
   const std::map<std::string, Edit> asks{{"fsdp.nccl_ub", [](Scenario& s) { s.fsdp.nccl_ub = true; }},
                                          {"parallel.tensor", [](Scenario& s) { s.parallel.tensor = 2; }},
