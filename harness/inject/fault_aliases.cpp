@@ -30,7 +30,6 @@ constexpr std::array kAliases{
     FaultAlias{"gather-ignores-the-optimizer", Op::drop_wait, {.stream = "gather", .event = "weights written"}},
     FaultAlias{"gather-ignores-the-passes-before", Op::drop_wait, {.stream = "gather", .event = "weights released"}},
     FaultAlias{"gather-not-awaited", Op::drop_wait, {.stream = "compute", .event = "weights gathered"}},
-    FaultAlias{"reduce-dropped", Op::drop_op, {.stream = "reduce", .op = "accumulate_gradient"}},
     FaultAlias{"reduce-ignores-compute", Op::drop_wait, {.stream = "reduce", .event = "gradients written"}},
     FaultAlias{"reduce-runs-twice", Op::repeat_op, {.stream = "reduce", .op = "accumulate_gradient"}},
     FaultAlias{"totals-gathered-before-they-are-sums", Op::drop_wait, {.stream = "gather", .event = "totals summed"}},
