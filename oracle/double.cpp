@@ -1,6 +1,6 @@
 // The walk with every rounding in double.
 #include "oracle/model/initialize.h"
-#include "oracle/model/walk.h"
+#include "oracle/model/reference_model.h"
 #include "oracle/oracle.h"
 
 namespace lockstep::oracle {
@@ -35,8 +35,9 @@ DoubleResult run_in_double(const Scenario& scenario, const Microbatch& microbatc
   DoubleResult result;
   result.gradients.resize(layout.parameters.size());
   const auto bias = expert_bias.empty() ? no_expert_bias<double>(model) : expert_bias;
-  Walk<Fp64> walk({model, layout, rope, pack, start, bias, 1.0, result.gradients, result.experts, saved, Mutant()},
-                  {model.dropout.value(), scenario.training.seed, step});
+  ReferenceModel<Fp64> walk(
+      {model, layout, rope, pack, start, bias, 1.0, result.gradients, result.experts, saved, Mutant()},
+      {model.dropout.value(), scenario.training.seed, step});
   result.loss = walk.forward(div(1.0, static_cast<double>(targets == 0 ? 1 : targets)), true);
   walk.backward();
   return result;

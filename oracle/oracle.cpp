@@ -6,7 +6,7 @@
 #include "oracle/model/expert_bias.h"
 #include "oracle/model/initialize.h"
 #include "oracle/model/optimizer.h"
-#include "oracle/model/walk.h"
+#include "oracle/model/reference_model.h"
 
 namespace lockstep::oracle {
 namespace {
@@ -109,10 +109,10 @@ struct Oracle::State {
     const DropoutKey dropout{train ? scenario.model.dropout.value() : 0.0, scenario.training.seed, step};
     const float inverse = inverse_for(pack, data.targets);
     const float inv_m = div(1.0f, static_cast<float>(data.microbatches.size()));
-    const auto walk_as = [&]<class Numbers>(Numbers) {
-      Walk<Numbers> walk({scenario.model, layout, rope, pack, weights, expert_bias, inv_m, result.gradients,
-                          result.experts, saved, mutant},
-                         dropout);
+    const auto walk_as = [&]<class Precision>(Precision) {
+      ReferenceModel<Precision> walk({scenario.model, layout, rope, pack, weights, expert_bias, inv_m, result.gradients,
+                                      result.experts, saved, mutant},
+                                     dropout);
       result.loss = walk.forward(inverse, train);
       if (train) walk.backward();
     };

@@ -10,7 +10,7 @@
 namespace lockstep::oracle {
 
 // What the ops of a pass share.
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 struct Pass {
   const Scenario::Model& model;
   const Layout& layout;
@@ -25,12 +25,12 @@ struct Pass {
   Mutant mutant;
 };
 
-template <class Numbers>
+template <class Precision>
 class LayerParts {
  protected:
-  using Real = typename Numbers::Real;
+  using Real = typename Precision::Real;
 
-  LayerParts(Pass<Numbers>& pass, int index)
+  LayerParts(Pass<Precision>& pass, int index)
       : pass_(pass), model_(pass.model), widths_(pass.model), index_(index), first_(pass.layout.first[index]) {}
 
   const Real* weight(int parameter) const { return pass_.weights[first_ + parameter].data(); }
@@ -42,15 +42,15 @@ class LayerParts {
   }
   Matrix<Real>& product(std::string_view name, const Matrix<Real>& x, int parameter, std::int64_t out) {
     Matrix<Real>& y = make(name, out);
-    linear<Numbers>(pass_.pack, x, weight(parameter), y, pass_.mutant);
+    linear<Precision>(pass_.pack, x, weight(parameter), y, pass_.mutant);
     return y;
   }
   Matrix<Real> product_backward(const Matrix<Real>& x, const Matrix<Real>& dy, int parameter) {
-    gradient(parameter) = linear_weight_gradient<Numbers>(pass_.pack, dy, x, pass_.mutant);
-    return linear_input_gradient<Numbers>(pass_.pack, dy, weight(parameter), x.cols, pass_.mutant);
+    gradient(parameter) = linear_weight_gradient<Precision>(pass_.pack, dy, x, pass_.mutant);
+    return linear_input_gradient<Precision>(pass_.pack, dy, weight(parameter), x.cols, pass_.mutant);
   }
 
-  Pass<Numbers>& pass_;
+  Pass<Precision>& pass_;
   const Scenario::Model& model_;
   Widths widths_;
   int index_;

@@ -14,26 +14,26 @@
 namespace lockstep::oracle {
 
 // One layer of a pass.
-template <class Numbers>
-class Layer : LayerParts<Numbers> {
-  using Parts = LayerParts<Numbers>;
+template <class Precision>
+class Layer : LayerParts<Precision> {
+  using Parts = LayerParts<Precision>;
   using typename Parts::Real;
 
  public:
-  Layer(Pass<Numbers>& pass, int index) : Parts(pass, index), symbol_(pass.model.pattern[index]) {}
+  Layer(Pass<Precision>& pass, int index) : Parts(pass, index), symbol_(pass.model.pattern[index]) {}
 
   // Makes what is saved; the last thing is "proj".
   void forward(const Matrix<Real>& x) {
     if (symbol_ == 'M') mamba_forward(x);
     if (symbol_ == '*') attention_forward(x);
     if (symbol_ == '-') mlp_forward(x);
-    if (symbol_ == 'E') MoeLayer<Numbers>(pass_, index_).forward(x);
+    if (symbol_ == 'E') MoeLayer<Precision>(pass_, index_).forward(x);
   }
   // From the gradient of "proj" to that of the norm's output.
   Matrix<Real> backward(const Matrix<Real>& x, const Matrix<Real>& dy) {
     if (symbol_ == 'M') return mamba_backward(x, dy);
     if (symbol_ == '*') return attention_backward(x, dy);
-    if (symbol_ == 'E') return MoeLayer<Numbers>(pass_, index_).backward(x, dy);
+    if (symbol_ == 'E') return MoeLayer<Precision>(pass_, index_).backward(x, dy);
     return mlp_backward(x, dy);
   }
 
@@ -55,32 +55,32 @@ class Layer : LayerParts<Numbers> {
   void attention_forward(const Matrix<Real>& x) {
     const AttentionShape shape = attention_shape();
     Matrix<Real>& qkv = product("qkv", x, kQkv, widths_.qkv);
-    rope<Numbers>(pass_.pack, pass_.rope, shape.heads + shape.kv_heads, qkv, false, pass_.mutant);
+    rope<Precision>(pass_.pack, pass_.rope, shape.heads + shape.kv_heads, qkv, false, pass_.mutant);
     Matrix<Real>& out = make("core_attn.out", widths_.attention);
     Matrix<Real>& lse = make("core_attn.lse", shape.heads);
-    attention<Numbers>(pass_.pack, shape, qkv, out, lse, pass_.mutant);
+    attention<Precision>(pass_.pack, shape, qkv, out, lse, pass_.mutant);
     product("proj", out, kProj, model_.hidden);
   }
   Matrix<Real> attention_backward(const Matrix<Real>& x, const Matrix<Real>& dy) {
     const AttentionShape shape = attention_shape();
     const Matrix<Real>& out = saved("core_attn.out");
     const Matrix<Real> d_out = product_backward(out, dy, kProj);
-    Matrix<Real> dqkv =
-        attention_gradient<Numbers>(pass_.pack, shape, saved("qkv"), out, saved("core_attn.lse"), d_out, pass_.mutant);
-    rope<Numbers>(pass_.pack, pass_.rope, shape.heads + shape.kv_heads, dqkv, true, pass_.mutant);
+    Matrix<Real> dqkv = attention_gradient<Precision>(pass_.pack, shape, saved("qkv"), out, saved("core_attn.lse"),
+                                                      d_out, pass_.mutant);
+    rope<Precision>(pass_.pack, pass_.rope, shape.heads + shape.kv_heads, dqkv, true, pass_.mutant);
     return product_backward(x, dqkv, kQkv);
   }
 
   void mlp_forward(const Matrix<Real>& x) {
     const Matrix<Real>& h = product("fc1", x, kFc1, widths_.fc1);
     Matrix<Real>& a = make("act", model_.mlp.hidden);
-    activation<Numbers>(pass_.pack, model_.mlp.activation, h, a, pass_.mutant);
+    activation<Precision>(pass_.pack, model_.mlp.activation, h, a, pass_.mutant);
     product("proj", a, kFc2, model_.hidden);
   }
   Matrix<Real> mlp_backward(const Matrix<Real>& x, const Matrix<Real>& dy) {
     const Matrix<Real> da = product_backward(saved("act"), dy, kFc2);
     const Matrix<Real> dh =
-        activation_gradient<Numbers>(pass_.pack, model_.mlp.activation, saved("fc1"), da, pass_.mutant);
+        activation_gradient<Precision>(pass_.pack, model_.mlp.activation, saved("fc1"), da, pass_.mutant);
     return product_backward(x, dh, kFc1);
   }
 
@@ -98,12 +98,12 @@ class Layer : LayerParts<Numbers> {
   void mamba_forward(const Matrix<Real>& x) {
     const Matrix<Real>& in_proj = product("in_proj", x, kInProj, widths_.in_proj);
     Matrix<Real>& xbc = make("conv", widths_.conv);
-    conv().template forward<Numbers>(pass_.pack, ConvInput<Real>{in_proj, model_.mamba.d_inner}, xbc);
+    conv().template forward<Precision>(pass_.pack, ConvInput<Real>{in_proj, model_.mamba.d_inner}, xbc);
     Matrix<Real>& y = make("scan", model_.mamba.d_inner);
-    scan<Numbers>(pass_.pack, scan_input(xbc, in_proj), y, pass_.mutant);
+    scan<Precision>(pass_.pack, scan_input(xbc, in_proj), y, pass_.mutant);
     Matrix<Real>& normed = make("gated_norm.out", model_.mamba.d_inner);
     Matrix<Real>& rstd = make("gated_norm.rstd", model_.mamba.groups);
-    gated_norm(y, in_proj).template forward<Numbers>(pass_.pack, normed, rstd, pass_.mutant);
+    gated_norm(y, in_proj).template forward<Precision>(pass_.pack, normed, rstd, pass_.mutant);
     product("proj", normed, kOutProj, model_.hidden);
   }
   Matrix<Real> mamba_backward(const Matrix<Real>& x, const Matrix<Real>& dy) {
@@ -111,15 +111,15 @@ class Layer : LayerParts<Numbers> {
     Matrix<Real> d_in_proj(in_proj.rows, in_proj.cols), d_scan(y.rows, y.cols), dxbc(xbc.rows, xbc.cols);
     const Matrix<Real> d_normed = product_backward(saved("gated_norm.out"), dy, kOutProj);
     gradient(kGate) = gated_norm(y, in_proj)
-                          .template backward<Numbers>(pass_.pack, saved("gated_norm.rstd"), d_normed, d_scan, d_in_proj,
-                                                      pass_.mutant);
+                          .template backward<Precision>(pass_.pack, saved("gated_norm.rstd"), d_normed, d_scan,
+                                                        d_in_proj, pass_.mutant);
     ScanParameterGradients<Real> sums =
-        scan_gradient<Numbers>(pass_.pack, scan_input(xbc, in_proj), d_scan, dxbc, d_in_proj, pass_.mutant);
+        scan_gradient<Precision>(pass_.pack, scan_input(xbc, in_proj), d_scan, dxbc, d_in_proj, pass_.mutant);
     gradient(kDtBias) = std::move(sums.dt_bias);
     gradient(kALog) = std::move(sums.a_log);
     gradient(kD) = std::move(sums.d);
-    conv().template backward<Numbers>(pass_.pack, ConvInput<Real>{in_proj, model_.mamba.d_inner}, dxbc, d_in_proj,
-                                      gradient(kConvWeight), gradient(kConvBias));
+    conv().template backward<Precision>(pass_.pack, ConvInput<Real>{in_proj, model_.mamba.d_inner}, dxbc, d_in_proj,
+                                        gradient(kConvWeight), gradient(kConvBias));
     return product_backward(x, d_in_proj, kInProj);
   }
 

@@ -8,13 +8,13 @@
 
 namespace lockstep::oracle {
 
-template <class Numbers>
-class MoeLayer : LayerParts<Numbers> {
-  using Parts = LayerParts<Numbers>;
+template <class Precision>
+class MoeLayer : LayerParts<Precision> {
+  using Parts = LayerParts<Precision>;
   using typename Parts::Real;
 
  public:
-  MoeLayer(Pass<Numbers>& pass, int index) : Parts(pass, index) {}
+  MoeLayer(Pass<Precision>& pass, int index) : Parts(pass, index) {}
 
   // Makes what is saved; the last thing is "proj".
   void forward(const Matrix<Real>& x) {
@@ -28,9 +28,9 @@ class MoeLayer : LayerParts<Numbers> {
     Matrix<Real>& fc1 = make("expert_fc1", buffer, widths_.expert_fc1);
     Matrix<Real>& act = make("moe_act", buffer, moe().hidden);
     Matrix<Real>& out = make("expert_out", buffer, d);
-    experts<Numbers>(routed.dispatch, expert_weights(), input, fc1, act, out, pass_.mutant);
+    experts<Precision>(routed.dispatch, expert_weights(), input, fc1, act, out, pass_.mutant);
     const Matrix<Real>* shared = shares() ? &shared_forward(x) : nullptr;
-    combine<Numbers>(pack(), routed.routing.weights, routed.dispatch, out, shared, make("proj", d), pass_.mutant);
+    combine<Precision>(pack(), routed.routing.weights, routed.dispatch, out, shared, make("proj", d), pass_.mutant);
     report(routed);
   }
 
@@ -39,11 +39,11 @@ class MoeLayer : LayerParts<Numbers> {
     const Routed routed = route_rows(saved("router.logits"));
     const Routing<Real>& routing = routed.routing;
     Matrix<Real> dy(routed.dispatch.buffer, model_.hidden), d_weights(routing.weights.rows, routing.weights.cols);
-    combine_gradient<Numbers>(pack(), routing.weights, routed.dispatch, saved("expert_out"), d_out, dy, d_weights,
-                              pass_.mutant);
+    combine_gradient<Precision>(pack(), routing.weights, routed.dispatch, saved("expert_out"), d_out, dy, d_weights,
+                                pass_.mutant);
     const Matrix<Real> d_buffer =
-        experts_gradient<Numbers>(routed.dispatch, expert_weights(), saved("dispatched"), saved("expert_fc1"),
-                                  saved("moe_act"), dy, gradient(kExpertFc1), gradient(kExpertFc2), pass_.mutant);
+        experts_gradient<Precision>(routed.dispatch, expert_weights(), saved("dispatched"), saved("expert_fc1"),
+                                    saved("moe_act"), dy, gradient(kExpertFc1), gradient(kExpertFc2), pass_.mutant);
     const Matrix<Real> dl =
         router_gradient(pack(), router_settings(), routing, routed.balance, d_weights, pass_.mutant);
     gradient(kRouter) = linear_weight_gradient<Unrounded<Real>>(pack(), dl, x, pass_.mutant);
@@ -51,8 +51,8 @@ class MoeLayer : LayerParts<Numbers> {
         linear_input_gradient<Unrounded<Real>>(pack(), dl, weight(kRouter), x.cols, pass_.mutant);
     Matrix<Real> d_shared;
     if (shares()) d_shared = shared_backward(x, d_out);
-    return input_gradient<Numbers>(pack(), routed.dispatch, d_buffer, shares() ? &d_shared : nullptr, d_router,
-                                   pass_.mutant);
+    return input_gradient<Precision>(pack(), routed.dispatch, d_buffer, shares() ? &d_shared : nullptr, d_router,
+                                     pass_.mutant);
   }
 
  private:
@@ -121,13 +121,13 @@ class MoeLayer : LayerParts<Numbers> {
   const Matrix<Real>& shared_forward(const Matrix<Real>& x) {
     const Matrix<Real>& h = product("shared_fc1", x, kSharedFc1, widths_.shared_fc1);
     Matrix<Real>& a = make("shared_act", moe().shared_hidden);
-    activation<Numbers>(pack(), model_.mlp.activation, h, a, pass_.mutant);
+    activation<Precision>(pack(), model_.mlp.activation, h, a, pass_.mutant);
     return product("shared_out", a, kSharedFc2, model_.hidden);
   }
   Matrix<Real> shared_backward(const Matrix<Real>& x, const Matrix<Real>& d_out) {
     const Matrix<Real> da = product_backward(saved("shared_act"), d_out, kSharedFc2);
     return product_backward(
-        x, activation_gradient<Numbers>(pack(), model_.mlp.activation, saved("shared_fc1"), da, pass_.mutant),
+        x, activation_gradient<Precision>(pack(), model_.mlp.activation, saved("shared_fc1"), da, pass_.mutant),
         kSharedFc1);
   }
 };

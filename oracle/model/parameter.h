@@ -1,3 +1,4 @@
+// A trainable parameter of the reference model.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 
 namespace lockstep::oracle {
 
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 void activation(const Pack& pack, MlpActivation kind, const Matrix<Real>& h, Matrix<Real>& a, Mutant mutant) {
   const std::int64_t n = a.cols;
   const bool line = mutant("squared-relu-forgets-the-square"), swapped = mutant("swiglu-swaps-gate-and-up");
@@ -18,17 +18,17 @@ void activation(const Pack& pack, MlpActivation kind, const Matrix<Real>& h, Mat
       Real* to = a.row(i);
       if (kind == MlpActivation::squared_relu) {
         for (std::int64_t k = 0; k < n; ++k) {
-          to[k] = Numbers::st(from[k] > 0 ? (line ? from[k] : mul(from[k], from[k])) : Real(0));
+          to[k] = Precision::st(from[k] > 0 ? (line ? from[k] : mul(from[k], from[k])) : Real(0));
         }
       } else {
         const Real *gate = from + (swapped ? n : 0), *up = from + (swapped ? 0 : n);
-        for (std::int64_t k = 0; k < n; ++k) to[k] = Numbers::st(mul(silu(gate[k]), up[k]));
+        for (std::int64_t k = 0; k < n; ++k) to[k] = Precision::st(mul(silu(gate[k]), up[k]));
       }
     }
   }
 }
 
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 Matrix<Real> activation_gradient(const Pack& pack, MlpActivation kind, const Matrix<Real>& h, const Matrix<Real>& da,
                                  Mutant mutant) {
   const std::int64_t n = da.cols;
@@ -40,11 +40,12 @@ Matrix<Real> activation_gradient(const Pack& pack, MlpActivation kind, const Mat
       const Real *gate = h.row(i), *up = gate + n, *d = da.row(i);
       Real* to = dh.row(i);
       if (kind == MlpActivation::squared_relu) {
-        for (std::int64_t k = 0; k < n; ++k) to[k] = Numbers::st(gate[k] > 0 ? mul(mul(two, gate[k]), d[k]) : Real(0));
+        for (std::int64_t k = 0; k < n; ++k)
+          to[k] = Precision::st(gate[k] > 0 ? mul(mul(two, gate[k]), d[k]) : Real(0));
       } else {
         for (std::int64_t k = 0; k < n; ++k) {
-          to[k] = Numbers::st(mul(mul(d[k], up[k]), line ? Real(1) : dsilu(gate[k])));
-          to[n + k] = Numbers::st(mul(d[k], silu(gate[k])));
+          to[k] = Precision::st(mul(mul(d[k], up[k]), line ? Real(1) : dsilu(gate[k])));
+          to[n + k] = Precision::st(mul(d[k], silu(gate[k])));
         }
       }
     }

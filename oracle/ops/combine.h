@@ -6,7 +6,7 @@
 namespace lockstep::oracle {
 
 // out = st(sum of weight * y over the slots, asc, that were not dropped, + shared). `shared` may be null.
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 void combine(const Pack& pack, const Matrix<Real>& weights, const Dispatch& dispatch, const Matrix<Real>& y,
              const Matrix<Real>* shared, Matrix<Real>& out, Mutant mutant) {
   const std::int64_t slots = weights.cols;
@@ -21,14 +21,14 @@ void combine(const Pack& pack, const Matrix<Real>& weights, const Dispatch& disp
         }
         c = add(c, Real(0));
         if (shared != nullptr && !alone) c = add(c, shared->row(i)[k]);
-        out.row(i)[k] = Numbers::st(c);
+        out.row(i)[k] = Precision::st(c);
       }
     }
   }
 }
 
 // Gradients of the experts' outputs [buffer, d], stored, and of the weights [T, slots], which are +0 where dropped.
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 void combine_gradient(const Pack& pack, const Matrix<Real>& weights, const Dispatch& dispatch, const Matrix<Real>& y,
                       const Matrix<Real>& d_out, Matrix<Real>& dy, Matrix<Real>& d_weights, Mutant mutant) {
   const bool unweighted = mutant("moe-expert-gradient-forgets-the-weight");
@@ -37,13 +37,13 @@ void combine_gradient(const Pack& pack, const Matrix<Real>& weights, const Dispa
     if (place == kDropped) return;
     const Real weight = unweighted ? Real(1) : weights.row(i)[s];
     const Real *d = d_out.row(i), *from = y.row(place);
-    for (std::int64_t k = 0; k < y.cols; ++k) dy.row(place)[k] = Numbers::st(mul(weight, d[k]));
+    for (std::int64_t k = 0; k < y.cols; ++k) dy.row(place)[k] = Precision::st(mul(weight, d[k]));
     d_weights.row(i)[s] = r128<Real>(y.cols, [=](std::int64_t k, Real acc) { return fma(d[k], from[k], acc); });
   });
 }
 
 // Gradient of the layer's input: over the experts of the row (slots asc), the shared one, the router.
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 Matrix<Real> input_gradient(const Pack& pack, const Dispatch& dispatch, const Matrix<Real>& d_buffer,
                             const Matrix<Real>* d_shared, const Matrix<Real>& d_router, Mutant mutant) {
   Matrix<Real> dx(d_router.rows, d_router.cols);
@@ -58,7 +58,7 @@ Matrix<Real> input_gradient(const Pack& pack, const Dispatch& dispatch, const Ma
         }
         if (d_shared != nullptr) c = add(c, d_shared->row(i)[k]);
         if (!unrouted) c = add(c, d_router.row(i)[k]);
-        dx.row(i)[k] = Numbers::st(add(c, Real(0)));
+        dx.row(i)[k] = Precision::st(add(c, Real(0)));
       }
     }
   }

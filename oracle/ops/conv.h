@@ -25,19 +25,19 @@ class Conv {
     if (mutant("conv-turns-its-taps")) std::reverse(taps_.values.begin(), taps_.values.end());
   }
 
-  template <class Numbers>
+  template <class Precision>
   void forward(const Pack& pack, ConvInput<Real> x, Matrix<Real>& y) const {
     for (const Piece& document : pieces(pack)) {
       for (std::int64_t t = 0; t < document.rows; ++t) {
         Real* to = y.row(document.first + t);
         before_silu(x, document, t, to);
-        for (std::int64_t c = 0; c < channels(); ++c) to[c] = Numbers::st(silu(to[c]));
+        for (std::int64_t c = 0; c < channels(); ++c) to[c] = Precision::st(silu(to[c]));
       }
     }
   }
 
   // Writes dx into the columns from `offset` on; the gradients of weight and bias into theirs.
-  template <class Numbers>
+  template <class Precision>
   void backward(const Pack& pack, ConvInput<Real> x, const Matrix<Real>& dy, Matrix<Real>& dx,
                 std::vector<Real>& dweight, std::vector<Real>& dbias) const {
     const Matrix<Real> dpre = gradient_before_silu(pack, x, dy);
@@ -49,7 +49,7 @@ class Conv {
           const Real* d = dpre.row(document.first + t + q);
           for (std::int64_t c = 0; c < channels(); ++c) to[c] = fma(tap[c], d[c], to[c]);
         }
-        for (std::int64_t c = 0; c < channels(); ++c) to[c] = Numbers::st(add(to[c], Real(0)));
+        for (std::int64_t c = 0; c < channels(); ++c) to[c] = Precision::st(add(to[c], Real(0)));
       }
     }
     dbias = bias_gradient(dpre);

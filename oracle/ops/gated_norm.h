@@ -21,7 +21,7 @@ struct GatedNorm {
     for (std::int64_t k = 0; k < y.cols; ++k) u[k] = mul(y.row(i)[k], silu(z(i)[k]));
   }
 
-  template <class Numbers>
+  template <class Precision>
   void forward(const Pack& pack, Matrix<Real>& out, Matrix<Real>& rstd, Mutant mutant) const {
     const std::int64_t parts = mutant("gated-norm-forgets-its-groups") ? 1 : groups, n = y.cols / parts;
     const bool late = mutant("gated-norm-gates-after-the-norm");
@@ -31,17 +31,17 @@ struct GatedNorm {
         gate(i, u.data());
         if (late) std::copy_n(y.row(i), y.cols, u.data());
         for (std::int64_t g = 0; g < parts; ++g) {
-          rstd.row(i)[g] = rms_norm_row<Numbers>(n, u.data() + g * n, gain + g * n, eps, out.row(i) + g * n, mutant);
+          rstd.row(i)[g] = rms_norm_row<Precision>(n, u.data() + g * n, gain + g * n, eps, out.row(i) + g * n, mutant);
         }
         for (std::int64_t k = 0; k < y.cols && late; ++k) {
-          out.row(i)[k] = Numbers::st(mul(out.row(i)[k], silu(z(i)[k])));
+          out.row(i)[k] = Precision::st(mul(out.row(i)[k], silu(z(i)[k])));
         }
       }
     }
   }
 
   // Writes dy, and dz into the first columns of in_proj's gradient.
-  template <class Numbers>
+  template <class Precision>
   std::vector<Real> backward(const Pack& pack, const Matrix<Real>& rstd, const Matrix<Real>& d_out, Matrix<Real>& dy,
                              Matrix<Real>& d_in_proj, Mutant mutant) const {
     const std::int64_t n = width();
@@ -53,14 +53,14 @@ struct GatedNorm {
         gate(i, u.data());
         for (std::int64_t g = 0; g < groups; ++g) {
           const std::int64_t at = g * n;
-          rms_norm_row_gradient<Numbers>(n, u.data() + at, rstd.row(i)[g], gain + at, d_out.row(i) + at,
-                                         normed.row(i) + at, du.data() + at, mutant);
+          rms_norm_row_gradient<Precision>(n, u.data() + at, rstd.row(i)[g], gain + at, d_out.row(i) + at,
+                                           normed.row(i) + at, du.data() + at, mutant);
         }
         const Real *zi = z(i), *yi = y.row(i);
         Real *to = dy.row(i), *dz = d_in_proj.row(i);
         for (std::int64_t k = 0; k < y.cols; ++k) {
-          to[k] = Numbers::st(mul(du[k], silu(zi[k])));
-          dz[k] = Numbers::st(mul(mul(du[k], yi[k]), linear ? Real(1) : dsilu(zi[k])));
+          to[k] = Precision::st(mul(du[k], silu(zi[k])));
+          dz[k] = Precision::st(mul(mul(du[k], yi[k]), linear ? Real(1) : dsilu(zi[k])));
         }
       }
     }

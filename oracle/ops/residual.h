@@ -6,7 +6,7 @@
 namespace lockstep::oracle {
 
 // r' = st(r + drop(y)); what dropout gives enters the sum unrounded.
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 void residual(const Pack& pack, const DropoutKey& key, DropoutPlace place, const Matrix<Real>& r, const Matrix<Real>& y,
               Matrix<Real>& out, Mutant mutant) {
   const Matrix<Real> branch = dropped(pack, key, place, y, mutant);
@@ -14,7 +14,7 @@ void residual(const Pack& pack, const DropoutKey& key, DropoutPlace place, const
   for (const Piece& run : pack.runs) {
     const std::int64_t first = run.first * r.cols, last = (run.first + run.rows) * r.cols;
     for (std::int64_t e = first; e < last; ++e) {
-      out.values[e] = Numbers::st(add(lost ? Real(0) : r.values[e], branch.values[e]));
+      out.values[e] = Precision::st(add(lost ? Real(0) : r.values[e], branch.values[e]));
     }
   }
 }
@@ -29,21 +29,21 @@ Matrix<Real> dropped_gradient(const Pack& pack, const DropoutKey& given, Dropout
 }
 
 // dy of the branch, stored.
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 Matrix<Real> branch_gradient(const Pack& pack, const DropoutKey& key, DropoutPlace place, const Matrix<Real>& dr,
                              Mutant mutant) {
   Matrix<Real> dy = dropped_gradient(pack, key, place, dr, mutant);
-  for (Real& value : dy.values) value = Numbers::st(value);
+  for (Real& value : dy.values) value = Precision::st(value);
   return dy;
 }
 
 // dr = st(dr' + dx): one store. dx is the unrounded result of the norm.
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 void add_to_residual_gradient(const Pack& pack, Matrix<Real>& dr, const Matrix<Real>& dx, Mutant mutant) {
   if (mutant("residual-gradient-skips-the-branch")) return;
   for (const Piece& run : pack.runs) {
     const std::int64_t first = run.first * dr.cols, last = (run.first + run.rows) * dr.cols;
-    for (std::int64_t e = first; e < last; ++e) dr.values[e] = Numbers::st(add(dr.values[e], dx.values[e]));
+    for (std::int64_t e = first; e < last; ++e) dr.values[e] = Precision::st(add(dr.values[e], dx.values[e]));
   }
 }
 

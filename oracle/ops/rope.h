@@ -28,7 +28,7 @@ RopeTable<Real> make_rope_table(std::int64_t positions, std::int64_t head_dim, d
 
 // Turns the first `heads` heads of every row in place: queries and keys; values come after them. The backward pass
 // turns by the negative sine.
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 void rope(const Pack& pack, const RopeTable<Real>& table, std::int64_t heads, Matrix<Real>& x, bool backward,
           Mutant mutant) {
   const std::int64_t half = table.sine.cols;
@@ -44,8 +44,8 @@ void rope(const Pack& pack, const RopeTable<Real>& table, std::int64_t heads, Ma
         Real* high = low + half;
         for (std::int64_t i = 0; i < half; ++i) {
           const Real a = low[i], b = high[i], cs = cosine[i], sn = backward ? neg(sine[i]) : sine[i];
-          low[i] = Numbers::st(fma(a, cs, neg(mul(b, sn))));
-          high[i] = Numbers::st(fma(a, sn, mul(b, cs)));
+          low[i] = Precision::st(fma(a, cs, neg(mul(b, sn))));
+          high[i] = Precision::st(fma(a, sn, mul(b, cs)));
         }
       }
     }

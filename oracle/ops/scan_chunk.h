@@ -48,7 +48,7 @@ inline std::vector<ChunkRows> chunks_of(const Piece& document, std::int64_t chun
 }
 
 // Decays of one head in one chunk, and its operands.
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 struct HeadChunk {
   HeadChunk(const ScanInput<Real>& in, ChunkRows at, std::int64_t h, Mutant mutant)
       : rows(at.rows),
@@ -77,8 +77,8 @@ struct HeadChunk {
     for (std::int64_t j = 0; j < rows; ++j) {
       const Real* x = in.x(at.first + j, h);
       for (std::int64_t p = 0; p < in.shape.head_dim; ++p) {
-        xd.row(j)[p] = Numbers::st(mul(x[p], dt[j]));
-        xw.row(j)[p] = Numbers::st(mul(x[p], w[j]));
+        xd.row(j)[p] = Precision::st(mul(x[p], dt[j]));
+        xw.row(j)[p] = Precision::st(mul(x[p], w[j]));
       }
     }
   }
@@ -102,7 +102,7 @@ struct HeadChunk {
 };
 
 // B and C of a group in one chunk, shared by the group's heads.
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 struct GroupChunk {
   GroupChunk(const ScanInput<Real>& in, ChunkRows at, std::int64_t g)
       : rows(at.rows), state(in.shape.state), stride(in.xbc.cols), b(in.b(at.first, g)), c(in.c(at.first, g)) {}
@@ -111,8 +111,8 @@ struct GroupChunk {
   Matrix<Real> products() const {
     Matrix<Real> gm(rows, rows);
     const Matrix<Real> across = transposed(b, rows, state, stride);
-    dots<Numbers>(rows, rows, state, Left<Real>{c, stride, 1}, Right<Real>{across.values.data(), rows},
-                  gm.values.data(), rows, Chain::whole);
+    dots<Precision>(rows, rows, state, Left<Real>{c, stride, 1}, Right<Real>{across.values.data(), rows},
+                    gm.values.data(), rows, Chain::whole);
     return gm;
   }
 
@@ -121,45 +121,45 @@ struct GroupChunk {
 };
 
 // M = st(Gm * Ld); only j <= i has a meaning.
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 Matrix<Real> decayed(const Matrix<Real>& gm, const Matrix<Real>& ld) {
   Matrix<Real> m(gm.rows, gm.cols);
   for (std::int64_t i = 0; i < gm.rows; ++i) {
-    for (std::int64_t j = 0; j <= i; ++j) m.row(i)[j] = Numbers::st(mul(gm.row(i)[j], ld.row(i)[j]));
+    for (std::int64_t j = 0; j <= i; ++j) m.row(i)[j] = Precision::st(mul(gm.row(i)[j], ld.row(i)[j]));
   }
   return m;
 }
 
-template <class Numbers, class Real = typename Numbers::Real>
+template <class Precision, class Real = typename Precision::Real>
 Matrix<Real> stored(const Matrix<Real>& from) {
   Matrix<Real> to = from;
-  store<Numbers>(to.values.data(), static_cast<std::int64_t>(to.values.size()));
+  store<Precision>(to.values.data(), static_cast<std::int64_t>(to.values.size()));
   return to;
 }
 
 // y~ of a chunk: what the state before it gives, then what its own rows give, one chain.
-template <class Numbers, class Real = typename Numbers::Real>
-Matrix<Real> scan_sums(const HeadChunk<Numbers>& head, const GroupChunk<Numbers>& group, const Matrix<Real>& m,
+template <class Precision, class Real = typename Precision::Real>
+Matrix<Real> scan_sums(const HeadChunk<Precision>& head, const GroupChunk<Precision>& group, const Matrix<Real>& m,
                        const Matrix<Real>& sb, Mutant mutant) {
   const std::int64_t rows = head.rows, p = sb.cols;
   Matrix<Real> y(rows, p);
-  dots<Numbers>(rows, p, sb.rows, Left<Real>{group.c, group.stride, 1}, Right<Real>{sb.values.data(), p},
-                y.values.data(), p, Chain::whole);
+  dots<Precision>(rows, p, sb.rows, Left<Real>{group.c, group.stride, 1}, Right<Real>{sb.values.data(), p},
+                  y.values.data(), p, Chain::whole);
   const bool lost = mutant("scan-forgets-the-carried-state");
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t k = 0; k < p; ++k) y.row(i)[k] = lost ? Real(0) : mul(y.row(i)[k], head.e[i]);
   }
-  lower_dots<Numbers>(rows, p, m.values.data(), rows, Right<Real>{head.xd.values.data(), p}, y.values.data(), p,
-                      Chain::last);
+  lower_dots<Precision>(rows, p, m.values.data(), rows, Right<Real>{head.xd.values.data(), p}, y.values.data(), p,
+                        Chain::last);
   return y;
 }
 
 // S' of a chunk: the state for the next one.
-template <class Numbers, class Real = typename Numbers::Real>
-void advance_state(const HeadChunk<Numbers>& head, const GroupChunk<Numbers>& group, Matrix<Real>& s) {
+template <class Precision, class Real = typename Precision::Real>
+void advance_state(const HeadChunk<Precision>& head, const GroupChunk<Precision>& group, Matrix<Real>& s) {
   Matrix<Real> gain(s.rows, s.cols);
-  dots<Numbers>(s.rows, s.cols, head.rows, Left<Real>{group.b, 1, group.stride},
-                Right<Real>{head.xw.values.data(), s.cols}, gain.values.data(), s.cols, Chain::whole);
+  dots<Precision>(s.rows, s.cols, head.rows, Left<Real>{group.b, 1, group.stride},
+                  Right<Real>{head.xw.values.data(), s.cols}, gain.values.data(), s.cols, Chain::whole);
   for (std::size_t e = 0; e < s.values.size(); ++e) s.values[e] = fma(head.el, s.values[e], gain.values[e]);
 }
 
