@@ -118,7 +118,8 @@ void GradientBuffers::enter(int unit) {
 }
 
 void GradientBuffers::leave(int unit, bool last) {
-  if (!at_once() && !last && !fault("reduced-every-microbatch")) return;
+  const bool reduces = faulty("reduced-every-microbatch", at_once() || last, true);
+  if (!reduces) return;
   const Place place = compute_.device().place;
   compute_.device().place.layer = -1;
   compute_.device().place.part = "reduce";
@@ -178,7 +179,7 @@ std::vector<std::vector<GradientBuffers::Arrival>> GradientBuffers::arrivals(int
                                   ? memory(buckets[i]).accumulator.data
                                   : slot->memory + place.offsets[i] / static_cast<std::int64_t>(sizeof(float));
     batches.back().push_back({buckets[i], from, received_.columns(end, elements)});
-    if (!fault("buckets-received-in-one-place")) end += elements;
+    end += faulty("buckets-received-in-one-place", elements, 0);
   }
   return batches;
 }

@@ -1,5 +1,7 @@
 #include "engine/fsdp/sharder.h"
 
+#include <utility>
+
 #include "kernels/core/fault.h"
 
 namespace lockstep {
@@ -34,8 +36,10 @@ void Sharder::attach_unit(Hooks& hooks, int unit, int first, int last) {
   const auto gather = [this, unit](const HookCall&) { weights_.enter(unit); };
   const auto release = [this, unit](const HookCall&) { weights_.leave(unit); };
   hooks.add(first, HookPoint::forward_pre, gather);
-  hooks.add(fault("released-before-the-forward-pass") ? first : last,
-            fault("released-before-the-forward-pass") ? HookPoint::forward_pre : HookPoint::forward_post, release);
+  using At = std::pair<int, HookPoint>;
+  const auto [module, point] =
+      faulty("released-before-the-forward-pass", At(last, HookPoint::forward_post), At(first, HookPoint::forward_pre));
+  hooks.add(module, point, release);
   hooks.add(last, HookPoint::backward_pre, gather);
   hooks.add(first, HookPoint::backward_post, release);
   // The head's backward pass begins the gradient of a tied embedding, and the embedding's completes it.

@@ -15,7 +15,7 @@ WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator, 
       layout_(layout),
       parameters_(parameters),
       strategy_(fsdp.strategy),
-      prefetch_(fault("prefetch-ignored") ? 0 : static_cast<std::size_t>(fsdp.prefetch)),
+      prefetch_(static_cast<std::size_t>(faulty("prefetch-ignored", fsdp.prefetch, 0))),
       plan_(plan_weights(layout, fsdp)),
       pool_(compute.device(), &communicator),
       stream_(compute.device(), "gather"),
@@ -100,9 +100,10 @@ void WeightBuffers::leave(int unit) {
   Slot* const slot = holding(unit);
   require(slot != nullptr && slot->state == State::ready, "what is let go was there");
   ++next_;
-  const bool stays_for_the_next_pass = next_ < uses_.size() && uses_[next_] == unit;
-  if (fault("last-unit-stays-in-its-slot") && next_ == uses_.size()) return;
-  if (!stays_for_the_next_pass) {
+  const bool last = next_ == uses_.size();
+  const bool used_next = !last && uses_[next_] == unit;
+  const bool keeps_its_slot = faulty("last-unit-stays-in-its-slot", used_next, used_next || last);
+  if (!keeps_its_slot) {
     compute_.record(slot->released);
     slot->read = true;
     slot->state = State::free;
@@ -136,7 +137,8 @@ WeightBuffers::Slot* WeightBuffers::holding(int unit) {
 bool WeightBuffers::gather(int unit) {
   for (const int choice : choices(unit)) {
     Slot& to = slot(choice);
-    if (to.state != State::free && !fault("gather-takes-a-busy-slot")) continue;
+    const bool free = faulty("gather-takes-a-busy-slot", to.state == State::free, true);
+    if (!free) continue;
     if (to.read) stream_.wait(to.released);
     if (choices(unit).size() > 1) place(unit, to);
     if (fault("pooled-unit-moves") && choice > 0 && compute_.device().place.step > 1) place(unit, slot(choice - 1));

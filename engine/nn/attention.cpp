@@ -38,10 +38,10 @@ std::int64_t plan_cudnn(Device& device, const Scenario::Model::Attention& attent
 
 template <class T>
 SelfAttention<T>::SelfAttention(const Parameters& parameters, const Scenario::Model& model, int layer,
-                                const AttentionScratch<T>& scratch, const Recomputed<T>& again)
-    : frame_(parameters[parameters.of_layer(layer)], model, layer, again.norm),
-      qkv_(parameters[parameters.of_layer(layer) + 1]),
-      proj_(parameters[parameters.of_layer(layer) + 2]),
+                                const AttentionScratch<T>& scratch, const Recomputed<T>& recomputed)
+    : block_(parameters[parameters.of_layer(layer) + AttentionParameter::norm_gain], model, layer, recomputed.norm),
+      qkv_(parameters[parameters.of_layer(layer) + AttentionParameter::qkv]),
+      proj_(parameters[parameters.of_layer(layer) + AttentionParameter::proj]),
       heads_(static_cast<std::int32_t>(model.attention.heads)),
       kv_heads_(static_cast<std::int32_t>(model.attention.kv_heads)),
       head_dim_(static_cast<std::int32_t>(model.attention.head_dim)),
@@ -54,7 +54,7 @@ template <class T>
 std::unique_ptr<Saved<T>> SelfAttention<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
   auto saved = std::make_unique<State>();
   saved->x = x;
-  saved->norm = frame_.make_norm(maker);
+  saved->norm = block_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   saved->qkv = maker.make<T>("qkv", Rope<T>::kName, qkv_.outputs());
   const char* const mixer = by_cudnn_ ? CudnnAttentionForward::kName : AttentionForward<T>::kName;
@@ -66,7 +66,7 @@ std::unique_ptr<Saved<T>> SelfAttention<T>::make_saved(SavedMaker& maker, Tensor
 }
 
 template <class T>
-void SelfAttention<T>::rotate(const PassContext& pass, Tensor<T> qkv, bool backward) const {
+void SelfAttention<T>::rotate(const PassContext& pass, Tensor<T> qkv, Rotation rotation) const {
   pass.stream.submit(Rope<T>{.qkv = qkv,
                              .table = scratch_.table,
                              .row_document = pass.pack.row_document,
@@ -74,7 +74,7 @@ void SelfAttention<T>::rotate(const PassContext& pass, Tensor<T> qkv, bool backw
                              .heads = heads_,
                              .kv_heads = kv_heads_,
                              .head_dim = head_dim_,
-                             .backward = backward});
+                             .backward = rotation == Rotation::inverse});
 }
 
 template <class T>
@@ -144,30 +144,30 @@ void SelfAttention<T>::mix_backward(const PassContext& pass, const State& saved)
 template <class T>
 void SelfAttention<T>::forward(const PassContext& pass, Saved<T>& base) const {
   State& saved = static_cast<State&>(base);
-  frame_.norm(pass, saved.x, saved.norm, saved.rstd);
+  block_.norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("qkv");
   qkv_.forward(pass, saved.norm, saved.qkv);
-  rotate(pass, saved.qkv, false);
+  rotate(pass, saved.qkv, Rotation::forward);
   pass.part("core_attn");
   mix(pass, saved);
   pass.part("proj");
   proj_.forward(pass, saved.core, saved.mixed);
-  frame_.residual(pass, saved.x, saved.mixed, saved.out);
+  block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
 template <class T>
 void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
-  const Tensor<T> dmixed = frame_.residual_backward(pass, dout, scratch_.dmixed);
+  const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
   pass.part("proj");
   proj_.backward(pass, dmixed, saved.core, scratch_.dcore);
   pass.part("core_attn");
   mix_backward(pass, saved);
-  rotate(pass, scratch_.dqkv, true);
-  frame_.norm_again(pass, saved.x, saved.norm, saved.rstd);
+  rotate(pass, scratch_.dqkv, Rotation::inverse);
+  block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("qkv");
   qkv_.backward(pass, scratch_.dqkv, saved.norm, scratch_.dnorm);
-  frame_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);
+  block_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);
 }
 
 template struct AttentionScratch<float>;

@@ -17,13 +17,14 @@ struct AttentionScratch {
   Tensor<float> table;             // [pack_length, head_dim]: cosines and sines of every position; written once.
 };
 
-// The ops of packs of this shape, without memory: a plan looks at no more.
+// The ops for packs of this shape, without memory: planning needs the shapes only.
 struct CudnnShapes {
   CudnnShapes(const Scenario::Model::Attention& attention, std::int64_t rows, std::int64_t capacity);
   CudnnAttentionForward forward;
   CudnnAttentionBackward backward;
 };
-// Bytes that cuDNN's calls over packs of this shape take, which are planned by that: no choice is made in a capture.
+// Plans cuDNN's calls over packs of this shape, so that no choice is made during a capture. Returns the bytes of
+// workspace that they need.
 std::int64_t plan_cudnn(Device& device, const Scenario::Model::Attention& attention, std::int64_t rows,
                         std::int64_t capacity);
 
@@ -31,7 +32,7 @@ template <class T>
 class SelfAttention : public Layer<T> {
  public:
   SelfAttention(const Parameters& parameters, const Scenario::Model& model, int layer,
-                const AttentionScratch<T>& scratch, const Recomputed<T>& again);
+                const AttentionScratch<T>& scratch, const Recomputed<T>& recomputed);
   std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
   void forward(const PassContext& pass, Saved<T>& saved) const override;
   void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
@@ -43,8 +44,9 @@ class SelfAttention : public Layer<T> {
   };
   void mix(const PassContext& pass, const State& saved) const;
   void mix_backward(const PassContext& pass, const State& saved) const;
-  void rotate(const PassContext& pass, Tensor<T> qkv, bool backward) const;
-  Frame<T> frame_;
+  enum class Rotation : std::uint8_t { forward, inverse };
+  void rotate(const PassContext& pass, Tensor<T> qkv, Rotation rotation) const;
+  PreNormBlock<T> block_;
   Linear<T> qkv_, proj_;
   std::int32_t heads_, kv_heads_, head_dim_;
   bool by_cudnn_;

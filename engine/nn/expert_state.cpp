@@ -51,7 +51,7 @@ void update_biases(const Stream& stream, const std::vector<ExpertState>& states,
       zero(stream, state.step);
     }
     Tensor<std::int32_t> step = communicator == nullptr ? state.step : state.all_steps;
-    if (fault("expert-bias-counts-one-rank")) step.rows = 1;
+    step.rows = faulty("expert-bias-counts-one-rank", step.rows, 1);
     stream.submit(
         UpdateExpertBias{.step = step, .bias = state.bias, .rate = faulty("expert-bias-never-updated", kBiasRate, 0)});
   }

@@ -9,8 +9,9 @@ namespace lockstep {
 Dropout dropout_site(const Scenario::Model& model, int layer, int site) {
   if (!has_dropout(model)) return {};
   const double p = model.dropout.value();
+  const int first_site = faulty("dropout-layers-share-a-key", layer * 4, 0);
   return {.active = true,
-          .site = static_cast<std::uint32_t>((fault("dropout-layers-share-a-key") ? 0 : layer * 4) + site),
+          .site = static_cast<std::uint32_t>(first_site + site),
           .threshold = static_cast<std::uint32_t>(p * 4294967296.0),
           .scale = div(1.0f, sub(1.0f, static_cast<float>(p)))};
 }
@@ -21,25 +22,26 @@ void accumulate(const PassContext& pass, const Parameter& parameter) {
 }
 
 template <class T>
-Dropout Frame<T>::active(const PassContext& pass) const {
+Dropout PreNormBlock<T>::active(const PassContext& pass) const {
   return pass.training ? dropout_ : Dropout{};
 }
 
 template <class T>
-Tensor<T> Frame<T>::make_norm(SavedMaker& maker) const {
-  if (shared_norm_ && !fault("recomputed-norm-is-saved-too")) return shared_norm_;
+Tensor<T> PreNormBlock<T>::make_norm(SavedMaker& maker) const {
+  const Tensor<T> shared = faulty("recomputed-norm-is-saved-too", shared_norm_, Tensor<T>{});
+  if (shared) return shared;
   return maker.make<T>("norm.out", RmsNormForward<T>::kName, gain_.weight.cols);
 }
 
 template <class T>
-void Frame<T>::norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const {
+void PreNormBlock<T>::norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const {
   pass.part("norm");
   pass.stream.submit(RmsNormForward<T>{
       .x = x, .gain = gain_.weight, .row_document = pass.pack.row_document, .y = y, .rstd = rstd, .eps = eps_});
 }
 
 template <class T>
-void Frame<T>::norm_again(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const {
+void PreNormBlock<T>::recompute_norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const {
   if (!shared_norm_) return;
   pass.part(Place::kRecompute);
   pass.stream.submit(RmsNormForward<T>{
@@ -47,7 +49,7 @@ void Frame<T>::norm_again(const PassContext& pass, Tensor<T> x, Tensor<T> y, Ten
 }
 
 template <class T>
-void Frame<T>::residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, Tensor<T> out) const {
+void PreNormBlock<T>::residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, Tensor<T> out) const {
   pass.part("residual");
   pass.stream.submit(ResidualForward<T>{.residual = x,
                                         .y = mixed,
@@ -60,24 +62,24 @@ void Frame<T>::residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, T
 }
 
 template <class T>
-Tensor<T> Frame<T>::residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const {
-  Dropout again = active(pass);
-  if (!again.active) return dout;
+Tensor<T> PreNormBlock<T>::residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const {
+  Dropout dropout = active(pass);
+  if (!dropout.active) return dout;
   pass.part("residual");
-  if (fault("backward-draws-another-mask")) again.site ^= 2;
+  dropout.site = faulty("backward-draws-another-mask", dropout.site, dropout.site ^ 2);
   pass.stream.submit(ResidualBackward<T>{.dout = dout,
                                          .row_document = pass.pack.row_document,
                                          .row_position = pass.pack.row_position,
                                          .row_number = pass.pack.row_number,
                                          .state = pass.state,
                                          .dy = dmixed,
-                                         .dropout = again});
+                                         .dropout = dropout});
   return dmixed;
 }
 
 template <class T>
-void Frame<T>::norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float> rstd, Tensor<T> dy, Tensor<T> dout,
-                             Tensor<T> dx) const {
+void PreNormBlock<T>::norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float> rstd, Tensor<T> dy,
+                                    Tensor<T> dout, Tensor<T> dx) const {
   pass.part("norm");
   pass.stream.submit(RmsNormBackward<T>{.x = x,
                                         .rstd = rstd,
@@ -91,7 +93,7 @@ void Frame<T>::norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float>
   accumulate(pass, gain_);
 }
 
-template class Frame<float>;
-template class Frame<bf16>;
+template class PreNormBlock<float>;
+template class PreNormBlock<bf16>;
 
 }  // namespace lockstep

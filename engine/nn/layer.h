@@ -1,6 +1,6 @@
-// What every layer of the pattern has in common: pre-norm, mixer, residual. A layer is its parameters and constants;
-// what its backward pass needs is in a `Saved` that belongs to a slot, so a forward pass may be repeated, captured or
-// replayed in any order.
+// Common parts of all layers of the pattern: pre-norm, mixer, residual. A layer has only parameters and constants.
+// Everything that its backward pass needs is in a `Saved` that belongs to a slot, so a forward pass may be repeated,
+// captured or replayed in any order.
 #pragma once
 
 #include <memory>
@@ -32,13 +32,14 @@ struct PassContext {
   void part(const char* name) const { stream.device().place.part = name; }
 };
 
-// What a layer keeps from its forward pass in one slot. `x` is the residual stream it read, `out` the one it wrote.
+// The tensors that a layer saves in its forward pass, in one slot. `x` is the residual stream it read, `out` the one it
+// wrote.
 template <class T>
 struct Saved {
   virtual ~Saved() = default;
   Tensor<T> x, out;
   Tensor<float> losses;          // [1, 2] load-balancing and z loss of an `E`; absent else.
-  std::int64_t rows_in_use = 0;  // Of an `E` with host_sync: rows of the experts' buffers that its documents fill.
+  std::int64_t rows_in_use = 0;  // For an `E` with host_sync: rows of the expert buffers that the documents fill.
 };
 
 // Makes the tensors of a Saved and lists them by name for a judge, in the order in which they are written.
@@ -63,7 +64,7 @@ class SavedMaker {
     names_.back().rows = ragged ? NamedTensor::Rows::ragged_buffer : NamedTensor::Rows::buffer;
     return made;
   }
-  // Kept too, but for no judge: integers, padding. The name is the offloader's, if it may move it.
+  // Saved, but not shown to a judge: integers, padding. The name is the offloader's, if it may move the tensor.
   template <class T>
   Tensor<T> make_unnamed(std::int64_t rows, std::int64_t cols, const char* name = nullptr) {
     return name == nullptr ? pool_.make<T>(rows, cols) : place<T>(full_name(name), rows, cols);
@@ -127,12 +128,12 @@ Tensor<T> weight_of(const Parameter& parameter) {
 // acc = add(acc, g_m): once a microbatch and parameter, unless g_m is reduced at once.
 void accumulate(const PassContext& pass, const Parameter& parameter);
 
-// Norm before the mixer, and dropout and residual after it: the frame around every mixer.
+// The pre-norm residual block around every mixer: norm before it, dropout and residual add after it.
 template <class T>
-class Frame {
+class PreNormBlock {
  public:
-  // `shared_norm`: where the norm's output goes if it is computed again; absent if it is saved.
-  Frame(const Parameter& gain, const Scenario::Model& model, int layer, Tensor<T> shared_norm)
+  // `shared_norm`: memory for the norm's output if it is recomputed; absent if it is saved.
+  PreNormBlock(const Parameter& gain, const Scenario::Model& model, int layer, Tensor<T> shared_norm)
       : gain_(gain),
         eps_(static_cast<float>(model.norm_eps)),
         dropout_(dropout_site(model, layer, 0)),
@@ -140,13 +141,13 @@ class Frame {
 
   Tensor<T> make_norm(SavedMaker& maker) const;
   void norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
-  // Before a backward pass reads y: writes it again, if it was not saved.
-  void norm_again(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
+  // Called before a backward pass reads y: recomputes it, if it was not saved.
+  void recompute_norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
   void residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, Tensor<T> out) const;
-  // The gradient of the mixer's output: without dropout dout itself, whose rows of no document are +0, and no op; else
+  // The gradient of the mixer's output: without dropout dout itself, whose padding rows are +0, and no op; else
   // it is written to `dmixed`.
   Tensor<T> residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const;
-  // Where residual_backward leaves it.
+  // The tensor in which residual_backward leaves that gradient.
   Tensor<T> mixed_gradient(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const {
     return active(pass).active ? dmixed : dout;
   }

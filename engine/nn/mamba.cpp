@@ -26,17 +26,17 @@ MambaScratch<T>::MambaScratch(TensorPool& pool, const Scenario& scenario) {
 
 template <class T>
 Mamba<T>::Mamba(const Parameters& parameters, const Scenario::Model& model, int layer, const MambaScratch<T>& scratch,
-                const Recomputed<T>& again)
+                const Recomputed<T>& recomputed)
     : shape_(model.mamba),
-      frame_(parameters[parameters.of_layer(layer)], model, layer, again.norm),
-      in_proj_(parameters[parameters.of_layer(layer) + 1]),
-      conv_weight_(parameters[parameters.of_layer(layer) + 2]),
-      conv_bias_(parameters[parameters.of_layer(layer) + 3]),
-      dt_bias_(parameters[parameters.of_layer(layer) + 4]),
-      a_log_(parameters[parameters.of_layer(layer) + 5]),
-      d_(parameters[parameters.of_layer(layer) + 6]),
-      gate_gain_(parameters[parameters.of_layer(layer) + 7]),
-      out_proj_(parameters[parameters.of_layer(layer) + 8]),
+      block_(parameters[parameters.of_layer(layer) + MambaParameter::norm_gain], model, layer, recomputed.norm),
+      in_proj_(parameters[parameters.of_layer(layer) + MambaParameter::in_proj]),
+      conv_weight_(parameters[parameters.of_layer(layer) + MambaParameter::conv_weight]),
+      conv_bias_(parameters[parameters.of_layer(layer) + MambaParameter::conv_bias]),
+      dt_bias_(parameters[parameters.of_layer(layer) + MambaParameter::dt_bias]),
+      a_log_(parameters[parameters.of_layer(layer) + MambaParameter::a_log]),
+      d_(parameters[parameters.of_layer(layer) + MambaParameter::d]),
+      gate_gain_(parameters[parameters.of_layer(layer) + MambaParameter::gate_gain]),
+      out_proj_(parameters[parameters.of_layer(layer) + MambaParameter::out_proj]),
       eps_(static_cast<float>(model.norm_eps)),
       scratch_(scratch) {}
 
@@ -44,7 +44,7 @@ template <class T>
 std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
   auto saved = std::make_unique<State>();
   saved->x = x;
-  saved->norm = frame_.make_norm(maker);
+  saved->norm = block_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   saved->in_proj = maker.make<T>("in_proj", LinearForward<T>::kName, in_proj_.outputs());
   saved->conv = maker.make<T>("conv", ConvForward<T>::kName, shape_.channels);
@@ -59,7 +59,7 @@ std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) c
 template <class T>
 void Mamba<T>::forward(const PassContext& pass, Saved<T>& base) const {
   State& saved = static_cast<State&>(base);
-  frame_.norm(pass, saved.x, saved.norm, saved.rstd);
+  block_.norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("in_proj");
   in_proj_.forward(pass, saved.norm, saved.in_proj);
   pass.part("conv");
@@ -98,13 +98,13 @@ void Mamba<T>::forward(const PassContext& pass, Saved<T>& base) const {
                                          .eps = eps_});
   pass.part("out_proj");
   out_proj_.forward(pass, saved.gated, saved.mixed);
-  frame_.residual(pass, saved.x, saved.mixed, saved.out);
+  block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
 template <class T>
 void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
-  const Tensor<T> dmixed = frame_.residual_backward(pass, dout, scratch_.dmixed);
+  const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
   pass.part("out_proj");
   out_proj_.backward(pass, dmixed, saved.gated, scratch_.dgated);
   pass.part("gated_norm");
@@ -134,10 +134,10 @@ void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T>
                                      .dbias = conv_bias_.microbatch_gradient});
   accumulate(pass, conv_weight_);
   accumulate(pass, conv_bias_);
-  frame_.norm_again(pass, saved.x, saved.norm, saved.rstd);
+  block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("in_proj");
   in_proj_.backward(pass, scratch_.din_proj, saved.norm, scratch_.dnorm);
-  frame_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);
+  block_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);
 }
 
 template <class T>

@@ -40,7 +40,7 @@ template <class T>
 class Mamba : public Layer<T> {
  public:
   Mamba(const Parameters& parameters, const Scenario::Model& model, int layer, const MambaScratch<T>& scratch,
-        const Recomputed<T>& again);
+        const Recomputed<T>& recomputed);
   std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
   void forward(const PassContext& pass, Saved<T>& saved) const override;
   void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
@@ -53,7 +53,7 @@ class Mamba : public Layer<T> {
   void scan_backward(const PassContext& pass, const State& saved) const;
 
   MambaShape shape_;
-  Frame<T> frame_;
+  PreNormBlock<T> block_;
   Linear<T> in_proj_;
   const Parameter &conv_weight_, &conv_bias_, &dt_bias_, &a_log_, &d_, &gate_gain_;
   Linear<T> out_proj_;

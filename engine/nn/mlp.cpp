@@ -15,22 +15,22 @@ MlpScratch<T>::MlpScratch(TensorPool& pool, const Scenario& scenario) {
 
 template <class T>
 Mlp<T>::Mlp(const Parameters& parameters, const Scenario::Model& model, int layer, const MlpScratch<T>& scratch,
-            const Recomputed<T>& again)
-    : frame_(parameters[parameters.of_layer(layer)], model, layer, again.norm),
-      fc1_(parameters[parameters.of_layer(layer) + 1]),
-      fc2_(parameters[parameters.of_layer(layer) + 2]),
+            const Recomputed<T>& recomputed)
+    : block_(parameters[parameters.of_layer(layer) + MlpParameter::norm_gain], model, layer, recomputed.norm),
+      fc1_(parameters[parameters.of_layer(layer) + MlpParameter::fc1]),
+      fc2_(parameters[parameters.of_layer(layer) + MlpParameter::fc2]),
       activation_(model.mlp.activation == MlpActivation::swiglu ? Activation::swiglu : Activation::squared_relu),
       scratch_(scratch),
-      again_(again) {}
+      recomputed_(recomputed) {}
 
 template <class T>
 std::unique_ptr<Saved<T>> Mlp<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
   auto saved = std::make_unique<State>();
   saved->x = x;
-  saved->norm = frame_.make_norm(maker);
+  saved->norm = block_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   saved->fc1 = maker.make<T>("fc1", LinearForward<T>::kName, fc1_.outputs());
-  saved->act = again_.mlp_act;
+  saved->act = recomputed_.mlp_act;
   if (!saved->act) saved->act = maker.make<T>("act", ActivationForward<T>::kName, fc2_.inputs());
   saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, fc2_.outputs());
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, fc2_.outputs());
@@ -46,21 +46,21 @@ void Mlp<T>::activate(const PassContext& pass, Tensor<T> fc1, Tensor<T> act) con
 template <class T>
 void Mlp<T>::forward(const PassContext& pass, Saved<T>& base) const {
   State& saved = static_cast<State&>(base);
-  frame_.norm(pass, saved.x, saved.norm, saved.rstd);
+  block_.norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("fc1");
   fc1_.forward(pass, saved.norm, saved.fc1);
   pass.part("act");
   activate(pass, saved.fc1, saved.act);
   pass.part("fc2");
   fc2_.forward(pass, saved.act, saved.mixed);
-  frame_.residual(pass, saved.x, saved.mixed, saved.out);
+  block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
 template <class T>
 void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
-  const Tensor<T> dmixed = frame_.residual_backward(pass, dout, scratch_.dmixed);
-  if (again_.mlp_act) {
+  const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
+  if (recomputed_.mlp_act) {
     pass.part(Place::kRecompute);
     activate(pass, saved.fc1, saved.act);
   }
@@ -72,10 +72,10 @@ void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> d
                                            .row_document = pass.pack.row_document,
                                            .dh = scratch_.dfc1,
                                            .kind = activation_});
-  frame_.norm_again(pass, saved.x, saved.norm, saved.rstd);
+  block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("fc1");
   fc1_.backward(pass, scratch_.dfc1, saved.norm, scratch_.dnorm);
-  frame_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);
+  block_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);
 }
 
 template struct MlpScratch<float>;

@@ -17,7 +17,7 @@ template <class T>
 class Mlp : public Layer<T> {
  public:
   Mlp(const Parameters& parameters, const Scenario::Model& model, int layer, const MlpScratch<T>& scratch,
-      const Recomputed<T>& again);
+      const Recomputed<T>& recomputed);
   std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
   void forward(const PassContext& pass, Saved<T>& saved) const override;
   void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
@@ -28,11 +28,11 @@ class Mlp : public Layer<T> {
     Tensor<T> norm, fc1, act, mixed;
     Tensor<float> rstd;
   };
-  Frame<T> frame_;
+  PreNormBlock<T> block_;
   Linear<T> fc1_, fc2_;
   Activation activation_;
   const MlpScratch<T>& scratch_;
-  const Recomputed<T>& again_;
+  const Recomputed<T>& recomputed_;
 };
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 #include "kernels/ops/cross_entropy.h"
@@ -11,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// What is submitted while this lives belongs to a backward pass.
+// While it lives, calls at the device are attributed to a backward pass.
 class InBackward {
  public:
   explicit InBackward(Device& device) : device_(device) { device_.place.backward = true; }
@@ -70,7 +71,7 @@ template <class T>
 void Model<T>::make_layers(const Scenario& scenario) {
   auto expert_state = expert_states_.begin();
   for (int layer = 0; layer < static_cast<int>(config_.pattern.size()); ++layer) {
-    switch (config_.pattern[static_cast<std::size_t>(layer)]) {
+    switch (at(config_.pattern, layer)) {
       case 'M':
         if (!mamba_scratch_) mamba_scratch_.emplace(pool_, scenario);
         layers_.push_back(std::make_unique<Mamba<T>>(parameters_, config_, layer, *mamba_scratch_, recomputed_));
@@ -120,7 +121,7 @@ Slot<T> Model<T>::make_slot(const Offloader& offloader, int index, const Scenari
   Tensor<T> x = slot.embedded;
   for (int layer = 0; layer < last(); ++layer) {
     maker.enter_layer(layer);
-    slot.layers.push_back(layers_[static_cast<std::size_t>(layer)]->make_saved(maker, x));
+    slot.layers.push_back(at(layers_, layer)->make_saved(maker, x));
     x = slot.layers.back()->out;
   }
   maker.enter_layer(-1);
@@ -159,11 +160,10 @@ CudnnTables Model<T>::make_cudnn_tables(TensorPool& pool, std::int64_t capacity)
                      .offsets = pool.make<std::int64_t>(3, classes.offsets()),
                      .workspace = cudnn_workspace_};
   if (bytes > cudnn_workspace_.cols) tables.workspace = pool.make<std::uint8_t>(1, bytes);
-  if (fault("attention-workspace-over-gradients")) {
-    const Tensor<T> used = attention_scratch_->dcore;
-    const auto used_bytes = static_cast<std::int64_t>(sizeof(T)) * used.size();
-    tables.workspace = tensor(reinterpret_cast<std::uint8_t*>(used.data), 1, used_bytes);
-  }
+  const Tensor<T> used = attention_scratch_->dcore;
+  const auto used_bytes = static_cast<std::int64_t>(sizeof(T)) * used.size();
+  const auto over_gradients = tensor(reinterpret_cast<std::uint8_t*>(used.data), 1, used_bytes);
+  tables.workspace = faulty("attention-workspace-over-gradients", tables.workspace, over_gradients);
   return tables;
 }
 
@@ -174,22 +174,22 @@ void Model<T>::poison(const Slot<T>& slot) const {
 
 template <class T>
 Slot<T>& Model<T>::slot(int index) {
-  return slots_[static_cast<std::size_t>(fault("saved-activations-shared-by-slots") ? 0 : index)];
+  return at(slots_, faulty("saved-activations-shared-by-slots", index, 0));
 }
 
 template <class T>
 Tensor<T> Model<T>::gradient_of(int layer) const {
-  return residual_gradient_[fault("residual-gradients-in-one-buffer") ? 0 : layer % 2];
+  return residual_gradient_[faulty("residual-gradients-in-one-buffer", layer % 2, 0)];
 }
 
 template <class T>
 const Pack& Model<T>::pack(int index, int bucket, std::int64_t overflow_capacity) {
-  Slot<T>& s = slot(fault("metadata-shared-by-slots") ? 0 : index);
-  if (bucket >= 0) return s.packs[static_cast<std::size_t>(bucket)];
+  Slot<T>& s = slot(faulty("metadata-shared-by-slots", index, 0));
+  if (bucket >= 0) return at(s.packs, bucket);
   if (!s.overflow || s.overflow->capacity() < overflow_capacity) {
     compute_.synchronize();  // Nothing may still read the smaller one.
     s.overflow.reset();
-    auto& pool = overflow_pools_[static_cast<std::size_t>(index)];
+    auto& pool = at(overflow_pools_, index);
     pool = std::make_unique<TensorPool>(device_);
     s.overflow.emplace(*pool, shape_, overflow_capacity, make_scan_scratch(*pool, overflow_capacity));
     s.overflow->cudnn = make_cudnn_tables(*pool, overflow_capacity);
@@ -304,7 +304,8 @@ void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& i
                           .dropout = pass.training ? embedding_dropout_ : Dropout{}};
   // A tied weight's g_m holds the head's part: g_m = add(head dW, embedding rows).
   const bool tied = config_.tied_embedding;
-  if (tied && !fault("tied-gradient-overwritten")) {
+  const bool joins = faulty("tied-gradient-overwritten", tied, false);
+  if (joins) {
     op.acc = weight.microbatch_gradient;
   } else if (tied || !weight.gradient) {
     op.dweight = weight.microbatch_gradient;

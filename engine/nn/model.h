@@ -14,7 +14,7 @@ namespace lockstep {
 // Everything a microbatch leaves on the device between its forward and its backward pass. Graphs hold its addresses.
 template <class T>
 struct Slot {
-  std::vector<Pack> packs;       // One a bucket.
+  std::vector<Pack> packs;       // One per bucket.
   std::optional<Pack> overflow;  // For more documents than the largest bucket holds; replaced when it must grow.
   Tensor<T> embedded, final_norm, logits;
   Tensor<float> final_rstd, token_loss, maximum, sum;
@@ -35,7 +35,7 @@ class Model {
   const PackShape& pack_shape() const { return shape_; }
   const Scenario::Model::Attention& attention() const { return config_.attention; }
   Tensor<std::uint8_t> workspace() const { return workspace_; }
-  // Takes away what the microbatch before left in the slot, rows of no document included.
+  // Overwrites everything that the previous microbatch left in the slot, padding rows included.
   void poison(const Slot<T>& slot) const;
   // The slot's metadata for a bucket, or (bucket < 0) for `overflow_capacity` documents.
   const Pack& pack(int slot, int bucket, std::int64_t overflow_capacity);

@@ -47,11 +47,12 @@ void MoeScratch<T>::initialize(const Stream& stream) const {
 
 template <class T>
 Moe<T>::Moe(const Parameters& parameters, const Scenario::Model& model, const ExpertState& state,
-            const MoeScratch<T>& scratch, const Recomputed<T>& again)
-    : frame_(parameters[parameters.of_layer(state.layer)], model, state.layer, again.norm),
-      router_(parameters[parameters.of_layer(state.layer) + 1]),
-      fc1_(parameters[parameters.of_layer(state.layer) + 2]),
-      fc2_(parameters[parameters.of_layer(state.layer) + 3]),
+            const MoeScratch<T>& scratch, const Recomputed<T>& recomputed)
+    : block_(parameters[parameters.of_layer(state.layer) + MoeParameter::norm_gain], model, state.layer,
+             recomputed.norm),
+      router_(parameters[parameters.of_layer(state.layer) + MoeParameter::router]),
+      fc1_(parameters[parameters.of_layer(state.layer) + MoeParameter::fc1]),
+      fc2_(parameters[parameters.of_layer(state.layer) + MoeParameter::fc2]),
       experts_(model.moe.experts),
       hidden_(model.moe.hidden),
       top_k_(static_cast<std::int32_t>(model.moe.top_k)),
@@ -60,14 +61,14 @@ Moe<T>::Moe(const Parameters& parameters, const Scenario::Model& model, const Ex
       combine_{.renormalise = model.moe.top_k > 1, .scaling = 1.0f},
       aux_(static_cast<float>(model.moe.aux_loss.value())),
       z_(static_cast<float>(model.moe.z_loss.value())),
-      host_sync_(model.moe.host_sync && !fault("host-sync-left-out")),
+      host_sync_(faulty("host-sync-left-out", model.moe.host_sync, false)),
       activation_(model.mlp.activation == MlpActivation::swiglu ? Activation::swiglu : Activation::squared_relu),
       state_(state),
       scratch_(scratch),
-      again_(again) {
+      recomputed_(recomputed) {
   if (model.moe.shared_hidden == 0) return;
-  shared_fc1_.emplace(parameters[parameters.of_layer(state.layer) + 4]);
-  shared_fc2_.emplace(parameters[parameters.of_layer(state.layer) + 5]);
+  shared_fc1_.emplace(parameters[parameters.of_layer(state.layer) + MoeParameter::shared_fc1]);
+  shared_fc2_.emplace(parameters[parameters.of_layer(state.layer) + MoeParameter::shared_fc2]);
 }
 
 template <class T>
@@ -77,7 +78,7 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   const std::int64_t width = fc1_.weight.rows / experts_;
   saved->x = x;
   Routed& routed = saved->routed;
-  routed.norm = frame_.make_norm(maker);
+  routed.norm = block_.make_norm(maker);
   routed.rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   routed.logits = maker.make<float>("router.logits", RouterForward<T>::kName, experts_);
   routed.scores = maker.make<float>("router.scores", RouterForward<T>::kName, experts_);
@@ -91,7 +92,7 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   }
   if (shared_fc1_) {
     routed.shared_fc1 = maker.make<T>("shared_fc1", LinearForward<T>::kName, shared_fc1_->outputs());
-    routed.shared_act = again_.shared_act;
+    routed.shared_act = recomputed_.shared_act;
     if (!routed.shared_act) {
       routed.shared_act = maker.make<T>("shared_act", ActivationForward<T>::kName, shared_fc2_->inputs());
     }
@@ -105,7 +106,7 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   const bool ragged = !scratch_.buffer.padded;
   saved->buffer = maker.make_buffer<T>("dispatched", Dispatch<T>::kName, rows, d, ragged);
   saved->fc1 = maker.make_buffer<T>("expert_fc1", ExpertForward<T>::kName, rows, width, ragged);
-  saved->act = again_.moe_act;
+  saved->act = recomputed_.moe_act;
   if (!saved->act) {
     saved->act = maker.make_buffer<T>("moe_act", ActivationForward<T>::kName, rows, hidden_, ragged);
   }
@@ -133,7 +134,7 @@ void Moe<T>::forward_part(const PassContext& pass, Saved<T>& base, const Part& p
 template <class T>
 void Moe<T>::route(const PassContext& pass, State& saved) const {
   const Routed& r = saved.routed;
-  frame_.norm(pass, saved.x, r.norm, r.rstd);
+  block_.norm(pass, saved.x, r.norm, r.rstd);
   pass.part("router");
   pass.stream.submit(RouterForward<T>{.x = r.norm,
                                       .wr = router_.weight,
@@ -186,12 +187,13 @@ void Moe<T>::place(const PassContext& pass, State& saved) const {
                                   .row_pair = p.row_pair,
                                   .capacity = scratch_.buffer.capacity,
                                   .padded = scratch_.buffer.padded});
-  if (!pass.training && !fault("evaluation-counts-pairs")) return;
+  const bool counts = faulty("evaluation-counts-pairs", pass.training, true);
+  if (!counts) return;
   pass.stream.submit(
       CountPairs{.counts = r.counts, .rows = p.rows, .step = state_.step, .total = state_.total, .kept = state_.kept});
 }
 
-// The host learns how many rows the experts have: shapes follow the data, at least one row.
+// The host reads how many rows the experts have, so that shapes can follow the data. Ops see at least one row.
 template <class T>
 void Moe<T>::read_rows(const PassContext& pass, State& saved) const {
   const std::size_t bytes = static_cast<std::size_t>(experts_) * sizeof(std::int32_t);
@@ -223,7 +225,7 @@ void Moe<T>::run_experts(const PassContext& pass, State& saved) const {
   pass.stream.submit(ExpertForward<T>{
       .x = buffer, .w = weight_of<T>(fc1_), .start = p.start, .rows = p.rows, .row_pair = row_pair, .y = fc1});
   pass.part("experts_act");
-  activate(pass, fc1, row_pair, act);  // A padding row has no pair, as a row of no document has no document.
+  activate(pass, fc1, row_pair, act);  // A padding row of the buffer has no pair, as one of the pack has no document.
   pass.part("experts_fc2");
   pass.stream.submit(ExpertForward<T>{
       .x = act, .w = weight_of<T>(fc2_), .start = p.start, .rows = p.rows, .row_pair = row_pair, .y = y});
@@ -234,7 +236,7 @@ void Moe<T>::run_experts(const PassContext& pass, State& saved) const {
                                 .shared = r.shared_mixed,
                                 .row_document = pass.pack.row_document,
                                 .out = saved.mixed});
-  frame_.residual(pass, saved.x, saved.mixed, saved.out);
+  block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
 // ---- Backward -------------------------------------------------------------------------------------------------------
@@ -250,7 +252,7 @@ void Moe<T>::backward_part(const PassContext& pass, const Saved<T>& base, const 
   const State& saved = static_cast<const State&>(base);
   if (part.has(Stage::experts)) experts_backward(pass, saved, dout);
   if (!part.has(Stage::router)) return;
-  frame_.norm_again(pass, saved.x, saved.routed.norm, saved.routed.rstd);
+  block_.recompute_norm(pass, saved.x, saved.routed.norm, saved.routed.rstd);
   if (shared_fc1_) shared_backward(pass, saved, dout);
   route_backward(pass, saved, dout, dx);
 }
@@ -262,8 +264,8 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
   const Tensor<std::int32_t> row_pair = p.row_pair.columns(0, rows);
   const Tensor<T> act = first_rows(saved.act, rows), dy = first_rows(scratch_.dy, rows);
   const Tensor<T> dact = first_rows(scratch_.dact, rows), dfc1 = first_rows(scratch_.dfc1, rows);
-  const Tensor<T> dmixed = frame_.residual_backward(pass, dout, scratch_.dmixed);
-  if (again_.moe_act) {
+  const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
+  if (recomputed_.moe_act) {
     pass.part(Place::kRecompute);
     activate(pass, first_rows(saved.fc1, rows), row_pair, act);
   }
@@ -302,12 +304,12 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
 template <class T>
 void Moe<T>::shared_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const {
   const Routed& r = saved.routed;
-  if (again_.shared_act) {
+  if (recomputed_.shared_act) {
     pass.part(Place::kRecompute);
     activate(pass, r.shared_fc1, pass.pack.row_document, r.shared_act);
   }
   pass.part("shared_expert");
-  shared_fc2_->backward(pass, frame_.mixed_gradient(pass, dout, scratch_.dmixed), r.shared_act, scratch_.shared_dact);
+  shared_fc2_->backward(pass, block_.mixed_gradient(pass, dout, scratch_.dmixed), r.shared_act, scratch_.shared_dact);
   activate_backward(pass, r.shared_fc1, scratch_.shared_dact, pass.pack.row_document, scratch_.shared_dfc1);
   shared_fc1_->backward(pass, scratch_.shared_dfc1, r.norm, scratch_.shared_dx);
 }
@@ -341,7 +343,7 @@ void Moe<T>::route_backward(const PassContext& pass, const State& saved, Tensor<
                                          .wr = router_.weight,
                                          .row_document = pass.pack.row_document,
                                          .dx = scratch_.dnorm});
-  frame_.norm_backward(pass, saved.x, r.rstd, scratch_.dnorm, dout, dx);
+  block_.norm_backward(pass, saved.x, r.rstd, scratch_.dnorm, dout, dx);
 }
 
 template <class T>

@@ -31,7 +31,7 @@ template <class T>
 class Moe : public Layer<T> {
  public:
   Moe(const Parameters& parameters, const Scenario::Model& model, const ExpertState& state,
-      const MoeScratch<T>& scratch, const Recomputed<T>& again);
+      const MoeScratch<T>& scratch, const Recomputed<T>& recomputed);
   std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
   void forward(const PassContext& pass, Saved<T>& saved) const override;
   void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
@@ -40,8 +40,8 @@ class Moe : public Layer<T> {
                      Tensor<T> dx) const override;
 
  private:
-  // What later stages, and the backward pass, read of the stage `router`. When only the router is captured, this and
-  // the shared expert's output cross from the graph to eager work: the graph writes static memory of the slot.
+  // Results of the stage `router` that later stages and the backward pass read. When only the router is captured, they
+  // and the shared expert's output cross from the graph to eager work: the graph writes static memory of the slot.
   struct Routed {
     Tensor<T> norm;
     Tensor<float> rstd, logits, scores, lse, weights;
@@ -49,7 +49,7 @@ class Moe : public Layer<T> {
     Tensor<float> slopes;                            // Absent without router losses.
     Tensor<T> shared_fc1, shared_act, shared_mixed;  // Absent without a shared expert.
   };
-  // What the stage `preprocess` adds; crosses likewise when it is captured too.
+  // Results of the stage `preprocess`, which cross in the same way when it is captured too.
   struct Placed {
     Tensor<std::int32_t> start, rows, pair_row, row_pair;
   };
@@ -74,7 +74,7 @@ class Moe : public Layer<T> {
                          Tensor<T> dh) const;
   bool has_losses() const { return aux_ != 0 || z_ != 0; }
 
-  Frame<T> frame_;
+  PreNormBlock<T> block_;
   const Parameter &router_, &fc1_, &fc2_;
   std::optional<Linear<T>> shared_fc1_, shared_fc2_;
   std::int64_t experts_, hidden_;
@@ -86,7 +86,7 @@ class Moe : public Layer<T> {
   Activation activation_;
   const ExpertState& state_;
   const MoeScratch<T>& scratch_;
-  const Recomputed<T>& again_;
+  const Recomputed<T>& recomputed_;
 };
 
 }  // namespace lockstep

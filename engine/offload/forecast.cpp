@@ -4,130 +4,124 @@
 #include <deque>
 #include <optional>
 
+#include "engine/offload/by_step.h"
 #include "engine/offload/time_model.h"
 #include "engine/plan/schedule.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 namespace {
 
-// What happens around one segment, or at one position, in the order in which it happens.
-template <class Item>
-class BySegment {
- public:
-  explicit BySegment(int last) : lists_(static_cast<std::size_t>(last) + 2) {}
-  std::vector<Item>& operator[](int segment) { return lists_[static_cast<std::size_t>(segment) + 1]; }
-
- private:
-  std::vector<std::vector<Item>> lists_;
-};
-
-// The passes of a step one behind the other, as the offloader runs them.
+// Runs the passes of a training step one after the other, as the offloader does, and advances the time of each stream.
 class Timeline {
  public:
   explicit Timeline(const OffloadPlan& plan)
       : plan_(plan),
-        back_(plan.groups.size()),
-        ready_(plan.groups.size()),
-        left_(static_cast<std::size_t>(plan.sets) * plan.bins.size()),
-        written_(plan.segments),
-        made_(plan.segments),
-        leaving_(plan.segments),
-        used_(plan.segments),
-        returning_(plan.earliest()) {
+        h2d_complete_(plan.groups.size()),
+        last_read_(plan.groups.size()),
+        buffer_free_(static_cast<std::size_t>(plan.sets) * plan.buffers.size()),
+        written_at_(plan.segments),
+        last_read_at_(plan.segments),
+        d2h_at_(plan.segments),
+        h2d_at_(plan.last_step()),
+        needed_at_(plan.last_step()) {
     result_.awaited.resize(plan.groups.size());
     for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-      if (!plan.groups[g].stays) add(g);
+      if (!plan.groups[g].is_resident) add(g);
     }
-    // What is read first comes back first.
-    for (int position = 0; position <= plan.earliest(); ++position) {
-      std::stable_sort(returning_[position].begin(), returning_[position].end(),
-                       [&](auto a, auto b) { return group(a).used > group(b).used; });
-    }
+    // The group that is needed first is copied first.
+    const auto earlier = [&](std::size_t a, std::size_t b) { return group(a).h2d.end < group(b).h2d.end; };
+    for (std::vector<std::size_t>& groups : h2d_at_) std::stable_sort(groups.begin(), groups.end(), earlier);
   }
 
   OffloadForecast run() {
-    const std::vector<Pass> passes =
-        one_forward_one_backward(static_cast<int>(plan_.microbatches), static_cast<int>(plan_.slots));
+    const int slots = static_cast<int>(plan_.slots);
+    const std::vector<Pass> passes = one_forward_one_backward(static_cast<int>(plan_.microbatches), slots);
     for (std::size_t i = 0; i < passes.size(); ++i) {
-      const int slot = passes[i].microbatch % static_cast<int>(plan_.slots);
+      const int slot = passes[i].microbatch % slots;
       passes[i].forward ? forward(slot, plan_.slot_to_come(passes, i)) : backward(slot);
     }
     const auto microbatches = static_cast<double>(plan_.microbatches);
-    for (int i = 0; i <= plan_.segments; ++i) result_.compute += microbatches * (of_forward(i) + of_backward(i));
-    result_.stalled = std::max(0.0, now_ - result_.compute);
+    for (int i = 0; i <= plan_.segments; ++i) {
+      result_.compute += microbatches * (at(plan_.seconds.forward, i) + at(plan_.seconds.backward, i));
+    }
+    result_.stalled = std::max(0.0, compute_ - result_.compute);
     result_.slowed = kSlowedByCopies * (result_.out + result_.back) / 2;
     return result_;
   }
 
  private:
   void add(std::size_t g) {
-    for (const OffloadTensor& tensor : group(g).tensors) written_[tensor.written].push_back(&tensor);
-    made_[group(g).ready].push_back(g);
-    leaving_[group(g).leaves].push_back(g);
-    used_[group(g).used].push_back(g);
-    returning_[group(g).returns].push_back(g);
+    const OffloadGroup& moving = group(g);
+    for (const OffloadTensor& tensor : moving.tensors) written_at_[tensor.written].push_back(&tensor);
+    last_read_at_[moving.last_read].push_back(g);
+    d2h_at_[moving.d2h.begin].push_back(g);
+    h2d_at_[moving.h2d.begin].push_back(g);
+    needed_at_[moving.h2d.end].push_back(g);
   }
   const OffloadGroup& group(std::size_t g) const { return plan_.groups[g]; }
-  double of_forward(int segment) const { return plan_.seconds.forward[static_cast<std::size_t>(segment)]; }
-  double of_backward(int segment) const { return plan_.seconds.backward[static_cast<std::size_t>(segment)]; }
-  double& left(const OffloadTensor& tensor, int slot) { return left_[plan_.bin_of(tensor, slot)]; }
+  double& buffer_free(const OffloadTensor& tensor, int slot) { return buffer_free_[plan_.buffer_of(tensor, slot)]; }
 
-  // A segment waits for what leaves the bins that it writes.
+  // A segment waits for the d2h copies out of the buffers that it writes. `next` is the slot whose backward pass
+  // follows, if its h2d copies may begin now.
   void forward(int slot, std::optional<int> next) {
-    for (int i = -1; i <= plan_.segments; ++i) {
-      if (next && i >= 0) begin_return(plan_.ahead(i), *next);
-      for (const OffloadTensor* tensor : written_[i]) now_ = std::max(now_, left(*tensor, slot));
-      const double begin = now_;
-      if (i >= 0) now_ += of_forward(i);
-      for (const std::size_t g : made_[i]) ready_[g] = now_;
-      for (const std::size_t g : leaving_[i]) leave(group(g), slot, std::max(begin, ready_[g]));
+    for (int step = -1; step <= plan_.segments; ++step) {
+      if (next && step >= 0) start_h2d(step, *next);
+      for (const OffloadTensor* tensor : written_at_[step]) compute_ = std::max(compute_, buffer_free(*tensor, slot));
+      const double begin = compute_;
+      if (step >= 0) compute_ += at(plan_.seconds.forward, step);
+      for (const std::size_t g : last_read_at_[step]) last_read_[g] = compute_;
+      for (const std::size_t g : d2h_at_[step]) start_d2h(group(g), slot, std::max(begin, last_read_[g]));
     }
-    ahead_ = next;
+    prefetched_ = next;
   }
-  void leave(const OffloadGroup& group, int slot, double ready) {
-    const double begin = std::max(out_, ready), seconds = copy_seconds(group.bytes(), begin < in_);
-    out_ = begin + seconds;
+  void start_d2h(const OffloadGroup& group, int slot, double ready) {
+    const double begin = std::max(d2h_, ready);
+    const double seconds = copy_seconds(group.bytes(), begin < h2d_ ? Link::both_ways : Link::alone);
+    d2h_ = begin + seconds;
     result_.out += seconds;
-    for (const OffloadTensor& tensor : group.tensors) left(tensor, slot) = out_;
+    for (const OffloadTensor& tensor : group.tensors) buffer_free(tensor, slot) = d2h_;
     if (!plan_.max_inflight) return;
-    under_way_.push_back(out_);
-    for (; static_cast<std::int64_t>(under_way_.size()) > *plan_.max_inflight; under_way_.pop_front()) {
-      now_ = std::max(now_, under_way_.front());
+    in_flight_.push_back(d2h_);
+    for (; std::ssize(in_flight_) > *plan_.max_inflight; in_flight_.pop_front()) {
+      compute_ = std::max(compute_, in_flight_.front());
     }
   }
 
-  // The link carries both ways at once; a copy back comes after the last copy out of its bin.
-  void begin_return(int position, int slot) {
-    for (const std::size_t g : returning_[position]) {
-      in_ = std::max(in_, now_);
-      for (const OffloadTensor& tensor : group(g).tensors) in_ = std::max(in_, left(tensor, slot));
-      const double seconds = copy_seconds(group(g).bytes(), in_ < out_);
-      back_[g] = in_ += seconds;
+  // The link carries both ways at once; an h2d copy follows the last d2h copy out of its buffer.
+  void start_h2d(int step, int slot) {
+    for (const std::size_t g : h2d_at_[step]) {
+      h2d_ = std::max(h2d_, compute_);
+      for (const OffloadTensor& tensor : group(g).tensors) h2d_ = std::max(h2d_, buffer_free(tensor, slot));
+      const double seconds = copy_seconds(group(g).bytes(), h2d_ < d2h_ ? Link::both_ways : Link::alone);
+      h2d_complete_[g] = h2d_ += seconds;
       result_.back += seconds;
     }
   }
+  // Where no forward pass before it has begun them, a backward pass starts all its h2d copies itself.
   void backward(int slot) {
-    for (int early = plan_.earliest(); ahead_ != slot && early > plan_.segments; --early) begin_return(early, slot);
-    ahead_.reset();
-    for (int i = plan_.segments; i >= 0; --i) {
-      begin_return(i, slot);
-      for (const std::size_t g : used_[i]) {
-        result_.awaited[g] += std::max(0.0, back_[g] - now_);
-        now_ = std::max(now_, back_[g]);
+    const bool begun = prefetched_ == slot;
+    prefetched_.reset();
+    for (int step = plan_.first_h2d_step(); !begun && plan_.in_forward(step); ++step) start_h2d(step, slot);
+    for (int step = plan_.segments + 1; step <= plan_.last_step(); ++step) {
+      start_h2d(step, slot);
+      for (const std::size_t g : needed_at_[step]) {
+        result_.awaited[g] += std::max(0.0, h2d_complete_[g] - compute_);
+        compute_ = std::max(compute_, h2d_complete_[g]);
       }
-      now_ += of_backward(i);
+      compute_ += at(plan_.seconds.backward, plan_.segment_of(step));
     }
   }
 
   const OffloadPlan& plan_;
   OffloadForecast result_;
-  double now_ = 0, out_ = 0, in_ = 0;  // When compute and either way of the link are free.
-  std::vector<double> back_, ready_;   // When each group is there, of the last microbatch that made it or got it back.
-  std::vector<double> left_;           // When the last copy out of each bin of each set is through.
-  std::deque<double> under_way_;       // When the copies are through that compute has not waited for.
-  std::optional<int> ahead_;           // The slot whose early copies back have begun.
-  BySegment<const OffloadTensor*> written_;
-  BySegment<std::size_t> made_, leaving_, used_, returning_;
+  double compute_ = 0, d2h_ = 0, h2d_ = 0;        // When each stream has run what was submitted so far.
+  std::vector<double> h2d_complete_, last_read_;  // For each group, in the latest microbatch that got there.
+  std::vector<double> buffer_free_;               // When the last d2h copy out of each buffer is complete.
+  std::deque<double> in_flight_;                  // When the d2h copies complete that compute has not waited for.
+  std::optional<int> prefetched_;                 // The slot whose h2d copies a forward pass has begun.
+  ByStep<const OffloadTensor*> written_at_;
+  ByStep<std::size_t> last_read_at_, d2h_at_, h2d_at_, needed_at_;  // Indices of groups.
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What the model of engine/offload/time_model.h says of a training step with a plan's copies: compute and either way of
-// the link run beside each other, and wait for each other as the offloader's edges make them.
+// A modelled training step with a plan's copies, by the rates of engine/offload/time_model.h. Compute, d2h and h2d are
+// three streams that run beside each other and wait for each other where the offloader has an edge between them.
 #pragma once
 
 #include <vector>
@@ -8,17 +8,17 @@
 
 namespace lockstep {
 
-// Of one step; seconds.
+// Seconds in one training step.
 struct OffloadForecast {
   double compute = 0;           // Forward and backward passes.
   double out = 0, back = 0;     // Copies to the host, and to the device.
-  double stalled = 0;           // Compute waits for copies: what is not hidden.
+  double stalled = 0;           // Compute waits for copies that are not hidden.
   double slowed = 0;            // Compute takes longer because copies use memory too.
-  std::vector<double> awaited;  // Of each group: compute waits for its copies back.
+  std::vector<double> awaited;  // For each group, how long compute waits for its h2d copies.
   double seconds() const { return compute + stalled + slowed; }
-  double slower() const { return compute == 0 ? 0 : seconds() / compute - 1; }  // Than a step without offloading.
+  double slower() const { return compute == 0 ? 0 : seconds() / compute - 1; }  // Than without offloading, as a share.
   double hidden() const;  // Share of all copying, both ways, that compute does not wait for.
-  bool fits() const;      // Under compute, which hardly waits.
+  bool fits() const;      // Compute hardly waits.
 };
 OffloadForecast forecast(const OffloadPlan& plan);
 

@@ -1,16 +1,18 @@
 #include "engine/offload/offloader.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "engine/tensors/stored_tensor.h"
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 
 namespace lockstep {
 namespace {
 
-// What is submitted meanwhile belongs to a part of a layer; what comes later to where it belonged before.
+// While it lives, calls at the device are attributed to a part of a layer.
 class Placed {
  public:
   Placed(Device& device, int layer, const char* part) : device_(device), before_(device.place) {
@@ -30,10 +32,10 @@ class Placed {
 
 Offloader::Group::Group(Device& device, const OffloadGroup& planned, int slots) : plan(planned) {
   for (int slot = 0; slot < slots; ++slot) {
-    left.emplace_back(device, "left");
-    returned.emplace_back(device, "returned");
+    d2h_done.emplace_back(device);
+    h2d_done.emplace_back(device);
   }
-  if (delayed()) made.emplace(device, "made");
+  if (delayed()) last_read.emplace(device);
 }
 
 Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scenario, RowsInUse rows_in_use)
@@ -41,37 +43,38 @@ Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scen
       compute_(compute),
       plan_(plan_offload(scenario)),
       max_inflight_(scenario.offload.max_inflight),
-      rotates_(scenario.cuda_graph.impl != GraphImpl::full_iteration || fault("offload-rotates-buffers-of-a-graph")),
+      rotates_(
+          faulty("offload-rotates-buffers-of-a-graph", scenario.cuda_graph.impl != GraphImpl::full_iteration, true)),
       rows_in_use_(std::move(rows_in_use)),
-      pool_(device) {
-  const auto points = static_cast<std::size_t>(plan_.segments) + 2;
-  delayed_.resize(points);
-  leaving_.resize(points);
-  returning_.resize(static_cast<std::size_t>(plan_.earliest()) + 2);
-  used_.resize(points);
-  written_.resize(points);
+      pool_(device),
+      written_at_(plan_.segments),
+      delayed_at_(plan_.segments),
+      d2h_at_(plan_.segments),
+      h2d_at_(plan_.last_step()),
+      needed_at_(plan_.last_step()) {
   if (plan_.empty()) return;
   d2h_ = std::make_unique<Stream>(device, "d2h");
   h2d_ = std::make_unique<Stream>(device, "h2d");
   fork_ = std::make_unique<Event>(device, "offload fork");
   for (int set = 0; set < plan_.sets; ++set) {
-    for (const std::int64_t bytes : plan_.bins) bins_.push_back({pool_.make<std::uint8_t>(1, bytes).data});
+    for (const std::int64_t bytes : plan_.buffers) buffers_.push_back(pool_.make<std::uint8_t>(1, bytes).data);
   }
   for (const OffloadGroup& group : plan_.groups) {
-    if (!group.stays) add_group(group);
+    if (!group.is_resident) add_group(group);
   }
-  // What is read first comes back first.
-  for (Groups& groups : returning_) {
-    std::stable_sort(groups.begin(), groups.end(), [](auto* a, auto* b) { return a->plan.used > b->plan.used; });
-  }
+  // The group that is needed first is copied first.
+  const auto earlier = [](const Group* a, const Group* b) { return a->plan.h2d.end < b->plan.h2d.end; };
+  for (Groups& groups : h2d_at_) std::stable_sort(groups.begin(), groups.end(), earlier);
+  const std::int64_t slack = faulty("offload-without-slack", plan_.pool_slack, 0);
   for (auto& [bytes, spares] : spares_) {
-    const std::int64_t slack = fault("offload-without-slack") ? 0 : plan_.slack;
     for (std::int64_t i = 0; i < slack; ++i) spares.push_back(make_pinned(bytes));
   }
+  open_.buffer_d2h.resize(buffers_.size());
+  open_.pinned_h2d.resize(pinned_.size());
 }
 
 int Offloader::make_pinned(std::int64_t bytes) {
-  pinned_.push_back({PinnedBuffer(device_, static_cast<std::size_t>(bytes))});
+  pinned_.emplace_back(device_, static_cast<std::size_t>(bytes));
   return static_cast<int>(pinned_.size()) - 1;
 }
 
@@ -81,79 +84,78 @@ std::int64_t Offloader::spare_buffers() const {
   return count;
 }
 
+// The pinned buffers of a group: [slot][tensor].
+std::vector<std::vector<int>> Offloader::make_host_copies(const OffloadGroup& planned, int slots) {
+  std::vector<std::vector<int>> own(static_cast<std::size_t>(slots));
+  for (std::vector<int>& copies : own) {
+    for (const OffloadTensor& tensor : planned.tensors) copies.push_back(make_pinned(tensor.bytes));
+  }
+  const std::vector<std::vector<int>> shared(own.size(), own.front());
+  return faulty("offload-shares-pinned-buffers-between-slots", own, shared);
+}
+
 void Offloader::add_group(const OffloadGroup& planned) {
   const auto slots = static_cast<int>(plan_.slots);
   Group& group = *groups_.emplace_back(std::make_unique<Group>(device_, planned, slots));
+  group.host_copies = make_host_copies(planned, slots);
   for (const OffloadTensor& tensor : planned.tensors) {
-    at(written_, tensor.written).push_back(&tensor);
+    written_at_[tensor.written].push_back(&tensor);
     spares_[tensor.bytes];
   }
-  for (int slot = 0; slot < slots; ++slot) {
-    if (slot > 0 && fault("offload-shares-pinned-buffers-between-slots")) {
-      group.copies.push_back(group.copies.front());
-      continue;
-    }
-    group.copies.emplace_back();
-    for (const OffloadTensor& tensor : planned.tensors) group.copies.back().push_back(make_pinned(tensor.bytes));
-  }
-  if (group.delayed()) at(delayed_, planned.ready).push_back(&group);
-  at(leaving_, planned.leaves).push_back(&group);
-  at(returning_, planned.returns).push_back(&group);
-  at(used_, planned.used).push_back(&group);
+  if (group.delayed()) delayed_at_[planned.last_read].push_back(&group);
+  const int begin = planned.d2h.begin, never = -1;
+  const int launched = faulty("delayed-offload-is-dropped", begin, group.delayed() ? never : begin);
+  d2h_at_[faulty("offload-forgets-a-group", launched, groups_.size() == 1 ? never : launched)].push_back(&group);
+  h2d_at_[planned.h2d.begin].push_back(&group);
+  needed_at_[planned.h2d.end].push_back(&group);
 }
 
-std::size_t Offloader::bin_index(const OffloadTensor& tensor, int slot) const {
-  const std::size_t bin = plan_.bin_of(tensor, slot);
-  return fault("offload-bins-of-one-set") ? bin % plan_.bins.size() : bin;
+std::size_t Offloader::buffer_index(const OffloadTensor& tensor, int slot) const {
+  const std::size_t own = plan_.buffer_of(tensor, slot);
+  return faulty("offload-bins-of-one-set", own, own % plan_.buffers.size());
 }
 
 void* Offloader::place(const std::string& name, int slot, std::size_t bytes) const {
   for (const auto& group : groups_) {
     for (const OffloadTensor& tensor : group->plan.tensors) {
       if (tensor.name != name) continue;
-      require(static_cast<std::size_t>(tensor.bytes) == bytes, "the plan knows the size of what it moves");
-      return bins_[bin_index(tensor, slot)].memory;
+      require(static_cast<std::size_t>(tensor.bytes) == bytes, "the plan knows the size of every tensor that it moves");
+      return buffers_[buffer_index(tensor, slot)];
     }
   }
   return nullptr;
 }
 
-Offloader::Pinned& Offloader::copy_of(const Group& group, int slot, std::size_t tensor) {
-  return pinned_[static_cast<std::size_t>(group.copies[static_cast<std::size_t>(slot)][tensor])];
-}
-
 // ---- Passes ---------------------------------------------------------------------------------------------------------
 
 void Offloader::enter_forward(int segment, int slot) {
-  for (const OffloadTensor* tensor : at(written_, segment)) {
-    const Event* leaving = bin(*tensor, slot).leaving;
-    if (leaving != nullptr) compute_.wait(*leaving);
+  for (const OffloadTensor* tensor : written_at_[segment]) {
+    const Event* d2h = open_.buffer_d2h[buffer_index(*tensor, slot)];
+    if (d2h != nullptr) compute_.wait(*d2h);
   }
 }
 
-// A delayed copy is put behind the launch of a graph but waits for what made its tensors only, so that it runs beside
-// that graph. In forward order: what was put off comes before what this segment leaves.
+// A delayed copy is submitted behind the launch of a graph but waits only for the last reader of its tensors, so that
+// it runs beside that graph. Groups are in forward order: delayed ones come before those of this segment.
 void Offloader::leave_forward(int segment, int slot) {
-  for (const Group* group : at(delayed_, segment)) compute_.record(*group->made);
-  const Groups& groups = at(leaving_, segment);
+  for (const Group* group : delayed_at_[segment]) compute_.record(*group->last_read);
+  const Groups& groups = d2h_at_[segment];
   const bool any_now = std::any_of(groups.begin(), groups.end(), [](const Group* group) { return !group->delayed(); });
   if (any_now) compute_.record(*fork_);
   bool forked = false;
   for (Group* group : groups) {
     if (group->delayed()) {
-      if (fault("delayed-offload-is-dropped")) continue;
-      d2h_->wait(*group->made);
+      d2h_->wait(*group->last_read);
     } else if (!std::exchange(forked, true)) {
       d2h_->wait(*fork_);
     }
-    const bool forgotten = group == groups_.front().get() && fault("offload-forgets-a-group");
-    if (!forgotten) copy_out(*group, slot);
+    copy_out(*group, slot);
     delayed += group->delayed();
   }
 }
 
-void Offloader::begin_return(int position, int slot) {
-  const Groups& groups = at(returning_, position);
+void Offloader::start_h2d(int step, int slot) {
+  const Groups& groups = h2d_at_[step];
   if (groups.empty()) return;
   compute_.record(*fork_);
   h2d_->wait(*fork_);
@@ -161,20 +163,23 @@ void Offloader::begin_return(int position, int slot) {
 }
 
 void Offloader::look_ahead(int segment, int slot) {
-  if (plan_.ahead(segment) > plan_.earliest()) return;
-  ahead_ = slot;
-  begin_return(plan_.ahead(segment), slot);
+  if (segment < plan_.first_h2d_step()) return;
+  open_.prefetched = slot;
+  start_h2d(segment, slot);
 }
 
 void Offloader::enter_backward(int segment, int slot) {
-  // The last backward passes of a step have no forward pass before them.
-  const bool begun = segment < plan_.segments || std::exchange(ahead_, std::nullopt) == slot ||
-                     fault("reload-without-a-forward-pass-is-forgotten");
-  for (int early = plan_.earliest(); !begun && early > plan_.segments; --early) begin_return(early, slot);
-  begin_return(segment, slot);
-  for (Group* group : at(used_, segment)) {
-    compute_.wait(group->returned[static_cast<std::size_t>(slot)]);
-    std::erase(in_flight_, &group->left[static_cast<std::size_t>(slot)]);  // What came back had arrived.
+  if (segment == plan_.segments) {
+    // The last backward passes of a step have no forward pass before them that could have launched their early copies.
+    const bool launched = std::exchange(open_.prefetched, std::nullopt) == slot;
+    const int missed = launched ? plan_.segments + 1 : plan_.first_h2d_step();
+    const int first = faulty("reload-without-a-forward-pass-is-forgotten", missed, plan_.segments + 1);
+    for (int step = first; plan_.in_forward(step); ++step) start_h2d(step, slot);
+  }
+  start_h2d(plan_.backward_step(segment), slot);
+  for (const Group* group : needed_at_[plan_.backward_step(segment)]) {
+    compute_.wait(at(group->h2d_done, slot));
+    std::erase(open_.in_flight, &at(group->d2h_done, slot));  // Its d2h copy is complete if its h2d copy is.
   }
 }
 
@@ -188,18 +193,19 @@ std::int64_t Offloader::due(int slot) const {
 
 // ---- Copies ---------------------------------------------------------------------------------------------------------
 
-// Pinned memory and bins have room for all rows. A copy of none is none, and its event follows what was before.
+// Device and pinned buffers have room for all rows. With no rows in use there is no copy, and the event of the group
+// follows what was submitted before.
 std::int64_t Offloader::bytes_of(const Group& group, int slot, std::size_t tensor) const {
   const OffloadTensor& planned = group.plan.tensors[tensor];
   if (planned.rows == 0) return planned.bytes;
   return planned.bytes / planned.rows * rows_in_use_(group.plan.layer, slot);
 }
 
-// The buffer that has been free for longest takes the place of the slot's own.
-void Offloader::take_spare(Group& group, int slot, std::size_t tensor) {
+// Swaps the slot's pinned buffer for the one that has been unused for longest.
+void Offloader::rotate_pinned(Group& group, int slot, std::size_t tensor) {
   std::deque<int>& spares = spares_[group.plan.tensors[tensor].bytes];
   if (!rotates_ || spares.empty()) return;
-  int& mine = group.copies[static_cast<std::size_t>(slot)][tensor];
+  int& mine = at(group.host_copies, slot)[tensor];
   spares.push_back(std::exchange(mine, spares.front()));
   spares.pop_front();
 }
@@ -207,73 +213,79 @@ void Offloader::take_spare(Group& group, int slot, std::size_t tensor) {
 void Offloader::copy_out(Group& group, int slot) {
   const Placed placed(device_, group.plan.layer, "offload");
   const std::vector<OffloadTensor>& tensors = group.plan.tensors;
-  Event& left = group.left[static_cast<std::size_t>(slot)];
+  const Event& done = at(group.d2h_done, slot);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    take_spare(group, slot, i);
-    Pinned& to = copy_of(group, slot, i);
-    if (to.returning != nullptr) d2h_->wait(*to.returning);
+    rotate_pinned(group, slot, i);
+    const int to = at(group.host_copies, slot)[i];
+    const std::size_t from = buffer_index(tensors[i], slot);
+    const Event* h2d = at(open_.pinned_h2d, to);
+    if (h2d != nullptr) d2h_->wait(*h2d);
     const std::int64_t bytes = bytes_of(group, slot, i);
     if (bytes > 0) {
-      d2h_->copy(to.memory.data(), bin(tensors[i], slot).memory, static_cast<std::size_t>(bytes),
-                 CopyKind::device_to_host);
+      d2h_->copy(at(pinned_, to).data(), buffers_[from], static_cast<std::size_t>(bytes), CopyKind::device_to_host);
     }
-    bin(tensors[i], slot).leaving = &left;
+    open_.buffer_d2h[from] = &done;
     moved.out += bytes;
   }
-  d2h_->record(left);
-  in_flight_.push_back(&left);
-  if (!fault("offload-awaits-no-copy")) throttle();
-  most_in_flight = std::max<std::int64_t>(most_in_flight, std::ssize(in_flight_));
+  d2h_->record(done);
+  open_.in_flight.push_back(&done);
+  throttle();
+  most_in_flight = std::max<std::int64_t>(most_in_flight, std::ssize(open_.in_flight));
 }
 
-// At most so many copies that compute has not waited for; the join that lets memory return inside of one graph.
+// Compute waits until at most `max_inflight` d2h copies are open. In a graph of a whole iteration this join lets memory
+// return.
 void Offloader::throttle() {
-  while (max_inflight_ && std::ssize(in_flight_) > *max_inflight_) {
-    compute_.wait(*in_flight_.front());
-    in_flight_.erase(in_flight_.begin());
+  constexpr auto kNoLimit = std::numeric_limits<std::int64_t>::max();
+  const auto limit = faulty("offload-awaits-no-copy", max_inflight_.value_or(kNoLimit), kNoLimit);
+  while (std::ssize(open_.in_flight) > limit) {
+    compute_.wait(*open_.in_flight.front());
+    open_.in_flight.erase(open_.in_flight.begin());
   }
 }
 
 void Offloader::copy_in(Group& group, int slot) {
   const Placed placed(device_, group.plan.layer, "reload");
   const std::vector<OffloadTensor>& tensors = group.plan.tensors;
-  const Event& returned = group.returned[static_cast<std::size_t>(slot)];
+  const Event& done = at(group.h2d_done, slot);
+  const int source = faulty("reload-takes-another-slot", slot, 0);
+  const int target = faulty("offload-mirrors-only-the-way-out", slot, slot % plan_.sets);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    Pinned& from = copy_of(group, fault("reload-takes-another-slot") ? 0 : slot, i);
-    Bin& to = bin(tensors[i], fault("offload-mirrors-only-the-way-out") ? slot % plan_.sets : slot);
-    const Event* leaving = std::exchange(to.leaving, nullptr);
-    // The last copy out of this bin: the tensor's own, or one that came behind it.
-    if (leaving != nullptr) h2d_->wait(*leaving);
+    const int from = at(group.host_copies, source)[i];
+    const std::size_t to = buffer_index(tensors[i], target);
+    // The last d2h copy out of this buffer is the tensor's own, or one behind it.
+    const Event* d2h = std::exchange(open_.buffer_d2h[to], nullptr);
+    if (d2h != nullptr) h2d_->wait(*d2h);
     const std::int64_t bytes = bytes_of(group, slot, i);
     if (bytes > 0) {
-      h2d_->copy(to.memory, from.memory.data(), static_cast<std::size_t>(bytes), CopyKind::host_to_device);
+      h2d_->copy(buffers_[to], at(pinned_, from).data(), static_cast<std::size_t>(bytes), CopyKind::host_to_device);
     }
-    from.returning = &returned;
+    at(open_.pinned_h2d, from) = &done;
     moved.in += bytes;
   }
-  h2d_->record(returned);
+  h2d_->record(done);
 }
 
-// A step brings back all that it sent, in order behind what was sent, and compute waits for each before it reads it.
+// A step brings back everything that it sent, each h2d copy behind its d2h copy, and compute waits for each h2d copy
+// before it reads the tensor.
 void Offloader::settle() {
-  if (fault("offload-keeps-events-across-captures")) return;
-  in_flight_.clear();
-  ahead_.reset();
-  for (Bin& bin : bins_) bin.leaving = nullptr;
-  for (Pinned& pinned : pinned_) pinned.returning = nullptr;
+  OpenEvents none;
+  none.buffer_d2h.resize(buffers_.size());
+  none.pinned_h2d.resize(pinned_.size());
+  open_ = faulty("offload-keeps-events-across-captures", none, open_);
 }
 
-// ---- Looking on -----------------------------------------------------------------------------------------------------
+// ---- Reading and counting -------------------------------------------------------------------------------------------
 
 void Offloader::point_to_copies(std::vector<NamedTensor>& tensors, int slot) {
   if (plan_.empty()) return;
   d2h_->synchronize();
-  compute_.synchronize();  // The copies of a graph are behind its launch.
+  compute_.synchronize();  // A graph contains its copies.
   for (NamedTensor& named : tensors) {
     for (const auto& group : groups_) {
       for (std::size_t i = 0; i < group->plan.tensors.size(); ++i) {
         if (group->plan.tensors[i].name != named.name) continue;
-        named.tensor.data = copy_of(*group, slot, i).memory.data();
+        named.tensor.data = at(pinned_, at(group->host_copies, slot)[i]).data();
         named.tensor.on_host = true;
       }
     }

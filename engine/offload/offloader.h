@@ -1,7 +1,7 @@
-// Moves saved tensors to the host after the forward pass of their segment and back before its backward pass, on two
-// streams of its own, as the plan says. It is called between segments, never inside of a partial graph: a graph finds
-// its tensors at the same addresses in every microbatch, and copies run beside the next segment whether that is a
-// graph or not. A graph of a whole iteration holds the copies, since its host code is this one.
+// Moves saved tensors to the host and back as the plan says, on a d2h and an h2d stream of its own. It is called
+// between segments, never inside a partial graph: a graph finds its tensors at the same addresses in every microbatch,
+// and the copies run beside the next segment whether that is a graph or not. The graph of a whole iteration contains
+// the copies, because the same host code captures it.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/device/ledger.h"
+#include "engine/offload/by_step.h"
 #include "engine/offload/plan.h"
 #include "engine/tensors/tensor_pool.h"
 
@@ -27,92 +28,85 @@ struct OffloadedBytes {
 
 class Offloader {
  public:
-  // Rows of a layer's buffers that the data fills in a slot, where the host knows them; asked after a forward pass.
+  // The rows of a layer's buffers that the data fills in a slot, where the host knows them. Called after a forward
+  // pass.
   using RowsInUse = std::function<std::int64_t(int layer, int slot)>;
   Offloader(Device& device, const Stream& compute, const Scenario& scenario, RowsInUse rows_in_use);
 
   const OffloadPlan& plan() const { return plan_; }
-  // Where the tensor of that name lies on the device in that slot; null if it is not offloaded.
+  // The device address of the tensor of that name in that slot; null if it is not offloaded.
   void* place(const std::string& name, int slot, std::size_t bytes) const;
 
-  // Around the passes of segments; -1 is the embedding, plan().segments the head.
-  void enter_forward(int segment, int slot);   // What it writes is free.
-  void leave_forward(int segment, int slot);   // Only where a backward pass will come.
-  void enter_backward(int segment, int slot);  // What it reads is there.
-  // Before the forward pass of that segment, when the backward pass of what is in the slot comes next: begins the
-  // copies back that take longer than that backward pass has.
+  // These surround the passes of segments; -1 is the embedding, plan().segments the head.
+  void enter_forward(int segment, int slot);   // Compute waits until the buffers that the segment writes are free.
+  void leave_forward(int segment, int slot);   // Launches d2h copies; only for a microbatch with a backward pass.
+  void enter_backward(int segment, int slot);  // Launches h2d copies; compute waits for what the segment reads.
+  // Called before the forward pass of a segment, if the backward pass of `slot` follows that forward pass: launches the
+  // h2d copies that the plan begins so early.
   void look_ahead(int segment, int slot);
 
-  // What the microbatch in the slot must move each way, after its forward pass.
+  // Bytes that the microbatch in the slot moves each way; called after its forward pass.
   std::int64_t due(int slot) const;
 
-  // Between steps, and where a capture of a whole step begins or ends: compute has waited for every copy, so that no
-  // event of one side is waited for on the other.
+  // Forgets all events, between steps and where the capture of a whole step begins or ends: compute has waited for
+  // every copy by then, and an event of one side of a capture may not be waited for on the other.
   void settle();
 
-  // For a judge: points the offloaded ones of a slot's tensors at their copies on the host, which are complete.
+  // For a judge: points the offloaded tensors of a slot at their copies on the host, which are complete.
   void point_to_copies(std::vector<NamedTensor>& tensors, int slot);
 
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
-  // Copies that ran or were queued. Those of a graph are counted at its launch, by its ledger.
+  // Adds the copies of a graph, from its ledger, at each launch. Eager copies are counted when they are submitted.
   void count_launch(const Ledger& ledger);
   OffloadedBytes moved;
-  std::int64_t most_in_flight = 0;  // Copies to the host that compute had not waited for.
-  std::int64_t delayed = 0;         // Groups whose copy was put behind a later launch.
+  std::int64_t most_in_flight = 0;  // d2h copies that compute had not waited for.
+  std::int64_t delayed = 0;         // Groups whose d2h copy was put behind a later launch.
   std::int64_t spare_buffers() const;
 
  private:
-  struct Bin {
-    void* memory;
-    const Event* leaving = nullptr;  // A copy to the host that may still read it.
-  };
-  struct Pinned {
-    PinnedBuffer memory;
-    const Event* returning = nullptr;  // A copy to the device that may still read it.
-  };
   struct Group {
     Group(Device& device, const OffloadGroup& planned, int slots);
     const OffloadGroup& plan;
-    bool delayed() const { return plan.leaves != plan.ready; }
-    std::vector<Event> left, returned;     // Per slot.
-    std::optional<Event> made;             // Of a delayed one: compute has what leaves later.
-    std::vector<std::vector<int>> copies;  // [slot][tensor]: index of the pinned buffer.
+    bool delayed() const { return plan.d2h.begin != plan.last_read; }
+    std::vector<Event> d2h_done, h2d_done;      // Per slot.
+    std::optional<Event> last_read;             // Present if delayed: recorded behind the last reader.
+    std::vector<std::vector<int>> host_copies;  // [slot][tensor]: index of the pinned buffer.
   };
   using Groups = std::vector<Group*>;
-  template <class List>
-  static List& at(std::vector<List>& by_segment, int segment) {
-    return by_segment[static_cast<std::size_t>(segment + 1)];
-  }
-  // Bins of a set lie one behind the other.
-  std::size_t bin_index(const OffloadTensor& tensor, int slot) const;
-  Bin& bin(const OffloadTensor& tensor, int slot) { return bins_[bin_index(tensor, slot)]; }
-  void begin_return(int position, int slot);
-  Pinned& copy_of(const Group& group, int slot, std::size_t tensor);
-  std::int64_t bytes_of(const Group& group, int slot, std::size_t tensor) const;
+  // Events that a later copy or pass has to wait for; null where none is open.
+  struct OpenEvents {
+    std::vector<const Event*> buffer_d2h;  // For each device buffer, the d2h copy that may still read it.
+    std::vector<const Event*> pinned_h2d;  // For each pinned buffer, the h2d copy that may still read it.
+    std::vector<const Event*> in_flight;   // d2h copies that compute has not waited for, oldest first.
+    std::optional<int> prefetched;         // The slot whose early h2d copies a forward pass has launched.
+  };
+
   void add_group(const OffloadGroup& planned);
+  std::vector<std::vector<int>> make_host_copies(const OffloadGroup& planned, int slots);
   int make_pinned(std::int64_t bytes);
+  std::size_t buffer_index(const OffloadTensor& tensor, int slot) const;
+  std::int64_t bytes_of(const Group& group, int slot, std::size_t tensor) const;
+  void rotate_pinned(Group& group, int slot, std::size_t tensor);
+  void start_h2d(int step, int slot);
   void copy_out(Group& group, int slot);
   void copy_in(Group& group, int slot);
-  void take_spare(Group& group, int slot, std::size_t tensor);
   void throttle();
 
   Device& device_;
   const Stream& compute_;
   const OffloadPlan plan_;
   const std::optional<std::int64_t> max_inflight_;
-  const bool rotates_;
+  const bool rotates_;  // Pinned buffers change from copy to copy; a graph of whole iterations keeps its own.
   const RowsInUse rows_in_use_;
   TensorPool pool_;
-  std::vector<Bin> bins_;
-  std::vector<Pinned> pinned_;
-  std::map<std::int64_t, std::deque<int>> spares_;  // By bytes, longest free first.
+  std::vector<void*> buffers_;  // Device memory, set by set.
+  std::vector<PinnedBuffer> pinned_;
+  std::map<std::int64_t, std::deque<int>> spares_;  // Unused pinned buffers by bytes, the longest unused first.
+  OpenEvents open_;
   std::vector<std::unique_ptr<Group>> groups_;
-  std::vector<Groups> delayed_;                             // By the segment + 1 that makes them.
-  std::vector<Groups> leaving_, used_;                      // By segment + 1.
-  std::vector<Groups> returning_;                           // By position + 1.
-  std::vector<std::vector<const OffloadTensor*>> written_;  // By segment + 1.
-  std::vector<const Event*> in_flight_;                     // Copies to the host, oldest first.
-  std::optional<int> ahead_;                                // The slot whose early copies back have begun.
+  ByStep<const OffloadTensor*> written_at_;
+  ByStep<Group*> delayed_at_;  // Delayed groups by the step that reads them last.
+  ByStep<Group*> d2h_at_, h2d_at_, needed_at_;
   std::unique_ptr<Stream> d2h_, h2d_;
   std::unique_ptr<Event> fork_;
 };

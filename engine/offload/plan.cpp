@@ -6,6 +6,7 @@
 #include "engine/offload/forecast.h"
 #include "engine/plan/expert_buffer.h"
 #include "engine/plan/regions.h"
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "scenarios/rules/offload_modules.h"
 
@@ -14,8 +15,8 @@ namespace {
 
 struct SavedRow {
   OffloadModule module;
-  const char* name;                           // Of the layer's tensor; "" is the residual stream that it reads.
-  std::int64_t (*elements)(const Scenario&);  // Of a microbatch.
+  const char* name;  // The tensor in its layer; "" is the residual stream that the layer reads.
+  std::int64_t (*elements)(const Scenario&);  // In one microbatch.
   bool wide = false;                          // fp32 in every precision.
   const OffloadModule* saved_too = nullptr;   // Another module needs it as well: it moves if both are listed.
 };
@@ -65,181 +66,193 @@ std::string name_of(const SavedRow& row, int layer) {
 }
 
 // The first and last segment that holds a part of a layer.
-struct Span {
+struct LayerSegments {
   int first = -1, last = -1;
 };
-std::vector<Span> spans(const Scenario& scenario, const std::vector<Segment>& list) {
-  std::vector<Span> of_layer(scenario.model.pattern.size());
+std::vector<LayerSegments> segments_of_layers(const Scenario& scenario, const std::vector<Segment>& list) {
+  std::vector<LayerSegments> of_layer(scenario.model.pattern.size());
   for (int i = 0; i < static_cast<int>(list.size()); ++i) {
-    for (const Part& part : list[static_cast<std::size_t>(i)].parts) {
-      Span& span = of_layer[static_cast<std::size_t>(part.layer)];
-      if (span.first < 0) span.first = i;
-      span.last = i;
+    for (const Part& part : at(list, i).parts) {
+      LayerSegments& layer = at(of_layer, part.layer);
+      if (layer.first < 0) layer.first = i;
+      layer.last = i;
     }
   }
   return of_layer;
 }
 
-// Experts' copies may start only after the next graph was launched, or at the end of the pass if none follows.
-int delayed(const std::vector<Segment>& list, int segment) {
+// A delayed copy is launched behind the next graph, or behind the head if no graph follows.
+int next_graph(const std::vector<Segment>& list, int segment) {
   int next = segment + 1;
-  while (next < static_cast<int>(list.size()) && list[static_cast<std::size_t>(next)].region < 0) ++next;
+  while (next < static_cast<int>(list.size()) && at(list, next).region < 0) ++next;
   return next;
 }
 
-// The norms read the residual stream at both ends of their layer and again at its begin, on the way back; everything
-// else is made and read in the layer's last segment.
-OffloadGroup place_group(const Scenario& scenario, const std::vector<Segment>& list, Span span, OffloadModule module,
-                         int layer) {
-  const bool norm = offload_row(module).kept == Kept::residual;
-  OffloadGroup group{
-      .module = module, .layer = layer, .ready = span.last, .leaves = span.last, .used = norm ? span.first : span.last};
-  const bool experts = offload_row(module).kept == Kept::experts;
-  if (scenario.offload.delay_until_cuda_graph && experts && !fault("offload-is-never-delayed"))
-    group.leaves = delayed(list, span.last);
+// A norm reads the residual stream at both ends of its layer in the forward pass, and at the layer's begin in the
+// backward pass; every other tensor is written and read in the layer's last segment.
+OffloadGroup make_group(const Scenario& scenario, const OffloadPlan& plan, const std::vector<Segment>& list,
+                        LayerSegments at_layer, OffloadModule module, int layer) {
+  const Kept kept = offload_row(module).kept;
+  const int reader = kept == Kept::residual ? at_layer.first : at_layer.last;
+  const bool delays = faulty("offload-is-never-delayed", scenario.offload.delay_until_cuda_graph, false);
+  const bool delayed = delays && kept == Kept::experts;
+  OffloadGroup group{.module = module, .layer = layer, .last_read = at_layer.last};
+  group.d2h.begin = delayed ? next_graph(list, at_layer.last) : at_layer.last;
+  group.h2d.end = plan.backward_step(reader);
   return group;
 }
 
-void add_layer(const Scenario& scenario, const std::vector<Segment>& list, const std::vector<Span>& of_layer, int layer,
-               OffloadPlan& plan) {
-  const Span span = of_layer[static_cast<std::size_t>(layer)];
+// The step that writes the tensor of a row: the residual stream comes from the layer before, or from the embedding.
+int writer_of(const SavedRow& row, const std::vector<LayerSegments>& of_layer, int layer) {
+  if (*row.name != '\0') return at(of_layer, layer).last;
+  return layer == 0 ? -1 : at(of_layer, layer - 1).last;
+}
+
+void add_layer(const Scenario& scenario, const std::vector<Segment>& list, const std::vector<LayerSegments>& of_layer,
+               int layer, OffloadPlan& plan) {
+  const std::int64_t min_bytes = scenario.offload.min_bytes;
+  const std::int64_t least = faulty("offload-keeps-tensors-of-the-smallest-size", min_bytes, min_bytes + 1);
   for (const SavedRow& row : kSaved) {
-    if (!has_module(scenario.model.pattern[static_cast<std::size_t>(layer)], row.module)) continue;
+    if (!has_module(at(scenario.model.pattern, layer), row.module)) continue;
     if (!asked(scenario, row.module) || (row.saved_too && !asked(scenario, *row.saved_too))) continue;
     const bool bf16 = !row.wide && scenario.numerics.front() == Numerics::bf16;
     const std::int64_t bytes = row.elements(scenario) * (bf16 ? 2 : 4);
-    if (bytes < scenario.offload.min_bytes + fault("offload-keeps-tensors-of-the-smallest-size")) continue;
+    if (bytes < least) continue;
     if (plan.groups.empty() || plan.groups.back().layer != layer || plan.groups.back().module != row.module) {
-      plan.groups.push_back(place_group(scenario, list, span, row.module, layer));
+      plan.groups.push_back(make_group(scenario, plan, list, at(of_layer, layer), row.module, layer));
     }
-    const bool outside = *row.name == '\0';  // Written by the layer before, or by the embedding.
-    const int written = !outside ? span.last : layer == 0 ? -1 : of_layer[static_cast<std::size_t>(layer) - 1].last;
     const std::int64_t rows = rows_follow_the_data(scenario, row.module) ? ExpertBuffer(scenario).rows : 0;
-    plan.groups.back().tensors.push_back({name_of(row, layer), bytes, rows, written});
+    plan.groups.back().tensors.push_back({name_of(row, layer), bytes, rows, writer_of(row, of_layer, layer)});
   }
 }
 
-void let_stay(const Scenario& scenario, OffloadPlan& plan) {
+void mark_resident(const Scenario& scenario, OffloadPlan& plan) {
   const auto n = static_cast<std::int64_t>(plan.groups.size());
-  std::int64_t stay = n * (1'000'000 - scenario.offload.fraction.millionths) / 1'000'000;
-  if (fault("offload-fraction-rounds-up") && stay > 0) --stay;
-  const std::int64_t first = fault("offload-fraction-counts-from-the-front") ? 0 : n - stay;
-  for (std::int64_t i = first; i < first + stay; ++i) plan.groups[static_cast<std::size_t>(i)].stays = true;
+  const std::int64_t floor = n * (1'000'000 - scenario.offload.fraction.millionths) / 1'000'000;
+  const auto resident = faulty("offload-fraction-rounds-up", floor, std::max<std::int64_t>(0, floor - 1));
+  const std::int64_t first = faulty("offload-fraction-counts-from-the-front", n - resident, 0);
+  for (std::int64_t i = first; i < first + resident; ++i) at(plan.groups, i).is_resident = true;
 }
 
 // Pointers to the groups that move, in an order of their copies.
 template <class Before>
-std::vector<OffloadGroup*> in_order(OffloadPlan& plan, Before before) {
+std::vector<OffloadGroup*> moving_groups(OffloadPlan& plan, Before before) {
   std::vector<OffloadGroup*> moving;
   for (OffloadGroup& group : plan.groups) {
-    if (!group.stays) moving.push_back(&group);
+    if (!group.is_resident) moving.push_back(&group);
   }
-  std::stable_sort(moving.begin(), moving.end(), [&](auto* a, auto* b) { return before(*a, *b); });
+  const auto by_pointer = [&](const OffloadGroup* a, const OffloadGroup* b) { return before(*a, *b); };
+  std::stable_sort(moving.begin(), moving.end(), by_pointer);
   return moving;
 }
 
-// What is still to leave when the last of the forward passes begins that open a step, one behind the other.
-double backlog(const OffloadPlan& plan) {
+// Seconds for which the d2h stream is still busy when the last of the forward passes begins that open a training step
+// and follow each other directly.
+double d2h_backlog(const OffloadPlan& plan) {
   const double forward = std::accumulate(plan.seconds.forward.begin(), plan.seconds.forward.end(), 0.0);
-  return static_cast<double>(plan.slots - 1) * std::max(0.0, copy_seconds(plan.bytes(), false) - forward);
+  const double copies = copy_seconds(plan.bytes(), Link::alone);
+  return static_cast<double>(plan.slots - 1) * std::max(0.0, copies - forward);
 }
 
-// Copies to the host one after the other, each as soon as it can: until which segment it may take.
-void time_leaving(OffloadPlan& plan, int most) {
+// d2h copies run one after the other, each as soon as it can. Sets the last step of each, `most` steps at most.
+void time_d2h(OffloadPlan& plan, int most) {
   const std::vector<double>& forward = plan.seconds.forward;
   std::vector<double> begin(forward.size() + 1);
   for (std::size_t i = 0; i < forward.size(); ++i) begin[i + 1] = begin[i] + forward[i];
-  double link = backlog(plan);
-  for (OffloadGroup* group : in_order(plan, [](auto&a, auto&b) { return a.leaves < b.leaves; })) {
-    const auto ready = static_cast<std::size_t>(group->ready), leaves = static_cast<std::size_t>(group->leaves);
-    link = std::max({link, begin[ready + 1], begin[leaves]}) + copy_seconds(group->bytes());
-    group->gone = group->leaves + 1;
-    while (group->gone < std::min(plan.segments, group->leaves + most) &&
-           begin[static_cast<std::size_t>(group->gone) + 1] < link) {
-      ++group->gone;
-    }
+  const auto earlier = [](const OffloadGroup& a, const OffloadGroup& b) { return a.d2h.begin < b.d2h.begin; };
+  double complete = d2h_backlog(plan);
+  for (OffloadGroup* group : moving_groups(plan, earlier)) {
+    StepRange& d2h = group->d2h;
+    const double start = std::max({complete, at(begin, group->last_read + 1), at(begin, d2h.begin)});
+    complete = start + copy_seconds(group->bytes());
+    const int latest = std::min(plan.segments, d2h.begin + most);
+    d2h.end = d2h.begin + 1;
+    while (d2h.end < latest && at(begin, d2h.end + 1) < complete) ++d2h.end;
   }
 }
 
-// Copies back one before the other, each as late as it can: from which position on.
-void time_returning(OffloadPlan& plan, int most) {
-  std::vector<double> begin(static_cast<std::size_t>(plan.earliest()) + 1);
-  for (int i = plan.earliest(); i > 0; --i) {
-    const auto segment = static_cast<std::size_t>(std::min(i, plan.ahead(i)));
-    begin[static_cast<std::size_t>(i) - 1] =
-        begin[static_cast<std::size_t>(i)] +
-        (i <= plan.segments ? plan.seconds.backward : plan.seconds.forward)[segment];
+// h2d copies run one after the other, each as late as it can. Sets the first step of each, `most` steps at most.
+void time_h2d(OffloadPlan& plan, int most) {
+  const int first = plan.first_h2d_step(), last = plan.last_step();
+  std::vector<double> begin(static_cast<std::size_t>(last) + 1);
+  for (int step = first; step < last; ++step) {
+    const std::vector<double>& seconds = plan.in_forward(step) ? plan.seconds.forward : plan.seconds.backward;
+    at(begin, step + 1) = at(begin, step) + at(seconds, plan.segment_of(step));
   }
-  double latest = begin.front();
-  for (OffloadGroup* group : in_order(plan, [](auto&a, auto&b) { return a.used < b.used; })) {
-    latest = std::min(latest, begin[static_cast<std::size_t>(group->used)]) - copy_seconds(group->bytes());
-    group->returns = group->used + 1;
-    while (group->returns < std::min(plan.earliest(), group->used + most) &&
-           begin[static_cast<std::size_t>(group->returns)] > latest) {
-      ++group->returns;
-    }
+  const auto later = [](const OffloadGroup& a, const OffloadGroup& b) { return a.h2d.end > b.h2d.end; };
+  double start = at(begin, last);
+  for (OffloadGroup* group : moving_groups(plan, later)) {
+    StepRange& h2d = group->h2d;
+    start = std::min(start, at(begin, h2d.end)) - copy_seconds(group->bytes());
+    const int earliest = std::max(first, h2d.end - most);
+    h2d.begin = h2d.end - 1;
+    while (h2d.begin > earliest && at(begin, h2d.begin) > start) --h2d.begin;
   }
 }
 
-// When a tensor's bytes are its own: forward until its copy is through, backward from the start of the copy back. Of a
-// set one microbatch is on its way at a time, so slots share.
+// The steps in which a tensor needs its device buffer: in the forward pass from its writer to the end of its d2h copy,
+// in the backward pass from the begin of its h2d copy to its reader. Only one microbatch at a time is in the forward
+// pass and one in the backward pass of a set, so the same buffers serve every slot of the set.
 struct Lifetime {
-  int written, left, returned, used;
-  bool meets(const Lifetime& other) const {
-    if (fault("offload-bins-shared-by-neighbours")) return false;
-    const bool forward = written <= other.left && other.written <= left;
-    const bool backward = used <= other.returned && other.used <= returned;
-    return forward || backward;
+  StepRange forward, backward;
+  bool overlaps(const Lifetime& other) const {
+    const bool both = forward.overlaps(other.forward) || backward.overlaps(other.backward);
+    return faulty("offload-bins-shared-by-neighbours", both, false);
   }
 };
 
-void assign_bins(OffloadPlan& plan) {
-  plan.bins.clear();
+// First fit: the first buffer of the tensor's size whose tensors are never alive at the same time.
+void assign_buffers(OffloadPlan& plan) {
+  plan.buffers.clear();
   std::vector<std::vector<Lifetime>> taken;
   for (OffloadGroup& group : plan.groups) {
-    if (group.stays) continue;
+    if (group.is_resident) continue;
+    const int copied = faulty("offload-bins-forget-the-delay", group.d2h.end, group.last_read + 1);
     for (OffloadTensor& tensor : group.tensors) {
-      const int gone = fault("offload-bins-forget-the-delay") ? group.ready + 1 : group.gone;
-      const Lifetime life{tensor.written, gone, group.returns, group.used};
-      const auto fits = [&](std::size_t bin) {
-        return plan.bins[bin] == tensor.bytes &&
-               std::none_of(taken[bin].begin(), taken[bin].end(), [&](const Lifetime& l) { return l.meets(life); });
+      const Lifetime life{{tensor.written, copied}, group.h2d};
+      const auto fits = [&](std::size_t buffer) {
+        return plan.buffers[buffer] == tensor.bytes &&
+               std::none_of(taken[buffer].begin(), taken[buffer].end(),
+                            [&](const Lifetime& other) { return other.overlaps(life); });
       };
-      std::size_t bin = 0;
-      while (bin < taken.size() && !fits(bin)) ++bin;
-      if (bin == taken.size()) {
+      std::size_t buffer = 0;
+      while (buffer < taken.size() && !fits(buffer)) ++buffer;
+      if (buffer == taken.size()) {
         taken.emplace_back();
-        plan.bins.push_back(tensor.bytes);
+        plan.buffers.push_back(tensor.bytes);
       }
-      taken[bin].push_back(life);
-      tensor.bin = static_cast<int>(bin);
+      taken[buffer].push_back(life);
+      tensor.buffer = static_cast<int>(buffer);
     }
   }
 }
 
-// Segments for each copy: the fewest with which a step takes hardly longer than with any number, each with the order of
-// bins that is better then. With an integer max_inflight compute waits for more copies anyhow.
-void time_copies(OffloadPlan& plan) {
+// Times the copies with at most so many steps each, in the faster of the two orders of buffers; returns the seconds of
+// a modelled training step.
+double time_copies(OffloadPlan& plan, int most) {
+  time_d2h(plan, most);
+  time_h2d(plan, most);
+  assign_buffers(plan);
+  plan.reversed = false;
+  const double straight = forecast(plan).seconds();
+  plan.reversed = true;
+  const double reversed = forecast(plan).seconds();
+  plan.reversed = reversed < straight;
+  return std::min(straight, reversed);
+}
+
+// Chooses the most steps that a copy may have: the fewest with which a training step takes hardly longer than with any
+// number. With an integer max_inflight compute waits for more copies anyhow.
+void choose_copy_steps(OffloadPlan& plan) {
   constexpr double kHardly = 1.002;
-  const auto allowed = static_cast<int>(std::max<std::int64_t>(1, plan.max_inflight.value_or(plan.earliest())));
-  const auto seconds_with = [&](int most) {
-    time_leaving(plan, most);
-    time_returning(plan, most);
-    assign_bins(plan);
-    plan.mirrored = false;
-    const double plain = forecast(plan).seconds();
-    plan.mirrored = true;
-    const double mirrored = forecast(plan).seconds();
-    plan.mirrored = mirrored < plain;
-    return std::min(plain, mirrored);
-  };
+  const auto allowed = static_cast<int>(std::max<std::int64_t>(1, plan.max_inflight.value_or(plan.longest_h2d())));
   std::vector<double> seconds;
-  for (int most = 1; most <= std::min(allowed, std::max(1, plan.earliest())); ++most) {
-    seconds.push_back(seconds_with(most));
+  for (int most = 1; most <= std::min(allowed, std::max(1, plan.longest_h2d())); ++most) {
+    seconds.push_back(time_copies(plan, most));
   }
   const double best = *std::min_element(seconds.begin(), seconds.end());
   const auto enough = std::find_if(seconds.begin(), seconds.end(), [&](double s) { return s <= kHardly * best; });
-  seconds_with(static_cast<int>(enough - seconds.begin()) + 1);
+  time_copies(plan, static_cast<int>(enough - seconds.begin()) + 1);
 }
 
 }  // namespace
@@ -252,57 +265,57 @@ std::int64_t OffloadGroup::bytes() const {
 
 std::int64_t OffloadPlan::bytes() const {
   std::int64_t sum = 0;
-  for (const OffloadGroup& group : groups) sum += group.stays ? 0 : group.bytes();
+  for (const OffloadGroup& group : groups) sum += group.is_resident ? 0 : group.bytes();
   return sum;
 }
 
-std::size_t OffloadPlan::bin_of(const OffloadTensor& tensor, int slot) const {
-  const auto own = static_cast<std::size_t>(tensor.bin);
-  const std::size_t first = static_cast<std::size_t>(slot % sets) * bins.size();
-  if (!mirrored || slot / sets % 2 == 0) return first + own;
-  const auto begin = bins.begin(), here = begin + tensor.bin;
-  auto rank = std::count(begin, here, bins[own]);  // Among those of its size, counted from the end.
-  std::size_t bin = bins.size();
-  while (rank >= 0) rank -= bins[--bin] == bins[own];
-  return first + bin;
+std::size_t OffloadPlan::buffer_of(const OffloadTensor& tensor, int slot) const {
+  const std::size_t first = static_cast<std::size_t>(slot % sets) * buffers.size();
+  const auto own = static_cast<std::size_t>(tensor.buffer);
+  if (!reversed || slot / sets % 2 == 0) return first + own;
+  // The i-th buffer of its size becomes the i-th from the end.
+  const auto begin = buffers.begin();
+  auto rank = std::count(begin, begin + tensor.buffer, buffers[own]);
+  std::size_t buffer = buffers.size();
+  while (rank >= 0) rank -= buffers[--buffer] == buffers[own];
+  return first + buffer;
 }
 
 std::int64_t OffloadPlan::device_bytes() const {
-  std::int64_t sum = 0;
-  for (const std::int64_t bin : bins) sum += bin;
-  return sets * sum;
+  return sets * std::accumulate(buffers.begin(), buffers.end(), std::int64_t{0});
 }
 
 int OffloadPlan::prefetch() const {
   int most = 0;
-  for (const OffloadGroup& group : groups) most = std::max(most, group.stays ? 0 : group.returns - group.used);
+  for (const OffloadGroup& group : groups) most = std::max(most, group.is_resident ? 0 : group.h2d.length());
   return most;
 }
 
 std::optional<int> OffloadPlan::slot_to_come(const std::vector<Pass>& passes, std::size_t pass) const {
   if (empty() || sets == 1) return {};
   if (!passes[pass].forward || pass + 1 == passes.size() || passes[pass + 1].forward) return {};
-  const auto slot = [&](std::size_t i) { return passes[i].microbatch % static_cast<int>(slots); };
-  const bool same = slot(pass) % sets == slot(pass + 1) % sets && !fault("reload-into-bins-being-written");
-  return same ? std::nullopt : std::optional(slot(pass + 1));
+  const int slot = passes[pass].microbatch % static_cast<int>(slots);
+  const int next = passes[pass + 1].microbatch % static_cast<int>(slots);
+  const bool same_set = faulty("reload-into-bins-being-written", slot % sets == next % sets, false);
+  return same_set ? std::nullopt : std::optional(next);
 }
 
 OffloadPlan plan_offload(const Scenario& scenario) {
   const std::vector<Segment> list = segments(scenario);
-  const std::vector<Span> of_layer = spans(scenario, list);
+  const std::vector<LayerSegments> of_layer = segments_of_layers(scenario, list);
   OffloadPlan plan;
   plan.segments = static_cast<int>(list.size());
   plan.microbatches = scenario.training.microbatches;
   plan.slots = scenario.training.in_flight;
   plan.sets = plan.slots > 2 ? 2 : 1;
   plan.max_inflight = scenario.offload.max_inflight;
-  plan.slack = scenario.offload.pool_slack;
+  plan.pool_slack = scenario.offload.pool_slack;
   for (int layer = 0; layer < static_cast<int>(of_layer.size()); ++layer) {
     add_layer(scenario, list, of_layer, layer, plan);
   }
-  let_stay(scenario, plan);
+  mark_resident(scenario, plan);
   plan.seconds = pass_seconds(scenario, list);
-  time_copies(plan);
+  choose_copy_steps(plan);
   return plan;
 }
 

@@ -1,5 +1,6 @@
-// What activation offloading does in every training microbatch. Shapes follow from the scenario, so the plan is there
-// before the first step, is never changed, and no first call without gradients can spoil it. docs/offloading.md
+// The plan of activation offloading: which saved tensors go to the host and back in a training microbatch, when, and
+// which device memory they share. Shapes follow from the scenario, so the plan is complete before the first step and
+// never changes. docs/offloading.md
 #pragma once
 
 #include <cstddef>
@@ -14,67 +15,91 @@
 
 namespace lockstep {
 
-// A saved tensor that goes to the host. Segments are those of engine/plan/regions.h; -1 is the embedding.
+// The time line. A model of n segments (engine/plan/regions.h) has 2n + 2 steps, which count up in time: the forward
+// pass of segment i is step i, the head's is step n, its backward pass step n + 1, and the backward pass of segment i
+// is step 2n + 1 - i. The embedding is step -1. For n = 4, with a module of layer 1, which is a segment of its own:
+//
+//   step     -1    0    1    2    3    4  |  5    6    7    8    9
+//   pass    emb   F0   F1   F2   F3   Fh  | Bh   B3   B2   B1   B0
+//   d2h                 |=========|                                    {1, 3}: launched behind F1, complete behind F3
+//   h2d                                   |      |=========|           {6, 8}: launched before B3, complete before B1
+//   device memory  written    free for others    in use    read
+//
+// With one set of buffers a backward pass launches its own h2d copies, so none begins before step n + 1. With two sets
+// they may begin in the forward pass that runs before it, which writes the other set: the left half of the time line is
+// then, for h2d copies, the forward pass of another microbatch.
+
+// Steps of the time line, both inclusive.
+struct StepRange {
+  int begin = 0, end = 0;
+  int length() const { return end - begin; }
+  bool overlaps(const StepRange& other) const { return begin <= other.end && other.begin <= end; }
+};
+
+// A saved tensor that goes to the host.
 struct OffloadTensor {
   std::string name;  // As a judge knows it: "layers.0.qkv".
   std::int64_t bytes = 0;
   std::int64_t rows = 0;  // If not 0, a copy moves as many of these rows as the data fills.
-  int written = 0;        // The segment whose forward pass writes it.
-  int bin = -1;           // The device buffer that it shares with others; -1 if its group stays.
+  int written = 0;        // The step that writes it.
+  int buffer = -1;        // Index of the shared device buffer in its set; -1 if its group is resident.
 };
 
 // The tensors that one module of one layer saves for its backward pass.
 struct OffloadGroup {
   OffloadModule module{};
   int layer = 0;
-  // Segments; the head is one behind all others.
-  int ready = 0;    // Read for the last time by the forward pass of this one,
-  int leaves = 0;   // copied to the host when that of this one was launched: the same, or a later one if delayed,
-  int gone = 0;     // which may take until that of this one is over.
-  int returns = 0;  // Copied back from the begin of this position on (see OffloadPlan::ahead)
-  int used = 0;     // to be read by the backward pass of this segment.
-  bool stays = false;
+  int last_read = 0;  // The last step of the forward pass that reads it.
+  StepRange d2h =
+      {};  // Launched behind step `begin`, which is later than `last_read` if delayed; complete behind `end`.
+  StepRange h2d = {};  // Launched before step `begin` at the earliest; complete before step `end`, which reads it.
+  bool is_resident = false;  // Eligible, but it is kept on the device.
   std::vector<OffloadTensor> tensors = {};
   std::int64_t bytes() const;  // At most, where rows follow the data.
 };
 
 struct OffloadPlan {
-  std::vector<OffloadGroup> groups;  // All eligible ones in order of execution, those included that stay.
-  std::vector<std::int64_t> bins;    // Bytes of each shared device buffer of a set.
-  int sets = 1;                      // Of bins: slot s has its tensors in set s % sets.
-  // Every other slot of a set has its tensors in the set's bins of their size in opposite order. Copies to the host
-  // empty bins in the order of the layers, and copies back want them in the opposite one: so the first that is wanted
-  // is the first that is free. In return a forward pass behind a forward pass in the same set wants them in the worst.
-  bool mirrored = false;
+  std::vector<OffloadGroup> groups;   // All eligible ones in order of execution, resident ones included.
+  std::vector<std::int64_t> buffers;  // Bytes of each shared device buffer of one set.
+  int sets = 1;                       // Sets of buffers: slot s has its tensors in set s % sets.
+  // Every other slot of a set assigns its tensors to the set's buffers of their size in reversed order. Copies to the
+  // host free buffers in the order of the layers, and copies back need them in the opposite order: with the reversal
+  // the buffer that is needed first is the one that is free first. A forward pass that follows another in the same set
+  // needs them in the worst order instead.
+  bool reversed = false;
   int segments = 0;
-  PassSeconds seconds;  // By the model.
+  PassSeconds seconds;  // By the model of time.
   std::int64_t microbatches = 1, slots = 1;
   std::optional<std::int64_t> max_inflight;
-  std::int64_t slack = 0;  // Pinned buffers of each size that no slot needs.
+  std::int64_t pool_slack = 0;  // Pinned buffers of each size beyond those that the slots hold.
 
-  bool empty() const { return bins.empty(); }
-  // The buffer of a tensor that moves, of all sets one behind the other.
-  std::size_t bin_of(const OffloadTensor& tensor, int slot) const;
-  // The slot whose backward pass comes behind this forward pass, if its copies back may begin now: not into the bins
-  // that this pass writes.
+  bool empty() const { return buffers.empty(); }
+  // The step of the backward pass of a segment; `segments` is the head. The step of its forward pass is the segment.
+  int backward_step(int segment) const { return 2 * segments + 1 - segment; }
+  int last_step() const { return backward_step(0); }
+  bool in_forward(int step) const { return step <= segments; }
+  // The segment whose pass the step is.
+  int segment_of(int step) const { return in_forward(step) ? step : 2 * segments + 1 - step; }
+  // The first step before which an h2d copy may be launched.
+  int first_h2d_step() const { return sets > 1 ? 0 : backward_step(segments); }
+  // The most steps that an h2d copy can have.
+  int longest_h2d() const { return last_step() - first_h2d_step(); }
+  // The device buffer of a tensor that moves; the buffers of all sets are numbered consecutively.
+  std::size_t buffer_of(const OffloadTensor& tensor, int slot) const;
+  // The slot of the backward pass that follows this forward pass, if its h2d copies may begin meanwhile: not if they
+  // would go into the set of buffers that this pass writes.
   std::optional<int> slot_to_come(const std::vector<Pass>& passes, std::size_t pass) const;
-  // Positions count back from a backward pass: the backward pass of segment i is at i, the head's at `segments`, and
-  // the forward pass of segment i of the microbatch that runs before it is here.
-  int ahead(int segment) const { return 2 * segments + 1 - segment; }
-  // The first position at which a copy back may begin. While one microbatch is in its forward pass, those of the next
-  // backward pass go into bins of another set, if there is one.
-  int earliest() const { return sets > 1 ? ahead(0) : segments; }
-  int prefetch() const;        // Most segments between the begin of a copy back and the backward pass that reads it.
-  std::int64_t bytes() const;  // To the host, and back, in a microbatch; at most, where rows follow the data.
-  std::int64_t device_bytes() const;  // Of all bins of all sets.
+  int prefetch() const;               // The most steps that an h2d copy of the plan has.
+  std::int64_t bytes() const;         // Each way in a microbatch; at most, where rows follow the data.
+  std::int64_t device_bytes() const;  // All buffers of all sets.
   // Device memory that all slots together no longer hold.
   std::int64_t saved_bytes() const { return slots * bytes() - device_bytes(); }
 };
 
-// For the first precision that the scenario lists. Of n eligible groups floor(n * (1 - fraction)) stay, counted from
-// the end of execution order over all layers; a group is eligible if one of its tensors has `min_bytes`. A copy has as
-// many segments to itself as it takes by the model of engine/offload/time_model.h, at most `max_inflight` and no more
-// than make a modelled step faster.
+// The plan for the first precision that the scenario lists. A group is eligible if one of its tensors has `min_bytes`.
+// Of n eligible groups the last floor(n * (1 - fraction)) in order of execution are resident. A copy has as many steps
+// as it takes by the model of engine/offload/time_model.h, at most `max_inflight`, and no more than make a modelled
+// training step faster.
 OffloadPlan plan_offload(const Scenario& scenario);
 
 }  // namespace lockstep

@@ -3,18 +3,19 @@
 #include <algorithm>
 
 #include "engine/plan/expert_buffer.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 namespace {
 
 double number(std::int64_t n) { return static_cast<double>(n); }
 
-// Of a layer's products in the forward pass: two operations for each weight and row.
+// Operations of a layer's products in the forward pass: two for each weight and row.
 double forward_flop(const Scenario& scenario, const Part& part) {
   const Scenario::Model& m = scenario.model;
   const double rows = number(scenario.data.pack_length), d = number(m.hidden);
   const double matrices = m.mlp.activation == MlpActivation::swiglu ? 3 : 2;
-  switch (m.pattern[static_cast<std::size_t>(part.layer)]) {
+  switch (at(m.pattern, part.layer)) {
     case 'M': {
       const double heads = number(m.mamba.d_inner / m.mamba.head_dim);
       const double columns = number(3 * m.mamba.d_inner + 2 * m.mamba.groups * m.mamba.state) + heads;
@@ -37,13 +38,13 @@ double forward_flop(const Scenario& scenario, const Part& part) {
 
 double scan_flop(const Scenario& scenario, const Part& part) {
   const Scenario::Model::Mamba& m = scenario.model.mamba;
-  const bool scans = scenario.model.pattern[static_cast<std::size_t>(part.layer)] == 'M';
+  const bool scans = at(scenario.model.pattern, part.layer) == 'M';
   return scans ? number(scenario.data.pack_length) * 7 * number(m.d_inner * m.state) : 0;
 }
 
-// Pairs of rows in documents of that many, which is what is assumed of them.
+// Operations on the pairs of rows of a document, for documents of kRowsOfADocument rows.
 double attention_flop(const Scenario& scenario, const Part& part) {
-  if (scenario.model.pattern[static_cast<std::size_t>(part.layer)] != '*') return 0;
+  if (at(scenario.model.pattern, part.layer) != '*') return 0;
   const Scenario::Model::Attention& a = scenario.model.attention;
   const std::int64_t document = std::min<std::int64_t>(scenario.data.pack_length, kRowsOfADocument);
   return number(scenario.data.pack_length) * number(document) / 2 * 4 * number(a.heads * a.head_dim);
@@ -57,7 +58,8 @@ PassSeconds pass_seconds(const Scenario& scenario, const std::vector<Segment>& s
   PassSeconds seconds;
   const auto add = [&](double products, double attention, double scans) {
     seconds.forward.push_back(products + attention + scans);
-    seconds.backward.push_back(2 * products + 2.5 * attention + 3 * scans);
+    seconds.backward.push_back(kBackwardOfProducts * products + kBackwardOfAttention * attention +
+                               kBackwardOfScan * scans);
   };
   for (const Segment& segment : segments) {
     double flop = 0;

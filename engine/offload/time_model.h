@@ -1,8 +1,14 @@
-// How long segments and copies take by a model, so that a plan follows from the scenario alone. Rates are those at
-// which H1's layers were measured on an H200 (docs/measurements.md), each with the ops that memory bounds counted to
-// the product or the scan beside them: products alone reach 720 TFLOP/s, the scan 93. A backward pass takes twice as
-// long as the forward pass, attention's 2.5 times, the scan's three times. Documents are not known when a plan is made:
-// attention counts pairs of documents of 1,024 rows. The optimizer is left out.
+// A model of how long segments and copies take, so that the plan follows from the scenario alone:
+//
+//   copy     = bytes / link rate
+//   forward  = products / kTensorFlopPerSecond + scan / kScanFlopPerSecond
+//            + attention / (kAttentionOfProducts * kTensorFlopPerSecond)
+//   backward = 2 x products + 3 x scan + 2.5 x attention
+//
+// with operations in the numerators; fp32 has kFp32FlopPerSecond in place of kTensorFlopPerSecond. The rates were
+// measured for H1's layers on an H200 (docs/measurements.md) and include the memory-bound ops beside each product or
+// scan: products alone reach 720 TFLOP/s, the scan 93. Documents are not known when a plan is made, so attention
+// assumes documents of kRowsOfADocument rows. The optimizer is left out.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +18,21 @@
 
 namespace lockstep {
 
-// Pinned memory, one way: while the other is idle, and while it is busy too.
+// Bytes a second between pinned and device memory, one way: while the other way is idle, and while it is busy too.
 inline constexpr double kLinkAlone = 54e9, kLinkBoth = 47e9;
 inline constexpr double kTensorFlopPerSecond = 620e12, kFp32FlopPerSecond = 67e12;
 inline constexpr double kScanFlopPerSecond = 65e12;
-inline constexpr double kAttentionOfProducts = 0.33;  // Attention's rate, as a share of theirs.
+inline constexpr double kAttentionOfProducts = 0.33;  // Attention's rate as a share of the products' rate.
+inline constexpr double kBackwardOfProducts = 2, kBackwardOfAttention = 2.5, kBackwardOfScan = 3;
 inline constexpr std::int64_t kRowsOfADocument = 1024;
-inline constexpr double kSlowedByCopies = 0.027;  // Compute beside copies both ways takes so much longer.
+inline constexpr double kSlowedByCopies = 0.027;  // Compute takes this share longer beside copies both ways.
 
-inline double copy_seconds(std::int64_t bytes, bool both = true) {
-  return static_cast<double>(bytes) / (both ? kLinkBoth : kLinkAlone);
+enum class Link : std::uint8_t { alone, both_ways };
+inline double copy_seconds(std::int64_t bytes, Link link = Link::both_ways) {
+  return static_cast<double>(bytes) / (link == Link::both_ways ? kLinkBoth : kLinkAlone);
 }
-// Of each segment and of the head.
+
+// One entry for each segment, and one for the head.
 struct PassSeconds {
   std::vector<double> forward, backward;
 };

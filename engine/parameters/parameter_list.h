@@ -26,6 +26,20 @@ struct ParameterSpec {
   std::int64_t norm_rows() const { return is_vector ? cols : rows; }
 };
 
+// The parameters of a layer, as offsets from its norm gain.
+struct MambaParameter {
+  enum Offset : int { norm_gain, in_proj, conv_weight, conv_bias, dt_bias, a_log, d, gate_gain, out_proj };
+};
+struct AttentionParameter {
+  enum Offset : int { norm_gain, qkv, proj };
+};
+struct MlpParameter {
+  enum Offset : int { norm_gain, fc1, fc2 };
+};
+struct MoeParameter {
+  enum Offset : int { norm_gain, router, fc1, fc2, shared_fc1, shared_fc2 };  // The last two only if it is shared.
+};
+
 struct ParameterList {
   explicit ParameterList(const Scenario::Model& model);
 

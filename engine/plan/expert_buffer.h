@@ -1,3 +1,4 @@
+// The buffer in which an `E` layer collects the rows of its experts.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +7,8 @@
 
 namespace lockstep {
 
-// Rows of the expert buffer. Its size follows from the scenario alone: padded, every expert has its capacity; else the
-// buffer has a row for every pair that can be kept, and the experts' rows lie one behind the other.
+// Its size follows from the scenario alone. Padded, every expert has `capacity` rows; otherwise the buffer has one row
+// for every pair of token and expert that can be kept, and the rows of the experts are contiguous.
 struct ExpertBuffer {
   explicit ExpertBuffer(const Scenario& scenario);
   std::int64_t rows;

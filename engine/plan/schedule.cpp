@@ -11,8 +11,8 @@ std::vector<Pass> one_forward_one_backward(int end, int in_flight, int first) {
     if (forward - backward == in_flight) passes.push_back({false, backward++});
     passes.push_back({true, forward});
   }
-  if (fault("last-backward-pass-dropped")) --end;
-  while (backward < end) passes.push_back({false, backward++});
+  const int last = faulty("last-backward-pass-dropped", end, end - 1);
+  while (backward < last) passes.push_back({false, backward++});
   return passes;
 }
 

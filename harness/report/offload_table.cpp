@@ -21,23 +21,25 @@ std::string microseconds(double seconds) {
   return text;
 }
 
-// A position: "forward 3" is in the forward pass before.
-std::string place(const OffloadPlan& plan, int segment) {
-  if (segment == plan.segments) return "the head";
-  if (segment < plan.segments) return "segment " + std::to_string(segment);
-  const int forward = plan.ahead(segment);
-  return "forward " + (forward == plan.segments ? "head" : std::to_string(forward));
+std::string segment_name(const OffloadPlan& plan, int segment) {
+  return segment == plan.segments ? "the head" : "segment " + std::to_string(segment);
+}
+
+// The step before which copies back begin: "forward 3" is in the forward pass before.
+std::string h2d_step_name(const OffloadPlan& plan, int step) {
+  if (!plan.in_forward(step)) return segment_name(plan, plan.segment_of(step));
+  return "forward " + (step == plan.segments ? "head" : std::to_string(step));
 }
 
 void write_group(std::ostringstream& out, const OffloadPlan& plan, const OffloadGroup& group, double awaited) {
   char line[256];
-  const std::string name = word(group.module), after = place(plan, group.leaves);
-  const std::string from = place(plan, group.returns), used = place(plan, group.used);
+  const std::string name = word(group.module), after = segment_name(plan, group.d2h.begin);
+  const std::string from = h2d_step_name(plan, group.h2d.begin), used = h2d_step_name(plan, group.h2d.end);
   const double copy = copy_seconds(group.bytes());
   std::snprintf(line, sizeof line, "  %5d  %-13s %12lld B  ", group.layer, name.c_str(),
                 static_cast<long long>(group.bytes()));
   out << line;
-  if (group.stays) {
+  if (group.is_resident) {
     out << "stays\n";
     return;
   }
@@ -51,7 +53,7 @@ double sum_of(const std::vector<double>& seconds) { return std::accumulate(secon
 
 std::map<OffloadModule, std::int64_t> totals(const OffloadPlan& plan) {
   std::map<OffloadModule, std::int64_t> sums;
-  for (const OffloadGroup& group : plan.groups) sums[group.module] += group.stays ? 0 : group.bytes();
+  for (const OffloadGroup& group : plan.groups) sums[group.module] += group.is_resident ? 0 : group.bytes();
   return sums;
 }
 
@@ -86,7 +88,7 @@ std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
   out << line << "  device: " << plan.slots << " slots give up " << plan.slots * plan.bytes() << " bytes and share "
       << plan.device_bytes() << ": " << plan.saved_bytes() << " saved; prefetch distance " << plan.prefetch()
       << (plan.prefetch() == 1 ? " segment" : " segments")
-      << (plan.mirrored ? "; every other slot has its bins in opposite order\n" : "\n");
+      << (plan.reversed ? "; every other slot has its bins in opposite order\n" : "\n");
   return out.str();
 }
 
@@ -103,11 +105,11 @@ boost::json::object offload_json(const OffloadPlan& plan) {
                                          {"layer", group.layer},
                                          {"module", word(group.module)},
                                          {"bytes", group.bytes()},
-                                         {"stays", group.stays},
-                                         {"leaves_after", group.leaves},
-                                         {"gone_after", group.gone},
-                                         {"returns_from", group.returns},
-                                         {"returns_before", group.used},
+                                         {"stays", group.is_resident},
+                                         {"leaves_after", group.d2h.begin},
+                                         {"gone_after", group.d2h.end},
+                                         {"returns_from", group.is_resident ? 0 : plan.last_step() - group.h2d.begin},
+                                         {"returns_before", plan.last_step() - group.h2d.end},
                                          {"copy_seconds", copy_seconds(group.bytes())},
                                          {"awaited_seconds", times.awaited[i]},
                                          {"tensors", std::move(tensors)}});
@@ -117,7 +119,7 @@ boost::json::object offload_json(const OffloadPlan& plan) {
   return {{"segments", plan.segments},
           {"prefetch", plan.prefetch()},
           {"slots", plan.slots},
-          {"mirrored", plan.mirrored},
+          {"mirrored", plan.reversed},
           {"bytes", plan.bytes()},
           {"device_bytes", plan.device_bytes()},
           {"saved_bytes", plan.saved_bytes()},

@@ -11,6 +11,7 @@
 #include "engine/offload/plan.h"
 #include "engine/offload/time_model.h"
 #include "engine/plan/regions.h"
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "scenarios/rules/offload_modules.h"
 
@@ -66,8 +67,8 @@ TEST(OffloadPlan, KeepsExactlyTheFloorOfWhatTheFractionLeaves) {
   Scenario s = scenario_of("-----", {mlp_fc1});
   s.offload.fraction = Ratio{800'000};  // In floating point 5 * (1 - 0.8) is below 1.
   const OffloadPlan plan = plan_offload(s);
-  EXPECT_FALSE(plan.groups[3].stays);
-  EXPECT_TRUE(plan.groups[4].stays);
+  EXPECT_FALSE(plan.groups[3].is_resident);
+  EXPECT_TRUE(plan.groups[4].is_resident);
   EXPECT_EQ(plan.bytes(), 4 * 64 * 32 * 4);
 }
 
@@ -86,9 +87,10 @@ TEST(OffloadPlan, GivesACopyAsManySegmentsAsItTakes) {
   s.model.mlp.hidden = 65536;
   for (const OffloadGroup& group : plan_offload(s).groups) {
     EXPECT_EQ(group.tensors[0].written, group.layer - 1);
-    EXPECT_EQ(group.leaves, group.layer);
-    EXPECT_EQ(group.gone, group.layer + 1);
-    EXPECT_EQ(group.returns, group.layer + 1);
+    EXPECT_EQ(group.d2h.begin, group.layer);
+    EXPECT_EQ(group.d2h.end, group.layer + 1);
+    EXPECT_EQ(group.h2d.begin, 2 * 6 + 1 - (group.layer + 1));  // The backward pass of the layer behind it.
+    EXPECT_EQ(group.h2d.end, 2 * 6 + 1 - group.layer);
   }
   EXPECT_EQ(plan_offload(s).prefetch(), 1);
   // Only the last layer's has nothing to hide behind: out and back between the forward and the backward pass.
@@ -125,10 +127,10 @@ TEST(OffloadPlan, BeginsCopiesBackInTheForwardPassBefore) {
     s.training.in_flight = depth;
     const OffloadPlan plan = plan_offload(s);
     EXPECT_EQ(plan.sets, depth > 2 ? 2 : 1);
-    const auto last = std::max_element(plan.groups.begin(), plan.groups.end(),
-                                       [](const auto& a, const auto& b) { return a.returns < b.returns; });
-    EXPECT_EQ(last->returns > plan.segments, depth > 2);
-    EXPECT_LE(last->returns, plan.earliest());
+    const auto first = std::min_element(plan.groups.begin(), plan.groups.end(),
+                                        [](const auto& a, const auto& b) { return a.h2d.begin < b.h2d.begin; });
+    EXPECT_EQ(plan.in_forward(first->h2d.begin), depth > 2);
+    EXPECT_GE(first->h2d.begin, plan.first_h2d_step());
     const std::vector<Pass> passes = one_forward_one_backward(8, static_cast<int>(depth));
     for (std::size_t i = 0; i < passes.size(); ++i) {
       const std::optional<int> next = plan.slot_to_come(passes, i);
@@ -143,7 +145,7 @@ TEST(OffloadPlan, BeginsCopiesBackInTheForwardPassBefore) {
 
 // What both ways at once save: nearly all that the copies of one way take. With one set they do so only if what is
 // wanted first is free first.
-TEST(OffloadPlan, BothWaysOverlapWithTwoSetsOrWithMirroredBins) {
+TEST(OffloadPlan, BothWaysOverlapWithTwoSetsOrWithReversedBuffers) {
   Scenario s = scenario_of("M-M-M-", {mamba_scan});
   s.training.microbatches = 64;
   s.training.in_flight = 4;
@@ -151,23 +153,24 @@ TEST(OffloadPlan, BothWaysOverlapWithTwoSetsOrWithMirroredBins) {
   s.training.in_flight = 2;
   OffloadPlan one = plan_offload(s);
   ASSERT_GT(two.out, 2 * two.compute);  // The copies decide.
-  EXPECT_TRUE(one.mirrored);
+  EXPECT_TRUE(one.reversed);
   EXPECT_LT(forecast(one).seconds(), 1.5 * two.out);
-  one.mirrored = false;
+  one.reversed = false;
   EXPECT_GT(forecast(one).seconds(), 1.8 * two.out);
   EXPECT_LT(two.seconds(), 1.2 * two.out);
 }
 
-TEST(OffloadPlan, EveryOtherSlotOfASetHasItsBinsInOppositeOrder) {
+TEST(OffloadPlan, EveryOtherSlotOfASetHasItsBuffersInReversedOrder) {
   Scenario s = scenario_of("-*-*", {mlp_fc1, core_attn});
   s.training.in_flight = 6;
   OffloadPlan plan = plan_offload(s);
-  plan.mirrored = true;
+  plan.reversed = true;
   ASSERT_EQ(plan.sets, 2);
   for (const int slot : {0, 1, 4, 5}) {
     for (const OffloadGroup& group : plan.groups) {
       for (const OffloadTensor& tensor : group.tensors) {
-        EXPECT_EQ(plan.bin_of(tensor, slot), slot % 2 * plan.bins.size() + static_cast<std::size_t>(tensor.bin));
+        EXPECT_EQ(plan.buffer_of(tensor, slot),
+                  slot % 2 * plan.buffers.size() + static_cast<std::size_t>(tensor.buffer));
       }
     }
   }
@@ -175,9 +178,9 @@ TEST(OffloadPlan, EveryOtherSlotOfASetHasItsBinsInOppositeOrder) {
   const auto& last = plan.groups[2].tensors[0];
   ASSERT_EQ(first.name, "layers.0.norm.out");
   ASSERT_EQ(last.name, "layers.2.norm.out");
-  ASSERT_NE(first.bin, last.bin);
-  EXPECT_EQ(plan.bin_of(first, 2), plan.bin_of(last, 0));
-  EXPECT_EQ(plan.bin_of(last, 3), plan.bin_of(first, 1));
+  ASSERT_NE(first.buffer, last.buffer);
+  EXPECT_EQ(plan.buffer_of(first, 2), plan.buffer_of(last, 0));
+  EXPECT_EQ(plan.buffer_of(last, 3), plan.buffer_of(first, 1));
 }
 
 // Copies of one large layer among small ones hide behind those.
@@ -203,7 +206,7 @@ TEST(OffloadPlan, CutsSegmentsAsTheGraphsDo) {
   s.cuda_graph.impl = GraphImpl::partial;
   const OffloadPlan plan = plan_offload(s);
   EXPECT_EQ(plan.segments, 2);
-  for (const OffloadGroup& group : plan.groups) EXPECT_EQ(group.leaves, group.layer / 2);
+  for (const OffloadGroup& group : plan.groups) EXPECT_EQ(group.d2h.begin, group.layer / 2);
 }
 
 // The router of a layer in a graph, its experts outside: a late copy starts behind the next graph, or behind the head.
@@ -216,9 +219,9 @@ TEST(OffloadPlan, DelaysExpertsUntilTheNextGraph) {
   const OffloadPlan late = plan_offload(s);
   ASSERT_EQ(late.segments, 4);  // Graph, experts, graph, experts.
   ASSERT_EQ(late.groups.size(), 6u);
-  for (const std::size_t i : {0u, 3u}) EXPECT_EQ(late.groups[i].leaves, soon.groups[i].leaves);
-  for (const std::size_t i : {1u, 2u}) EXPECT_EQ(late.groups[i].leaves, 2);
-  for (const std::size_t i : {4u, 5u}) EXPECT_EQ(late.groups[i].leaves, late.segments);
+  for (const std::size_t i : {0u, 3u}) EXPECT_EQ(late.groups[i].d2h.begin, soon.groups[i].d2h.begin);
+  for (const std::size_t i : {1u, 2u}) EXPECT_EQ(late.groups[i].d2h.begin, 2);
+  for (const std::size_t i : {4u, 5u}) EXPECT_EQ(late.groups[i].d2h.begin, late.segments);
   EXPECT_EQ(late.bytes(), soon.bytes());
 }
 
@@ -256,19 +259,19 @@ Scenario any_scenario() {
   return s;
 }
 
-TEST(OffloadPlanProperty, NoTwoTensorsOfABinAreAliveAtOnce) {
+TEST(OffloadPlanProperty, NoTwoTensorsOfABufferAreAliveAtOnce) {
   EXPECT_TRUE(rc::check([] {
     const OffloadPlan plan = plan_offload(any_scenario());
-    // Segment by segment, forward and then backward, every bin has at most one owner.
+    // At every step, of the forward pass and then of the backward pass, every buffer has at most one owner.
     for (const bool forward : {true, false}) {
-      for (int segment = -1; segment <= plan.earliest() + 1; ++segment) {
-        std::vector<int> owners(plan.bins.size());
+      for (int step = -1; step <= plan.last_step(); ++step) {
+        std::vector<int> owners(plan.buffers.size());
         for (const OffloadGroup& group : plan.groups) {
           for (const OffloadTensor& tensor : group.tensors) {
-            if (group.stays) continue;
-            const bool alive = forward ? tensor.written <= segment && segment <= group.gone
-                                       : group.used <= segment && segment <= group.returns;
-            owners[static_cast<std::size_t>(tensor.bin)] += alive;
+            if (group.is_resident) continue;
+            const bool alive = forward ? tensor.written <= step && step <= group.d2h.end
+                                       : group.h2d.begin <= step && step <= group.h2d.end;
+            at(owners, tensor.buffer) += alive;
           }
         }
         for (const int count : owners) RC_ASSERT(count <= 1);
@@ -278,21 +281,21 @@ TEST(OffloadPlanProperty, NoTwoTensorsOfABinAreAliveAtOnce) {
 }
 
 // So that what a slot's tensors share, and never share, is the same in every slot.
-TEST(OffloadPlanProperty, MirroredBinsAreThoseOfTheSetInAnotherOrderAndAsLarge) {
+TEST(OffloadPlanProperty, ReversedBuffersAreThoseOfTheSetInAnotherOrderAndAsLarge) {
   EXPECT_TRUE(rc::check([] {
     OffloadPlan plan = plan_offload(any_scenario());
-    plan.mirrored = true;
+    plan.reversed = true;
     for (int slot = 0; slot < plan.slots; ++slot) {
       std::map<int, std::size_t> where;
       std::set<std::size_t> taken;
       for (const OffloadGroup& group : plan.groups) {
-        if (group.stays) continue;
+        if (group.is_resident) continue;
         for (const OffloadTensor& tensor : group.tensors) {
-          const std::size_t bin = plan.bin_of(tensor, slot);
-          RC_ASSERT(bin / plan.bins.size() == static_cast<std::size_t>(slot % plan.sets));
-          RC_ASSERT(plan.bins[bin % plan.bins.size()] == tensor.bytes);
-          RC_ASSERT(where.try_emplace(tensor.bin, bin).first->second == bin);
-          taken.insert(bin);
+          const std::size_t buffer = plan.buffer_of(tensor, slot);
+          RC_ASSERT(buffer / plan.buffers.size() == static_cast<std::size_t>(slot % plan.sets));
+          RC_ASSERT(plan.buffers[buffer % plan.buffers.size()] == tensor.bytes);
+          RC_ASSERT(where.try_emplace(tensor.buffer, buffer).first->second == buffer);
+          taken.insert(buffer);
         }
       }
       RC_ASSERT(taken.size() == where.size());
@@ -300,15 +303,15 @@ TEST(OffloadPlanProperty, MirroredBinsAreThoseOfTheSetInAnotherOrderAndAsLarge) 
   }));
 }
 
-TEST(OffloadPlanProperty, BinsAreMirroredWhereAStepIsFasterByIt) {
+TEST(OffloadPlanProperty, BuffersAreReversedWhereAStepIsFasterByIt) {
   EXPECT_TRUE(rc::check([] {
     OffloadPlan plan = plan_offload(any_scenario());
     const double chosen = forecast(plan).seconds();
-    const bool mirrored = plan.mirrored;
-    plan.mirrored = !mirrored;
+    const bool reversed = plan.reversed;
+    plan.reversed = !reversed;
     const double other = forecast(plan).seconds();
     RC_ASSERT(chosen <= other);
-    RC_ASSERT(!mirrored || chosen < other);
+    RC_ASSERT(!reversed || chosen < other);
   }));
 }
 
@@ -320,11 +323,11 @@ TEST(OffloadPlanProperty, ADelayOnlyPutsCopiesBehindTheNextGraph) {
     const std::vector<Segment> list = segments(s);
     for (const OffloadGroup& group : plan.groups) {
       const bool experts = group.module == expert_fc1 || group.module == moe_act;
-      RC_ASSERT((group.leaves > group.ready) == experts);
-      RC_ASSERT(group.leaves <= plan.segments);
+      RC_ASSERT((group.d2h.begin > group.last_read) == experts);
+      RC_ASSERT(group.d2h.begin <= plan.segments);
       if (!experts) continue;
-      for (int i = group.ready + 1; i < group.leaves; ++i) RC_ASSERT(list[static_cast<std::size_t>(i)].region < 0);
-      if (group.leaves < plan.segments) RC_ASSERT(list[static_cast<std::size_t>(group.leaves)].region >= 0);
+      for (int i = group.last_read + 1; i < group.d2h.begin; ++i) RC_ASSERT(at(list, i).region < 0);
+      if (group.d2h.begin < plan.segments) RC_ASSERT(at(list, group.d2h.begin).region >= 0);
     }
   }));
 }
@@ -334,11 +337,12 @@ TEST(OffloadPlanProperty, CopiesHaveAtLeastASegmentAndNoMoreThanAllowed) {
     Scenario s = any_scenario();
     if (*rc::gen::arbitrary<bool>()) s.offload.max_inflight = *rc::gen::inRange<std::int64_t>(0, 6);
     const OffloadPlan plan = plan_offload(s);
-    const int most = static_cast<int>(std::max<std::int64_t>(1, s.offload.max_inflight.value_or(plan.earliest())));
+    const int most = static_cast<int>(std::max<std::int64_t>(1, s.offload.max_inflight.value_or(plan.longest_h2d())));
     for (const OffloadGroup& group : plan.groups) {
-      if (group.stays) continue;
-      RC_ASSERT(group.returns > group.used && group.returns <= std::min(group.used + most, plan.earliest()));
-      RC_ASSERT(group.gone > group.leaves && group.gone <= group.leaves + most);
+      if (group.is_resident) continue;
+      RC_ASSERT(group.h2d.length() >= 1 && group.h2d.length() <= most);
+      RC_ASSERT(group.h2d.begin >= plan.first_h2d_step() && group.h2d.end <= plan.last_step());
+      RC_ASSERT(group.d2h.length() >= 1 && group.d2h.length() <= most);
     }
     const OffloadForecast times = forecast(plan);
     RC_ASSERT(times.stalled >= 0 && times.hidden() >= 0 && times.hidden() <= 1);
@@ -351,15 +355,15 @@ TEST(OffloadPlanProperty, TheFractionIsExactAndTheLastOnesStay) {
     const OffloadPlan plan = plan_offload(s);
     const auto n = static_cast<std::int64_t>(plan.groups.size());
     std::int64_t stay = 0;
-    for (const OffloadGroup& group : plan.groups) stay += group.stays;
+    for (const OffloadGroup& group : plan.groups) stay += group.is_resident;
     // floor(n * (1 - f)): the largest whole number that is not above.
     RC_ASSERT(stay * 1'000'000 <= n * (1'000'000 - s.offload.fraction.millionths));
     RC_ASSERT((stay + 1) * 1'000'000 > n * (1'000'000 - s.offload.fraction.millionths));
-    for (std::int64_t i = 0; i < n; ++i) RC_ASSERT(plan.groups[static_cast<std::size_t>(i)].stays == (i >= n - stay));
+    for (std::int64_t i = 0; i < n; ++i) RC_ASSERT(at(plan.groups, i).is_resident == (i >= n - stay));
   }));
 }
 
-TEST(OffloadPlanProperty, ASetIsNeverMoreThanOneSlotAndEveryTensorHasABin) {
+TEST(OffloadPlanProperty, ASetIsNeverMoreThanOneSlotAndEveryTensorHasABuffer) {
   EXPECT_TRUE(rc::check([] {
     const OffloadPlan plan = plan_offload(any_scenario());
     RC_ASSERT(plan.device_bytes() <= plan.sets * plan.bytes());
@@ -367,8 +371,8 @@ TEST(OffloadPlanProperty, ASetIsNeverMoreThanOneSlotAndEveryTensorHasABin) {
     RC_ASSERT(plan.empty() == (plan.bytes() == 0));
     for (const OffloadGroup& group : plan.groups) {
       for (const OffloadTensor& tensor : group.tensors) {
-        RC_ASSERT((tensor.bin < 0) == group.stays);
-        if (!group.stays) RC_ASSERT(plan.bins[static_cast<std::size_t>(tensor.bin)] == tensor.bytes);
+        RC_ASSERT((tensor.buffer < 0) == group.is_resident);
+        if (!group.is_resident) RC_ASSERT(at(plan.buffers, tensor.buffer) == tensor.bytes);
       }
     }
   }));

@@ -202,8 +202,8 @@ TEST(Offload, CopiesBackBeginInTheForwardPassBefore) {
   Scenario s = six_layers(6, 4);
   s.offload.max_inflight = 3;
   const OffloadPlan plan = plan_offload(s);
-  ASSERT_GT(plan.groups.back().returns, plan.segments);
-  ASSERT_LT(plan.groups.back().returns, plan.earliest());
+  ASSERT_TRUE(plan.in_forward(plan.groups.back().h2d.begin));
+  ASSERT_GT(plan.groups.back().h2d.begin, plan.first_h2d_step());
   const std::vector<std::string> calls = calls_of_second_step(s);
   // The last layer's copy of every microbatch: how many forward and backward passes of that layer had begun.
   std::vector<int> passes;

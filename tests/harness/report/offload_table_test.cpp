@@ -53,12 +53,12 @@ TEST(OffloadTable, SaysWhatMovesWhenItComesBackAndHowManyBytes) {
       const boost::json::object& said = json.at("groups").as_array()[i].as_object();
       EXPECT_EQ(said.at("layer").as_int64(), group.layer);
       EXPECT_EQ(said.at("module").as_string(), word(group.module));
-      EXPECT_EQ(said.at("stays").as_bool(), group.stays);
-      EXPECT_EQ(said.at("leaves_after").as_int64(), group.leaves);
-      EXPECT_EQ(said.at("returns_from").as_int64(), group.returns);
-      EXPECT_EQ(said.at("returns_before").as_int64(), group.used);
+      EXPECT_EQ(said.at("stays").as_bool(), group.is_resident);
+      EXPECT_EQ(said.at("leaves_after").as_int64(), group.d2h.begin);
+      EXPECT_EQ(said.at("returns_from").as_int64(), group.is_resident ? 0 : plan.last_step() - group.h2d.begin);
+      EXPECT_EQ(said.at("returns_before").as_int64(), plan.last_step() - group.h2d.end);
       EXPECT_EQ(said.at("bytes").as_int64(), group.bytes());
-      bytes += group.stays ? 0 : group.bytes();
+      bytes += group.is_resident ? 0 : group.bytes();
     }
     EXPECT_EQ(json.at("bytes").as_int64(), bytes);
     EXPECT_EQ(json.at("saved_bytes").as_int64(), plan.saved_bytes());
