@@ -87,9 +87,8 @@ void Comparison::name_document(FirstDifference& where, std::int64_t rows, std::i
   where.position = place.position;
 }
 
-void Comparison::compare(std::int64_t order, const std::string& judge, FirstDifference where,
-                         std::span<const float> got, std::span<const float> want, std::int64_t cols, bool rows_of_pack,
-                         std::int64_t first) {
+void Comparison::compare(std::int64_t order, JudgeKind judge, FirstDifference where, std::span<const float> got,
+                         std::span<const float> want, std::int64_t cols, bool rows_of_pack, std::int64_t first) {
   if (!earlier(order)) return;
   if (got.size() != want.size()) {
     where.got = std::to_string(got.size()) + " elements";
@@ -113,9 +112,8 @@ void Comparison::compare(std::int64_t order, const std::string& judge, FirstDiff
                where});
 }
 
-void Comparison::compare_part(std::int64_t order, const std::string& judge, FirstDifference where,
-                              const ParameterView& view, std::span<const float> got, const std::vector<float>& want,
-                              std::int64_t cols) {
+void Comparison::compare_part(std::int64_t order, JudgeKind judge, FirstDifference where, const ParameterView& view,
+                              std::span<const float> got, const std::vector<float>& want, std::int64_t cols) {
   const std::int64_t whole = std::ssize(want), count = std::ssize(got), row = view.is_vector ? 1 : cols;
   const bool inside = view.first >= 0 && view.first + count <= whole;
   if (!inside || view.first % row != 0 || count % row != 0 || count != view.weight.size()) {
@@ -127,12 +125,12 @@ void Comparison::compare_part(std::int64_t order, const std::string& judge, Firs
   compare(order, judge, where, got, part, cols, false, view.first);
 }
 
-void Comparison::compare_scalar(std::int64_t order, const std::string& judge, int microbatch, const std::string& tensor,
+void Comparison::compare_scalar(std::int64_t order, JudgeKind judge, int microbatch, const std::string& tensor,
                                 float got, float want) {
   compare(order, judge, at(microbatch, -1, "", tensor), {&got, 1}, {&want, 1}, 1);
 }
 
-void Comparison::missing(std::int64_t order, const std::string& judge, FirstDifference where, const std::string& side) {
+void Comparison::missing(std::int64_t order, JudgeKind judge, FirstDifference where, const std::string& side) {
   where.got = side == "engine" ? "missing" : "present";
   where.want = side == "engine" ? "present" : "missing";
   note(order, {judge, where.tensor + " is missing in the " + side, where});
@@ -141,7 +139,7 @@ void Comparison::missing(std::int64_t order, const std::string& judge, FirstDiff
 void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool live) {
   const std::int64_t order = kPerCall * calls_++;
   if (!has(microbatch)) {
-    return note(order, {"vacuous", "the engine ran a forward pass of a microbatch that the step does not have",
+    return note(order, {JudgeKind::vacuous, "the engine ran a forward pass of a microbatch that the step does not have",
                         at(microbatch, -1, "", "")});
   }
   forward_order_[microbatch] = order;
@@ -160,23 +158,23 @@ void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& ac
     const auto found = by_name.find(tensor.name);
     if (is_recomputed(scenario_.model, tensor.name)) {
       if (found == by_name.end()) continue;
-      note(order, {"activation", tensor.name + " is saved, although it is to be computed again",
+      note(order, {JudgeKind::activation, tensor.name + " is saved, although it is to be computed again",
                    at(microbatch, tensor.layer, found->second->op, tensor.name)});
       by_name.erase(found);
       ++values;
       continue;
     }
     if (found == by_name.end()) {
-      missing(order, "activation", at(microbatch, tensor.layer, "", tensor.name), "engine");
+      missing(order, JudgeKind::activation, at(microbatch, tensor.layer, "", tensor.name), "engine");
       continue;
     }
     const NamedTensor& got = *found->second;
-    compare(order, "activation", at(microbatch, got.layer, got.op, got.name), *values++, tensor.values, tensor.cols,
-            got.rows == NamedTensor::Rows::pack);
+    compare(order, JudgeKind::activation, at(microbatch, got.layer, got.op, got.name), *values++, tensor.values,
+            tensor.cols, got.rows == NamedTensor::Rows::pack);
     by_name.erase(found);
   }
   for (const auto& [name, tensor] : by_name) {
-    missing(order, "activation", at(microbatch, tensor->layer, tensor->op, name), "oracle");
+    missing(order, JudgeKind::activation, at(microbatch, tensor->layer, tensor->op, name), "oracle");
   }
 }
 
@@ -195,14 +193,15 @@ void Comparison::compare_gradient(std::int64_t order, int microbatch, const Para
   const auto& gradients = want(microbatch).gradients;
   const auto parameter = static_cast<std::size_t>(view.index);
   const FirstDifference where = at(microbatch, view.layer, "", view.name + ".gradient");
-  if (parameter >= std::min(gradients.size(), after_->size())) return missing(order, "gradient", where, "oracle");
+  if (parameter >= std::min(gradients.size(), after_->size()))
+    return missing(order, JudgeKind::gradient, where, "oracle");
   const std::int64_t cols = (*after_)[parameter].cols;
   if (view.microbatch_gradient || sums_are_wanted_) {
-    compare(order, "gradient", where, got, gradients[parameter], cols);
+    compare(order, JudgeKind::gradient, where, got, gradients[parameter], cols);
   } else if (view.gradient) {
-    compare(order, "gradient", where, got, accumulated(microbatch, parameter), cols);
+    compare(order, JudgeKind::gradient, where, got, accumulated(microbatch, parameter), cols);
   } else {
-    missing(order, "gradient", where, "engine");
+    missing(order, JudgeKind::gradient, where, "engine");
   }
 }
 
@@ -233,11 +232,11 @@ void Comparison::gradients_done() {
     const FirstDifference where = at(-1, view.layer, "accumulate", view.name + ".gradient");
     const auto parameter = static_cast<std::size_t>(view.index);
     if (parameter >= after_->size()) {
-      missing(order, "gradient", where, "oracle");
+      missing(order, JudgeKind::gradient, where, "oracle");
       continue;
     }
     const oracle::Parameter& want = (*after_)[parameter];
-    compare_part(order, "gradient", where, view, seen[i], want.gradient, want.cols);
+    compare_part(order, JudgeKind::gradient, where, view, seen[i], want.gradient, want.cols);
   }
 }
 
@@ -246,7 +245,7 @@ void Comparison::step_done() {
   step_seen_ = true;
 }
 
-void Comparison::compare_losses(const StepResult& got, const std::string& judge) {
+void Comparison::compare_losses(const StepResult& got, JudgeKind judge) {
   const std::int64_t end = kPerCall * calls_;
   if (std::ssize(got.microbatch_losses) != microbatches()) {
     return note(end, {judge,
@@ -264,7 +263,7 @@ void Comparison::compare_losses(const StepResult& got, const std::string& judge)
 }
 
 // One pair of losses for each layer `E`, known when the forward pass is.
-void Comparison::compare_router_losses(const StepResult& got, const std::string& judge) {
+void Comparison::compare_router_losses(const StepResult& got, JudgeKind judge) {
   for (int m = 0; m < microbatches(); ++m) {
     const auto& expected = want(m).experts;
     static const std::vector<RouterLosses> none;
@@ -283,7 +282,7 @@ void Comparison::compare_router_losses(const StepResult& got, const std::string&
 }
 
 // Of all ranks, in order of number: microbatches, in each its layers.
-void Comparison::compare_folded_router_losses(const StepResult& got, const std::string& judge) {
+void Comparison::compare_folded_router_losses(const StepResult& got, JudgeKind judge) {
   RouterLosses sum;
   for (const oracle::MicrobatchResult& microbatch : want_->microbatches) {
     for (const auto& layer : microbatch.experts) sum = {add(sum.balance, layer.aux_loss), add(sum.z, layer.z_loss)};
@@ -297,7 +296,7 @@ void Comparison::compare_folded_router_losses(const StepResult& got, const std::
 void Comparison::require_calls() {
   const bool all_forward = std::all_of(forward_order_.begin(), forward_order_.end(), [](auto o) { return o >= 0; });
   if (all_forward && backwards_.size() == forward_order_.size() && gradients_seen_ && step_seen_) return;
-  note(kPerCall * calls_, {"vacuous", "the engine did not show every pass of the step", at(-1, -1, "", "")});
+  note(kPerCall * calls_, {JudgeKind::vacuous, "the engine did not show every pass of the step", at(-1, -1, "", "")});
 }
 
 // What is reported of all ranks, for those who count tokens a second.
@@ -308,22 +307,22 @@ void Comparison::compare_tokens(const StepResult& got) {
   where.got = std::to_string(got.tokens);
   where.want = std::to_string(tokens);
   note(kPerCall * calls_ + 1,
-       {"vacuous", "the engine counts " + where.got + " tokens in documents of " + where.want, where});
+       {JudgeKind::vacuous, "the engine counts " + where.got + " tokens in documents of " + where.want, where});
 }
 
 void Comparison::finish_step(const StepResult& got, bool listened) {
   if (listened) require_calls();
   if (listened) compare_tokens(got);
-  compare_losses(got, "loss");
+  compare_losses(got, JudgeKind::loss);
   const std::int64_t order = kPerCall * calls_ + 2;
-  compare_scalar(order, "norm", -1, "norm", got.norm, want_->norm);
-  compare_scalar(order, "norm", -1, "clip", got.clip, want_->clip);
-  compare_scalar(order, "norm", -1, "learning_rate", got.learning_rate, want_->learning_rate);
+  compare_scalar(order, JudgeKind::norm, -1, "norm", got.norm, want_->norm);
+  compare_scalar(order, JudgeKind::norm, -1, "clip", got.clip, want_->clip);
+  compare_scalar(order, JudgeKind::norm, -1, "learning_rate", got.learning_rate, want_->learning_rate);
 }
 
 void Comparison::finish_evaluation(const StepResult& got, bool listened) {
   if (listened) compare_tokens(got);
-  compare_losses(got, "evaluation");
+  compare_losses(got, JudgeKind::evaluation);
 }
 
 void Comparison::compare_weights(const std::vector<oracle::Parameter>& want) {
@@ -337,21 +336,21 @@ void Comparison::compare_weights(const std::vector<oracle::Parameter>& want) {
     const ParameterView& view = (*parameters_)[i];
     const auto index = static_cast<std::size_t>(view.index);
     if (index >= want.size() || view.name != want[index].name) {
-      missing(order, "weights", at(-1, view.layer, "adamw", view.name), "oracle");
+      missing(order, JudgeKind::weights, at(-1, view.layer, "adamw", view.name), "oracle");
       continue;
     }
     seen.insert(index);
     const oracle::Parameter& whole = want[index];
     const auto judge = [&](const char* name, std::size_t place, const std::vector<float>& values) {
       const FirstDifference where = at(-1, view.layer, "adamw", view.name + name);
-      compare_part(order, "weights", where, view, got[3 * i + place], values, whole.cols);
+      compare_part(order, JudgeKind::weights, where, view, got[3 * i + place], values, whole.cols);
     };
     judge(".m", 0, whole.m);
     judge(".v", 1, whole.v);
     judge("", 2, whole.weight);
   }
   for (std::size_t i = 0; i < want.size(); ++i) {
-    if (!seen.contains(i)) missing(order, "weights", at(-1, want[i].layer, "adamw", want[i].name), "engine");
+    if (!seen.contains(i)) missing(order, JudgeKind::weights, at(-1, want[i].layer, "adamw", want[i].name), "engine");
   }
 }
 
@@ -365,11 +364,12 @@ void Comparison::compare_biases(const std::vector<ExpertBiasView>& got, const st
     if (want[layer].empty()) continue;
     const std::string name = "layers." + std::to_string(layer) + ".router.expert_bias";
     const FirstDifference where = at(-1, static_cast<int>(layer), "update_expert_bias", name);
-    if (seen == got.size()) return missing(order, "weights", where, "engine");
-    compare(order, "weights", where, values[seen], want[layer], got[seen].bias.cols);
+    if (seen == got.size()) return missing(order, JudgeKind::weights, where, "engine");
+    compare(order, JudgeKind::weights, where, values[seen], want[layer], got[seen].bias.cols);
     ++seen;
   }
-  if (seen < got.size()) missing(order, "weights", at(-1, got[seen].layer, "", "router.expert_bias"), "oracle");
+  if (seen < got.size())
+    missing(order, JudgeKind::weights, at(-1, got[seen].layer, "", "router.expert_bias"), "oracle");
 }
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@
 namespace lockstep {
 
 struct Difference {
-  std::string judge;  // activation, loss, gradient, norm, weights, evaluation, vacuous
+  JudgeKind judge;
   std::string reason;
   FirstDifference where;
 };
@@ -75,21 +75,21 @@ class Comparison : public StepListener {
   bool earlier(std::int64_t order) const { return !first_ || place_of(order) < order_; }
   std::int64_t place_of(std::int64_t order) const { return (phases_ << 32) + order; }
   void note(std::int64_t order, Difference difference);
-  void compare(std::int64_t order, const std::string& judge, FirstDifference where, std::span<const float> got,
+  void compare(std::int64_t order, JudgeKind judge, FirstDifference where, std::span<const float> got,
                std::span<const float> want, std::int64_t cols, bool rows_of_pack = false, std::int64_t first = 0);
   // Of a whole tensor of the oracle's the elements that this rank has.
-  void compare_part(std::int64_t order, const std::string& judge, FirstDifference where, const ParameterView& view,
+  void compare_part(std::int64_t order, JudgeKind judge, FirstDifference where, const ParameterView& view,
                     std::span<const float> got, const std::vector<float>& want, std::int64_t cols);
-  void compare_scalar(std::int64_t order, const std::string& judge, int microbatch, const std::string& tensor,
-                      float got, float want);
+  void compare_scalar(std::int64_t order, JudgeKind judge, int microbatch, const std::string& tensor, float got,
+                      float want);
   void compare_gradient(std::int64_t order, int microbatch, const ParameterView& view, const std::vector<float>& got);
   std::vector<std::vector<float>> read_each(StoredValues (*member)(const ParameterView&)) const;
   std::vector<float> accumulated(int microbatch, std::size_t parameter) const;
-  void missing(std::int64_t order, const std::string& judge, FirstDifference where, const std::string& side);
-  void compare_losses(const StepResult& got, const std::string& judge);
+  void missing(std::int64_t order, JudgeKind judge, FirstDifference where, const std::string& side);
+  void compare_losses(const StepResult& got, JudgeKind judge);
   void compare_tokens(const StepResult& got);
-  void compare_router_losses(const StepResult& got, const std::string& judge);
-  void compare_folded_router_losses(const StepResult& got, const std::string& judge);
+  void compare_router_losses(const StepResult& got, JudgeKind judge);
+  void compare_folded_router_losses(const StepResult& got, JudgeKind judge);
   void require_calls();
   FirstDifference at(int microbatch, int layer, std::string op, std::string tensor) const;
   void name_document(FirstDifference& where, std::int64_t rows, std::int64_t cols) const;

@@ -22,10 +22,10 @@
 #include "harness/expect/rank_counters.h"
 #include "harness/explore/recorder.h"
 #include "harness/inject/device_fault.h"
+#include "harness/judge/compared_run.h"
 #include "harness/judge/eager_judge.h"
 #include "harness/judge/eager_reference.h"
-#include "harness/judge/judged_run.h"
-#include "harness/judge/judged_steps.h"
+#include "harness/judge/expected_steps.h"
 #include "harness/judge/tee.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
@@ -60,7 +60,7 @@ class Case {
     for (std::int64_t i = 0; i < count && held(); ++i) {
       seed_ = (schedule.seed + i) & kMostSeed;
       unobserved_run(sim());
-      if (!held() && (result_.first_difference || result_.judge == kElsewhere)) name_better();
+      if (!held() && (result_.first_difference || result_.judge == JudgeKind::remote_failure)) name_better();
     }
     if (held() && explores()) explore_schedules();
     if (held()) judge_counters();
@@ -70,14 +70,14 @@ class Case {
   void reference_run() {
     const Scenario plain = eager(scenario_);
     RunOptions sound = options_;
-    sound.fault.clear();
+    sound.planted.engine.clear();
     Checker checker(checker_options());
     {
       const NothingPlanted nothing_planted;
-      JudgedRun run(plain, *data_, sound, sim(), false, observer(checker));
+      ComparedRun run(plain, *data_, sound, sim(), false, observer(checker));
       result_.device = run.device().info();
       checked(run, [&] {
-        run.on_ranks([&](JudgedRun::Rank& rank) {
+        run.on_ranks([&](ComparedRun::Rank& rank) {
           EagerReference reference(plain, rank);
           for (std::int64_t step = 0; step < plain.training.steps; ++step) {
             reference.step();
@@ -90,28 +90,29 @@ class Case {
     if (held()) checker.throw_found();
     if (!held() || is_judged_by_an_eager_run(scenario_, options_.device)) return;
     const std::string differ = first_losses_differ(scenario_, *data_, remembered_);
-    if (!differ.empty()) violated("loss", differ);
+    if (!differ.empty()) violated(JudgeKind::loss, differ);
   }
 
   std::unique_ptr<Judge> judge_of_run() const {
-    if (!is_judged_by_an_eager_run(scenario_, options_.device)) return make_oracle_judge(scenario_, options_.mutation);
+    if (!is_judged_by_an_eager_run(scenario_, options_.device))
+      return make_oracle_judge(scenario_, options_.planted.oracle);
     return make_eager_judge(scenario_, *data_, options_.device, options_.ranks != nullptr ? options_.ranks->gpu : 0);
   }
 
   // The judge goes first, so that each tensor of the engine is judged at the moment it is there.
   void observed_run() {
-    JudgedSteps steps(*data_, judge_of_run());
+    ExpectedSteps steps(*data_, judge_of_run());
     remembered_ = {};
     Checker checker(checker_options());
     run_observed(steps, checker);
     if (held()) checker.throw_found();  // What the end of a run that ends early shows is no finding.
   }
 
-  void run_observed(JudgedSteps& steps, Checker& checker) {
-    JudgedRun run(scenario_, *data_, options_, sim(), true, observer(checker));
+  void run_observed(ExpectedSteps& steps, Checker& checker) {
+    ComparedRun run(scenario_, *data_, options_, sim(), true, observer(checker));
     result_.device = run.device().info();
     checked(run, [&] {
-      run.on_ranks([&](JudgedRun::Rank& rank) {
+      run.on_ranks([&](ComparedRun::Rank& rank) {
         std::int64_t step = 0;
         while (step < scenario_.training.steps && observed_step(step, steps, rank)) ++step;
         if (step == scenario_.training.steps) judge_digest(rank, steps.judge().weight_digest());
@@ -121,16 +122,16 @@ class Case {
   }
 
   // Whether no rank has found anything.
-  bool observed_step(std::int64_t step, JudgedSteps& steps, JudgedRun::Rank& rank) {
+  bool observed_step(std::int64_t step, ExpectedSteps& steps, ComparedRun::Rank& rank) {
     Trainer& trainer = rank.engine.trainer;
-    const JudgedSteps::Judged& judged = steps.step(step);
+    const ExpectedSteps::Judged& judged = steps.step(step);
     rank.comparison.expect_step(step, judged.documents, judged.want, steps.judge().parameters());
     rank.comparison.finish_step(trainer.step(), true);
     rank.comparison.compare_weights(steps.judge().parameters());
     rank.comparison.compare_biases(trainer.expert_biases(), steps.judge().expert_bias());
     if (!rank.holds_so_far()) return false;
     if (!trainer.evaluation_is_due()) return true;
-    const JudgedSteps::Judged& held_out = steps.evaluation(step);
+    const ExpectedSteps::Judged& held_out = steps.evaluation(step);
     rank.comparison.expect_evaluation(step, held_out.documents, held_out.want);
     rank.comparison.finish_evaluation(trainer.evaluate(), true);
     return rank.holds_so_far();
@@ -163,8 +164,8 @@ class Case {
     result_.counters["schedules_explored"] = options.count;
     for (int confirmed = 0; confirmed < kConfirmed && options.count > 0; ++confirmed) {
       const Exploration found = explore(program_, options);
-      if (!found.unstable.empty()) return broken("schedule", found.unstable);
-      if (checks() && found.reordered) return violated("schedule", missed(*found.reordered));
+      if (!found.unstable.empty()) return broken(JudgeKind::schedule, found.unstable);
+      if (checks() && found.reordered) return violated(JudgeKind::schedule, missed(*found.reordered));
       if (!found.observed) return;
       seed_ = static_cast<std::int64_t>(found.observed->seed);
       confirm(*found.observed);
@@ -197,9 +198,9 @@ class Case {
   }
 
   void run_unobserved(const SimOptions& sim, Observer* told) {
-    JudgedRun run(scenario_, *data_, options_, sim, false, told);
+    ComparedRun run(scenario_, *data_, options_, sim, false, told);
     checked(run, [&] {
-      run.on_ranks([&](JudgedRun::Rank& rank) {
+      run.on_ranks([&](ComparedRun::Rank& rank) {
         std::int64_t step = 0;
         while (step < scenario_.training.steps && unobserved_step(step, rank)) ++step;
         run.count(rank.engine);
@@ -212,10 +213,10 @@ class Case {
     delayed_ = run.device().delayed();
     result_.counters = merged(run.counters(), apart());
     const std::string differ = disagreement(run.counters());
-    if (held() && !differ.empty()) violated("vacuous", differ);
+    if (held() && !differ.empty()) violated(JudgeKind::vacuous, differ);
   }
 
-  bool unobserved_step(std::int64_t step, JudgedRun::Rank& rank) {
+  bool unobserved_step(std::int64_t step, ComparedRun::Rank& rank) {
     static const StepData no_documents;
     Trainer& trainer = rank.engine.trainer;
     const auto at = static_cast<std::size_t>(step);
@@ -241,11 +242,11 @@ class Case {
   }
 
   // A difference that was noted before the engine gave up comes first.
-  void checked(JudgedRun& run, const std::function<void()>& body) {
+  void checked(ComparedRun& run, const std::function<void()>& body) {
     const auto take = [&] {
       const std::optional<Difference> first = run.first();
       if (first) violated(first->judge, first->reason, first->where);
-      if (!first && run.differs()) violated(kElsewhere, "another rank has found a difference");
+      if (!first && run.differs()) violated(JudgeKind::remote_failure, "another rank has found a difference");
       return first.has_value();
     };
     try {
@@ -258,11 +259,11 @@ class Case {
     }
   }
 
-  void judge_digest(JudgedRun::Rank& rank, const std::string& want) {
+  void judge_digest(ComparedRun::Rank& rank, const std::string& want) {
     const std::string got = rank.engine.trainer.weight_digest();
     if (got == want) return;
-    violated("weights", "the weight digest of rank " + std::to_string(rank.engine.number()) + " is " + got +
-                            ", the oracle's " + want);
+    violated(JudgeKind::weights, "the weight digest of rank " + std::to_string(rank.engine.number()) + " is " + got +
+                                     ", the oracle's " + want);
   }
 
   void judge_counters() {
@@ -301,16 +302,16 @@ class Case {
       }
     }
     if (!some_step_has_a_target(scenario_, *data_)) {
-      return violated("vacuous", "no step has a target: every loss is zero");
+      return violated(JudgeKind::vacuous, "no step has a target: every loss is zero");
     }
     const std::string same = ranks_with_the_same_documents(scenario_, *data_);
     if (!same.empty()) result_.blind.push_back(same);
     const std::string vacuity = unmet(expected, result_.counters);
-    if (!vacuity.empty()) return violated("vacuous", vacuity);
+    if (!vacuity.empty()) return violated(JudgeKind::vacuous, vacuity);
     const std::string idle = idle_delay();
-    if (!idle.empty()) return violated("vacuous", idle);
+    if (!idle.empty()) return violated(JudgeKind::vacuous, idle);
     const std::string rule = unmet(scenario_.expect.counters, result_.counters);
-    if (!rule.empty()) violated("counters", rule);
+    if (!rule.empty()) violated(JudgeKind::counters, rule);
   }
 
   // A delay that nothing waited for, beside others that something did. A process has no calls of others' ranks.
@@ -367,17 +368,17 @@ class Case {
     } catch (const EngineViolation& violation) {
       violated(violation.judge(), violation.what());
     } catch (const CollectiveMismatch& mismatch) {
-      violated("collective", mismatch.what());
+      violated(JudgeKind::collective, mismatch.what());
     } catch (const CollectiveHang& hang) {
-      broken("watchdog", hang.what());
+      broken(JudgeKind::watchdog, hang.what());
     } catch (const DeviceError& error) {
-      broken("device", error.what());
+      broken(JudgeKind::device, error.what());
     } catch (const std::bad_alloc&) {
-      broken("memory", "out of host memory");
+      broken(JudgeKind::memory, "out of host memory");
     } catch (const std::exception& error) {
-      broken("exception", error.what());
+      broken(JudgeKind::exception, error.what());
     }
-    if (door_fault(options_.fault)) result_.counters[kStruck] = struck_;
+    if (door_fault(options_.planted.engine)) result_.counters[kStruck] = struck_;
     result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     // The token names the schedule that failed.
     if (!held()) {
@@ -388,7 +389,7 @@ class Case {
 
   bool checks() const { return scenario_.checker.hazards && !options_.bits_alone; }
   Observer* observer(Checker& checker) const { return checks() ? &checker : nullptr; }
-  CheckerOptions checker_options() const { return {.mutation = options_.blindness, .dropped = {}}; }
+  CheckerOptions checker_options() const { return {.mutation = options_.planted.checker, .dropped = {}}; }
   SimOptions sim() const {
     SimOptions sim = sim_options(scenario_, seed_);
     if (options_.policy) sim.policy = *options_.policy;
@@ -399,13 +400,13 @@ class Case {
   bool judges_steps() const { return has_judge_of_steps(scenario_, options_.device); }
   bool explores() const { return options_.device == "sim" && !options_.policy && !apart(); }
   bool held() const { return result_.verdict == Verdict::holds; }
-  void violated(const std::string& judge, const std::string& reason, std::optional<FirstDifference> where = {}) {
+  void violated(JudgeKind judge, const std::string& reason, std::optional<FirstDifference> where = {}) {
     result_.verdict = Verdict::violated;
     result_.judge = judge;
     result_.reason = reason;
     result_.first_difference = std::move(where);
   }
-  void broken(const std::string& judge, const std::string& reason) {
+  void broken(JudgeKind judge, const std::string& reason) {
     result_.verdict = Verdict::broken;
     result_.judge = judge;
     result_.reason = reason;
@@ -416,7 +417,7 @@ class Case {
   std::unique_ptr<DataSource> data_;
   Program program_;  // What the first unobserved run put on its streams.
   CaseResult result_;
-  Remembered remembered_;
+  ReferenceResults remembered_;
   std::int64_t seed_ = 0;
   std::int64_t struck_ = 0;    // How often the fault at the device door did something.
   std::vector<bool> delayed_;  // Of the last run: what its device says of each delay.
@@ -445,9 +446,9 @@ std::string data_folder(const Scenario& scenario) {
 std::string replay_line(const Scenario& scenario, const std::string& token, const RunOptions& options) {
   std::string line = "lockstep replay " + token + " --device " + options.device;
   if (const std::string folder = data_folder(scenario); !folder.empty()) line += " --data-from " + shell_word(folder);
-  if (!options.fault.empty()) line += " --plant " + options.fault;
-  if (!options.mutation.empty()) line += " --mutate-oracle " + options.mutation;
-  if (!options.blindness.empty()) line += " --mutate-checker " + options.blindness;
+  if (!options.planted.engine.empty()) line += " --plant " + options.planted.engine;
+  if (!options.planted.oracle.empty()) line += " --mutate-oracle " + options.planted.oracle;
+  if (!options.planted.checker.empty()) line += " --mutate-checker " + options.planted.checker;
   return line;
 }
 
@@ -462,6 +463,6 @@ CaseResult unjudged_case(const Scenario& scenario, const RunOptions& options) {
   return result;
 }
 
-CaseResult run_case_here(const Scenario& scenario, const RunOptions& options) { return Case(scenario, options).run(); }
+CaseResult judge_case(const Scenario& scenario, const RunOptions& options) { return Case(scenario, options).run(); }
 
 }  // namespace lockstep

@@ -145,7 +145,7 @@ TEST_F(ComparisonTest, AGradientThatWasAccumulatedAtOnceIsJudgedByTheSum) {
   engine_.microbatches[1].gradients[0][1] += 0.25f;
   const auto found = run();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->judge, "gradient");
+  EXPECT_EQ(found->judge, JudgeKind::gradient);
   EXPECT_EQ(found->where.microbatch, 1);
   EXPECT_EQ(found->where.index, 1);
 }
@@ -154,7 +154,7 @@ TEST_F(ComparisonTest, TokensAreThoseOfTheDocuments) {
   tokens_ = 4;
   const auto found = run();
   ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->judge, "vacuous");
+  EXPECT_EQ(found->judge, JudgeKind::vacuous);
   EXPECT_EQ(found->reason, "the engine counts 4 tokens in documents of 5");
 }
 
@@ -162,7 +162,7 @@ TEST_F(ComparisonTest, NamesDocumentAndPosition) {
   engine_.microbatches[1].activations[1].values[4 * kCols + 1] = 0.75f;
   const auto found = run();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->judge, "activation");
+  EXPECT_EQ(found->judge, JudgeKind::activation);
   EXPECT_EQ(found->where.step, 7);
   EXPECT_EQ(found->where.microbatch, 1);
   EXPECT_EQ(found->where.tensor, "layers.0.out");
@@ -203,14 +203,14 @@ TEST_F(ComparisonTest, TheFirstInProgramOrderWins) {
   engine_.microbatches[1].gradients[0][0] = 9;
   EXPECT_EQ(run()->where.microbatch, 1);
   engine_.microbatches[1].loss = 9;
-  EXPECT_EQ(run()->judge, "loss");
+  EXPECT_EQ(run()->judge, JudgeKind::loss);
   engine_.microbatches[1].activations[1].values[0] = 9;
   EXPECT_EQ(run()->where.tensor, "layers.0.out");
   engine_.microbatches[1].activations[0].values[15] = 9;
   EXPECT_EQ(run()->where.tensor, "embedding.out");
   engine_.microbatches[0].loss = 9;
   EXPECT_EQ(run()->where.microbatch, 0);
-  EXPECT_EQ(run()->judge, "loss");
+  EXPECT_EQ(run()->judge, JudgeKind::loss);
 }
 
 TEST_F(ComparisonTest, GradientsAreJudgedInBackwardOrder) {
@@ -227,7 +227,7 @@ TEST_F(ComparisonTest, EveryPartOfTheStateIsJudged) {
     (engine_after_[1].*member)[1] = 9;
     const auto found = run();
     ASSERT_TRUE(found);
-    EXPECT_EQ(found->judge, "weights");
+    EXPECT_EQ(found->judge, JudgeKind::weights);
     EXPECT_EQ(found->where.index, 1);
   }
 }
@@ -255,7 +255,7 @@ TEST_F(ComparisonTest, RouterLossesAreJudged) {
   EXPECT_EQ(run()->where.microbatch, 1);
   engine_.microbatches[1].experts[0].aux_loss = 0.75f;
   EXPECT_EQ(run()->where.tensor, "layers.2.aux_loss");
-  EXPECT_EQ(run()->judge, "loss");
+  EXPECT_EQ(run()->judge, JudgeKind::loss);
   engine_.microbatches[0].experts.clear();
   EXPECT_EQ(run()->reason, "router losses is missing in the engine");
 }
@@ -300,7 +300,7 @@ TEST_F(ComparisonTest, NanOnBothSidesIsAViolation) {
 TEST_F(ComparisonTest, AJudgeThatWasNotCalledIsVacuous) {
   shows_gradients_ = false;
   ASSERT_TRUE(run());
-  EXPECT_EQ(run()->judge, "vacuous");
+  EXPECT_EQ(run()->judge, JudgeKind::vacuous);
 }
 
 // Of a sharded run a rank sees its own microbatches and holds some rows; reports name them as of the whole.
@@ -362,7 +362,7 @@ TEST_F(SharedStep, EqualBitsHold) { EXPECT_FALSE(run().has_value()); }
 TEST_F(SharedStep, LossesAreThoseOfTheRanksMicrobatches) {
   losses_ = {1, 2};
   ASSERT_TRUE(run());
-  EXPECT_EQ(run()->judge, "loss");
+  EXPECT_EQ(run()->judge, JudgeKind::loss);
   EXPECT_EQ(run()->where.rank, 1);
   EXPECT_EQ(run()->where.microbatch, 0);
   EXPECT_EQ(run()->where.want, "2 0x40000000");
@@ -372,7 +372,7 @@ TEST_F(SharedStep, AnElementIsNamedInTheWhole) {
   mine_.gradient[5] = 0;
   const auto found = run();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->judge, "gradient");
+  EXPECT_EQ(found->judge, JudgeKind::gradient);
   EXPECT_EQ(found->where.rank, 1);
   EXPECT_EQ(found->where.index, 5);
   EXPECT_EQ(found->where.row, 2);

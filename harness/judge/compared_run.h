@@ -16,15 +16,15 @@
 
 namespace lockstep {
 
-class JudgedRun {
+class ComparedRun {
  public:
   // With `listened` the engine's passes are looked at while they run.
-  JudgedRun(const Scenario& scenario, const DataSource& data, const RunOptions& options, const SimOptions& sim,
-            bool listened, Observer* observer);
+  ComparedRun(const Scenario& scenario, const DataSource& data, const RunOptions& options, const SimOptions& sim,
+              bool listened, Observer* observer);
 
   struct Rank {
-    JudgedRun& run;
-    VirtualRank& engine;
+    ComparedRun& run;
+    ThreadRank& engine;
     Comparison& comparison;
 
     // Waits for all ranks: whether no rank has found a difference so far. All get the same answer.
@@ -39,13 +39,13 @@ class JudgedRun {
   bool differs() const { return differs_; }
   // Of each rank, as it ended. Every rank counts.
   const std::vector<Counters>& counters() const { return counters_; }
-  void count(const VirtualRank& rank);
+  void count(const ThreadRank& rank);
   Device& device() { return device_; }
   std::int64_t struck() const { return injector_ ? injector_->triggered() : 0; }  // Calls.
 
  private:
   std::vector<std::vector<float>> look(const Trainer& trainer, std::span<const StoredValues> list);
-  void require_the_whole_state(VirtualRank& rank);
+  void require_the_whole_state(ThreadRank& rank);
 
   const Scenario& scenario_;
   const DataSource& data_;

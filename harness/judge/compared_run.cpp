@@ -1,4 +1,4 @@
-#include "harness/judge/judged_run.h"
+#include "harness/judge/compared_run.h"
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -31,15 +31,15 @@ std::optional<Tee> watch(Observer* judge, Observer* watcher) {
 
 }  // namespace
 
-JudgedRun::JudgedRun(const Scenario& scenario, const DataSource& data, const RunOptions& options, const SimOptions& sim,
-                     bool listened, Observer* observer)
+ComparedRun::ComparedRun(const Scenario& scenario, const DataSource& data, const RunOptions& options,
+                         const SimOptions& sim, bool listened, Observer* observer)
     : scenario_(scenario),
       data_(data),
       options_(options),
       listened_(listened),
       counters_(static_cast<std::size_t>(scenario.parallel.data)),
       views_(counters_.size()),
-      injector_(injector_for(scenario.model.pattern, options.fault)),
+      injector_(injector_for(scenario.model.pattern, options.planted.engine)),
       watched_(watch(observer, options.watcher)),
       device_(open_judged(scenario, options, sim), watched_ ? &*watched_ : observer, pressure_of(scenario),
               injector_.get()) {
@@ -48,14 +48,14 @@ JudgedRun::JudgedRun(const Scenario& scenario, const DataSource& data, const Run
         std::make_unique<Comparison>(scenario, r, is_judged_by_an_eager_run(scenario, options.device)));
 }
 
-void JudgedRun::on_ranks(const std::function<void(Rank&)>& body) {
+void ComparedRun::on_ranks(const std::function<void(Rank&)>& body) {
   const auto options = [this](int rank) -> TrainerOptions {
     StepListener* listener = listened_ ? comparisons_[static_cast<std::size_t>(rank)].get() : nullptr;
     return {.dry_run_ledger = !options_.bits_alone, .listener = listener};
   };
   with_trainers(
       device_, scenario_, data_, options,
-      [&](VirtualRank& engine) {
+      [&](ThreadRank& engine) {
         Comparison& comparison = *comparisons_[static_cast<std::size_t>(engine.number())];
         const Trainer& trainer = engine.trainer;
         comparison.attach([&](std::span<const StoredValues> list) { return look(trainer, list); },
@@ -68,30 +68,30 @@ void JudgedRun::on_ranks(const std::function<void(Rank&)>& body) {
 }
 
 // Its place tells that nobody but the harness reads here.
-std::vector<std::vector<float>> JudgedRun::look(const Trainer& trainer, std::span<const StoredValues> list) {
+std::vector<std::vector<float>> ComparedRun::look(const Trainer& trainer, std::span<const StoredValues> list) {
   const char* part = std::exchange(device_.place.part, "look");
   std::vector<std::vector<float>> seen = trainer.read(list);
   device_.place.part = part;
   return seen;
 }
 
-void JudgedRun::require_the_whole_state(VirtualRank& rank) {
+void ComparedRun::require_the_whole_state(ThreadRank& rank) {
   if (options_.ranks != nullptr && options_.ranks->apart()) return;  // Judged where all ranks are in one process.
   views_[static_cast<std::size_t>(rank.number())] = rank.trainer.parameters();
   rank.communicator.all_gather_object("");
   if (rank.number() > 0) return;
   const std::string gap = uncovered(parameter_table(scenario_), with_sharding(scenario_), views_);
-  if (!gap.empty()) throw EngineViolation("vacuous", gap);
+  if (!gap.empty()) throw EngineViolation(JudgeKind::vacuous, gap);
 }
 
-bool JudgedRun::Rank::holds_so_far() {
+bool ComparedRun::Rank::holds_so_far() {
   const std::vector<std::string> said = engine.communicator.all_gather_object(comparison.first() ? "differs" : "");
   const bool differs = std::any_of(said.begin(), said.end(), [](const std::string& words) { return !words.empty(); });
   run.differs_ |= differs;
   return !differs;
 }
 
-void JudgedRun::count(const VirtualRank& rank) {
+void ComparedRun::count(const ThreadRank& rank) {
   const std::string own = boost::json::serialize(boost::json::value_from(rank.trainer.counters()));
   const std::vector<std::string> said = rank.communicator.all_gather_object(own);
   for (std::size_t r = 0; r < said.size(); ++r) {
@@ -99,7 +99,7 @@ void JudgedRun::count(const VirtualRank& rank) {
   }
 }
 
-std::optional<Difference> JudgedRun::first() const {
+std::optional<Difference> ComparedRun::first() const {
   const Comparison* earliest = nullptr;
   for (const auto& one : comparisons_) {
     if (one->first() && (earliest == nullptr || one->order() < earliest->order())) earliest = one.get();
