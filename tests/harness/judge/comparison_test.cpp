@@ -62,7 +62,7 @@ class ComparisonTest : public testing::Test {
 
   // What the engine would call in a step with both microbatches in flight.
   std::optional<Difference> run() {
-    Comparison comparison(scenario_);
+    Comparison whole(scenario_);
     std::vector<ParameterView> parameters;
     for (std::size_t i = 0; i < engine_after_.size(); ++i) {
       oracle::Parameter& p = engine_after_[i];
@@ -75,8 +75,8 @@ class ComparisonTest : public testing::Test {
                             .v = view(p.v, 1, 2),
                             .microbatch_gradient = view(engine_.microbatches[0].gradients[i], 1, 2)});
     }
-    comparison.attach(read_all, parameters);
-    comparison.expect_step(7, data_, want_, after_);
+    const ComparedEngine engine{read_all, parameters};
+    StepComparison& comparison = whole.begin(engine, {7, data_, want_, after_});
     StepResult result;
     result.tokens = tokens_;
     result.loss = engine_.loss;
@@ -115,14 +115,14 @@ class ComparisonTest : public testing::Test {
     }
     if (shows_gradients_) comparison.gradients_done();
     comparison.step_done();
-    comparison.finish_step(result, true);
+    comparison.finish_step(result, Compared::every_pass);
     comparison.compare_weights(after_);
     std::vector<ExpertBiasView> views;
     for (std::vector<float>& bias : engine_biases_) {
       if (!bias.empty()) views.push_back({2, view(bias, 1, 2)});
     }
     comparison.compare_biases(views, biases_);
-    return comparison.first();
+    return whole.found().first();
   }
 
   Scenario scenario_;
@@ -322,7 +322,7 @@ class SharedStep : public testing::Test {
 
   // Rank 1 holds the last row.
   std::optional<Difference> run() {
-    Comparison comparison(scenario_, 1);
+    Comparison whole(scenario_, 1);
     const auto row = [](std::vector<float>& values) { return tensor(values.data() + 4, 1, 2); };
     const std::vector<ParameterView> views{{.name = "embedding.weight",
                                             .weight = row(mine_.weight),
@@ -333,8 +333,8 @@ class SharedStep : public testing::Test {
                                             .first = first_,
                                             .full_rows = 3,
                                             .full_cols = 2}};
-    comparison.attach(read_all, views);
-    comparison.expect_step(0, data_, want_, after_);
+    const ComparedEngine engine{read_all, views};
+    StepComparison& comparison = whole.begin(engine, {0, data_, want_, after_});
     for (const int m : {0, 1}) comparison.forward_done(m, {}, true);
     for (const int m : {0, 1}) comparison.backward_done(m, true);
     comparison.gradients_done();
@@ -343,9 +343,9 @@ class SharedStep : public testing::Test {
     result.loss = 10;
     result.microbatch_losses = losses_;
     result.clip = want_.clip;
-    comparison.finish_step(result, true);
+    comparison.finish_step(result, Compared::every_pass);
     comparison.compare_weights(after_);
-    return comparison.first();
+    return whole.found().first();
   }
 
   Scenario scenario_;
