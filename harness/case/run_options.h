@@ -4,11 +4,11 @@
 #include <optional>
 #include <string>
 
-#include "engine/device/backend.h"
+#include "engine/device/observer.h"
+#include "scenarios/scenario.h"
 
 namespace lockstep {
 
-class Observer;
 struct LocalRanks;
 
 // Faults by name, "" for none.
