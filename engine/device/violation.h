@@ -3,18 +3,19 @@
 
 #include <stdexcept>
 #include <string>
-#include <utility>
+
+#include "engine/device/judge_kind.h"
 
 namespace lockstep {
 
 // A buffer moved since a capture, a replay would submit other work than was captured, or a capture failed.
 class EngineViolation : public std::runtime_error {
  public:
-  EngineViolation(std::string judge, const std::string& what) : std::runtime_error(what), judge_(std::move(judge)) {}
-  const std::string& judge() const { return judge_; }  // "address", "capture", "ledger"
+  EngineViolation(JudgeKind judge, const std::string& what) : std::runtime_error(what), judge_(judge) {}
+  JudgeKind judge() const { return judge_; }
 
  private:
-  std::string judge_;
+  JudgeKind judge_;
 };
 
 }  // namespace lockstep

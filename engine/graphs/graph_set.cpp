@@ -52,7 +52,7 @@ void GraphSet::capture(const GraphKey& key, const Body& body) {
   } catch (const DeviceError& error) {
     stream_.abort_capture();
     clear();
-    throw EngineViolation("capture", to_text(key) + ": " + error.what());
+    throw EngineViolation(JudgeKind::capture, to_text(key) + ": " + error.what());
   }
   stream_.device().place = place;
   ++captured;
@@ -92,7 +92,7 @@ void GraphSet::check(const GraphKey& key, const Captured& graph, const Body& bod
   if (now != graph.addresses) {
     std::size_t i = 0;
     while (i < now.size() && i < graph.addresses.size() && now[i] == graph.addresses[i]) ++i;
-    throw EngineViolation("address", to_text(key) + ": buffer " + std::to_string(i) + " moved since capture");
+    throw EngineViolation(JudgeKind::address, to_text(key) + ": buffer " + std::to_string(i) + " moved since capture");
   }
   if (!dry_run_) return;
   const Place place = stream_.device().place;
@@ -103,7 +103,7 @@ void GraphSet::check(const GraphKey& key, const Captured& graph, const Body& bod
   }
   stream_.device().place = place;
   const std::string found = difference(graph.graph.ledger(), ledger);
-  if (!found.empty()) throw EngineViolation("ledger", to_text(key) + ": " + found);
+  if (!found.empty()) throw EngineViolation(JudgeKind::ledger, to_text(key) + ": " + found);
 }
 
 void GraphSet::launch(const GraphKey& key, const Body& body) {

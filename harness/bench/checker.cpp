@@ -18,7 +18,7 @@ void train(const Scenario& scenario, const DataSource& data, const std::string& 
   Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)), observer,
                 pressure_of(scenario));
   const auto plain = [](int) { return TrainerOptions(); };
-  train_to_the_end(device, scenario, data, plain, [](VirtualRank& rank) { rank.trainer.weight_digest(); });
+  train_to_the_end(device, scenario, data, plain, [](ThreadRank& rank) { rank.trainer.weight_digest(); });
 }
 
 void train_checked(const Scenario& scenario, const DataSource& data, const std::string& device_kind) {

@@ -101,7 +101,7 @@ FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& comm
 
 }  // namespace
 
-void time_fsdp(const Scenario& scenario, const std::string& device_kind, const RanksHere& ranks,
+void time_fsdp(const Scenario& scenario, const std::string& device_kind, const LocalRanks& ranks,
                const std::string& only, double budget, const std::function<void(const FsdpTimes&)>& done) {
   HostTime host;
   Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu), &host);

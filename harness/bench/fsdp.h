@@ -38,7 +38,7 @@ struct FsdpTimes {
 
 // Strategies x {eager, partial} whose mode holds `only`, on the ranks of this process; rank 0 calls `done`. At least
 // `budget` seconds of steps for each time.
-void time_fsdp(const Scenario& scenario, const std::string& device_kind, const RanksHere& ranks,
+void time_fsdp(const Scenario& scenario, const std::string& device_kind, const LocalRanks& ranks,
                const std::string& only, double budget, const std::function<void(const FsdpTimes&)>& done);
 
 }  // namespace lockstep

@@ -69,7 +69,7 @@ boost::json::object bench_fsdp(const Scenario& scenario, const Options& options,
   const double budget = options.seconds("budget");
   const RunFolder folder;
   const std::string file = folder.path() + "/times";
-  const auto measure = [&](const RanksHere& ranks) {
+  const auto measure = [&](const LocalRanks& ranks) {
     boost::json::array list;
     time_fsdp(s, device, ranks, only, budget, [&](const FsdpTimes& one) {
       print_fsdp(one);
@@ -82,7 +82,7 @@ boost::json::object bench_fsdp(const Scenario& scenario, const Options& options,
   std::printf("%-28s %lld ranks, %s\n", "fsdp", static_cast<long long>(s.parallel.data),
               apart ? "a process and a GPU each, over NCCL" : "threads of one process on one device");
   const ExitStatus status =
-      apart ? launch_here(s, options.seconds("deadline"), folder, measure) : measure(all_ranks_here(s));
+      apart ? launch_here(s, options.seconds("deadline"), folder, measure) : measure(all_local_ranks(s));
   if (status != ExitStatus::held)
     throw WorldError("bench: the ranks ended with status " + std::to_string(static_cast<int>(status)));
   std::ifstream in(file);

@@ -15,10 +15,10 @@ json::object header_of(const CampaignOptions& options) {
           {"shard", std::to_string(options.shard) + "/" + std::to_string(options.shards)},
           {"profile", options.profile},
           {"device", options.run.device},
-          {"plant", options.run.fault},
+          {"plant", options.run.planted.engine},
           {"plant_case", options.plant_case},
-          {"mutate_oracle", options.run.mutation},
-          {"mutate_checker", options.run.blindness},
+          {"mutate_oracle", options.run.planted.oracle},
+          {"mutate_checker", options.run.planted.checker},
           {"corpus", options.corpus},
           {"revision", revision()}};
 }
@@ -94,8 +94,8 @@ std::string CampaignBook::explained(const CaseRecord& record, const CampaignCase
   for (const char c : record.result.reason) reason += c >= ' ' && c <= '~' ? c : ' ';
   return "# Found by lockstep fuzz --seed " + std::to_string(options_.seed) + " --profile " + options_.profile +
          ", case " + std::to_string(record.index) + " (" + version() + ", " + revision() + "), on " +
-         options_.run.device + ".\n# " + to_text(record.result.verdict) + ", " + record.result.judge + ": " + reason +
-         "\n# " + record.kind + ": " + std::to_string(record.failed) + " of " + std::to_string(record.runs) +
+         options_.run.device + ".\n# " + to_text(record.result.verdict) + ", " + to_text(record.result.judge) + ": " +
+         reason + "\n# " + record.kind + ": " + std::to_string(record.failed) + " of " + std::to_string(record.runs) +
          " further runs failed.\n# " + record.result.replay + "\n" + to_yaml(one.scenario);
 }
 

@@ -144,7 +144,7 @@ class Campaign {
   void heard(Slot& slot, bool open) {
     if (const std::optional<std::string> answer = slot.worker->take_answer()) {
       FurtherRun run = CampaignJobs::answer(*answer);
-      if (run.result.judge == "state") throw WorldError(run.result.reason);
+      if (run.result.judge == JudgeKind::state) throw WorldError(run.result.reason);
       took(slot, std::move(run));
     } else if (!open) {
       const Job job = *slot.job;

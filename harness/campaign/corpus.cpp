@@ -72,10 +72,11 @@ std::uint32_t hash_of(const std::string& text) {
 
 std::string class_of(const CaseResult& result) {
   if (result.first_difference) {
-    return result.judge + " / " + result.first_difference->op + " / " + tensor_kind(result.first_difference->tensor);
+    return to_text(result.judge) + " / " + result.first_difference->op + " / " +
+           tensor_kind(result.first_difference->tensor);
   }
   // A hang is told from another by where it hangs, not by how long we waited.
-  return result.judge + " / " + without_numbers(result.reason);
+  return to_text(result.judge) + " / " + without_numbers(result.reason);
 }
 
 Corpus::Corpus(const std::string& folder) : folder_(folder) {

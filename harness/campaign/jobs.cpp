@@ -61,7 +61,7 @@ std::string oracle_digest(const Scenario& scenario, const RunOptions& run) {
   const oracle::Options options{.numerics = scenario.numerics.front(),
                                 .keep_activations = false,
                                 .keep_gradients = false,
-                                .mutation = run.mutation};
+                                .mutation = run.planted.oracle};
   oracle::Oracle oracle(scenario, options);
   const auto data = open_data(scenario);
   std::string digest;
@@ -111,7 +111,7 @@ CaseRecord CampaignJobs::record(const Job& job, const CampaignCase& one) const {
 
 RunOptions CampaignJobs::run_options(const Job& job) const {
   RunOptions run = options_.run;
-  if (options_.plant_case >= 0 && (job.corpus || job.index != options_.plant_case)) run.fault.clear();
+  if (options_.plant_case >= 0 && (job.corpus || job.index != options_.plant_case)) run.planted.engine.clear();
   return run;
 }
 
@@ -142,7 +142,7 @@ std::string CampaignJobs::answer(const Job& job, const std::string& file,
   FurtherRun made;
   if (!out) {
     made.result.verdict = Verdict::broken;
-    made.result.judge = "state";
+    made.result.judge = JudgeKind::state;
     made.result.reason = file + ": cannot write: " + std::strerror(errno);
   } else {
     run_here(job, one, phase, made);
@@ -160,14 +160,14 @@ void CampaignJobs::run_here(const Job& job, const CampaignCase& one,
 } catch (const std::bad_alloc&) {
   made.result.name = one.scenario.name;
   made.result.verdict = Verdict::broken;
-  made.result.judge = "memory";
+  made.result.judge = JudgeKind::memory;
   made.result.reason = "out of host memory";
 }
 
 CaseResult CampaignJobs::run(const Job& job, const CampaignCase& one) const {
   if (one.near) return judge_invalid_case(*one.near);
   const RunOptions run = run_options(job);
-  plant_fault(run.fault);
+  plant_fault(run.planted.engine);
   if (fault(kCrashFault)) ::raise(SIGSEGV);
   while (fault(kHangFault)) ::pause();
   CaseResult result = run_case(one.scenario, run);
@@ -188,7 +188,7 @@ CaseResult CampaignJobs::death(const Job& job, const CampaignCase& one, const Ch
   judge_death(result, end, options_.timeout_s);
   const bool killed_by_the_kernel = end.signal == SIGKILL && !end.timed_out;
   const bool out_of_memory = end.last_words.find("std::bad_alloc") != std::string::npos;
-  if (killed_by_the_kernel || out_of_memory) result.judge = "memory";
+  if (killed_by_the_kernel || out_of_memory) result.judge = JudgeKind::memory;
   return judged(job, one, std::move(result));
 }
 

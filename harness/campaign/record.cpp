@@ -13,7 +13,8 @@ namespace {
 namespace json = boost::json;
 
 bool is_infrastructure(const CaseResult& result) {
-  static const std::set<std::string> judges{"device", "exception", "memory", "disk"};
+  using enum JudgeKind;
+  static const std::set<JudgeKind> judges{device, exception, memory, disk};
   return result.verdict == Verdict::broken && judges.contains(result.judge);
 }
 
@@ -42,9 +43,9 @@ void classify(CaseRecord& record, const std::vector<FurtherRun>& further) {
     record.kind = "oracle unstable";
     record.result.verdict = Verdict::gave_up;
     record.result.reason = "the oracle gave " + std::to_string(digests.size()) + " results in " +
-                           std::to_string(record.runs) + " runs; seen as " + record.result.judge + ": " +
+                           std::to_string(record.runs) + " runs; seen as " + to_text(record.result.judge) + ": " +
                            record.result.reason;
-    record.result.judge = "oracle";
+    record.result.judge = JudgeKind::oracle;
     record.failure_class = "oracle / unstable";
   } else if (is_infrastructure(record.result)) {
     record.kind = "infrastructure";

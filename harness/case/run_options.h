@@ -9,19 +9,24 @@
 
 namespace lockstep {
 
-struct RanksHere;
+struct LocalRanks;
+
+// Faults by name, "" for none.
+struct PlantedFault {
+  std::string engine = "";   // In kernels, engine or at the device (harness/mutate).
+  std::string oracle = "";   // An oracle mutation.
+  std::string checker = "";  // A checker mutation.
+};
 
 struct RunOptions {
   std::string device = "sim";  // "sim" or "cuda".
-  std::string fault;           // Planted in kernels, engine or at the device door (harness/mutate), "" for none.
-  std::string mutation;        // Planted in the oracle, "" for none.
-  std::string blindness = "";  // Planted in the checker, "" for none.
-  bool edges = false;          // List the edges that protect nothing.
-  bool bits_alone = false;     // Neither checker nor dry-run ledger: only what a comparison of values sees.
+  PlantedFault planted = {};
+  bool edges = false;                             // List the edges that protect nothing.
+  bool bits_alone = false;                        // Compare values only, without the checker and the dry-run ledger.
   std::optional<SimOptions::Policy> policy = {};  // Instead of the scenario's schedules.
-  const RanksHere* ranks = nullptr;               // Null: all of the scenario's.
-  double deadline_s = 60;                         // Of ranks that are processes, for a collective.
-  Observer* watcher = nullptr;                    // Told of every call at the device door, beside the judges.
+  const LocalRanks* ranks = nullptr;              // Null: all of the scenario's.
+  double deadline_s = 60;                         // For one collective of ranks that are processes.
+  Observer* watcher = nullptr;                    // Is told of every device call, in addition to the checker.
 };
 
 }  // namespace lockstep

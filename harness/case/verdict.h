@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/device/backend.h"
+#include "engine/device/judge_kind.h"
 
 namespace lockstep {
 
@@ -45,7 +46,7 @@ struct CaseResult {
   std::string token;
   std::string data_from;  // The folder that the token's data.path is relative to, "" where it reads none.
   Verdict verdict = Verdict::holds;
-  std::string judge = "none";
+  JudgeKind judge = JudgeKind::none;
   std::string reason;
   std::optional<FirstDifference> first_difference;
   Counters counters;

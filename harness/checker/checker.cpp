@@ -307,7 +307,7 @@ void Checker::throw_found() const {
   std::string all = text(list.front());
   const std::size_t others = list.size() - 1;
   if (others > 0) all += " (and " + std::to_string(others) + (others == 1 ? " other hazard)" : " other hazards)");
-  throw EngineViolation("hazard", all);
+  throw EngineViolation(JudgeKind::hazard, all);
 }
 
 void Checker::stop_if_found() {

@@ -88,7 +88,7 @@ Shrunk shrink_first(const std::vector<Scenario>& cases, const ShrinkOptions& opt
     shrunk = shrink(one, options);
     if (!shrunk.result.token.empty()) return shrunk;
   }
-  if (shrunk.first.judge == "counters") {
+  if (shrunk.first.judge == JudgeKind::counters) {
     throw RequestError("nothing to shrink: " + shrunk.first.reason + "; a smaller scenario has other counts");
   }
   throw RequestError("nothing to shrink: " + shrunk.first.name + " " + to_text(shrunk.first.verdict) + " on " +

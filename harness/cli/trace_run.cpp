@@ -17,7 +17,7 @@ std::string run(const Scenario& scenario, const SimOptions& sim, const std::stri
     const std::unique_ptr<DataSource> data = open_data(scenario);
     Device device(open_sim(sim), &observer, pressure_of(scenario), injector.get());
     const auto plain = [](int) { return TrainerOptions(); };
-    train_to_the_end(device, scenario, *data, plain, [](VirtualRank& rank) { rank.trainer.weight_digest(); });
+    train_to_the_end(device, scenario, *data, plain, [](ThreadRank& rank) { rank.trainer.weight_digest(); });
   } catch (const std::exception& error) {
     return error.what();
   }
@@ -47,16 +47,16 @@ Trace trace_case(const Scenario& scenario, const RunOptions& options) {
   std::vector<SimStep> ran;
   TraceRecorder recorder;
   SimOptions sim = sim_options(scenario, scenario.checker.schedule.seed);
-  plant_fault(options.fault);
+  plant_fault(options.planted.engine);
   sim.trace = &ran;
-  const std::string ended = run(scenario, sim, options.fault, recorder);
+  const std::string ended = run(scenario, sim, options.planted.engine, recorder);
   Trace trace = recorder.finish(ran);
   trace.ended = ended;
   sim.trace = nullptr;
   sim.policy = SimOptions::Policy::program;  // The order in which a missing edge does the least harm.
   if (scenario.checker.hazards) {
-    plant_fault(options.fault);  // Some faults strike once.
-    add_hazards(scenario, sim, options.fault, trace);
+    plant_fault(options.planted.engine);  // Some faults strike once.
+    add_hazards(scenario, sim, options.planted.engine, trace);
   }
   plant_fault("");
   return trace;

@@ -216,7 +216,7 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
   }
   if (options.has("checkpoint")) require_place_for_checkpoint(options.text("checkpoint"));
   const std::string kind = choose_device(options.text("device"));
-  return launch(scenario, launch_options(options, kind), [&](const RanksHere& ranks) {
+  return launch(scenario, launch_options(options, kind), [&](const LocalRanks& ranks) {
     Log log(options, last_step(options, scenario));
     Counters counters;  // Counters of the first rank.
     Device device(open_backend(kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu));

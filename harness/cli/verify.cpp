@@ -88,7 +88,7 @@ void print_schedules(const std::vector<CaseResult>& results) {
 
 // NoDevice where nothing was named but what is not for this machine.
 void require_something_to_run(const std::vector<PlannedCase>& cases) {
-  const auto is_lacking = [](const PlannedCase& one) { return one.decided && one.decided->judge == "device"; };
+  const auto is_lacking = [](const PlannedCase& one) { return one.decided && one.decided->judge == JudgeKind::device; };
   if (cases.empty() || !std::all_of(cases.begin(), cases.end(), is_lacking)) return;
   throw NoDevice(cases.front().decided->name + ": " + cases.front().decided->reason);
 }

@@ -86,7 +86,7 @@ CaseResult judge_invalid_case(const InvalidCase& near) {
     return result;
   }
   result.verdict = Verdict::violated;
-  result.judge = "refusal";
+  result.judge = JudgeKind::refusal;
   result.reason =
       "must be refused by " + near.rule + ", " + (read.ok() ? "but it is legal" : "but also by " + other->text());
   return result;

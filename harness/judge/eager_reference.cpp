@@ -99,7 +99,7 @@ oracle::Parameter without_values(const ParameterView& view) {
   return one;
 }
 
-EagerReference::EagerReference(const Scenario& scenario, JudgedRun::Rank& rank) : scenario_(scenario), rank_(rank) {}
+EagerReference::EagerReference(const Scenario& scenario, ComparedRun::Rank& rank) : scenario_(scenario), rank_(rank) {}
 
 oracle::StepResult EagerReference::as_the_oracles(const StepResult& got) {
   oracle::StepResult result;
@@ -121,7 +121,7 @@ void EagerReference::step() {
 void EagerReference::evaluate() { remembered_.evaluations.back() = as_the_oracles(rank_.engine.trainer.evaluate()); }
 
 // Ranks in one process take turns. What other processes have of a parameter stays +0, and nobody here compares it.
-void EagerReference::remember(Remembered& all) && {
+void EagerReference::remember(ReferenceResults& all) && {
   const Trainer& trainer = rank_.engine.trainer;
   all.steps = std::move(remembered_.steps);  // Every rank has been told the same of them.
   all.evaluations = std::move(remembered_.evaluations);
@@ -142,8 +142,8 @@ void EagerReference::remember(Remembered& all) && {
   all.digest = trainer.weight_digest();
 }
 
-std::string first_losses_differ(const Scenario& scenario, const DataSource& data, const Remembered& reference) {
-  JudgedSteps oracle(data, make_oracle_judge(scenario, ""));
+std::string first_losses_differ(const Scenario& scenario, const DataSource& data, const ReferenceResults& reference) {
+  ExpectedSteps oracle(data, make_oracle_judge(scenario, ""));
   const oracle::StepResult& want = oracle.step(0).want;
   const oracle::StepResult& got = reference.steps.at(0);
   for (std::size_t m = 0; m < want.microbatches.size(); ++m) {

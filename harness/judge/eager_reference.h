@@ -2,8 +2,8 @@
 // each tensor while they go on. Those whose sums are the library's, and those whose ranks each fold what cuDNN gave.
 #pragma once
 
-#include "harness/judge/judged_run.h"
-#include "harness/judge/judged_steps.h"
+#include "harness/judge/compared_run.h"
+#include "harness/judge/expected_steps.h"
 
 namespace lockstep {
 
@@ -24,23 +24,23 @@ oracle::Parameter without_values(const ParameterView& view);
 
 class EagerReference {
  public:
-  EagerReference(const Scenario& scenario, JudgedRun::Rank& rank);
+  EagerReference(const Scenario& scenario, ComparedRun::Rank& rank);
 
   // Every rank calls them, in order: a step, the evaluation behind it if there is one, the end.
   void step();
   void evaluate();
   // Adds the parameters' elements that this rank has to what the ranks before it in this process gave.
-  void remember(Remembered& all) &&;
+  void remember(ReferenceResults& all) &&;
 
  private:
   oracle::StepResult as_the_oracles(const StepResult& got);
 
   const Scenario& scenario_;
-  JudgedRun::Rank& rank_;
-  Remembered remembered_;
+  ComparedRun::Rank& rank_;
+  ReferenceResults remembered_;
 };
 
 // Before the first sum nothing depends on its order: the oracle's losses of the first step, in words where they differ.
-std::string first_losses_differ(const Scenario& scenario, const DataSource& data, const Remembered& reference);
+std::string first_losses_differ(const Scenario& scenario, const DataSource& data, const ReferenceResults& reference);
 
 }  // namespace lockstep

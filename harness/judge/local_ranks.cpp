@@ -30,7 +30,7 @@ void require_same_run(Communicator& communicator, const std::string& same) {
   }
 }
 
-void RanksHere::run(Device& device, const std::function<void(Communicator&)>& body) const {
+void LocalRanks::run(Device& device, const std::function<void(Communicator&)>& body) const {
   if (!apart()) return run_ranks(device, count, seed, body);
   const auto checked = [&](Communicator& communicator) {
     if (!same.empty()) require_same_run(communicator, same);
@@ -42,7 +42,7 @@ void RanksHere::run(Device& device, const std::function<void(Communicator&)>& bo
 }
 
 // The order of turns is not the schedule's: a schedule that was found by tags must meet the same calls again.
-RanksHere all_ranks_here(const Scenario& scenario) {
+LocalRanks all_local_ranks(const Scenario& scenario) {
   return {.count = static_cast<int>(scenario.parallel.data),
           .seed = static_cast<std::uint64_t>(scenario.training.seed),
           .meetings = {},

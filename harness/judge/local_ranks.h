@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-struct RanksHere {
+struct LocalRanks {
   int count = 1;                                          // Of the run.
   std::uint64_t seed = 1;                                 // Of the order of threads.
   std::span<const std::unique_ptr<Store>> meetings = {};  // Where the run has several processes: one for each here.
@@ -31,6 +31,6 @@ struct RanksHere {
 // Throws RequestError where another rank says otherwise, with the first line that differs. All ranks call it.
 void require_same_run(Communicator& communicator, const std::string& same);
 
-RanksHere all_ranks_here(const Scenario& scenario);
+LocalRanks all_local_ranks(const Scenario& scenario);
 
 }  // namespace lockstep

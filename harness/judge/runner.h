@@ -9,13 +9,10 @@
 
 namespace lockstep {
 
-// The judge of a result whose cause another rank has found.
-inline constexpr const char* kElsewhere = "elsewhere";
-
 // `scenario` lists one precision. First a run that is looked at after every pass, which names a difference best; then
 // one run per schedule that nobody looks at before its end, because looking drains the device and so hides races.
 // Ranks of the scenario are threads here, or the one of `options.ranks`; run_case() chooses.
-CaseResult run_case_here(const Scenario& scenario, const RunOptions& options);
+CaseResult judge_case(const Scenario& scenario, const RunOptions& options);
 
 // The case with token and replay line, before it ran.
 CaseResult unjudged_case(const Scenario& scenario, const RunOptions& options);

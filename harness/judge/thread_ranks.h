@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-struct VirtualRank {
+struct ThreadRank {
   Communicator& communicator;
   Trainer& trainer;
   int number() const { return communicator.rank(); }
@@ -18,10 +18,10 @@ struct VirtualRank {
 // `options` of a rank; the communicator is put in here. `ranks` null: all of the scenario's.
 using RankOptions = std::function<TrainerOptions(int rank)>;
 void with_trainers(Device& device, const Scenario& scenario, const DataSource& data, const RankOptions& options,
-                   const std::function<void(VirtualRank&)>& body, const RanksHere* ranks = nullptr);
+                   const std::function<void(ThreadRank&)>& body, const LocalRanks* ranks = nullptr);
 
 // Every step and evaluation of the scenario, on every rank; nobody looks. `end` follows on each rank.
 void train_to_the_end(Device& device, const Scenario& scenario, const DataSource& data, const RankOptions& options,
-                      const std::function<void(VirtualRank&)>& end);
+                      const std::function<void(ThreadRank&)>& end);
 
 }  // namespace lockstep

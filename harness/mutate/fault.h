@@ -1,6 +1,7 @@
 // A fault to plant, and what may rightly be said of it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,10 +9,10 @@
 
 namespace lockstep {
 
-// A judge that may name the fault, and words of which its report must hold one. Judge "bits" is any comparison of
-// values; no words: any report of that judge.
+// A judge that may name the fault, and words of which its report must hold one.
+// No words: any report of that judge.
 struct Reason {
-  std::string judge;
+  std::optional<JudgeKind> judge;  // Absent: any comparison of values.
   std::vector<std::string> words;
 };
 
@@ -29,7 +30,7 @@ struct Fault {
   std::vector<int> cases = {};  // Those that it can strike, smallest first; of `MutationCases`.
 };
 
-bool is_bit_judge(const std::string& judge);
+bool is_bit_judge(JudgeKind judge);
 // Whether the report is one of those that the fault should lead to.
 bool is_right_reason(const Fault& fault, const CaseResult& result);
 

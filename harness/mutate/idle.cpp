@@ -21,7 +21,7 @@ Program program_with_mark(const Scenario& scenario, DoorMutator& marker) {
   pressure.delays.clear();
   Device device(open_sim(sim), &recorder, std::move(pressure), &marker);
   const auto unlooked = [](int) -> TrainerOptions { return {.dry_run_ledger = false}; };
-  train_to_the_end(device, scenario, *data, unlooked, [](VirtualRank& rank) {
+  train_to_the_end(device, scenario, *data, unlooked, [](ThreadRank& rank) {
     for (const ParameterView& p : rank.trainer.parameters()) {
       for (const Tensor<float>& values : {p.weight, p.m, p.v}) rank.trainer.read(values);
     }
@@ -65,7 +65,7 @@ CaseResult judge_idle(const Scenario& scenario, const DoorFault& fault) {
   result.name = scenario.name;
   if (marker.triggered() == 0) {
     result.verdict = Verdict::broken;
-    result.judge = "effect";
+    result.judge = JudgeKind::effect;
     result.reason = "the call was not met";
   }
   for (int i = 0; i < program.size(); ++i) {
@@ -73,7 +73,7 @@ CaseResult judge_idle(const Scenario& scenario, const DoorFault& fault) {
     if (std::strcmp(work.place.part, DoorMutator::kMark) != 0) continue;
     if (only_leaves_out(fault.op) && (!live[static_cast<std::size_t>(i)] || marker.changed_nothing())) continue;
     result.verdict = Verdict::violated;
-    result.judge = "effect";
+    result.judge = JudgeKind::effect;
     result.reason = std::string(work.name) + " has an effect in " + scenario.name;
     break;
   }

@@ -22,8 +22,10 @@ std::vector<Reason> reasons_in(const std::string& text) {
   for (std::string part; std::getline(parts, part, ';');) {
     std::istringstream words(part);
     Reason reason;
-    words >> reason.judge;
-    if (reason.judge.ends_with(':')) reason.judge.pop_back();
+    std::string judge;
+    words >> judge;
+    if (judge.ends_with(':')) judge.pop_back();
+    if (judge != "bits") reason.judge = judge_from_text(judge);
     for (std::string word; words >> word;) reason.words.push_back(word);
     reasons.push_back(std::move(reason));
   }
@@ -89,15 +91,14 @@ std::vector<Fault> named_faults(const std::vector<MutationCase>& cases) {
   for (const std::span<const FaultRow> rows : {kernel_fault_rows(), engine_fault_rows()}) {
     for (const FaultRow& row : rows) {
       const std::string name(row.name);
-      catalogue.add(name, row, std::string(fault_place(name)), {.fault = name, .mutation = ""});
+      catalogue.add(name, row, std::string(fault_place(name)), {.planted = {.engine = name}});
     }
   }
   for (const auto& name : oracle::Oracle::mutations()) {
-    catalogue.add("oracle:" + name, row_of(kOracleRows, name), "oracle", {.fault = "", .mutation = name});
+    catalogue.add("oracle:" + name, row_of(kOracleRows, name), "oracle", {.planted = {.oracle = name}});
   }
   for (const auto& name : Checker::mutations()) {
-    catalogue.add("checker:" + name, row_of(kCheckerRows, name), "harness/checker",
-                  {.fault = "", .mutation = "", .blindness = name});
+    catalogue.add("checker:" + name, row_of(kCheckerRows, name), "harness/checker", {.planted = {.checker = name}});
   }
   return catalogue.take();
 }

@@ -124,10 +124,10 @@ class Pool {
     one.mode = static_cast<TrialMode>(mode);
     const PreparedRun run = prepare(one);
     if (one.mode == TrialMode::idle) {
-      return boost::json::serialize(to_json(judge_idle(run.scenario, *door_fault(run.options.fault))));
+      return boost::json::serialize(to_json(judge_idle(run.scenario, *door_fault(run.options.planted.engine))));
     }
     const Probe* probe = cases_[static_cast<std::size_t>(one.at)].probe;
-    plant_fault(run.options.fault);
+    plant_fault(run.options.planted.engine);
     const CaseResult result = probe ? probe->run(run.options) : run_case(run.scenario, run.options);
     plant_fault("");
     return boost::json::serialize(to_json(result));

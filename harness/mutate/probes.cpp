@@ -48,7 +48,7 @@ CaseResult held(const std::string& name) {
   result.name = name;
   return result;
 }
-CaseResult violated(const std::string& name, const char* judge, const std::string& reason) {
+CaseResult violated(const std::string& name, JudgeKind judge, const std::string& reason) {
   CaseResult result = held(name);
   result.verdict = Verdict::violated;
   result.judge = judge;
@@ -59,13 +59,13 @@ CaseResult violated(const std::string& name, const char* judge, const std::strin
 // What the checker must say of the program: the kinds of its hazards, in order.
 CaseResult judged(const char* name, const RunOptions& options, std::vector<HazardKind> want,
                   const std::function<void(Bench&)>& program) {
-  Bench bench(options.blindness);
+  Bench bench(options.planted.checker);
   program(bench);
   const std::vector<Hazard> found = distinct(bench.checker.hazards());
   const bool same = std::equal(found.begin(), found.end(), want.begin(), want.end(),
                                [](const Hazard& hazard, HazardKind kind) { return hazard.kind == kind; });
   if (same) return held(name);
-  return violated(name, "checker",
+  return violated(name, JudgeKind::checker,
                   std::string(name) + ": the checker should find " +
                       (want.empty() ? "nothing" : std::string(to_text(want.front()))) + " and finds " +
                       (found.empty() ? "nothing" : std::string(to_text(found.front().kind))));
@@ -153,10 +153,10 @@ CaseResult overwrite(const RunOptions& options) {
 // ---- A host that runs ahead of the device ---------------------------------------------------------------------------
 
 CaseResult run_ahead(const RunOptions& options) {
-  Checker checker({.stop = false, .mutation = options.blindness, .dropped = {}});
+  Checker checker({.stop = false, .mutation = options.planted.checker, .dropped = {}});
   run_ahead_of_the_device(checker);
   if (checker.hazards().empty()) return held("host-runs-ahead");
-  return violated("host-runs-ahead", "hazard", text(checker.hazards().front()));
+  return violated("host-runs-ahead", JudgeKind::hazard, text(checker.hazards().front()));
 }
 
 // ---- A run continued from a checkpoint ------------------------------------------------------------------------------
@@ -184,13 +184,13 @@ CaseResult resume(const RunOptions& options) {
       trainer.save(file);
       continue;
     }
-    oracle::Oracle oracle(scenario, {.numerics = Numerics::bf16, .mutation = options.mutation});
+    oracle::Oracle oracle(scenario, {.numerics = Numerics::bf16, .mutation = options.planted.oracle});
     for (std::int64_t step = 0; step < scenario.training.steps; ++step) oracle.step(step, data->training(step));
     const std::vector<float> bias = trainer.read(trainer.expert_biases().front().bias);
     if (trainer.weight_digest() == oracle.weight_digest() && bias == oracle.expert_bias().back()) {
       return held(scenario.name);
     }
-    return violated(scenario.name, "weights",
+    return violated(scenario.name, JudgeKind::weights,
                     "after two steps, half of one, a checkpoint and the rest the weights or selection biases differ "
                     "from those of four steps");
   }
@@ -207,7 +207,7 @@ std::string digest_of_a_run_that_goes_back(const Scenario& scenario, const DataS
   Device device(open_sim(), &checker, {}, injector.get());
   std::string digest;
   const auto no_options = [](int) { return TrainerOptions{}; };
-  with_trainers(device, scenario, data, no_options, [&](VirtualRank& rank) {
+  with_trainers(device, scenario, data, no_options, [&](ThreadRank& rank) {
     const auto train_until = [&](std::int64_t steps) {
       while (rank.trainer.steps_done() < steps) rank.trainer.step();
     };
@@ -234,13 +234,13 @@ CaseResult go_back(const RunOptions& options) {
   scenario.fsdp.strategy = Sharding::optim_grads_params;
   scenario.parallel.data = 3;
   const auto data = open_data(scenario);
-  Checker checker({.stop = false, .mutation = options.blindness, .dropped = {}});
+  Checker checker({.stop = false, .mutation = options.planted.checker, .dropped = {}});
   const std::string digest = digest_of_a_run_that_goes_back(scenario, *data, checker);
-  oracle::Oracle oracle(scenario, {.numerics = Numerics::bf16, .mutation = options.mutation});
+  oracle::Oracle oracle(scenario, {.numerics = Numerics::bf16, .mutation = options.planted.oracle});
   for (std::int64_t step = 0; step < scenario.training.steps; ++step) oracle.step(step, data->training(step));
-  if (!checker.hazards().empty()) return violated(scenario.name, "hazard", text(checker.hazards().front()));
+  if (!checker.hazards().empty()) return violated(scenario.name, JudgeKind::hazard, text(checker.hazards().front()));
   if (digest == oracle.weight_digest()) return held(scenario.name);
-  return violated(scenario.name, "weights",
+  return violated(scenario.name, JudgeKind::weights,
                   "a run that went back to its checkpoint of step 2, and again within a step, has other weights at its "
                   "end");
 }

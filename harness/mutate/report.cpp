@@ -78,7 +78,7 @@ boost::json::object to_json(const Fault& fault, const TrialOutcome& outcome) {
                              {"site", fault.site},
                              {"equivalent", outcome.equivalent},
                              {"killed", outcome.killed},
-                             {"judge", outcome.judge},
+                             {"judge", to_text(outcome.judge)},
                              {"amplifier", outcome.amplifier},
                              {"bits_alone", outcome.bits},
                              {"scenarios_to_kill", outcome.killed ? boost::json::value(outcome.scenarios) : nullptr},
@@ -138,7 +138,8 @@ std::string survivors_text(const std::vector<Fault>& faults, const std::vector<T
     if (!outcome.done || outcome.killed || outcome.equivalent) continue;
     text += "SURVIVED " + faults[i].name + ", after " + std::to_string(outcome.scenarios) + " cases\n";
     if (!outcome.wrong_reason && !outcome.reason.empty()) text += "  " + outcome.reason + "\n";
-    if (outcome.wrong_reason) text += "  named for another reason, by " + outcome.judge + ": " + outcome.reason + "\n";
+    if (outcome.wrong_reason)
+      text += "  named for another reason, by " + to_text(outcome.judge) + ": " + outcome.reason + "\n";
     text += "  replay: " + outcome.replay + "\n";
   }
   return text;
@@ -174,7 +175,7 @@ void read_result(const boost::json::object& from, Fault& fault, TrialOutcome& ou
   outcome.done = from.at("finished").as_bool();
   outcome.killed = from.at("killed").as_bool();
   outcome.equivalent = from.at("equivalent").as_bool();
-  outcome.judge = text("judge");
+  outcome.judge = judge_from_text(text("judge"));
   outcome.amplifier = text("amplifier");
   outcome.bits = from.at("bits_alone").as_bool();
   outcome.scenarios = from.at("cases").to_number<std::int64_t>();

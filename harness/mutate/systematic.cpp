@@ -12,12 +12,13 @@ namespace {
 
 // Which reports a fault of this operator should lead to.
 std::vector<Reason> reasons_of(DoorOperator op) {
-  const Reason bits{"bits", {}}, order{"hazard", {"Missing edge"}}, unwritten{"hazard", {"use before write"}};
-  const Reason count{"vacuous", {"graph_replays"}};
+  const Reason bits{std::nullopt, {}}, order{JudgeKind::hazard, {"Missing edge"}},
+      unwritten{JudgeKind::hazard, {"use before write"}};
+  const Reason count{JudgeKind::vacuous, {"graph_replays"}};
   // A graph that was captured without a call lacks its entry when the region runs again in record-only mode.
-  const Reason entry{"ledger", {"entry"}};
+  const Reason entry{JudgeKind::ledger, {"entry"}};
   // Without an edge of a capture a stream does not join it, or does not come back.
-  const Reason fork{"capture", {"cudaErrorStreamCapture", "event of a capture that is over"}};
+  const Reason fork{JudgeKind::capture, {"cudaErrorStreamCapture", "event of a capture that is over"}};
   switch (op) {
     case DoorOperator::drop_wait:
     case DoorOperator::drop_record:
@@ -27,7 +28,7 @@ std::vector<Reason> reasons_of(DoorOperator op) {
       return {order, bits, entry, fork};
     case DoorOperator::drop_copy:
       // The host goes by rows of another microbatch: too many change no bit, but what is moved.
-      return {unwritten, bits, entry, {"vacuous", {"rows that the oracle's experts have"}}};
+      return {unwritten, bits, entry, {JudgeKind::vacuous, {"rows that the oracle's experts have"}}};
     case DoorOperator::drop_fill:
       return {unwritten, bits, entry};
     case DoorOperator::drop_op:
@@ -35,21 +36,21 @@ std::vector<Reason> reasons_of(DoorOperator op) {
     case DoorOperator::move_op:
       return {order, unwritten, bits, entry};
     case DoorOperator::free_early:
-      return {{"hazard", {"use after free"}}};
+      return {{JudgeKind::hazard, {"use after free"}}};
     case DoorOperator::alias_buffers:
-      return {{"hazard", {"overlapping operands", "Missing edge", "use before write"}}, bits};
+      return {{JudgeKind::hazard, {"overlapping operands", "Missing edge", "use before write"}}, bits};
     case DoorOperator::wrong_buffer:
-      return {{"hazard", {"overlapping operands", "Missing edge", "use before write"}},
+      return {{JudgeKind::hazard, {"overlapping operands", "Missing edge", "use before write"}},
               bits,
-              {"ledger", {"is not where it was captured"}}};
+              {JudgeKind::ledger, {"is not where it was captured"}}};
     case DoorOperator::move_address:
-      return {{"ledger", {"is not where it was captured"}}, bits};
+      return {{JudgeKind::ledger, {"is not where it was captured"}}, bits};
     case DoorOperator::replay_twice:
       return {bits, count};
     case DoorOperator::replay_none:
       return {unwritten, bits, count};
     case DoorOperator::bake_scalar:
-      return {{"ledger", {"scalar"}}, bits};
+      return {{JudgeKind::ledger, {"scalar"}}, bits};
   }
   return {};
 }
@@ -65,7 +66,7 @@ Fault fault_at(const DoorFault& door, const std::vector<MutationCase>& cases) {
               .bug_class = std::string(to_text(door.op)),
               .site = door.site,
               .reasons = reasons_of(door.op),
-              .plant = {.fault = to_text(door), .mutation = ""},
+              .plant = {.planted = {.engine = to_text(door)}},
               .removes_order = removes_order(door.op),
               .can_be_idle = can_be_idle(door.op)};
   for (std::size_t i = 0; i < cases.size(); ++i) {

@@ -36,7 +36,7 @@ struct TrialOutcome {
   bool done = false;  // False where the budget ended first.
   bool killed = false;
   bool equivalent = false;
-  std::string judge = "none";
+  JudgeKind judge = JudgeKind::none;
   std::string amplifier = "none";
   bool bits = false;  // Values alone would have shown it.
   std::int64_t scenarios = 0;

@@ -85,7 +85,8 @@ std::string picture(const CaseResult& result) {
   try {
     const Scenario scenario = read_token(result.token, result.data_from);
     const auto source = open_data(scenario);
-    const StepData step = result.judge == "evaluation" ? source->evaluation(where.step) : source->training(where.step);
+    const StepData step =
+        result.judge == JudgeKind::evaluation ? source->evaluation(where.step) : source->training(where.step);
     return pack_picture(scenario.data, of_rank(step, where.rank, scenario.parallel.data), where);
   } catch (const std::exception& error) {
     return "<p class=\"note\">The packs are not drawn: " + html(error.what()) + "</p>\n";
@@ -103,7 +104,7 @@ std::string difference(const CaseResult& result) {
 std::string failure(const CaseResult& one, std::size_t number) {
   std::string out = "<article id=\"failure-" + std::to_string(number) + "\">\n<h3>" + html(one.name) + " <small>" +
                     html(one.numerics) + "</small> <span class=\"badge " + to_text(one.verdict) + "\">" +
-                    to_text(one.verdict) + "</span> by " + html(one.judge) + "</h3>\n";
+                    to_text(one.verdict) + "</span> by " + html(to_text(one.judge)) + "</h3>\n";
   out += element("p", "reason", one.reason) + "\n";
   if (one.first_difference) out += difference(one);
   if (!one.replay.empty()) out += "<h4>Replay</h4>\n" + element("pre", "replay", one.replay) + "\n";

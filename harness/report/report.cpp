@@ -144,7 +144,7 @@ std::string junit(const std::vector<CaseResult>& results) {
     const char* kind = one.verdict == Verdict::violated  ? "failure"
                        : one.verdict == Verdict::skipped ? "skipped"
                                                          : "error";
-    out << ">\n    <" << kind << " message=\"" << xml(one.judge + ": " + one.reason) << "\"";
+    out << ">\n    <" << kind << " message=\"" << xml(to_text(one.judge) + ": " + one.reason) << "\"";
     if (one.verdict == Verdict::skipped) {
       out << "/>\n  </testcase>\n";
     } else {
@@ -158,7 +158,7 @@ std::string junit(const std::vector<CaseResult>& results) {
 ExitStatus exit_status(const std::vector<CaseResult>& results) {
   const auto any = [&](auto holds) { return std::any_of(results.begin(), results.end(), holds); };
   if (any([](const CaseResult& one) { return one.verdict == Verdict::violated; })) return ExitStatus::violated;
-  if (any([](const CaseResult& one) { return one.judge == "watchdog"; })) return ExitStatus::hang;
+  if (any([](const CaseResult& one) { return one.judge == JudgeKind::watchdog; })) return ExitStatus::hang;
   if (any([](const CaseResult& one) { return one.verdict == Verdict::broken; })) return ExitStatus::world_failed;
   if (any([](const CaseResult& one) { return one.verdict == Verdict::gave_up; })) return ExitStatus::gave_up;
   return ExitStatus::held;

@@ -100,7 +100,7 @@ json::object to_json(const CaseResult& result) {
                       {"numerics", result.numerics},
                       {"token", result.token},
                       {"verdict", to_text(result.verdict)},
-                      {"judge", result.judge},
+                      {"judge", to_text(result.judge)},
                       {"reason", result.reason},
                       {"first_difference", difference},
                       {"counters", counters},
@@ -121,7 +121,7 @@ CaseResult result_from_json(const json::value& value) {
   result.numerics = text_of(object, "numerics");
   result.token = text_of(object, "token");
   result.verdict = verdict_from(text_of(object, "verdict"));
-  result.judge = text_of(object, "judge");
+  result.judge = judge_from_text(text_of(object, "judge"));
   result.reason = text_of(object, "reason");
   if (const json::object* difference = object.at("first_difference").if_object()) {
     result.first_difference = difference_from_json(*difference);

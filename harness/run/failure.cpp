@@ -69,7 +69,7 @@ void FailureFiles::write(const Failure& failure) const try {
   one.name = "lockstep";
   one.numerics = "-";
   one.verdict = Verdict::broken;
-  one.judge = "status " + std::to_string(static_cast<int>(failure.status));
+  one.judge = judge_from_text("status " + std::to_string(static_cast<int>(failure.status)));
   one.reason = failure.what;
   write(junit_, junit({one}));
 } catch (const std::exception&) {  // The failure itself has been told.

@@ -45,11 +45,11 @@ struct Process {
   int number = 0, of = 1;
   int local = 0;  // Among those of this machine.
   std::function<std::unique_ptr<Store>(int rank)> meeting;
-  std::string same = "";  // RanksHere::same
+  std::string same = "";  // LocalRanks::same
 };
 
 ExitStatus run_process(const Process& process, const Scenario& scenario, bool over_nccl,
-                       const std::function<ExitStatus(const RanksHere&)>& body) {
+                       const std::function<ExitStatus(const LocalRanks&)>& body) {
   const int count = static_cast<int>(scenario.parallel.data), here = count / process.of;
   if (scenario.fsdp.reduction == Reduction::nccl) pin_sums();
   try {
@@ -177,7 +177,7 @@ void require_alone(const Scenario& scenario) {
 }
 
 ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOptions& options,
-                const std::function<ExitStatus(const RanksHere&)>& body) {
+                const std::function<ExitStatus(const LocalRanks&)>& body) {
   const int count = static_cast<int>(scenario.parallel.data);
   const bool one_each = over_nccl(scenario, options.device, true);
   if (count % me.size != 0 || (one_each && count != me.size)) {
@@ -217,7 +217,7 @@ bool over_nccl(const Scenario& scenario, const std::string& device, bool by_laun
 }
 
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
-                       const std::function<ExitStatus(const RanksHere&)>& body, const RankEnded& ended) {
+                       const std::function<ExitStatus(const LocalRanks&)>& body, const RankEnded& ended) {
   const std::string place = folder.path() + "/meeting";
   const int count = static_cast<int>(scenario.parallel.data);
   SharedMemoryStore::create(place, count);
@@ -230,14 +230,14 @@ ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFol
 }
 
 ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
-                  const std::function<ExitStatus(const RanksHere&)>& body) {
+                  const std::function<ExitStatus(const LocalRanks&)>& body) {
   const Transport transport = scenario.parallel.transport;
   if (scenario.parallel.data == 1 || transport == Transport::local) {
     require_alone(scenario);
-    return body(all_ranks_here(scenario));
+    return body(all_local_ranks(scenario));
   }
   if (const auto me = launched_here()) return join(*me, scenario, options, body);
-  if (transport == Transport::automatic) return body(all_ranks_here(scenario));
+  if (transport == Transport::automatic) return body(all_local_ranks(scenario));
   if (const std::string lacks = lacking(scenario, options.device); !lacks.empty()) throw NoDevice(lacks);
   return launch_here(scenario, options.deadline_s, RunFolder(), body);
 }

@@ -28,7 +28,7 @@ bool over_nccl(const Scenario& scenario, const std::string& device, bool by_laun
 // failure of one rank goes before what that made of the others, and a rank that was killed is a hang. What they throw
 // is said on stderr.
 ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
-                  const std::function<ExitStatus(const RanksHere&)>& body);
+                  const std::function<ExitStatus(const LocalRanks&)>& body);
 
 // How the process of a rank ended.
 struct RankEnd {
@@ -41,6 +41,6 @@ struct RankEnd {
 // `ended` is told of each process when it has; it may be empty.
 using RankEnded = std::function<void(int rank, const RankEnd&)>;
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
-                       const std::function<ExitStatus(const RanksHere&)>& body, const RankEnded& ended = {});
+                       const std::function<ExitStatus(const LocalRanks&)>& body, const RankEnded& ended = {});
 
 }  // namespace lockstep

@@ -42,7 +42,7 @@ CaseResult lost_rank(const Scenario& scenario, const RunOptions& options, const 
   CaseResult lost = unjudged_case(scenario, options);
   if (end.stopped) {
     lost.verdict = Verdict::broken;
-    lost.judge = "watchdog";
+    lost.judge = JudgeKind::watchdog;
     lost.reason = "did not notice that another rank failed";
     return lost;
   }
@@ -55,7 +55,7 @@ CaseResult lost_rank(const Scenario& scenario, const RunOptions& options, const 
 }
 
 int weight(const CaseResult& result) {
-  const bool of_others = result.judge == kElsewhere || result.judge == "watchdog";
+  const bool of_others = result.judge == JudgeKind::remote_failure || result.judge == JudgeKind::watchdog;
   if (result.verdict == Verdict::violated && result.first_difference) return 4;
   if (result.verdict == Verdict::violated && !of_others) return 3;
   if (result.verdict != Verdict::holds && !of_others) return 2;
@@ -85,18 +85,18 @@ CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& opt
   if (on_gpus ? !over_nccl && full : over_nccl) {
     CaseResult result = unjudged_case(scenario, options);
     result.verdict = Verdict::broken;
-    result.judge = "device";
+    result.judge = JudgeKind::device;
     result.reason = lacking(scenario, options.device);
     return result;
   }
   const RunFolder folder;
   const auto path = [&](int rank) { return folder.path() + "/" + std::to_string(rank); };
   const auto said = [&](int rank) { return path(rank) + ".said"; };
-  const auto judge = [&](const RanksHere& ranks) {
+  const auto judge = [&](const LocalRanks& ranks) {
     say_to(said(ranks.first()));
     RunOptions own = options;
     own.ranks = &ranks;
-    const CaseResult result = run_case_here(scenario, own);
+    const CaseResult result = judge_case(scenario, own);
     std::ofstream(path(ranks.first())) << boost::json::serialize(to_json(result));
     return ExitStatus::held;
   };

@@ -42,7 +42,7 @@ CaseResult judge_refusal(const ReadResult& read, const std::string& path) {
     return result;
   }
   result.verdict = Verdict::violated;
-  result.judge = "refusal";
+  result.judge = JudgeKind::refusal;
   result.reason = "expected to be refused by " + expected + ", " +
                   (read.ok() ? "but it is legal" : "refused by " + read.errors.front().text());
   return result;
@@ -116,7 +116,7 @@ void decide_what_is_lacking(PlannedCase& one, const std::string& device) {
   one.decided = skipped(one.scenario.name, one.scenario, to_text(one.scenario.numerics.front()), lacks);
   if (!one.named) return;
   one.decided->verdict = Verdict::broken;
-  one.decided->judge = "device";
+  one.decided->judge = JudgeKind::device;
 }
 
 CaseResult judged_by_expectation(const Scenario& scenario, CaseResult result) {
@@ -124,11 +124,11 @@ CaseResult judged_by_expectation(const Scenario& scenario, CaseResult result) {
   if (expect.verdict != ExpectedVerdict::violated) return result;
   if (result.verdict == Verdict::holds) {
     result.verdict = Verdict::violated;
-    result.judge = "expectation";
+    result.judge = JudgeKind::expectation;
     result.reason = "expected to be violated, but everything held";
-  } else if (result.verdict == Verdict::violated && (expect.judge == "none" || expect.judge == result.judge)) {
+  } else if (result.verdict == Verdict::violated && (expect.judge == "none" || expect.judge == to_text(result.judge))) {
     result.verdict = Verdict::holds;
-    result.reason = "violated as expected, by " + result.judge + ": " + result.reason;
+    result.reason = "violated as expected, by " + to_text(result.judge) + ": " + result.reason;
   } else if (result.verdict == Verdict::violated) {
     result.reason = "expected judge " + expect.judge + "; " + result.reason;
   }

@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 CaseResult run_planted(const Scenario& scenario, const RunOptions& run) {
-  plant_fault(run.fault);
+  plant_fault(run.planted.engine);
   if (fault(kCrashFault)) std::abort();
   while (fault(kHangFault)) ::pause();
   CaseResult result = run_case(scenario, run);
@@ -42,18 +42,18 @@ void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
   result.verdict = Verdict::broken;
   const std::string words = end.last_words.empty() ? "" : ": " + end.last_words;
   if (end.timed_out) {
-    result.judge = "watchdog";
+    result.judge = JudgeKind::watchdog;
     result.reason = "no result within " + seconds_text(timeout_s) + words;
   } else if (end.signal == SIGABRT && end.last_words.find("broken contract in ") != std::string::npos) {
     // require() judged before it aborted: that is a finding, not a failure of the world.
     result.verdict = Verdict::violated;
-    result.judge = "contract";
+    result.judge = JudgeKind::contract;
     result.reason = "the worker was killed by SIGABRT" + words;
   } else if (end.signal != 0) {
-    result.judge = "crash";
+    result.judge = JudgeKind::crash;
     result.reason = "the worker was killed by " + signal_name(end.signal) + words;
   } else {
-    result.judge = "crash";
+    result.judge = JudgeKind::crash;
     result.reason = "the worker left with status " + std::to_string(end.status) + words;
   }
 }

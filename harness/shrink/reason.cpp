@@ -123,12 +123,12 @@ bool same_reason(const CaseResult& a, const CaseResult& b) {
 
 bool same_cause(const CaseResult& a, const CaseResult& b) {
   if (a.verdict != b.verdict || a.judge != b.judge) return false;
-  if (a.judge == "gradient") return same_op(a, b);
-  return a.judge == "hazard" && !edge_of(a.reason).empty() && edge_of(a.reason) == edge_of(b.reason);
+  if (a.judge == JudgeKind::gradient) return same_op(a, b);
+  return a.judge == JudgeKind::hazard && !edge_of(a.reason).empty() && edge_of(a.reason) == edge_of(b.reason);
 }
 
 std::string reason_name(const CaseResult& result) {
-  std::string text = result.judge;
+  std::string text = to_text(result.judge);
   if (result.first_difference) {
     text += " " + last_parts(tensor_kind(result.first_difference->tensor));
   } else {

@@ -35,7 +35,7 @@ void comment(std::ostringstream& out, const std::string& text) { out << "# " << 
 
 void write_failure(std::ostringstream& out, const Shrunk& shrunk) {
   const CaseResult& result = shrunk.result;
-  comment(out, std::string(to_text(result.verdict)) + " by " + result.judge + ": " + result.reason);
+  comment(out, std::string(to_text(result.verdict)) + " by " + to_text(result.judge) + ": " + result.reason);
   if (result.first_difference) {
     for (const auto& [name, value] : difference_rows(*result.first_difference)) comment(out, name + " " + value);
   }
@@ -65,7 +65,7 @@ void write_freedoms(std::ostringstream& out, const Shrunk& shrunk) {
 }  // namespace
 
 std::string shrunk_description(const CaseResult& result) {
-  std::string text = std::string(to_text(result.verdict)) + " by " + result.judge;
+  std::string text = std::string(to_text(result.verdict)) + " by " + to_text(result.judge);
   if (result.first_difference) {
     text += ": " + tensor_kind(result.first_difference->tensor) + " differed";
     if (!result.first_difference->op.empty()) text += ", written by " + result.first_difference->op;

@@ -53,13 +53,13 @@ class Search {
   bool begin() {
     shrunk_.first = run_once(given_);
     if (shrunk_.first.verdict != Verdict::violated && shrunk_.first.verdict != Verdict::broken) return false;
-    if (shrunk_.first.judge == "counters") return false;  // A claim of the file, true of no smaller scenario.
+    if (shrunk_.first.judge == JudgeKind::counters) return false;  // A claim of the file, true of no smaller scenario.
     move_to_simulator();
     current_ = start();
     reason_ = run_once(current_);
     if (!same_reason(reason_, shrunk_.first)) reason_ = shrunk_.first;  // A race, or a death that the name changed.
     shrunk_.result = reason_;
-    if (reason_.judge == "watchdog") timeout_s_ = std::max(0.5, options_.timeout_s / 10);
+    if (reason_.judge == JudgeKind::watchdog) timeout_s_ = std::max(0.5, options_.timeout_s / 10);
     settle_count();
     racy_ = shrunk_.failed < shrunk_.of;
     seen_.insert(key_of(current_));
@@ -107,7 +107,7 @@ class Search {
 
   // A hang was judged with a short timeout: the whole one must agree, or the scenario as given stands.
   bool confirmed() {
-    if (reason_.judge != "watchdog") return true;
+    if (reason_.judge != JudgeKind::watchdog) return true;
     timeout_s_ = options_.timeout_s;
     CaseResult result = run_once(current_);
     const bool same = same_reason(result, reason_);
@@ -211,7 +211,7 @@ class Search {
 
   // k of n schedules of the current scenario fail.
   void settle_count() {
-    if (reason_.judge == "watchdog") return;  // A timeout each is too dear.
+    if (reason_.judge == JudgeKind::watchdog) return;  // A timeout each is too dear.
     shrunk_.failed = shrunk_.of = 0;
     Scenario one = current_;
     for (int i = 1; i <= options_.tries; ++i) {

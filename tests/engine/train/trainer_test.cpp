@@ -132,7 +132,7 @@ TEST(Trainer, SurvivesACaptureThatFails) {
     trainer.step();
     ADD_FAILURE() << "the capture should have failed";
   } catch (const EngineViolation& violation) {
-    EXPECT_EQ(violation.judge(), "capture");
+    EXPECT_EQ(violation.judge(), JudgeKind::capture);
     EXPECT_NE(std::string(violation.what()).find("cudaErrorStreamCapture"), std::string::npos) << violation.what();
   }
   plant_fault("");

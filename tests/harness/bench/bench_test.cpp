@@ -118,7 +118,7 @@ TEST(Bench, OfShardingTimesEveryExchangeOfAStep) {
   s.model.pattern = "M*-M";
   s.parallel.data = 2;
   int rows = 0;
-  time_fsdp(s, "sim", all_ranks_here(s), "", 0, [&](const FsdpTimes& one) {
+  time_fsdp(s, "sim", all_local_ranks(s), "", 0, [&](const FsdpTimes& one) {
     SCOPED_TRACE(one.mode);
     ++rows;
     ASSERT_EQ(one.not_run, "");
@@ -149,7 +149,7 @@ TEST(Bench, OfShardingRunsTheModesThatAreAskedFor) {
   s.model.pattern = "M";
   s.parallel.data = 2;
   std::vector<std::string> modes;
-  time_fsdp(s, "sim", all_ranks_here(s), "optim eager", 0, [&](const FsdpTimes& one) { modes.push_back(one.mode); });
+  time_fsdp(s, "sim", all_local_ranks(s), "optim eager", 0, [&](const FsdpTimes& one) { modes.push_back(one.mode); });
   EXPECT_EQ(modes, std::vector<std::string>{"optim eager"});
 }
 

@@ -37,7 +37,7 @@ Smallest smallest(const std::string& fault, const std::string& judge) {
   // Two steps with the larger bucket, of two documents, in another microbatch each.
   if (fault == "iteration-graph-takes-each-bucket") return {.documents = 4};
   // With one document too many in a graph no bit differs only if that document is empty.
-  if (judge == "vacuous" && (fault == "capacity-off-by-one" || fault == "fallback-truncates-to-capacity")) {
+  if (judge == JudgeKind::vacuous && (fault == "capacity-off-by-one" || fault == "fallback-truncates-to-capacity")) {
     return {.features = 2};
   }
   return {};

@@ -28,7 +28,7 @@ TEST(InvalidCase, EachIsRefusedByTheOneRuleThatItBreaks) {
 TEST(InvalidCase, AnotherRuleOrNoneIsAViolation) {
   InvalidCase near = *make_case(1, 1, "near-legal").near;
   near.rule = near.rule == "L17" ? "L18" : "L17";
-  EXPECT_EQ(judge_invalid_case(near).judge, "refusal");
+  EXPECT_EQ(judge_invalid_case(near).judge, JudgeKind::refusal);
   near.text = to_yaml(make_case(1, 1, "small").scenario);
   EXPECT_EQ(judge_invalid_case(near).verdict, Verdict::violated);
   EXPECT_THAT(judge_invalid_case(near).reason, testing::HasSubstr("but it is legal"));
@@ -47,7 +47,7 @@ TEST(CampaignCase, IsEqualForEqualSeedAndIndexOnly) {
 CaseResult differs(const std::string& tensor, const std::string& got = "1") {
   CaseResult result;
   result.verdict = Verdict::violated;
-  result.judge = "gradient";
+  result.judge = JudgeKind::gradient;
   result.first_difference = FirstDifference{};
   result.first_difference->op = "linear";
   result.first_difference->tensor = tensor;
@@ -59,7 +59,7 @@ TEST(FailureClass, IsJudgeOpAndKindOfTensor) {
   EXPECT_EQ(class_of(differs("layers.0.up.weight.gradient")), class_of(differs("layers.5.up.weight.gradient")));
   EXPECT_NE(class_of(differs("layers.0.up.weight.gradient")), class_of(differs("layers.0.down.weight.gradient")));
   CaseResult vacuous;
-  vacuous.judge = "vacuous";
+  vacuous.judge = JudgeKind::vacuous;
   vacuous.reason = "graph_replays is 16, the scenario demands 17";
   CaseResult other = vacuous;
   other.reason = "graph_replays is 3, the scenario demands 0x1f";
@@ -94,17 +94,18 @@ TEST(FurtherRuns, AnOracleWithTwoResultsIsToBlame) {
   const CaseRecord record = classified(failed, {{failed, "a"}, {failed, "b"}});
   EXPECT_EQ(record.kind, "oracle unstable");
   EXPECT_EQ(record.result.verdict, Verdict::gave_up);
-  EXPECT_EQ(record.result.judge, "oracle");
+  EXPECT_EQ(record.result.judge, JudgeKind::oracle);
 }
 
 TEST(FurtherRuns, TheWorldIsNoViolation) {
   CaseResult failed;
   failed.verdict = Verdict::broken;
-  for (const char* judge : {"device", "exception", "memory", "disk"}) {
+  using enum JudgeKind;
+  for (const JudgeKind judge : {device, exception, memory, disk}) {
     failed.judge = judge;
     EXPECT_EQ(classified(failed, {{failed, ""}}).kind, "infrastructure");
   }
-  failed.judge = "crash";
+  failed.judge = JudgeKind::crash;
   EXPECT_EQ(classified(failed, {{failed, ""}}).kind, "deterministic");
 }
 

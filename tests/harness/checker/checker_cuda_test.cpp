@@ -86,7 +86,7 @@ TEST(CheckerCuda, DelaysInsideAndOutsideOfGraphsAndPoisonChangeNoBit) {
     scenario.checker.poison = {Poison::fresh, Poison::freed, Poison::padding, Poison::staging};
     scenario.checker.delays = {{DelayStream::compute, {}, 20}, {DelayStream::loader, {}, 300}};
     if (impl != GraphImpl::none) scenario.checker.delays.push_back({DelayStream::graph, {}, 20});
-    const CaseResult result = run_case(scenario, {.device = "cuda", .fault = "", .mutation = ""});
+    const CaseResult result = run_case(scenario, {.device = "cuda"});
     EXPECT_EQ(result.verdict, Verdict::holds) << result.reason;
     EXPECT_GT(result.counters.at("delays_applied"), 100);
     EXPECT_GT(result.counters.at("bytes_poisoned_padding"), 1000);

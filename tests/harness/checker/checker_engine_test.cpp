@@ -38,7 +38,7 @@ void train(const Scenario& scenario, Observer& observer) {
   const auto injector = planted_alias();
   Device device(open_sim(sim_options(scenario, scenario.checker.schedule.seed)), &observer, {}, injector.get());
   const auto plain = [](int) { return TrainerOptions{}; };
-  train_to_the_end(device, scenario, *data, plain, [](VirtualRank& rank) { rank.trainer.weight_digest(); });
+  train_to_the_end(device, scenario, *data, plain, [](ThreadRank& rank) { rank.trainer.weight_digest(); });
 }
 
 std::vector<HazardKind> pipelined(const std::string& fault) {
@@ -72,7 +72,7 @@ TEST(CheckerOverTheEngine, FindsTheMissingWaitOnEverySchedule) {
       const Planted planted("compute-ignores-loaded-event");
       const CaseResult result = run_case(scenario, {});
       EXPECT_EQ(result.verdict, Verdict::violated);
-      EXPECT_EQ(result.judge, "hazard");
+      EXPECT_EQ(result.judge, JudgeKind::hazard);
       EXPECT_NE(result.reason.find("Missing edge: loader -> compute"), std::string::npos) << result.reason;
     }
   }

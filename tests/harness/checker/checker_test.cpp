@@ -307,7 +307,7 @@ TEST(Checker, StopsBeforeTheHazardousOpRuns) {
     bench.add(bench.compute, bench.x.row(), bench.y.row());
     FAIL() << "the op was let through";
   } catch (const EngineViolation& violation) {
-    EXPECT_EQ(violation.judge(), "hazard");
+    EXPECT_EQ(violation.judge(), JudgeKind::hazard);
   }
   EXPECT_EQ(read(bench.compute, bench.y), std::vector<float>(64, 0.0f));
 }

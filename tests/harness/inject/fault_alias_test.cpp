@@ -41,7 +41,7 @@ std::int64_t triggered(const FaultAlias& alias, const Scenario& scenario) {
   try {
     Device device(open_sim(sim), nullptr, pressure_of(scenario), &injector);
     const auto plain = [](int) { return TrainerOptions(); };
-    train_to_the_end(device, scenario, *data, plain, [](VirtualRank& rank) { rank.trainer.weight_digest(); });
+    train_to_the_end(device, scenario, *data, plain, [](ThreadRank& rank) { rank.trainer.weight_digest(); });
   } catch (const std::exception&) {  // The device refuses what the alias makes of a capture.
   }
   return injector.triggered();

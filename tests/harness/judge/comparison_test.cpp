@@ -62,7 +62,7 @@ class ComparisonTest : public testing::Test {
 
   // What the engine would call in a step with both microbatches in flight.
   std::optional<Difference> run() {
-    Comparison comparison(scenario_);
+    Comparison whole(scenario_);
     std::vector<ParameterView> parameters;
     for (std::size_t i = 0; i < engine_after_.size(); ++i) {
       oracle::Parameter& p = engine_after_[i];
@@ -75,8 +75,8 @@ class ComparisonTest : public testing::Test {
                             .v = view(p.v, 1, 2),
                             .microbatch_gradient = view(engine_.microbatches[0].gradients[i], 1, 2)});
     }
-    comparison.attach(read_all, parameters);
-    comparison.expect_step(7, data_, want_, after_);
+    const ComparedEngine engine{read_all, parameters};
+    StepComparison& comparison = whole.begin(engine, {7, data_, want_, after_});
     StepResult result;
     result.tokens = tokens_;
     result.loss = engine_.loss;
@@ -115,14 +115,14 @@ class ComparisonTest : public testing::Test {
     }
     if (shows_gradients_) comparison.gradients_done();
     comparison.step_done();
-    comparison.finish_step(result, true);
+    comparison.finish_step(result, Compared::every_pass);
     comparison.compare_weights(after_);
     std::vector<ExpertBiasView> views;
     for (std::vector<float>& bias : engine_biases_) {
       if (!bias.empty()) views.push_back({2, view(bias, 1, 2)});
     }
     comparison.compare_biases(views, biases_);
-    return comparison.first();
+    return whole.found().first();
   }
 
   Scenario scenario_;
@@ -145,7 +145,7 @@ TEST_F(ComparisonTest, AGradientThatWasAccumulatedAtOnceIsJudgedByTheSum) {
   engine_.microbatches[1].gradients[0][1] += 0.25f;
   const auto found = run();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->judge, "gradient");
+  EXPECT_EQ(found->judge, JudgeKind::gradient);
   EXPECT_EQ(found->where.microbatch, 1);
   EXPECT_EQ(found->where.index, 1);
 }
@@ -154,7 +154,7 @@ TEST_F(ComparisonTest, TokensAreThoseOfTheDocuments) {
   tokens_ = 4;
   const auto found = run();
   ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->judge, "vacuous");
+  EXPECT_EQ(found->judge, JudgeKind::vacuous);
   EXPECT_EQ(found->reason, "the engine counts 4 tokens in documents of 5");
 }
 
@@ -162,7 +162,7 @@ TEST_F(ComparisonTest, NamesDocumentAndPosition) {
   engine_.microbatches[1].activations[1].values[4 * kCols + 1] = 0.75f;
   const auto found = run();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->judge, "activation");
+  EXPECT_EQ(found->judge, JudgeKind::activation);
   EXPECT_EQ(found->where.step, 7);
   EXPECT_EQ(found->where.microbatch, 1);
   EXPECT_EQ(found->where.tensor, "layers.0.out");
@@ -203,14 +203,14 @@ TEST_F(ComparisonTest, TheFirstInProgramOrderWins) {
   engine_.microbatches[1].gradients[0][0] = 9;
   EXPECT_EQ(run()->where.microbatch, 1);
   engine_.microbatches[1].loss = 9;
-  EXPECT_EQ(run()->judge, "loss");
+  EXPECT_EQ(run()->judge, JudgeKind::loss);
   engine_.microbatches[1].activations[1].values[0] = 9;
   EXPECT_EQ(run()->where.tensor, "layers.0.out");
   engine_.microbatches[1].activations[0].values[15] = 9;
   EXPECT_EQ(run()->where.tensor, "embedding.out");
   engine_.microbatches[0].loss = 9;
   EXPECT_EQ(run()->where.microbatch, 0);
-  EXPECT_EQ(run()->judge, "loss");
+  EXPECT_EQ(run()->judge, JudgeKind::loss);
 }
 
 TEST_F(ComparisonTest, GradientsAreJudgedInBackwardOrder) {
@@ -227,7 +227,7 @@ TEST_F(ComparisonTest, EveryPartOfTheStateIsJudged) {
     (engine_after_[1].*member)[1] = 9;
     const auto found = run();
     ASSERT_TRUE(found);
-    EXPECT_EQ(found->judge, "weights");
+    EXPECT_EQ(found->judge, JudgeKind::weights);
     EXPECT_EQ(found->where.index, 1);
   }
 }
@@ -255,7 +255,7 @@ TEST_F(ComparisonTest, RouterLossesAreJudged) {
   EXPECT_EQ(run()->where.microbatch, 1);
   engine_.microbatches[1].experts[0].aux_loss = 0.75f;
   EXPECT_EQ(run()->where.tensor, "layers.2.aux_loss");
-  EXPECT_EQ(run()->judge, "loss");
+  EXPECT_EQ(run()->judge, JudgeKind::loss);
   engine_.microbatches[0].experts.clear();
   EXPECT_EQ(run()->reason, "router losses is missing in the engine");
 }
@@ -300,7 +300,7 @@ TEST_F(ComparisonTest, NanOnBothSidesIsAViolation) {
 TEST_F(ComparisonTest, AJudgeThatWasNotCalledIsVacuous) {
   shows_gradients_ = false;
   ASSERT_TRUE(run());
-  EXPECT_EQ(run()->judge, "vacuous");
+  EXPECT_EQ(run()->judge, JudgeKind::vacuous);
 }
 
 // Of a sharded run a rank sees its own microbatches and holds some rows; reports name them as of the whole.
@@ -322,7 +322,7 @@ class SharedStep : public testing::Test {
 
   // Rank 1 holds the last row.
   std::optional<Difference> run() {
-    Comparison comparison(scenario_, 1);
+    Comparison whole(scenario_, 1);
     const auto row = [](std::vector<float>& values) { return tensor(values.data() + 4, 1, 2); };
     const std::vector<ParameterView> views{{.name = "embedding.weight",
                                             .weight = row(mine_.weight),
@@ -333,8 +333,8 @@ class SharedStep : public testing::Test {
                                             .first = first_,
                                             .full_rows = 3,
                                             .full_cols = 2}};
-    comparison.attach(read_all, views);
-    comparison.expect_step(0, data_, want_, after_);
+    const ComparedEngine engine{read_all, views};
+    StepComparison& comparison = whole.begin(engine, {0, data_, want_, after_});
     for (const int m : {0, 1}) comparison.forward_done(m, {}, true);
     for (const int m : {0, 1}) comparison.backward_done(m, true);
     comparison.gradients_done();
@@ -343,9 +343,9 @@ class SharedStep : public testing::Test {
     result.loss = 10;
     result.microbatch_losses = losses_;
     result.clip = want_.clip;
-    comparison.finish_step(result, true);
+    comparison.finish_step(result, Compared::every_pass);
     comparison.compare_weights(after_);
-    return comparison.first();
+    return whole.found().first();
   }
 
   Scenario scenario_;
@@ -362,7 +362,7 @@ TEST_F(SharedStep, EqualBitsHold) { EXPECT_FALSE(run().has_value()); }
 TEST_F(SharedStep, LossesAreThoseOfTheRanksMicrobatches) {
   losses_ = {1, 2};
   ASSERT_TRUE(run());
-  EXPECT_EQ(run()->judge, "loss");
+  EXPECT_EQ(run()->judge, JudgeKind::loss);
   EXPECT_EQ(run()->where.rank, 1);
   EXPECT_EQ(run()->where.microbatch, 0);
   EXPECT_EQ(run()->where.want, "2 0x40000000");
@@ -372,7 +372,7 @@ TEST_F(SharedStep, AnElementIsNamedInTheWhole) {
   mine_.gradient[5] = 0;
   const auto found = run();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->judge, "gradient");
+  EXPECT_EQ(found->judge, JudgeKind::gradient);
   EXPECT_EQ(found->where.rank, 1);
   EXPECT_EQ(found->where.index, 5);
   EXPECT_EQ(found->where.row, 2);

@@ -8,11 +8,11 @@
 namespace lockstep {
 namespace {
 
-Remembered reference_of(const Scenario& scenario, const DataSource& data) {
+ReferenceResults reference_of(const Scenario& scenario, const DataSource& data) {
   const RunOptions options;
-  Remembered remembered;
-  JudgedRun run(scenario, data, options, {}, false, nullptr);
-  run.on_ranks([&](JudgedRun::Rank& rank) {
+  ReferenceResults remembered;
+  ComparedRun run(scenario, data, options, {}, false, nullptr);
+  run.on_ranks([&](ComparedRun::Rank& rank) {
     EagerReference reference(scenario, rank);
     for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
       reference.step();
@@ -23,8 +23,8 @@ Remembered reference_of(const Scenario& scenario, const DataSource& data) {
   return remembered;
 }
 
-Remembered oracle_of(const Scenario& scenario, const DataSource& data) {
-  JudgedSteps oracle(data, make_oracle_judge(scenario, ""));
+ReferenceResults oracle_of(const Scenario& scenario, const DataSource& data) {
+  ExpectedSteps oracle(data, make_oracle_judge(scenario, ""));
   for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
     oracle.step(step);
     const std::int64_t every = scenario.training.eval_every;
@@ -78,7 +78,7 @@ TEST(EagerReference, IsWhatTheOracleGivesWhereItKnows) {
     s.fsdp.strategy = strategy;
     ASSERT_TRUE(check_legality(s).empty());
     const auto data = open_data(s);
-    const Remembered got = reference_of(s, *data), want = oracle_of(s, *data);
+    const ReferenceResults got = reference_of(s, *data), want = oracle_of(s, *data);
     EXPECT_EQ(got.digest, want.digest);
     ASSERT_EQ(got.steps.size(), want.steps.size());
     for (std::size_t step = 0; step < want.steps.size(); ++step) {
@@ -100,7 +100,7 @@ TEST(EagerReference, IsWhatTheOracleGivesWhereItKnows) {
 TEST(EagerReference, IsItselfHeldAgainstTheOracleBeforeTheFirstSum) {
   const Scenario s = eager(with_experts(2));
   const auto data = open_data(s);
-  Remembered reference = reference_of(s, *data);
+  ReferenceResults reference = reference_of(s, *data);
   EXPECT_EQ(first_losses_differ(s, *data, reference), "");
   reference.steps[0].microbatches[3].loss += 1;
   EXPECT_NE(first_losses_differ(s, *data, reference).find("the loss of microbatch 3"), std::string::npos);

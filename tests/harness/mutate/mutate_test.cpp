@@ -64,7 +64,7 @@ int strikes_here(const Fault& fault) {
   return static_cast<int>(mutator.triggered());
 }
 
-CaseResult result_of(Verdict verdict, const std::string& judge = "none", const std::string& reason = "") {
+CaseResult result_of(Verdict verdict, JudgeKind judge = JudgeKind::none, const std::string& reason = "") {
   CaseResult result;
   result.verdict = verdict;
   result.judge = judge;
@@ -79,7 +79,7 @@ Fault two_cases() {
           .kind = Fault::Kind::named,
           .bug_class = "test",
           .site = "here",
-          .reasons = {{"hazard", {"loader"}}, {"bits", {}}},
+          .reasons = {{JudgeKind::hazard, {"loader"}}, {std::nullopt, {}}},
           .plant = {},
           .removes_order = true,
           .cases = {0, 1}};
@@ -151,21 +151,21 @@ TEST(Trials, StopAtTheFirstKillAndSayWhatWouldHaveDone) {
   Trial trial(0, fault, small_cases());
   trial.take(result_of(Verdict::holds));
   ASSERT_EQ(trial.next()->at, 1);
-  trial.take(result_of(Verdict::violated, "hazard", "Missing edge: loader -> compute"));
+  trial.take(result_of(Verdict::violated, JudgeKind::hazard, "Missing edge: loader -> compute"));
   ASSERT_EQ(trial.next()->mode, TrialMode::plain);
   trial.take(result_of(Verdict::holds));
   ASSERT_EQ(trial.next()->mode, TrialMode::poison);
   Trial poisoned = trial;
-  poisoned.take(result_of(Verdict::violated, "loss"));
+  poisoned.take(result_of(Verdict::violated, JudgeKind::loss));
   EXPECT_TRUE(poisoned.outcome().done && poisoned.outcome().bits);
   EXPECT_EQ(poisoned.outcome().amplifier, "poison");
   trial.take(result_of(Verdict::holds));
   ASSERT_EQ(trial.next()->mode, TrialMode::delay);
-  trial.take(result_of(Verdict::violated, "loss"));
+  trial.take(result_of(Verdict::violated, JudgeKind::loss));
   EXPECT_FALSE(trial.next());
   const TrialOutcome& outcome = trial.outcome();
   EXPECT_TRUE(outcome.killed && outcome.bits && outcome.done);
-  EXPECT_EQ(outcome.judge, "hazard");
+  EXPECT_EQ(outcome.judge, JudgeKind::hazard);
   EXPECT_EQ(outcome.amplifier, "delay");
   EXPECT_EQ(outcome.scenarios, 2);
 }
@@ -173,7 +173,7 @@ TEST(Trials, StopAtTheFirstKillAndSayWhatWouldHaveDone) {
 TEST(Trials, DoNotCountAKillForAnotherReason) {
   const Fault fault = two_cases();
   Trial trial(0, fault, small_cases());
-  for (int i = 0; i < 2; ++i) trial.take(result_of(Verdict::violated, "hazard", "something else"));
+  for (int i = 0; i < 2; ++i) trial.take(result_of(Verdict::violated, JudgeKind::hazard, "something else"));
   EXPECT_TRUE(trial.outcome().done && trial.outcome().wrong_reason);
   EXPECT_FALSE(trial.outcome().killed || trial.outcome().equivalent);
   EXPECT_THAT(survivors_text({fault}, {trial.outcome()}),
@@ -189,7 +189,7 @@ TEST(Trials, ProveWhatNobodyNotices) {
   silent.take(result_of(Verdict::holds));
   EXPECT_TRUE(silent.outcome().equivalent && silent.outcome().done);
   EXPECT_THAT(silent.outcome().argument, HasSubstr("1000 orders"));
-  found.take(result_of(Verdict::violated, "loss"));
+  found.take(result_of(Verdict::violated, JudgeKind::loss));
   EXPECT_TRUE(found.outcome().killed);
   EXPECT_FALSE(found.outcome().equivalent);
 }
@@ -217,9 +217,9 @@ TEST(Score, CountsEachFaultOnce) {
   const std::vector<Fault> faults(4, two_cases());
   std::vector<Trial> trials;
   for (int i = 0; i < 4; ++i) trials.emplace_back(i, faults[static_cast<std::size_t>(i)], small_cases());
-  trials[0].take(result_of(Verdict::violated, "loss"));
-  trials[0].take(result_of(Verdict::violated, "loss"));
-  trials[1].take(result_of(Verdict::violated, "hazard", "loader"));
+  trials[0].take(result_of(Verdict::violated, JudgeKind::loss));
+  trials[0].take(result_of(Verdict::violated, JudgeKind::loss));
+  trials[1].take(result_of(Verdict::violated, JudgeKind::hazard, "loader"));
   for (int i = 0; i < 3; ++i) trials[1].take(result_of(Verdict::holds));
   for (int i = 0; i < 3; ++i) trials[2].take(result_of(Verdict::holds));
   std::vector<TrialOutcome> outcomes;

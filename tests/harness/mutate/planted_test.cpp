@@ -30,7 +30,7 @@ TEST(PlantedFaults, EachThatChangesNothingSurvives) {
   for (const auto& [name, why] : equivalent_faults()) {
     for (const Scenario& scenario : cases) {
       const CaseResult result =
-          run_in_worker(scenario, {.device = "sim", .fault = name, .mutation = ""}, {.fork = true, .timeout_s = 60});
+          run_in_worker(scenario, {.device = "sim", .planted = {.engine = name}}, {.fork = true, .timeout_s = 60});
       EXPECT_EQ(result.verdict, Verdict::holds)
           << name << ": " << why << ", but in " << scenario.name << ": " << result.reason;
     }

@@ -49,7 +49,7 @@ CaseResult violated() {
   result.name = "<script>alert('x')</script>";
   result.numerics = "fp32";
   result.verdict = Verdict::violated;
-  result.judge = "activation";
+  result.judge = JudgeKind::activation;
   result.reason = "a < b & \"c\" \x01 \xff";
   result.token = make_token(two_packs());
   result.first_difference = row_in(4, 3, 13);

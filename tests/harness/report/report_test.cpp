@@ -19,7 +19,7 @@ CaseResult violated() {
   one.numerics = "fp32";
   one.token = "lsX";
   one.verdict = Verdict::violated;
-  one.judge = "gradient";
+  one.judge = JudgeKind::gradient;
   one.reason = "x & y \"differ\"";
   one.first_difference = FirstDifference{.step = 2,
                                          .rank = 0,
@@ -42,7 +42,7 @@ CaseResult violated() {
   return one;
 }
 
-CaseResult with(Verdict verdict, const std::string& judge = "none") {
+CaseResult with(Verdict verdict, JudgeKind judge = JudgeKind::none) {
   CaseResult one;
   one.verdict = verdict;
   one.judge = judge;
@@ -86,9 +86,10 @@ TEST(Junit, EscapesAndCounts) {
 TEST(ExitStatus, TheWorstVerdictDecides) {
   EXPECT_EQ(exit_status({with(Verdict::holds), with(Verdict::skipped)}), ExitStatus::held);
   EXPECT_EQ(exit_status({with(Verdict::holds), with(Verdict::gave_up)}), ExitStatus::gave_up);
-  EXPECT_EQ(exit_status({with(Verdict::gave_up), with(Verdict::broken, "device")}), ExitStatus::world_failed);
-  EXPECT_EQ(exit_status({with(Verdict::broken, "device"), with(Verdict::broken, "watchdog")}), ExitStatus::hang);
-  EXPECT_EQ(exit_status({with(Verdict::broken, "watchdog"), violated()}), ExitStatus::violated);
+  EXPECT_EQ(exit_status({with(Verdict::gave_up), with(Verdict::broken, JudgeKind::device)}), ExitStatus::world_failed);
+  EXPECT_EQ(exit_status({with(Verdict::broken, JudgeKind::device), with(Verdict::broken, JudgeKind::watchdog)}),
+            ExitStatus::hang);
+  EXPECT_EQ(exit_status({with(Verdict::broken, JudgeKind::watchdog), violated()}), ExitStatus::violated);
 }
 
 TEST(WriteFile, ReplacesWholeOrNotAtAll) {

@@ -114,7 +114,7 @@ TEST(Trace, DrawsTheEdgeThatAPlantedFaultTookAway) {
   Scenario scenario = small(GraphImpl::partial);
   scenario.checker.schedule.kind = ScheduleKind::program;
   const auto missing = [&](const std::string& fault) {
-    const Trace trace = trace_case(scenario, {.device = "sim", .fault = fault, .mutation = ""});
+    const Trace trace = trace_case(scenario, {.device = "sim", .planted = {.engine = fault}});
     return std::count_if(trace.flows.begin(), trace.flows.end(),
                          [](const TraceFlow& f) { return f.name == "missing edge"; });
   };

@@ -17,7 +17,7 @@ Scenario from_library(const std::string& name) {
 }
 
 CaseResult with_fault(const Scenario& scenario, const std::string& fault) {
-  return run_in_worker(scenario, {.device = "sim", .fault = fault, .mutation = ""}, {.fork = true, .timeout_s = 60});
+  return run_in_worker(scenario, {.device = "sim", .planted = {.engine = fault}}, {.fork = true, .timeout_s = 60});
 }
 
 TEST(PressureFaults, AMissingWaitThatOnlyADelayShows) {
@@ -31,7 +31,7 @@ TEST(PressureFaults, WhatWasLeftInASlotThatOnlyPoisonShows) {
   Scenario scenario = from_library("poisoned-slots");
   const CaseResult found = with_fault(scenario, "metadata-built-once");
   EXPECT_EQ(found.verdict, Verdict::violated);
-  EXPECT_EQ(found.judge, "hazard");
+  EXPECT_EQ(found.judge, JudgeKind::hazard);
   EXPECT_NE(found.reason.find("it was poisoned before this use"), std::string::npos) << found.reason;
   scenario.checker.poison = {Poison::fresh, Poison::freed};
   EXPECT_EQ(with_fault(scenario, "metadata-built-once").verdict, Verdict::holds);
@@ -39,7 +39,7 @@ TEST(PressureFaults, WhatWasLeftInASlotThatOnlyPoisonShows) {
 
 TEST(PressureFaults, WhatWasLeftInStagingMemoryThatOnlyPoisonShows) {
   Scenario scenario = from_library("poisoned-staging");
-  EXPECT_EQ(with_fault(scenario, "seed-staged-once").judge, "activation");
+  EXPECT_EQ(with_fault(scenario, "seed-staged-once").judge, JudgeKind::activation);
   scenario.checker.poison = {Poison::fresh, Poison::freed};
   EXPECT_EQ(with_fault(scenario, "seed-staged-once").verdict, Verdict::holds);
 }
@@ -52,7 +52,7 @@ TEST(Delays, ThatNothingWaitsForAreVacuous) {
   EXPECT_EQ(with_fault(scenario, "").verdict, Verdict::holds);
   scenario.checker.delays.push_back({.stream = DelayStream::d2h, .rank = {}, .spin = 5});
   const CaseResult idle = with_fault(scenario, "");
-  EXPECT_EQ(idle.judge, "vacuous");
+  EXPECT_EQ(idle.judge, JudgeKind::vacuous);
   EXPECT_EQ(idle.reason, "checker.delays[1] delayed nothing (stream d2h)");
   scenario = from_library("fsdp-delayed-exchanges");
   scenario.checker.delays[0].rank = 0;

@@ -284,7 +284,7 @@ TEST_F(RankProcesses, ReplayAWholeStepOverSharedMemoryOnTheSimulatorAlone) {
   scenario.cuda_graph.impl = GraphImpl::full_iteration;
   EXPECT_THAT(lacking(scenario, "cuda"), HasSubstr("which a graph on a GPU cannot hold"));
   EXPECT_EQ(lacking(scenario, "sim"), "");
-  const CaseResult result = run_case(scenario, {.device = "cuda", .fault = "", .mutation = ""});
+  const CaseResult result = run_case(scenario, {.device = "cuda"});
   EXPECT_EQ(result.verdict, Verdict::broken);
   EXPECT_EQ(result.reason, lacking(scenario, "cuda"));
 }
@@ -320,7 +320,7 @@ TEST_F(RankProcesses, OverNcclNeedAGpuEach) {
   EXPECT_EQ(results[1].at("verdict"), "holds");
 }
 
-CaseResult result_of(Verdict verdict, const std::string& judge, std::int64_t step = -1) {
+CaseResult result_of(Verdict verdict, JudgeKind judge, std::int64_t step = -1) {
   CaseResult result;
   result.verdict = verdict;
   result.judge = judge;
@@ -330,9 +330,10 @@ CaseResult result_of(Verdict verdict, const std::string& judge, std::int64_t ste
 
 TEST(WorstOfRanks, IsTheFirstDifferenceElseWhatARankSaysOfItself) {
   const CaseResult holds,
-      hang = result_of(Verdict::broken, "watchdog"), device = result_of(Verdict::broken, "device"),
-      elsewhere = result_of(Verdict::violated, kElsewhere), hazard = result_of(Verdict::violated, "hazard"),
-      late = result_of(Verdict::violated, "loss", 3), early = result_of(Verdict::violated, "weights", 2);
+      hang = result_of(Verdict::broken, JudgeKind::watchdog), device = result_of(Verdict::broken, JudgeKind::device),
+      elsewhere = result_of(Verdict::violated, JudgeKind::remote_failure),
+      hazard = result_of(Verdict::violated, JudgeKind::hazard), late = result_of(Verdict::violated, JudgeKind::loss, 3),
+      early = result_of(Verdict::violated, JudgeKind::weights, 2);
   const std::vector<CaseResult> from_best{holds, hang, device, hazard, late, early};
   for (std::size_t better = 0; better < from_best.size(); ++better) {
     for (std::size_t worse = better + 1; worse < from_best.size(); ++worse) {
@@ -340,8 +341,8 @@ TEST(WorstOfRanks, IsTheFirstDifferenceElseWhatARankSaysOfItself) {
       EXPECT_EQ(worst({from_best[worse], from_best[better]}).judge, from_best[worse].judge);
     }
   }
-  EXPECT_EQ(worst({elsewhere, late}).judge, "loss");
-  EXPECT_EQ(worst({elsewhere, device}).judge, "device");
+  EXPECT_EQ(worst({elsewhere, late}).judge, JudgeKind::loss);
+  EXPECT_EQ(worst({elsewhere, device}).judge, JudgeKind::device);
 }
 
 // Three ranks that train for good, of which one is lost; what all say comes back.

@@ -43,7 +43,7 @@ inline FoundCase find_failure(const RunOptions& run, std::uint64_t first_seed) {
 inline CaseResult failure(const Scenario& scenario, const std::string& tensor) {
   CaseResult result = unjudged_case(scenario, {});
   result.verdict = Verdict::violated;
-  result.judge = "activation";
+  result.judge = JudgeKind::activation;
   result.reason = tensor + " differs from the oracle's";
   result.first_difference = FirstDifference{};
   result.first_difference->tensor = tensor;
@@ -113,7 +113,7 @@ inline void expect_equal_failure(const CaseResult& got, const CaseResult& want, 
 // Shrinks and replays one fault, and prints a row of the table. `seconds` is the budget of the shrinking.
 inline void shrinks_and_replays(const std::string& fault, const FoundCase& found, double seconds) {
   SCOPED_TRACE(fault);
-  const RunOptions run{.device = "sim", .fault = fault, .mutation = ""};
+  const RunOptions run{.device = "sim", .planted = {.engine = fault}};
   ShrinkOptions options;
   options.run = run;
   options.seconds = seconds;

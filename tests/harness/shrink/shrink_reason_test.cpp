@@ -15,7 +15,7 @@ TEST(ShrinkReason, IsTheSameForATensorOfTheSameKind) {
   EXPECT_TRUE(same_reason(a, failure({}, "layers.7.norm.out")));
   EXPECT_FALSE(same_reason(a, failure({}, "layers.0.out")));
   CaseResult b = a;
-  b.judge = "gradient";
+  b.judge = JudgeKind::gradient;
   EXPECT_FALSE(same_reason(a, b));
   b = a;
   b.first_difference->op = "rms_norm_forward";
@@ -28,7 +28,7 @@ TEST(ShrinkReason, IsTheSameForATensorOfTheSameKind) {
 TEST(ShrinkReason, ReadsSentencesWithoutTheirNumbers) {
   CaseResult a;
   a.verdict = Verdict::violated;
-  a.judge = "vacuous";
+  a.judge = JudgeKind::vacuous;
   a.reason = "graph_replays is 3, expected 12 (whole layers)";
   CaseResult b = a;
   for (const char* same :
@@ -57,7 +57,7 @@ TEST(ShrinkReason, KnowsOtherEffectsOfOneCause) {
   const auto hazard = [](const std::string& reason) {
     CaseResult result;
     result.verdict = Verdict::violated;
-    result.judge = "hazard";
+    result.judge = JudgeKind::hazard;
     result.reason = reason;
     return result;
   };

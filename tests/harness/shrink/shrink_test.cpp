@@ -438,7 +438,7 @@ TEST(Shrink, TakesAnotherGradientForASettingLess) {
     ShrinkOptions options;
     options.runner = [=](const Scenario& s, const RunOptions&, double) {
       CaseResult result = failure(s, s.model.tied_embedding ? "final_norm.gain.gradient" : "head.weight.gradient");
-      result.judge = "gradient";
+      result.judge = JudgeKind::gradient;
       result.first_difference->op = s.model.tied_embedding ? "accumulate" : op_without_tying;
       return result;
     };
@@ -465,7 +465,7 @@ TEST(Shrink, KeepsTheHazardOfARaceUnlessASettingGoes) {
     const bool rare = s.checker.schedule.seed == 2;
     if (rare && documents_in(s) < 3) return result;
     result.verdict = Verdict::violated;
-    result.judge = "hazard";
+    result.judge = JudgeKind::hazard;
     result.reason = std::string("read after write: ") + (rare ? "rare" : "frequent") + ". Missing edge: a -> b. X";
     return result;
   };
@@ -504,7 +504,7 @@ TEST(Shrink, LeavesWhatHoldsAlone) {
 
 TEST(Shrink, ShrinksThreePlantedFaults) {
   for (const char* fault : {"attention-leaks-previous-document", "replay-runs-twice", "adamw-forgets-clip"}) {
-    const FoundCase found = find_failure({.device = "sim", .fault = fault, .mutation = ""}, 77);
+    const FoundCase found = find_failure({.device = "sim", .planted = {.engine = fault}}, 77);
     ASSERT_GT(found.scenarios, 0) << fault;
     shrinks_and_replays(fault, found, 60);
   }

@@ -1,4 +1,4 @@
-// One run of the engine on a device of its own: all ranks, each held against the oracle.
+// One run of the engine on a device of its own: all ranks, each compared with the reference.
 #pragma once
 
 #include <functional>
@@ -8,24 +8,25 @@
 #include <string>
 #include <vector>
 
+#include "harness/case/run_options.h"
+#include "harness/case/verdict.h"
 #include "harness/inject/fault_injector.h"
 #include "harness/judge/comparison.h"
-#include "harness/judge/runner.h"
 #include "harness/judge/tee.h"
 #include "harness/judge/thread_ranks.h"
 
 namespace lockstep {
 
-class JudgedRun {
+class ComparedRun {
  public:
-  // With `listened` the engine's passes are looked at while they run.
-  JudgedRun(const Scenario& scenario, const DataSource& data, const RunOptions& options, const SimOptions& sim,
-            bool listened, Observer* observer);
+  ComparedRun(const Scenario& scenario, const DataSource& data, const RunOptions& options, const SimOptions& sim,
+              Compared compared, Observer* observer);
 
   struct Rank {
-    JudgedRun& run;
-    VirtualRank& engine;
+    ComparedRun& run;
+    ThreadRank& engine;
     Comparison& comparison;
+    ComparedEngine readback;
 
     // Waits for all ranks: whether no rank has found a difference so far. All get the same answer.
     bool holds_so_far();
@@ -33,24 +34,24 @@ class JudgedRun {
   // Runs `body` on every rank. What the ranks hold must be the whole state: else a violation of judge "vacuous".
   void on_ranks(const std::function<void(Rank&)>& body);
 
-  // The first of all ranks in program order: calls of a step, then ranks.
+  // The first difference of all ranks in program order: calls of a step, then ranks.
   std::optional<Difference> first() const;
   // A rank has found a difference, wherever it is.
   bool differs() const { return differs_; }
-  // Of each rank, as it ended. Every rank counts.
+  // The counters of each rank at its end. Every rank calls count().
   const std::vector<Counters>& counters() const { return counters_; }
-  void count(const VirtualRank& rank);
+  void count(const ThreadRank& rank);
   Device& device() { return device_; }
-  std::int64_t struck() const { return injector_ ? injector_->triggered() : 0; }  // Calls.
+  std::int64_t triggered() const { return injector_ ? injector_->triggered() : 0; }  // The planted device fault.
 
  private:
-  std::vector<std::vector<float>> look(const Trainer& trainer, std::span<const StoredValues> list);
-  void require_the_whole_state(VirtualRank& rank);
+  std::vector<std::vector<float>> read(const Trainer& trainer, std::span<const StoredValues> list);
+  void require_the_whole_state(ThreadRank& rank);
 
   const Scenario& scenario_;
   const DataSource& data_;
   const RunOptions& options_;
-  bool listened_;
+  Compared compared_;
   std::vector<std::unique_ptr<Comparison>> comparisons_;
   std::vector<Counters> counters_;
   std::vector<std::vector<ParameterView>> views_;

@@ -1,4 +1,4 @@
-#include "harness/judge/judged_run.h"
+#include "harness/judge/compared_run.h"
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -8,6 +8,7 @@
 #include "harness/case/schedules.h"
 #include "harness/judge/eager_judge.h"
 #include "harness/judge/shards.h"
+#include "kernels/core/at.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -31,67 +32,67 @@ std::optional<Tee> watch(Observer* judge, Observer* watcher) {
 
 }  // namespace
 
-JudgedRun::JudgedRun(const Scenario& scenario, const DataSource& data, const RunOptions& options, const SimOptions& sim,
-                     bool listened, Observer* observer)
+ComparedRun::ComparedRun(const Scenario& scenario, const DataSource& data, const RunOptions& options,
+                         const SimOptions& sim, Compared compared, Observer* observer)
     : scenario_(scenario),
       data_(data),
       options_(options),
-      listened_(listened),
+      compared_(compared),
       counters_(static_cast<std::size_t>(scenario.parallel.data)),
       views_(counters_.size()),
-      injector_(injector_for(scenario.model.pattern, options.fault)),
+      injector_(injector_for(scenario.model.pattern, options.planted.engine)),
       watched_(watch(observer, options.watcher)),
       device_(open_judged(scenario, options, sim), watched_ ? &*watched_ : observer, pressure_of(scenario),
               injector_.get()) {
+  const bool by_eager_run = is_judged_by_an_eager_run(scenario, options.device);
+  const Reference reference = by_eager_run ? Reference::eager_run : Reference::oracle;
   for (int r = 0; r < scenario.parallel.data; ++r)
-    comparisons_.push_back(
-        std::make_unique<Comparison>(scenario, r, is_judged_by_an_eager_run(scenario, options.device)));
+    comparisons_.push_back(std::make_unique<Comparison>(scenario, r, reference));
 }
 
-void JudgedRun::on_ranks(const std::function<void(Rank&)>& body) {
+void ComparedRun::on_ranks(const std::function<void(Rank&)>& body) {
   const auto options = [this](int rank) -> TrainerOptions {
-    StepListener* listener = listened_ ? comparisons_[static_cast<std::size_t>(rank)].get() : nullptr;
+    StepListener* listener = compared_ == Compared::every_pass ? at(comparisons_, rank).get() : nullptr;
     return {.dry_run_ledger = !options_.bits_alone, .listener = listener};
   };
   with_trainers(
       device_, scenario_, data_, options,
-      [&](VirtualRank& engine) {
-        Comparison& comparison = *comparisons_[static_cast<std::size_t>(engine.number())];
+      [&](ThreadRank& engine) {
         const Trainer& trainer = engine.trainer;
-        comparison.attach([&](std::span<const StoredValues> list) { return look(trainer, list); },
-                          trainer.parameters());
+        const auto read_back = [&](std::span<const StoredValues> list) { return read(trainer, list); };
         require_the_whole_state(engine);
-        Rank rank{*this, engine, comparison};
+        Rank rank{*this, engine, *at(comparisons_, engine.number()), {read_back, trainer.parameters()}};
         body(rank);
       },
       options_.ranks);
 }
 
-// Its place tells that nobody but the harness reads here.
-std::vector<std::vector<float>> JudgedRun::look(const Trainer& trainer, std::span<const StoredValues> list) {
+// The place tells that these reads are the harness's own, not the engine's.
+std::vector<std::vector<float>> ComparedRun::read(const Trainer& trainer, std::span<const StoredValues> list) {
   const char* part = std::exchange(device_.place.part, "look");
   std::vector<std::vector<float>> seen = trainer.read(list);
   device_.place.part = part;
   return seen;
 }
 
-void JudgedRun::require_the_whole_state(VirtualRank& rank) {
+void ComparedRun::require_the_whole_state(ThreadRank& rank) {
   if (options_.ranks != nullptr && options_.ranks->apart()) return;  // Judged where all ranks are in one process.
-  views_[static_cast<std::size_t>(rank.number())] = rank.trainer.parameters();
+  at(views_, rank.number()) = rank.trainer.parameters();
   rank.communicator.all_gather_object("");
   if (rank.number() > 0) return;
   const std::string gap = uncovered(parameter_table(scenario_), with_sharding(scenario_), views_);
-  if (!gap.empty()) throw EngineViolation("vacuous", gap);
+  if (!gap.empty()) throw EngineViolation(JudgeKind::vacuous, gap);
 }
 
-bool JudgedRun::Rank::holds_so_far() {
-  const std::vector<std::string> said = engine.communicator.all_gather_object(comparison.first() ? "differs" : "");
+bool ComparedRun::Rank::holds_so_far() {
+  const char* own = comparison.found().first() ? "differs" : "";
+  const std::vector<std::string> said = engine.communicator.all_gather_object(own);
   const bool differs = std::any_of(said.begin(), said.end(), [](const std::string& words) { return !words.empty(); });
   run.differs_ |= differs;
   return !differs;
 }
 
-void JudgedRun::count(const VirtualRank& rank) {
+void ComparedRun::count(const ThreadRank& rank) {
   const std::string own = boost::json::serialize(boost::json::value_from(rank.trainer.counters()));
   const std::vector<std::string> said = rank.communicator.all_gather_object(own);
   for (std::size_t r = 0; r < said.size(); ++r) {
@@ -99,10 +100,11 @@ void JudgedRun::count(const VirtualRank& rank) {
   }
 }
 
-std::optional<Difference> JudgedRun::first() const {
-  const Comparison* earliest = nullptr;
+std::optional<Difference> ComparedRun::first() const {
+  const FirstOfRank* earliest = nullptr;
   for (const auto& one : comparisons_) {
-    if (one->first() && (earliest == nullptr || one->order() < earliest->order())) earliest = one.get();
+    const FirstOfRank& found = one->found();
+    if (found.first() && (earliest == nullptr || found.order() < earliest->order())) earliest = &found;
   }
   return earliest == nullptr ? std::nullopt : earliest->first();
 }

@@ -1,4 +1,4 @@
-#include "harness/judge/judged_steps.h"
+#include "harness/judge/expected_steps.h"
 
 namespace lockstep {
 namespace {
@@ -13,7 +13,7 @@ oracle::StepResult without_tensors(oracle::StepResult result) {
 
 }  // namespace
 
-const JudgedSteps::Judged& JudgedSteps::step(std::int64_t step) {
+const ExpectedSteps::Judged& ExpectedSteps::step(std::int64_t step) {
   if (step == at_) return step_;
   close_step();
   at_ = step;
@@ -22,7 +22,7 @@ const JudgedSteps::Judged& JudgedSteps::step(std::int64_t step) {
   return step_;
 }
 
-const JudgedSteps::Judged& JudgedSteps::evaluation(std::int64_t step) {
+const ExpectedSteps::Judged& ExpectedSteps::evaluation(std::int64_t step) {
   if (!evaluation_) {
     evaluation_.emplace();
     evaluation_->documents = data_.evaluation(step);
@@ -31,7 +31,7 @@ const JudgedSteps::Judged& JudgedSteps::evaluation(std::int64_t step) {
   return *evaluation_;
 }
 
-void JudgedSteps::close_step() {
+void ExpectedSteps::close_step() {
   if (at_ < 0) return;
   remembered_.steps.push_back(without_tensors(std::move(step_.want)));
   remembered_.evaluations.emplace_back();
@@ -39,7 +39,7 @@ void JudgedSteps::close_step() {
   evaluation_.reset();
 }
 
-Remembered JudgedSteps::remember() && {
+ReferenceResults ExpectedSteps::remember() && {
   close_step();
   remembered_.parameters = judge_->parameters();
   remembered_.expert_biases = judge_->expert_bias();

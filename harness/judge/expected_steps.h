@@ -12,7 +12,7 @@
 namespace lockstep {
 
 // What later runs of the same case are held against.
-struct Remembered {
+struct ReferenceResults {
   std::vector<oracle::StepResult> steps;  // Without tensors, as the evaluations.
   std::vector<std::optional<oracle::StepResult>> evaluations;
   std::vector<oracle::Parameter> parameters;  // After the last step.
@@ -20,14 +20,14 @@ struct Remembered {
   std::string digest;
 };
 
-class JudgedSteps {
+class ExpectedSteps {
  public:
   struct Judged {
     StepData documents;
     oracle::StepResult want;
   };
 
-  JudgedSteps(const DataSource& data, std::unique_ptr<Judge> judge) : data_(data), judge_(std::move(judge)) {}
+  ExpectedSteps(const DataSource& data, std::unique_ptr<Judge> judge) : data_(data), judge_(std::move(judge)) {}
 
   // Steps come in order; the one before is gone when a new one is asked for.
   const Judged& step(std::int64_t step);
@@ -35,7 +35,7 @@ class JudgedSteps {
   // After the step that was asked for last.
   const Judge& judge() const { return *judge_; }
   // After the last step.
-  Remembered remember() &&;
+  ReferenceResults remember() &&;
 
  private:
   void close_step();
@@ -45,7 +45,7 @@ class JudgedSteps {
   std::int64_t at_ = -1;
   Judged step_;
   std::optional<Judged> evaluation_;
-  Remembered remembered_;
+  ReferenceResults remembered_;
 };
 
 }  // namespace lockstep

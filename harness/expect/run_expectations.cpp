@@ -1,0 +1,102 @@
+#include "harness/expect/run_expectations.h"
+
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "harness/expect/graph_memory.h"
+#include "harness/expect/offload_bytes.h"
+#include "kernels/core/at.h"
+#include "scenarios/documents/layout.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/rules/legality.h"
+
+namespace lockstep {
+namespace {
+
+// The oracle's routing decides how many rows each expert has.
+void expect_routing(const Scenario& scenario, std::span<const oracle::StepResult> steps,
+                    std::vector<Expectation>& expected) {
+  std::int64_t pairs = 0, dropped = 0, microbatches = 0, bytes_of_rows = 0;
+  const OffloadDemand demand = offload_demand(scenario);
+  std::set<std::tuple<std::int64_t, int, std::size_t>> used;  // By each rank.
+  for (const oracle::StepResult& step : steps) {
+    for (std::int64_t m = 0; m < std::ssize(step.microbatches); ++m) {
+      ++microbatches;
+      for (const oracle::ExpertStatistics<float>& layer : at(step.microbatches, m).experts) {
+        const auto found = demand.per_pair.find(layer.layer);
+        const std::int64_t bytes = found == demand.per_pair.end() ? 0 : found->second;
+        for (std::size_t e = 0; e < layer.chosen.size(); ++e) {
+          pairs += layer.chosen[e];
+          dropped += layer.dropped[e];
+          bytes_of_rows += (layer.chosen[e] - layer.dropped[e]) * bytes;
+          if (layer.chosen[e] > 0) used.insert({m % scenario.parallel.data, layer.layer, e});
+        }
+      }
+    }
+  }
+  const std::int64_t experts = std::ssize(used);
+  expected.push_back({"pairs_routed", pairs, pairs, "the oracle's count"});
+  expected.push_back({"tokens_dropped", dropped, dropped, "the oracle's count"});
+  expected.push_back({"experts_used", experts, experts, "the oracle's count"});
+  if (demand.per_pair.empty()) return;
+  const std::int64_t bytes = demand.fixed * microbatches + bytes_of_rows;
+  for (const char* counter : {"bytes_planned", "bytes_offloaded", "bytes_reloaded"}) {
+    expected.push_back({counter, bytes, bytes, "rows that the oracle's experts have"});
+  }
+}
+
+void expect_checker(const Scenario& scenario, const DataSource& data, const CheckerEvidence& seen,
+                    std::vector<Expectation>& expected) {
+  expected.push_back({.counter = "hazards_checked", .min = 1, .why = "checker.hazards is true"});
+  // All ranks launch alike.
+  expected.push_back({.counter = "graph_replays",
+                      .min = (seen.launches + seen.ranks - 1) / seen.ranks,
+                      .max = seen.launches / seen.ranks,
+                      .why = "so many launches of a rank were seen at the device door"});
+  if (scenario.cuda_graph.graph_memory_limit == 0) return;  // The documents alone decide.
+  for (const auto& [stream, calls] : seen.captured_calls) {
+    const GraphTally tally = tally_graphs(scenario, data, calls);
+    const char* why = "cuda_graph.graph_memory_limit, and the sizes of graphs seen at the device door";
+    expected.push_back({"graphs_captured", tally.captured, tally.captured, why});
+    expected.push_back({"graphs_evicted", tally.evicted, tally.evicted, why});
+  }
+}
+
+}  // namespace
+
+std::vector<Expectation> expectations_of_run(const Scenario& scenario, const DataSource& data,
+                                             const RunEvidence& evidence) {
+  std::vector<Expectation> expected = expectations(scenario, data);
+  if (evidence.oracle_steps) expect_routing(scenario, *evidence.oracle_steps, expected);
+  if (evidence.explored) {
+    expected.push_back(
+        {.counter = "schedules_explored", .min = scenario.checker.schedule.count, .why = "checker.schedule.count"});
+  }
+  if (!scenario.checker.delays.empty()) {
+    expected.push_back({.counter = "delays_applied", .min = 1, .why = "checker.delays"});
+  }
+  if (evidence.checker) expect_checker(scenario, data, *evidence.checker, expected);
+  const std::pair<Poison, const char*> kinds[] = {{Poison::fresh, "bytes_poisoned"},
+                                                  {Poison::padding, "bytes_poisoned_padding"},
+                                                  {Poison::staging, "bytes_poisoned_staging"}};
+  for (const auto& [kind, counter] : kinds) {
+    if (holds(scenario.checker.poison, kind))
+      expected.push_back({.counter = counter, .min = 1, .why = "checker.poison"});
+  }
+  return expected;
+}
+
+std::string idle_delay(const Scenario& scenario, const std::vector<bool>& delayed, const RanksOfProcess& ranks) {
+  const std::vector<Scenario::Delay>& delays = scenario.checker.delays;
+  for (std::size_t i = 0; i < delays.size(); ++i) {
+    const std::int64_t rank = delays[i].rank.value_or(-1);
+    const bool of_others = rank >= 0 && (rank < ranks.first || rank >= ranks.first + ranks.count);
+    if (of_others || delayed[i]) continue;
+    return "checker.delays[" + std::to_string(i) + "] delayed nothing (stream " + word(delays[i].stream) +
+           (rank < 0 ? ")" : ", rank " + std::to_string(rank) + ")");
+  }
+  return "";
+}
+
+}  // namespace lockstep

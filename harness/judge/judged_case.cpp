@@ -1,0 +1,218 @@
+#include "harness/judge/judged_case.h"
+
+#include <new>
+
+#include "harness/case/nothing_planted.h"
+#include "harness/case/schedules.h"
+#include "harness/checker/redundant_edges.h"
+#include "harness/expect/rank_counters.h"
+#include "harness/explore/recorder.h"
+#include "harness/judge/eager_judge.h"
+#include "harness/judge/eager_reference.h"
+#include "harness/judge/tee.h"
+#include "kernels/core/at.h"
+
+namespace lockstep {
+namespace {
+
+std::unique_ptr<Judge> make_judge(const JudgedCase& one) {
+  const RunOptions& options = one.options;
+  if (!is_judged_by_an_eager_run(one.scenario, options.device)) {
+    return make_oracle_judge(one.scenario, options.planted.oracle);
+  }
+  return make_eager_judge(one.scenario, one.data, options.device, options.ranks != nullptr ? options.ranks->gpu : 0);
+}
+
+const std::vector<oracle::Parameter> kNoParameters;  // An evaluation changes none.
+
+// Returns whether no rank has found anything.
+bool observed_step(std::int64_t step, ExpectedSteps& steps, ComparedRun::Rank& rank) {
+  Trainer& trainer = rank.engine.trainer;
+  const ExpectedSteps::Judged& judged = steps.step(step);
+  StepComparison& compared =
+      rank.comparison.begin(rank.readback, {step, judged.documents, judged.want, steps.judge().parameters()});
+  compared.finish_step(trainer.step(), Compared::every_pass);
+  compared.compare_weights(steps.judge().parameters());
+  compared.compare_biases(trainer.expert_biases(), steps.judge().expert_bias());
+  if (!rank.holds_so_far()) return false;
+  if (!trainer.evaluation_is_due()) return true;
+  const ExpectedSteps::Judged& held_out = steps.evaluation(step);
+  rank.comparison.begin(rank.readback, {step, held_out.documents, held_out.want, kNoParameters})
+      .finish_evaluation(trainer.evaluate(), Compared::every_pass);
+  return rank.holds_so_far();
+}
+
+bool unobserved_step(std::int64_t step, const ReferenceResults& reference, ComparedRun::Rank& rank) {
+  static const StepData no_documents;
+  Trainer& trainer = rank.engine.trainer;
+  rank.comparison.begin(rank.readback, {step, no_documents, at(reference.steps, step), reference.parameters})
+      .finish_step(trainer.step(), Compared::result_only);
+  const auto& evaluation = at(reference.evaluations, step);
+  if (trainer.evaluation_is_due() && evaluation) {
+    rank.comparison.begin(rank.readback, {step, no_documents, *evaluation, kNoParameters})
+        .finish_evaluation(trainer.evaluate(), Compared::result_only);
+  }
+  return rank.holds_so_far();
+}
+
+// Runs all steps, told to `told`, and counts.
+void compare_results(const JudgedCase& one, const ReferenceResults& reference, const SimOptions& sim, Observer* told,
+                     RunOutcome& outcome) {
+  ComparedRun run(one.scenario, one.data, one.options, sim, Compared::result_only, told);
+  collect(outcome, run, [&] {
+    run.on_ranks([&](ComparedRun::Rank& rank) {
+      std::int64_t step = 0;
+      while (step < one.scenario.training.steps && unobserved_step(step, reference, rank)) ++step;
+      run.count(rank.engine);
+      if (step < one.scenario.training.steps) return;
+      StepComparison& last = rank.comparison.last();
+      last.compare_weights(reference.parameters);
+      last.compare_biases(rank.engine.trainer.expert_biases(), reference.expert_biases);
+      if (rank.holds_so_far()) compare_digest(outcome, rank, reference.digest);
+    });
+  });
+  outcome.delayed = run.device().delayed();
+  outcome.counters = merged(run.counters(), one.ranks_are_processes());
+  const std::string differ = disagreement(run.counters());
+  if (outcome.holds() && !differ.empty()) outcome.finding = {.judge = JudgeKind::vacuous, .reason = differ};
+}
+
+}  // namespace
+
+SimOptions JudgedCase::simulator(std::int64_t seed) const {
+  SimOptions sim = sim_options(scenario, seed);
+  if (options.policy) sim.policy = *options.policy;
+  return sim;
+}
+
+RunFinding current_exception_as_finding() {
+  const auto broken = [](JudgeKind judge, const char* reason) {
+    return RunFinding{.verdict = Verdict::broken, .judge = judge, .reason = reason, .thrown = true};
+  };
+  try {
+    throw;
+  } catch (const EngineViolation& violation) {
+    return {.judge = violation.judge(), .reason = violation.what(), .thrown = true};
+  } catch (const CollectiveMismatch& mismatch) {
+    return {.judge = JudgeKind::collective, .reason = mismatch.what(), .thrown = true};
+  } catch (const CollectiveHang& hang) {
+    return broken(JudgeKind::watchdog, hang.what());
+  } catch (const DeviceError& error) {
+    return broken(JudgeKind::device, error.what());
+  } catch (const std::bad_alloc&) {
+    return broken(JudgeKind::memory, "out of host memory");
+  } catch (const std::exception& error) {
+    return broken(JudgeKind::exception, error.what());
+  }
+}
+
+RunOutcome outcome_of(const std::function<void(RunOutcome&)>& body) {
+  RunOutcome outcome;
+  try {
+    body(outcome);
+  } catch (const std::exception&) {
+    outcome.finding = current_exception_as_finding();
+  }
+  return outcome;
+}
+
+void collect(RunOutcome& outcome, ComparedRun& run, const std::function<void()>& body) {
+  const auto take_difference = [&] {
+    outcome.triggered += run.triggered();
+    const std::optional<Difference> first = run.first();
+    if (first) outcome.finding = {.judge = first->judge, .reason = first->reason, .where = first->where};
+    if (!first && run.differs()) {
+      outcome.finding = {.judge = JudgeKind::remote_failure, .reason = "another rank has found a difference"};
+    }
+    return first.has_value();
+  };
+  try {
+    body();
+  } catch (const std::exception&) {
+    if (!take_difference()) throw;
+    return;
+  }
+  take_difference();
+}
+
+void compare_digest(RunOutcome& outcome, const ComparedRun::Rank& rank, const std::string& want) {
+  const std::string got = rank.engine.trainer.weight_digest();
+  if (got == want) return;
+  outcome.finding = {.judge = JudgeKind::weights,
+                     .reason = "the weight digest of rank " + std::to_string(rank.engine.number()) + " is " + got +
+                               ", the oracle's " + want};
+}
+
+RunOutcome reference_run(const JudgedCase& one, std::int64_t seed) {
+  return outcome_of([&](RunOutcome& outcome) {
+    const Scenario plain = eager(one.scenario);
+    RunOptions sound = one.options;
+    sound.planted.engine.clear();
+    Checker checker(one.checker_options());
+    ReferenceResults& results = outcome.reference.emplace();
+    {
+      const NothingPlanted nothing_planted;
+      ComparedRun run(plain, one.data, sound, one.simulator(seed), Compared::result_only, one.observer(checker));
+      outcome.device = run.device().info();
+      collect(outcome, run, [&] {
+        run.on_ranks([&](ComparedRun::Rank& rank) {
+          EagerReference reference(plain, rank);
+          for (std::int64_t step = 0; step < plain.training.steps; ++step) {
+            reference.step();
+            if (rank.engine.trainer.evaluation_is_due()) reference.evaluate();
+          }
+          std::move(reference).remember(results);
+        });
+      });
+    }
+    if (!outcome.holds()) return;
+    checker.throw_found();
+    if (is_judged_by_an_eager_run(one.scenario, one.options.device)) return;
+    const std::string differ = first_losses_differ(one.scenario, one.data, results);
+    if (!differ.empty()) outcome.finding = {.judge = JudgeKind::loss, .reason = differ};
+  });
+}
+
+RunOutcome observed_run(const JudgedCase& one, std::int64_t seed) {
+  return outcome_of([&](RunOutcome& outcome) {
+    ExpectedSteps steps(one.data, make_judge(one));
+    Checker checker(one.checker_options());
+    {
+      ComparedRun run(one.scenario, one.data, one.options, one.simulator(seed), Compared::every_pass,
+                      one.observer(checker));
+      outcome.device = run.device().info();
+      collect(outcome, run, [&] {
+        run.on_ranks([&](ComparedRun::Rank& rank) {
+          std::int64_t step = 0;
+          while (step < one.scenario.training.steps && observed_step(step, steps, rank)) ++step;
+          if (step == one.scenario.training.steps) compare_digest(outcome, rank, steps.judge().weight_digest());
+        });
+        outcome.reference = std::move(steps).remember();
+      });
+    }
+    if (outcome.holds()) checker.throw_found();  // At the end of a run that stopped early a hazard is no finding.
+  });
+}
+
+RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& reference, const SimOptions& sim,
+                          bool is_first) {
+  return outcome_of([&](RunOutcome& outcome) {
+    static Observer silent;
+    Checker checker(one.checker_options());
+    CallLog log(checker);
+    const bool logs = one.options.edges && one.scenario.checker.hazards && is_first;
+    Observer* judge = logs ? static_cast<Observer*>(&log) : one.observer(checker);
+    ProgramRecorder recorder;
+    Tee tee(judge != nullptr ? *judge : silent, recorder);
+    const bool records = is_first && one.options.device == "sim";
+    compare_results(one, reference, sim, records ? &tee : judge, outcome);
+    if (outcome.holds()) checker.throw_found();
+    if (logs && outcome.holds()) outcome.redundant_edges = redundant_edges(log);
+    (*outcome.counters)["hazards_checked"] = checker.checked();
+    outcome.launches = checker.launches();
+    outcome.captured_calls = checker.captured_calls();
+    if (records) outcome.program = std::move(recorder).finish();
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+// The input of every run that judges a case, and what such a run found, as values.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/case/run_options.h"
+#include "harness/case/verdict.h"
+#include "harness/checker/checker.h"
+#include "harness/explore/program.h"
+#include "harness/judge/compared_run.h"
+#include "harness/judge/eager_reference.h"
+#include "harness/judge/expected_steps.h"
+
+namespace lockstep {
+
+struct JudgedCase {
+  const Scenario& scenario;
+  const RunOptions& options;
+  const DataSource& data;
+
+  bool checks_hazards() const { return scenario.checker.hazards && !options.bits_alone; }
+  Observer* observer(Checker& checker) const { return checks_hazards() ? &checker : nullptr; }
+  CheckerOptions checker_options() const { return {.mutation = options.planted.checker, .dropped = {}}; }
+  SimOptions simulator(std::int64_t seed) const;
+  // Whether each rank is a process, which knows its own calls alone.
+  bool ranks_are_processes() const { return options.ranks != nullptr && options.ranks->apart(); }
+  bool has_step_judge() const { return has_judge_of_steps(scenario, options.device); }
+  bool explores() const { return options.device == "sim" && !options.policy && !ranks_are_processes(); }
+};
+
+struct RunFinding {
+  Verdict verdict = Verdict::violated;
+  JudgeKind judge = JudgeKind::none;
+  std::string reason;
+  std::optional<FirstDifference> where = {};
+  bool thrown = false;  // The run ended with an exception, so what it gave is incomplete.
+};
+// The exception that is being handled, as a finding. Passes on what no run may throw.
+RunFinding current_exception_as_finding();
+
+// What one run found and gave. A part that the run did not reach is absent.
+struct RunOutcome {
+  std::optional<RunFinding> finding;
+  std::optional<DeviceInfo> device = {};
+  std::int64_t triggered = 0;  // How often the planted device fault took effect.
+  std::optional<ReferenceResults> reference = {};
+  std::optional<Counters> counters = {};
+  std::vector<std::string> redundant_edges = {};
+  std::optional<Program> program = {};
+  std::vector<bool> delayed = {};  // For each of checker.delays, whether it delayed a call.
+  std::int64_t launches = 0;       // Graph launches that the checker saw.
+  std::map<int, std::vector<std::int64_t>> captured_calls = {};  // Sizes of captured graphs, by stream.
+
+  bool holds() const { return !finding; }
+};
+
+// Runs the eager engine without planted faults. Its results are what later runs must give where no oracle can judge
+// each step.
+RunOutcome reference_run(const JudgedCase& one, std::int64_t seed);
+
+// Compares every tensor of every pass with the reference while the engine runs.
+RunOutcome observed_run(const JudgedCase& one, std::int64_t seed);
+
+// Runs the engine without reading from the device, and compares its results at the end. The checker sees every call:
+// reading synchronises streams, so most hazards are found here. With `is_first` the run also records its program.
+RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& reference, const SimOptions& sim,
+                          bool is_first);
+
+// Runs `body`, and makes what it throws the outcome's finding.
+RunOutcome outcome_of(const std::function<void(RunOutcome&)>& body);
+// Runs `body`, which uses `run`. A difference that was noted before the engine threw comes first.
+void collect(RunOutcome& outcome, ComparedRun& run, const std::function<void()>& body);
+// Compares a rank's weight digest at the end of a run.
+void compare_digest(RunOutcome& outcome, const ComparedRun::Rank& rank, const std::string& want);
+
+}  // namespace lockstep
