@@ -143,9 +143,8 @@ class Case {
     const bool first = seed_ == scenario_.checker.schedule.seed && sim.policy != SimOptions::Policy::given;
     const bool logged = options_.edges && scenario_.checker.hazards && first;
     Observer* judge = logged ? static_cast<Observer*>(&log) : observer(checker);
-    static Observer silent;
     ProgramRecorder recorder;
-    Tee tee(judge != nullptr ? *judge : silent, recorder);
+    Tee tee(judge != nullptr ? std::vector<Observer*>{judge, &recorder} : std::vector<Observer*>{&recorder});
     const bool recorded = first && options_.device == "sim";
     run_unobserved(sim, recorded ? &tee : judge);
     if (held()) checker.throw_found();
