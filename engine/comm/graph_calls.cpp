@@ -24,8 +24,8 @@ std::string side(int rank, const std::vector<std::string>& calls, std::size_t at
 
 std::string calls_text(const Ledger& graph) {
   std::string text;
-  for (const LedgerEntry& entry : graph.entries()) {
-    if (entry.kind == LedgerEntry::Kind::exchange) text += call_text(entry) + "\n";
+  for (const IssuedCall& entry : graph.entries()) {
+    if (const auto* exchange = entry.as<ExchangeCall>()) text += call_text(*exchange) + "\n";
   }
   return text;
 }

@@ -1,4 +1,4 @@
-// The CUDA device: each call of the door is one call of the runtime. No default stream, no device-wide synchronisation.
+// The CUDA device: each call at the device is one call of the runtime. No default stream, no device-wide synchronisation.
 #include "engine/cuda/backend.h"
 
 #include <algorithm>

@@ -1,9 +1,6 @@
 #include "engine/device/device.h"
 
-#include <algorithm>
-
-#include "engine/device/log_uniform.h"
-#include "kernels/core/contract.h"
+#include "kernels/core/at.h"
 #include "kernels/core/require.h"
 
 namespace lockstep {
@@ -12,61 +9,46 @@ Device::Device(std::unique_ptr<Backend> backend, Observer* observer, Pressure pr
     : backend_(std::move(backend)),
       ranges_(backend_->profiler()),
       observer_(observer),
-      pressure_(std::move(pressure)),
-      delayed_(pressure_.delays.size()),
-      delay_state_(pressure_.seed),
+      delays_(std::move(pressure.delays), pressure.seed),
       interposer_(interposer) {
   static Observer silent;
   if (!observer_) observer_ = &silent;
-  backend_->set_poison(pressure_.poison_fresh, pressure_.poison_freed);
+  backend_->set_poison(pressure.poison_fresh, pressure.poison_freed);
   if (interposer_) interposer_->attached(*this);
 }
 
 Device::~Device() = default;
 
 void Device::host_writes(const void* memory, std::size_t bytes) {
-  observer_->on_host_write(memory, bytes, place);
+  tell(HostAccessCall{memory, bytes, true});
   backend_->host_acts();
 }
 void Device::host_reads(const void* memory, std::size_t bytes) {
-  observer_->on_host_read(memory, bytes, place);
+  tell(HostAccessCall{memory, bytes, false});
   backend_->host_acts();
 }
 
-bool Device::concerns(const StreamDelay& delay, std::string_view stream) const {
-  return delay.stream == stream && (delay.rank < 0 || delay.rank == place.rank);
+bool Device::is_captured(int stream) const {
+  return capturing_ && backend_->capture_status(lane(stream).handle) != CaptureStatus::none;
 }
 
-std::int64_t Device::most_delay(std::string_view stream) const {
-  std::int64_t most = 0;
-  for (const StreamDelay& delay : pressure_.delays) {
-    if (concerns(delay, stream)) most = std::max(most, delay.most);
-  }
-  return most;
-}
-
-void Device::delay(const Lane& lane) {
-  if (pressure_.delays.empty()) return;
-  const bool captured = capturing_ && backend_->capture_status(lane.handle) != CaptureStatus::none;
-  // A launch is delayed as what its stream does; the other streams of a graph do nothing but what was captured.
-  const bool forked = captured && &lane != &streams_[static_cast<std::size_t>(capture_origin_)];
-  const std::int64_t most = captured ? std::max(most_delay("graph"), forked ? lane.most_delay : 0) : lane.most_delay;
-  if (most == 0) return;
-  for (std::size_t i = 0; i < delayed_.size(); ++i) {
-    const StreamDelay& asked = pressure_.delays[i];
-    const bool by_stream = (!captured || forked) && concerns(asked, lane.name);
-    if (by_stream || (captured && concerns(asked, "graph"))) delayed_[i] = true;
-  }
-  delay_state_ += 0x9E3779B97F4A7C15u;
-  backend_->delay(lane.handle, log_uniform(mix64(delay_state_), most));
-  ++(captured ? capturing_->delays : delays);
+void Device::delay(int stream) {
+  if (delays_.is_idle()) return;
+  const bool captured = is_captured(stream);
+  const std::int64_t amount = delays_.before({stream, place.rank, captured, captured && stream != capture_origin_});
+  if (amount == 0) return;
+  backend_->delay(lane(stream).handle, amount);
+  ++(captured ? capturing_->delays : counters.delays);
 }
 
 namespace {
 
-void make(const Exchange& exchange, BackendStream* stream, void* to, const void* from, std::size_t bytes) {
-  BackendCommunicator& ranks = *exchange.ranks;
-  switch (exchange.kind) {
+void make(const ExchangeCall& call, BackendStream* stream) {
+  BackendCommunicator& ranks = *call.exchange.ranks;
+  void* const to = call.to;
+  const void* const from = call.from;
+  const std::size_t bytes = call.bytes;
+  switch (call.exchange.kind) {
     case CollectiveKind::all_gather:
       return ranks.all_gather(stream, to, from, bytes);
     case CollectiveKind::all_to_all:
@@ -83,54 +65,49 @@ void make(const Exchange& exchange, BackendStream* stream, void* to, const void*
 
 }  // namespace
 
-void Device::perform(const LedgerEntry& call) {
-  if (record_only_) return record_only_->append(call);
-  ranges_.at(call.place, capturing());
-  const Lane& lane = streams_[static_cast<std::size_t>(call.stream)];
-  BackendStream* stream = lane.handle;
-  switch (call.kind) {
-    case LedgerEntry::Kind::op:
-      observer_->on_submit(call.stream, *call.op, call.place);
-      delay(lane);
-      backend_->submit(stream, *call.op);
-      break;
-    case LedgerEntry::Kind::copy:
-      observer_->on_copy(call.stream, call.to, call.from, call.bytes, call.copy_kind, call.place);
-      delay(lane);
-      backend_->copy(stream, call.to, call.from, call.bytes, call.copy_kind);
-      break;
-    case LedgerEntry::Kind::fill:
-      observer_->on_fill(call.stream, call.to, call.bytes, call.place);
-      delay(lane);
-      backend_->fill(stream, call.to, call.byte, call.bytes);
-      break;
-    case LedgerEntry::Kind::record:
-      observer_->on_record(call.stream, call.event, call.external);
-      backend_->record(stream, events_[static_cast<std::size_t>(call.event)], call.external);
-      break;
-    case LedgerEntry::Kind::wait:
-      observer_->on_wait(call.stream, call.event, call.external);
-      backend_->wait(stream, events_[static_cast<std::size_t>(call.event)], call.external);
-      break;
-    case LedgerEntry::Kind::exchange:
-      for (const Effect& effect : effects_of(call)) {
-        if (effect.from == nullptr) {
-          observer_->on_fill(call.stream, effect.to, effect.bytes, call.place);
-        } else {
-          observer_->on_copy(call.stream, effect.to, effect.from, effect.bytes, CopyKind::device_to_device, call.place);
-        }
-      }
-      delay(lane);
-      make(*call.exchange, stream, call.to, call.from, call.bytes);
-      break;
+void Device::tell_effects(const ExchangeCall& exchange, const IssuedCall& issued) const {
+  for (const Effect& effect : effects_of(exchange)) {
+    if (effect.from == nullptr) {
+      observer_->on_call({FillCall{.to = effect.to, .bytes = effect.bytes}, issued.stream, issued.place});
+    } else {
+      const CopyCall copy{effect.to, effect.from, effect.bytes, CopyKind::device_to_device};
+      observer_->on_call({copy, issued.stream, issued.place});
+    }
   }
-  // A wait may be what makes the stream part of the capture, so this is asked after the backend took the call.
-  if (capturing_ && backend_->capture_status(stream) != CaptureStatus::none) {
-    capturing_->append(call);
+}
+
+void Device::enqueue(const IssuedCall& issued) {
+  BackendStream* const stream = lane(issued.stream).handle;
+  const auto event = [this](int number) { return at(events_, number); };
+  std::visit(Overloaded{
+                 [&](const SubmitCall& c) { backend_->submit(stream, c.op); },
+                 [&](const CopyCall& c) { backend_->copy(stream, c.to, c.from, c.bytes, c.kind); },
+                 [&](const FillCall& c) { backend_->fill(stream, c.to, c.byte, c.bytes); },
+                 [&](const RecordCall& c) { backend_->record(stream, event(c.event), c.external); },
+                 [&](const WaitCall& c) { backend_->wait(stream, event(c.event), c.external); },
+                 [&](const ExchangeCall& c) { make(c, stream); },
+                 [](const auto&) { require(false, "only calls on a stream are performed"); },
+             },
+             issued.call);
+}
+
+void Device::perform(const IssuedCall& issued) {
+  if (record_only_) return record_only_->append(issued);
+  ranges_.at(issued.place, capturing());
+  if (const auto* exchange = issued.as<ExchangeCall>()) {
+    tell_effects(*exchange, issued);
   } else {
-    ops += call.kind == LedgerEntry::Kind::op;
-    if (call.kind == LedgerEntry::Kind::op && call.place.recomputes()) ++ops_recomputed[call.place.rank];
-    if (call.op) bytes_poisoned += lockstep::bytes_poisoned(*call.op);
+    observer_->on_call(issued);
+  }
+  const bool is_edge = issued.as<RecordCall>() || issued.as<WaitCall>();
+  if (!is_edge) delay(issued.stream);
+  enqueue(issued);
+  // A wait may be what makes the stream part of the capture, so this is asked after the backend took the call.
+  if (is_captured(issued.stream)) return capturing_->append(issued);
+  if (const auto* submitted = issued.as<SubmitCall>()) {
+    ++counters.ops;
+    if (issued.place.recomputes()) ++counters.of(issued.place.rank).ops_recomputed;
+    counters.bytes_poisoned += bytes_poisoned(submitted->op);
   }
 }
 
@@ -149,7 +126,7 @@ void* Device::allocate(std::size_t bytes, bool pinned, BackendCommunicator* rank
   void* memory = pinned             ? backend_->allocate_pinned(bytes)
                  : ranks != nullptr ? backend_->allocate_shared(*ranks, bytes)
                                     : backend_->allocate(bytes);
-  if (memory) observer_->on_allocate(memory, bytes, pinned);
+  if (memory) tell(AllocateCall{memory, bytes, pinned});
   if (memory && interposer_) interposer_->allocated(memory, bytes, pinned);
   return memory;
 }
@@ -157,7 +134,7 @@ void* Device::allocate(std::size_t bytes, bool pinned, BackendCommunicator* rank
 void Device::release(void* memory, bool pinned) noexcept {
   if (!memory || (interposer_ && !interposer_->releases(memory))) return;
   try {
-    observer_->on_release(memory, pinned);
+    tell(ReleaseCall{memory, pinned});
   } catch (...) {  // Called by destructors; a judge that must stop the run has other calls.
   }
   pinned ? backend_->release_pinned(memory) : backend_->release(memory);

@@ -1,17 +1,20 @@
-// The door to a device: owning streams, events, graphs and buffers over a Backend. Every call passes here, is told to
-// the observer, and then goes to the backend (or, in record-only mode, into a ledger and nowhere else).
+// The device as the engine uses it: owning streams, events, graphs and buffers over a Backend. Every call is dispatched
+// here: it is told to the observer, and then goes to the backend (or, in record-only mode, into a ledger and nowhere
+// else).
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "engine/device/counters.h"
+#include "engine/device/delay_injector.h"
 #include "engine/device/interposer.h"
+#include "engine/device/observer.h"
 #include "engine/device/place_ranges.h"
 #include "engine/device/pressure.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
@@ -111,7 +114,9 @@ class Stream {
 
  private:
   void enqueue(const Submission& submission) const;
-  void ask(LedgerEntry call) const;  // On this stream, here: makes what the interposer wants in its place.
+  // Makes the call on this stream, or what the interposer wants in its place.
+  template <class Call>
+  void ask(Call call) const;
   Device* device_;
   Owned<BackendStream, &Backend::destroy_stream> handle_;
   int id_;
@@ -160,13 +165,13 @@ class Device {
   // Call these before the host itself writes or reads pinned memory, so that the observer knows.
   void host_writes(const void* memory, std::size_t bytes);
   void host_reads(const void* memory, std::size_t bytes);
-  // Whose host calls from here on, and that it meets the others: for the observer alone (engine/device/observer.h).
-  void turn_of(int rank) { observer_->on_host(rank); }
-  void meets(bool goes_on) { observer_->on_meet(goes_on); }
+  // Which rank's host calls from here on, and that it meets the others: for the observer alone (RankCall, BarrierCall).
+  void turn_of(int rank) { tell(RankCall{rank}); }
+  void meets(bool goes_on) { tell(BarrierCall{goes_on}); }
 
   // One call as it is: told to the observer, made, and listed by the capture that the stream is part of. In a dry run
   // it is listed and nothing else.
-  void perform(const LedgerEntry& call);
+  void perform(const IssuedCall& call);
   // Memory without an owner; the observer is told.
   void* allocate(std::size_t bytes, bool pinned, BackendCommunicator* ranks = nullptr);
   void release(void* memory, bool pinned) noexcept;
@@ -174,8 +179,8 @@ class Device {
   void enter_step(std::int64_t step) { place = {.step = static_cast<int>(step), .rank = place.rank}; }
   // The host goes on to what is no part of a step: ranges of a profiler end.
   void leave_step() { ranges_.leave(); }
-  // Of each delay that was asked for, whether any call waited for it.
-  const std::vector<bool>& delayed() const { return delayed_; }
+  // For each delay that was asked for, whether any call waited for it.
+  const std::vector<bool>& delayed() const { return delays_.applied(); }
   bool capturing() const { return capturing_ != nullptr; }
   bool in_dry_run() const { return record_only_ != nullptr; }
   // Which capture or dry run is under way; -1: none.
@@ -186,32 +191,28 @@ class Device {
 
   Place place;  // Stamped on whatever is submitted next.
 
-  // Counters of the non-vacuity rules. One thread at a time, as everything here.
-  std::int64_t ops = 0;                        // Ops that ran or were queued, those inside launched graphs included.
-  std::map<int, std::int64_t> ops_recomputed;  // By rank: of a backward pass for what was not saved.
-  std::map<int, std::int64_t> attention_by_cudnn;  // By rank: backward passes of core attention that were cuDNN's.
-  std::map<int, std::int64_t> expert_rows_read;    // By rank: of layers of experts in a pass, by the host.
-  std::int64_t host_syncs = 0;
-  std::int64_t delays = 0;          // Those inside launched graphs included.
-  std::int64_t bytes_poisoned = 0;  // By ops.
+  DeviceCounters counters;
 
  private:
   friend class Event;
   friend class Stream;
   struct Lane {
     BackendStream* handle;
-    std::int64_t most_delay;
     std::string name;
   };
-  bool concerns(const StreamDelay& delay, std::string_view stream) const;  // Of the rank whose call it is.
-  std::int64_t most_delay(std::string_view stream) const;
-  void delay(const Lane& lane);  // What the pressure asks for, before the next work.
+  const Lane& lane(int stream) const { return at(streams_, stream); }
+  template <class Call>
+  void tell(Call call, int stream = -1) const {
+    observer_->on_call({std::move(call), stream, place});
+  }
+  void tell_effects(const ExchangeCall& exchange, const IssuedCall& issued) const;
+  void enqueue(const IssuedCall& call);  // At the backend.
+  bool is_captured(int stream) const;
+  void delay(int stream);  // What the pressure asks for, before the next work.
   std::unique_ptr<Backend> backend_;
   PlaceRanges ranges_;
   Observer* observer_;
-  Pressure pressure_;
-  std::vector<bool> delayed_;
-  std::uint64_t delay_state_;
+  DelayInjector delays_;
   Interposer* interposer_;
   Ledger* record_only_ = nullptr;
   std::shared_ptr<Ledger> capturing_;  // The ledger of the capture under way, if any.
@@ -220,6 +221,19 @@ class Device {
   std::vector<BackendEvent*> events_;
   int graphs_ = 0;
   int recordings_ = 0;  // Captures and dry runs that were begun.
+};
+
+// As long as it lives, what is submitted may belong to another place in the step; then to that of before again.
+class PlaceScope {
+ public:
+  explicit PlaceScope(Device& device) : device_(device), before_(device.place) {}
+  ~PlaceScope() { device_.place = before_; }
+  PlaceScope(const PlaceScope&) = delete;
+  PlaceScope& operator=(const PlaceScope&) = delete;
+
+ private:
+  Device& device_;
+  Place before_;
 };
 
 }  // namespace lockstep

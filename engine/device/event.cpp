@@ -14,15 +14,15 @@ Event::Event(Device& device, const char* name)
 void Event::synchronize() const {
   require(!device_->record_only_, "no host synchronisation during a dry run");
   if (device_->interposer_ && !device_->interposer_->synchronizes(-1, id_)) return;
-  device_->observer_->on_synchronize_event(id_);
-  ++device_->host_syncs;
+  device_->tell(SyncCall{id_});
+  ++device_->counters.host_syncs;
   device_->backend_->synchronize(handle_.get());
 }
 
 bool Event::finished() const {
   require(!device_->record_only_, "no query during a dry run");
   const bool finished = device_->backend_->finished(handle_.get());
-  if (finished) device_->observer_->on_found_finished_event(id_);
+  if (finished) device_->tell(QueryCall{id_});
   return finished;
 }
 

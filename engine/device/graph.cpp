@@ -13,7 +13,7 @@ void Stream::begin_capture() const {
   device_->capturing_ = std::make_shared<Ledger>();
   device_->capture_origin_ = id_;
   ++device_->recordings_;
-  device_->observer_->on_begin_capture(id_);
+  device_->tell(BeginCaptureCall{}, id_);
 }
 
 Graph Stream::end_capture() const {
@@ -30,7 +30,7 @@ Graph Stream::end_capture() const {
     throw;
   }
   Graph graph(*device_->backend_, handle, device_->graphs_++, std::exchange(device_->capturing_, nullptr));
-  device_->observer_->on_end_capture(id_, graph.id_, *graph.ledger_);
+  device_->tell(EndCaptureCall{graph.id_, graph.ledger_}, id_);
   return graph;
 }
 
@@ -44,7 +44,7 @@ void Stream::abort_capture() const noexcept {
   if (!device_->capturing_ || device_->capture_origin_ != id_) return;
   device_->capturing_ = nullptr;
   try {
-    device_->observer_->on_abort_capture(id_);
+    device_->tell(AbortCaptureCall{}, id_);
   } catch (...) {
   }
 }

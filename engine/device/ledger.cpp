@@ -8,11 +8,8 @@
 
 namespace lockstep {
 
-bool operator==(const LedgerEntry& a, const LedgerEntry& b) {
-  return a.kind == b.kind && a.stream == b.stream && a.op == b.op && a.to == b.to && a.from == b.from &&
-         a.bytes == b.bytes && a.byte == b.byte && a.event == b.event && a.external == b.external &&
-         a.copy_kind == b.copy_kind && a.exchange.has_value() == b.exchange.has_value() &&
-         (!a.exchange || call_text(a) == call_text(b));
+bool operator==(const ExchangeCall& a, const ExchangeCall& b) {
+  return a.to == b.to && a.from == b.from && call_text(a) == call_text(b);
 }
 
 const char* to_text(CollectiveKind kind) {
@@ -33,15 +30,15 @@ const char* to_text(CollectiveKind kind) {
   return "an unknown call";
 }
 
-std::string call_text(const LedgerEntry& call) {
-  const CollectiveName& name = call.exchange->name;
-  return std::string(to_text(call.exchange->kind)) + " (" + name.purpose +
+std::string call_text(const ExchangeCall& call) {
+  const CollectiveName& name = call.exchange.name;
+  return std::string(to_text(call.exchange.kind)) + " (" + name.purpose +
          (name.unit >= 0 ? " of unit " + std::to_string(name.unit) : "") + ", " + std::to_string(call.bytes) +
          " bytes a rank)";
 }
 
-std::vector<Effect> effects_of(const LedgerEntry& call) {
-  const Exchange& exchange = *call.exchange;
+std::vector<Effect> effects_of(const ExchangeCall& call) {
+  const Exchange& exchange = call.exchange;
   const auto size = static_cast<std::size_t>(exchange.size), own = static_cast<std::size_t>(exchange.rank);
   const auto to = [&](std::size_t peer) { return static_cast<std::byte*>(call.to) + peer * call.bytes; };
   const auto from = [&](std::size_t peer) { return static_cast<const std::byte*>(call.from) + peer * call.bytes; };
@@ -88,22 +85,20 @@ std::string text(const Place& place) {
   return out;
 }
 
-std::string name(const LedgerEntry& entry) {
-  switch (entry.kind) {
-    case LedgerEntry::Kind::op:
-      return entry.op->type().name;
-    case LedgerEntry::Kind::copy:
-      return "copy of " + std::to_string(entry.bytes) + " bytes";
-    case LedgerEntry::Kind::fill:
-      return "fill of " + std::to_string(entry.bytes) + " bytes";
-    case LedgerEntry::Kind::record:
-      return (entry.external ? "external record of event " : "record of event ") + std::to_string(entry.event);
-    case LedgerEntry::Kind::wait:
-      return (entry.external ? "external wait for event " : "wait for event ") + std::to_string(entry.event);
-    case LedgerEntry::Kind::exchange:
-      return call_text(entry);
-  }
-  return "";
+std::string name(const DeviceCall& call) {
+  const auto event = [](bool external, const char* what, int number) {
+    return (external ? std::string("external ") : "") + what + " event " + std::to_string(number);
+  };
+  return std::visit(Overloaded{
+                        [](const SubmitCall& c) -> std::string { return c.op.type().name; },
+                        [](const CopyCall& c) { return "copy of " + std::to_string(c.bytes) + " bytes"; },
+                        [](const FillCall& c) { return "fill of " + std::to_string(c.bytes) + " bytes"; },
+                        [&](const RecordCall& c) { return event(c.external, "record of", c.event); },
+                        [&](const WaitCall& c) { return event(c.external, "wait for", c.event); },
+                        [](const ExchangeCall& c) { return call_text(c); },
+                        [](const auto&) { return std::string(); },
+                    },
+                    call);
 }
 
 std::string operand_difference(const OperandBytes& was, const OperandBytes& is) {
@@ -150,34 +145,60 @@ std::string op_difference(const Submission& was, const Submission& is) {
   return scalar_difference(was, is);
 }
 
-std::string entry_difference(const LedgerEntry& was, const LedgerEntry& is) {
-  const bool other_op = was.op && is.op && &was.op->type() != &is.op->type();
-  if (was.kind != is.kind || other_op) return "is " + name(is) + ", was captured as " + name(was);
+// The memory that a call names outside of operands.
+struct NamedMemory {
+  const void* to = nullptr;
+  const void* from = nullptr;
+  int byte = 0;
+};
+NamedMemory memory_of(const DeviceCall& call) {
+  return std::visit(Overloaded{
+                        [](const CopyCall& c) -> NamedMemory {
+                          return {c.to, c.from};
+                        },
+                        [](const FillCall& c) -> NamedMemory {
+                          return {c.to, nullptr, c.byte};
+                        },
+                        [](const ExchangeCall& c) -> NamedMemory {
+                          return {c.to, c.from};
+                        },
+                        [](const auto&) -> NamedMemory { return {}; },
+                    },
+                    call);
+}
+
+std::string entry_difference(const IssuedCall& was, const IssuedCall& is) {
+  const auto *op = was.as<SubmitCall>(), *op_now = is.as<SubmitCall>();
+  const bool other_op = op && op_now && &op->op.type() != &op_now->op.type();
+  const std::string others = "is " + name(is.call) + ", was captured as " + name(was.call);
+  if (was.call.index() != is.call.index() || other_op) return others;
   if (was.stream != is.stream) {
     return "is on stream " + std::to_string(is.stream) + ", was captured on stream " + std::to_string(was.stream);
   }
-  if (was.op) return op_difference(*was.op, *is.op);
-  if (was.to != is.to) return std::string("the destination ") + kMoved;
-  if (was.from != is.from) return std::string("the source ") + kMoved;
-  if (was.byte != is.byte) {
-    return "the byte is " + std::to_string(is.byte) + ", was captured as " + std::to_string(was.byte);
+  if (op) return op_difference(op->op, op_now->op);
+  const NamedMemory memory = memory_of(was.call), now = memory_of(is.call);
+  if (memory.to != now.to) return std::string("the destination ") + kMoved;
+  if (memory.from != now.from) return std::string("the source ") + kMoved;
+  if (memory.byte != now.byte) {
+    return "the byte is " + std::to_string(now.byte) + ", was captured as " + std::to_string(memory.byte);
   }
-  return "is " + name(is) + ", was captured as " + name(was);
+  return others;
 }
 
 }  // namespace
 
 std::string difference(const Ledger& captured, const Ledger& now) {
-  const std::vector<LedgerEntry>&a = captured.entries(), &b = now.entries();
+  const std::vector<IssuedCall>&a = captured.entries(), &b = now.entries();
   const std::size_t common = std::min(a.size(), b.size());
   for (std::size_t i = 0; i < common; ++i) {
     if (a[i] == b[i]) continue;
-    return "entry " + std::to_string(i) + text(b[i].place) + ": " + name(a[i]) + ": " + entry_difference(a[i], b[i]);
+    return "entry " + std::to_string(i) + text(b[i].place) + ": " + name(a[i].call) + ": " +
+           entry_difference(a[i], b[i]);
   }
   if (a.size() == b.size()) return "";
   const bool missing = a.size() > b.size();
-  const LedgerEntry& odd = missing ? a[common] : b[common];
-  return "entry " + std::to_string(common) + text(odd.place) + ": " + name(odd) +
+  const IssuedCall& odd = missing ? a[common] : b[common];
+  return "entry " + std::to_string(common) + text(odd.place) + ": " + name(odd.call) +
          (missing ? ": captured, but missing now" : ": not captured, but there now") + " (" + std::to_string(a.size()) +
          " entries captured, " + std::to_string(b.size()) + " now)";
 }

@@ -1,5 +1,5 @@
-// Ranges for a profiler: the step, and within it the microbatch, layer and part that calls at the device door belong
-// to, and whether they are captured.
+// Ranges for a profiler: the step, and within it the microbatch, layer and part that calls at the device belong to, and
+// whether they are captured.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,6 @@
 #include <string>
 
 #include "engine/device/ledger.h"
-#include "engine/device/observer.h"
 #include "engine/device/profiler.h"
 
 namespace lockstep {

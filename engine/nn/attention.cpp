@@ -110,7 +110,7 @@ void SelfAttention<T>::mix_backward(const PassContext& pass, const State& saved)
   if constexpr (std::is_same_v<T, bf16>) {
     if (by_cudnn_) {
       Device& device = pass.stream.device();
-      device.count(pass.stream, device.attention_by_cudnn[device.place.rank]);
+      device.count(pass.stream, device.counters.of(device.place.rank).attention_by_cudnn);
       return pass.stream.submit(CudnnAttentionBackward{.qkv = saved.qkv,
                                                        .o = saved.core,
                                                        .lse = saved.lse,

@@ -203,7 +203,7 @@ void Moe<T>::read_rows(const PassContext& pass, State& saved) const {
   pass.stream.synchronize();
   Device& device = pass.stream.device();
   device.host_reads(rows, bytes);
-  ++device.expert_rows_read[device.place.rank];
+  ++device.counters.of(device.place.rank).expert_rows_read;
   std::int64_t used = 0;
   for (std::int64_t e = 0; e < experts_; ++e) used += rows[e];
   saved.rows_in_use = std::clamp<std::int64_t>(used, 0, scratch_.buffer.rows);

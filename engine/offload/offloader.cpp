@@ -294,10 +294,11 @@ void Offloader::point_to_copies(std::vector<NamedTensor>& tensors, int slot) {
 
 void Offloader::count_launch(const Ledger& ledger) {
   if (plan_.empty()) return;
-  for (const LedgerEntry& entry : ledger.entries()) {
-    if (entry.kind != LedgerEntry::Kind::copy) continue;
-    if (entry.stream == d2h_->id()) moved.out += static_cast<std::int64_t>(entry.bytes);
-    if (entry.stream == h2d_->id()) moved.in += static_cast<std::int64_t>(entry.bytes);
+  for (const IssuedCall& entry : ledger.entries()) {
+    const auto* copy = entry.as<CopyCall>();
+    if (!copy) continue;
+    if (entry.stream == d2h_->id()) moved.out += static_cast<std::int64_t>(copy->bytes);
+    if (entry.stream == h2d_->id()) moved.in += static_cast<std::int64_t>(copy->bytes);
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/core/at.h"
+
 namespace lockstep {
 namespace {
 
@@ -75,7 +77,7 @@ std::unique_ptr<SimGraph> SimCaptures::end(BackendStream& stream) {
   if (!joined) throw DeviceError("cudaErrorStreamCaptureUnjoined", "end_capture");
   for (std::size_t i = 0; i < graph->nodes.size(); ++i) {
     for (const int before : graph->nodes[i].before) {
-      graph->nodes[static_cast<std::size_t>(before)].after.push_back(static_cast<int>(i));
+      at(graph->nodes, before).after.push_back(static_cast<int>(i));
     }
   }
   return graph;

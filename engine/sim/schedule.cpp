@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/core/at.h"
 #include "kernels/core/require.h"
 
 namespace lockstep {
@@ -17,15 +18,15 @@ SimRun* launch_at_head(const BackendStream& stream) {
 void complete_node(SimRun& run, int node) {
   run.ready.erase(std::lower_bound(run.ready.begin(), run.ready.end(), node));
   --run.left;
-  for (const int next : run.graph->nodes[static_cast<std::size_t>(node)].after) {
-    if (--run.waits_for[static_cast<std::size_t>(next)] > 0) continue;
+  for (const int next : at(run.graph->nodes, node).after) {
+    if (--at(run.waits_for, next) > 0) continue;
     run.ready.insert(std::lower_bound(run.ready.begin(), run.ready.end(), next), next);
   }
 }
 
 template <class Kind>
 bool is(const SimRun& run, int node) {
-  return std::holds_alternative<Kind>(run.graph->nodes[static_cast<std::size_t>(node)].work);
+  return std::holds_alternative<Kind>(at(run.graph->nodes, node).work);
 }
 bool is_wait(const SimRun& run, int node) { return is<SimExternalWait>(run, node); }
 
@@ -156,7 +157,7 @@ void SimSchedule::need(BackendStream& stream, std::int64_t ticket) {
   const std::int64_t first = std::max(stream.needed, stream.done) + 1;
   stream.needed = ticket;
   for (std::int64_t t = first; t <= ticket; ++t) {
-    SimWork& work = stream.queue[static_cast<std::size_t>(t - stream.done - 1)];
+    SimWork& work = at(stream.queue, t - stream.done - 1);
     if (auto* wait = std::get_if<SimWait>(&work)) need(*wait->mark);
     if (auto* launch = std::get_if<SimLaunch>(&work)) need_marks_of(*launch->run);
   }
@@ -182,10 +183,10 @@ void SimSchedule::need_node(SimRun& run, int node) {
   run.needed_node[static_cast<std::size_t>(node)] = true;
   for (int i = node; i >= 0; --i) {  // Edges go from smaller to greater indices.
     if (!run.needed_node[static_cast<std::size_t>(i)]) continue;
-    for (const int before : run.graph->nodes[static_cast<std::size_t>(i)].before) {
+    for (const int before : at(run.graph->nodes, i).before) {
       run.needed_node[static_cast<std::size_t>(before)] = true;
     }
-    if (is_wait(run, i) && run.marks[static_cast<std::size_t>(i)]) need(*run.marks[static_cast<std::size_t>(i)]);
+    if (is_wait(run, i) && at(run.marks, i)) need(*run.marks[static_cast<std::size_t>(i)]);
   }
 }
 
@@ -219,8 +220,8 @@ void SimSchedule::follow() {
       if (unit.stream->id != turns[cursor_].stream) return false;
       if (unit.ready < 0) return turns[cursor_].lane < 0;
       const SimRun& run = *launch_at_head(*unit.stream);
-      const int node = run.ready[static_cast<std::size_t>(unit.ready)];
-      return run.graph->nodes[static_cast<std::size_t>(node)].lane == turns[cursor_].lane;
+      const int node = at(run.ready, unit.ready);
+      return at(run.graph->nodes, node).lane == turns[cursor_].lane;
     };
     const auto found = std::find_if(units_.begin(), units_.end(), is_its_turn);
     if (found == units_.end()) return;  // Not submitted yet.
@@ -272,8 +273,8 @@ void SimSchedule::find_units(bool only_needed) {
 std::uint64_t& SimSchedule::priority(const Unit& unit) {
   if (unit.ready < 0) return unit.stream->priority;
   SimRun& run = *launch_at_head(*unit.stream);
-  const int node = run.ready[static_cast<std::size_t>(unit.ready)];
-  return run.priority[static_cast<std::size_t>(run.graph->nodes[static_cast<std::size_t>(node)].lane)];
+  const int node = at(run.ready, unit.ready);
+  return at(run.priority, at(run.graph->nodes, node).lane);
 }
 
 std::size_t SimSchedule::pick() {
@@ -287,8 +288,8 @@ std::size_t SimSchedule::pick() {
       const auto rank = [](const Unit& unit) {
         if (unit.ready < 0) return std::pair(unit.stream->id, 0);
         const SimRun& run = *launch_at_head(*unit.stream);
-        const int node = run.ready[static_cast<std::size_t>(unit.ready)];
-        return std::pair(unit.stream->id, run.graph->nodes[static_cast<std::size_t>(node)].lane);
+        const int node = at(run.ready, unit.ready);
+        return std::pair(unit.stream->id, at(run.graph->nodes, node).lane);
       };
       std::size_t best = 0;
       for (std::size_t i = 1; i < units_.size(); ++i) best = rank(units_[i]) > rank(units_[best]) ? i : best;
@@ -325,8 +326,8 @@ void SimSchedule::run(const Unit& unit) {
     return;
   }
   SimRun& run = *launch_at_head(stream);
-  const int node = run.ready[static_cast<std::size_t>(unit.ready)];
-  const SimNode& what = run.graph->nodes[static_cast<std::size_t>(node)];
+  const int node = at(run.ready, unit.ready);
+  const SimNode& what = at(run.graph->nodes, node);
   complete_node(run, node);  // First: what the host is called for may throw.
   note({.stream = what.stream, .what = execute(what.work), .launch = run.number, .node = what.number});
 }

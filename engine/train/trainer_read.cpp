@@ -51,14 +51,14 @@ Counters offload_counters(const RunCounters& run) {
 
 Counters device_counters(Device& device) {
   const int rank = device.place.rank;
-  return {{"host_syncs", device.host_syncs},
-          {"expert_rows_read", device.expert_rows_read[rank]},
-          {"ops", device.ops},
-          {"ops_recomputed", device.ops_recomputed[rank]},
-          {"attention_by_cudnn", device.attention_by_cudnn[rank]},
-          {"delays_applied", device.delays},
+  return {{"host_syncs", device.counters.host_syncs},
+          {"expert_rows_read", device.counters.of(rank).expert_rows_read},
+          {"ops", device.counters.ops},
+          {"ops_recomputed", device.counters.of(rank).ops_recomputed},
+          {"attention_by_cudnn", device.counters.of(rank).attention_by_cudnn},
+          {"delays_applied", device.counters.delays},
           {"bytes_poisoned", device.backend().bytes_poisoned()},
-          {"bytes_poisoned_padding", device.bytes_poisoned}};
+          {"bytes_poisoned_padding", device.counters.bytes_poisoned}};
 }
 
 Counters router_counters(const std::vector<RoutedPairs>& layers) {
@@ -122,7 +122,7 @@ std::vector<RoutedPairs> Trainer::routed_pairs() const {
   std::vector<RoutedPairs> layers;
   for (const ExpertState& state : my.loop.expert_states()) {
     layers.push_back({state.layer, my.read(state.total), my.read(state.kept)});
-    my.device.host_syncs -= 2;  // Reading counters must not count as a host sync of the run.
+    my.device.counters.host_syncs -= 2;  // Reading counters must not count as a host sync of the run.
   }
   return layers;
 }

@@ -25,7 +25,7 @@ void train_checked(const Scenario& scenario, const DataSource& data, const std::
   Checker checker;
   if (device_kind == "cuda") return train(scenario, data, device_kind, &checker);
   ProgramRecorder recorder;
-  Tee both(checker, recorder);
+  Tee both({&checker, &recorder});
   train(scenario, data, device_kind, &both);
   explore(std::move(recorder).finish(), explore_options(scenario));
 }

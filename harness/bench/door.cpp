@@ -37,20 +37,25 @@ constexpr std::array<const char*, calls> kNames = {
 
 class DoorCounter : public Observer {
  public:
-  void on_create_stream(int, const char*) override { ++count[streams]; }
-  void on_submit(int, const Submission&, const Place&) override { ++count[ops]; }
-  void on_copy(int, void*, const void*, std::size_t, CopyKind, const Place&) override { ++count[copies]; }
-  void on_fill(int, void*, std::size_t, const Place&) override { ++count[fills]; }
-  void on_record(int, int, bool) override { ++count[records]; }
-  void on_wait(int, int, bool) override { ++count[waits]; }
-  void on_end_capture(int, int, const Ledger& ledger) override {
-    ++count[captures];
-    count[captured] += static_cast<std::int64_t>(ledger.entries().size());
+  void on_call(const IssuedCall& issued) override {
+    std::visit(Overloaded{
+                   [&](const CreateStreamCall&) { ++count[streams]; },
+                   [&](const SubmitCall&) { ++count[ops]; },
+                   [&](const CopyCall&) { ++count[copies]; },
+                   [&](const FillCall&) { ++count[fills]; },
+                   [&](const RecordCall&) { ++count[records]; },
+                   [&](const WaitCall&) { ++count[waits]; },
+                   [&](const EndCaptureCall& end) {
+                     ++count[captures];
+                     count[captured] += std::ssize(end.captured->entries());
+                   },
+                   [&](const LaunchCall&) { ++count[launches]; },
+                   [&](const SyncCall&) { ++count[host_waits]; },
+                   [&](const AllocateCall& call) { ++count[call.pinned ? pinned_allocations : allocations]; },
+                   [](const auto&) {},
+               },
+               issued.call);
   }
-  void on_launch(int, int, const Ledger&, const Place&) override { ++count[launches]; }
-  void on_synchronize_stream(int) override { ++count[host_waits]; }
-  void on_synchronize_event(int) override { ++count[host_waits]; }
-  void on_allocate(void*, std::size_t, bool pinned) override { ++count[pinned ? pinned_allocations : allocations]; }
 
   std::array<std::int64_t, calls> count{};
 };

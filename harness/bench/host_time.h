@@ -20,14 +20,18 @@ class HostTime : public Observer {
     resume();
     return waited_;
   }
-  void on_submit(int, const Submission&, const Place&) override { call(); }
-  void on_copy(int, void*, const void*, std::size_t, CopyKind, const Place&) override { call(); }
-  void on_fill(int, void*, std::size_t, const Place&) override { call(); }
-  void on_launch(int, int, const Ledger&, const Place&) override { call(); }
-  void on_host_write(const void*, std::size_t, const Place&) override { resume(); }
-  void on_host_read(const void*, std::size_t, const Place&) override { resume(); }
-  void on_synchronize_stream(int) override { wait(); }
-  void on_synchronize_event(int) override { wait(); }
+  void on_call(const IssuedCall& issued) override {
+    std::visit(Overloaded{
+                   [&](const SubmitCall&) { call(); },
+                   [&](const CopyCall&) { call(); },
+                   [&](const FillCall&) { call(); },
+                   [&](const LaunchCall&) { call(); },
+                   [&](const HostAccessCall&) { resume(); },
+                   [&](const SyncCall&) { wait(); },
+                   [](const auto&) {},
+               },
+               issued.call);
+  }
   std::int64_t calls = 0;
 
  private:

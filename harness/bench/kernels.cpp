@@ -35,11 +35,13 @@ class OpRecorder : public Observer {
     int microbatch;
     int times;
   };
-  void on_submit(int, const Submission& op, const Place& place) override {
-    if (!recording) return;
-    const auto [entry, is_new] = ops.try_emplace(signature(op), Entry{op, place.microbatch, 0});
+  void on_call(const IssuedCall& issued) override {
+    const auto* submitted = issued.as<SubmitCall>();
+    if (!recording || !submitted) return;
+    const Submission& op = submitted->op;
+    const auto [entry, is_new] = ops.try_emplace(signature(op), Entry{op, issued.place.microbatch, 0});
     entry->second.op = op;
-    entry->second.microbatch = place.microbatch;
+    entry->second.microbatch = issued.place.microbatch;
     ++entry->second.times;
   }
   bool recording = false;

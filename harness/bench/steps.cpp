@@ -44,7 +44,7 @@ StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device
   Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)), &host);
   Trainer trainer(device, scenario, *data, {.dry_run_ledger = false});
   for (std::int64_t i = 0; i < scenario.cuda_graph.warmup_steps + kWarmSteps; ++i) trainer.step();
-  const std::int64_t first = trainer.steps_done(), ops = device.ops, calls = host.calls;
+  const std::int64_t first = trainer.steps_done(), ops = device.counters.ops, calls = host.calls;
   std::vector<double> times, host_times;
   const Stopwatch all;
   while (static_cast<int>(times.size()) < kFewestSteps || all.seconds() < budget) {
@@ -64,7 +64,7 @@ StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device
   result.median = median(times);
   result.fastest = *std::min_element(times.begin(), times.end());
   result.host = median(host_times);
-  result.ops = static_cast<double>(device.ops - ops) / steps;
+  result.ops = static_cast<double>(device.counters.ops - ops) / steps;
   result.submissions = static_cast<double>(host.calls - calls) / steps;
   result.clocks = device.backend().clocks();
   result.plans = device.backend().plans();

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/train/trainer.h"
+#include "kernels/core/at.h"
 #include "kernels/diagnostics/poison.h"
 
 namespace lockstep {
@@ -48,69 +49,75 @@ std::vector<std::string> Checker::mutations() {
           "streams-run-before-their-host"};
 }
 
+void Checker::on_call(const IssuedCall& issued) {
+  std::visit([&](const auto& call) { on(call, issued); }, issued.call);
+}
+
 // ---- Threads --------------------------------------------------------------------------------------------------------
 
-void Checker::on_host(int rank) {
+void Checker::on(const RankCall& call, const IssuedCall&) {
+  const int rank = call.rank;
   Thread& starter = threads_[kStarter];
   if (mutated("ranks-share-one-host")) return;
   if (rank < 0) {
     for (auto& [number, host] : hosts_) {
-      starter.clock.join(threads_[static_cast<std::size_t>(host.thread)].clock);
+      starter.clock.join(at(threads_, host.thread).clock);
       host = {host.thread};
     }
     meets_ = {};
     host_ = kStarter;
     return;
   }
-  const auto [at, fresh] = hosts_.try_emplace(rank, Host{static_cast<int>(threads_.size())});
-  Host& host = at->second;
+  const auto [entry, fresh] = hosts_.try_emplace(rank, Host{static_cast<int>(threads_.size())});
+  Host& host = entry->second;
   const Clock started = starter.clock;
   if (fresh) threads_.push_back({"the host of rank " + std::to_string(rank), -1, {}});
-  if (!host.runs) threads_[static_cast<std::size_t>(host.thread)].clock.join(started);
+  if (!host.runs) at(threads_, host.thread).clock.join(started);
   host.runs = true;
   host_ = host.thread;
 }
 
 // Nobody comes to a meeting before all have gone on from the last but one, so what is known of older ones stays true.
-void Checker::on_meet(bool goes_on) {
-  const auto at = std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& h) { return h.second.thread == host_; });
-  if (at == hosts_.end()) return;
-  Clock& meeting = meets_[at->second.meetings % 2];
-  if (!goes_on) return meeting.join(host().clock);
+void Checker::on(const BarrierCall& barrier, const IssuedCall&) {
+  const auto entry =
+      std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& h) { return h.second.thread == host_; });
+  if (entry == hosts_.end()) return;
+  Clock& meeting = meets_[entry->second.meetings % 2];
+  if (!barrier.goes_on) return meeting.join(host().clock);
   host().clock.join(meeting);
-  ++at->second.meetings;
+  ++entry->second.meetings;
 }
 
-void Checker::on_create_stream(int stream, const char* name) {
-  threads_[static_cast<std::size_t>(thread_of(stream))].name = name;
+void Checker::on(const CreateStreamCall& created, const IssuedCall& issued) {
+  at(threads_, thread_of(issued.stream)).name = created.name;
 }
 
 int Checker::thread_of(int stream) {
-  const auto [at, fresh] = stream_threads_.try_emplace(stream, static_cast<int>(threads_.size()));
+  const auto [entry, fresh] = stream_threads_.try_emplace(stream, static_cast<int>(threads_.size()));
   if (fresh) threads_.push_back({std::to_string(stream), stream, {}});
-  return at->second;
+  return entry->second;
 }
 
 // Launches on one stream follow each other, so their side lanes may share threads.
 int Checker::lane_thread(int stream, int lane, int captured) {
   if (lane == 0) return thread_of(stream);
-  const auto [at, fresh] = lane_threads_.try_emplace({stream, lane}, static_cast<int>(threads_.size()));
+  const auto [entry, fresh] = lane_threads_.try_emplace({stream, lane}, static_cast<int>(threads_.size()));
   if (fresh) threads_.push_back({"", captured, {}});
-  Thread& thread = threads_[static_cast<std::size_t>(at->second)];
+  Thread& thread = at(threads_, entry->second);
   thread.name = stream_name(captured) + " (in a graph launched on " + stream_name(stream) + ")";
   thread.stream = captured;
-  return at->second;
+  return entry->second;
 }
 
 const std::string& Checker::stream_name(int stream) const {
   const auto found = stream_threads_.find(stream);
-  return threads_[static_cast<std::size_t>(found == stream_threads_.end() ? kStarter : found->second)].name;
+  return at(threads_, found == stream_threads_.end() ? kStarter : found->second).name;
 }
 
 int Checker::enter(int stream) {
   const int thread = thread_of(stream);
   if (mutated("streams-run-before-their-host")) return thread;
-  threads_[static_cast<std::size_t>(thread)].clock.join(host().clock);
+  at(threads_, thread).clock.join(host().clock);
   return thread;
 }
 
@@ -125,16 +132,16 @@ bool Checker::use(const Edge& edge, int recorder) {
   return !options_.dropped.contains(edge);
 }
 
-void Checker::on_record(int stream, int id, bool external) {
-  EventState& state = event(id);
-  if (captures(stream)) {
-    if (external) return;  // Its turn comes at the launch.
+void Checker::on(const RecordCall& record, const IssuedCall& issued) {
+  EventState& state = event(record.event);
+  if (captures(issued.stream)) {
+    if (record.external) return;  // Its turn comes at the launch.
     state.in_capture = true;
-    capture_->events.insert(id);
+    capture_->events.insert(record.event);
     return;
   }
-  const int thread = enter(stream);
-  state = {true, false, stream, threads_[static_cast<std::size_t>(thread)].clock};
+  const int thread = enter(issued.stream);
+  state = {true, false, issued.stream, at(threads_, thread).clock};
 }
 
 void Checker::wait(Clock& clock, int id, int waiter, const EventState& state) {
@@ -143,68 +150,65 @@ void Checker::wait(Clock& clock, int id, int waiter, const EventState& state) {
   if (use(edge, state.stream)) clock.join(state.clock);
 }
 
-void Checker::on_wait(int stream, int id, bool external) {
-  if (external || captures(stream)) return;
-  if (capture_ && capture_->events.contains(id)) {
-    capture_->streams.insert(stream);
+void Checker::on(const WaitCall& call, const IssuedCall& issued) {
+  if (call.external || captures(issued.stream)) return;
+  if (capture_ && capture_->events.contains(call.event)) {
+    capture_->streams.insert(issued.stream);
     return;
   }
-  const EventState& state = event(id);
-  if (!state.in_capture) wait(threads_[static_cast<std::size_t>(enter(stream))].clock, id, stream, state);
+  const EventState& state = event(call.event);
+  if (state.in_capture) return;
+  wait(at(threads_, enter(issued.stream)).clock, call.event, issued.stream, state);
 }
 
-void Checker::on_synchronize_event(int id) {
-  const EventState& state = event(id);
-  if (!state.in_capture) wait(host().clock, id, -1, state);
-}
-
-void Checker::on_synchronize_stream(int stream) {
+void Checker::synchronize(int id, int stream) {
+  if (id >= 0) {
+    const EventState& state = event(id);
+    if (!state.in_capture) wait(host().clock, id, -1, state);
+    return;
+  }
   if (mutated("host-orders-nothing")) return;
   // Nothing is put on the stream, so that what this host knows is not passed on to other ranks' work there.
-  const Clock& clock = threads_[static_cast<std::size_t>(thread_of(stream))].clock;
+  const Clock& clock = at(threads_, thread_of(stream)).clock;
   if (use({Edge::Kind::synchronize_stream, stream, -1}, stream)) host().clock.join(clock);
 }
 
 // ---- Work -----------------------------------------------------------------------------------------------------------
 
-void Checker::on_submit(int stream, const Submission& op, const Place& place) {
-  if (captures(stream)) return;
-  std::vector<CheckedOperand> operands = op_operands(op);
-  perform(enter(stream), {.name = op.type().name, .place = place}, operands);
+void Checker::on(const SubmitCall& call, const IssuedCall& issued) {
+  if (captures(issued.stream)) return;
+  std::vector<CheckedOperand> operands = op_operands(call.op);
+  perform(enter(issued.stream), {.name = call.op.type().name, .place = issued.place}, operands);
 }
 
-void Checker::on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind kind, const Place& place) {
-  if (captures(stream)) return;
-  std::vector<CheckedOperand> operands = copy_operands(to, from, bytes, kind);
-  const int thread = enter(stream);
-  perform(thread, {.name = "copy", .place = place, .bytes = static_cast<std::int64_t>(bytes)}, operands);
+void Checker::on(const CopyCall& copy, const IssuedCall& issued) {
+  if (captures(issued.stream)) return;
+  std::vector<CheckedOperand> operands = copy_operands(copy);
+  const int thread = enter(issued.stream);
+  perform(thread, {.name = "copy", .place = issued.place, .bytes = static_cast<std::int64_t>(copy.bytes)}, operands);
   // A copy to pageable memory returns when it is done.
-  if (kind == CopyKind::device_to_host && !memory_.live_at(to)) {
-    host().clock.join(threads_[static_cast<std::size_t>(thread)].clock);
+  if (copy.kind == CopyKind::device_to_host && !memory_.live_at(copy.to)) {
+    host().clock.join(at(threads_, thread).clock);
   }
 }
 
-void Checker::on_fill(int stream, void* to, std::size_t bytes, const Place& place) {
-  if (captures(stream)) return;
-  std::vector<CheckedOperand> operands = fill_operands(to, bytes);
-  perform(enter(stream), {.name = "fill", .place = place, .bytes = static_cast<std::int64_t>(bytes)}, operands);
+void Checker::on(const FillCall& fill, const IssuedCall& issued) {
+  if (captures(issued.stream)) return;
+  std::vector<CheckedOperand> operands = fill_operands(fill.to, fill.bytes);
+  const auto size = static_cast<std::int64_t>(fill.bytes);
+  perform(enter(issued.stream), {.name = "fill", .place = issued.place, .bytes = size}, operands);
 }
 
-void Checker::on_host_write(const void* memory, std::size_t bytes, const Place& place) {
-  const auto size = static_cast<std::int64_t>(bytes);
-  std::vector<CheckedOperand> operands{{{Access::out, const_cast<void*>(memory), 1, size, size}, 0, -1, true}};
-  perform(host_, {.name = "write", .place = place, .bytes = size}, operands);
-}
-
-void Checker::on_host_read(const void* memory, std::size_t bytes, const Place& place) {
-  const auto size = static_cast<std::int64_t>(bytes);
-  std::vector<CheckedOperand> operands{{{Access::in, const_cast<void*>(memory), 1, size, size}, 0, -1, true}};
-  perform(host_, {.name = "read", .place = place, .bytes = size}, operands);
+void Checker::on(const HostAccessCall& call, const IssuedCall& issued) {
+  const auto size = static_cast<std::int64_t>(call.bytes);
+  const Access access = call.writes ? Access::out : Access::in;
+  std::vector<CheckedOperand> operands{{{access, const_cast<void*>(call.memory), 1, size, size}, 0, -1, true}};
+  perform(host_, {.name = call.writes ? "write" : "read", .place = issued.place, .bytes = size}, operands);
 }
 
 void Checker::perform(int thread, const Work& work, std::vector<CheckedOperand>& operands) {
   if (stopped_) return;
-  Clock& clock = threads_[static_cast<std::size_t>(thread)].clock;
+  Clock& clock = at(threads_, thread).clock;
   const std::uint64_t time = clock.tick(thread);
   std::vector<Touch> touches;
   touches.reserve(operands.size());
@@ -276,7 +280,7 @@ void Checker::judge(const Touch& touch, const Allocation& allocation) {
              "Byte " + std::to_string(cause->at) + " has no value: " + why_undefined(cause->by));
     }
   }
-  const Clock& clock = threads_[static_cast<std::size_t>(touch.thread)].clock;
+  const Clock& clock = at(threads_, touch.thread).clock;
   for (const Touch& earlier : allocation.shadow.unordered(touch, clock)) {
     if (mutated("readers-are-forgotten") && !writes(earlier.mode)) continue;
     report(kind_of(earlier, touch), touch, earlier, bytes_text(touch.box, allocation), missing_edge(touch, earlier));
@@ -296,7 +300,7 @@ void Checker::judge_overlaps(const std::vector<Touch>& touches) {
 
 void Checker::report(HazardKind kind, const Touch& later, const std::optional<Touch>& earlier, std::string memory,
                      std::string detail) {
-  const auto name = [this](const Touch& touch) { return threads_[static_cast<std::size_t>(touch.thread)].name; };
+  const auto name = [this](const Touch& touch) { return at(threads_, touch.thread).name; };
   hazards_.push_back(
       {kind, later, earlier, name(later), earlier ? name(*earlier) : "", std::move(memory), std::move(detail)});
 }
@@ -317,8 +321,8 @@ void Checker::stop_if_found() {
 }
 
 std::string Checker::missing_edge(const Touch& later, const Touch& earlier) {
-  const Thread& after = threads_[static_cast<std::size_t>(later.thread)];
-  const Thread& before = threads_[static_cast<std::size_t>(earlier.thread)];
+  const Thread& after = at(threads_, later.thread);
+  const Thread& before = at(threads_, earlier.thread);
   const bool inside =
       later.work.graph >= 0 && later.work.graph == earlier.work.graph && later.work.launch == earlier.work.launch;
   const std::string what = short_name(earlier.work), then = short_name(later.work);
@@ -342,11 +346,13 @@ std::string Checker::missing_edge(const Touch& later, const Touch& earlier) {
 
 // ---- Memory ---------------------------------------------------------------------------------------------------------
 
-void Checker::on_allocate(void* memory, std::size_t bytes, bool pinned) { memory_.allocate(memory, bytes, pinned); }
+void Checker::on(const AllocateCall& call, const IssuedCall&) {
+  memory_.allocate(call.memory, call.bytes, call.pinned);
+}
 
 // Called by destructors, so what is found here is thrown by the next call that may.
-void Checker::on_release(void* memory, bool) {
-  Allocation* allocation = memory_.live_at(memory);
+void Checker::on(const ReleaseCall& call, const IssuedCall&) {
+  Allocation* allocation = memory_.live_at(call.memory);
   if (!allocation) return;
   if (!stopped_) {
     Touch touch{{.name = "release", .place = {}, .bytes = allocation->bytes},
@@ -367,15 +373,16 @@ void Checker::on_release(void* memory, bool) {
 
 // ---- Graphs ---------------------------------------------------------------------------------------------------------
 
-void Checker::on_begin_capture(int stream) { capture_ = Capture{stream, {stream}, {}}; }
-void Checker::on_abort_capture(int) { capture_.reset(); }
+void Checker::on(const BeginCaptureCall&, const IssuedCall& issued) {
+  capture_ = Capture{issued.stream, {issued.stream}, {}};
+}
 
-void Checker::on_end_capture(int stream, int graph, const Ledger& ledger) {
-  GraphPlan plan = plan_of(stream, ledger);
+void Checker::on(const EndCaptureCall& call, const IssuedCall& issued) {
+  GraphPlan plan = plan_of(issued.stream, *call.captured);
   capture_.reset();
-  captured_calls_[stream].push_back(std::ssize(ledger.entries()));
-  check_addresses(graph, plan);
-  plans_.insert_or_assign(graph, std::move(plan));
+  captured_calls_[issued.stream].push_back(std::ssize(call.captured->entries()));
+  check_addresses(call.graph, plan);
+  plans_.insert_or_assign(call.graph, std::move(plan));
 }
 
 // Every address in the graph lies in memory that lives now. From here on it must be that generation.
@@ -394,16 +401,16 @@ void Checker::check_addresses(int graph, GraphPlan& plan) {
   stop_if_found();
 }
 
-void Checker::on_launch(int stream, int graph, const Ledger&, const Place& place) {
-  const auto found = plans_.find(graph);
-  if (stopped_ || captures(stream) || found == plans_.end()) return;
-  enter(stream);
+void Checker::on(const LaunchCall& call, const IssuedCall& issued) {
+  const auto found = plans_.find(call.graph);
+  if (stopped_ || captures(issued.stream) || found == plans_.end()) return;
+  enter(issued.stream);
   ++launches_;
-  launch(found->second, graph, stream, place);
+  launch(found->second, call.graph, issued.stream, issued.place);
 }
 
 void Checker::launch(GraphPlan& plan, int graph, int stream, const Place& place) {
-  const auto clock = [this](int thread) -> Clock& { return threads_[static_cast<std::size_t>(thread)].clock; };
+  const auto clock = [this](int thread) -> Clock& { return at(threads_, thread).clock; };
   const bool in_order = mutated("graphs-run-in-the-order-captured");
   std::vector<int> threads;
   for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
@@ -414,11 +421,11 @@ void Checker::launch(GraphPlan& plan, int graph, int stream, const Place& place)
 
   std::map<int, EventState> inside, external;
   for (GraphItem& item : plan.items) {
-    const int thread = threads[static_cast<std::size_t>(item.lane)];
-    if (item.kind == LedgerEntry::Kind::record) {
+    const int thread = at(threads, item.lane);
+    if (item.kind == GraphItem::Kind::record) {
       (item.external ? external : inside)[item.event] = {true, false, item.lane == 0 ? stream : item.stream,
                                                          clock(thread)};
-    } else if (item.kind == LedgerEntry::Kind::wait) {
+    } else if (item.kind == GraphItem::Kind::wait) {
       wait(clock(thread), item.event, item.stream, item.external ? event(item.event) : inside[item.event]);
     } else {
       Work work = item.work;

@@ -1,4 +1,4 @@
-// The judge of order: vector clocks over every call at the device door, and shadow memory by byte range. It sees the
+// The judge of order: vector clocks over every call at the device, and shadow memory by byte range. It sees the
 // host's calls only, so a missing edge shows on every run, on either device, whatever the timing.
 #pragma once
 
@@ -7,9 +7,11 @@
 #include <optional>
 #include <set>
 
+#include "engine/device/observer.h"
 #include "harness/checker/edge.h"
 #include "harness/checker/graph_edges.h"
 #include "harness/checker/hazard.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
@@ -33,28 +35,29 @@ class Checker : public Observer {
   const std::string& stream_name(int stream) const;                // "the host" for -1.
   void throw_found() const;  // EngineViolation if there are hazards: after a run, for what its clean-up showed.
 
-  void on_host(int rank) override;
-  void on_meet(bool goes_on) override;
-  void on_create_stream(int stream, const char* name) override;
-  void on_submit(int stream, const Submission&, const Place&) override;
-  void on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind, const Place&) override;
-  void on_fill(int stream, void* to, std::size_t bytes, const Place&) override;
-  void on_host_write(const void* memory, std::size_t bytes, const Place&) override;
-  void on_host_read(const void* memory, std::size_t bytes, const Place&) override;
-  void on_record(int stream, int event, bool external) override;
-  void on_wait(int stream, int event, bool external) override;
-  void on_begin_capture(int stream) override;
-  void on_end_capture(int stream, int graph, const Ledger&) override;
-  void on_abort_capture(int stream) override;
-  void on_launch(int stream, int graph, const Ledger&, const Place&) override;
-  void on_synchronize_stream(int stream) override;
-  void on_synchronize_event(int event) override;
-  void on_found_finished_stream(int stream) override { on_synchronize_stream(stream); }
-  void on_found_finished_event(int event) override { on_synchronize_event(event); }
-  void on_allocate(void* memory, std::size_t bytes, bool pinned) override;
-  void on_release(void* memory, bool pinned) override;
+  void on_call(const IssuedCall& call) override;
 
  private:
+  void on(const RankCall&, const IssuedCall&);
+  void on(const BarrierCall&, const IssuedCall&);
+  void on(const CreateStreamCall&, const IssuedCall&);
+  void on(const SubmitCall&, const IssuedCall&);
+  void on(const CopyCall&, const IssuedCall&);
+  void on(const FillCall&, const IssuedCall&);
+  void on(const ExchangeCall&, const IssuedCall&) {}  // Observers are told of its effects.
+  void on(const HostAccessCall&, const IssuedCall&);
+  void on(const RecordCall&, const IssuedCall&);
+  void on(const WaitCall&, const IssuedCall&);
+  void on(const BeginCaptureCall&, const IssuedCall&);
+  void on(const EndCaptureCall&, const IssuedCall&);
+  void on(const AbortCaptureCall&, const IssuedCall&) { capture_.reset(); }
+  void on(const LaunchCall&, const IssuedCall&);
+  void on(const SyncCall& sync, const IssuedCall& issued) { synchronize(sync.event, issued.stream); }
+  void on(const QueryCall& query, const IssuedCall& issued) { synchronize(query.event, issued.stream); }
+  void on(const AllocateCall&, const IssuedCall&);
+  void on(const ReleaseCall&, const IssuedCall&);
+  void synchronize(int event, int stream);
+
   struct Thread {
     std::string name;
     int stream = -1;  // None: a host.
@@ -79,7 +82,7 @@ class Checker : public Observer {
 
   bool mutated(const char* name) const { return options_.mutation == name; }
   int thread_of(int stream);
-  Thread& host() { return threads_[static_cast<std::size_t>(host_)]; }
+  Thread& host() { return at(threads_, host_); }
   int lane_thread(int stream, int lane, int captured);
   EventState& event(int id);
   bool captures(int stream) const { return capture_ && capture_->streams.contains(stream); }

@@ -16,23 +16,38 @@ int lane_of(GraphPlan& plan, int stream) {
   return static_cast<int>(std::find(plan.lanes.begin(), plan.lanes.end(), stream) - plan.lanes.begin());
 }
 
-// As eagerly: one item for each thing that it does.
-void add_exchange(GraphPlan& plan, GraphItem item, const LedgerEntry& entry) {
-  item.work.name = to_text(entry.exchange->kind);
-  for (const Effect& effect : effects_of(entry)) {
+// The same as eagerly: one item for each effect.
+void add_exchange(GraphPlan& plan, GraphItem item, const ExchangeCall& call) {
+  item.work.name = to_text(call.exchange.kind);
+  for (const Effect& effect : effects_of(call)) {
     item.operands = effect.from == nullptr
                         ? fill_operands(effect.to, effect.bytes)
-                        : copy_operands(effect.to, effect.from, effect.bytes, CopyKind::device_to_device);
+                        : copy_operands({effect.to, effect.from, effect.bytes, CopyKind::device_to_device});
     item.work.bytes = static_cast<std::int64_t>(effect.bytes);
     plan.items.push_back(item);
   }
 }
 
+void add_work(GraphPlan& plan, GraphItem item, const char* name, std::size_t bytes,
+              std::vector<CheckedOperand> operands) {
+  item.work.name = name;
+  item.work.bytes = static_cast<std::int64_t>(bytes);
+  item.operands = std::move(operands);
+  plan.items.push_back(std::move(item));
+}
+
+void add_edge(GraphPlan& plan, GraphItem item, GraphItem::Kind kind, int event, bool external) {
+  item.kind = kind;
+  item.event = event;
+  item.external = external;
+  plan.items.push_back(std::move(item));
+}
+
 }  // namespace
 
-std::vector<CheckedOperand> copy_operands(void* to, const void* from, std::size_t bytes, CopyKind kind) {
-  return {{whole(Access::out, to, bytes), 0, -1, kind == CopyKind::device_to_host},
-          {whole(Access::in, from, bytes), 1, -1, kind == CopyKind::host_to_device}};
+std::vector<CheckedOperand> copy_operands(const CopyCall& copy) {
+  return {{whole(Access::out, copy.to, copy.bytes), 0, -1, copy.kind == CopyKind::device_to_host},
+          {whole(Access::in, copy.from, copy.bytes), 1, -1, copy.kind == CopyKind::host_to_device}};
 }
 
 std::vector<CheckedOperand> fill_operands(void* to, std::size_t bytes) { return {{whole(Access::out, to, bytes)}}; }
@@ -47,28 +62,22 @@ GraphPlan plan_of(int origin, const Ledger& ledger) {
   GraphPlan plan;
   plan.origin = origin;
   plan.lanes = {origin};
-  for (const LedgerEntry& entry : ledger.entries()) {
-    GraphItem item{.kind = entry.kind,
-                   .lane = lane_of(plan, entry.stream),
-                   .stream = entry.stream,
-                   .work = {.name = "", .place = entry.place, .bytes = static_cast<std::int64_t>(entry.bytes)},
-                   .operands = {},
-                   .event = entry.event,
-                   .external = entry.external};
-    if (entry.kind == LedgerEntry::Kind::op) {
-      item.work.name = entry.op->type().name;
-      item.operands = op_operands(*entry.op);
-    } else if (entry.kind == LedgerEntry::Kind::copy) {
-      item.work.name = "copy";
-      item.operands = copy_operands(entry.to, entry.from, entry.bytes, entry.copy_kind);
-    } else if (entry.kind == LedgerEntry::Kind::fill) {
-      item.work.name = "fill";
-      item.operands = fill_operands(entry.to, entry.bytes);
-    } else if (entry.kind == LedgerEntry::Kind::exchange) {
-      add_exchange(plan, item, entry);
-      continue;
-    }
-    plan.items.push_back(std::move(item));
+  for (const IssuedCall& entry : ledger.entries()) {
+    const GraphItem item{.kind = GraphItem::Kind::work,
+                         .lane = lane_of(plan, entry.stream),
+                         .stream = entry.stream,
+                         .work = {.name = "", .place = entry.place},
+                         .operands = {}};
+    std::visit(Overloaded{
+                   [&](const SubmitCall& c) { add_work(plan, item, c.op.type().name, 0, op_operands(c.op)); },
+                   [&](const CopyCall& c) { add_work(plan, item, "copy", c.bytes, copy_operands(c)); },
+                   [&](const FillCall& c) { add_work(plan, item, "fill", c.bytes, fill_operands(c.to, c.bytes)); },
+                   [&](const ExchangeCall& c) { add_exchange(plan, item, c); },
+                   [&](const RecordCall& c) { add_edge(plan, item, GraphItem::Kind::record, c.event, c.external); },
+                   [&](const WaitCall& c) { add_edge(plan, item, GraphItem::Kind::wait, c.event, c.external); },
+                   [](const auto&) {},
+               },
+               entry.call);
   }
   return plan;
 }

@@ -19,12 +19,13 @@ struct CheckedOperand {
 };
 
 // Destination, then source.
-std::vector<CheckedOperand> copy_operands(void* to, const void* from, std::size_t bytes, CopyKind kind);
+std::vector<CheckedOperand> copy_operands(const CopyCall& copy);
 std::vector<CheckedOperand> fill_operands(void* to, std::size_t bytes);
 std::vector<CheckedOperand> op_operands(const Submission& op);
 
 struct GraphItem {
-  LedgerEntry::Kind kind;
+  enum class Kind : std::uint8_t { work, record, wait };
+  Kind kind;
   int lane;    // 0: the stream that the capture began on, which at a launch is the stream launched on.
   int stream;  // The stream captured.
   Work work;

@@ -3,8 +3,9 @@
 
 #include <cstdint>
 
-#include "engine/device/observer.h"
+#include "engine/device/place.h"
 #include "harness/checker/boxes.h"
+#include "kernels/core/operand.h"
 
 namespace lockstep {
 

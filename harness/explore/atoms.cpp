@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/core/at.h"
+
 namespace lockstep {
 
 // Partition refinement over units: the largest pieces that no box begins or ends inside of.
@@ -27,7 +29,7 @@ int Atoms::cut(int first) {
   for (const auto& [k, atoms] : boxes_) {
     std::fill(split.begin(), split.end(), -1);
     for_each_unit(k, [&](int& l) {
-      int& to = split[static_cast<std::size_t>(l + 1)];
+      int& to = at(split, l + 1);
       if (to < 0) to = labels++;
       l = to;
     });
@@ -36,8 +38,8 @@ int Atoms::cut(int first) {
   std::vector<const Key*> seen(static_cast<std::size_t>(labels));
   for (auto& [k, atoms] : boxes_) {
     for_each_unit(k, [&, list = &atoms, key = &k](int l) {
-      if (seen[static_cast<std::size_t>(l)] == key) return;
-      seen[static_cast<std::size_t>(l)] = key;
+      if (at(seen, l) == key) return;
+      at(seen, l) = key;
       list->push_back(first + l);
     });
   }

@@ -5,6 +5,7 @@
 
 #include "engine/device/log_uniform.h"
 #include "harness/explore/mix.h"
+#include "kernels/core/at.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -25,7 +26,7 @@ struct Explorer::Choice {
     const std::size_t threads = program_.threads.size();
     std::vector<int> rank(threads);
     for (int i = 0; i < program_.size(); ++i) {
-      rank[thread_of(i)] = program_.items[static_cast<std::size_t>(i)].work.place.rank;
+      rank[thread_of(i)] = at(program_.items, i).work.place.rank;
     }
     most_.resize(threads);
     most_in_graphs_.resize(threads);
@@ -41,7 +42,7 @@ struct Explorer::Choice {
   void became_ready(int item) {
     if (most_.empty()) return;
     const std::int64_t most = (program_.in_graph(item) ? most_in_graphs_ : most_)[thread_of(item)];
-    due_[static_cast<std::size_t>(item)] = most == 0 ? 0 : turn_ + log_uniform(draws_.draw(), most);
+    at(due_, item) = most == 0 ? 0 : turn_ + log_uniform(draws_.draw(), most);
   }
 
   std::size_t pick(const std::vector<int>& ready) {
@@ -54,10 +55,8 @@ struct Explorer::Choice {
 
  private:
   static constexpr std::uint64_t kHigh = std::uint64_t{1} << 63;
-  std::size_t thread_of(int item) const {
-    return static_cast<std::size_t>(program_.items[static_cast<std::size_t>(item)].thread);
-  }
-  std::int64_t due(int item) const { return due_[static_cast<std::size_t>(item)]; }
+  std::size_t thread_of(int item) const { return static_cast<std::size_t>(at(program_.items, item).thread); }
+  std::int64_t due(int item) const { return at(due_, item); }
 
   std::size_t choose(const std::vector<int>& ready) {
     if (most_.empty() && policy_ == ExploreOptions::Policy::random) return draws_.below(ready.size());
@@ -108,7 +107,7 @@ Explorer::Explorer(const Program& program)
   std::vector<int> last(program.threads.size(), -1);
   std::vector<std::pair<int, int>> edges;
   for (int i = 0; i < program.size(); ++i) {
-    int& before = last[static_cast<std::size_t>(program.items[static_cast<std::size_t>(i)].thread)];
+    int& before = at(last, at(program.items, i).thread);
     if (before >= 0) edges.emplace_back(before, i);
     before = i;
     for (const int other : program.before_of(i)) edges.emplace_back(other, i);
@@ -116,7 +115,7 @@ Explorer::Explorer(const Program& program)
   std::sort(edges.begin(), edges.end());
   for (const auto& [from, to] : edges) {
     ++after_begin_[static_cast<std::size_t>(from) + 1];
-    ++missing_at_start_[static_cast<std::size_t>(to)];
+    ++at(missing_at_start_, to);
     after_.push_back(to);
   }
   for (std::size_t i = 1; i < after_begin_.size(); ++i) after_begin_[i] += after_begin_[i - 1];
@@ -132,7 +131,7 @@ Tags Explorer::run(const ExploreOptions& options, std::uint64_t seed) {
   order_.clear();
   ready_.clear();
   for (int i = 0; i < program_.size(); ++i) {
-    if (missing_[static_cast<std::size_t>(i)] > 0) continue;
+    if (at(missing_, i) > 0) continue;
     ready_.push_back(i);
     choice.became_ready(i);
   }
@@ -143,10 +142,9 @@ Tags Explorer::run(const ExploreOptions& options, std::uint64_t seed) {
     ready_.pop_back();
     order_.push_back(item);
     execute(item);
-    for (int i = after_begin_[static_cast<std::size_t>(item)]; i < after_begin_[static_cast<std::size_t>(item) + 1];
-         ++i) {
-      const int next = after_[static_cast<std::size_t>(i)];
-      if (--missing_[static_cast<std::size_t>(next)] > 0) continue;
+    for (int i = at(after_begin_, item); i < after_begin_[static_cast<std::size_t>(item) + 1]; ++i) {
+      const int next = at(after_, i);
+      if (--at(missing_, next) > 0) continue;
       ready_.push_back(next);
       choice.became_ready(next);
     }
@@ -165,8 +163,8 @@ void Explorer::execute(int item) {
   const auto k = static_cast<std::size_t>(item);
   std::uint64_t effect = program_.items[k].identity, met = 0;
   for (const int atom : program_.reads_of(item)) {
-    effect = mix(effect, values_[static_cast<std::size_t>(atom)]);
-    met = mix(met, writers_[static_cast<std::size_t>(atom)]);
+    effect = mix(effect, at(values_, atom));
+    met = mix(met, at(writers_, atom));
   }
   for (const int atom : program_.writes_of(item)) {
     const auto a = static_cast<std::size_t>(atom);
@@ -205,8 +203,7 @@ std::vector<SimTurn> turns(const Program& program, const std::vector<int>& order
   std::vector<SimTurn> list;
   list.reserve(order.size());
   for (const int item : order) {
-    const ProgramThread& thread =
-        program.threads[static_cast<std::size_t>(program.items[static_cast<std::size_t>(item)].thread)];
+    const ProgramThread& thread = at(program.threads, at(program.items, item).thread);
     list.push_back({thread.stream, program.in_graph(item) ? thread.lane : -1});
   }
   return list;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/checker/touch.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
@@ -36,7 +37,7 @@ struct Program {
   std::vector<int> reads, writes;
   int atoms = 0;
 
-  bool in_graph(int item) const { return items[static_cast<std::size_t>(item)].work.graph >= 0; }
+  bool in_graph(int item) const { return at(items, item).work.graph >= 0; }
   int size() const { return static_cast<int>(items.size()) - 1; }
   std::span<const int> before_of(int item) const { return part(before, &ProgramItem::before, item); }
   std::span<const int> reads_of(int item) const { return part(reads, &ProgramItem::reads, item); }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "harness/explore/mix.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 namespace {
@@ -29,6 +30,10 @@ ProgramRecorder::ProgramRecorder(std::set<Edge> dropped) : dropped_(std::move(dr
   program_.threads = {{"the host"}};
 }
 
+void ProgramRecorder::on_call(const IssuedCall& issued) {
+  std::visit([&](const auto& call) { on(call, issued); }, issued.call);
+}
+
 // ---- Who comes after whom -------------------------------------------------------------------------------------------
 
 int ProgramRecorder::Frontier::at(int thread) const {
@@ -46,29 +51,29 @@ void ProgramRecorder::Frontier::join(const Frontier& other) {
   for (std::size_t k = 0; k < other.items_.size(); ++k) raise(static_cast<int>(k), other.items_[k]);
 }
 
-void ProgramRecorder::on_create_stream(int stream, const char* name) {
-  program_.threads[static_cast<std::size_t>(thread_of(stream))].name = name;
+void ProgramRecorder::on(const CreateStreamCall& created, const IssuedCall& issued) {
+  at(program_.threads, thread_of(issued.stream)).name = created.name;
 }
 
 int ProgramRecorder::thread_of(int stream) {
-  const auto [at, fresh] = stream_threads_.try_emplace(stream, static_cast<int>(threads_.size()));
+  const auto [entry, fresh] = stream_threads_.try_emplace(stream, static_cast<int>(threads_.size()));
   if (fresh) {
     threads_.emplace_back();
     program_.threads.push_back({std::to_string(stream), stream});
   }
-  return at->second;
+  return entry->second;
 }
 
 // Launches on one stream follow each other, so their side lanes may share threads.
 int ProgramRecorder::lane_thread(int stream, int lane, int captured) {
   if (lane == 0) return thread_of(stream);
-  const auto [at, fresh] = lane_threads_.try_emplace({stream, lane}, static_cast<int>(threads_.size()));
+  const auto [entry, fresh] = lane_threads_.try_emplace({stream, lane}, static_cast<int>(threads_.size()));
   if (fresh) {
     threads_.emplace_back();
-    const auto name = [this](int s) { return program_.threads[static_cast<std::size_t>(thread_of(s))].name; };
+    const auto name = [this](int s) { return at(program_.threads, thread_of(s)).name; };
     program_.threads.push_back({name(captured) + " in graphs on " + name(stream), stream, lane});
   }
-  return at->second;
+  return entry->second;
 }
 
 int ProgramRecorder::enter(int stream) {
@@ -86,44 +91,43 @@ void ProgramRecorder::add_edges(int index) {
     if (!fresh(t)) continue;
     bool implied = false;
     for (int u = 0; u < count && !implied; ++u) {
-      implied = u != t && fresh(u) && frontiers_[static_cast<std::size_t>(own.known.at(u))].at(t) >= own.known.at(t);
+      implied = u != t && fresh(u) && at(frontiers_, own.known.at(u)).at(t) >= own.known.at(t);
     }
     if (!implied) program_.before.push_back(own.known.at(t));
   }
 }
 
-void ProgramRecorder::on_record(int stream, int id, bool external) {
-  EventState& state = events_[id];
-  if (captures(stream)) {
-    if (external) return;  // Its turn comes at the launch.
+void ProgramRecorder::on(const RecordCall& record, const IssuedCall& issued) {
+  EventState& state = events_[record.event];
+  if (captures(issued.stream)) {
+    if (record.external) return;  // Its turn comes at the launch.
     state.in_capture = true;
-    capture_->events.insert(id);
+    capture_->events.insert(record.event);
     return;
   }
-  state = {true, false, thread(enter(stream)).known};
+  state = {true, false, thread(enter(issued.stream)).known};
 }
 
-void ProgramRecorder::on_wait(int stream, int id, bool external) {
-  if (external || captures(stream)) return;
-  if (capture_ && capture_->events.contains(id)) {
-    capture_->streams.insert(stream);
+void ProgramRecorder::on(const WaitCall& wait, const IssuedCall& issued) {
+  if (wait.external || captures(issued.stream)) return;
+  if (capture_ && capture_->events.contains(wait.event)) {
+    capture_->streams.insert(issued.stream);
     return;
   }
-  const EventState& state = events_[id];
-  const int index = enter(stream);
-  if (state.in_capture || !keeps(Edge::Kind::wait, id, stream)) return;
+  const EventState& state = events_[wait.event];
+  const int index = enter(issued.stream);
+  if (state.in_capture || !keeps(Edge::Kind::wait, wait.event, issued.stream)) return;
   thread(index).known.join(state.known);
 }
 
-void ProgramRecorder::on_synchronize_event(int id) {
-  const EventState& state = events_[id];
-  if (!state.in_capture && keeps(Edge::Kind::synchronize_event, id, -1)) thread(kHost).known.join(state.known);
-  host_item("synchronize");
-}
-
-void ProgramRecorder::on_synchronize_stream(int stream) {
-  const Frontier& known = thread(enter(stream)).known;
-  if (keeps(Edge::Kind::synchronize_stream, stream, -1)) thread(kHost).known.join(known);
+void ProgramRecorder::synchronize(int event, int stream) {
+  if (event >= 0) {
+    const EventState& state = events_[event];
+    if (!state.in_capture && keeps(Edge::Kind::synchronize_event, event, -1)) thread(kHost).known.join(state.known);
+  } else {
+    const Frontier& known = thread(enter(stream)).known;
+    if (keeps(Edge::Kind::synchronize_stream, stream, -1)) thread(kHost).known.join(known);
+  }
   host_item("synchronize");
 }
 
@@ -131,38 +135,35 @@ void ProgramRecorder::on_synchronize_stream(int stream) {
 
 void ProgramRecorder::host_item(const char* name) { add(kHost, {.name = name, .place = {}}, {}, false); }
 
-void ProgramRecorder::on_submit(int stream, const Submission& op, const Place& place) {
-  if (captures(stream)) return;
-  add(enter(stream), {.name = op.type().name, .place = place}, op_operands(op), false);
+void ProgramRecorder::on(const SubmitCall& call, const IssuedCall& issued) {
+  if (captures(issued.stream)) return;
+  add(enter(issued.stream), {.name = call.op.type().name, .place = issued.place}, op_operands(call.op), false);
 }
 
-void ProgramRecorder::on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind kind,
-                              const Place& place) {
-  if (captures(stream)) return;
-  const bool observed = kind == CopyKind::device_to_host && live_.at(to) < 0;  // Pageable: the host has it at return.
-  const int index = enter(stream);
-  add(index, {.name = "copy", .place = place, .bytes = static_cast<std::int64_t>(bytes)},
-      copy_operands(to, from, bytes, kind), observed);
+void ProgramRecorder::on(const CopyCall& copy, const IssuedCall& issued) {
+  if (captures(issued.stream)) return;
+  // In pageable memory the host has it at return.
+  const bool observed = copy.kind == CopyKind::device_to_host && live_.at(copy.to) < 0;
+  const int index = enter(issued.stream);
+  add(index, {.name = "copy", .place = issued.place, .bytes = static_cast<std::int64_t>(copy.bytes)},
+      copy_operands(copy), observed);
   if (!observed) return;
   thread(kHost).known.join(thread(index).known);
   host_item("synchronize");
 }
 
-void ProgramRecorder::on_fill(int stream, void* to, std::size_t bytes, const Place& place) {
-  if (captures(stream)) return;
-  add(enter(stream), {.name = "fill", .place = place, .bytes = static_cast<std::int64_t>(bytes)},
-      fill_operands(to, bytes), false);
+void ProgramRecorder::on(const FillCall& fill, const IssuedCall& issued) {
+  if (captures(issued.stream)) return;
+  add(enter(issued.stream), {.name = "fill", .place = issued.place, .bytes = static_cast<std::int64_t>(fill.bytes)},
+      fill_operands(fill.to, fill.bytes), false);
 }
 
-void ProgramRecorder::on_host_write(const void* memory, std::size_t bytes, const Place& place) {
-  add(kHost, {.name = "write", .place = place, .bytes = static_cast<std::int64_t>(bytes)},
-      fill_operands(const_cast<void*>(memory), bytes), false);
-}
-
-void ProgramRecorder::on_host_read(const void* memory, std::size_t bytes, const Place& place) {
-  std::vector<CheckedOperand> operands = fill_operands(const_cast<void*>(memory), bytes);
-  operands.front().bytes.access = Access::in;
-  add(kHost, {.name = "read", .place = place, .bytes = static_cast<std::int64_t>(bytes)}, operands, true);
+void ProgramRecorder::on(const HostAccessCall& call, const IssuedCall& issued) {
+  std::vector<CheckedOperand> operands = fill_operands(const_cast<void*>(call.memory), call.bytes);
+  if (!call.writes) operands.front().bytes.access = Access::in;
+  const char* const name = call.writes ? "write" : "read";
+  add(kHost, {.name = name, .place = issued.place, .bytes = static_cast<std::int64_t>(call.bytes)}, operands,
+      !call.writes);
 }
 
 void ProgramRecorder::add(int index, const Work& work, const std::vector<CheckedOperand>& operands, bool observed) {
@@ -174,7 +175,7 @@ void ProgramRecorder::add(int index, const Work& work, const std::vector<Checked
     Box bytes = box(0, b.rows, b.row_bytes, b.pitch_bytes);
     const int allocation = bytes.is_empty() ? -1 : live_.at(b.base);
     if (allocation < 0) continue;  // The host's pageable memory.
-    Atoms& memory = allocations_[static_cast<std::size_t>(allocation)];
+    Atoms& memory = at(allocations_, allocation);
     bytes.base = static_cast<const std::byte*>(b.base) - memory.base;
     memory.add(bytes);
     touched_.push_back({allocation, bytes, b.access});
@@ -210,16 +211,17 @@ std::uint64_t ProgramRecorder::identity_of(const Work& work, int index, std::siz
 
 // ---- Memory ---------------------------------------------------------------------------------------------------------
 
-void ProgramRecorder::on_allocate(void* memory, std::size_t bytes, bool) {
-  live_.add(memory, bytes, static_cast<int>(allocations_.size()));
-  allocations_.emplace_back(static_cast<const std::byte*>(memory), static_cast<std::int64_t>(bytes));
+void ProgramRecorder::on(const AllocateCall& call, const IssuedCall&) {
+  live_.add(call.memory, call.bytes, static_cast<int>(allocations_.size()));
+  allocations_.emplace_back(static_cast<const std::byte*>(call.memory), static_cast<std::int64_t>(call.bytes));
 }
 
 // What is freed is written to, as far as everybody else is concerned.
-void ProgramRecorder::on_release(void* memory, bool) {
+void ProgramRecorder::on(const ReleaseCall& call, const IssuedCall&) {
+  void* const memory = call.memory;
   const int released = live_.at(memory);
   if (released < 0) return;
-  const std::int64_t bytes = allocations_[static_cast<std::size_t>(released)].bytes;
+  const std::int64_t bytes = at(allocations_, released).bytes;
   add(kHost, {.name = "release", .place = {}, .bytes = bytes}, fill_operands(memory, static_cast<std::size_t>(bytes)),
       false);
   live_.remove(memory);
@@ -227,15 +229,13 @@ void ProgramRecorder::on_release(void* memory, bool) {
 
 // ---- Graphs ---------------------------------------------------------------------------------------------------------
 
-void ProgramRecorder::on_begin_capture(int stream) { capture_ = Capture{{stream}, {}}; }
-void ProgramRecorder::on_abort_capture(int) { capture_.reset(); }
-
-void ProgramRecorder::on_end_capture(int stream, int graph, const Ledger& ledger) {
-  graphs_[graph] = {plan_of(stream, ledger), {}, 0};
+void ProgramRecorder::on(const EndCaptureCall& call, const IssuedCall& issued) {
+  graphs_[call.graph] = {plan_of(issued.stream, *call.captured), {}, 0};
   capture_.reset();
 }
 
-void ProgramRecorder::on_launch(int stream, int id, const Ledger&, const Place& place) {
+void ProgramRecorder::on(const LaunchCall& call, const IssuedCall& issued) {
+  const int stream = issued.stream, id = call.graph;
   const auto found = graphs_.find(id);
   if (captures(stream) || found == graphs_.end()) return;
   Graph& graph = found->second;
@@ -250,17 +250,17 @@ void ProgramRecorder::on_launch(int stream, int id, const Ledger&, const Place& 
 
   std::map<int, EventState> inside, external;
   for (const GraphItem& item : graph.plan.items) {
-    const int index = threads[static_cast<std::size_t>(item.lane)];
-    if (item.kind == LedgerEntry::Kind::record) {
+    const int index = at(threads, item.lane);
+    if (item.kind == GraphItem::Kind::record) {
       (item.external ? external : inside)[item.event] = {true, false, thread(index).known};
-    } else if (item.kind == LedgerEntry::Kind::wait) {
+    } else if (item.kind == GraphItem::Kind::wait) {
       if (!keeps(Edge::Kind::wait, item.event, item.stream)) continue;
       thread(index).known.join((item.external ? events_ : inside)[item.event].known);
     } else {
       Work work = item.work;
       work.graph = id;
       work.launch = graph.launches;
-      work.place.step = place.step;
+      work.place.step = issued.place.step;
       add(index, work, item.operands, false);
     }
   }
@@ -280,8 +280,7 @@ Program ProgramRecorder::finish() && {
     program_.items[i].reads = static_cast<int>(program_.reads.size());
     program_.items[i].writes = static_cast<int>(program_.writes.size());
     for (std::size_t k = first_touch_[i]; i + 1 < program_.items.size() && k < first_touch_[i + 1]; ++k) {
-      const std::vector<int>& atoms =
-          allocations_[static_cast<std::size_t>(touched_[k].allocation)].of(touched_[k].box);
+      const std::vector<int>& atoms = at(allocations_, touched_[k].allocation).of(touched_[k].box);
       const auto append = [&atoms](std::vector<int>& list) { list.insert(list.end(), atoms.begin(), atoms.end()); };
       if (reads(touched_[k].access)) append(program_.reads);
       if (writes(touched_[k].access)) append(program_.writes);

@@ -1,4 +1,4 @@
-// Writes down a run as a Program, from the calls at the device door. The order it notes is that of docs/hazards.md,
+// Writes down a run as a Program, from the calls at the device. The order it notes is that of docs/hazards.md,
 // kept here a second time, as edges between items instead of clocks: the checker is tested against it.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include "harness/checker/live_blocks.h"
 #include "harness/explore/atoms.h"
 #include "harness/explore/program.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
@@ -23,26 +24,27 @@ class ProgramRecorder : public Observer {
   explicit ProgramRecorder(std::set<Edge> dropped = {});
   Program finish() &&;
 
-  void on_create_stream(int stream, const char* name) override;
-  void on_submit(int stream, const Submission&, const Place&) override;
-  void on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind, const Place&) override;
-  void on_fill(int stream, void* to, std::size_t bytes, const Place&) override;
-  void on_host_write(const void* memory, std::size_t bytes, const Place&) override;
-  void on_host_read(const void* memory, std::size_t bytes, const Place&) override;
-  void on_record(int stream, int event, bool external) override;
-  void on_wait(int stream, int event, bool external) override;
-  void on_begin_capture(int stream) override;
-  void on_end_capture(int stream, int graph, const Ledger&) override;
-  void on_abort_capture(int stream) override;
-  void on_launch(int stream, int graph, const Ledger&, const Place&) override;
-  void on_synchronize_stream(int stream) override;
-  void on_synchronize_event(int event) override;
-  void on_found_finished_stream(int stream) override { on_synchronize_stream(stream); }
-  void on_found_finished_event(int event) override { on_synchronize_event(event); }
-  void on_allocate(void* memory, std::size_t bytes, bool pinned) override;
-  void on_release(void* memory, bool pinned) override;
+  void on_call(const IssuedCall& call) override;
 
  private:
+  void on(const CreateStreamCall&, const IssuedCall&);
+  void on(const SubmitCall&, const IssuedCall&);
+  void on(const CopyCall&, const IssuedCall&);
+  void on(const FillCall&, const IssuedCall&);
+  void on(const HostAccessCall&, const IssuedCall&);
+  void on(const RecordCall&, const IssuedCall&);
+  void on(const WaitCall&, const IssuedCall&);
+  void on(const BeginCaptureCall&, const IssuedCall& issued) { capture_ = Capture{{issued.stream}, {}}; }
+  void on(const EndCaptureCall&, const IssuedCall&);
+  void on(const AbortCaptureCall&, const IssuedCall&) { capture_.reset(); }
+  void on(const LaunchCall&, const IssuedCall&);
+  void on(const SyncCall& sync, const IssuedCall& issued) { synchronize(sync.event, issued.stream); }
+  void on(const QueryCall& query, const IssuedCall& issued) { synchronize(query.event, issued.stream); }
+  void on(const AllocateCall&, const IssuedCall&);
+  void on(const ReleaseCall&, const IssuedCall&);
+  void on(const auto&, const IssuedCall&) {}  // All other calls.
+  void synchronize(int event, int stream);
+
   static constexpr int kHost = 0;
   // Per thread, the last item that is known to be over, or -1.
   class Frontier {
@@ -76,7 +78,7 @@ class ProgramRecorder : public Observer {
     int launches = 0;
   };
 
-  Thread& thread(int index) { return threads_[static_cast<std::size_t>(index)]; }
+  Thread& thread(int index) { return at(threads_, index); }
   int thread_of(int stream);
   int lane_thread(int stream, int lane, int captured);
   int enter(int stream);

@@ -6,7 +6,6 @@
 namespace lockstep {
 namespace {
 
-using Kind = LedgerEntry::Kind;
 using Op = AliasOperator;
 using Pass = CallPattern::Pass;
 using Occurrence = CallPattern::Occurrence;
@@ -20,6 +19,13 @@ bool is_in(Pass pass, const Place& place) {
 
 // Judges read the engine's memory, and write where nothing is defined: those calls are not the engine's.
 bool is_of_a_judge(std::string_view part) { return part == "look" || part == "poison" || part == "padding"; }
+
+// The event that the call records or waits for; -1 for other calls.
+int event_of(const IssuedCall& call) {
+  if (const auto* record = call.as<RecordCall>()) return record->event;
+  const auto* wait = call.as<WaitCall>();
+  return wait ? wait->event : -1;
+}
 
 const void* output_of(const Submission& op) {
   for (const OperandBytes& operand : op.operands()) {
@@ -43,12 +49,12 @@ bool AliasInjector::matches(int stream, int event, const Place& place) const {
          (wanted.not_part.empty() || wanted.not_part != part) && !is_of_a_judge(part) && is_in(wanted.pass, place);
 }
 
-bool AliasInjector::is_later(const LedgerEntry& call) {
+bool AliasInjector::is_later(const IssuedCall& call) {
   switch (alias_.calls.occurrence) {
     case Occurrence::not_the_first_of_its_event:
-      return !seen_events_.insert(call.event).second;
+      return !seen_events_.insert(event_of(call)).second;
     case Occurrence::not_the_first_of_its_output:
-      return !seen_outputs_.insert(output_of(*call.op)).second;
+      return !seen_outputs_.insert(output_of(call.as<SubmitCall>()->op)).second;
     case Occurrence::every:
     case Occurrence::fourth_of_its_stream:
       return true;
@@ -56,39 +62,41 @@ bool AliasInjector::is_later(const LedgerEntry& call) {
   return true;
 }
 
-bool AliasInjector::changes(const LedgerEntry& call) {
-  if (!matches(call.stream, call.event, call.place)) return false;
-  if (call.kind == Kind::op && !is_or_any(alias_.calls.op, call.op->type().name)) return false;
+bool AliasInjector::changes(const IssuedCall& call) {
+  if (!matches(call.stream, event_of(call), call.place)) return false;
+  const auto* submitted = call.as<SubmitCall>();
+  if (submitted && !is_or_any(alias_.calls.op, submitted->op.type().name)) return false;
   return is_later(call);
 }
 
-std::vector<LedgerEntry> AliasInjector::instead_of(const LedgerEntry& call, bool) {
+std::vector<IssuedCall> AliasInjector::instead_of(const IssuedCall& call, bool) {
   if (alias_.op == Op::advance_record) return advanced(call);
-  const bool is_concerned = (call.kind == Kind::wait && alias_.op == Op::drop_wait) ||
-                            (call.kind == Kind::record && alias_.op == Op::move_record) ||
-                            (call.kind == Kind::op && (alias_.op == Op::drop_op || alias_.op == Op::repeat_op));
+  const bool is_concerned = (call.as<WaitCall>() && alias_.op == Op::drop_wait) ||
+                            (call.as<RecordCall>() && alias_.op == Op::move_record) ||
+                            (call.as<SubmitCall>() && (alias_.op == Op::drop_op || alias_.op == Op::repeat_op));
   if (!is_concerned || !changes(call)) return {call};
   ++triggered_;
   if (alias_.op == Op::repeat_op) return {call, call};
   if (alias_.op != Op::move_record) return {};
-  LedgerEntry moved = call;
+  IssuedCall moved = call;
   moved.stream = target_stream(call.stream);
   return {moved};
 }
 
 // The copies of a stream, and what comes between them, are kept back until the next record of that stream is known.
-std::vector<LedgerEntry> AliasInjector::advanced(const LedgerEntry& call) {
+std::vector<IssuedCall> AliasInjector::advanced(const IssuedCall& call) {
   if (!is_or_any(alias_.calls.stream, streams_.at(call.stream).name)) return {call};
   Held& held = held_[call.stream];
-  if (call.kind == Kind::copy && held.copies++ >= alias_.copies_before) held.calls.push_back(call);
-  if (call.kind != Kind::record) {
-    if (call.kind == Kind::copy && !held.calls.empty()) return {};
+  const bool is_copy = call.as<CopyCall>() != nullptr;
+  if (is_copy && held.copies++ >= alias_.copies_before) held.calls.push_back(call);
+  if (!call.as<RecordCall>()) {
+    if (is_copy && !held.calls.empty()) return {};
     if (held.calls.empty()) return {call};
     held.calls.push_back(call);
     return {};
   }
-  std::vector<LedgerEntry> calls = std::exchange(held, {}).calls;
-  const bool advances = !calls.empty() && matches(call.stream, call.event, call.place);
+  std::vector<IssuedCall> calls = std::exchange(held, {}).calls;
+  const bool advances = !calls.empty() && matches(call.stream, event_of(call), call.place);
   triggered_ += advances;
   calls.insert(advances ? calls.begin() : calls.end(), call);
   return calls;
@@ -106,7 +114,7 @@ int AliasInjector::launches(int stream, int, const Ledger& ledger, const Place&)
   const std::int64_t before = launches_[stream]++;
   if (alias_.op != Op::drop_launch && alias_.op != Op::repeat_launch) return 1;
   if (alias_.calls.occurrence == Occurrence::fourth_of_its_stream && before != 3) return 1;
-  const auto is_op = [](const LedgerEntry& call) { return call.kind == Kind::op; };
+  const auto is_op = [](const IssuedCall& call) { return call.as<SubmitCall>() != nullptr; };
   const auto first = std::find_if(ledger.entries().begin(), ledger.entries().end(), is_op);
   if (first == ledger.entries().end() || !matches(stream, -1, first->place)) return 1;
   ++triggered_;

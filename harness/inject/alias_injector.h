@@ -21,7 +21,7 @@ class AliasInjector final : public FaultInjector {
   void attached(Device& device) override { device_ = &device; }
   void created_stream(int stream, const char* name) override;
   void created_event(int event, const char* name) override { events_[event] = name; }
-  std::vector<LedgerEntry> instead_of(const LedgerEntry& call, bool dry_run) override;
+  std::vector<IssuedCall> instead_of(const IssuedCall& call, bool dry_run) override;
   int launches(int stream, int graph, const Ledger& ledger, const Place& place) override;
   bool synchronizes(int stream, int event) override;
 
@@ -31,9 +31,9 @@ class AliasInjector final : public FaultInjector {
     int rank;
   };
   bool matches(int stream, int event, const Place& place) const;  // All but the op and the occurrence.
-  bool is_later(const LedgerEntry& call);                         // Than the first of its event or output.
-  bool changes(const LedgerEntry& call);
-  std::vector<LedgerEntry> advanced(const LedgerEntry& call);
+  bool is_later(const IssuedCall& call);                          // Than the first of its event or output.
+  bool changes(const IssuedCall& call);
+  std::vector<IssuedCall> advanced(const IssuedCall& call);
   int target_stream(int stream) const;
 
   FaultAlias alias_;
@@ -45,7 +45,7 @@ class AliasInjector final : public FaultInjector {
   std::map<int, std::int64_t> launches_;  // By stream.
   struct Held {
     int copies = 0;  // Since the last record.
-    std::vector<LedgerEntry> calls;
+    std::vector<IssuedCall> calls;
   };
   std::map<int, Held> held_;  // By stream: what comes behind a record that is to come.
   std::int64_t triggered_ = 0;

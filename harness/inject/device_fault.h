@@ -1,4 +1,4 @@
-// Faults at the device door that nobody has to write: every call of a recorded run can be left out, made twice, put on
+// Faults at the device that nobody has to write: every call of a recorded run can be left out, made twice, put on
 // another stream or given another address. A fault is an operator, a site (what kind of call, from where in the step)
 // and which of the calls there.
 #pragma once

@@ -4,11 +4,10 @@
 #include <cstring>
 
 #include "harness/inject/patch.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 namespace {
-
-using Kind = LedgerEntry::Kind;
 
 const char* layer_word(char symbol) {
   switch (symbol) {
@@ -50,104 +49,99 @@ bool DoorMutator::harness_looks() const {
 // "mamba/scan", "step/optimizer": kind of the layer and part of it.
 std::string DoorMutator::where(const Place& place) const {
   const bool in_layer = place.layer >= 0 && place.layer < static_cast<int>(pattern_.size());
-  std::string text = in_layer ? layer_word(pattern_[static_cast<std::size_t>(place.layer)]) : "step";
+  std::string text = in_layer ? layer_word(at(pattern_, place.layer)) : "step";
   if (*place.part) text += std::string("/") + place.part;
   return text;
 }
 
-std::string DoorMutator::site_of(const LedgerEntry& call) const {
-  const auto name = [this](int stream) { return streams_[static_cast<std::size_t>(stream)]; };
+std::string DoorMutator::site_of(const IssuedCall& call) const {
+  const auto name = [this](int stream) { return at(streams_, stream); };
   std::string site = std::string(device_->capturing() ? "captured/" : "eager/") + name(call.stream) + "/";
-  switch (call.kind) {
-    case Kind::op:
-      return site + where(call.place) + "/" + call.op->type().name;
-    case Kind::copy:
-      return site + where(call.place) + "/" + copy_word(call.copy_kind);
-    case Kind::fill:
-      return site + where(call.place) + "/fill";
-    case Kind::exchange:
-      return site + where(call.place) + "/" + to_text(call.exchange->kind);
-    case Kind::record:
-      return site + "record";
-    case Kind::wait:
-      return site + "wait-for-" + name(recorded_.at(call.event));
-  }
-  return site;
+  const std::string in_step = site + where(call.place) + "/";
+  return std::visit(Overloaded{
+                        [&](const SubmitCall& c) { return in_step + c.op.type().name; },
+                        [&](const CopyCall& c) { return in_step + copy_word(c.kind); },
+                        [&](const FillCall&) { return in_step + "fill"; },
+                        [&](const ExchangeCall& c) { return in_step + to_text(c.exchange.kind); },
+                        [&](const RecordCall&) { return site + "record"; },
+                        [&](const WaitCall& c) { return site + "wait-for-" + name(recorded_.at(c.event)); },
+                        [&](const auto&) { return site; },
+                    },
+                    call.call);
 }
 
 // ---- Calls ----------------------------------------------------------------------------------------------------------
 
-std::vector<LedgerEntry> DoorMutator::instead_of(const LedgerEntry& asked, bool dry_run) {
-  const LedgerEntry call = moved(asked);
+std::vector<IssuedCall> DoorMutator::instead_of(const IssuedCall& asked, bool dry_run) {
+  const IssuedCall call = moved(asked);
   if (dry_run || harness_looks()) return {call};
   const std::int64_t before = triggered_;
-  std::vector<LedgerEntry> calls = mutated(call);
+  std::vector<IssuedCall> calls = mutated(call);
   if (mode_ == Mode::mark && triggered_ > before) mark(calls.front());
   return calls;
 }
 
 // On `sim` in program order without delays, all that was called before is done.
-void DoorMutator::mark(LedgerEntry& call) {
+void DoorMutator::mark(IssuedCall& call) {
   call.place.part = kMark;
   if (device_->capturing()) return;
-  const auto* to = static_cast<const std::byte*>(call.to);
-  const auto filled = static_cast<std::byte>(call.byte);
-  if (call.kind == Kind::copy) changed_nothing_ = std::memcmp(to, call.from, call.bytes) == 0;
-  if (call.kind == Kind::fill) {
-    changed_nothing_ = std::all_of(to, to + call.bytes, [filled](std::byte byte) { return byte == filled; });
+  if (const auto* copy = call.as<CopyCall>()) changed_nothing_ = std::memcmp(copy->to, copy->from, copy->bytes) == 0;
+  if (const auto* fill = call.as<FillCall>()) {
+    const auto* to = static_cast<const std::byte*>(fill->to);
+    const auto filled = static_cast<std::byte>(fill->byte);
+    changed_nothing_ = std::all_of(to, to + fill->bytes, [filled](std::byte byte) { return byte == filled; });
   }
 }
 
-std::vector<LedgerEntry> DoorMutator::mutated(LedgerEntry call) {
-  switch (call.kind) {
-    case Kind::wait: {
-      if (!recorded_.contains(call.event)) return {call};  // It waits for nothing.
-      const std::string site = site_of(call);
-      if (strikes(DoorOperator::drop_wait, site)) return {};
-      if (strikes(DoorOperator::move_wait, site)) call.stream = other_stream(call.stream);
-      return {call};
-    }
-    case Kind::record: {
-      const std::string site = site_of(call);
-      if (strikes(DoorOperator::drop_record, site)) return {};
-      if (strikes(DoorOperator::move_record, site)) call.stream = other_stream(call.stream);
-      recorded_[call.event] = call.stream;
-      return {call};
-    }
-    case Kind::copy:
-    case Kind::exchange:
-      if (strikes(DoorOperator::drop_copy, site_of(call))) return {};
-      return {call};
-    case Kind::fill:
-      if (strikes(DoorOperator::drop_fill, site_of(call))) return {};
-      return {call};
-    case Kind::op:
-      return mutated_op(call, site_of(call));
-  }
-  return {call};
+std::vector<IssuedCall> DoorMutator::mutated(IssuedCall call) {
+  using Calls = std::vector<IssuedCall>;
+  const auto dropped_by = [&](DoorOperator op) { return strikes(op, site_of(call)) ? Calls{} : Calls{call}; };
+  return std::visit(Overloaded{
+                        [&](const WaitCall& wait) -> Calls {
+                          if (!recorded_.contains(wait.event)) return {call};  // It waits for nothing.
+                          const std::string site = site_of(call);
+                          if (strikes(DoorOperator::drop_wait, site)) return {};
+                          if (strikes(DoorOperator::move_wait, site)) call.stream = other_stream(call.stream);
+                          return {call};
+                        },
+                        [&](const RecordCall& record) -> Calls {
+                          const std::string site = site_of(call);
+                          if (strikes(DoorOperator::drop_record, site)) return {};
+                          if (strikes(DoorOperator::move_record, site)) call.stream = other_stream(call.stream);
+                          recorded_[record.event] = call.stream;
+                          return {call};
+                        },
+                        [&](const CopyCall&) { return dropped_by(DoorOperator::drop_copy); },
+                        [&](const ExchangeCall&) { return dropped_by(DoorOperator::drop_copy); },
+                        [&](const FillCall&) { return dropped_by(DoorOperator::drop_fill); },
+                        [&](const SubmitCall&) { return mutated_op(call, site_of(call)); },
+                        [&](const auto&) -> Calls { return {call}; },
+                    },
+                    call.call);
 }
 
-std::vector<LedgerEntry> DoorMutator::mutated_op(LedgerEntry call, const std::string& site) {
+std::vector<IssuedCall> DoorMutator::mutated_op(IssuedCall call, const std::string& site) {
   if (strikes(DoorOperator::drop_op, site)) return {};
   if (streams_.size() > 1 && strikes(DoorOperator::move_op, site)) {
     call.stream = other_stream(call.stream);
     return {call};
   }
   if (!device_->capturing() && free_operand(call, site)) return {};
-  const std::vector<OperandBytes> operands = call.op->operands();
+  Submission& op = call.as<SubmitCall>()->op;
+  const std::vector<OperandBytes> operands = op.operands();
   const auto written = std::find_if(operands.begin(), operands.end(), [](const OperandBytes& o) {
     return o.access == Access::out || o.access == Access::accum;
   });
-  Block* other = written == operands.end() ? nullptr : other_block(call, *written);
-  if (other && strikes(DoorOperator::wrong_buffer, site)) call.op = rebased(*call.op, *written, other->base);
-  Submission baked = *call.op;
-  if (device_->capturing() && double_scalar(baked) && strikes(DoorOperator::bake_scalar, site)) call.op = baked;
+  Block* other = written == operands.end() ? nullptr : other_block(op, *written);
+  if (other && strikes(DoorOperator::wrong_buffer, site)) op = rebased(op, *written, other->base);
+  Submission baked = op;
+  if (device_->capturing() && double_scalar(baked) && strikes(DoorOperator::bake_scalar, site)) op = baked;
   return {call};
 }
 
 // The memory of one of the op's operands goes back behind the op.
-bool DoorMutator::free_operand(const LedgerEntry& call, const std::string& site) {
-  const std::vector<OperandBytes> operands = call.op->operands();
+bool DoorMutator::free_operand(const IssuedCall& call, const std::string& site) {
+  const std::vector<OperandBytes> operands = call.as<SubmitCall>()->op.operands();
   if (operands.empty() || !strikes(DoorOperator::free_early, site)) return false;
   Block* block = block_at(operands[static_cast<std::size_t>(fault_->index) % operands.size()].base);
   if (!block) return false;
@@ -161,8 +155,8 @@ bool DoorMutator::synchronizes(int stream, int event) {
   if (harness_looks()) return true;
   if (stream < 0 && !recorded_.contains(event)) return true;
   const int of = stream >= 0 ? stream : recorded_[event];
-  const std::string site = "host/" + std::string(stream >= 0 ? "stream-" : "event-of-") +
-                           streams_[static_cast<std::size_t>(of)] + "/" + where(device_->place);
+  const std::string site =
+      "host/" + std::string(stream >= 0 ? "stream-" : "event-of-") + at(streams_, of) + "/" + where(device_->place);
   return !strikes(DoorOperator::drop_sync, site);
 }
 
@@ -170,9 +164,10 @@ bool DoorMutator::synchronizes(int stream, int event) {
 
 int DoorMutator::launches(int stream, int graph, const Ledger& ledger, const Place& place) {
   if (ledger.entries().empty()) return 1;
-  const LedgerEntry& first = ledger.entries().front();
-  const std::string site = streams_[static_cast<std::size_t>(stream)] + "/" + where(first.place) + "/" +
-                           (first.op ? first.op->type().name : "graph");
+  const IssuedCall& first = ledger.entries().front();
+  const auto* first_op = first.as<SubmitCall>();
+  const std::string site =
+      at(streams_, stream) + "/" + where(first.place) + "/" + (first_op ? first_op->op.type().name : "graph");
   if (strikes(DoorOperator::replay_none, site)) return 0;
   if (strikes(DoorOperator::replay_twice, site)) return 2;
   if (launched_[graph]++ == 0) return 1;
@@ -190,9 +185,10 @@ std::set<std::pair<std::string, std::int64_t>> DoorMutator::last_launches() cons
 // One of the buffers that the graph writes, if there is one, is copied to new memory. From here on all calls use that.
 void DoorMutator::move_block(int stream, const Ledger& ledger) {
   std::vector<Block*> candidates;
-  for (const LedgerEntry& entry : ledger.entries()) {
-    if (!entry.op) continue;
-    for (const OperandBytes& operand : entry.op->operands()) {
+  for (const IssuedCall& entry : ledger.entries()) {
+    const auto* submitted = entry.as<SubmitCall>();
+    if (!submitted) continue;
+    for (const OperandBytes& operand : submitted->op.operands()) {
       Block* block = block_at(operand.base);
       if (block && !block->moved_to && !block->pinned) candidates.push_back(block);
     }
@@ -201,33 +197,33 @@ void DoorMutator::move_block(int stream, const Ledger& ledger) {
   Block& block = *candidates[static_cast<std::size_t>(fault_->index) % candidates.size()];
   busy_ = true;
   auto* to = static_cast<std::byte*>(device_->allocate(block.bytes, false));
-  device_->perform({.kind = Kind::copy,
-                    .stream = stream,
-                    .place = device_->place,
-                    .op = {},
-                    .to = to,
-                    .from = block.base,
-                    .bytes = block.bytes,
-                    .copy_kind = CopyKind::device_to_device});
+  const CopyCall copy{to, block.base, block.bytes, CopyKind::device_to_device};
+  device_->perform({copy, stream, device_->place});
   busy_ = false;
   block.moved_to = to;
   moved_any_ = true;
 }
 
-LedgerEntry DoorMutator::moved(const LedgerEntry& asked) {
-  LedgerEntry call = asked;
+IssuedCall DoorMutator::moved(const IssuedCall& asked) {
+  IssuedCall call = asked;
   const auto there = [this](const void* address) -> void* {
     const Block* block = block_at(address);
     if (!block || !block->moved_to) return const_cast<void*>(address);
     return block->moved_to + (static_cast<const std::byte*>(address) - block->base);
   };
   if (!moved_any_) return call;
-  call.to = there(call.to);
-  call.from = there(call.from);
-  if (!call.op) return call;
-  for (const OperandBytes& operand : call.op->operands()) {
-    if (there(operand.base) != operand.base) call.op = rebased(*call.op, operand, there(operand.base));
-  }
+  std::visit(Overloaded{
+                 [&](CopyCall& c) { c.to = there(c.to), c.from = there(c.from); },
+                 [&](ExchangeCall& c) { c.to = there(c.to), c.from = there(c.from); },
+                 [&](FillCall& c) { c.to = there(c.to); },
+                 [&](SubmitCall& c) {
+                   for (const OperandBytes& operand : c.op.operands()) {
+                     if (there(operand.base) != operand.base) c.op = rebased(c.op, operand, there(operand.base));
+                   }
+                 },
+                 [](auto&) {},
+             },
+             call.call);
   return call;
 }
 
@@ -242,9 +238,9 @@ DoorMutator::Block* DoorMutator::block_at(const void* address) {
 }
 
 // The block allocated after the operand's, round and round, that has room and that the op does not use.
-DoorMutator::Block* DoorMutator::other_block(const LedgerEntry& call, const OperandBytes& operand) {
+DoorMutator::Block* DoorMutator::other_block(const Submission& op, const OperandBytes& operand) {
   std::set<const Block*> used;
-  for (const OperandBytes& one : call.op->operands()) used.insert(block_at(one.base));
+  for (const OperandBytes& one : op.operands()) used.insert(block_at(one.base));
   const Block* own = block_at(operand.base);
   if (own == nullptr) return nullptr;
   const auto start = by_address_.at(own->base);

@@ -32,7 +32,7 @@ class DoorMutator : public FaultInjector {
 
   void attached(Device& device) override { device_ = &device; }
   void created_stream(int stream, const char* name) override { streams_.emplace_back(name); }
-  std::vector<LedgerEntry> instead_of(const LedgerEntry& call, bool dry_run) override;
+  std::vector<IssuedCall> instead_of(const IssuedCall& call, bool dry_run) override;
   int launches(int stream, int graph, const Ledger& ledger, const Place& place) override;
   bool synchronizes(int stream, int event) override;
   void* shared_memory(std::size_t bytes, bool pinned) override;
@@ -50,19 +50,19 @@ class DoorMutator : public FaultInjector {
   };
 
   bool strikes(DoorOperator op, const std::string& site);  // Counts, and says whether the fault is here.
-  std::vector<LedgerEntry> mutated(LedgerEntry call);
-  void mark(LedgerEntry& call);
-  std::string site_of(const LedgerEntry& call) const;
+  std::vector<IssuedCall> mutated(IssuedCall call);
+  void mark(IssuedCall& call);
+  std::string site_of(const IssuedCall& call) const;
   std::string where(const Place& place) const;
   bool harness_looks() const;  // Calls of the harness are not the engine's.
   int other_stream(int stream) const { return (stream + 1) % static_cast<int>(streams_.size()); }
 
   Block* block_at(const void* address);
   void forget(const std::byte* base);
-  Block* other_block(const LedgerEntry& call, const OperandBytes& operand);
-  LedgerEntry moved(const LedgerEntry& call);
-  std::vector<LedgerEntry> mutated_op(LedgerEntry call, const std::string& site);
-  bool free_operand(const LedgerEntry& call, const std::string& site);
+  Block* other_block(const Submission& op, const OperandBytes& operand);
+  IssuedCall moved(const IssuedCall& call);
+  std::vector<IssuedCall> mutated_op(IssuedCall call, const std::string& site);
+  bool free_operand(const IssuedCall& call, const std::string& site);
   void move_block(int stream, const Ledger& ledger);
 
   std::string pattern_;
@@ -79,7 +79,7 @@ class DoorMutator : public FaultInjector {
   std::map<int, int> launched_;                                     // Launches so far, by graph.
   std::map<int, std::pair<std::string, std::int64_t>> last_moves_;  // By graph.
   bool changed_nothing_ = false;
-  bool busy_ = false;  // The mutator itself is at the door.
+  bool busy_ = false;  // The mutator itself calls the device.
 };
 
 }  // namespace lockstep

@@ -25,9 +25,8 @@ std::unique_ptr<Backend> open_judged(const Scenario& scenario, const RunOptions&
 }
 
 std::optional<Tee> watch(Observer* judge, Observer* watcher) {
-  static Observer silent;
   if (watcher == nullptr) return {};
-  return std::optional<Tee>(std::in_place, judge != nullptr ? *judge : silent, *watcher);
+  return Tee(judge != nullptr ? std::vector<Observer*>{judge, watcher} : std::vector<Observer*>{watcher});
 }
 
 }  // namespace

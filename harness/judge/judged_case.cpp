@@ -197,13 +197,12 @@ RunOutcome observed_run(const JudgedCase& one, std::int64_t seed) {
 RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& reference, const SimOptions& sim,
                           bool is_first) {
   return outcome_of([&](RunOutcome& outcome) {
-    static Observer silent;
     Checker checker(one.checker_options());
     CallLog log(checker);
     const bool logs = one.options.edges && one.scenario.checker.hazards && is_first;
     Observer* judge = logs ? static_cast<Observer*>(&log) : one.observer(checker);
     ProgramRecorder recorder;
-    Tee tee(judge != nullptr ? *judge : silent, recorder);
+    Tee tee(judge != nullptr ? std::vector<Observer*>{judge, &recorder} : std::vector<Observer*>{&recorder});
     const bool records = is_first && one.options.device == "sim";
     compare_results(one, reference, sim, records ? &tee : judge, outcome);
     if (outcome.holds()) checker.throw_found();

@@ -22,7 +22,7 @@ void record(MutationCase& one) {
   Device device(open_sim(sim), nullptr, pressure_of(one.scenario), &counter);
   const auto unlooked = [](int) -> TrainerOptions { return {.dry_run_ledger = false}; };
   train_to_the_end(device, one.scenario, *data, unlooked, [](ThreadRank& rank) { rank.trainer.weight_digest(); });
-  one.ops = device.ops;
+  one.ops = device.counters.ops;
   for (std::size_t op = 0; op < one.sites.size(); ++op) one.sites[op] = counter.sites(static_cast<DoorOperator>(op));
   one.last_launches = counter.last_launches();
 }

@@ -2,11 +2,17 @@
 
 #include <tuple>
 
+#include "kernels/core/at.h"
+
 namespace lockstep {
 
-void TraceRecorder::on_create_stream(int stream, const char* name) {
-  if (streams_.size() <= static_cast<std::size_t>(stream)) streams_.resize(static_cast<std::size_t>(stream) + 1);
-  streams_[static_cast<std::size_t>(stream)] = name;
+void TraceRecorder::on_call(const IssuedCall& issued) {
+  std::visit([&](const auto& call) { on(call, issued); }, issued.call);
+}
+
+void TraceRecorder::on(const CreateStreamCall& created, const IssuedCall& issued) {
+  if (std::ssize(streams_) <= issued.stream) streams_.resize(static_cast<std::size_t>(issued.stream) + 1);
+  at(streams_, issued.stream) = created.name;
 }
 
 void TraceRecorder::add_work(Lane& lane, const Work& work) {
@@ -23,60 +29,54 @@ void TraceRecorder::add_item(int stream, const Place& place) {
   own.push_back(place);
 }
 
-void TraceRecorder::on_submit(int stream, const Submission&, const Place& place) { add_item(stream, place); }
-void TraceRecorder::on_copy(int stream, void*, const void*, std::size_t, CopyKind, const Place& place) {
-  add_item(stream, place);
-}
-void TraceRecorder::on_fill(int stream, void*, std::size_t, const Place& place) { add_item(stream, place); }
-
-void TraceRecorder::on_record(int stream, int event, bool external) {
-  if (is_captured(stream)) {
-    if (!external) captured_events_.insert(event);
+void TraceRecorder::on(const RecordCall& record, const IssuedCall& issued) {
+  if (is_captured(issued.stream)) {
+    if (!record.external) captured_events_.insert(record.event);
     return;
   }
-  const Lane& lane = lanes_[stream];
-  events_.erase(event);
-  if (!lane.last.empty()) events_[event] = lane.last.front();
+  const Lane& lane = lanes_[issued.stream];
+  events_.erase(record.event);
+  if (!lane.last.empty()) events_[record.event] = lane.last.front();
 }
 
-void TraceRecorder::on_wait(int stream, int event, bool external) {
-  if (captured_events_.count(event) > 0 && !external) members_.insert(stream);  // It joins the capture.
-  if (is_captured(stream)) return;
-  const auto recorded = events_.find(event);
-  if (recorded != events_.end()) lanes_[stream].waits.push_back({recorded->second, event});
+void TraceRecorder::on(const WaitCall& wait, const IssuedCall& issued) {
+  if (captured_events_.count(wait.event) > 0 && !wait.external)
+    members_.insert(issued.stream);  // It joins the capture.
+  if (is_captured(issued.stream)) return;
+  const auto recorded = events_.find(wait.event);
+  if (recorded != events_.end()) lanes_[issued.stream].waits.push_back({recorded->second, wait.event});
 }
 
-void TraceRecorder::on_begin_capture(int stream) { members_ = {stream}; }
-void TraceRecorder::on_end_capture(int stream, int, const Ledger&) { on_abort_capture(stream); }
-void TraceRecorder::on_abort_capture(int) {
+void TraceRecorder::leave_capture() {
   for (const int event : captured_events_) events_.erase(event);
   members_.clear();
   captured_events_.clear();
 }
 
-void TraceRecorder::on_launch(int stream, int graph, const Ledger& ledger, const Place&) {
+void TraceRecorder::on(const LaunchCall& call, const IssuedCall& issued) {
   const int launch = static_cast<int>(launches_.size());
-  launches_.push_back({{.stream = stream, .graph = graph, .nth = launches_of_[graph]++}, {}});
-  add_work(lanes_[stream], {.launch = launch});
-  replay(ledger, launch);
+  launches_.push_back({{.stream = issued.stream, .graph = call.graph, .nth = launches_of_[call.graph]++}, {}});
+  add_work(lanes_[issued.stream], {.launch = launch});
+  replay(*call.captured, launch);
 }
 
 // Inside of a graph, records and waits are edges between its nodes; the external ones reach out of it.
 void TraceRecorder::replay(const Ledger& ledger, int launch) {
   std::map<int, Lane> lanes;
   std::map<int, Work> events;
-  std::vector<Place>& places = launches_[static_cast<std::size_t>(launch)].places;
-  for (const LedgerEntry& entry : ledger.entries()) {
+  std::vector<Place>& places = at(launches_, launch).places;
+  for (const IssuedCall& entry : ledger.entries()) {
     Lane& lane = lanes[entry.stream];
-    std::map<int, Work>& known = entry.external ? events_ : events;
-    if (entry.kind == LedgerEntry::Kind::record) {
-      known.erase(entry.event);
-      if (!lane.last.empty()) known[entry.event] = lane.last.front();
-      if (entry.external) places.push_back(entry.place);  // A node, like an op.
-    } else if (entry.kind == LedgerEntry::Kind::wait) {
-      const auto recorded = known.find(entry.event);
-      if (recorded != known.end()) lane.waits.push_back({recorded->second, entry.event});
-      if (entry.external) places.push_back(entry.place);
+    if (const auto* record = entry.as<RecordCall>()) {
+      std::map<int, Work>& known = record->external ? events_ : events;
+      known.erase(record->event);
+      if (!lane.last.empty()) known[record->event] = lane.last.front();
+      if (record->external) places.push_back(entry.place);  // A node, like an op.
+    } else if (const auto* wait = entry.as<WaitCall>()) {
+      const std::map<int, Work>& known = wait->external ? events_ : events;
+      const auto recorded = known.find(wait->event);
+      if (recorded != known.end()) lane.waits.push_back({recorded->second, wait->event});
+      if (wait->external) places.push_back(entry.place);
     } else {
       add_work(lane, {.launch = launch, .node = static_cast<int>(places.size())});
       places.push_back(entry.place);
@@ -96,7 +96,7 @@ Trace TraceRecorder::finish(const std::vector<SimStep>& ran) const {
     if (step.launch >= 0 && step.launch < static_cast<int>(launches_.size())) {
       const auto launch = static_cast<std::size_t>(step.launch);
       const auto& places = launches_[launch].places;
-      if (step.node < static_cast<int>(places.size())) item.place = places[static_cast<std::size_t>(step.node)];
+      if (step.node < static_cast<int>(places.size())) item.place = at(places, step.node);
       item_of[{step.launch, step.node, 0}] = index;
       if (trace.launches[launch].first < 0) trace.launches[launch].first = index;
       trace.launches[launch].last = index;
@@ -104,7 +104,7 @@ Trace TraceRecorder::finish(const std::vector<SimStep>& ran) const {
       const int nth = count[step.stream]++;
       const auto own = own_.find(step.stream);
       if (own != own_.end() && nth < static_cast<int>(own->second.size())) {
-        item.place = own->second[static_cast<std::size_t>(nth)];
+        item.place = at(own->second, nth);
       }
       item_of[{step.stream, nth, -1}] = index;
     }
@@ -112,7 +112,7 @@ Trace TraceRecorder::finish(const std::vector<SimStep>& ran) const {
   }
   const auto find = [&](const Work& work, bool end) {
     if (work.launch >= 0 && work.node < 0) {
-      const TraceLaunch& launch = trace.launches[static_cast<std::size_t>(work.launch)];
+      const TraceLaunch& launch = at(trace.launches, work.launch);
       return end ? launch.last : launch.first;
     }
     const auto key = work.launch >= 0 ? std::tuple(work.launch, work.node, 0) : std::tuple(work.stream, work.nth, -1);
@@ -122,8 +122,7 @@ Trace TraceRecorder::finish(const std::vector<SimStep>& ran) const {
   for (const Flow& flow : flows_) {
     const int from = find(flow.from, true), to = find(flow.to, false);
     if (from < 0 || to < 0) continue;
-    const bool one_stream =
-        trace.items[static_cast<std::size_t>(from)].stream == trace.items[static_cast<std::size_t>(to)].stream;
+    const bool one_stream = at(trace.items, from).stream == at(trace.items, to).stream;
     if (!one_stream) trace.flows.push_back({from, to, "event " + std::to_string(flow.event), ""});
   }
   return trace;
@@ -134,8 +133,7 @@ namespace {
 // The first item that is what the point says; -1 if there is none.
 int find_item(const Trace& trace, const TracePoint& point) {
   const auto stream_name = [&](int stream) {
-    return static_cast<std::size_t>(stream) < trace.streams.size() ? trace.streams[static_cast<std::size_t>(stream)]
-                                                                   : "";
+    return static_cast<std::size_t>(stream) < trace.streams.size() ? at(trace.streams, stream) : "";
   };
   for (std::size_t i = 0; i < trace.items.size(); ++i) {
     const TraceItem& item = trace.items[i];
@@ -145,7 +143,7 @@ int find_item(const Trace& trace, const TracePoint& point) {
     if ((item.launch >= 0) != (point.graph >= 0)) continue;
     if (item.launch < 0 && a.step != b.step) continue;  // In a graph it is the step of the capture.
     if (item.launch >= 0) {
-      const TraceLaunch& launch = trace.launches[static_cast<std::size_t>(item.launch)];
+      const TraceLaunch& launch = at(trace.launches, item.launch);
       if (launch.graph != point.graph || launch.nth != point.launch) continue;
     }
     return static_cast<int>(i);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/device/ledger.h"
+#include "engine/device/observer.h"
 
 namespace lockstep {
 
@@ -48,21 +49,12 @@ struct TracePoint {
 // Draws "missing edge" between the items that match best. False where one of the two did not run.
 bool add_missing_edge(Trace& trace, const TracePoint& earlier, const TracePoint& later, const std::string& detail);
 
-// Hears every call at the device door. After the run, what was asked for is put beside what ran.
+// Hears every call at the device. After the run, what was asked for is put beside what ran.
 class TraceRecorder : public Observer {
  public:
   Trace finish(const std::vector<SimStep>& ran) const;
 
-  void on_create_stream(int stream, const char* name) override;
-  void on_submit(int stream, const Submission&, const Place&) override;
-  void on_copy(int stream, void*, const void*, std::size_t, CopyKind, const Place&) override;
-  void on_fill(int stream, void*, std::size_t, const Place&) override;
-  void on_record(int stream, int event, bool external) override;
-  void on_wait(int stream, int event, bool external) override;
-  void on_begin_capture(int stream) override;
-  void on_end_capture(int stream, int graph, const Ledger&) override;
-  void on_abort_capture(int stream) override;
-  void on_launch(int stream, int graph, const Ledger&, const Place&) override;
+  void on_call(const IssuedCall& call) override;
 
  private:
   // Something that runs: the nth item of a stream, a node of a launch, or (node -1) a launch as a whole.
@@ -88,7 +80,20 @@ class TraceRecorder : public Observer {
     std::vector<Place> places;  // Of its nodes.
   };
 
+  void on(const CreateStreamCall&, const IssuedCall&);
+  void on(const SubmitCall&, const IssuedCall& issued) { add_item(issued.stream, issued.place); }
+  void on(const CopyCall&, const IssuedCall& issued) { add_item(issued.stream, issued.place); }
+  void on(const FillCall&, const IssuedCall& issued) { add_item(issued.stream, issued.place); }
+  void on(const RecordCall&, const IssuedCall&);
+  void on(const WaitCall&, const IssuedCall&);
+  void on(const BeginCaptureCall&, const IssuedCall& issued) { members_ = {issued.stream}; }
+  void on(const EndCaptureCall&, const IssuedCall&) { leave_capture(); }
+  void on(const AbortCaptureCall&, const IssuedCall&) { leave_capture(); }
+  void on(const LaunchCall&, const IssuedCall&);
+  void on(const auto&, const IssuedCall&) {}  // All other calls.
+
   bool is_captured(int stream) const { return members_.count(stream) > 0; }
+  void leave_capture();
   void add_item(int stream, const Place& place);
   void add_work(Lane& lane, const Work& work);
   void replay(const Ledger& ledger, int launch);

@@ -3,6 +3,8 @@
 #include <boost/json.hpp>
 #include <cstdio>
 
+#include "kernels/core/at.h"
+
 namespace lockstep {
 namespace {
 
@@ -46,7 +48,7 @@ json::object arguments_of(const Trace& trace, const TraceItem& item, int order) 
   add("layer", item.place.layer);
   if (*item.place.part) out["part"] = item.place.part;
   if (item.launch >= 0) {
-    const TraceLaunch& launch = trace.launches[static_cast<std::size_t>(item.launch)];
+    const TraceLaunch& launch = at(trace.launches, item.launch);
     out["graph"] = launch.graph;
     out["launch"] = launch.nth;
   }
@@ -67,7 +69,7 @@ void add_tracks(const Trace& trace, const std::string& name, json::array& events
 // The start lies in the slice it leaves, the end in the one it leads to.
 void add_flow(const Trace& trace, const TraceFlow& flow, int id, json::array& events) {
   const auto point = [&](const char* phase, int item, int at) {
-    const int stream = trace.items[static_cast<std::size_t>(item)].stream;
+    const int stream = at(trace.items, item).stream;
     json::object event{{"ph", phase}, {"name", flow.name}, {"cat", flow.name == "missing edge" ? "hazard" : "event"},
                        {"id", id},    {"pid", kProcess},   {"tid", track(stream)},
                        {"ts", at}};
@@ -119,7 +121,7 @@ std::string schedule_text(const Trace& trace) {
     add("layer", item.place.layer);
     if (*item.place.part) text += " " + std::string(item.place.part);
     if (item.launch >= 0) {
-      const TraceLaunch& launch = trace.launches[static_cast<std::size_t>(item.launch)];
+      const TraceLaunch& launch = at(trace.launches, item.launch);
       text += " (graph " + std::to_string(launch.graph) + ", launch " + std::to_string(launch.nth) + ")";
     }
     out += text.substr(0, text.find_last_not_of(' ') + 1) + "\n";

@@ -155,8 +155,8 @@ TEST(Ranks, ACapturedCollectiveCountsOnceALaunch) {
 class DropsAWait final : public Interposer {
  public:
   explicit DropsAWait(int dropped) : dropped_(dropped) {}
-  std::vector<LedgerEntry> instead_of(const LedgerEntry& call, bool) override {
-    if (call.kind == LedgerEntry::Kind::wait && waits++ == dropped_) return {};
+  std::vector<IssuedCall> instead_of(const IssuedCall& call, bool) override {
+    if (call.as<WaitCall>() && waits++ == dropped_) return {};
     return {call};
   }
   int waits = 0;
@@ -172,8 +172,8 @@ class DropsFirstWaits final : public Interposer {
   void created_stream(int stream, const char* name) override {
     if (name == name_) streams_.insert(stream);
   }
-  std::vector<LedgerEntry> instead_of(const LedgerEntry& call, bool) override {
-    if (call.kind == LedgerEntry::Kind::wait && streams_.erase(call.stream) > 0) return {};
+  std::vector<IssuedCall> instead_of(const IssuedCall& call, bool) override {
+    if (call.as<WaitCall>() && streams_.erase(call.stream) > 0) return {};
     return {call};
   }
 

@@ -48,7 +48,7 @@ TEST(CudaConformance, ACapturedForkReplaysOnTheGpu) {
   const Graph graph = a.end_capture();
   for (int i = 0; i < 3; ++i) a.launch(graph);
   EXPECT_EQ(read(a, x), std::vector<float>(1000, 8.0f));
-  EXPECT_EQ(device.ops, 9);
+  EXPECT_EQ(device.counters.ops, 9);
   EXPECT_EQ(code_of([&] { a.end_capture(); }), "cudaErrorIllegalState");
 }
 

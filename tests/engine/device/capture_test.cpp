@@ -24,19 +24,19 @@ TEST(Capture, LeavesNoTraceUntilItIsLaunched) {
     write(s.a, s.x, 1);
     s.a.synchronize();
     const std::size_t before = s.trace.size();
-    const std::int64_t ops = s.device.ops;
+    const std::int64_t ops = s.device.counters.ops;
     s.a.begin_capture();
     EXPECT_EQ(s.a.capture_status(), CaptureStatus::active);
     s.a.submit(ZeroGradient{.acc = s.x.row()});
     s.a.fill(s.y.data(), 0, 16);
     const Graph graph = s.a.end_capture();
     EXPECT_EQ(s.a.capture_status(), CaptureStatus::none);
-    EXPECT_EQ(s.device.ops, ops);
+    EXPECT_EQ(s.device.counters.ops, ops);
     EXPECT_EQ(s.trace.size(), before);
     EXPECT_EQ(read(s.a, s.x), std::vector<float>(4, 1.0f));
     s.a.launch(graph);
     s.a.launch(graph);
-    EXPECT_EQ(s.device.ops, ops + 2);
+    EXPECT_EQ(s.device.counters.ops, ops + 2);
     EXPECT_EQ(read(s.a, s.x), std::vector<float>(4, 0.0f));
     EXPECT_EQ(graph.ledger().entries().size(), 2u);
   }
@@ -61,7 +61,7 @@ TEST(Capture, ForksAndJoinsThroughEvents) {
     const Graph graph = fork_and_join(s, true);
     EXPECT_EQ(s.b.capture_status(), CaptureStatus::none);
     EXPECT_EQ(graph.ledger().entries().size(), 7u);
-    EXPECT_EQ(graph.ledger().entries()[2].kind, LedgerEntry::Kind::wait);
+    EXPECT_TRUE(graph.ledger().entries()[2].as<WaitCall>());
     EXPECT_EQ(graph.ledger().entries()[2].stream, s.b.id());
     s.b.launch(graph);  // Anywhere, not only where it was captured.
     const float once = std::bit_cast<float>(0x3f3f3f3fu);
@@ -324,7 +324,7 @@ TEST(Capture, CanBeGivenUp) {
   s.a.abort_capture();  // Nothing left to give up.
   EXPECT_EQ(s.a.capture_status(), CaptureStatus::none);
   s.a.submit(ZeroGradient{.acc = s.x.row()});
-  EXPECT_EQ(s.device.ops, 1);
+  EXPECT_EQ(s.device.counters.ops, 1);
   EXPECT_EQ(read(s.a, s.x), std::vector<float>(4, 0.0f));
 }
 

@@ -1,4 +1,4 @@
-// The door: who hears of a call, in which order, what is counted, and what a dry run leaves alone.
+// The device: who hears of a call, in which order, what is counted, and what a dry run leaves alone.
 #include "engine/device/device.h"
 
 #include <cstdlib>
@@ -11,23 +11,31 @@ namespace {
 
 // Writes down every call.
 struct Diary : Observer {
-  void on_submit(int s, const Submission& op, const Place&) override { add(s, op.type().name); }
-  void on_copy(int s, void*, const void*, std::size_t, CopyKind, const Place&) override { add(s, "copy"); }
-  void on_fill(int s, void*, std::size_t, const Place&) override { add(s, "fill"); }
-  void on_record(int s, int e, bool) override { add(s, "record " + std::to_string(e)); }
-  void on_wait(int s, int e, bool) override { add(s, "wait " + std::to_string(e)); }
-  void on_begin_capture(int s) override { add(s, "begin"); }
-  void on_end_capture(int s, int g, const Ledger& ledger) override {
-    add(s, "end " + std::to_string(g) + " of " + std::to_string(ledger.entries().size()));
+  void on_call(const IssuedCall& issued) override {
+    const int s = issued.stream;
+    std::visit(Overloaded{
+                   [&](const SubmitCall& c) { add(s, c.op.type().name); },
+                   [&](const CopyCall&) { add(s, "copy"); },
+                   [&](const FillCall&) { add(s, "fill"); },
+                   [&](const RecordCall& c) { add(s, "record " + std::to_string(c.event)); },
+                   [&](const WaitCall& c) { add(s, "wait " + std::to_string(c.event)); },
+                   [&](const BeginCaptureCall&) { add(s, "begin"); },
+                   [&](const EndCaptureCall& c) {
+                     add(s, "end " + std::to_string(c.graph) + " of " + std::to_string(c.captured->entries().size()));
+                   },
+                   [&](const AbortCaptureCall&) { add(s, "abort"); },
+                   [&](const LaunchCall& c) { add(s, "launch " + std::to_string(c.graph)); },
+                   [&](const SyncCall& c) {
+                     c.event < 0 ? add(s, "sync") : lines.push_back("sync event " + std::to_string(c.event));
+                   },
+                   [&](const AllocateCall& c) {
+                     lines.push_back((c.pinned ? "pin " : "allocate ") + std::to_string(c.bytes));
+                   },
+                   [&](const ReleaseCall& c) { lines.push_back(c.pinned ? "unpin" : "release"); },
+                   [](const auto&) {},
+               },
+               issued.call);
   }
-  void on_abort_capture(int s) override { add(s, "abort"); }
-  void on_launch(int s, int g, const Ledger&, const Place&) override { add(s, "launch " + std::to_string(g)); }
-  void on_synchronize_stream(int s) override { add(s, "sync"); }
-  void on_synchronize_event(int e) override { lines.push_back("sync event " + std::to_string(e)); }
-  void on_allocate(void*, std::size_t bytes, bool pinned) override {
-    lines.push_back((pinned ? "pin " : "allocate ") + std::to_string(bytes));
-  }
-  void on_release(void*, bool pinned) override { lines.push_back(pinned ? "unpin" : "release"); }
   void add(int stream, const std::string& what) { lines.push_back(std::to_string(stream) + ": " + what); }
   std::vector<std::string> lines;
 };
@@ -83,13 +91,13 @@ TEST(Device, CountsOpsOfLaunchedGraphsAndHostSynchronisations) {
   for (int i = 0; i < 3; ++i) a.submit(ZeroGradient{.acc = x.row()});
   a.fill(x.data(), 0, 16);
   const Graph graph = a.end_capture();
-  EXPECT_EQ(device.ops, 0);
+  EXPECT_EQ(device.counters.ops, 0);
   for (int i = 0; i < 5; ++i) a.launch(graph);
   a.submit(ZeroGradient{.acc = x.row()});
-  EXPECT_EQ(device.ops, 16);
+  EXPECT_EQ(device.counters.ops, 16);
   a.synchronize();
   e.synchronize();
-  EXPECT_EQ(device.host_syncs, 2);
+  EXPECT_EQ(device.counters.host_syncs, 2);
 }
 
 TEST(Device, ADryRunTouchesNothing) {
@@ -114,7 +122,7 @@ TEST(Device, ADryRunTouchesNothing) {
   EXPECT_EQ(ledger.entries().size(), 5u);
   EXPECT_EQ(diary.lines.size(), calls);
   EXPECT_EQ(trace.size(), steps);
-  EXPECT_EQ(device.ops, 0);
+  EXPECT_EQ(device.counters.ops, 0);
   EXPECT_EQ(read(a, x), before);
 }
 

@@ -106,7 +106,7 @@ TEST(Ledger, NamesWorkThatEscapedToAStreamThatIsNotCaptured) {
             "entry 1: zero_gradient: not captured, but there now (1 entries captured, 2 now)");
 }
 
-Ledger one(const LedgerEntry& entry) {
+Ledger one(const IssuedCall& entry) {
   Ledger ledger;
   ledger.append(entry);
   return ledger;
@@ -114,9 +114,7 @@ Ledger one(const LedgerEntry& entry) {
 
 TEST(Ledger, NamesOperandsByIndexAndShape) {
   float x[16] = {}, y[16] = {};
-  const auto entry = [&](const auto& op) {
-    return one({.kind = LedgerEntry::Kind::op, .stream = 0, .op = Submission(op)});
-  };
+  const auto entry = [&](const auto& op) { return one({SubmitCall{Submission(op)}, 0}); };
   const AccumulateGradient was{.g = tensor(x, 2, 4), .acc = tensor(y, 2, 4)};
   AccumulateGradient is = was;
   is.acc.data += 4;
@@ -138,52 +136,47 @@ TEST(Ledger, ANanIsNeverTheSame) {
   float x[4] = {}, y[2] = {};
   const GradientNorm op{
       .sums = tensor(x, 1, 4), .norm = tensor(y, 1, 2), .max_norm = std::bit_cast<float>(0x7fc00000u)};
-  const Ledger ledger = one({.kind = LedgerEntry::Kind::op, .stream = 0, .op = Submission(op)});
+  const Ledger ledger = one({SubmitCall{Submission(op)}, 0});
   EXPECT_EQ(difference(ledger, ledger), "entry 0: gradient_norm: a scalar is NaN");
 }
 
 TEST(Ledger, ThePlaceIsNoDifferenceButTheStreamTheEventAndTheByteAre) {
-  const LedgerEntry wait{.kind = LedgerEntry::Kind::wait, .stream = 1, .event = 4};
-  LedgerEntry other = wait;
+  const IssuedCall wait{WaitCall{4}, 1};
+  IssuedCall other = wait;
   other.place.layer = 7;
   EXPECT_EQ(difference(one(wait), one(other)), "");
-  other.event = 5;
+  other.as<WaitCall>()->event = 5;
   EXPECT_EQ(difference(one(wait), one(other)),
             "entry 0, layer 7: wait for event 4: is wait for event 5, was captured as wait for event 4");
   other = wait;
-  other.external = true;
+  other.as<WaitCall>()->external = true;
   EXPECT_THAT(difference(one(wait), one(other)), HasSubstr("is external wait for event 4"));
   other = wait;
   other.stream = 0;
   EXPECT_THAT(difference(one(wait), one(other)), HasSubstr("is on stream 0, was captured on stream 1"));
-  const LedgerEntry fill{.kind = LedgerEntry::Kind::fill, .stream = 1, .bytes = 8, .byte = 1};
+  const IssuedCall fill{FillCall{nullptr, 1, 8}, 1};
   other = fill;
-  other.byte = 2;
+  other.as<FillCall>()->byte = 2;
   EXPECT_THAT(difference(one(fill), one(other)), HasSubstr("the byte is 2, was captured as 1"));
   EXPECT_THAT(difference(one(fill), Ledger()), HasSubstr("fill of 8 bytes: captured, but missing now"));
 }
 
-// Of three ranks, as rank 1 makes it.
-LedgerEntry exchange(CollectiveKind kind, std::byte* to, const std::byte* from) {
-  return {.kind = LedgerEntry::Kind::exchange,
-          .stream = 1,
-          .to = to,
-          .from = from,
-          .bytes = 8,
-          .exchange = Exchange{nullptr, kind, {"gather", 2}, 1, 3}};
+// An exchange of three ranks, as rank 1 makes it.
+ExchangeCall exchange(CollectiveKind kind, std::byte* to, const std::byte* from) {
+  return {Exchange{nullptr, kind, {"gather", 2}, 1, 3}, to, from, 8};
 }
 
 TEST(Ledger, AnExchangeIsWhatTheRanksMustAgreeOn) {
   std::byte memory[48];
-  const LedgerEntry gather = exchange(CollectiveKind::all_gather, memory, memory + 8);
-  LedgerEntry other = gather;
+  const IssuedCall gather{exchange(CollectiveKind::all_gather, memory, memory + 8), 1};
+  IssuedCall other = gather;
   EXPECT_EQ(difference(one(gather), one(other)), "");
-  other.exchange->name.unit = 3;
+  other.as<ExchangeCall>()->exchange.name.unit = 3;
   EXPECT_EQ(difference(one(gather), one(other)),
             "entry 0: all_gather (gather of unit 2, 8 bytes a rank): is all_gather (gather of unit 3, 8 bytes a rank), "
             "was captured as all_gather (gather of unit 2, 8 bytes a rank)");
   other = gather;
-  other.to = memory + 8;
+  other.as<ExchangeCall>()->to = memory + 8;
   EXPECT_THAT(difference(one(gather), one(other)),
               HasSubstr("(gather of unit 2, 8 bytes a rank): the destination is not where"));
 }

@@ -62,8 +62,10 @@ TEST(PlaceRanges, NestPlacesInSteps) {
 // its last layer.
 struct Watcher : Observer {
   explicit Watcher(const Listener& listener) : listener(listener) {}
-  void on_submit(int, const Submission&, const Place&) override { note(ops); }
-  void on_launch(int, int, const Ledger&, const Place&) override { note(launches); }
+  void on_call(const IssuedCall& issued) override {
+    if (issued.as<SubmitCall>()) note(ops);
+    if (issued.as<LaunchCall>()) note(launches);
+  }
   void note(std::set<std::string>& names) const {
     std::string all;
     for (const auto& [number, name] : listener.open) all += (all.empty() ? "" : ": ") + name;

@@ -69,10 +69,10 @@ float forked(bool joined_before_use, std::vector<StreamDelay> list, std::int64_t
   if (!joined_before_use) a.wait(join);
   const Graph graph = a.end_capture();
   EXPECT_EQ(graph.ledger().delays, nodes);
-  const std::int64_t before = device.delays;
+  const std::int64_t before = device.counters.delays;
   a.launch(graph);
   a.synchronize();
-  EXPECT_GE(device.delays, before + nodes);
+  EXPECT_GE(device.counters.delays, before + nodes);
   return read(a, y)[0];
 }
 
@@ -106,7 +106,7 @@ TEST(Pressure, TheHostWaitsForDelaysAndTheyAreCounted) {
     }
     a.fill(x.data(), 2, 16);
     a.synchronize();
-    EXPECT_EQ(device.delays, 6);
+    EXPECT_EQ(device.counters.delays, 6);
   }
 }
 
@@ -124,7 +124,7 @@ TEST(Pressure, PoisonIsASignallingNanInBothPrecisions) {
     EXPECT_EQ(word >> 16, word & 0xffffu);
   }
   EXPECT_EQ(values[3], 1.0f);
-  EXPECT_EQ(device.bytes_poisoned, 12);
+  EXPECT_EQ(device.counters.bytes_poisoned, 12);
 }
 
 TEST(Pressure, StagingMemoryHasNoValueBeforeEachUse) {

@@ -90,9 +90,10 @@ TEST(Fsdp, WholeGradientsAreTheFoldOfTheRanksFolds) {
 // Copies of a step between its last reduction and the norm.
 class CopiesOfTheNorm final : public Observer {
  public:
-  void on_copy(int, void*, const void*, std::size_t, CopyKind kind, const Place& place) override {
-    copies +=
-        kind == CopyKind::device_to_device && place.part != nullptr && std::string_view(place.part) == "gradient_norm";
+  void on_call(const IssuedCall& issued) override {
+    const auto* copy = issued.as<CopyCall>();
+    copies += copy && copy->kind == CopyKind::device_to_device && issued.place.part != nullptr &&
+              std::string_view(issued.place.part) == "gradient_norm";
   }
   int copies = 0;
 };

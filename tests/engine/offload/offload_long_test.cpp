@@ -14,12 +14,16 @@ namespace {
 constexpr std::int64_t kSteps = 1000, kSettled = 8;  // Every layout ran eagerly and in every graph.
 
 struct Growth : Observer {
-  void on_allocate(void*, std::size_t bytes, bool pinned) override {
-    ++allocations;
-    if (pinned) pinned_bytes += bytes;
+  void on_call(const IssuedCall& issued) override {
+    if (const auto* allocated = issued.as<AllocateCall>()) {
+      ++allocations;
+      if (allocated->pinned) pinned_bytes += allocated->bytes;
+    } else if (const auto* record = issued.as<RecordCall>()) {
+      last_event = std::max(last_event, record->event);
+    } else if (issued.as<CreateStreamCall>()) {
+      ++streams;
+    }
   }
-  void on_record(int, int event, bool) override { last_event = std::max(last_event, event); }
-  void on_create_stream(int, const char*) override { ++streams; }
   bool operator==(const Growth& other) const {
     return allocations == other.allocations && pinned_bytes == other.pinned_bytes && last_event == other.last_event &&
            streams == other.streams;

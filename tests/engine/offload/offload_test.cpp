@@ -124,12 +124,14 @@ TEST(Offload, DelayedCopiesLeaveInForwardOrder) {
   s.offload.modules = {expert_fc1, moe_act};
   s.offload.delay_until_cuda_graph = true;
   struct Order : Observer {
-    void on_create_stream(int stream, const char* name) override {
-      if (std::string(name) == "d2h") d2h = stream;
-    }
-    void on_launch(int, int, const Ledger&, const Place&) override { calls.push_back("launch"); }
-    void on_copy(int stream, void* to, const void*, std::size_t bytes, CopyKind, const Place&) override {
-      if (stream == d2h) calls.push_back(std::to_string(bytes)), targets.push_back(to);
+    void on_call(const IssuedCall& issued) override {
+      if (const auto* created = issued.as<CreateStreamCall>()) {
+        if (created->name == "d2h") d2h = issued.stream;
+      } else if (issued.as<LaunchCall>()) {
+        calls.push_back("launch");
+      } else if (const auto* copy = issued.as<CopyCall>()) {
+        if (issued.stream == d2h) calls.push_back(std::to_string(copy->bytes)), targets.push_back(copy->to);
+      }
     }
     int d2h = -1;
     std::vector<std::string> calls;
@@ -153,12 +155,14 @@ TEST(Offload, DelayedCopiesLeaveInForwardOrder) {
 
 // The layers of which ops ran (L) and of which copies back began (C), each once in a row.
 struct Calls : Observer {
-  void on_create_stream(int stream, const char* name) override {
-    if (std::string(name) == "h2d") h2d = stream;
-  }
-  void on_submit(int, const Submission&, const Place& place) override { note('L', place.layer); }
-  void on_copy(int stream, void* to, const void*, std::size_t, CopyKind, const Place& place) override {
-    if (stream == h2d) note('C', place.layer);
+  void on_call(const IssuedCall& issued) override {
+    if (const auto* created = issued.as<CreateStreamCall>()) {
+      if (created->name == "h2d") h2d = issued.stream;
+    } else if (issued.as<SubmitCall>()) {
+      note('L', issued.place.layer);
+    } else if (issued.as<CopyCall>() && issued.stream == h2d) {
+      note('C', issued.place.layer);
+    }
   }
   void note(char kind, int layer) {
     const std::string call = kind + std::to_string(layer);
@@ -243,7 +247,7 @@ TEST(Offload, NeverAllocatesAfterTheFirstSteps) {
     offload_all(s);
     s.offload.pool_slack = 1;
     struct Growth : Observer {
-      void on_allocate(void*, std::size_t, bool) override { ++allocations; }
+      void on_call(const IssuedCall& issued) override { allocations += issued.as<AllocateCall>() != nullptr; }
       int allocations = 0;
     } growth;
     const auto data = open_data(s);
@@ -261,9 +265,11 @@ TEST(Offload, CopiesAreNodesOfTheGraphOfAStep) {
   Scenario s = base(GraphImpl::full_iteration);
   offload_all(s);
   struct Nodes : Observer {
-    void on_end_capture(int, int, const Ledger& ledger) override {
-      for (const LedgerEntry& entry : ledger.entries()) {
-        if (entry.kind == LedgerEntry::Kind::copy) bytes += static_cast<std::int64_t>(entry.bytes);
+    void on_call(const IssuedCall& issued) override {
+      const auto* end = issued.as<EndCaptureCall>();
+      if (!end) return;
+      for (const IssuedCall& entry : end->captured->entries()) {
+        if (const auto* copy = entry.as<CopyCall>()) bytes += static_cast<std::int64_t>(copy->bytes);
       }
     }
     std::int64_t bytes = 0;

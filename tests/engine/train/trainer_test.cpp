@@ -42,9 +42,12 @@ TEST(Trainer, FallsBackForAMicrobatchWithTooManyDocuments) {
 }
 
 struct CountsResiduals : Observer {
-  void on_submit(int, const Submission& op, const Place&) override {
-    forward += std::string_view(op.type().name) == ResidualForward<float>::kName ? 1 : 0;
-    backward += std::string_view(op.type().name) == ResidualBackward<float>::kName ? 1 : 0;
+  void on_call(const IssuedCall& issued) override {
+    const auto* submitted = issued.as<SubmitCall>();
+    if (!submitted) return;
+    const std::string_view name = submitted->op.type().name;
+    forward += name == ResidualForward<float>::kName ? 1 : 0;
+    backward += name == ResidualBackward<float>::kName ? 1 : 0;
   }
   int forward = 0;
   int backward = 0;

@@ -25,58 +25,61 @@ class BruteForce : public Observer {
   std::set<Race> races() const;
   const std::set<Label>& undefined_reads() const { return undefined_reads_; }
 
+  void on_call(const IssuedCall& issued) override {
+    std::visit([&](const auto& call) { on(call, issued); }, issued.call);
+  }
+
+ private:
   // Never told twice of the starter: one run of ranks.
-  void on_host(int rank) override {
-    rank_ = rank;
-    hosts_.try_emplace(rank, hosts_.at(-1));
-    if (rank >= 0) return;
+  void on(const RankCall& call, const IssuedCall&) {
+    rank_ = call.rank;
+    hosts_.try_emplace(rank_, hosts_.at(-1));
+    if (rank_ >= 0) return;
     for (const auto& [other, last] : hosts_) host() = add({host(), last});
   }
-  void on_meet(bool goes_on) override {
+  void on(const BarrierCall& barrier, const IssuedCall&) {
     std::vector<int>& came = came_[meetings_[rank_]];
-    if (!goes_on) return came.push_back(host());
+    if (!barrier.goes_on) return came.push_back(host());
     came.push_back(host());
     host() = add(came);
     came.pop_back();
     ++meetings_[rank_];
   }
-  void on_submit(int stream, const Submission& op, const Place& place) override {
-    if (!in_capture_) run(stream, accesses_of(op), {place.layer, -1}, is_poison(op));
+  void on(const SubmitCall& call, const IssuedCall& issued) {
+    if (!in_capture_) run(issued.stream, accesses_of(call.op), {issued.place.layer, -1}, is_poison(call.op));
   }
-  void on_copy(int stream, void* to, const void* from, std::size_t bytes, CopyKind, const Place& place) override {
+  void on(const CopyCall& copy, const IssuedCall& issued) {
     if (in_capture_) return;
-    run(stream, {bytes_of(Access::out, to, bytes), bytes_of(Access::in, from, bytes)}, {place.layer, -1});
-    if (!is_ours(to)) host() = add({host(), tail(stream)});
+    run(issued.stream, accesses_of(copy), {issued.place.layer, -1});
+    if (!is_ours(copy.to)) host() = add({host(), tail(issued.stream)});
   }
-  void on_fill(int stream, void* to, std::size_t bytes, const Place& place) override {
+  void on(const FillCall& fill, const IssuedCall& issued) {
     if (in_capture_) return;
-    run(stream, {bytes_of(Access::out, to, bytes)}, {place.layer, -1});
+    run(issued.stream, accesses_of(fill), {issued.place.layer, -1});
   }
-  void on_host_write(const void* to, std::size_t bytes, const Place& place) override {
+  void on(const HostAccessCall& call, const IssuedCall& issued) {
     host() = add({host()});
-    touch(host(), {bytes_of(Access::out, to, bytes)}, {place.layer, -1}, false);
+    const Access access = call.writes ? Access::out : Access::in;
+    touch(host(), {bytes_of(access, call.memory, call.bytes)}, {issued.place.layer, -1}, false);
   }
-  void on_host_read(const void* from, std::size_t bytes, const Place& place) override {
-    host() = add({host()});
-    touch(host(), {bytes_of(Access::in, from, bytes)}, {place.layer, -1}, false);
+  void on(const RecordCall& record, const IssuedCall& issued) {
+    if (!in_capture_) events_[record.event] = tails_[issued.stream] = add({host(), tail(issued.stream)});
   }
-  void on_record(int stream, int event, bool) override {
-    if (!in_capture_) events_[event] = tails_[stream] = add({host(), tail(stream)});
+  void on(const WaitCall& wait, const IssuedCall& issued) {
+    if (!in_capture_) tails_[issued.stream] = add({host(), tail(issued.stream), recorded(wait.event)});
   }
-  void on_wait(int stream, int event, bool) override {
-    if (!in_capture_) tails_[stream] = add({host(), tail(stream), recorded(event)});
+  void on(const SyncCall& sync, const IssuedCall& issued) {
+    host() = add({host(), sync.event >= 0 ? recorded(sync.event) : tail(issued.stream)});
   }
-  void on_synchronize_stream(int stream) override { host() = add({host(), tail(stream)}); }
-  void on_synchronize_event(int event) override { host() = add({host(), recorded(event)}); }
-  void on_found_finished_stream(int stream) override { on_synchronize_stream(stream); }
-  void on_found_finished_event(int event) override { on_synchronize_event(event); }
+  void on(const QueryCall& query, const IssuedCall& issued) { on(SyncCall{query.event}, issued); }
   // The program sees to it that between these all calls go into the graph.
-  void on_begin_capture(int) override { in_capture_ = true; }
-  void on_end_capture(int, int, const Ledger&) override { in_capture_ = false; }
-  void on_launch(int stream, int graph, const Ledger& ledger, const Place&) override;
-  void on_allocate(void* memory, std::size_t bytes, bool) override { ours_[static_cast<std::byte*>(memory)] = bytes; }
+  void on(const BeginCaptureCall&, const IssuedCall&) { in_capture_ = true; }
+  void on(const EndCaptureCall&, const IssuedCall&) { in_capture_ = false; }
+  void on(const LaunchCall& call, const IssuedCall& issued) { launch(issued.stream, call.graph, *call.captured); }
+  void on(const AllocateCall& call, const IssuedCall&) { ours_[static_cast<std::byte*>(call.memory)] = call.bytes; }
+  void on(const auto&, const IssuedCall&) {}  // All other calls.
+  void launch(int stream, int graph, const Ledger& ledger);
 
- private:
   int& host() { return hosts_.at(rank_); }
   static constexpr std::size_t kMost = 4096;
   using Items = std::bitset<kMost>;
@@ -104,6 +107,10 @@ class BruteForce : public Observer {
     }
     return list;
   }
+  std::vector<Bytes> accesses_of(const CopyCall& copy) const {
+    return {bytes_of(Access::out, copy.to, copy.bytes), bytes_of(Access::in, copy.from, copy.bytes)};
+  }
+  std::vector<Bytes> accesses_of(const FillCall& fill) const { return {bytes_of(Access::out, fill.to, fill.bytes)}; }
   Bytes bytes_of(Access access, const void* base, std::size_t count) const {
     Bytes bytes{access, {}};
     for (std::size_t k = 0; k < count && is_ours(base); ++k) {
@@ -165,27 +172,23 @@ class BruteForce : public Observer {
   bool in_capture_ = false;
 };
 
-inline void BruteForce::on_launch(int stream, int graph, const Ledger& ledger, const Place&) {
+inline void BruteForce::launch(int stream, int graph, const Ledger& ledger) {
   const int start = add({host(), tail(stream), graph_ends_.contains(graph) ? graph_ends_.at(graph) : -1});
   std::map<int, int> lanes, inside, outside;
-  const auto lane = [&](int s) { return lanes.contains(s) ? lanes.at(s) : start; };
-  for (const LedgerEntry& e : ledger.entries()) {
+  for (const IssuedCall& e : ledger.entries()) {
     const Label label{e.place.layer, launches_[graph]};
-    if (e.kind == LedgerEntry::Kind::record) {
-      (e.external ? outside : inside)[e.event] = lanes[e.stream] = add({lane(e.stream)});
-    } else if (e.kind == LedgerEntry::Kind::wait) {
-      lanes[e.stream] = add({lane(e.stream), e.external ? recorded(e.event) : inside.at(e.event)});
-    } else {
-      lanes[e.stream] = add({lane(e.stream)});
-      if (e.op) touch(lanes[e.stream], accesses_of(*e.op), label, is_poison(*e.op));
-      if (e.kind == LedgerEntry::Kind::fill) {
-        touch(lanes[e.stream], {bytes_of(Access::out, e.to, e.bytes)}, label, false);
-      }
-      if (e.kind == LedgerEntry::Kind::copy) {
-        touch(lanes[e.stream], {bytes_of(Access::out, e.to, e.bytes), bytes_of(Access::in, e.from, e.bytes)}, label,
-              false);
-      }
-    }
+    int& end = lanes.try_emplace(e.stream, start).first->second;
+    std::visit(Overloaded{
+                   [&](const RecordCall& c) { (c.external ? outside : inside)[c.event] = end = add({end}); },
+                   [&](const WaitCall& c) {
+                     end = add({end, c.external ? recorded(c.event) : inside.at(c.event)});
+                   },
+                   [&](const SubmitCall& c) { touch(end = add({end}), accesses_of(c.op), label, is_poison(c.op)); },
+                   [&](const FillCall& c) { touch(end = add({end}), accesses_of(c), label, false); },
+                   [&](const CopyCall& c) { touch(end = add({end}), accesses_of(c), label, false); },
+                   [](const auto&) {},
+               },
+               e.call);
   }
   std::vector<int> ends{start};
   for (const auto& [s, last] : lanes) ends.push_back(last);

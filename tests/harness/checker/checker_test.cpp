@@ -204,11 +204,11 @@ TEST(Checker, FindsOperandsOutOfBoundsAndOperandsThatShareBytes) {
   const Floats large(bench.device, 65);
   bench.compute.fill(large.data(), 0, large.bytes());
   Checker checker({.stop = false, .dropped = {}});
-  checker.on_allocate(bench.x.data(), 256, false);
-  checker.on_fill(0, bench.x.data() + 1, 256, {});
+  checker.on_call({AllocateCall{bench.x.data(), 256}});
+  checker.on_call({FillCall{bench.x.data() + 1, 0, 256}, 0});
   EXPECT_EQ(kinds(checker), Kinds{HazardKind::out_of_bounds});
   EXPECT_THAT(text(checker.hazards().front()), HasSubstr("ends 4 bytes after its allocation"));
-  checker.on_fill(0, bench.y.data(), 4, {});
+  checker.on_call({FillCall{bench.y.data(), 0, 4}, 0});
   EXPECT_EQ(checker.hazards().size(), 2u);
   bench.add(bench.compute, bench.y.row().columns(0, 32), bench.y.row().columns(16, 32));
   EXPECT_EQ(kinds(bench.checker), Kinds{HazardKind::overlap});
@@ -222,7 +222,7 @@ TEST(Checker, FindsMemoryFreedWhileItIsReadOrBeforeItIs) {
   extra.reset();
   ASSERT_EQ(kinds(bench.checker), Kinds{HazardKind::use_after_free});
   EXPECT_THAT(text(bench.checker.hazards().front()), HasSubstr("synchronise with it before the host's release"));
-  bench.checker.on_fill(bench.compute.id(), gone, 256, {});
+  bench.checker.on_call({FillCall{gone, 0, 256}, bench.compute.id()});
   EXPECT_EQ(bench.checker.hazards().size(), 2u);
   EXPECT_EQ(bench.checker.hazards().back().kind, HazardKind::use_after_free);
 }
@@ -230,19 +230,20 @@ TEST(Checker, FindsMemoryFreedWhileItIsReadOrBeforeItIs) {
 TEST(Checker, FindsAGraphWhoseMemoryIsOfAnotherGeneration) {
   Checker checker({.stop = false, .dropped = {}});
   std::byte memory[64];
-  Ledger ledger;
-  ledger.append({.kind = LedgerEntry::Kind::fill, .stream = 0, .to = memory, .bytes = 64});
-  checker.on_create_stream(0, "compute");
-  checker.on_allocate(memory, 64, false);
-  checker.on_begin_capture(0);
-  checker.on_fill(0, memory, 64, {});
-  checker.on_end_capture(0, 0, ledger);
-  checker.on_launch(0, 0, ledger, {});
-  checker.on_synchronize_stream(0);
+  const IssuedCall fill{FillCall{memory, 0, 64}, 0};
+  const auto captured = std::make_shared<Ledger>();
+  captured->append(fill);
+  checker.on_call({CreateStreamCall{"compute"}, 0});
+  checker.on_call({AllocateCall{memory, 64}});
+  checker.on_call({BeginCaptureCall{}, 0});
+  checker.on_call(fill);
+  checker.on_call({EndCaptureCall{0, captured}, 0});
+  checker.on_call({LaunchCall{0, captured}, 0});
+  checker.on_call({SyncCall{}, 0});
   EXPECT_EQ(kinds(checker), Kinds{});
-  checker.on_release(memory, false);
-  checker.on_allocate(memory, 64, false);  // The same address, as allocators like to give.
-  checker.on_launch(0, 0, ledger, {.step = 5});
+  checker.on_call({ReleaseCall{memory}});
+  checker.on_call({AllocateCall{memory, 64}});  // The same address, as allocators like to give.
+  checker.on_call({LaunchCall{0, captured}, 0, {.step = 5}});
   ASSERT_EQ(kinds(checker), Kinds{HazardKind::use_after_free});
   EXPECT_THAT(text(checker.hazards().front()),
               HasSubstr("fill of 64 bytes (step 5) in replay 1 of graph 0 on stream compute"));
