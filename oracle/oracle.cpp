@@ -79,7 +79,7 @@ struct Oracle::State {
     if (o.numerics == Numerics::fp8) throw std::invalid_argument("the oracle has fp32 and bf16 numerics only");
   }
 
-  // What the ops read.
+  // The weights that the ops read.
   Values weights() const {
     Values values;
     for (std::size_t p = 0; p < parameters.size(); ++p) {

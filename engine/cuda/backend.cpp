@@ -1,4 +1,5 @@
-// The CUDA device: each call at the device is one call of the runtime. No default stream, no device-wide synchronisation.
+// The CUDA device: each call at the device is one call of the runtime. No default stream, no device-wide
+// synchronisation.
 #include "engine/cuda/backend.h"
 
 #include <algorithm>
@@ -308,7 +309,8 @@ class CudaBackend final : public Backend {
  private:
   // Ranks wait for one another in an exchange: none may start late because compute has placed its next blocks already.
   static bool comes_first(std::string_view stream) { return stream == "gather" || stream == "reduce"; }
-  // What kernels throw has the name of CUDA's or the library's error; the program throws it on its own side.
+  // An error that a kernel throws has the name of CUDA's or the library's error; the program throws
+  // it on its own side.
   template <class Call>
   static void guarded(const char* what, const Call& call) {
     std::string failed;
@@ -424,7 +426,7 @@ class CudaBackend final : public Backend {
   bool poisoned_is_late_ = true;             // Something was poisoned since it was recorded.
   bool joined_ = false;                      // A communicator.
   std::vector<cudaStream_t> streams_;        // The program's.
-  std::vector<cudaStream_t> behind_poison_;  // Those that have not waited for it.
+  std::vector<cudaStream_t> behind_poison_;  // The ones that have not waited for it.
   std::int64_t bytes_poisoned_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// What the CUDA object shows to the program that opens it.
+// The interface of the CUDA object for the program that opens it.
 #include <cuda_runtime.h>
 
 #include "engine/cuda/backend.h"

@@ -1,4 +1,4 @@
-// What is known of a GPU and of the libraries beside it.
+// Facts about a GPU and of the libraries beside it.
 #pragma once
 
 #include "engine/device/backend.h"

@@ -153,11 +153,11 @@ class NcclRanks final : public BackendCommunicator {
 
   int size_;
   NcclComm comm_ = nullptr;
-  std::optional<NcclWindows> windows_;  // Of the communicator, once it is there.
+  std::optional<NcclWindows> windows_;  // For the communicator, once it is there.
   bool measuring_ = false;
   std::vector<Measured> measured_;
   bool in_group_ = false;
-  BackendStream* group_stream_ = nullptr;  // Of the group under way, once it has a call.
+  BackendStream* group_stream_ = nullptr;  // For the group under way, once it has a call.
   cudaEvent_t done_ = nullptr;             // After the last call.
 };
 

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// What fails is thrown by the program, on its own side.
+// The program throws the error, on its own side.
 [[noreturn]] void fail(const std::string& code, const char* what) {
   cuda_raise(code.c_str(), what, std::source_location::current());
 }
@@ -42,7 +42,7 @@ std::string why_no_copy_engines(void* file, NcclLibrary& nccl) {
 
 NcclLibrary open_library() {
   set_where_unset("NCCL_NVLS_ENABLE", "0");                    // In-switch sums and their memory are not asked for.
-  set_where_unset("NCCL_GRAPH_REGISTER", "0");                 // What is captured takes the way that is taken eagerly.
+  set_where_unset("NCCL_GRAPH_REGISTER", "0");                 // Captured collectives take the same path as eager ones.
   void* file = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // Never closed: it has threads.
   if (!file) fail(dlerror(), "open NCCL");
   NcclLibrary nccl{};

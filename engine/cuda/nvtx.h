@@ -9,7 +9,7 @@ namespace lockstep {
 
 // Null where no tool listens. Lives as long as the process.
 Profiler* nvtx_profiler();
-// Of the headers that this was built with; "" where the toolkit had none.
+// The version of the headers that this was built with; "" where the toolkit had none.
 std::string nvtx_version();
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
-// What a device can do, as the CUDA runtime has it. Two implementations: engine/sim and engine/cuda (a shared object).
-// The rest of the engine uses the owning classes of engine/device/device.h, never this.
+// The operations of a device, as the CUDA runtime has it. Two implementations: engine/sim and
+// engine/cuda (a shared object). The rest of the engine uses the owning classes of
+// engine/device/device.h, never this.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +36,7 @@ struct DeviceInfo {
   std::string kind;  // "sim" or "cuda".
   std::string name;
   std::string driver, cuda, nccl, cudnn, cublas;  // Versions, "" where absent.
-  std::string cudnn_frontend;    // Of the headers that attention by cuDNN was built with; "" where it was not.
+  std::string cudnn_frontend;    // For the headers that attention by cuDNN was built with; "" where it was not.
   std::string nvtx;              // Version of NVTX that ranges for a profiler were built with; "" without.
   std::string copy_engines_off;  // Why NCCL exchanges by kernels; "" where it may by copy engines.
   int compute_capability = 0;    // 90 for sm_90; 0 on sim.
@@ -51,7 +52,7 @@ struct DeviceClocks {
   int sm_mhz = 0, memory_mhz = 0, power_watts = 0;
 };
 
-// Of the products that were planned.
+// Counts of the products that were planned.
 struct PlanCounts {
   int library = 0;  // Distinct products that a library computes.
   int own = 0;      // Distinct products left to our own kernel: the library is absent, or none of its algorithms fits.
@@ -64,7 +65,7 @@ class Backend {
   virtual ~Backend() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual DeviceClocks clocks() const { return {}; }
-  virtual Profiler* profiler() { return nullptr; }  // Of this process; null where none listens.
+  virtual Profiler* profiler() { return nullptr; }  // For this process; null where none listens.
 
   // Before the first call on a thread other than the one that opened the device.
   virtual void enter_thread() {}
@@ -137,7 +138,7 @@ class Backend {
   virtual void destroy_graph(BackendGraph*) noexcept = 0;
 };
 
-// What the simulator's schedule ran.
+// One step that the simulator's schedule ran.
 struct SimStep {
   int stream;        // In order of creation at the backend; inside a graph, the stream captured.
   const char* what;  // The op's name, "copy", "fill" or "release".

@@ -1,5 +1,6 @@
-// What a library exchanges between devices, one of each process. Calls are queued on streams and return at once; the
-// host side of them, and what becomes of a rank that is lost, are engine/comm/nccl_communicator.h's.
+// Collectives that a library runs between devices, one of each process. Calls are queued on streams
+// and return at once; the host side of them, and what becomes of a rank that is lost, are
+// engine/comm/nccl_communicator.h's.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ class BackendCommunicator {
   // Sums of fp32, in the order that the library has for these sizes; of `bytes` each rank gets, or all have.
   virtual void reduce_scatter(BackendStream* stream, float* to, const float* from, std::size_t bytes) = 0;
   virtual void all_reduce(BackendStream* stream, float* data, std::size_t bytes) = 0;
-  // What is called between these two is one launch, on one stream. It is queued by the second.
+  // Calls between these two are one launch, on one stream. It is queued by the second.
   virtual void begin_group() {}
   virtual void end_group() {}
   // A graph that holds calls was launched on the stream: from any capture of this communicator's calls.

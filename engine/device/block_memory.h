@@ -32,7 +32,7 @@ class BlockMemory {
   std::vector<void*>& spare_;
   Make make_;
   std::vector<void*> taken_;
-  std::size_t used_ = 0;  // Of the last one taken.
+  std::size_t used_ = 0;  // For the last one taken.
 };
 
 }  // namespace lockstep

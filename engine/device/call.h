@@ -51,7 +51,7 @@ struct ExchangeCall {
   Exchange exchange;
   void* to = nullptr;
   const void* from = nullptr;
-  std::size_t bytes = 0;                                                 // Of each rank's part.
+  std::size_t bytes = 0;                                                 // For each rank's part.
   friend bool operator==(const ExchangeCall& a, const ExchangeCall& b);  // As far as the ranks must agree, and memory.
 };
 

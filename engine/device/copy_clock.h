@@ -9,7 +9,7 @@ namespace lockstep {
 
 class CopyClock {
  public:
-  using Id = const void*;  // Of a stream or an event.
+  using Id = const void*;  // For a stream or an event.
 
   void copied(Id stream) { ++at_[stream][stream]; }
   void recorded(Id stream, Id event) {

@@ -15,7 +15,7 @@ struct RankCounters {
 struct DeviceCounters {
   std::int64_t ops = 0;  // Ops that ran or were queued, those inside launched graphs included.
   std::int64_t host_syncs = 0;
-  std::int64_t delays = 0;                              // Those inside launched graphs included.
+  std::int64_t delays = 0;                              // The ones inside launched graphs included.
   std::int64_t bytes_poisoned = 0;                      // By ops.
   RankCounters& of(int rank) { return by_rank[rank]; }  // The reference stays valid as long as the device.
 

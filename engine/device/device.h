@@ -175,7 +175,7 @@ class Device {
   // Memory without an owner; the observer is told.
   void* allocate(std::size_t bytes, bool pinned, BackendCommunicator* ranks = nullptr);
   void release(void* memory, bool pinned) noexcept;
-  // What comes belongs to the step, and to nothing within it yet.
+  // Calls that follow belong to the step, and to nothing within it yet.
   void enter_step(std::int64_t step) { place = {.step = static_cast<int>(step), .rank = place.rank}; }
   // The host goes on to what is no part of a step: ranges of a profiler end.
   void leave_step() { ranges_.leave(); }

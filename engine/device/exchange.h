@@ -1,4 +1,4 @@
-// What the ranks of a run call of each other, as streams and ledgers have it.
+// Collectives between the ranks of a run, as streams and ledgers hold them.
 #pragma once
 
 #include <cstdint>

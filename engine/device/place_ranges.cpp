@@ -10,7 +10,7 @@ auto fields(const Place& place) {
   return std::tie(place.step, place.microbatch, place.layer, place.rank, place.part, place.backward);
 }
 
-// Of a graph of one microbatch the first layer; -1 if it has none, or more microbatches.
+// The first layer of a graph of one microbatch; -1 if it has none, or more microbatches.
 int layer_of(const Ledger& ledger) {
   const auto& entries = ledger.entries();
   const auto first = std::find_if(entries.begin(), entries.end(), [](const auto& one) { return one.place.layer >= 0; });

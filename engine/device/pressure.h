@@ -1,4 +1,5 @@
-// What a run does to its own device so that luck runs out: delays on named streams, and memory without a value.
+// Pressure that a run puts on its own device to provoke races: delays on named streams, and memory
+// without a value.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +14,12 @@ namespace lockstep {
 struct StreamDelay {
   std::string stream;
   std::int64_t most = 1;
-  int rank = -1;  // Of this rank alone; -1: of all.
+  int rank = -1;  // For this rank alone; -1: of all.
 };
 
 struct Pressure {
   std::vector<StreamDelay> delays;
-  std::uint64_t seed = 1;  // Of the delays.
+  std::uint64_t seed = 1;  // For the delays.
   // Device and pinned memory is a signalling NaN when it is allocated, and when it is freed. The simulated device does
   // both in any case.
   bool poison_fresh = false, poison_freed = false;

@@ -1,4 +1,4 @@
-// What a profiler that watches this process is told: names of what the host is at.
+// Ranges for a profiler that watches this process: names of the host's current work.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ class WindowMemory {
   // A window of which all has been released is empty again, and handed out at once: whoever releases has waited for
   // every exchange in it.
   void release(const void* memory) noexcept;
-  // Of the window that this would take, 0 where one has room.
+  // The size of the window that this allocation would create; 0 where an existing one has room.
   std::size_t new_window(std::size_t bytes) const;
   bool holds(const void* memory) const { return window_of(memory) != nullptr; }
 

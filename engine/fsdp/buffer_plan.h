@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// What a unit's buckets take up in one block of memory, in bytes.
+// The sizes of a unit's buckets in one block of memory, in bytes.
 struct UnitMemory {
-  std::vector<std::int64_t> offsets;  // Of each bucket.
+  std::vector<std::int64_t> offsets;  // For each bucket.
   std::int64_t bytes = 0;
 };
 UnitMemory memory_of_weights(const ShardLayout& layout, int unit);    // As the passes read them.
@@ -19,7 +19,7 @@ UnitMemory memory_of_gradients(const ShardLayout& layout, int unit);  // fp32
 
 struct BufferPlan {
   std::vector<std::int64_t> slots;        // Bytes of each.
-  std::vector<std::vector<int>> choices;  // Of each unit: the slots it may use; none where it needs none.
+  std::vector<std::vector<int>> choices;  // For each unit: the slots it may use; none where it needs none.
   std::vector<int> persistent;            // FSDP units that do not fit the pool and have a slot for good.
 };
 

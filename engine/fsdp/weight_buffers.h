@@ -41,7 +41,8 @@ class WeightBuffers {
   // Compute waits for what was gathered, so that no event of one side of a capture is waited for on the other.
   void settle();
 
-  // What a graph may hold: the slots, and where the parameters of units that never move lie in them.
+  // Appends the addresses that a graph may hold: the slots, and where the parameters of units that
+  // never move lie in them.
   void append_addresses(std::vector<const void*>& table) const;
 
  private:

@@ -10,7 +10,8 @@
 
 namespace lockstep {
 
-// What a graph is of. `region` counts the captured parts of the pattern; full_iteration has one region.
+// The key of a graph. `region` counts the captured parts of the pattern; full_iteration has one
+// region.
 struct GraphKey {
   enum class Kind : std::uint8_t { forward, backward, iteration, evaluation };
   Kind kind;
@@ -26,7 +27,8 @@ class GraphSet {
  public:
   using Body = std::function<void()>;
   using Addresses = std::function<std::vector<const void*>()>;
-  // What a recorded call counts for, whatever a device takes for it: all devices evict alike (docs/decisions.md).
+  // The size that a recorded call counts for, whatever a device needs for it: all devices evict
+  // alike (docs/decisions.md).
   static constexpr std::int64_t kCallBytes = 1024;
 
   // `addresses` lists every buffer that a graph may hold; `dry_run` records the body again at each launch;
@@ -66,8 +68,8 @@ class GraphSet {
   bool dry_run_;
   std::int64_t memory_limit_;
   std::map<GraphKey, Captured> graphs_;
-  std::int64_t bytes_ = 0;                // Of those.
-  std::map<int, std::int64_t> last_use_;  // Of each bucket that has any.
+  std::int64_t bytes_ = 0;                // For those.
+  std::map<int, std::int64_t> last_use_;  // For each bucket that has any.
   std::int64_t uses_ = 0;
 };
 

@@ -1,5 +1,6 @@
-// What layers `E` remember between microbatches and steps, beside their parameters: the selection bias and counts. All
-// of it changes in training passes only; evaluation, capture and dry runs leave it alone.
+// State that layers `E` keep between microbatches and steps, beside their parameters: the selection
+// bias and counts. All of it changes in training passes only; evaluation, capture and dry runs
+// leave it alone.
 #pragma once
 
 #include <vector>

@@ -26,7 +26,7 @@ struct PassContext {
   const Pack& pack;
   Tensor<StepState> state;
   bool training = true;                 // Evaluation has no dropout and leaves no counts.
-  Tensor<std::uint8_t> workspace = {};  // Of the products on this stream; absent in fp32.
+  Tensor<std::uint8_t> workspace = {};  // For the products on this stream; absent in fp32.
 
   // Names what is submitted next.
   void part(const char* name) const { stream.device().place.part = name; }

@@ -13,7 +13,7 @@ namespace lockstep {
 
 enum class HookPoint : std::uint8_t { forward_pre, forward_post, backward_pre, backward_post };
 
-// What a hook is told.
+// The arguments of a hook.
 struct HookCall {
   int microbatch = 0;
   bool last = false;  // The last microbatch of the step: its backward pass completes the gradients.
@@ -65,7 +65,7 @@ class ExtractedHooks {
   void run(const std::vector<std::size_t>& order, const HookCall& call) const;
   Hooks& hooks_;
   std::vector<Taken> taken_;
-  std::vector<std::size_t> before_, after_;  // Of `taken_`.
+  std::vector<std::size_t> before_, after_;  // For `taken_`.
 };
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@ struct Modules {
 std::vector<ExtractedHooks::List> hooks_before(const Part& part, bool forward);
 std::vector<ExtractedHooks::List> hooks_after(const Part& part, bool forward);
 
-// Those of a segment's passes, in order.
+// The hooks of a segment's passes, in order.
 std::vector<ExtractedHooks::List> hooks_of(const Segment& segment, bool forward);
 
 }  // namespace lockstep

@@ -42,7 +42,7 @@ class SimMemory {
 
  private:
   struct Block {
-    std::byte* base;  // Of the red zone in front.
+    std::byte* base;  // For the red zone in front.
     std::size_t bytes;
   };
   using Blocks = std::map<const std::byte*, Block>;  // By the address that the user has.

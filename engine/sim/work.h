@@ -1,4 +1,4 @@
-// What waits in the simulator's streams and graphs.
+// Work that waits in the simulator's streams and graphs.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct SimCapture;
 struct SimMark {
   bool done = false;
   BackendStream* stream = nullptr;
-  std::int64_t ticket = 0;  // Of the item in `stream`.
+  std::int64_t ticket = 0;  // For the item in `stream`.
   SimRun* run = nullptr;
   int node = -1;
 };
@@ -32,7 +32,7 @@ using SimMarkPtr = std::shared_ptr<SimMark>;
 struct SimEvent {
   SimMarkPtr latest;                    // Null before the first record.
   std::shared_ptr<SimCapture> capture;  // Set if the last record was captured.
-  std::vector<int> nodes;               // What that record stands for in the capture.
+  std::vector<int> nodes;               // The nodes that the record stands for in the capture.
 };
 
 struct SimCopy {
@@ -97,14 +97,14 @@ struct SimGraph {
 struct SimRun {
   std::shared_ptr<const SimGraph> graph;
   int number = 0;              // Among all launches, in order of the calls.
-  std::vector<int> waits_for;  // Of each node, the edges not yet met.
+  std::vector<int> waits_for;  // For each node, the edges not yet met.
   std::vector<int> ready;      // Nodes whose edges are met, in order of capture.
   int left = 0;
-  std::vector<SimMarkPtr> marks;  // Of each node, what an external record completes or an external wait is bound to.
+  std::vector<SimMarkPtr> marks;  // For each node, what an external record completes or an external wait is bound to.
   SimMarkPtr previous;            // The launch of the same graph before this one: they do not overlap.
   SimMarkPtr finished;
-  std::vector<std::uint64_t> priority;  // Of each lane.
-  std::vector<std::int64_t> due;        // Of each node, if there are delays: when it ends, once it has begun, or -1.
+  std::vector<std::uint64_t> priority;  // For each lane.
+  std::vector<std::int64_t> due;        // For each node, if there are delays: when it ends, once it has begun, or -1.
   std::vector<bool> needed_node;        // Where the schedule needs only some nodes; empty means none.
 };
 

@@ -13,11 +13,11 @@ struct ChildEnd {
   int signal = 0;          // That killed it, 0 for none.
   int status = 0;          // Exit status.
   std::string output;      // What `body` returned.
-  std::string last_words;  // Of its stderr.
+  std::string last_words;  // For its stderr.
 };
 // The line of `said` that says why a process ended: that of a broken contract, else the last one.
 std::string last_words(std::string said);
-// What it says on stderr goes to ours as well, if `echo`.
+// Its stderr goes to ours as well, if `echo`.
 ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s, bool echo = true);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What was built, from what.
+// Version and revision of this build.
 #pragma once
 
 namespace lockstep {

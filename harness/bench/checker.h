@@ -1,4 +1,4 @@
-// What checking costs: whole runs of the engine with and without it.
+// The cost of checking: whole runs of the engine with and without it.
 #pragma once
 
 #include <string>

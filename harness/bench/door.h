@@ -1,5 +1,5 @@
-// What random cases ask of a device: the calls that each costs, whatever its arithmetic. On a GPU that several workers
-// share it is these, not kernels, that a small case waits for.
+// The calls that random cases make at a device: the calls that each costs, whatever its arithmetic.
+// On a GPU that several workers share it is these, not kernels, that a small case waits for.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace lockstep {
 
 struct DoorCount {
   std::string call;
-  std::int64_t median = 0, p95 = 0, most = 0;  // Of a case.
+  std::int64_t median = 0, p95 = 0, most = 0;  // For a case.
 };
 
 // Over the first `cases` of a campaign, as a GPU would run them: the run that is looked at, and one that is not.

@@ -76,7 +76,7 @@ double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& d
 double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& device, Communicator& communicator,
                   BackendCommunicator& library);
 
-// Of all ranks the largest. All call it.
+// The largest value of all ranks. All call it.
 double largest(double value, Communicator& communicator);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// What sharding costs: step time beside the time of its work and of its exchanges, each measured alone in the same run.
+// The cost of sharding: step time beside the time of its work and of its exchanges, each measured
+// alone in the same run.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +25,11 @@ struct FsdpTimes {
   std::string mode;  // "optim_grads_params partial"
   std::string not_run;
   double step = 0;     // Median seconds of a step; of the slowest rank, as all here.
-  double compute = 0;  // Of the same step without its exchanges: streams, events, folds and all else are there.
+  double compute = 0;  // For the same step without its exchanges: streams, events, folds and all else are there.
   double communication =
-      0;  // Of its exchanges without the step: bare calls, or the engine's where there is no library.
-  // Of the step, in which the host did not wait for the device; it meets the others' hosts in it. Absent where ranks
-  // share a host.
+      0;  // For its exchanges without the step: bare calls, or the engine's where there is no library.
+  // The host's time of the step, in which it did not wait for the device; it meets the others'
+  // hosts in it. Absent where ranks share a host.
   std::optional<double> host;
   ExchangeTimes gathers, reductions;
 

@@ -196,7 +196,8 @@ OpRecorder::Entry free_to_differ(RecordedStep& step, OpRecorder::Entry entry) {
   return entry;
 }
 
-// What cuDNN takes for the step's attention: forward, backward, backward with gradients that differ from run to run.
+// The time that cuDNN takes for the step's attention: forward, backward, backward with gradients
+// that differ from run to run.
 std::vector<KernelTime> time_cudnn(Scenario scenario, const std::string& device_kind) {
   scenario.model.core_attention = CoreAttention::cudnn;
   RecordedStep step(scenario, device_kind);

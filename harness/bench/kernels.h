@@ -15,7 +15,7 @@ namespace lockstep {
 struct KernelTime {
   std::string op;
   int times = 0;  // Calls of this op with these shapes in a step.
-  OpWork work;    // Of one call.
+  OpWork work;    // For one call.
   double seconds = 0;
   double ceiling = 0;  // Seconds in which this machine could: of the fastest library, or of a copy; 0 is not known.
   double copy = 0;     // Seconds of a copy of as many bytes, timed as the op was: it starts and ends too. 0: not asked.

@@ -1,4 +1,4 @@
-// What offloading costs and gives: the link's rate, and step time and device memory by fraction.
+// The cost and gain of offloading: the link's rate, and step time and device memory by fraction.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct OffloadRow {
   Ratio fraction;
   StepTime time;
   double plain = 0;        // Seconds of a step without offloading, of the same mode.
-  std::int64_t bytes = 0;  // Of a microbatch, each way.
+  std::int64_t bytes = 0;  // For a microbatch, each way.
   std::int64_t saved = 0;  // Device memory, by the plan.
   int prefetch = 0;        // Segments.
   OffloadForecast model;   // What the plan expects of a step.

@@ -1,4 +1,4 @@
-// What schedules and checking cost, and what random cases ask of a device.
+// Sections of bench: the cost of schedules and checking, and the calls of random cases.
 #include <algorithm>
 #include <cstdio>
 
@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Of several ranks, those over NCCL have GPUs of their own, and threads cannot meet inside of a graph.
+// Ranks over NCCL have GPUs of their own, and threads cannot meet inside of a graph.
 bool must_be_processes(const Scenario& scenario) {
   const bool one_graph = scenario.cuda_graph.impl == GraphImpl::full_iteration;
   return scenario.parallel.data > 1 && (scenario.parallel.transport == Transport::nccl || one_graph);

@@ -1,4 +1,4 @@
-// What the link carries, and what a step with offloading takes.
+// Sections of bench: the rate of the link, and the time of a step with offloading.
 #include <algorithm>
 #include <cstdio>
 

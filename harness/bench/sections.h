@@ -1,4 +1,4 @@
-// What `lockstep bench` measures, section by section: each prints its rows as they come, and returns them for --json.
+// The sections of `lockstep bench`: each prints its rows as they come, and returns them for --json.
 #pragma once
 
 #include <boost/json.hpp>

@@ -53,7 +53,7 @@ double scan_flop(const Submission& submission) {
   return 0;
 }
 
-// Of the vocabulary's rows that an embedding reads or adds to, those of the pack's tokens.
+// Rows of the vocabulary that an embedding reads or adds to: those of the pack's tokens.
 template <class T>
 std::int64_t rows_in_use(const Submission& submission, const OperandBytes& operand, const PackWork& pack) {
   const auto* forward = as<EmbeddingForward<T>>(submission);

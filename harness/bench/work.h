@@ -1,4 +1,4 @@
-// What an op must do at least: the arithmetic of products, and the bytes that go in and out.
+// The least work of an op: the arithmetic of products, and the bytes that go in and out.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct OpWork {
   double bytes = 0;  // Every operand once, what is accumulated twice, scratch never; of an embedding the tokens' rows.
 };
 
-// Of the pack that an op works on.
+// Sizes of the pack that an op works on.
 struct PackWork {
   double causal_pairs = 0;
   std::int64_t tokens = 0;  // Different ones.

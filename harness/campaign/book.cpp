@@ -9,7 +9,7 @@ namespace {
 
 namespace json = boost::json;
 
-// What decides the cases of a campaign.
+// The options that decide the cases of a campaign.
 json::object header_of(const CampaignOptions& options) {
   return {{"seed", std::to_string(options.seed)},
           {"shard", std::to_string(options.shard) + "/" + std::to_string(options.shards)},

@@ -1,4 +1,4 @@
-// What a campaign writes down: the log, the corpus, and the report of its end.
+// The files that a campaign writes: the log, the corpus, and the report of its end.
 #pragma once
 
 #include <cstdint>

@@ -19,11 +19,11 @@ struct CampaignOptions {
   double budget_s = 0;     // 0: until the count is reached.
   std::int64_t shard = 0, shards = 1;
   int jobs = 1;
-  double timeout_s = 60;          // Of one case.
+  double timeout_s = 60;          // For one case.
   std::int64_t memory_limit = 0;  // MiB of address space per worker on sim; 0: none.
-  int reruns = 5;                 // Of a failing case.
+  int reruns = 5;                 // For a failing case.
   std::int64_t stop_after = 0;    // Failing cases; 0: never.
-  std::int64_t only_case = -1;    // Of the random ones.
+  std::int64_t only_case = -1;    // For the random ones.
   std::int64_t plant_case = -1;   // The fault is planted in this case alone.
   std::string corpus, log;        // "" for none.
   bool resume = false, quiet = false;
@@ -39,7 +39,7 @@ struct CampaignReport {
   std::uint64_t seed = 0;
   DeviceInfo device;
   std::int64_t held = 0, violated = 0, broken = 0, gave_up = 0, skipped = 0, near_legal = 0;
-  std::int64_t resumed = 0;  // Of these, from the log.
+  std::int64_t resumed = 0;  // For these, from the log.
   double seconds = 0;
   std::vector<FailureClass> classes;
   Distribution distribution;

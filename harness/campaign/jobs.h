@@ -1,5 +1,5 @@
-// What a campaign's parent and its workers have in common: the cases, by name. Both sides make them from the same
-// values, so that a request is a few bytes.
+// Data that a campaign's parent and its workers share: the cases, by name. Both sides make them
+// from the same values, so that a request is a few bytes.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace lockstep {
 
 struct Job {
-  std::int64_t index = 0;  // Of a random case, or in the corpus.
+  std::int64_t index = 0;  // For a random case, or in the corpus.
   bool corpus = false;
   bool again = false;  // A further run of a failing case: in a fresh process, and the oracle is run by itself too.
   friend auto operator<=>(const Job&, const Job&) = default;
@@ -37,7 +37,7 @@ class CampaignJobs {
   // The child's side for worker `number`, which keeps the case that it runs in `state_folder`.
   WorkerSetup worker(int number, const std::string& state_folder) const;
   static std::string request(const Job& job);
-  // What came back: the result, and the oracle's digest of a further run.
+  // Reads the answer: the result, and the oracle's digest of a further run.
   static FurtherRun answer(const std::string& text);
   // Where no answer came.
   CaseResult death(const Job& job, const CampaignCase& one, const ChildEnd& end) const;

@@ -1,4 +1,4 @@
-// What a campaign keeps of a case: its result, what it had, and for a failure what further runs of it said.
+// The record of a case: its result, its features, and for a failure the results of further runs.
 #pragma once
 
 #include <boost/json.hpp>
@@ -14,15 +14,15 @@ namespace lockstep {
 struct CaseRecord {
   std::int64_t index = -1;  // -1: of the corpus.
   std::string corpus_file;
-  std::uint64_t seed = 0;  // Of its choices.
+  std::uint64_t seed = 0;  // For its choices.
   CaseResult result;
-  std::string rule;  // Of a near-legal case, "" else.
-  Traits traits;     // Of a legal random case.
+  std::string rule;  // For a near-legal case, "" else.
+  Traits traits;     // For a legal random case.
 
-  // Of a failure.
+  // The class of a failure.
   std::string failure_class;
   std::string kind;          // deterministic, racy, oracle unstable, infrastructure, not run again.
-  int failed = 0, runs = 0;  // Of the further runs.
+  int failed = 0, runs = 0;  // For the further runs.
   std::string file;          // In the corpus, "" where none is kept.
 };
 

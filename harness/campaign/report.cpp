@@ -1,4 +1,4 @@
-// What a campaign says at its end.
+// The report at the end of a campaign.
 #include "harness/report/report.h"
 
 #include <algorithm>

@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kTileDots = kDotRows * kDotColumns;
-constexpr std::int64_t kMostTiles = 1024;  // Of one submission.
+constexpr std::int64_t kMostTiles = 1024;  // For one submission.
 
 // One submission's tiles, each of one family, and what the model makes of them.
 struct Batch {

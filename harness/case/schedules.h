@@ -12,7 +12,7 @@
 namespace lockstep {
 
 Pressure pressure_of(const Scenario& scenario);
-// Of all schedules that the scenario asks for.
+// The options for all schedules that the scenario asks for.
 ExploreOptions explore_options(const Scenario& scenario);
 SimOptions sim_options(const Scenario& scenario, std::int64_t seed);
 std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options, int gpu = 0);

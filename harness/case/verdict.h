@@ -1,4 +1,4 @@
-// What came of a scenario, as a value: it is compared, stored, shrunk and replayed.
+// The result of a scenario as a value: it is compared, stored, shrunk and replayed.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct FirstDifference {
   std::string tensor;
   std::int64_t index = -1, row = -1, column = -1;
   std::int64_t document = -1;       // Document::number; -1 outside documents.
-  std::int64_t position = -1;       // Of the row in its document.
+  std::int64_t position = -1;       // For the row in its document.
   std::string got, want;            // Decimal and bits: "0.5 0x3f000000". "missing" where there is no tensor.
   std::optional<std::int64_t> ulp;  // Absent where one side is no number.
   friend bool operator==(const FirstDifference&, const FirstDifference&) = default;

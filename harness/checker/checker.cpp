@@ -25,7 +25,7 @@ std::string short_name(const Work& work) {
   return work.name + (work.bytes > 0 ? " of " + std::to_string(work.bytes) + " bytes" : std::string());
 }
 
-// What it writes is no value.
+// A poison op writes no value.
 bool is_poison(const Work& work) { return std::strcmp(work.name, PoisonMemory::kName) == 0; }
 
 std::string why_undefined(const std::optional<Work>& by) {

@@ -26,12 +26,12 @@ class Checker : public Observer {
   explicit Checker(CheckerOptions options = {});
   static std::vector<std::string> mutations();
 
-  std::int64_t launches() const { return launches_; }  // Of graphs.
+  std::int64_t launches() const { return launches_; }  // For graphs.
   // How many calls each captured graph recorded, in order of capture, by the stream that captured: one a rank.
   const std::map<int, std::vector<std::int64_t>>& captured_calls() const { return captured_calls_; }
   std::int64_t checked() const { return checked_; }                // Accesses judged.
   const std::vector<Hazard>& hazards() const { return hazards_; }  // In the order of the calls, not de-duplicated.
-  const std::map<Edge, EdgeUse>& edges() const { return edges_; }  // Those that the run used.
+  const std::map<Edge, EdgeUse>& edges() const { return edges_; }  // The ones that the run used.
   const std::string& stream_name(int stream) const;                // "the host" for -1.
   void throw_found() const;  // EngineViolation if there are hazards: after a run, for what its clean-up showed.
 

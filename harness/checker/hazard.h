@@ -1,4 +1,4 @@
-// What the checker found, as a value, and the sentences that say it.
+// The checker's findings as values, and the sentences that report them.
 #pragma once
 
 #include <optional>
@@ -26,7 +26,7 @@ struct Hazard {
   std::optional<Touch> earlier;  // The access that nothing orders before `later`, or the other operand of an overlap.
   std::string later_stream, earlier_stream;
   std::string memory;  // "bytes 0 to 255 of the 512-byte device allocation 14".
-  std::string detail;  // What is missing, and the call that would add it.
+  std::string detail;  // The missing edge, and the call that would add it.
 };
 
 // One paragraph.

@@ -16,7 +16,7 @@ struct EdgeVerdict {
   bool together = false;  // Redundant still when those before it in the list are dropped as well.
 };
 
-// Of every edge that the logged run used. The run itself must be free of hazards.
+// Judges every edge that the logged run used. The run itself must be free of hazards.
 std::vector<EdgeVerdict> judge_edges(const CallLog& log);
 
 // A line for each redundant edge.

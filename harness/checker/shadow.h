@@ -1,4 +1,4 @@
-// What was done to the bytes of one allocation: the last writers, and the readers since.
+// The history of the bytes of one allocation: the last writers, and the readers since.
 #pragma once
 
 #include <vector>

@@ -9,11 +9,12 @@
 
 namespace lockstep {
 
-// What did it: an op, a copy, a fill or the host. `graph` and `launch` say which replay it was part of.
+// The work that made an access: an op, a copy, a fill or the host. `graph` and `launch` say which
+// replay it was part of.
 struct Work {
   const char* name = "";
   Place place;
-  std::int64_t bytes = 0;  // Of a copy or fill.
+  std::int64_t bytes = 0;  // For a copy or fill.
   int graph = -1;
   int launch = -1;
 };

@@ -1,5 +1,5 @@
-// What a scenario of several ranks or shards cannot show, whatever its bits: said in its report, so that a run which
-// holds is not taken for more than it is.
+// Errors that a scenario of several ranks or shards cannot show, whatever its bits. The report
+// lists them, so that a run which holds is not taken for more than it is.
 #pragma once
 
 #include <string>

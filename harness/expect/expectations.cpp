@@ -24,7 +24,8 @@ struct Launches {
   std::int64_t fallbacks = 0;
 };
 
-// Of one step after warm-up, on each rank. All ranks take the same way: a microbatch falls back if any rank's does.
+// Launches of one step after warm-up, on each rank. All ranks take the same way: a microbatch falls
+// back if any rank's does.
 Launches launches_of(const Scenario& scenario, std::int64_t regions, const StepData& step) {
   const std::int64_t ranks = scenario.parallel.data;
   const std::int64_t count = std::ssize(step.microbatches) / ranks;
@@ -52,20 +53,21 @@ Expectation exactly(std::string counter, std::int64_t value, std::string why) {
   return {std::move(counter), value, value, std::move(why)};
 }
 
-// Of all steps.
+// Totals of all steps.
 struct Totals {
   Launches training;
   std::int64_t evaluations = 0, evaluation_replays = 0;
-  std::int64_t microbatches = 0;  // Of all ranks, of training.
+  std::int64_t microbatches = 0;  // Over all ranks, of training.
   std::int64_t pairs = 0;
-  std::int64_t collectives = 0, in_graphs = 0;  // Of a rank.
-  std::int64_t host_waits = 0, rows_read = 0;   // Of all ranks.
+  std::int64_t collectives = 0, in_graphs = 0;  // For a rank.
+  std::int64_t host_waits = 0, rows_read = 0;   // Over all ranks.
   bool grows = false;                           // Some documents fit no bucket.
 };
 
-// Of a step or an evaluation, on all ranks. The host waits until staging memory is free, of each microbatch and of the
-// step's numbers, and for the results; with host_sync for the rows of each layer of experts too. Any other wait would
-// hold the host back in every step. Documents that fit no bucket may want larger memory, and that is waited for.
+// Counts the waits of a step or an evaluation, on all ranks. The host waits until staging memory is
+// free, of each microbatch and of the step's numbers, and for the results; with host_sync for the
+// rows of each layer of experts too. Any other wait would hold the host back in every step.
+// Documents that fit no bucket may want larger memory, and that is waited for.
 void count_waits(const Scenario& scenario, const StepData& step, Totals& sum) {
   const std::int64_t count = std::ssize(step.microbatches);
   const std::int64_t reads = scenario.model.moe.host_sync ? count * layers_of_experts(scenario) : 0;
@@ -132,8 +134,8 @@ void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t reg
                          "training.recapture_at, each with graphs to tear down"));
 }
 
-// What leaves comes back, and is what the scenario says; where rows follow the data, that much and what the oracle
-// adds.
+// All bytes that leave come back, and they are as many as the scenario says; where rows follow the
+// data, that much and what the oracle adds.
 void add_offload(const Scenario& scenario, std::int64_t microbatches, std::vector<Expectation>& list) {
   const OffloadDemand demand = offload_demand(scenario);
   for (const char* counter : {"bytes_planned", "bytes_offloaded", "bytes_reloaded"}) {
@@ -152,7 +154,8 @@ void add_offload(const Scenario& scenario, std::int64_t microbatches, std::vecto
   list.push_back(exactly("spare_buffers", offload.pool_slack * std::ssize(demand.sizes), "offload.pool_slack"));
 }
 
-// What is gathered ahead is never late. A graph of a whole iteration shows no gather to the host.
+// A gather that is prefetched is never late. A graph of a whole iteration shows no gather to the
+// host.
 void add_prefetch(const Scenario& scenario, std::vector<Expectation>& list) {
   if (scenario.fsdp.strategy != Sharding::optim_grads_params) return;
   Expectation late{.counter = "late_gathers", .why = "fsdp.prefetch"};
@@ -174,7 +177,7 @@ std::int64_t recomputed_ops(const Scenario& scenario) {
   return ops;
 }
 
-// What the layers of experts must have counted; how many pairs are dropped is for the oracle to say.
+// Counters of the layers of experts; how many pairs are dropped is for the oracle to say.
 void add_routing(const Scenario& scenario, std::int64_t pairs, std::vector<Expectation>& list) {
   const std::int64_t layers = layers_of_experts(scenario);
   if (layers == 0) return;

@@ -1,4 +1,5 @@
-// What a run must have counted, worked out from the scenario and its documents alone: the rules against vacuity.
+// The counters that a run must show, computed from the scenario and its documents alone: the rules
+// against vacuity.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +26,11 @@ std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Bloc
 
 // Whether that takes no more than a few seconds: the documents of every microbatch are looked at.
 bool can_be_counted_at_once(const Scenario& scenario);
-// Of the scenario's first precision.
+// The expectations of the scenario's first precision.
 std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data);
 
-// Of each precision, in the scenario's order: they differ, bf16 has collectives of its own.
+// The expectations of each precision, in the scenario's order: they differ, bf16 has collectives of
+// its own.
 struct PrecisionExpectations {
   Numerics numerics;
   std::vector<Expectation> expected;

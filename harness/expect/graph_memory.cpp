@@ -11,7 +11,8 @@
 namespace lockstep {
 namespace {
 
-// Of each microbatch the smallest bucket that holds the documents of every rank; -1 where none does.
+// For each microbatch the smallest bucket that holds the documents of every rank; -1 where none
+// does.
 std::vector<int> buckets_of(const Scenario& scenario, const StepData& step) {
   const std::vector<std::int64_t>& capacities = scenario.cuda_graph.max_packed_seqs;
   const auto ranks = static_cast<std::size_t>(scenario.parallel.data);
@@ -56,7 +57,7 @@ class Tally {
   GraphTally result() const { return tally_; }
 
  private:
-  using Key = std::pair<bool, std::size_t>;  // Of a graph of many passes: training or not, and how many.
+  using Key = std::pair<bool, std::size_t>;  // For a graph of many passes: training or not, and how many.
   struct Bucket {
     int number;
     std::int64_t graphs = 0, bytes = 0;

@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-// What a recorded call of a graph counts for under cuda_graph.graph_memory_limit, in bytes: docs/decisions.md.
+// The size that a recorded call of a graph counts for under cuda_graph.graph_memory_limit, in
+// bytes: docs/decisions.md.
 constexpr std::int64_t kBytesOfACall = 1024;
 
 struct GraphTally {

@@ -9,7 +9,8 @@
 namespace lockstep {
 namespace {
 
-// Of the experts' buffers: padded, every expert has its capacity; else there is room for each pair that can be kept.
+// Rows of the experts' buffers: padded, every expert has its capacity; else there is room for each
+// pair that can be kept.
 std::int64_t expert_rows(const Scenario& scenario) {
   const Scenario::Model::Moe& moe = scenario.model.moe;
   const std::int64_t pairs = scenario.data.pack_length * moe.top_k;
@@ -38,7 +39,7 @@ std::vector<std::int64_t> row_bytes(const Scenario::Model& m, OffloadModule modu
 
 struct Group {
   int layer;
-  std::int64_t bytes, row;  // Of all its tensors.
+  std::int64_t bytes, row;  // Over all its tensors.
   bool of_experts, follows_the_data;
   std::vector<std::int64_t> sizes;
 };

@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-// Of the run, from those of each rank. `apart`: each has a device of its own, and what devices count adds up too.
+// Counters of the run, merged from those of each rank. `apart`: each has a device of its own, and
+// what devices count adds up too.
 Counters merged(const std::vector<Counters>& ranks, bool apart);
 
 // "" or the first counter of structure that differs, as a sentence. Ranks that do not take the same way are none of the

@@ -16,7 +16,7 @@ namespace lockstep {
 // What the checker saw of a run.
 struct CheckerEvidence {
   std::int64_t ranks = 1;                                        // That it watched.
-  std::int64_t launches = 0;                                     // Of graphs, by all of them.
+  std::int64_t launches = 0;                                     // For graphs, by all of them.
   std::map<int, std::vector<std::int64_t>> captured_calls = {};  // Sizes of graphs in order of capture, by stream.
 };
 

@@ -152,7 +152,7 @@ std::int64_t unit_gathers(const Scenario& scenario, const ShardingPlan& plan, co
   return gathers;
 }
 
-// What every rank must know of the others' microbatches.
+// Gathers of what every rank must know about the others' microbatches.
 std::int64_t loss_gathers(const Scenario& scenario) {
   const Scenario::Model::Moe& moe = scenario.model.moe;
   return 1 + (has_layer(scenario, 'E') && (moe.aux_loss.millionths > 0 || moe.z_loss.millionths > 0) ? 1 : 0);

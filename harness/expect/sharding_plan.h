@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-// What the ranks exchange at once: parameters that the forward pass reads in one storage type.
+// Parameters that the ranks exchange in one call: parameters that the forward pass reads in one
+// storage type.
 struct PlannedBucket {
   std::string name;           // "unit 2", "embedding", "final norm", "head 0"
   int unit = -1;              // -1 outside of units: such a bucket is always resident.
@@ -26,14 +27,14 @@ struct ShardingPlan {
   std::vector<int> persistent;  // Units that have a buffer for good. Units in neither have buffers that come and go.
 };
 
-// Of the first of the scenario's precisions.
+// The plan for the first of the scenario's precisions.
 ShardingPlan plan_sharding(const Scenario& scenario);
 
 // Calls that a rank makes: when its trainer is made, in a training step of `microbatches` a rank, in an evaluation.
 std::int64_t collectives_at_start(const Scenario& scenario, const ShardingPlan& plan);
 std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches);
 std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches);
-// Those of them that belong to the passes: a graph of the whole step, or evaluation, holds them.
+// The collectives that belong to the passes: a graph of the whole step, or evaluation, holds them.
 std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches);
 std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,
                                            std::int64_t microbatches);

@@ -22,13 +22,14 @@ struct ExploreOptions {
   };
   Policy policy = Policy::random;
   int depth = 1;
-  std::uint64_t seed = 1;  // Of the first schedule; the next one adds 1. Equal seed, equal schedule.
+  std::uint64_t seed = 1;  // For the first schedule; the next one adds 1. Equal seed, equal schedule.
   std::int64_t count = 1000;
   std::vector<StreamDelay> delays;  // In turns: items that run meanwhile.
 };
 
-// What one schedule left. `observed`: all that the host saw. `everything`: which writes, in which order, came before
-// each access to each byte; it differs whenever two conflicting accesses changed places, whatever became of it.
+// The outcome of one schedule. `observed`: all that the host saw. `everything`: which writes, in
+// which order, came before each access to each byte; it differs whenever two conflicting accesses
+// changed places, whatever became of it.
 struct Tags {
   std::uint64_t observed = 0;
   std::uint64_t everything = 0;
@@ -54,7 +55,7 @@ class Explorer {
  public:
   explicit Explorer(const Program& program);
   Tags run(const ExploreOptions& options, std::uint64_t seed);
-  const std::vector<int>& order() const { return order_; }        // Of the last run.
+  const std::vector<int>& order() const { return order_; }        // For the last run.
   const std::vector<std::uint64_t>& met() const { return met_; }  // By item: a hash of the writes before its accesses.
 
  private:

@@ -1,5 +1,6 @@
-// What one run put on its streams, as a schedule sees it: items on threads, the order that edges force on them, and the
-// bytes each one reads and writes. Every linear extension of that order is a schedule that a device might choose.
+// The work that one run put on its streams, as a schedule sees it: items on threads, the order that
+// edges force on them, and the bytes each one reads and writes. Every linear extension of that
+// order is a schedule that a device might choose.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ std::uint64_t hash_text(std::uint64_t hash, const char* text) {
   return hash;
 }
 
-// Of numbers in their order, none of which waits for another.
+// The hash of numbers in their order; none waits for another.
 std::uint64_t hash_of(std::initializer_list<std::int64_t> numbers) {
   std::uint64_t hash = 0, place = 0;
   for (const std::int64_t number : numbers) {
@@ -216,7 +216,7 @@ void ProgramRecorder::on(const AllocateCall& call, const IssuedCall&) {
   allocations_.emplace_back(static_cast<const std::byte*>(call.memory), static_cast<std::int64_t>(call.bytes));
 }
 
-// What is freed is written to, as far as everybody else is concerned.
+// Freed memory counts as written, as far as everybody else is concerned.
 void ProgramRecorder::on(const ReleaseCall& call, const IssuedCall&) {
   void* const memory = call.memory;
   const int released = live_.at(memory);

@@ -93,8 +93,8 @@ class ProgramRecorder : public Observer {
   std::set<Edge> dropped_;
   Program program_;
   std::vector<Thread> threads_;
-  std::vector<Frontier> frontiers_;       // Of each item, what it comes after.
-  std::vector<std::size_t> first_touch_;  // Of each item.
+  std::vector<Frontier> frontiers_;       // For each item, what it comes after.
+  std::vector<std::size_t> first_touch_;  // For each item.
   std::vector<Touched> touched_;
   std::vector<Atoms> allocations_;
   LiveBlocks live_;

@@ -73,7 +73,7 @@ class DoorMutator : public FaultInjector {
   std::int64_t triggered_ = 0;
   std::vector<std::string> streams_;
   std::map<int, int> recorded_;  // Stream of the latest record, by event.
-  std::list<Block> blocks_;      // Those that live, in the order of allocation.
+  std::list<Block> blocks_;      // The ones that live, in the order of allocation.
   std::map<const std::byte*, std::list<Block>::iterator> by_address_;
   bool moved_any_ = false;
   std::map<int, int> launched_;                                     // Launches so far, by graph.

@@ -188,7 +188,8 @@ std::vector<std::vector<float>> StepComparison::read_each(StoredValues (*member)
   return engine_.read(list);
 }
 
-// Of the microbatches up to this one, in ascending order: what an accumulator holds that took the gradient at once.
+// The sum over the microbatches up to this one, in ascending order: what an accumulator holds that
+// took the gradient at once.
 std::vector<float> StepComparison::accumulated(int microbatch, std::size_t parameter) const {
   std::vector<float> sum(want(microbatch).gradients[parameter].size());
   for (int m = 0; m <= microbatch; ++m) {

@@ -72,7 +72,7 @@ class FirstOfRank {
 // The rank whose run is compared, in its scenario.
 struct ComparedRank {
   const Scenario& scenario;
-  int rank = 0;  // Of parallel.data: it selects the reference's microbatches that the engine runs.
+  int rank = 0;  // For parallel.data: it selects the reference's microbatches that the engine runs.
   Reference reference = Reference::oracle;
 };
 
@@ -139,7 +139,7 @@ class StepComparison : public StepListener {
   const ExpectedResults expected_;
   const std::int64_t phase_;
 
-  std::int64_t calls_ = 0;                   // Of the engine, in this step.
+  std::int64_t calls_ = 0;                   // For the engine, in this step.
   std::vector<std::int64_t> forward_order_;  // Position of each microbatch's forward pass, -1 before it.
   std::set<int> backwards_;
   bool gradients_seen_ = false, step_seen_ = false;
@@ -159,7 +159,7 @@ class Comparison : public StepListener {
   void gradients_done() override;
   void step_done() override;
 
-  StepComparison& last();  // Of the step that began last.
+  StepComparison& last();  // For the step that began last.
   const FirstOfRank& found() const { return found_; }
 
  private:

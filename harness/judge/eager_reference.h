@@ -1,5 +1,6 @@
-// What an eager run of the engine gave, kept as the oracle's results are: what judges runs for which no judge can say
-// each tensor while they go on. Those whose sums are the library's, and those whose ranks each fold what cuDNN gave.
+// The results of an eager run of the engine, kept as the oracle's results are. They judge runs for
+// which no judge can say each tensor while they go on. Those whose sums are the library's, and
+// those whose ranks each fold what cuDNN gave.
 #pragma once
 
 #include "harness/judge/compared_run.h"
@@ -17,7 +18,7 @@ bool has_judge_of_steps(const Scenario& scenario, const std::string& device);
 // The scenario without graphs and offloading.
 Scenario eager(const Scenario& scenario);
 
-// What an engine's step and an oracle's both have one of.
+// Copies the numbers that both an engine's step and an oracle's have.
 void copy_numbers(const StepResult& got, oracle::StepResult& to);
 // The parameter as the oracle has it, without values.
 oracle::Parameter without_values(const ParameterView& view);

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// What later runs of the same case are held against.
+// The results that later runs of the same case are compared with.
 struct ReferenceResults {
   std::vector<oracle::StepResult> steps;  // Without tensors, as the evaluations.
   std::vector<std::optional<oracle::StepResult>> evaluations;

@@ -14,8 +14,8 @@
 namespace lockstep {
 
 struct LocalRanks {
-  int count = 1;                                          // Of the run.
-  std::uint64_t seed = 1;                                 // Of the order of threads.
+  int count = 1;                                          // For the run.
+  std::uint64_t seed = 1;                                 // For the order of threads.
   std::span<const std::unique_ptr<Store>> meetings = {};  // Where the run has several processes: one for each here.
   bool over_nccl = false;                                 // Their parts go through the library, and their GPU is
   int gpu = 0;                                            // this one.

@@ -172,7 +172,7 @@ class Case {
   std::unique_ptr<DataSource> data_;
   CaseResult result_;
   Program program_;  // What the first unobserved run put on its streams.
-  RunOutcome last_;  // Of the unobserved runs.
+  RunOutcome last_;  // For the unobserved runs.
   std::int64_t seed_ = 0;
   std::int64_t triggered_ = 0;  // How often the planted device fault took effect, in all runs.
 };

@@ -27,7 +27,7 @@ struct Fault {
   // It only takes edges away: where the checker finds everything in order without them, it changes nothing.
   bool removes_order = false;
   bool can_be_idle = false;     // The call it strikes may have no effect (idle.h).
-  std::vector<int> cases = {};  // Those that it can strike, smallest first; of `MutationCases`.
+  std::vector<int> cases = {};  // The ones that it can strike, smallest first; of `MutationCases`.
 };
 
 bool is_bit_judge(JudgeKind judge);

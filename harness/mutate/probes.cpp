@@ -56,7 +56,7 @@ CaseResult violated(const std::string& name, JudgeKind judge, const std::string&
   return result;
 }
 
-// What the checker must say of the program: the kinds of its hazards, in order.
+// Judges a program by the hazards that the checker must report: the kinds of its hazards, in order.
 CaseResult judged(const char* name, const RunOptions& options, std::vector<HazardKind> want,
                   const std::function<void(Bench&)>& program) {
   Bench bench(options.planted.checker);

@@ -14,7 +14,7 @@ using PackHistogram = std::map<std::int64_t, std::int64_t>;  // Slots of a pack 
 // Lines of "documents packs", separated by blanks, a comma, a semicolon or a tab; '#' begins a comment. RequestError
 // names file and line.
 PackHistogram read_histogram(const std::string& path);
-// Of every microbatch that the scenario trains.
+// Counts the documents of every microbatch that the scenario trains.
 PackHistogram count_packs(const Scenario& scenario);
 
 std::int64_t packs(const PackHistogram& histogram);

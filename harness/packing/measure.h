@@ -1,4 +1,4 @@
-// What a microbatch of a model costs, replayed by a graph of some capacity and eager.
+// The cost of a microbatch of a model, replayed by a graph of some capacity and eager.
 #pragma once
 
 #include <string>

@@ -21,7 +21,7 @@ struct PackCosts {
 struct PackingPlan {
   std::vector<std::int64_t> buckets = {};  // Increasing; {} = everything is eager.
   double replayed = 0;                     // Share of the packs; the rest is eager.
-  double seconds = 0;                      // Of a microbatch, expected.
+  double seconds = 0;                      // For a microbatch, expected.
 };
 
 // The cheapest plan with exactly 1, 2, ... `most` buckets, as far as there are different numbers of documents, after
@@ -31,7 +31,8 @@ struct PackingPlan {
 std::vector<PackingPlan> cheapest_plans(const PackHistogram& histogram, const PackCosts& costs, std::size_t most,
                                         std::int64_t together = 1);
 
-// Of these, the one with the fewest buckets that is at most `slack` (0.005 = half a percent) dearer than the cheapest.
+// The one of these with the fewest buckets that is at most `slack` (0.005 = half a percent) dearer
+// than the cheapest.
 const PackingPlan& proposed(const std::vector<PackingPlan>& plans, double slack);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// What `describe --json` writes: the meaning of a scenario file for scripts, or the errors that refuse it.
+// The JSON of `describe --json`: the meaning of a scenario file for scripts, or the errors that
+// refuse it.
 #pragma once
 
 #include <boost/json.hpp>
@@ -11,7 +12,8 @@ namespace lockstep {
 // `legal`, `built` and `errors` are there for any file; the other parts for a legal one, `expected_counters` for one
 // that is built too and can be counted at once. `scenario` is its canonical form, which is a scenario file.
 std::string describe_json(const ReadResult& read);
-// Of no scenario: what of the schema is built, and the table of what may be offloaded, as text.
+// The JSON without a scenario: which part of the schema is built, and the table of what may be
+// offloaded, as text.
 boost::json::object built_json();
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// What may be offloaded under which graphs, asked of the rules themselves: a table for docs/offloading.md.
+// The modules that may be offloaded under which graphs, asked of the rules themselves: a table for
+// docs/offloading.md.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@ namespace lockstep {
 std::string seconds_text(double seconds);  // "1.234"
 // Neither holds nor skipped.
 bool fails(const CaseResult& result);
-// What there is to say of it, in order: place, tensor, element, engine, oracle, distance.
+// The lines of a report about it, in order: place, tensor, element, engine, oracle, distance.
 std::vector<std::pair<std::string, std::string>> difference_rows(const FirstDifference& where);
 std::string table(const std::vector<CaseResult>& results);
 // "FAIL name (numerics): ...", the first difference, and the line that replays it.

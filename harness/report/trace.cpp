@@ -21,7 +21,7 @@ void TraceRecorder::add_work(Lane& lane, const Work& work) {
   lane.last = {work};
 }
 
-// What is captured runs with each launch, and comes by the ledger then.
+// Captured calls run with each launch and come from the ledger then.
 void TraceRecorder::add_item(int stream, const Place& place) {
   if (is_captured(stream)) return;
   std::vector<Place>& own = own_[stream];

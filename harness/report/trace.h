@@ -1,4 +1,5 @@
-// What the simulator ran, in the order of its schedule, with what was asked for: for `replay --trace` and `--schedule`.
+// The record of what the simulator ran, in the order of its schedule, with what was asked for: for
+// `replay --trace` and `--schedule`.
 #pragma once
 
 #include <map>
@@ -21,7 +22,7 @@ struct TraceItem {
 struct TraceLaunch {
   int stream = 0;  // That it was launched on.
   int graph = 0;
-  int nth = 0;                // Of this graph's launches.
+  int nth = 0;                // For this graph's launches.
   int first = -1, last = -1;  // Items, -1 where nothing of it ran.
 };
 
@@ -66,7 +67,7 @@ class TraceRecorder : public Observer {
     Work recorded;
     int event;
   };
-  // What was last put on each stream, and the waits that its next work will have to do.
+  // The last item of each stream, and the waits that its next work will have to do.
   struct Lane {
     std::vector<Work> last;  // One or none.
     std::vector<Wait> waits;
@@ -77,7 +78,7 @@ class TraceRecorder : public Observer {
   };
   struct Launch {
     TraceLaunch what;
-    std::vector<Place> places;  // Of its nodes.
+    std::vector<Place> places;  // For its nodes.
   };
 
   void on(const CreateStreamCall&, const IssuedCall&);
@@ -99,13 +100,13 @@ class TraceRecorder : public Observer {
   void replay(const Ledger& ledger, int launch);
 
   std::vector<std::string> streams_;
-  std::map<int, std::vector<Place>> own_;  // Of each stream, what is not in a graph.
+  std::map<int, std::vector<Place>> own_;  // For each stream, what is not in a graph.
   std::map<int, Lane> lanes_;
   std::map<int, Work> events_;  // What the latest record of each event stands behind.
   std::vector<Launch> launches_;
-  std::map<int, int> launches_of_;  // Of each graph.
+  std::map<int, int> launches_of_;  // For each graph.
   std::vector<Flow> flows_;
-  std::set<int> members_, captured_events_;  // Of the capture under way.
+  std::set<int> members_, captured_events_;  // For the capture under way.
 };
 
 }  // namespace lockstep

@@ -24,8 +24,8 @@ CudaProbe probe_cuda();
 // "sim" or "cuda" for what --device says. Throws NoDevice for cuda without a GPU.
 std::string choose_device(const std::string& asked);
 
-// What a scenario asks of the machine, and this one lacks with that device: GPUs for its ranks, NCCL, cuDNN. "" for
-// nothing.
+// The resources that a scenario needs and this machine lacks with that device: GPUs for its ranks,
+// NCCL, cuDNN. "" for nothing.
 std::string lacking(const Scenario& scenario, const std::string& device);
 
 // Why attention by cuDNN cannot run on this device; "" where it can.

@@ -1,4 +1,5 @@
-// What is thrown becomes an exit status, one line on stderr, and a report in the files of `--json` and `--junit`.
+// An exception becomes an exit status, one line on stderr, and a report in the files of `--json`
+// and `--junit`.
 #pragma once
 
 #include <string>
@@ -13,7 +14,7 @@ struct Failure {
   ExitStatus status;
   std::string what;
 };
-Failure failure_at_hand();  // Of the exception that is being handled.
+Failure failure_at_hand();  // For the exception that is being handled.
 
 // Prints it and gives its status; `who` stands before its words ("lockstep: ", "lockstep: rank 2: ").
 ExitStatus report_failure(const std::string& who);

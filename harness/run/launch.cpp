@@ -145,13 +145,13 @@ class RankProcesses {
     }
     return false;
   }
-  // What a rank did itself goes before what it made of the others.
+  // A rank's own failure goes before what it made of the others.
   void count(ExitStatus status) {
     const bool open = status_ == ExitStatus::held || status_ == ExitStatus::hang;
     if (open && status != ExitStatus::held) status_ = status;
   }
   std::vector<pid_t> pids_;
-  bool stops_them_ = false;  // Those left.
+  bool stops_them_ = false;  // The ones left.
   ExitStatus status_ = ExitStatus::held;
 };
 

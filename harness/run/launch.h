@@ -19,7 +19,7 @@ struct LaunchOptions {
   std::string meeting;     // A path where launched processes meet; "": one that the launcher's variables give.
 };
 
-LaunchOptions launch_options(const Options& options, const std::string& device);  // Of Options::launched().
+LaunchOptions launch_options(const Options& options, const std::string& device);  // For Options::launched().
 
 // Whether the ranks of the run are processes with a GPU each: asked for, or what a launcher's are on GPUs.
 bool over_nccl(const Scenario& scenario, const std::string& device, bool by_launcher);

@@ -8,8 +8,8 @@ namespace lockstep {
 
 // LOCKSTEP_LIBRARY, else share/lockstep/scenarios/library beside the program's folder, else the source tree's.
 std::string library_folder();
-// What is verified where no file is named: the files of that folder, and if it is called `library`, of `regressions`
-// beside it.
+// The files that are verified where none is named: the files of that folder, and if it is called
+// `library`, of `regressions` beside it.
 std::vector<std::string> library_files();
 // Every .yaml and .yml below `folder`, in byte order of their paths. Links are not followed.
 std::vector<std::string> scenario_files(const std::string& folder);

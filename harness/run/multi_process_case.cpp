@@ -29,7 +29,7 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-// What the process of a rank says from here on is kept, so that its last words can be told.
+// The output of a rank's process is kept from here on, so that its last words can be reported.
 void say_to(const std::string& path) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (file < 0 || ::dup2(file, STDERR_FILENO) < 0) throw WorldError(path + ": " + std::strerror(errno));
@@ -69,7 +69,7 @@ bool wants_processes(const Scenario& scenario) {
          (scenario.parallel.transport == Transport::shm || scenario.parallel.transport == Transport::nccl);
 }
 
-// Of a step, what belongs to a microbatch comes before what is of all of them.
+// Within a step, results of a microbatch come before results of all of them.
 CaseResult worst(std::vector<CaseResult> ranks) {
   const auto place = [](const FirstDifference& where) { return std::pair(where.step, where.microbatch < 0); };
   const auto comes_first = [&](const CaseResult& a, const CaseResult& b) {

@@ -11,8 +11,8 @@ namespace lockstep {
 bool wants_processes(const Scenario& scenario);
 CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& options);
 
-// Of one result a rank: a difference goes before everything else, and what a rank says of itself before what it says of
-// others. Not empty.
+// Chooses among one result for each rank: a difference goes before everything else, and what a rank
+// says of itself before what it says of others. Not empty.
 CaseResult worst(std::vector<CaseResult> ranks);
 
 }  // namespace lockstep

@@ -9,16 +9,17 @@
 
 namespace lockstep {
 
-// What the environment says; RequestError where it contradicts itself.
+// The rank that the environment describes; RequestError where it contradicts itself.
 std::optional<LaunchedRank> launched_here();
 
-// Of a launcher's processes the first one writes. Variables that make no sense are for who needs them to complain of.
+// The first of a launcher's processes writes reports. Variables that make no sense are for who
+// needs them to complain of.
 bool writes_reports_here();
 
 // One of the two.
 struct MeetingPlace {
   std::string path;                   // On this machine, in memory that they share.
-  std::optional<TcpAddress> address;  // Of rank 0, over the network.
+  std::optional<TcpAddress> address;  // For rank 0, over the network.
 };
 
 // `asked` (--meeting) is a path or HOST:PORT; "" leaves it to the launcher's variables: the machine's memory where all

@@ -29,7 +29,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kRequests = 3, kAnswers = 4;  // Descriptors of the child.
-constexpr std::size_t kMostWords = 65536;   // Of its stderr that is kept.
+constexpr std::size_t kMostWords = 65536;   // For its stderr that is kept.
 
 // Appends what can be read now; false at the end of the stream.
 bool read_some(int descriptor, std::string& into) {

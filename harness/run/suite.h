@@ -1,4 +1,5 @@
-// What `verify` is asked to run: files become cases, one per precision, some of them decided without a run.
+// The cases that `verify` is asked to run: files become cases, one per precision, some of them
+// decided without a run.
 #pragma once
 
 #include <optional>
@@ -21,9 +22,10 @@ struct PlannedCase {
 // met, unless `from_library`. Refusals that nobody expected go into `errors`.
 std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, std::vector<ScenarioError>& errors);
 
-// What a word stands for: a file's precisions without those decided already, which are told on stderr, or the one case
-// of a token, which may be of a build that had other rules or features; `folder` is where its data lie. RequestError
-// where that is nothing, or not legal and built here; TokenError for a token that cannot be read.
+// The cases that a word stands for: a file's precisions without those decided already, which are
+// told on stderr, or the one case of a token, which may be of a build that had other rules or
+// features; `folder` is where its data lie. RequestError where that is nothing, or not legal and
+// built here; TokenError for a token that cannot be read.
 std::vector<Scenario> cases_of(const std::string& word, const std::string& folder);
 
 // A case that this machine cannot run is skipped if it was found, and broken by `device` if it was named.

@@ -11,7 +11,7 @@ namespace lockstep {
 
 struct WorkerOptions {
   bool fork = true;        // Off for debuggers.
-  double timeout_s = 300;  // Of one scenario; then the watchdog kills it.
+  double timeout_s = 300;  // For one scenario; then the watchdog kills it.
   bool echo = true;        // What it writes to stderr goes to this process's too.
 };
 

@@ -1,4 +1,5 @@
-// What every op's check asks of an operand: it is there, it has this shape, and its rows do not overlap.
+// Checks that every op makes of its operands: it is there, it has this shape, and its rows do not
+// overlap.
 #pragma once
 
 #include "kernels/core/operand.h"

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// Of version 1, on x86-64 and sm_90.
+// Fingerprints of version 1, on x86-64 and sm_90.
 constexpr std::uint64_t kHashes[kFingerprints] = {
     0x82a57030bc66daf1u, 0xec04974144b1bc63u, 0xcd6f075d2568b5ddu, 0x5faf9309211235fdu, 0x887976ad06e1cccau,
     0xbe04385275078f3fu, 0x4f89d321fc61e7a4u, 0x340214896001654du, 0xf9759995abf4d665u, 0x5e959ecc4cc0e662u,

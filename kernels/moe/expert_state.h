@@ -1,5 +1,5 @@
-// What a mixture of experts remembers between microbatches and steps: counts and the selection bias (arithmetic.md
-// 2.11). Integers, so the order of microbatches leaves no trace.
+// The state of a mixture of experts between microbatches and steps: counts and the selection bias
+// (arithmetic.md 2.11). Integers, so the order of microbatches leaves no trace.
 #pragma once
 
 #include "kernels/core/contract.h"

@@ -9,7 +9,7 @@ namespace lockstep {
 enum class RouterScore : std::int32_t { softmax, sigmoid };
 
 inline constexpr std::int64_t kMostExperts = 256;
-inline constexpr std::int64_t kMostSlots = 16;  // Of one token: top-k.
+inline constexpr std::int64_t kMostSlots = 16;  // For one token: top-k.
 
 // How the combine weights follow from the scores of the selected experts.
 struct CombineRule {

@@ -10,7 +10,7 @@ namespace lockstep {
 struct AttentionClass {
   std::int64_t above = 0, longest = 0;  // Lengths of its documents: above < length <= longest.
   std::int64_t slots = 0;               // As many as a pack can have of them.
-  std::int64_t first = 0;               // Of its slots, among those of all classes.
+  std::int64_t first = 0;               // For its slots, among those of all classes.
 };
 
 // A function of the pack's rows and capacity alone. Class 0 has every document at its own place, empty ones too: a
@@ -23,7 +23,7 @@ struct AttentionClasses {
 
   AttentionClass list[kMost] = {};
   int count = 0;
-  std::int64_t slots = 0;  // Of all classes.
+  std::int64_t slots = 0;  // Over all classes.
   // Each class has an offset more than slots: its end.
   std::int64_t offsets() const { return slots + count; }
   std::int64_t first_offset(int index) const { return list[index].first + index; }

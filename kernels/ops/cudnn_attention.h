@@ -10,8 +10,9 @@
 
 namespace lockstep {
 
-// What the library reads instead of the documents: lengths and places by class. Slots that no document takes have
-// length 0 and lie at the end. Offsets are counted in elements, 64 bits wide: with 32, gradients of far rows go astray.
+// The tables that the library reads instead of the documents: lengths and places by class. Slots
+// that no document takes have length 0 and lie at the end. Offsets are counted in elements, 64 bits
+// wide: with 32, gradients of far rows go astray.
 struct AttentionTables {
   static constexpr const char* kName = "attention_tables";
   In<std::int32_t> document_start;   // [1, capacity]
@@ -37,7 +38,7 @@ struct CudnnAttentionForward {
   Out<bf16> o;                      // [T, heads * hd]
   Out<float> lse;                   // [T, heads]
   Scratch<std::uint8_t> workspace;  // [1, bytes] No other call may use it meanwhile: the kernels count tiles in it.
-  std::int64_t capacity = 1;        // Of the pack.
+  std::int64_t capacity = 1;        // For the pack.
   std::int32_t heads = 1;
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 16;

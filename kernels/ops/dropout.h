@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-// What a step reads from device memory: written by the loader before the step, the same address in every step.
+// The numbers that a step reads from device memory: written by the loader before the step, the same
+// address in every step.
 struct StepState {
   std::uint32_t seed_low = 0;
   std::uint32_t seed_high = 0;

@@ -1,4 +1,5 @@
-// What a stream, a graph and an observer need of each op, made from its struct. The one file that includes every op.
+// Type information of each op for streams, graphs and observers, made from its struct. The one file
+// that includes every op.
 #include <array>
 #include <boost/pfr.hpp>
 

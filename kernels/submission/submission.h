@@ -18,7 +18,7 @@ struct OperandBytes {
   std::int64_t rows;
   std::int64_t row_bytes;
   std::int64_t pitch_bytes;
-  const char* name = "";  // Of the member of the op's struct.
+  const char* name = "";  // For the member of the op's struct.
 };
 
 struct OpType {

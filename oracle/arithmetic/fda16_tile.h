@@ -1,4 +1,4 @@
-// What the fast forms of FDA16 work on: some rows of a product and 16 of its columns.
+// The tiles that the fast forms of FDA16 work on: some rows of a product and 16 of its columns.
 //
 // E of a step is the largest sum of two stored exponents, or the exponent of c, or -133. With E from -90 to 100 the
 // exact product a * b, scaled by 2^(25 - E), is an fp32 number whose conversion to an integer cuts it to the grid; what

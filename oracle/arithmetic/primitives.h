@@ -47,8 +47,8 @@ inline std::uint16_t to_bf16(float x) {
   return static_cast<std::uint16_t>(x == x ? nearest : 0x7fffu);
 }
 
-// What a numerics does where the contract writes st, and where it depends on the numerics. `Real` is the type of
-// everything that is not stored.
+// The rounding of a numerics where the contract writes st, and where it depends on the numerics.
+// `Real` is the type of everything that is not stored.
 struct Fp32 {
   using Real = float;
   static constexpr bool kTensorCores = false;  // Whether DOT is made of FDA16.

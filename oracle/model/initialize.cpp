@@ -19,7 +19,7 @@ void normal_pair(std::uint32_t w0, std::uint32_t w1, float std, float* out) {
   out[1] = add(mul(mul(radius, sine), std), 0.0f);
 }
 
-// What an element gets from the uniform number of its own word.
+// The initial value of an element from the uniform number of its own word.
 float from_uniform(const ParameterLayout& parameter, float u) {
   switch (parameter.start) {
     case Start::conv:

@@ -1,4 +1,5 @@
-// What the layers of a pass share: where they read weights, and where they leave what they make.
+// Data that the layers of a pass share: where they read weights, and where they leave what they
+// make.
 #pragma once
 
 #include "oracle/model/layout.h"
@@ -9,7 +10,7 @@
 
 namespace lockstep::oracle {
 
-// What the ops of a pass share.
+// Data that the ops of a pass share.
 template <class Precision, class Real = typename Precision::Real>
 struct Pass {
   const Scenario::Model& model;
@@ -19,8 +20,8 @@ struct Pass {
   const std::vector<std::vector<Real>>& weights;
   const std::vector<std::vector<Real>>& expert_bias;  // Per symbol of the pattern; empty where there is none.
   Real inv_m;                                         // 1 / microbatches of the step, on all ranks.
-  std::vector<std::vector<Real>>& gradients;          // Of this microbatch, by parameter index.
-  std::vector<ExpertStatistics<Real>>& experts;       // Of this microbatch, one entry per layer of experts.
+  std::vector<std::vector<Real>>& gradients;          // For this microbatch, by parameter index.
+  std::vector<ExpertStatistics<Real>>& experts;       // For this microbatch, one entry per layer of experts.
   Saved<Real>& saved;
   Mutant mutant;
 };

@@ -66,7 +66,7 @@ class MoeLayer : LayerParts<Precision> {
   using Parts::weight;
   using Parts::widths_;
 
-  // What follows from the logits: the backward pass computes it again.
+  // The values that follow from the logits: the backward pass computes it again.
   struct Routed {
     Routing<Real> routing;
     Dispatch dispatch;

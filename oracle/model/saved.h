@@ -1,4 +1,4 @@
-// What a forward pass stores, in program order, with the names of docs/tensors.md.
+// The tensors that a forward pass stores, in program order, with the names of docs/tensors.md.
 #pragma once
 
 #include <deque>

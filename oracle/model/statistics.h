@@ -1,4 +1,4 @@
-// What the experts of a layer had to do in one microbatch.
+// The load of a layer's experts in one microbatch.
 #pragma once
 
 #include <cstdint>

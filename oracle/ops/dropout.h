@@ -26,7 +26,7 @@ inline PhiloxCounter dropout_block(const DropoutKey& key, DropoutPlace place, st
   return philox(key.seed, {channel_block | site << 20, position, document, static_cast<std::uint32_t>(key.step)});
 }
 
-// Of rows of documents; not rounded to storage. Other rows are +0.
+// The dropped values for rows of documents; not rounded to storage. Other rows are +0.
 template <class Real>
 Matrix<Real> dropped(const Pack& pack, const DropoutKey& given, DropoutPlace place, const Matrix<Real>& x,
                      Mutant mutant) {

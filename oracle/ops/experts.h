@@ -14,7 +14,7 @@ struct ExpertWeights {
   std::int64_t d, wide, hidden;  // wide: outputs of the first product.
 };
 
-// What one expert sees: its rows as if they were a microbatch of one document.
+// The pack that one expert sees: its rows as if they were a microbatch of one document.
 inline Pack own_rows(std::int64_t rows) {
   Pack pack;
   pack.rows = rows;

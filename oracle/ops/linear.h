@@ -12,7 +12,7 @@ void store(Real* values, std::int64_t n) {
   for (std::int64_t e = 0; e < n; ++e) values[e] = Precision::st(values[e]);
 }
 
-// What a split of the sum over `terms` would give: two sums from +0, then added.
+// The result that a split of the sum over `terms` would give: two sums from +0, then added.
 template <class Precision, class Real>
 void split_dots(std::int64_t rows, std::int64_t cols, std::int64_t terms, Left<Real> a, Right<Real> b, Real* c) {
   const std::int64_t half = terms / 2;

@@ -30,7 +30,7 @@ struct RouterSettings {
   bool renormalises() const { return slots > 1; }
 };
 
-// Of every row; rows of no document have zeros, and no expert.
+// The routing of every row; padding rows have zeros, and no expert.
 template <class Real>
 struct Routing {
   Matrix<Real> softmax, scores;        // [T, E]

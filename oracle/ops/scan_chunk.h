@@ -15,7 +15,8 @@ struct ScanShape {
   std::int64_t group_heads() const { return heads / groups; }
 };
 
-// What the scan reads. `xbc` is the stored output of the convolution, dt the stored columns of in_proj.
+// The inputs of the scan. `xbc` is the stored output of the convolution, dt the stored columns of
+// in_proj.
 template <class Real>
 struct ScanInput {
   ScanShape shape;

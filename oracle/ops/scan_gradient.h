@@ -8,7 +8,7 @@ namespace lockstep::oracle {
 
 template <class Real>
 struct ScanGradients {
-  Matrix<Real>& xbc;               // Of the convolution's output.
+  Matrix<Real>& xbc;               // For the convolution's output.
   Matrix<Real>& in_proj;           // Its columns of dt.
   Matrix<Real> dt_bias, a_log, d;  // [T, heads]: terms of the column sums.
 };

@@ -1,4 +1,5 @@
-// What must hold of any bytes that are given to the reader as a scenario. Shared by the fuzzer and its corpus's test.
+// Claims that must hold of any bytes that are given to the reader as a scenario. Shared by the
+// fuzzer and its corpus's test.
 #pragma once
 
 #include <algorithm>
@@ -70,7 +71,7 @@ inline std::string refuted_claim(const std::string& bytes) {
   if (read_stage(yaml, "file.yaml").scenario.description != stage.scenario.description) {
     return "the YAML has another description:\n" + yaml;
   }
-  // What is refused may be so for a key of another kind of data, which is not written.
+  // A refusal may be for a key of another kind of data, which is not written.
   for (const std::string& written : whole.ok() ? std::vector{form, yaml} : std::vector<std::string>()) {
     const std::string rule = read_scenario_text(written, "file.yaml").rule();
     if (rule != whole.rule()) return "judged by " + whole.rule() + ", and by " + rule + " when written as\n" + written;

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// What the kinds text and jsonl of random_scenario read.
+// Writes the files that the kinds text and jsonl of random_scenario read.
 inline void write_documents(const TemporaryFolder& folder) {
   folder.file("some texts/a", "abc");
   folder.file("records.jsonl", "{\"text\": \"abc\"}\n");

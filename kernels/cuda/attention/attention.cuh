@@ -1,4 +1,4 @@
-// What fp32 and bf16 attention share: the places of the heads in a fused row.
+// Code that fp32 and bf16 attention share: the places of the heads in a fused row.
 #pragma once
 
 #include "kernels/cuda/common/reduce.cuh"

@@ -20,7 +20,7 @@ struct BackwardShared {
   alignas(1024) unsigned char own_right[Own::kBytes];
   alignas(1024) unsigned char left[kStages][Streamed::kBytes];
   alignas(1024) unsigned char right[kStages][Streamed::kBytes];
-  alignas(8) float lse[kStages][kStreamedRows];  // Of partners that are queries.
+  alignas(8) float lse[kStages][kStreamedRows];  // For partners that are queries.
   alignas(8) float delta[kStages][kStreamedRows];
   Tile tile;
   int number;
@@ -121,7 +121,8 @@ __device__ __forceinline__ void fetch_backward(const AttentionBackward<bf16>& op
   producer.finish();
 }
 
-// What one consumer warpgroup holds of its tile while it walks the streamed rows. All of it lies in registers.
+// The state of one consumer warpgroup for its tile while it walks the streamed rows. All of it lies
+// in registers.
 template <class Block, bool kKeys, int kWidth>
 struct GradientTile {
   using Shared = BackwardShared<Block, kWidth>;

@@ -136,7 +136,7 @@ class Plan {
   std::int64_t workspace_bytes_ = 0;
 };
 
-// Of the process; never freed, as the handles.
+// The plans of the process; never freed, as the handles.
 std::map<Call, std::unique_ptr<Plan>>& plans() {
   static auto& all = *new std::map<Call, std::unique_ptr<Plan>>;
   return all;

@@ -20,10 +20,10 @@ class CudnnPlans {
   // Not during a capture.
   static void plan(const CudnnAttentionForward& op);
   static void plan(const CudnnAttentionBackward& op);
-  // Of planned ops: the largest of their calls, as the library says it.
+  // The workspace of planned ops: the largest of their calls, as the library says it.
   static std::int64_t workspace_bytes(const CudnnAttentionForward& op);
   static std::int64_t workspace_bytes(const CudnnAttentionBackward& op);
-  // What rows of documents get; rows of no document stay as they are.
+  // Writes the rows of documents; padding rows stay as they are.
   static void run(CUstream_st* stream, const CudnnAttentionForward& op);
   static void run(CUstream_st* stream, const CudnnAttentionBackward& op);
 };

@@ -1,5 +1,5 @@
-// What the tensor-core kernels of attention share: which tile a block works on next, and how the rows of a head come
-// into shared memory.
+// Code that the tensor-core kernels of attention share: which tile a block works on next, and how
+// the rows of a head come into shared memory.
 #pragma once
 
 #include "kernels/cuda/attention/attention.cuh"
@@ -11,7 +11,7 @@
 namespace lockstep {
 
 inline constexpr int kWarpgroup = 128;  // Threads.
-inline constexpr int kOwnRows = 64;     // Of a warpgroup.
+inline constexpr int kOwnRows = 64;     // For a warpgroup.
 
 // A block: `kConsumers_` warpgroups compute, one more fetches. Two share a tile's partners; one alone is through with a
 // step in less than half the time, which counts where tiles are few.
@@ -19,7 +19,7 @@ template <int kConsumers_>
 struct TileBlock {
   static constexpr int kConsumers = kConsumers_;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  static constexpr int kRows = kConsumers * kOwnRows;  // Of a tile, counted from the document's start.
+  static constexpr int kRows = kConsumers * kOwnRows;  // For a tile, counted from the document's start.
   static constexpr int kConsumerWarps = kConsumers * kWarpgroup / kWarp;
 };
 

@@ -1,4 +1,5 @@
-// What a pipeline inside a block is made of: barriers in shared memory, asynchronous copies, shares of registers.
+// The parts of a pipeline inside a block: barriers in shared memory, asynchronous copies, shares of
+// registers.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,8 @@ struct alignas(8) Barrier {
 // Barriers initialised by one thread are so for the others after the next __syncthreads().
 __device__ __forceinline__ void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-// What the thread wrote to shared memory is there for the tensor core of whoever sees the thread arrive.
+// Makes the thread's writes to shared memory visible for the tensor core of whoever sees the thread
+// arrive.
 __device__ __forceinline__ void fence_for_tensor_core() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // 16 bytes to shared memory, without waiting: from global memory, or zeros without reading it.

@@ -29,7 +29,7 @@ __device__ __forceinline__ float unit_quotient(float a, float b) {
   return fma(fma(-b, q, a), r, q);
 }
 
-// Of NaN: some number, so that only what multiplies it by its argument may use it.
+// For NaN it gives some number, so that only what multiplies it by its argument may use it.
 __device__ __forceinline__ float gate_of(float x) {
   const float e = exp_of_minus(x);
   return unit_quotient(x >= 0.0f ? 1.0f : e, add(1.0f, e));
@@ -63,7 +63,7 @@ __device__ __forceinline__ Gates near_gates(const float (&x)[4]) {
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
     y[e] = nearly_gated(x[e]);
-    // Of the 16 bits that are rounded away, as the upper ones of a word.
+    // The 16 bits that are rounded away, as the upper ones of a word.
     const std::uint32_t beyond = (bits(y[e]) << 16) + ((0x8000u + kDoubt) << 16);
     sure = sure && x[e] >= -6.0f && beyond > 2 * kDoubt << 16;
   }

@@ -13,7 +13,7 @@ namespace lockstep {
 // Throws std::runtime_error if a launch failed; what() is CUDA's name of the error.
 void cuda_launch_check(cudaError_t launched);
 
-// Of the current device.
+// The multiprocessors of the current device.
 unsigned multiprocessors();
 
 inline constexpr int kWarp = 32;
@@ -37,7 +37,7 @@ __device__ __forceinline__ void pdl_begin() {
 
 // How a kernel is launched beside its grid.
 struct LaunchOptions {
-  std::size_t shared_bytes = 0;  // Of dynamic shared memory.
+  std::size_t shared_bytes = 0;  // For dynamic shared memory.
   bool overlaps = false;         // Starts when all blocks of the kernel before it have ended or let it start.
 };
 inline constexpr LaunchOptions kPdl = {.overlaps = true};  // For kernels that begin with pdl_begin().

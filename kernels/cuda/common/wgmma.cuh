@@ -33,7 +33,7 @@ __device__ __forceinline__ std::uint64_t factor_at(std::uint64_t factor, std::ui
   return factor + (bytes >> 4);
 }
 
-// What the warpgroup did to its registers before is done before the next products.
+// Orders the warpgroup's accesses to its registers before the next products.
 __device__ __forceinline__ void warpgroup_arrive() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Waits for all but the last `kOpen` groups of products.

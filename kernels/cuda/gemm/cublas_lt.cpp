@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// What the tensor memory accelerator asks of every row; a buffer of ours gives more.
+// The alignment that the tensor memory accelerator needs of every row; a buffer of ours gives more.
 constexpr std::uint32_t kAlignment = 16;
 
 template <class Function>

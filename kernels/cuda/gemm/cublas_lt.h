@@ -20,7 +20,7 @@ struct CUstream_st;
 
 namespace lockstep {
 
-// What the library refused; what() is its name of the status.
+// A request that the library refused; what() is its name of the status.
 struct LibraryRefusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

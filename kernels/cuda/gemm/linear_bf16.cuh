@@ -48,7 +48,7 @@ struct WideTile {
 
   alignas(16) bf16 places[kLines][kPitch];
 
-  // What the thread carries from global to shared memory.
+  // The values that a thread carries from global to shared memory.
   struct Load {
     Vec8 own[kOwnVec8];
   };

@@ -206,7 +206,7 @@ class Trial {
   unsigned long long* differences_;
 };
 
-// What the library can do with rows of this pitch.
+// Whether the library can take rows of this pitch.
 bool is_aligned(const Product& p) {
   const std::int64_t result = p.fp32 ? 4 : 8;
   if (p.a_pitch < (p.a_along ? p.k : p.m) || p.b_pitch < (p.b_along ? p.k : p.n) || p.c_pitch < p.n) return false;
@@ -254,8 +254,9 @@ struct LibraryPlan {
   std::size_t workspace_bytes;
 };
 
-// What this process has found out on one GPU: trials of a product cost milliseconds, and their result does not depend
-// on who asks. Never destroyed: when the process ends, the driver may be gone before it.
+// The plans that this process has found on one GPU: trials of a product cost milliseconds, and
+// their result does not depend on who asks. Never destroyed: when the process ends, the driver may
+// be gone before it.
 class PlanStore {
  public:
   static PlanStore& here() {
@@ -282,7 +283,7 @@ class PlanStore {
       return nullptr;
     }
   }
-  // Of all algorithms, with any workspace; null if there is none.
+  // The fastest of all algorithms, with any workspace; null if there is none.
   const LibraryPlan* fastest_plan(const Product& product) {
     const auto known = fastest_.find(product);
     if (known != fastest_.end()) return known->second.get();

@@ -75,7 +75,8 @@ LOCKSTEP_HD bf16 b(std::int64_t row, std::int64_t k, std::int64_t depth) {
   return {0};
 }
 
-// What an accumulator holds before: a number, or where the sum is subnormal a subnormal number or -0.
+// The value that an accumulator holds before: a number, or where the sum is subnormal a subnormal
+// number or -0.
 LOCKSTEP_HD float c(std::int64_t row, std::int64_t col) {
   const std::uint32_t h = mixed(5, static_cast<std::uint64_t>(row), static_cast<std::uint64_t>(col));
   if (is_tiny(row) && is_tiny(col)) return from_bits(h % 4 == 0 ? 0x80000000u : h & 0x807fffffu);

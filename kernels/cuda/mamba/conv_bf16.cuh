@@ -99,7 +99,7 @@ __device__ __forceinline__ float* conv_partial(const ConvBackward<bf16>& op, int
   return row_at(op.dpre, block * (kTaps + 1) + which, c);
 }
 
-// What a thread carries from row to row for one of its channels; row i in place i % 4.
+// The values that a thread carries from row to row for one of its channels; row i in place i % 4.
 struct ConvChannel {
   float x[kTaps];
   float dpre[kTaps];

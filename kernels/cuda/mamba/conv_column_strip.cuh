@@ -1,5 +1,6 @@
-// What the bf16 convolutions of width 4 share: a warp walks down 128 neighbouring channels, four a lane, for some
-// blocks of 32 rows, with the last rows in registers and the next ones on their way through shared memory.
+// Code that the bf16 convolutions of width 4 share: a warp walks down 128 neighbouring channels,
+// four a lane, for some blocks of 32 rows, with the last rows in registers and the next ones on
+// their way through shared memory.
 #pragma once
 
 #include "kernels/cuda/common/barrier.cuh"
@@ -124,7 +125,7 @@ struct ConvStream {
     close_copies();
   }
 };
-// What is on its way is there for the whole warp, which has used what it read before.
+// Waits until the copies have arrived for the whole warp, which has used what it read before.
 __device__ __forceinline__ void await_turn() {
   wait_for_copies<0>();
   __syncwarp();

@@ -1,4 +1,5 @@
-// What the forward and the backward scan share: the decays of a chunk, the places of its operands, the chunk states.
+// Code that the forward and the backward scan share: the decays of a chunk, the places of its
+// operands, the chunk states.
 #pragma once
 
 #include "kernels/cuda/common/reduce.cuh"

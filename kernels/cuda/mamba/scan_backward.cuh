@@ -1,4 +1,4 @@
-// What the fp32 and the bf16 backward scan share: places of operands and of per-row terms.
+// Code that the fp32 and the bf16 backward scan share: places of operands and of per-row terms.
 #pragma once
 
 #include "kernels/cuda/mamba/scan.cuh"

@@ -16,7 +16,7 @@ struct ScanTile {
   int head;
   int width;  // P
   int first;
-  int rows;  // Of at most 64; not positive past the chunk's end.
+  int rows;  // For at most 64; not positive past the chunk's end.
 };
 template <class Op>
 __device__ ScanTile scan_tile(const Op& op) {

@@ -68,8 +68,8 @@ __device__ __forceinline__ float& dt_place(const ScanBackward<bf16>& op, const C
 __device__ __forceinline__ float& cs_place(const ScanBackward<bf16>& op, const Chunk& chunk, int head, int j) {
   return row_term(op, chunk.start + j, kH, head);
 }
-// Of a head and chunk: the eight v_w of ss (v_w among the rows that its warp reads), and behind them g_j, h_j, q_j and
-// R128(dy_j x_j) of its rows.
+// The sums of a head and chunk: the eight v_w of ss (v_w among the rows that its warp reads), and
+// behind them g_j, h_j, q_j and R128(dy_j x_j) of its rows.
 __device__ __forceinline__ float& state_sum(const ScanBackward<bf16>& op, std::int64_t chunk, int head, int w) {
   return head_part(op.states, chunk, head)[exact_place(2 * w, 0)];
 }

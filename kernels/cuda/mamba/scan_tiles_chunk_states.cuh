@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// Of a row of scratch states. All chunks at once write and read a state for each.
+// The most states of a row of scratch. All chunks at once write and read a state for each.
 inline constexpr std::int64_t kMostStatesAtOnce = 2048;  // 64 MiB, most of them of no chunk.
 template <class Op>
 bool grows_at_once(const Op& op) {

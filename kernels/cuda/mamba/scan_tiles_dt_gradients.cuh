@@ -6,13 +6,14 @@
 namespace lockstep {
 
 inline constexpr int kRateHeads = 8;
-// Of eight heads, per row of a chunk. [head][row]
+// Terms of eight heads, per row of a chunk. [head][row]
 using RateRows = float[kRateHeads][kTileRows + 1];
 struct RateShared {
   RateRows dt, cs, g, q, dcs;
 };
 
-// Of eight heads from `first` on. The terms take the place of the decays in `rows`.
+// Writes the terms of eight heads from `first` on. The terms take the place of the decays in
+// `rows`.
 __device__ __forceinline__ void give_rates(RateShared& shared, const ScanBackward<bf16>& op, const Chunk& chunk,
                                            int first) {
   auto& [dt, cs, g, q, dcs] = shared;

@@ -1,6 +1,6 @@
-// What each row of a chunk gives, in tiles: y, or in the backward scan h, its sum with dy. A block of eight warps per
-// (chunk, group, four heads); C B^T of the group lies in shared memory, and two blocks of a multiprocessor take turns
-// at waiting for the next head's operands.
+// The outputs of each row of a chunk, in tiles: y, or in the backward scan h, its sum with dy. A
+// block of eight warps per (chunk, group, four heads); C B^T of the group lies in shared memory,
+// and two blocks of a multiprocessor take turns at waiting for the next head's operands.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles.cuh"

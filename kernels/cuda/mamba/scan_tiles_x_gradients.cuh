@@ -1,5 +1,5 @@
-// What each row of a chunk gets in the backward scan, in tiles: dx with the sums g, q and that of dD. Blocks as in
-// scan_tiles_row_outputs.cuh.
+// The input gradients of each row of a chunk, in tiles: dx with the sums g, q and that of dD.
+// Blocks as in scan_tiles_row_outputs.cuh.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles_row_outputs.cuh"

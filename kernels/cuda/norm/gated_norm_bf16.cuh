@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 2 : 1) gated_norm_back
   extern __shared__ __align__(16) std::byte memory[];
   __shared__ float rstds[kRowBlock];
   __shared__ bool real[kRowBlock];
-  constexpr int kPairs = (64 * kSteps + kThreads - 1) / kThreads;  // Of columns of a thread.
+  constexpr int kPairs = (64 * kSteps + kThreads - 1) / kThreads;  // For columns of a thread.
   constexpr int kTurns = kRowBlock / kWarps;
   const GatedRows rows(memory, static_cast<int>(op.y.cols / op.groups));
   const std::int64_t group = blockIdx.y;

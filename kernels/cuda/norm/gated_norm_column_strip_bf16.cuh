@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// Of one element, `gate` being sigmoid(z): mul(u, rstd).
+// For one element, `gate` being sigmoid(z): mul(u, rstd).
 __device__ __forceinline__ float scaled_u(float y, float z, float gate, float rstd) {
   return mul(mul(y, mul(z, gate)), rstd);
 }
@@ -24,7 +24,7 @@ __device__ __forceinline__ GatedGradient gated_gradient(float y, float z, float 
   return {.dy = mul(du, mul(z, gate)), .dz = mul(mul(du, y), mul(gate, fma(z, sub(1.0f, gate), 1.0f)))};
 }
 
-// What a warp keeps in shared memory.
+// The shared memory of a warp.
 struct GatedWalk {
   static constexpr int kSteps = 4, kWidth = 128 * kSteps;
   static constexpr int kWarps = 4, kThreads = kWarps * kWarp;

@@ -45,7 +45,7 @@ struct NormBlock {
   static constexpr int kTurns = kRowBlock / kRows;
   static constexpr int kThreads = kRows * kWarp;
   static constexpr int kBlocks = kSteps == 16 ? 2 : 1;                    // On a multiprocessor.
-  static constexpr int kPairs = (64 * kSteps + kThreads - 1) / kThreads;  // Of columns of a thread.
+  static constexpr int kPairs = (64 * kSteps + kThreads - 1) / kThreads;  // For columns of a thread.
 
   static constexpr bool kKeepsGains = kSteps > 4;  // In shared memory, for all turns.
 

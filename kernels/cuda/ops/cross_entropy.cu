@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_forward(CrossEntropyFo
   at(op.sum, 0, i) = s;
 }
 
-// Of two pairs: the larger ones; the smaller ones, or NaN if one is.
+// For two pairs: the larger ones; the smaller ones, or NaN if one is.
 __device__ __forceinline__ std::uint32_t larger_pair(std::uint32_t a, std::uint32_t b) {
   std::uint32_t r;
   asm("max.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));

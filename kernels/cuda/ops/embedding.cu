@@ -68,7 +68,7 @@ template <class T>
 __device__ int find(Found& found, const EmbeddingBackward<T>& op, int first, const Tokens& tokens, int total) {
   const int own = first + warp_index() * kLook * kWarp + lane_index();
   const int rows = static_cast<int>(op.dy.rows);
-  std::int32_t token[kLook];  // Those of no document may be anything.
+  std::int32_t token[kLook];  // The ones of no document may be anything.
   std::int32_t document[kLook];
 #pragma unroll
   for (int k = 0; k < kLook; ++k) {

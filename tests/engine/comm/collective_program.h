@@ -16,12 +16,12 @@ namespace lockstep::test {
 struct CollectiveStep {
   bool gather;      // Else all_to_all.
   bool refill;      // `from` gets new bytes first; else it is what the calls before have left.
-  bool in_place;    // Of an all_gather.
+  bool in_place;    // For an all_gather.
   bool read;        // `to` is read afterwards, on the same stream.
   bool meet;        // The hosts meet afterwards.
-  int stream;       // Of kStreams.
+  int stream;       // For kStreams.
   int from, apart;  // Buffer `from`; `to` is `apart` further.
-  int bytes;        // Of each part.
+  int bytes;        // For each part.
 };
 
 inline std::ostream& operator<<(std::ostream& out, const CollectiveStep& s) {
@@ -36,7 +36,7 @@ class CollectiveProgram {
 
   CollectiveProgram(int ranks, std::vector<CollectiveStep> steps) : ranks_(ranks), steps_(std::move(steps)) {}
 
-  // What rank `rank` sees: the bytes of each read, then those of all its buffers.
+  // The bytes that rank `rank` sees: the bytes of each read, then those of all its buffers.
   std::vector<std::vector<unsigned char>> run(Communicator& communicator, Device& device) const {
     Run run(communicator, device, *this);
     for (std::size_t i = 0; i < steps_.size(); ++i) run.step(steps_[i], static_cast<int>(i));
@@ -81,7 +81,7 @@ class CollectiveProgram {
       const Stream& stream = streams_[static_cast<std::size_t>(s.stream)];
       const int rank = communicator_.rank(), ranks = communicator_.size(), to = to_of(s);
       const auto bytes = static_cast<std::size_t>(s.bytes);
-      // What calls have left is ordered by the communicator; what this rank did besides is not.
+      // The results of calls are ordered by the communicator; what this rank did besides is not.
       wait(stream, to);
       if (s.refill) {
         wait(stream, s.from);

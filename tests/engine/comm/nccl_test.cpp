@@ -409,7 +409,7 @@ TEST(Nccl, EndsWhenAReplayIsNotDone) {
   }
 }
 
-// What a rank leaves behind, others may still read.
+// Others may still read the memory of a rank that left.
 TEST(Nccl, LeavesWithTheOthers) {
   const TemporaryFolder folder;
   const auto ended = ended_of(Library::works, 20, folder, [&](Communicator& c, auto&, auto&, auto&, auto&) {

@@ -16,7 +16,7 @@
 namespace lockstep::test {
 
 struct Ended {
-  int status = -1;  // Of exit, 4 for a hang; -1 if a signal killed it.
+  int status = -1;  // For exit, 4 for a hang; -1 if a signal killed it.
   std::string words;
 };
 

@@ -23,7 +23,7 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr double kDeadline = 20;  // Of calls that all make: for a machine under load.
+constexpr double kDeadline = 20;  // For calls that all make: for a machine under load.
 
 struct OneRank {
   OneRank(const std::string& path, int rank, int ranks, double deadline, const SimOptions& sim = {})
@@ -120,7 +120,8 @@ TEST(ShmGraphs, AreComparedBeforeTheyRun) {
   }
 }
 
-// What a replay exchanges is an access like any other: here another stream does not wait for the graph.
+// A collective of a replay is an access like any other: here another stream does not wait for the
+// graph.
 TEST(ShmGraphs, AreSeenByTheChecker) {
   const TemporaryFolder folder;
   SharedMemoryStore::create(folder / "ranks", 2);

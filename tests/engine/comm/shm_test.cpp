@@ -23,7 +23,7 @@ namespace {
 using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
-constexpr double kDeadline = 20;  // Of calls that all make: for a machine under load.
+constexpr double kDeadline = 20;  // For calls that all make: for a machine under load.
 
 // A rank's communicator over the simulator, with a judge that goes on after a hazard.
 struct OneRank {
@@ -185,7 +185,7 @@ TEST_P(Shm, ReportsAtOnceWhoHasLeft) {
   EXPECT_EQ(ended[2].words, "its own failure");
 }
 
-// Of three ranks, while they call; `missing` gets no further than `calls` of its own.
+// Three ranks while they call; `missing` gets no further than `calls` of its own.
 class Calling {
  public:
   Calling(Over over, double deadline, int missing, int calls)

@@ -1,5 +1,5 @@
-// What is asked of NCCL, in which order, and what becomes of its failures: over a library and a runtime that only keep
-// a list. No GPU is touched.
+// The calls at NCCL, in which order, and what becomes of its failures: over a library and a runtime
+// that only keep a list. No GPU is touched.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

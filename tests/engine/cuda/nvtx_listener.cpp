@@ -1,4 +1,5 @@
-// What a profiler is to NVTX: a library that it opens and that takes the place of some of its calls.
+// The role of a profiler for NVTX: a library that it opens and that takes the place of some of its
+// calls.
 #include <nvtx3/nvToolsExt.h>
 
 #include <cstdint>

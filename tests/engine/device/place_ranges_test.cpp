@@ -1,4 +1,4 @@
-// What a profiler is told of a run: steps, and in them microbatches, layers and parts.
+// The ranges that a profiler sees of a run: steps, and in them microbatches, layers and parts.
 #include "engine/device/place_ranges.h"
 
 #include <gmock/gmock.h>

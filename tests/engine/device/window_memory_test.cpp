@@ -75,7 +75,7 @@ TEST(WindowMemory, LiesAlikeOnAllRanksAndNeverOverlaps) {
   }
 }
 
-// What one trainer has left serves the next.
+// A window that one trainer has left serves the next.
 TEST(WindowMemory, IsUsedAgainWhenAllOfAWindowIsReleased) {
   Rank rank(std::uintptr_t{1} << 40);
   std::vector<Rank::Place> first;

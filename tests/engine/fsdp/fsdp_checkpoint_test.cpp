@@ -78,7 +78,7 @@ class FsdpCheckpoint : public ::testing::Test {
     return list;
   }
   const TemporaryFolder folder_;
-  mutable StepResult last_;  // Of the last step, as rank 0 has it.
+  mutable StepResult last_;  // For the last step, as rank 0 has it.
 };
 
 TEST_F(FsdpCheckpoint, ContinuesAsIfNeverInterrupted) {
@@ -210,7 +210,7 @@ TEST_F(FsdpCheckpoint, ContinuesOnAnyNumberOfRanks) {
 // Weights, moments and selection biases, whole.
 struct WholeState {
   Values weights, m, v;
-  std::vector<std::vector<float>> biases;  // Of each symbol of the pattern.
+  std::vector<std::vector<float>> biases;  // For each symbol of the pattern.
   friend bool operator==(const WholeState&, const WholeState&) = default;
 };
 
@@ -241,8 +241,8 @@ std::unique_ptr<oracle::Oracle> oracle_from(const Scenario& s, const WholeState&
   return oracle;
 }
 
-// What other ranks find is what was saved, and they go on as the oracle does from there. Where ranks fold their own
-// gradients that is not what the first ranks would have done.
+// Other ranks find the state that was saved, and they go on as the oracle does from there. Where
+// ranks fold their own gradients that is not what the first ranks would have done.
 TEST_F(FsdpCheckpoint, OnOtherRanksIsTheSameStateFromWhichTheOracleAgrees) {
   for (const Sharding strategy :
        {Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
@@ -348,7 +348,7 @@ TEST_F(FsdpCheckpoint, LeavesTheOneBeforeValidWhereARankFails) {
   EXPECT_EQ(run(s, path(), 4, ""), want);
 }
 
-// What the two sets of files are for: rank 0 has written its new file when rank 1 fails.
+// The reason for two sets of files: rank 0 has written its new file when rank 1 fails.
 TEST_F(FsdpCheckpoint, WouldLoseTheOneBeforeIfItWroteOverIt) {
   const Scenario s = scenario(2);
   run(s, "", 1, path());

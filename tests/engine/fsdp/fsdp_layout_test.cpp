@@ -148,7 +148,7 @@ TEST(ShardLayout, UnitsHoldTheLayersOfTheirBlocksInOrder) {
   }));
 }
 
-// What is cut is whole in memory all the same.
+// A tensor that is cut is whole in memory all the same.
 TEST(ShardLayout, CutBucketsContinueEachOtherWithoutPadding) {
   ASSERT_TRUE(rc::check([] {
     const Any any;
@@ -164,7 +164,7 @@ TEST(ShardLayout, CutBucketsContinueEachOtherWithoutPadding) {
   }));
 }
 
-// Of each unit of the largest class, the first in the model.
+// The parameters of the units of the largest class, the first in the model.
 std::int64_t parameters_of_the_pool(const Any& any) {
   std::map<std::int64_t, int> members;
   for (const Unit& unit : any.layout.units) members[unit.parameters] += unit.kind == Unit::Kind::blocks;

@@ -10,7 +10,7 @@
 namespace lockstep::test {
 namespace {
 
-// What is trained: the same for the sharded run and its reference.
+// The model that is trained: the same for the sharded run and its reference.
 Scenario any_model() {
   Scenario s;
   s.name = "test";

@@ -47,7 +47,7 @@ inline void note_whole_end(Trainer& trainer, Outcome& whole, Outcome& outcome) {
   outcome.digest = trainer.weight_digest();
 }
 
-// Of all ranks as if there were one: losses by microbatch number, tensors whole.
+// The outcome of all ranks as if there were one: losses by microbatch number, tensors whole.
 inline Outcome merged(const std::vector<Outcome>& ranks) {
   Outcome all;
   const std::size_t size = ranks.size();

@@ -33,7 +33,7 @@ struct Set {
   GraphSet graphs;
 };
 
-constexpr std::int64_t kOne = GraphSet::kCallBytes;  // Of a graph with one call.
+constexpr std::int64_t kOne = GraphSet::kCallBytes;  // For a graph with one call.
 using Buckets = std::vector<int>;
 
 TEST(GraphSet, KeepsTheBucketsThatWereUsedLast) {

@@ -1,4 +1,5 @@
-// What a scenario is too small to show: a threshold that is a few units of 2^32 off drops the same elements.
+// An error that a scenario is too small to show: a threshold that is a few units of 2^32 off drops
+// the same elements.
 #include <gtest/gtest.h>
 
 #include "engine/nn/layer.h"

@@ -143,8 +143,8 @@ TEST(OffloadPlan, BeginsCopiesBackInTheForwardPassBefore) {
   }
 }
 
-// What both ways at once save: nearly all that the copies of one way take. With one set they do so only if what is
-// wanted first is free first.
+// The gain of both directions at once: nearly all that the copies of one way take. With one set
+// they do so only if what is wanted first is free first.
 TEST(OffloadPlan, BothWaysOverlapWithTwoSetsOrWithReversedBuffers) {
   Scenario s = scenario_of("M-M-M-", {mamba_scan});
   s.training.microbatches = 64;

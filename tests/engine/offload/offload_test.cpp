@@ -201,7 +201,8 @@ TEST(Offload, CopiesBackBeginAsFarAheadAsThePlanSays) {
                                                                "C3", "L4", "C2", "L3", "C1", "L2", "C0", "L1", "L0"}));
 }
 
-// Those of the last microbatches, whose backward passes have no forward pass before them, begin with the head.
+// Copies of the last microbatches, whose backward passes have no forward pass before them, begin
+// with the head.
 TEST(Offload, CopiesBackBeginInTheForwardPassBefore) {
   Scenario s = six_layers(6, 4);
   s.offload.max_inflight = 3;

@@ -43,7 +43,7 @@ class HooksTest : public ::testing::Test {
       });
     }
   }
-  // What a forward pass of modules 1 and 2 runs.
+  // The hooks that a forward pass of modules 1 and 2 runs.
   static std::vector<ExtractedHooks::List> region() {
     return {{1, HookPoint::forward_pre},
             {1, HookPoint::forward_post},
@@ -153,7 +153,7 @@ TEST(HooksOfTheEngine, SurviveACaptureThatFails) {
   }
 }
 
-// What the engine's hooks call, in order.
+// The calls of the engine's hooks, in order.
 class ListedCalls final : public Communicator {
  public:
   explicit ListedCalls(Device& device) : calls_(make_self_communicator(device)) {}

@@ -26,7 +26,7 @@ void expect_launched(const std::map<std::string, std::string>& variables, const 
   EXPECT_EQ(found->job, job);
 }
 
-// What each launcher says of machines, and where it says that rank 0 is.
+// The variables that each launcher sets about machines, and where it says that rank 0 is.
 TEST(LaunchEnvironment, KnowsWhereRanksMeet) {
   const auto where = [](const std::map<std::string, std::string>& variables) {
     const auto me = launched(variables);
@@ -52,7 +52,7 @@ TEST(LaunchEnvironment, KnowsWhereRanksMeet) {
                                            {"SLURM_NNODES", "2"},      {"SLURM_JOB_NODELIST", "gpu[07-09],x"}};
   EXPECT_EQ(with(slurm), "several gpu07:15009");
   EXPECT_EQ(with(slurm, true), "several n1:29500");
-  slurm["SLURM_STEP_ID"] = "4294967290";  // Of a shell that salloc has opened.
+  slurm["SLURM_STEP_ID"] = "4294967290";  // For a shell that salloc has opened.
   EXPECT_EQ(with(slurm), "several gpu07:22297");
   slurm["SLURM_STEP_ID"] = "2";
   slurm["SLURM_STEP_NUM_NODES"] = "1";

@@ -36,7 +36,7 @@ inline std::ostream& operator<<(std::ostream& out, Over over) {
   return out << (over == Over::memory ? "memory" : "network");
 }
 
-// Of the ranks of one run; made before there are processes.
+// The stores of the ranks of one run; made before there are processes.
 class Stores {
  public:
   Stores(Over over, int ranks) : over_(over), ranks_(ranks), address_{"127.0.0.1", free_port()} {

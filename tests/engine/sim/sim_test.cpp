@@ -216,7 +216,8 @@ TEST(Sim, MemoryIsASignallingNanBeforeTheFirstWriteAndAfterTheFree) {
   }
 }
 
-// What reads past its memory meets the same neighbour in each run: such a failure is replayed as it was found.
+// A read past its memory meets the same neighbour in each run: such a failure is replayed as it was
+// found.
 TEST(Sim, AddressesFollowFromTheOrderOfCalls) {
   const auto addresses = [](Device& device) {
     std::vector<const void*> list;
@@ -233,7 +234,7 @@ TEST(Sim, AddressesFollowFromTheOrderOfCalls) {
     Device device(open_sim());
     want = addresses(device);
   }
-  const std::vector<char> other(1 << 20);  // Of the process.
+  const std::vector<char> other(1 << 20);  // For the process.
   Device device(open_sim()), beside(open_sim());
   EXPECT_EQ(addresses(device), want);
   const DeviceBuffer here(device, 1000), there(beside, 1000);

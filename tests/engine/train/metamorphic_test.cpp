@@ -1,5 +1,6 @@
-// What the bits may not depend on: the engine against itself, with no oracle.
-// tests/harness/generate/invariance_test.cpp and document_invariance_test.cpp ask the same of random scenarios.
+// Properties that the bits may not depend on: the engine against itself, with no oracle.
+// tests/harness/generate/invariance_test.cpp and document_invariance_test.cpp ask the same of
+// random scenarios.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the step loop promises about itself: graphs, slots, fallbacks, failures and checkpoints.
+// Promises of the step loop: graphs, slots, fallbacks, failures and checkpoints.
 #include "engine/train/trainer.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What bench divides by: the operations and bytes of an op and of a step.
+// The numbers that bench divides by: the operations and bytes of an op and of a step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -98,7 +98,8 @@ TEST(Bench, AnEmbeddingMovesTheRowsOfItsTokens) {
   EXPECT_EQ(work_of(Submission(added), pack).bytes, 4 * 12 + 2 * 2 * 12);
 }
 
-// What a GPU that several workers share makes expensive: a judge waits once for all that it looks at after a pass.
+// Waits are expensive on a GPU that several workers share: a judge waits once for all that it looks
+// at after a pass.
 TEST(Bench, ARandomCaseWaitsForItsDeviceSomeDozenTimes) {
   const std::vector<DoorCount> table = count_door(1, 30);
   const auto count_of = [&](const std::string& call) {
@@ -153,7 +154,7 @@ TEST(Bench, OfShardingRunsTheModesThatAreAskedFor) {
   EXPECT_EQ(modes, std::vector<std::string>{"optim eager"});
 }
 
-// What passes is as without the list; what is silent reaches nobody.
+// Calls that pass are as without the list; silent ones reach nobody.
 TEST(Bench, AListOfExchangesListsThemAndCanBeSilent) {
   const auto sim = [] { return open_sim(); };
   Device device(sim());

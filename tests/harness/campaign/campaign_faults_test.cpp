@@ -19,15 +19,15 @@ namespace lockstep {
 namespace {
 
 constexpr double kMostMedian = 60, kMostShrinking = 60;  // Seconds.
-constexpr double kGiveUp = 600;                          // Of one campaign.
+constexpr double kGiveUp = 600;                          // For one campaign.
 
-// What is left of a scenario that can lose nothing more.
+// The rest of a scenario that can lose nothing more.
 struct Smallest {
   std::int64_t documents = 3;
   std::size_t features = 1;
 };
 Smallest smallest(const std::string& fault, const std::string& judge) {
-  // What it breaks is how an evaluation treats dropout.
+  // The fault breaks how an evaluation treats dropout.
   if (fault == "evaluation-with-dropout") return {.features = 2};
   // Two microbatches in a place for one that need tables of two sizes, which double: two documents, and three, or five
   // where the larger table's first part alone is too long.
@@ -43,7 +43,8 @@ Smallest smallest(const std::string& fault, const std::string& judge) {
   return {};
 }
 
-// What is printed of a failure, from FAIL to the line that replays it: verdict, first difference, bits.
+// The printed text of a failure, from FAIL to the line that replays it: verdict, first difference,
+// bits.
 std::string failure_in(const std::string& text) {
   const std::size_t begin = text.find("FAIL "), replay = text.find("\n  replay: ", begin);
   if (begin == std::string::npos || replay == std::string::npos) return "";

@@ -25,7 +25,7 @@ TEST(Calibrate, NamesTheFirstDotThatDiffers) {
   EXPECT_GT(result.differences, 100);
   const DotDifference& first = *result.first;
   EXPECT_NE(bits(first.got), bits(first.want));
-  // What it names is the difference: the model without the last product gives what was got.
+  // The named value is the difference: the model without the last product gives what was got.
   const float want = fda_chain(kSm90, 0, 16, first.a.data(), 1, first.b.data(), 1, first.c);
   const float got = fda_chain(kSm90, 0, 15, first.a.data(), 1, first.b.data(), 1, first.c);
   EXPECT_EQ(bits(first.want), bits(want));

@@ -117,7 +117,7 @@ TEST(CheckerOverTheEngine, ListsTheEdgesThatTheStepsEndMakesRedundant) {
   for (const EdgeVerdict& one : judge_edges(log)) {
     (one.redundant ? redundant : needed) += 1;
     if (one.redundant) continue;
-    // What was loaded, and the losses that the host reads at the end.
+    // Data that was loaded, and the losses that the host reads at the end.
     EXPECT_TRUE(one.text.starts_with("compute waits for event") || one.text.starts_with("the host waits for all of"))
         << one.text;
   }

@@ -24,7 +24,7 @@ std::optional<BruteForce::Conflict> conflict(HazardKind kind) {
   return std::nullopt;
 }
 
-// What the checker said of one program, and what the definition says.
+// The checker's verdict on one program, and that of the definition.
 struct Judged {
   std::set<Label> found, unwritten;  // Items with a race, and items that read what has no value.
   std::set<Label> want_found, want_unwritten;
@@ -68,7 +68,8 @@ TEST(CheckerPrograms, FindsWhatTheDefinitionFinds) {
   }
 }
 
-// What a host waited for is known to it alone, until the ranks meet: a share of the races shows no other way.
+// The waits of a host are known to it alone, until the ranks meet: a share of the races shows no
+// other way.
 TEST(CheckerPrograms, FindsRacesThatOneHostForAllWouldHide) {
   int hidden = 0;
   for (std::uint64_t seed = 0; seed < 1500; ++seed) {

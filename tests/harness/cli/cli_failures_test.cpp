@@ -1,5 +1,5 @@
-// What a script finds where a command fails: the exit status, and a report in the files that `--json` and `--junit`
-// name.
+// The results that a script finds where a command fails: the exit status, and a report in the files
+// that `--json` and `--junit` name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

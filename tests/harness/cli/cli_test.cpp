@@ -52,7 +52,7 @@ TEST_F(CommandLine, PlanPackingProposesCapacities) {
   EXPECT_EQ(found.at("histogram").as_array().size(), 3u);
   EXPECT_EQ(found.at("plans").as_array().size(), 3u);  // None, one and two buckets.
   EXPECT_TRUE(found.at("proposed").as_object().contains("max_packed_seqs"));
-  // Of a scenario, its own packs.
+  // Plans the packs of a scenario.
   const std::string scenario = folder_.file("own.yaml", kSmall);
   EXPECT_THAT(run_lockstep("plan-packing --device sim --budget 0.01 " + scenario).out, HasSubstr("6 packs"));
 }

@@ -134,7 +134,7 @@ TEST(Expectations, UnderFullIterationAStepFallsBack) {
   EXPECT_EQ(graph_regions(scenario), 1);
   EXPECT_EQ(expected(scenario, "eager_fallbacks").min, 1);
   EXPECT_EQ(expected(scenario, "graph_replays").max, 2);
-  scenario.training.eval_every = 1;  // Of the four evaluations step 0 is warm-up and step 2 does not fit.
+  scenario.training.eval_every = 1;  // For the four evaluations step 0 is warm-up and step 2 does not fit.
   EXPECT_EQ(expected(scenario, "evaluations").min, 4);
   EXPECT_EQ(expected(scenario, "graph_replays").max, 4);
 }

@@ -230,7 +230,7 @@ std::vector<float> racy_sums(Device& device, std::uint64_t seed) {
   return all;
 }
 
-// What is found by tags is confirmed on just that schedule; where the tags agree, so do the bits.
+// A finding by tags is confirmed on just that schedule; where the tags agree, so do the bits.
 TEST(Explore, TheSimulatorFollowsAScheduleExactly) {
   int differ = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {

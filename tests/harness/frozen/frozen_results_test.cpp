@@ -1,5 +1,6 @@
-// What commit edf92d4 printed, frozen: the results of replay tokens and the digests of training runs. Users keep tokens
-// in issue trackers and scripts, so a change of the code may not change what a token means.
+// Frozen output of commit edf92d4: the results of replay tokens and the digests of training runs.
+// Users keep tokens in issue trackers and scripts, so a change of the code may not change what a
+// token means.
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>

@@ -1,6 +1,7 @@
-// What the bits of a document may not depend on, asked of random models: the engine against itself, with no oracle.
-// arithmetic.md, section 1, "What bits may depend on". Documents, their places and a change of these are drawn first,
-// so that a choice that is left out makes them simpler; the model comes from the generator.
+// Properties that the bits of a document may not depend on, asked of random models: the engine
+// against itself, with no oracle. arithmetic.md, section 1, "What bits may depend on". Documents,
+// their places and a change of these are drawn first, so that a choice that is left out makes them
+// simpler; the model comes from the generator.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kScenarios = 10;  // Of one property and precision.
+constexpr int kScenarios = 10;  // For one property and precision.
 
 // ---- Documents and their places -----------------------------------------------------------------------------------
 
@@ -29,7 +30,7 @@ struct Slot {
   std::int32_t number = 0;
   std::int64_t length = 0;
 };
-using Slots = std::vector<Slot>;  // Of a microbatch.
+using Slots = std::vector<Slot>;  // For a microbatch.
 
 constexpr std::int32_t kChosen = 7;  // In every packing; only its tokens are in the lower half of the vocabulary.
 constexpr std::int32_t kNeighbours = 8, kOtherNeighbours = 100, kEmpties = 200;  // First numbers.
@@ -142,7 +143,8 @@ Scenario with_packing(Scenario s, const Packing& p) {
   s.data.gaps = p.gaps;
   s.data.align = p.align;
   s.data.tail = p.tail;
-  s.data.pack_length = s.data.distribution.median;  // Of the default, which would be given if it were cut to fit (L10).
+  s.data.pack_length =
+      s.data.distribution.median;  // For the default, which would be given if it were cut to fit (L10).
   for (const Slots& slots : p.microbatches) {
     s.data.pack_length = std::max(s.data.pack_length, rows_needed(p, slots));
     MicrobatchLengths& lengths = s.data.documents[0].emplace_back();
@@ -155,7 +157,7 @@ Scenario with_packing(Scenario s, const Packing& p) {
   t.recapture_at.clear();
   t.change_microbatches_at.clear();
   t.microbatches = std::ssize(p.microbatches);
-  // What a graph of everything leaves to be read is of the last microbatch of each slot.
+  // A graph of everything leaves the values of the last microbatch of each slot.
   t.in_flight = s.cuda_graph.impl == GraphImpl::full_iteration ? t.microbatches : std::min(t.in_flight, t.microbatches);
   t.optimizer.lr_warmup = std::min(t.optimizer.lr_warmup, t.steps);
   s.cuda_graph.warmup_steps = std::min<std::int64_t>(s.cuda_graph.warmup_steps, t.steps - 1);

@@ -1,4 +1,4 @@
-// What a run shows of each of its documents, wherever the documents lie.
+// The values that a run shows of each of its documents, wherever the documents lie.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace lockstep::test {
 
 struct DocumentRows {
   using Place = std::pair<std::int64_t, std::int32_t>;  // Step, Document::number.
-  // Of every tensor of the forward pass, token losses included, the document's rows, one behind the other.
+  // The document's rows of every tensor of the forward pass, token losses included, one behind the
+  // other.
   std::map<Place, std::map<std::string, std::vector<float>>> activations;
   std::vector<std::vector<float>> embedding_gradient;  // [step], of the whole table.
 };

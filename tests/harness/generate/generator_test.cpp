@@ -69,7 +69,8 @@ TEST(Generator, DrawsEveryFeatureAndBoundary) {
   }
 }
 
-// What leaves the device late must not be overwritten by the layers of experts in between: one or none there cannot.
+// Tensors that leave the device late must not be overwritten by the layers of experts in between:
+// one or none there cannot.
 TEST(Generator, DrawsCopiesThatWaitBeyondFurtherLayersOfExperts) {
   int drawn = 0;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
@@ -88,7 +89,7 @@ TEST(Generator, LetsEveryPairOfFeaturesMeet) {
   EXPECT_EQ(drawn.pairs_met(), Distribution::pairs_that_can_meet());
 }
 
-// What is said to exclude each other does.
+// Features that are said to exclude each other do.
 TEST(Generator, NeverDrawsWhatCannotMeet) {
   Distribution drawn;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) drawn.add(features_of(generate(seed)));

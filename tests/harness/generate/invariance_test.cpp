@@ -1,5 +1,5 @@
-// What the bits may not depend on, asked of random scenarios: the engine against itself, with no oracle.
-// document_invariance_test.cpp asks about documents.
+// Properties that the bits may not depend on, asked of random scenarios: the engine against itself,
+// with no oracle. document_invariance_test.cpp asks about documents.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 using test::Outcome;
 
-constexpr int kScenarios = 20;  // Of one property.
+constexpr int kScenarios = 20;  // For one property.
 
 bool has_graphs(const Scenario& s) { return s.cuda_graph.impl != GraphImpl::none; }
 

@@ -25,7 +25,7 @@ inline void draw_at_most(int scenarios) {
   ::setenv("RC_PARAMS", ("max_success=" + std::to_string(scenarios)).c_str(), 0);
 }
 
-// What is wrong with what the choices draw, or "".
+// The error in what the choices draw, or "".
 using Property = std::function<std::string(Choices&)>;
 
 inline void hold(const std::string& claim, const Property& property) {
@@ -79,7 +79,8 @@ inline Scenario on_one_rank(Scenario s) {
   return s;
 }
 
-// What a changed scenario may no longer offload, delay, or keep in temporary buffers. No bit depends on any.
+// Removes what a changed scenario may no longer offload, delay, or keep in temporary buffers. No
+// bit depends on any.
 inline void leave_out_what_is_refused(Scenario& s) {
   if (check_legality(s).empty()) return;
   s.offload = {};

@@ -60,7 +60,7 @@ class ComparisonTest : public testing::Test {
     return tensor(values.data(), rows, cols);
   }
 
-  // What the engine would call in a step with both microbatches in flight.
+  // The calls that the engine would make in a step with both microbatches in flight.
   std::optional<Difference> run() {
     Comparison whole(scenario_);
     std::vector<ParameterView> parameters;
@@ -303,7 +303,8 @@ TEST_F(ComparisonTest, AJudgeThatWasNotCalledIsVacuous) {
   EXPECT_EQ(run()->judge, JudgeKind::vacuous);
 }
 
-// Of a sharded run a rank sees its own microbatches and holds some rows; reports name them as of the whole.
+// A rank of a sharded run sees its own microbatches and holds some rows; reports name them as of
+// the whole.
 class SharedStep : public testing::Test {
  protected:
   SharedStep() {

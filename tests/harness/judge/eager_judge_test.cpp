@@ -69,7 +69,7 @@ void expect_same_activations(const oracle::StepResult& got, const oracle::StepRe
   }
 }
 
-// What a parameter shows after each backward pass: its own gradient, or the sum up to there.
+// The gradient of a parameter after each backward pass: its own gradient, or the sum up to there.
 void expect_same_gradients(const oracle::StepResult& got, const oracle::StepResult& want) {
   for (std::size_t p = 0; p < want.microbatches.front().gradients.size(); ++p) {
     std::vector<float> sum(want.microbatches.front().gradients[p].size());
@@ -128,7 +128,7 @@ TEST(EagerJudge, OfSeveralRanksIsOne) {
   expect_the_oracles_word(s);
 }
 
-// Of buffers without padding rows as much as pairs fill.
+// In buffers without padding, the rows that pairs fill.
 TEST(EagerJudge, KnowsTheRowsOfExperts) {
   Scenario s = with_everything();
   s.model.pattern = "*E*E";

@@ -26,7 +26,7 @@ std::string gap(bool sharded, std::vector<std::vector<ParameterView>> ranks) {
 TEST(Shards, TogetherTheyAreTheWhole) {
   EXPECT_EQ(gap(true, {{part(0, 0, 6), part(1, 0, 4)}}), "");
   EXPECT_EQ(gap(true, {{part(0, 0, 4), part(1, 0, 0)}, {part(0, 4, 2), part(1, 0, 4)}}), "");
-  // Of a parameter in several buckets a rank has several pieces, in any order.
+  // A rank has of a parameter in several buckets several pieces, in any order.
   EXPECT_EQ(gap(true, {{part(0, 4, 2), part(0, 0, 2), part(1, 0, 4)}, {part(0, 2, 2)}}), "");
 }
 

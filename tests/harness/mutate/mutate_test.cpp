@@ -273,7 +273,7 @@ TEST(MutateCommand, PutsTogetherWhatSeveralMachinesHaveRun) {
   EXPECT_GE(by_name(all).size(), 3u);
   EXPECT_EQ(by_name(together), by_name(all));
   EXPECT_EQ(together.at("summary").at("systematic"), all.at("summary").at("systematic"));
-  // What is missing, there twice or of another campaign would count as killed.
+  // A fault that is missing, there twice or of another campaign would count as killed.
   const std::string first = folder / "part0", other = folder / "other";
   EXPECT_THAT(run_lockstep("mutate " + first).err, HasSubstr("share 1/2 is missing"));
   EXPECT_THAT(run_lockstep("mutate " + first + " " + files).err, HasSubstr("is the same share as"));
@@ -293,7 +293,7 @@ TEST(MutateCommand, NamesAReplayThatFindsItAgain) {
     EXPECT_TRUE(found.at("killed").as_bool()) << name;
     const std::string replay(found.at("replay").as_string());
     ASSERT_THAT(replay, testing::StartsWith("lockstep "));
-    // What a probe showed is shown again by its trial, which then ends well.
+    // The result of a probe is shown again by its trial, which then ends well.
     const int status = replay.starts_with("lockstep replay ") ? 1 : 0;
     EXPECT_EQ(run_lockstep(replay.substr(std::string("lockstep ").size())).status, status) << replay;
   }

@@ -53,7 +53,7 @@ inline std::string not_in_random_scenarios(const std::string& name) {
 }
 
 struct PlantedFault {
-  std::string option;  // Of the command line: --plant or --mutate-oracle.
+  std::string option;  // For the command line: --plant or --mutate-oracle.
   std::string name;
 };
 

@@ -1,4 +1,5 @@
-// What `describe` says of an offload plan, before anything runs, is the plan and its forecast, in every mode.
+// The output of `describe` about an offload plan, before anything runs, is the plan and its
+// forecast, in every mode.
 #include "harness/report/offload_table.h"
 
 #include <gmock/gmock.h>

@@ -44,7 +44,7 @@ TEST(Trace, AnotherSeedRunsTheSameItemsInAnotherOrder) {
   EXPECT_EQ(a, b);
 }
 
-// What a delay alone shows is in the order; the delays themselves are no items.
+// The effect of a delay is in the order; the delays themselves are no items.
 TEST(Trace, DelaysAreThoseOfTheScenario) {
   Scenario scenario = small(GraphImpl::partial);
   const Trace plain = trace_case(scenario, {});

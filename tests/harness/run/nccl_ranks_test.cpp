@@ -59,7 +59,7 @@ class NcclRanks : public testing::Test {
   static std::string steps_line(const std::string& device, const std::string& scenario) {
     return "train --quiet --digest-every 1 --deadline 30 --device " + device + " " + scenario;
   }
-  // What is said of steps, and not of the time that they took.
+  // The lines about steps, and not of the time that they took.
   static std::string steps(const std::string& said) {
     std::istringstream all(said);
     std::string some;
@@ -168,7 +168,7 @@ TEST_F(NcclRanks, ReportARankThatIsLost) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
-// What a run left that lost a rank continues as if nothing had happened.
+// The checkpoint of a run that lost a rank continues as if nothing had happened.
 TEST_F(NcclRanks, ResumeBitForBitAfterAKill) {
   const std::string line = "train --device cuda --quiet --steps 100 --deadline 3 " +
                            file("nccl", "optim_grads_params", "bf16") + " --checkpoint " + (folder_ / "state") +

@@ -159,7 +159,7 @@ TEST_F(RankProcesses, ReportAKilledRankOnAnotherMachine) {
     for (int rank = 0; rank < 3; ++rank) {
       if (rank == lost) continue;
       EXPECT_EQ(ranks[static_cast<std::size_t>(rank)]->exit_status(), 4);
-      // What rank 0 passes on, and it stops when it is stuck itself or has noticed another first.
+      // Rank 0 passes it on, and it stops when it is stuck itself or has noticed another first.
       EXPECT_THAT(slurp(output(rank)),
                   testing::ContainsRegex("lockstep: rank [0-2]: rank [0-2] (did not come within 2 s"
                                          "|has left): rank 0 .*; rank 1 .*; rank 2 "));
@@ -178,7 +178,7 @@ Ran run_with(const Variables& variables, const std::string& words) {
   return ran;
 }
 
-// Of Slurm a shell around it has as much, and what makes no sense comes from no launcher.
+// A shell within Slurm has as many variables, and nonsense comes from no launcher.
 TEST_F(RankProcesses, AreNoConcernOfARunOfOneProcess) {
   const std::string train = "train --device sim --quiet " + file(1, "auto", "no_shard");
   const Variables slurm{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}};
@@ -305,7 +305,7 @@ TEST_F(RankProcesses, OverNcclNeedAGpuEach) {
   EXPECT_THAT(beside.out, HasSubstr("broken by device"));
   EXPECT_THAT(beside.out, HasSubstr("nccl asks for 2 GPUs and NCCL, and this is the simulated"));
   EXPECT_THAT(beside.out, HasSubstr("1 held, 0 violated, 1 broken"));
-  // What is violated without a run is not skipped with it.
+  // A violation without a run is not skipped with it.
   const std::string legal =
       folder_.file("legal.yaml", "schema: 1\nname: legal\nexpect: {verdict: refused, error: L17}\n");
   EXPECT_EQ(run_lockstep("verify --device sim --quiet --skip-code 77 " + scenario + " " + legal).status, 1);
@@ -384,7 +384,7 @@ TEST_F(RankProcesses, ReportAKilledRankAndEnd) {
   }
 }
 
-// What a run left that lost a rank continues as if nothing had happened.
+// The checkpoint of a run that lost a rank continues as if nothing had happened.
 TEST_F(RankProcesses, ResumeBitForBitAfterAKill) {
   std::mt19937_64 random(test_seed());
   const char* wanted = std::getenv("LOCKSTEP_KILLS");

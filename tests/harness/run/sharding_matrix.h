@@ -16,7 +16,7 @@ struct MatrixCase {
   std::string rule;  // That refuses it, or "none".
 };
 
-// What a graph holds, in a model whose units are equal and in one that has an odd one.
+// The contents of a graph, in a model whose units are equal and in one that has an odd one.
 struct MatrixGraphs {
   std::string_view name;
   std::vector<GraphModule> modules;

@@ -36,7 +36,7 @@ std::vector<Scenario> legal_cases() {
   return list;
 }
 
-// Those of shard i of n, from 1, or a sample.
+// The scenarios of shard i of n, from 1, or a sample.
 std::vector<Scenario> chosen() {
   std::vector<Scenario> all = legal_cases(), list;
   const char* shard = std::getenv("LOCKSTEP_MATRIX");

@@ -52,7 +52,7 @@ inline CaseResult failure(const Scenario& scenario, const std::string& tensor) {
 
 inline std::int64_t documents_in(const Scenario& scenario) { return documents_in(scenario.data.documents); }
 
-// What graphs hold: kinds of layers captured, or one for a whole iteration.
+// The contents of graphs: kinds of layers captured, or one for a whole iteration.
 inline int graph_modules_in(const Scenario& s) {
   if (s.cuda_graph.impl == GraphImpl::none) return 0;
   if (s.cuda_graph.impl == GraphImpl::full_iteration) return 1;

@@ -1,4 +1,4 @@
-// What counts as the same reason, and as another effect of one cause.
+// Cases that count as the same reason, and as another effect of one cause.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -211,7 +211,7 @@ TEST(Shrink, TriesOtherSeedsWhereSmallerOnesHappenToHold) {
   EXPECT_TRUE(shrunk.finished);
   EXPECT_EQ(documents_in(shrunk.scenario), 1) << to_yaml(shrunk.scenario);
   EXPECT_EQ(shrunk.scenario.training.seed, 5);
-  // What is no matter of bits hangs on no seed.
+  // A failure that is no matter of bits depends on no seed.
   ShrinkOptions without_bits = with_bug(bug);
   without_bits.runner = [by_bits = without_bits.runner](const Scenario& s, const RunOptions& run, double timeout_s) {
     CaseResult result = by_bits(s, run, timeout_s);
@@ -232,7 +232,7 @@ TEST(Shrink, KeepsADocumentThatIsCutAndShortensIt) {
   EXPECT_EQ(shrunk.scenario.data.pack_length, 2);
 }
 
-// What the drawing does, and no list shows.
+// An effect of drawing that no list shows.
 TEST(Shrink, KeepsADistributionThatTheBugNeedsAtItsDefaults) {
   int shrunk_cases = 0;
   for (std::uint64_t seed = 1; shrunk_cases < 5; ++seed) {
@@ -394,7 +394,7 @@ TEST(Shrink, LowersBucketsWhoseDocumentsLoseTheirTarget) {
   EXPECT_EQ(documents_in(shrunk.scenario), 2) << to_yaml(shrunk.scenario);
 }
 
-// What steps and microbatches have in common no single document takes away.
+// Removing a single document does not remove what steps and microbatches share.
 TEST(Shrink, FindsFewDocumentsInOtherPlaces) {
   Scenario large;
   large.name = "places";

@@ -20,8 +20,8 @@ struct Heads {
   std::int32_t heads, kv_heads, head_dim;
 };
 
-// What a backward pass of attention reads: its inputs, and outputs of the host's forward pass with poison in the
-// padding.
+// The operands of a backward pass of attention: its inputs, and outputs of the host's forward pass
+// with poison in the padding.
 template <class T>
 struct DrawnAttention {
   DrawnAttention(OpBuilder& b, const DrawnPack& pack, const Heads& shape)

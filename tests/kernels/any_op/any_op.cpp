@@ -278,7 +278,7 @@ void draw(OpBuilder& b, ConvBackward<T>& op) {
         .dbias = b.out<F>(1, channels)};
 }
 
-// What forward and backward of the scan share.
+// Operands that forward and backward of the scan share.
 template <class T, class Op>
 void draw_scan(OpBuilder& b, const DrawnPack& pack, std::int64_t d_inner, Op& op) {
   op.xbc = b.row_values<T>(pack, d_inner + 2 * op.groups * op.state);

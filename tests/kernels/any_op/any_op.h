@@ -35,7 +35,7 @@ class HostOpMemory : public OpMemory {
   std::vector<std::unique_ptr<std::vector<std::byte>>> blocks_;
 };
 
-// What fills the bytes that an op may not read.
+// The values that fill the bytes that an op may not read.
 struct Fill {
   std::uint8_t undefined = 0xff;                            // Out, Scratch and the gaps between rows.
   float padding = std::numeric_limits<float>::quiet_NaN();  // Rows of no document in operands that are read.

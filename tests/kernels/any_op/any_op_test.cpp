@@ -53,7 +53,7 @@ TEST_P(EveryOp, ChangesNoByteOutsideItsOutputs) {
     const OpCase made = any_op(GetParam(), seed, memory);
     any_op(GetParam(), seed, untouched);
     made.submission.run_on_host();
-    // What the op declares written is put back; then nothing may differ.
+    // Bytes that the op declares written are put back; then nothing may differ.
     for (const OperandBytes& x : made.submission.operands()) {
       for (std::size_t k = 0; k < memory.size() && written(x.access); ++k) {
         const std::ptrdiff_t offset = static_cast<std::byte*>(x.base) - memory.block_data(k);

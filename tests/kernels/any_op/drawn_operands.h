@@ -54,7 +54,7 @@ class DrawnOperands {
     return tensor(static_cast<T*>(memory_.place(bytes)) + offset, rows, cols);
   }
 
-  std::vector<std::int32_t> start_, document_;  // Of documents, in rows; of rows, or -1.
+  std::vector<std::int32_t> start_, document_;  // For documents, in rows; of rows, or -1.
   std::int64_t rows_ = 0;
 
  private:

@@ -1,4 +1,5 @@
-// What the generator of ops draws from: sizes, contents, packs of documents and targets.
+// The sources that the generator of ops draws from: sizes, contents, packs of documents and
+// targets.
 #pragma once
 
 #include <algorithm>

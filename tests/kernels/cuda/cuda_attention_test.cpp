@@ -13,7 +13,7 @@ struct Pack {
   std::vector<std::int32_t> lengths;
   std::int32_t gap;  // Rows of no document after every document.
   std::int32_t kv_heads, group, head_dim;
-  float amplitude;          // Of queries and keys: large ones make p underflow.
+  float amplitude;          // For queries and keys: large ones make p underflow.
   std::int32_t offset = 0;  // Elements before the first row, which then lies at no multiple of 16 bytes.
 };
 
@@ -30,7 +30,7 @@ const Pack kPacks[] = {
     {"underflow", {640, 100}, 0, 1, 2, 96, 30},
     {"no_rows", {0, 0, 0}, 9, 1, 2, 64, 1},
     {"no_alignment", {200, 129, 5}, 2, 2, 2, 48, 1, 5},
-    // Of so many rows and heads that tiles have 128 rows, on a GPU of at most 139 multiprocessors.
+    // So many rows and heads that tiles have 128 rows, on a GPU of at most 139 multiprocessors.
     {"around_wide_tiles", {127, 128, 129, 255, 257}, 0, 4, 5, 128, 1},
     {"wide_tiles_of_odd_widths", {257, 1, 511}, 7, 6, 4, 112, 1},
     {"wide_tiles_without_alignment", {400, 129, 5, 300}, 2, 4, 6, 48, 1, 5},

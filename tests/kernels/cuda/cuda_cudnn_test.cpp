@@ -192,7 +192,7 @@ class OnCudnn {
     gpu().synchronize(stream_.get());
     return to;
   }
-  // What is undefined before differs from run to run.
+  // Undefined memory differs from run to run.
   void load(const Rows& pack, const Documents& documents) {
     ++garbage_;
     gpu().fill(stream_.get(), forward_.o.data, garbage_,

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kEnough = 8;  // Of 64 places.
+constexpr int kEnough = 8;  // For 64 places.
 constexpr TensorCore kInVec8{.fraction_bits = 25, .group = 8, .min_exponent = -133};
 
 // The factors of one element.

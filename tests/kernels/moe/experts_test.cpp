@@ -404,7 +404,7 @@ TEST(ExpertBias, MovesTowardsTheMean) {
   for (const std::int32_t n : step) EXPECT_EQ(n, 0);
 }
 TEST(ExpertBias, AddsTheCountsOfAllRanks) {
-  std::int32_t step[] = {4, 0, 2, 0, 4, 2};  // Of two ranks; together 4, 4, 4.
+  std::int32_t step[] = {4, 0, 2, 0, 4, 2};  // For two ranks; together 4, 4, 4.
   float bias[] = {0.5f, 0.0f, -1.0f};
   run(HostQueue{}, UpdateExpertBias{.step = tensor(step, 2, 3), .bias = tensor(bias, 1, 3), .rate = 0.25f});
   EXPECT_EQ(bias[0], 0.5f);

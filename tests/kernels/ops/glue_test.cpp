@@ -10,7 +10,7 @@ namespace {
 using plain::for_cases;
 using plain::Matrix;
 
-// What drop() says about an element, one Philox block for each.
+// The decision of drop() about an element, one Philox block for each.
 template <class Op>
 float dropped(const Op& op, std::int64_t i, std::int64_t c, float x) {
   return drop(op.dropout, *op.state.data, static_cast<std::uint32_t>(op.row_number.data[i]),
@@ -106,7 +106,7 @@ TEST(Activation, ForwardStaysWithinItsBound) {
     run(HostQueue{}, op);
     const Matrix h(op.h);
     const Matrix want = activation(op.kind, h, op.a.cols);
-    const double last = 1.5e-45 * (1 + plain::largest(h)) * (1 + plain::largest(h));  // Of a gate that is subnormal.
+    const double last = 1.5e-45 * (1 + plain::largest(h)) * (1 + plain::largest(h));  // For a gate that is subnormal.
     for (std::int64_t i = 0; i < want.rows; ++i) {
       for (std::int64_t c = 0; c < want.cols && op.row_document.data[i] >= 0; ++c) {
         ASSERT_TRUE(plain::near(op.a.row(i)[c], want(i, c), 16 * plain::kUnit * std::abs(want(i, c)) + last));

@@ -103,7 +103,7 @@ TYPED_TEST(MambaIn, ConvSeesOneDocument) {
   });
 }
 
-// What a scan reads, in double.
+// The inputs of a scan, in double.
 struct Scan {
   template <class Op>
   explicit Scan(const Op& op)

@@ -120,7 +120,7 @@ TEST(fda16, depends_on_every_parameter) {
 }
 
 TEST(forms, have_the_bits_of_the_scalar_text) {
-  const std::int64_t dots = 50'000;  // Of each family and form: more than 10^6.
+  const std::int64_t dots = 50'000;  // For each family and form: more than 10^6.
   std::uint32_t seed = 0;
   for (const Fda16Form form : {Fda16Form::avx2, Fda16Form::avx512}) {
     if (!supported(form)) continue;

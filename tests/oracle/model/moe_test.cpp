@@ -101,7 +101,7 @@ TEST(a_capacity_that_is_never_reached, is_dropless) {
   }
 }
 
-// What a dropped pair leaves behind: nothing for the row's other experts.
+// The trace of a dropped pair: nothing for the row's other experts.
 TEST(a_dropped_pair, leaves_the_weights_as_they_are) {
   const StepData data = documents();
   const StepResult with = Oracle(experts(), {}).step(0, data), without = Oracle(dropless(experts()), {}).step(0, data);

@@ -43,7 +43,7 @@ Weights weights_of(const Scenario& scenario) {
   return weights;
 }
 
-// What the experts' choice is biased by where it is.
+// The selection bias, where the experts' choice has one.
 std::vector<std::vector<double>> bias_of(const Scenario& scenario) {
   auto bias = no_expert_bias<double>(scenario.model);
   Draws numbers(7);
@@ -57,7 +57,7 @@ DoubleResult run(const Scenario& scenario, const Microbatch& microbatch, const W
   return run_in_double(scenario, microbatch, weights, 0, bias_of(scenario));
 }
 
-// What the gradient is the gradient of.
+// The loss whose gradient is taken.
 double whole_loss(const DoubleResult& result) {
   double loss = result.loss;
   for (const ExpertStatistics<double>& entry : result.experts) loss += entry.aux_loss + entry.z_loss;

@@ -1,4 +1,4 @@
-// What a layer of experts decides, by hand: choice, weights, capacity, places.
+// The decisions of a layer of experts, by hand: choice, weights, capacity, places.
 #include <gtest/gtest.h>
 
 #include "oracle/model/expert_bias.h"

@@ -484,7 +484,7 @@ TEST_F(Y08, RefusesBadRecords) {
 
 TEST_F(Y08, RefusesOtherBytesThanTheDigestSays) {
   folder_.file("a.jsonl", "{\"text\": \"a\"}\n");
-  const std::string digest = "900150983cd24fb0d6963f7d28e17f72";  // Of other bytes.
+  const std::string digest = "900150983cd24fb0d6963f7d28e17f72";  // For other bytes.
   EXPECT_EQ(rules("kind: jsonl, path: a.jsonl, digest: " + digest), "Y08");
   const std::string complaint = error("kind: jsonl, path: a.jsonl, digest: " + digest);
   const std::string right = complaint.substr(complaint.rfind(' ') + 1);

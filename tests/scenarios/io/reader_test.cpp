@@ -1,4 +1,4 @@
-// What legal files mean: defaults, the examples of the schema, places of errors in all stages.
+// The meaning of legal files: defaults, the examples of the schema, places of errors in all stages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -287,7 +287,7 @@ TEST(Reader, AcceptsTheExamples) {
   for (const char* example : kExamples) {
     const std::string file = folder / "example.yaml";
     EXPECT_EQ(reading_error(example, file), "");
-    // What is legal but not built yet is L00's business.
+    // Legal scenarios that are not built yet are L00's business.
     const std::vector<ScenarioError> illegal = check_legality(read_stage(example, file).scenario);
     EXPECT_TRUE(illegal.empty()) << example << illegal.front().text();
   }

@@ -14,7 +14,7 @@ namespace {
 
 using Advice = std::vector<std::pair<std::string, std::string>>;
 
-// What is refused, and all that has to change for it to be legal.
+// The refusals, and all that has to change for it to be legal.
 TEST(LegalityOfData, EveryCauseOfNoTargetIsNamed) {
   const std::vector<std::pair<std::function<void(Scenario&)>, Advice>> cases{
       {[](Scenario& s) { s.data.mask.prefix = 64, s.data.mask.rate = {1'000'000}; },

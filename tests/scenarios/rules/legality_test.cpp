@@ -445,7 +445,7 @@ TEST(Legality, NormsAreOffloadedOnlyWhereTheirInputIsInsideOfAGraphOrEager) {
   EXPECT_EQ(rule("*E", mlp_norm, {attn, moe}), "none");
   EXPECT_EQ(rule("*E", mlp_norm, {attn, moe_router}), "L26");  // Eager experts add to it after the graph.
   EXPECT_EQ(rule("M*", attn_norm, {mamba}), "L26");
-  EXPECT_EQ(rule("*-M-", mlp_norm, {attn, mlp}), "L26");  // Of two blocks the lone one fails.
+  EXPECT_EQ(rule("*-M-", mlp_norm, {attn, mlp}), "L26");  // For two blocks the lone one fails.
   EXPECT_EQ(rule("M-", mlp_norm, {}), "L26");
   EXPECT_EQ(rule("M*-", core_attn, {}), "none");
   EXPECT_EQ(rule("M*-", mamba_scan, {mamba}), "none");

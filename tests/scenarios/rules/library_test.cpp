@@ -57,7 +57,7 @@ bool has_layouts(const Scenario& s) {
   return s.data.kind == DataKind::lengths || s.data.kind == DataKind::distribution;
 }
 
-// What becomes of a microbatch, or under full_iteration of a step.
+// The fate of a microbatch, or under full_iteration of a step.
 enum class Way { warm_up, replayed, fallback };
 
 struct Visit {
