@@ -152,7 +152,9 @@ TEST(Rules, RefuseTheirOwnExamplesAndNothingElseDoes) {
     for (const ScenarioError& error : errors) EXPECT_EQ(error.rule, rule.id.text) << error.text();
     const std::string text = rule.text.text;
     const std::string what = errors.front().what;
-    if (rule.id.text[0] == 'L' && std::string(rule.id.text) != "L00") EXPECT_EQ(what.substr(0, text.size()), text);
+    if (rule.id.text[0] == 'L' && std::string(rule.id.text) != "L00") {
+      EXPECT_EQ(what.substr(0, text.size()), text);
+    }
   }
 }
 
@@ -258,7 +260,8 @@ TEST(FullYaml, ReadsBackAsTheSameCanonicalForm) {
   };
   for (const fs::path& file : library_files()) {
     const ReadStage stage = read_stage(content(file), file.string());
-    if (stage.errors.empty()) EXPECT_EQ(again(stage.scenario, file.string()), canonical_form(stage.scenario)) << file;
+    if (!stage.errors.empty()) continue;
+    EXPECT_EQ(again(stage.scenario, file.string()), canonical_form(stage.scenario)) << file;
   }
   const TemporaryFolder folder;
   write_documents(folder);
