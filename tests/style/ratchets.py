@@ -28,12 +28,12 @@ LIMITS = {
     "files in a folder, 90th percentile": (25, 25),
     "circles between folders": (0, 0),
     "units that include one op's header, most": (51, 30),
-    "comments that open without a subject": (288, 20),
-    "lines with fault( in engine/": (59, 59),
+    "comments that open without a subject": (20, 20),
+    "lines with fault( in engine/": (7, 59),
     "lines with fault( in kernels/": (0, 0),
-    "static_cast<std::size_t>": (458, 100),
+    "static_cast<std::size_t>": (319, 100),
     "lines of a function, most": (100, 100),
-    "lines over 100 columns": (6500, 0),
+    "lines over 100 columns": (6650, 0),
 }
 
 
