@@ -169,8 +169,8 @@ class ListedCalls final : public Communicator {
     list(name);
     calls_->all_to_all(stream, name, to, from, bytes);
   }
-  void meet() override {}
-  std::vector<std::string> tell(const std::string& words) override { return {words}; }
+  void barrier() override {}
+  std::vector<std::string> all_gather_object(const std::string& words) override { return {words}; }
 
   std::string said;
 
@@ -212,8 +212,8 @@ class PlacedCalls final : public Communicator {
   void all_reduce(const Stream&, const CollectiveName&, float* data, std::size_t bytes) override {
     look({"sum"}, data, data, bytes);
   }
-  void meet() override {}
-  std::vector<std::string> tell(const std::string& words) override {
+  void barrier() override {}
+  std::vector<std::string> all_gather_object(const std::string& words) override {
     return std::vector<std::string>(static_cast<std::size_t>(ranks_), words);
   }
 

@@ -11,7 +11,7 @@ namespace {
 ReferenceResults reference_of(const Scenario& scenario, const DataSource& data) {
   const RunOptions options;
   ReferenceResults remembered;
-  ComparedRun run(scenario, data, options, {}, false, nullptr);
+  ComparedRun run(scenario, data, options, {}, Compared::result_only, nullptr);
   run.on_ranks([&](ComparedRun::Rank& rank) {
     EagerReference reference(scenario, rank);
     for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
