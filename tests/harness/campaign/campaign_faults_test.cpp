@@ -37,7 +37,7 @@ Smallest smallest(const std::string& fault, const std::string& judge) {
   // Two steps with the larger bucket, of two documents, in another microbatch each.
   if (fault == "iteration-graph-takes-each-bucket") return {.documents = 4};
   // With one document too many in a graph no bit differs only if that document is empty.
-  if (judge == JudgeKind::vacuous && (fault == "capacity-off-by-one" || fault == "fallback-truncates-to-capacity")) {
+  if (judge == "vacuous" && (fault == "capacity-off-by-one" || fault == "fallback-truncates-to-capacity")) {
     return {.features = 2};
   }
   return {};
@@ -70,11 +70,11 @@ std::string only_yaml_in(const std::string& folder) {
   return "";
 }
 
-std::vector<PlantedFault> draw(std::uint64_t seed, std::size_t count) {
-  std::vector<PlantedFault> all = faults_that_show();
-  std::erase_if(all, [](const PlantedFault& one) { return !not_in_random_scenarios(one.name).empty(); });
+std::vector<ListedFault> draw(std::uint64_t seed, std::size_t count) {
+  std::vector<ListedFault> all = faults_that_show();
+  std::erase_if(all, [](const ListedFault& one) { return !not_in_random_scenarios(one.name).empty(); });
   if (const char* only = std::getenv("LOCKSTEP_FAULT")) {
-    std::erase_if(all, [&](const PlantedFault& one) { return one.name != only; });
+    std::erase_if(all, [&](const ListedFault& one) { return one.name != only; });
   }
   Choices choices(seed);
   for (std::size_t i = all.size(); i-- > 1;) std::swap(all[i], all[static_cast<std::size_t>(choices.draw(i + 1))]);
@@ -85,7 +85,7 @@ std::vector<PlantedFault> draw(std::uint64_t seed, std::size_t count) {
 // One fault on its way; a row of the table.
 class Hunt {
  public:
-  Hunt(PlantedFault fault, std::uint64_t seed) : fault_(std::move(fault)), seed_(seed) {}
+  Hunt(ListedFault fault, std::uint64_t seed) : fault_(std::move(fault)), seed_(seed) {}
 
   void run() {
     SCOPED_TRACE(fault_.name + ", seed " + std::to_string(seed_));
@@ -162,7 +162,7 @@ class Hunt {
     replayed_ += failure_in(ran.out) == failure;
   }
 
-  const PlantedFault fault_;
+  const ListedFault fault_;
   const std::uint64_t seed_;
   const TemporaryFolder folder_;
   std::string found_, file_, small_, features_;
@@ -174,15 +174,15 @@ class Hunt {
 TEST(CampaignFaults, AreFoundShrunkAndReplayed) {
   const std::uint64_t seed = test_seed();
   const char* asked = std::getenv("LOCKSTEP_FAULTS");
-  const std::vector<PlantedFault> faults = draw(seed, asked ? static_cast<std::size_t>(std::atoi(asked)) : 20);
+  const std::vector<ListedFault> faults = draw(seed, asked ? static_cast<std::size_t>(std::atoi(asked)) : 20);
   std::printf("%zu of %zu faults; not drawn:\n", faults.size(), faults_that_show().size());
-  for (const PlantedFault& one : faults_that_show()) {
+  for (const ListedFault& one : faults_that_show()) {
     const std::string why = not_in_random_scenarios(one.name);
     if (!why.empty()) std::printf("  %s: %s\n", one.name.c_str(), why.c_str());
   }
   for (const auto& [name, why] : equivalent_faults()) std::printf("  %s: %s\n", name.c_str(), why.c_str());
   std::printf("drawn:");
-  for (const PlantedFault& one : faults) std::printf(" %s", one.name.c_str());
+  for (const ListedFault& one : faults) std::printf(" %s", one.name.c_str());
   std::printf("\n");
   std::puts("| fault | seed | s to find | scenarios | judge | s to shrink | documents | modules | feature | replays |");
   std::puts("|---|---|---|---|---|---|---|---|---|---|");

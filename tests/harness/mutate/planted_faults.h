@@ -52,14 +52,14 @@ inline std::string not_in_random_scenarios(const std::string& name) {
   return "";
 }
 
-struct PlantedFault {
+struct ListedFault {
   std::string option;  // For the command line: --plant or --mutate-oracle.
   std::string name;
 };
 
 // Kernels, engine, oracle; without the equivalent ones.
-inline std::vector<PlantedFault> faults_that_show() {
-  std::vector<PlantedFault> list;
+inline std::vector<ListedFault> faults_that_show() {
+  std::vector<ListedFault> list;
   const auto add = [&](const char* option, const std::vector<std::string>& names) {
     for (const std::string& name : names) {
       if (!equivalent_faults().contains(name)) list.push_back({option, name});
