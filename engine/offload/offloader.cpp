@@ -32,10 +32,10 @@ class Placed {
 
 Offloader::Group::Group(Device& device, const OffloadGroup& planned, int slots) : plan(planned) {
   for (int slot = 0; slot < slots; ++slot) {
-    d2h_done.emplace_back(device);
-    h2d_done.emplace_back(device);
+    d2h_done.emplace_back(device, "d2h done");
+    h2d_done.emplace_back(device, "h2d done");
   }
-  if (delayed()) last_read.emplace(device);
+  if (delayed()) last_read.emplace(device, "last read");
 }
 
 Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scenario, RowsInUse rows_in_use)

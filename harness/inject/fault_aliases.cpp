@@ -34,16 +34,16 @@ constexpr std::array kAliases{
     FaultAlias{"reduce-runs-twice", Op::repeat_op, {.stream = "reduce", .op = "accumulate_gradient"}},
     FaultAlias{"totals-gathered-before-they-are-sums", Op::drop_wait, {.stream = "gather", .event = "totals summed"}},
     // Offloading.
-    FaultAlias{"compute-ignores-reload", Op::drop_wait, {.stream = "compute", .event = "returned"}},
+    FaultAlias{"compute-ignores-reload", Op::drop_wait, {.stream = "compute", .event = "h2d done"}},
     FaultAlias{"compute-overwrites-what-is-leaving",
                Op::drop_wait,
-               {.stream = "compute", .event = "left", .not_part = "offload"}},
-    FaultAlias{"delayed-offload-ignores-compute", Op::drop_wait, {.stream = "d2h", .event = "made"}},
+               {.stream = "compute", .event = "d2h done", .not_part = "offload"}},
+    FaultAlias{"delayed-offload-ignores-compute", Op::drop_wait, {.stream = "d2h", .event = "last read"}},
     FaultAlias{"offload-ignores-compute", Op::drop_wait, {.stream = "d2h", .event = "offload fork"}},
     FaultAlias{
-        "reload-awaited-after-its-first-tensor", Op::advance_record, {.stream = "h2d", .event = "returned"}, {}, 1},
+        "reload-awaited-after-its-first-tensor", Op::advance_record, {.stream = "h2d", .event = "h2d done"}, {}, 1},
     FaultAlias{"reload-ignores-compute", Op::drop_wait, {.stream = "h2d", .event = "offload fork"}},
-    FaultAlias{"reload-ignores-the-copy-out", Op::drop_wait, {.stream = "h2d", .event = "left"}},
+    FaultAlias{"reload-ignores-the-copy-out", Op::drop_wait, {.stream = "h2d", .event = "d2h done"}},
     // Graphs.
     FaultAlias{"replay-runs-twice", Op::repeat_launch, {.pass = Pass::backward}},
     FaultAlias{"replay-skipped-once", Op::drop_launch, {.occurrence = Occurrence::fourth_of_its_stream}},
