@@ -1,4 +1,4 @@
-// What a run must have counted, given what the oracle and the checker saw of it.
+// The counters that a run must show, given what the oracle and the checker saw of it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// What the checker saw of a run.
+// The findings of the checker in a run.
 struct CheckerEvidence {
   std::int64_t ranks = 1;                                        // That it watched.
   std::int64_t launches = 0;                                     // For graphs, by all of them.
