@@ -27,7 +27,7 @@ DoubleResult run_in_double(const Scenario& scenario, const Microbatch& microbatc
   const std::vector<std::vector<double>> start = weights.empty() ? widened_start(scenario, layout) : weights;
   const auto rope =
       make_rope_table<double>(scenario.data.pack_length, model.attention.head_dim, model.attention.rope_base);
-  const Pack pack = make_pack(scenario, microbatch, Mutant());
+  const PackedBatch pack = make_pack(scenario, microbatch, Mutant());
   std::int64_t targets = 0;
   for (const std::int32_t target : pack.targets) targets += target >= 0 ? 1 : 0;
 

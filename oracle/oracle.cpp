@@ -44,7 +44,7 @@ std::vector<Tensor> tensors(Saved<float>& saved) {
 
 float inverse_targets(std::int64_t targets) { return div(1.0f, static_cast<float>(targets == 0 ? 1 : targets)); }
 
-std::int64_t unmasked(const Pack& pack) {
+std::int64_t unmasked(const PackedBatch& pack) {
   std::int64_t count = 0;
   for (const std::int32_t target : pack.targets) count += target >= 0 ? 1 : 0;
   return count;
@@ -92,7 +92,7 @@ struct Oracle::State {
     return values;
   }
 
-  float inverse_for(const Pack& pack, std::int64_t targets) const {
+  float inverse_for(const PackedBatch& pack, std::int64_t targets) const {
     if (mutant("loss-counts-every-row")) targets = pack.rows;
     if (mutant("loss-normalises-by-the-microbatch")) targets = unmasked(pack);
     return inverse_targets(targets);
@@ -102,7 +102,7 @@ struct Oracle::State {
   MicrobatchResult run(std::int64_t step, const StepData& data, std::int64_t number, const Values& weights,
                        bool train) const {
     const Microbatch& microbatch = data.microbatches[number];
-    const Pack pack = make_pack(scenario, microbatch, mutant);
+    const PackedBatch pack = make_pack(scenario, microbatch, mutant);
     Saved<float> saved(scenario.model.pattern.size());
     MicrobatchResult result;
     result.gradients.resize(train ? parameters.size() : 0);

@@ -48,7 +48,7 @@ void CooperativeThreads::run(const std::function<void(int thread)>& body) {
 
 bool CooperativeThreads::arrive_and_wait(int thread) {
   require(!device_.capturing() && !device_.in_dry_run(), "ranks meet outside of captures and dry runs");
-  const Place place = device_.place;
+  const StepLocation place = device_.place;
   const Turnstile::Outcome outcome = turnstile_.arrive_and_wait(thread);
   device_.place = place;
   device_.turn_of(rank_of(thread));

@@ -66,7 +66,7 @@ void LocalCommunicator::barrier() {
 }
 
 std::vector<std::string> LocalCommunicator::all_gather_object(const std::string& words) {
-  const auto parity = static_cast<std::size_t>(me_.ledger.append(CollectiveKind::meet, {}, 0, "").sequence % 2);
+  const auto parity = static_cast<std::size_t>(me_.ledger.append(CollectiveKind::barrier, {}, 0, "").sequence % 2);
   me_.words[parity] = words;
   pass_the_turn();
   compare();

@@ -130,13 +130,13 @@ class NcclCommunicator final : public Communicator {
   }
   // The hosts agree first, because the library returns only when all have asked for equal sizes.
   DeviceBuffer buffer(Device& device, std::size_t bytes) override {
-    const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {kMemory}, bytes, "");
+    const CollectiveCall& call = ledger_.append(CollectiveKind::barrier, {kMemory}, bytes, "");
     if (!shares(call)) return DeviceBuffer(device, bytes);
     const Watchdog::Call calling(watchdog_, call);
     return DeviceBuffer(device, bytes, ranks_.get());
   }
   void reserve(std::size_t bytes) override {
-    const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {kMemory}, bytes, "");
+    const CollectiveCall& call = ledger_.append(CollectiveKind::barrier, {kMemory}, bytes, "");
     if (!shares(call)) return;
     const Watchdog::Call calling(watchdog_, call);
     ranks_->reserve(bytes);
@@ -169,7 +169,7 @@ class NcclCommunicator final : public Communicator {
   void barrier() override { all_gather_object(""); }
   std::vector<std::string> all_gather_object(const std::string& words) override {
     require(device_.recording() < 0, "ranks meet outside of captures and dry runs");
-    return store_.all_gather_object(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
+    return store_.all_gather_object(ledger_.append(CollectiveKind::barrier, {}, 0, ""), words);
   }
 
  private:
@@ -208,7 +208,7 @@ class NcclCommunicator final : public Communicator {
     if (rank() == 0) {
       for (const std::byte byte : backend.new_communicator_id()) id += static_cast<char>(byte);
     }
-    const CollectiveCall& call = ledger_.append(CollectiveKind::meet, {}, 0, "");
+    const CollectiveCall& call = ledger_.append(CollectiveKind::barrier, {}, 0, "");
     const std::string told = store_.all_gather_object(call, id).front();
     CommunicatorId bytes;
     for (const char byte : told) bytes.push_back(static_cast<std::byte>(byte));

@@ -110,7 +110,7 @@ class StoreCommunicator final : public Communicator {
   void barrier() override { all_gather_object(""); }
   std::vector<std::string> all_gather_object(const std::string& words) override {
     require(device_.recording() < 0, "ranks meet outside of captures and dry runs");
-    return store_.all_gather_object(ledger_.append(CollectiveKind::meet, {}, 0, ""), words);
+    return store_.all_gather_object(ledger_.append(CollectiveKind::barrier, {}, 0, ""), words);
   }
 
  private:

@@ -17,7 +17,7 @@ DocumentTable table_in(std::int32_t* base, std::int64_t capacity) {
   return {tensor(base, 1, capacity), tensor(base + capacity, 1, capacity), tensor(base + 2 * capacity, 1, 1)};
 }
 
-std::vector<std::int32_t> table_of(const HostPack& pack, std::int64_t capacity) {
+std::vector<std::int32_t> table_of(const HostPackedBatch& pack, std::int64_t capacity) {
   std::vector<std::int32_t> table(static_cast<std::size_t>(table_size(capacity)));
   const std::int64_t slots = std::min<std::int64_t>(capacity, std::ssize(pack.lengths));
   std::copy_n(pack.lengths.begin(), slots, table.begin());
@@ -89,7 +89,7 @@ void Loader::begin_staging(const PinnedBuffer& staging) {
   bytes_poisoned_ += static_cast<std::int64_t>(staging.bytes());
 }
 
-void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
+void Loader::load(int microbatch, const HostPackedBatch& pack, const Stream& compute) {
   Entry& e = entry(microbatch);
   const std::int64_t slots = std::ssize(pack.lengths);
   if (slots > capacity_) grow_overflow(e, slots, compute);
@@ -101,7 +101,7 @@ void Loader::load(int microbatch, const HostPack& pack, const Stream& compute) {
   stream_.record(*e.loaded);
 }
 
-void Loader::stage(const Entry& entry, const HostPack& pack) {
+void Loader::stage(const Entry& entry, const HostPackedBatch& pack) {
   begin_staging(*entry.staging);
   auto* const tokens = static_cast<std::int32_t*>(entry.staging->data());
   std::int32_t *const targets = tokens + shape_.rows, *const table = targets + shape_.rows;
@@ -113,7 +113,7 @@ void Loader::stage(const Entry& entry, const HostPack& pack) {
   put(table, faulty("document-table-not-refreshed", fresh.data(), first ? fresh.data() : table), std::ssize(fresh));
 }
 
-void Loader::load_overflow(const Entry& entry, const HostPack& pack) {
+void Loader::load_overflow(const Entry& entry, const HostPackedBatch& pack) {
   auto* const staged = static_cast<std::int32_t*>(entry.overflow_staging->data());
   begin_staging(*entry.overflow_staging);
   const std::vector<std::int32_t> table = table_of(pack, entry.overflow.lengths.cols);

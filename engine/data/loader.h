@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/data/pack.h"
+#include "engine/data/packed_batch.h"
 #include "kernels/core/at.h"
 #include "kernels/ops/dropout.h"
 
@@ -27,7 +27,7 @@ class Loader {
 
   // Copies a microbatch once the kernels that read the previous one in its place are done. More documents than the
   // capacity go to an overflow table, which grows as needed (`compute` is drained before the old table is freed).
-  void load(int microbatch, const HostPack& pack, const Stream& compute);
+  void load(int microbatch, const HostPackedBatch& pack, const Stream& compute);
   void load_state(const StepState& state, bool training);
 
   void wait_for(int microbatch, const Stream& compute) const;  // Kernels after this call see the copies.
@@ -51,8 +51,8 @@ class Loader {
     std::unique_ptr<Event> loaded, consumed;
   };
   void begin_staging(const PinnedBuffer& staging);  // Declares that the host is about to write it.
-  void stage(const Entry& entry, const HostPack& pack);
-  void load_overflow(const Entry& entry, const HostPack& pack);
+  void stage(const Entry& entry, const HostPackedBatch& pack);
+  void load_overflow(const Entry& entry, const HostPackedBatch& pack);
   Entry& entry(int microbatch) { return *at(entries_, microbatch); }
   const Entry& entry(int microbatch) const { return *at(entries_, microbatch); }
   void grow_overflow(Entry& entry, std::int64_t slots, const Stream& compute);

@@ -11,7 +11,7 @@
 
 #include "engine/device/backend.h"
 #include "engine/device/exchange.h"
-#include "engine/device/place.h"
+#include "engine/device/step_location.h"
 
 namespace lockstep {
 
@@ -126,7 +126,7 @@ using DeviceCall = std::variant<RecordCall, WaitCall, SubmitCall, CopyCall, Fill
 struct IssuedCall {
   DeviceCall call;
   int stream = -1;  // -1: a call of the host that concerns no stream.
-  Place place = {};
+  StepLocation place = {};
 
   // The call if it is a `Call`, else null.
   template <class Call>

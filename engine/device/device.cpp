@@ -5,16 +5,16 @@
 
 namespace lockstep {
 
-Device::Device(std::unique_ptr<Backend> backend, Observer* observer, Pressure pressure, Interposer* interposer)
+Device::Device(std::unique_ptr<Backend> backend, Observer* observer, Pressure pressure, CallInterceptor* interceptor)
     : backend_(std::move(backend)),
       ranges_(backend_->profiler()),
       observer_(observer),
       delays_(std::move(pressure.delays), pressure.seed),
-      interposer_(interposer) {
+      interceptor_(interceptor) {
   static Observer silent;
   if (!observer_) observer_ = &silent;
   backend_->set_poison(pressure.poison_fresh, pressure.poison_freed);
-  if (interposer_) interposer_->attached(*this);
+  if (interceptor_) interceptor_->attached(*this);
 }
 
 Device::~Device() = default;
@@ -57,7 +57,7 @@ void make(const ExchangeCall& call, BackendStream* stream) {
       return ranks.reduce_scatter(stream, static_cast<float*>(to), static_cast<const float*>(from), bytes);
     case CollectiveKind::all_reduce:
       return ranks.all_reduce(stream, static_cast<float*>(to), bytes);
-    case CollectiveKind::meet:
+    case CollectiveKind::barrier:
     case CollectiveKind::launch:
       require(false, "meetings and launches take no turn on a stream");
   }
@@ -120,19 +120,19 @@ void Device::count(const Stream& stream, std::int64_t& counter) {
 void* Device::allocate(std::size_t bytes, bool pinned, BackendCommunicator* ranks) {
   require(!record_only_, "no allocation during a dry run");
   require(ranks == nullptr || !pinned, "what is exchanged lies on the device");
-  if (interposer_) {
-    if (void* shared = interposer_->shared_memory(bytes, pinned)) return shared;
+  if (interceptor_) {
+    if (void* shared = interceptor_->shared_memory(bytes, pinned)) return shared;
   }
   void* memory = pinned             ? backend_->allocate_pinned(bytes)
                  : ranks != nullptr ? backend_->allocate_shared(*ranks, bytes)
                                     : backend_->allocate(bytes);
   if (memory) tell(AllocateCall{memory, bytes, pinned});
-  if (memory && interposer_) interposer_->allocated(memory, bytes, pinned);
+  if (memory && interceptor_) interceptor_->allocated(memory, bytes, pinned);
   return memory;
 }
 
 void Device::release(void* memory, bool pinned) noexcept {
-  if (!memory || (interposer_ && !interposer_->releases(memory))) return;
+  if (!memory || (interceptor_ && !interceptor_->releases(memory))) return;
   try {
     tell(ReleaseCall{memory, pinned});
   } catch (...) {  // Called by destructors; a judge that must stop the run has other calls.

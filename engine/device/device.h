@@ -10,9 +10,9 @@
 
 #include "engine/device/counters.h"
 #include "engine/device/delay_injector.h"
-#include "engine/device/interposer.h"
+#include "engine/device/call_interceptor.h"
 #include "engine/device/observer.h"
-#include "engine/device/place_ranges.h"
+#include "engine/device/profiler_ranges.h"
 #include "engine/device/pressure.h"
 #include "kernels/core/at.h"
 
@@ -141,7 +141,7 @@ class Device {
  public:
   // `observer` and `interposer` may be null; they must outlive the device.
   explicit Device(std::unique_ptr<Backend> backend, Observer* observer = nullptr, Pressure pressure = {},
-                  Interposer* interposer = nullptr);
+                  CallInterceptor* interceptor = nullptr);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -189,7 +189,7 @@ class Device {
   // not outlive the counter; in a dry run never.
   void count(const Stream& stream, std::int64_t& counter);
 
-  Place place;  // Stamped on whatever is submitted next.
+  StepLocation place;  // Stamped on whatever is submitted next.
 
   DeviceCounters counters;
 
@@ -210,10 +210,10 @@ class Device {
   bool is_captured(int stream) const;
   void delay(int stream);  // What the pressure asks for, before the next work.
   std::unique_ptr<Backend> backend_;
-  PlaceRanges ranges_;
+  ProfilerRanges ranges_;
   Observer* observer_;
   DelayInjector delays_;
-  Interposer* interposer_;
+  CallInterceptor* interceptor_;
   Ledger* record_only_ = nullptr;
   std::shared_ptr<Ledger> capturing_;  // The ledger of the capture under way, if any.
   int capture_origin_ = -1;            // The stream it was begun on.
@@ -224,16 +224,16 @@ class Device {
 };
 
 // As long as it lives, what is submitted may belong to another place in the step; then to that of before again.
-class PlaceScope {
+class StepLocationScope {
  public:
-  explicit PlaceScope(Device& device) : device_(device), before_(device.place) {}
-  ~PlaceScope() { device_.place = before_; }
-  PlaceScope(const PlaceScope&) = delete;
-  PlaceScope& operator=(const PlaceScope&) = delete;
+  explicit StepLocationScope(Device& device) : device_(device), before_(device.place) {}
+  ~StepLocationScope() { device_.place = before_; }
+  StepLocationScope(const StepLocationScope&) = delete;
+  StepLocationScope& operator=(const StepLocationScope&) = delete;
 
  private:
   Device& device_;
-  Place before_;
+  StepLocation before_;
 };
 
 }  // namespace lockstep

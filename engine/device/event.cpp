@@ -8,12 +8,12 @@ Event::Event(Device& device, const char* name)
       handle_(*device.backend_, device.backend_->create_event()),
       id_(static_cast<int>(device.events_.size())) {
   device.events_.push_back(handle_.get());
-  if (device.interposer_) device.interposer_->created_event(id_, name);
+  if (device.interceptor_) device.interceptor_->created_event(id_, name);
 }
 
 void Event::synchronize() const {
   require(!device_->record_only_, "no host synchronisation during a dry run");
-  if (device_->interposer_ && !device_->interposer_->synchronizes(-1, id_)) return;
+  if (device_->interceptor_ && !device_->interceptor_->synchronizes(-1, id_)) return;
   device_->tell(SyncCall{id_});
   ++device_->counters.host_syncs;
   device_->backend_->synchronize(handle_.get());

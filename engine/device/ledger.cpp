@@ -14,7 +14,7 @@ bool operator==(const ExchangeCall& a, const ExchangeCall& b) {
 
 const char* to_text(CollectiveKind kind) {
   switch (kind) {
-    case CollectiveKind::meet:
+    case CollectiveKind::barrier:
       return "meet";
     case CollectiveKind::all_gather:
       return "all_gather";
@@ -59,7 +59,7 @@ std::vector<Effect> effects_of(const ExchangeCall& call) {
     case CollectiveKind::all_reduce:
       effects.push_back({call.to, nullptr, call.bytes});
       break;
-    case CollectiveKind::meet:
+    case CollectiveKind::barrier:
     case CollectiveKind::launch:
       break;
   }
@@ -76,7 +76,7 @@ namespace {
 // Says no addresses: a reason is the same in each process that runs the case.
 constexpr char kMoved[] = "is not where it was captured";
 
-std::string text(const Place& place) {
+std::string text(const StepLocation& place) {
   std::string out;
   if (place.step >= 0) out += ", step " + std::to_string(place.step);
   if (place.microbatch >= 0) out += ", microbatch " + std::to_string(place.microbatch);

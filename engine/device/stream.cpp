@@ -10,7 +10,7 @@ Stream::Stream(Device& device, const char* name)
   device.streams_.push_back({handle_.get(), name});
   device.delays_.created_stream(name, device.place.rank);
   device.tell(CreateStreamCall{name}, id_);
-  if (device.interposer_) device.interposer_->created_stream(id_, name);
+  if (device.interceptor_) device.interceptor_->created_stream(id_, name);
 }
 
 const std::string& Stream::name() const { return device_->lane(id_).name; }
@@ -18,8 +18,8 @@ const std::string& Stream::name() const { return device_->lane(id_).name; }
 template <class Call>
 void Stream::ask(Call call) const {
   const IssuedCall issued{std::move(call), id_, device_->place};
-  if (!device_->interposer_) return device_->perform(issued);
-  for (const IssuedCall& one : device_->interposer_->instead_of(issued, device_->record_only_)) device_->perform(one);
+  if (!device_->interceptor_) return device_->perform(issued);
+  for (const IssuedCall& one : device_->interceptor_->instead_of(issued, device_->record_only_)) device_->perform(one);
 }
 
 void Stream::enqueue(const Submission& submission) const { ask(SubmitCall{submission}); }
@@ -35,7 +35,7 @@ void Stream::wait(const Event& event, bool external) const { ask(WaitCall{event.
 
 void Stream::launch(const Graph& graph, const char* what) const {
   require(!device_->record_only_, "no launch during a dry run");
-  Interposer* between = device_->interposer_;
+  CallInterceptor* between = device_->interceptor_;
   for (int left = between ? between->launches(id_, graph.id_, *graph.ledger_, device_->place) : 1; left > 0; --left) {
     const Ledger& captured = *graph.ledger_;
     device_->ranges_.at_launch(device_->place, captured, what);
@@ -53,7 +53,7 @@ void Stream::launch(const Graph& graph, const char* what) const {
 
 void Stream::synchronize() const {
   require(!device_->record_only_, "no host synchronisation during a dry run");
-  if (device_->interposer_ && !device_->interposer_->synchronizes(id_, -1)) return;
+  if (device_->interceptor_ && !device_->interceptor_->synchronizes(id_, -1)) return;
   device_->tell(SyncCall{}, id_);
   ++device_->counters.host_syncs;
   device_->backend_->synchronize(handle_.get());

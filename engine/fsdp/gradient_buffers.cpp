@@ -120,7 +120,7 @@ void GradientBuffers::enter(int unit) {
 void GradientBuffers::leave(int unit, bool last) {
   const bool reduces = faulty("reduced-every-microbatch", at_once() || last, true);
   if (!reduces) return;
-  const Place place = compute_.device().place;
+  const StepLocation place = compute_.device().place;
   compute_.device().place.layer = -1;
   compute_.device().place.part = "reduce";
   if (at_once()) {

@@ -23,7 +23,7 @@ class Sharder {
   void initialize() { gradients_.initialize(); }
 
   // Before passes that are not known yet, if they run outside of a graph.
-  void look_ahead() { weights_.look_ahead(); }
+  void prefetch() { weights_.prefetch(); }
   // Around passes: forward ones alone, of some microbatches of a step, or those that complete it. The second one makes
   // compute wait for every reduction; the third leaves that to what reads the sums.
   enum class Passes : std::uint8_t { forward, some, complete };
@@ -38,9 +38,9 @@ class Sharder {
   // change the better.
   void refresh() { weights_.refresh(); }
   void refresh(int unit) { weights_.refresh(unit); }
-  bool stays(int unit) const { return weights_.stays(unit); }
+  bool is_resident(int unit) const { return weights_.is_resident(unit); }
   // Before a graph that holds gathers, and behind it.
-  void settle() { weights_.settle(); }
+  void drain() { weights_.drain(); }
 
   Communicator& communicator() const { return communicator_; }
   const ShardLayout& layout() const { return layout_; }

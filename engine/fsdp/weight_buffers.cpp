@@ -37,7 +37,7 @@ WeightBuffers::~WeightBuffers() {
   }
 }
 
-bool WeightBuffers::stays(int unit) const {
+bool WeightBuffers::is_resident(int unit) const {
   const bool blocks = layout_.units[static_cast<std::size_t>(unit)].kind == Unit::Kind::blocks;
   return strategy_ != Sharding::optim_grads_params || !blocks;
 }
@@ -65,14 +65,14 @@ void WeightBuffers::append_addresses(std::vector<const void*>& table) const {
 
 // ---- Passes ---------------------------------------------------------------------------------------------------------
 
-void WeightBuffers::look_ahead() {
+void WeightBuffers::prefetch() {
   std::vector<int> units(layout_.units.size());
   std::iota(units.begin(), units.end(), 0);
   begin(std::move(units));
 }
 
 void WeightBuffers::begin(std::vector<int> uses) {
-  uses.erase(std::remove_if(uses.begin(), uses.end(), [this](int unit) { return stays(unit); }), uses.end());
+  uses.erase(std::remove_if(uses.begin(), uses.end(), [this](int unit) { return is_resident(unit); }), uses.end());
   uses_ = std::move(uses);
   next_ = 0;
   if (uses_.empty()) return;
@@ -83,7 +83,7 @@ void WeightBuffers::begin(std::vector<int> uses) {
 
 void WeightBuffers::enter(int unit) {
   if (strategy_ == Sharding::no_shard) return;
-  if (stays(unit)) return wait(*holding(unit));
+  if (is_resident(unit)) return wait(*holding(unit));
   require(next_ < uses_.size() && uses_[next_] == unit, "units are used in the order of the schedule");
   if (holding(unit) == nullptr) {
     require(gather(unit), "the slot of a unit is free when its turn comes");
@@ -96,7 +96,7 @@ void WeightBuffers::enter(int unit) {
 }
 
 void WeightBuffers::leave(int unit) {
-  if (stays(unit)) return;
+  if (is_resident(unit)) return;
   Slot* const slot = holding(unit);
   require(slot != nullptr && slot->state == State::ready, "what is let go was there");
   ++next_;
@@ -115,7 +115,7 @@ void WeightBuffers::leave(int unit) {
 
 void WeightBuffers::end() const {
   require(next_ == uses_.size(), "every pass has used its units");
-  for (const auto& slot : slots_) require(slot->unit < 0 || stays(slot->unit), "no unit keeps its slot");
+  for (const auto& slot : slots_) require(slot->unit < 0 || is_resident(slot->unit), "no unit keeps its slot");
 }
 
 // In order: where one must wait for its slot, those behind it wait too.
@@ -151,7 +151,7 @@ bool WeightBuffers::gather(int unit) {
 }
 
 void WeightBuffers::exchange(int unit, Slot& slot, const Slot& to) {
-  const Place place = compute_.device().place;
+  const StepLocation place = compute_.device().place;
   compute_.device().place.layer = -1;
   compute_.device().place.part = "gather";
   const UnitMemory memory = memory_of_weights(layout_, unit);
@@ -189,21 +189,21 @@ void WeightBuffers::fork() {
 }
 
 void WeightBuffers::refresh(int unit) {
-  if (strategy_ == Sharding::no_shard || !stays(unit)) return;
+  if (strategy_ == Sharding::no_shard || !is_resident(unit)) return;
   fork();
   exchange(unit, slot(choices(unit)[0]), slot(choices(unit)[0]));
 }
 
 void WeightBuffers::refresh() {
-  settle();
+  drain();
   for (int unit = 0; unit < static_cast<int>(layout_.units.size()); ++unit) {
-    Slot* const held = choices(unit).empty() || stays(unit) ? nullptr : holding(unit);
+    Slot* const held = choices(unit).empty() || is_resident(unit) ? nullptr : holding(unit);
     if (held != nullptr) held->state = State::free, held->unit = -1;
     refresh(unit);
   }
 }
 
-void WeightBuffers::settle() {
+void WeightBuffers::drain() {
   for (const auto& slot : slots_) {
     if (slot->state == State::gathering) wait(*slot);
   }

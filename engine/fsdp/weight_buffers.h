@@ -23,7 +23,7 @@ class WeightBuffers {
 
   // Passes are about to run that use units in this order. What they use first may be gathered before they are known:
   // passes begin with a forward one.
-  void look_ahead();
+  void prefetch();
   void begin(std::vector<int> uses);
   void enter(int unit);  // Compute may read its weights,
   void leave(int unit);  // and has read them.
@@ -35,11 +35,11 @@ class WeightBuffers {
   void refresh(int unit);
   // All have, not by a step: nor is what was gathered ahead of use any more.
   void refresh();
-  bool stays(int unit) const;
+  bool is_resident(int unit) const;
   // Outside of graphs: those that nobody began before the unit was entered.
   std::int64_t late_gathers() const { return late_gathers_; }
   // Compute waits for what was gathered, so that no event of one side of a capture is waited for on the other.
-  void settle();
+  void drain();
 
   // Appends the addresses that a graph may hold: the slots, and where the parameters of units that
   // never move lie in them.

@@ -41,7 +41,7 @@ void GraphSet::capture(const GraphKey& key, const Body& body) {
   const Body warm_up = faulty<Body>(
       "warm-up-pass-leaves-its-gradients", [] {}, body);
   warm_up();
-  const Place place = stream_.device().place;  // What comes behind the launch has no place inside of the graph.
+  const StepLocation place = stream_.device().place;  // What comes behind the launch has no place inside of the graph.
   stream_.begin_capture();
   try {
     body();
@@ -95,7 +95,7 @@ void GraphSet::check(const GraphKey& key, const Captured& graph, const Body& bod
     throw EngineViolation(JudgeKind::address, to_text(key) + ": buffer " + std::to_string(i) + " moved since capture");
   }
   if (!dry_run_) return;
-  const Place place = stream_.device().place;
+  const StepLocation place = stream_.device().place;
   Ledger ledger;
   {
     const Device::RecordOnly only(stream_.device(), ledger);

@@ -43,7 +43,7 @@ void PreNormBlock<T>::norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Te
 template <class T>
 void PreNormBlock<T>::recompute_norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const {
   if (!shared_norm_) return;
-  pass.part(Place::kRecompute);
+  pass.part(StepLocation::kRecompute);
   pass.stream.submit(RmsNormForward<T>{
       .x = x, .gain = gain_.weight, .row_document = pass.pack.row_document, .y = y, .rstd = rstd, .eps = eps_});
 }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/data/pack.h"
+#include "engine/data/packed_batch.h"
 #include "engine/nn/recomputed.h"
 #include "engine/offload/offloader.h"
 #include "engine/parameters/parameters.h"
@@ -23,7 +23,7 @@ namespace lockstep {
 // One microbatch on its way through the model.
 struct PassContext {
   const Stream& stream;
-  const Pack& pack;
+  const PackedBatch& pack;
   Tensor<StepState> state;
   bool training = true;                 // Evaluation has no dropout and leaves no counts.
   Tensor<std::uint8_t> workspace = {};  // For the products on this stream; absent in fp32.

@@ -61,7 +61,7 @@ void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> d
   const State& saved = static_cast<const State&>(base);
   const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
   if (recomputed_.mlp_act) {
-    pass.part(Place::kRecompute);
+    pass.part(StepLocation::kRecompute);
     activate(pass, saved.fc1, saved.act);
   }
   pass.part("fc2");

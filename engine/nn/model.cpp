@@ -183,7 +183,7 @@ Tensor<T> Model<T>::gradient_of(int layer) const {
 }
 
 template <class T>
-const Pack& Model<T>::pack(int index, int bucket, std::int64_t overflow_capacity) {
+const PackedBatch& Model<T>::pack(int index, int bucket, std::int64_t overflow_capacity) {
   Slot<T>& s = slot(faulty("metadata-shared-by-slots", index, 0));
   if (bucket >= 0) return at(s.packs, bucket);
   if (!s.overflow || s.overflow->capacity() < overflow_capacity) {

@@ -14,8 +14,8 @@ namespace lockstep {
 // Everything a microbatch leaves on the device between its forward and its backward pass. Graphs hold its addresses.
 template <class T>
 struct Slot {
-  std::vector<Pack> packs;       // One per bucket.
-  std::optional<Pack> overflow;  // For more documents than the largest bucket holds; replaced when it must grow.
+  std::vector<PackedBatch> packs;       // One per bucket.
+  std::optional<PackedBatch> overflow;  // For more documents than the largest bucket holds; replaced when it must grow.
   Tensor<T> embedded, final_norm, logits;
   Tensor<float> final_rstd, token_loss, maximum, sum;
   std::vector<std::unique_ptr<Saved<T>>> layers;
@@ -38,7 +38,7 @@ class Model {
   // Overwrites everything that the previous microbatch left in the slot, padding rows included.
   void poison(const Slot<T>& slot) const;
   // The slot's metadata for a bucket, or (bucket < 0) for `overflow_capacity` documents.
-  const Pack& pack(int slot, int bucket, std::int64_t overflow_capacity);
+  const PackedBatch& pack(int slot, int bucket, std::int64_t overflow_capacity);
 
   // Writes tables and the experts' initial state.
   void initialize(const Stream& stream) const;

@@ -266,7 +266,7 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
   const Tensor<T> dact = first_rows(scratch_.dact, rows), dfc1 = first_rows(scratch_.dfc1, rows);
   const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
   if (recomputed_.moe_act) {
-    pass.part(Place::kRecompute);
+    pass.part(StepLocation::kRecompute);
     activate(pass, first_rows(saved.fc1, rows), row_pair, act);
   }
   pass.part("combine");
@@ -305,7 +305,7 @@ template <class T>
 void Moe<T>::shared_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const {
   const Routed& r = saved.routed;
   if (recomputed_.shared_act) {
-    pass.part(Place::kRecompute);
+    pass.part(StepLocation::kRecompute);
     activate(pass, r.shared_fc1, pass.pack.row_document, r.shared_act);
   }
   pass.part("shared_expert");

@@ -46,7 +46,7 @@ class Timeline {
       result_.compute += microbatches * (at(plan_.seconds.forward, i) + at(plan_.seconds.backward, i));
     }
     result_.stalled = std::max(0.0, compute_ - result_.compute);
-    result_.slowed = kSlowedByCopies * (result_.out + result_.back) / 2;
+    result_.slowed = kSlowedByCopies * (result_.d2h + result_.h2d) / 2;
     return result_;
   }
 
@@ -79,7 +79,7 @@ class Timeline {
     const double begin = std::max(d2h_, ready);
     const double seconds = copy_seconds(group.bytes(), begin < h2d_ ? Link::both_ways : Link::alone);
     d2h_ = begin + seconds;
-    result_.out += seconds;
+    result_.d2h += seconds;
     for (const OffloadTensor& tensor : group.tensors) buffer_free(tensor, slot) = d2h_;
     if (!plan_.max_inflight) return;
     in_flight_.push_back(d2h_);
@@ -95,7 +95,7 @@ class Timeline {
       for (const OffloadTensor& tensor : group(g).tensors) h2d_ = std::max(h2d_, buffer_free(tensor, slot));
       const double seconds = copy_seconds(group(g).bytes(), h2d_ < d2h_ ? Link::both_ways : Link::alone);
       h2d_complete_[g] = h2d_ += seconds;
-      result_.back += seconds;
+      result_.h2d += seconds;
     }
   }
   // Where no forward pass before it has begun them, a backward pass starts all its h2d copies itself.
@@ -126,7 +126,7 @@ class Timeline {
 
 }  // namespace
 
-double OffloadForecast::hidden() const { return out == 0 ? 1 : std::max(0.0, 1 - stalled / (out + back)); }
+double OffloadForecast::hidden() const { return d2h == 0 ? 1 : std::max(0.0, 1 - stalled / (d2h + h2d)); }
 
 bool OffloadForecast::fits() const {
   constexpr double kHardly = 0.005;

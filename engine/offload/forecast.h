@@ -11,7 +11,7 @@ namespace lockstep {
 // Seconds in one training step.
 struct OffloadForecast {
   double compute = 0;           // Forward and backward passes.
-  double out = 0, back = 0;     // Copies to the host, and to the device.
+  double d2h = 0, h2d = 0;      // Copies to the host, and to the device.
   double stalled = 0;           // Compute waits for copies that are not hidden.
   double slowed = 0;            // Compute takes longer because copies use memory too.
   std::vector<double> awaited;  // For each group, how long compute waits for its h2d copies.

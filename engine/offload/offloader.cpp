@@ -25,7 +25,7 @@ class Placed {
 
  private:
   Device& device_;
-  const Place before_;
+  const StepLocation before_;
 };
 
 }  // namespace
@@ -162,7 +162,7 @@ void Offloader::start_h2d(int step, int slot) {
   for (Group* group : groups) copy_in(*group, slot);
 }
 
-void Offloader::look_ahead(int segment, int slot) {
+void Offloader::prefetch(int segment, int slot) {
   if (segment < plan_.first_h2d_step()) return;
   open_.prefetched = slot;
   start_h2d(segment, slot);
@@ -268,7 +268,7 @@ void Offloader::copy_in(Group& group, int slot) {
 
 // A step brings back everything that it sent, each h2d copy behind its d2h copy, and compute waits for each h2d copy
 // before it reads the tensor.
-void Offloader::settle() {
+void Offloader::drain() {
   OpenEvents none;
   none.buffer_d2h.resize(buffers_.size());
   none.pinned_h2d.resize(pinned_.size());

@@ -43,14 +43,14 @@ class Offloader {
   void enter_backward(int segment, int slot);  // Launches h2d copies; compute waits for what the segment reads.
   // Called before the forward pass of a segment, if the backward pass of `slot` follows that forward pass: launches the
   // h2d copies that the plan begins so early.
-  void look_ahead(int segment, int slot);
+  void prefetch(int segment, int slot);
 
   // Bytes that the microbatch in the slot moves each way; called after its forward pass.
   std::int64_t due(int slot) const;
 
   // Forgets all events, between steps and where the capture of a whole step begins or ends: compute has waited for
   // every copy by then, and an event of one side of a capture may not be waited for on the other.
-  void settle();
+  void drain();
 
   // For a judge: points the offloaded tensors of a slot at their copies on the host, which are complete.
   void point_to_copies(std::vector<NamedTensor>& tensors, int slot);

@@ -28,7 +28,7 @@ bool CollectiveCall::agrees_with(const CollectiveCall& other) const {
 std::string text(const CollectiveCall& call) {
   if (call.sequence < 0) return "no collective";
   std::string said = "collective " + std::to_string(call.sequence) + ", " + to_text(call.kind);
-  if (call.kind == CollectiveKind::meet) {
+  if (call.kind == CollectiveKind::barrier) {
     return call.purpose[0] == 0 ? said : said + " for " + std::to_string(call.bytes) + " bytes of " + call.purpose;
   }
   if (call.kind == CollectiveKind::launch) return said + " of a graph on stream " + call.stream;

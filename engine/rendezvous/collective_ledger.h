@@ -13,7 +13,7 @@ namespace lockstep {
 // One call. Plain bytes, so that it can lie in memory that processes share.
 struct CollectiveCall {
   std::int64_t sequence = -1;  // Counts from 0, barriers of hosts included.
-  CollectiveKind kind = CollectiveKind::meet;
+  CollectiveKind kind = CollectiveKind::barrier;
   std::int32_t unit = -1;
   std::uint64_t bytes = 0;  // The size of each rank's part.
   char purpose[24] = "";

@@ -110,7 +110,7 @@ void StepLoop::start(std::int64_t step, const StepData& data, bool continued) {
 
 // Gathers run while documents are loaded. A graph of all passes brings its own gathers.
 void StepLoop::prefetch_weights() {
-  if (sharder_ && scenario_.cuda_graph.impl != GraphImpl::full_iteration) sharder_->look_ahead();
+  if (sharder_ && scenario_.cuda_graph.impl != GraphImpl::full_iteration) sharder_->prefetch();
 }
 
 void StepLoop::begin_passes(const std::vector<Pass>& passes) {
@@ -187,12 +187,12 @@ void StepLoop::iteration() {
   note(outstanding, packs_.count());
   end_passes(Sharder::Passes::complete);
   if (sharder_) sharder_->await_gradients();  // A capture must join every stream that it forked.
-  offloader_.settle();
+  offloader_.drain();
 }
 
 void StepLoop::join_side_streams() {
-  offloader_.settle();
-  if (sharder_) sharder_->settle();
+  offloader_.drain();
+  if (sharder_) sharder_->drain();
 }
 
 // Counts a step in which `microbatches` microbatches ran or were captured.

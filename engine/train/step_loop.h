@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/data/loader.h"
-#include "engine/data/step_packs.h"
+#include "engine/data/step_batches.h"
 #include "engine/fsdp/sharder.h"
 #include "engine/graphs/graph_set.h"
 #include "engine/nn/expert_state.h"
@@ -112,7 +112,7 @@ class StepLoop {
   Offloader offloader_;
   std::unique_ptr<StepModel> model_;
   Loader loader_;
-  StepPacks packs_;
+  StepBatches packs_;
   TensorPool pool_;
   Tensor<float> losses_, router_losses_;
   AddressTable addresses_;

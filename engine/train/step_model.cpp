@@ -16,7 +16,7 @@ class TypedStepModel final : public StepModel {
 
   int slots() const override { return model_.slots(); }
   const PackShape& pack_shape() const override { return model_.pack_shape(); }
-  const Pack& pack(int slot, int bucket, std::int64_t overflow_capacity) override {
+  const PackedBatch& pack(int slot, int bucket, std::int64_t overflow_capacity) override {
     return model_.pack(slot, bucket, overflow_capacity);
   }
   Tensor<std::uint8_t> workspace() const override { return model_.workspace(); }

@@ -46,13 +46,13 @@ void StepLoop::forward(const MicrobatchPass& pass) {
   run_hooks(Modules::embedding(), HookPoint::forward_post, pass);
   const int head = offloader_.plan().segments;
   for (int i = 0; i < head; ++i) {
-    if (pass.prefetch) offloader_.look_ahead(i, *pass.prefetch);
+    if (pass.prefetch) offloader_.prefetch(i, *pass.prefetch);
     offloader_.enter_forward(i, pass.slot);
     run_segment(pass, at(segments_, i), true);
     if (pass.training) offloader_.leave_forward(i, pass.slot);
   }
   keep_router_losses(pass);
-  if (pass.prefetch) offloader_.look_ahead(head, *pass.prefetch);
+  if (pass.prefetch) offloader_.prefetch(head, *pass.prefetch);
   run_hooks(modules_.head(), HookPoint::forward_pre, pass);
   model_->head(context, inputs, pass.slot, losses_.columns(pass.microbatch, 1));
   run_hooks(modules_.head(), HookPoint::forward_post, pass);
@@ -61,7 +61,7 @@ void StepLoop::forward(const MicrobatchPass& pass) {
 
 void StepLoop::build_metadata(const MicrobatchPass& pass, const PassContext& context) {
   context.part("metadata");
-  const Pack& pack = context.pack;
+  const PackedBatch& pack = context.pack;
   compute_.submit(build_pack(model_->pack_shape(), loader_.table(pass.microbatch, pass.bucket < 0), pack));
   if (pack.cudnn) compute_.submit(build_cudnn_tables(scenario_.model.attention, pack));
 }

@@ -181,7 +181,7 @@ void Trainer::Impl::update_shards(const Stream& stream) {
   const std::vector<Unit>& units = sharder.layout().units;
   for (const bool resident : {true, false}) {
     for (int unit = 0; unit < static_cast<int>(units.size()); ++unit) {
-      if (sharder.stays(unit) != resident) continue;
+      if (sharder.is_resident(unit) != resident) continue;
       const auto [first, end] = sharder.layout().parameters(at(units, unit));
       update_weights(stream, first, end);
       const bool gathers = faulty("weights-not-gathered-after-the-optimizer", true, false);

@@ -74,7 +74,7 @@ void Trainer::Impl::require_continuable(const std::string& path, const Progress&
 
 static void settle_gathers(Sharder* sharder) {
   const bool settles = faulty("load-beside-gathers", sharder != nullptr, false);
-  if (settles) sharder->settle();
+  if (settles) sharder->drain();
 }
 
 static void gather_again(Sharder* sharder) {

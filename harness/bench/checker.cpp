@@ -8,7 +8,7 @@
 #include "harness/case/schedules.h"
 #include "harness/checker/checker.h"
 #include "harness/explore/recorder.h"
-#include "harness/judge/tee.h"
+#include "harness/judge/observer_list.h"
 #include "harness/judge/thread_ranks.h"
 
 namespace lockstep {
@@ -25,7 +25,7 @@ void train_checked(const Scenario& scenario, const DataSource& data, const std::
   Checker checker;
   if (device_kind == "cuda") return train(scenario, data, device_kind, &checker);
   ProgramRecorder recorder;
-  Tee both({&checker, &recorder});
+  ObserverList both({&checker, &recorder});
   train(scenario, data, device_kind, &both);
   explore(std::move(recorder).finish(), explore_options(scenario));
 }

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "harness/bench/checker.h"
-#include "harness/bench/door.h"
+#include "harness/bench/dispatch.h"
 #include "harness/bench/schedules.h"
 #include "harness/bench/sections.h"
 #include "harness/run/device_choice.h"
@@ -62,11 +62,11 @@ boost::json::object bench_checker(const Options& options, const std::string& dev
   return {{"checker", {{"ratio", with / without}, {"most", most}, {"scenarios", std::move(list)}}}};
 }
 
-boost::json::object bench_door(std::int64_t cases) {
+boost::json::object bench_dispatch(std::int64_t cases) {
   boost::json::array list;
   std::printf("%-20s %8s %8s %8s   (calls of a case, of %lld random ones)\n", "at the device door", "median", "p95",
               "most", static_cast<long long>(cases));
-  for (const DoorCount& one : count_door(1, cases)) {
+  for (const DispatchCount& one : count_dispatch(1, cases)) {
     std::printf("%-20s %8lld %8lld %8lld\n", one.call.c_str(), static_cast<long long>(one.median),
                 static_cast<long long>(one.p95), static_cast<long long>(one.most));
     list.push_back(

@@ -21,7 +21,7 @@ boost::json::object bench_offload(const Scenario& scenario, const std::string& d
 boost::json::object bench_fsdp(const Scenario& scenario, const Options& options, const std::string& device);
 boost::json::object bench_schedules(double budget);
 boost::json::object bench_checker(const Options& options, const std::string& device);
-boost::json::object bench_door(std::int64_t cases);
+boost::json::object bench_dispatch(std::int64_t cases);
 
 boost::json::object to_json(const StepTime& one);
 

@@ -85,8 +85,8 @@ void CampaignBook::finish(CaseRecord record, const CampaignCase& one) {
 void CampaignBook::keep(CaseRecord& record, const CampaignCase& one) {
   if (!corpus_ || record.index < 0 || record.kind == "oracle unstable") return;
   record.file = Corpus::file_of(record.failure_class);
-  if (one.near) record.file = "refused/" + record.rule + "-" + record.file;
-  corpus_->keep(record.file, one.near ? one.near->text : explained(record, one));
+  if (one.invalid) record.file = "refused/" + record.rule + "-" + record.file;
+  corpus_->keep(record.file, one.invalid ? one.invalid->text : explained(record, one));
 }
 
 std::string CampaignBook::explained(const CaseRecord& record, const CampaignCase& one) const {

@@ -172,7 +172,7 @@ class Campaign {
     if (job.again) return took_again(job, std::move(run));
     const CampaignCase one = jobs_.make(job);
     CaseRecord record = jobs_.record(job, one);
-    if (run.result.token.empty() && !one.near) {  // It had no memory left to say what it was.
+    if (run.result.token.empty() && !one.invalid) {  // It had no memory left to say what it was.
       const CaseResult named = unjudged_case(one.scenario, jobs_.run_options(job));
       run.result.numerics = named.numerics;
       run.result.token = named.token;

@@ -101,8 +101,8 @@ CaseRecord CampaignJobs::record(const Job& job, const CampaignCase& one) const {
     return record;
   }
   record.index = job.index;
-  if (one.near) {
-    record.rule = one.near->rule;
+  if (one.invalid) {
+    record.rule = one.invalid->rule;
   } else {
     record.traits = features_of(one.scenario);
   }
@@ -138,7 +138,7 @@ std::string CampaignJobs::answer(const Job& job, const std::string& file,
   const CampaignCase one = make(job);
   // On disk before it runs: no crash, not even of the machine's driver, takes the case along.
   std::ofstream out(file, std::ios::trunc);
-  out << (one.near ? one.near->text : to_yaml(one.scenario)) << std::flush;
+  out << (one.invalid ? one.invalid->text : to_yaml(one.scenario)) << std::flush;
   FurtherRun made;
   if (!out) {
     made.result.verdict = Verdict::broken;
@@ -154,7 +154,7 @@ void CampaignJobs::run_here(const Job& job, const CampaignCase& one,
                             const std::function<void(const std::string&)>& phase, FurtherRun& made) const try {
   phase("running");
   made.result = run(job, one);
-  if (!job.again || one.near) return;
+  if (!job.again || one.invalid) return;
   phase("running the oracle by itself");
   made.oracle = oracle_digest(one.scenario, options_.run);
 } catch (const std::bad_alloc&) {
@@ -165,7 +165,7 @@ void CampaignJobs::run_here(const Job& job, const CampaignCase& one,
 }
 
 CaseResult CampaignJobs::run(const Job& job, const CampaignCase& one) const {
-  if (one.near) return judge_invalid_case(*one.near);
+  if (one.invalid) return judge_invalid_case(*one.invalid);
   const RunOptions run = run_options(job);
   plant_fault(run.planted.engine);
   if (fault(kCrashFault)) ::raise(SIGSEGV);
@@ -183,7 +183,7 @@ CaseResult CampaignJobs::death(const Job& job, const CampaignCase& one, const Ch
   CaseResult result;
   result.name = one.scenario.name;
   result.numerics = "-";
-  if (!one.near) result = unjudged_case(one.scenario, run_options(job));
+  if (!one.invalid) result = unjudged_case(one.scenario, run_options(job));
   result.device.kind = options_.run.device;
   judge_death(result, end, options_.timeout_s);
   const bool killed_by_the_kernel = end.signal == SIGKILL && !end.timed_out;

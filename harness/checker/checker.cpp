@@ -409,7 +409,7 @@ void Checker::on(const LaunchCall& call, const IssuedCall& issued) {
   launch(found->second, call.graph, issued.stream, issued.place);
 }
 
-void Checker::launch(GraphPlan& plan, int graph, int stream, const Place& place) {
+void Checker::launch(GraphPlan& plan, int graph, int stream, const StepLocation& place) {
   const auto clock = [this](int thread) -> Clock& { return at(threads_, thread).clock; };
   const bool in_order = mutated("graphs-run-in-the-order-captured");
   std::vector<int> threads;

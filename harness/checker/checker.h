@@ -100,7 +100,7 @@ class Checker : public Observer {
   std::string missing_edge(const Touch& later, const Touch& earlier);
 
   void check_addresses(int graph, GraphPlan& plan);
-  void launch(GraphPlan& plan, int graph, int stream, const Place& place);
+  void launch(GraphPlan& plan, int graph, int stream, const StepLocation& place);
 
   CheckerOptions options_;
   std::vector<Thread> threads_;

@@ -9,7 +9,7 @@ namespace {
 bool is_host(const std::string& stream) { return stream == "the host"; }
 
 std::string place_text(const Work& work) {
-  const Place& place = work.place;
+  const StepLocation& place = work.place;
   std::string out;
   const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
   if (*place.part) add(place.part);

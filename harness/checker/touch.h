@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "engine/device/place.h"
+#include "engine/device/step_location.h"
 #include "harness/checker/boxes.h"
 #include "kernels/core/operand.h"
 
@@ -13,7 +13,7 @@ namespace lockstep {
 // replay it was part of.
 struct Work {
   const char* name = "";
-  Place place;
+  StepLocation place;
   std::int64_t bytes = 0;  // For a copy or fill.
   int graph = -1;
   int launch = -1;

@@ -119,7 +119,7 @@ ExitStatus bench_command(const Words& words) {
   add(std::move(sharded));
   if (wanted("schedules")) add(bench_schedules(budget));
   if (wanted("checker") && !request.standard) add(bench_checker(options, device));
-  if (section == "door") add(bench_door(200));
+  if (section == "door") add(bench_dispatch(200));
   if (options.has("only")) require_rows(found, section, options.text("only"));
   if (options.has("json")) write_file(options.text("json"), boost::json::serialize(found) + "\n");
   return ExitStatus::held;

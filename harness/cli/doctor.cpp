@@ -73,7 +73,7 @@ std::string launcher_here() {
     const auto me = launched_here();
     if (!me) return "none: ranks are threads or processes that this program starts";
     return me->launcher + ": process " + std::to_string(me->rank) + " of " + std::to_string(me->size) + ", " +
-           std::to_string(me->local_rank) + " on this machine, meeting at " + text(meeting_place(*me, ""));
+           std::to_string(me->local_rank) + " on this machine, meeting at " + text(rendezvous_address(*me, ""));
   } catch (const RequestError& error) {
     return error.what();
   }

@@ -46,7 +46,7 @@ bool is_glob(const std::string& text) { return text.find_first_of("*?[") != std:
 std::vector<Fault> chosen_faults(const Options& options, const std::vector<MutationCase>& cases) {
   const std::string only = options.text("only");
   std::vector<Fault> all = named_faults(cases);
-  const bool one_call = !only.empty() && !is_glob(only) && door_fault(only);
+  const bool one_call = !only.empty() && !is_glob(only) && device_fault(only);
   if (one_call) {  // Any call may be named, not only those that a seed draws.
     if (const auto fault = systematic_fault(cases, only)) return {*fault};
   } else {
@@ -81,14 +81,14 @@ boost::json::object asked(const Options& options, const std::string& device) {
 
 // The table, the survivors, the file; what it means.
 ExitStatus reported(const Options& options, const boost::json::object& asked, const std::vector<Fault>& faults,
-                    const std::vector<TrialOutcome>& outcomes, double seconds) {
+                    const std::vector<EvaluationOutcome>& outcomes, double seconds) {
   if (!options.has("quiet")) std::fputs(score_text(faults, outcomes).c_str(), stdout);
   std::fputs(survivors_text(faults, outcomes).c_str(), stdout);
   if (options.has("json")) {
     write_file(options.text("json"), boost::json::serialize(mutation_json(asked, faults, outcomes, seconds)) + "\n");
   }
   bool finished = true;
-  for (const TrialOutcome& outcome : outcomes) {
+  for (const EvaluationOutcome& outcome : outcomes) {
     if (outcome.done && !outcome.killed && !outcome.equivalent) return ExitStatus::violated;
     finished = finished && outcome.done;
   }
@@ -101,7 +101,7 @@ ExitStatus put_together(const Options& options) {
     if (options.has(name)) throw RequestError(std::string("--") + name + " is for a run; files are only put together");
   }
   std::vector<Fault> faults;
-  std::vector<TrialOutcome> outcomes;
+  std::vector<EvaluationOutcome> outcomes;
   double seconds = 0;  // The longest share.
   boost::json::object first;
   std::map<std::int64_t, std::string> files;  // Keyed by the number of the share.
@@ -141,7 +141,7 @@ ExitStatus mutate_command(const Words& words) {
   std::erase_if(faults, [&](const Fault&) { return !share.has(number++); });
   if (options.has("list")) {
     print_list(faults);
-    const std::vector<TrialOutcome> none(faults.size());  // All are `finished: false`.
+    const std::vector<EvaluationOutcome> none(faults.size());  // All are `finished: false`.
     if (options.has("json")) {
       write_file(options.text("json"),
                  boost::json::serialize(mutation_json(asked(options, options.text("device")), faults, none, 0)) + "\n");
@@ -151,15 +151,15 @@ ExitStatus mutate_command(const Words& words) {
   const std::string device = choose_device(options.text("device"));
   for (Fault& fault : faults) fault.plant.device = device;
 
-  std::vector<Trial> trials;
+  std::vector<MutantEvaluation> trials;
   for (std::size_t i = 0; i < faults.size(); ++i) trials.emplace_back(static_cast<int>(i), faults[i], cases);
   Progress progress(options.has("quiet"));
   run_trials(trials, faults, cases, pool, [&](std::size_t done) {
     progress.show("[" + std::to_string(done) + "/" + std::to_string(faults.size()) + "] faults");
   });
   progress.clear();
-  std::vector<TrialOutcome> outcomes;
-  for (const Trial& trial : trials) outcomes.push_back(trial.outcome());
+  std::vector<EvaluationOutcome> outcomes;
+  for (const MutantEvaluation& trial : trials) outcomes.push_back(trial.outcome());
   return reported(options, asked(options, device), faults, outcomes, watch.seconds());
 }
 

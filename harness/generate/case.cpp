@@ -44,7 +44,7 @@ CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index, const st
   if (profile == "schedules") draw_schedules(one.scenario, more);
   if (near) {
     one.scenario.numerics = {Numerics::fp32};  // A width that breaks another rule would break L03 too.
-    one.near = make_invalid_case(one.scenario, more);
+    one.invalid = make_invalid_case(one.scenario, more);
   }
   return one;
 }

@@ -17,7 +17,7 @@ std::uint64_t case_seed(std::uint64_t campaign_seed, std::int64_t index);
 struct CampaignCase {
   std::uint64_t seed = 0;
   Scenario scenario;                // One precision.
-  std::optional<InvalidCase> near;  // About one in 20: must be refused, nothing is run.
+  std::optional<InvalidCase> invalid;  // About one in 20: must be refused, nothing is run.
 };
 
 // small: single schedules, tens of milliseconds. schedules: each case under several random or PCT schedules.

@@ -12,7 +12,7 @@ using Occurrence = CallPattern::Occurrence;
 
 bool is_or_any(std::string_view wanted, std::string_view text) { return wanted.empty() || wanted == text; }
 
-bool is_in(Pass pass, const Place& place) {
+bool is_in(Pass pass, const StepLocation& place) {
   return pass == Pass::any || (pass == Pass::any_step && place.step >= 0) ||
          (pass == Pass::any_microbatch && place.microbatch >= 0) || (pass == Pass::backward && place.backward);
 }
@@ -38,7 +38,7 @@ const void* output_of(const Submission& op) {
 
 void AliasInjector::created_stream(int stream, const char* name) { streams_[stream] = {name, device_->place.rank}; }
 
-bool AliasInjector::matches(int stream, int event, const Place& place) const {
+bool AliasInjector::matches(int stream, int event, const StepLocation& place) const {
   const CallPattern& wanted = alias_.calls;
   const auto on = streams_.find(stream);
   const auto of = events_.find(event);
@@ -110,7 +110,7 @@ int AliasInjector::target_stream(int stream) const {
   return found == streams_.end() ? stream : found->first;
 }
 
-int AliasInjector::launches(int stream, int, const Ledger& ledger, const Place&) {
+int AliasInjector::launches(int stream, int, const Ledger& ledger, const StepLocation&) {
   const std::int64_t before = launches_[stream]++;
   if (alias_.op != Op::drop_launch && alias_.op != Op::repeat_launch) return 1;
   if (alias_.calls.occurrence == Occurrence::fourth_of_its_stream && before != 3) return 1;

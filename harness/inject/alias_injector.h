@@ -22,7 +22,7 @@ class AliasInjector final : public FaultInjector {
   void created_stream(int stream, const char* name) override;
   void created_event(int event, const char* name) override { events_[event] = name; }
   std::vector<IssuedCall> instead_of(const IssuedCall& call, bool dry_run) override;
-  int launches(int stream, int graph, const Ledger& ledger, const Place& place) override;
+  int launches(int stream, int graph, const Ledger& ledger, const StepLocation& place) override;
   bool synchronizes(int stream, int event) override;
 
  private:
@@ -30,7 +30,7 @@ class AliasInjector final : public FaultInjector {
     std::string name;
     int rank;
   };
-  bool matches(int stream, int event, const Place& place) const;  // All but the op and the occurrence.
+  bool matches(int stream, int event, const StepLocation& place) const;  // All but the op and the occurrence.
   bool is_later(const IssuedCall& call);                          // Than the first of its event or output.
   bool changes(const IssuedCall& call);
   std::vector<IssuedCall> advanced(const IssuedCall& call);

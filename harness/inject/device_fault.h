@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-enum class DoorOperator : std::uint8_t {
+enum class DeviceOperator : std::uint8_t {
   drop_wait,    // A stream does not wait for an event.
   drop_record,  // An event is not recorded, so that who waits for it waits for the record before.
   drop_sync,    // The host does not wait for a stream or an event.
@@ -29,23 +29,23 @@ enum class DoorOperator : std::uint8_t {
   replay_none,
   bake_scalar,  // A graph holds another value of a scalar than the host passes now.
 };
-inline constexpr std::array<std::string_view, 16> kDoorOperators{
+inline constexpr std::array<std::string_view, 16> kDeviceOperators{
     "drop-wait",    "drop-record",  "drop-sync",   "drop-copy",  "drop-fill",     "drop-op",
     "move-wait",    "move-record",  "move-op",     "free-early", "alias-buffers", "wrong-buffer",
     "move-address", "replay-twice", "replay-none", "bake-scalar"};
-std::string_view to_text(DoorOperator op);
+std::string_view to_text(DeviceOperator op);
 
 // "drop-wait/eager/compute/step/wait-for-loader/2": the third such wait of a run, counted from 0.
-struct DoorFault {
-  DoorOperator op = DoorOperator::drop_wait;
+struct DeviceFault {
+  DeviceOperator op = DeviceOperator::drop_wait;
   std::string site;
   std::int64_t index = 0;
 };
-std::string to_text(const DoorFault& fault);
+std::string to_text(const DeviceFault& fault);
 // The counter of a run with such a fault: how often it met its call.
-inline constexpr char kStruck[] = "door_faults_struck";
+inline constexpr char kTriggered[] = "door_faults_struck";
 
 // Absent for a text that is none. Whether a run has such a call is known when it has ended.
-std::optional<DoorFault> door_fault(std::string_view text);
+std::optional<DeviceFault> device_fault(std::string_view text);
 
 }  // namespace lockstep

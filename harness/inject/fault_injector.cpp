@@ -13,7 +13,7 @@ std::unique_ptr<FaultInjector> planted_alias() {
 
 std::unique_ptr<FaultInjector> injector_for(const std::string& pattern, std::string_view fault) {
   if (auto alias = planted_alias()) return alias;
-  if (const auto device_fault = door_fault(fault)) return std::make_unique<DoorMutator>(pattern, *device_fault);
+  if (const auto found = device_fault(fault)) return std::make_unique<DeviceMutator>(pattern, *found);
   return nullptr;
 }
 

@@ -6,11 +6,11 @@
 #include <string>
 #include <string_view>
 
-#include "engine/device/interposer.h"
+#include "engine/device/call_interceptor.h"
 
 namespace lockstep {
 
-class FaultInjector : public Interposer {
+class FaultInjector : public CallInterceptor {
  public:
   virtual std::int64_t triggered() const = 0;  // How many calls it has changed.
 };

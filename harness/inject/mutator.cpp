@@ -34,27 +34,27 @@ std::size_t span_of(const OperandBytes& operand) {
 
 // ---- Sites ----------------------------------------------------------------------------------------------------------
 
-bool DoorMutator::strikes(DoorOperator op, const std::string& site) {
+bool DeviceMutator::strikes(DeviceOperator op, const std::string& site) {
   const std::int64_t index = sites_[static_cast<std::size_t>(op)][site]++;
   if (!fault_ || fault_->op != op || fault_->index != index || fault_->site != site) return false;
   ++triggered_;
   return mode_ == Mode::strike;
 }
 
-bool DoorMutator::harness_looks() const {
+bool DeviceMutator::harness_looks() const {
   const char* part = device_->place.part;
   return busy_ || !std::strcmp(part, "look") || !std::strcmp(part, "poison") || !std::strcmp(part, "padding");
 }
 
 // "mamba/scan", "step/optimizer": kind of the layer and part of it.
-std::string DoorMutator::where(const Place& place) const {
+std::string DeviceMutator::where(const StepLocation& place) const {
   const bool in_layer = place.layer >= 0 && place.layer < static_cast<int>(pattern_.size());
   std::string text = in_layer ? layer_word(at(pattern_, place.layer)) : "step";
   if (*place.part) text += std::string("/") + place.part;
   return text;
 }
 
-std::string DoorMutator::site_of(const IssuedCall& call) const {
+std::string DeviceMutator::site_of(const IssuedCall& call) const {
   const auto name = [this](int stream) { return at(streams_, stream); };
   std::string site = std::string(device_->capturing() ? "captured/" : "eager/") + name(call.stream) + "/";
   const std::string in_step = site + where(call.place) + "/";
@@ -72,7 +72,7 @@ std::string DoorMutator::site_of(const IssuedCall& call) const {
 
 // ---- Calls ----------------------------------------------------------------------------------------------------------
 
-std::vector<IssuedCall> DoorMutator::instead_of(const IssuedCall& asked, bool dry_run) {
+std::vector<IssuedCall> DeviceMutator::instead_of(const IssuedCall& asked, bool dry_run) {
   const IssuedCall call = moved(asked);
   if (dry_run || harness_looks()) return {call};
   const std::int64_t before = triggered_;
@@ -82,7 +82,7 @@ std::vector<IssuedCall> DoorMutator::instead_of(const IssuedCall& asked, bool dr
 }
 
 // On `sim` in program order without delays, all that was called before is done.
-void DoorMutator::mark(IssuedCall& call) {
+void DeviceMutator::mark(IssuedCall& call) {
   call.place.part = kMark;
   if (device_->capturing()) return;
   if (const auto* copy = call.as<CopyCall>()) changed_nothing_ = std::memcmp(copy->to, copy->from, copy->bytes) == 0;
@@ -93,36 +93,36 @@ void DoorMutator::mark(IssuedCall& call) {
   }
 }
 
-std::vector<IssuedCall> DoorMutator::mutated(IssuedCall call) {
+std::vector<IssuedCall> DeviceMutator::mutated(IssuedCall call) {
   using Calls = std::vector<IssuedCall>;
-  const auto dropped_by = [&](DoorOperator op) { return strikes(op, site_of(call)) ? Calls{} : Calls{call}; };
+  const auto dropped_by = [&](DeviceOperator op) { return strikes(op, site_of(call)) ? Calls{} : Calls{call}; };
   return std::visit(Overloaded{
                         [&](const WaitCall& wait) -> Calls {
                           if (!recorded_.contains(wait.event)) return {call};  // It waits for nothing.
                           const std::string site = site_of(call);
-                          if (strikes(DoorOperator::drop_wait, site)) return {};
-                          if (strikes(DoorOperator::move_wait, site)) call.stream = other_stream(call.stream);
+                          if (strikes(DeviceOperator::drop_wait, site)) return {};
+                          if (strikes(DeviceOperator::move_wait, site)) call.stream = other_stream(call.stream);
                           return {call};
                         },
                         [&](const RecordCall& record) -> Calls {
                           const std::string site = site_of(call);
-                          if (strikes(DoorOperator::drop_record, site)) return {};
-                          if (strikes(DoorOperator::move_record, site)) call.stream = other_stream(call.stream);
+                          if (strikes(DeviceOperator::drop_record, site)) return {};
+                          if (strikes(DeviceOperator::move_record, site)) call.stream = other_stream(call.stream);
                           recorded_[record.event] = call.stream;
                           return {call};
                         },
-                        [&](const CopyCall&) { return dropped_by(DoorOperator::drop_copy); },
-                        [&](const ExchangeCall&) { return dropped_by(DoorOperator::drop_copy); },
-                        [&](const FillCall&) { return dropped_by(DoorOperator::drop_fill); },
+                        [&](const CopyCall&) { return dropped_by(DeviceOperator::drop_copy); },
+                        [&](const ExchangeCall&) { return dropped_by(DeviceOperator::drop_copy); },
+                        [&](const FillCall&) { return dropped_by(DeviceOperator::drop_fill); },
                         [&](const SubmitCall&) { return mutated_op(call, site_of(call)); },
                         [&](const auto&) -> Calls { return {call}; },
                     },
                     call.call);
 }
 
-std::vector<IssuedCall> DoorMutator::mutated_op(IssuedCall call, const std::string& site) {
-  if (strikes(DoorOperator::drop_op, site)) return {};
-  if (streams_.size() > 1 && strikes(DoorOperator::move_op, site)) {
+std::vector<IssuedCall> DeviceMutator::mutated_op(IssuedCall call, const std::string& site) {
+  if (strikes(DeviceOperator::drop_op, site)) return {};
+  if (streams_.size() > 1 && strikes(DeviceOperator::move_op, site)) {
     call.stream = other_stream(call.stream);
     return {call};
   }
@@ -133,16 +133,16 @@ std::vector<IssuedCall> DoorMutator::mutated_op(IssuedCall call, const std::stri
     return o.access == Access::out || o.access == Access::accum;
   });
   Block* other = written == operands.end() ? nullptr : other_block(op, *written);
-  if (other && strikes(DoorOperator::wrong_buffer, site)) op = rebased(op, *written, other->base);
+  if (other && strikes(DeviceOperator::wrong_buffer, site)) op = rebased(op, *written, other->base);
   Submission baked = op;
-  if (device_->capturing() && double_scalar(baked) && strikes(DoorOperator::bake_scalar, site)) op = baked;
+  if (device_->capturing() && double_scalar(baked) && strikes(DeviceOperator::bake_scalar, site)) op = baked;
   return {call};
 }
 
 // The memory of one of the op's operands goes back behind the op.
-bool DoorMutator::free_operand(const IssuedCall& call, const std::string& site) {
+bool DeviceMutator::free_operand(const IssuedCall& call, const std::string& site) {
   const std::vector<OperandBytes> operands = call.as<SubmitCall>()->op.operands();
-  if (operands.empty() || !strikes(DoorOperator::free_early, site)) return false;
+  if (operands.empty() || !strikes(DeviceOperator::free_early, site)) return false;
   Block* block = block_at(operands[static_cast<std::size_t>(fault_->index) % operands.size()].base);
   if (!block) return false;
   device_->perform(call);
@@ -151,39 +151,39 @@ bool DoorMutator::free_operand(const IssuedCall& call, const std::string& site) 
   return true;
 }
 
-bool DoorMutator::synchronizes(int stream, int event) {
+bool DeviceMutator::synchronizes(int stream, int event) {
   if (harness_looks()) return true;
   if (stream < 0 && !recorded_.contains(event)) return true;
   const int of = stream >= 0 ? stream : recorded_[event];
   const std::string site =
       "host/" + std::string(stream >= 0 ? "stream-" : "event-of-") + at(streams_, of) + "/" + where(device_->place);
-  return !strikes(DoorOperator::drop_sync, site);
+  return !strikes(DeviceOperator::drop_sync, site);
 }
 
 // ---- Graphs ---------------------------------------------------------------------------------------------------------
 
-int DoorMutator::launches(int stream, int graph, const Ledger& ledger, const Place& place) {
+int DeviceMutator::launches(int stream, int graph, const Ledger& ledger, const StepLocation& place) {
   if (ledger.entries().empty()) return 1;
   const IssuedCall& first = ledger.entries().front();
   const auto* first_op = first.as<SubmitCall>();
   const std::string site =
       at(streams_, stream) + "/" + where(first.place) + "/" + (first_op ? first_op->op.type().name : "graph");
-  if (strikes(DoorOperator::replay_none, site)) return 0;
-  if (strikes(DoorOperator::replay_twice, site)) return 2;
+  if (strikes(DeviceOperator::replay_none, site)) return 0;
+  if (strikes(DeviceOperator::replay_twice, site)) return 2;
   if (launched_[graph]++ == 0) return 1;
-  last_moves_[graph] = {site, sites_[static_cast<std::size_t>(DoorOperator::move_address)][site]};
-  if (strikes(DoorOperator::move_address, site)) move_block(stream, ledger);
+  last_moves_[graph] = {site, sites_[static_cast<std::size_t>(DeviceOperator::move_address)][site]};
+  if (strikes(DeviceOperator::move_address, site)) move_block(stream, ledger);
   return 1;
 }
 
-std::set<std::pair<std::string, std::int64_t>> DoorMutator::last_launches() const {
+std::set<std::pair<std::string, std::int64_t>> DeviceMutator::last_launches() const {
   std::set<std::pair<std::string, std::int64_t>> last;
   for (const auto& [graph, launch] : last_moves_) last.insert(launch);
   return last;
 }
 
 // One of the buffers that the graph writes, if there is one, is copied to new memory. From here on all calls use that.
-void DoorMutator::move_block(int stream, const Ledger& ledger) {
+void DeviceMutator::move_block(int stream, const Ledger& ledger) {
   std::vector<Block*> candidates;
   for (const IssuedCall& entry : ledger.entries()) {
     const auto* submitted = entry.as<SubmitCall>();
@@ -204,7 +204,7 @@ void DoorMutator::move_block(int stream, const Ledger& ledger) {
   moved_any_ = true;
 }
 
-IssuedCall DoorMutator::moved(const IssuedCall& asked) {
+IssuedCall DeviceMutator::moved(const IssuedCall& asked) {
   IssuedCall call = asked;
   const auto there = [this](const void* address) -> void* {
     const Block* block = block_at(address);
@@ -229,7 +229,7 @@ IssuedCall DoorMutator::moved(const IssuedCall& asked) {
 
 // ---- Memory ---------------------------------------------------------------------------------------------------------
 
-DoorMutator::Block* DoorMutator::block_at(const void* address) {
+DeviceMutator::Block* DeviceMutator::block_at(const void* address) {
   const auto* byte = static_cast<const std::byte*>(address);
   const auto behind = by_address_.upper_bound(byte);
   if (behind == by_address_.begin()) return nullptr;
@@ -238,7 +238,7 @@ DoorMutator::Block* DoorMutator::block_at(const void* address) {
 }
 
 // The block allocated after the operand's, round and round, that has room and that the op does not use.
-DoorMutator::Block* DoorMutator::other_block(const Submission& op, const OperandBytes& operand) {
+DeviceMutator::Block* DeviceMutator::other_block(const Submission& op, const OperandBytes& operand) {
   std::set<const Block*> used;
   for (const OperandBytes& one : op.operands()) used.insert(block_at(one.base));
   const Block* own = block_at(operand.base);
@@ -252,17 +252,17 @@ DoorMutator::Block* DoorMutator::other_block(const Submission& op, const Operand
   return nullptr;
 }
 
-void* DoorMutator::shared_memory(std::size_t bytes, bool pinned) {
+void* DeviceMutator::shared_memory(std::size_t bytes, bool pinned) {
   if (pinned || busy_ || bytes == 0) return nullptr;
   const auto older = std::find_if(blocks_.rbegin(), blocks_.rend(), [bytes](const Block& block) {
     return !block.pinned && !block.freed_early && block.bytes >= bytes;
   });
-  if (older == blocks_.rend() || !strikes(DoorOperator::alias_buffers, "buffer")) return nullptr;
+  if (older == blocks_.rend() || !strikes(DeviceOperator::alias_buffers, "buffer")) return nullptr;
   ++older->more_owners;
   return older->base;
 }
 
-void DoorMutator::allocated(void* memory, std::size_t bytes, bool pinned) {
+void DeviceMutator::allocated(void* memory, std::size_t bytes, bool pinned) {
   if (busy_) return;
   auto* const base = static_cast<std::byte*>(memory);
   forget(base);  // Freed early, used again.
@@ -270,14 +270,14 @@ void DoorMutator::allocated(void* memory, std::size_t bytes, bool pinned) {
   by_address_[base] = std::prev(blocks_.end());
 }
 
-void DoorMutator::forget(const std::byte* base) {
+void DeviceMutator::forget(const std::byte* base) {
   const auto found = by_address_.find(base);
   if (found == by_address_.end()) return;
   blocks_.erase(found->second);
   by_address_.erase(found);
 }
 
-bool DoorMutator::releases(void* memory) {
+bool DeviceMutator::releases(void* memory) {
   const auto found = by_address_.find(static_cast<std::byte*>(memory));
   if (found == by_address_.end()) return true;
   const auto block = found->second;
@@ -287,7 +287,7 @@ bool DoorMutator::releases(void* memory) {
   }
   const bool gone = block->freed_early;
   std::byte* also = block->moved_to;
-  if (!(fault_ && fault_->op == DoorOperator::free_early)) forget(block->base);
+  if (!(fault_ && fault_->op == DeviceOperator::free_early)) forget(block->base);
   if (also) device_->release(also, false);
   return !gone;
 }

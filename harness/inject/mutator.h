@@ -13,18 +13,18 @@
 
 namespace lockstep {
 
-class DoorMutator : public FaultInjector {
+class DeviceMutator : public FaultInjector {
  public:
   enum class Mode : std::uint8_t { strike, mark };
   static constexpr const char* kMark = "struck";  // Part of the step that a marked call says it belongs to.
 
   // Without a fault it only counts. `pattern` names the layers of sites. In mode `mark` the call is not changed.
-  explicit DoorMutator(std::string pattern, std::optional<DoorFault> fault = std::nullopt, Mode mode = Mode::strike)
+  explicit DeviceMutator(std::string pattern, std::optional<DeviceFault> fault = std::nullopt, Mode mode = Mode::strike)
       : pattern_(std::move(pattern)), fault_(std::move(fault)), mode_(mode) {}
 
   using Sites = std::map<std::string, std::int64_t>;
   // How many calls of a site an operator could strike.
-  const Sites& sites(DoorOperator op) const { return sites_[static_cast<std::size_t>(op)]; }
+  const Sites& sites(DeviceOperator op) const { return sites_[static_cast<std::size_t>(op)]; }
   std::int64_t triggered() const override { return triggered_; }  // 0 or 1.
   // Where a buffer could have moved at the last launch of a graph: no replay behind it would show the old address.
   std::set<std::pair<std::string, std::int64_t>> last_launches() const;
@@ -33,7 +33,7 @@ class DoorMutator : public FaultInjector {
   void attached(Device& device) override { device_ = &device; }
   void created_stream(int stream, const char* name) override { streams_.emplace_back(name); }
   std::vector<IssuedCall> instead_of(const IssuedCall& call, bool dry_run) override;
-  int launches(int stream, int graph, const Ledger& ledger, const Place& place) override;
+  int launches(int stream, int graph, const Ledger& ledger, const StepLocation& place) override;
   bool synchronizes(int stream, int event) override;
   void* shared_memory(std::size_t bytes, bool pinned) override;
   void allocated(void* memory, std::size_t bytes, bool pinned) override;
@@ -49,11 +49,11 @@ class DoorMutator : public FaultInjector {
     std::byte* moved_to = nullptr;  // Where all calls but those in graphs find it now.
   };
 
-  bool strikes(DoorOperator op, const std::string& site);  // Counts, and says whether the fault is here.
+  bool strikes(DeviceOperator op, const std::string& site);  // Counts, and says whether the fault is here.
   std::vector<IssuedCall> mutated(IssuedCall call);
   void mark(IssuedCall& call);
   std::string site_of(const IssuedCall& call) const;
-  std::string where(const Place& place) const;
+  std::string where(const StepLocation& place) const;
   bool harness_looks() const;  // Calls of the harness are not the engine's.
   int other_stream(int stream) const { return (stream + 1) % static_cast<int>(streams_.size()); }
 
@@ -66,10 +66,10 @@ class DoorMutator : public FaultInjector {
   void move_block(int stream, const Ledger& ledger);
 
   std::string pattern_;
-  std::optional<DoorFault> fault_;
+  std::optional<DeviceFault> fault_;
   Mode mode_;
   Device* device_ = nullptr;
-  std::array<Sites, kDoorOperators.size()> sites_;
+  std::array<Sites, kDeviceOperators.size()> sites_;
   std::int64_t triggered_ = 0;
   std::vector<std::string> streams_;
   std::map<int, int> recorded_;  // Stream of the latest record, by event.

@@ -24,9 +24,9 @@ std::unique_ptr<Backend> open_judged(const Scenario& scenario, const RunOptions&
   return backend;
 }
 
-std::optional<Tee> watch(Observer* judge, Observer* watcher) {
+std::optional<ObserverList> watch(Observer* judge, Observer* watcher) {
   if (watcher == nullptr) return {};
-  return Tee(judge != nullptr ? std::vector<Observer*>{judge, watcher} : std::vector<Observer*>{watcher});
+  return ObserverList(judge != nullptr ? std::vector<Observer*>{judge, watcher} : std::vector<Observer*>{watcher});
 }
 
 }  // namespace

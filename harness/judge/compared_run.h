@@ -12,7 +12,7 @@
 #include "harness/case/verdict.h"
 #include "harness/inject/fault_injector.h"
 #include "harness/judge/comparison.h"
-#include "harness/judge/tee.h"
+#include "harness/judge/observer_list.h"
 #include "harness/judge/thread_ranks.h"
 
 namespace lockstep {
@@ -57,7 +57,7 @@ class ComparedRun {
   std::vector<std::vector<ParameterView>> views_;
   bool differs_ = false;
   std::unique_ptr<FaultInjector> injector_;
-  std::optional<Tee> watched_;
+  std::optional<ObserverList> watched_;
   Device device_;
 };
 

@@ -9,7 +9,7 @@
 #include "harness/explore/recorder.h"
 #include "harness/judge/eager_judge.h"
 #include "harness/judge/eager_reference.h"
-#include "harness/judge/tee.h"
+#include "harness/judge/observer_list.h"
 #include "kernels/core/at.h"
 
 namespace lockstep {
@@ -202,7 +202,7 @@ RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& referen
     const bool logs = one.options.edges && one.scenario.checker.hazards && is_first;
     Observer* judge = logs ? static_cast<Observer*>(&log) : one.observer(checker);
     ProgramRecorder recorder;
-    Tee tee(judge != nullptr ? std::vector<Observer*>{judge, &recorder} : std::vector<Observer*>{&recorder});
+    ObserverList tee(judge != nullptr ? std::vector<Observer*>{judge, &recorder} : std::vector<Observer*>{&recorder});
     const bool records = is_first && one.options.device == "sim";
     compare_results(one, reference, sim, records ? &tee : judge, outcome);
     if (outcome.holds()) checker.throw_found();

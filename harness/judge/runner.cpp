@@ -53,7 +53,7 @@ class Case {
     } catch (const std::exception&) {
       apply(current_exception_as_finding());
     }
-    if (door_fault(options_.planted.engine)) result_.counters[kStruck] = triggered_;
+    if (device_fault(options_.planted.engine)) result_.counters[kTriggered] = triggered_;
     result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (!holds()) {  // The token names the schedule that failed.
       result_.token = make_token(narrowed(scenario_, scenario_.numerics.front(), seed_));

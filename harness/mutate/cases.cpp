@@ -16,14 +16,14 @@ namespace {
 // The engine alone, as it is when nobody looks: what a run of the case can be struck at.
 void record(MutationCase& one) {
   const auto data = open_data(one.scenario);
-  DoorMutator counter(one.scenario.model.pattern);
+  DeviceMutator counter(one.scenario.model.pattern);
   SimOptions sim = sim_options(one.scenario, one.scenario.checker.schedule.seed);
   sim.policy = SimOptions::Policy::program;
   Device device(open_sim(sim), nullptr, pressure_of(one.scenario), &counter);
   const auto unlooked = [](int) -> TrainerOptions { return {.dry_run_ledger = false}; };
   train_to_the_end(device, one.scenario, *data, unlooked, [](ThreadRank& rank) { rank.trainer.weight_digest(); });
   one.ops = device.counters.ops;
-  for (std::size_t op = 0; op < one.sites.size(); ++op) one.sites[op] = counter.sites(static_cast<DoorOperator>(op));
+  for (std::size_t op = 0; op < one.sites.size(); ++op) one.sites[op] = counter.sites(static_cast<DeviceOperator>(op));
   one.last_launches = counter.last_launches();
 }
 
@@ -62,9 +62,9 @@ std::vector<MutationCase> mutation_cases(std::int64_t most) {
   std::stable_sort(cases.begin(), cases.end(), [](const MutationCase& a, const MutationCase& b) {
     return std::pair(a.ops == 0, a.ops) < std::pair(b.ops == 0, b.ops);
   });
-  for (const Probe& probe : probes()) {
-    cases.push_back({.scenario = {}, .sites = {}, .last_launches = {}, .probe = &probe});
-    cases.back().scenario.name = probe.name;
+  for (const FixtureProgram& program : fixture_programs()) {
+    cases.push_back({.scenario = {}, .sites = {}, .last_launches = {}, .program = &program});
+    cases.back().scenario.name = program.name;
   }
   return cases;
 }

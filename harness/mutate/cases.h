@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "harness/inject/mutator.h"
-#include "harness/mutate/probes.h"
+#include "harness/mutate/fixture_programs.h"
 
 namespace lockstep {
 
 struct MutationCase {
   Scenario scenario;  // One precision. Of a probe, only the name.
   std::int64_t ops = 0;
-  std::array<DoorMutator::Sites, kDoorOperators.size()> sites;   // The calls of a run that each operator could change.
-  std::set<std::pair<std::string, std::int64_t>> last_launches;  // DoorMutator::last_launches().
-  const Probe* probe = nullptr;
+  std::array<DeviceMutator::Sites, kDeviceOperators.size()> sites;   // The calls of a run that each operator could change.
+  std::set<std::pair<std::string, std::int64_t>> last_launches;  // DeviceMutator::last_launches().
+  const FixtureProgram* program = nullptr;
 };
 
 // The `most` cases of the built-in library that are reckoned the shortest, of those that hold and are expected to, and

@@ -50,7 +50,7 @@ class Catalogue {
     for (std::size_t i = 0; i < cases.size(); ++i) {
       experts_ = experts_ || has_layer(cases[i].scenario, 'E');
       sharded_ = sharded_ || with_reduction(cases[i].scenario);
-      (cases[i].probe ? probes_ : scenarios_).push_back(static_cast<int>(i));
+      (cases[i].program ? fixture_programs_ : scenarios_).push_back(static_cast<int>(i));
     }
   }
 
@@ -64,8 +64,8 @@ class Catalogue {
       return (row.has(kNeedsExperts) && !has_layer(scenario, 'E')) ||
              (row.has(kNeedsShards) && !with_reduction(scenario));
     });
-    std::vector<int> cases = row.has(kFixturesFirst) ? probes_ : scenarios;
-    const std::vector<int>& later = row.has(kFixturesFirst) ? scenarios : probes_;
+    std::vector<int> cases = row.has(kFixturesFirst) ? fixture_programs_ : scenarios;
+    const std::vector<int>& later = row.has(kFixturesFirst) ? scenarios : fixture_programs_;
     cases.insert(cases.end(), later.begin(), later.end());
     faults_.push_back({.name = name,
                        .bug_class = std::string(row.bug_class),
@@ -80,7 +80,7 @@ class Catalogue {
  private:
   const std::vector<MutationCase>& cases_;
   bool experts_ = false, sharded_ = false;
-  std::vector<int> scenarios_, probes_;
+  std::vector<int> scenarios_, fixture_programs_;
   std::vector<Fault> faults_;
 };
 

@@ -8,7 +8,7 @@
 
 #include "harness/base/stopwatch.h"
 #include "harness/base/subprocess.h"
-#include "harness/mutate/idle.h"
+#include "harness/mutate/equivalent_mutant.h"
 #include "harness/report/result_json.h"
 #include "harness/run/request_worker.h"
 #include "harness/run/run_case.h"
@@ -21,7 +21,7 @@ constexpr int kServesAtMost = 200;  // Runs of one process: what a fault left be
 
 class Pool {
  public:
-  Pool(std::vector<Trial>& trials, const std::vector<Fault>& faults, const std::vector<MutationCase>& cases,
+  Pool(std::vector<MutantEvaluation>& trials, const std::vector<Fault>& faults, const std::vector<MutationCase>& cases,
        const PoolOptions& options, const std::function<void(std::size_t)>& told)
       : trials_(trials), faults_(faults), cases_(cases), options_(options), told_(told) {}
 
@@ -45,7 +45,7 @@ class Pool {
   struct Slot {
     std::unique_ptr<CampaignWorker> worker;
     int trial = -1;
-    TrialRun run;
+    EvaluationRun run;
     double deadline = 0;
     bool open = true;
   };
@@ -66,7 +66,7 @@ class Pool {
       slot.worker = std::make_unique<CampaignWorker>(WorkerSetup{{}, answer});
     }
     slot.open = true;
-    slot.deadline = watch_.seconds() + options_.timeout_s * (slot.run.mode == TrialMode::prove ? 10 : 1);
+    slot.deadline = watch_.seconds() + options_.timeout_s * (slot.run.mode == EvaluationMode::prove ? 10 : 1);
     slot.worker->ask(std::to_string(slot.run.fault) + " " + std::to_string(slot.run.at) + " " +
                      std::to_string(static_cast<int>(slot.run.mode)));
   }
@@ -104,36 +104,36 @@ class Pool {
   }
 
   void take(Slot& slot, const CaseResult& result) {
-    Trial& trial = trials_[static_cast<std::size_t>(slot.trial)];
+    MutantEvaluation& trial = trials_[static_cast<std::size_t>(slot.trial)];
     trial.take(result);
     if (!trial.outcome().done && !over()) return ask(slot);
     slot.trial = -1;
     told_(++done_);
   }
 
-  PreparedRun prepare(const TrialRun& run) const {
+  PreparedRun prepare(const EvaluationRun& run) const {
     return prepared(faults_[static_cast<std::size_t>(run.fault)], cases_[static_cast<std::size_t>(run.at)], run.mode);
   }
 
   // In the worker.
   std::string run_here(const std::string& request) const {
     std::istringstream words(request);
-    TrialRun one;
+    EvaluationRun one;
     int mode = 0;
     words >> one.fault >> one.at >> mode;
-    one.mode = static_cast<TrialMode>(mode);
+    one.mode = static_cast<EvaluationMode>(mode);
     const PreparedRun run = prepare(one);
-    if (one.mode == TrialMode::idle) {
-      return boost::json::serialize(to_json(judge_idle(run.scenario, *door_fault(run.options.planted.engine))));
+    if (one.mode == EvaluationMode::idle) {
+      return boost::json::serialize(to_json(judge_equivalence(run.scenario, *device_fault(run.options.planted.engine))));
     }
-    const Probe* probe = cases_[static_cast<std::size_t>(one.at)].probe;
+    const FixtureProgram* program = cases_[static_cast<std::size_t>(one.at)].program;
     plant_fault(run.options.planted.engine);
-    const CaseResult result = probe ? probe->run(run.options) : run_case(run.scenario, run.options);
+    const CaseResult result = program ? program->run(run.options) : run_case(run.scenario, run.options);
     plant_fault("");
     return boost::json::serialize(to_json(result));
   }
 
-  std::vector<Trial>& trials_;
+  std::vector<MutantEvaluation>& trials_;
   const std::vector<Fault>& faults_;
   const std::vector<MutationCase>& cases_;
   const PoolOptions& options_;
@@ -144,7 +144,7 @@ class Pool {
 
 }  // namespace
 
-void run_trials(std::vector<Trial>& trials, const std::vector<Fault>& faults, const std::vector<MutationCase>& cases,
+void run_trials(std::vector<MutantEvaluation>& trials, const std::vector<Fault>& faults, const std::vector<MutationCase>& cases,
                 const PoolOptions& options, const std::function<void(std::size_t)>& told) {
   Pool(trials, faults, cases, options, told).run();
 }

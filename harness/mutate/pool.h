@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "harness/mutate/trial.h"
+#include "harness/mutate/mutant_evaluation.h"
 
 namespace lockstep {
 
@@ -15,7 +15,7 @@ struct PoolOptions {
 };
 
 // `told` after each trial that is done, with how many are.
-void run_trials(std::vector<Trial>& trials, const std::vector<Fault>& faults, const std::vector<MutationCase>& cases,
+void run_trials(std::vector<MutantEvaluation>& trials, const std::vector<Fault>& faults, const std::vector<MutationCase>& cases,
                 const PoolOptions& options, const std::function<void(std::size_t)>& told);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ namespace {
 
 const char* to_text(Fault::Kind kind) { return kind == Fault::Kind::named ? "named" : "systematic"; }
 
-void count(MutationScore& sum, const TrialOutcome& outcome) {
+void count(MutationScore& sum, const EvaluationOutcome& outcome) {
   ++(outcome.done ? sum.faults : sum.unfinished);
   if (!outcome.done) return;
   sum.equivalent += outcome.equivalent;
@@ -35,7 +35,7 @@ std::int64_t quantile(const std::vector<std::int64_t>& sorted, std::size_t perce
   return sorted[(std::max<std::size_t>((sorted.size() * percent + 99) / 100, 1)) - 1];
 }
 
-MutationScore score_where(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes,
+MutationScore score_where(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes,
                           const std::function<bool(const Fault&)>& belongs) {
   MutationScore sum;
   std::vector<std::int64_t> scenarios;
@@ -71,7 +71,7 @@ std::string total(const char* name, const MutationScore& s) {
   return text;
 }
 
-boost::json::object to_json(const Fault& fault, const TrialOutcome& outcome) {
+boost::json::object to_json(const Fault& fault, const EvaluationOutcome& outcome) {
   boost::json::object object{{"name", fault.name},
                              {"kind", to_text(fault.kind)},
                              {"class", fault.bug_class},
@@ -109,11 +109,11 @@ boost::json::object to_json(const MutationScore& s) {
 
 }  // namespace
 
-MutationScore score(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes, Fault::Kind kind) {
+MutationScore score(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes, Fault::Kind kind) {
   return score_where(faults, outcomes, [kind](const Fault& fault) { return fault.kind == kind; });
 }
 
-std::string score_text(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes) {
+std::string score_text(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes) {
   std::string text =
       "                                          killed by\n"
       "class                      faults  equiv   bits  +delay +poison judges  surv.  wrong   cases: median, p95\n";
@@ -131,10 +131,10 @@ std::string score_text(const std::vector<Fault>& faults, const std::vector<Trial
   return text;
 }
 
-std::string survivors_text(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes) {
+std::string survivors_text(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes) {
   std::string text;
   for (std::size_t i = 0; i < faults.size(); ++i) {
-    const TrialOutcome& outcome = outcomes[i];
+    const EvaluationOutcome& outcome = outcomes[i];
     if (!outcome.done || outcome.killed || outcome.equivalent) continue;
     text += "SURVIVED " + faults[i].name + ", after " + std::to_string(outcome.scenarios) + " cases\n";
     if (!outcome.wrong_reason && !outcome.reason.empty()) text += "  " + outcome.reason + "\n";
@@ -146,7 +146,7 @@ std::string survivors_text(const std::vector<Fault>& faults, const std::vector<T
 }
 
 boost::json::object mutation_json(const boost::json::object& asked, const std::vector<Fault>& faults,
-                                  const std::vector<TrialOutcome>& outcomes, double seconds) {
+                                  const std::vector<EvaluationOutcome>& outcomes, double seconds) {
   boost::json::array results;
   for (std::size_t i = 0; i < faults.size(); ++i) results.push_back(to_json(faults[i], outcomes[i]));
   DeviceInfo device;
@@ -166,7 +166,7 @@ boost::json::object mutation_json(const boost::json::object& asked, const std::v
 namespace {
 
 // Reads the text that to_json() above has written.
-void read_result(const boost::json::object& from, Fault& fault, TrialOutcome& outcome) {
+void read_result(const boost::json::object& from, Fault& fault, EvaluationOutcome& outcome) {
   const auto text = [&](const char* key) { return std::string(from.at(key).as_string()); };
   fault.name = text("name");
   fault.kind = text("kind") == to_text(Fault::Kind::named) ? Fault::Kind::named : Fault::Kind::systematic;
@@ -189,7 +189,7 @@ void read_result(const boost::json::object& from, Fault& fault, TrialOutcome& ou
 }  // namespace
 
 boost::json::object add_mutation_json(const std::string& file, std::vector<Fault>& faults,
-                                      std::vector<TrialOutcome>& outcomes, double& seconds) {
+                                      std::vector<EvaluationOutcome>& outcomes, double& seconds) {
   std::ifstream stream(file, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
   if (!stream) throw RequestError("cannot read " + file);

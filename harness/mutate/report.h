@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/mutate/trial.h"
+#include "harness/mutate/mutant_evaluation.h"
 
 namespace lockstep {
 
@@ -22,16 +22,16 @@ struct MutationScore {
   std::int64_t median = 0, p95 = 0;  // Cases until killed.
   std::int64_t killed() const { return bits + delayed + poisoned + judges; }
 };
-MutationScore score(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes, Fault::Kind kind);
+MutationScore score(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes, Fault::Kind kind);
 
-std::string score_text(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes);
-std::string survivors_text(const std::vector<Fault>& faults, const std::vector<TrialOutcome>& outcomes);
+std::string score_text(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes);
+std::string survivors_text(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes);
 // Written and read again: what several machines have run is put together from their files. RequestError for a file that
 // is no such report, or of another revision than this program's. `asked`: what decides the faults, and the share.
 boost::json::object mutation_json(const boost::json::object& asked, const std::vector<Fault>& faults,
-                                  const std::vector<TrialOutcome>& outcomes, double seconds);
+                                  const std::vector<EvaluationOutcome>& outcomes, double seconds);
 // Returns what was asked.
 boost::json::object add_mutation_json(const std::string& file, std::vector<Fault>& faults,
-                                      std::vector<TrialOutcome>& outcomes, double& seconds);
+                                      std::vector<EvaluationOutcome>& outcomes, double& seconds);
 
 }  // namespace lockstep

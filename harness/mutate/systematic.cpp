@@ -5,13 +5,13 @@
 #include <map>
 #include <utility>
 
-#include "harness/mutate/idle.h"
+#include "harness/mutate/equivalent_mutant.h"
 
 namespace lockstep {
 namespace {
 
 // Which reports a fault of this operator should lead to.
-std::vector<Reason> reasons_of(DoorOperator op) {
+std::vector<Reason> reasons_of(DeviceOperator op) {
   const Reason bits{std::nullopt, {}}, order{JudgeKind::hazard, {"Missing edge"}},
       unwritten{JudgeKind::hazard, {"use before write"}};
   const Reason count{JudgeKind::vacuous, {"graph_replays"}};
@@ -20,47 +20,47 @@ std::vector<Reason> reasons_of(DoorOperator op) {
   // Without an edge of a capture a stream does not join it, or does not come back.
   const Reason fork{JudgeKind::capture, {"cudaErrorStreamCapture", "event of a capture that is over"}};
   switch (op) {
-    case DoorOperator::drop_wait:
-    case DoorOperator::drop_record:
-    case DoorOperator::drop_sync:
-    case DoorOperator::move_wait:
-    case DoorOperator::move_record:
+    case DeviceOperator::drop_wait:
+    case DeviceOperator::drop_record:
+    case DeviceOperator::drop_sync:
+    case DeviceOperator::move_wait:
+    case DeviceOperator::move_record:
       return {order, bits, entry, fork};
-    case DoorOperator::drop_copy:
+    case DeviceOperator::drop_copy:
       // The host goes by rows of another microbatch: too many change no bit, but what is moved.
       return {unwritten, bits, entry, {JudgeKind::vacuous, {"rows that the oracle's experts have"}}};
-    case DoorOperator::drop_fill:
+    case DeviceOperator::drop_fill:
       return {unwritten, bits, entry};
-    case DoorOperator::drop_op:
+    case DeviceOperator::drop_op:
       return {unwritten, bits, entry};
-    case DoorOperator::move_op:
+    case DeviceOperator::move_op:
       return {order, unwritten, bits, entry};
-    case DoorOperator::free_early:
+    case DeviceOperator::free_early:
       return {{JudgeKind::hazard, {"use after free"}}};
-    case DoorOperator::alias_buffers:
+    case DeviceOperator::alias_buffers:
       return {{JudgeKind::hazard, {"overlapping operands", "Missing edge", "use before write"}}, bits};
-    case DoorOperator::wrong_buffer:
+    case DeviceOperator::wrong_buffer:
       return {{JudgeKind::hazard, {"overlapping operands", "Missing edge", "use before write"}},
               bits,
               {JudgeKind::ledger, {"is not where it was captured"}}};
-    case DoorOperator::move_address:
+    case DeviceOperator::move_address:
       return {{JudgeKind::ledger, {"is not where it was captured"}}, bits};
-    case DoorOperator::replay_twice:
+    case DeviceOperator::replay_twice:
       return {bits, count};
-    case DoorOperator::replay_none:
+    case DeviceOperator::replay_none:
       return {unwritten, bits, count};
-    case DoorOperator::bake_scalar:
+    case DeviceOperator::bake_scalar:
       return {{JudgeKind::ledger, {"scalar"}}, bits};
   }
   return {};
 }
 
-bool removes_order(DoorOperator op) {
-  return op == DoorOperator::drop_wait || op == DoorOperator::drop_record || op == DoorOperator::drop_sync ||
-         op == DoorOperator::move_wait || op == DoorOperator::move_record;
+bool removes_order(DeviceOperator op) {
+  return op == DeviceOperator::drop_wait || op == DeviceOperator::drop_record || op == DeviceOperator::drop_sync ||
+         op == DeviceOperator::move_wait || op == DeviceOperator::move_record;
 }
 
-Fault fault_at(const DoorFault& door, const std::vector<MutationCase>& cases) {
+Fault fault_at(const DeviceFault& door, const std::vector<MutationCase>& cases) {
   Fault fault{.name = to_text(door),
               .kind = Fault::Kind::systematic,
               .bug_class = std::string(to_text(door.op)),
@@ -68,10 +68,10 @@ Fault fault_at(const DoorFault& door, const std::vector<MutationCase>& cases) {
               .reasons = reasons_of(door.op),
               .plant = {.planted = {.engine = to_text(door)}},
               .removes_order = removes_order(door.op),
-              .can_be_idle = can_be_idle(door.op)};
+              .can_be_equivalent = can_be_equivalent(door.op)};
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    const DoorMutator::Sites& sites = cases[i].sites[static_cast<std::size_t>(door.op)];
-    if (door.op == DoorOperator::move_address && cases[i].last_launches.contains({door.site, door.index})) continue;
+    const DeviceMutator::Sites& sites = cases[i].sites[static_cast<std::size_t>(door.op)];
+    if (door.op == DeviceOperator::move_address && cases[i].last_launches.contains({door.site, door.index})) continue;
     const auto found = sites.find(door.site);
     if (found != sites.end() && door.index < found->second) fault.cases.push_back(static_cast<int>(i));
   }
@@ -106,7 +106,7 @@ std::uint64_t hash_of(const std::string& text) {
 
 std::vector<Fault> systematic_faults(const std::vector<MutationCase>& cases, std::uint64_t seed, std::int64_t most) {
   std::vector<Fault> faults;
-  for (std::size_t op = 0; op < kDoorOperators.size(); ++op) {
+  for (std::size_t op = 0; op < kDeviceOperators.size(); ++op) {
     std::map<std::string, std::int64_t> counts;  // The most calls that a case has.
     for (const MutationCase& one : cases) {
       for (const auto& [site, count] : one.sites[op]) counts[site] = std::max(counts[site], count);
@@ -124,7 +124,7 @@ std::vector<Fault> systematic_faults(const std::vector<MutationCase>& cases, std
     for (std::size_t round = 0; round < rounds && static_cast<std::int64_t>(chosen.size()) < most; ++round) {
       for (const auto& [key, order] : orders) {
         if (round >= order.size() || static_cast<std::int64_t>(chosen.size()) >= most) continue;
-        Fault fault = fault_at({static_cast<DoorOperator>(op), key.second, order[round]}, cases);
+        Fault fault = fault_at({static_cast<DeviceOperator>(op), key.second, order[round]}, cases);
         if (!fault.cases.empty()) chosen.push_back(std::move(fault));
       }
     }
@@ -134,7 +134,7 @@ std::vector<Fault> systematic_faults(const std::vector<MutationCase>& cases, std
 }
 
 std::optional<Fault> systematic_fault(const std::vector<MutationCase>& cases, const std::string& name) {
-  const std::optional<DoorFault> door = door_fault(name);
+  const std::optional<DeviceFault> door = device_fault(name);
   if (!door) return std::nullopt;
   Fault fault = fault_at(*door, cases);
   if (fault.cases.empty()) return std::nullopt;

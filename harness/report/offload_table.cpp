@@ -73,7 +73,7 @@ std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
   char line[256];
   std::snprintf(line, sizeof line,
                 "  model of a step: copies out %s, back %s, at %.0f GB/s, %.0f while both ways are busy\n",
-                microseconds(times.out).c_str(), microseconds(times.back).c_str(), kLinkAlone * 1e-9, kLinkBoth * 1e-9);
+                microseconds(times.d2h).c_str(), microseconds(times.h2d).c_str(), kLinkAlone * 1e-9, kLinkBoth * 1e-9);
   out << line;
   std::snprintf(line, sizeof line, "  beside %s of compute, products at %.0f TFLOP/s\n",
                 microseconds(times.compute).c_str(),
@@ -127,8 +127,8 @@ boost::json::object offload_json(const OffloadPlan& plan) {
            {{"link_bytes_per_second", kLinkAlone},
             {"link_bytes_per_second_both_ways", kLinkBoth},
             {"compute_seconds", times.compute},
-            {"out_seconds", times.out},
-            {"back_seconds", times.back},
+            {"out_seconds", times.d2h},
+            {"back_seconds", times.h2d},
             {"stalled_seconds", times.stalled},
             {"slowed_seconds", times.slowed},
             {"slower", times.slower()},

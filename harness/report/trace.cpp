@@ -22,9 +22,9 @@ void TraceRecorder::add_work(Lane& lane, const Work& work) {
 }
 
 // Captured calls run with each launch and come from the ledger then.
-void TraceRecorder::add_item(int stream, const Place& place) {
+void TraceRecorder::add_item(int stream, const StepLocation& place) {
   if (is_captured(stream)) return;
-  std::vector<Place>& own = own_[stream];
+  std::vector<StepLocation>& own = own_[stream];
   add_work(lanes_[stream], {.stream = stream, .nth = static_cast<int>(own.size())});
   own.push_back(place);
 }
@@ -64,7 +64,7 @@ void TraceRecorder::on(const LaunchCall& call, const IssuedCall& issued) {
 void TraceRecorder::replay(const Ledger& ledger, int launch) {
   std::map<int, Lane> lanes;
   std::map<int, Work> events;
-  std::vector<Place>& places = at(launches_, launch).places;
+  std::vector<StepLocation>& places = at(launches_, launch).places;
   for (const IssuedCall& entry : ledger.entries()) {
     Lane& lane = lanes[entry.stream];
     if (const auto* record = entry.as<RecordCall>()) {
@@ -137,7 +137,7 @@ int find_item(const Trace& trace, const TracePoint& point) {
   };
   for (std::size_t i = 0; i < trace.items.size(); ++i) {
     const TraceItem& item = trace.items[i];
-    const Place &a = item.place, &b = point.place;
+    const StepLocation &a = item.place, &b = point.place;
     if (item.what != point.what || stream_name(item.stream) != point.stream) continue;
     if (a.layer != b.layer || a.microbatch != b.microbatch || std::string(a.part) != b.part) continue;
     if ((item.launch >= 0) != (point.graph >= 0)) continue;

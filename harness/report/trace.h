@@ -15,7 +15,7 @@ namespace lockstep {
 struct TraceItem {
   int stream = 0;    // Inside a graph, the stream captured.
   std::string what;  // The op's name, "copy", "fill" or "release".
-  Place place;
+  StepLocation place;
   int launch = -1;  // Index into Trace::launches, -1 outside of graphs.
 };
 
@@ -44,7 +44,7 @@ struct Trace {
 // One side of a hazard, as the checker names it. `launch` counts the launches of `graph`; both -1 outside of graphs.
 struct TracePoint {
   std::string stream, what;
-  Place place;
+  StepLocation place;
   int graph = -1, launch = -1;
 };
 // Draws "missing edge" between the items that match best. False where one of the two did not run.
@@ -78,7 +78,7 @@ class TraceRecorder : public Observer {
   };
   struct Launch {
     TraceLaunch what;
-    std::vector<Place> places;  // For its nodes.
+    std::vector<StepLocation> places;  // For its nodes.
   };
 
   void on(const CreateStreamCall&, const IssuedCall&);
@@ -95,12 +95,12 @@ class TraceRecorder : public Observer {
 
   bool is_captured(int stream) const { return members_.count(stream) > 0; }
   void leave_capture();
-  void add_item(int stream, const Place& place);
+  void add_item(int stream, const StepLocation& place);
   void add_work(Lane& lane, const Work& work);
   void replay(const Ledger& ledger, int launch);
 
   std::vector<std::string> streams_;
-  std::map<int, std::vector<Place>> own_;  // For each stream, what is not in a graph.
+  std::map<int, std::vector<StepLocation>> own_;  // For each stream, what is not in a graph.
   std::map<int, Lane> lanes_;
   std::map<int, Work> events_;  // What the latest record of each event stands behind.
   std::vector<Launch> launches_;

@@ -190,7 +190,7 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
     throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes for " + std::to_string(count) +
                        " ranks, but a graph of a whole step needs a process for each");
   }
-  const MeetingPlace place = meeting_place(me, options.meeting);
+  const RendezvousAddress place = rendezvous_address(me, options.meeting);
   const auto meeting = [&](int rank) -> std::unique_ptr<Store> {
     if (!place.address) return std::make_unique<SharedMemoryStore>(place.path, rank, count, options.deadline_s);
     return std::make_unique<TcpStore>(*place.address, me.job, rank, count, options.deadline_s);

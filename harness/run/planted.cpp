@@ -32,7 +32,7 @@ std::vector<std::string> known_faults() {
 
 void take_planted(const Options& options, RunOptions& run) {
   const std::string fault = options.text("plant");
-  run.planted.engine = door_fault(fault) ? fault : checked(fault, known_faults(), "plant");
+  run.planted.engine = device_fault(fault) ? fault : checked(fault, known_faults(), "plant");
   run.planted.oracle = checked(options.text("mutate-oracle"), oracle::Oracle::mutations(), "mutate-oracle");
   run.planted.checker = checked(options.text("mutate-checker"), Checker::mutations(), "mutate-checker");
 }

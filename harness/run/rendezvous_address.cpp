@@ -40,7 +40,7 @@ void require_meeting_place(const std::string& asked) {
   throw RequestError("--meeting " + asked + " is no HOST:PORT with a port of 1 to 65535; as a path, ./" + asked);
 }
 
-MeetingPlace meeting_place(const LaunchedRank& me, const std::string& asked) {
+RendezvousAddress rendezvous_address(const LaunchedRank& me, const std::string& asked) {
   if (const auto address = tcp_address(asked)) return {.path = "", .address = address};
   if (!asked.empty()) return {.path = asked, .address = {}};
   const auto address = tcp_address(text(TcpAddress{me.host, static_cast<std::uint16_t>(me.port)}));
@@ -58,6 +58,6 @@ MeetingPlace meeting_place(const LaunchedRank& me, const std::string& asked) {
   return {.path = path_of(me.job), .address = {}};
 }
 
-std::string text(const MeetingPlace& place) { return place.address ? text(*place.address) : place.path; }
+std::string text(const RendezvousAddress& place) { return place.address ? text(*place.address) : place.path; }
 
 }  // namespace lockstep

@@ -17,17 +17,17 @@ std::optional<LaunchedRank> launched_here();
 bool writes_reports_here();
 
 // One of the two.
-struct MeetingPlace {
+struct RendezvousAddress {
   std::string path;                   // On this machine, in memory that they share.
   std::optional<TcpAddress> address;  // For rank 0, over the network.
 };
 
 // `asked` (--meeting) is a path or HOST:PORT; "" leaves it to the launcher's variables: the machine's memory where all
 // processes are on one, else the network. RequestError where nothing says enough.
-MeetingPlace meeting_place(const LaunchedRank& me, const std::string& asked);
+RendezvousAddress rendezvous_address(const LaunchedRank& me, const std::string& asked);
 // RequestError for a HOST:PORT whose port is none: it would be taken for a path, at which nobody else is.
 void require_meeting_place(const std::string& asked);
 
-std::string text(const MeetingPlace& place);
+std::string text(const RendezvousAddress& place);
 
 }  // namespace lockstep

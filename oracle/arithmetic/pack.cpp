@@ -20,9 +20,9 @@ void check(const Document& document, std::int64_t vocab) {
 
 }  // namespace
 
-Pack make_pack(const Scenario& scenario, const Microbatch& microbatch, Mutant mutant) {
+PackedBatch make_pack(const Scenario& scenario, const Microbatch& microbatch, Mutant mutant) {
   const Scenario::Data& data = scenario.data;
-  Pack pack;
+  PackedBatch pack;
   pack.rows = data.pack_length;
   pack.tokens.assign(pack.rows, -1);
   pack.targets.assign(pack.rows, -1);

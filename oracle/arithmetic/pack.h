@@ -15,7 +15,7 @@ struct Piece {
   std::uint32_t number = 0;  // Document number, for dropout.
 };
 
-struct Pack {
+struct PackedBatch {
   std::int64_t rows = 0;
   std::vector<Piece> documents;  // The ones with rows, in row order.
   std::vector<Piece> runs;       // Rows of documents that touch, as one piece: for what looks at a row alone.
@@ -24,6 +24,6 @@ struct Pack {
 };
 
 // Throws std::invalid_argument where the documents do not fit the scenario.
-Pack make_pack(const Scenario& scenario, const Microbatch& microbatch, Mutant mutant);
+PackedBatch make_pack(const Scenario& scenario, const Microbatch& microbatch, Mutant mutant);
 
 }  // namespace lockstep::oracle

@@ -16,7 +16,7 @@ struct Pass {
   const Scenario::Model& model;
   const Layout& layout;
   const RopeTable<Real>& rope;
-  const Pack& pack;
+  const PackedBatch& pack;
   const std::vector<std::vector<Real>>& weights;
   const std::vector<std::vector<Real>>& expert_bias;  // Per symbol of the pattern; empty where there is none.
   Real inv_m;                                         // 1 / microbatches of the step, on all ranks.

@@ -75,7 +75,7 @@ class MoeLayer : LayerParts<Precision> {
 
   const Scenario::Model::Moe& moe() const { return model_.moe; }
   bool shares() const { return moe().shared_hidden > 0; }
-  const Pack& pack() const { return pass_.pack; }
+  const PackedBatch& pack() const { return pass_.pack; }
 
   RouterSettings<Real> router_settings() const {
     const std::vector<Real>& bias = pass_.expert_bias[this->index_];
@@ -88,8 +88,8 @@ class MoeLayer : LayerParts<Precision> {
 
   Routed route_rows(const Matrix<Real>& logits) const {
     const Mutant mutant = pass_.mutant;
-    const Pack all = own_rows(logits.rows);
-    const Pack& routed = mutant("moe-routes-padding-rows") ? all : pack();
+    const PackedBatch all = own_rows(logits.rows);
+    const PackedBatch& routed = mutant("moe-routes-padding-rows") ? all : pack();
     Routed to;
     to.routing = route(routed, router_settings(), logits, mutant);
     const std::int64_t rows = mutant("moe-capacity-counts-rows-of-documents") ? to.routing.rows : logits.rows;

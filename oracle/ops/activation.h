@@ -9,7 +9,7 @@
 namespace lockstep::oracle {
 
 template <class Precision, class Real = typename Precision::Real>
-void activation(const Pack& pack, MlpActivation kind, const Matrix<Real>& h, Matrix<Real>& a, Mutant mutant) {
+void activation(const PackedBatch& pack, MlpActivation kind, const Matrix<Real>& h, Matrix<Real>& a, Mutant mutant) {
   const std::int64_t n = a.cols;
   const bool line = mutant("squared-relu-forgets-the-square"), swapped = mutant("swiglu-swaps-gate-and-up");
   for (const Piece& run : pack.runs) {
@@ -29,7 +29,7 @@ void activation(const Pack& pack, MlpActivation kind, const Matrix<Real>& h, Mat
 }
 
 template <class Precision, class Real = typename Precision::Real>
-Matrix<Real> activation_gradient(const Pack& pack, MlpActivation kind, const Matrix<Real>& h, const Matrix<Real>& da,
+Matrix<Real> activation_gradient(const PackedBatch& pack, MlpActivation kind, const Matrix<Real>& h, const Matrix<Real>& da,
                                  Mutant mutant) {
   const std::int64_t n = da.cols;
   const Real two = mutant("squared-relu-gradient-forgets-two") ? Real(1) : Real(2);

@@ -85,7 +85,7 @@ void attention_rows(const HeadViews<Real>& head, std::int64_t i0, std::int64_t i
 
 // qkv [T, (heads + 2 kv_heads) * head_dim], turned; out [T, heads * head_dim], lse [T, heads].
 template <class Precision, class Real = typename Precision::Real>
-void attention(const Pack& pack, const AttentionShape& shape, const Matrix<Real>& qkv, Matrix<Real>& out,
+void attention(const PackedBatch& pack, const AttentionShape& shape, const Matrix<Real>& qkv, Matrix<Real>& out,
                Matrix<Real>& lse, Mutant mutant) {
   const Real scale = attention_scale<Real>(shape, mutant);
   for (const Piece& document : mutant("attention-crosses-documents") ? pack.runs : pack.documents) {

@@ -76,7 +76,7 @@ void attention_head_gradient(const HeadViews<Real>& head, const Matrix<Real>& ou
 
 // Gradients of the turned queries and keys, and of the values.
 template <class Precision, class Real = typename Precision::Real>
-Matrix<Real> attention_gradient(const Pack& pack, const AttentionShape& shape, const Matrix<Real>& qkv,
+Matrix<Real> attention_gradient(const PackedBatch& pack, const AttentionShape& shape, const Matrix<Real>& qkv,
                                 const Matrix<Real>& out, const Matrix<Real>& lse, const Matrix<Real>& d_out,
                                 Mutant mutant) {
   const Real scale = attention_scale<Real>(shape, mutant);

@@ -7,7 +7,7 @@ namespace lockstep::oracle {
 
 // out = st(sum of weight * y over the slots, asc, that were not dropped, + shared). `shared` may be null.
 template <class Precision, class Real = typename Precision::Real>
-void combine(const Pack& pack, const Matrix<Real>& weights, const Dispatch& dispatch, const Matrix<Real>& y,
+void combine(const PackedBatch& pack, const Matrix<Real>& weights, const Dispatch& dispatch, const Matrix<Real>& y,
              const Matrix<Real>* shared, Matrix<Real>& out, Mutant mutant) {
   const std::int64_t slots = weights.cols;
   const bool downwards = mutant("moe-combine-takes-slots-downwards"), alone = mutant("moe-shared-expert-is-forgotten");
@@ -29,7 +29,7 @@ void combine(const Pack& pack, const Matrix<Real>& weights, const Dispatch& disp
 
 // Gradients of the experts' outputs [buffer, d], stored, and of the weights [T, slots], which are +0 where dropped.
 template <class Precision, class Real = typename Precision::Real>
-void combine_gradient(const Pack& pack, const Matrix<Real>& weights, const Dispatch& dispatch, const Matrix<Real>& y,
+void combine_gradient(const PackedBatch& pack, const Matrix<Real>& weights, const Dispatch& dispatch, const Matrix<Real>& y,
                       const Matrix<Real>& d_out, Matrix<Real>& dy, Matrix<Real>& d_weights, Mutant mutant) {
   const bool unweighted = mutant("moe-expert-gradient-forgets-the-weight");
   for_each_pair(pack, weights.cols, false, [&](std::int64_t i, std::int64_t s) {
@@ -44,7 +44,7 @@ void combine_gradient(const Pack& pack, const Matrix<Real>& weights, const Dispa
 
 // Gradient of the layer's input: over the experts of the row (slots asc), the shared one, the router.
 template <class Precision, class Real = typename Precision::Real>
-Matrix<Real> input_gradient(const Pack& pack, const Dispatch& dispatch, const Matrix<Real>& d_buffer,
+Matrix<Real> input_gradient(const PackedBatch& pack, const Dispatch& dispatch, const Matrix<Real>& d_buffer,
                             const Matrix<Real>* d_shared, const Matrix<Real>& d_router, Mutant mutant) {
   Matrix<Real> dx(d_router.rows, d_router.cols);
   const bool unrouted = mutant("moe-input-gradient-forgets-the-router");

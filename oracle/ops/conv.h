@@ -26,7 +26,7 @@ class Conv {
   }
 
   template <class Precision>
-  void forward(const Pack& pack, ConvInput<Real> x, Matrix<Real>& y) const {
+  void forward(const PackedBatch& pack, ConvInput<Real> x, Matrix<Real>& y) const {
     for (const Piece& document : pieces(pack)) {
       for (std::int64_t t = 0; t < document.rows; ++t) {
         Real* to = y.row(document.first + t);
@@ -38,7 +38,7 @@ class Conv {
 
   // Writes dx into the columns from `offset` on; the gradients of weight and bias into theirs.
   template <class Precision>
-  void backward(const Pack& pack, ConvInput<Real> x, const Matrix<Real>& dy, Matrix<Real>& dx,
+  void backward(const PackedBatch& pack, ConvInput<Real> x, const Matrix<Real>& dy, Matrix<Real>& dx,
                 std::vector<Real>& dweight, std::vector<Real>& dbias) const {
     const Matrix<Real> dpre = gradient_before_silu(pack, x, dy);
     for (const Piece& document : pieces(pack)) {
@@ -59,7 +59,7 @@ class Conv {
  private:
   std::int64_t channels() const { return taps_.cols; }
   std::int64_t width() const { return taps_.rows; }
-  const std::vector<Piece>& pieces(const Pack& pack) const {
+  const std::vector<Piece>& pieces(const PackedBatch& pack) const {
     return mutant_("conv-crosses-documents") ? pack.runs : pack.documents;
   }
 
@@ -73,7 +73,7 @@ class Conv {
     for (std::int64_t c = 0; c < channels(); ++c) a[c] = add(a[c], Real(0));
   }
 
-  Matrix<Real> gradient_before_silu(const Pack& pack, ConvInput<Real> x, const Matrix<Real>& dy) const {
+  Matrix<Real> gradient_before_silu(const PackedBatch& pack, ConvInput<Real> x, const Matrix<Real>& dy) const {
     Matrix<Real> dpre(dy.rows, channels());
     const bool bare = mutant_("conv-gradient-forgets-silu");
     for (const Piece& document : pieces(pack)) {
@@ -98,7 +98,7 @@ class Conv {
   }
 
   // Taps before the document, and rows of no document, are +0.
-  std::vector<Real> weight_gradient(const Pack& pack, ConvInput<Real> x, const Matrix<Real>& dpre) const {
+  std::vector<Real> weight_gradient(const PackedBatch& pack, ConvInput<Real> x, const Matrix<Real>& dpre) const {
     std::vector<std::int64_t> start(dpre.rows, dpre.rows);
     for (const Piece& document : pieces(pack))
       std::fill_n(start.begin() + document.first, document.rows, document.first);

@@ -39,7 +39,7 @@ Real cross_entropy_row(const Real* x, std::int64_t n, std::int32_t target, Real 
 
 // Token losses [1, T]; +0 without a target. Returns the loss of the microbatch.
 template <class Precision, class Real = typename Precision::Real>
-Real cross_entropy(const Pack& pack, const Matrix<Real>& logits, Real inv_n, Matrix<Real>& losses,
+Real cross_entropy(const PackedBatch& pack, const Matrix<Real>& logits, Real inv_n, Matrix<Real>& losses,
                    Matrix<Real>* dlogits, Mutant mutant) {
   for (std::int64_t i = 0; i < pack.rows; ++i) {
     std::int32_t target = pack.targets[i];

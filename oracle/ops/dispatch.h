@@ -28,7 +28,7 @@ struct Dispatch {
 
 // Pairs in the order of (row, slot).
 template <class Take>
-void for_each_pair(const Pack& pack, std::int64_t slots, bool slots_first, Take take) {
+void for_each_pair(const PackedBatch& pack, std::int64_t slots, bool slots_first, Take take) {
   for (std::int64_t outer = 0; outer < (slots_first ? slots : 1); ++outer) {
     for (const Piece& run : pack.runs) {
       for (std::int64_t i = run.first; i < run.first + run.rows; ++i) {
@@ -41,7 +41,7 @@ void for_each_pair(const Pack& pack, std::int64_t slots, bool slots_first, Take 
 
 // `padded`: every expert has its capacity of rows, used or not; else as many as it takes.
 template <class Real>
-Dispatch dispatch(const Pack& pack, const Routing<Real>& routing, std::optional<std::int64_t> capacity, bool padded,
+Dispatch dispatch(const PackedBatch& pack, const Routing<Real>& routing, std::optional<std::int64_t> capacity, bool padded,
                   Mutant mutant) {
   const std::size_t experts = routing.chosen.size();
   const Matrix<std::int64_t>& chosen = routing.experts;

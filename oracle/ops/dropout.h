@@ -28,7 +28,7 @@ inline PhiloxCounter dropout_block(const DropoutKey& key, DropoutPlace place, st
 
 // The dropped values for rows of documents; not rounded to storage. Other rows are +0.
 template <class Real>
-Matrix<Real> dropped(const Pack& pack, const DropoutKey& given, DropoutPlace place, const Matrix<Real>& x,
+Matrix<Real> dropped(const PackedBatch& pack, const DropoutKey& given, DropoutPlace place, const Matrix<Real>& x,
                      Mutant mutant) {
   if (given.p == 0) return x;
   DropoutKey key = given;

@@ -15,8 +15,8 @@ struct ExpertWeights {
 };
 
 // The pack that one expert sees: its rows as if they were a microbatch of one document.
-inline Pack own_rows(std::int64_t rows) {
-  Pack pack;
+inline PackedBatch own_rows(std::int64_t rows) {
+  PackedBatch pack;
   pack.rows = rows;
   pack.documents = pack.runs = {{0, rows, 0}};
   return pack;
@@ -39,7 +39,7 @@ void experts(const Dispatch& dispatch, const ExpertWeights<Real>& weights, const
              Matrix<Real>& act, Matrix<Real>& out, Mutant mutant) {
   for (std::size_t e = 0; e < dispatch.rows.size(); ++e) {
     const std::int64_t first = dispatch.first[e], rows = dispatch.rows[e];
-    const Pack pack = own_rows(rows);
+    const PackedBatch pack = own_rows(rows);
     Matrix<Real> h(rows, fc1.cols), a(rows, act.cols), y(rows, out.cols);
     linear<Precision>(pack, rows_of(x, first, rows), weights.fc1 + e * weights.wide * weights.d, h, mutant);
     activation<Precision>(pack, weights.activation, h, a, mutant);
@@ -73,7 +73,7 @@ Matrix<Real> experts_gradient(const Dispatch& dispatch, const ExpertWeights<Real
   Matrix<Real> dx(x.rows, x.cols);
   for (std::size_t e = 0; e < dispatch.rows.size(); ++e) {
     const std::int64_t first = dispatch.first[e], rows = dispatch.rows[e];
-    const Pack pack = own_rows(rows);
+    const PackedBatch pack = own_rows(rows);
     const Matrix<Real> dy = rows_of(d_out, first, rows), a = rows_of(act, first, rows);
     const Matrix<Real> da = linear_input_gradient<Precision>(pack, dy, weights.fc2 + e * weights.d * weights.hidden,
                                                              weights.hidden, mutant);

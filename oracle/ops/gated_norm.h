@@ -22,7 +22,7 @@ struct GatedNorm {
   }
 
   template <class Precision>
-  void forward(const Pack& pack, Matrix<Real>& out, Matrix<Real>& rstd, Mutant mutant) const {
+  void forward(const PackedBatch& pack, Matrix<Real>& out, Matrix<Real>& rstd, Mutant mutant) const {
     const std::int64_t parts = mutant("gated-norm-forgets-its-groups") ? 1 : groups, n = y.cols / parts;
     const bool late = mutant("gated-norm-gates-after-the-norm");
     std::vector<Real> u(y.cols);
@@ -42,7 +42,7 @@ struct GatedNorm {
 
   // Writes dy, and dz into the first columns of in_proj's gradient.
   template <class Precision>
-  std::vector<Real> backward(const Pack& pack, const Matrix<Real>& rstd, const Matrix<Real>& d_out, Matrix<Real>& dy,
+  std::vector<Real> backward(const PackedBatch& pack, const Matrix<Real>& rstd, const Matrix<Real>& d_out, Matrix<Real>& dy,
                              Matrix<Real>& d_in_proj, Mutant mutant) const {
     const std::int64_t n = width();
     const bool linear = mutant("gated-norm-gradient-forgets-dsilu");

@@ -25,7 +25,7 @@ void split_dots(std::int64_t rows, std::int64_t cols, std::int64_t terms, Left<R
 
 // y[i, :] = st(DOT of x[i, :] and the rows of b), for rows of documents.
 template <class Precision, class Real>
-void product(const Pack& pack, const Matrix<Real>& x, Right<Real> b, Matrix<Real>& y, bool split) {
+void product(const PackedBatch& pack, const Matrix<Real>& x, Right<Real> b, Matrix<Real>& y, bool split) {
   for (const Piece& run : pack.runs) {
     const Left<Real> a{x.row(run.first), x.cols, 1};
     if (split) {
@@ -38,13 +38,13 @@ void product(const Pack& pack, const Matrix<Real>& x, Right<Real> b, Matrix<Real
 }
 
 template <class Precision, class Real = typename Precision::Real>
-void linear(const Pack& pack, const Matrix<Real>& x, const Real* weight, Matrix<Real>& y, Mutant mutant) {
+void linear(const PackedBatch& pack, const Matrix<Real>& x, const Real* weight, Matrix<Real>& y, Mutant mutant) {
   const Matrix<Real> by_input = transposed(weight, y.cols, x.cols, x.cols);
   product<Precision>(pack, x, Right<Real>{by_input.values.data(), y.cols}, y, mutant("linear-splits-its-sum"));
 }
 
 template <class Precision, class Real = typename Precision::Real>
-Matrix<Real> linear_input_gradient(const Pack& pack, const Matrix<Real>& dy, const Real* weight, std::int64_t in,
+Matrix<Real> linear_input_gradient(const PackedBatch& pack, const Matrix<Real>& dy, const Real* weight, std::int64_t in,
                                    Mutant mutant) {
   Matrix<Real> dx(dy.rows, in);
   product<Precision>(pack, dy, Right<Real>{weight, in}, dx, mutant("linear-input-gradient-splits-its-sum"));
@@ -53,7 +53,7 @@ Matrix<Real> linear_input_gradient(const Pack& pack, const Matrix<Real>& dy, con
 
 // One sum over all physical rows.
 template <class Precision, class Real = typename Precision::Real>
-std::vector<Real> linear_weight_gradient(const Pack& pack, const Matrix<Real>& dy, const Matrix<Real>& x,
+std::vector<Real> linear_weight_gradient(const PackedBatch& pack, const Matrix<Real>& dy, const Matrix<Real>& x,
                                          Mutant mutant) {
   std::vector<Real> dw(dy.cols * x.cols);
   const auto sum = [&](std::int64_t first, std::int64_t rows, Real* to) {

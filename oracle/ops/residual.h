@@ -7,7 +7,7 @@ namespace lockstep::oracle {
 
 // r' = st(r + drop(y)); what dropout gives enters the sum unrounded.
 template <class Precision, class Real = typename Precision::Real>
-void residual(const Pack& pack, const DropoutKey& key, DropoutPlace place, const Matrix<Real>& r, const Matrix<Real>& y,
+void residual(const PackedBatch& pack, const DropoutKey& key, DropoutPlace place, const Matrix<Real>& r, const Matrix<Real>& y,
               Matrix<Real>& out, Mutant mutant) {
   const Matrix<Real> branch = dropped(pack, key, place, y, mutant);
   const bool lost = mutant("residual-is-forgotten");
@@ -21,7 +21,7 @@ void residual(const Pack& pack, const DropoutKey& key, DropoutPlace place, const
 
 // The same mask and scale backwards, unrounded: dropout never rounds by itself. So the embedding takes it.
 template <class Real>
-Matrix<Real> dropped_gradient(const Pack& pack, const DropoutKey& given, DropoutPlace place, const Matrix<Real>& dr,
+Matrix<Real> dropped_gradient(const PackedBatch& pack, const DropoutKey& given, DropoutPlace place, const Matrix<Real>& dr,
                               Mutant mutant) {
   DropoutKey key = given;
   if (mutant("dropout-backward-draws-another-mask")) ++key.seed;
@@ -30,7 +30,7 @@ Matrix<Real> dropped_gradient(const Pack& pack, const DropoutKey& given, Dropout
 
 // dy of the branch, stored.
 template <class Precision, class Real = typename Precision::Real>
-Matrix<Real> branch_gradient(const Pack& pack, const DropoutKey& key, DropoutPlace place, const Matrix<Real>& dr,
+Matrix<Real> branch_gradient(const PackedBatch& pack, const DropoutKey& key, DropoutPlace place, const Matrix<Real>& dr,
                              Mutant mutant) {
   Matrix<Real> dy = dropped_gradient(pack, key, place, dr, mutant);
   for (Real& value : dy.values) value = Precision::st(value);
@@ -39,7 +39,7 @@ Matrix<Real> branch_gradient(const Pack& pack, const DropoutKey& key, DropoutPla
 
 // dr = st(dr' + dx): one store. dx is the unrounded result of the norm.
 template <class Precision, class Real = typename Precision::Real>
-void add_to_residual_gradient(const Pack& pack, Matrix<Real>& dr, const Matrix<Real>& dx, Mutant mutant) {
+void add_to_residual_gradient(const PackedBatch& pack, Matrix<Real>& dr, const Matrix<Real>& dx, Mutant mutant) {
   if (mutant("residual-gradient-skips-the-branch")) return;
   for (const Piece& run : pack.runs) {
     const std::int64_t first = run.first * dr.cols, last = (run.first + run.rows) * dr.cols;

@@ -41,7 +41,7 @@ std::vector<Real> gain_gradient(const Matrix<Real>& dy, const Matrix<Real>& u, M
 }
 
 template <class Precision, class Real = typename Precision::Real>
-void rms_norm(const Pack& pack, const Matrix<Real>& x, const Real* gain, Real eps, Matrix<Real>& y, Matrix<Real>& rstd,
+void rms_norm(const PackedBatch& pack, const Matrix<Real>& x, const Real* gain, Real eps, Matrix<Real>& y, Matrix<Real>& rstd,
               Mutant mutant) {
   for (const Piece& run : pack.runs) {
     for (std::int64_t i = run.first; i < run.first + run.rows; ++i) {
@@ -51,7 +51,7 @@ void rms_norm(const Pack& pack, const Matrix<Real>& x, const Real* gain, Real ep
 }
 
 template <class Precision, class Real = typename Precision::Real>
-Matrix<Real> rms_norm_gradient(const Pack& pack, const Matrix<Real>& x, const Matrix<Real>& rstd, const Real* gain,
+Matrix<Real> rms_norm_gradient(const PackedBatch& pack, const Matrix<Real>& x, const Matrix<Real>& rstd, const Real* gain,
                                const Matrix<Real>& dy, std::vector<Real>& dgain, Mutant mutant) {
   Matrix<Real> dx(x.rows, x.cols), u(x.rows, x.cols);
   for (const Piece& run : pack.runs) {

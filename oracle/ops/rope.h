@@ -29,7 +29,7 @@ RopeTable<Real> make_rope_table(std::int64_t positions, std::int64_t head_dim, d
 // Turns the first `heads` heads of every row in place: queries and keys; values come after them. The backward pass
 // turns by the negative sine.
 template <class Precision, class Real = typename Precision::Real>
-void rope(const Pack& pack, const RopeTable<Real>& table, std::int64_t heads, Matrix<Real>& x, bool backward,
+void rope(const PackedBatch& pack, const RopeTable<Real>& table, std::int64_t heads, Matrix<Real>& x, bool backward,
           Mutant mutant) {
   const std::int64_t half = table.sine.cols;
   if (mutant("rope-swaps-the-sine") || mutant("rope-gradient-turns-forwards")) {

@@ -80,7 +80,7 @@ Real combine_weights(std::int64_t slots, const Real* chosen, bool renormalised, 
 }
 
 template <class Real>
-Routing<Real> route(const Pack& pack, const RouterSettings<Real>& settings, const Matrix<Real>& logits, Mutant mutant) {
+Routing<Real> route(const PackedBatch& pack, const RouterSettings<Real>& settings, const Matrix<Real>& logits, Mutant mutant) {
   const std::int64_t n = logits.cols, slots = settings.slots, rows = logits.rows;
   Routing<Real> to{Matrix<Real>(rows, n),       Matrix<Real>(rows, n),   Matrix<std::int64_t>(rows, slots),
                    Matrix<Real>(rows, slots),   std::vector<Real>(rows), std::vector<Real>(rows),

@@ -37,7 +37,7 @@ void logit_gradient(Router kind, std::int64_t n, const Real* scores, const Real*
 
 // dl [T, E]; d_weights [T, slots], +0 where the pair was dropped.
 template <class Real>
-Matrix<Real> router_gradient(const Pack& pack, const RouterSettings<Real>& settings, const Routing<Real>& routing,
+Matrix<Real> router_gradient(const PackedBatch& pack, const RouterSettings<Real>& settings, const Routing<Real>& routing,
                              const Balance<Real>& balance, const Matrix<Real>& d_weights, Mutant mutant) {
   const std::int64_t n = routing.scores.cols;
   const Real twice = mul(mutant("moe-z-loss-gradient-forgets-two") ? Real(1) : Real(2), balance.z_scale);

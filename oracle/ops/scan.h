@@ -7,7 +7,7 @@ namespace lockstep::oracle {
 
 // y [T, heads * head_dim].
 template <class Precision, class Real = typename Precision::Real>
-void scan(const Pack& pack, const ScanInput<Real>& in, Matrix<Real>& y, Mutant mutant) {
+void scan(const PackedBatch& pack, const ScanInput<Real>& in, Matrix<Real>& y, Mutant mutant) {
   const ScanShape& shape = in.shape;
   for (const Piece& document : scan_pieces(pack, mutant)) {
     std::vector<Matrix<Real>> states(shape.heads, Matrix<Real>(shape.state, shape.head_dim));

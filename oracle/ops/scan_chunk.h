@@ -168,7 +168,7 @@ inline std::int64_t group_of(const ScanShape& shape, std::int64_t head, Mutant m
   return (head / shape.group_heads() + (mutant("scan-takes-the-next-group") ? 1 : 0)) % shape.groups;
 }
 
-inline const std::vector<Piece>& scan_pieces(const Pack& pack, Mutant mutant) {
+inline const std::vector<Piece>& scan_pieces(const PackedBatch& pack, Mutant mutant) {
   return mutant("scan-state-crosses-documents") ? pack.runs : pack.documents;
 }
 

@@ -183,7 +183,7 @@ struct ScanParameterGradients {
 };
 
 template <class Precision, class Real = typename Precision::Real>
-ScanParameterGradients<Real> scan_gradient(const Pack& pack, const ScanInput<Real>& in, const Matrix<Real>& dy,
+ScanParameterGradients<Real> scan_gradient(const PackedBatch& pack, const ScanInput<Real>& in, const Matrix<Real>& dy,
                                            Matrix<Real>& dxbc, Matrix<Real>& d_in_proj, Mutant mutant) {
   const std::int64_t rows = pack.rows, heads = in.shape.heads;
   ScanGradients<Real> to{dxbc, d_in_proj, Matrix<Real>(rows, heads), Matrix<Real>(rows, heads),

@@ -28,9 +28,9 @@ std::int64_t power_of_two_fraction(std::int64_t y) {
 }
 
 // Draws the lengths of one pack, one document after the other.
-class Pack {
+class PackedBatch {
  public:
-  Pack(const Scenario::Data& data, std::int64_t step, std::int64_t microbatch)
+  PackedBatch(const Scenario::Data& data, std::int64_t step, std::int64_t microbatch)
       : data_(data), shape_(data.distribution), step_(step), microbatch_(microbatch) {
     // Both factors are below 2^21, so the product is exact.
     rows_left_ = data.pack_length * shape_.fill.millionths / 1'000'000;
@@ -139,7 +139,7 @@ class Pack {
 }  // namespace
 
 MicrobatchLengths drawn_lengths(const Scenario::Data& data, std::int64_t step, std::int64_t microbatch) {
-  return Pack(data, step, microbatch).draw_all();
+  return PackedBatch(data, step, microbatch).draw_all();
 }
 
 }  // namespace lockstep

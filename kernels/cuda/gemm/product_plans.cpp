@@ -24,7 +24,7 @@ namespace lockstep {
 // ---- The model ------------------------------------------------------------------------------------------------------
 
 float trial_by_the_model(const Product& product, int index) {
-  const trial::Place at = trial::place(product, index);
+  const trial::StepLocation at = trial::place(product, index);
   std::vector<float> a(static_cast<std::size_t>(product.k)), b(a);
   for (std::int64_t k = 0; k < product.k; ++k) {
     a[static_cast<std::size_t>(k)] = load(trial::a(at.row, k, product.k));

@@ -36,7 +36,7 @@ __global__ void write_c(Product p, Result* to) {
 template <class Result>
 __global__ void gather(Product p, const Result* from, float* to) {
   pdl_begin();
-  const trial::Place at = trial::place(p, static_cast<int>(threadIdx.x));
+  const trial::StepLocation at = trial::place(p, static_cast<int>(threadIdx.x));
   to[threadIdx.x] = load(from[at.row * p.c_pitch + at.col]);
 }
 

@@ -85,7 +85,7 @@ LOCKSTEP_HD float c(std::int64_t row, std::int64_t col) {
 
 // An element that is held against the model, of an m x n result: the corners, then every class of row and column where
 // the result has it, then random ones.
-struct Place {
+struct StepLocation {
   std::int64_t row, col;
 };
 inline constexpr int kPlaces = 64;
@@ -93,7 +93,7 @@ LOCKSTEP_HD std::int64_t moved_to(std::int64_t at, std::int64_t size, std::int64
   const std::int64_t moved = at / kClasses * kClasses + row_class;
   return moved < size ? moved : at;
 }
-LOCKSTEP_HD Place place(const Product& p, int index) {
+LOCKSTEP_HD StepLocation place(const Product& p, int index) {
   if (index < 4) return {index % 2 != 0 ? p.m - 1 : 0, index / 2 != 0 ? p.n - 1 : 0};
   const auto at = static_cast<std::uint64_t>(index);
   const auto row = static_cast<std::int64_t>(mixed(8, at, 0) % static_cast<std::uint64_t>(p.m));

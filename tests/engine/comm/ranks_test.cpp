@@ -20,8 +20,8 @@ using testing::HasSubstr;
 
 // A device with a judge that goes on after a hazard.
 struct Judged {
-  explicit Judged(const SimOptions& sim, Interposer* interposer = nullptr)
-      : device(open_sim(sim), &checker, {}, interposer) {}
+  explicit Judged(const SimOptions& sim, CallInterceptor* interceptor = nullptr)
+      : device(open_sim(sim), &checker, {}, interceptor) {}
   Checker checker{{.stop = false, .mutation = "", .dropped = {}}};
   Device device;
 };
@@ -152,7 +152,7 @@ TEST(Ranks, ACapturedCollectiveCountsOnceALaunch) {
 // ----------------------------------------------------------------------------------------------------
 
 // Leaves one wait out.
-class DropsAWait final : public Interposer {
+class DropsAWait final : public CallInterceptor {
  public:
   explicit DropsAWait(int dropped) : dropped_(dropped) {}
   std::vector<IssuedCall> instead_of(const IssuedCall& call, bool) override {
@@ -166,7 +166,7 @@ class DropsAWait final : public Interposer {
 };
 
 // Leaves out what comes first on each stream of a name.
-class DropsFirstWaits final : public Interposer {
+class DropsFirstWaits final : public CallInterceptor {
  public:
   explicit DropsFirstWaits(std::string name) : name_(std::move(name)) {}
   void created_stream(int stream, const char* name) override {
@@ -186,11 +186,11 @@ class DropsFirstWaits final : public Interposer {
 int waits_needed(int ranks, const std::function<void(Communicator&, Device&)>& body) {
   int waits = 1;
   for (int dropped = -1; dropped < waits; ++dropped) {
-    DropsAWait interposer(dropped);
-    Judged judged({.policy = Policy::program, .trace = nullptr}, &interposer);
+    DropsAWait interceptor(dropped);
+    Judged judged({.policy = Policy::program, .trace = nullptr}, &interceptor);
     run_ranks(judged.device, ranks, 1, [&](Communicator& c) { body(c, judged.device); });
-    EXPECT_EQ(judged.checker.hazards().empty(), dropped < 0) << "wait " << dropped << " of " << interposer.waits;
-    waits = interposer.waits;
+    EXPECT_EQ(judged.checker.hazards().empty(), dropped < 0) << "wait " << dropped << " of " << interceptor.waits;
+    waits = interceptor.waits;
   }
   return waits;
 }
@@ -228,8 +228,8 @@ TEST(Ranks, NeedEveryWaitAndTheCheckerSeesEachThatIsDropped) {
 // A meeting in between is an edge: what the host of the writer has waited for before, all hosts have.
 TEST(Ranks, NeedNoWaitForWhatAHostWaitedForBeforeTheyMet) {
   for (const bool met : {false, true}) {
-    DropsFirstWaits interposer("gather");
-    Judged judged({.policy = Policy::program, .trace = nullptr}, &interposer);
+    DropsFirstWaits interceptor("gather");
+    Judged judged({.policy = Policy::program, .trace = nullptr}, &interceptor);
     run_ranks(judged.device, 2, 1, [&](Communicator& communicator) {
       const Floats a(judged.device, 2), b(judged.device, 2);
       const Stream stream(judged.device, "gather");
@@ -261,8 +261,8 @@ void exchange_twice(Communicator& communicator, Device& device) {
 
 TEST(Ranks, CallOneAfterTheOtherOnWhateverStream) {
   for (const char* dropped : {"none", "reduce"}) {
-    DropsFirstWaits interposer(dropped);
-    Judged judged({.policy = Policy::program, .trace = nullptr}, &interposer);
+    DropsFirstWaits interceptor(dropped);
+    Judged judged({.policy = Policy::program, .trace = nullptr}, &interceptor);
     run_ranks(judged.device, 2, 1, [&](Communicator& c) { exchange_twice(c, judged.device); });
     EXPECT_EQ(judged.checker.hazards().empty(), std::string(dropped) == "none");
   }

@@ -14,7 +14,7 @@
 #include "harness/checker/checker.h"
 #include "tests/engine/comm/collective_program.h"
 #include "tests/engine/comm/processes.h"
-#include "tests/engine/rendezvous/meetings.h"
+#include "tests/engine/rendezvous/stores.h"
 #include "tests/support/seed.h"
 
 namespace lockstep::test {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "engine/cuda/nvtx.h"
-#include "engine/device/place_ranges.h"
+#include "engine/device/profiler_ranges.h"
 
 namespace lockstep {
 namespace {
@@ -20,7 +20,7 @@ TEST(Nvtx, TellsAToolOfRanges) {
         setenv("NVTX_INJECTION64_PATH", kListener, 1);
         Profiler* const profiler = nvtx_profiler();
         if (!profiler) std::exit(2);
-        PlaceRanges(profiler).at({.step = 3, .layer = 1, .part = "qkv"}, false);
+        ProfilerRanges(profiler).at({.step = 3, .layer = 1, .part = "qkv"}, false);
         void* const listener = dlopen(kListener, RTLD_NOW);
         const auto told = reinterpret_cast<const char* (*)()>(dlsym(listener, "nvtx_listener_told"));
         std::fputs(told(), stderr);

@@ -22,7 +22,7 @@ struct Region {
   bool accumulates = true;
   bool zeroes = false;
 
-  void operator()(Place& place) const {
+  void operator()(StepLocation& place) const {
     place = {.step = 2, .microbatch = 1, .layer = 3, .part = "qkv"};
     a.record(e);
     b.wait(e);

@@ -1,5 +1,5 @@
 // The ranges that a profiler sees of a run: steps, and in them microbatches, layers and parts.
-#include "engine/device/place_ranges.h"
+#include "engine/device/profiler_ranges.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,10 +34,10 @@ struct Listener : Profiler {
   std::uint64_t last = 0;
 };
 
-TEST(PlaceRanges, NestPlacesInSteps) {
+TEST(ProfilerRanges, NestPlacesInSteps) {
   Listener listener;
   {
-    PlaceRanges ranges(&listener);
+    ProfilerRanges ranges(&listener);
     ranges.at({}, false);
     ranges.at({.step = 0, .part = "initialize"}, false);
     ranges.at({.step = 0, .microbatch = 1, .layer = 2, .part = "qkv"}, false);
@@ -55,7 +55,7 @@ TEST(PlaceRanges, NestPlacesInSteps) {
                                 "-microbatch 1, layer 2, qkv", "-step 0", "+step 1", "+microbatch 1, layer 2, qkv",
                                 "-microbatch 1, layer 2, qkv", "+rank 3, microbatch 0", "-rank 3, microbatch 0",
                                 "+layer 4, captured", "-layer 4, captured", "-step 1", "+step 1", "-step 1"}));
-  PlaceRanges(nullptr).at({.step = 1}, false);
+  ProfilerRanges(nullptr).at({.step = 1}, false);
 }
 
 // The names that are open as graphs are launched, and as ops are submitted. A graph of a block begins, backward, with
@@ -100,7 +100,7 @@ Told run(GraphImpl impl) {
   return {watcher.ops, watcher.launches};
 }
 
-TEST(PlaceRanges, NameTheLayersOfEagerPasses) {
+TEST(ProfilerRanges, NameTheLayersOfEagerPasses) {
   const Told eager = run(GraphImpl::none);
   EXPECT_TRUE(eager.launches.empty());
   for (const char* name : {"step 0: microbatch 0, embedding", "step 2: microbatch 1, layer 1, qkv",
@@ -110,7 +110,7 @@ TEST(PlaceRanges, NameTheLayersOfEagerPasses) {
   }
 }
 
-TEST(PlaceRanges, NameTheLayersOfGraphsAsTheyAreLaunched) {
+TEST(ProfilerRanges, NameTheLayersOfGraphsAsTheyAreLaunched) {
   const Told partial = run(GraphImpl::partial);
   for (const char* name :
        {"step 1: microbatch 0, layer 1, forward graph", "step 1: microbatch 1, layer 2, backward graph",

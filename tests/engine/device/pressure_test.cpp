@@ -131,7 +131,7 @@ TEST(Pressure, StagingMemoryHasNoValueBeforeEachUse) {
   Device device(open_sim({.policy = Policy::program, .trace = nullptr}));
   const Stream compute(device, "compute");
   Loader loader(device, {.rows = 16}, 4, 1, true);
-  const HostPack pack{std::vector<std::int32_t>(16, 5), std::vector<std::int32_t>(16, 6), {16}, {0}, 16};
+  const HostPackedBatch pack{std::vector<std::int32_t>(16, 5), std::vector<std::int32_t>(16, 6), {16}, {0}, 16};
   loader.load_state({}, true);
   loader.load(0, pack, compute);
   const std::int64_t bytes = (2 * 16 + 2 * 4 + 1) * 4;

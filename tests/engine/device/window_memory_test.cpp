@@ -14,11 +14,11 @@ namespace {
 // Windows of a rank, at addresses where nothing is.
 struct Rank {
   explicit Rank(std::uintptr_t first) : next(first) {}
-  struct Place {
+  struct StepLocation {
     std::size_t window, offset;
-    friend bool operator==(const Place&, const Place&) = default;
+    friend bool operator==(const StepLocation&, const StepLocation&) = default;
   };
-  Place of(const void* memory) const {
+  StepLocation of(const void* memory) const {
     const auto at = reinterpret_cast<std::uintptr_t>(memory);
     std::size_t window = 0;
     while (at < windows[window].first || at >= windows[window].first + windows[window].second) ++window;
@@ -51,7 +51,7 @@ TEST(WindowMemory, LiesAlikeOnAllRanksAndNeverOverlaps) {
       const std::size_t bytes = 1 + random() % (i % 50 == 0 ? 200'000'000 : 3'000'000);
       live.emplace_back(one.memory.allocate(bytes), other.memory.allocate(bytes));
       const auto [mine, theirs] = live.back();
-      const Rank::Place place = one.of(mine);
+      const Rank::StepLocation place = one.of(mine);
       ASSERT_EQ(place, other.of(theirs));
       EXPECT_EQ(place.offset % WindowMemory::kAlignment, 0u);
       EXPECT_LE(place.offset + bytes, one.windows[place.window].second);
@@ -78,11 +78,11 @@ TEST(WindowMemory, LiesAlikeOnAllRanksAndNeverOverlaps) {
 // A window that one trainer has left serves the next.
 TEST(WindowMemory, IsUsedAgainWhenAllOfAWindowIsReleased) {
   Rank rank(std::uintptr_t{1} << 40);
-  std::vector<Rank::Place> first;
+  std::vector<Rank::StepLocation> first;
   for (int trainer = 0; trainer < 5; ++trainer) {
     std::vector<void*> all;
     for (int i = 0; i < 40; ++i) all.push_back(rank.memory.allocate(std::size_t{3} << 20));
-    std::vector<Rank::Place> places;
+    std::vector<Rank::StepLocation> places;
     for (void* memory : all) places.push_back(rank.of(memory));
     if (trainer == 0) first = places;
     EXPECT_EQ(places, first);

@@ -126,7 +126,7 @@ bool finds(const Held& held, const std::string& fault) {
 }
 
 TEST(FsdpFaults, AreAllFound) {
-  make_interposer = planted_alias;
+  make_interceptor = planted_alias;
   std::vector<Held> all;
   for (const Scenario& s : {graphs(), whole_gradients(), experts(), three_ranks(), odd_widths(), without_shards(),
                             a_rank_without_documents()}) {

@@ -77,8 +77,8 @@ inline Outcome run_whole(const Scenario& scenario, const DataSource& data, const
   std::vector<Outcome> ranks(static_cast<std::size_t>(size));
   Outcome whole;  // Every rank puts its part of gradients, weights and moments.
   {
-    const auto interposer = make_interposer();
-    Device device(open_device_under_test(sim), observer, {}, interposer.get());
+    const auto interceptor = make_interceptor();
+    Device device(open_device_under_test(sim), observer, {}, interceptor.get());
     run_ranks(device, size, static_cast<std::uint64_t>(scenario.training.seed), [&](Communicator& communicator) {
       Outcome& mine = ranks[static_cast<std::size_t>(communicator.rank())];
       WholeRecorder recorder(whole);

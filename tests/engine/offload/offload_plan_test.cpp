@@ -152,12 +152,12 @@ TEST(OffloadPlan, BothWaysOverlapWithTwoSetsOrWithReversedBuffers) {
   const OffloadForecast two = forecast(plan_offload(s));
   s.training.in_flight = 2;
   OffloadPlan one = plan_offload(s);
-  ASSERT_GT(two.out, 2 * two.compute);  // The copies decide.
+  ASSERT_GT(two.d2h, 2 * two.compute);  // The copies decide.
   EXPECT_TRUE(one.reversed);
-  EXPECT_LT(forecast(one).seconds(), 1.5 * two.out);
+  EXPECT_LT(forecast(one).seconds(), 1.5 * two.d2h);
   one.reversed = false;
-  EXPECT_GT(forecast(one).seconds(), 1.8 * two.out);
-  EXPECT_LT(two.seconds(), 1.2 * two.out);
+  EXPECT_GT(forecast(one).seconds(), 1.8 * two.d2h);
+  EXPECT_LT(two.seconds(), 1.2 * two.d2h);
 }
 
 TEST(OffloadPlan, EveryOtherSlotOfASetHasItsBuffersInReversedOrder) {

@@ -14,7 +14,7 @@
 
 #include "engine/rendezvous/connection.h"
 #include "engine/rendezvous/tcp_store.h"
-#include "tests/engine/rendezvous/meetings.h"
+#include "tests/engine/rendezvous/stores.h"
 
 namespace lockstep::test {
 namespace {

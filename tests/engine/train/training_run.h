@@ -104,15 +104,15 @@ inline void note_end(Trainer& trainer, Outcome& outcome) {
 }
 
 // Stands at the device of every run here and in sharded_run.h: a test of planted faults sets it, null otherwise.
-inline std::function<std::unique_ptr<Interposer>()> make_interposer = [] { return nullptr; };
+inline std::function<std::unique_ptr<CallInterceptor>()> make_interceptor = [] { return nullptr; };
 
 // `ballast`: bytes that are allocated before anything else, so that everything lies elsewhere.
 inline Outcome run(const Scenario& scenario, const DataSource& data, const SimOptions& sim = {},
                    Observer* observer = nullptr, std::size_t ballast = 0) {
   Outcome outcome;
   Recorder recorder(outcome);
-  const auto interposer = make_interposer();
-  Device device(open_device_under_test(sim), observer, {}, interposer.get());
+  const auto interceptor = make_interceptor();
+  Device device(open_device_under_test(sim), observer, {}, interceptor.get());
   std::optional<DeviceBuffer> below;
   if (ballast > 0) below.emplace(device, ballast);
   Trainer trainer(device, scenario, data, {.listener = &recorder});
@@ -129,8 +129,8 @@ inline Outcome run_resumed(const Scenario& scenario, const DataSource& data, std
   Outcome outcome;
   for (const std::int64_t until : {stop, scenario.training.steps}) {
     Recorder recorder(outcome);
-    const auto interposer = make_interposer();
-    Device device(open_device_under_test(), nullptr, {}, interposer.get());
+    const auto interceptor = make_interceptor();
+    Device device(open_device_under_test(), nullptr, {}, interceptor.get());
     Trainer trainer(device, scenario, data, {.listener = &recorder});
     recorder.watch(trainer);
     if (until != stop) trainer.load(path);

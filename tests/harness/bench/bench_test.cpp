@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/bench/door.h"
+#include "harness/bench/dispatch.h"
 #include "harness/bench/exchanges.h"
 #include "harness/bench/fsdp.h"
 #include "harness/bench/model.h"
@@ -101,10 +101,10 @@ TEST(Bench, AnEmbeddingMovesTheRowsOfItsTokens) {
 // Waits are expensive on a GPU that several workers share: a judge waits once for all that it looks
 // at after a pass.
 TEST(Bench, ARandomCaseWaitsForItsDeviceSomeDozenTimes) {
-  const std::vector<DoorCount> table = count_door(1, 30);
+  const std::vector<DispatchCount> table = count_dispatch(1, 30);
   const auto count_of = [&](const std::string& call) {
-    const auto found = std::find_if(table.begin(), table.end(), [&](const DoorCount& one) { return one.call == call; });
-    return found == table.end() ? DoorCount{} : *found;
+    const auto found = std::find_if(table.begin(), table.end(), [&](const DispatchCount& one) { return one.call == call; });
+    return found == table.end() ? DispatchCount{} : *found;
   };
   EXPECT_GT(count_of("host waits").median, 0);
   EXPECT_LT(count_of("host waits").median, 150);

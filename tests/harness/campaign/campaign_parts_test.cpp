@@ -16,17 +16,17 @@ TEST(InvalidCase, EachIsRefusedByTheOneRuleThatItBreaks) {
   std::map<std::string, int> broken;
   for (std::int64_t index = 0; index < 6000; ++index) {
     const CampaignCase one = make_case(1, index, "near-legal");
-    ASSERT_TRUE(one.near);
+    ASSERT_TRUE(one.invalid);
     EXPECT_TRUE(check_legality(one.scenario).empty());
-    const CaseResult result = judge_invalid_case(*one.near);
-    EXPECT_EQ(result.verdict, Verdict::holds) << index << ": " << result.reason << "\n" << one.near->text;
-    ++broken[one.near->rule];
+    const CaseResult result = judge_invalid_case(*one.invalid);
+    EXPECT_EQ(result.verdict, Verdict::holds) << index << ": " << result.reason << "\n" << one.invalid->text;
+    ++broken[one.invalid->rule];
   }
   for (const std::string& rule : rules_with_invalid_cases()) EXPECT_GE(broken[rule], 4) << rule;
 }
 
 TEST(InvalidCase, AnotherRuleOrNoneIsAViolation) {
-  InvalidCase near = *make_case(1, 1, "near-legal").near;
+  InvalidCase near = *make_case(1, 1, "near-legal").invalid;
   near.rule = near.rule == "L17" ? "L18" : "L17";
   EXPECT_EQ(judge_invalid_case(near).judge, JudgeKind::refusal);
   near.text = to_yaml(make_case(1, 1, "small").scenario);
@@ -39,7 +39,7 @@ TEST(CampaignCase, IsEqualForEqualSeedAndIndexOnly) {
   EXPECT_NE(make_case(5, 9, "small").seed, make_case(5, 10, "small").seed);
   EXPECT_NE(make_case(5, 9, "small").seed, make_case(6, 9, "small").seed);
   int near = 0;
-  for (std::int64_t index = 0; index < 2000; ++index) near += make_case(5, index, "small").near.has_value();
+  for (std::int64_t index = 0; index < 2000; ++index) near += make_case(5, index, "small").invalid.has_value();
   EXPECT_GT(near, 60);  // About one in 20.
   EXPECT_LT(near, 150);
 }

@@ -11,7 +11,7 @@
 #include "harness/inject/fault_injector.h"
 #include "harness/judge/runner.h"
 #include "harness/judge/thread_ranks.h"
-#include "harness/mutate/probes.h"
+#include "harness/mutate/fixture_programs.h"
 #include "harness/run/run_case.h"
 #include "kernels/core/fault.h"
 #include "scenarios/rules/legality.h"

@@ -12,10 +12,10 @@
 namespace lockstep::test {
 
 struct DocumentRows {
-  using Place = std::pair<std::int64_t, std::int32_t>;  // Step, Document::number.
+  using StepLocation = std::pair<std::int64_t, std::int32_t>;  // Step, Document::number.
   // The document's rows of every tensor of the forward pass, token losses included, one behind the
   // other.
-  std::map<Place, std::map<std::string, std::vector<float>>> activations;
+  std::map<StepLocation, std::map<std::string, std::vector<float>>> activations;
   std::vector<std::vector<float>> embedding_gradient;  // [step], of the whole table.
 };
 

@@ -207,7 +207,7 @@ TEST(Changes, AreLegalWhateverIsDrawn) {
 // ---- And it can fail ----------------------------------------------------------------------------------------------
 
 bool is_seen(const char* fault, const Change& change) {
-  test::make_interposer = planted_alias;
+  test::make_interceptor = planted_alias;
   return test::is_seen(fault, [&](Choices& choices) { return compare(change, choices).difference; });
 }
 

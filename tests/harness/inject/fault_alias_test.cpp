@@ -7,7 +7,7 @@
 #include "harness/inject/alias_injector.h"
 #include "harness/inject/fault_aliases.h"
 #include "harness/judge/thread_ranks.h"
-#include "harness/mutate/probes.h"
+#include "harness/mutate/fixture_programs.h"
 #include "harness/run/library.h"
 #include "harness/run/suite.h"
 #include "kernels/core/fault.h"
@@ -59,10 +59,10 @@ TEST(FaultAliases, AreEachTriggered) {
 }
 
 TEST(FaultAliases, ShowInWhatReadsACheckpoint) {
-  const auto read_back = std::find_if(probes().begin(), probes().end(), [](const Probe& probe) {
-    return std::string(probe.name) == "continued-from-checkpoint";
+  const auto read_back = std::find_if(fixture_programs().begin(), fixture_programs().end(), [](const FixtureProgram& program) {
+    return std::string(program.name) == "continued-from-checkpoint";
   });
-  ASSERT_NE(read_back, probes().end());
+  ASSERT_NE(read_back, fixture_programs().end());
   EXPECT_EQ(read_back->run({}).verdict, Verdict::holds);
   plant_fault("checkpoint-leaves-bf16-weights");
   EXPECT_EQ(read_back->run({}).verdict, Verdict::violated);

@@ -36,7 +36,7 @@ const std::vector<MutationCase>& cases_with_graphs() {
   static const std::vector<MutationCase> cases = [] {
     std::vector<MutationCase> some = mutation_cases(1000);
     std::erase_if(some, [](const MutationCase& one) {
-      return one.probe || (one.scenario.name != "offload-whole-layers" && one.scenario.name != "moe-ties" &&
+      return one.program || (one.scenario.name != "offload-whole-layers" && one.scenario.name != "moe-ties" &&
                            one.scenario.name != "evaluation-between-steps");
     });
     return some;
@@ -48,7 +48,7 @@ const std::vector<MutationCase>& cases_with_graphs() {
 int strikes_here(const Fault& fault) {
   const MutationCase& at = cases_with_graphs()[static_cast<std::size_t>(fault.cases.front())];
   const auto data = open_data(at.scenario);
-  DoorMutator mutator(at.scenario.model.pattern, door_fault(fault.name));
+  DeviceMutator mutator(at.scenario.model.pattern, device_fault(fault.name));
   SimOptions sim = sim_options(at.scenario, 1);
   sim.policy = SimOptions::Policy::program;
   try {
@@ -91,17 +91,17 @@ int strikes(const Fault& fault) {
   return end.finished ? std::stoi(end.output) : 1;
 }
 
-TEST(DoorFaults, AreNamedSoThatTheyAreFoundAgain) {
+TEST(DeviceFaults, AreNamedSoThatTheyAreFoundAgain) {
   const std::string name = "drop-wait/eager/compute/wait-for-loader/2";
-  const auto fault = door_fault(name);
+  const auto fault = device_fault(name);
   ASSERT_TRUE(fault);
-  EXPECT_EQ(fault->op, DoorOperator::drop_wait);
+  EXPECT_EQ(fault->op, DeviceOperator::drop_wait);
   EXPECT_EQ(fault->site, "eager/compute/wait-for-loader");
   EXPECT_EQ(fault->index, 2);
   EXPECT_EQ(to_text(*fault), name);
   for (const char* none : {"", "rms-norm-forgets-eps", "drop-wait", "drop-wait/2", "drop-wait/a/", "drop-wait/a/-1",
                            "drop-wait/a/2x", "drop-everything/a/0"}) {
-    EXPECT_FALSE(door_fault(none)) << none;
+    EXPECT_FALSE(device_fault(none)) << none;
   }
 }
 
@@ -113,8 +113,8 @@ TEST(SystematicFaults, AreTheSameForASeedAndCoverEveryOperator) {
     EXPECT_FALSE(fault.cases.empty()) << fault.name;
     EXPECT_FALSE(fault.reasons.empty()) << fault.name;
   }
-  EXPECT_EQ(operators.size(), kDoorOperators.size());
-  EXPECT_GE(faults.size(), 10 * kDoorOperators.size());  // A small run has few fills.
+  EXPECT_EQ(operators.size(), kDeviceOperators.size());
+  EXPECT_GE(faults.size(), 10 * kDeviceOperators.size());  // A small run has few fills.
   EXPECT_EQ(names_of(faults).size(), faults.size());
   EXPECT_EQ(names_of(systematic_faults(small_cases(), 1, 12)), names_of(faults));
   EXPECT_NE(names_of(systematic_faults(small_cases(), 2, 12)), names_of(faults));
@@ -148,22 +148,22 @@ TEST(NamedFaults, EachHasAClassAPlaceAndReasons) {
 
 TEST(Trials, StopAtTheFirstKillAndSayWhatWouldHaveDone) {
   const Fault fault = two_cases();
-  Trial trial(0, fault, small_cases());
+  MutantEvaluation trial(0, fault, small_cases());
   trial.take(result_of(Verdict::holds));
   ASSERT_EQ(trial.next()->at, 1);
   trial.take(result_of(Verdict::violated, JudgeKind::hazard, "Missing edge: loader -> compute"));
-  ASSERT_EQ(trial.next()->mode, TrialMode::plain);
+  ASSERT_EQ(trial.next()->mode, EvaluationMode::plain);
   trial.take(result_of(Verdict::holds));
-  ASSERT_EQ(trial.next()->mode, TrialMode::poison);
-  Trial poisoned = trial;
+  ASSERT_EQ(trial.next()->mode, EvaluationMode::poison);
+  MutantEvaluation poisoned = trial;
   poisoned.take(result_of(Verdict::violated, JudgeKind::loss));
   EXPECT_TRUE(poisoned.outcome().done && poisoned.outcome().bits);
   EXPECT_EQ(poisoned.outcome().amplifier, "poison");
   trial.take(result_of(Verdict::holds));
-  ASSERT_EQ(trial.next()->mode, TrialMode::delay);
+  ASSERT_EQ(trial.next()->mode, EvaluationMode::delay);
   trial.take(result_of(Verdict::violated, JudgeKind::loss));
   EXPECT_FALSE(trial.next());
-  const TrialOutcome& outcome = trial.outcome();
+  const EvaluationOutcome& outcome = trial.outcome();
   EXPECT_TRUE(outcome.killed && outcome.bits && outcome.done);
   EXPECT_EQ(outcome.judge, JudgeKind::hazard);
   EXPECT_EQ(outcome.amplifier, "delay");
@@ -172,7 +172,7 @@ TEST(Trials, StopAtTheFirstKillAndSayWhatWouldHaveDone) {
 
 TEST(Trials, DoNotCountAKillForAnotherReason) {
   const Fault fault = two_cases();
-  Trial trial(0, fault, small_cases());
+  MutantEvaluation trial(0, fault, small_cases());
   for (int i = 0; i < 2; ++i) trial.take(result_of(Verdict::violated, JudgeKind::hazard, "something else"));
   EXPECT_TRUE(trial.outcome().done && trial.outcome().wrong_reason);
   EXPECT_FALSE(trial.outcome().killed || trial.outcome().equivalent);
@@ -182,10 +182,10 @@ TEST(Trials, DoNotCountAKillForAnotherReason) {
 
 TEST(Trials, ProveWhatNobodyNotices) {
   const Fault fault = two_cases();
-  Trial silent(0, fault, small_cases());
+  MutantEvaluation silent(0, fault, small_cases());
   for (int i = 0; i < 2; ++i) silent.take(result_of(Verdict::holds));
-  ASSERT_EQ(silent.next()->mode, TrialMode::prove);
-  Trial found = silent;
+  ASSERT_EQ(silent.next()->mode, EvaluationMode::prove);
+  MutantEvaluation found = silent;
   silent.take(result_of(Verdict::holds));
   EXPECT_TRUE(silent.outcome().equivalent && silent.outcome().done);
   EXPECT_THAT(silent.outcome().argument, HasSubstr("1000 orders"));
@@ -198,16 +198,16 @@ TEST(Trials, ProveWhatNobodyNotices) {
 TEST(Trials, ACallThatWasNeverMetProvesNothing) {
   Fault fault = two_cases();
   fault.kind = Fault::Kind::systematic;
-  Trial trial(0, fault, small_cases()), met = trial;
+  MutantEvaluation trial(0, fault, small_cases()), met = trial;
   for (int i = 0; i < 2; ++i) trial.take(result_of(Verdict::holds));
   EXPECT_TRUE(trial.outcome().done);
   EXPECT_FALSE(trial.outcome().killed || trial.outcome().equivalent);
   EXPECT_THAT(survivors_text({fault}, {trial.outcome()}), HasSubstr("the call was never met"));
   CaseResult struck = result_of(Verdict::holds);
-  struck.counters[kStruck] = 1;
+  struck.counters[kTriggered] = 1;
   met.take(result_of(Verdict::holds));
   met.take(struck);
-  ASSERT_EQ(met.next()->mode, TrialMode::prove);
+  ASSERT_EQ(met.next()->mode, EvaluationMode::prove);
   met.take(struck);
   EXPECT_TRUE(met.outcome().equivalent);
   EXPECT_THAT(met.outcome().argument, HasSubstr("in 1 cases"));
@@ -215,15 +215,15 @@ TEST(Trials, ACallThatWasNeverMetProvesNothing) {
 
 TEST(Score, CountsEachFaultOnce) {
   const std::vector<Fault> faults(4, two_cases());
-  std::vector<Trial> trials;
+  std::vector<MutantEvaluation> trials;
   for (int i = 0; i < 4; ++i) trials.emplace_back(i, faults[static_cast<std::size_t>(i)], small_cases());
   trials[0].take(result_of(Verdict::violated, JudgeKind::loss));
   trials[0].take(result_of(Verdict::violated, JudgeKind::loss));
   trials[1].take(result_of(Verdict::violated, JudgeKind::hazard, "loader"));
   for (int i = 0; i < 3; ++i) trials[1].take(result_of(Verdict::holds));
   for (int i = 0; i < 3; ++i) trials[2].take(result_of(Verdict::holds));
-  std::vector<TrialOutcome> outcomes;
-  for (const Trial& trial : trials) outcomes.push_back(trial.outcome());
+  std::vector<EvaluationOutcome> outcomes;
+  for (const MutantEvaluation& trial : trials) outcomes.push_back(trial.outcome());
   const MutationScore sum = score(faults, outcomes, Fault::Kind::named);
   EXPECT_EQ(sum.faults, 3);
   EXPECT_EQ(sum.unfinished, 1);

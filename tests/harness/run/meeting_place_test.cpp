@@ -23,22 +23,22 @@ LaunchedRank launched(std::optional<bool> one_machine, const std::string& job, c
 
 std::string place(const LaunchedRank& me, const std::string& asked = "") {
   try {
-    return text(meeting_place(me, asked));
+    return text(rendezvous_address(me, asked));
   } catch (const RequestError& error) {
     return std::string("refused: ") + error.what();
   }
 }
 
-TEST(MeetingPlace, IsWhatIsAskedFor) {
+TEST(RendezvousAddress, IsWhatIsAskedFor) {
   for (const auto& me : {launched(true, "job", "node"), launched(false, "", "")}) {
     EXPECT_EQ(place(me, "/shared/run"), "/shared/run");
     EXPECT_EQ(place(me, "other:7"), "other:7");
-    EXPECT_TRUE(meeting_place(me, "other:7").address);
-    EXPECT_FALSE(meeting_place(me, "here:and:there").address);  // A path.
+    EXPECT_TRUE(rendezvous_address(me, "other:7").address);
+    EXPECT_FALSE(rendezvous_address(me, "here:and:there").address);  // A path.
   }
 }
 
-TEST(MeetingPlace, IsMemoryOnOneMachineAndElseTheNetwork) {
+TEST(RendezvousAddress, IsMemoryOnOneMachineAndElseTheNetwork) {
   EXPECT_THAT(place(launched(true, "a/job", "node")), EndsWith("-a-job"));
   EXPECT_EQ(place(launched(false, "job", "node")), "node:29500");
   EXPECT_EQ(place(launched({}, "job", "node")), "node:29500");
@@ -46,7 +46,7 @@ TEST(MeetingPlace, IsMemoryOnOneMachineAndElseTheNetwork) {
   EXPECT_EQ(place(launched(true, "", "node")), "node:29500");  // There is no name for memory.
 }
 
-TEST(MeetingPlace, IsRefusedWhereNothingTells) {
+TEST(RendezvousAddress, IsRefusedWhereNothingTells) {
   EXPECT_THAT(place(launched(false, "job", "")), HasSubstr("a launcher started processes on several machines"));
   for (const std::optional<bool> one_machine : {std::optional<bool>(true), std::optional<bool>()}) {
     EXPECT_THAT(place(launched(one_machine, "", "")), HasSubstr("refused: a launcher names no job"));

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/engine/rendezvous/meetings.h"
+#include "tests/engine/rendezvous/stores.h"
 #include "tests/support/program.h"
 #include "tests/support/started.h"
 

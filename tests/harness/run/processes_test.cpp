@@ -13,7 +13,7 @@
 #include "harness/run/device_choice.h"
 #include "harness/run/multi_process_case.h"
 #include "harness/run/run_case.h"
-#include "tests/engine/rendezvous/meetings.h"
+#include "tests/engine/rendezvous/stores.h"
 #include "tests/support/program.h"
 #include "tests/support/seed.h"
 #include "tests/support/started.h"

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-struct Pack {
+struct PackedBatch {
   const char* name;
   std::vector<std::int32_t> lengths;
   std::int32_t gap;  // Rows of no document after every document.
@@ -17,7 +17,7 @@ struct Pack {
   std::int32_t offset = 0;  // Elements before the first row, which then lies at no multiple of 16 bytes.
 };
 
-const Pack kPacks[] = {
+const PackedBatch kPacks[] = {
     {"one_row", {1}, 0, 1, 1, 64, 1},
     {"one_tile", {128}, 0, 1, 1, 128, 1},
     {"around_a_tile", {127, 128, 129}, 0, 1, 2, 128, 1},
@@ -39,7 +39,7 @@ const Pack kPacks[] = {
 
 class Operands : DrawnOperands {
  public:
-  Operands(const Pack& pack, OpMemory& memory) : DrawnOperands(pack.lengths, pack.gap, memory), pack_(pack) {}
+  Operands(const PackedBatch& pack, OpMemory& memory) : DrawnOperands(pack.lengths, pack.gap, memory), pack_(pack) {}
   AttentionForward<bf16> forward() {
     const std::int64_t hd = pack_.head_dim;
     return {.qkv = qkv(),
@@ -82,10 +82,10 @@ class Operands : DrawnOperands {
     return drawn(large + pack_.kv_heads * hd, pack_.offset,
                  [&](std::int64_t c) { return next() * (c < large ? pack_.amplitude : 1.0f); });
   }
-  const Pack& pack_;
+  const PackedBatch& pack_;
 };
 
-class AttentionOnAGpu : public testing::TestWithParam<Pack> {};
+class AttentionOnAGpu : public testing::TestWithParam<PackedBatch> {};
 
 TEST_P(AttentionOnAGpu, ForwardHasTheBytesOfTheHost) {
   expect_same_bytes(GetParam().name, at_once,

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-struct Pack {
+struct PackedBatch {
   const char* name;
   std::vector<std::int32_t> lengths;
   std::int32_t gap;  // Rows of no document after every document.
@@ -16,7 +16,7 @@ struct Pack {
   std::int32_t capacity;  // Documents there is room for.
 };
 
-const Pack kPacks[] = {
+const PackedBatch kPacks[] = {
     {"one_row", {1}, 0, 1, 1, 128, 1},
     {"one_chunk", {128}, 0, 1, 2, 128, 2},
     {"around_a_chunk", {127, 128, 129, 0, 1, 257}, 3, 2, 2, 128, 8},
@@ -32,7 +32,7 @@ const Pack kPacks[] = {
 
 class Operands : DrawnOperands {
  public:
-  Operands(const Pack& pack, OpMemory& memory) : DrawnOperands(pack.lengths, pack.gap, memory), pack_(pack) {
+  Operands(const PackedBatch& pack, OpMemory& memory) : DrawnOperands(pack.lengths, pack.gap, memory), pack_(pack) {
     for (std::size_t d = 0; d < pack.lengths.size(); ++d) {
       for (std::int32_t done = 0; done < pack.lengths[d]; done += pack.chunk) {
         chunk_document_.push_back(static_cast<std::int32_t>(d));
@@ -108,11 +108,11 @@ class Operands : DrawnOperands {
     for (std::int64_t h = 0; h < heads(); ++h) x.push_back(mean + 0.3f * next());
     return place(x, 1, heads());
   }
-  const Pack& pack_;
+  const PackedBatch& pack_;
   std::vector<std::int32_t> length_{pack_.lengths}, chunk_document_, chunk_start_, chunk_rows_;
 };
 
-class ScanOnAGpu : public testing::TestWithParam<Pack> {};
+class ScanOnAGpu : public testing::TestWithParam<PackedBatch> {};
 
 TEST_P(ScanOnAGpu, ForwardHasTheBytesOfTheHost) {
   expect_same_bytes(GetParam().name, at_once,

@@ -18,7 +18,7 @@ constexpr TensorCore kInVec8{.fraction_bits = 25, .group = 8, .min_exponent = -1
 
 // The factors of one element.
 struct Factors {
-  Factors(trial::Place at, std::int64_t depth) : a(static_cast<std::size_t>(depth)), b(a) {
+  Factors(trial::StepLocation at, std::int64_t depth) : a(static_cast<std::size_t>(depth)), b(a) {
     for (std::int64_t k = 0; k < depth; ++k) {
       a[static_cast<std::size_t>(k)] = load(trial::a(at.row, k, depth));
       b[static_cast<std::size_t>(k)] = load(trial::b(at.col, k, depth));
@@ -93,7 +93,7 @@ TEST(ProductTrial, HasEveryClassOfNumbers) {
     const Product product{.m = 64, .n = 48, .k = depth};
     int subnormal = 0, normal = 0, infinite = 0, negative_zero = 0, small_before = 0;
     for (int i = 0; i < trial::kPlaces; ++i) {
-      const trial::Place at = trial::place(product, i);
+      const trial::StepLocation at = trial::place(product, i);
       ASSERT_TRUE(at.row >= 0 && at.row < product.m && at.col >= 0 && at.col < product.n);
       const float sum = Factors(at, depth).chain(kSm90, 0, depth), before = trial::c(at.row, at.col);
       const int kind = std::fpclassify(sum);

@@ -9,8 +9,8 @@ using plain::for_cases;
 using Integers = std::vector<std::int32_t>;
 
 // The metadata of a pack, built by hand: lengths in, tables out.
-struct Pack {
-  Pack(Integers lengths_in, std::int32_t count_in, std::int64_t rows, std::int32_t gaps, std::int32_t align,
+struct PackedBatch {
+  PackedBatch(Integers lengths_in, std::int32_t count_in, std::int64_t rows, std::int32_t gaps, std::int32_t align,
        std::int32_t chunk, bool extend)
       : lengths(std::move(lengths_in)),
         numbers(lengths.size()),
@@ -50,7 +50,7 @@ struct Pack {
 };
 
 TEST(PackMetadata, PlacesDocumentsGapsAndAlignment) {
-  const Pack pack({3, 0, 5, 99}, 3, 16, 1, 4, 4, false);
+  const PackedBatch pack({3, 0, 5, 99}, 3, 16, 1, 4, 4, false);
   EXPECT_EQ(pack.cu, (Integers{0, 4, 4, 12, 12}));
   EXPECT_EQ(pack.start, (Integers{0, 4, 4, 12}));
   EXPECT_EQ(pack.length, (Integers{3, 0, 5, 0})) << "the entry after count is ignored";
@@ -62,25 +62,25 @@ TEST(PackMetadata, PlacesDocumentsGapsAndAlignment) {
   EXPECT_EQ(pack.chunk_rows, (Integers{3, 4, 1, 0, 0, 0, 0, 0}));
 }
 TEST(PackMetadata, KeepsGapsWithoutAlignment) {
-  const Pack pack({2, 0, 1}, 3, 8, 2, 1, 4, false);
+  const PackedBatch pack({2, 0, 1}, 3, 8, 2, 1, 4, false);
   EXPECT_EQ(pack.cu, (Integers{0, 4, 4, 7}));
   EXPECT_EQ(pack.document, (Integers{0, 0, -1, -1, 2, -1, -1, -1}));
 }
 TEST(PackMetadata, ExtendsTheLastSlotThatIsNotEmpty) {
-  const Pack plain_pack({3, 2, 0, 0}, 4, 16, 0, 1, 4, false), extended({3, 2, 0, 0}, 4, 16, 0, 1, 4, true);
+  const PackedBatch plain_pack({3, 2, 0, 0}, 4, 16, 0, 1, 4, false), extended({3, 2, 0, 0}, 4, 16, 0, 1, 4, true);
   EXPECT_EQ(extended.cu, (Integers{0, 3, 16, 16, 16}));
   EXPECT_EQ(extended.document, plain_pack.document) << "no row changes its document";
   EXPECT_EQ(extended.start, plain_pack.start);
   EXPECT_EQ(extended.chunk_start, plain_pack.chunk_start);
 }
 TEST(PackMetadata, AnEmptyPackStaysEmpty) {
-  const Pack pack({0, 0}, 2, 5, 3, 8, 2, true);
+  const PackedBatch pack({0, 0}, 2, 5, 3, 8, 2, true);
   EXPECT_EQ(pack.cu, (Integers{0, 0, 0}));
   EXPECT_EQ(pack.document, Integers(5, -1));
   EXPECT_EQ(pack.chunk_document, Integers(5, -1));
 }
 TEST(PackMetadata, FillsAPackExactly) {
-  const Pack pack({4, 4}, 2, 8, 0, 4, 3, true);
+  const PackedBatch pack({4, 4}, 2, 8, 0, 4, 3, true);
   EXPECT_EQ(pack.cu, (Integers{0, 4, 8}));
   EXPECT_EQ(pack.chunk_rows, (Integers{3, 1, 3, 1, 0}));
 }
@@ -108,7 +108,7 @@ TEST(PackMetadata, ChunksCoverTheDocuments) {
 }
 TEST(PackMetadataDeath, RefusesDocumentsThatDoNotFit) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_DEATH(Pack({5, 6}, 2, 10, 0, 1, 4, false), "the slots fit into the pack");
+  EXPECT_DEATH(PackedBatch({5, 6}, 2, 10, 0, 1, 4, false), "the slots fit into the pack");
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ TEST(dropout, draws_the_word_of_the_vector) {
 
 // A row's mask is a function of document, position, step and layer; the channels of a row take all four words.
 TEST(dropout, keeps_and_scales_by_the_threshold) {
-  Pack pack;
+  PackedBatch pack;
   pack.rows = 4;
   pack.documents = pack.runs = {{1, 2, 9}};
   Matrix<float> x(4, 6);

@@ -32,7 +32,7 @@ TEST(attention, has_the_bits_of_the_vector) {
       qkv.row(j)[32 + e] = Bf16::st(add(static_cast<float>(j), div(static_cast<float>(e), 16.0f)));
     }
   }
-  Pack pack;
+  PackedBatch pack;
   pack.rows = 3;
   pack.documents = pack.runs = {{0, 3, 0}};
   attention<Bf16>(pack, {1, 1, 16}, qkv, out, lse, kNone);
@@ -81,7 +81,7 @@ TEST(linear, has_the_bits_of_the_sums_written_out) {
     std::fill_n(x.row(i), in, 0.0f);
     std::fill_n(dy.row(i), out, 0.0f);
   }
-  Pack pack;
+  PackedBatch pack;
   pack.rows = rows;
   pack.documents = pack.runs = {{0, 5, 0}, {8, 32, 1}};
   linear<Bf16>(pack, x, w.values.data(), y, kNone);

@@ -38,7 +38,7 @@ struct Case {
   Scenario scenario;
   Layout layout;
   RopeTable<float> rope;
-  Pack pack;
+  PackedBatch pack;
   std::vector<Values> weights, bias, gradients;
   std::vector<ExpertStatistics<float>> statistics;
   Saved<float> saved{1};

@@ -18,7 +18,7 @@ Matrix<Real> filled(std::int64_t rows, std::int64_t cols, std::uint32_t seed, do
   return matrix;
 }
 
-Pack pack_of(const std::vector<std::int64_t>& lengths, std::int64_t rows) {
+PackedBatch pack_of(const std::vector<std::int64_t>& lengths, std::int64_t rows) {
   Scenario scenario;
   scenario.data.pack_length = rows;
   scenario.data.gaps = 1;
@@ -36,7 +36,7 @@ double distance(const Matrix<Real>& a, const Matrix<double>& b) {
   return largest;
 }
 
-Matrix<double> plain_attention(const Pack& pack, const AttentionShape& shape, const Matrix<double>& qkv) {
+Matrix<double> plain_attention(const PackedBatch& pack, const AttentionShape& shape, const Matrix<double>& qkv) {
   const std::int64_t hd = shape.head_dim;
   Matrix<double> out(pack.rows, shape.heads * hd);
   for (const Piece& document : pack.documents) {
@@ -64,7 +64,7 @@ Matrix<double> plain_attention(const Pack& pack, const AttentionShape& shape, co
 template <class Policy>
 double attention_error(const std::vector<std::int64_t>& lengths) {
   using Real = typename Policy::Real;
-  const Pack pack = pack_of(lengths, 110);
+  const PackedBatch pack = pack_of(lengths, 110);
   const AttentionShape shape{4, 2, 6};
   const std::int64_t cols = 8 * 6;
   Matrix<Real> out(pack.rows, 24), lse(pack.rows, 4);
@@ -86,7 +86,7 @@ struct ScanCase {
 };
 
 // S_t = exp(dt A) S_{t-1} + dt B x; y = C S + D x.
-Matrix<double> plain_scan(const Pack& pack, const ScanCase& c) {
+Matrix<double> plain_scan(const PackedBatch& pack, const ScanCase& c) {
   const ScanInput<double> in{c.shape, c.xbc, c.in_proj, c.dt_bias.data(), c.a_log.data(), c.d.data()};
   Matrix<double> y(pack.rows, c.shape.inner());
   for (const Piece& document : pack.documents) {
@@ -114,7 +114,7 @@ Matrix<double> plain_scan(const Pack& pack, const ScanCase& c) {
 template <class Policy>
 double scan_error(const std::vector<std::int64_t>& lengths, std::int64_t chunk) {
   using Real = typename Policy::Real;
-  const Pack pack = pack_of(lengths, 64);
+  const PackedBatch pack = pack_of(lengths, 64);
   ScanCase c;
   c.shape.chunk = chunk;
   c.xbc = filled<double>(pack.rows, 24 + 20, 3, 1.0);

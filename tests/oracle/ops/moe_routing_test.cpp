@@ -28,8 +28,8 @@ TEST(choice, gives_ties_to_the_lowest_index) {
   EXPECT_EQ(chosen({-0.0f, 0.0f, -0.0f}, 3), (Indices{0, 1, 2}));
 }
 
-Pack rows_at(const std::vector<Piece>& documents, std::int64_t rows) {
-  Pack pack;
+PackedBatch rows_at(const std::vector<Piece>& documents, std::int64_t rows) {
+  PackedBatch pack;
   pack.rows = rows;
   pack.documents = pack.runs = documents;
   return pack;
@@ -39,7 +39,7 @@ Pack rows_at(const std::vector<Piece>& documents, std::int64_t rows) {
 TEST(routing, has_ties_where_scores_are_equal) {
   Matrix<float> logits(2, 4);
   logits.values = {-1, 17, 40, 0.5f, 3, 2, 3, 3};
-  const Pack pack = rows_at({{0, 2, 0}}, 2);
+  const PackedBatch pack = rows_at({{0, 2, 0}}, 2);
   const Routing<float> sigmoid = route(pack, {Router::sigmoid, 2, nullptr}, logits, kNone);
   EXPECT_EQ(sigmoid.experts.values, (Indices{1, 2, 0, 2}));
   const Routing<float> softmax = route(pack, {Router::softmax, 2, nullptr}, logits, kNone);
@@ -52,7 +52,7 @@ TEST(routing, has_ties_where_scores_are_equal) {
 TEST(routing, uses_the_bias_for_the_choice_alone) {
   Matrix<float> logits(1, 3);
   logits.values = {2, 1, 0};
-  const Pack pack = rows_at({{0, 1, 0}}, 1);
+  const PackedBatch pack = rows_at({{0, 1, 0}}, 1);
   const float bias[] = {-2, 0, 1};
   const Routing<float> routing = route(pack, {Router::sigmoid, 2, bias}, logits, kNone);
   EXPECT_EQ(routing.experts.values, (Indices{2, 1}));
@@ -91,7 +91,7 @@ TEST(places, go_by_row_then_slot) {
   routing.experts = Matrix<std::int64_t>(5, 2);
   routing.experts.values = {1, 0, 0, 1, 0, 0, 2, 1, 0, 1};
   routing.chosen = {3, 4, 1};
-  const Pack pack = rows_at({{0, 2, 0}, {3, 2, 1}}, 5);
+  const PackedBatch pack = rows_at({{0, 2, 0}, {3, 2, 1}}, 5);
   const Dispatch padded = dispatch(pack, routing, 2, true, kNone);
   EXPECT_EQ(padded.place.values, (Indices{2, 0, 1, 3, -1, -1, 4, -1, -1, -1}));
   EXPECT_EQ(padded.rows, (Indices{2, 2, 1}));

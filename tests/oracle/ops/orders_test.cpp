@@ -13,8 +13,8 @@ namespace {
 
 const Mutant kNone;
 
-Pack one_document(std::int64_t rows) {
-  Pack pack;
+PackedBatch one_document(std::int64_t rows) {
+  PackedBatch pack;
   pack.rows = rows;
   pack.documents = pack.runs = {{0, rows, 0}};
   return pack;
@@ -144,7 +144,7 @@ void expect_plain_attention(const AttentionShape& shape, std::int64_t length) {
   for (std::int64_t i = 0; i < length; ++i) {
     for (std::int64_t h = 0; h < shape.heads; ++h) want.forward(h, i);
   }
-  const Pack pack = one_document(length);
+  const PackedBatch pack = one_document(length);
   Rows out(length, shape.heads * hd), lse(length, shape.heads);
   attention<Numbers>(pack, shape, qkv, out, lse, kNone);
   EXPECT_TRUE(same_bits(out.values, want.out.values)) << length;
@@ -364,7 +364,7 @@ void expect_plain_scan(const ScanShape& shape, std::int64_t length) {
   const ScanInput<float> in{shape, xbc, in_proj, dt_bias.data(), a_log.data(), d.data()};
   PlainScan<Numbers> want(in, dy);
   want.run(length);
-  const Pack pack = one_document(length);
+  const PackedBatch pack = one_document(length);
   Rows y(length, inner), dxbc(length, conv), d_in_proj(length, inner + conv + 4), ddt(length, 4);
   scan<Numbers>(pack, in, y, kNone);
   EXPECT_TRUE(same_bits(y.values, want.y.values)) << length;

@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-struct Probe {
+struct FixtureProgram {
   const char* name;
   // Under the fault that is planted; `options` says how its judges are set.
   CaseResult (*run)(const RunOptions& options);
 };
-const std::vector<Probe>& probes();
+const std::vector<FixtureProgram>& fixture_programs();
 
 // Three steps of a loader whose host waits for the device only where the loader says so.
 void run_ahead_of_the_device(Observer& observer);

@@ -1,4 +1,4 @@
-#include "engine/data/step_packs.h"
+#include "engine/data/step_batches.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-void StepPacks::load(const StepData& data, const Stream& compute) {
+void StepBatches::load(const StepData& data, const Stream& compute) {
   const int count = static_cast<int>(data.microbatches.size()) / ranks_;
   all_.clear();
   own_.clear();
@@ -16,11 +16,11 @@ void StepPacks::load(const StepData& data, const Stream& compute) {
 }
 
 // Lays out the documents of all ranks for this number and loads this rank's.
-void StepPacks::load_microbatch(int m, const StepData& data, const Stream& compute) {
+void StepBatches::load_microbatch(int m, const StepData& data, const Stream& compute) {
   const int read = faulty("ranks-read-the-same-documents", rank_, 0);
   std::int64_t most = 0;
   for (int r = 0; r < ranks_; ++r) {
-    const HostPack pack = lay_out(shape_, at(data.microbatches, m * ranks_ + r));
+    const HostPackedBatch pack = lay_out(shape_, at(data.microbatches, m * ranks_ + r));
     const std::int64_t slots = std::ssize(pack.lengths);
     most = std::max(most, slots);
     add_tokens(r, pack.document_tokens);
@@ -32,11 +32,11 @@ void StepPacks::load_microbatch(int m, const StepData& data, const Stream& compu
   all_.push_back(faulty("ranks-fall-back-alone", bucket_for(most), own_.back()));
 }
 
-void StepPacks::add_tokens(int rank, std::int64_t tokens) {
+void StepBatches::add_tokens(int rank, std::int64_t tokens) {
   tokens_ += faulty("tokens-of-one-rank", tokens, rank == rank_ ? tokens : 0);
 }
 
-int StepPacks::bucket_for(std::int64_t slots) const {
+int StepBatches::bucket_for(std::int64_t slots) const {
   const int buckets = static_cast<int>(buckets_.size());
   for (int i = 0; i < buckets; ++i) {
     const std::int64_t capacity = at(buckets_, i);
@@ -46,12 +46,12 @@ int StepPacks::bucket_for(std::int64_t slots) const {
   return faulty("fallback-truncates-to-capacity", -1, buckets - 1);
 }
 
-bool StepPacks::all_fit() const {
+bool StepBatches::all_fit() const {
   return std::all_of(all_.begin(), all_.end(), [](int bucket) { return bucket >= 0; });
 }
 
-int StepPacks::bucket(int microbatch) const { return fits(microbatch) ? at(all_, microbatch) : at(own_, microbatch); }
+int StepBatches::bucket(int microbatch) const { return fits(microbatch) ? at(all_, microbatch) : at(own_, microbatch); }
 
-int StepPacks::largest_bucket() const { return *std::max_element(all_.begin(), all_.end()); }
+int StepBatches::largest_bucket() const { return *std::max_element(all_.begin(), all_.end()); }
 
 }  // namespace lockstep

@@ -9,10 +9,10 @@
 
 namespace lockstep {
 
-class StepPacks {
+class StepBatches {
  public:
   // `buckets`: the capacities of the graphs, increasing.
-  StepPacks(Loader& loader, const PackShape& shape, std::vector<std::int64_t> buckets, int rank, int ranks)
+  StepBatches(Loader& loader, const PackShape& shape, std::vector<std::int64_t> buckets, int rank, int ranks)
       : loader_(loader), shape_(shape), buckets_(std::move(buckets)), rank_(rank), ranks_(ranks) {}
 
   // Microbatch m of rank r has number m * R + r in `data`.

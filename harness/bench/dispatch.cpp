@@ -1,4 +1,4 @@
-#include "harness/bench/door.h"
+#include "harness/bench/dispatch.h"
 
 #include <algorithm>
 #include <array>
@@ -35,7 +35,7 @@ constexpr std::array<const char*, calls> kNames = {
     "allocations", "pinned allocations", "streams",  "ops",      "fills",      "copies", "records",
     "waits",       "captures",           "captured", "launches", "host waits", "delays"};
 
-class DoorCounter : public Observer {
+class DispatchCounter : public Observer {
  public:
   void on_call(const IssuedCall& issued) override {
     std::visit(Overloaded{
@@ -62,13 +62,13 @@ class DoorCounter : public Observer {
 
 }  // namespace
 
-std::vector<DoorCount> count_door(std::uint64_t campaign_seed, std::int64_t cases) {
+std::vector<DispatchCount> count_dispatch(std::uint64_t campaign_seed, std::int64_t cases) {
   std::array<std::vector<std::int64_t>, calls> seen;
   for (std::int64_t index = 0; index < cases; ++index) {
     CampaignCase one = make_case(campaign_seed, index, "small");
-    if (one.near) continue;  // Refused before a device is opened.
+    if (one.invalid) continue;  // Refused before a device is opened.
     one.scenario.checker.schedule.count = 1;
-    DoorCounter counter;
+    DispatchCounter counter;
     RunOptions options;
     options.watcher = &counter;
     const CaseResult result = run_case(one.scenario, options);
@@ -76,7 +76,7 @@ std::vector<DoorCount> count_door(std::uint64_t campaign_seed, std::int64_t case
     counter.count[delays] = result.counters.at("delays_applied");
     for (std::size_t call = 0; call < calls; ++call) seen[call].push_back(counter.count[call]);
   }
-  std::vector<DoorCount> table;
+  std::vector<DispatchCount> table;
   for (std::size_t call = 0; call < calls; ++call) {
     std::vector<std::int64_t>& counts = seen[call];
     if (counts.empty()) throw RequestError("bench: none of these cases is legal");

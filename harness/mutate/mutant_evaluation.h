@@ -10,7 +10,7 @@
 namespace lockstep {
 
 // With which judges and in which order of the device a case is run.
-enum class TrialMode : std::uint8_t {
+enum class EvaluationMode : std::uint8_t {
   full,    // As `verify` does.
   plain,   // Values alone, in the order of the calls.
   poison,  // The same, where slots and staging memory have no value before they are used again.
@@ -19,10 +19,10 @@ enum class TrialMode : std::uint8_t {
   idle,    // Without the fault: does the call that it strikes do anything?
 };
 
-struct TrialRun {
+struct EvaluationRun {
   int fault = 0;  // Index into the list of faults.
   int at = 0;     // Index into the list of cases.
-  TrialMode mode = TrialMode::full;
+  EvaluationMode mode = EvaluationMode::full;
 };
 
 // A scenario to run, and the options to run it with.
@@ -30,9 +30,9 @@ struct PreparedRun {
   Scenario scenario;
   RunOptions options;
 };
-PreparedRun prepared(const Fault& fault, const MutationCase& at, TrialMode mode);
+PreparedRun prepared(const Fault& fault, const MutationCase& at, EvaluationMode mode);
 
-struct TrialOutcome {
+struct EvaluationOutcome {
   bool done = false;  // False where the budget ended first.
   bool killed = false;
   bool equivalent = false;
@@ -47,19 +47,19 @@ struct TrialOutcome {
   std::string replay;
 };
 
-class Trial {
+class MutantEvaluation {
  public:
-  Trial(int number, const Fault& fault, const std::vector<MutationCase>& cases)
+  MutantEvaluation(int number, const Fault& fault, const std::vector<MutationCase>& cases)
       : number_(number), fault_(&fault), cases_(&cases) {}
 
-  std::optional<TrialRun> next() const;
+  std::optional<EvaluationRun> next() const;
   void take(const CaseResult& result);
-  const TrialOutcome& outcome() const { return outcome_; }
+  const EvaluationOutcome& outcome() const { return outcome_; }
 
  private:
   void took_full(const CaseResult& result);
   void took_bits(const CaseResult& result);
-  void took_idle(const CaseResult& result);
+  void took_equivalence(const CaseResult& result);
   void took_proof(const CaseResult& result);
   void survive();
   void quote(const CaseResult& result);  // Keeps the judge's report.
@@ -70,8 +70,8 @@ class Trial {
   const std::vector<MutationCase>* cases_;
   std::size_t position_ = 0;
   std::int64_t triggered_ = 0;  // Cases in which the fault did something.
-  TrialMode mode_ = TrialMode::full;
-  TrialOutcome outcome_;
+  EvaluationMode mode_ = EvaluationMode::full;
+  EvaluationOutcome outcome_;
 };
 
 }  // namespace lockstep

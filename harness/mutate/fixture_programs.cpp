@@ -1,4 +1,4 @@
-#include "harness/mutate/probes.h"
+#include "harness/mutate/fixture_programs.h"
 
 #include <unistd.h>
 
@@ -256,7 +256,7 @@ void run_ahead_of_the_device(Observer& observer) {
   TensorPool pool(device);
   const Tensor<std::int32_t> tokens = pool.make<std::int32_t>(1, 16);
   const Tensor<StepState> state = pool.make<StepState>(1, 1);
-  const HostPack pack{std::vector<std::int32_t>(16), std::vector<std::int32_t>(16), {16}, {0}, 16};
+  const HostPackedBatch pack{std::vector<std::int32_t>(16), std::vector<std::int32_t>(16), {16}, {0}, 16};
   for (int step = 0; step < 3; ++step) {
     device.place = {.step = step};
     loader.load_state({}, true);
@@ -273,8 +273,8 @@ void run_ahead_of_the_device(Observer& observer) {
   compute.synchronize();
 }
 
-const std::vector<Probe>& probes() {
-  static const std::vector<Probe> list{{"host-runs-ahead", run_ahead},
+const std::vector<FixtureProgram>& fixture_programs() {
+  static const std::vector<FixtureProgram> list{{"host-runs-ahead", run_ahead},
                                        {"continued-from-checkpoint", resume},
                                        {"back-to-its-checkpoint", go_back},
                                        {"columns-of-one-buffer", columns},

@@ -48,8 +48,8 @@ struct CudnnTables {
 };
 
 // The metadata of one slot and bucket. It lives until the backward pass of the microbatch in that slot is done.
-struct Pack {
-  Pack(TensorPool& pool, const PackShape& shape, std::int64_t capacity, const ScanScratch& scan);
+struct PackedBatch {
+  PackedBatch(TensorPool& pool, const PackShape& shape, std::int64_t capacity, const ScanScratch& scan);
   std::int64_t capacity() const { return document_start.cols; }
 
   Tensor<std::int32_t> cu_seqlens, document_start, document_length;
@@ -59,17 +59,17 @@ struct Pack {
   CudnnTables cudnn;
 };
 
-PackMetadata build_pack(const PackShape& shape, const DocumentTable& table, const Pack& pack);
+PackMetadata build_pack(const PackShape& shape, const DocumentTable& table, const PackedBatch& pack);
 
 // Builds the op that fills the tables of a pack for cuDNN.
-AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention, const Pack& pack);
+AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention, const PackedBatch& pack);
 
 // The same pack on the host, as the loader stages it.
-struct HostPack {
+struct HostPackedBatch {
   std::vector<std::int32_t> tokens, targets;   // [T]; padding rows have -1.
   std::vector<std::int32_t> lengths, numbers;  // Per slot, the dummy slot of append_dummy_seq included as empty.
   std::int64_t document_tokens = 0;
 };
-HostPack lay_out(const PackShape& shape, const Microbatch& microbatch);
+HostPackedBatch lay_out(const PackShape& shape, const Microbatch& microbatch);
 
 }  // namespace lockstep

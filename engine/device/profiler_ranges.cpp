@@ -1,4 +1,4 @@
-#include "engine/device/place_ranges.h"
+#include "engine/device/profiler_ranges.h"
 
 #include <algorithm>
 #include <tuple>
@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-auto fields(const Place& place) {
+auto fields(const StepLocation& place) {
   return std::tie(place.step, place.microbatch, place.layer, place.rank, place.part, place.backward);
 }
 
@@ -21,7 +21,7 @@ int layer_of(const Ledger& ledger) {
 }
 
 // "rank 1, microbatch 0, layer 2, backward, qkv": what is known of it.
-std::string name_of(const Place& place, bool captured) {
+std::string name_of(const StepLocation& place, bool captured) {
   std::string name;
   const auto add = [&](const std::string& word) { name += (name.empty() ? "" : ", ") + word; };
   if (place.rank > 0) add("rank " + std::to_string(place.rank));
@@ -35,9 +35,9 @@ std::string name_of(const Place& place, bool captured) {
 
 }  // namespace
 
-PlaceRanges::~PlaceRanges() { leave(); }
+ProfilerRanges::~ProfilerRanges() { leave(); }
 
-void PlaceRanges::leave() {
+void ProfilerRanges::leave() {
   if (!profiler_) return;
   last_ = {};
   last_captured_ = false;
@@ -45,14 +45,14 @@ void PlaceRanges::leave() {
   set(step_, "");
 }
 
-void PlaceRanges::at_launch(Place place, const Ledger& ledger, const char* what) {
+void ProfilerRanges::at_launch(StepLocation place, const Ledger& ledger, const char* what) {
   if (!profiler_) return;
   place.layer = layer_of(ledger);
   place.part = what;
   move_to(place, false);
 }
 
-void PlaceRanges::move_to(const Place& place, bool captured) {
+void ProfilerRanges::move_to(const StepLocation& place, bool captured) {
   if (fields(place) == fields(last_) && captured == last_captured_) return;  // Parts are literals.
   last_ = place;
   last_captured_ = captured;
@@ -62,7 +62,7 @@ void PlaceRanges::move_to(const Place& place, bool captured) {
   set(place_, name_of(place, captured));
 }
 
-void PlaceRanges::set(std::optional<Range>& range, const std::string& name) {
+void ProfilerRanges::set(std::optional<Range>& range, const std::string& name) {
   if (range ? range->name == name : name.empty()) return;
   if (range) profiler_->end(range->number);
   range.reset();

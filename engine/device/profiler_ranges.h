@@ -11,20 +11,20 @@
 
 namespace lockstep {
 
-class PlaceRanges {
+class ProfilerRanges {
  public:
   // `profiler` may be null, and must outlive the object.
-  explicit PlaceRanges(Profiler* profiler) : profiler_(profiler) {}
-  ~PlaceRanges();
-  PlaceRanges(const PlaceRanges&) = delete;
-  PlaceRanges& operator=(const PlaceRanges&) = delete;
+  explicit ProfilerRanges(Profiler* profiler) : profiler_(profiler) {}
+  ~ProfilerRanges();
+  ProfilerRanges(const ProfilerRanges&) = delete;
+  ProfilerRanges& operator=(const ProfilerRanges&) = delete;
 
   // The next calls belong to `place`; `captured`: they are noted for a graph.
-  void at(const Place& place, bool captured) {
+  void at(const StepLocation& place, bool captured) {
     if (profiler_) move_to(place, captured);
   }
   // The next call launches a graph of what `ledger` lists: `what` it is, and its layer if it has one.
-  void at_launch(Place place, const Ledger& ledger, const char* what);
+  void at_launch(StepLocation place, const Ledger& ledger, const char* what);
   // The next calls belong nowhere.
   void leave();
 
@@ -33,11 +33,11 @@ class PlaceRanges {
     std::string name;
     std::uint64_t number;
   };
-  void move_to(const Place& place, bool captured);
+  void move_to(const StepLocation& place, bool captured);
   void set(std::optional<Range>& range, const std::string& name);  // "" for none.
   Profiler* profiler_;
   std::optional<Range> step_, place_;
-  Place last_;
+  StepLocation last_;
   bool last_captured_ = false;
 };
 

@@ -1,4 +1,4 @@
-#include "harness/mutate/idle.h"
+#include "harness/mutate/equivalent_mutant.h"
 
 #include <cstring>
 #include <utility>
@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-Program program_with_mark(const Scenario& scenario, DoorMutator& marker) {
+Program program_with_mark(const Scenario& scenario, DeviceMutator& marker) {
   const auto data = open_data(scenario);
   ProgramRecorder recorder;
   SimOptions sim = sim_options(scenario, scenario.checker.schedule.seed);
@@ -46,19 +46,19 @@ std::vector<bool> live_items(const Program& program) {
   return live;
 }
 
-bool only_leaves_out(DoorOperator op) {
-  return op == DoorOperator::drop_copy || op == DoorOperator::drop_fill || op == DoorOperator::drop_op;
+bool only_leaves_out(DeviceOperator op) {
+  return op == DeviceOperator::drop_copy || op == DeviceOperator::drop_fill || op == DeviceOperator::drop_op;
 }
 
 }  // namespace
 
-bool can_be_idle(DoorOperator op) {
-  return only_leaves_out(op) || op == DoorOperator::wrong_buffer || op == DoorOperator::bake_scalar ||
-         op == DoorOperator::move_op;
+bool can_be_equivalent(DeviceOperator op) {
+  return only_leaves_out(op) || op == DeviceOperator::wrong_buffer || op == DeviceOperator::bake_scalar ||
+         op == DeviceOperator::move_op;
 }
 
-CaseResult judge_idle(const Scenario& scenario, const DoorFault& fault) {
-  DoorMutator marker(scenario.model.pattern, fault, DoorMutator::Mode::mark);
+CaseResult judge_equivalence(const Scenario& scenario, const DeviceFault& fault) {
+  DeviceMutator marker(scenario.model.pattern, fault, DeviceMutator::Mode::mark);
   const Program program = program_with_mark(scenario, marker);
   const std::vector<bool> live = live_items(program);
   CaseResult result;
@@ -70,7 +70,7 @@ CaseResult judge_idle(const Scenario& scenario, const DoorFault& fault) {
   }
   for (int i = 0; i < program.size(); ++i) {
     const Work& work = program.items[static_cast<std::size_t>(i)].work;
-    if (std::strcmp(work.place.part, DoorMutator::kMark) != 0) continue;
+    if (std::strcmp(work.place.part, DeviceMutator::kMark) != 0) continue;
     if (only_leaves_out(fault.op) && (!live[static_cast<std::size_t>(i)] || marker.changed_nothing())) continue;
     result.verdict = Verdict::violated;
     result.judge = JudgeKind::effect;

@@ -8,12 +8,12 @@
 
 namespace lockstep {
 
-struct DoorCount {
+struct DispatchCount {
   std::string call;
   std::int64_t median = 0, p95 = 0, most = 0;  // For a case.
 };
 
 // Over the first `cases` of a campaign, as a GPU would run them: the run that is looked at, and one that is not.
-std::vector<DoorCount> count_door(std::uint64_t campaign_seed, std::int64_t cases);
+std::vector<DispatchCount> count_dispatch(std::uint64_t campaign_seed, std::int64_t cases);
 
 }  // namespace lockstep

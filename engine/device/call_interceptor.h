@@ -12,9 +12,9 @@ namespace lockstep {
 
 class Device;
 
-class Interposer {
+class CallInterceptor {
  public:
-  virtual ~Interposer() = default;
+  virtual ~CallInterceptor() = default;
   virtual void attached(Device& device) {}  // By the device's constructor.
   virtual void created_stream(int stream, const char* name) {}
   virtual void created_event(int event, const char* name) {}
@@ -23,7 +23,7 @@ class Interposer {
   // only listed.
   virtual std::vector<IssuedCall> instead_of(const IssuedCall& call, bool dry_run) { return {call}; }
   // How often a graph is launched for one launch. `graph` counts captures.
-  virtual int launches(int stream, int graph, const Ledger&, const Place&) { return 1; }
+  virtual int launches(int stream, int graph, const Ledger&, const StepLocation&) { return 1; }
   // Whether the host really waits: for all of a stream, or for an event (the other is -1).
   virtual bool synchronizes(int stream, int event) { return true; }
   // Memory that a new buffer shares with an older one; null for memory of its own.

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-struct Place {
+struct StepLocation {
   int step = -1;
   int microbatch = -1;
   int layer = -1;         // Index of the layer's symbol in the pattern; -1 outside of layers.

@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-class Tee : public Observer {
+class ObserverList : public Observer {
  public:
-  explicit Tee(std::vector<Observer*> observers) : observers_(std::move(observers)) {}
+  explicit ObserverList(std::vector<Observer*> observers) : observers_(std::move(observers)) {}
   void on_call(const IssuedCall& call) override {
     for (Observer* observer : observers_) observer->on_call(call);
   }

@@ -1,4 +1,4 @@
-#include "harness/mutate/trial.h"
+#include "harness/mutate/mutant_evaluation.h"
 
 #include <regex>
 
@@ -14,7 +14,7 @@ std::string without_addresses(const std::string& text) {
 // A fault that has changed no call cannot be noticed, and such a run proves nothing.
 bool is_triggered(const Fault& fault, const CaseResult& result) {
   if (fault.kind != Fault::Kind::systematic) return true;
-  const auto found = result.counters.find(kStruck);
+  const auto found = result.counters.find(kTriggered);
   return found != result.counters.end() && found->second > 0;
 }
 
@@ -22,58 +22,58 @@ constexpr std::int64_t kOrders = 1000;  // Explored for a difference that needs 
 
 }  // namespace
 
-PreparedRun prepared(const Fault& fault, const MutationCase& at, TrialMode mode) {
+PreparedRun prepared(const Fault& fault, const MutationCase& at, EvaluationMode mode) {
   PreparedRun run{at.scenario, fault.plant};
   Scenario::Checker::Schedule& schedule = run.scenario.checker.schedule;
-  run.options.bits_alone = mode != TrialMode::full && mode != TrialMode::prove;
+  run.options.bits_alone = mode != EvaluationMode::full && mode != EvaluationMode::prove;
   if (run.options.bits_alone) run.scenario.checker.delays.clear();
   if (run.options.bits_alone) run.scenario.checker.poison.clear();
-  if (mode == TrialMode::poison) run.scenario.checker.poison = {Poison::padding, Poison::staging};
-  if (mode == TrialMode::plain || mode == TrialMode::poison) {
+  if (mode == EvaluationMode::poison) run.scenario.checker.poison = {Poison::padding, Poison::staging};
+  if (mode == EvaluationMode::plain || mode == EvaluationMode::poison) {
     run.options.policy = SimOptions::Policy::program;
     schedule.count = 1;
-  } else if (mode != TrialMode::full) {
+  } else if (mode != EvaluationMode::full) {
     schedule.kind = ScheduleKind::random;
     schedule.count = kOrders;
   }
   return run;
 }
 
-std::optional<TrialRun> Trial::next() const {
+std::optional<EvaluationRun> MutantEvaluation::next() const {
   if (outcome_.done) return std::nullopt;
-  return TrialRun{number_, fault_->cases[position_], mode_};
+  return EvaluationRun{number_, fault_->cases[position_], mode_};
 }
 
-void Trial::take(const CaseResult& result) {
+void MutantEvaluation::take(const CaseResult& result) {
   switch (mode_) {
-    case TrialMode::full:
+    case EvaluationMode::full:
       return took_full(result);
-    case TrialMode::plain:
-    case TrialMode::poison:
-    case TrialMode::delay:
+    case EvaluationMode::plain:
+    case EvaluationMode::poison:
+    case EvaluationMode::delay:
       return took_bits(result);
-    case TrialMode::prove:
+    case EvaluationMode::prove:
       return took_proof(result);
-    case TrialMode::idle:
-      return took_idle(result);
+    case EvaluationMode::idle:
+      return took_equivalence(result);
   }
 }
 
-void Trial::quote(const CaseResult& result) {
+void MutantEvaluation::quote(const CaseResult& result) {
   outcome_.judge = result.judge;
   outcome_.reason = without_addresses(result.reason);
   outcome_.replay = result.replay;
 }
 
-void Trial::took_bits(const CaseResult& result) {
+void MutantEvaluation::took_bits(const CaseResult& result) {
   outcome_.bits = result.verdict == Verdict::violated && is_bit_judge(result.judge);
-  if (outcome_.bits && mode_ == TrialMode::poison) outcome_.amplifier = "poison";
-  if (outcome_.bits && mode_ == TrialMode::delay) outcome_.amplifier = "delay";
-  outcome_.done = outcome_.bits || mode_ == TrialMode::delay;
-  mode_ = mode_ == TrialMode::plain ? TrialMode::poison : TrialMode::delay;
+  if (outcome_.bits && mode_ == EvaluationMode::poison) outcome_.amplifier = "poison";
+  if (outcome_.bits && mode_ == EvaluationMode::delay) outcome_.amplifier = "delay";
+  outcome_.done = outcome_.bits || mode_ == EvaluationMode::delay;
+  mode_ = mode_ == EvaluationMode::plain ? EvaluationMode::poison : EvaluationMode::delay;
 }
 
-void Trial::took_full(const CaseResult& result) {
+void MutantEvaluation::took_full(const CaseResult& result) {
   ++outcome_.scenarios;
   const bool noticed = result.verdict == Verdict::violated || result.verdict == Verdict::broken;
   triggered_ += is_triggered(*fault_, result);
@@ -82,9 +82,9 @@ void Trial::took_full(const CaseResult& result) {
     outcome_.wrong_reason = false;
     outcome_.killer = at().scenario.name;
     quote(result);
-    mode_ = TrialMode::plain;
-    outcome_.done = at().probe;
-    if (at().probe) outcome_.replay = "lockstep mutate --only " + fault_->name;
+    mode_ = EvaluationMode::plain;
+    outcome_.done = at().program;
+    if (at().program) outcome_.replay = "lockstep mutate --only " + fault_->name;
     return;
   }
   if (noticed && !outcome_.wrong_reason) {
@@ -97,16 +97,16 @@ void Trial::took_full(const CaseResult& result) {
 
 // Nobody noticed. An edge may be one too many: in the smallest scenario it is run in many orders. A call may do
 // nothing: that is looked at in each.
-void Trial::survive() {
+void MutantEvaluation::survive() {
   position_ = 0;
-  while (position_ + 1 < fault_->cases.size() && at().probe) ++position_;
-  mode_ = fault_->can_be_idle ? TrialMode::idle : TrialMode::prove;
+  while (position_ + 1 < fault_->cases.size() && at().program) ++position_;
+  mode_ = fault_->can_be_equivalent ? EvaluationMode::idle : EvaluationMode::prove;
   if (triggered_ == 0) outcome_.reason = "the call was never met";
   outcome_.done =
-      triggered_ == 0 || outcome_.wrong_reason || at().probe || !(fault_->removes_order || fault_->can_be_idle);
+      triggered_ == 0 || outcome_.wrong_reason || at().program || !(fault_->removes_order || fault_->can_be_equivalent);
 }
 
-void Trial::took_idle(const CaseResult& result) {
+void MutantEvaluation::took_equivalence(const CaseResult& result) {
   outcome_.done = result.verdict != Verdict::holds || ++position_ == fault_->cases.size();
   if (result.verdict != Verdict::holds) return;
   outcome_.equivalent = outcome_.done;
@@ -115,7 +115,7 @@ void Trial::took_idle(const CaseResult& result) {
                       " cases that have the call, nothing that the host sees depends on what it does";
 }
 
-void Trial::took_proof(const CaseResult& result) {
+void MutantEvaluation::took_proof(const CaseResult& result) {
   outcome_.done = true;
   if (!is_triggered(*fault_, result)) return;
   if (result.verdict != Verdict::holds) {
