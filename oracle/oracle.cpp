@@ -13,13 +13,15 @@ namespace {
 
 using Values = std::vector<std::vector<float>>;
 
-std::vector<Parameter> initial_parameters(const Scenario& scenario, const Layout& layout, Mutant mutant) {
+std::vector<Parameter> initial_parameters(const Scenario& scenario, const Layout& layout,
+                                          Mutant mutant) {
   std::vector<Parameter> parameters;
   const auto layers = static_cast<std::int64_t>(scenario.model.pattern.size());
   for (std::size_t p = 0; p < layout.parameters.size(); ++p) {
     const ParameterLayout& from = layout.parameters[p];
     Parameter to{from.name, from.layer, from.rows, from.cols, from.is_vector, {}, {}, {}, {}};
-    to.weight = initial_weight(from, static_cast<std::uint32_t>(p), layers, scenario.training.seed, mutant);
+    to.weight =
+        initial_weight(from, static_cast<std::uint32_t>(p), layers, scenario.training.seed, mutant);
     to.gradient.assign(to.weight.size(), 0.0f);
     to.m = to.v = to.gradient;
     parameters.push_back(std::move(to));
@@ -35,14 +37,16 @@ std::vector<Tensor> tensors(Saved<float>& saved) {
     const std::string prefix = inside ? "layers." + std::to_string(place - 1) + "." : "";
     for (NamedMatrix<float>& entry : saved.places()[place]) {
       Matrix<float>& matrix = entry.matrix;
-      list.push_back(
-          {prefix + entry.name, inside ? place - 1 : -1, matrix.rows, matrix.cols, std::move(matrix.values)});
+      list.push_back({prefix + entry.name, inside ? place - 1 : -1, matrix.rows, matrix.cols,
+                      std::move(matrix.values)});
     }
   }
   return list;
 }
 
-float inverse_targets(std::int64_t targets) { return div(1.0f, static_cast<float>(targets == 0 ? 1 : targets)); }
+float inverse_targets(std::int64_t targets) {
+  return div(1.0f, static_cast<float>(targets == 0 ? 1 : targets));
+}
 
 std::int64_t unmasked(const PackedBatch& pack) {
   std::int64_t count = 0;
@@ -72,11 +76,13 @@ struct Oracle::State {
         options(o),
         mutant(o.mutation),
         layout(make_layout(s.model)),
-        rope(make_rope_table<float>(s.data.pack_length, s.model.attention.head_dim, s.model.attention.rope_base)),
+        rope(make_rope_table<float>(s.data.pack_length, s.model.attention.head_dim,
+                                    s.model.attention.rope_base)),
         parameters(initial_parameters(s, layout, mutant)),
         expert_bias(no_expert_bias<float>(s.model)),
         adam(s.training.optimizer) {
-    if (o.numerics == Numerics::fp8) throw std::invalid_argument("the oracle has fp32 and bf16 numerics only");
+    if (o.numerics == Numerics::fp8)
+      throw std::invalid_argument("the oracle has fp32 and bf16 numerics only");
   }
 
   // The weights that the ops read.
@@ -85,7 +91,8 @@ struct Oracle::State {
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       values.push_back(parameters[p].weight);
       const ParameterLayout& from = layout.parameters[p];
-      const bool copied = from.has_copy() || (from.start == Start::router && mutant("moe-router-reads-the-bf16-copy"));
+      const bool copied = from.has_copy() ||
+                          (from.start == Start::router && mutant("moe-router-reads-the-bf16-copy"));
       if (options.numerics != Numerics::bf16 || !copied) continue;
       store<Bf16>(values.back().data(), static_cast<std::int64_t>(values.back().size()));
     }
@@ -99,19 +106,20 @@ struct Oracle::State {
   }
 
   // Microbatch `number` of the step's, or of an evaluation's.
-  MicrobatchResult run(std::int64_t step, const StepData& data, std::int64_t number, const Values& weights,
-                       bool train) const {
+  MicrobatchResult run(std::int64_t step, const StepData& data, std::int64_t number,
+                       const Values& weights, bool train) const {
     const Microbatch& microbatch = data.microbatches[number];
     const PackedBatch pack = make_pack(scenario, microbatch, mutant);
     Saved<float> saved(scenario.model.pattern.size());
     MicrobatchResult result;
     result.gradients.resize(train ? parameters.size() : 0);
-    const DropoutKey dropout{train ? scenario.model.dropout.value() : 0.0, scenario.training.seed, step};
+    const DropoutKey dropout{train ? scenario.model.dropout.value() : 0.0, scenario.training.seed,
+                             step};
     const float inverse = inverse_for(pack, data.targets);
     const float inv_m = div(1.0f, static_cast<float>(data.microbatches.size()));
     const auto walk_as = [&]<class Precision>(Precision) {
-      ReferenceModel<Precision> walk({scenario.model, layout, rope, pack, weights, expert_bias, inv_m, result.gradients,
-                                      result.experts, saved, mutant},
+      ReferenceModel<Precision> walk({scenario.model, layout, rope, pack, weights, expert_bias,
+                                      inv_m, result.gradients, result.experts, saved, mutant},
                                      dropout);
       result.loss = walk.forward(inverse, train);
       if (train) walk.backward();
@@ -131,11 +139,13 @@ struct Oracle::State {
       if (expert_bias[layer].empty()) continue;
       std::vector<std::int64_t> chosen(expert_bias[layer].size());
       for (const MicrobatchResult& microbatch : result.microbatches) {
-        if (mutant("moe-bias-counts-the-last-microbatch")) std::fill(chosen.begin(), chosen.end(), 0);
+        if (mutant("moe-bias-counts-the-last-microbatch"))
+          std::fill(chosen.begin(), chosen.end(), 0);
         for (const ExpertStatistics<float>& entry : microbatch.experts) {
           if (entry.layer != static_cast<int>(layer)) continue;
           for (std::size_t e = 0; e < chosen.size(); ++e) {
-            chosen[e] += entry.chosen[e] - (mutant("moe-bias-counts-after-dropping") ? entry.dropped[e] : 0);
+            chosen[e] +=
+                entry.chosen[e] - (mutant("moe-bias-counts-after-dropping") ? entry.dropped[e] : 0);
           }
         }
       }
@@ -147,7 +157,8 @@ struct Oracle::State {
   void accumulate(std::int64_t number, const Values& gradients, std::vector<Values>& sums) const {
     Values& sum = sums[number % sums.size()];
     for (std::size_t p = 0; p < sum.size(); ++p) {
-      if (mutant("accumulation-keeps-the-last-microbatch")) std::fill(sum[p].begin(), sum[p].end(), 0.0f);
+      if (mutant("accumulation-keeps-the-last-microbatch"))
+        std::fill(sum[p].begin(), sum[p].end(), 0.0f);
       add_to(sum[p], gradients[p]);
     }
   }
@@ -162,11 +173,13 @@ struct Oracle::State {
     for (std::size_t r = 1; r < sums.size(); ++r) {
       for (std::size_t p = 0; p < parameters.size(); ++p) add_to(sums[0][p], sums[r][p]);
     }
-    for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].gradient = std::move(sums[0][p]);
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+      parameters[p].gradient = std::move(sums[0][p]);
   }
 };
 
-Oracle::Oracle(const Scenario& scenario, const Options& options) : state_(std::make_unique<State>(scenario, options)) {}
+Oracle::Oracle(const Scenario& scenario, const Options& options)
+    : state_(std::make_unique<State>(scenario, options)) {}
 Oracle::~Oracle() = default;
 
 StepResult Oracle::step(std::int64_t step, const StepData& data) {
@@ -178,7 +191,8 @@ StepResult Oracle::step(std::int64_t step, const StepData& data) {
   result.microbatches.resize(count);
   std::vector<Values> sums = s.empty_sums();
   for (std::int64_t k = 0; k < count; ++k) {
-    const std::int64_t m = s.mutant("accumulation-takes-microbatches-downwards") ? count - 1 - k : k;
+    const std::int64_t m =
+        s.mutant("accumulation-takes-microbatches-downwards") ? count - 1 - k : k;
     MicrobatchResult& microbatch = result.microbatches[m] = s.run(step, data, m, weights, true);
     s.accumulate(m, microbatch.gradients, sums);
     result.loss = add(result.loss, microbatch.loss);
@@ -190,7 +204,8 @@ StepResult Oracle::step(std::int64_t step, const StepData& data) {
   const std::int64_t t = step + (s.mutant("adam-counts-steps-from-zero") ? 0 : 1);
   result.learning_rate = learning_rate(s.scenario.training.optimizer, step + 1, s.mutant);
   if (t > 0) s.adam.advance(1);
-  for (Parameter& parameter : s.parameters) s.adam.update(parameter, result.clip, result.learning_rate, s.mutant);
+  for (Parameter& parameter : s.parameters)
+    s.adam.update(parameter, result.clip, result.learning_rate, s.mutant);
   s.update_biases(result);
   ++s.steps_done;
   return result;
@@ -200,7 +215,8 @@ StepResult Oracle::evaluate(std::int64_t step, const StepData& data) const {
   const Values weights = state_->weights();
   StepResult result;
   for (std::size_t m = 0; m < data.microbatches.size(); ++m) {
-    result.microbatches.push_back(state_->run(step, data, static_cast<std::int64_t>(m), weights, false));
+    result.microbatches.push_back(
+        state_->run(step, data, static_cast<std::int64_t>(m), weights, false));
     result.loss = add(result.loss, result.microbatches.back().loss);
   }
   return result;
@@ -210,20 +226,25 @@ const std::vector<Parameter>& Oracle::parameters() const { return state_->parame
 
 std::string Oracle::weight_digest() const {
   Digest digest;
-  for (std::size_t p = 0; p < state_->parameters.size(); ++p) digest.take(0, p, state_->parameters[p].weight);
+  for (std::size_t p = 0; p < state_->parameters.size(); ++p)
+    digest.take(0, p, state_->parameters[p].weight);
   return digest.text();
 }
 
 const std::vector<std::vector<float>>& Oracle::expert_bias() const { return state_->expert_bias; }
 
-void Oracle::restore(std::vector<Parameter> parameters, std::int64_t steps_done, Values expert_bias) {
+void Oracle::restore(std::vector<Parameter> parameters, std::int64_t steps_done,
+                     Values expert_bias) {
   state_->parameters = std::move(parameters);
-  state_->expert_bias = expert_bias.empty() ? no_expert_bias<float>(state_->scenario.model) : std::move(expert_bias);
+  state_->expert_bias =
+      expert_bias.empty() ? no_expert_bias<float>(state_->scenario.model) : std::move(expert_bias);
   state_->adam = AdamW(state_->scenario.training.optimizer);
   state_->adam.advance(steps_done);
   state_->steps_done = steps_done;
 }
 
-std::vector<std::string> Oracle::mutations() { return {std::begin(kMutations), std::end(kMutations)}; }
+std::vector<std::string> Oracle::mutations() {
+  return {std::begin(kMutations), std::end(kMutations)};
+}
 
 }  // namespace lockstep::oracle

@@ -1,5 +1,5 @@
-// The judge: the same training step on the CPU, written from arithmetic.md alone, plain and eager, document by
-// document. Shares no code with the engine or its kernels.
+// The judge: the same training step on the CPU, written from arithmetic.md alone, plain and eager,
+// document by document. Shares no code with the engine or its kernels.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ struct Tensor {
 
 struct MicrobatchResult {
   float loss = 0;
-  std::vector<Tensor> activations;               // Stored tensors of the forward pass, in program order, if kept.
+  std::vector<Tensor>
+      activations;  // Stored tensors of the forward pass, in program order, if kept.
   std::vector<std::vector<float>> gradients;     // g_m per parameter index, if kept.
   std::vector<ExpertStatistics<float>> experts;  // Per layer of experts, in their order.
 };
@@ -68,9 +69,10 @@ class Oracle {
   std::unique_ptr<State> state_;
 };
 
-// The same text with `double` for every rounding: finite differences and external fixtures. Loss of one microbatch
-// with N = its unmasked targets, and the gradient per parameter; weights as given (or the initial ones if empty), and
-// so the expert bias (or zeros). The gradient is that of the loss plus the losses of the experts.
+// The same text with `double` for every rounding: finite differences and external fixtures. Loss of
+// one microbatch with N = its unmasked targets, and the gradient per parameter; weights as given
+// (or the initial ones if empty), and so the expert bias (or zeros). The gradient is that of the
+// loss plus the losses of the experts.
 struct DoubleResult {
   double loss = 0;
   std::vector<ExpertStatistics<double>> experts;

@@ -4,7 +4,8 @@
 
 namespace lockstep {
 
-// The same training by one rank: it has the microbatches of all. `parallel` and `fsdp` are the defaults.
+// The same training by one rank: it has the microbatches of all. `parallel` and `fsdp` are the
+// defaults.
 Scenario by_one_rank(Scenario scenario);
 
 }  // namespace lockstep

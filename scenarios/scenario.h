@@ -1,4 +1,5 @@
-// A scenario as a value: every key of schema 1 with its default (docs/scenario-reference.md, section 3).
+// A scenario as a value: every key of schema 1 with its default (docs/scenario-reference.md,
+// section 3).
 #pragma once
 
 #include <cstdint>
@@ -58,7 +59,8 @@ using StepLengths = std::vector<MicrobatchLengths>;
 struct Scenario {
   std::string name;
   std::string description;
-  std::vector<Numerics> numerics{Numerics::fp32};  // Sets are kept in the order of the enum, without repeats.
+  std::vector<Numerics> numerics{
+      Numerics::fp32};  // Sets are kept in the order of the enum, without repeats.
 
   struct Model {
     std::string pattern = "M*-";
@@ -101,7 +103,8 @@ struct Scenario {
       Ratio sigma{1'000'000}, empty, fill{900'000};
       std::int64_t seed = 1;
     } distribution;
-    std::string path = "documents";  // As written; relative to the scenario's folder (see `folder`).
+    std::string path =
+        "documents";  // As written; relative to the scenario's folder (see `folder`).
     std::string digest;
     LongDocuments long_documents = LongDocuments::error;  // split for text, jsonl.
     struct Mask {
@@ -199,7 +202,8 @@ struct Scenario {
   // Not a key: the folder that `data.path` is relative to. Not part of the canonical form.
   std::string folder;
 
-  // The symbols of one block of the pattern: `*` directly followed by `-` or `E` is one block of two.
+  // The symbols of one block of the pattern: `*` directly followed by `-` or `E` is one block of
+  // two.
   struct Block {
     int first = 0;  // Symbol index.
     int count = 1;

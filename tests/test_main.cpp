@@ -1,5 +1,6 @@
-// The main function of every test program. A program holds the tests of one folder; ctest runs those of one file at a
-// time, each file in a process of its own: --file=engine/train/trainer_test.cpp, beside what GoogleTest takes.
+// The main function of every test program. A program holds the tests of one folder; ctest runs
+// those of one file at a time, each file in a process of its own:
+// --file=engine/train/trainer_test.cpp, beside what GoogleTest takes.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -15,7 +16,8 @@ struct Names {
   std::set<std::string> wanted, others;
 };
 
-// The names of all tests, split by whether their file is tests/`file`; suites of other files as one pattern each.
+// The names of all tests, split by whether their file is tests/`file`; suites of other files as one
+// pattern each.
 Names split_by_file(const std::string& file) {
   const std::string tail = "/tests/" + file;
   Names names;
@@ -36,7 +38,8 @@ Names split_by_file(const std::string& file) {
   return names;
 }
 
-// Adds the tests of the other files to those that the filter takes out. Returns what is wrong with the file, or "".
+// Adds the tests of the other files to those that the filter takes out. Returns what is wrong with
+// the file, or "".
 std::string choose(const std::string& file) {
   const Names names = split_by_file(file);
   if (names.wanted.empty()) return "this program has no test of tests/" + file;
@@ -57,15 +60,17 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
-    const std::string wrong = word.starts_with(kFile) ? choose(std::string(word.substr(kFile.size())))
-                                                      : "unknown argument " + std::string(word);
+    const std::string wrong = word.starts_with(kFile)
+                                  ? choose(std::string(word.substr(kFile.size())))
+                                  : "unknown argument " + std::string(word);
     if (wrong.empty()) continue;
     std::cerr << wrong << "\n";
     return 2;
   }
   const int status = RUN_ALL_TESTS();
   // A filter that matches nothing must not pass.
-  if (testing::GTEST_FLAG(list_tests) || testing::UnitTest::GetInstance()->test_to_run_count() > 0) return status;
+  if (testing::GTEST_FLAG(list_tests) || testing::UnitTest::GetInstance()->test_to_run_count() > 0)
+    return status;
   std::cerr << "no test matches " << testing::GTEST_FLAG(filter) << "\n";
   return 1;
 }

@@ -42,7 +42,8 @@ std::string data_of(const Checkpoint& checkpoint) {
 }
 
 // Covers metadata and data, so that neither can change alone.
-std::string checksum_of(const std::map<std::string, std::string>& metadata, const std::string& data) {
+std::string checksum_of(const std::map<std::string, std::string>& metadata,
+                        const std::string& data) {
   std::string all;
   for (const auto& [key, value] : metadata) {
     if (key != "crc32") all += key + "=" + value + "\n";
@@ -59,7 +60,8 @@ std::string header_of(const Checkpoint& checkpoint, const std::string& data) {
   std::size_t offset = 0;
   for (const StoredTensor& t : checkpoint.tensors) {
     const std::size_t end = offset + t.values.size() * sizeof(float);
-    header[t.name] = {{"dtype", "F32"}, {"shape", json::value_from(t.shape)}, {"data_offsets", {offset, end}}};
+    header[t.name] = {
+        {"dtype", "F32"}, {"shape", json::value_from(t.shape)}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = json::serialize(header);
@@ -77,7 +79,8 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
 
   // A device or a folder cannot be replaced by a rename, and must not be.
   const std::filesystem::file_status there = std::filesystem::status(path);
-  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there)) fail(path, "is not a regular file");
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
+    fail(path, "is not a regular file");
   write_whole_file(path, {length, header, data});
 }
 
@@ -96,12 +99,15 @@ Checkpoint read_checkpoint(const std::string& path) {
     const std::string data = all.substr(8 + length);
     for (const auto& [name, value] : header) {
       if (name == "__metadata__") {
-        for (const auto& [key, text] : value.as_object()) checkpoint.metadata[key] = text.as_string().c_str();
+        for (const auto& [key, text] : value.as_object())
+          checkpoint.metadata[key] = text.as_string().c_str();
         continue;
       }
       const json::object& entry = value.as_object();
-      if (entry.at("dtype").as_string() != "F32") fail(path, "tensor " + std::string(name) + " is not F32");
-      StoredTensor t{std::string(name), json::value_to<std::vector<std::int64_t>>(entry.at("shape")), {}};
+      if (entry.at("dtype").as_string() != "F32")
+        fail(path, "tensor " + std::string(name) + " is not F32");
+      StoredTensor t{
+          std::string(name), json::value_to<std::vector<std::int64_t>>(entry.at("shape")), {}};
       const auto offsets = json::value_to<std::vector<std::uint64_t>>(entry.at("data_offsets"));
       std::uint64_t count = 1;
       for (const std::int64_t size : t.shape) count *= static_cast<std::uint64_t>(size);

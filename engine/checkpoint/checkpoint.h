@@ -1,5 +1,5 @@
-// Tensors in a safetensors file (github.com/huggingface/safetensors: 8-byte header length, JSON header, raw data).
-// Written whole or not at all (engine/checkpoint/whole_file.h).
+// Tensors in a safetensors file (github.com/huggingface/safetensors: 8-byte header length, JSON
+// header, raw data). Written whole or not at all (engine/checkpoint/whole_file.h).
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,9 @@ struct Checkpoint {
   std::vector<StoredTensor> tensors;
 };
 
-// Both throw std::runtime_error with the path and the system's reason; a torn or altered file is refused by its
-// header, its length or its checksum ("crc32" in the metadata, of metadata and data).
+// Both throw std::runtime_error with the path and the system's reason; a torn or altered file is
+// refused by its header, its length or its checksum ("crc32" in the metadata, of metadata and
+// data).
 void write_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 Checkpoint read_checkpoint(const std::string& path);
 

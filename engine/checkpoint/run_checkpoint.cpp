@@ -39,7 +39,8 @@ Index index_in(const std::string& path, const Checkpoint& checkpoint) {
   const auto ranks = index.metadata.find("ranks");
   if (ranks == index.metadata.end()) return index;
   const int count = number(path, ranks->second);
-  for (int r = 0; r < count; ++r) index.files.push_back(file_of(path, index.metadata["set"], r, count));
+  for (int r = 0; r < count; ++r)
+    index.files.push_back(file_of(path, index.metadata["set"], r, count));
   return index;
 }
 Index index_at(const std::string& path) {
@@ -51,7 +52,9 @@ Index index_at(const std::string& path) {
   }
 }
 
-std::string shard_name(const TensorShard& shard) { return shard.name + "@" + std::to_string(shard.first); }
+std::string shard_name(const TensorShard& shard) {
+  return shard.name + "@" + std::to_string(shard.first);
+}
 
 // One tensor for all shards of a name, in order of the first.
 void write_whole(const std::string& path, const RunState& state) {
@@ -63,7 +66,8 @@ void write_whole(const std::string& path, const RunState& state) {
       checkpoint.tensors.push_back({shard.name, {shard.rows, shard.cols}, {}});
       checkpoint.tensors.back().values.resize(static_cast<std::size_t>(shard.rows * shard.cols));
     }
-    std::copy(shard.values.begin(), shard.values.end(), checkpoint.tensors[found->second].values.begin() + shard.first);
+    std::copy(shard.values.begin(), shard.values.end(),
+              checkpoint.tensors[found->second].values.begin() + shard.first);
   }
   write_checkpoint(path, checkpoint);
 }
@@ -77,12 +81,14 @@ void write_own_shards(const std::string& path, const RunState& state, int rank) 
   write_checkpoint(path, checkpoint);
 }
 
-void write_index(const std::string& path, const std::string& set, const RunState& state, int ranks) {
+void write_index(const std::string& path, const std::string& set, const RunState& state,
+                 int ranks) {
   Checkpoint index{state.metadata, {}};
   index.metadata["ranks"] = std::to_string(ranks);
   index.metadata["set"] = set;
   for (int r = 0; r < ranks; ++r) {
-    index.metadata[checksum_key(r)] = read_checkpoint(file_of(path, set, r, ranks)).metadata["crc32"];
+    index.metadata[checksum_key(r)] =
+        read_checkpoint(file_of(path, set, r, ranks)).metadata["crc32"];
   }
   write_checkpoint(path, index);
 }
@@ -103,7 +109,8 @@ void write_shared(const std::string& path, const RunState& state, Communicator& 
   communicator.barrier();
 }
 
-// ---- Reading --------------------------------------------------------------------------------------------------------
+// ---- Reading
+// -------------------------------------------------------------------------------------------------
 
 class Reader {
  public:
@@ -119,7 +126,8 @@ class Reader {
     const std::string name = tensor.name.substr(0, at);
     const auto found = wanted_.find(name);
     if (found == wanted_.end()) return;
-    const std::int64_t first = at == std::string::npos ? 0 : std::strtoll(tensor.name.c_str() + at + 1, nullptr, 10);
+    const std::int64_t first =
+        at == std::string::npos ? 0 : std::strtoll(tensor.name.c_str() + at + 1, nullptr, 10);
     for (TensorShard* shard : found->second) {
       const bool whole = tensor.shape == std::vector<std::int64_t>{shard->rows, shard->cols};
       if (at == std::string::npos && !whole) throw std::runtime_error(wrong(name));
@@ -133,12 +141,15 @@ class Reader {
   }
 
  private:
-  std::string wrong(const std::string& name) const { return path_ + ": no tensor " + name + " of the right shape"; }
+  std::string wrong(const std::string& name) const {
+    return path_ + ": no tensor " + name + " of the right shape";
+  }
   void copy(const std::vector<float>& from, std::int64_t first, TensorShard& to) {
     const std::int64_t begin = std::max(first, to.first);
     const std::int64_t end = std::min(first + std::ssize(from), to.first + std::ssize(to.values));
     if (begin >= end) return;
-    std::copy(from.begin() + (begin - first), from.begin() + (end - first), to.values.begin() + (begin - to.first));
+    std::copy(from.begin() + (begin - first), from.begin() + (end - first),
+              to.values.begin() + (begin - to.first));
     missing_[to.name] -= end - begin;
   }
   std::string path_;
@@ -168,15 +179,16 @@ RunState read_run(const std::string& path, const Metadata& identity,
   Index index = index_in(path, checkpoint);
   for (const auto& [key, want] : identity) {
     if (index.metadata[key] == want) continue;
-    throw std::runtime_error(path + ": a checkpoint of another run: " + key + " is " + index.metadata[key] + ", not " +
-                             want);
+    throw std::runtime_error(path + ": a checkpoint of another run: " + key + " is " +
+                             index.metadata[key] + ", not " + want);
   }
   RunState state{index.metadata, wanted(index.metadata)};
   Reader reader(path, state.shards);
   for (std::size_t r = 0; r < index.files.size(); ++r) {
     Checkpoint shard = read_checkpoint(index.files[r]);
     if (shard.metadata["crc32"] != index.metadata[checksum_key(static_cast<int>(r))]) {
-      throw std::runtime_error(index.files[r] + ": damaged checkpoint: not the file that its index names");
+      throw std::runtime_error(index.files[r] +
+                               ": damaged checkpoint: not the file that its index names");
     }
     for (const StoredTensor& tensor : shard.tensors) reader.take(tensor);
   }

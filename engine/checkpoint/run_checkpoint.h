@@ -1,6 +1,6 @@
-// The state of a run in safetensors files. A rank that has all of it writes one file. Ranks that share it write a
-// file each, and an index with the names and checksums of these files. The index is written last: until it is in place,
-// the earlier checkpoint is valid and keeps its files.
+// The state of a run in safetensors files. A rank that has all of it writes one file. Ranks that
+// share it write a file each, and an index with the names and checksums of these files. The index
+// is written last: until it is in place, the earlier checkpoint is valid and keeps its files.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ struct RunState {
 // Every rank calls it; `communicator` is null if there is one rank. Throws as write_checkpoint().
 void write_run(const std::string& path, const RunState& state, Communicator* communicator);
 
-// Gives the metadata of the checkpoint to `wanted` and fills the values of the shards that it returns, whatever ranks
-// wrote them. Throws std::runtime_error for torn, missing or changed files, for files of another run (whose metadata
-// differ from `identity`), and for missing shards.
+// Gives the metadata of the checkpoint to `wanted` and fills the values of the shards that it
+// returns, whatever ranks wrote them. Throws std::runtime_error for torn, missing or changed files,
+// for files of another run (whose metadata differ from `identity`), and for missing shards.
 RunState read_run(const std::string& path, const Metadata& identity,
                   const std::function<std::vector<TensorShard>(const Metadata&)>& wanted);
 

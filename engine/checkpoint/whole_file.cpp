@@ -62,7 +62,8 @@ class Temporary {
 
 void sync_folder(const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;  // The rename is done; a folder that cannot be opened cannot be synced.
+  if (descriptor < 0)
+    return;  // The rename is done; a folder that cannot be opened cannot be synced.
   ::fsync(descriptor);
   ::close(descriptor);
 }
@@ -90,13 +91,15 @@ void write_whole_file(const std::string& path, std::initializer_list<std::string
   sync_folder(folder);
 }
 
-void remove_leftovers(const std::string& folder, const std::function<bool(const std::string& name)>& is_ours) {
+void remove_leftovers(const std::string& folder,
+                      const std::function<bool(const std::string& name)>& is_ours) {
   std::error_code ignored;  // A file that cannot be listed or removed stays and does no harm.
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
     const pid_t writer = writer_of(name);
     if (writer == 0 || !is_dead(writer) || !is_ours(name.substr(0, name.rfind(kInfix)))) continue;
-    if (entry.symlink_status(ignored).type() == fs::file_type::regular) fs::remove(entry.path(), ignored);
+    if (entry.symlink_status(ignored).type() == fs::file_type::regular)
+      fs::remove(entry.path(), ignored);
   }
 }
 

@@ -8,11 +8,14 @@
 
 namespace lockstep {
 
-// Writes `parts` behind each other: to PATH.tmp.PID, synced, then renamed over `path`, and the folder synced. Removes
-// what dead writers of `path` left. Throws std::runtime_error with the path and the system's reason.
+// Writes `parts` behind each other: to PATH.tmp.PID, synced, then renamed over `path`, and the
+// folder synced. Removes what dead writers of `path` left. Throws std::runtime_error with the path
+// and the system's reason.
 void write_whole_file(const std::string& path, std::initializer_list<std::string_view> parts);
 
-// Removes the temporaries that dead processes of this machine left in `folder`, of files whose name `is_ours` takes.
-void remove_leftovers(const std::string& folder, const std::function<bool(const std::string& name)>& is_ours);
+// Removes the temporaries that dead processes of this machine left in `folder`, of files whose name
+// `is_ours` takes.
+void remove_leftovers(const std::string& folder,
+                      const std::function<bool(const std::string& name)>& is_ours);
 
 }  // namespace lockstep

@@ -34,9 +34,11 @@ void CooperativeThreads::run(const std::function<void(int thread)>& body) {
   for (std::size_t thread = 0; thread < ranks_.size() && !not_started; ++thread) {
     try {
       threads.emplace_back(run_one, static_cast<int>(thread));
-    } catch (const std::exception& error) {  // Out of memory: the other threads must not wait for this one.
+    } catch (const std::exception&
+                 error) {  // Out of memory: the other threads must not wait for this one.
       const std::string who = "rank " + std::to_string(rank_of(static_cast<int>(thread)));
-      not_started = std::make_exception_ptr(std::runtime_error("no thread for " + who + ": " + error.what()));
+      not_started =
+          std::make_exception_ptr(std::runtime_error("no thread for " + who + ": " + error.what()));
       turnstile_.cannot_begin(static_cast<int>(thread));
     }
   }
@@ -47,7 +49,8 @@ void CooperativeThreads::run(const std::function<void(int thread)>& body) {
 }
 
 bool CooperativeThreads::arrive_and_wait(int thread) {
-  require(!device_.capturing() && !device_.in_dry_run(), "ranks meet outside of captures and dry runs");
+  require(!device_.capturing() && !device_.in_dry_run(),
+          "ranks meet outside of captures and dry runs");
   const StepLocation place = device_.place;
   const Turnstile::Outcome outcome = turnstile_.arrive_and_wait(thread);
   device_.place = place;

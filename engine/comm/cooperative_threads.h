@@ -1,5 +1,5 @@
-// Cooperative threads, one for each rank, over one device: exactly one runs at a time (engine/comm/turnstile.h), and
-// each finds the per-rank state of the device as it left it.
+// Cooperative threads, one for each rank, over one device: exactly one runs at a time
+// (engine/comm/turnstile.h), and each finds the per-rank state of the device as it left it.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,23 @@
 
 namespace lockstep {
 
-// Unwinds a thread whose run is over because of another. It is no std::exception, so that only CooperativeThreads
-// catches it.
+// Unwinds a thread whose run is over because of another. It is no std::exception, so that only
+// CooperativeThreads catches it.
 struct RankStopped {};
 
 class CooperativeThreads {
  public:
   // `ranks` has the rank of each thread.
   CooperativeThreads(Device& device, std::vector<int> ranks, std::uint64_t seed)
-      : device_(device), ranks_(std::move(ranks)), turnstile_(static_cast<int>(ranks_.size()), seed) {}
+      : device_(device),
+        ranks_(std::move(ranks)),
+        turnstile_(static_cast<int>(ranks_.size()), seed) {}
 
   // Runs `body` once on each thread. When all have ended, rethrows the first exception.
   void run(const std::function<void(int thread)>& body);
 
-  // Called within `body`; returns when all threads have arrived. False, in one of them, if a thread has ended and will
-  // not arrive.
+  // Called within `body`; returns when all threads have arrived. False, in one of them, if a thread
+  // has ended and will not arrive.
   bool arrive_and_wait(int thread);
   bool has_ended(int thread) { return turnstile_.has_ended(thread); }
 

@@ -32,13 +32,15 @@ std::string calls_text(const Ledger& graph) {
 
 void require_same_calls(int rank, const std::vector<std::string>& calls) {
   const std::string& own = at(calls, rank);
-  const auto other = std::find_if(calls.begin(), calls.end(), [&](const std::string& one) { return one != own; });
+  const auto other =
+      std::find_if(calls.begin(), calls.end(), [&](const std::string& one) { return one != own; });
   if (other == calls.end()) return;
   const std::vector<std::string> mine = lines_of(own), theirs = lines_of(*other);
   std::size_t at = 0;
   while (at < mine.size() && at < theirs.size() && mine[at] == theirs[at]) ++at;
-  throw CollectiveMismatch("ranks would replay different collectives: call " + std::to_string(at) + " of the graph: " +
-                           side(rank, mine, at) + "; " + side(static_cast<int>(other - calls.begin()), theirs, at));
+  throw CollectiveMismatch("ranks would replay different collectives: call " + std::to_string(at) +
+                           " of the graph: " + side(rank, mine, at) + "; " +
+                           side(static_cast<int>(other - calls.begin()), theirs, at));
 }
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// Lists the collective calls in a captured graph, and compares the lists of all ranks before a launch.
+// Lists the collective calls in a captured graph, and compares the lists of all ranks before a
+// launch.
 #pragma once
 
 #include <string>
@@ -12,8 +13,8 @@ namespace lockstep {
 // One line for each call, in the order of capture.
 std::string calls_text(const Ledger& graph);
 
-// `calls`: calls_text of each rank's graph. Throws CollectiveMismatch, naming the first call that differs and both
-// sides.
+// `calls`: calls_text of each rank's graph. Throws CollectiveMismatch, naming the first call that
+// differs and both sides.
 void require_same_calls(int rank, const std::vector<std::string>& calls);
 
 }  // namespace lockstep

@@ -39,15 +39,16 @@ std::string LocalRanks::report() {
   return said;
 }
 
-void LocalCommunicator::all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
-                                   std::size_t bytes) {
+void LocalCommunicator::all_gather(const Stream& stream, const CollectiveName& name, void* to,
+                                   const void* from, std::size_t bytes) {
   post(stream, CollectiveKind::all_gather, name, from, bytes);
-  for (int peer = 0; peer < size(); ++peer) take(stream, peer, part(to, peer, bytes), at(peer).from, bytes);
+  for (int peer = 0; peer < size(); ++peer)
+    take(stream, peer, part(to, peer, bytes), at(peer).from, bytes);
   finish(stream);
 }
 
-void LocalCommunicator::all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
-                                   std::size_t bytes) {
+void LocalCommunicator::all_to_all(const Stream& stream, const CollectiveName& name, void* to,
+                                   const void* from, std::size_t bytes) {
   require(bytes == 0 || to != from, "what is exchanged goes to other memory");
   post(stream, CollectiveKind::all_to_all, name, from, bytes);
   for (int peer = 0; peer < size(); ++peer) {
@@ -57,8 +58,8 @@ void LocalCommunicator::all_to_all(const Stream& stream, const CollectiveName& n
   finish(stream);
 }
 
-// The checker sees a barrier as an edge between hosts. The turns that collectives and all_gather_object take are none:
-// other transports have no such edges.
+// The checker sees a barrier as an edge between hosts. The turns that collectives and
+// all_gather_object take are none: other transports have no such edges.
 void LocalCommunicator::barrier() {
   all_.device.meets(false);
   all_gather_object("");
@@ -66,7 +67,8 @@ void LocalCommunicator::barrier() {
 }
 
 std::vector<std::string> LocalCommunicator::all_gather_object(const std::string& words) {
-  const auto parity = static_cast<std::size_t>(me_.ledger.append(CollectiveKind::barrier, {}, 0, "").sequence % 2);
+  const auto parity =
+      static_cast<std::size_t>(me_.ledger.append(CollectiveKind::barrier, {}, 0, "").sequence % 2);
   me_.words[parity] = words;
   pass_the_turn();
   compare();
@@ -75,9 +77,10 @@ std::vector<std::string> LocalCommunicator::all_gather_object(const std::string&
   return said;
 }
 
-void LocalCommunicator::post(const Stream& stream, CollectiveKind kind, const CollectiveName& name, const void* from,
-                             std::size_t bytes) {
-  require(stream.capture_status() == CaptureStatus::none, "no collective of several ranks in a capture");
+void LocalCommunicator::post(const Stream& stream, CollectiveKind kind, const CollectiveName& name,
+                             const void* from, std::size_t bytes) {
+  require(stream.capture_status() == CaptureStatus::none,
+          "no collective of several ranks in a capture");
   if (me_.last_stream >= 0 && me_.last_stream != stream.id()) stream.wait(me_.over);
   stream.record(me_.ready);
   me_.ledger.append(kind, name, bytes, stream.name());
@@ -89,16 +92,19 @@ void LocalCommunicator::post(const Stream& stream, CollectiveKind kind, const Co
 }
 
 void LocalCommunicator::pass_the_turn() {
-  if (!all_.threads.arrive_and_wait(rank_)) throw CollectiveHang("ranks wait for one that has ended: " + all_.report());
+  if (!all_.threads.arrive_and_wait(rank_))
+    throw CollectiveHang("ranks wait for one that has ended: " + all_.report());
 }
 
 // A rank that had its turn before this one may be a call ahead.
 void LocalCommunicator::compare() {
   const CollectiveCall call = me_.ledger.last();
-  for (int peer = 0; peer < size(); ++peer) require_same_call(rank_, call, peer, at(peer).ledger.at(call.sequence));
+  for (int peer = 0; peer < size(); ++peer)
+    require_same_call(rank_, call, peer, at(peer).ledger.at(call.sequence));
 }
 
-void LocalCommunicator::take(const Stream& stream, int peer, void* to, const void* from, std::size_t bytes) {
+void LocalCommunicator::take(const Stream& stream, int peer, void* to, const void* from,
+                             std::size_t bytes) {
   if (peer != rank_) stream.wait(at(peer).ready);
   if (bytes > 0 && to != from) stream.copy(to, from, bytes, CopyKind::device_to_device);
 }

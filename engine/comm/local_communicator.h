@@ -1,5 +1,5 @@
-// The communicator of virtual ranks: copies between the memories of one device, ordered by events, so that an
-// observer of the device sees every edge between ranks.
+// The communicator of virtual ranks: copies between the memories of one device, ordered by events,
+// so that an observer of the device sees every edge between ranks.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,16 @@ namespace lockstep {
 
 // The state of a rank that the other ranks read.
 struct LocalRank {
-  explicit LocalRank(Device& device) : ready(device, "peer has written"), done(device, "peer has read"), over(device) {}
+  explicit LocalRank(Device& device)
+      : ready(device, "peer has written"), done(device, "peer has read"), over(device) {}
   Event ready;  // Its `from` can be read.
   Event done;   // It has read the others' `from`.
   Event over;   // Its last call is over.
   const void* from = nullptr;
   int last_stream = -1;
   CollectiveLedger ledger;
-  std::string words[2];  // Indexed by the parity of the call: this rank may be a call ahead of the ranks that read.
+  std::string words[2];  // Indexed by the parity of the call: this rank may be a call ahead of the
+                         // ranks that read.
 };
 
 struct LocalRanks {
@@ -46,7 +48,8 @@ class LocalCommunicator final : public Communicator {
 
  private:
   LocalRank& at(int rank) const { return all_.ranks[static_cast<std::size_t>(rank)]; }
-  void post(const Stream& stream, CollectiveKind kind, const CollectiveName& name, const void* from, std::size_t bytes);
+  void post(const Stream& stream, CollectiveKind kind, const CollectiveName& name, const void* from,
+            std::size_t bytes);
   void pass_the_turn();
   void compare();
   void take(const Stream& stream, int peer, void* to, const void* from, std::size_t bytes);

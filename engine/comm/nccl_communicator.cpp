@@ -28,8 +28,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kHang = 4;                   // Exit status.
 constexpr const char* kMemory = "memory";  // The purpose of calls that allocate registered memory.
 
-// Watches that calls end: calls on the device, and calls of the library that block the host, as joining does. A blocked
-// host cannot report, so this thread reports and ends the process.
+// Watches that calls end: calls on the device, and calls of the library that block the host, as
+// joining does. A blocked host cannot report, so this thread reports and ends the process.
 class Watchdog {
  public:
   Watchdog(Backend& backend, const Store& store)
@@ -68,16 +68,20 @@ class Watchdog {
       const std::string failure = ranks_ != nullptr && !in_call_ ? ranks_->failure() : "";
       if (!failure.empty()) end(failure);
       if (!in_call_ && (ranks_ == nullptr || !ranks_->busy())) since_ = Clock::now();
-      if (Clock::now() - since_ > store_.deadline()) end("a collective is not done within the deadline");
+      if (Clock::now() - since_ > store_.deadline())
+        end("a collective is not done within the deadline");
     }
   }
   [[noreturn]] void end(const std::string& why) const {
-    std::string said = "lockstep: rank " + std::to_string(store_.rank()) + ": " + why + ": " + store_.report(last_);
-    if (last_.purpose == std::string_view(kMemory)) said += "; LOCKSTEP_COPY_ENGINES=0 does without such memory";
+    std::string said = "lockstep: rank " + std::to_string(store_.rank()) + ": " + why + ": " +
+                       store_.report(last_);
+    if (last_.purpose == std::string_view(kMemory))
+      said += "; LOCKSTEP_COPY_ENGINES=0 does without such memory";
     said += "\n";
     std::fputs(said.c_str(), stderr);
     std::fflush(stderr);
-    ::_exit(kHang);  // Nothing that the device holds can be trusted; the library's kernels end with the process.
+    ::_exit(kHang);  // Nothing that the device holds can be trusted; the library's kernels end with
+                     // the process.
   }
 
   Backend& backend_;
@@ -93,15 +97,21 @@ class Watchdog {
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(Device& device, Store& store)
-      : device_(device), store_(store), watchdog_(device.backend(), store), ranks_(join()), order_(device) {
+      : device_(device),
+        store_(store),
+        watchdog_(device.backend(), store),
+        ranks_(join()),
+        order_(device) {
     watchdog_.look_at(ranks_.get());
   }
-  // A rank that leaves frees memory that others may still read, so all leave together, or their work is lost. Kernels
-  // of the library can be aborted; waits of copy engines cannot, and then the watchdog ends the process.
+  // A rank that leaves frees memory that others may still read, so all leave together, or their
+  // work is lost. Kernels of the library can be aborted; waits of copy engines cannot, and then the
+  // watchdog ends the process.
   ~NcclCommunicator() override {
     try {
       const bool fails = std::uncaught_exceptions() > 0;
-      while ((!fails || has_shared_) && ranks_->busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      while ((!fails || has_shared_) && ranks_->busy())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (!fails) barrier();
     } catch (const std::exception& error) {
       std::fprintf(stderr, "lockstep: rank %d, at the end: %s\n", rank(), error.what());
@@ -120,12 +130,13 @@ class NcclCommunicator final : public Communicator {
     require(bytes == 0 || to != from, "what is exchanged goes to other memory");
     make(stream, CollectiveKind::all_to_all, name, to, from, bytes);
   }
-  void reduce_scatter(const Stream& stream, const CollectiveName& name, float* to, const float* from,
-                      std::size_t bytes) override {
+  void reduce_scatter(const Stream& stream, const CollectiveName& name, float* to,
+                      const float* from, std::size_t bytes) override {
     require(bytes == 0 || to != from, "what is added up goes to other memory");
     make(stream, CollectiveKind::reduce_scatter, name, to, from, bytes);
   }
-  void all_reduce(const Stream& stream, const CollectiveName& name, float* data, std::size_t bytes) override {
+  void all_reduce(const Stream& stream, const CollectiveName& name, float* data,
+                  std::size_t bytes) override {
     make(stream, CollectiveKind::all_reduce, name, data, data, bytes);
   }
   // The hosts agree first, because the library returns only when all have asked for equal sizes.
@@ -156,7 +167,8 @@ class NcclCommunicator final : public Communicator {
     if (!waiting_.empty()) make_waiting();
   }
   // The hosts compare the calls of their graphs, which the graphs make when they run.
-  void launch(const Stream& stream, const Ledger& graph, const std::function<void()>& body) override {
+  void launch(const Stream& stream, const Ledger& graph,
+              const std::function<void()>& body) override {
     order_.begin(stream);
     const CollectiveCall& call = ledger_.append(CollectiveKind::launch, {}, 0, stream.name());
     require_same_calls(rank(), store_.all_gather_object(call, calls_text(graph)));
@@ -183,12 +195,15 @@ class NcclCommunicator final : public Communicator {
     std::size_t bytes;
   };
 
-  // Whether registered memory is used: only if every rank reaches every other. If one has no room, none allocates.
+  // Whether registered memory is used: only if every rank reaches every other. If one has no room,
+  // none allocates.
   bool shares(const CollectiveCall& call) {
-    require(device_.recording() < 0, "memory for exchanges is asked for outside of captures and dry runs");
+    require(device_.recording() < 0,
+            "memory for exchanges is asked for outside of captures and dry runs");
     const std::string reach = ranks_->reach();
     const bool has_room = reach.empty() || ranks_->has_room(call.bytes);
-    const std::vector<std::string> told = store_.all_gather_object(call, (has_room ? "+" : "-") + reach);
+    const std::vector<std::string> told =
+        store_.all_gather_object(call, (has_room ? "+" : "-") + reach);
     const auto reach_of = [&](std::size_t peer) { return told[peer].substr(1); };
     for (std::size_t peer = 0; peer < told.size(); ++peer) {
       if (reach_of(peer).empty() || reach_of(peer) != reach_of(0) || call.bytes == 0) return false;
@@ -216,14 +231,17 @@ class NcclCommunicator final : public Communicator {
     return std::unique_ptr<BackendCommunicator>(backend.join_communicator(bytes, rank(), size()));
   }
 
-  void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to, const void* from,
-            std::size_t bytes) {
+  void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to,
+            const void* from, std::size_t bytes) {
     order_.begin(stream);
     device_.count(stream, collectives);
     const bool captured = device_.recording() >= 0;  // A captured call is compared at each launch.
-    const CollectiveCall call = captured ? CollectiveCall{} : ledger_.append(kind, name, bytes, stream.name());
-    require(waiting_.empty() || waiting_.back().stream == &stream, "what is made as one is on one stream");
-    waiting_.push_back({&stream, call, {ranks_.get(), kind, name, rank(), size()}, to, from, bytes});
+    const CollectiveCall call =
+        captured ? CollectiveCall{} : ledger_.append(kind, name, bytes, stream.name());
+    require(waiting_.empty() || waiting_.back().stream == &stream,
+            "what is made as one is on one stream");
+    waiting_.push_back(
+        {&stream, call, {ranks_.get(), kind, name, rank(), size()}, to, from, bytes});
     if (!grouping_) make_waiting();
   }
 
@@ -234,7 +252,8 @@ class NcclCommunicator final : public Communicator {
     std::byte* const outbox = store_.begin();
     std::memcpy(outbox, &count, sizeof count);
     for (std::size_t i = 0; i < count; ++i) {
-      std::memcpy(outbox + sizeof count + i * sizeof(CollectiveCall), &waiting[i].call, sizeof(CollectiveCall));
+      std::memcpy(outbox + sizeof count + i * sizeof(CollectiveCall), &waiting[i].call,
+                  sizeof(CollectiveCall));
     }
     store_.post(waiting.front().call, bytes);
     store_.await_posts();
@@ -254,7 +273,8 @@ class NcclCommunicator final : public Communicator {
   // Makes the waiting calls as one launch; a dry run only lists them.
   void make_waiting() {
     const std::vector<Waiting> waiting = std::exchange(waiting_, {});
-    const bool group = waiting.size() > 1 && !device_.in_dry_run(), captured = device_.recording() >= 0;
+    const bool group = waiting.size() > 1 && !device_.in_dry_run(),
+               captured = device_.recording() >= 0;
     if (!captured) compare(waiting);
     {
       std::optional<Watchdog::Call> calling;

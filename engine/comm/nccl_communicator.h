@@ -1,6 +1,6 @@
-// The communicator of processes with a GPU each: the data goes through NCCL, on the streams given. The hosts compare
-// each call through a store before they make it, and a watchdog ends the process when a call is not done within the
-// deadline.
+// The communicator of processes with a GPU each: the data goes through NCCL, on the streams given.
+// The hosts compare each call through a store before they make it, and a watchdog ends the process
+// when a call is not done within the deadline.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// Makes the communicator of the store's rank; the store outlives it, as with make_store_communicator. Captured calls
-// are compared when their graph is launched.
+// Makes the communicator of the store's rank; the store outlives it, as with
+// make_store_communicator. Captured calls are compared when their graph is launched.
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Store& store);
 
 // The library behind such a communicator, for measurements; null for any other.

@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-void run_ranks(Device& device, int size, std::uint64_t seed, const std::function<void(Communicator&)>& body) {
+void run_ranks(Device& device, int size, std::uint64_t seed,
+               const std::function<void(Communicator&)>& body) {
   require(size >= 1, "a run has at least one rank");
   if (size == 1) return body(*make_self_communicator(device));
   LocalRanks all(device, size, seed);
@@ -17,7 +18,8 @@ void run_ranks(Device& device, int size, std::uint64_t seed, const std::function
   });
 }
 
-// Before a thread waits for other processes, all threads of this process have done the work that those wait for.
+// Before a thread waits for other processes, all threads of this process have done the work that
+// those wait for.
 void run_ranks(Device& device, std::span<const std::unique_ptr<Store>> stores, std::uint64_t seed,
                const std::function<void(Communicator&)>& body) {
   std::vector<int> numbers;

@@ -11,10 +11,12 @@ class SelfCommunicator final : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return 1; }
 
-  void all_gather(const Stream& stream, const CollectiveName&, void* to, const void* from, std::size_t bytes) override {
+  void all_gather(const Stream& stream, const CollectiveName&, void* to, const void* from,
+                  std::size_t bytes) override {
     copy(stream, to, from, bytes);
   }
-  void all_to_all(const Stream& stream, const CollectiveName&, void* to, const void* from, std::size_t bytes) override {
+  void all_to_all(const Stream& stream, const CollectiveName&, void* to, const void* from,
+                  std::size_t bytes) override {
     require(bytes == 0 || to != from, "what is exchanged goes to other memory");
     copy(stream, to, from, bytes);
   }
@@ -22,7 +24,8 @@ class SelfCommunicator final : public Communicator {
                       std::size_t bytes) override {
     copy(stream, to, from, bytes);
   }
-  void all_reduce(const Stream& stream, const CollectiveName&, float* data, std::size_t bytes) override {
+  void all_reduce(const Stream& stream, const CollectiveName&, float* data,
+                  std::size_t bytes) override {
     copy(stream, data, data, bytes);
   }
   void barrier() override {}

@@ -19,13 +19,15 @@ const std::byte* part(const void* memory, int rank, std::size_t bytes) {
   return static_cast<const std::byte*>(memory) + static_cast<std::size_t>(rank) * bytes;
 }
 
-// Makes a rank's calls in rounds of the store. `leave` moves bytes to the outbox, `take` from another rank's.
+// Makes a rank's calls in rounds of the store. `leave` moves bytes to the outbox, `take` from
+// another rank's.
 class Rounds {
  public:
   using Move = std::function<void(void* to, const void* from, std::size_t bytes)>;
   explicit Rounds(Store& store) : store_(store) {}
 
-  void make(const CollectiveCall& call, void* to, const void* from, const Move& leave, const Move& take) {
+  void make(const CollectiveCall& call, void* to, const void* from, const Move& leave,
+            const Move& take) {
     require(call.kind == CollectiveKind::all_gather || call.kind == CollectiveKind::all_to_all,
             "sums are the library's");
     call.kind == CollectiveKind::all_gather ? gather(call, to, from, leave, take)
@@ -36,7 +38,8 @@ class Rounds {
   int size() const { return store_.size(); }
   int rank() const { return store_.rank(); }
 
-  void gather(const CollectiveCall& call, void* to, const void* from, const Move& leave, const Move& take) {
+  void gather(const CollectiveCall& call, void* to, const void* from, const Move& leave,
+              const Move& take) {
     in_rounds(
         call, 1,
         [&](std::byte* outbox, std::size_t first, std::size_t count) {
@@ -47,16 +50,19 @@ class Rounds {
         });
   }
 
-  void exchange(const CollectiveCall& call, void* to, const void* from, const Move& leave, const Move& take) {
+  void exchange(const CollectiveCall& call, void* to, const void* from, const Move& leave,
+                const Move& take) {
     in_rounds(
         call, static_cast<std::size_t>(size()),
         [&](std::byte* outbox, std::size_t first, std::size_t count) {
           for (int peer = 0; peer < size(); ++peer) {
-            if (peer != rank()) leave(part(outbox, peer, count), part(from, peer, call.bytes) + first, count);
+            if (peer != rank())
+              leave(part(outbox, peer, count), part(from, peer, call.bytes) + first, count);
           }
         },
         [&](int peer, std::size_t first, std::size_t count) {
-          take(part(to, peer, call.bytes) + first, part(store_.outbox_of(peer), rank(), count), count);
+          take(part(to, peer, call.bytes) + first, part(store_.outbox_of(peer), rank(), count),
+               count);
         });
   }
 
@@ -65,7 +71,8 @@ class Rounds {
   void in_rounds(const CollectiveCall& call, std::size_t parts, Fill fill, Take take) {
     std::size_t first = 0;
     do {
-      const std::size_t count = std::min(Store::kOutbox / parts, static_cast<std::size_t>(call.bytes) - first);
+      const std::size_t count =
+          std::min(Store::kOutbox / parts, static_cast<std::size_t>(call.bytes) - first);
       std::byte* outbox = store_.begin();
       if (count > 0) fill(outbox, first, count);
       store_.post(call, parts * count);
@@ -95,11 +102,14 @@ class StoreCommunicator final : public Communicator {
   void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
     require(bytes == 0 || to != from, "what is exchanged goes to other memory");
-    make(stream, CollectiveKind::all_to_all, name, to, from, part(to, rank(), bytes), part(from, rank(), bytes), bytes);
+    make(stream, CollectiveKind::all_to_all, name, to, from, part(to, rank(), bytes),
+         part(from, rank(), bytes), bytes);
   }
 
-  // The hosts compare the calls of their graphs. The calls are made while the graph runs, before `body` returns.
-  void launch(const Stream& stream, const Ledger& graph, const std::function<void()>& body) override {
+  // The hosts compare the calls of their graphs. The calls are made while the graph runs, before
+  // `body` returns.
+  void launch(const Stream& stream, const Ledger& graph,
+              const std::function<void()>& body) override {
     order_.begin(stream);
     const CollectiveCall call = ledger_.append(CollectiveKind::launch, {}, 0, stream.name());
     require_same_calls(rank(), store_.all_gather_object(call, calls_text(graph)));
@@ -122,30 +132,36 @@ class StoreCommunicator final : public Communicator {
     std::string stream_name;
 
     void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
-      capture(stream, CollectiveKind::all_gather, to, from, part(to, all_.rank(), bytes), from, bytes);
+      capture(stream, CollectiveKind::all_gather, to, from, part(to, all_.rank(), bytes), from,
+              bytes);
     }
     void all_to_all(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
       const std::byte* own = part(from, all_.rank(), bytes);
-      capture(stream, CollectiveKind::all_to_all, to, from, part(to, all_.rank(), bytes), own, bytes);
+      capture(stream, CollectiveKind::all_to_all, to, from, part(to, all_.rank(), bytes), own,
+              bytes);
     }
     void reduce_scatter(BackendStream*, float*, const float*, std::size_t) override {
       require(false, "sums are the library's");
     }
-    void all_reduce(BackendStream*, float*, std::size_t) override { require(false, "sums are the library's"); }
+    void all_reduce(BackendStream*, float*, std::size_t) override {
+      require(false, "sums are the library's");
+    }
     bool busy() override { return false; }
     std::string failure() override { return ""; }
 
    private:
-    void capture(BackendStream* stream, CollectiveKind kind, void* to, const void* from, void* own_to,
-                 const void* own_from, std::size_t bytes) {
-      all_.device_.backend().call(stream, to_text(kind), [=, this, purpose = name, on = stream_name] {
-        run(kind, purpose, on, to, from, bytes);
-        if (!lost_ && bytes > 0) std::memmove(own_to, own_from, bytes);
-      });
+    void capture(BackendStream* stream, CollectiveKind kind, void* to, const void* from,
+                 void* own_to, const void* own_from, std::size_t bytes) {
+      all_.device_.backend().call(stream, to_text(kind),
+                                  [=, this, purpose = name, on = stream_name] {
+                                    run(kind, purpose, on, to, from, bytes);
+                                    if (!lost_ && bytes > 0) std::memmove(own_to, own_from, bytes);
+                                  });
     }
-    // A graph in which a rank was lost still runs to its end and frees its memory, but makes no more calls.
-    void run(CollectiveKind kind, const CollectiveName& purpose, const std::string& on, void* to, const void* from,
-             std::size_t bytes) {
+    // A graph in which a rank was lost still runs to its end and frees its memory, but makes no
+    // more calls.
+    void run(CollectiveKind kind, const CollectiveName& purpose, const std::string& on, void* to,
+             const void* from, std::size_t bytes) {
       const Rounds::Move move = [](void* there, const void* here, std::size_t count) {
         std::memcpy(there, here, count);
       };
@@ -158,14 +174,15 @@ class StoreCommunicator final : public Communicator {
     bool lost_ = false;
   };
 
-  void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to, const void* from,
-            void* own_to, const void* own_from, std::size_t bytes) {
+  void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to,
+            const void* from, void* own_to, const void* own_from, std::size_t bytes) {
     order_.begin(stream);
     device_.count(stream, collectives);
     if (device_.recording() >= 0) {
       capture(stream, kind, name, to, from, bytes);
     } else {
-      // The outbox is not pinned: the host waits for a copy to it, and a copy from it reads it when it is submitted.
+      // The outbox is not pinned: the host waits for a copy to it, and a copy from it reads it when
+      // it is submitted.
       rounds_.make(
           ledger_.append(kind, name, bytes, stream.name()), to, from,
           [&](void* there, const void* here, std::size_t count) {
@@ -174,13 +191,14 @@ class StoreCommunicator final : public Communicator {
           [&](void* there, const void* here, std::size_t count) {
             stream.copy(there, here, count, CopyKind::host_to_device);
           });
-      if (bytes > 0 && own_to != own_from) stream.copy(own_to, own_from, bytes, CopyKind::device_to_device);
+      if (bytes > 0 && own_to != own_from)
+        stream.copy(own_to, own_from, bytes, CopyKind::device_to_device);
     }
     order_.end(stream);
   }
 
-  void capture(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to, const void* from,
-               std::size_t bytes) {
+  void capture(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to,
+               const void* from, std::size_t bytes) {
     require(!store_.local_barrier, "a graph holds no calls of several ranks of one process");
     captured_.name = name;
     captured_.stream_name = stream.name();

@@ -9,7 +9,9 @@
 namespace lockstep {
 
 Turnstile::Turnstile(int size, std::uint64_t seed)
-    : states_(static_cast<std::size_t>(size), State::ready), order_(static_cast<std::size_t>(size)), random_(seed) {
+    : states_(static_cast<std::size_t>(size), State::ready),
+      order_(static_cast<std::size_t>(size)),
+      random_(seed) {
   std::iota(order_.begin(), order_.end(), 0);
   shuffle();
   turn_ = order_.front();
@@ -67,7 +69,9 @@ void Turnstile::pass() {
       shuffle();
     }
   }
-  const auto may_run = [&](int thread) { return stopped_ ? !is(thread, State::ended) : is(thread, State::ready); };
+  const auto may_run = [&](int thread) {
+    return stopped_ ? !is(thread, State::ended) : is(thread, State::ready);
+  };
   const auto next = std::find_if(order_.begin(), order_.end(), may_run);
   turn_ = next == order_.end() ? -1 : *next;
   passed_.notify_all();

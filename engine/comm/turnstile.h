@@ -1,4 +1,5 @@
-// Lets exactly one of several threads run at a time. The turn passes where all of them arrive, and nowhere else.
+// Lets exactly one of several threads run at a time. The turn passes where all of them arrive, and
+// nowhere else.
 #pragma once
 
 #include <condition_variable>
@@ -15,7 +16,8 @@ class Turnstile {
  public:
   enum class Outcome : std::uint8_t {
     all,      // All threads arrived.
-    missing,  // All others have arrived or ended, so that a thread will never arrive. One thread is told.
+    missing,  // All others have arrived or ended, so that a thread will never arrive. One thread is
+              // told.
     stopped,  // Another thread failed, or was told that somebody is missing: this one has to end.
   };
 

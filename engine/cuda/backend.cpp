@@ -1,5 +1,5 @@
-// The CUDA device: each call at the device is one call of the runtime. No default stream, no device-wide
-// synchronisation.
+// The CUDA device: each call at the device is one call of the runtime. No default stream, no
+// device-wide synchronisation.
 #include "engine/cuda/backend.h"
 
 #include <algorithm>
@@ -66,7 +66,8 @@ void* make_pinned_block(std::size_t bytes) {
   return memory;
 }
 
-// Blocks of one GPU that no open device uses. Never freed: when the process ends, the driver may be gone before them.
+// Blocks of one GPU that no open device uses. Never freed: when the process ends, the driver may be
+// gone before them.
 struct SpareBlocks {
   std::vector<void*> device, pinned;
   static SpareBlocks& of(int index) {
@@ -179,8 +180,10 @@ class CudaBackend final : public Backend {
   BackendStream* create_stream(const char* name) override {
     cudaStream_t stream = nullptr;
     int least = 0, greatest = 0;
-    cuda_call(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-    cuda_call(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, comes_first(name) ? greatest : least),
+    cuda_call(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+              "cudaDeviceGetStreamPriorityRange");
+    cuda_call(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                           comes_first(name) ? greatest : least),
               "cudaStreamCreateWithPriority");
     ++unended_;
     streams_.push_back(stream);
@@ -200,12 +203,16 @@ class CudaBackend final : public Backend {
     cuda_call(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     return reinterpret_cast<BackendEvent*>(event);
   }
-  void destroy_event(BackendEvent* event) noexcept override { forget(cudaEventDestroy(cuda(event))); }
+  void destroy_event(BackendEvent* event) noexcept override {
+    forget(cudaEventDestroy(cuda(event)));
+  }
 
   void plan(const Submission& op) override {
     guarded(op.type().name, [&] { plan_on_cuda(op.type().id, plans_, op.op()); });
   }
-  PlanCounts plans() const override { return {plans_.admitted(), plans_.refused(), plans_.passed_on()}; }
+  PlanCounts plans() const override {
+    return {plans_.admitted(), plans_.refused(), plans_.passed_on()};
+  }
   std::int64_t workspace_bytes(const Submission& op) override {
     std::int64_t bytes = 0;
     guarded(op.type().name, [&] { bytes = workspace_on_cuda(op.type().id, op.op()); });
@@ -213,14 +220,16 @@ class CudaBackend final : public Backend {
   }
   bool submit_fastest(BackendStream* stream, const Submission& op) override {
     bool done = false;
-    guarded(op.type().name, [&] { done = run_fastest_on_cuda(op.type().id, cuda(stream), op.op()); });
+    guarded(op.type().name,
+            [&] { done = run_fastest_on_cuda(op.type().id, cuda(stream), op.op()); });
     return done;
   }
   void submit(BackendStream* stream, const Submission& op) override {
     follow_poison(stream);
     guarded(op.type().name, [&] { run_on_cuda(op.type().id, cuda(stream), plans_, op.op()); });
   }
-  void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes, CopyKind kind) override {
+  void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes,
+            CopyKind kind) override {
     follow_poison(stream);
     if (bytes == 0) return;
     cuda_call(cudaMemcpyAsync(to, from, bytes, cuda(kind), cuda(stream)), "cudaMemcpyAsync");
@@ -233,7 +242,8 @@ class CudaBackend final : public Backend {
   }
   void record(BackendStream* stream, BackendEvent* event, bool external) override {
     const unsigned flags = external ? cudaEventRecordExternal : cudaEventRecordDefault;
-    cuda_call(cudaEventRecordWithFlags(cuda(event), cuda(stream), flags), "cudaEventRecordWithFlags");
+    cuda_call(cudaEventRecordWithFlags(cuda(event), cuda(stream), flags),
+              "cudaEventRecordWithFlags");
     if (!external) branches_.recorded(cuda(stream), cuda(event));
   }
   void wait(BackendStream* stream, BackendEvent* event, bool external) override {
@@ -241,8 +251,12 @@ class CudaBackend final : public Backend {
     cuda_call(cudaStreamWaitEvent(cuda(stream), cuda(event), flags), "cudaStreamWaitEvent");
     if (!external) branches_.waited(cuda(stream), cuda(event));
   }
-  bool finished(BackendStream* stream) override { return is_ready(cudaStreamQuery(cuda(stream)), "cudaStreamQuery"); }
-  bool finished(BackendEvent* event) override { return is_ready(cudaEventQuery(cuda(event)), "cudaEventQuery"); }
+  bool finished(BackendStream* stream) override {
+    return is_ready(cudaStreamQuery(cuda(stream)), "cudaStreamQuery");
+  }
+  bool finished(BackendEvent* event) override {
+    return is_ready(cudaEventQuery(cuda(event)), "cudaEventQuery");
+  }
   void synchronize(BackendStream* stream) override {
     cuda_call(cudaStreamSynchronize(cuda(stream)), "cudaStreamSynchronize");
   }
@@ -250,7 +264,8 @@ class CudaBackend final : public Backend {
     cuda_call(cudaEventSynchronize(cuda(event)), "cudaEventSynchronize");
   }
 
-  void call(BackendStream*, const char*, std::function<void()>) override {  // A node of the host stalls every launch.
+  void call(BackendStream*, const char*,
+            std::function<void()>) override {  // A node of the host stalls every launch.
     cuda_raise("cudaErrorNotSupported", "call", std::source_location::current());
   }
   void delay(BackendStream* stream, std::int64_t amount) override {
@@ -260,24 +275,29 @@ class CudaBackend final : public Backend {
     poison_fresh_ = fresh;
     poison_freed_ = freed;
     if (!poison_stream_ && (fresh || freed)) {
-      cuda_call(cudaStreamCreateWithFlags(&poison_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      cuda_call(cudaStreamCreateWithFlags(&poison_stream_, cudaStreamNonBlocking),
+                "cudaStreamCreateWithFlags");
       ++unended_;
-      cuda_call(cudaEventCreateWithFlags(&poisoned_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+      cuda_call(cudaEventCreateWithFlags(&poisoned_, cudaEventDisableTiming),
+                "cudaEventCreateWithFlags");
     }
   }
   std::int64_t bytes_poisoned() const override { return bytes_poisoned_; }
   void host_acts() override {}
 
   void begin_capture(BackendStream* stream) override {
-    while (!behind_poison_.empty()) follow_poison(behind_poison_.back());  // No capture may wait for it.
-    cuda_call(cudaStreamBeginCapture(cuda(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    while (!behind_poison_.empty())
+      follow_poison(behind_poison_.back());  // No capture may wait for it.
+    cuda_call(cudaStreamBeginCapture(cuda(stream), cudaStreamCaptureModeThreadLocal),
+              "cudaStreamBeginCapture");
     capturing_.insert(stream);
   }
   CaptureStatus capture_status(BackendStream* stream) override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cuda_call(cudaStreamIsCapturing(cuda(stream), &status), "cudaStreamIsCapturing");
     if (status == cudaStreamCaptureStatusNone) return CaptureStatus::none;
-    return status == cudaStreamCaptureStatusActive ? CaptureStatus::active : CaptureStatus::invalidated;
+    return status == cudaStreamCaptureStatusActive ? CaptureStatus::active
+                                                   : CaptureStatus::invalidated;
   }
   BackendGraph* end_capture(BackendStream* stream) override {
     cudaGraph_t graph = nullptr;
@@ -286,7 +306,8 @@ class CudaBackend final : public Backend {
     cuda_call(cudaStreamEndCapture(cuda(stream), &graph), "cudaStreamEndCapture");
     if (!joined) {
       forget(cudaGraphDestroy(graph));
-      cuda_raise("cudaErrorStreamCaptureUnjoined", "cudaStreamEndCapture", std::source_location::current());
+      cuda_raise("cudaErrorStreamCaptureUnjoined", "cudaStreamEndCapture",
+                 std::source_location::current());
     }
     cudaGraphExec_t exec = nullptr;
     const cudaError_t instantiated = cudaGraphInstantiate(&exec, graph, 0);
@@ -307,8 +328,11 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // Ranks wait for one another in an exchange: none may start late because compute has placed its next blocks already.
-  static bool comes_first(std::string_view stream) { return stream == "gather" || stream == "reduce"; }
+  // Ranks wait for one another in an exchange: none may start late because compute has placed its
+  // next blocks already.
+  static bool comes_first(std::string_view stream) {
+    return stream == "gather" || stream == "reduce";
+  }
   // An error that a kernel throws has the name of CUDA's or the library's error; the program throws
   // it on its own side.
   template <class Call>
@@ -330,8 +354,9 @@ class CudaBackend final : public Backend {
     if (poison_fresh_) poison_on(poison_stream_, memory, bytes, PoisonMemory::kFresh);
     if (poison_stream_) poison_comes_first();
   }
-  // New memory may be poisoned still, as fresh or by its last owner. No stream works before that is over. The device
-  // waits, not the host: on a GPU that several processes share, each wait of the host takes a turn of all of them.
+  // New memory may be poisoned still, as fresh or by its last owner. No stream works before that is
+  // over. The device waits, not the host: on a GPU that several processes share, each wait of the
+  // host takes a turn of all of them.
   void poison_comes_first() {
     if (joined_) {  // What the library puts on a stream does not pass here.
       cuda_call(cudaStreamSynchronize(poison_stream_), "cudaStreamSynchronize");
@@ -366,7 +391,8 @@ class CudaBackend final : public Backend {
     unended_ -= done == cudaSuccess;
     forget(cudaStreamDestroy(stream));
   }
-  // Not while a capture may be open: there the driver refuses, and it is the driver that must say so.
+  // Not while a capture may be open: there the driver refuses, and it is the driver that must say
+  // so.
   bool may_carve() const { return !exact_ && capturing_.empty(); }
   // The driver refuses to allocate and to free alike during a capture, which breaks by the attempt.
   void break_captures() const noexcept {
@@ -422,9 +448,9 @@ class CudaBackend final : public Backend {
   std::map<void*, std::size_t> pinned_sizes_;
   cudaStream_t poison_stream_ = nullptr;
   bool poison_fresh_ = false, poison_freed_ = false;
-  cudaEvent_t poisoned_ = nullptr;           // All that was poisoned; recorded once somebody waits for it.
-  bool poisoned_is_late_ = true;             // Something was poisoned since it was recorded.
-  bool joined_ = false;                      // A communicator.
+  cudaEvent_t poisoned_ = nullptr;  // All that was poisoned; recorded once somebody waits for it.
+  bool poisoned_is_late_ = true;    // Something was poisoned since it was recorded.
+  bool joined_ = false;             // A communicator.
   std::vector<cudaStream_t> streams_;        // The program's.
   std::vector<cudaStream_t> behind_poison_;  // The ones that have not waited for it.
   std::int64_t bytes_poisoned_ = 0;
@@ -432,6 +458,8 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cuda_backend(int index) { return std::make_unique<CudaBackend>(index); }
+std::unique_ptr<Backend> make_cuda_backend(int index) {
+  return std::make_unique<CudaBackend>(index);
+}
 
 }  // namespace lockstep

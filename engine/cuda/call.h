@@ -12,7 +12,8 @@ namespace lockstep {
 // Set once by the entry, before any call.
 inline const CudaProgram* cuda_program = nullptr;
 
-[[noreturn]] inline void cuda_raise(const char* code, const char* call, const std::source_location& at) {
+[[noreturn]] inline void cuda_raise(const char* code, const char* call,
+                                    const std::source_location& at) {
   cuda_program->raise(code, call, &at);
   __builtin_unreachable();
 }
@@ -20,7 +21,8 @@ inline const CudaProgram* cuda_program = nullptr;
 inline void cuda_call(cudaError_t error, const char* call,
                       const std::source_location& at = std::source_location::current()) {
   if (error == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // It was reported here; the next launch must not report it again.
+  static_cast<void>(
+      cudaGetLastError());  // It was reported here; the next launch must not report it again.
   cuda_raise(cudaGetErrorName(error), call, at);
 }
 

@@ -21,11 +21,11 @@ cudaError_t ask(cudaStream_t stream, Capture& capture) {
   const cudaGraphEdgeData* kinds = nullptr;
   std::size_t count = 0;
 #if CUDART_VERSION >= 13000
-  const cudaError_t error =
-      cudaStreamGetCaptureInfo(stream, &status, &capture.id, &capture.graph, &behind, &kinds, &count);
+  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &capture.id, &capture.graph,
+                                                     &behind, &kinds, &count);
 #else
-  const cudaError_t error =
-      cudaStreamGetCaptureInfo_v3(stream, &status, &capture.id, &capture.graph, &behind, &kinds, &count);
+  const cudaError_t error = cudaStreamGetCaptureInfo_v3(stream, &status, &capture.id,
+                                                        &capture.graph, &behind, &kinds, &count);
 #endif
   capture.active = error == cudaSuccess && status == cudaStreamCaptureStatusActive;
   if (capture.active) capture.behind.assign(behind, behind + count);
@@ -37,7 +37,8 @@ cudaError_t go_on_behind(cudaStream_t stream, std::vector<cudaGraphNode_t>& node
   return cudaStreamUpdateCaptureDependencies(stream, nodes.data(), nullptr, nodes.size(),
                                              cudaStreamSetCaptureDependencies);
 #else
-  return cudaStreamUpdateCaptureDependencies(stream, nodes.data(), nodes.size(), cudaStreamSetCaptureDependencies);
+  return cudaStreamUpdateCaptureDependencies(stream, nodes.data(), nodes.size(),
+                                             cudaStreamSetCaptureDependencies);
 #endif
 }
 
@@ -50,8 +51,9 @@ void CopyBranches::recorded(cudaStream_t stream, cudaEvent_t event) {
   cuda_call(ask(stream, capture), "cudaStreamGetCaptureInfo");
   if (!capture.active) return;
   Tail tail{stream, capture.id, nullptr, std::move(capture.behind)};
-  cuda_call(cudaGraphAddEmptyNode(&tail.empty, capture.graph, tail.before.data(), tail.before.size()),
-            "cudaGraphAddEmptyNode");
+  cuda_call(
+      cudaGraphAddEmptyNode(&tail.empty, capture.graph, tail.before.data(), tail.before.size()),
+      "cudaGraphAddEmptyNode");
   std::vector<cudaGraphNode_t> only{tail.empty};
   cuda_call(go_on_behind(stream, only), "cudaStreamUpdateCaptureDependencies");
   std::erase_if(tails_, [&](const Tail& old) { return old.stream == stream; });
@@ -65,7 +67,8 @@ bool CopyBranches::end_capture(cudaStream_t stream) {
   bool joined = true;
   for (Tail& tail : std::exchange(tails_, {})) {
     Capture now;
-    if (ask(tail.stream, now) != cudaSuccess || !now.active || now.id != tail.capture) continue;  // Broken.
+    if (ask(tail.stream, now) != cudaSuccess || !now.active || now.id != tail.capture)
+      continue;  // Broken.
     if (now.id != ending.id) {
       tails_.push_back(std::move(tail));
       continue;

@@ -1,10 +1,12 @@
 // Keeps the pinned copies of a graph on branches of their own.
 //
-// The driver gives each branch of a graph a channel of the GPU, and lets a branch go on with whatever was captured
-// first behind its last op. Where compute waits for a copy back before the next one is captured, compute would go on in
-// the copies' channel and the next copies get a new one: a channel more for each microbatch. All of them wait from the
-// begin of a launch, and channels that wait slow every copy of pinned memory: on an H200 two do not, three leave 50
-// GB/s of 55, four or more 48. An empty node behind each copy is captured first, and the next copy goes on behind that.
+// The driver gives each branch of a graph a channel of the GPU, and lets a branch go on with
+// whatever was captured first behind its last op. Where compute waits for a copy back before the
+// next one is captured, compute would go on in the copies' channel and the next copies get a new
+// one: a channel more for each microbatch. All of them wait from the begin of a launch, and
+// channels that wait slow every copy of pinned memory: on an H200 two do not, three leave 50 GB/s
+// of 55, four or more 48. An empty node behind each copy is captured first, and the next copy goes
+// on behind that.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,12 +24,13 @@ class CopyBranches {
     copied_.insert(stream);
     clock_.copied(stream);
   }
-  // Where copies precede the event, what is captured next on the stream comes behind an empty node. What waits for the
-  // event waits for the copies alone.
+  // Where copies precede the event, what is captured next on the stream comes behind an empty node.
+  // What waits for the event waits for the copies alone.
   void recorded(cudaStream_t stream, cudaEvent_t event);
   void waited(cudaStream_t stream, cudaEvent_t event) { clock_.waited(stream, event); }
-  // Before a capture ends or is given up: takes back the empty nodes that nothing came behind, and says whether all
-  // copies in front of such nodes were joined. The driver does not: it exempts what was ever taken from a stream's end.
+  // Before a capture ends or is given up: takes back the empty nodes that nothing came behind, and
+  // says whether all copies in front of such nodes were joined. The driver does not: it exempts
+  // what was ever taken from a stream's end.
   [[nodiscard]] bool end_capture(cudaStream_t stream);
 
  private:

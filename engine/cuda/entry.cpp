@@ -9,7 +9,8 @@
 
 #define LOCKSTEP_ENTRY extern "C" __attribute__((visibility("default")))
 
-LOCKSTEP_ENTRY lockstep::Backend* lockstep_open_cuda(const lockstep::CudaProgram* program, int index) {
+LOCKSTEP_ENTRY lockstep::Backend* lockstep_open_cuda(const lockstep::CudaProgram* program,
+                                                     int index) {
   lockstep::cuda_program = program;
   lockstep::plant_fault(program->planted_fault);
   return lockstep::make_cuda_backend(index).release();

@@ -5,7 +5,8 @@
 
 namespace lockstep {
 
-// Empty `name` if CUDA does not answer. Creates no context. Asked once a process: it takes some milliseconds.
+// Empty `name` if CUDA does not answer. Creates no context. Asked once a process: it takes some
+// milliseconds.
 DeviceInfo cuda_device_info(int index);
 
 // By NVML, which is asked for at each call; zeros without it.

@@ -35,42 +35,48 @@ class NcclRanks final : public BackendCommunicator {
 
   void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
     comes(stream, true);
-    nccl_call(nccl_library().all_gather(from, to, bytes, kNcclInt8, comm_, cuda(stream)), "ncclAllGather");
+    nccl_call(nccl_library().all_gather(from, to, bytes, kNcclInt8, comm_, cuda(stream)),
+              "ncclAllGather");
     made(stream);
   }
   // Sends and receives have kernels always.
   void all_to_all(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
     comes(stream, false);
     if (windows_->hold(from) && windows_->hold(to)) {
-      nccl_call(nccl_library().all_to_all(from, to, bytes, kNcclInt8, comm_, cuda(stream)), "ncclAlltoAll");
+      nccl_call(nccl_library().all_to_all(from, to, bytes, kNcclInt8, comm_, cuda(stream)),
+                "ncclAlltoAll");
       return made(stream);
     }
     nccl_call(nccl_library().group_start(), "ncclGroupStart");
     int result = kNcclSuccess;
     for (int peer = 0; peer < size_ && result == kNcclSuccess; ++peer) {
       const std::size_t first = static_cast<std::size_t>(peer) * bytes;
-      result =
-          nccl_library().send(static_cast<const std::byte*>(from) + first, bytes, kNcclInt8, peer, comm_, cuda(stream));
+      result = nccl_library().send(static_cast<const std::byte*>(from) + first, bytes, kNcclInt8,
+                                   peer, comm_, cuda(stream));
       if (result != kNcclSuccess) break;
-      result = nccl_library().receive(static_cast<std::byte*>(to) + first, bytes, kNcclInt8, peer, comm_, cuda(stream));
+      result = nccl_library().receive(static_cast<std::byte*>(to) + first, bytes, kNcclInt8, peer,
+                                      comm_, cuda(stream));
     }
     const int ended = nccl_library().group_end();  // Even so: else the thread stays in the group.
     nccl_call(result, "ncclSend or ncclRecv");
     nccl_call(ended, "ncclGroupEnd");
     made(stream);
   }
-  void reduce_scatter(BackendStream* stream, float* to, const float* from, std::size_t bytes) override {
+  void reduce_scatter(BackendStream* stream, float* to, const float* from,
+                      std::size_t bytes) override {
     const std::size_t count = bytes / sizeof(float);
     comes(stream, false);
-    nccl_call(nccl_library().reduce_scatter(from, to, count, kNcclFloat32, kNcclSum, comm_, cuda(stream)),
-              "ncclReduceScatter");
+    nccl_call(
+        nccl_library().reduce_scatter(from, to, count, kNcclFloat32, kNcclSum, comm_, cuda(stream)),
+        "ncclReduceScatter");
     made(stream);
   }
   void all_reduce(BackendStream* stream, float* data, std::size_t bytes) override {
     const std::size_t count = bytes / sizeof(float);
     comes(stream, false);
-    nccl_call(nccl_library().all_reduce(data, data, count, kNcclFloat32, kNcclSum, comm_, cuda(stream)),
-              "ncclAllReduce");
+    nccl_call(
+        nccl_library().all_reduce(data, data, count, kNcclFloat32, kNcclSum, comm_, cuda(stream)),
+        "ncclAllReduce");
     made(stream);
   }
 
@@ -91,7 +97,9 @@ class NcclRanks final : public BackendCommunicator {
   void* allocate(std::size_t bytes) override { return windows_->allocate(bytes); }
   void release(void* memory) noexcept override { windows_->release(memory); }
 
-  void launched(BackendStream* stream) override { cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord"); }
+  void launched(BackendStream* stream) override {
+    cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord");
+  }
 
   void measure(bool on) override { measuring_ = on; }
   Spent take_spent() override {
@@ -109,14 +117,17 @@ class NcclRanks final : public BackendCommunicator {
 
   bool busy() override {
     const bool busy = cudaEventQuery(done_) == cudaErrorNotReady;
-    if (busy) static_cast<void>(cudaGetLastError());  // Else it would look like a failed launch of this thread's.
+    if (busy)
+      static_cast<void>(
+          cudaGetLastError());  // Else it would look like a failed launch of this thread's.
     return busy;
   }
   std::string failure() override {
     int error = kNcclSuccess;
     const int result = nccl_library().comm_get_async_error(comm_, &error);
     if (result == kNcclSuccess && (error == kNcclSuccess || error == kNcclInProgress)) return "";
-    return std::string("NCCL: ") + nccl_library().error_string(result != kNcclSuccess ? result : error);
+    return std::string("NCCL: ") +
+           nccl_library().error_string(result != kNcclSuccess ? result : error);
   }
 
  private:
@@ -135,8 +146,8 @@ class NcclRanks final : public BackendCommunicator {
     cuda_call(cudaStreamIsCapturing(cuda(stream), &status), "cudaStreamIsCapturing");
     return status != cudaStreamCaptureStatusNone;
   }
-  // A group comes with its first call, and is made when it ends. What is captured is neither measured nor looked at by
-  // the watchdog: its launch is.
+  // A group comes with its first call, and is made when it ends. What is captured is neither
+  // measured nor looked at by the watchdog: its launch is.
   void comes(BackendStream* stream, bool gather) {
     if (measuring_ && group_stream_ == nullptr && !captures(stream)) {
       measured_.push_back({recorded(stream), nullptr, gather});
@@ -174,7 +185,8 @@ CommunicatorId new_nccl_id() {
 BackendCommunicator* join_nccl(const CommunicatorId& bytes, int rank, int size,
                                std::function<void(std::int64_t)> takes) {
   NcclUniqueId id{};
-  if (bytes.size() != sizeof id) cuda_raise("ncclInvalidArgument", "join_nccl", std::source_location::current());
+  if (bytes.size() != sizeof id)
+    cuda_raise("ncclInvalidArgument", "join_nccl", std::source_location::current());
   std::memcpy(&id, bytes.data(), sizeof id);
   return std::make_unique<NcclRanks>(id, rank, size, std::move(takes)).release();
 }

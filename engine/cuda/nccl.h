@@ -10,7 +10,9 @@ namespace lockstep {
 
 // Both throw DeviceError with the library's words, or that there is none.
 CommunicatorId new_nccl_id();
-// `takes` is told the bytes of device memory that it takes for windows, and, below zero, gives back.
-BackendCommunicator* join_nccl(const CommunicatorId& id, int rank, int size, std::function<void(std::int64_t)> takes);
+// `takes` is told the bytes of device memory that it takes for windows, and, below zero, gives
+// back.
+BackendCommunicator* join_nccl(const CommunicatorId& id, int rank, int size,
+                               std::function<void(std::int64_t)> takes);
 
 }  // namespace lockstep

@@ -31,9 +31,11 @@ std::string why_no_copy_engines(void* file, NcclLibrary& nccl) {
   int (*get_version)(int*) = nullptr;
   if (has(file, "ncclGetVersion", get_version)) get_version(&versions.nccl);
   cuda_call(cudaDriverGetVersion(&versions.cuda), "cudaDriverGetVersion");
-  const std::string off = copy_engines_are_off(versions, [](const char* name) { return std::getenv(name); });
+  const std::string off =
+      copy_engines_are_off(versions, [](const char* name) { return std::getenv(name); });
   if (!off.empty()) return off;
-  const bool all = has(file, "ncclMemAlloc", nccl.mem_alloc) && has(file, "ncclMemFree", nccl.mem_free) &&
+  const bool all = has(file, "ncclMemAlloc", nccl.mem_alloc) &&
+                   has(file, "ncclMemFree", nccl.mem_free) &&
                    has(file, "ncclCommWindowRegister", nccl.window_register) &&
                    has(file, "ncclCommWindowDeregister", nccl.window_deregister) &&
                    has(file, "ncclAlltoAll", nccl.all_to_all);
@@ -41,8 +43,9 @@ std::string why_no_copy_engines(void* file, NcclLibrary& nccl) {
 }
 
 NcclLibrary open_library() {
-  set_where_unset("NCCL_NVLS_ENABLE", "0");                    // In-switch sums and their memory are not asked for.
-  set_where_unset("NCCL_GRAPH_REGISTER", "0");                 // Captured collectives take the same path as eager ones.
+  set_where_unset("NCCL_NVLS_ENABLE", "0");  // In-switch sums and their memory are not asked for.
+  set_where_unset("NCCL_GRAPH_REGISTER",
+                  "0");  // Captured collectives take the same path as eager ones.
   void* file = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // Never closed: it has threads.
   if (!file) fail(dlerror(), "open NCCL");
   NcclLibrary nccl{};

@@ -1,5 +1,5 @@
-// The few functions of libnccl.so.2 that are called, declared here: their interface has been stable since version 2.7,
-// that of the last ones since 2.28, and a build needs no header of it.
+// The few functions of libnccl.so.2 that are called, declared here: their interface has been stable
+// since version 2.7, that of the last ones since 2.28, and a build needs no header of it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,9 +24,12 @@ struct NcclLibrary {
   int (*comm_init_rank)(NcclComm*, int size, NcclUniqueId, int rank);
   int (*comm_abort)(NcclComm);
   int (*comm_get_async_error)(NcclComm, int*);
-  int (*all_gather)(const void* from, void* to, std::size_t count, int type, NcclComm, cudaStream_t);
-  int (*reduce_scatter)(const void* from, void* to, std::size_t count, int type, int op, NcclComm, cudaStream_t);
-  int (*all_reduce)(const void* from, void* to, std::size_t count, int type, int op, NcclComm, cudaStream_t);
+  int (*all_gather)(const void* from, void* to, std::size_t count, int type, NcclComm,
+                    cudaStream_t);
+  int (*reduce_scatter)(const void* from, void* to, std::size_t count, int type, int op, NcclComm,
+                        cudaStream_t);
+  int (*all_reduce)(const void* from, void* to, std::size_t count, int type, int op, NcclComm,
+                    cudaStream_t);
   int (*send)(const void* from, std::size_t count, int type, int peer, NcclComm, cudaStream_t);
   int (*receive)(void* to, std::size_t count, int type, int peer, NcclComm, cudaStream_t);
   int (*group_start)();
@@ -38,7 +41,8 @@ struct NcclLibrary {
   int (*mem_free)(void* memory);
   int (*window_register)(NcclComm, void* memory, std::size_t bytes, void** window, int flags);
   int (*window_deregister)(NcclComm, void* window);
-  int (*all_to_all)(const void* from, void* to, std::size_t count, int type, NcclComm, cudaStream_t);
+  int (*all_to_all)(const void* from, void* to, std::size_t count, int type, NcclComm,
+                    cudaStream_t);
 };
 
 // Opened by the first call, which throws DeviceError if it is not there.

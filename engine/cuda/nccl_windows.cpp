@@ -11,7 +11,8 @@ namespace {
 
 // Ranks reach one another on one machine, which has one boot.
 std::string reach_of(int size) {
-  if (!nccl_library().copy_engines_off.empty() || size < 2 || size > kCopyEnginesMostRanks) return "";
+  if (!nccl_library().copy_engines_off.empty() || size < 2 || size > kCopyEnginesMostRanks)
+    return "";
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   return boot;
@@ -47,7 +48,8 @@ void* NcclWindows::make(std::size_t bytes) {
   const NcclLibrary& nccl = nccl_library();
   Window window{.memory = nullptr, .handle = nullptr, .bytes = bytes};
   nccl_call(nccl.mem_alloc(&window.memory, bytes), "ncclMemAlloc");
-  const int result = nccl.window_register(comm_, window.memory, bytes, &window.handle, kNcclSymmetricWindow);
+  const int result =
+      nccl.window_register(comm_, window.memory, bytes, &window.handle, kNcclSymmetricWindow);
   if (result != kNcclSuccess) nccl.mem_free(window.memory);
   nccl_call(result, "ncclCommWindowRegister");
   takes_(static_cast<std::int64_t>(bytes));
@@ -61,8 +63,9 @@ void* NcclWindows::make(std::size_t bytes) {
   return window.memory;
 }
 
-// Two gathers of a few bytes. The first makes NCCL's flags, which no capture may do. Eager calls number the two flags
-// of a peer from 1 on and leave them so, and captured ones wait for 1 and take it back: behind the second no flag is 1.
+// Two gathers of a few bytes. The first makes NCCL's flags, which no capture may do. Eager calls
+// number the two flags of a peer from 1 on and leave them so, and captured ones wait for 1 and take
+// it back: behind the second no flag is 1.
 void NcclWindows::warm_up(std::byte* memory) const {
   constexpr std::size_t kBytes = 256;
   cudaStream_t stream = nullptr;

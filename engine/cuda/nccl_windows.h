@@ -1,5 +1,5 @@
-// Memory that NCCL knows on every rank, so that copy engines exchange what lies in it: gathers, and exchanges by
-// ncclAlltoAll. All of it is one communicator's.
+// Memory that NCCL knows on every rank, so that copy engines exchange what lies in it: gathers, and
+// exchanges by ncclAlltoAll. All of it is one communicator's.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ class NcclWindows {
   // Told the bytes of windows that are made, and below zero of those that are given back.
   using Takes = std::function<void(std::int64_t bytes)>;
   NcclWindows(NcclComm comm, int size, Takes takes);
-  // Gives everything back: once nothing is under way, and before the communicator goes. What failed is not said.
+  // Gives everything back: once nothing is under way, and before the communicator goes. What failed
+  // is not said.
   void close() noexcept;
 
   // Ranks that say the same, and not "", reach one another's memory.

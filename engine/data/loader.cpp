@@ -14,7 +14,8 @@ namespace {
 std::int64_t table_size(std::int64_t capacity) { return 2 * capacity + 1; }
 
 DocumentTable table_in(std::int32_t* base, std::int64_t capacity) {
-  return {tensor(base, 1, capacity), tensor(base + capacity, 1, capacity), tensor(base + 2 * capacity, 1, 1)};
+  return {tensor(base, 1, capacity), tensor(base + capacity, 1, capacity),
+          tensor(base + 2 * capacity, 1, 1)};
 }
 
 std::vector<std::int32_t> table_of(const HostPackedBatch& pack, std::int64_t capacity) {
@@ -33,7 +34,8 @@ void put(std::int32_t* to, const std::int32_t* from, std::int64_t count) {
 
 }  // namespace
 
-Loader::Loader(Device& device, const PackShape& shape, std::int64_t capacity, int microbatches, bool poisons_staging)
+Loader::Loader(Device& device, const PackShape& shape, std::int64_t capacity, int microbatches,
+               bool poisons_staging)
     : device_(device),
       shape_(shape),
       capacity_(capacity),
@@ -50,9 +52,10 @@ Loader::Loader(Device& device, const PackShape& shape, std::int64_t capacity, in
     auto entry = std::make_unique<Entry>();
     const Tensor<std::int32_t> block = pool_.make<std::int32_t>(1, size);
     const DocumentTable table = table_in(block.data + 2 * shape.rows, capacity);
-    entry->inputs = {block.columns(0, shape.rows), block.columns(shape.rows, shape.rows), table.lengths, table.numbers,
-                     table.count};
-    entry->staging = std::make_unique<PinnedBuffer>(device, static_cast<std::size_t>(size) * sizeof(std::int32_t));
+    entry->inputs = {block.columns(0, shape.rows), block.columns(shape.rows, shape.rows),
+                     table.lengths, table.numbers, table.count};
+    entry->staging = std::make_unique<PinnedBuffer>(
+        device, static_cast<std::size_t>(size) * sizeof(std::int32_t));
     entry->loaded = std::make_unique<Event>(device, "loaded");
     entry->consumed = std::make_unique<Event>(device, "consumed");
     entries_.push_back(std::move(entry));
@@ -67,10 +70,11 @@ Loader::~Loader() {
 }
 
 void Loader::grow_overflow(Entry& entry, std::int64_t slots, const Stream& compute) {
-  // The table is as large as any before: the metadata of the slot may have been made for that size, and then reads as
-  // many entries.
+  // The table is as large as any before: the metadata of the slot may have been made for that size,
+  // and then reads as many entries.
   std::int64_t largest = 1;
-  for (const auto& other : entries_) largest = std::max<std::int64_t>(largest, other->overflow.lengths.cols);
+  for (const auto& other : entries_)
+    largest = std::max<std::int64_t>(largest, other->overflow.lengths.cols);
   std::int64_t capacity = faulty("overflow-table-of-its-own-size", largest, 1);
   while (capacity < slots) capacity *= 2;
   if (entry.overflow_memory && capacity == entry.overflow.lengths.cols) return;
@@ -96,7 +100,8 @@ void Loader::load(int microbatch, const HostPackedBatch& pack, const Stream& com
   e.loaded->synchronize();  // The previous copy reads the staging memory.
   stage(e, pack);
   stream_.wait(*e.consumed);
-  stream_.copy(e.inputs.tokens.data, e.staging->data(), e.staging->bytes(), CopyKind::host_to_device);
+  stream_.copy(e.inputs.tokens.data, e.staging->data(), e.staging->bytes(),
+               CopyKind::host_to_device);
   if (slots > capacity_) load_overflow(e, pack);
   stream_.record(*e.loaded);
 }
@@ -109,8 +114,10 @@ void Loader::stage(const Entry& entry, const HostPackedBatch& pack) {
   const bool first = device_.place.step == 0;
   const std::int32_t* const new_targets = pack.targets.data();
   put(tokens, pack.tokens.data(), shape_.rows);
-  put(targets, faulty("targets-not-refreshed", new_targets, first ? new_targets : targets), shape_.rows);
-  put(table, faulty("document-table-not-refreshed", fresh.data(), first ? fresh.data() : table), std::ssize(fresh));
+  put(targets, faulty("targets-not-refreshed", new_targets, first ? new_targets : targets),
+      shape_.rows);
+  put(table, faulty("document-table-not-refreshed", fresh.data(), first ? fresh.data() : table),
+      std::ssize(fresh));
 }
 
 void Loader::load_overflow(const Entry& entry, const HostPackedBatch& pack) {
@@ -118,7 +125,8 @@ void Loader::load_overflow(const Entry& entry, const HostPackedBatch& pack) {
   begin_staging(*entry.overflow_staging);
   const std::vector<std::int32_t> table = table_of(pack, entry.overflow.lengths.cols);
   put(staged, table.data(), std::ssize(table));
-  stream_.copy(entry.overflow.lengths.data, staged, entry.overflow_staging->bytes(), CopyKind::host_to_device);
+  stream_.copy(entry.overflow.lengths.data, staged, entry.overflow_staging->bytes(),
+               CopyKind::host_to_device);
 }
 
 void Loader::load_state(const StepState& state, bool training) {
@@ -129,7 +137,8 @@ void Loader::load_state(const StepState& state, bool training) {
   std::memcpy(static_cast<std::byte*>(state_staging_.data()) + first,
               reinterpret_cast<const std::byte*>(&state) + first, sizeof(state) - first);
   stream_.wait(state_consumed_);
-  stream_.copy(this->state(training).data, state_staging_.data(), sizeof(state), CopyKind::host_to_device);
+  stream_.copy(this->state(training).data, state_staging_.data(), sizeof(state),
+               CopyKind::host_to_device);
   stream_.record(state_loaded_);
 }
 
@@ -138,7 +147,9 @@ void Loader::wait_for(int microbatch, const Stream& compute) const {
   compute.wait(*entry(awaited).loaded);
 }
 void Loader::wait_for_state(const Stream& compute) const { compute.wait(state_loaded_); }
-void Loader::consumed(int microbatch, const Stream& compute) const { compute.record(*entry(microbatch).consumed); }
+void Loader::consumed(int microbatch, const Stream& compute) const {
+  compute.record(*entry(microbatch).consumed);
+}
 void Loader::state_consumed(const Stream& compute) const { compute.record(state_consumed_); }
 
 DocumentTable Loader::table(int microbatch, bool overflow) const {

@@ -1,5 +1,5 @@
-// Copies the documents of a step to the device on its own stream, and keeps the order between the host's writes to
-// staging memory, the copies, and the kernels that read the result.
+// Copies the documents of a step to the device on its own stream, and keeps the order between the
+// host's writes to staging memory, the copies, and the kernels that read the result.
 #pragma once
 
 #include <memory>
@@ -20,26 +20,34 @@ struct MicrobatchInputs {
 
 class Loader {
  public:
-  // `capacity`: the largest bucket. `microbatches`: the most that are loaded at once. `poisons_staging`: staging memory
-  // is overwritten with poison before each use.
-  Loader(Device& device, const PackShape& shape, std::int64_t capacity, int microbatches, bool poisons_staging = false);
+  // `capacity`: the largest bucket. `microbatches`: the most that are loaded at once.
+  // `poisons_staging`: staging memory is overwritten with poison before each use.
+  Loader(Device& device, const PackShape& shape, std::int64_t capacity, int microbatches,
+         bool poisons_staging = false);
   ~Loader();  // Waits for unfinished copies: a step may have been abandoned before it read them.
 
-  // Copies a microbatch once the kernels that read the previous one in its place are done. More documents than the
-  // capacity go to an overflow table, which grows as needed (`compute` is drained before the old table is freed).
+  // Copies a microbatch once the kernels that read the previous one in its place are done. More
+  // documents than the capacity go to an overflow table, which grows as needed (`compute` is
+  // drained before the old table is freed).
   void load(int microbatch, const HostPackedBatch& pack, const Stream& compute);
   void load_state(const StepState& state, bool training);
 
-  void wait_for(int microbatch, const Stream& compute) const;  // Kernels after this call see the copies.
+  void wait_for(int microbatch,
+                const Stream& compute) const;  // Kernels after this call see the copies.
   void wait_for_state(const Stream& compute) const;
-  void consumed(int microbatch, const Stream& compute) const;  // Kernels before this call are the last that read it.
+  void consumed(int microbatch, const Stream& compute)
+      const;  // Kernels before this call are the last that read it.
   void state_consumed(const Stream& compute) const;
 
   const MicrobatchInputs& inputs(int microbatch) const { return entry(microbatch).inputs; }
   DocumentTable table(int microbatch, bool overflow) const;
-  Tensor<StepState> state(bool training) const { return training ? training_state_ : evaluation_state_; }
+  Tensor<StepState> state(bool training) const {
+    return training ? training_state_ : evaluation_state_;
+  }
   std::int64_t bytes_poisoned() const { return bytes_poisoned_; }
-  std::int64_t overflow_capacity(int microbatch) const { return entry(microbatch).overflow.lengths.cols; }
+  std::int64_t overflow_capacity(int microbatch) const {
+    return entry(microbatch).overflow.lengths.cols;
+  }
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
 
  private:

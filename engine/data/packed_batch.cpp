@@ -26,7 +26,8 @@ std::int64_t max_chunks(const PackShape& shape, std::int64_t capacity) {
   return (shape.rows + shape.chunk - 1) / shape.chunk + capacity;
 }
 
-PackedBatch::PackedBatch(TensorPool& pool, const PackShape& shape, std::int64_t capacity, const ScanScratch& scratch)
+PackedBatch::PackedBatch(TensorPool& pool, const PackShape& shape, std::int64_t capacity,
+                         const ScanScratch& scratch)
     : scan(scratch) {
   cu_seqlens = pool.make<std::int32_t>(1, capacity + 1);
   for (Tensor<std::int32_t>* member : {&document_start, &document_length}) {
@@ -40,7 +41,8 @@ PackedBatch::PackedBatch(TensorPool& pool, const PackShape& shape, std::int64_t 
   }
 }
 
-PackMetadata build_pack(const PackShape& shape, const DocumentTable& table, const PackedBatch& pack) {
+PackMetadata build_pack(const PackShape& shape, const DocumentTable& table,
+                        const PackedBatch& pack) {
   const std::int64_t capacity = pack.capacity();
   return {.lengths = table.lengths.columns(0, capacity),
           .numbers = table.numbers.columns(0, capacity),
@@ -60,7 +62,8 @@ PackMetadata build_pack(const PackShape& shape, const DocumentTable& table, cons
           .extend_last = shape.tail == Tail::extend_last};
 }
 
-AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention, const PackedBatch& pack) {
+AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention,
+                                   const PackedBatch& pack) {
   return {.document_start = pack.document_start,
           .document_length = pack.document_length,
           .lengths = pack.cudnn.lengths,
@@ -74,7 +77,8 @@ AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention, 
 HostPackedBatch lay_out(const PackShape& shape, const Microbatch& microbatch) {
   HostPackedBatch pack;
   pack.tokens.assign(static_cast<std::size_t>(shape.rows), -1);
-  pack.targets.assign(static_cast<std::size_t>(shape.rows), faulty("padding-row-has-a-target", -1, 0));
+  pack.targets.assign(static_cast<std::size_t>(shape.rows),
+                      faulty("padding-row-has-a-target", -1, 0));
   std::int64_t start = 0;
   for (const Document& document : microbatch.documents) {
     const std::int64_t length = std::ssize(document.tokens);

@@ -1,4 +1,5 @@
-// A packed microbatch on the device: the tables that the loader copies, and the metadata that one op derives per slot.
+// A packed microbatch on the device: the tables that the loader copies, and the metadata that one
+// op derives per slot.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ struct PackShape {
   Tail tail = Tail::extend_last;
 };
 PackShape pack_shape(const Scenario& scenario);
-// The capacities of the buckets, increasing. Without graphs a scenario may list its buckets in any order (L23).
+// The capacities of the buckets, increasing. Without graphs a scenario may list its buckets in any
+// order (L23).
 std::vector<std::int64_t> pack_capacities(const Scenario& scenario);
 
 // Lengths and numbers of the documents of one microbatch, for at most `capacity` slots.
@@ -28,8 +30,9 @@ struct DocumentTable {
   Tensor<std::int32_t> count;             // [1, 1]
 };
 
-// States at the starts of the chunks, absent if the model has no Mamba-2 layer, and partial column sums. The size of
-// the states depends on the capacity, and one stream orders all uses, so all slots of a bucket share one scratch.
+// States at the starts of the chunks, absent if the model has no Mamba-2 layer, and partial column
+// sums. The size of the states depends on the capacity, and one stream orders all uses, so all
+// slots of a bucket share one scratch.
 struct ScanScratch {
   Tensor<float> states, dstates;  // [max_chunks, heads * N * P]
   Tensor<float> sums;             // [ceil(T / 32), widest norm]
@@ -38,8 +41,8 @@ struct ScanScratch {
 };
 std::int64_t max_chunks(const PackShape& shape, std::int64_t capacity);
 
-// The tables that cuDNN reads instead of the documents, and its workspace, which all packs share: one stream runs all
-// attention. Absent with native attention.
+// The tables that cuDNN reads instead of the documents, and its workspace, which all packs share:
+// one stream runs all attention. Absent with native attention.
 struct CudnnTables {
   Tensor<std::int32_t> lengths;  // [1, slots of all classes]
   Tensor<std::int64_t> offsets;  // [3, offsets of all classes]
@@ -47,9 +50,11 @@ struct CudnnTables {
   explicit operator bool() const { return static_cast<bool>(lengths); }
 };
 
-// The metadata of one slot and bucket. It lives until the backward pass of the microbatch in that slot is done.
+// The metadata of one slot and bucket. It lives until the backward pass of the microbatch in that
+// slot is done.
 struct PackedBatch {
-  PackedBatch(TensorPool& pool, const PackShape& shape, std::int64_t capacity, const ScanScratch& scan);
+  PackedBatch(TensorPool& pool, const PackShape& shape, std::int64_t capacity,
+              const ScanScratch& scan);
   std::int64_t capacity() const { return document_start.cols; }
 
   Tensor<std::int32_t> cu_seqlens, document_start, document_length;
@@ -59,15 +64,18 @@ struct PackedBatch {
   CudnnTables cudnn;
 };
 
-PackMetadata build_pack(const PackShape& shape, const DocumentTable& table, const PackedBatch& pack);
+PackMetadata build_pack(const PackShape& shape, const DocumentTable& table,
+                        const PackedBatch& pack);
 
 // Builds the op that fills the tables of a pack for cuDNN.
-AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention, const PackedBatch& pack);
+AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention,
+                                   const PackedBatch& pack);
 
 // The same pack on the host, as the loader stages it.
 struct HostPackedBatch {
-  std::vector<std::int32_t> tokens, targets;   // [T]; padding rows have -1.
-  std::vector<std::int32_t> lengths, numbers;  // Per slot, the dummy slot of append_dummy_seq included as empty.
+  std::vector<std::int32_t> tokens, targets;  // [T]; padding rows have -1.
+  std::vector<std::int32_t> lengths,
+      numbers;  // Per slot, the dummy slot of append_dummy_seq included as empty.
   std::int64_t document_tokens = 0;
 };
 HostPackedBatch lay_out(const PackShape& shape, const Microbatch& microbatch);

@@ -50,7 +50,9 @@ bool StepBatches::all_fit() const {
   return std::all_of(all_.begin(), all_.end(), [](int bucket) { return bucket >= 0; });
 }
 
-int StepBatches::bucket(int microbatch) const { return fits(microbatch) ? at(all_, microbatch) : at(own_, microbatch); }
+int StepBatches::bucket(int microbatch) const {
+  return fits(microbatch) ? at(all_, microbatch) : at(own_, microbatch);
+}
 
 int StepBatches::largest_bucket() const { return *std::max_element(all_.begin(), all_.end()); }
 

@@ -12,7 +12,8 @@ namespace lockstep {
 class StepBatches {
  public:
   // `buckets`: the capacities of the graphs, increasing.
-  StepBatches(Loader& loader, const PackShape& shape, std::vector<std::int64_t> buckets, int rank, int ranks)
+  StepBatches(Loader& loader, const PackShape& shape, std::vector<std::int64_t> buckets, int rank,
+              int ranks)
       : loader_(loader), shape_(shape), buckets_(std::move(buckets)), rank_(rank), ranks_(ranks) {}
 
   // Microbatch m of rank r has number m * R + r in `data`.
@@ -20,12 +21,14 @@ class StepBatches {
 
   int count() const { return static_cast<int>(own_.size()); }
   std::int64_t tokens() const { return tokens_; }  // In the documents of all ranks.
-  // Whether a graph can replay the microbatch. All ranks decide alike, because they look at the documents of all ranks.
+  // Whether a graph can replay the microbatch. All ranks decide alike, because they look at the
+  // documents of all ranks.
   bool fits(int microbatch) const { return at(all_, microbatch) >= 0; }
   bool all_fit() const;
   // Tokens of documents in this rank's microbatch.
   std::int64_t tokens_in(int microbatch) const { return at(own_tokens_, microbatch); }
-  // The bucket that this rank's microbatch takes; -1 if it has more documents than the largest bucket holds.
+  // The bucket that this rank's microbatch takes; -1 if it has more documents than the largest
+  // bucket holds.
   int bucket(int microbatch) const;
   int largest_bucket() const;
 
@@ -38,7 +41,8 @@ class StepBatches {
   const PackShape shape_;
   const std::vector<std::int64_t> buckets_;
   const int rank_, ranks_;
-  std::vector<int> all_, own_;  // Buckets by microbatch: for the documents of all ranks, for this rank's.
+  std::vector<int> all_,
+      own_;  // Buckets by microbatch: for the documents of all ranks, for this rank's.
   std::vector<std::int64_t> own_tokens_;
   std::int64_t tokens_ = 0;
 };

@@ -22,7 +22,8 @@ namespace lockstep {
 // ("cudaErrorStreamCaptureUnsupported", "cudaErrorMemoryAllocation", ...).
 class DeviceError : public std::runtime_error {
  public:
-  DeviceError(std::string code, const std::string& call, std::source_location at = std::source_location::current());
+  DeviceError(std::string code, const std::string& call,
+              std::source_location at = std::source_location::current());
   const std::string& code() const { return code_; }
 
  private:
@@ -36,8 +37,9 @@ struct DeviceInfo {
   std::string kind;  // "sim" or "cuda".
   std::string name;
   std::string driver, cuda, nccl, cudnn, cublas;  // Versions, "" where absent.
-  std::string cudnn_frontend;    // For the headers that attention by cuDNN was built with; "" where it was not.
-  std::string nvtx;              // Version of NVTX that ranges for a profiler were built with; "" without.
+  std::string cudnn_frontend;  // For the headers that attention by cuDNN was built with; "" where
+                               // it was not.
+  std::string nvtx;  // Version of NVTX that ranges for a profiler were built with; "" without.
   std::string copy_engines_off;  // Why NCCL exchanges by kernels; "" where it may by copy engines.
   int compute_capability = 0;    // 90 for sm_90; 0 on sim.
 };
@@ -55,11 +57,14 @@ struct DeviceClocks {
 // Counts of the products that were planned.
 struct PlanCounts {
   int library = 0;  // Distinct products that a library computes.
-  int own = 0;      // Distinct products left to our own kernel: the library is absent, or none of its algorithms fits.
-  std::int64_t own_calls = 0;  // Calls that our own kernel did, those of products that were never planned included.
+  int own = 0;  // Distinct products left to our own kernel: the library is absent, or none of its
+                // algorithms fits.
+  std::int64_t own_calls =
+      0;  // Calls that our own kernel did, those of products that were never planned included.
 };
 
-// Every call throws DeviceError with CUDA's code. Semantics of the CUDA runtime; capture in thread-local mode.
+// Every call throws DeviceError with CUDA's code. Semantics of the CUDA runtime; capture in
+// thread-local mode.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -70,14 +75,17 @@ class Backend {
   // Before the first call on a thread other than the one that opened the device.
   virtual void enter_thread() {}
 
-  // A library's communicator over several processes: all join with the id that rank 0 made. The caller owns it.
-  virtual CommunicatorId new_communicator_id() { throw DeviceError("cudaErrorNotSupported", "new_communicator_id"); }
+  // A library's communicator over several processes: all join with the id that rank 0 made. The
+  // caller owns it.
+  virtual CommunicatorId new_communicator_id() {
+    throw DeviceError("cudaErrorNotSupported", "new_communicator_id");
+  }
   virtual BackendCommunicator* join_communicator(const CommunicatorId&, int rank, int size) {
     throw DeviceError("cudaErrorNotSupported", "join_communicator");
   }
 
-  // Device memory, 256-byte aligned; null for no bytes. Illegal while capturing; memory released meanwhile breaks the
-  // capture and is given back later.
+  // Device memory, 256-byte aligned; null for no bytes. Illegal while capturing; memory released
+  // meanwhile breaks the capture and is given back later.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
   // The same, in memory that `ranks` has for what is exchanged. They outlive it.
@@ -86,7 +94,8 @@ class Backend {
   }
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* memory) noexcept = 0;
-  // Stream-ordered pool; cudaErrorNotSupported on a stream that captures (graphs here own no memory).
+  // Stream-ordered pool; cudaErrorNotSupported on a stream that captures (graphs here own no
+  // memory).
   virtual void* allocate_async(BackendStream*, std::size_t bytes) = 0;
   virtual void release_async(BackendStream*, void* memory) = 0;
   virtual std::size_t memory_in_use() const = 0;  // Bytes of device memory allocated now.
@@ -97,15 +106,16 @@ class Backend {
   virtual BackendEvent* create_event() = 0;
   virtual void destroy_event(BackendEvent*) noexcept = 0;
 
-  // Chooses how an op like this one will be computed, where there is a choice. An op that was never planned runs too,
-  // in the plain way. Not during a capture: it allocates memory and waits for the device.
+  // Chooses how an op like this one will be computed, where there is a choice. An op that was never
+  // planned runs too, in the plain way. Not during a capture: it allocates memory and waits for the
+  // device.
   virtual void plan(const Submission&) {}
   virtual PlanCounts plans() const { return {}; }
-  // Bytes of workspace that an op of a library takes, which is planned by that; 0 for all other ops. By reckoning where
-  // there is no such library. Not during a capture.
+  // Bytes of workspace that an op of a library takes, which is planned by that; 0 for all other
+  // ops. By reckoning where there is no such library. Not during a capture.
   virtual std::int64_t workspace_bytes(const Submission&) { return 0; }
-  // The op by the fastest library known, whatever its bits; false where none does it. The first call of an op chooses,
-  // which is not for a capture. For measurements.
+  // The op by the fastest library known, whatever its bits; false where none does it. The first
+  // call of an op chooses, which is not for a capture. For measurements.
   virtual bool submit_fastest(BackendStream*, const Submission&) { return false; }
 
   virtual void submit(BackendStream*, const Submission&) = 0;
@@ -118,18 +128,20 @@ class Backend {
   virtual void synchronize(BackendStream*) = 0;
   virtual void synchronize(BackendEvent*) = 0;
 
-  // The host's own turn in a graph: captured, run when the node is reached; a launch then returns when the graph is
-  // done. For exchanges over the host on the simulated device; cudaErrorNotSupported elsewhere. `name` is kept as it
-  // is.
+  // The host's own turn in a graph: captured, run when the node is reached; a launch then returns
+  // when the graph is done. For exchanges over the host on the simulated device;
+  // cudaErrorNotSupported elsewhere. `name` is kept as it is.
   virtual void call(BackendStream*, const char*, std::function<void()>) {
     throw DeviceError("cudaErrorNotSupported", "call");
   }
 
-  // Pressure: what comes later on the stream starts `amount` microseconds (on sim: turns) later; captured as a node.
+  // Pressure: what comes later on the stream starts `amount` microseconds (on sim: turns) later;
+  // captured as a node.
   virtual void delay(BackendStream*, std::int64_t amount) = 0;
   virtual void set_poison(bool fresh, bool freed) = 0;
   virtual std::int64_t bytes_poisoned() const = 0;  // When allocated and when freed.
-  virtual void host_acts() = 0;  // The host is about to touch pinned memory: its turn in a schedule that is given.
+  virtual void host_acts() = 0;  // The host is about to touch pinned memory: its turn in a schedule
+                                 // that is given.
 
   virtual void begin_capture(BackendStream*) = 0;
   virtual CaptureStatus capture_status(BackendStream*) = 0;
@@ -142,13 +154,15 @@ class Backend {
 struct SimStep {
   int stream;        // In order of creation at the backend; inside a graph, the stream captured.
   const char* what;  // The op's name, "copy", "fill" or "release".
-  int launch = -1;   // Inside a graph: which launch, in order of the calls; and which node, in order of capture.
+  int launch = -1;  // Inside a graph: which launch, in order of the calls; and which node, in order
+                    // of capture.
   int node = -1;
   friend bool operator==(const SimStep&, const SimStep&) = default;
 };
 
-// A turn in a schedule that is given: the next item of a stream, or of one lane of the graph at its head; or the host's
-// next act (a synchronisation, a copy that it waits for, an access to pinned memory, a release).
+// A turn in a schedule that is given: the next item of a stream, or of one lane of the graph at its
+// head; or the host's next act (a synchronisation, a copy that it waits for, an access to pinned
+// memory, a release).
 struct SimTurn {
   int stream = -1;  // -1: the host.
   int lane = -1;    // Captured streams in the order in which they joined.
@@ -162,21 +176,24 @@ struct SimGiven {
 struct SimOptions {
   enum class Policy : std::uint8_t {
     program,  // Runs each op as soon as it is submitted and its edges allow: what a lucky GPU does.
-    lazy,     // Runs nothing before a host call needs it, and then only what that needs, latest stream first.
-    random,   // A seeded choice among the runnable ops.
-    pct,      // Probabilistic concurrency testing with `depth` priority changes in about 1000 steps.
-    given,    // Exactly `given`.
+    lazy,  // Runs nothing before a host call needs it, and then only what that needs, latest stream
+           // first.
+    random,  // A seeded choice among the runnable ops.
+    pct,     // Probabilistic concurrency testing with `depth` priority changes in about 1000 steps.
+    given,   // Exactly `given`.
   };
   Policy policy = Policy::random;
   std::uint64_t seed = 1;
   int depth = 1;
-  SimGiven* given = nullptr;              // Must outlive the backend.
-  std::vector<SimStep>* trace = nullptr;  // Appended to in order of execution; must outlive the backend.
-  Profiler* profiler = nullptr;           // Must outlive the backend.
+  SimGiven* given = nullptr;  // Must outlive the backend.
+  std::vector<SimStep>* trace =
+      nullptr;                   // Appended to in order of execution; must outlive the backend.
+  Profiler* profiler = nullptr;  // Must outlive the backend.
 };
 std::unique_ptr<Backend> open_sim(const SimOptions& options = {});
 
-// Opens the CUDA shared object and GPU `index`. Throws DeviceError when there is no object, no driver or no GPU.
+// Opens the CUDA shared object and GPU `index`. Throws DeviceError when there is no object, no
+// driver or no GPU.
 std::unique_ptr<Backend> open_cuda(int index = 0);
 
 // The GPUs that open_cuda() would find; empty where there is none. Never throws.

@@ -19,29 +19,36 @@ class BackendCommunicator {
   virtual ~BackendCommunicator() = default;  // Waits for nothing: what is under way is given up.
   virtual void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) = 0;
   virtual void all_to_all(BackendStream* stream, void* to, const void* from, std::size_t bytes) = 0;
-  // Sums of fp32, in the order that the library has for these sizes; of `bytes` each rank gets, or all have.
-  virtual void reduce_scatter(BackendStream* stream, float* to, const float* from, std::size_t bytes) = 0;
+  // Sums of fp32, in the order that the library has for these sizes; of `bytes` each rank gets, or
+  // all have.
+  virtual void reduce_scatter(BackendStream* stream, float* to, const float* from,
+                              std::size_t bytes) = 0;
   virtual void all_reduce(BackendStream* stream, float* data, std::size_t bytes) = 0;
   // Calls between these two are one launch, on one stream. It is queued by the second.
   virtual void begin_group() {}
   virtual void end_group() {}
-  // A graph that holds calls was launched on the stream: from any capture of this communicator's calls.
+  // A graph that holds calls was launched on the stream: from any capture of this communicator's
+  // calls.
   virtual void launched(BackendStream*) {}
 
-  // Seconds on the device of the calls that were made while `measure` was on, from where a stream came to each to its
-  // end: waiting for other ranks is in them. For measurements; taking waits for the calls.
+  // Seconds on the device of the calls that were made while `measure` was on, from where a stream
+  // came to each to its end: waiting for other ranks is in them. For measurements; taking waits for
+  // the calls.
   struct Spent {
     double gathers = 0, others = 0;
   };
   virtual void measure(bool) {}
   virtual Spent take_spent() { return {}; }
 
-  // Memory that lies where the library finds every rank's, so that it may do without kernels for what is exchanged in
-  // it. Ranks that say the same here, and not "", can have such memory of one another; these allocate and release the
-  // same in the same order, and come back when all have. Other memory does as well for any call.
+  // Memory that lies where the library finds every rank's, so that it may do without kernels for
+  // what is exchanged in it. Ranks that say the same here, and not "", can have such memory of one
+  // another; these allocate and release the same in the same order, and come back when all have.
+  // Other memory does as well for any call.
   virtual std::string reach() const { return ""; }
-  virtual bool has_room(std::size_t) const { return true; }  // For so much in one piece: else do not ask.
-  virtual void reserve(std::size_t) {}                       // So much is asked for next, in parts.
+  virtual bool has_room(std::size_t) const {
+    return true;
+  }                                     // For so much in one piece: else do not ask.
+  virtual void reserve(std::size_t) {}  // So much is asked for next, in parts.
   virtual void* allocate(std::size_t) { return nullptr; }
   virtual void release(void*) noexcept {}
 

@@ -1,6 +1,7 @@
-// Small allocations of one open device, side by side in large blocks that the process keeps: a case of a campaign makes
-// some hundreds of them, and on a GPU that several processes share a call of the driver each costs more than the case.
-// Who tells judges of an allocation, and what bounds it has, is not changed by where it lies.
+// Small allocations of one open device, side by side in large blocks that the process keeps: a case
+// of a campaign makes some hundreds of them, and on a GPU that several processes share a call of
+// the driver each costs more than the case. Who tells judges of an allocation, and what bounds it
+// has, is not changed by where it lies.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +21,8 @@ class BlockMemory {
   BlockMemory(const BlockMemory&) = delete;
   BlockMemory& operator=(const BlockMemory&) = delete;
 
-  // Null for none and for too many: the caller has its own way for these. What was handed out is never handed out
-  // again before give_back(): work that nobody waited for could still write it.
+  // Null for none and for too many: the caller has its own way for these. What was handed out is
+  // never handed out again before give_back(): work that nobody waited for could still write it.
   void* allocate(std::size_t bytes);
   bool holds(const void* memory) const;
 

@@ -8,7 +8,9 @@ Buffer<pinned>::Buffer(Device& device, std::size_t bytes, BackendCommunicator* r
 
 template <bool pinned>
 Buffer<pinned>::Buffer(Buffer&& from) noexcept
-    : device_(from.device_), data_(std::exchange(from.data_, nullptr)), bytes_(std::exchange(from.bytes_, 0)) {}
+    : device_(from.device_),
+      data_(std::exchange(from.data_, nullptr)),
+      bytes_(std::exchange(from.bytes_, 0)) {}
 
 template <bool pinned>
 Buffer<pinned>& Buffer<pinned>::operator=(Buffer from) noexcept {

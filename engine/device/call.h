@@ -1,5 +1,6 @@
-// One call at the device, as a value: observers are told it, interceptors change it, captures and dry runs list it, and
-// logs keep it. Streams, events and graphs are named by small integers, given in order of creation on the device.
+// One call at the device, as a value: observers are told it, interceptors change it, captures and
+// dry runs list it, and logs keep it. Streams, events and graphs are named by small integers, given
+// in order of creation on the device.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,8 @@ namespace lockstep {
 
 class Ledger;
 
-// ---- Calls on a stream, which a capture can list --------------------------------------------------------------------
+// ---- Calls on a stream, which a capture can list
+// --------------------------------------------------------------------
 
 struct SubmitCall {
   Submission op;
@@ -46,16 +48,19 @@ struct WaitCall {
   bool external = false;
   friend bool operator==(const WaitCall&, const WaitCall&) = default;
 };
-// Ledgers list it whole. Observers are told of it as what it does to this rank's memory (effects_of in ledger.h).
+// Ledgers list it whole. Observers are told of it as what it does to this rank's memory (effects_of
+// in ledger.h).
 struct ExchangeCall {
   Exchange exchange;
   void* to = nullptr;
   const void* from = nullptr;
-  std::size_t bytes = 0;                                                 // For each rank's part.
-  friend bool operator==(const ExchangeCall& a, const ExchangeCall& b);  // As far as the ranks must agree, and memory.
+  std::size_t bytes = 0;  // For each rank's part.
+  friend bool operator==(const ExchangeCall& a,
+                         const ExchangeCall& b);  // As far as the ranks must agree, and memory.
 };
 
-// ---- All other calls ------------------------------------------------------------------------------------------------
+// ---- All other calls
+// ------------------------------------------------------------------------------------------------
 
 struct CreateStreamCall {
   std::string name;
@@ -106,8 +111,8 @@ struct ReleaseCall {
   bool pinned = false;
   friend bool operator==(const ReleaseCall&, const ReleaseCall&) = default;
 };
-// Ranks that are threads have a host each: from here on the calls are those of this rank's, which begins after all that
-// its starter did. -1: the starter again, who has waited for the end of all.
+// Ranks that are threads have a host each: from here on the calls are those of this rank's, which
+// begins after all that its starter did. -1: the starter again, who has waited for the end of all.
 struct RankCall {
   int rank = -1;
   friend bool operator==(const RankCall&, const RankCall&) = default;
@@ -118,9 +123,10 @@ struct BarrierCall {
   friend bool operator==(const BarrierCall&, const BarrierCall&) = default;
 };
 
-using DeviceCall = std::variant<RecordCall, WaitCall, SubmitCall, CopyCall, FillCall, ExchangeCall, CreateStreamCall,
-                                BeginCaptureCall, EndCaptureCall, AbortCaptureCall, LaunchCall, SyncCall, QueryCall,
-                                HostAccessCall, AllocateCall, ReleaseCall, RankCall, BarrierCall>;
+using DeviceCall = std::variant<RecordCall, WaitCall, SubmitCall, CopyCall, FillCall, ExchangeCall,
+                                CreateStreamCall, BeginCaptureCall, EndCaptureCall,
+                                AbortCaptureCall, LaunchCall, SyncCall, QueryCall, HostAccessCall,
+                                AllocateCall, ReleaseCall, RankCall, BarrierCall>;
 
 // A call with what all calls share.
 struct IssuedCall {

@@ -1,6 +1,7 @@
-// Stands before the device, so that a test of the judges can do there what a bug of the engine would do: leave a call
-// out, make it twice, on another stream or with another address. Observer, ledger and device see what became of the
-// call, never the call itself. Every run but those of `lockstep mutate` is without one.
+// Stands before the device, so that a test of the judges can do there what a bug of the engine
+// would do: leave a call out, make it twice, on another stream or with another address. Observer,
+// ledger and device see what became of the call, never the call itself. Every run but those of
+// `lockstep mutate` is without one.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +20,11 @@ class CallInterceptor {
   virtual void created_stream(int stream, const char* name) {}
   virtual void created_event(int event, const char* name) {}
 
-  // The calls that are made in place of a submit, copy, fill, exchange, record or wait. In dry runs too, where they are
-  // only listed.
-  virtual std::vector<IssuedCall> instead_of(const IssuedCall& call, bool dry_run) { return {call}; }
+  // The calls that are made in place of a submit, copy, fill, exchange, record or wait. In dry runs
+  // too, where they are only listed.
+  virtual std::vector<IssuedCall> instead_of(const IssuedCall& call, bool dry_run) {
+    return {call};
+  }
   // How often a graph is launched for one launch. `graph` counts captures.
   virtual int launches(int stream, int graph, const Ledger&, const StepLocation&) { return 1; }
   // Whether the host really waits: for all of a stream, or for an event (the other is -1).

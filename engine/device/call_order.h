@@ -1,5 +1,5 @@
-// One communicator is one queue: a call on another stream than the one before waits for it. What is captured is a queue
-// of its own, which runs where its graph is launched.
+// One communicator is one queue: a call on another stream than the one before waits for it. What is
+// captured is a queue of its own, which runs where its graph is launched.
 #pragma once
 
 #include "engine/device/device.h"

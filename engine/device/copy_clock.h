@@ -1,5 +1,5 @@
-// Which copies of a capture come before a stream's position, by the events that were recorded and waited for: a vector
-// clock that counts each stream's copies.
+// Which copies of a capture come before a stream's position, by the events that were recorded and
+// waited for: a vector clock that counts each stream's copies.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,8 @@ class CopyClock {
   void waited(Id stream, Id event) {
     const auto found = recorded_.find(event);
     if (found == recorded_.end()) return;
-    for (const auto& [of, count] : found->second) at_[stream][of] = std::max(at_[stream][of], count);
+    for (const auto& [of, count] : found->second)
+      at_[stream][of] = std::max(at_[stream][of], count);
   }
   // Whether all copies of `stream` come before where `end` is.
   bool joined(Id stream, Id end) { return at_[end][stream] == at_[stream][stream]; }

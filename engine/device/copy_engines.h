@@ -1,4 +1,5 @@
-// Whether NCCL moves what ranks exchange by copy engines, which take no multiprocessor from compute, or by kernels.
+// Whether NCCL moves what ranks exchange by copy engines, which take no multiprocessor from
+// compute, or by kernels.
 #pragma once
 
 #include <functional>
@@ -11,13 +12,16 @@ struct ExchangeVersions {
   int cuda = 0;  // That the driver knows, as cudaDriverGetVersion() says it: 13000 is 13.0.
 };
 
-// Beyond, large copies are cut by flags, of which there may be an odd number, and a graph that holds it hangs.
+// Beyond, large copies are cut by flags, of which there may be an odd number, and a graph that
+// holds it hangs.
 inline constexpr int kCopyEnginesMostRanks = 8;
 
-using Environment = std::function<const char*(const char* name)>;  // Null where a variable is not set.
+using Environment =
+    std::function<const char*(const char* name)>;  // Null where a variable is not set.
 
-// "", or why it takes kernels, by versions and variables alone. LOCKSTEP_COPY_ENGINES asks for kernels by anything but
-// 1 or nothing. `NCCL_NVLS_ENABLE` that is not set counts as 0, since this program sets it so.
+// "", or why it takes kernels, by versions and variables alone. LOCKSTEP_COPY_ENGINES asks for
+// kernels by anything but 1 or nothing. `NCCL_NVLS_ENABLE` that is not set counts as 0, since this
+// program sets it so.
 std::string copy_engines_are_off(const ExchangeVersions& versions, const Environment& environment);
 
 // The process's own variable: keeps what it says, but for nothing.

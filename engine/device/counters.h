@@ -1,4 +1,5 @@
-// Counters of a device, for the non-vacuity rules of the harness. One thread at a time, as everything at a device.
+// Counters of a device, for the non-vacuity rules of the harness. One thread at a time, as
+// everything at a device.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 namespace lockstep {
 
 struct RankCounters {
-  std::int64_t ops_recomputed = 0;      // Ops of a backward pass that compute again what was not saved.
+  std::int64_t ops_recomputed = 0;  // Ops of a backward pass that compute again what was not saved.
   std::int64_t attention_by_cudnn = 0;  // Backward passes of core attention that cuDNN computed.
   std::int64_t expert_rows_read = 0;    // How often the host read a layer's rows per expert.
 };
@@ -15,9 +16,11 @@ struct RankCounters {
 struct DeviceCounters {
   std::int64_t ops = 0;  // Ops that ran or were queued, those inside launched graphs included.
   std::int64_t host_syncs = 0;
-  std::int64_t delays = 0;                              // The ones inside launched graphs included.
-  std::int64_t bytes_poisoned = 0;                      // By ops.
-  RankCounters& of(int rank) { return by_rank[rank]; }  // The reference stays valid as long as the device.
+  std::int64_t delays = 0;          // The ones inside launched graphs included.
+  std::int64_t bytes_poisoned = 0;  // By ops.
+  RankCounters& of(int rank) {
+    return by_rank[rank];
+  }  // The reference stays valid as long as the device.
 
   std::map<int, RankCounters> by_rank;
 };

@@ -1,5 +1,6 @@
-// The one seam between the program and its CUDA object. No exception is thrown on one side and caught on the other:
-// each has its own C++ runtime if these are linked statically, so the object asks the program to throw.
+// The one seam between the program and its CUDA object. No exception is thrown on one side and
+// caught on the other: each has its own C++ runtime if these are linked statically, so the object
+// asks the program to throw.
 #pragma once
 
 #include <source_location>
@@ -10,7 +11,8 @@
 namespace lockstep {
 
 struct CudaProgram {
-  void (*raise)(const char* code, const char* call, const std::source_location* at);  // Throws DeviceError.
+  void (*raise)(const char* code, const char* call,
+                const std::source_location* at);  // Throws DeviceError.
   const char* planted_fault;
 };
 
@@ -18,6 +20,7 @@ inline constexpr char kCudaOpen[] = "lockstep_open_cuda";
 using CudaOpen = Backend*(const CudaProgram*, int index);
 
 inline constexpr char kCudaDevices[] = "lockstep_cuda_devices";
-using CudaDevices = void(std::vector<DeviceInfo>*);  // Appends; none if there is no driver or no GPU.
+using CudaDevices =
+    void(std::vector<DeviceInfo>*);  // Appends; none if there is no driver or no GPU.
 
 }  // namespace lockstep

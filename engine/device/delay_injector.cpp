@@ -28,15 +28,18 @@ std::int64_t DelayInjector::most(std::string_view stream, int rank) const {
   return longest;
 }
 
-// A launch is delayed as a call of its stream; the other streams of a graph do nothing but what was captured.
+// A launch is delayed as a call of its stream; the other streams of a graph do nothing but what was
+// captured.
 std::int64_t DelayInjector::before(const Work& work) {
   const Lane& lane = at(streams_, work.stream);
   const std::int64_t longest =
       work.captured ? std::max(most("graph", work.rank), work.forked ? lane.most : 0) : lane.most;
   if (longest == 0) return 0;
   for (std::size_t i = 0; i < delays_.size(); ++i) {
-    const bool by_stream = (!work.captured || work.forked) && concerns(delays_[i], lane.name, work.rank);
-    if (by_stream || (work.captured && concerns(delays_[i], "graph", work.rank))) applied_[i] = true;
+    const bool by_stream =
+        (!work.captured || work.forked) && concerns(delays_[i], lane.name, work.rank);
+    if (by_stream || (work.captured && concerns(delays_[i], "graph", work.rank)))
+      applied_[i] = true;
   }
   state_ += 0x9E3779B97F4A7C15u;
   return log_uniform(mix64(state_), longest);

@@ -1,4 +1,5 @@
-// Decides how long the device waits before the next work of a stream, where a run is put under pressure by delays.
+// Decides how long the device waits before the next work of a stream, where a run is put under
+// pressure by delays.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ class DelayInjector {
   // Streams are numbered in the order of these calls. `rank` creates the stream.
   void created_stream(std::string name, int rank);
 
-  // The work that a delay may come before. `forked`: captured, on a stream other than the one that captures.
+  // The work that a delay may come before. `forked`: captured, on a stream other than the one that
+  // captures.
   struct Work {
     int stream;
     int rank;

@@ -5,7 +5,8 @@
 
 namespace lockstep {
 
-Device::Device(std::unique_ptr<Backend> backend, Observer* observer, Pressure pressure, CallInterceptor* interceptor)
+Device::Device(std::unique_ptr<Backend> backend, Observer* observer, Pressure pressure,
+               CallInterceptor* interceptor)
     : backend_(std::move(backend)),
       ranges_(backend_->profiler()),
       observer_(observer),
@@ -35,7 +36,8 @@ bool Device::is_captured(int stream) const {
 void Device::delay(int stream) {
   if (delays_.is_idle()) return;
   const bool captured = is_captured(stream);
-  const std::int64_t amount = delays_.before({stream, place.rank, captured, captured && stream != capture_origin_});
+  const std::int64_t amount =
+      delays_.before({stream, place.rank, captured, captured && stream != capture_origin_});
   if (amount == 0) return;
   backend_->delay(lane(stream).handle, amount);
   ++(captured ? capturing_->delays : counters.delays);
@@ -54,7 +56,8 @@ void make(const ExchangeCall& call, BackendStream* stream) {
     case CollectiveKind::all_to_all:
       return ranks.all_to_all(stream, to, from, bytes);
     case CollectiveKind::reduce_scatter:
-      return ranks.reduce_scatter(stream, static_cast<float*>(to), static_cast<const float*>(from), bytes);
+      return ranks.reduce_scatter(stream, static_cast<float*>(to), static_cast<const float*>(from),
+                                  bytes);
     case CollectiveKind::all_reduce:
       return ranks.all_reduce(stream, static_cast<float*>(to), bytes);
     case CollectiveKind::barrier:
@@ -68,7 +71,8 @@ void make(const ExchangeCall& call, BackendStream* stream) {
 void Device::tell_effects(const ExchangeCall& exchange, const IssuedCall& issued) const {
   for (const Effect& effect : effects_of(exchange)) {
     if (effect.from == nullptr) {
-      observer_->on_call({FillCall{.to = effect.to, .bytes = effect.bytes}, issued.stream, issued.place});
+      observer_->on_call(
+          {FillCall{.to = effect.to, .bytes = effect.bytes}, issued.stream, issued.place});
     } else {
       const CopyCall copy{effect.to, effect.from, effect.bytes, CopyKind::device_to_device};
       observer_->on_call({copy, issued.stream, issued.place});
@@ -102,7 +106,8 @@ void Device::perform(const IssuedCall& issued) {
   const bool is_edge = issued.as<RecordCall>() || issued.as<WaitCall>();
   if (!is_edge) delay(issued.stream);
   enqueue(issued);
-  // A wait may be what makes the stream part of the capture, so this is asked after the backend took the call.
+  // A wait may be what makes the stream part of the capture, so this is asked after the backend
+  // took the call.
   if (is_captured(issued.stream)) return capturing_->append(issued);
   if (const auto* submitted = issued.as<SubmitCall>()) {
     ++counters.ops;
@@ -113,7 +118,8 @@ void Device::perform(const IssuedCall& issued) {
 
 void Device::count(const Stream& stream, std::int64_t& counter) {
   if (record_only_) return;
-  if (capturing_ && stream.capture_status() != CaptureStatus::none) return capturing_->counters.push_back(&counter);
+  if (capturing_ && stream.capture_status() != CaptureStatus::none)
+    return capturing_->counters.push_back(&counter);
   ++counter;
 }
 

@@ -1,6 +1,6 @@
-// The device as the engine uses it: owning streams, events, graphs and buffers over a Backend. Every call is dispatched
-// here: it is told to the observer, and then goes to the backend (or, in record-only mode, into a ledger and nowhere
-// else).
+// The device as the engine uses it: owning streams, events, graphs and buffers over a Backend.
+// Every call is dispatched here: it is told to the observer, and then goes to the backend (or, in
+// record-only mode, into a ledger and nowhere else).
 #pragma once
 
 #include <memory>
@@ -8,20 +8,20 @@
 #include <utility>
 #include <vector>
 
+#include "engine/device/call_interceptor.h"
 #include "engine/device/counters.h"
 #include "engine/device/delay_injector.h"
-#include "engine/device/call_interceptor.h"
 #include "engine/device/observer.h"
-#include "engine/device/profiler_ranges.h"
 #include "engine/device/pressure.h"
+#include "engine/device/profiler_ranges.h"
 #include "kernels/core/at.h"
 
 namespace lockstep {
 
 class Device;
 
-// Owns memory for its lifetime: the device's, or page-locked memory of the host. Move-only; never empty unless moved
-// from.
+// Owns memory for its lifetime: the device's, or page-locked memory of the host. Move-only; never
+// empty unless moved from.
 template <bool pinned>
 class Buffer {
  public:
@@ -46,7 +46,8 @@ template <class Handle, auto destroy>
 class Owned {
  public:
   Owned(Backend& backend, Handle* handle) : backend_(&backend), handle_(handle) {}
-  Owned(Owned&& from) noexcept : backend_(from.backend_), handle_(std::exchange(from.handle_, nullptr)) {}
+  Owned(Owned&& from) noexcept
+      : backend_(from.backend_), handle_(std::exchange(from.handle_, nullptr)) {}
   Owned& operator=(Owned from) noexcept {
     std::swap(backend_, from.backend_);
     std::swap(handle_, from.handle_);
@@ -83,7 +84,8 @@ class Stream {
  public:
   Stream(Device& device, const char* name);
 
-  // The one way for work to reach a device. Checks the op's contract, then records, captures or enqueues it.
+  // The one way for work to reach a device. Checks the op's contract, then records, captures or
+  // enqueues it.
   template <class Op>
   void submit(const Op& op) const {
     check(op);
@@ -97,12 +99,13 @@ class Stream {
   void launched(BackendCommunicator& ranks) const { ranks.launched(handle_.get()); }
   void record(const Event& event, bool external = false) const;
   void wait(const Event& event, bool external = false) const;
-  void launch(const Graph& graph, const char* what = "graph") const;  // `what` it is, for a profiler.
+  void launch(const Graph& graph,
+              const char* what = "graph") const;  // `what` it is, for a profiler.
   void synchronize() const;
   bool finished() const;
 
-  // Everything submitted between begin and end becomes a graph and does not run. `abort_capture` ends a capture
-  // that failed and leaves the stream usable.
+  // Everything submitted between begin and end becomes a graph and does not run. `abort_capture`
+  // ends a capture that failed and leaves the stream usable.
   void begin_capture() const;
   Graph end_capture() const;
   void abort_capture() const noexcept;
@@ -140,8 +143,8 @@ class Graph {
 class Device {
  public:
   // `observer` and `interposer` may be null; they must outlive the device.
-  explicit Device(std::unique_ptr<Backend> backend, Observer* observer = nullptr, Pressure pressure = {},
-                  CallInterceptor* interceptor = nullptr);
+  explicit Device(std::unique_ptr<Backend> backend, Observer* observer = nullptr,
+                  Pressure pressure = {}, CallInterceptor* interceptor = nullptr);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -149,8 +152,9 @@ class Device {
   const DeviceInfo& info() const { return backend_->info(); }
   Backend& backend() { return *backend_; }
 
-  // Until the returned object dies, what streams are asked for goes into `ledger` and nowhere else, exchanges too: the
-  // dry run at replay. Launches, host synchronisation and allocation are a broken contract meanwhile.
+  // Until the returned object dies, what streams are asked for goes into `ledger` and nowhere else,
+  // exchanges too: the dry run at replay. Launches, host synchronisation and allocation are a
+  // broken contract meanwhile.
   class RecordOnly {
    public:
     RecordOnly(Device& device, Ledger& ledger);
@@ -165,18 +169,21 @@ class Device {
   // Call these before the host itself writes or reads pinned memory, so that the observer knows.
   void host_writes(const void* memory, std::size_t bytes);
   void host_reads(const void* memory, std::size_t bytes);
-  // Which rank's host calls from here on, and that it meets the others: for the observer alone (RankCall, BarrierCall).
+  // Which rank's host calls from here on, and that it meets the others: for the observer alone
+  // (RankCall, BarrierCall).
   void turn_of(int rank) { tell(RankCall{rank}); }
   void meets(bool goes_on) { tell(BarrierCall{goes_on}); }
 
-  // One call as it is: told to the observer, made, and listed by the capture that the stream is part of. In a dry run
-  // it is listed and nothing else.
+  // One call as it is: told to the observer, made, and listed by the capture that the stream is
+  // part of. In a dry run it is listed and nothing else.
   void perform(const IssuedCall& call);
   // Memory without an owner; the observer is told.
   void* allocate(std::size_t bytes, bool pinned, BackendCommunicator* ranks = nullptr);
   void release(void* memory, bool pinned) noexcept;
   // Calls that follow belong to the step, and to nothing within it yet.
-  void enter_step(std::int64_t step) { place = {.step = static_cast<int>(step), .rank = place.rank}; }
+  void enter_step(std::int64_t step) {
+    place = {.step = static_cast<int>(step), .rank = place.rank};
+  }
   // The host goes on to what is no part of a step: ranges of a profiler end.
   void leave_step() { ranges_.leave(); }
   // For each delay that was asked for, whether any call waited for it.
@@ -185,8 +192,8 @@ class Device {
   bool in_dry_run() const { return record_only_ != nullptr; }
   // Which capture or dry run is under way; -1: none.
   int recording() const { return capturing() || in_dry_run() ? recordings_ : -1; }
-  // One more in `counter` for a call on the stream: now, or in a capture once for each launch of its graph, which must
-  // not outlive the counter; in a dry run never.
+  // One more in `counter` for a call on the stream: now, or in a capture once for each launch of
+  // its graph, which must not outlive the counter; in a dry run never.
   void count(const Stream& stream, std::int64_t& counter);
 
   StepLocation place;  // Stamped on whatever is submitted next.
@@ -223,7 +230,8 @@ class Device {
   int recordings_ = 0;  // Captures and dry runs that were begun.
 };
 
-// As long as it lives, what is submitted may belong to another place in the step; then to that of before again.
+// As long as it lives, what is submitted may belong to another place in the step; then to that of
+// before again.
 class StepLocationScope {
  public:
   explicit StepLocationScope(Device& device) : device_(device), before_(device.place) {}

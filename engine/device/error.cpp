@@ -5,9 +5,11 @@
 namespace lockstep {
 namespace {
 
-std::string sentence(const std::string& code, const std::string& call, const std::source_location& at) {
+std::string sentence(const std::string& code, const std::string& call,
+                     const std::source_location& at) {
   const char* slash = std::strrchr(at.file_name(), '/');
-  return call + ": " + code + " (" + (slash ? slash + 1 : at.file_name()) + ":" + std::to_string(at.line()) + ")";
+  return call + ": " + code + " (" + (slash ? slash + 1 : at.file_name()) + ":" +
+         std::to_string(at.line()) + ")";
 }
 
 }  // namespace

@@ -8,7 +8,14 @@ namespace lockstep {
 class BackendCommunicator;
 
 // `launch`: a graph that holds calls is put on a stream.
-enum class CollectiveKind : std::uint8_t { barrier, all_gather, all_to_all, reduce_scatter, all_reduce, launch };
+enum class CollectiveKind : std::uint8_t {
+  barrier,
+  all_gather,
+  all_to_all,
+  reduce_scatter,
+  all_reduce,
+  launch
+};
 const char* to_text(CollectiveKind kind);
 
 // Names a call for ledgers and reports: what the ranks must agree on, beside kind and bytes.

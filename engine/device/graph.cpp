@@ -7,7 +7,8 @@ namespace lockstep {
 void Stream::begin_capture() const {
   require(!device_->record_only_, "no capture during a dry run");
   if (device_->capturing_ && device_->capture_origin_ != id_) {
-    throw DeviceError("cudaErrorIllegalState", "begin_capture: another capture is under way on this device");
+    throw DeviceError("cudaErrorIllegalState",
+                      "begin_capture: another capture is under way on this device");
   }
   device_->backend_->begin_capture(handle_.get());
   device_->capturing_ = std::make_shared<Ledger>();
@@ -18,9 +19,11 @@ void Stream::begin_capture() const {
 
 Graph Stream::end_capture() const {
   if (!device_->capturing_ || device_->capture_origin_ != id_) {
-    BackendGraph* graph = device_->backend_->end_capture(handle_.get());  // Throws: nothing was begun on this stream.
+    BackendGraph* graph =
+        device_->backend_->end_capture(handle_.get());  // Throws: nothing was begun on this stream.
     device_->backend_->destroy_graph(graph);
-    throw DeviceError("cudaErrorIllegalState", "end_capture: the capture was not begun at this device");
+    throw DeviceError("cudaErrorIllegalState",
+                      "end_capture: the capture was not begun at this device");
   }
   BackendGraph* handle = nullptr;
   try {
@@ -29,7 +32,8 @@ Graph Stream::end_capture() const {
     abort_capture();
     throw;
   }
-  Graph graph(*device_->backend_, handle, device_->graphs_++, std::exchange(device_->capturing_, nullptr));
+  Graph graph(*device_->backend_, handle, device_->graphs_++,
+              std::exchange(device_->capturing_, nullptr));
   device_->tell(EndCaptureCall{graph.id_, graph.ledger_}, id_);
   return graph;
 }
@@ -49,6 +53,8 @@ void Stream::abort_capture() const noexcept {
   }
 }
 
-CaptureStatus Stream::capture_status() const { return device_->backend_->capture_status(handle_.get()); }
+CaptureStatus Stream::capture_status() const {
+  return device_->backend_->capture_status(handle_.get());
+}
 
 }  // namespace lockstep

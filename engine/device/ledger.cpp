@@ -33,28 +33,35 @@ const char* to_text(CollectiveKind kind) {
 std::string call_text(const ExchangeCall& call) {
   const CollectiveName& name = call.exchange.name;
   return std::string(to_text(call.exchange.kind)) + " (" + name.purpose +
-         (name.unit >= 0 ? " of unit " + std::to_string(name.unit) : "") + ", " + std::to_string(call.bytes) +
-         " bytes a rank)";
+         (name.unit >= 0 ? " of unit " + std::to_string(name.unit) : "") + ", " +
+         std::to_string(call.bytes) + " bytes a rank)";
 }
 
 std::vector<Effect> effects_of(const ExchangeCall& call) {
   const Exchange& exchange = call.exchange;
-  const auto size = static_cast<std::size_t>(exchange.size), own = static_cast<std::size_t>(exchange.rank);
-  const auto to = [&](std::size_t peer) { return static_cast<std::byte*>(call.to) + peer * call.bytes; };
-  const auto from = [&](std::size_t peer) { return static_cast<const std::byte*>(call.from) + peer * call.bytes; };
+  const auto size = static_cast<std::size_t>(exchange.size),
+             own = static_cast<std::size_t>(exchange.rank);
+  const auto to = [&](std::size_t peer) {
+    return static_cast<std::byte*>(call.to) + peer * call.bytes;
+  };
+  const auto from = [&](std::size_t peer) {
+    return static_cast<const std::byte*>(call.from) + peer * call.bytes;
+  };
   std::vector<Effect> effects;
   switch (exchange.kind) {
     case CollectiveKind::all_gather:
       for (std::size_t peer = 0; peer < size; ++peer) {
         if (peer != own) effects.push_back({to(peer), nullptr, call.bytes});
-        if (peer == own && to(peer) != call.from) effects.push_back({to(peer), call.from, call.bytes});
+        if (peer == own && to(peer) != call.from)
+          effects.push_back({to(peer), call.from, call.bytes});
       }
       break;
     case CollectiveKind::all_to_all:
       effects.push_back({call.to, call.from, size * call.bytes});
       break;
     case CollectiveKind::reduce_scatter:
-      for (std::size_t peer = 0; peer < size; ++peer) effects.push_back({call.to, from(peer), call.bytes});
+      for (std::size_t peer = 0; peer < size; ++peer)
+        effects.push_back({call.to, from(peer), call.bytes});
       break;
     case CollectiveKind::all_reduce:
       effects.push_back({call.to, nullptr, call.bytes});
@@ -89,24 +96,27 @@ std::string name(const DeviceCall& call) {
   const auto event = [](bool external, const char* what, int number) {
     return (external ? std::string("external ") : "") + what + " event " + std::to_string(number);
   };
-  return std::visit(Overloaded{
-                        [](const SubmitCall& c) -> std::string { return c.op.type().name; },
-                        [](const CopyCall& c) { return "copy of " + std::to_string(c.bytes) + " bytes"; },
-                        [](const FillCall& c) { return "fill of " + std::to_string(c.bytes) + " bytes"; },
-                        [&](const RecordCall& c) { return event(c.external, "record of", c.event); },
-                        [&](const WaitCall& c) { return event(c.external, "wait for", c.event); },
-                        [](const ExchangeCall& c) { return call_text(c); },
-                        [](const auto&) { return std::string(); },
-                    },
-                    call);
+  return std::visit(
+      Overloaded{
+          [](const SubmitCall& c) -> std::string { return c.op.type().name; },
+          [](const CopyCall& c) { return "copy of " + std::to_string(c.bytes) + " bytes"; },
+          [](const FillCall& c) { return "fill of " + std::to_string(c.bytes) + " bytes"; },
+          [&](const RecordCall& c) { return event(c.external, "record of", c.event); },
+          [&](const WaitCall& c) { return event(c.external, "wait for", c.event); },
+          [](const ExchangeCall& c) { return call_text(c); },
+          [](const auto&) { return std::string(); },
+      },
+      call);
 }
 
 std::string operand_difference(const OperandBytes& was, const OperandBytes& is) {
   if (was.base != is.base) return kMoved;
   if (was.rows != is.rows)
-    return "has " + std::to_string(is.rows) + " rows, was captured with " + std::to_string(was.rows);
+    return "has " + std::to_string(is.rows) + " rows, was captured with " +
+           std::to_string(was.rows);
   if (was.row_bytes != is.row_bytes) {
-    return "has rows of " + std::to_string(is.row_bytes) + " bytes, was captured with " + std::to_string(was.row_bytes);
+    return "has rows of " + std::to_string(is.row_bytes) + " bytes, was captured with " +
+           std::to_string(was.row_bytes);
   }
   if (was.pitch_bytes != is.pitch_bytes) {
     return "has a pitch of " + std::to_string(is.pitch_bytes) + " bytes, was captured with " +
@@ -125,9 +135,10 @@ std::string scalar_difference(const Submission& was, const Submission& is) {
     std::memcpy(&y, b + at, 4);
     if (x == y) continue;
     char buffer[160];
-    std::snprintf(buffer, sizeof buffer, "the scalar %s changed from 0x%08x (%d, %g) to 0x%08x (%d, %g)",
-                  was.type().field_at(at), x, static_cast<int>(x), std::bit_cast<float>(x), y, static_cast<int>(y),
-                  std::bit_cast<float>(y));
+    std::snprintf(buffer, sizeof buffer,
+                  "the scalar %s changed from 0x%08x (%d, %g) to 0x%08x (%d, %g)",
+                  was.type().field_at(at), x, static_cast<int>(x), std::bit_cast<float>(x), y,
+                  static_cast<int>(y), std::bit_cast<float>(y));
     return buffer;
   }
   return "a scalar is NaN";
@@ -136,7 +147,8 @@ std::string scalar_difference(const Submission& was, const Submission& is) {
 std::string op_difference(const Submission& was, const Submission& is) {
   const std::vector<OperandBytes> a = was.operands(), b = is.operands();
   if (a.size() != b.size()) {
-    return "has " + std::to_string(b.size()) + " operands, was captured with " + std::to_string(a.size());
+    return "has " + std::to_string(b.size()) + " operands, was captured with " +
+           std::to_string(a.size());
   }
   for (std::size_t i = 0; i < a.size(); ++i) {
     const std::string what = operand_difference(a[i], b[i]);
@@ -173,14 +185,16 @@ std::string entry_difference(const IssuedCall& was, const IssuedCall& is) {
   const std::string others = "is " + name(is.call) + ", was captured as " + name(was.call);
   if (was.call.index() != is.call.index() || other_op) return others;
   if (was.stream != is.stream) {
-    return "is on stream " + std::to_string(is.stream) + ", was captured on stream " + std::to_string(was.stream);
+    return "is on stream " + std::to_string(is.stream) + ", was captured on stream " +
+           std::to_string(was.stream);
   }
   if (op) return op_difference(op->op, op_now->op);
   const NamedMemory memory = memory_of(was.call), now = memory_of(is.call);
   if (memory.to != now.to) return std::string("the destination ") + kMoved;
   if (memory.from != now.from) return std::string("the source ") + kMoved;
   if (memory.byte != now.byte) {
-    return "the byte is " + std::to_string(now.byte) + ", was captured as " + std::to_string(memory.byte);
+    return "the byte is " + std::to_string(now.byte) + ", was captured as " +
+           std::to_string(memory.byte);
   }
   return others;
 }
@@ -199,8 +213,8 @@ std::string difference(const Ledger& captured, const Ledger& now) {
   const bool missing = a.size() > b.size();
   const IssuedCall& odd = missing ? a[common] : b[common];
   return "entry " + std::to_string(common) + text(odd.place) + ": " + name(odd.call) +
-         (missing ? ": captured, but missing now" : ": not captured, but there now") + " (" + std::to_string(a.size()) +
-         " entries captured, " + std::to_string(b.size()) + " now)";
+         (missing ? ": captured, but missing now" : ": not captured, but there now") + " (" +
+         std::to_string(a.size()) + " entries captured, " + std::to_string(b.size()) + " now)";
 }
 
 }  // namespace lockstep

@@ -44,7 +44,8 @@ class Ledger {
   std::int64_t ops_ = 0, ops_recomputed_ = 0, bytes_poisoned_ = 0;
 };
 
-// The first difference as a sentence ("entry 12, layer 3 qkv: linear_forward: operand x is not ..."), or "".
+// The first difference as a sentence ("entry 12, layer 3 qkv: linear_forward: operand x is not
+// ..."), or "".
 std::string difference(const Ledger& captured, const Ledger& now);
 
 }  // namespace lockstep

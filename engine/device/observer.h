@@ -1,4 +1,5 @@
-// A judge's view of the device: it is told every call before the call takes effect. The harness implements it.
+// A judge's view of the device: it is told every call before the call takes effect. The harness
+// implements it.
 #pragma once
 
 #include "engine/device/call.h"

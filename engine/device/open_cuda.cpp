@@ -20,12 +20,15 @@ std::vector<std::filesystem::path> candidates() {
   std::error_code failed;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", failed);
   const std::filesystem::path here = failed ? std::filesystem::path(".") : program.parent_path();
-  // Beside the program, in an installed tree, and in a build tree, whose programs lie in folders of one or two levels.
-  for (const char* folder : {".", "../lib", "lib", "../../lib"}) list.push_back(here / folder / kName);
+  // Beside the program, in an installed tree, and in a build tree, whose programs lie in folders of
+  // one or two levels.
+  for (const char* folder : {".", "../lib", "lib", "../../lib"})
+    list.push_back(here / folder / kName);
   return list;
 }
 
-// Null when there is none, with the reason. The object stays open: its kernels are registered once a process.
+// Null when there is none, with the reason. The object stays open: its kernels are registered once
+// a process.
 void* object(std::string& reason) {
   static std::string why;
   static void* const handle = [] {
@@ -34,7 +37,8 @@ void* object(std::string& reason) {
       std::error_code failed;
       const bool exists = std::filesystem::exists(path, failed);
       if (exists && !failed && (opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL))) break;
-      why = exists ? dlerror() : "no " + path.filename().string() + " at " + path.parent_path().string();
+      why = exists ? dlerror()
+                   : "no " + path.filename().string() + " at " + path.parent_path().string();
       if (exists) break;  // One that is there but does not load is not to be hidden by another.
     }
     return opened;
@@ -43,7 +47,9 @@ void* object(std::string& reason) {
   return handle;
 }
 
-void raise(const char* code, const char* call, const std::source_location* at) { throw DeviceError(code, call, *at); }
+void raise(const char* code, const char* call, const std::source_location* at) {
+  throw DeviceError(code, call, *at);
+}
 
 }  // namespace
 
@@ -53,7 +59,8 @@ std::unique_ptr<Backend> open_cuda(int index) {
   if (!handle) throw DeviceError("cudaErrorNoDevice", "open the CUDA object (" + reason + ")");
   auto* open = reinterpret_cast<CudaOpen*>(dlsym(handle, kCudaOpen));
   if (!open) throw DeviceError("cudaErrorSharedObjectSymbolNotFound", kCudaOpen);
-  static std::string fault;  // The object is told again each time, and keeps a pointer to the program.
+  static std::string
+      fault;  // The object is told again each time, and keeps a pointer to the program.
   static CudaProgram program{&raise, nullptr};
   fault = planted_fault();
   program.planted_fault = fault.c_str();

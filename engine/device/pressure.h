@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-// Before every op, copy, fill and launch on streams with this name, 1 to `most` microseconds (turns, on the simulated
-// device), log-uniform; captured ones too where the capture was begun on another stream. "graph": before every op, copy
-// and fill that is captured, on whatever stream.
+// Before every op, copy, fill and launch on streams with this name, 1 to `most` microseconds
+// (turns, on the simulated device), log-uniform; captured ones too where the capture was begun on
+// another stream. "graph": before every op, copy and fill that is captured, on whatever stream.
 struct StreamDelay {
   std::string stream;
   std::int64_t most = 1;
@@ -20,8 +20,8 @@ struct StreamDelay {
 struct Pressure {
   std::vector<StreamDelay> delays;
   std::uint64_t seed = 1;  // For the delays.
-  // Device and pinned memory is a signalling NaN when it is allocated, and when it is freed. The simulated device does
-  // both in any case.
+  // Device and pinned memory is a signalling NaN when it is allocated, and when it is freed. The
+  // simulated device does both in any case.
   bool poison_fresh = false, poison_freed = false;
 };
 

@@ -7,16 +7,19 @@ namespace lockstep {
 namespace {
 
 auto fields(const StepLocation& place) {
-  return std::tie(place.step, place.microbatch, place.layer, place.rank, place.part, place.backward);
+  return std::tie(place.step, place.microbatch, place.layer, place.rank, place.part,
+                  place.backward);
 }
 
 // The first layer of a graph of one microbatch; -1 if it has none, or more microbatches.
 int layer_of(const Ledger& ledger) {
   const auto& entries = ledger.entries();
-  const auto first = std::find_if(entries.begin(), entries.end(), [](const auto& one) { return one.place.layer >= 0; });
+  const auto first = std::find_if(entries.begin(), entries.end(),
+                                  [](const auto& one) { return one.place.layer >= 0; });
   if (first == entries.end()) return -1;
-  const bool together = std::all_of(entries.begin(), entries.end(),
-                                    [&](const auto& one) { return one.place.microbatch == first->place.microbatch; });
+  const bool together = std::all_of(entries.begin(), entries.end(), [&](const auto& one) {
+    return one.place.microbatch == first->place.microbatch;
+  });
   return together ? first->place.layer : -1;
 }
 
@@ -57,7 +60,8 @@ void ProfilerRanges::move_to(const StepLocation& place, bool captured) {
   last_ = place;
   last_captured_ = captured;
   const std::string step = place.step >= 0 ? "step " + std::to_string(place.step) : "";
-  if (step_ ? step_->name != step : !step.empty()) set(place_, "");  // Ends before the step that it is in.
+  if (step_ ? step_->name != step : !step.empty())
+    set(place_, "");  // Ends before the step that it is in.
   set(step_, step);
   set(place_, name_of(place, captured));
 }

@@ -1,5 +1,5 @@
-// Ranges for a profiler: the step, and within it the microbatch, layer and part that calls at the device belong to, and
-// whether they are captured.
+// Ranges for a profiler: the step, and within it the microbatch, layer and part that calls at the
+// device belong to, and whether they are captured.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ class ProfilerRanges {
   void at(const StepLocation& place, bool captured) {
     if (profiler_) move_to(place, captured);
   }
-  // The next call launches a graph of what `ledger` lists: `what` it is, and its layer if it has one.
+  // The next call launches a graph of what `ledger` lists: `what` it is, and its layer if it has
+  // one.
   void at_launch(StepLocation place, const Ledger& ledger, const char* what);
   // The next calls belong nowhere.
   void leave();

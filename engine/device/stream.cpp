@@ -19,24 +19,31 @@ template <class Call>
 void Stream::ask(Call call) const {
   const IssuedCall issued{std::move(call), id_, device_->place};
   if (!device_->interceptor_) return device_->perform(issued);
-  for (const IssuedCall& one : device_->interceptor_->instead_of(issued, device_->record_only_)) device_->perform(one);
+  for (const IssuedCall& one : device_->interceptor_->instead_of(issued, device_->record_only_))
+    device_->perform(one);
 }
 
 void Stream::enqueue(const Submission& submission) const { ask(SubmitCall{submission}); }
 void Stream::copy(void* to, const void* from, std::size_t bytes, CopyKind kind) const {
   ask(CopyCall{to, from, bytes, kind});
 }
-void Stream::fill(void* to, std::uint8_t byte, std::size_t bytes) const { ask(FillCall{to, byte, bytes}); }
-void Stream::exchange(const Exchange& exchange, void* to, const void* from, std::size_t bytes) const {
+void Stream::fill(void* to, std::uint8_t byte, std::size_t bytes) const {
+  ask(FillCall{to, byte, bytes});
+}
+void Stream::exchange(const Exchange& exchange, void* to, const void* from,
+                      std::size_t bytes) const {
   ask(ExchangeCall{exchange, to, from, bytes});
 }
-void Stream::record(const Event& event, bool external) const { ask(RecordCall{event.id_, external}); }
+void Stream::record(const Event& event, bool external) const {
+  ask(RecordCall{event.id_, external});
+}
 void Stream::wait(const Event& event, bool external) const { ask(WaitCall{event.id_, external}); }
 
 void Stream::launch(const Graph& graph, const char* what) const {
   require(!device_->record_only_, "no launch during a dry run");
   CallInterceptor* between = device_->interceptor_;
-  for (int left = between ? between->launches(id_, graph.id_, *graph.ledger_, device_->place) : 1; left > 0; --left) {
+  for (int left = between ? between->launches(id_, graph.id_, *graph.ledger_, device_->place) : 1;
+       left > 0; --left) {
     const Ledger& captured = *graph.ledger_;
     device_->ranges_.at_launch(device_->place, captured, what);
     device_->tell(LaunchCall{graph.id_, graph.ledger_}, id_);

@@ -8,10 +8,12 @@
 
 namespace lockstep {
 
-// A buffer moved since a capture, a replay would submit other work than was captured, or a capture failed.
+// A buffer moved since a capture, a replay would submit other work than was captured, or a capture
+// failed.
 class EngineViolation : public std::runtime_error {
  public:
-  EngineViolation(JudgeKind judge, const std::string& what) : std::runtime_error(what), judge_(judge) {}
+  EngineViolation(JudgeKind judge, const std::string& what)
+      : std::runtime_error(what), judge_(judge) {}
   JudgeKind judge() const { return judge_; }
 
  private:

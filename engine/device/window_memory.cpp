@@ -33,7 +33,8 @@ const WindowMemory::Window* WindowMemory::with_room(std::size_t bytes) const {
 
 WindowMemory::Window& WindowMemory::room_for(std::size_t bytes) {
   if (const std::size_t whole = new_window(bytes); whole > 0) {
-    return windows_.emplace_back(Window{.memory = static_cast<std::byte*>(make_(whole)), .bytes = whole});
+    return windows_.emplace_back(
+        Window{.memory = static_cast<std::byte*>(make_(whole)), .bytes = whole});
   }
   return *const_cast<Window*>(with_room(bytes));
 }

@@ -1,6 +1,7 @@
-// Memory of what ranks exchange, in few windows. A library registers a window with every rank, and finds the
-// others' memory by how far an address lies into its own: so windows are of the same sizes, made in the same order, and
-// allocations lie equally far into them, where all ranks allocate and release the same in the same order.
+// Memory of what ranks exchange, in few windows. A library registers a window with every rank, and
+// finds the others' memory by how far an address lies into its own: so windows are of the same
+// sizes, made in the same order, and allocations lie equally far into them, where all ranks
+// allocate and release the same in the same order.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +12,23 @@ namespace lockstep {
 
 class WindowMemory {
  public:
-  static constexpr std::size_t kPage = std::size_t{2} << 20;  // Windows are whole ones: a driver maps no less.
-  static constexpr std::size_t kAlignment = 256;              // As cudaMalloc's.
-  using Make = std::function<void*(std::size_t bytes)>;       // Throws where there is no more.
+  static constexpr std::size_t kPage = std::size_t{2}
+                                       << 20;     // Windows are whole ones: a driver maps no less.
+  static constexpr std::size_t kAlignment = 256;  // As cudaMalloc's.
+  using Make = std::function<void*(std::size_t bytes)>;  // Throws where there is no more.
 
   explicit WindowMemory(Make make) : make_(std::move(make)) {}
   WindowMemory(const WindowMemory&) = delete;
   WindowMemory& operator=(const WindowMemory&) = delete;
 
-  // So much will be asked for next, each part rounded up to kAlignment: one window holds it, which is made unless there
-  // is one with room. What is not announced has a window of its own where none has room; NCCL looks a window up in
-  // every call, and 2.28.3 loses those behind the 32nd.
+  // So much will be asked for next, each part rounded up to kAlignment: one window holds it, which
+  // is made unless there is one with room. What is not announced has a window of its own where none
+  // has room; NCCL looks a window up in every call, and 2.28.3 loses those behind the 32nd.
   void reserve(std::size_t bytes);
   // In the first window with room.
   void* allocate(std::size_t bytes);
-  // A window of which all has been released is empty again, and handed out at once: whoever releases has waited for
-  // every exchange in it.
+  // A window of which all has been released is empty again, and handed out at once: whoever
+  // releases has waited for every exchange in it.
   void release(const void* memory) noexcept;
   // The size of the window that this allocation would create; 0 where an existing one has room.
   std::size_t new_window(std::size_t bytes) const;

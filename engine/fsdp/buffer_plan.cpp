@@ -17,7 +17,8 @@ UnitMemory memory_of(const ShardLayout& layout, int unit, BytesOf element_bytes)
   UnitMemory memory;
   for (const int b : layout.units[static_cast<std::size_t>(unit)].buckets) {
     const Bucket& bucket = layout.buckets[static_cast<std::size_t>(b)];
-    if (!layout.continues(b)) memory.bytes = (memory.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (!layout.continues(b))
+      memory.bytes = (memory.bytes + kAlignment - 1) / kAlignment * kAlignment;
     memory.offsets.push_back(memory.bytes);
     memory.bytes += layout.full(bucket) * static_cast<std::int64_t>(element_bytes(bucket));
   }
@@ -44,7 +45,9 @@ class Planner {
       : layout_(layout), memory_of_(memory_of), live_(live) {
     plan_.choices.resize(layout.units.size());
   }
-  bool is_blocks(int unit) const { return layout_.units[static_cast<std::size_t>(unit)].kind == Unit::Kind::blocks; }
+  bool is_blocks(int unit) const {
+    return layout_.units[static_cast<std::size_t>(unit)].kind == Unit::Kind::blocks;
+  }
   int units() const { return static_cast<int>(layout_.units.size()); }
 
   void stay(int unit) { let_use(unit, add_slot()); }
@@ -105,7 +108,9 @@ class Planner {
 }  // namespace
 
 UnitMemory memory_of_weights(const ShardLayout& layout, int unit) {
-  return memory_of(layout, unit, [](const Bucket& bucket) { return bucket.narrow ? sizeof(bf16) : sizeof(float); });
+  return memory_of(layout, unit, [](const Bucket& bucket) {
+    return bucket.narrow ? sizeof(bf16) : sizeof(float);
+  });
 }
 UnitMemory memory_of_gradients(const ShardLayout& layout, int unit) {
   return memory_of(layout, unit, [](const Bucket&) { return sizeof(float); });
@@ -123,7 +128,8 @@ BufferPlan plan_weights(const ShardLayout& layout, const Scenario::Fsdp& fsdp) {
 
 BufferPlan plan_gradients(const ShardLayout& layout, const Scenario::Fsdp& fsdp) {
   Planner planner(layout, memory_of_gradients, kReductions);
-  const bool reduced_at_once = fsdp.strategy == Sharding::optim_grads || fsdp.strategy == Sharding::optim_grads_params;
+  const bool reduced_at_once =
+      fsdp.strategy == Sharding::optim_grads || fsdp.strategy == Sharding::optim_grads_params;
   if (reduced_at_once) planner.take_turns(fsdp);
   return std::move(planner).plan();
 }

@@ -10,15 +10,17 @@
 namespace lockstep {
 namespace {
 
-// Elements: of every bucket, and of those that come together: all of an FSDP unit, the final norm's and the head's
-// first.
+// Elements: of every bucket, and of those that come together: all of an FSDP unit, the final norm's
+// and the head's first.
 std::int64_t room_to_receive(const ShardLayout& layout) {
   std::int64_t most = 0;
   for (const Unit& unit : layout.units) {
     std::int64_t all = 0;
     for (std::size_t i = 0; i < unit.buckets.size(); ++i) {
-      const std::int64_t one = layout.full(layout.buckets[static_cast<std::size_t>(unit.buckets[i])]);
-      const bool joins = unit.kind == Unit::Kind::blocks || (unit.kind == Unit::Kind::head && i == 1);
+      const std::int64_t one =
+          layout.full(layout.buckets[static_cast<std::size_t>(unit.buckets[i])]);
+      const bool joins =
+          unit.kind == Unit::Kind::blocks || (unit.kind == Unit::Kind::head && i == 1);
       all = joins ? all + one : std::max(all, one);
     }
     most = std::max(most, all);
@@ -31,12 +33,15 @@ Communicator* exchanged_in(Communicator& communicator, const Scenario::Fsdp& fsd
   return fsdp.reduction == Reduction::nccl ? nullptr : &communicator;
 }
 
-std::size_t bytes_of(const Tensor<float>& x) { return static_cast<std::size_t>(x.size()) * sizeof(float); }
+std::size_t bytes_of(const Tensor<float>& x) {
+  return static_cast<std::size_t>(x.size()) * sizeof(float);
+}
 
 }  // namespace
 
-GradientBuffers::GradientBuffers(const Stream& compute, const Stream& gather, Communicator& communicator,
-                                 const Scenario::Fsdp& fsdp, const ShardLayout& layout, Parameters& parameters)
+GradientBuffers::GradientBuffers(const Stream& compute, const Stream& gather,
+                                 Communicator& communicator, const Scenario::Fsdp& fsdp,
+                                 const ShardLayout& layout, Parameters& parameters)
     : compute_(compute),
       gather_(gather),
       communicator_(communicator),
@@ -58,7 +63,8 @@ GradientBuffers::GradientBuffers(const Stream& compute, const Stream& gather, Co
   received_ = pool_.make<float>(1, received);
   for (const std::int64_t bytes : plan_.slots) {
     slots_.push_back(std::make_unique<Slot>(compute.device()));
-    slots_.back()->memory = pool_.make<float>(1, bytes / static_cast<std::int64_t>(sizeof(float))).data;
+    slots_.back()->memory =
+        pool_.make<float>(1, bytes / static_cast<std::int64_t>(sizeof(float))).data;
   }
   for (int unit = 0; unit < static_cast<int>(layout.units.size()); ++unit) {
     const std::vector<int>& choices = plan_.choices[static_cast<std::size_t>(unit)];
@@ -84,11 +90,13 @@ void GradientBuffers::place(int unit, const Slot& slot) {
   const UnitMemory memory = memory_of_gradients(layout_, unit);
   const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
-    parameters_.place_gradients(buckets[i], slot.memory + memory.offsets[i] / static_cast<std::int64_t>(sizeof(float)));
+    parameters_.place_gradients(
+        buckets[i], slot.memory + memory.offsets[i] / static_cast<std::int64_t>(sizeof(float)));
   }
 }
 
-// ---- Slots ----------------------------------------------------------------------------------------------------------
+// ---- Slots
+// -------------------------------------------------------------------------------------------------
 
 // A free one, or the one that has been reducing for longest.
 GradientBuffers::Slot& GradientBuffers::slot_for(int unit) {
@@ -101,7 +109,8 @@ GradientBuffers::Slot& GradientBuffers::slot_for(int unit) {
     if (slot->state == State::free && is_choice(slot.get())) return *slot;
   }
   const auto oldest = std::find_if(in_flight_.begin(), in_flight_.end(), is_choice);
-  require(oldest != in_flight_.end(), "the slot of a gradient is free or reducing when its turn comes");
+  require(oldest != in_flight_.end(),
+          "the slot of a gradient is free or reducing when its turn comes");
   Slot& slot = **oldest;
   compute_.wait(*faulty("slot-reused-while-reducing", &slot.reduced, &slot.written));
   in_flight_.erase(oldest);
@@ -161,10 +170,13 @@ void GradientBuffers::let_go(Slot& slot) {
   std::erase(in_flight_, &slot);
 }
 
-// ---- Reductions -----------------------------------------------------------------------------------------------------
+// ---- Reductions
+// -------------------------------------------------------------------------------------------------
 
-// The buckets of a unit in their order, as many at a time as there is room for; those of a slot, or the accumulators.
-std::vector<std::vector<GradientBuffers::Arrival>> GradientBuffers::arrivals(int unit, const Slot* slot) const {
+// The buckets of a unit in their order, as many at a time as there is room for; those of a slot, or
+// the accumulators.
+std::vector<std::vector<GradientBuffers::Arrival>> GradientBuffers::arrivals(
+    int unit, const Slot* slot) const {
   const UnitMemory place = memory_of_gradients(layout_, unit);
   const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
   std::vector<std::vector<Arrival>> batches;
@@ -175,9 +187,10 @@ std::vector<std::vector<GradientBuffers::Arrival>> GradientBuffers::arrivals(int
       batches.emplace_back();
       end = 0;
     }
-    const float* const from = slot == nullptr
-                                  ? memory(buckets[i]).accumulator.data
-                                  : slot->memory + place.offsets[i] / static_cast<std::int64_t>(sizeof(float));
+    const float* const from =
+        slot == nullptr
+            ? memory(buckets[i]).accumulator.data
+            : slot->memory + place.offsets[i] / static_cast<std::int64_t>(sizeof(float));
     batches.back().push_back({buckets[i], from, received_.columns(end, elements)});
     end += faulty("buckets-received-in-one-place", elements, 0);
   }
@@ -189,11 +202,13 @@ void GradientBuffers::exchange(const std::vector<Arrival>& arrivals) {
   communicator_.grouped([&] {
     for (const Arrival& one : arrivals) {
       const bool captured = stream_.device().recording() >= 0;
-      if (fault("a-rank-captures-a-collective-less") && captured && communicator_.rank() == 1) continue;
+      if (fault("a-rank-captures-a-collective-less") && captured && communicator_.rank() == 1)
+        continue;
       const CollectiveName name{"reduce", one.bucket};
       const auto bytes = static_cast<std::size_t>(bucket(one.bucket).shard) * sizeof(float);
-      library_sums_ ? communicator_.reduce_scatter(stream_, name, one.received.data, one.from, bytes)
-                    : communicator_.all_to_all(stream_, name, one.received.data, one.from, bytes);
+      library_sums_
+          ? communicator_.reduce_scatter(stream_, name, one.received.data, one.from, bytes)
+          : communicator_.all_to_all(stream_, name, one.received.data, one.from, bytes);
     }
   });
 }
@@ -203,7 +218,8 @@ void GradientBuffers::add_up(const Arrival& arrival, Tensor<float> total, int fi
   const int end = communicator_.size();
   const auto add = [&](int from, int count) {
     const float* const data = arrival.received.data + total.cols * from;
-    if (count > 0) stream_.submit(AccumulateGradient{.g = {data, count, total.cols, total.cols}, .acc = total});
+    if (count > 0)
+      stream_.submit(AccumulateGradient{.g = {data, count, total.cols, total.cols}, .acc = total});
   };
   if (!fault("folded-in-another-order")) return add(first_rank, end - first_rank);
   for (int r = end - 1; r >= first_rank; --r) add(r, 1);
@@ -250,15 +266,16 @@ void GradientBuffers::total_in_order(const std::vector<Arrival>& arrivals) {
   if (strategy_ == Sharding::no_shard) gather_totals(arrivals);
 }
 
-// Every rank has the sums of its shards; all of them take their places in every rank's accumulators.
+// Every rank has the sums of its shards; all of them take their places in every rank's
+// accumulators.
 void GradientBuffers::gather_totals(const std::vector<Arrival>& arrivals) {
   stream_.record(summed_);
   gather_.wait(summed_);
   communicator_.grouped([&] {
     for (const Arrival& one : arrivals) {
       const BucketMemory& of = memory(one.bucket);
-      communicator_.all_gather(gather_, {"total", one.bucket}, of.accumulator.data, of.gradient.data,
-                               bytes_of(of.gradient));
+      communicator_.all_gather(gather_, {"total", one.bucket}, of.accumulator.data,
+                               of.gradient.data, bytes_of(of.gradient));
     }
   });
   gather_.record(gathered_);

@@ -1,10 +1,12 @@
-// Reduces gradients over the ranks: an exchange, then the fold of arithmetic.md 1, on the stream "reduce".
+// Reduces gradients over the ranks: an exchange, then the fold of arithmetic.md 1, on the stream
+// "reduce".
 //
-// Under optim_grads and optim_grads_params each unit's backward pass writes its g_m into a slot, and the shard's
-// accumulator takes those of all ranks, in order, before the next microbatch's. A slot is FREE, then WRITING, REDUCING
-// and FREE again when compute has waited for the reduction. Under no_shard and optim each rank has folded its own
-// microbatches by then, and the folds are added once a step. With `reduction: nccl` the library adds up the ranks' in
-// place of exchange and fold.
+// Under optim_grads and optim_grads_params each unit's backward pass writes its g_m into a slot,
+// and the shard's accumulator takes those of all ranks, in order, before the next microbatch's. A
+// slot is FREE, then WRITING, REDUCING and FREE again when compute has waited for the reduction.
+// Under no_shard and optim each rank has folded its own microbatches by then, and the folds are
+// added once a step. With `reduction: nccl` the library adds up the ranks' in place of exchange and
+// fold.
 #pragma once
 
 #include <memory>
@@ -18,28 +20,32 @@ namespace lockstep {
 
 class GradientBuffers {
  public:
-  GradientBuffers(const Stream& compute, const Stream& gather, Communicator& communicator, const Scenario::Fsdp& fsdp,
-                  const ShardLayout& layout, Parameters& parameters);
+  GradientBuffers(const Stream& compute, const Stream& gather, Communicator& communicator,
+                  const Scenario::Fsdp& fsdp, const ShardLayout& layout, Parameters& parameters);
   ~GradientBuffers();  // Waits for what is under way.
 
-  void initialize();                // Padding is exchanged too, so it has a value.
-  void enter(int unit);             // Compute may write its gradients,
-  void leave(int unit, bool last);  // and has written them; `last`: those of the step's last microbatch.
-  void wait_for(int unit);          // Compute waits for the reductions of a unit,
-  void finish();                    // or for every one.
+  void initialize();     // Padding is exchanged too, so it has a value.
+  void enter(int unit);  // Compute may write its gradients,
+  void leave(int unit,
+             bool last);    // and has written them; `last`: those of the step's last microbatch.
+  void wait_for(int unit);  // Compute waits for the reductions of a unit,
+  void finish();            // or for every one.
 
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
 
  private:
   enum class State : std::uint8_t { free, writing, reducing };
   struct Slot {
-    explicit Slot(Device& device) : written(device, "gradients written"), reduced(device, "gradients reduced") {}
+    explicit Slot(Device& device)
+        : written(device, "gradients written"), reduced(device, "gradients reduced") {}
     float* memory = nullptr;
     State state = State::free;
     int unit = -1;
     Event written, reduced;
   };
-  bool at_once() const { return strategy_ == Sharding::optim_grads || strategy_ == Sharding::optim_grads_params; }
+  bool at_once() const {
+    return strategy_ == Sharding::optim_grads || strategy_ == Sharding::optim_grads_params;
+  }
   Slot& slot_for(int unit);
   void let_go(Slot& slot);
   void place(int unit, const Slot& slot);
@@ -58,7 +64,9 @@ class GradientBuffers {
   void exchange(const std::vector<Arrival>& arrivals);
   void add_up(const Arrival& arrival, Tensor<float> total, int first_rank) const;
   const Bucket& bucket(int index) const { return layout_.buckets[static_cast<std::size_t>(index)]; }
-  const BucketMemory& memory(int index) const { return parameters_.buckets()[static_cast<std::size_t>(index)]; }
+  const BucketMemory& memory(int index) const {
+    return parameters_.buckets()[static_cast<std::size_t>(index)];
+  }
 
   const Stream &compute_, &gather_;
   Communicator& communicator_;

@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-Sharder::Sharder(const Stream& compute, Communicator& communicator, const Scenario& scenario, const ShardLayout& layout,
-                 Parameters& parameters)
+Sharder::Sharder(const Stream& compute, Communicator& communicator, const Scenario& scenario,
+                 const ShardLayout& layout, Parameters& parameters)
     : communicator_(communicator),
       layout_(layout),
       tied_(scenario.model.tied_embedding),
@@ -24,7 +24,8 @@ void Sharder::attach(Hooks& hooks) {
         attach_unit(hooks, unit, Modules::embedding(), Modules::embedding());
         break;
       case Unit::Kind::blocks:
-        attach_unit(hooks, unit, Modules::layer(u.first_layer), Modules::layer(u.first_layer + u.layers - 1));
+        attach_unit(hooks, unit, Modules::layer(u.first_layer),
+                    Modules::layer(u.first_layer + u.layers - 1));
         break;
       case Unit::Kind::head:
         attach_unit(hooks, unit, modules_.head(), modules_.head());
@@ -38,15 +39,18 @@ void Sharder::attach_unit(Hooks& hooks, int unit, int first, int last) {
   hooks.add(first, HookPoint::forward_pre, gather);
   using At = std::pair<int, HookPoint>;
   const auto [module, point] =
-      faulty("released-before-the-forward-pass", At(last, HookPoint::forward_post), At(first, HookPoint::forward_pre));
+      faulty("released-before-the-forward-pass", At(last, HookPoint::forward_post),
+             At(first, HookPoint::forward_pre));
   hooks.add(module, point, release);
   hooks.add(last, HookPoint::backward_pre, gather);
   hooks.add(first, HookPoint::backward_post, release);
-  // The head's backward pass begins the gradient of a tied embedding, and the embedding's completes it.
+  // The head's backward pass begins the gradient of a tied embedding, and the embedding's completes
+  // it.
   const bool begun_by_head = tied_ && first == Modules::embedding();
   hooks.add(begun_by_head ? modules_.head() : last, HookPoint::backward_pre,
             [this, unit](const HookCall&) { gradients_.enter(unit); });
-  hooks.add(first, HookPoint::backward_post, [this, unit](const HookCall& call) { gradients_.leave(unit, call.last); });
+  hooks.add(first, HookPoint::backward_post,
+            [this, unit](const HookCall& call) { gradients_.leave(unit, call.last); });
 }
 
 void Sharder::begin(const std::vector<Pass>& passes) {

@@ -1,4 +1,5 @@
-// Sharding of one rank: what its hooks do around the modules of the model, and what happens between the steps.
+// Sharding of one rank: what its hooks do around the modules of the model, and what happens between
+// the steps.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +15,19 @@ namespace lockstep {
 class Sharder {
  public:
   // `parameters` has the memory of `layout`; its passes' memory is placed here.
-  Sharder(const Stream& compute, Communicator& communicator, const Scenario& scenario, const ShardLayout& layout,
-          Parameters& parameters);
+  Sharder(const Stream& compute, Communicator& communicator, const Scenario& scenario,
+          const ShardLayout& layout, Parameters& parameters);
 
-  // Every unit is gathered before its first module and let go behind its last one, and reduced behind its backward
-  // pass.
+  // Every unit is gathered before its first module and let go behind its last one, and reduced
+  // behind its backward pass.
   void attach(Hooks& hooks);
   void initialize() { gradients_.initialize(); }
 
   // Before passes that are not known yet, if they run outside of a graph.
   void prefetch() { weights_.prefetch(); }
-  // Around passes: forward ones alone, of some microbatches of a step, or those that complete it. The second one makes
-  // compute wait for every reduction; the third leaves that to what reads the sums.
+  // Around passes: forward ones alone, of some microbatches of a step, or those that complete it.
+  // The second one makes compute wait for every reduction; the third leaves that to what reads the
+  // sums.
   enum class Passes : std::uint8_t { forward, some, complete };
   void begin(const std::vector<Pass>& passes);
   void end(Passes passes);
@@ -34,8 +36,8 @@ class Sharder {
   void await_gradients(int unit) { gradients_.wait_for(unit); }
   void await_gradients() { gradients_.finish(); }
 
-  // Behind what changed the shards, all or those of a unit. Some units stay whole between steps, and the sooner these
-  // change the better.
+  // Behind what changed the shards, all or those of a unit. Some units stay whole between steps,
+  // and the sooner these change the better.
   void refresh() { weights_.refresh(); }
   void refresh(int unit) { weights_.refresh(unit); }
   bool is_resident(int unit) const { return weights_.is_resident(unit); }

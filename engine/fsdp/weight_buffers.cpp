@@ -8,8 +8,9 @@
 
 namespace lockstep {
 
-WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator, const Scenario::Fsdp& fsdp,
-                             const ShardLayout& layout, Parameters& parameters)
+WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator,
+                             const Scenario::Fsdp& fsdp, const ShardLayout& layout,
+                             Parameters& parameters)
     : compute_(compute),
       communicator_(communicator),
       layout_(layout),
@@ -63,7 +64,8 @@ void WeightBuffers::append_addresses(std::vector<const void*>& table) const {
   }
 }
 
-// ---- Passes ---------------------------------------------------------------------------------------------------------
+// ---- Passes
+// -------------------------------------------------------------------------------------------------
 
 void WeightBuffers::prefetch() {
   std::vector<int> units(layout_.units.size());
@@ -72,7 +74,9 @@ void WeightBuffers::prefetch() {
 }
 
 void WeightBuffers::begin(std::vector<int> uses) {
-  uses.erase(std::remove_if(uses.begin(), uses.end(), [this](int unit) { return is_resident(unit); }), uses.end());
+  uses.erase(
+      std::remove_if(uses.begin(), uses.end(), [this](int unit) { return is_resident(unit); }),
+      uses.end());
   uses_ = std::move(uses);
   next_ = 0;
   if (uses_.empty()) return;
@@ -84,7 +88,8 @@ void WeightBuffers::begin(std::vector<int> uses) {
 void WeightBuffers::enter(int unit) {
   if (strategy_ == Sharding::no_shard) return;
   if (is_resident(unit)) return wait(*holding(unit));
-  require(next_ < uses_.size() && uses_[next_] == unit, "units are used in the order of the schedule");
+  require(next_ < uses_.size() && uses_[next_] == unit,
+          "units are used in the order of the schedule");
   if (holding(unit) == nullptr) {
     require(gather(unit), "the slot of a unit is free when its turn comes");
     late_gathers_ += compute_.device().recording() < 0;
@@ -109,13 +114,15 @@ void WeightBuffers::leave(int unit) {
     slot->state = State::free;
     slot->unit = -1;
   }
-  // As far as when the next one is entered, but sooner: before the reduction of this one, which nobody waits for yet.
+  // As far as when the next one is entered, but sooner: before the reduction of this one, which
+  // nobody waits for yet.
   if (prefetch_ > 0) gather_ahead(next_, next_ + 1 + prefetch_);
 }
 
 void WeightBuffers::end() const {
   require(next_ == uses_.size(), "every pass has used its units");
-  for (const auto& slot : slots_) require(slot->unit < 0 || is_resident(slot->unit), "no unit keeps its slot");
+  for (const auto& slot : slots_)
+    require(slot->unit < 0 || is_resident(slot->unit), "no unit keeps its slot");
 }
 
 // In order: where one must wait for its slot, those behind it wait too.
@@ -125,7 +132,8 @@ void WeightBuffers::gather_ahead(std::size_t first, std::size_t end) {
   }
 }
 
-// ---- Slots ----------------------------------------------------------------------------------------------------------
+// ---- Slots
+// -------------------------------------------------------------------------------------------------
 
 WeightBuffers::Slot* WeightBuffers::holding(int unit) {
   for (const int choice : choices(unit)) {
@@ -141,9 +149,11 @@ bool WeightBuffers::gather(int unit) {
     if (!free) continue;
     if (to.read) stream_.wait(to.released);
     if (choices(unit).size() > 1) place(unit, to);
-    if (fault("pooled-unit-moves") && choice > 0 && compute_.device().place.step > 1) place(unit, slot(choice - 1));
+    if (fault("pooled-unit-moves") && choice > 0 && compute_.device().place.step > 1)
+      place(unit, slot(choice - 1));
     const std::size_t other = static_cast<std::size_t>(choice) ^ 1;
-    const bool swapped = fault("units-swap-slots") && compute_.device().place.step > 1 && other < slots_.size();
+    const bool swapped =
+        fault("units-swap-slots") && compute_.device().place.step > 1 && other < slots_.size();
     exchange(unit, to, swapped ? *slots_[other] : to);
     return true;
   }
@@ -158,15 +168,20 @@ void WeightBuffers::exchange(int unit, Slot& slot, const Slot& to) {
   const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
   communicator_.grouped([&] {
     for (std::size_t n = 0; n < buckets.size(); ++n) {
-      const bool captured = fault("a-rank-captures-in-another-order") && compute_.device().recording() >= 0;
+      const bool captured =
+          fault("a-rank-captures-in-another-order") && compute_.device().recording() >= 0;
       const bool turned = (captured || fault("a-rank-gathers-in-another-order")) && place.rank == 1;
       const std::size_t i = turned ? buckets.size() - 1 - n : n;
       const Bucket& bucket = layout_.buckets[static_cast<std::size_t>(buckets[i])];
-      if (fault("empty-shard-skips-its-collective") && layout_.is_empty(bucket, place.rank)) continue;
+      if (fault("empty-shard-skips-its-collective") && layout_.is_empty(bucket, place.rank))
+        continue;
       const BucketMemory& shard = parameters_.buckets()[static_cast<std::size_t>(buckets[i])];
-      const void* const from = bucket.narrow ? static_cast<const void*>(shard.copy.data) : shard.weight.data;
-      const auto bytes = static_cast<std::size_t>(bucket.shard) * (bucket.narrow ? sizeof(bf16) : sizeof(float));
-      communicator_.all_gather(stream_, {"gather", buckets[i]}, to.memory + memory.offsets[i], from, bytes);
+      const void* const from =
+          bucket.narrow ? static_cast<const void*>(shard.copy.data) : shard.weight.data;
+      const auto bytes =
+          static_cast<std::size_t>(bucket.shard) * (bucket.narrow ? sizeof(bf16) : sizeof(float));
+      communicator_.all_gather(stream_, {"gather", buckets[i]}, to.memory + memory.offsets[i], from,
+                               bytes);
     }
   });
   stream_.record(slot.gathered);
@@ -180,7 +195,8 @@ void WeightBuffers::wait(Slot& slot) {
   slot.state = State::ready;
 }
 
-// ---- Between passes -------------------------------------------------------------------------------------------------
+// ---- Between passes
+// -------------------------------------------------------------------------------------------------
 
 // Gathers come behind what compute has done: the optimizer.
 void WeightBuffers::fork() {

@@ -1,9 +1,10 @@
-// Gathers the weights of units before the passes that read them, ahead of time where a slot is free, and lets go of
-// them behind. A slot is FREE, then GATHERING on the stream "gather", READY when compute has waited for that, and FREE
-// again behind the last pass that reads it; the next gather into it waits for that pass.
+// Gathers the weights of units before the passes that read them, ahead of time where a slot is
+// free, and lets go of them behind. A slot is FREE, then GATHERING on the stream "gather", READY
+// when compute has waited for that, and FREE again behind the last pass that reads it; the next
+// gather into it waits for that pass.
 //
-// Weights that stay whole (those of embedding and head; all, unless parameters are sharded) are refreshed after the
-// optimizer and never let go.
+// Weights that stay whole (those of embedding and head; all, unless parameters are sharded) are
+// refreshed after the optimizer and never let go.
 #pragma once
 
 #include <memory>
@@ -19,10 +20,11 @@ class WeightBuffers {
  public:
   WeightBuffers(const Stream& compute, Communicator& communicator, const Scenario::Fsdp& fsdp,
                 const ShardLayout& layout, Parameters& parameters);
-  ~WeightBuffers();  // Waits for what is under way: the memory of other ranks goes when their trainers do.
+  ~WeightBuffers();  // Waits for what is under way: the memory of other ranks goes when their
+                     // trainers do.
 
-  // Passes are about to run that use units in this order. What they use first may be gathered before they are known:
-  // passes begin with a forward one.
+  // Passes are about to run that use units in this order. What they use first may be gathered
+  // before they are known: passes begin with a forward one.
   void prefetch();
   void begin(std::vector<int> uses);
   void enter(int unit);  // Compute may read its weights,
@@ -38,7 +40,8 @@ class WeightBuffers {
   bool is_resident(int unit) const;
   // Outside of graphs: those that nobody began before the unit was entered.
   std::int64_t late_gathers() const { return late_gathers_; }
-  // Compute waits for what was gathered, so that no event of one side of a capture is waited for on the other.
+  // Compute waits for what was gathered, so that no event of one side of a capture is waited for on
+  // the other.
   void drain();
 
   // Appends the addresses that a graph may hold: the slots, and where the parameters of units that
@@ -48,7 +51,8 @@ class WeightBuffers {
  private:
   enum class State : std::uint8_t { free, gathering, ready };
   struct Slot {
-    explicit Slot(Device& device) : gathered(device, "weights gathered"), released(device, "weights released") {}
+    explicit Slot(Device& device)
+        : gathered(device, "weights gathered"), released(device, "weights released") {}
     std::byte* memory = nullptr;
     State state = State::free;
     int unit = -1;
@@ -57,7 +61,9 @@ class WeightBuffers {
   };
   void fork();
   Slot& slot(int index) { return *slots_[static_cast<std::size_t>(index)]; }
-  const std::vector<int>& choices(int unit) const { return plan_.choices[static_cast<std::size_t>(unit)]; }
+  const std::vector<int>& choices(int unit) const {
+    return plan_.choices[static_cast<std::size_t>(unit)];
+  }
   Slot* holding(int unit);
   void place(int unit, const Slot& slot);
   bool gather(int unit);                                // False if no slot is free.

@@ -11,11 +11,14 @@ namespace lockstep {
 namespace {
 
 const char* name_of(GraphKey::Kind kind) {
-  static constexpr const char* kNames[] = {"forward graph", "backward graph", "iteration graph", "evaluation graph"};
+  static constexpr const char* kNames[] = {"forward graph", "backward graph", "iteration graph",
+                                           "evaluation graph"};
   return kNames[static_cast<int>(kind)];
 }
 
-std::int64_t bytes_of(const Graph& graph) { return GraphSet::kCallBytes * std::ssize(graph.ledger().entries()); }
+std::int64_t bytes_of(const Graph& graph) {
+  return GraphSet::kCallBytes * std::ssize(graph.ledger().entries());
+}
 
 }  // namespace
 
@@ -24,7 +27,8 @@ std::string to_text(const GraphKey& key) {
          std::to_string(key.slot) + ", bucket " + std::to_string(key.bucket);
 }
 
-// Calls that are illegal while a stream captures, as a hidden allocation or wait in a layer would be: none but faults.
+// Calls that are illegal while a stream captures, as a hidden allocation or wait in a layer would
+// be: none but faults.
 static void make_illegal_calls(const Stream& stream) {
   using Call = std::function<void()>;
   const auto allocate = [&] { DeviceBuffer(stream.device(), 256); };
@@ -41,12 +45,14 @@ void GraphSet::capture(const GraphKey& key, const Body& body) {
   const Body warm_up = faulty<Body>(
       "warm-up-pass-leaves-its-gradients", [] {}, body);
   warm_up();
-  const StepLocation place = stream_.device().place;  // What comes behind the launch has no place inside of the graph.
+  const StepLocation place =
+      stream_.device().place;  // What comes behind the launch has no place inside of the graph.
   stream_.begin_capture();
   try {
     body();
     make_illegal_calls(stream_);
-    const auto [place_of, is_new] = graphs_.try_emplace(key, Captured{stream_.end_capture(), addresses_()});
+    const auto [place_of, is_new] =
+        graphs_.try_emplace(key, Captured{stream_.end_capture(), addresses_()});
     require(is_new, "a graph is captured once");
     bytes_ += bytes_of(place_of->second.graph);
   } catch (const DeviceError& error) {
@@ -92,7 +98,8 @@ void GraphSet::check(const GraphKey& key, const Captured& graph, const Body& bod
   if (now != graph.addresses) {
     std::size_t i = 0;
     while (i < now.size() && i < graph.addresses.size() && now[i] == graph.addresses[i]) ++i;
-    throw EngineViolation(JudgeKind::address, to_text(key) + ": buffer " + std::to_string(i) + " moved since capture");
+    throw EngineViolation(JudgeKind::address,
+                          to_text(key) + ": buffer " + std::to_string(i) + " moved since capture");
   }
   if (!dry_run_) return;
   const StepLocation place = stream_.device().place;

@@ -1,5 +1,5 @@
-// The captured graphs of a run. Each is checked against what it was captured from before every launch. Above a limit
-// the bucket that was used least recently loses its graphs.
+// The captured graphs of a run. Each is checked against what it was captured from before every
+// launch. Above a limit the bucket that was used least recently loses its graphs.
 #pragma once
 
 #include <compare>
@@ -31,20 +31,23 @@ class GraphSet {
   // alike (docs/decisions.md).
   static constexpr std::int64_t kCallBytes = 1024;
 
-  // `addresses` lists every buffer that a graph may hold; `dry_run` records the body again at each launch;
-  // `memory_limit` in bytes, 0 for none.
+  // `addresses` lists every buffer that a graph may hold; `dry_run` records the body again at each
+  // launch; `memory_limit` in bytes, 0 for none.
   GraphSet(const Stream& stream, Addresses addresses, bool dry_run, std::int64_t memory_limit)
-      : stream_(stream), addresses_(std::move(addresses)), dry_run_(dry_run), memory_limit_(memory_limit) {}
+      : stream_(stream),
+        addresses_(std::move(addresses)),
+        dry_run_(dry_run),
+        memory_limit_(memory_limit) {}
 
-  // Records `body` without running it, then evicts other buckets while the graphs exceed the limit; what was launched
-  // of theirs runs to its end. On failure the stream is usable, all graphs are gone, and EngineViolation (judge
-  // "capture") names the graph and the call.
+  // Records `body` without running it, then evicts other buckets while the graphs exceed the limit;
+  // what was launched of theirs runs to its end. On failure the stream is usable, all graphs are
+  // gone, and EngineViolation (judge "capture") names the graph and the call.
   void capture(const GraphKey& key, const Body& body);
   bool has(const GraphKey& key) const { return graphs_.contains(key); }
   bool has_bucket(int bucket) const { return last_use_.contains(bucket); }
   bool empty() const { return graphs_.empty(); }
-  // EngineViolation: judge "address" when a buffer moved since capture, "ledger" when `body` would now submit
-  // something else.
+  // EngineViolation: judge "address" when a buffer moved since capture, "ledger" when `body` would
+  // now submit something else.
   void launch(const GraphKey& key, const Body& body);
   void clear();
   const Ledger& ledger(const GraphKey& key) const { return graphs_.at(key).graph.ledger(); }

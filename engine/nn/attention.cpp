@@ -20,7 +20,8 @@ AttentionScratch<T>::AttentionScratch(TensorPool& pool, const Scenario& scenario
   table = pool.make<float>(rows, a.head_dim);
 }
 
-CudnnShapes::CudnnShapes(const Scenario::Model::Attention& a, std::int64_t rows, std::int64_t capacity) {
+CudnnShapes::CudnnShapes(const Scenario::Model::Attention& a, std::int64_t rows,
+                         std::int64_t capacity) {
   forward.qkv = backward.qkv = tensor<bf16>(nullptr, rows, (a.heads + 2 * a.kv_heads) * a.head_dim);
   forward.capacity = backward.capacity = capacity;
   forward.heads = backward.heads = static_cast<std::int32_t>(a.heads);
@@ -28,8 +29,8 @@ CudnnShapes::CudnnShapes(const Scenario::Model::Attention& a, std::int64_t rows,
   forward.head_dim = backward.head_dim = static_cast<std::int32_t>(a.head_dim);
 }
 
-std::int64_t plan_cudnn(Device& device, const Scenario::Model::Attention& attention, std::int64_t rows,
-                        std::int64_t capacity) {
+std::int64_t plan_cudnn(Device& device, const Scenario::Model::Attention& attention,
+                        std::int64_t rows, std::int64_t capacity) {
   const CudnnShapes shapes(attention, rows, capacity);
   Backend& backend = device.backend();
   return std::max(backend.workspace_bytes(Submission(shapes.forward)),
@@ -37,9 +38,11 @@ std::int64_t plan_cudnn(Device& device, const Scenario::Model::Attention& attent
 }
 
 template <class T>
-SelfAttention<T>::SelfAttention(const Parameters& parameters, const Scenario::Model& model, int layer,
-                                const AttentionScratch<T>& scratch, const Recomputed<T>& recomputed)
-    : block_(parameters[parameters.of_layer(layer) + AttentionParameter::norm_gain], model, layer, recomputed.norm),
+SelfAttention<T>::SelfAttention(const Parameters& parameters, const Scenario::Model& model,
+                                int layer, const AttentionScratch<T>& scratch,
+                                const Recomputed<T>& recomputed)
+    : block_(parameters[parameters.of_layer(layer) + AttentionParameter::norm_gain], model, layer,
+             recomputed.norm),
       qkv_(parameters[parameters.of_layer(layer) + AttentionParameter::qkv]),
       proj_(parameters[parameters.of_layer(layer) + AttentionParameter::proj]),
       heads_(static_cast<std::int32_t>(model.attention.heads)),
@@ -156,7 +159,8 @@ void SelfAttention<T>::forward(const PassContext& pass, Saved<T>& base) const {
 }
 
 template <class T>
-void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
+void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout,
+                                Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
   const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
   pass.part("proj");

@@ -14,19 +14,21 @@ struct AttentionScratch {
   Tensor<T> dmixed, dcore, dqkv, dnorm;
   Tensor<float> delta;             // [T, heads]
   Tensor<std::int32_t> next_tile;  // [1, 2]
-  Tensor<float> table;             // [pack_length, head_dim]: cosines and sines of every position; written once.
+  Tensor<float>
+      table;  // [pack_length, head_dim]: cosines and sines of every position; written once.
 };
 
 // The ops for packs of this shape, without memory: planning needs the shapes only.
 struct CudnnShapes {
-  CudnnShapes(const Scenario::Model::Attention& attention, std::int64_t rows, std::int64_t capacity);
+  CudnnShapes(const Scenario::Model::Attention& attention, std::int64_t rows,
+              std::int64_t capacity);
   CudnnAttentionForward forward;
   CudnnAttentionBackward backward;
 };
-// Plans cuDNN's calls over packs of this shape, so that no choice is made during a capture. Returns the bytes of
-// workspace that they need.
-std::int64_t plan_cudnn(Device& device, const Scenario::Model::Attention& attention, std::int64_t rows,
-                        std::int64_t capacity);
+// Plans cuDNN's calls over packs of this shape, so that no choice is made during a capture. Returns
+// the bytes of workspace that they need.
+std::int64_t plan_cudnn(Device& device, const Scenario::Model::Attention& attention,
+                        std::int64_t rows, std::int64_t capacity);
 
 template <class T>
 class SelfAttention : public Layer<T> {
@@ -35,7 +37,8 @@ class SelfAttention : public Layer<T> {
                 const AttentionScratch<T>& scratch, const Recomputed<T>& recomputed);
   std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
   void forward(const PassContext& pass, Saved<T>& saved) const override;
-  void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
+  void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout,
+                Tensor<T> dx) const override;
 
  private:
   struct State : Saved<T> {

@@ -6,7 +6,8 @@
 namespace lockstep {
 namespace {
 
-// There is no key for it: Megatron-LM's default of --moe-router-bias-update-rate, see docs/decisions.md.
+// There is no key for it: Megatron-LM's default of --moe-router-bias-update-rate, see
+// docs/decisions.md.
 constexpr float kBiasRate = 0.001f;
 
 template <class T>
@@ -16,18 +17,21 @@ void zero(const Stream& stream, const Tensor<T>& x) {
 
 }  // namespace
 
-std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Model& model, int ranks) {
+std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Model& model,
+                                            int ranks) {
   std::vector<ExpertState> states;
   const std::int64_t experts = model.moe.experts;
   for (std::size_t layer = 0; layer < model.pattern.size(); ++layer) {
     if (model.pattern[layer] != 'E') continue;
-    states.push_back({.layer = static_cast<int>(layer),
-                      .bias = model.moe.expert_bias ? pool.make<float>(1, experts) : Tensor<float>{},
-                      .step = pool.make<std::int32_t>(1, experts),
-                      .total = pool.make<std::int64_t>(1, experts),
-                      .kept = pool.make<std::int64_t>(1, experts),
-                      .all_steps = {}});
-    if (model.moe.expert_bias && ranks > 0) states.back().all_steps = pool.make<std::int32_t>(ranks, experts);
+    states.push_back(
+        {.layer = static_cast<int>(layer),
+         .bias = model.moe.expert_bias ? pool.make<float>(1, experts) : Tensor<float>{},
+         .step = pool.make<std::int32_t>(1, experts),
+         .total = pool.make<std::int64_t>(1, experts),
+         .kept = pool.make<std::int64_t>(1, experts),
+         .all_steps = {}});
+    if (model.moe.expert_bias && ranks > 0)
+      states.back().all_steps = pool.make<std::int32_t>(ranks, experts);
   }
   return states;
 }
@@ -41,7 +45,8 @@ void clear(const Stream& stream, const std::vector<ExpertState>& states) {
   }
 }
 
-void update_biases(const Stream& stream, const std::vector<ExpertState>& states, Communicator* communicator) {
+void update_biases(const Stream& stream, const std::vector<ExpertState>& states,
+                   Communicator* communicator) {
   for (const ExpertState& state : states) {
     stream.device().place.layer = state.layer;
     if (!state.bias) continue;
@@ -52,8 +57,9 @@ void update_biases(const Stream& stream, const std::vector<ExpertState>& states,
     }
     Tensor<std::int32_t> step = communicator == nullptr ? state.step : state.all_steps;
     step.rows = faulty("expert-bias-counts-one-rank", step.rows, 1);
-    stream.submit(
-        UpdateExpertBias{.step = step, .bias = state.bias, .rate = faulty("expert-bias-never-updated", kBiasRate, 0)});
+    stream.submit(UpdateExpertBias{.step = step,
+                                   .bias = state.bias,
+                                   .rate = faulty("expert-bias-never-updated", kBiasRate, 0)});
   }
   stream.device().place.layer = -1;
 }

@@ -12,19 +12,24 @@
 namespace lockstep {
 
 struct ExpertState {
-  int layer = 0;                     // Symbol index.
-  Tensor<float> bias;                // [1, E]; absent without expert_bias. Saved in checkpoints.
-  Tensor<std::int32_t> step;         // [1, E] pairs that chose each expert since the last update of the bias.
-  Tensor<std::int64_t> total, kept;  // [1, E] chosen, and of those not dropped, since this process began.
-  Tensor<std::int32_t> all_steps;    // [R, E] `step` of every rank; absent without expert_bias or other ranks.
+  int layer = 0;       // Symbol index.
+  Tensor<float> bias;  // [1, E]; absent without expert_bias. Saved in checkpoints.
+  Tensor<std::int32_t>
+      step;  // [1, E] pairs that chose each expert since the last update of the bias.
+  Tensor<std::int64_t> total,
+      kept;  // [1, E] chosen, and of those not dropped, since this process began.
+  Tensor<std::int32_t>
+      all_steps;  // [R, E] `step` of every rank; absent without expert_bias or other ranks.
 };
 
 // One for each `E` of the pattern, in order. `ranks`: 0 where nobody else takes part.
-std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Model& model, int ranks);
+std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Model& model,
+                                            int ranks);
 
 void clear(const Stream& stream, const std::vector<ExpertState>& states);
 
 // After the optimizer of a step. With a communicator the counts of all ranks are added.
-void update_biases(const Stream& stream, const std::vector<ExpertState>& states, Communicator* communicator);
+void update_biases(const Stream& stream, const std::vector<ExpertState>& states,
+                   Communicator* communicator);
 
 }  // namespace lockstep

@@ -18,7 +18,8 @@ Dropout dropout_site(const Scenario::Model& model, int layer, int site) {
 
 void accumulate(const PassContext& pass, const Parameter& parameter) {
   if (!parameter.gradient) return;
-  pass.stream.submit(AccumulateGradient{.g = parameter.microbatch_gradient, .acc = parameter.gradient});
+  pass.stream.submit(
+      AccumulateGradient{.g = parameter.microbatch_gradient, .acc = parameter.gradient});
 }
 
 template <class T>
@@ -34,22 +35,33 @@ Tensor<T> PreNormBlock<T>::make_norm(SavedMaker& maker) const {
 }
 
 template <class T>
-void PreNormBlock<T>::norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const {
+void PreNormBlock<T>::norm(const PassContext& pass, Tensor<T> x, Tensor<T> y,
+                           Tensor<float> rstd) const {
   pass.part("norm");
-  pass.stream.submit(RmsNormForward<T>{
-      .x = x, .gain = gain_.weight, .row_document = pass.pack.row_document, .y = y, .rstd = rstd, .eps = eps_});
+  pass.stream.submit(RmsNormForward<T>{.x = x,
+                                       .gain = gain_.weight,
+                                       .row_document = pass.pack.row_document,
+                                       .y = y,
+                                       .rstd = rstd,
+                                       .eps = eps_});
 }
 
 template <class T>
-void PreNormBlock<T>::recompute_norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const {
+void PreNormBlock<T>::recompute_norm(const PassContext& pass, Tensor<T> x, Tensor<T> y,
+                                     Tensor<float> rstd) const {
   if (!shared_norm_) return;
   pass.part(StepLocation::kRecompute);
-  pass.stream.submit(RmsNormForward<T>{
-      .x = x, .gain = gain_.weight, .row_document = pass.pack.row_document, .y = y, .rstd = rstd, .eps = eps_});
+  pass.stream.submit(RmsNormForward<T>{.x = x,
+                                       .gain = gain_.weight,
+                                       .row_document = pass.pack.row_document,
+                                       .y = y,
+                                       .rstd = rstd,
+                                       .eps = eps_});
 }
 
 template <class T>
-void PreNormBlock<T>::residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, Tensor<T> out) const {
+void PreNormBlock<T>::residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed,
+                               Tensor<T> out) const {
   pass.part("residual");
   pass.stream.submit(ResidualForward<T>{.residual = x,
                                         .y = mixed,
@@ -62,7 +74,8 @@ void PreNormBlock<T>::residual(const PassContext& pass, Tensor<T> x, Tensor<T> m
 }
 
 template <class T>
-Tensor<T> PreNormBlock<T>::residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const {
+Tensor<T> PreNormBlock<T>::residual_backward(const PassContext& pass, Tensor<T> dout,
+                                             Tensor<T> dmixed) const {
   Dropout dropout = active(pass);
   if (!dropout.active) return dout;
   pass.part("residual");
@@ -78,8 +91,8 @@ Tensor<T> PreNormBlock<T>::residual_backward(const PassContext& pass, Tensor<T> 
 }
 
 template <class T>
-void PreNormBlock<T>::norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float> rstd, Tensor<T> dy,
-                                    Tensor<T> dout, Tensor<T> dx) const {
+void PreNormBlock<T>::norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float> rstd,
+                                    Tensor<T> dy, Tensor<T> dout, Tensor<T> dx) const {
   pass.part("norm");
   pass.stream.submit(RmsNormBackward<T>{.x = x,
                                         .rstd = rstd,

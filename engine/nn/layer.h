@@ -1,6 +1,6 @@
-// Common parts of all layers of the pattern: pre-norm, mixer, residual. A layer has only parameters and constants.
-// Everything that its backward pass needs is in a `Saved` that belongs to a slot, so a forward pass may be repeated,
-// captured or replayed in any order.
+// Common parts of all layers of the pattern: pre-norm, mixer, residual. A layer has only parameters
+// and constants. Everything that its backward pass needs is in a `Saved` that belongs to a slot, so
+// a forward pass may be repeated, captured or replayed in any order.
 #pragma once
 
 #include <memory>
@@ -32,20 +32,23 @@ struct PassContext {
   void part(const char* name) const { stream.device().place.part = name; }
 };
 
-// The tensors that a layer saves in its forward pass, in one slot. `x` is the residual stream it read, `out` the one it
-// wrote.
+// The tensors that a layer saves in its forward pass, in one slot. `x` is the residual stream it
+// read, `out` the one it wrote.
 template <class T>
 struct Saved {
   virtual ~Saved() = default;
   Tensor<T> x, out;
-  Tensor<float> losses;          // [1, 2] load-balancing and z loss of an `E`; absent else.
-  std::int64_t rows_in_use = 0;  // For an `E` with host_sync: rows of the expert buffers that the documents fill.
+  Tensor<float> losses;  // [1, 2] load-balancing and z loss of an `E`; absent else.
+  std::int64_t rows_in_use =
+      0;  // For an `E` with host_sync: rows of the expert buffers that the documents fill.
 };
 
-// Makes the tensors of a Saved and lists them by name for a judge, in the order in which they are written.
+// Makes the tensors of a Saved and lists them by name for a judge, in the order in which they are
+// written.
 class SavedMaker {
  public:
-  SavedMaker(TensorPool& pool, const Offloader& offloader, int slot, std::vector<NamedTensor>& names, std::int64_t rows)
+  SavedMaker(TensorPool& pool, const Offloader& offloader, int slot,
+             std::vector<NamedTensor>& names, std::int64_t rows)
       : pool_(pool), offloader_(offloader), slot_(slot), names_(names), rows_(rows) {}
   void enter_layer(int layer) { layer_ = layer; }
   std::int64_t rows() const { return rows_; }
@@ -56,15 +59,20 @@ class SavedMaker {
     return add<T>(name, op, rows_, cols);
   }
   // [1, T]: one number a row, always fp32.
-  Tensor<float> make_row(const std::string& name, const char* op) { return add<float>(name, op, 1, rows_); }
-  // [rows, cols]: a buffer of the experts. `ragged`: only as many rows are in use as the data decides.
+  Tensor<float> make_row(const std::string& name, const char* op) {
+    return add<float>(name, op, 1, rows_);
+  }
+  // [rows, cols]: a buffer of the experts. `ragged`: only as many rows are in use as the data
+  // decides.
   template <class T>
-  Tensor<T> make_buffer(const std::string& name, const char* op, std::int64_t rows, std::int64_t cols, bool ragged) {
+  Tensor<T> make_buffer(const std::string& name, const char* op, std::int64_t rows,
+                        std::int64_t cols, bool ragged) {
     const Tensor<T> made = add<T>(name, op, rows, cols);
     names_.back().rows = ragged ? NamedTensor::Rows::ragged_buffer : NamedTensor::Rows::buffer;
     return made;
   }
-  // Saved, but not shown to a judge: integers, padding. The name is the offloader's, if it may move the tensor.
+  // Saved, but not shown to a judge: integers, padding. The name is the offloader's, if it may move
+  // the tensor.
   template <class T>
   Tensor<T> make_unnamed(std::int64_t rows, std::int64_t cols, const char* name = nullptr) {
     return name == nullptr ? pool_.make<T>(rows, cols) : place<T>(full_name(name), rows, cols);
@@ -76,8 +84,10 @@ class SavedMaker {
   }
   template <class T>
   Tensor<T> place(const std::string& name, std::int64_t rows, std::int64_t cols) {
-    void* const shared = offloader_.place(name, slot_, sizeof(T) * static_cast<std::size_t>(rows * cols));
-    return shared == nullptr ? pool_.make<T>(rows, cols) : tensor(static_cast<T*>(shared), rows, cols);
+    void* const shared =
+        offloader_.place(name, slot_, sizeof(T) * static_cast<std::size_t>(rows * cols));
+    return shared == nullptr ? pool_.make<T>(rows, cols)
+                             : tensor(static_cast<T*>(shared), rows, cols);
   }
   template <class T>
   Tensor<T> add(const std::string& name, const char* op, std::int64_t rows, std::int64_t cols) {
@@ -101,18 +111,22 @@ class Layer {
   virtual std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const = 0;
   virtual void forward(const PassContext& pass, Saved<T>& saved) const = 0;
   // Overwrites dx, the gradient of saved.x; overwrites each g_m and adds it to its accumulator.
-  virtual void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const = 0;
+  virtual void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout,
+                        Tensor<T> dx) const = 0;
 
   // The same for some stages of the layer; a layer of one stage is never cut.
-  virtual void forward_part(const PassContext& pass, Saved<T>& saved, const Part&) const { forward(pass, saved); }
-  virtual void backward_part(const PassContext& pass, const Saved<T>& saved, const Part&, Tensor<T> dout,
-                             Tensor<T> dx) const {
+  virtual void forward_part(const PassContext& pass, Saved<T>& saved, const Part&) const {
+    forward(pass, saved);
+  }
+  virtual void backward_part(const PassContext& pass, const Saved<T>& saved, const Part&,
+                             Tensor<T> dout, Tensor<T> dx) const {
     backward(pass, saved, dout, dx);
   }
 };
 
 inline bool has_dropout(const Scenario::Model& model) { return model.dropout.millionths != 0; }
-// The constants of a dropout site: arithmetic.md 0.4. `site` is 0 for a mixer's output, 1 for the embedding.
+// The constants of a dropout site: arithmetic.md 0.4. `site` is 0 for a mixer's output, 1 for the
+// embedding.
 Dropout dropout_site(const Scenario::Model& model, int layer, int site);
 
 // The weight that products and the embedding read: the fp32 master, or its bf16 copy.
@@ -128,12 +142,14 @@ Tensor<T> weight_of(const Parameter& parameter) {
 // acc = add(acc, g_m): once a microbatch and parameter, unless g_m is reduced at once.
 void accumulate(const PassContext& pass, const Parameter& parameter);
 
-// The pre-norm residual block around every mixer: norm before it, dropout and residual add after it.
+// The pre-norm residual block around every mixer: norm before it, dropout and residual add after
+// it.
 template <class T>
 class PreNormBlock {
  public:
   // `shared_norm`: memory for the norm's output if it is recomputed; absent if it is saved.
-  PreNormBlock(const Parameter& gain, const Scenario::Model& model, int layer, Tensor<T> shared_norm)
+  PreNormBlock(const Parameter& gain, const Scenario::Model& model, int layer,
+               Tensor<T> shared_norm)
       : gain_(gain),
         eps_(static_cast<float>(model.norm_eps)),
         dropout_(dropout_site(model, layer, 0)),
@@ -144,16 +160,16 @@ class PreNormBlock {
   // Called before a backward pass reads y: recomputes it, if it was not saved.
   void recompute_norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
   void residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, Tensor<T> out) const;
-  // The gradient of the mixer's output: without dropout dout itself, whose padding rows are +0, and no op; else
-  // it is written to `dmixed`.
+  // The gradient of the mixer's output: without dropout dout itself, whose padding rows are +0, and
+  // no op; else it is written to `dmixed`.
   Tensor<T> residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const;
   // The tensor in which residual_backward leaves that gradient.
   Tensor<T> mixed_gradient(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const {
     return active(pass).active ? dmixed : dout;
   }
   // dx = dout + the norm's own gradient: one store.
-  void norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float> rstd, Tensor<T> dy, Tensor<T> dout,
-                     Tensor<T> dx) const;
+  void norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float> rstd, Tensor<T> dy,
+                     Tensor<T> dout, Tensor<T> dx) const;
 
  private:
   Dropout active(const PassContext& pass) const;

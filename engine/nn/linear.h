@@ -8,8 +8,9 @@
 
 namespace lockstep {
 
-// Multiply-adds of a product. Smaller ones wait for their launch more than for their arithmetic, whoever does them, and
-// would pay for the trial of an algorithm only after thousands of calls: our own kernel does them. docs/decisions.md.
+// Multiply-adds of a product. Smaller ones wait for their launch more than for their arithmetic,
+// whoever does them, and would pay for the trial of an algorithm only after thousands of calls: our
+// own kernel does them. docs/decisions.md.
 inline constexpr std::int64_t kWorthPlanning = std::int64_t{1} << 24;
 
 template <class T>
@@ -19,15 +20,17 @@ class Linear {
 
   std::int64_t inputs() const { return weight_.weight.cols; }
   std::int64_t outputs() const { return weight_.weight.rows; }
-  // Shows the device the products of packs of `rows` rows, before anything runs: no choice is made in a capture, and
-  // none depends on the mode. Only shapes matter, so the weight's memory stands for all.
+  // Shows the device the products of packs of `rows` rows, before anything runs: no choice is made
+  // in a capture, and none depends on the mode. Only shapes matter, so the weight's memory stands
+  // for all.
   void plan(Device& device, std::int64_t rows, Tensor<std::uint8_t> workspace) const {
     if (rows * inputs() * outputs() < kWorthPlanning) return;
     const Tensor<T> w = weight_of<T>(weight_);
     const Tensor<T> x = tensor(w.data, rows, inputs()), y = tensor(w.data, rows, outputs());
     Backend& backend = device.backend();
     backend.plan(Submission(LinearForward<T>{.x = x, .w = w, .y = y, .workspace = workspace}));
-    backend.plan(Submission(LinearInputGradient<T>{.dy = y, .w = w, .dx = x, .workspace = workspace}));
+    backend.plan(
+        Submission(LinearInputGradient<T>{.dy = y, .w = w, .dx = x, .workspace = workspace}));
     LinearWeightGradient<T> gradient{.dy = y, .x = x, .workspace = workspace};
     if (weight_.microbatch_gradient) {
       gradient.dw = weight_.microbatch_gradient;
@@ -37,14 +40,15 @@ class Linear {
     backend.plan(Submission(gradient));
   }
   void forward(const PassContext& pass, Tensor<T> x, Tensor<T> y) const {
-    pass.stream.submit(LinearForward<T>{.x = x, .w = weight_of<T>(weight_), .y = y, .workspace = pass.workspace});
+    pass.stream.submit(
+        LinearForward<T>{.x = x, .w = weight_of<T>(weight_), .y = y, .workspace = pass.workspace});
   }
   void weight_gradient(const PassContext& pass, Tensor<T> dy, Tensor<T> x) const {
-    pass.stream.submit(
-        LinearWeightGradient<T>{.dy = dy, .x = x, .dw = weight_.microbatch_gradient, .workspace = pass.workspace});
+    pass.stream.submit(LinearWeightGradient<T>{
+        .dy = dy, .x = x, .dw = weight_.microbatch_gradient, .workspace = pass.workspace});
   }
-  // The same with the one add into the accumulator, where nothing else adds to the microbatch's gradient; alone where
-  // that is reduced at once.
+  // The same with the one add into the accumulator, where nothing else adds to the microbatch's
+  // gradient; alone where that is reduced at once.
   void accumulate_weight_gradient(const PassContext& pass, Tensor<T> dy, Tensor<T> x) const {
     LinearWeightGradient<T> op{.dy = dy, .x = x, .workspace = pass.workspace};
     if (weight_.gradient) {
@@ -55,8 +59,8 @@ class Linear {
     pass.stream.submit(op);
   }
   void input_gradient(const PassContext& pass, Tensor<T> dy, Tensor<T> dx) const {
-    pass.stream.submit(
-        LinearInputGradient<T>{.dy = dy, .w = weight_of<T>(weight_), .dx = dx, .workspace = pass.workspace});
+    pass.stream.submit(LinearInputGradient<T>{
+        .dy = dy, .w = weight_of<T>(weight_), .dx = dx, .workspace = pass.workspace});
   }
   void backward(const PassContext& pass, Tensor<T> dy, Tensor<T> x, Tensor<T> dx) const {
     accumulate_weight_gradient(pass, dy, x);

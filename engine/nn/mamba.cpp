@@ -25,10 +25,11 @@ MambaScratch<T>::MambaScratch(TensorPool& pool, const Scenario& scenario) {
 }
 
 template <class T>
-Mamba<T>::Mamba(const Parameters& parameters, const Scenario::Model& model, int layer, const MambaScratch<T>& scratch,
-                const Recomputed<T>& recomputed)
+Mamba<T>::Mamba(const Parameters& parameters, const Scenario::Model& model, int layer,
+                const MambaScratch<T>& scratch, const Recomputed<T>& recomputed)
     : shape_(model.mamba),
-      block_(parameters[parameters.of_layer(layer) + MambaParameter::norm_gain], model, layer, recomputed.norm),
+      block_(parameters[parameters.of_layer(layer) + MambaParameter::norm_gain], model, layer,
+             recomputed.norm),
       in_proj_(parameters[parameters.of_layer(layer) + MambaParameter::in_proj]),
       conv_weight_(parameters[parameters.of_layer(layer) + MambaParameter::conv_weight]),
       conv_bias_(parameters[parameters.of_layer(layer) + MambaParameter::conv_bias]),
@@ -50,7 +51,8 @@ std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) c
   saved->conv = maker.make<T>("conv", ConvForward<T>::kName, shape_.channels);
   saved->scan = maker.make<T>("scan", ScanForward<T>::kName, shape_.d_inner);
   saved->gated = maker.make<T>("gated_norm.out", GatedNormForward<T>::kName, shape_.d_inner);
-  saved->gated_rstd = maker.make<float>("gated_norm.rstd", GatedNormForward<T>::kName, shape_.groups);
+  saved->gated_rstd =
+      maker.make<float>("gated_norm.rstd", GatedNormForward<T>::kName, shape_.groups);
   saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, out_proj_.outputs());
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, out_proj_.outputs());
   return saved;
@@ -102,7 +104,8 @@ void Mamba<T>::forward(const PassContext& pass, Saved<T>& base) const {
 }
 
 template <class T>
-void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
+void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout,
+                        Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
   const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
   pass.part("out_proj");

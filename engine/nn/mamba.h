@@ -12,7 +12,8 @@ namespace lockstep {
 struct MambaShape {
   explicit MambaShape(const Scenario::Model::Mamba& mamba);
   std::int32_t heads, groups, state, chunk;
-  std::int64_t d_inner, channels;  // channels = d_inner + 2 * groups * state: the convolution's width.
+  std::int64_t d_inner,
+      channels;  // channels = d_inner + 2 * groups * state: the convolution's width.
 
   template <class T>
   Tensor<T> z(Tensor<T> row) const {
@@ -39,11 +40,12 @@ struct MambaScratch {
 template <class T>
 class Mamba : public Layer<T> {
  public:
-  Mamba(const Parameters& parameters, const Scenario::Model& model, int layer, const MambaScratch<T>& scratch,
-        const Recomputed<T>& recomputed);
+  Mamba(const Parameters& parameters, const Scenario::Model& model, int layer,
+        const MambaScratch<T>& scratch, const Recomputed<T>& recomputed);
   std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
   void forward(const PassContext& pass, Saved<T>& saved) const override;
-  void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
+  void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout,
+                Tensor<T> dx) const override;
 
  private:
   struct State : Saved<T> {

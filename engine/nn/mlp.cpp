@@ -6,7 +6,8 @@ template <class T>
 MlpScratch<T>::MlpScratch(TensorPool& pool, const Scenario& scenario) {
   const Scenario::Model& model = scenario.model;
   const std::int64_t rows = scenario.data.pack_length;
-  const std::int64_t width = model.mlp.hidden * (model.mlp.activation == MlpActivation::swiglu ? 2 : 1);
+  const std::int64_t width =
+      model.mlp.hidden * (model.mlp.activation == MlpActivation::swiglu ? 2 : 1);
   if (has_dropout(model)) dmixed = pool.make<T>(rows, model.hidden);
   dact = pool.make<T>(rows, model.mlp.hidden);
   dfc1 = pool.make<T>(rows, width);
@@ -14,12 +15,14 @@ MlpScratch<T>::MlpScratch(TensorPool& pool, const Scenario& scenario) {
 }
 
 template <class T>
-Mlp<T>::Mlp(const Parameters& parameters, const Scenario::Model& model, int layer, const MlpScratch<T>& scratch,
-            const Recomputed<T>& recomputed)
-    : block_(parameters[parameters.of_layer(layer) + MlpParameter::norm_gain], model, layer, recomputed.norm),
+Mlp<T>::Mlp(const Parameters& parameters, const Scenario::Model& model, int layer,
+            const MlpScratch<T>& scratch, const Recomputed<T>& recomputed)
+    : block_(parameters[parameters.of_layer(layer) + MlpParameter::norm_gain], model, layer,
+             recomputed.norm),
       fc1_(parameters[parameters.of_layer(layer) + MlpParameter::fc1]),
       fc2_(parameters[parameters.of_layer(layer) + MlpParameter::fc2]),
-      activation_(model.mlp.activation == MlpActivation::swiglu ? Activation::swiglu : Activation::squared_relu),
+      activation_(model.mlp.activation == MlpActivation::swiglu ? Activation::swiglu
+                                                                : Activation::squared_relu),
       scratch_(scratch),
       recomputed_(recomputed) {}
 
@@ -39,8 +42,8 @@ std::unique_ptr<Saved<T>> Mlp<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
 
 template <class T>
 void Mlp<T>::activate(const PassContext& pass, Tensor<T> fc1, Tensor<T> act) const {
-  pass.stream.submit(
-      ActivationForward<T>{.h = fc1, .row_document = pass.pack.row_document, .a = act, .kind = activation_});
+  pass.stream.submit(ActivationForward<T>{
+      .h = fc1, .row_document = pass.pack.row_document, .a = act, .kind = activation_});
 }
 
 template <class T>
@@ -57,7 +60,8 @@ void Mlp<T>::forward(const PassContext& pass, Saved<T>& base) const {
 }
 
 template <class T>
-void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout, Tensor<T> dx) const {
+void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout,
+                      Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
   const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
   if (recomputed_.mlp_act) {

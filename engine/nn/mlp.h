@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-// Gradients on their way through any MLP layer: shared, since one stream runs the layers one after the other.
+// Gradients on their way through any MLP layer: shared, since one stream runs the layers one after
+// the other.
 template <class T>
 struct MlpScratch {
   MlpScratch(TensorPool& pool, const Scenario& scenario);
@@ -16,11 +17,12 @@ struct MlpScratch {
 template <class T>
 class Mlp : public Layer<T> {
  public:
-  Mlp(const Parameters& parameters, const Scenario::Model& model, int layer, const MlpScratch<T>& scratch,
-      const Recomputed<T>& recomputed);
+  Mlp(const Parameters& parameters, const Scenario::Model& model, int layer,
+      const MlpScratch<T>& scratch, const Recomputed<T>& recomputed);
   std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
   void forward(const PassContext& pass, Saved<T>& saved) const override;
-  void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
+  void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout,
+                Tensor<T> dx) const override;
 
  private:
   void activate(const PassContext& pass, Tensor<T> fc1, Tensor<T> act) const;

@@ -27,8 +27,8 @@ class InBackward {
 }  // namespace
 
 template <class T>
-Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloader, const Parameters& parameters,
-                const Scenario& scenario, int slots, int ranks)
+Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloader,
+                const Parameters& parameters, const Scenario& scenario, int slots, int ranks)
     : device_(device),
       compute_(compute),
       config_(scenario.model),
@@ -74,20 +74,23 @@ void Model<T>::make_layers(const Scenario& scenario) {
     switch (at(config_.pattern, layer)) {
       case 'M':
         if (!mamba_scratch_) mamba_scratch_.emplace(pool_, scenario);
-        layers_.push_back(std::make_unique<Mamba<T>>(parameters_, config_, layer, *mamba_scratch_, recomputed_));
+        layers_.push_back(
+            std::make_unique<Mamba<T>>(parameters_, config_, layer, *mamba_scratch_, recomputed_));
         break;
       case '*':
         if (!attention_scratch_) attention_scratch_.emplace(pool_, scenario);
-        layers_.push_back(
-            std::make_unique<SelfAttention<T>>(parameters_, config_, layer, *attention_scratch_, recomputed_));
+        layers_.push_back(std::make_unique<SelfAttention<T>>(parameters_, config_, layer,
+                                                             *attention_scratch_, recomputed_));
         break;
       case 'E':
         if (!moe_scratch_) moe_scratch_.emplace(pool_, scenario);
-        layers_.push_back(std::make_unique<Moe<T>>(parameters_, config_, *expert_state++, *moe_scratch_, recomputed_));
+        layers_.push_back(std::make_unique<Moe<T>>(parameters_, config_, *expert_state++,
+                                                   *moe_scratch_, recomputed_));
         break;
       default:
         if (!mlp_scratch_) mlp_scratch_.emplace(pool_, scenario);
-        layers_.push_back(std::make_unique<Mlp<T>>(parameters_, config_, layer, *mlp_scratch_, recomputed_));
+        layers_.push_back(
+            std::make_unique<Mlp<T>>(parameters_, config_, layer, *mlp_scratch_, recomputed_));
     }
   }
 }
@@ -95,7 +98,8 @@ void Model<T>::make_layers(const Scenario& scenario) {
 template <class T>
 ScanScratch Model<T>::make_scan_scratch(TensorPool& pool, std::int64_t capacity) const {
   const Scenario::Model::Mamba& m = config_.mamba;
-  const std::int64_t widest = mamba_scratch_ ? std::max<std::int64_t>(config_.hidden, m.d_inner) : config_.hidden;
+  const std::int64_t widest =
+      mamba_scratch_ ? std::max<std::int64_t>(config_.hidden, m.d_inner) : config_.hidden;
   ScanScratch scratch;
   scratch.sums = pool.make<float>((shape_.rows + 31) / 32, widest);
   if (mamba_scratch_) {
@@ -191,7 +195,8 @@ const PackedBatch& Model<T>::pack(int index, int bucket, std::int64_t overflow_c
     s.overflow.reset();
     auto& pool = at(overflow_pools_, index);
     pool = std::make_unique<TensorPool>(device_);
-    s.overflow.emplace(*pool, shape_, overflow_capacity, make_scan_scratch(*pool, overflow_capacity));
+    s.overflow.emplace(*pool, shape_, overflow_capacity,
+                       make_scan_scratch(*pool, overflow_capacity));
     s.overflow->cudnn = make_cudnn_tables(*pool, overflow_capacity);
   }
   return *s.overflow;
@@ -202,22 +207,23 @@ void Model<T>::initialize(const Stream& stream) const {
   clear(stream, expert_states_);
   if (moe_scratch_ && config_.moe.host_sync) moe_scratch_->initialize(stream);
   if (attention_scratch_) {
-    stream.submit(
-        RopeTable{.table = attention_scratch_->table, .base = static_cast<float>(config_.attention.rope_base)});
+    stream.submit(RopeTable{.table = attention_scratch_->table,
+                            .base = static_cast<float>(config_.attention.rope_base)});
   }
 }
 
 template <class T>
 void Model<T>::embed(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
   pass.part("embedding");
-  pass.stream.submit(EmbeddingForward<T>{.tokens = inputs.tokens,
-                                         .weight = weight_of<T>(parameters_[0]),
-                                         .row_document = pass.pack.row_document,
-                                         .row_position = pass.pack.row_position,
-                                         .row_number = pass.pack.row_number,
-                                         .state = pass.state,
-                                         .y = slot.embedded,
-                                         .dropout = pass.training ? embedding_dropout_ : Dropout{}});
+  pass.stream.submit(
+      EmbeddingForward<T>{.tokens = inputs.tokens,
+                          .weight = weight_of<T>(parameters_[0]),
+                          .row_document = pass.pack.row_document,
+                          .row_position = pass.pack.row_position,
+                          .row_number = pass.pack.row_number,
+                          .state = pass.state,
+                          .y = slot.embedded,
+                          .dropout = pass.training ? embedding_dropout_ : Dropout{}});
 }
 
 template <class T>
@@ -229,7 +235,8 @@ void Model<T>::forward(const PassContext& pass, const Part& part, Slot<T>& slot)
 }
 
 template <class T>
-void Model<T>::head(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot, Tensor<float> loss) const {
+void Model<T>::head(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot,
+                    Tensor<float> loss) const {
   pass.part("final_norm");
   pass.stream.submit(RmsNormForward<T>{.x = slot.layers.back()->out,
                                        .gain = parameters_[parameters_.final_gain()].weight,
@@ -249,7 +256,8 @@ void Model<T>::head(const PassContext& pass, const MicrobatchInputs& inputs, Slo
 }
 
 template <class T>
-void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
+void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& inputs,
+                             Slot<T>& slot) const {
   const InBackward here(device_);
   pass.part("loss");
   pass.stream.submit(CrossEntropyBackward<T>{.logits = slot.logits,
@@ -260,7 +268,8 @@ void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& in
                                              .dlogits = dlogits_});
   pass.part("head");
   const Linear<T> linear(parameters_[parameters_.head()]);
-  // A tied weight has one term a microbatch: the head's part is held until the embedding's joins it.
+  // A tied weight has one term a microbatch: the head's part is held until the embedding's joins
+  // it.
   if (config_.tied_embedding) {
     linear.weight_gradient(pass, dlogits_, slot.final_norm);
   } else {
@@ -286,12 +295,14 @@ void Model<T>::backward(const PassContext& pass, const Part& part, Slot<T>& slot
   const InBackward here(device_);
   const auto layer = static_cast<std::size_t>(part.layer);
   device_.place.layer = part.layer;
-  layers_[layer]->backward_part(pass, *slot.layers[layer], part, gradient_of(part.layer + 1), gradient_of(part.layer));
+  layers_[layer]->backward_part(pass, *slot.layers[layer], part, gradient_of(part.layer + 1),
+                                gradient_of(part.layer));
   device_.place.layer = -1;
 }
 
 template <class T>
-void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const {
+void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& inputs,
+                              Slot<T>& slot) const {
   const InBackward here(device_);
   pass.part("embedding");
   const Parameter& weight = parameters_[0];

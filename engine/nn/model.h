@@ -1,4 +1,5 @@
-// The model on one device: embedding, the layers of the pattern, head; the stored tensors of every slot.
+// The model on one device: embedding, the layers of the pattern, head; the stored tensors of every
+// slot.
 #pragma once
 
 #include <optional>
@@ -11,24 +12,28 @@
 
 namespace lockstep {
 
-// Everything a microbatch leaves on the device between its forward and its backward pass. Graphs hold its addresses.
+// Everything a microbatch leaves on the device between its forward and its backward pass. Graphs
+// hold its addresses.
 template <class T>
 struct Slot {
-  std::vector<PackedBatch> packs;       // One per bucket.
-  std::optional<PackedBatch> overflow;  // For more documents than the largest bucket holds; replaced when it must grow.
+  std::vector<PackedBatch> packs;  // One per bucket.
+  std::optional<PackedBatch>
+      overflow;  // For more documents than the largest bucket holds; replaced when it must grow.
   Tensor<T> embedded, final_norm, logits;
   Tensor<float> final_rstd, token_loss, maximum, sum;
   std::vector<std::unique_ptr<Saved<T>>> layers;
   std::vector<NamedTensor> names;
-  std::size_t first_buffer = 0, end_buffer = 0;  // In the model's pool: all of the above but the overflow.
+  std::size_t first_buffer = 0,
+              end_buffer = 0;  // In the model's pool: all of the above but the overflow.
 };
 
 template <class T>
 class Model {
  public:
-  // `parameters` has its memory placed: products are planned here. `ranks`: 0 where nobody else takes part.
-  Model(Device& device, const Stream& compute, const Offloader& offloader, const Parameters& parameters,
-        const Scenario& scenario, int slots, int ranks);
+  // `parameters` has its memory placed: products are planned here. `ranks`: 0 where nobody else
+  // takes part.
+  Model(Device& device, const Stream& compute, const Offloader& offloader,
+        const Parameters& parameters, const Scenario& scenario, int slots, int ranks);
 
   int slots() const { return static_cast<int>(slots_.size()); }
   Slot<T>& slot(int index);
@@ -46,7 +51,8 @@ class Model {
   void embed(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
   void forward(const PassContext& pass, const Part& part, Slot<T>& slot) const;
   // Final norm, logits and loss; `loss` is [1, 1].
-  void head(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot, Tensor<float> loss) const;
+  void head(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot,
+            Tensor<float> loss) const;
 
   void head_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
   void backward(const PassContext& pass, const Part& part, Slot<T>& slot) const;

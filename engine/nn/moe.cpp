@@ -11,7 +11,9 @@
 namespace lockstep {
 namespace {
 
-std::int64_t gates(const Scenario::Model& model) { return model.mlp.activation == MlpActivation::swiglu ? 2 : 1; }
+std::int64_t gates(const Scenario::Model& model) {
+  return model.mlp.activation == MlpActivation::swiglu ? 2 : 1;
+}
 
 template <class T>
 Tensor<T> first_rows(Tensor<T> x, std::int64_t rows) {
@@ -48,8 +50,8 @@ void MoeScratch<T>::initialize(const Stream& stream) const {
 template <class T>
 Moe<T>::Moe(const Parameters& parameters, const Scenario::Model& model, const ExpertState& state,
             const MoeScratch<T>& scratch, const Recomputed<T>& recomputed)
-    : block_(parameters[parameters.of_layer(state.layer) + MoeParameter::norm_gain], model, state.layer,
-             recomputed.norm),
+    : block_(parameters[parameters.of_layer(state.layer) + MoeParameter::norm_gain], model,
+             state.layer, recomputed.norm),
       router_(parameters[parameters.of_layer(state.layer) + MoeParameter::router]),
       fc1_(parameters[parameters.of_layer(state.layer) + MoeParameter::fc1]),
       fc2_(parameters[parameters.of_layer(state.layer) + MoeParameter::fc2]),
@@ -57,12 +59,14 @@ Moe<T>::Moe(const Parameters& parameters, const Scenario::Model& model, const Ex
       hidden_(model.moe.hidden),
       top_k_(static_cast<std::int32_t>(model.moe.top_k)),
       kind_(model.moe.router == Router::sigmoid ? RouterScore::sigmoid : RouterScore::softmax),
-      // There is no key: one expert's score keeps its size, else the router would learn nothing; docs/decisions.md.
+      // There is no key: one expert's score keeps its size, else the router would learn nothing;
+      // docs/decisions.md.
       combine_{.renormalise = model.moe.top_k > 1, .scaling = 1.0f},
       aux_(static_cast<float>(model.moe.aux_loss.value())),
       z_(static_cast<float>(model.moe.z_loss.value())),
       host_sync_(faulty("host-sync-left-out", model.moe.host_sync, false)),
-      activation_(model.mlp.activation == MlpActivation::swiglu ? Activation::swiglu : Activation::squared_relu),
+      activation_(model.mlp.activation == MlpActivation::swiglu ? Activation::swiglu
+                                                                : Activation::squared_relu),
       state_(state),
       scratch_(scratch),
       recomputed_(recomputed) {
@@ -91,10 +95,12 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
     saved->losses = maker.make_unnamed<float>(1, 2);
   }
   if (shared_fc1_) {
-    routed.shared_fc1 = maker.make<T>("shared_fc1", LinearForward<T>::kName, shared_fc1_->outputs());
+    routed.shared_fc1 =
+        maker.make<T>("shared_fc1", LinearForward<T>::kName, shared_fc1_->outputs());
     routed.shared_act = recomputed_.shared_act;
     if (!routed.shared_act) {
-      routed.shared_act = maker.make<T>("shared_act", ActivationForward<T>::kName, shared_fc2_->inputs());
+      routed.shared_act =
+          maker.make<T>("shared_act", ActivationForward<T>::kName, shared_fc2_->inputs());
     }
     routed.shared_mixed = maker.make<T>("shared_out", LinearForward<T>::kName, d);
   }
@@ -108,7 +114,8 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   saved->fc1 = maker.make_buffer<T>("expert_fc1", ExpertForward<T>::kName, rows, width, ragged);
   saved->act = recomputed_.moe_act;
   if (!saved->act) {
-    saved->act = maker.make_buffer<T>("moe_act", ActivationForward<T>::kName, rows, hidden_, ragged);
+    saved->act =
+        maker.make_buffer<T>("moe_act", ActivationForward<T>::kName, rows, hidden_, ragged);
   }
   saved->y = maker.make_buffer<T>("expert_out", ExpertForward<T>::kName, rows, d, ragged);
   saved->used_rows = rows;
@@ -117,7 +124,8 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   return saved;
 }
 
-// ---- Forward --------------------------------------------------------------------------------------------------------
+// ---- Forward
+// -------------------------------------------------------------------------------------------------
 
 template <class T>
 void Moe<T>::forward(const PassContext& pass, Saved<T>& saved) const {
@@ -189,11 +197,15 @@ void Moe<T>::place(const PassContext& pass, State& saved) const {
                                   .padded = scratch_.buffer.padded});
   const bool counts = faulty("evaluation-counts-pairs", pass.training, true);
   if (!counts) return;
-  pass.stream.submit(
-      CountPairs{.counts = r.counts, .rows = p.rows, .step = state_.step, .total = state_.total, .kept = state_.kept});
+  pass.stream.submit(CountPairs{.counts = r.counts,
+                                .rows = p.rows,
+                                .step = state_.step,
+                                .total = state_.total,
+                                .kept = state_.kept});
 }
 
-// The host reads how many rows the experts have, so that shapes can follow the data. Ops see at least one row.
+// The host reads how many rows the experts have, so that shapes can follow the data. Ops see at
+// least one row.
 template <class T>
 void Moe<T>::read_rows(const PassContext& pass, State& saved) const {
   const std::size_t bytes = static_cast<std::size_t>(experts_) * sizeof(std::int32_t);
@@ -220,15 +232,25 @@ void Moe<T>::run_experts(const PassContext& pass, State& saved) const {
   const Tensor<std::int32_t> row_pair = p.row_pair.columns(0, rows);
   const Tensor<T> buffer = first_rows(saved.buffer, rows), fc1 = first_rows(saved.fc1, rows);
   const Tensor<T> act = first_rows(saved.act, rows), y = first_rows(saved.y, rows);
-  pass.stream.submit(Dispatch<T>{.x = r.norm, .row_pair = row_pair, .buffer = buffer, .top_k = top_k_});
+  pass.stream.submit(
+      Dispatch<T>{.x = r.norm, .row_pair = row_pair, .buffer = buffer, .top_k = top_k_});
   pass.part("experts_fc1");
-  pass.stream.submit(ExpertForward<T>{
-      .x = buffer, .w = weight_of<T>(fc1_), .start = p.start, .rows = p.rows, .row_pair = row_pair, .y = fc1});
+  pass.stream.submit(ExpertForward<T>{.x = buffer,
+                                      .w = weight_of<T>(fc1_),
+                                      .start = p.start,
+                                      .rows = p.rows,
+                                      .row_pair = row_pair,
+                                      .y = fc1});
   pass.part("experts_act");
-  activate(pass, fc1, row_pair, act);  // A padding row of the buffer has no pair, as one of the pack has no document.
+  activate(pass, fc1, row_pair,
+           act);  // A padding row of the buffer has no pair, as one of the pack has no document.
   pass.part("experts_fc2");
-  pass.stream.submit(ExpertForward<T>{
-      .x = act, .w = weight_of<T>(fc2_), .start = p.start, .rows = p.rows, .row_pair = row_pair, .y = y});
+  pass.stream.submit(ExpertForward<T>{.x = act,
+                                      .w = weight_of<T>(fc2_),
+                                      .start = p.start,
+                                      .rows = p.rows,
+                                      .row_pair = row_pair,
+                                      .y = y});
   pass.part("combine");
   pass.stream.submit(Combine<T>{.y = y,
                                 .weights = r.weights,
@@ -239,16 +261,19 @@ void Moe<T>::run_experts(const PassContext& pass, State& saved) const {
   block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
-// ---- Backward -------------------------------------------------------------------------------------------------------
+// ---- Backward
+// -------------------------------------------------------------------------------------------------
 
 template <class T>
-void Moe<T>::backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const {
+void Moe<T>::backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout,
+                      Tensor<T> dx) const {
   backward_part(pass, saved, {}, dout, dx);
 }
-// Gradients cross from the experts to the router in dout or the shared scratch: dmixed, dweights, dbuffer.
+// Gradients cross from the experts to the router in dout or the shared scratch: dmixed, dweights,
+// dbuffer.
 template <class T>
-void Moe<T>::backward_part(const PassContext& pass, const Saved<T>& base, const Part& part, Tensor<T> dout,
-                           Tensor<T> dx) const {
+void Moe<T>::backward_part(const PassContext& pass, const Saved<T>& base, const Part& part,
+                           Tensor<T> dout, Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
   if (part.has(Stage::experts)) experts_backward(pass, saved, dout);
   if (!part.has(Stage::router)) return;
@@ -279,11 +304,15 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
                                         .dy = dy,
                                         .dweights = scratch_.dweights});
   pass.part("experts_fc2");
-  pass.stream.submit(
-      ExpertWeightGradient<T>{.dy = dy, .x = act, .start = p.start, .rows = p.rows, .dw = fc2_.microbatch_gradient});
+  pass.stream.submit(ExpertWeightGradient<T>{
+      .dy = dy, .x = act, .start = p.start, .rows = p.rows, .dw = fc2_.microbatch_gradient});
   accumulate(pass, fc2_);
-  pass.stream.submit(ExpertInputGradient<T>{
-      .dy = dy, .w = weight_of<T>(fc2_), .start = p.start, .rows = p.rows, .row_pair = row_pair, .dx = dact});
+  pass.stream.submit(ExpertInputGradient<T>{.dy = dy,
+                                            .w = weight_of<T>(fc2_),
+                                            .start = p.start,
+                                            .rows = p.rows,
+                                            .row_pair = row_pair,
+                                            .dx = dact});
   pass.part("experts_act");
   activate_backward(pass, first_rows(saved.fc1, rows), dact, row_pair, dfc1);
   pass.part("experts_fc1");
@@ -309,13 +338,16 @@ void Moe<T>::shared_backward(const PassContext& pass, const State& saved, Tensor
     activate(pass, r.shared_fc1, pass.pack.row_document, r.shared_act);
   }
   pass.part("shared_expert");
-  shared_fc2_->backward(pass, block_.mixed_gradient(pass, dout, scratch_.dmixed), r.shared_act, scratch_.shared_dact);
-  activate_backward(pass, r.shared_fc1, scratch_.shared_dact, pass.pack.row_document, scratch_.shared_dfc1);
+  shared_fc2_->backward(pass, block_.mixed_gradient(pass, dout, scratch_.dmixed), r.shared_act,
+                        scratch_.shared_dact);
+  activate_backward(pass, r.shared_fc1, scratch_.shared_dact, pass.pack.row_document,
+                    scratch_.shared_dfc1);
   shared_fc1_->backward(pass, scratch_.shared_dfc1, r.norm, scratch_.shared_dx);
 }
 
 template <class T>
-void Moe<T>::route_backward(const PassContext& pass, const State& saved, Tensor<T> dout, Tensor<T> dx) const {
+void Moe<T>::route_backward(const PassContext& pass, const State& saved, Tensor<T> dout,
+                            Tensor<T> dx) const {
   const Routed& r = saved.routed;
   pass.part("router");
   pass.stream.submit(RouterBackward{.logits = r.logits,
@@ -347,14 +379,16 @@ void Moe<T>::route_backward(const PassContext& pass, const State& saved, Tensor<
 }
 
 template <class T>
-void Moe<T>::activate(const PassContext& pass, Tensor<T> h, Tensor<std::int32_t> row_document, Tensor<T> a) const {
-  pass.stream.submit(ActivationForward<T>{.h = h, .row_document = row_document, .a = a, .kind = activation_});
+void Moe<T>::activate(const PassContext& pass, Tensor<T> h, Tensor<std::int32_t> row_document,
+                      Tensor<T> a) const {
+  pass.stream.submit(
+      ActivationForward<T>{.h = h, .row_document = row_document, .a = a, .kind = activation_});
 }
 template <class T>
-void Moe<T>::activate_backward(const PassContext& pass, Tensor<T> h, Tensor<T> da, Tensor<std::int32_t> row_document,
-                               Tensor<T> dh) const {
-  pass.stream.submit(
-      ActivationBackward<T>{.h = h, .da = da, .row_document = row_document, .dh = dh, .kind = activation_});
+void Moe<T>::activate_backward(const PassContext& pass, Tensor<T> h, Tensor<T> da,
+                               Tensor<std::int32_t> row_document, Tensor<T> dh) const {
+  pass.stream.submit(ActivationBackward<T>{
+      .h = h, .da = da, .row_document = row_document, .dh = dh, .kind = activation_});
 }
 
 template struct MoeScratch<float>;

@@ -1,4 +1,5 @@
-// Mixture-of-experts layer, symbol `E`: arithmetic.md 2.11. It runs in the stages of engine/plan/regions.h.
+// Mixture-of-experts layer, symbol `E`: arithmetic.md 2.11. It runs in the stages of
+// engine/plan/regions.h.
 #pragma once
 
 #include <optional>
@@ -15,8 +16,9 @@ namespace lockstep {
 template <class T>
 struct MoeScratch {
   MoeScratch(TensorPool& pool, const Scenario& scenario);
-  // With host_sync a backward pass writes the rows in use, and what comes behind it, in a graph maybe, is given all of
-  // dbuffer. The other rows have no pair: nobody uses them, but a value they need.
+  // With host_sync a backward pass writes the rows in use, and what comes behind it, in a graph
+  // maybe, is given all of dbuffer. The other rows have no pair: nobody uses them, but a value they
+  // need.
   void initialize(const Stream& stream) const;
   ExpertBuffer buffer;
   Tensor<T> dmixed, dnorm;                        // [T, d]
@@ -34,14 +36,16 @@ class Moe : public Layer<T> {
       const MoeScratch<T>& scratch, const Recomputed<T>& recomputed);
   std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const override;
   void forward(const PassContext& pass, Saved<T>& saved) const override;
-  void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout, Tensor<T> dx) const override;
+  void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout,
+                Tensor<T> dx) const override;
   void forward_part(const PassContext& pass, Saved<T>& saved, const Part& part) const override;
-  void backward_part(const PassContext& pass, const Saved<T>& saved, const Part& part, Tensor<T> dout,
-                     Tensor<T> dx) const override;
+  void backward_part(const PassContext& pass, const Saved<T>& saved, const Part& part,
+                     Tensor<T> dout, Tensor<T> dx) const override;
 
  private:
-  // Results of the stage `router` that later stages and the backward pass read. When only the router is captured, they
-  // and the shared expert's output cross from the graph to eager work: the graph writes static memory of the slot.
+  // Results of the stage `router` that later stages and the backward pass read. When only the
+  // router is captured, they and the shared expert's output cross from the graph to eager work: the
+  // graph writes static memory of the slot.
   struct Routed {
     Tensor<T> norm;
     Tensor<float> rstd, logits, scores, lse, weights;
@@ -57,8 +61,9 @@ class Moe : public Layer<T> {
     Routed routed;
     Placed placed;
     Tensor<T> buffer, fc1, act, y, mixed;
-    std::optional<PinnedBuffer> rows_on_host;  // With host_sync: the experts' rows as the host reads them.
-    std::int64_t used_rows = 0;                // Rows of the buffer that ops see: at least one.
+    std::optional<PinnedBuffer>
+        rows_on_host;            // With host_sync: the experts' rows as the host reads them.
+    std::int64_t used_rows = 0;  // Rows of the buffer that ops see: at least one.
   };
   void route(const PassContext& pass, State& saved) const;
   void shared_forward(const PassContext& pass, State& saved) const;
@@ -67,11 +72,13 @@ class Moe : public Layer<T> {
   void run_experts(const PassContext& pass, State& saved) const;
   void experts_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const;
   void shared_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const;
-  void route_backward(const PassContext& pass, const State& saved, Tensor<T> dout, Tensor<T> dx) const;
+  void route_backward(const PassContext& pass, const State& saved, Tensor<T> dout,
+                      Tensor<T> dx) const;
 
-  void activate(const PassContext& pass, Tensor<T> h, Tensor<std::int32_t> row_document, Tensor<T> a) const;
-  void activate_backward(const PassContext& pass, Tensor<T> h, Tensor<T> da, Tensor<std::int32_t> row_document,
-                         Tensor<T> dh) const;
+  void activate(const PassContext& pass, Tensor<T> h, Tensor<std::int32_t> row_document,
+                Tensor<T> a) const;
+  void activate_backward(const PassContext& pass, Tensor<T> h, Tensor<T> da,
+                         Tensor<std::int32_t> row_document, Tensor<T> dh) const;
   bool has_losses() const { return aux_ != 0 || z_ != 0; }
 
   PreNormBlock<T> block_;

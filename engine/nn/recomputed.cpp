@@ -11,7 +11,8 @@ Recomputed<T>::Recomputed(TensorPool& pool, const Scenario& scenario) {
   const Scenario::Model& model = scenario.model;
   const std::int64_t rows = scenario.data.pack_length;
   const auto asked = [&](Recompute module) {
-    return std::find(model.recompute.begin(), model.recompute.end(), module) != model.recompute.end();
+    return std::find(model.recompute.begin(), model.recompute.end(), module) !=
+           model.recompute.end();
   };
   if (asked(Recompute::layernorm)) norm = pool.make<T>(rows, model.hidden);
   if (asked(Recompute::mlp_act)) mlp_act = pool.make<T>(rows, model.mlp.hidden);

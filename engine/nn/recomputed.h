@@ -1,6 +1,7 @@
-// Activation recomputation (model.recompute): tensors that the backward pass computes again instead of having them
-// saved. The forward pass writes them for the ops that follow at once, and the backward pass writes the same bits
-// before it reads them. One stream runs all layers and slots one after the other, so they share this memory.
+// Activation recomputation (model.recompute): tensors that the backward pass computes again instead
+// of having them saved. The forward pass writes them for the ops that follow at once, and the
+// backward pass writes the same bits before it reads them. One stream runs all layers and slots one
+// after the other, so they share this memory.
 #pragma once
 
 #include "engine/tensors/tensor_pool.h"

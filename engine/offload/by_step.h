@@ -1,4 +1,5 @@
-// Lists of what happens at each step of OffloadPlan's time line, in the order in which it happens there.
+// Lists of what happens at each step of OffloadPlan's time line, in the order in which it happens
+// there.
 #pragma once
 
 #include <cstddef>

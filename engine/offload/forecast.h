@@ -1,5 +1,6 @@
-// A modelled training step with a plan's copies, by the rates of engine/offload/time_model.h. Compute, d2h and h2d are
-// three streams that run beside each other and wait for each other where the offloader has an edge between them.
+// A modelled training step with a plan's copies, by the rates of engine/offload/time_model.h.
+// Compute, d2h and h2d are three streams that run beside each other and wait for each other where
+// the offloader has an edge between them.
 #pragma once
 
 #include <vector>
@@ -16,7 +17,9 @@ struct OffloadForecast {
   double slowed = 0;            // Compute takes longer because copies use memory too.
   std::vector<double> awaited;  // For each group, how long compute waits for its h2d copies.
   double seconds() const { return compute + stalled + slowed; }
-  double slower() const { return compute == 0 ? 0 : seconds() / compute - 1; }  // Than without offloading, as a share.
+  double slower() const {
+    return compute == 0 ? 0 : seconds() / compute - 1;
+  }                       // Than without offloading, as a share.
   double hidden() const;  // Share of all copying, both ways, that compute does not wait for.
   bool fits() const;      // Compute hardly waits.
 };

@@ -38,13 +38,14 @@ Offloader::Group::Group(Device& device, const OffloadGroup& planned, int slots) 
   if (delayed()) last_read.emplace(device, "last read");
 }
 
-Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scenario, RowsInUse rows_in_use)
+Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scenario,
+                     RowsInUse rows_in_use)
     : device_(device),
       compute_(compute),
       plan_(plan_offload(scenario)),
       max_inflight_(scenario.offload.max_inflight),
-      rotates_(
-          faulty("offload-rotates-buffers-of-a-graph", scenario.cuda_graph.impl != GraphImpl::full_iteration, true)),
+      rotates_(faulty("offload-rotates-buffers-of-a-graph",
+                      scenario.cuda_graph.impl != GraphImpl::full_iteration, true)),
       rows_in_use_(std::move(rows_in_use)),
       pool_(device),
       written_at_(plan_.segments),
@@ -57,13 +58,16 @@ Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scen
   h2d_ = std::make_unique<Stream>(device, "h2d");
   fork_ = std::make_unique<Event>(device, "offload fork");
   for (int set = 0; set < plan_.sets; ++set) {
-    for (const std::int64_t bytes : plan_.buffers) buffers_.push_back(pool_.make<std::uint8_t>(1, bytes).data);
+    for (const std::int64_t bytes : plan_.buffers)
+      buffers_.push_back(pool_.make<std::uint8_t>(1, bytes).data);
   }
   for (const OffloadGroup& group : plan_.groups) {
     if (!group.is_resident) add_group(group);
   }
   // The group that is needed first is copied first.
-  const auto earlier = [](const Group* a, const Group* b) { return a->plan.h2d.end < b->plan.h2d.end; };
+  const auto earlier = [](const Group* a, const Group* b) {
+    return a->plan.h2d.end < b->plan.h2d.end;
+  };
   for (Groups& groups : h2d_at_) std::stable_sort(groups.begin(), groups.end(), earlier);
   const std::int64_t slack = faulty("offload-without-slack", plan_.pool_slack, 0);
   for (auto& [bytes, spares] : spares_) {
@@ -105,7 +109,8 @@ void Offloader::add_group(const OffloadGroup& planned) {
   if (group.delayed()) delayed_at_[planned.last_read].push_back(&group);
   const int begin = planned.d2h.begin, never = -1;
   const int launched = faulty("delayed-offload-is-dropped", begin, group.delayed() ? never : begin);
-  d2h_at_[faulty("offload-forgets-a-group", launched, groups_.size() == 1 ? never : launched)].push_back(&group);
+  d2h_at_[faulty("offload-forgets-a-group", launched, groups_.size() == 1 ? never : launched)]
+      .push_back(&group);
   h2d_at_[planned.h2d.begin].push_back(&group);
   needed_at_[planned.h2d.end].push_back(&group);
 }
@@ -119,14 +124,16 @@ void* Offloader::place(const std::string& name, int slot, std::size_t bytes) con
   for (const auto& group : groups_) {
     for (const OffloadTensor& tensor : group->plan.tensors) {
       if (tensor.name != name) continue;
-      require(static_cast<std::size_t>(tensor.bytes) == bytes, "the plan knows the size of every tensor that it moves");
+      require(static_cast<std::size_t>(tensor.bytes) == bytes,
+              "the plan knows the size of every tensor that it moves");
       return buffers_[buffer_index(tensor, slot)];
     }
   }
   return nullptr;
 }
 
-// ---- Passes ---------------------------------------------------------------------------------------------------------
+// ---- Passes
+// -------------------------------------------------------------------------------------------------
 
 void Offloader::enter_forward(int segment, int slot) {
   for (const OffloadTensor* tensor : written_at_[segment]) {
@@ -135,12 +142,14 @@ void Offloader::enter_forward(int segment, int slot) {
   }
 }
 
-// A delayed copy is submitted behind the launch of a graph but waits only for the last reader of its tensors, so that
-// it runs beside that graph. Groups are in forward order: delayed ones come before those of this segment.
+// A delayed copy is submitted behind the launch of a graph but waits only for the last reader of
+// its tensors, so that it runs beside that graph. Groups are in forward order: delayed ones come
+// before those of this segment.
 void Offloader::leave_forward(int segment, int slot) {
   for (const Group* group : delayed_at_[segment]) compute_.record(*group->last_read);
   const Groups& groups = d2h_at_[segment];
-  const bool any_now = std::any_of(groups.begin(), groups.end(), [](const Group* group) { return !group->delayed(); });
+  const bool any_now = std::any_of(groups.begin(), groups.end(),
+                                   [](const Group* group) { return !group->delayed(); });
   if (any_now) compute_.record(*fork_);
   bool forked = false;
   for (Group* group : groups) {
@@ -170,16 +179,19 @@ void Offloader::prefetch(int segment, int slot) {
 
 void Offloader::enter_backward(int segment, int slot) {
   if (segment == plan_.segments) {
-    // The last backward passes of a step have no forward pass before them that could have launched their early copies.
+    // The last backward passes of a step have no forward pass before them that could have launched
+    // their early copies.
     const bool launched = std::exchange(open_.prefetched, std::nullopt) == slot;
     const int missed = launched ? plan_.segments + 1 : plan_.first_h2d_step();
-    const int first = faulty("reload-without-a-forward-pass-is-forgotten", missed, plan_.segments + 1);
+    const int first =
+        faulty("reload-without-a-forward-pass-is-forgotten", missed, plan_.segments + 1);
     for (int step = first; plan_.in_forward(step); ++step) start_h2d(step, slot);
   }
   start_h2d(plan_.backward_step(segment), slot);
   for (const Group* group : needed_at_[plan_.backward_step(segment)]) {
     compute_.wait(at(group->h2d_done, slot));
-    std::erase(open_.in_flight, &at(group->d2h_done, slot));  // Its d2h copy is complete if its h2d copy is.
+    std::erase(open_.in_flight,
+               &at(group->d2h_done, slot));  // Its d2h copy is complete if its h2d copy is.
   }
 }
 
@@ -191,10 +203,11 @@ std::int64_t Offloader::due(int slot) const {
   return sum;
 }
 
-// ---- Copies ---------------------------------------------------------------------------------------------------------
+// ---- Copies
+// -------------------------------------------------------------------------------------------------
 
-// Device and pinned buffers have room for all rows. With no rows in use there is no copy, and the event of the group
-// follows what was submitted before.
+// Device and pinned buffers have room for all rows. With no rows in use there is no copy, and the
+// event of the group follows what was submitted before.
 std::int64_t Offloader::bytes_of(const Group& group, int slot, std::size_t tensor) const {
   const OffloadTensor& planned = group.plan.tensors[tensor];
   if (planned.rows == 0) return planned.bytes;
@@ -222,7 +235,8 @@ void Offloader::copy_out(Group& group, int slot) {
     if (h2d != nullptr) d2h_->wait(*h2d);
     const std::int64_t bytes = bytes_of(group, slot, i);
     if (bytes > 0) {
-      d2h_->copy(at(pinned_, to).data(), buffers_[from], static_cast<std::size_t>(bytes), CopyKind::device_to_host);
+      d2h_->copy(at(pinned_, to).data(), buffers_[from], static_cast<std::size_t>(bytes),
+                 CopyKind::device_to_host);
     }
     open_.buffer_d2h[from] = &done;
     moved.out += bytes;
@@ -233,8 +247,8 @@ void Offloader::copy_out(Group& group, int slot) {
   most_in_flight = std::max<std::int64_t>(most_in_flight, std::ssize(open_.in_flight));
 }
 
-// Compute waits until at most `max_inflight` d2h copies are open. In a graph of a whole iteration this join lets memory
-// return.
+// Compute waits until at most `max_inflight` d2h copies are open. In a graph of a whole iteration
+// this join lets memory return.
 void Offloader::throttle() {
   constexpr auto kNoLimit = std::numeric_limits<std::int64_t>::max();
   const auto limit = faulty("offload-awaits-no-copy", max_inflight_.value_or(kNoLimit), kNoLimit);
@@ -258,7 +272,8 @@ void Offloader::copy_in(Group& group, int slot) {
     if (d2h != nullptr) h2d_->wait(*d2h);
     const std::int64_t bytes = bytes_of(group, slot, i);
     if (bytes > 0) {
-      h2d_->copy(buffers_[to], at(pinned_, from).data(), static_cast<std::size_t>(bytes), CopyKind::host_to_device);
+      h2d_->copy(buffers_[to], at(pinned_, from).data(), static_cast<std::size_t>(bytes),
+                 CopyKind::host_to_device);
     }
     at(open_.pinned_h2d, from) = &done;
     moved.in += bytes;
@@ -266,8 +281,8 @@ void Offloader::copy_in(Group& group, int slot) {
   h2d_->record(done);
 }
 
-// A step brings back everything that it sent, each h2d copy behind its d2h copy, and compute waits for each h2d copy
-// before it reads the tensor.
+// A step brings back everything that it sent, each h2d copy behind its d2h copy, and compute waits
+// for each h2d copy before it reads the tensor.
 void Offloader::drain() {
   OpenEvents none;
   none.buffer_d2h.resize(buffers_.size());
@@ -275,7 +290,8 @@ void Offloader::drain() {
   open_ = faulty("offload-keeps-events-across-captures", none, open_);
 }
 
-// ---- Reading and counting -------------------------------------------------------------------------------------------
+// ---- Reading and counting
+// -------------------------------------------------------------------------------------------
 
 void Offloader::point_to_copies(std::vector<NamedTensor>& tensors, int slot) {
   if (plan_.empty()) return;

@@ -1,7 +1,8 @@
-// Moves saved tensors to the host and back as the plan says, on a d2h and an h2d stream of its own. It is called
-// between segments, never inside a partial graph: a graph finds its tensors at the same addresses in every microbatch,
-// and the copies run beside the next segment whether that is a graph or not. The graph of a whole iteration contains
-// the copies, because the same host code captures it.
+// Moves saved tensors to the host and back as the plan says, on a d2h and an h2d stream of its own.
+// It is called between segments, never inside a partial graph: a graph finds its tensors at the
+// same addresses in every microbatch, and the copies run beside the next segment whether that is a
+// graph or not. The graph of a whole iteration contains the copies, because the same host code
+// captures it.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ struct OffloadedBytes {
 
 class Offloader {
  public:
-  // The rows of a layer's buffers that the data fills in a slot, where the host knows them. Called after a forward
-  // pass.
+  // The rows of a layer's buffers that the data fills in a slot, where the host knows them. Called
+  // after a forward pass.
   using RowsInUse = std::function<std::int64_t(int layer, int slot)>;
   Offloader(Device& device, const Stream& compute, const Scenario& scenario, RowsInUse rows_in_use);
 
@@ -38,25 +39,31 @@ class Offloader {
   void* place(const std::string& name, int slot, std::size_t bytes) const;
 
   // These surround the passes of segments; -1 is the embedding, plan().segments the head.
-  void enter_forward(int segment, int slot);   // Compute waits until the buffers that the segment writes are free.
-  void leave_forward(int segment, int slot);   // Launches d2h copies; only for a microbatch with a backward pass.
-  void enter_backward(int segment, int slot);  // Launches h2d copies; compute waits for what the segment reads.
-  // Called before the forward pass of a segment, if the backward pass of `slot` follows that forward pass: launches the
-  // h2d copies that the plan begins so early.
+  void enter_forward(
+      int segment, int slot);  // Compute waits until the buffers that the segment writes are free.
+  void leave_forward(int segment,
+                     int slot);  // Launches d2h copies; only for a microbatch with a backward pass.
+  void enter_backward(int segment,
+                      int slot);  // Launches h2d copies; compute waits for what the segment reads.
+  // Called before the forward pass of a segment, if the backward pass of `slot` follows that
+  // forward pass: launches the h2d copies that the plan begins so early.
   void prefetch(int segment, int slot);
 
   // Bytes that the microbatch in the slot moves each way; called after its forward pass.
   std::int64_t due(int slot) const;
 
-  // Forgets all events, between steps and where the capture of a whole step begins or ends: compute has waited for
-  // every copy by then, and an event of one side of a capture may not be waited for on the other.
+  // Forgets all events, between steps and where the capture of a whole step begins or ends: compute
+  // has waited for every copy by then, and an event of one side of a capture may not be waited for
+  // on the other.
   void drain();
 
-  // For a judge: points the offloaded tensors of a slot at their copies on the host, which are complete.
+  // For a judge: points the offloaded tensors of a slot at their copies on the host, which are
+  // complete.
   void point_to_copies(std::vector<NamedTensor>& tensors, int slot);
 
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
-  // Adds the copies of a graph, from its ledger, at each launch. Eager copies are counted when they are submitted.
+  // Adds the copies of a graph, from its ledger, at each launch. Eager copies are counted when they
+  // are submitted.
   void count_launch(const Ledger& ledger);
   OffloadedBytes moved;
   std::int64_t most_in_flight = 0;  // d2h copies that compute had not waited for.
@@ -68,17 +75,20 @@ class Offloader {
     Group(Device& device, const OffloadGroup& planned, int slots);
     const OffloadGroup& plan;
     bool delayed() const { return plan.d2h.begin != plan.last_read; }
-    std::vector<Event> d2h_done, h2d_done;      // Per slot.
-    std::optional<Event> last_read;             // Present if delayed: recorded behind the last reader.
+    std::vector<Event> d2h_done, h2d_done;  // Per slot.
+    std::optional<Event> last_read;         // Present if delayed: recorded behind the last reader.
     std::vector<std::vector<int>> host_copies;  // [slot][tensor]: index of the pinned buffer.
   };
   using Groups = std::vector<Group*>;
   // Events that a later copy or pass has to wait for; null where none is open.
   struct OpenEvents {
-    std::vector<const Event*> buffer_d2h;  // For each device buffer, the d2h copy that may still read it.
-    std::vector<const Event*> pinned_h2d;  // For each pinned buffer, the h2d copy that may still read it.
-    std::vector<const Event*> in_flight;   // d2h copies that compute has not waited for, oldest first.
-    std::optional<int> prefetched;         // The slot whose early h2d copies a forward pass has launched.
+    std::vector<const Event*>
+        buffer_d2h;  // For each device buffer, the d2h copy that may still read it.
+    std::vector<const Event*>
+        pinned_h2d;  // For each pinned buffer, the h2d copy that may still read it.
+    std::vector<const Event*>
+        in_flight;                  // d2h copies that compute has not waited for, oldest first.
+    std::optional<int> prefetched;  // The slot whose early h2d copies a forward pass has launched.
   };
 
   void add_group(const OffloadGroup& planned);
@@ -96,12 +106,14 @@ class Offloader {
   const Stream& compute_;
   const OffloadPlan plan_;
   const std::optional<std::int64_t> max_inflight_;
-  const bool rotates_;  // Pinned buffers change from copy to copy; a graph of whole iterations keeps its own.
+  const bool rotates_;  // Pinned buffers change from copy to copy; a graph of whole iterations
+                        // keeps its own.
   const RowsInUse rows_in_use_;
   TensorPool pool_;
   std::vector<void*> buffers_;  // Device memory, set by set.
   std::vector<PinnedBuffer> pinned_;
-  std::map<std::int64_t, std::deque<int>> spares_;  // Unused pinned buffers by bytes, the longest unused first.
+  std::map<std::int64_t, std::deque<int>>
+      spares_;  // Unused pinned buffers by bytes, the longest unused first.
   OpenEvents open_;
   std::vector<std::unique_ptr<Group>> groups_;
   ByStep<const OffloadTensor*> written_at_;

@@ -18,14 +18,19 @@ struct SavedRow {
   const char* name;  // The tensor in its layer; "" is the residual stream that the layer reads.
   std::int64_t (*elements)(const Scenario&);  // In one microbatch.
   bool wide = false;                          // fp32 in every precision.
-  const OffloadModule* saved_too = nullptr;   // Another module needs it as well: it moves if both are listed.
+  const OffloadModule* saved_too =
+      nullptr;  // Another module needs it as well: it moves if both are listed.
 };
 
 std::int64_t rows(const Scenario& s, std::int64_t cols) { return s.data.pack_length * cols; }
 std::int64_t residual(const Scenario& s) { return rows(s, s.model.hidden); }
 std::int64_t heads(const Scenario& s) { return s.model.attention.heads; }
-std::int64_t channels(const Scenario::Model::Mamba& m) { return m.d_inner + 2 * m.groups * m.state; }
-std::int64_t gates(const Scenario& s) { return s.model.mlp.activation == MlpActivation::swiglu ? 2 : 1; }
+std::int64_t channels(const Scenario::Model::Mamba& m) {
+  return m.d_inner + 2 * m.groups * m.state;
+}
+std::int64_t gates(const Scenario& s) {
+  return s.model.mlp.activation == MlpActivation::swiglu ? 2 : 1;
+}
 
 constexpr OffloadModule kCoreAttention = OffloadModule::core_attn;
 
@@ -37,12 +42,15 @@ constexpr SavedRow kSaved[] = {
      [](const Scenario& s) {
        return rows(s, (heads(s) + 2 * s.model.attention.kv_heads) * s.model.attention.head_dim);
      }},
-    {OffloadModule::core_attn, "core_attn.lse", [](const Scenario& s) { return rows(s, heads(s)); }, true},
+    {OffloadModule::core_attn, "core_attn.lse", [](const Scenario& s) { return rows(s, heads(s)); },
+     true},
     {OffloadModule::attn_proj, "core_attn.out",
-     [](const Scenario& s) { return rows(s, heads(s) * s.model.attention.head_dim); }, false, &kCoreAttention},
+     [](const Scenario& s) { return rows(s, heads(s) * s.model.attention.head_dim); }, false,
+     &kCoreAttention},
     {OffloadModule::mlp_norm, "", residual},
     {OffloadModule::mlp_fc1, "norm.out", residual},
-    {OffloadModule::expert_fc1, "dispatched", [](const Scenario& s) { return ExpertBuffer(s).rows * s.model.hidden; }},
+    {OffloadModule::expert_fc1, "dispatched",
+     [](const Scenario& s) { return ExpertBuffer(s).rows * s.model.hidden; }},
     {OffloadModule::moe_act, "expert_fc1",
      [](const Scenario& s) { return ExpertBuffer(s).rows * gates(s) * s.model.moe.hidden; }},
     {OffloadModule::mamba_in_proj, "norm.out", residual},
@@ -51,8 +59,10 @@ constexpr SavedRow kSaved[] = {
        const Scenario::Model::Mamba& m = s.model.mamba;
        return rows(s, m.d_inner + channels(m) + m.d_inner / m.head_dim);
      }},
-    {OffloadModule::mamba_scan, "conv", [](const Scenario& s) { return rows(s, channels(s.model.mamba)); }},
-    {OffloadModule::mamba_scan, "scan", [](const Scenario& s) { return rows(s, s.model.mamba.d_inner); }},
+    {OffloadModule::mamba_scan, "conv",
+     [](const Scenario& s) { return rows(s, channels(s.model.mamba)); }},
+    {OffloadModule::mamba_scan, "scan",
+     [](const Scenario& s) { return rows(s, s.model.mamba.d_inner); }},
 };
 
 bool asked(const Scenario& scenario, OffloadModule module) {
@@ -69,7 +79,8 @@ std::string name_of(const SavedRow& row, int layer) {
 struct LayerSegments {
   int first = -1, last = -1;
 };
-std::vector<LayerSegments> segments_of_layers(const Scenario& scenario, const std::vector<Segment>& list) {
+std::vector<LayerSegments> segments_of_layers(const Scenario& scenario,
+                                              const std::vector<Segment>& list) {
   std::vector<LayerSegments> of_layer(scenario.model.pattern.size());
   for (int i = 0; i < static_cast<int>(list.size()); ++i) {
     for (const Part& part : at(list, i).parts) {
@@ -88,13 +99,16 @@ int next_graph(const std::vector<Segment>& list, int segment) {
   return next;
 }
 
-// A norm reads the residual stream at both ends of its layer in the forward pass, and at the layer's begin in the
-// backward pass; every other tensor is written and read in the layer's last segment.
-OffloadGroup make_group(const Scenario& scenario, const OffloadPlan& plan, const std::vector<Segment>& list,
-                        LayerSegments at_layer, OffloadModule module, int layer) {
+// A norm reads the residual stream at both ends of its layer in the forward pass, and at the
+// layer's begin in the backward pass; every other tensor is written and read in the layer's last
+// segment.
+OffloadGroup make_group(const Scenario& scenario, const OffloadPlan& plan,
+                        const std::vector<Segment>& list, LayerSegments at_layer,
+                        OffloadModule module, int layer) {
   const Kept kept = offload_row(module).kept;
   const int reader = kept == Kept::residual ? at_layer.first : at_layer.last;
-  const bool delays = faulty("offload-is-never-delayed", scenario.offload.delay_until_cuda_graph, false);
+  const bool delays =
+      faulty("offload-is-never-delayed", scenario.offload.delay_until_cuda_graph, false);
   const bool delayed = delays && kept == Kept::experts;
   OffloadGroup group{.module = module, .layer = layer, .last_read = at_layer.last};
   group.d2h.begin = delayed ? next_graph(list, at_layer.last) : at_layer.last;
@@ -102,34 +116,42 @@ OffloadGroup make_group(const Scenario& scenario, const OffloadPlan& plan, const
   return group;
 }
 
-// The step that writes the tensor of a row: the residual stream comes from the layer before, or from the embedding.
+// The step that writes the tensor of a row: the residual stream comes from the layer before, or
+// from the embedding.
 int writer_of(const SavedRow& row, const std::vector<LayerSegments>& of_layer, int layer) {
   if (*row.name != '\0') return at(of_layer, layer).last;
   return layer == 0 ? -1 : at(of_layer, layer - 1).last;
 }
 
-void add_layer(const Scenario& scenario, const std::vector<Segment>& list, const std::vector<LayerSegments>& of_layer,
-               int layer, OffloadPlan& plan) {
+void add_layer(const Scenario& scenario, const std::vector<Segment>& list,
+               const std::vector<LayerSegments>& of_layer, int layer, OffloadPlan& plan) {
   const std::int64_t min_bytes = scenario.offload.min_bytes;
-  const std::int64_t least = faulty("offload-keeps-tensors-of-the-smallest-size", min_bytes, min_bytes + 1);
+  const std::int64_t least =
+      faulty("offload-keeps-tensors-of-the-smallest-size", min_bytes, min_bytes + 1);
   for (const SavedRow& row : kSaved) {
     if (!has_module(at(scenario.model.pattern, layer), row.module)) continue;
-    if (!asked(scenario, row.module) || (row.saved_too && !asked(scenario, *row.saved_too))) continue;
+    if (!asked(scenario, row.module) || (row.saved_too && !asked(scenario, *row.saved_too)))
+      continue;
     const bool bf16 = !row.wide && scenario.numerics.front() == Numerics::bf16;
     const std::int64_t bytes = row.elements(scenario) * (bf16 ? 2 : 4);
     if (bytes < least) continue;
-    if (plan.groups.empty() || plan.groups.back().layer != layer || plan.groups.back().module != row.module) {
-      plan.groups.push_back(make_group(scenario, plan, list, at(of_layer, layer), row.module, layer));
+    if (plan.groups.empty() || plan.groups.back().layer != layer ||
+        plan.groups.back().module != row.module) {
+      plan.groups.push_back(
+          make_group(scenario, plan, list, at(of_layer, layer), row.module, layer));
     }
-    const std::int64_t rows = rows_follow_the_data(scenario, row.module) ? ExpertBuffer(scenario).rows : 0;
-    plan.groups.back().tensors.push_back({name_of(row, layer), bytes, rows, writer_of(row, of_layer, layer)});
+    const std::int64_t rows =
+        rows_follow_the_data(scenario, row.module) ? ExpertBuffer(scenario).rows : 0;
+    plan.groups.back().tensors.push_back(
+        {name_of(row, layer), bytes, rows, writer_of(row, of_layer, layer)});
   }
 }
 
 void mark_resident(const Scenario& scenario, OffloadPlan& plan) {
   const auto n = static_cast<std::int64_t>(plan.groups.size());
   const std::int64_t floor = n * (1'000'000 - scenario.offload.fraction.millionths) / 1'000'000;
-  const auto resident = faulty("offload-fraction-rounds-up", floor, std::max<std::int64_t>(0, floor - 1));
+  const auto resident =
+      faulty("offload-fraction-rounds-up", floor, std::max<std::int64_t>(0, floor - 1));
   const std::int64_t first = faulty("offload-fraction-counts-from-the-front", n - resident, 0);
   for (std::int64_t i = first; i < first + resident; ++i) at(plan.groups, i).is_resident = true;
 }
@@ -141,29 +163,36 @@ std::vector<OffloadGroup*> moving_groups(OffloadPlan& plan, Before before) {
   for (OffloadGroup& group : plan.groups) {
     if (!group.is_resident) moving.push_back(&group);
   }
-  const auto by_pointer = [&](const OffloadGroup* a, const OffloadGroup* b) { return before(*a, *b); };
+  const auto by_pointer = [&](const OffloadGroup* a, const OffloadGroup* b) {
+    return before(*a, *b);
+  };
   std::stable_sort(moving.begin(), moving.end(), by_pointer);
   return moving;
 }
 
-// Seconds for which the d2h stream is still busy when the last of the forward passes begins that open a training step
-// and follow each other directly.
+// Seconds for which the d2h stream is still busy when the last of the forward passes begins that
+// open a training step and follow each other directly.
 double d2h_backlog(const OffloadPlan& plan) {
-  const double forward = std::accumulate(plan.seconds.forward.begin(), plan.seconds.forward.end(), 0.0);
+  const double forward =
+      std::accumulate(plan.seconds.forward.begin(), plan.seconds.forward.end(), 0.0);
   const double copies = copy_seconds(plan.bytes(), Link::alone);
   return static_cast<double>(plan.slots - 1) * std::max(0.0, copies - forward);
 }
 
-// d2h copies run one after the other, each as soon as it can. Sets the last step of each, `most` steps at most.
+// d2h copies run one after the other, each as soon as it can. Sets the last step of each, `most`
+// steps at most.
 void time_d2h(OffloadPlan& plan, int most) {
   const std::vector<double>& forward = plan.seconds.forward;
   std::vector<double> begin(forward.size() + 1);
   for (std::size_t i = 0; i < forward.size(); ++i) begin[i + 1] = begin[i] + forward[i];
-  const auto earlier = [](const OffloadGroup& a, const OffloadGroup& b) { return a.d2h.begin < b.d2h.begin; };
+  const auto earlier = [](const OffloadGroup& a, const OffloadGroup& b) {
+    return a.d2h.begin < b.d2h.begin;
+  };
   double complete = d2h_backlog(plan);
   for (OffloadGroup* group : moving_groups(plan, earlier)) {
     StepRange& d2h = group->d2h;
-    const double start = std::max({complete, at(begin, group->last_read + 1), at(begin, d2h.begin)});
+    const double start =
+        std::max({complete, at(begin, group->last_read + 1), at(begin, d2h.begin)});
     complete = start + copy_seconds(group->bytes());
     const int latest = std::min(plan.segments, d2h.begin + most);
     d2h.end = d2h.begin + 1;
@@ -171,15 +200,19 @@ void time_d2h(OffloadPlan& plan, int most) {
   }
 }
 
-// h2d copies run one after the other, each as late as it can. Sets the first step of each, `most` steps at most.
+// h2d copies run one after the other, each as late as it can. Sets the first step of each, `most`
+// steps at most.
 void time_h2d(OffloadPlan& plan, int most) {
   const int first = plan.first_h2d_step(), last = plan.last_step();
   std::vector<double> begin(static_cast<std::size_t>(last) + 1);
   for (int step = first; step < last; ++step) {
-    const std::vector<double>& seconds = plan.in_forward(step) ? plan.seconds.forward : plan.seconds.backward;
+    const std::vector<double>& seconds =
+        plan.in_forward(step) ? plan.seconds.forward : plan.seconds.backward;
     at(begin, step + 1) = at(begin, step) + at(seconds, plan.segment_of(step));
   }
-  const auto later = [](const OffloadGroup& a, const OffloadGroup& b) { return a.h2d.end > b.h2d.end; };
+  const auto later = [](const OffloadGroup& a, const OffloadGroup& b) {
+    return a.h2d.end > b.h2d.end;
+  };
   double start = at(begin, last);
   for (OffloadGroup* group : moving_groups(plan, later)) {
     StepRange& h2d = group->h2d;
@@ -190,9 +223,10 @@ void time_h2d(OffloadPlan& plan, int most) {
   }
 }
 
-// The steps in which a tensor needs its device buffer: in the forward pass from its writer to the end of its d2h copy,
-// in the backward pass from the begin of its h2d copy to its reader. Only one microbatch at a time is in the forward
-// pass and one in the backward pass of a set, so the same buffers serve every slot of the set.
+// The steps in which a tensor needs its device buffer: in the forward pass from its writer to the
+// end of its d2h copy, in the backward pass from the begin of its h2d copy to its reader. Only one
+// microbatch at a time is in the forward pass and one in the backward pass of a set, so the same
+// buffers serve every slot of the set.
 struct Lifetime {
   StepRange forward, backward;
   bool overlaps(const Lifetime& other) const {
@@ -227,8 +261,8 @@ void assign_buffers(OffloadPlan& plan) {
   }
 }
 
-// Times the copies with at most so many steps each, in the faster of the two orders of buffers; returns the seconds of
-// a modelled training step.
+// Times the copies with at most so many steps each, in the faster of the two orders of buffers;
+// returns the seconds of a modelled training step.
 double time_copies(OffloadPlan& plan, int most) {
   time_d2h(plan, most);
   time_h2d(plan, most);
@@ -241,17 +275,19 @@ double time_copies(OffloadPlan& plan, int most) {
   return std::min(straight, reversed);
 }
 
-// Chooses the most steps that a copy may have: the fewest with which a training step takes hardly longer than with any
-// number. With an integer max_inflight compute waits for more copies anyhow.
+// Chooses the most steps that a copy may have: the fewest with which a training step takes hardly
+// longer than with any number. With an integer max_inflight compute waits for more copies anyhow.
 void choose_copy_steps(OffloadPlan& plan) {
   constexpr double kHardly = 1.002;
-  const auto allowed = static_cast<int>(std::max<std::int64_t>(1, plan.max_inflight.value_or(plan.longest_h2d())));
+  const auto allowed =
+      static_cast<int>(std::max<std::int64_t>(1, plan.max_inflight.value_or(plan.longest_h2d())));
   std::vector<double> seconds;
   for (int most = 1; most <= std::min(allowed, std::max(1, plan.longest_h2d())); ++most) {
     seconds.push_back(time_copies(plan, most));
   }
   const double best = *std::min_element(seconds.begin(), seconds.end());
-  const auto enough = std::find_if(seconds.begin(), seconds.end(), [&](double s) { return s <= kHardly * best; });
+  const auto enough =
+      std::find_if(seconds.begin(), seconds.end(), [&](double s) { return s <= kHardly * best; });
   time_copies(plan, static_cast<int>(enough - seconds.begin()) + 1);
 }
 
@@ -287,11 +323,13 @@ std::int64_t OffloadPlan::device_bytes() const {
 
 int OffloadPlan::prefetch() const {
   int most = 0;
-  for (const OffloadGroup& group : groups) most = std::max(most, group.is_resident ? 0 : group.h2d.length());
+  for (const OffloadGroup& group : groups)
+    most = std::max(most, group.is_resident ? 0 : group.h2d.length());
   return most;
 }
 
-std::optional<int> OffloadPlan::slot_to_come(const std::vector<Pass>& passes, std::size_t pass) const {
+std::optional<int> OffloadPlan::slot_to_come(const std::vector<Pass>& passes,
+                                             std::size_t pass) const {
   if (empty() || sets == 1) return {};
   if (!passes[pass].forward || pass + 1 == passes.size() || passes[pass + 1].forward) return {};
   const int slot = passes[pass].microbatch % static_cast<int>(slots);

@@ -1,6 +1,6 @@
-// The plan of activation offloading: which saved tensors go to the host and back in a training microbatch, when, and
-// which device memory they share. Shapes follow from the scenario, so the plan is complete before the first step and
-// never changes. docs/offloading.md
+// The plan of activation offloading: which saved tensors go to the host and back in a training
+// microbatch, when, and which device memory they share. Shapes follow from the scenario, so the
+// plan is complete before the first step and never changes. docs/offloading.md
 #pragma once
 
 #include <cstddef>
@@ -15,19 +15,21 @@
 
 namespace lockstep {
 
-// The time line. A model of n segments (engine/plan/regions.h) has 2n + 2 steps, which count up in time: the forward
-// pass of segment i is step i, the head's is step n, its backward pass step n + 1, and the backward pass of segment i
-// is step 2n + 1 - i. The embedding is step -1. For n = 4, with a module of layer 1, which is a segment of its own:
+// The time line. A model of n segments (engine/plan/regions.h) has 2n + 2 steps, which count up in
+// time: the forward pass of segment i is step i, the head's is step n, its backward pass step n +
+// 1, and the backward pass of segment i is step 2n + 1 - i. The embedding is step -1. For n = 4,
+// with a module of layer 1, which is a segment of its own:
 //
 //   step     -1    0    1    2    3    4  |  5    6    7    8    9
 //   pass    emb   F0   F1   F2   F3   Fh  | Bh   B3   B2   B1   B0
-//   d2h                 |=========|                                    {1, 3}: launched behind F1, complete behind F3
-//   h2d                                   |      |=========|           {6, 8}: launched before B3, complete before B1
-//   device memory  written    free for others    in use    read
+//   d2h                 |=========|                                    {1, 3}: launched behind F1,
+//   complete behind F3 h2d                                   |      |=========|           {6, 8}:
+//   launched before B3, complete before B1 device memory  written    free for others    in use read
 //
-// With one set of buffers a backward pass launches its own h2d copies, so none begins before step n + 1. With two sets
-// they may begin in the forward pass that runs before it, which writes the other set: the left half of the time line is
-// then, for h2d copies, the forward pass of another microbatch.
+// With one set of buffers a backward pass launches its own h2d copies, so none begins before step n
+// + 1. With two sets they may begin in the forward pass that runs before it, which writes the other
+// set: the left half of the time line is then, for h2d copies, the forward pass of another
+// microbatch.
 
 // Steps of the time line, both inclusive.
 struct StepRange {
@@ -42,30 +44,33 @@ struct OffloadTensor {
   std::int64_t bytes = 0;
   std::int64_t rows = 0;  // If not 0, a copy moves as many of these rows as the data fills.
   int written = 0;        // The step that writes it.
-  int buffer = -1;        // Index of the shared device buffer in its set; -1 if its group is resident.
+  int buffer = -1;  // Index of the shared device buffer in its set; -1 if its group is resident.
 };
 
 // The tensors that one module of one layer saves for its backward pass.
 struct OffloadGroup {
   OffloadModule module{};
   int layer = 0;
-  int last_read = 0;  // The last step of the forward pass that reads it.
-  StepRange d2h =
-      {};  // Launched behind step `begin`, which is later than `last_read` if delayed; complete behind `end`.
-  StepRange h2d = {};  // Launched before step `begin` at the earliest; complete before step `end`, which reads it.
+  int last_read = 0;   // The last step of the forward pass that reads it.
+  StepRange d2h = {};  // Launched behind step `begin`, which is later than `last_read` if delayed;
+                       // complete behind `end`.
+  StepRange h2d = {};  // Launched before step `begin` at the earliest; complete before step `end`,
+                       // which reads it.
   bool is_resident = false;  // Eligible, but it is kept on the device.
   std::vector<OffloadTensor> tensors = {};
   std::int64_t bytes() const;  // At most, where rows follow the data.
 };
 
 struct OffloadPlan {
-  std::vector<OffloadGroup> groups;   // All eligible ones in order of execution, resident ones included.
+  std::vector<OffloadGroup>
+      groups;  // All eligible ones in order of execution, resident ones included.
   std::vector<std::int64_t> buffers;  // Bytes of each shared device buffer of one set.
   int sets = 1;                       // Sets of buffers: slot s has its tensors in set s % sets.
-  // Every other slot of a set assigns its tensors to the set's buffers of their size in reversed order. Copies to the
-  // host free buffers in the order of the layers, and copies back need them in the opposite order: with the reversal
-  // the buffer that is needed first is the one that is free first. A forward pass that follows another in the same set
-  // needs them in the worst order instead.
+  // Every other slot of a set assigns its tensors to the set's buffers of their size in reversed
+  // order. Copies to the host free buffers in the order of the layers, and copies back need them in
+  // the opposite order: with the reversal the buffer that is needed first is the one that is free
+  // first. A forward pass that follows another in the same set needs them in the worst order
+  // instead.
   bool reversed = false;
   int segments = 0;
   PassSeconds seconds;  // By the model of time.
@@ -74,7 +79,8 @@ struct OffloadPlan {
   std::int64_t pool_slack = 0;  // Pinned buffers of each size beyond those that the slots hold.
 
   bool empty() const { return buffers.empty(); }
-  // The step of the backward pass of a segment; `segments` is the head. The step of its forward pass is the segment.
+  // The step of the backward pass of a segment; `segments` is the head. The step of its forward
+  // pass is the segment.
   int backward_step(int segment) const { return 2 * segments + 1 - segment; }
   int last_step() const { return backward_step(0); }
   bool in_forward(int step) const { return step <= segments; }
@@ -86,20 +92,21 @@ struct OffloadPlan {
   int longest_h2d() const { return last_step() - first_h2d_step(); }
   // The device buffer of a tensor that moves; the buffers of all sets are numbered consecutively.
   std::size_t buffer_of(const OffloadTensor& tensor, int slot) const;
-  // The slot of the backward pass that follows this forward pass, if its h2d copies may begin meanwhile: not if they
-  // would go into the set of buffers that this pass writes.
+  // The slot of the backward pass that follows this forward pass, if its h2d copies may begin
+  // meanwhile: not if they would go into the set of buffers that this pass writes.
   std::optional<int> slot_to_come(const std::vector<Pass>& passes, std::size_t pass) const;
-  int prefetch() const;               // The most steps that an h2d copy of the plan has.
-  std::int64_t bytes() const;         // Each way in a microbatch; at most, where rows follow the data.
+  int prefetch() const;        // The most steps that an h2d copy of the plan has.
+  std::int64_t bytes() const;  // Each way in a microbatch; at most, where rows follow the data.
   std::int64_t device_bytes() const;  // All buffers of all sets.
   // Device memory that all slots together no longer hold.
   std::int64_t saved_bytes() const { return slots * bytes() - device_bytes(); }
 };
 
-// The plan for the first precision that the scenario lists. A group is eligible if one of its tensors has `min_bytes`.
-// Of n eligible groups the last floor(n * (1 - fraction)) in order of execution are resident. A copy has as many steps
-// as it takes by the model of engine/offload/time_model.h, at most `max_inflight`, and no more than make a modelled
-// training step faster.
+// The plan for the first precision that the scenario lists. A group is eligible if one of its
+// tensors has `min_bytes`. Of n eligible groups the last floor(n * (1 - fraction)) in order of
+// execution are resident. A copy has as many steps as it takes by the model of
+// engine/offload/time_model.h, at most `max_inflight`, and no more than make a modelled training
+// step faster.
 OffloadPlan plan_offload(const Scenario& scenario);
 
 }  // namespace lockstep

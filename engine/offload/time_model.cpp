@@ -18,11 +18,13 @@ double forward_flop(const Scenario& scenario, const Part& part) {
   switch (at(m.pattern, part.layer)) {
     case 'M': {
       const double heads = number(m.mamba.d_inner / m.mamba.head_dim);
-      const double columns = number(3 * m.mamba.d_inner + 2 * m.mamba.groups * m.mamba.state) + heads;
+      const double columns =
+          number(3 * m.mamba.d_inner + 2 * m.mamba.groups * m.mamba.state) + heads;
       return rows * 2 * d * columns;
     }
     case '*':
-      return rows * 2 * d * number((2 * m.attention.heads + 2 * m.attention.kv_heads) * m.attention.head_dim);
+      return rows * 2 * d *
+             number((2 * m.attention.heads + 2 * m.attention.kv_heads) * m.attention.head_dim);
     case '-':
       return rows * 2 * d * number(m.mlp.hidden) * matrices;
     default: {
@@ -47,7 +49,8 @@ double attention_flop(const Scenario& scenario, const Part& part) {
   if (at(scenario.model.pattern, part.layer) != '*') return 0;
   const Scenario::Model::Attention& a = scenario.model.attention;
   const std::int64_t document = std::min<std::int64_t>(scenario.data.pack_length, kRowsOfADocument);
-  return number(scenario.data.pack_length) * number(document) / 2 * 4 * number(a.heads * a.head_dim);
+  return number(scenario.data.pack_length) * number(document) / 2 * 4 *
+         number(a.heads * a.head_dim);
 }
 
 }  // namespace
@@ -72,7 +75,8 @@ PassSeconds pass_seconds(const Scenario& scenario, const std::vector<Segment>& s
     }
     add(flop / rate, attention / (rate * kAttentionOfProducts), scans / kScanFlopPerSecond);
   }
-  add(2 * number(scenario.data.pack_length * scenario.model.hidden * scenario.model.vocab) / rate, 0, 0);
+  add(2 * number(scenario.data.pack_length * scenario.model.hidden * scenario.model.vocab) / rate,
+      0, 0);
   return seconds;
 }
 

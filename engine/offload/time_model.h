@@ -5,10 +5,11 @@
 //            + attention / (kAttentionOfProducts * kTensorFlopPerSecond)
 //   backward = 2 x products + 3 x scan + 2.5 x attention
 //
-// with operations in the numerators; fp32 has kFp32FlopPerSecond in place of kTensorFlopPerSecond. The rates were
-// measured for H1's layers on an H200 (docs/measurements.md) and include the memory-bound ops beside each product or
-// scan: products alone reach 720 TFLOP/s, the scan 93. Documents are not known when a plan is made, so attention
-// assumes documents of kRowsOfADocument rows. The optimizer is left out.
+// with operations in the numerators; fp32 has kFp32FlopPerSecond in place of kTensorFlopPerSecond.
+// The rates were measured for H1's layers on an H200 (docs/measurements.md) and include the
+// memory-bound ops beside each product or scan: products alone reach 720 TFLOP/s, the scan 93.
+// Documents are not known when a plan is made, so attention assumes documents of kRowsOfADocument
+// rows. The optimizer is left out.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +19,17 @@
 
 namespace lockstep {
 
-// Bytes a second between pinned and device memory, one way: while the other way is idle, and while it is busy too.
+// Bytes a second between pinned and device memory, one way: while the other way is idle, and while
+// it is busy too.
 inline constexpr double kLinkAlone = 54e9, kLinkBoth = 47e9;
 inline constexpr double kTensorFlopPerSecond = 620e12, kFp32FlopPerSecond = 67e12;
 inline constexpr double kScanFlopPerSecond = 65e12;
-inline constexpr double kAttentionOfProducts = 0.33;  // Attention's rate as a share of the products' rate.
+inline constexpr double kAttentionOfProducts =
+    0.33;  // Attention's rate as a share of the products' rate.
 inline constexpr double kBackwardOfProducts = 2, kBackwardOfAttention = 2.5, kBackwardOfScan = 3;
 inline constexpr std::int64_t kRowsOfADocument = 1024;
-inline constexpr double kSlowedByCopies = 0.027;  // Compute takes this share longer beside copies both ways.
+inline constexpr double kSlowedByCopies =
+    0.027;  // Compute takes this share longer beside copies both ways.
 
 enum class Link : std::uint8_t { alone, both_ways };
 inline double copy_seconds(std::int64_t bytes, Link link = Link::both_ways) {

@@ -46,7 +46,8 @@ void ParameterList::add_mamba(const Scenario::Model& model, int layer, Recipe in
   const std::int64_t heads = m.d_inner / m.head_dim;
   const std::int64_t channels = m.d_inner + 2 * m.groups * m.state;
   add("in_proj.weight", layer, m.d_inner + channels + heads, model.hidden, in);
-  add("conv.weight", layer, channels, m.conv_width, {Init::conv_weight, 0, static_cast<std::int32_t>(m.conv_width)});
+  add("conv.weight", layer, channels, m.conv_width,
+      {Init::conv_weight, 0, static_cast<std::int32_t>(m.conv_width)});
   add_vector("conv.bias", layer, channels, Init::zero);
   add_vector("dt_bias", layer, heads, Init::dt_bias);
   add_vector("a_log", layer, heads, Init::a_log);
@@ -62,7 +63,8 @@ void ParameterList::add_attention(const Scenario::Model& model, int layer, Recip
 }
 
 void ParameterList::add_mlp(const Scenario::Model& model, int layer, Recipe in, Recipe out) {
-  const std::int64_t width = model.mlp.hidden * (model.mlp.activation == MlpActivation::swiglu ? 2 : 1);
+  const std::int64_t width =
+      model.mlp.hidden * (model.mlp.activation == MlpActivation::swiglu ? 2 : 1);
   add("fc1.weight", layer, width, model.hidden, in);
   add("fc2.weight", layer, model.hidden, model.mlp.hidden, out);
 }
@@ -83,7 +85,8 @@ void ParameterList::add_experts(const Scenario::Model& model, int layer, Recipe 
 }
 
 // Every weight of a bf16 product is drawn from a normal distribution.
-void ParameterList::add(const std::string& name, int layer, std::int64_t rows, std::int64_t cols, Recipe recipe) {
+void ParameterList::add(const std::string& name, int layer, std::int64_t rows, std::int64_t cols,
+                        Recipe recipe) {
   specs.push_back({.name = (layer < 0 ? "" : "layers." + std::to_string(layer) + ".") + name,
                    .layer = layer,
                    .index = static_cast<int>(specs.size()),

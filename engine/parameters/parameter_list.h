@@ -1,4 +1,5 @@
-// The parameters of a model in the index order of arithmetic.md 0.5: names, shapes, how they begin. No device.
+// The parameters of a model in the index order of arithmetic.md 0.5: names, shapes, how they begin.
+// No device.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,9 @@ struct ParameterSpec {
   Init init = Init::zero;
   float std = 0;
   std::int32_t width = 0;
-  bool copied = false;       // Products in bf16 read a copy of it.
-  bool accumulates = false;  // Its gradient's op can add into the accumulator: it needs no memory for g_m then.
+  bool copied = false;  // Products in bf16 read a copy of it.
+  bool accumulates =
+      false;  // Its gradient's op can add into the accumulator: it needs no memory for g_m then.
 
   // Rows of the global norm's sequence: innermost axes of a 2-D one, single elements of a 1-D one.
   std::int64_t norm_rows() const { return is_vector ? cols : rows; }
@@ -28,7 +30,17 @@ struct ParameterSpec {
 
 // The parameters of a layer, as offsets from its norm gain.
 struct MambaParameter {
-  enum Offset : int { norm_gain, in_proj, conv_weight, conv_bias, dt_bias, a_log, d, gate_gain, out_proj };
+  enum Offset : int {
+    norm_gain,
+    in_proj,
+    conv_weight,
+    conv_bias,
+    dt_bias,
+    a_log,
+    d,
+    gate_gain,
+    out_proj
+  };
 };
 struct AttentionParameter {
   enum Offset : int { norm_gain, qkv, proj };
@@ -37,7 +49,14 @@ struct MlpParameter {
   enum Offset : int { norm_gain, fc1, fc2 };
 };
 struct MoeParameter {
-  enum Offset : int { norm_gain, router, fc1, fc2, shared_fc1, shared_fc2 };  // The last two only if it is shared.
+  enum Offset : int {
+    norm_gain,
+    router,
+    fc1,
+    fc2,
+    shared_fc1,
+    shared_fc2
+  };  // The last two only if it is shared.
 };
 
 struct ParameterList {

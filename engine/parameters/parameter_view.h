@@ -9,9 +9,10 @@
 
 namespace lockstep {
 
-// With sharding, a view has some of the parameter's rows, or none (then the tensors have no elements and no memory),
-// and a vector is [1, elements of the rank]. A parameter that is cut into several buckets has a view in each bucket, in
-// order of rows; every other parameter has one view. Views come in order of `index`.
+// With sharding, a view has some of the parameter's rows, or none (then the tensors have no
+// elements and no memory), and a vector is [1, elements of the rank]. A parameter that is cut into
+// several buckets has a view in each bucket, in order of rows; every other parameter has one view.
+// Views come in order of `index`.
 struct ParameterView {
   std::string name;
   int layer = -1;
@@ -20,10 +21,11 @@ struct ParameterView {
   Tensor<float> weight = {};
   Tensor<float> gradient = {};  // The accumulator of the step.
   Tensor<float> m = {}, v = {};
-  // g_m of the microbatch whose backward pass ran last; absent if g_m is added to the accumulator at once.
+  // g_m of the microbatch whose backward pass ran last; absent if g_m is added to the accumulator
+  // at once.
   Tensor<float> microbatch_gradient = {};
-  Tensor<bf16> copy = {};                     // The weight as bf16 products read it; absent if none does.
-  std::int64_t first = 0;                     // The tensors begin with this element of the whole parameter.
+  Tensor<bf16> copy = {};  // The weight as bf16 products read it; absent if none does.
+  std::int64_t first = 0;  // The tensors begin with this element of the whole parameter.
   std::int64_t full_rows = 0, full_cols = 0;  // Shape of the whole parameter.
 };
 

@@ -31,8 +31,8 @@ void clear(const Stream& stream, const Tensor<T>& x) {
 
 }  // namespace
 
-Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario, bool copies,
-                       const ShardLayout* layout, int rank)
+Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario,
+                       bool copies, const ShardLayout* layout, int rank)
     : list_(scenario.model),
       layout_(layout),
       strategy_(scenario.fsdp.strategy),
@@ -52,8 +52,9 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
   const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
   exchanged.reserve(exchanged_bytes());
   for (int b = 0; b < buckets; ++b) make_bucket(pool, exchanged, b);
-  std::stable_sort(views_.begin(), views_.end(),
-                   [](const ParameterView& a, const ParameterView& b) { return a.index < b.index; });
+  std::stable_sort(
+      views_.begin(), views_.end(),
+      [](const ParameterView& a, const ParameterView& b) { return a.index < b.index; });
 }
 
 std::int64_t Parameters::norm_rows() const {
@@ -62,11 +63,13 @@ std::int64_t Parameters::norm_rows() const {
   return rows;
 }
 
-// ---- Whole ----------------------------------------------------------------------------------------------------------
+// ---- Whole
+// -------------------------------------------------------------------------------------------------
 
 void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
   Parameter& p = parameters_.back();
-  ParameterView view{.name = spec.name, .layer = spec.layer, .index = spec.index, .is_vector = spec.is_vector};
+  ParameterView view{
+      .name = spec.name, .layer = spec.layer, .index = spec.index, .is_vector = spec.is_vector};
   view.full_rows = spec.rows;
   view.full_cols = spec.cols;
   view.weight = p.weight = pool.make<float>(spec.rows, spec.cols);
@@ -79,7 +82,8 @@ void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
   views_.push_back(view);
 }
 
-// ---- Sharded --------------------------------------------------------------------------------------------------------
+// ---- Sharded
+// -------------------------------------------------------------------------------------------------
 
 // The sizes of the tensors that make_bucket() makes in the pool `exchanged`.
 std::vector<std::int64_t> Parameters::exchanged_bytes() const {
@@ -91,8 +95,10 @@ std::vector<std::int64_t> Parameters::exchanged_bytes() const {
       bytes.push_back(elements * static_cast<std::int64_t>(size));
     };
     const bool accumulates = strategy_ == Sharding::no_shard || strategy_ == Sharding::optim;
-    if (accumulates && !library_sums_ && !layout_->continues(b)) add(layout_->run(b), sizeof(float));
-    if (strategy_ != Sharding::no_shard) add(bucket.shard, bucket.narrow ? sizeof(bf16) : sizeof(float));
+    if (accumulates && !library_sums_ && !layout_->continues(b))
+      add(layout_->run(b), sizeof(float));
+    if (strategy_ != Sharding::no_shard)
+      add(bucket.shard, bucket.narrow ? sizeof(bf16) : sizeof(float));
   }
   return bytes;
 }
@@ -103,14 +109,16 @@ void Parameters::make_bucket(TensorPool& pool, TensorPool& exchanged, int index)
   if (strategy_ == Sharding::no_shard || strategy_ == Sharding::optim) {
     // In registered memory the library would sum in another order.
     TensorPool& sums = library_sums_ ? pool : exchanged;
-    float* const all = layout_->continues(index) ? buckets_.back().accumulator.data + buckets_.back().accumulator.cols
-                                                 : sums.make<float>(1, layout_->run(index)).data;
+    float* const all = layout_->continues(index)
+                           ? buckets_.back().accumulator.data + buckets_.back().accumulator.cols
+                           : sums.make<float>(1, layout_->run(index)).data;
     memory.accumulator = tensor(all, 1, layout_->full(bucket));
     memory.gradient = memory.accumulator.columns(bucket.shard * rank_, bucket.shard);
   }
   if (strategy_ != Sharding::no_shard) {
     memory.weight = (bucket.narrow ? pool : exchanged).make<float>(1, bucket.shard);
-    for (Tensor<float>* shard : {&memory.m, &memory.v, &memory.gradient}) *shard = pool.make<float>(1, bucket.shard);
+    for (Tensor<float>* shard : {&memory.m, &memory.v, &memory.gradient})
+      *shard = pool.make<float>(1, bucket.shard);
     if (bucket.narrow) memory.copy = exchanged.make<bf16>(1, bucket.shard);
     add_views(bucket, memory);
   }
@@ -131,7 +139,8 @@ void Parameters::add_views(const Bucket& bucket, const BucketMemory& memory) {
   for (const Extent& extent : bucket.extents) {
     const ParameterSpec& spec = at(list_.specs, extent.parameter);
     const OwnRows own = layout_->own(bucket, extent, rank_);
-    ParameterView view{.name = spec.name, .layer = spec.layer, .index = spec.index, .is_vector = spec.is_vector};
+    ParameterView view{
+        .name = spec.name, .layer = spec.layer, .index = spec.index, .is_vector = spec.is_vector};
     view.first = own.row * extent.width;
     view.full_rows = spec.rows;
     view.full_cols = spec.cols;
@@ -167,7 +176,8 @@ void Parameters::place_gradients(int bucket, float* memory) {
   }
 }
 
-// ---- Values ---------------------------------------------------------------------------------------------------------
+// ---- Values
+// -------------------------------------------------------------------------------------------------
 
 void Parameters::initialize(const Stream& stream) const {
   zero_memory(stream);
@@ -192,7 +202,8 @@ void Parameters::initialize(const Stream& stream) const {
 // The padding of a bucket is exchanged with it, so it needs a value.
 void Parameters::zero_memory(const Stream& stream) const {
   for (const BucketMemory& memory : buckets_) {
-    for (const Tensor<float>& x : {memory.weight, memory.m, memory.v, memory.gradient, memory.accumulator}) {
+    for (const Tensor<float>& x :
+         {memory.weight, memory.m, memory.v, memory.gradient, memory.accumulator}) {
       clear(stream, x);
     }
     clear(stream, memory.copy);

@@ -1,5 +1,5 @@
-// The memory of a model's parameters: the part that this rank holds and updates (ParameterView), and the whole
-// parameter that the passes read (Parameter).
+// The memory of a model's parameters: the part that this rank holds and updates (ParameterView),
+// and the whole parameter that the passes read (Parameter).
 #pragma once
 
 #include "engine/parameters/parameter_view.h"
@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// A whole parameter as layers use it. With sharding, its memory may be a slot that holds it only around the passes of
-// its unit. Shapes are always given.
+// A whole parameter as layers use it. With sharding, its memory may be a slot that holds it only
+// around the passes of its unit. Shapes are always given.
 struct Parameter {
   int index = 0;
   Tensor<float> weight;               // Absent if the passes read the gathered bf16 copy.
@@ -23,16 +23,17 @@ struct Parameter {
 struct BucketMemory {
   Tensor<float> weight, m, v;  // The shard; absent under no_shard.
   Tensor<bf16> copy;           // Copy of the shard; only narrow buckets have one.
-  Tensor<float> gradient;      // The shard's accumulator; no_shard: this rank's part of `accumulator`.
-  Tensor<float> accumulator;   // The whole bucket's accumulator; only no_shard and optim have one.
+  Tensor<float> gradient;  // The shard's accumulator; no_shard: this rank's part of `accumulator`.
+  Tensor<float> accumulator;  // The whole bucket's accumulator; only no_shard and optim have one.
 };
 
 class Parameters {
  public:
-  // Tensors that the ranks exchange come from the pool `exchanged`. `copies`: 2-D weights that bf16 products read get a
-  // bf16 copy. `layout` is null if nothing is sharded or reduced; it must outlive this.
-  Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario, bool copies, const ShardLayout* layout,
-             int rank);
+  // Tensors that the ranks exchange come from the pool `exchanged`. `copies`: 2-D weights that bf16
+  // products read get a bf16 copy. `layout` is null if nothing is sharded or reduced; it must
+  // outlive this.
+  Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario, bool copies,
+             const ShardLayout* layout, int rank);
   Parameters(const Parameters&) = delete;
 
   // Writes the initial weights, their copies, and zero moments.
@@ -46,18 +47,19 @@ class Parameters {
   const std::vector<ParameterSpec>& specs() const { return list_.specs; }
   const Parameter& operator[](int index) const { return at(parameters_, index); }
 
-  // Index of the first parameter of a layer (its norm gain), of the final gain, and of the head, which is the embedding
-  // if they are tied.
+  // Index of the first parameter of a layer (its norm gain), of the final gain, and of the head,
+  // which is the embedding if they are tied.
   int of_layer(int layer) const { return at(list_.first_of_layer, layer); }
   int final_gain() const { return list_.final_gain; }
   int head() const { return list_.head; }
 
-  // Rows of all gradients in the sequence of the global norm: innermost axes of 2-D gradients, single elements of 1-D.
+  // Rows of all gradients in the sequence of the global norm: innermost axes of 2-D gradients,
+  // single elements of 1-D.
   std::int64_t norm_rows() const;
 
   const std::vector<BucketMemory>& buckets() const { return buckets_; }
-  // Sets the memory from which the passes read the bucket's parameters, or to which they write their g_m: [ranks *
-  // shard] elements.
+  // Sets the memory from which the passes read the bucket's parameters, or to which they write
+  // their g_m: [ranks * shard] elements.
   void place_weights(int bucket, void* memory);
   void place_gradients(int bucket, float* memory);
 

@@ -12,7 +12,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kAlignment = 128;  // In elements: 256 bytes of bf16, the most that matrix products require.
+constexpr std::int64_t kAlignment =
+    128;  // In elements: 256 bytes of bf16, the most that matrix products require.
 
 std::int64_t rounded_up(std::int64_t x, std::int64_t to) { return (x + to - 1) / to * to; }
 
@@ -24,13 +25,16 @@ Extent whole(const ParameterSpec& spec) {
 
 std::int64_t length(const Extent& extent) { return extent.rows * extent.width; }
 
-// The first aligned offset at or after `from` at which no end of a shard cuts a row of the extent, if there is one.
-std::optional<std::int64_t> first_place(std::int64_t from, const Extent& extent, std::int64_t shard) {
+// The first aligned offset at or after `from` at which no end of a shard cuts a row of the extent,
+// if there is one.
+std::optional<std::int64_t> first_place(std::int64_t from, const Extent& extent,
+                                        std::int64_t shard) {
   std::int64_t offset = rounded_up(from, kAlignment);
   for (int tries = 0; tries <= kAlignment; ++tries) {  // After so many shards the offsets repeat.
     const std::int64_t end = offset / shard * shard + shard;
     if (offset + length(extent) <= end) return offset;
-    std::int64_t rows = (end - offset) / extent.width;  // Rows before that end, less those that the alignment costs.
+    std::int64_t rows = (end - offset) /
+                        extent.width;  // Rows before that end, less those that the alignment costs.
     const std::int64_t fewest = std::max<std::int64_t>(rows - kAlignment, 0);
     while (rows > fewest && (end - rows * extent.width) % kAlignment != 0) --rows;
     const std::int64_t place = end - rows * extent.width;
@@ -41,7 +45,8 @@ std::optional<std::int64_t> first_place(std::int64_t from, const Extent& extent,
   return {};
 }
 
-// Puts the extents one after the other, each at its first possible offset. Returns the end of the last.
+// Puts the extents one after the other, each at its first possible offset. Returns the end of the
+// last.
 std::optional<std::int64_t> lay_out(std::vector<Extent>& extents, std::int64_t shard) {
   std::int64_t end = 0;
   for (Extent& extent : extents) {
@@ -53,18 +58,22 @@ std::optional<std::int64_t> lay_out(std::vector<Extent>& extents, std::int64_t s
   return end;
 }
 
-// Lays the extents out in shards of whole rows, nearly as small as possible. Returns the elements of a shard. A common
-// multiple of all widths is always enough, but may be thousands of times larger than needed.
+// Lays the extents out in shards of whole rows, nearly as small as possible. Returns the elements
+// of a shard. A common multiple of all widths is always enough, but may be thousands of times
+// larger than needed.
 std::int64_t place(std::vector<Extent>& extents, std::int64_t ranks) {
   constexpr std::int64_t kFar = std::int64_t{1} << 40, kNone = std::int64_t{1} << 62;
   if (extents.size() == 1) return (extents[0].rows + ranks - 1) / ranks * extents[0].width;
   const auto share = [&](std::int64_t elements) { return (elements + ranks - 1) / ranks; };
-  const auto multiple = [](std::int64_t a, std::int64_t b) { return a < kFar ? std::lcm(a, b) : kFar; };
+  const auto multiple = [](std::int64_t a, std::int64_t b) {
+    return a < kFar ? std::lcm(a, b) : kFar;
+  };
   std::int64_t common = 1, aligned = 1;
   for (const Extent& extent : extents) {
     common = multiple(common, extent.width);
-    aligned =
-        std::lcm(aligned, std::gcd(extent.width, kAlignment));  // Otherwise no aligned offset ends at the end of a row.
+    aligned = std::lcm(
+        aligned, std::gcd(extent.width,
+                          kAlignment));  // Otherwise no aligned offset ends at the end of a row.
   }
   for (std::int64_t shard = share(*lay_out(extents, kNone));;) {
     // An extent longer than two shards contains two ends of shards at any offset.
@@ -88,7 +97,9 @@ std::int64_t place(std::vector<Extent>& extents, std::int64_t ranks) {
 
 }  // namespace
 
-ShardLayout::ShardLayout(const ParameterList& list, const Scenario& scenario, int ranks, bool narrow) : ranks(ranks) {
+ShardLayout::ShardLayout(const ParameterList& list, const Scenario& scenario, int ranks,
+                         bool narrow)
+    : ranks(ranks) {
   const std::vector<Scenario::Block> blocks = scenario.blocks();
   const bool sharded = scenario.fsdp.strategy != Sharding::no_shard;
   const Scenario::Fsdp fsdp = sharded ? scenario.fsdp : Scenario::Fsdp{};
@@ -98,13 +109,15 @@ ShardLayout::ShardLayout(const ParameterList& list, const Scenario& scenario, in
   for (std::size_t u = 0; block < blocks.size(); ++u) {
     Unit unit{.first_layer = blocks[block].first};
     const std::int64_t count = fsdp.unit_is_list ? fsdp.unit.at(u) : fsdp.unit[0];
-    for (std::int64_t b = 0; b < count && block < blocks.size(); ++b, ++block) unit.layers += blocks[block].count;
+    for (std::int64_t b = 0; b < count && block < blocks.size(); ++b, ++block)
+      unit.layers += blocks[block].count;
     add_unit(list, unit, 0, narrow);
   }
   add_unit(list, {.kind = Unit::Kind::head}, fsdp.bucket_bytes, narrow);
 }
 
-void ShardLayout::add_unit(const ParameterList& list, const Unit& unit, std::int64_t bucket_bytes, bool narrow) {
+void ShardLayout::add_unit(const ParameterList& list, const Unit& unit, std::int64_t bucket_bytes,
+                           bool narrow) {
   units.push_back(unit);
   const ParameterSpec& gain = at(list.specs, list.final_gain);
   if (unit.kind == Unit::Kind::embedding) return add_cut(list.specs[0], bucket_bytes, narrow);
@@ -166,7 +179,8 @@ ShardLayout::Range ShardLayout::parameters(const Unit& unit) const {
 
 OwnRows ShardLayout::own(const Bucket& bucket, const Extent& extent, int rank) const {
   const std::int64_t begin = std::max(bucket.shard * rank, extent.offset);
-  const std::int64_t end = std::min(bucket.shard * (rank + 1), extent.offset + extent.rows * extent.width);
+  const std::int64_t end =
+      std::min(bucket.shard * (rank + 1), extent.offset + extent.rows * extent.width);
   if (begin >= end) return {.row = extent.row};
   return {.row = extent.row + (begin - extent.offset) / extent.width,
           .rows = (end - begin) / extent.width,

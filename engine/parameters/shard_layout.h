@@ -1,8 +1,9 @@
-// The layout of sharded parameters: the bucket, shard and offset of every row of every parameter. Host only.
+// The layout of sharded parameters: the bucket, shard and offset of every row of every parameter.
+// Host only.
 //
-// The parameters of an FSDP unit that the passes read in the same type make one bucket: they lie one behind the other,
-// and the bucket is padded so that each rank owns an equal share of whole rows. Embedding, final norm and head have
-// buckets of their own.
+// The parameters of an FSDP unit that the passes read in the same type make one bucket: they lie
+// one behind the other, and the bucket is padded so that each rank owns an equal share of whole
+// rows. Embedding, final norm and head have buckets of their own.
 #pragma once
 
 #include <cstdint>
@@ -18,35 +19,42 @@ struct Extent {
   int parameter = 0;
   std::int64_t row = 0, rows = 0;  // The first row in the parameter, and how many.
   std::int64_t width = 1;          // Elements of a row.
-  std::int64_t offset = 0;         // Position of the first element in the bucket; a multiple of 128.
+  std::int64_t offset = 0;  // Position of the first element in the bucket; a multiple of 128.
 };
 
 struct Bucket {
   int unit = 0;
   bool narrow = false;          // The passes read it as bf16.
   std::vector<Extent> extents;  // In order of offset.
-  std::int64_t shard = 0;       // Elements of each rank: rank r owns [r * shard, (r + 1) * shard). It never cuts a row.
+  std::int64_t shard =
+      0;  // Elements of each rank: rank r owns [r * shard, (r + 1) * shard). It never cuts a row.
 };
 
-// The parameters that are gathered before the first of their modules runs and released after the last.
+// The parameters that are gathered before the first of their modules runs and released after the
+// last.
 struct Unit {
-  enum class Kind : std::uint8_t { embedding, blocks, head };  // The final norm belongs to the head.
+  enum class Kind : std::uint8_t {
+    embedding,
+    blocks,
+    head
+  };  // The final norm belongs to the head.
   Kind kind = Kind::blocks;
   int first_layer = 0, layers = 0;  // Symbols of the pattern.
   std::vector<int> buckets = {};
   std::int64_t parameters = 0;  // Elements without padding.
 };
 
-// The rows of an extent that a rank owns: the first in the parameter, and its offset in the rank's shard.
+// The rows of an extent that a rank owns: the first in the parameter, and its offset in the rank's
+// shard.
 struct OwnRows {
   std::int64_t row = 0, rows = 0;
   std::int64_t offset = 0;  // Elements from the start of the shard.
 };
 
 struct ShardLayout {
-  // `narrow`: the run has bf16 copies. A parameter of embedding or head is cut into buckets of `bucket_bytes` of fp32,
-  // in multiples of `ranks` rows. Under no_shard only gradients are exchanged: a unit is a block, buckets are neither
-  // separated by type nor cut.
+  // `narrow`: the run has bf16 copies. A parameter of embedding or head is cut into buckets of
+  // `bucket_bytes` of fp32, in multiples of `ranks` rows. Under no_shard only gradients are
+  // exchanged: a unit is a block, buckets are neither separated by type nor cut.
   ShardLayout(const ParameterList& list, const Scenario& scenario, int ranks, bool narrow);
 
   std::vector<Unit> units;  // Embedding, the FSDP units in order, head.
@@ -54,7 +62,8 @@ struct ShardLayout {
   int ranks;
 
   std::int64_t full(const Bucket& bucket) const { return bucket.shard * ranks; }
-  // Buckets that share a parameter are adjacent in memory. Whether this bucket continues the one before it.
+  // Buckets that share a parameter are adjacent in memory. Whether this bucket continues the one
+  // before it.
   bool continues(int bucket) const { return at(buckets, bucket).extents[0].row > 0; }
   // Elements of the bucket and of the buckets that continue it.
   std::int64_t run(int bucket) const;
@@ -67,7 +76,8 @@ struct ShardLayout {
   bool is_empty(const Bucket& bucket, int rank) const;  // The rank owns nothing but padding.
 
  private:
-  void add_unit(const ParameterList& list, const Unit& unit, std::int64_t bucket_bytes, bool narrow);
+  void add_unit(const ParameterList& list, const Unit& unit, std::int64_t bucket_bytes,
+                bool narrow);
   void add_bucket(std::vector<Extent> extents, bool narrow);
   void add_cut(const ParameterSpec& spec, std::int64_t bucket_bytes, bool narrow);
 };

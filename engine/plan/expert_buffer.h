@@ -7,8 +7,9 @@
 
 namespace lockstep {
 
-// Its size follows from the scenario alone. Padded, every expert has `capacity` rows; otherwise the buffer has one row
-// for every pair of token and expert that can be kept, and the rows of the experts are contiguous.
+// Its size follows from the scenario alone. Padded, every expert has `capacity` rows; otherwise the
+// buffer has one row for every pair of token and expert that can be kept, and the rows of the
+// experts are contiguous.
 struct ExpertBuffer {
   explicit ExpertBuffer(const Scenario& scenario);
   std::int64_t rows;

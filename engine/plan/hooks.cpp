@@ -9,7 +9,8 @@ namespace lockstep {
 
 ExtractedHooks::ExtractedHooks(Hooks& hooks, const std::vector<List>& lists) : hooks_(hooks) {
   taken_.reserve(lists.size());
-  for (const List& from : lists) taken_.push_back({from, std::exchange(hooks_.list(from.module, from.point), {})});
+  for (const List& from : lists)
+    taken_.push_back({from, std::exchange(hooks_.list(from.module, from.point), {})});
   for (std::size_t i = 0; i < taken_.size(); ++i) {
     const HookPoint point = taken_[i].from.point;
     const bool pre = point == HookPoint::forward_pre || point == HookPoint::backward_pre;

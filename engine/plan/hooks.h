@@ -1,6 +1,7 @@
-// Calls that run around the modules of a model: four ordered lists for each. What is sharded is gathered, released and
-// reduced there. A module whose body is in a graph keeps its hooks outside of it: they are taken out while the region
-// is captured, recorded or replayed, and run around it in the order in which they would have run eagerly.
+// Calls that run around the modules of a model: four ordered lists for each. What is sharded is
+// gathered, released and reduced there. A module whose body is in a graph keeps its hooks outside
+// of it: they are taken out while the region is captured, recorded or replayed, and run around it
+// in the order in which they would have run eagerly.
 #pragma once
 
 #include <array>
@@ -24,7 +25,9 @@ class Hooks {
   using Hook = std::function<void(const HookCall&)>;
 
   explicit Hooks(int modules) : lists_(static_cast<std::size_t>(modules)) {}
-  void add(int module, HookPoint point, Hook hook) { list(module, point).push_back(std::move(hook)); }
+  void add(int module, HookPoint point, Hook hook) {
+    list(module, point).push_back(std::move(hook));
+  }
   std::size_t count(int module, HookPoint point) const {
     return lists_[static_cast<std::size_t>(module)][static_cast<std::size_t>(point)].size();
   }
@@ -47,8 +50,8 @@ class ExtractedHooks {
     int module;
     HookPoint point;
   };
-  // In the order in which the region runs them. Two phases: all are taken, then sorted into those that run before the
-  // region and those that run behind it.
+  // In the order in which the region runs them. Two phases: all are taken, then sorted into those
+  // that run before the region and those that run behind it.
   ExtractedHooks(Hooks& hooks, const std::vector<List>& lists);
   ~ExtractedHooks();
   ExtractedHooks(const ExtractedHooks&) = delete;

@@ -17,7 +17,8 @@ Lists hooks_before(const Part& part, bool forward) {
 
 Lists hooks_after(const Part& part, bool forward) {
   if (!(forward ? ends(part) : begins(part))) return {};
-  return {{Modules::layer(part.layer), forward ? HookPoint::forward_post : HookPoint::backward_post}};
+  return {
+      {Modules::layer(part.layer), forward ? HookPoint::forward_post : HookPoint::backward_post}};
 }
 
 Lists hooks_of(const Segment& segment, bool forward) {

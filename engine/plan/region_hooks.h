@@ -15,8 +15,8 @@ struct Modules {
   int count() const { return 2 + layers; }
 };
 
-// The lists around one part of a layer. Those of the layer run before the first of its stages and behind the last one,
-// in whatever segments these are.
+// The lists around one part of a layer. Those of the layer run before the first of its stages and
+// behind the last one, in whatever segments these are.
 std::vector<ExtractedHooks::List> hooks_before(const Part& part, bool forward);
 std::vector<ExtractedHooks::List> hooks_after(const Part& part, bool forward);
 

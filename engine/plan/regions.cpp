@@ -13,7 +13,9 @@ bool has_module(const Scenario::CudaGraph& graph, GraphModule module) {
 
 // The stages before this one are captured.
 Stage captured_until(const Scenario::CudaGraph& graph, char symbol) {
-  const auto all_if = [&](GraphModule module) { return has_module(graph, module) ? Stage::end : Stage::router; };
+  const auto all_if = [&](GraphModule module) {
+    return has_module(graph, module) ? Stage::end : Stage::router;
+  };
   if (graph.impl != GraphImpl::partial) return Stage::router;
   if (graph.modules.empty()) return Stage::end;
   switch (symbol) {
@@ -40,7 +42,8 @@ std::vector<Segment> segments(const Scenario& scenario) {
   for (const Scenario::Block& block : scenario.blocks()) {
     bool in_region = false;
     for (int layer = block.first; layer < block.first + block.count; ++layer) {
-      const Stage cut = captured_until(scenario.cuda_graph, scenario.model.pattern[static_cast<std::size_t>(layer)]);
+      const Stage cut = captured_until(scenario.cuda_graph,
+                                       scenario.model.pattern[static_cast<std::size_t>(layer)]);
       if (cut > Stage::router) {
         if (!in_region) list.push_back({{}, regions++});
         list.back().parts.push_back({layer, Stage::router, cut});

@@ -1,4 +1,5 @@
-// How partial graphs cut the model: the captured parts of one block are one region, the rest runs eagerly.
+// How partial graphs cut the model: the captured parts of one block are one region, the rest runs
+// eagerly.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 
 namespace lockstep {
 
-// A layer `E` runs in three stages, backward in the opposite order, and a graph may end after the first or the second.
-// Every other layer is one stage, whatever it is called.
+// A layer `E` runs in three stages, backward in the opposite order, and a graph may end after the
+// first or the second. Every other layer is one stage, whatever it is called.
 enum class Stage : std::uint8_t {
   router,      // Norm, routing, router losses, shared expert.
   preprocess,  // Where each pair goes; counts.

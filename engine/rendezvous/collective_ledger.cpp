@@ -21,15 +21,17 @@ void put(char (&to)[size], std::string_view from) {
 }  // namespace
 
 bool CollectiveCall::agrees_with(const CollectiveCall& other) const {
-  return sequence == other.sequence && kind == other.kind && unit == other.unit && bytes == other.bytes &&
-         std::string_view(purpose) == other.purpose;
+  return sequence == other.sequence && kind == other.kind && unit == other.unit &&
+         bytes == other.bytes && std::string_view(purpose) == other.purpose;
 }
 
 std::string text(const CollectiveCall& call) {
   if (call.sequence < 0) return "no collective";
   std::string said = "collective " + std::to_string(call.sequence) + ", " + to_text(call.kind);
   if (call.kind == CollectiveKind::barrier) {
-    return call.purpose[0] == 0 ? said : said + " for " + std::to_string(call.bytes) + " bytes of " + call.purpose;
+    return call.purpose[0] == 0
+               ? said
+               : said + " for " + std::to_string(call.bytes) + " bytes of " + call.purpose;
   }
   if (call.kind == CollectiveKind::launch) return said + " of a graph on stream " + call.stream;
   said += std::string(" (") + call.purpose;
@@ -37,8 +39,8 @@ std::string text(const CollectiveCall& call) {
   return said + ", " + std::to_string(call.bytes) + " bytes a rank) on stream " + call.stream;
 }
 
-const CollectiveCall& CollectiveLedger::append(CollectiveKind kind, const CollectiveName& name, std::size_t bytes,
-                                               const std::string& stream) {
+const CollectiveCall& CollectiveLedger::append(CollectiveKind kind, const CollectiveName& name,
+                                               std::size_t bytes, const std::string& stream) {
   CollectiveCall call{.sequence = next_++, .kind = kind, .unit = name.unit, .bytes = bytes};
   put(call.purpose, name.purpose);
   put(call.stream, stream);
@@ -48,13 +50,15 @@ const CollectiveCall& CollectiveLedger::append(CollectiveKind kind, const Collec
 
 CollectiveCall CollectiveLedger::at(std::int64_t sequence) const {
   const std::int64_t first = next_ - std::ssize(calls_);
-  return sequence < first || sequence >= next_ ? CollectiveCall{} : lockstep::at(calls_, sequence - first);
+  return sequence < first || sequence >= next_ ? CollectiveCall{}
+                                               : lockstep::at(calls_, sequence - first);
 }
 
-void require_same_call(int rank, const CollectiveCall& call, int peer, const CollectiveCall& peers_call) {
+void require_same_call(int rank, const CollectiveCall& call, int peer,
+                       const CollectiveCall& peers_call) {
   if (call.agrees_with(peers_call)) return;
-  throw CollectiveMismatch("ranks call different collectives: rank " + std::to_string(rank) + " " + text(call) +
-                           "; rank " + std::to_string(peer) + " " + text(peers_call));
+  throw CollectiveMismatch("ranks call different collectives: rank " + std::to_string(rank) + " " +
+                           text(call) + "; rank " + std::to_string(peer) + " " + text(peers_call));
 }
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// The calls that a rank made of its communicator, and the comparison of ranks before data is trusted.
+// The calls that a rank made of its communicator, and the comparison of ranks before data is
+// trusted.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +34,8 @@ class CollectiveLedger {
   // The latest calls, oldest first: enough for a report of a run of any length.
   const std::deque<CollectiveCall>& calls() const { return calls_; }
   CollectiveCall last() const { return calls_.empty() ? CollectiveCall{} : calls_.back(); }
-  CollectiveCall at(std::int64_t sequence) const;  // An empty call if it was not made, or was made long ago.
+  CollectiveCall at(
+      std::int64_t sequence) const;  // An empty call if it was not made, or was made long ago.
 
  private:
   static constexpr std::size_t kKept = 64;
@@ -42,6 +44,7 @@ class CollectiveLedger {
 };
 
 // Throws CollectiveMismatch, naming both sides, unless they agree.
-void require_same_call(int rank, const CollectiveCall& call, int peer, const CollectiveCall& peers_call);
+void require_same_call(int rank, const CollectiveCall& call, int peer,
+                       const CollectiveCall& peers_call);
 
 }  // namespace lockstep

@@ -37,7 +37,8 @@ EncodedMessage encoded(const Message& message) {
                   .call = message.call};
   std::vector<std::byte> bytes(sizeof head + message.body.size());
   std::memcpy(bytes.data(), &head, sizeof head);
-  if (!message.body.empty()) std::memcpy(bytes.data() + sizeof head, message.body.data(), message.body.size());
+  if (!message.body.empty())
+    std::memcpy(bytes.data() + sizeof head, message.body.data(), message.body.size());
   return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
 }
 
@@ -61,17 +62,22 @@ void Connection::start(std::function<void(Message)> came, std::function<void()> 
 }
 
 void Connection::read_head() {
-  asio::async_read(socket_, asio::buffer(head_), [self = shared_from_this()](const ErrorCode& error, std::size_t) {
-    Head head;
-    std::memcpy(&head, self->head_.data(), sizeof head);
-    if (error || head.magic != kMagic || head.kind > Message::Kind::failed || head.bytes > Store::kOutbox) {
-      return self->close();
-    }
-    head.call.purpose[sizeof head.call.purpose - 1] = head.call.stream[sizeof head.call.stream - 1] = '\0';
-    self->message_ = {.kind = head.kind, .from = head.from, .number = head.number, .call = head.call};
-    self->message_.body.resize(head.bytes);
-    self->read_body();
-  });
+  asio::async_read(
+      socket_, asio::buffer(head_),
+      [self = shared_from_this()](const ErrorCode& error, std::size_t) {
+        Head head;
+        std::memcpy(&head, self->head_.data(), sizeof head);
+        if (error || head.magic != kMagic || head.kind > Message::Kind::failed ||
+            head.bytes > Store::kOutbox) {
+          return self->close();
+        }
+        head.call.purpose[sizeof head.call.purpose - 1] =
+            head.call.stream[sizeof head.call.stream - 1] = '\0';
+        self->message_ = {
+            .kind = head.kind, .from = head.from, .number = head.number, .call = head.call};
+        self->message_.body.resize(head.bytes);
+        self->read_body();
+      });
 }
 
 void Connection::read_body() {

@@ -1,5 +1,5 @@
-// A connection between two processes of a TcpStore, which keeps messages in order. All of it runs on the thread of its
-// io_context.
+// A connection between two processes of a TcpStore, which keeps messages in order. All of it runs
+// on the thread of its io_context.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -16,8 +16,9 @@
 namespace lockstep {
 
 struct Message {
-  // hello: a client asks to join; welcome and refused (with the reason as the body) are the answers. beat: rank 0 is
-  // alive. here, ended, failed: a rank has joined or left. post: a rank has posted a round; the body is its outbox.
+  // hello: a client asks to join; welcome and refused (with the reason as the body) are the
+  // answers. beat: rank 0 is alive. here, ended, failed: a rank has joined or left. post: a rank
+  // has posted a round; the body is its outbox.
   enum class Kind : std::uint32_t { hello, welcome, refused, beat, here, post, ended, failed };
   Kind kind = Kind::hello;
   std::int32_t from = 0;
@@ -26,8 +27,8 @@ struct Message {
   std::vector<std::byte> body = {};
 };
 
-// A message as bytes. Both sides use the layout of this build, which the magic number at the start of each message
-// confirms.
+// A message as bytes. Both sides use the layout of this build, which the magic number at the start
+// of each message confirms.
 using EncodedMessage = std::shared_ptr<const std::vector<std::byte>>;
 EncodedMessage encoded(const Message& message);
 
@@ -42,7 +43,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Reads until the other side ends or sends what is no message; `closed` is called once.
   void start(std::function<void(Message)> came, std::function<void()> closed);
   void send(EncodedMessage encoded_message);
-  void finish();  // Closes the sending side after all that was sent; messages of the other side are still read.
+  void finish();  // Closes the sending side after all that was sent; messages of the other side are
+                  // still read.
 
  private:
   void read_head();

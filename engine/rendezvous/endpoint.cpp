@@ -13,7 +13,8 @@ void Membership::take_in(Message message) {
     from.last = message.call;
     from.rounds.push_back(std::move(message));
   } else if (from.state < Store::ended) {
-    const bool ended = message.kind == Message::Kind::ended, failed = message.kind == Message::Kind::failed;
+    const bool ended = message.kind == Message::Kind::ended,
+               failed = message.kind == Message::Kind::failed;
     from.state = ended ? Store::ended : failed ? Store::failed : Store::here;
     if ((ended || failed) && first_gone < 0) first_gone = message.from;
   }
@@ -38,7 +39,8 @@ Endpoint::~Endpoint() {
 }
 
 void Endpoint::say(const Message& message) {
-  boost::asio::post(context_, [this, encoded_message = encoded(message)] { peers_->send(encoded_message); });
+  boost::asio::post(context_,
+                    [this, encoded_message = encoded(message)] { peers_->send(encoded_message); });
 }
 
 void Endpoint::leave(const Message& word) {

@@ -1,5 +1,6 @@
-// A rank's endpoint of a TcpStore: the server, which is rank 0's and passes on every message, or a client. Only its own
-// thread touches its connections; the messages that arrive go into the membership.
+// A rank's endpoint of a TcpStore: the server, which is rank 0's and passes on every message, or a
+// client. Only its own thread touches its connections; the messages that arrive go into the
+// membership.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -34,7 +35,8 @@ struct Membership {
   }
   int size() const { return static_cast<int>(peers.size()); }
   Peer& peer(int r) { return at(peers, r); }
-  // These lock the mutex and notify waiting threads. `message` says that its rank is here, has posted or has left.
+  // These lock the mutex and notify waiting threads. `message` says that its rank is here, has
+  // posted or has left.
   void take_in(Message message);
   void count_connection(int change);
 
@@ -44,8 +46,8 @@ struct Membership {
   std::vector<Peer> peers;
   int first_gone = -1;
   int connections = 0;
-  Welcome welcome =
-      Welcome::awaited;  // The answer that a client got; `reason` says why it is refused, or has found no server yet.
+  Welcome welcome = Welcome::awaited;  // The answer that a client got; `reason` says why it is
+                                       // refused, or has found no server yet.
   std::string reason;
   bool server_is_lost = false;                 // No other rank is heard any more.
   Store::Clock::time_point server_heard = {};  // When a client last heard from the server.
@@ -56,20 +58,22 @@ class Peers {
  public:
   virtual ~Peers() = default;
   virtual void send(const EncodedMessage& encoded_message) = 0;  // Sends to all other ranks.
-  virtual void finish() = 0;                                     // Closes the sending side after all that was sent.
+  virtual void finish() = 0;  // Closes the sending side after all that was sent.
 };
 
-// All processes give the same `run`, or are refused. The server throws std::runtime_error if it cannot listen, and
-// sends a heartbeat every `beat`.
-std::unique_ptr<Peers> make_store_server(boost::asio::io_context&, Membership& membership, std::uint16_t port,
-                                         const std::string& run, Store::Clock::duration beat);
-std::unique_ptr<Peers> make_store_client(boost::asio::io_context&, Membership& membership, const TcpAddress& server,
-                                         const std::string& run);
+// All processes give the same `run`, or are refused. The server throws std::runtime_error if it
+// cannot listen, and sends a heartbeat every `beat`.
+std::unique_ptr<Peers> make_store_server(boost::asio::io_context&, Membership& membership,
+                                         std::uint16_t port, const std::string& run,
+                                         Store::Clock::duration beat);
+std::unique_ptr<Peers> make_store_client(boost::asio::io_context&, Membership& membership,
+                                         const TcpAddress& server, const std::string& run);
 
 class Endpoint {
  public:
   // Rank 0's endpoint is the server.
-  Endpoint(Membership& membership, const TcpAddress& address, const std::string& run, Store::Clock::duration beat);
+  Endpoint(Membership& membership, const TcpAddress& address, const std::string& run,
+           Store::Clock::duration beat);
   ~Endpoint();  // Stops at once; the membership outlives it.
   // May be called from any thread. `say` sends to all other ranks, `leave` sends the last message.
   void say(const Message& message);

@@ -10,19 +10,21 @@
 namespace lockstep {
 namespace {
 
-// The variables of one launcher. If it has several for the size or the job, the first that is set counts.
+// The variables of one launcher. If it has several for the size or the job, the first that is set
+// counts.
 struct Launcher {
   const char* name;
   const char* rank;
   std::array<const char*, 2> size;
   const char* local_rank;  // The rank itself is used if it is not set.
-  const char* local_size;  // The number of ranks on this machine; null if `nodes` gives the number of machines.
+  const char* local_size;  // The number of ranks on this machine; null if `nodes` gives the number
+                           // of machines.
   std::array<const char*, 2> nodes;
   std::array<const char*, 3> job;
 };
 
-// Launchers are asked in this order: torchrun may run under Slurm, and Slurm may start ranks that Open MPI or PMI
-// describe.
+// Launchers are asked in this order: torchrun may run under Slurm, and Slurm may start ranks that
+// Open MPI or PMI describe.
 constexpr Launcher kLaunchers[] = {
     {"torchrun",
      "RANK",
@@ -38,7 +40,13 @@ constexpr Launcher kLaunchers[] = {
      "OMPI_COMM_WORLD_LOCAL_SIZE",
      {},
      {"PMIX_NAMESPACE"}},
-    {"PMI", "PMI_RANK", {"PMI_SIZE"}, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", {}, {"PMI_JOBID", "HYDRA_JOB_ID"}},
+    {"PMI",
+     "PMI_RANK",
+     {"PMI_SIZE"},
+     "MPI_LOCALRANKID",
+     "MPI_LOCALNRANKS",
+     {},
+     {"PMI_JOBID", "HYDRA_JOB_ID"}},
     {"Slurm",
      "SLURM_PROCID",
      {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
@@ -76,7 +84,8 @@ const char* first_set(const std::array<const char*, count>& names, const Environ
   return nullptr;
 }
 
-std::optional<bool> one_machine(const Launcher& launcher, int size, const Environment& environment) {
+std::optional<bool> one_machine(const Launcher& launcher, int size,
+                                const Environment& environment) {
   if (launcher.local_size != nullptr) {
     const char* local = environment(launcher.local_size);
     if (!local) return {};
@@ -95,16 +104,19 @@ void find_rank_0(LaunchedRank& found, const Environment& environment) {
     const char* const agent = environment("TORCHELASTIC_USE_AGENT_STORE");
     found.host = host;
     found.port = number("MASTER_PORT", port) + (agent && std::strcmp(agent, "True") == 0 ? 1 : 0);
-    if (found.port < 1 || found.port > 65535) throw std::runtime_error(std::string("MASTER_PORT is no port: ") + port);
+    if (found.port < 1 || found.port > 65535)
+      throw std::runtime_error(std::string("MASTER_PORT is no port: ") + port);
     return;
   }
-  const char* const list = first_set(std::array{"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}, environment);
+  const char* const list =
+      first_set(std::array{"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}, environment);
   const char* const job = environment("SLURM_JOB_ID");
   if (found.launcher != "Slurm" || !list || !job) return;
   const char* const step = environment("SLURM_STEP_ID");
   found.host = first_host(environment(list));
   const std::int64_t behind = step ? whole_number("SLURM_STEP_ID", step) : 0;
-  found.port = static_cast<int>(15000 + (whole_number("SLURM_JOB_ID", job) % 10000 + behind % 10000) % 10000);
+  found.port = static_cast<int>(
+      15000 + (whole_number("SLURM_JOB_ID", job) % 10000 + behind % 10000) % 10000);
 }
 
 }  // namespace
@@ -129,8 +141,8 @@ std::optional<LaunchedRank> launched_rank(const Environment& environment) {
     found.size = number(size, environment(size));
     if (found.size == 1) return {};
     if (found.rank >= found.size) {
-      throw std::runtime_error(std::string(launcher.rank) + " is " + rank + ", but " + size + " is " +
-                               environment(size));
+      throw std::runtime_error(std::string(launcher.rank) + " is " + rank + ", but " + size +
+                               " is " + environment(size));
     }
     found.one_machine = one_machine(launcher, found.size, environment);
     find_rank_0(found, environment);

@@ -28,24 +28,28 @@ struct Header {
   std::uint32_t magic, ranks;
 };
 
-[[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
+[[noreturn]] void fail(const std::string& what) {
+  throw std::runtime_error(what + ": " + std::strerror(errno));
+}
 
 }  // namespace
 
 // A number whose change other processes wait for.
 struct SharedMemoryStore::Counter {
   std::atomic<std::uint32_t> value;
-  std::atomic<std::uint32_t>
-      asleep;  // Sleeping processes. One that died asleep stays counted; the only cost is a system call in set.
+  std::atomic<std::uint32_t> asleep;  // Sleeping processes. One that died asleep stays counted; the
+                                      // only cost is a system call in set.
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-  // A process that counts itself asleep before the load is woken; one that does so later sees the new number.
+  // A process that counts itself asleep before the load is woken; one that does so later sees the
+  // new number.
   void set(std::uint32_t to) {
     value.store(to);
     if (asleep.load() > 0) ::syscall(SYS_futex, &value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   }
-  // Returns when the number is no longer `seen`, or after a short time, so that the caller can check for other changes.
-  // It spins first: ranks run alike, so the change often comes sooner than the system could wake this process.
+  // Returns when the number is no longer `seen`, or after a short time, so that the caller can
+  // check for other changes. It spins first: ranks run alike, so the change often comes sooner than
+  // the system could wake this process.
   void wait_for_change(std::uint32_t seen) {
     const auto end = Clock::now() + std::chrono::microseconds(20);
     while (Clock::now() < end) {
@@ -80,7 +84,8 @@ const std::byte* SharedMemoryStore::outbox_of(int peer) const {
   return static_cast<const std::byte*>(memory_) + first + static_cast<std::size_t>(peer) * kOutbox;
 }
 
-// ---- Joining ----------------------------------------------------------------------------------------------------
+// ---- Joining
+// -------------------------------------------------------------------------------------------------
 
 // The system fills the segment with zeros: all ranks are absent, and nothing was posted.
 void SharedMemoryStore::create(const std::string& path, int ranks) {
@@ -91,18 +96,21 @@ void SharedMemoryStore::create(const std::string& path, int ranks) {
   const auto count = static_cast<std::size_t>(ranks);
   const std::size_t bytes = kPage + round_up(count * sizeof(Mailbox)) + count * kOutbox;
   const Header header{kMagic, static_cast<std::uint32_t>(ranks)};
-  const bool written = ::ftruncate(file, static_cast<off_t>(bytes)) == 0 &&
-                       ::pwrite(file, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header);
+  const bool written =
+      ::ftruncate(file, static_cast<off_t>(bytes)) == 0 &&
+      ::pwrite(file, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header);
   ::close(file);
   if (!written || ::rename(fresh.c_str(), path.c_str()) != 0) fail(path);
 }
 
-SharedMemoryStore::SharedMemoryStore(const std::string& path, int rank, int ranks, double deadline_s)
+SharedMemoryStore::SharedMemoryStore(const std::string& path, int rank, int ranks,
+                                     double deadline_s)
     : Store(rank, ranks, deadline_s) {
   const Clock::time_point end = Clock::now() + deadline();
   while (!open(path)) {
     if (Clock::now() >= end) {
-      throw CollectiveHang("rank " + std::to_string(rank) + " found no place to join at " + path + " " + within());
+      throw CollectiveHang("rank " + std::to_string(rank) + " found no place to join at " + path +
+                           " " + within());
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -115,10 +123,12 @@ bool SharedMemoryStore::open(const std::string& path) {
   if (file < 0) fail(path);
   struct stat status {};
   Header header{};
-  const bool read = ::fstat(file, &status) == 0 && ::pread(file, &header, sizeof header, 0) == sizeof header;
+  const bool read =
+      ::fstat(file, &status) == 0 && ::pread(file, &header, sizeof header, 0) == sizeof header;
   void* memory = MAP_FAILED;
   const auto bytes = static_cast<std::size_t>(status.st_size);
-  if (read && header.magic == kMagic) memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (read && header.magic == kMagic)
+    memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   ::close(file);
   if (memory == MAP_FAILED) throw std::runtime_error(path + ": not a segment of this version");
   memory_ = memory;
@@ -133,11 +143,13 @@ bool SharedMemoryStore::open(const std::string& path) {
 
 SharedMemoryStore::~SharedMemoryStore() {
   if (!memory_) return;
-  mailbox(rank()).state.store(std::uncaught_exceptions() > 0 ? failed : ended, std::memory_order_release);
+  mailbox(rank()).state.store(std::uncaught_exceptions() > 0 ? failed : ended,
+                              std::memory_order_release);
   ::munmap(memory_, bytes_);
 }
 
-// ---- A round --------------------------------------------------------------------------------------------------------
+// ---- A round
+// -------------------------------------------------------------------------------------------------
 
 SharedMemoryStore::Counter& SharedMemoryStore::counter(int peer, Mark mark) const {
   return mark == Mark::posted ? mailbox(peer).posted : mailbox(peer).taken;
@@ -151,8 +163,10 @@ void SharedMemoryStore::put(const CollectiveCall& call, std::size_t) {
 void SharedMemoryStore::take() { mailbox(rank()).taken.set(rounds()); }
 
 Store::Progress SharedMemoryStore::progress_of(int peer, Mark mark) const {
-  const bool gone = mailbox(peer).state.load(std::memory_order_acquire) >= ended;  // Before its counter is read.
-  return {.gone = gone ? peer : -1, .rounds = counter(peer, mark).value.load(std::memory_order_acquire)};
+  const bool gone =
+      mailbox(peer).state.load(std::memory_order_acquire) >= ended;  // Before its counter is read.
+  return {.gone = gone ? peer : -1,
+          .rounds = counter(peer, mark).value.load(std::memory_order_acquire)};
 }
 
 void SharedMemoryStore::wait_for_change(int peer, Mark mark, std::uint32_t seen) {

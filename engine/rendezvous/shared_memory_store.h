@@ -11,12 +11,12 @@ namespace lockstep {
 
 class SharedMemoryStore final : public Store {
  public:
-  // Makes a fresh segment at `path` and replaces an earlier one. Rank 0, or the process that starts the ranks, calls it
-  // once.
+  // Makes a fresh segment at `path` and replaces an earlier one. Rank 0, or the process that starts
+  // the ranks, calls it once.
   static void create(const std::string& path, int ranks);
 
-  // Joins as `rank`, once a process, and waits for the segment if it is not there yet. A process that finds its rank
-  // taken has found an older segment, and waits for a fresh one in its place.
+  // Joins as `rank`, once a process, and waits for the segment if it is not there yet. A process
+  // that finds its rank taken has found an older segment, and waits for a fresh one in its place.
   SharedMemoryStore(const std::string& path, int rank, int ranks, double deadline_s);
   ~SharedMemoryStore() override;
 

@@ -12,11 +12,13 @@ namespace lockstep {
 Store::Store(int rank, int ranks, double deadline_s)
     : rank_(rank),
       ranks_(ranks),
-      deadline_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline_s))) {
+      deadline_(
+          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline_s))) {
   require(rank >= 0 && rank < ranks, "a rank is one of the ranks");
 }
 
-// ---- A round --------------------------------------------------------------------------------------------------------
+// ---- A round
+// -------------------------------------------------------------------------------------------------
 
 std::byte* Store::begin() {
   if (local_barrier) local_barrier();
@@ -39,13 +41,15 @@ void Store::await_posts() {
 
 void Store::end() { take(); }
 
-std::vector<std::string> Store::all_gather_object(const CollectiveCall& call, const std::string& words) {
+std::vector<std::string> Store::all_gather_object(const CollectiveCall& call,
+                                                  const std::string& words) {
   constexpr std::size_t kMost = kOutbox - sizeof(std::size_t);
   std::vector<std::string> said(static_cast<std::size_t>(ranks_));
   std::size_t longest = 0, first = 0;
   do {
     std::byte* outbox = begin();
-    const std::size_t length = words.size(), count = first < length ? std::min(kMost, length - first) : 0;
+    const std::size_t length = words.size(),
+                      count = first < length ? std::min(kMost, length - first) : 0;
     std::memcpy(outbox, &length, sizeof length);
     std::memcpy(outbox + sizeof length, words.data() + std::min(first, length), count);
     post(call, sizeof length + count);
@@ -64,7 +68,8 @@ std::vector<std::string> Store::all_gather_object(const CollectiveCall& call, co
   return said;
 }
 
-// ---- Waiting --------------------------------------------------------------------------------------------------------
+// ---- Waiting
+// -------------------------------------------------------------------------------------------------
 
 std::string Store::within() const {
   char text[40];
@@ -86,7 +91,8 @@ void Store::await(Mark mark) {
                              std::to_string(left           ? seen.gone
                                             : unheard >= 0 ? unheard
                                                            : peer) +
-                             (left ? " has left: " : " did not come " + within() + ": ") + report(call_));
+                             (left ? " has left: " : " did not come " + within() + ": ") +
+                             report(call_));
       }
       wait_for_change(peer, mark, seen.rounds);
     }
@@ -99,7 +105,8 @@ std::string Store::report(const CollectiveCall& call) const {
   const int unheard = silent();
   for (int peer = 0; peer < ranks_; ++peer) {
     const Last last = last_of(peer);
-    const bool waits = peer == rank_ || (last.state == here && last.posted == rounds_ && peer != unheard);
+    const bool waits =
+        peer == rank_ || (last.state == here && last.posted == rounds_ && peer != unheard);
     said += (peer > 0 ? "; rank " : "rank ") + std::to_string(peer);
     if (last.state == absent) {
       said += " never came";

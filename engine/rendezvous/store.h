@@ -1,7 +1,8 @@
-// The rendezvous store of the processes of a run, as PyTorch's Store with a barrier in each round. In a round each rank
-// fills its outbox and posts it with the call that it makes, waits for the posts of all ranks, reads their outboxes and
-// ends the round. Every wait has a deadline: a rank that does not come in time becomes a report of which rank waits
-// where. A SharedMemoryStore serves one machine, a TcpStore any machines.
+// The rendezvous store of the processes of a run, as PyTorch's Store with a barrier in each round.
+// In a round each rank fills its outbox and posts it with the call that it makes, waits for the
+// posts of all ranks, reads their outboxes and ends the round. Every wait has a deadline: a rank
+// that does not come in time becomes a report of which rank waits where. A SharedMemoryStore serves
+// one machine, a TcpStore any machines.
 #pragma once
 
 #include <chrono>
@@ -19,7 +20,8 @@ namespace lockstep {
 class Store {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::size_t kOutbox = std::size_t{1} << 20;  // The most bytes that a rank posts in one round.
+  static constexpr std::size_t kOutbox = std::size_t{1}
+                                         << 20;  // The most bytes that a rank posts in one round.
 
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -33,14 +35,15 @@ class Store {
   // Says which rank waits where, if this rank waits in `call`. May be called from any thread.
   std::string report(const CollectiveCall& call) const;
 
-  // For a process with several ranks: called before each wait for other ranks, it returns when all ranks of this
-  // process have called it. Set it before the first round.
+  // For a process with several ranks: called before each wait for other ranks, it returns when all
+  // ranks of this process have called it. Set it before the first round.
   std::function<void()> local_barrier;
 
-  // The steps of a round, in this order. They throw CollectiveHang when a rank is missing at the deadline or has left,
-  // and CollectiveMismatch when the posts differ.
+  // The steps of a round, in this order. They throw CollectiveHang when a rank is missing at the
+  // deadline or has left, and CollectiveMismatch when the posts differ.
   std::byte* begin();  // Returns this rank's outbox, which nobody reads any more.
-  void post(const CollectiveCall& call, std::size_t filled = 0);  // `filled` bytes of the outbox are for the others.
+  void post(const CollectiveCall& call,
+            std::size_t filled = 0);  // `filled` bytes of the outbox are for the others.
   void await_posts();
   virtual const std::byte* outbox_of(int peer) const = 0;
   void end();  // This rank has read all that it needs.
@@ -51,8 +54,8 @@ class Store {
  protected:
   enum class Mark { posted, taken };  // The two steps of a round that others wait for.
   struct Progress {
-    int gone = -1;  // The rank that has left, so that no more comes: the peer, or the server that passes on its posts.
-                    // Else -1.
+    int gone = -1;  // The rank that has left, so that no more comes: the peer, or the server that
+                    // passes on its posts. Else -1.
     std::uint32_t rounds = 0;
   };
   struct Last {
@@ -69,11 +72,15 @@ class Store {
   virtual void put(const CollectiveCall& call, std::size_t filled) = 0;
   virtual void take() = 0;
   virtual Progress progress_of(int peer, Mark mark) const = 0;
-  // Returns when the number is no longer `seen`, or after a short time, so that the caller can check for other changes.
+  // Returns when the number is no longer `seen`, or after a short time, so that the caller can
+  // check for other changes.
   virtual void wait_for_change(int peer, Mark mark, std::uint32_t seen) = 0;
-  virtual CollectiveCall call_of(int peer) const = 0;  // The call of this round, which the peer has posted.
-  virtual Last last_of(int peer) const = 0;            // As far as this process knows. May be called from any thread.
-  // The rank that serves the store, if it has been silent: then nobody knows which rank behind it is missing. Else -1.
+  virtual CollectiveCall call_of(
+      int peer) const = 0;  // The call of this round, which the peer has posted.
+  virtual Last last_of(
+      int peer) const = 0;  // As far as this process knows. May be called from any thread.
+  // The rank that serves the store, if it has been silent: then nobody knows which rank behind it
+  // is missing. Else -1.
   virtual int silent() const { return -1; }
 
  private:

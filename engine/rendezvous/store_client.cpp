@@ -16,7 +16,10 @@ using ErrorCode = boost::system::error_code;
 class StoreClient final : public Peers {
  public:
   StoreClient(asio::io_context& context, Membership& membership, TcpAddress server, std::string run)
-      : context_(context), membership_(membership), server_(std::move(server)), run_(std::move(run)) {
+      : context_(context),
+        membership_(membership),
+        server_(std::move(server)),
+        run_(std::move(run)) {
     connect();
   }
   void send(const EncodedMessage& encoded_message) override { connection_->send(encoded_message); }
@@ -27,9 +30,10 @@ class StoreClient final : public Peers {
     const auto found = [this](const ErrorCode& error, const Tcp::resolver::results_type& places) {
       if (error) return try_again(error);
       const auto socket = std::make_shared<Connection::Socket>(context_);
-      asio::async_connect(*socket, places, [this, socket](const ErrorCode& failure, const Tcp::endpoint&) {
-        failure ? try_again(failure) : join(std::move(*socket));
-      });
+      asio::async_connect(*socket, places,
+                          [this, socket](const ErrorCode& failure, const Tcp::endpoint&) {
+                            failure ? try_again(failure) : join(std::move(*socket));
+                          });
     };
     resolver_.async_resolve(server_.host, std::to_string(server_.port), found);
   }
@@ -63,9 +67,11 @@ class StoreClient final : public Peers {
       const std::lock_guard lock(membership_.mutex);
       membership_.server_heard = Store::Clock::now();
     }
-    if (message.kind == Message::Kind::refused) return answered(Membership::Welcome::refused, as_text(message.body));
+    if (message.kind == Message::Kind::refused)
+      return answered(Membership::Welcome::refused, as_text(message.body));
     if (message.kind == Message::Kind::welcome) answered(Membership::Welcome::given, "");
-    const bool known = message.from >= 0 && message.from < membership_.size() && message.from != membership_.rank;
+    const bool known =
+        message.from >= 0 && message.from < membership_.size() && message.from != membership_.rank;
     if (known && message.kind != Message::Kind::beat) membership_.take_in(std::move(message));
   }
   void answered(Membership::Welcome welcome, const std::string& reason) {
@@ -81,8 +87,10 @@ class StoreClient final : public Peers {
       answer = membership_.welcome;
       membership_.server_is_lost = answer == Membership::Welcome::given;
     }
-    if (answer == Membership::Welcome::given) membership_.take_in({.kind = Message::Kind::failed, .from = 0});
-    if (answer == Membership::Welcome::awaited) try_again(asio::error::make_error_code(asio::error::connection_reset));
+    if (answer == Membership::Welcome::given)
+      membership_.take_in({.kind = Message::Kind::failed, .from = 0});
+    if (answer == Membership::Welcome::awaited)
+      try_again(asio::error::make_error_code(asio::error::connection_reset));
     membership_.count_connection(-1);
   }
 
@@ -92,13 +100,14 @@ class StoreClient final : public Peers {
   const std::string run_;
   Tcp::resolver resolver_{context_};
   asio::steady_timer again_{context_};
-  std::shared_ptr<Connection> connection_;  // Null until there is a connection; nothing is sent before the welcome.
+  std::shared_ptr<Connection>
+      connection_;  // Null until there is a connection; nothing is sent before the welcome.
 };
 
 }  // namespace
 
-std::unique_ptr<Peers> make_store_client(asio::io_context& context, Membership& membership, const TcpAddress& server,
-                                         const std::string& run) {
+std::unique_ptr<Peers> make_store_client(asio::io_context& context, Membership& membership,
+                                         const TcpAddress& server, const std::string& run) {
   return std::make_unique<StoreClient>(context, membership, server, run);
 }
 

@@ -18,8 +18,8 @@ using ErrorCode = boost::system::error_code;
 
 class StoreServer final : public Peers {
  public:
-  StoreServer(asio::io_context& context, Membership& membership, std::uint16_t port, std::string run,
-              Store::Clock::duration beat)
+  StoreServer(asio::io_context& context, Membership& membership, std::uint16_t port,
+              std::string run, Store::Clock::duration beat)
       : context_(context),
         membership_(membership),
         run_(std::move(run)),
@@ -63,7 +63,8 @@ class StoreServer final : public Peers {
         bind(Tcp::v4());
       }
     } catch (const boost::system::system_error& error) {
-      throw std::runtime_error("rank 0 cannot listen at port " + std::to_string(port) + ": " + error.code().message());
+      throw std::runtime_error("rank 0 cannot listen at port " + std::to_string(port) + ": " +
+                               error.code().message());
     }
   }
   void accept() {
@@ -115,7 +116,8 @@ class StoreServer final : public Peers {
     if (hello.number != ranks_.size()) {
       return who + " is one of " + std::to_string(hello.number) + " ranks, and here are " + ranks;
     }
-    if (hello.from <= 0 || hello.from >= membership_.size()) return who + " is none of the " + ranks + " ranks";
+    if (hello.from <= 0 || hello.from >= membership_.size())
+      return who + " is none of the " + ranks + " ranks";
     return rank(hello.from).connection == nullptr ? "" : who + " is there already";
   }
   // Sends to all but the rank that it comes from.
@@ -126,7 +128,8 @@ class StoreServer final : public Peers {
                                     : rank(r).connection->send(encoded_message);
     }
   }
-  // Heartbeats distinguish a stopped server, behind which nobody is heard, from a rank that does not come.
+  // Heartbeats distinguish a stopped server, behind which nobody is heard, from a rank that does
+  // not come.
   void say_alive() {
     next_beat_.expires_after(beat_);
     next_beat_.async_wait([this](const ErrorCode& stopped) {
@@ -138,7 +141,8 @@ class StoreServer final : public Peers {
       say_alive();
     });
   }
-  // A connection that ends without a last message is a failure; after a last message this changes nothing.
+  // A connection that ends without a last message is a failure; after a last message this changes
+  // nothing.
   void lose(int r) {
     const Message gone{.kind = Message::Kind::failed, .from = r};
     pass_on(encoded(gone), r);
@@ -157,8 +161,9 @@ class StoreServer final : public Peers {
 
 }  // namespace
 
-std::unique_ptr<Peers> make_store_server(asio::io_context& context, Membership& membership, std::uint16_t port,
-                                         const std::string& run, Store::Clock::duration beat) {
+std::unique_ptr<Peers> make_store_server(asio::io_context& context, Membership& membership,
+                                         std::uint16_t port, const std::string& run,
+                                         Store::Clock::duration beat) {
   return std::make_unique<StoreServer>(context, membership, port, run, beat);
 }
 

@@ -28,9 +28,11 @@ std::optional<TcpAddress> tcp_address(const std::string& text) {
   return address;
 }
 
-// ---- Joining ----------------------------------------------------------------------------------------------------
+// ---- Joining
+// -------------------------------------------------------------------------------------------------
 
-TcpStore::TcpStore(const TcpAddress& address, const std::string& run, int rank, int ranks, double deadline_s)
+TcpStore::TcpStore(const TcpAddress& address, const std::string& run, int rank, int ranks,
+                   double deadline_s)
     : Store(rank, ranks, deadline_s),
       outbox_(kOutbox),
       membership_(std::make_unique<Membership>(rank, ranks)),
@@ -40,10 +42,12 @@ TcpStore::TcpStore(const TcpAddress& address, const std::string& run, int rank, 
 
 void TcpStore::await_welcome(const TcpAddress& address) {
   std::unique_lock lock(membership_->mutex);
-  membership_->news.wait_for(lock, deadline(), [&] { return membership_->welcome != Membership::Welcome::awaited; });
+  membership_->news.wait_for(lock, deadline(),
+                             [&] { return membership_->welcome != Membership::Welcome::awaited; });
   const std::string who = "rank " + std::to_string(rank());
   if (membership_->welcome == Membership::Welcome::awaited) {
-    throw CollectiveHang(who + " found no rank 0 at " + text(address) + " " + within() + ": " + membership_->reason);
+    throw CollectiveHang(who + " found no rank 0 at " + text(address) + " " + within() + ": " +
+                         membership_->reason);
   }
   if (membership_->welcome == Membership::Welcome::refused) {
     throw JoinRefused(who + " is refused at " + text(address) + ": " + membership_->reason);
@@ -52,12 +56,15 @@ void TcpStore::await_welcome(const TcpAddress& address) {
 
 TcpStore::~TcpStore() {
   const bool failing = std::uncaught_exceptions() > 0;
-  endpoint_->leave({.kind = failing ? Message::Kind::failed : Message::Kind::ended, .from = rank()});
+  endpoint_->leave(
+      {.kind = failing ? Message::Kind::failed : Message::Kind::ended, .from = rank()});
   std::unique_lock lock(membership_->mutex);
-  membership_->news.wait_for(lock, std::chrono::seconds(1), [&] { return membership_->connections == 0; });
+  membership_->news.wait_for(lock, std::chrono::seconds(1),
+                             [&] { return membership_->connections == 0; });
 }
 
-// ---- A round --------------------------------------------------------------------------------------------------------
+// ---- A round
+// -------------------------------------------------------------------------------------------------
 
 void TcpStore::put(const CollectiveCall& call, std::size_t filled) {
   Message message{.kind = Message::Kind::post, .from = rank(), .number = rounds(), .call = call};
@@ -76,7 +83,8 @@ Store::Progress TcpStore::progress_of(int peer, Mark mark) const {
   if (mark == Mark::taken) return {.rounds = rounds()};
   const std::lock_guard lock(membership_->mutex);
   const Membership::Peer& of = membership_->peer(peer);
-  const bool gone = of.state >= ended || membership_->server_is_lost;  // The cause is the first rank that left.
+  const bool gone =
+      of.state >= ended || membership_->server_is_lost;  // The cause is the first rank that left.
   return {.gone = gone ? membership_->first_gone : -1, .rounds = of.posted};
 }
 

@@ -1,5 +1,6 @@
-// A store for processes on any machines, over TCP: rank 0 is the server, the others are its clients, and it passes on
-// every message. A connection that ends is a rank that has left; a silent rank is found at the deadline.
+// A store for processes on any machines, over TCP: rank 0 is the server, the others are its
+// clients, and it passes on every message. A connection that ends is a rank that has left; a silent
+// rank is found at the deadline.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,8 @@ std::string text(const TcpAddress& address);  // "node7:29500"
 // "HOST:PORT", "[HOST]:PORT"; absent for anything else, as a path.
 std::optional<TcpAddress> tcp_address(const std::string& text);
 
-// Rank 0 refuses this process: it belongs to another run, or claims a rank that is already connected.
+// Rank 0 refuses this process: it belongs to another run, or claims a rank that is already
+// connected.
 class JoinRefused : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -33,9 +35,11 @@ class JoinRefused : public std::runtime_error {
 
 class TcpStore final : public Store {
  public:
-  // Rank 0 listens at the port on all of its machine's addresses; the others return when it has welcomed them, or throw
-  // CollectiveHang when nobody has within the deadline. `run` is equal in all processes of a run; "" says nothing.
-  TcpStore(const TcpAddress& address, const std::string& run, int rank, int ranks, double deadline_s);
+  // Rank 0 listens at the port on all of its machine's addresses; the others return when it has
+  // welcomed them, or throw CollectiveHang when nobody has within the deadline. `run` is equal in
+  // all processes of a run; "" says nothing.
+  TcpStore(const TcpAddress& address, const std::string& run, int rank, int ranks,
+           double deadline_s);
   ~TcpStore() override;  // Waits up to a second until the others have read its last message.
 
   const std::byte* outbox_of(int peer) const override;

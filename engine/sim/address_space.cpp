@@ -32,7 +32,8 @@ std::vector<Place> places;  // NOLINT: of the process.
 // The lowest that no open space has.
 std::pair<std::size_t, Place> take_place() {
   const std::lock_guard lock(places_mutex);
-  const auto free = std::find_if(places.begin(), places.end(), [](const Place& place) { return !place.taken; });
+  const auto free =
+      std::find_if(places.begin(), places.end(), [](const Place& place) { return !place.taken; });
   const auto index = static_cast<std::size_t>(free - places.begin());
   if (free == places.end()) places.emplace_back();
   places[index].taken = true;
@@ -51,8 +52,8 @@ void forget_pages(std::byte* begin, std::byte* end) {
 }
 
 std::byte* map(void* at, std::size_t bytes) {
-  void* const memory =
-      ::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  void* const memory = ::mmap(at, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
   if (memory == at) return static_cast<std::byte*>(memory);
   if (memory != MAP_FAILED) ::munmap(memory, bytes);  // A kernel that takes the address as a hint.
   return nullptr;

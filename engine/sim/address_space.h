@@ -1,5 +1,6 @@
-// Addresses that follow from the order of calls alone, and zeros in what nobody has taken. What reads beyond its
-// memory, or memory that moved, then finds the same in every process: a failure is replayed as it was found.
+// Addresses that follow from the order of calls alone, and zeros in what nobody has taken. What
+// reads beyond its memory, or memory that moved, then finds the same in every process: a failure is
+// replayed as it was found.
 #pragma once
 
 #include <cstddef>
@@ -25,10 +26,10 @@ class AddressSpace {
  private:
   bool grow(std::size_t bytes);
 
-  std::size_t place_ = 0;                                // Among the spaces that are open in this process.
-  std::byte* begin_ = nullptr;                           // For the first mapping: they follow each other.
-  std::byte* next_ = nullptr;                            // What was never taken,
-  std::byte* end_ = nullptr;                             // up to here.
+  std::size_t place_ = 0;       // Among the spaces that are open in this process.
+  std::byte* begin_ = nullptr;  // For the first mapping: they follow each other.
+  std::byte* next_ = nullptr;   // What was never taken,
+  std::byte* end_ = nullptr;    // up to here.
   std::map<std::size_t, std::vector<std::byte*>> free_;  // By size.
 };
 

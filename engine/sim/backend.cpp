@@ -1,4 +1,5 @@
-// The simulated device: the semantics of the CUDA runtime over host memory, with every order chosen by a seed.
+// The simulated device: the semantics of the CUDA runtime over host memory, with every order chosen
+// by a seed.
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -14,7 +15,8 @@ namespace {
 
 class SimBackend final : public Backend {
  public:
-  explicit SimBackend(const SimOptions& options) : schedule_(options, memory_), profiler_(options.profiler) {
+  explicit SimBackend(const SimOptions& options)
+      : schedule_(options, memory_), profiler_(options.profiler) {
     info_.kind = "sim";
     info_.name = "simulated device";
     info_.copy_engines_off = "NCCL is not simulated";
@@ -39,7 +41,8 @@ class SimBackend final : public Backend {
 
   std::int64_t workspace_bytes(const Submission& op) override;
   void submit(BackendStream* stream, const Submission& op) override { put(*stream, op, "submit"); }
-  void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes, CopyKind kind) override;
+  void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes,
+            CopyKind kind) override;
   void fill(BackendStream* stream, void* to, std::uint8_t byte, std::size_t bytes) override;
   void record(BackendStream* stream, BackendEvent* event, bool external) override;
   void wait(BackendStream* stream, BackendEvent* event, bool external) override;
@@ -49,7 +52,9 @@ class SimBackend final : public Backend {
   void synchronize(BackendEvent* event) override;
 
   void call(BackendStream* stream, const char* name, std::function<void()> run) override;
-  void delay(BackendStream* stream, std::int64_t amount) override { put(*stream, SimDelay{amount}, "delay"); }
+  void delay(BackendStream* stream, std::int64_t amount) override {
+    put(*stream, SimDelay{amount}, "delay");
+  }
   void set_poison(bool, bool) override {}  // Both always.
   std::int64_t bytes_poisoned() const override { return memory_.bytes_poisoned(); }
   void host_acts() override { schedule_.host_acts(); }
@@ -61,7 +66,8 @@ class SimBackend final : public Backend {
   void destroy_graph(BackendGraph* graph) noexcept override { delete graph; }
 
  private:
-  void put(BackendStream& stream, SimWork work, const char* call);  // Into the capture or the queue.
+  void put(BackendStream& stream, SimWork work,
+           const char* call);  // Into the capture or the queue.
   void enqueue(BackendStream& stream, SimWork work);
   void bind_external(SimRun& run, BackendStream& stream);
   void check_memory();
@@ -74,12 +80,13 @@ class SimBackend final : public Backend {
   Profiler* profiler_;
   SimCaptures captures_;
   std::vector<std::unique_ptr<BackendStream>> streams_;  // Destroyed ones too: marks name them.
-  std::vector<void*> deferred_, deferred_pinned_;        // Freed during a capture, which CUDA refuses.
-  std::int64_t checked_at_ = 0;                          // How many items had run at the last look at the red zones.
-  bool reported_ = false;                                // The damage was thrown once.
+  std::vector<void*> deferred_, deferred_pinned_;  // Freed during a capture, which CUDA refuses.
+  std::int64_t checked_at_ = 0;  // How many items had run at the last look at the red zones.
+  bool reported_ = false;        // The damage was thrown once.
 };
 
-// No library is simulated: its ops have the contract's bits here, in as much memory as the library is known to take.
+// No library is simulated: its ops have the contract's bits here, in as much memory as the library
+// is known to take.
 std::int64_t SimBackend::workspace_bytes(const Submission& op) {
   if (const auto* forward = op.as<CudnnAttentionForward>()) return reckoned_workspace(*forward);
   if (const auto* backward = op.as<CudnnAttentionBackward>()) return reckoned_workspace(*backward);
@@ -103,7 +110,8 @@ void SimBackend::throw_damage(const char* call) {
 
 void SimBackend::check_memory() {
   release_deferred();
-  if (schedule_.items_run() != std::exchange(checked_at_, schedule_.items_run())) memory_.check_red_zones();
+  if (schedule_.items_run() != std::exchange(checked_at_, schedule_.items_run()))
+    memory_.check_red_zones();
   throw_damage("synchronize");
 }
 
@@ -112,7 +120,8 @@ void* SimBackend::allocate(std::size_t bytes) {
   release_deferred();
   if (bytes == 0) return nullptr;  // As cudaMalloc.
   void* memory = memory_.allocate(bytes);
-  if (!memory) throw DeviceError("cudaErrorMemoryAllocation", "allocate " + std::to_string(bytes) + " bytes");
+  if (!memory)
+    throw DeviceError("cudaErrorMemoryAllocation", "allocate " + std::to_string(bytes) + " bytes");
   return memory;
 }
 
@@ -121,7 +130,9 @@ void* SimBackend::allocate_pinned(std::size_t bytes) {
   release_deferred();
   if (bytes == 0) return nullptr;
   void* memory = memory_.allocate_pinned(bytes);
-  if (!memory) throw DeviceError("cudaErrorMemoryAllocation", "allocate_pinned " + std::to_string(bytes) + " bytes");
+  if (!memory)
+    throw DeviceError("cudaErrorMemoryAllocation",
+                      "allocate_pinned " + std::to_string(bytes) + " bytes");
   return memory;
 }
 
@@ -149,7 +160,9 @@ void* SimBackend::allocate_async(BackendStream* stream, std::size_t bytes) {
   if (stream->capture) throw DeviceError("cudaErrorNotSupported", "allocate_async in a capture");
   captures_.refuse_unsafe("allocate_async");
   void* memory = memory_.allocate(bytes);
-  if (!memory) throw DeviceError("cudaErrorMemoryAllocation", "allocate_async " + std::to_string(bytes) + " bytes");
+  if (!memory)
+    throw DeviceError("cudaErrorMemoryAllocation",
+                      "allocate_async " + std::to_string(bytes) + " bytes");
   return memory;
 }
 
@@ -184,11 +197,13 @@ void SimBackend::enqueue(BackendStream& stream, SimWork work) {
   schedule_.submitted();
 }
 
-void SimBackend::copy(BackendStream* stream, void* to, const void* from, std::size_t bytes, CopyKind kind) {
+void SimBackend::copy(BackendStream* stream, void* to, const void* from, std::size_t bytes,
+                      CopyKind kind) {
   if (bytes == 0) return;
   if (!to || !from) throw DeviceError("cudaErrorInvalidValue", "copy from or to nowhere");
   SimCopy copy{to, from, bytes, nullptr};
-  if (stream->capture) return put(*stream, std::move(copy), "copy");  // Pageable memory too is read at the launch.
+  if (stream->capture)
+    return put(*stream, std::move(copy), "copy");  // Pageable memory too is read at the launch.
   const bool pageable = (kind == CopyKind::host_to_device && !memory_.is_pinned(from, bytes)) ||
                         (kind == CopyKind::device_to_host && !memory_.is_pinned(to, bytes));
   if (pageable && kind == CopyKind::host_to_device) {
@@ -209,7 +224,8 @@ void SimBackend::fill(BackendStream* stream, void* to, std::uint8_t byte, std::s
 
 void SimBackend::record(BackendStream* stream, BackendEvent* handle, bool external) {
   SimEvent& event = *handle->event;
-  if (stream->capture && external) return captures_.add(*stream, SimExternalRecord{handle->event}, "record");
+  if (stream->capture && external)
+    return captures_.add(*stream, SimExternalRecord{handle->event}, "record");
   if (stream->capture) return captures_.record(*stream, event);
   if (external) throw DeviceError("cudaErrorIllegalState", "external record outside a capture");
   event.capture = nullptr;
@@ -303,12 +319,14 @@ void SimBackend::launch(BackendGraph* graph, BackendStream* stream) {
   if (graph->graph->calls) schedule_.drain(*stream, stream->submitted);
 }
 
-// As at a call: a wait is for the latest record so far, and whoever waits from now on waits for the records in here.
+// As at a call: a wait is for the latest record so far, and whoever waits from now on waits for the
+// records in here.
 void SimBackend::bind_external(SimRun& run, BackendStream& stream) {
   const std::vector<SimNode>& nodes = run.graph->nodes;
   run.marks.resize(nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (const auto* wait = std::get_if<SimExternalWait>(&nodes[i].work)) run.marks[i] = wait->event->latest;
+    if (const auto* wait = std::get_if<SimExternalWait>(&nodes[i].work))
+      run.marks[i] = wait->event->latest;
   }
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const auto* record = std::get_if<SimExternalRecord>(&nodes[i].work);
@@ -326,6 +344,8 @@ void SimBackend::bind_external(SimRun& run, BackendStream& stream) {
 
 }  // namespace
 
-std::unique_ptr<Backend> open_sim(const SimOptions& options) { return std::make_unique<SimBackend>(options); }
+std::unique_ptr<Backend> open_sim(const SimOptions& options) {
+  return std::make_unique<SimBackend>(options);
+}
 
 }  // namespace lockstep

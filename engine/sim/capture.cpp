@@ -35,7 +35,8 @@ void SimCaptures::refuse_captured(const SimEvent& event, const char* call) {
 }
 
 void SimCaptures::begin(BackendStream& stream) {
-  if (stream.capture) throw DeviceError("cudaErrorIllegalState", "begin_capture on a stream that is capturing");
+  if (stream.capture)
+    throw DeviceError("cudaErrorIllegalState", "begin_capture on a stream that is capturing");
   auto capture = std::make_shared<SimCapture>();
   capture->thread = std::this_thread::get_id();
   capture->origin = &stream;
@@ -61,11 +62,13 @@ void SimCaptures::close(SimCapture& capture) noexcept {
 }
 
 std::unique_ptr<SimGraph> SimCaptures::end(BackendStream& stream) {
-  if (!stream.capture) throw DeviceError("cudaErrorIllegalState", "end_capture on a stream that is not capturing");
+  if (!stream.capture)
+    throw DeviceError("cudaErrorIllegalState", "end_capture on a stream that is not capturing");
   const std::shared_ptr<SimCapture> capture = stream.capture;
   if (capture->origin != &stream) {
     capture->invalidated = true;
-    throw DeviceError("cudaErrorStreamCaptureUnmatched", "end_capture on a stream where it was not begun");
+    throw DeviceError("cudaErrorStreamCaptureUnmatched",
+                      "end_capture on a stream where it was not begun");
   }
   const bool joined = is_joined(*capture);
   auto graph = std::make_unique<SimGraph>(std::move(capture->graph));
@@ -94,7 +97,8 @@ bool SimCaptures::breaks_unsafe() noexcept {
 }
 
 void SimCaptures::refuse_unsafe(const char* call) {
-  if (!open_.empty() && breaks_unsafe()) throw DeviceError("cudaErrorStreamCaptureUnsupported", call);
+  if (!open_.empty() && breaks_unsafe())
+    throw DeviceError("cudaErrorStreamCaptureUnsupported", call);
 }
 
 void SimCaptures::refuse_on(BackendStream& stream, const char* call) {
@@ -118,12 +122,14 @@ void SimCaptures::require_valid(const BackendStream& stream, const char* call) c
 void SimCaptures::add(BackendStream& stream, SimWork work, const char* call) {
   require_valid(stream, call);
   SimGraph& graph = stream.capture->graph;
-  graph.external |= std::holds_alternative<SimExternalRecord>(work) || std::holds_alternative<SimExternalWait>(work);
+  graph.external |= std::holds_alternative<SimExternalRecord>(work) ||
+                    std::holds_alternative<SimExternalWait>(work);
   graph.calls |= std::holds_alternative<SimCall>(work);
   const int node = static_cast<int>(graph.nodes.size());
   const int number = node - graph.delays;
   graph.delays += std::holds_alternative<SimDelay>(work);
-  graph.nodes.push_back({std::move(work), stream.lane, stream.id, number, std::exchange(stream.tail, {node}), {}});
+  graph.nodes.push_back(
+      {std::move(work), stream.lane, stream.id, number, std::exchange(stream.tail, {node}), {}});
 }
 
 void SimCaptures::record(BackendStream& stream, SimEvent& event) {
@@ -145,7 +151,8 @@ bool SimCaptures::wait(BackendStream& stream, const SimEvent& event) {
   if (!event.capture) {
     if (!stream.capture) return false;
     stream.capture->invalidated = true;
-    throw DeviceError("cudaErrorStreamCaptureIsolation", "wait in a capture for an event recorded outside it");
+    throw DeviceError("cudaErrorStreamCaptureIsolation",
+                      "wait in a capture for an event recorded outside it");
   }
   if (!is_live(*event.capture)) {
     if (stream.capture) stream.capture->invalidated = true;

@@ -1,5 +1,5 @@
-// Stream capture in thread-local mode: what becomes a node, what joins, and what CUDA refuses. The names of the errors
-// and what breaks a capture are those of an H200 with driver 580 and CUDA 13.0.
+// Stream capture in thread-local mode: what becomes a node, what joins, and what CUDA refuses. The
+// names of the errors and what breaks a capture are those of an H200 with driver 580 and CUDA 13.0.
 #pragma once
 
 #include <memory>
@@ -27,12 +27,15 @@ class SimCaptures {
 
   // Calls that are illegal while this thread captures: they break its captures and throw.
   void refuse_unsafe(const char* call);
-  bool breaks_unsafe() noexcept;  // The same, for calls that cannot throw: true if there was a capture to break.
+  bool breaks_unsafe() noexcept;  // The same, for calls that cannot throw: true if there was a
+                                  // capture to break.
   // Calls that are illegal on a stream that takes part in a capture.
   void refuse_on(BackendStream& stream, const char* call);
-  void refuse_captured(const SimEvent& event, const char* call);    // Events whose last record was captured.
-  void refuse_over(const SimEvent& event, const char* call) const;  // The same, of a capture that is over or broken.
-  void forget(BackendStream& stream) noexcept;                      // The stream is being destroyed.
+  void refuse_captured(const SimEvent& event,
+                       const char* call);  // Events whose last record was captured.
+  void refuse_over(const SimEvent& event,
+                   const char* call) const;     // The same, of a capture that is over or broken.
+  void forget(BackendStream& stream) noexcept;  // The stream is being destroyed.
 
   // On a stream that takes part in a capture; throws if that was invalidated.
   void add(BackendStream& stream, SimWork work, const char* call);

@@ -12,7 +12,9 @@ constexpr std::size_t kRedZone = 256;
 constexpr std::size_t kQuarantine = 64 << 20;
 constexpr unsigned char kRed = 0xfd;
 
-std::size_t rounded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::size_t rounded(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 std::size_t with_zones(std::size_t bytes) { return kRedZone + rounded(bytes) + kRedZone; }
 
@@ -39,8 +41,8 @@ std::size_t first_broken(const std::byte* zone, std::size_t bytes) {
     Reference() { std::memset(bytes, kRed, sizeof bytes); }
   } reference;
   if (std::memcmp(zone, reference.bytes, bytes) == 0) return bytes;
-  return static_cast<std::size_t>(std::find_if(zone, zone + bytes, [](std::byte b) { return b != std::byte{kRed}; }) -
-                                  zone);
+  return static_cast<std::size_t>(
+      std::find_if(zone, zone + bytes, [](std::byte b) { return b != std::byte{kRed}; }) - zone);
 }
 
 }  // namespace
@@ -125,13 +127,16 @@ void SimMemory::check_red_zones() {
 void SimMemory::check(const Block& block, const char* when) {
   if (!damage_.empty()) return;
   const std::byte* end = block.base + kRedZone + block.bytes;
-  const std::size_t front = first_broken(block.base, kRedZone), back = first_broken(end, back_zone(block.bytes));
+  const std::size_t front = first_broken(block.base, kRedZone),
+                    back = first_broken(end, back_zone(block.bytes));
   if (front == kRedZone && back == back_zone(block.bytes)) return;
   const bool before = front < kRedZone;
   const std::size_t distance = before ? kRedZone - front : back;
   char text[160];
-  std::snprintf(text, sizeof text, "red zone %s a block of %zu bytes broken, %zu bytes %s it; seen %s",
-                before ? "before" : "behind", block.bytes, distance, before ? "before" : "after the end of", when);
+  std::snprintf(text, sizeof text,
+                "red zone %s a block of %zu bytes broken, %zu bytes %s it; seen %s",
+                before ? "before" : "behind", block.bytes, distance,
+                before ? "before" : "after the end of", when);
   damage_ = text;
 }
 

@@ -1,5 +1,5 @@
-// Device and pinned memory of the simulated device: host memory, poisoned when allocated and when freed, with red
-// zones.
+// Device and pinned memory of the simulated device: host memory, poisoned when allocated and when
+// freed, with red zones.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@ namespace lockstep {
 
 class SimMemory {
  public:
-  // Both are signalling NaN as float and as pair of bf16, and tell apart "never written" from "freed".
+  // Both are signalling NaN as float and as pair of bf16, and tell apart "never written" from
+  // "freed".
   static constexpr std::uint32_t kFresh = PoisonMemory::kFresh * 0x10001u;
   static constexpr std::uint32_t kFreed = PoisonMemory::kFreed * 0x10001u;
 

@@ -48,13 +48,15 @@ void SimSchedule::add_run(SimRun& run) {
   }
   if (run.graph->delays > 0) run.due.assign(nodes.size(), -1);
   if (options_.policy != SimOptions::Policy::pct) return;
-  for (int lane = 0; lane < run.graph->lanes; ++lane) run.priority.push_back(draw() | std::uint64_t{1} << 63);
+  for (int lane = 0; lane < run.graph->lanes; ++lane)
+    run.priority.push_back(draw() | std::uint64_t{1} << 63);
 }
 
 void SimSchedule::submitted() {
   if (options_.policy == SimOptions::Policy::given) return follow();
   if (options_.policy != SimOptions::Policy::program) return;
-  for (settle(); run_one(false); settle()) {  // A delay lets others overtake: time passes when the host waits.
+  for (settle(); run_one(false);
+       settle()) {  // A delay lets others overtake: time passes when the host waits.
   }
 }
 
@@ -96,7 +98,9 @@ void SimSchedule::settle() {
     for (BackendStream* stream : streams_) changed |= settle(*stream);
   }
   // A destroyed stream lives until its work is done.
-  std::erase_if(streams_, [](const BackendStream* stream) { return stream->destroyed && stream->queue.empty(); });
+  std::erase_if(streams_, [](const BackendStream* stream) {
+    return stream->destroyed && stream->queue.empty();
+  });
 }
 
 // Records, waits and delays of a running graph that can complete; true if there was one.
@@ -190,7 +194,8 @@ void SimSchedule::need_node(SimRun& run, int node) {
   }
 }
 
-// `lazy` never runs more than it must. `random` decides each time the host waits, so that it covers both ends.
+// `lazy` never runs more than it must. `random` decides each time the host waits, so that it covers
+// both ends.
 bool SimSchedule::wants_only_needed() {
   switch (options_.policy) {
     case SimOptions::Policy::lazy:
@@ -210,11 +215,13 @@ bool SimSchedule::pass_time() {
   return true;
 }
 
-// ---- A schedule that is given ---------------------------------------------------------------------------------------
+// ---- A schedule that is given
+// ---------------------------------------------------------------------------------------
 
 void SimSchedule::follow() {
   const std::vector<SimTurn>& turns = options_.given->turns;
-  for (settle(); cursor_ < turns.size() && turns[cursor_].stream >= 0 && options_.given->followed; settle()) {
+  for (settle(); cursor_ < turns.size() && turns[cursor_].stream >= 0 && options_.given->followed;
+       settle()) {
     find_units(false);
     const auto is_its_turn = [&](const Unit& unit) {
       if (unit.stream->id != turns[cursor_].stream) return false;
@@ -239,7 +246,8 @@ void SimSchedule::host_acts() {
   follow();
 }
 
-// ---- The next item --------------------------------------------------------------------------------------------------
+// ---- The next item
+// -------------------------------------------------------------------------------------------------
 
 bool SimSchedule::run_one(bool only_needed) {
   find_units(only_needed);
@@ -256,7 +264,8 @@ void SimSchedule::find_units(bool only_needed) {
     SimRun* run = launch_at_head(*stream);
     if (!run) {
       const SimWork& head = stream->queue.front();
-      const bool blocked = std::holds_alternative<SimWait>(head) || std::holds_alternative<SimDelay>(head);
+      const bool blocked =
+          std::holds_alternative<SimWait>(head) || std::holds_alternative<SimDelay>(head);
       if (needed && !blocked) units_.push_back({stream});
       continue;
     }
@@ -264,7 +273,9 @@ void SimSchedule::find_units(bool only_needed) {
     for (std::size_t i = 0; i < run->ready.size(); ++i) {
       const int node = run->ready[i];
       if (is_wait(*run, node) || is<SimDelay>(*run, node)) continue;
-      if (!needed && (run->needed_node.empty() || !run->needed_node[static_cast<std::size_t>(node)])) continue;
+      if (!needed &&
+          (run->needed_node.empty() || !run->needed_node[static_cast<std::size_t>(node)]))
+        continue;
       units_.push_back({stream, static_cast<int>(i)});
     }
   }
@@ -284,7 +295,8 @@ std::size_t SimSchedule::pick() {
       return 0;
     case SimOptions::Policy::random:
       return below(units_.size());
-    case SimOptions::Policy::lazy: {  // The latest stream, and in a graph the stream that joined last.
+    case SimOptions::Policy::lazy: {  // The latest stream, and in a graph the stream that joined
+                                      // last.
       const auto rank = [](const Unit& unit) {
         if (unit.ready < 0) return std::pair(unit.stream->id, 0);
         const SimRun& run = *launch_at_head(*unit.stream);
@@ -292,12 +304,14 @@ std::size_t SimSchedule::pick() {
         return std::pair(unit.stream->id, at(run.graph->nodes, node).lane);
       };
       std::size_t best = 0;
-      for (std::size_t i = 1; i < units_.size(); ++i) best = rank(units_[i]) > rank(units_[best]) ? i : best;
+      for (std::size_t i = 1; i < units_.size(); ++i)
+        best = rank(units_[i]) > rank(units_[best]) ? i : best;
       return best;
     }
     case SimOptions::Policy::pct: {
       std::size_t best = 0;
-      for (std::size_t i = 1; i < units_.size(); ++i) best = priority(units_[i]) > priority(units_[best]) ? i : best;
+      for (std::size_t i = 1; i < units_.size(); ++i)
+        best = priority(units_[i]) > priority(units_[best]) ? i : best;
       if (--until_change_ > 0) return best;
       plan_change();
       priority(units_[best]) = --lowest_;
@@ -310,9 +324,9 @@ std::size_t SimSchedule::pick() {
 void SimSchedule::plan_change() {
   constexpr std::uint64_t kWindow = 1024;
   const bool never = options_.policy != SimOptions::Policy::pct || options_.depth <= 0;
-  until_change_ =
-      never ? INT64_MAX
-            : 1 + static_cast<std::int64_t>(below(2 * kWindow / static_cast<std::uint64_t>(options_.depth) + 1));
+  until_change_ = never ? INT64_MAX
+                        : 1 + static_cast<std::int64_t>(below(
+                                  2 * kWindow / static_cast<std::uint64_t>(options_.depth) + 1));
 }
 
 void SimSchedule::run(const Unit& unit) {
@@ -329,7 +343,10 @@ void SimSchedule::run(const Unit& unit) {
   const int node = at(run.ready, unit.ready);
   const SimNode& what = at(run.graph->nodes, node);
   complete_node(run, node);  // First: what the host is called for may throw.
-  note({.stream = what.stream, .what = execute(what.work), .launch = run.number, .node = what.number});
+  note({.stream = what.stream,
+        .what = execute(what.work),
+        .launch = run.number,
+        .node = what.number});
 }
 
 const char* SimSchedule::execute(const SimWork& work) {

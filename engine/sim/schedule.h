@@ -1,4 +1,5 @@
-// Which of the runnable items runs next. Nothing else in the simulator chooses, and nothing chooses but by the seed.
+// Which of the runnable items runs next. Nothing else in the simulator chooses, and nothing chooses
+// but by the seed.
 #pragma once
 
 #include <vector>
@@ -10,14 +11,16 @@ namespace lockstep {
 
 class SimSchedule {
  public:
-  SimSchedule(const SimOptions& options, SimMemory& memory) : options_(options), memory_(memory), state_(options.seed) {
+  SimSchedule(const SimOptions& options, SimMemory& memory)
+      : options_(options), memory_(memory), state_(options.seed) {
     plan_change();
   }
 
   void add(BackendStream* stream);
   void add_run(SimRun& run);  // Before it is put in its stream.
 
-  // Policy `program` runs what has been submitted, and `given` what is next in its list; the others do nothing.
+  // Policy `program` runs what has been submitted, and `given` what is next in its list; the others
+  // do nothing.
   void submitted();
   void host_acts();  // The host's turn, in policy `given`.
   // Runs at least what completes the item, and everything it depends on.
@@ -46,7 +49,8 @@ class SimSchedule {
   void need_marks_of(SimRun& run);
   void need_node(SimRun& run, int node);
 
-  bool step(bool only_needed);  // False if nothing was runnable, and nothing will be when time passes.
+  bool step(
+      bool only_needed);  // False if nothing was runnable, and nothing will be when time passes.
   bool run_one(bool only_needed);
   bool pass_time();  // To the end of the delay that ends first; false if there is none.
   bool is_over(std::int64_t& due, const SimDelay& delay);

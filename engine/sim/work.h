@@ -18,8 +18,8 @@ namespace lockstep {
 struct SimRun;
 struct SimCapture;
 
-// The completion of one record of an event, or of one launch. Until it is done, `stream` (and `run`, if the record is
-// a node of a graph) holds the item that will complete it.
+// The completion of one record of an event, or of one launch. Until it is done, `stream` (and
+// `run`, if the record is a node of a graph) holds the item that will complete it.
 struct SimMark {
   bool done = false;
   BackendStream* stream = nullptr;
@@ -73,8 +73,8 @@ struct SimExternalRecord {
 struct SimExternalWait {
   std::shared_ptr<SimEvent> event;
 };
-using SimWork = std::variant<Submission, SimCopy, SimFill, SimRelease, SimRecord, SimWait, SimLaunch, SimExternalRecord,
-                             SimExternalWait, SimDelay, SimCall>;
+using SimWork = std::variant<Submission, SimCopy, SimFill, SimRelease, SimRecord, SimWait,
+                             SimLaunch, SimExternalRecord, SimExternalWait, SimDelay, SimCall>;
 
 struct SimNode {
   SimWork work;
@@ -100,12 +100,14 @@ struct SimRun {
   std::vector<int> waits_for;  // For each node, the edges not yet met.
   std::vector<int> ready;      // Nodes whose edges are met, in order of capture.
   int left = 0;
-  std::vector<SimMarkPtr> marks;  // For each node, what an external record completes or an external wait is bound to.
-  SimMarkPtr previous;            // The launch of the same graph before this one: they do not overlap.
+  std::vector<SimMarkPtr>
+      marks;  // For each node, what an external record completes or an external wait is bound to.
+  SimMarkPtr previous;  // The launch of the same graph before this one: they do not overlap.
   SimMarkPtr finished;
   std::vector<std::uint64_t> priority;  // For each lane.
-  std::vector<std::int64_t> due;        // For each node, if there are delays: when it ends, once it has begun, or -1.
-  std::vector<bool> needed_node;        // Where the schedule needs only some nodes; empty means none.
+  std::vector<std::int64_t>
+      due;  // For each node, if there are delays: when it ends, once it has begun, or -1.
+  std::vector<bool> needed_node;  // Where the schedule needs only some nodes; empty means none.
 };
 
 }  // namespace lockstep

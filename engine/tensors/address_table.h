@@ -1,5 +1,5 @@
-// The addresses of all buffers that captured graphs may hold. The owners of buffers register once; graphs compare the
-// list with the one at their capture before each launch.
+// The addresses of all buffers that captured graphs may hold. The owners of buffers register once;
+// graphs compare the list with the one at their capture before each launch.
 #pragma once
 
 #include <functional>

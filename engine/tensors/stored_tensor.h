@@ -10,7 +10,8 @@
 
 namespace lockstep {
 
-// A contiguous tensor on the device in either storage type. Its values are read as floats; bf16 is widened exactly.
+// A contiguous tensor on the device in either storage type. Its values are read as floats; bf16 is
+// widened exactly.
 struct StoredValues {
   StoredValues() = default;
   StoredValues(Tensor<float> t) : data(t.data), rows(t.rows), cols(t.cols) {}
@@ -19,7 +20,9 @@ struct StoredValues {
   std::int64_t rows = 0, cols = 0;
   bool narrow = false;   // bf16
   bool on_host = false;  // The data is an offloaded tensor's complete copy in pinned memory.
-  std::size_t bytes() const { return static_cast<std::size_t>(rows * cols) * (narrow ? sizeof(bf16) : sizeof(float)); }
+  std::size_t bytes() const {
+    return static_cast<std::size_t>(rows * cols) * (narrow ? sizeof(bf16) : sizeof(float));
+  }
 };
 
 struct NamedTensor {
@@ -30,7 +33,8 @@ struct NamedTensor {
   enum class Rows : std::uint8_t {
     pack,           // The rows of the pack, or one row.
     buffer,         // The rows of the experts' buffer.
-    ragged_buffer,  // As `buffer`, but only the first rows hold values: one for each pair that was not dropped.
+    ragged_buffer,  // As `buffer`, but only the first rows hold values: one for each pair that was
+                    // not dropped.
   };
   Rows rows = Rows::pack;
 };

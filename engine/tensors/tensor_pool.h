@@ -20,7 +20,8 @@ class TensorPool {
   template <class T>
   Tensor<T> make(std::int64_t rows, std::int64_t cols) {
     const std::size_t bytes = sizeof(T) * static_cast<std::size_t>(rows * cols);
-    buffers_.push_back(communicator_ == nullptr ? DeviceBuffer(device_, bytes) : communicator_->buffer(device_, bytes));
+    buffers_.push_back(communicator_ == nullptr ? DeviceBuffer(device_, bytes)
+                                                : communicator_->buffer(device_, bytes));
     return tensor(static_cast<T*>(buffers_.back().data()), rows, cols);
   }
   // Tensors of these bytes come next.
@@ -36,7 +37,8 @@ class TensorPool {
   void poison(const Stream& stream, std::size_t first, std::size_t end) const {
     for (std::size_t i = first; i < end; ++i) {
       const DeviceBuffer& buffer = buffers_[i];
-      if (buffer.bytes() > 0) stream.submit(lockstep::poison(buffer.data(), static_cast<std::int64_t>(buffer.bytes())));
+      if (buffer.bytes() > 0)
+        stream.submit(lockstep::poison(buffer.data(), static_cast<std::int64_t>(buffer.bytes())));
     }
   }
   void append_addresses(std::vector<const void*>& table) const {

@@ -14,7 +14,8 @@ struct ExpertBiasView {
   Tensor<float> bias;  // [1, E]
 };
 
-// The (token, expert) pairs of a layer `E` in all training passes since the run began, counted for each expert.
+// The (token, expert) pairs of a layer `E` in all training passes since the run began, counted for
+// each expert.
 struct RoutedPairs {
   int layer = 0;
   std::vector<std::int64_t> chosen;  // Pairs that the router chose.

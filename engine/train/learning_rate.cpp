@@ -15,7 +15,8 @@ float learning_rate(const Scenario::Training::Optimizer& optimizer, std::int64_t
     return mul(peak, div(static_cast<float>(t), static_cast<float>(warmup)));
   }
   if (optimizer.schedule == LrSchedule::constant) return peak;
-  const float x = t >= total ? 1.0f : div(static_cast<float>(t - warmup), static_cast<float>(total - warmup));
+  const float x =
+      t >= total ? 1.0f : div(static_cast<float>(t - warmup), static_cast<float>(total - warmup));
   if (optimizer.schedule == LrSchedule::linear) return fma(sub(low, peak), x, peak);
   return fma(mul(sub(peak, low), 0.5f), add(1.0f, cos(mul(x, 0x1.921fb6p+1f))), low);
 }

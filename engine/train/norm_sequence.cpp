@@ -12,7 +12,9 @@ namespace lockstep {
 
 NormSequence::NormSequence(const Stream& stream, TensorPool& pool, const Parameters& parameters,
                            const ShardLayout* layout, Communicator* communicator)
-    : parameters_(parameters), communicator_(communicator), sums_(pool.make<float>(1, parameters.norm_rows())) {
+    : parameters_(parameters),
+      communicator_(communicator),
+      sums_(pool.make<float>(1, parameters.norm_rows())) {
   if (layout == nullptr) return;
   plan_ = plan_order(*layout);
   own_ = pool.make<float>(1, most_);
@@ -23,7 +25,8 @@ NormSequence::NormSequence(const Stream& stream, TensorPool& pool, const Paramet
   stream.copy(order_.data, plan_.data(), bytes, CopyKind::host_to_device);
 }
 
-// Finds each row of the sequence in the received rows. A rank sends its rows in the order of its views.
+// Finds each row of the sequence in the received rows. A rank sends its rows in the order of its
+// views.
 std::vector<std::int32_t> NormSequence::plan_order(const ShardLayout& layout) {
   struct Sent {
     std::int64_t rank = -1, position = 0;
@@ -46,7 +49,8 @@ std::vector<std::int32_t> NormSequence::plan_order(const ShardLayout& layout) {
     start += spec.norm_rows();
   }
   most_ = *std::max_element(sent.begin(), sent.end());
-  require(most_ * layout.ranks <= std::numeric_limits<std::int32_t>::max(), "rows are counted in 31 bits");
+  require(most_ * layout.ranks <= std::numeric_limits<std::int32_t>::max(),
+          "rows are counted in 31 bits");
   std::vector<std::int32_t> order;
   for (const Sent& row : rows) {
     require(row.rank >= 0, "every row of the norm is some rank's");
@@ -60,8 +64,10 @@ void NormSequence::sum_own_rows(const Stream& stream, int first, int end) const 
   std::int64_t row = 0;
   for (const ParameterView& p : parameters_.views()) {
     if (p.gradient.size() == 0) continue;
-    const Tensor<float> rows = p.is_vector ? tensor(p.gradient.data, p.gradient.cols, 1) : p.gradient;
-    const int index = faulty("gradient-norm-misses-a-parameter", p.index, p.index == 1 ? -1 : p.index);
+    const Tensor<float> rows =
+        p.is_vector ? tensor(p.gradient.data, p.gradient.cols, 1) : p.gradient;
+    const int index =
+        faulty("gradient-norm-misses-a-parameter", p.index, p.index == 1 ? -1 : p.index);
     if (first <= index && index < end) {
       stream.submit(GradientRowSums{.g = rows, .sums = to.columns(row, rows.rows)});
     }

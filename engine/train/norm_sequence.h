@@ -1,6 +1,7 @@
-// The row sums of all gradients in the order of the global norm. With sharding each rank sums the rows of its own
-// shards as their gradients become complete; then the ranks exchange the sums, and one kernel puts them in order.
-// Separate copies for each run of rows would be dozens, at a time when nothing else runs.
+// The row sums of all gradients in the order of the global norm. With sharding each rank sums the
+// rows of its own shards as their gradients become complete; then the ranks exchange the sums, and
+// one kernel puts them in order. Separate copies for each run of rows would be dozens, at a time
+// when nothing else runs.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,10 @@ namespace lockstep {
 
 class NormSequence {
  public:
-  // `layout` and `communicator` are null if every rank has every row. The device tables are written on `stream`.
-  NormSequence(const Stream& stream, TensorPool& pool, const Parameters& parameters, const ShardLayout* layout,
-               Communicator* communicator);
+  // `layout` and `communicator` are null if every rank has every row. The device tables are written
+  // on `stream`.
+  NormSequence(const Stream& stream, TensorPool& pool, const Parameters& parameters,
+               const ShardLayout* layout, Communicator* communicator);
 
   // Sums the rows of the parameters [first, end), by index.
   void sum_own_rows(const Stream& stream, int first, int end) const;
@@ -31,7 +33,8 @@ class NormSequence {
   Communicator* communicator_;
   std::int64_t most_ = 0;  // Rows of the rank that has the most.
   Tensor<float> sums_, own_, received_;
-  // The position of each row of the sequence in the received rows. It lives on while it is copied to the device.
+  // The position of each row of the sequence in the received rows. It lives on while it is copied
+  // to the device.
   std::vector<std::int32_t> plan_;
   Tensor<std::int32_t> order_;  // The same on the device.
 };

@@ -1,4 +1,5 @@
-// Counts the microbatches between their forward and their backward pass, and the slots that they hold.
+// Counts the microbatches between their forward and their backward pass, and the slots that they
+// hold.
 #pragma once
 
 #include <algorithm>

@@ -10,11 +10,11 @@
 namespace lockstep {
 namespace {
 
-constexpr const char *kSteps = "steps_done", *kMicrobatches = "microbatches_done", *kRanks = "microbatch_ranks",
-                     *kFolds = "gradient_folds";
+constexpr const char *kSteps = "steps_done", *kMicrobatches = "microbatches_done",
+                     *kRanks = "microbatch_ranks", *kFolds = "gradient_folds";
 
-std::int64_t number_in(const std::string& path, const std::map<std::string, std::string>& metadata, const char* key,
-                       std::int64_t least) {
+std::int64_t number_in(const std::string& path, const std::map<std::string, std::string>& metadata,
+                       const char* key, std::int64_t least) {
   const auto found = metadata.find(key);
   const std::string text = found == metadata.end() ? "nowhere" : found->second;
   std::size_t used = 0;
@@ -35,7 +35,8 @@ std::string run_fingerprint(const Scenario& scenario) {
   run.data.path = plain.data.path;  // Files may be moved; run.data.digest says which they are.
   run.training.steps = plain.training.steps;
   Scenario::Training::Optimizer& optimizer = run.training.optimizer;
-  if (optimizer.schedule == LrSchedule::constant) optimizer.decay_steps = plain.training.optimizer.decay_steps;
+  if (optimizer.schedule == LrSchedule::constant)
+    optimizer.decay_steps = plain.training.optimizer.decay_steps;
   run.training.in_flight = plain.training.in_flight;
   run.training.recapture_at.clear();
   run.cuda_graph = plain.cuda_graph;
@@ -54,19 +55,23 @@ class Parts {
 
   void add_weights(bool sharded) {
     for (const ParameterView& p : loop_.parameters().views()) {
-      const std::pair<const char*, Tensor<float>> kinds[] = {{"weight", p.weight}, {"m", p.m}, {"v", p.v}};
+      const std::pair<const char*, Tensor<float>> kinds[] = {
+          {"weight", p.weight}, {"m", p.m}, {"v", p.v}};
       for (const auto& [kind, tensor] : kinds) {
-        add({std::string(kind) + "/" + p.name, p.full_rows, p.full_cols, p.first, !sharded, {}}, tensor);
+        add({std::string(kind) + "/" + p.name, p.full_rows, p.full_cols, p.first, !sharded, {}},
+            tensor);
       }
     }
     for (const ExpertState& expert : loop_.expert_states()) {
-      if (expert.bias) add({"expert_bias" + of_layer(expert), 1, expert.bias.cols, 0, true, {}}, expert.bias);
+      if (expert.bias)
+        add({"expert_bias" + of_layer(expert), 1, expert.bias.cols, 0, true, {}}, expert.bias);
     }
   }
 
   void add_gradients() {
     const Parameters& parameters = loop_.parameters();
-    const std::string fold = progress_.folds > 1 ? "gradient of rank " + std::to_string(rank_) + "/" : "gradient/";
+    const std::string fold =
+        progress_.folds > 1 ? "gradient of rank " + std::to_string(rank_) + "/" : "gradient/";
     for (const ParameterView& p : parameters.views()) {
       const Tensor<float> whole = parameters[p.index].gradient;
       if (!whole) {  // The shard has taken every microbatch.
@@ -93,7 +98,13 @@ class Parts {
   void add_counts() {
     for (const ExpertState& expert : loop_.expert_states()) {
       for (std::int64_t from = rank_; expert.bias && from < progress_.ranks; from += ranks_) {
-        add({"counts of rank " + std::to_string(from) + of_layer(expert), 2, expert.step.cols, 0, false, {}}, {});
+        add({"counts of rank " + std::to_string(from) + of_layer(expert),
+             2,
+             expert.step.cols,
+             0,
+             false,
+             {}},
+            {});
         shards.back().counts = expert.step;
         shards.back().stored.values.resize(static_cast<std::size_t>(2 * expert.step.cols));
       }
@@ -103,7 +114,9 @@ class Parts {
   std::vector<ResidentShard> shards;
 
  private:
-  static std::string of_layer(const ExpertState& expert) { return "/layers." + std::to_string(expert.layer); }
+  static std::string of_layer(const ExpertState& expert) {
+    return "/layers." + std::to_string(expert.layer);
+  }
   void add(TensorShard shard, Tensor<float> values) {
     shard.values.resize(static_cast<std::size_t>(values.size()));
     shards.push_back({std::move(shard), values});
@@ -146,8 +159,8 @@ std::map<std::string, std::string> run_identity(const Scenario& scenario) {
           {"seed", std::to_string(scenario.training.seed)}};
 }
 
-std::vector<ResidentShard> resident_shards(const StepLoop& loop, const Progress& progress, std::int64_t rank,
-                                           std::int64_t ranks, bool sharded) {
+std::vector<ResidentShard> resident_shards(const StepLoop& loop, const Progress& progress,
+                                           std::int64_t rank, std::int64_t ranks, bool sharded) {
   Parts all(loop, progress, rank, ranks);
   all.add_weights(sharded);
   if (progress.microbatches > 0) {

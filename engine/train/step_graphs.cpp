@@ -7,7 +7,8 @@
 namespace lockstep {
 
 bool StepLoop::replays(std::int64_t step) const {
-  const GraphImpl impl = faulty("graphs-never-replayed", scenario_.cuda_graph.impl, GraphImpl::none);
+  const GraphImpl impl =
+      faulty("graphs-never-replayed", scenario_.cuda_graph.impl, GraphImpl::none);
   return impl != GraphImpl::none && step >= scenario_.cuda_graph.warmup_steps;
 }
 
@@ -27,8 +28,9 @@ void StepLoop::train_full_iteration(std::int64_t step) {
     if (replays(step)) ++counters_.eager_fallbacks;
     return train_passes(0, packs_.count(), false);
   }
-  const GraphKey key{
-      .kind = GraphKey::Kind::iteration, .bucket = packs_.largest_bucket(), .microbatches = packs_.count()};
+  const GraphKey key{.kind = GraphKey::Kind::iteration,
+                     .bucket = packs_.largest_bucket(),
+                     .microbatches = packs_.count()};
   // A capture or a dry run makes no copies, so the bytes that it counts are taken back.
   const auto body = [this] {
     const OffloadedBytes moved = offloader_.moved;
@@ -45,20 +47,23 @@ void StepLoop::train_full_iteration(std::int64_t step) {
   if (options_.listener != nullptr) report_iteration();
 }
 
-// Activations are live in the last microbatch of each slot; a later one has overwritten those of the others.
+// Activations are live in the last microbatch of each slot; a later one has overwritten those of
+// the others.
 void StepLoop::report_iteration() {
   for (int m = 0; m < packs_.count(); ++m) {
     const bool live = m + model_->slots() >= packs_.count();
     options_.listener->forward_done(m, activations(m % model_->slots()), live);
   }
-  for (int m = 0; m < packs_.count(); ++m) options_.listener->backward_done(m, m + 1 == packs_.count());
+  for (int m = 0; m < packs_.count(); ++m)
+    options_.listener->backward_done(m, m + 1 == packs_.count());
 }
 
 void StepLoop::evaluate_graph() {
   using Kind = GraphKey::Kind;
-  const GraphKey key{.kind = faulty("evaluation-replays-the-training-graph", Kind::evaluation, Kind::iteration),
-                     .bucket = packs_.largest_bucket(),
-                     .microbatches = faulty("evaluation-graph-without-its-count", packs_.count(), 0)};
+  const GraphKey key{
+      .kind = faulty("evaluation-replays-the-training-graph", Kind::evaluation, Kind::iteration),
+      .bucket = packs_.largest_bucket(),
+      .microbatches = faulty("evaluation-graph-without-its-count", packs_.count(), 0)};
   const auto body = [this] { evaluation(); };
   join_side_streams();
   if (!graphs_.has(key)) graphs_.capture(key, body);
@@ -91,7 +96,8 @@ void StepLoop::capture_bucket(int bucket) {
 void StepLoop::capture_region(const Segment& segment, int slot, int bucket) {
   for (const bool forward : {true, false}) {
     const ExtractedHooks hooks(hooks_, hooks_of(segment, forward));
-    const MicrobatchPass pass{.microbatch = slot, .slot = slot, .bucket = bucket, .training = true, .replay = true};
+    const MicrobatchPass pass{
+        .microbatch = slot, .slot = slot, .bucket = bucket, .training = true, .replay = true};
     graphs_.capture({.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
                      .region = segment.region,
                      .slot = slot,

@@ -1,4 +1,5 @@
-// The calls that a trainer makes while it runs a step, so that a judge can read intermediate tensors.
+// The calls that a trainer makes while it runs a step, so that a judge can read intermediate
+// tensors.
 #pragma once
 
 #include <vector>
@@ -7,15 +8,18 @@
 
 namespace lockstep {
 
-// Each call comes on the host after the work that it names was submitted to the compute stream. To read the tensors,
-// synchronise that stream first. With full_iteration graphs the calls for each microbatch come after the launch, so
-// later microbatches have overwritten some tensors: `live` says whether the tensors still hold the value.
+// Each call comes on the host after the work that it names was submitted to the compute stream. To
+// read the tensors, synchronise that stream first. With full_iteration graphs the calls for each
+// microbatch come after the launch, so later microbatches have overwritten some tensors: `live`
+// says whether the tensors still hold the value.
 class StepListener {
  public:
   virtual ~StepListener() = default;
-  virtual void forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool live) {}
+  virtual void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
+                            bool live) {}
   virtual void backward_done(int microbatch, bool live) {}
-  virtual void gradients_done() {}  // All microbatches are accumulated; norm and AdamW have not run.
+  virtual void gradients_done() {
+  }  // All microbatches are accumulated; norm and AdamW have not run.
   virtual void step_done() {}
 };
 

@@ -19,7 +19,9 @@ int most_microbatches(const Scenario::Training& training) {
 }
 
 // Whether matrix products read bf16 copies of the weights.
-bool has_bf16_copies(const Scenario& scenario) { return scenario.numerics.front() == Numerics::bf16; }
+bool has_bf16_copies(const Scenario& scenario) {
+  return scenario.numerics.front() == Numerics::bf16;
+}
 
 const Scenario& require_built(const Scenario& scenario) {
   const Numerics numerics = scenario.numerics.front();
@@ -27,10 +29,12 @@ const Scenario& require_built(const Scenario& scenario) {
   return scenario;
 }
 
-std::unique_ptr<const ShardLayout> make_layout(const Scenario& scenario, const TrainerOptions& options) {
+std::unique_ptr<const ShardLayout> make_layout(const Scenario& scenario,
+                                               const TrainerOptions& options) {
   if (options.communicator == nullptr) return nullptr;
   const ParameterList list(scenario.model);
-  return std::make_unique<ShardLayout>(list, scenario, options.communicator->size(), has_bf16_copies(scenario));
+  return std::make_unique<ShardLayout>(list, scenario, options.communicator->size(),
+                                       has_bf16_copies(scenario));
 }
 
 bool has_router_losses(const Scenario::Model::Moe& moe) {
@@ -47,17 +51,22 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
       parameter_pool_(device),
       exchanged_pool_(device, options.communicator),
       layout_(make_layout(scenario, options)),
-      parameters_(parameter_pool_, exchanged_pool_, scenario, has_bf16_copies(scenario), layout_.get(),
-                  device.place.rank),
-      sharder_(layout_ ? std::make_unique<Sharder>(compute_, *options.communicator, scenario, *layout_, parameters_)
+      parameters_(parameter_pool_, exchanged_pool_, scenario, has_bf16_copies(scenario),
+                  layout_.get(), device.place.rank),
+      sharder_(layout_ ? std::make_unique<Sharder>(compute_, *options.communicator, scenario,
+                                                   *layout_, parameters_)
                        : nullptr),
       modules_{static_cast<int>(scenario.model.pattern.size())},
       hooks_(modules_.count()),
-      offloader_(device, compute_, scenario, [this](int layer, int slot) { return model_->rows_in_use(slot, layer); }),
-      model_(make_step_model(device, compute_, offloader_, parameters_, scenario, layout_ ? layout_->ranks : 0)),
-      loader_(device, pack_shape(scenario), pack_capacities(scenario).back(), most_microbatches(scenario.training),
+      offloader_(device, compute_, scenario,
+                 [this](int layer, int slot) { return model_->rows_in_use(slot, layer); }),
+      model_(make_step_model(device, compute_, offloader_, parameters_, scenario,
+                             layout_ ? layout_->ranks : 0)),
+      loader_(device, pack_shape(scenario), pack_capacities(scenario).back(),
+              most_microbatches(scenario.training),
               holds(scenario.checker.poison, Poison::staging)),
-      packs_(loader_, pack_shape(scenario), pack_capacities(scenario), device.place.rank, layout_ ? layout_->ranks : 1),
+      packs_(loader_, pack_shape(scenario), pack_capacities(scenario), device.place.rank,
+             layout_ ? layout_->ranks : 1),
       pool_(device),
       losses_(pool_.make<float>(1, most_microbatches(scenario.training))),
       graphs_(
@@ -96,7 +105,8 @@ RunCounters StepLoop::counters() const {
   return counters;
 }
 
-// ---- A training step ------------------------------------------------------------------------------------------------
+// ---- A training step
+// ------------------------------------------------------------------------------------------------
 
 void StepLoop::start(std::int64_t step, const StepData& data, bool continued) {
   device_.enter_step(step);
@@ -161,7 +171,8 @@ void StepLoop::train_forward(const MicrobatchPass& pass) {
   loader_.wait_for(pass.microbatch, compute_);
   forward(pass);
   counters_.bytes_planned += offloader_.due(pass.slot);
-  if (options_.listener != nullptr) options_.listener->forward_done(pass.microbatch, activations(pass.slot), true);
+  if (options_.listener != nullptr)
+    options_.listener->forward_done(pass.microbatch, activations(pass.slot), true);
 }
 
 void StepLoop::train_backward(const MicrobatchPass& pass) {
@@ -209,7 +220,8 @@ const std::vector<NamedTensor>& StepLoop::activations(int slot) {
   return tensors;
 }
 
-// ---- Evaluation -----------------------------------------------------------------------------------------------------
+// ---- Evaluation
+// -------------------------------------------------------------------------------------------------
 
 void StepLoop::evaluate(std::int64_t step, const StepData& data) {
   device_.enter_step(step);
@@ -218,7 +230,8 @@ void StepLoop::evaluate(std::int64_t step, const StepData& data) {
   loader_.wait_for_state(compute_);
   ++counters_.evaluations;
   for (int m = 0; m < packs_.count(); ++m) loader_.wait_for(m, compute_);
-  const bool graph = scenario_.cuda_graph.impl == GraphImpl::full_iteration && replays(step) && packs_.all_fit();
+  const bool graph =
+      scenario_.cuda_graph.impl == GraphImpl::full_iteration && replays(step) && packs_.all_fit();
   graph ? evaluate_graph() : evaluation();
   for (int m = 0; m < packs_.count(); ++m) loader_.consumed(m, compute_);
   loader_.state_consumed(compute_);
@@ -230,7 +243,8 @@ void StepLoop::evaluation() {
   for (int m = 0; m < packs_.count(); ++m) passes.push_back({.forward = true, .microbatch = m});
   begin_passes(passes);
   for (const Pass& scheduled : passes) {
-    MicrobatchPass pass = pass_of(scheduled.microbatch, faulty("evaluation-with-dropout", false, true), false);
+    MicrobatchPass pass =
+        pass_of(scheduled.microbatch, faulty("evaluation-with-dropout", false, true), false);
     if (one_bucket) pass.bucket = packs_.largest_bucket();
     forward(pass);
   }

@@ -27,16 +27,16 @@ namespace lockstep {
 // The model, the loader and the graphs of one run.
 class StepLoop {
  public:
-  // Activations have the first precision that the scenario lists. `options.communicator` is null unless something is
-  // sharded or there are other ranks.
+  // Activations have the first precision that the scenario lists. `options.communicator` is null
+  // unless something is sharded or there are other ranks.
   StepLoop(Device& device, const Scenario& scenario, const TrainerOptions& options);
   StepLoop(const StepLoop&) = delete;
 
-  // Loads the documents of a step. `continued`: the gradients are zero or hold those of earlier microbatches; otherwise
-  // they are zeroed.
+  // Loads the documents of a step. `continued`: the gradients are zero or hold those of earlier
+  // microbatches; otherwise they are zeroed.
   void start(std::int64_t step, const StepData& data, bool continued);
-  // Runs the passes of this rank's microbatches [first, end). Their gradients and losses are ready when `compute()` is
-  // done. If these are all microbatches of the step, one graph may run them.
+  // Runs the passes of this rank's microbatches [first, end). Their gradients and losses are ready
+  // when `compute()` is done. If these are all microbatches of the step, one graph may run them.
   void train(std::int64_t step, int first, int end);
   void evaluate(std::int64_t step, const StepData& data);
 
@@ -44,14 +44,19 @@ class StepLoop {
   const Parameters& parameters() const { return parameters_; }
   Loader& loader() { return loader_; }
   std::int64_t bytes_poisoned() const { return loader_.bytes_poisoned(); }  // In staging memory.
-  Tensor<float> losses() const { return losses_; }  // [1, microbatches], of the passes that ran last.
-  // [microbatches, 2 * layers E]: load-balancing and z loss of each layer `E`; empty if both are off.
+  Tensor<float> losses() const {
+    return losses_;
+  }  // [1, microbatches], of the passes that ran last.
+  // [microbatches, 2 * layers E]: load-balancing and z loss of each layer `E`; empty if both are
+  // off.
   Tensor<float> router_losses() const { return router_losses_; }
   const std::vector<ExpertState>& expert_states() const { return model_->expert_states(); }
   RunCounters counters() const;
   const GraphSet& graphs() const { return graphs_; }
-  Sharder* sharder() { return sharder_.get(); }            // Null without sharding and without other ranks.
-  std::int64_t tokens() const { return packs_.tokens(); }  // Tokens of documents in the data that was loaded last.
+  Sharder* sharder() { return sharder_.get(); }  // Null without sharding and without other ranks.
+  std::int64_t tokens() const {
+    return packs_.tokens();
+  }  // Tokens of documents in the data that was loaded last.
 
  private:
   // One microbatch of this rank on its way through the model, forward or backward.
@@ -86,7 +91,8 @@ class StepLoop {
   void evaluation();         // All forward passes of an evaluation.
   void join_side_streams();  // Before a graph of several passes, and before its capture.
   void note(const Outstanding& outstanding, int microbatches);
-  const std::vector<NamedTensor>& activations(int slot);  // With the addresses at which they can be read now.
+  const std::vector<NamedTensor>& activations(
+      int slot);  // With the addresses at which they can be read now.
 
   // Graphs (step_graphs.cpp).
   bool replays(std::int64_t step) const;

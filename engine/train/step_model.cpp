@@ -9,10 +9,10 @@ namespace {
 template <class T>
 class TypedStepModel final : public StepModel {
  public:
-  TypedStepModel(Device& device, const Stream& compute, const Offloader& offloader, const Parameters& parameters,
-                 const Scenario& scenario, int ranks)
-      : model_(device, compute, offloader, parameters, scenario, static_cast<int>(scenario.training.in_flight), ranks) {
-  }
+  TypedStepModel(Device& device, const Stream& compute, const Offloader& offloader,
+                 const Parameters& parameters, const Scenario& scenario, int ranks)
+      : model_(device, compute, offloader, parameters, scenario,
+               static_cast<int>(scenario.training.in_flight), ranks) {}
 
   int slots() const override { return model_.slots(); }
   const PackShape& pack_shape() const override { return model_.pack_shape(); }
@@ -22,9 +22,15 @@ class TypedStepModel final : public StepModel {
   Tensor<std::uint8_t> workspace() const override { return model_.workspace(); }
   const std::vector<ExpertState>& expert_states() const override { return model_.expert_states(); }
   std::vector<NamedTensor>& activations(int slot) override { return model_.slot(slot).names; }
-  Tensor<float> router_losses(int slot, int layer) override { return at(model_.slot(slot).layers, layer)->losses; }
-  std::int64_t rows_in_use(int slot, int layer) override { return at(model_.slot(slot).layers, layer)->rows_in_use; }
-  void append_addresses(std::vector<const void*>& table) const override { model_.append_addresses(table); }
+  Tensor<float> router_losses(int slot, int layer) override {
+    return at(model_.slot(slot).layers, layer)->losses;
+  }
+  std::int64_t rows_in_use(int slot, int layer) override {
+    return at(model_.slot(slot).layers, layer)->rows_in_use;
+  }
+  void append_addresses(std::vector<const void*>& table) const override {
+    model_.append_addresses(table);
+  }
 
   void initialize(const Stream& stream) const override { model_.initialize(stream); }
   void poison(int slot) override { model_.poison(model_.slot(slot)); }
@@ -34,16 +40,19 @@ class TypedStepModel final : public StepModel {
   void forward(const PassContext& context, const Part& part, int slot) override {
     model_.forward(context, part, model_.slot(slot));
   }
-  void head(const PassContext& context, const MicrobatchInputs& inputs, int slot, Tensor<float> loss) override {
+  void head(const PassContext& context, const MicrobatchInputs& inputs, int slot,
+            Tensor<float> loss) override {
     model_.head(context, inputs, model_.slot(slot), loss);
   }
-  void head_backward(const PassContext& context, const MicrobatchInputs& inputs, int slot) override {
+  void head_backward(const PassContext& context, const MicrobatchInputs& inputs,
+                     int slot) override {
     model_.head_backward(context, inputs, model_.slot(slot));
   }
   void backward(const PassContext& context, const Part& part, int slot) override {
     model_.backward(context, part, model_.slot(slot));
   }
-  void embed_backward(const PassContext& context, const MicrobatchInputs& inputs, int slot) override {
+  void embed_backward(const PassContext& context, const MicrobatchInputs& inputs,
+                      int slot) override {
     model_.embed_backward(context, inputs, model_.slot(slot));
   }
 
@@ -53,12 +62,15 @@ class TypedStepModel final : public StepModel {
 
 }  // namespace
 
-std::unique_ptr<StepModel> make_step_model(Device& device, const Stream& compute, const Offloader& offloader,
-                                           const Parameters& parameters, const Scenario& scenario, int ranks) {
+std::unique_ptr<StepModel> make_step_model(Device& device, const Stream& compute,
+                                           const Offloader& offloader, const Parameters& parameters,
+                                           const Scenario& scenario, int ranks) {
   if (scenario.numerics.front() == Numerics::bf16) {
-    return std::make_unique<TypedStepModel<bf16>>(device, compute, offloader, parameters, scenario, ranks);
+    return std::make_unique<TypedStepModel<bf16>>(device, compute, offloader, parameters, scenario,
+                                                  ranks);
   }
-  return std::make_unique<TypedStepModel<float>>(device, compute, offloader, parameters, scenario, ranks);
+  return std::make_unique<TypedStepModel<float>>(device, compute, offloader, parameters, scenario,
+                                                 ranks);
 }
 
 }  // namespace lockstep

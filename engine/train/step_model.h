@@ -1,4 +1,5 @@
-// The model as the step loop runs it: a slot is a number, and the storage type of activations is hidden.
+// The model as the step loop runs it: a slot is a number, and the storage type of activations is
+// hidden.
 #pragma once
 
 #include <memory>
@@ -31,15 +32,19 @@ class StepModel {
   virtual void poison(int slot) = 0;
   virtual void embed(const PassContext& context, const MicrobatchInputs& inputs, int slot) = 0;
   virtual void forward(const PassContext& context, const Part& part, int slot) = 0;
-  virtual void head(const PassContext& context, const MicrobatchInputs& inputs, int slot, Tensor<float> loss) = 0;
-  virtual void head_backward(const PassContext& context, const MicrobatchInputs& inputs, int slot) = 0;
+  virtual void head(const PassContext& context, const MicrobatchInputs& inputs, int slot,
+                    Tensor<float> loss) = 0;
+  virtual void head_backward(const PassContext& context, const MicrobatchInputs& inputs,
+                             int slot) = 0;
   virtual void backward(const PassContext& context, const Part& part, int slot) = 0;
-  virtual void embed_backward(const PassContext& context, const MicrobatchInputs& inputs, int slot) = 0;
+  virtual void embed_backward(const PassContext& context, const MicrobatchInputs& inputs,
+                              int slot) = 0;
 };
 
-// Makes the model with the storage type of the first precision that the scenario lists. `ranks` is 0 without other
-// ranks.
-std::unique_ptr<StepModel> make_step_model(Device& device, const Stream& compute, const Offloader& offloader,
-                                           const Parameters& parameters, const Scenario& scenario, int ranks);
+// Makes the model with the storage type of the first precision that the scenario lists. `ranks` is
+// 0 without other ranks.
+std::unique_ptr<StepModel> make_step_model(Device& device, const Stream& compute,
+                                           const Offloader& offloader, const Parameters& parameters,
+                                           const Scenario& scenario, int ranks);
 
 }  // namespace lockstep

@@ -15,13 +15,14 @@ StepLoop::MicrobatchPass StepLoop::pass_of(int microbatch, bool training, bool r
 PassContext StepLoop::context(const MicrobatchPass& pass) {
   device_.place.microbatch = pass.microbatch;
   const std::int64_t overflow = pass.bucket < 0 ? loader_.overflow_capacity(pass.microbatch) : 0;
-  return {compute_, model_->pack(pass.slot, pass.bucket, overflow), loader_.state(pass.training), pass.training,
-          model_->workspace()};
+  return {compute_, model_->pack(pass.slot, pass.bucket, overflow), loader_.state(pass.training),
+          pass.training, model_->workspace()};
 }
 
 HookCall StepLoop::hook_call(const MicrobatchPass& pass) const {
   const std::int64_t baked = scenario_.training.microbatches;
-  const std::int64_t count = faulty("reduced-behind-the-first-count", std::int64_t{packs_.count()}, baked);
+  const std::int64_t count =
+      faulty("reduced-behind-the-first-count", std::int64_t{packs_.count()}, baked);
   return {.microbatch = pass.microbatch, .last = pass.microbatch + 1 == count};
 }
 
@@ -62,7 +63,8 @@ void StepLoop::forward(const MicrobatchPass& pass) {
 void StepLoop::build_metadata(const MicrobatchPass& pass, const PassContext& context) {
   context.part("metadata");
   const PackedBatch& pack = context.pack;
-  compute_.submit(build_pack(model_->pack_shape(), loader_.table(pass.microbatch, pass.bucket < 0), pack));
+  compute_.submit(
+      build_pack(model_->pack_shape(), loader_.table(pass.microbatch, pass.bucket < 0), pack));
   if (pack.cudnn) compute_.submit(build_cudnn_tables(scenario_.model.attention, pack));
 }
 
@@ -119,7 +121,8 @@ void StepLoop::run_parts(const MicrobatchPass& pass, const Segment& segment, boo
   for (std::int64_t i = 0; i < count; ++i) {
     const Part& part = at(segment.parts, forward ? i : count - 1 - i);
     for (const auto& [module, point] : hooks_before(part, forward)) run_hooks(module, point, pass);
-    forward ? model_->forward(context, part, pass.slot) : model_->backward(context, part, pass.slot);
+    forward ? model_->forward(context, part, pass.slot)
+            : model_->backward(context, part, pass.slot);
     for (const auto& [module, point] : hooks_after(part, forward)) run_hooks(module, point, pass);
   }
 }

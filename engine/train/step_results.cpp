@@ -2,24 +2,29 @@
 
 namespace lockstep {
 
-StepResults::StepResults(Device& device, TensorPool& pool, const StepLoop& loop, Communicator* communicator)
+StepResults::StepResults(Device& device, TensorPool& pool, const StepLoop& loop,
+                         Communicator* communicator)
     : device_(device),
       loop_(loop),
       communicator_(communicator),
       losses_(room_for_all(pool, loop.losses().size())),
       router_losses_(room_for_all(pool, loop.router_losses().size())),
-      fetched_(device, static_cast<std::size_t>(2 + ranks() * (loop.losses().size() + loop.router_losses().size())) *
+      fetched_(device, static_cast<std::size_t>(
+                           2 + ranks() * (loop.losses().size() + loop.router_losses().size())) *
                            sizeof(float)) {}
 
 Tensor<float> StepResults::room_for_all(TensorPool& pool, std::int64_t count) const {
-  return communicator_ == nullptr || count == 0 ? Tensor<float>{} : pool.make<float>(1, ranks() * count);
+  return communicator_ == nullptr || count == 0 ? Tensor<float>{}
+                                                : pool.make<float>(1, ranks() * count);
 }
 
 // Gathers the losses rank by rank.
 void StepResults::exchange(std::size_t microbatches) const {
   if (communicator_ == nullptr) return;
-  const auto gather = [&](const char* what, Tensor<float> own, Tensor<float> all, std::size_t count) {
-    if (count > 0) communicator_->all_gather(loop_.compute(), {what}, all.data, own.data, count * sizeof(float));
+  const auto gather = [&](const char* what, Tensor<float> own, Tensor<float> all,
+                          std::size_t count) {
+    if (count > 0)
+      communicator_->all_gather(loop_.compute(), {what}, all.data, own.data, count * sizeof(float));
   };
   gather("losses", loop_.losses(), losses_, microbatches);
   gather("router_losses", loop_.router_losses(), router_losses_, 2 * router_pairs(microbatches));
@@ -31,11 +36,13 @@ void StepResults::fetch(Tensor<float> norm, std::size_t microbatches, StepResult
   const auto ranks = static_cast<std::size_t>(this->ranks());
   const std::size_t pairs = router_pairs(microbatches);
   const float* const losses = (communicator_ == nullptr ? loop_.losses() : losses_).data;
-  const float* const router_losses = (communicator_ == nullptr ? loop_.router_losses() : router_losses_).data;
+  const float* const router_losses =
+      (communicator_ == nullptr ? loop_.router_losses() : router_losses_).data;
   float* const to = static_cast<float*>(fetched_.data());
   std::size_t end = 0;
   const auto copy = [&](const float* from, std::size_t count) {
-    if (count > 0) loop_.compute().copy(to + end, from, count * sizeof(float), CopyKind::device_to_host);
+    if (count > 0)
+      loop_.compute().copy(to + end, from, count * sizeof(float), CopyKind::device_to_host);
     end += count;
   };
   copy(norm.data, static_cast<std::size_t>(norm.size()));
@@ -52,7 +59,8 @@ void StepResults::fetch(Tensor<float> norm, std::size_t microbatches, StepResult
 // Microbatch m of rank r has number m * R + r; sums go in that order.
 void StepResults::add_up(std::size_t microbatches, const float* losses, const float* router_losses,
                          StepResult& result) const {
-  const std::size_t routers = loop_.expert_states().size(), ranks = static_cast<std::size_t>(this->ranks());
+  const std::size_t routers = loop_.expert_states().size(),
+                    ranks = static_cast<std::size_t>(this->ranks());
   const auto own = static_cast<std::size_t>(device_.place.rank);
   result.loss = 0;
   result.microbatch_router_losses.assign(microbatches, std::vector<RouterLosses>(routers));

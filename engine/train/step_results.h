@@ -1,4 +1,5 @@
-// Collects norm and losses of a step or an evaluation, those of other ranks included, with one wait for the device.
+// Collects norm and losses of a step or an evaluation, those of other ranks included, with one wait
+// for the device.
 #pragma once
 
 #include "engine/train/step_loop.h"
@@ -23,7 +24,8 @@ class StepResults {
   std::size_t router_pairs(std::size_t microbatches) const {
     return loop_.router_losses() ? microbatches * loop_.expert_states().size() : 0;
   }
-  void add_up(std::size_t microbatches, const float* losses, const float* router_losses, StepResult& result) const;
+  void add_up(std::size_t microbatches, const float* losses, const float* router_losses,
+              StepResult& result) const;
 
   Device& device_;
   const StepLoop& loop_;

@@ -11,19 +11,22 @@ namespace {
 
 // A step without targets divides by 1.
 float inverse_targets(const StepCounts& counts) {
-  const std::int64_t targets = faulty("normalised-by-the-ranks-again", counts.targets, counts.targets * counts.ranks);
+  const std::int64_t targets =
+      faulty("normalised-by-the-ranks-again", counts.targets, counts.targets * counts.ranks);
   const std::int64_t least = faulty("normaliser-of-no-target", 1, 0);
   return div(1.0f, static_cast<float>(std::max(targets, least)));
 }
 
 float inverse_microbatches(const Scenario& scenario, const StepCounts& counts) {
   const std::int64_t baked = scenario.training.microbatches;
-  return div(1.0f, static_cast<float>(faulty("microbatch-share-baked", counts.microbatches, baked)));
+  return div(1.0f,
+             static_cast<float>(faulty("microbatch-share-baked", counts.microbatches, baked)));
 }
 
 // `t` counts optimizer steps from 1.
 float first_correction(double beta1, std::int64_t t) {
-  return bias_correction(beta1, faulty("bias-correction-of-a-short-table", t, std::min<std::int64_t>(t, 8)));
+  return bias_correction(
+      beta1, faulty("bias-correction-of-a-short-table", t, std::min<std::int64_t>(t, 8)));
 }
 float second_correction(double beta2, std::int64_t t) {
   return bias_correction(beta2, faulty("bias-correction-baked", t, 1));

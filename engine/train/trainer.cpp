@@ -10,21 +10,22 @@
 
 namespace lockstep {
 
-Trainer::Impl::Impl(Device& device_, const Scenario& scenario_, const DataSource& data_, const TrainerOptions& options_)
+Trainer::Impl::Impl(Device& device_, const Scenario& scenario_, const DataSource& data_,
+                    const TrainerOptions& options_)
     : device(device_),
       scenario(scenario_),
       data(data_),
       options(join(options_)),
       loop(device_, scenario, options),
       pool(device_),
-      norm_sequence(loop.compute(), pool, loop.parameters(), sharded() ? &loop.sharder()->layout() : nullptr,
-                    communicator()),
+      norm_sequence(loop.compute(), pool, loop.parameters(),
+                    sharded() ? &loop.sharder()->layout() : nullptr, communicator()),
       norm(pool.make<float>(1, 2)),
       digest(pool.make<std::uint64_t>(1, 2 * (1 + ranks()))),
       results(device_, pool, loop, communicator()) {}
 
-// Takes this rank's place in the run. A single rank that shards communicates with itself; a single rank that does not
-// shard needs no communicator.
+// Takes this rank's place in the run. A single rank that shards communicates with itself; a single
+// rank that does not shard needs no communicator.
 TrainerOptions Trainer::Impl::join(TrainerOptions from) {
   const bool several = scenario.parallel.data > 1;
   if (!several && !sharded()) from.communicator = nullptr;
@@ -39,34 +40,37 @@ TrainerOptions Trainer::Impl::join(TrainerOptions from) {
   return from;
 }
 
-Trainer::Trainer(Device& device, const Scenario& scenario, const DataSource& data, const TrainerOptions& options)
+Trainer::Trainer(Device& device, const Scenario& scenario, const DataSource& data,
+                 const TrainerOptions& options)
     : impl_(std::make_unique<Impl>(device, scenario, data, options)) {}
 Trainer::~Trainer() = default;
 
 std::int64_t Trainer::steps_done() const { return impl_->steps_done; }
 std::int64_t Trainer::microbatches_done() const { return impl_->microbatches_done; }
 
-// ---- A step ---------------------------------------------------------------------------------------------------------
+// ---- A step
+// -------------------------------------------------------------------------------------------------
 
 void Trainer::Impl::load_state(const StepData& data, bool training) {
-  const StepState state = step_state(scenario, {.steps_done = steps_done,
-                                                .targets = faulty("loss-normaliser-baked", data.targets, first_targets),
-                                                .microbatches = std::ssize(data.microbatches),
-                                                .ranks = ranks()});
+  const StepState state =
+      step_state(scenario, {.steps_done = steps_done,
+                            .targets = faulty("loss-normaliser-baked", data.targets, first_targets),
+                            .microbatches = std::ssize(data.microbatches),
+                            .ranks = ranks()});
   learning_rate = state.learning_rate;
   loop.loader().load_state(state, training);
 }
 
-// Clears the gradients of the next step while the device works. At the start of that step the device would wait for
-// the host.
+// Clears the gradients of the next step while the device works. At the start of that step the
+// device would wait for the host.
 void Trainer::Impl::clear_gradients() {
   device.place.part = "gradients";
   loop.parameters().zero_gradients(loop.compute());
   cleared = true;
 }
 
-// Draws the documents of the next step while the device works. If this fails, the step that needs them, if it comes,
-// draws them again and reports the failure.
+// Draws the documents of the next step while the device works. If this fails, the step that needs
+// them, if it comes, draws them again and reports the failure.
 void Trainer::Impl::draw_ahead() {
   ahead_of = -1;
   try {
@@ -93,7 +97,9 @@ void Trainer::Impl::start() {
   started = std::move(data);
 }
 
-std::int64_t Trainer::Impl::microbatches() const { return std::ssize(started->microbatches) / ranks(); }
+std::int64_t Trainer::Impl::microbatches() const {
+  return std::ssize(started->microbatches) / ranks();
+}
 
 // If this fails, the next call starts the step again.
 void Trainer::Impl::run_to(std::int64_t microbatches) {
@@ -135,8 +141,8 @@ StepResult Trainer::step() {
   return result;
 }
 
-// While the gradients of one unit are reduced, those of the units before it are summed. Norm and losses are exchanged
-// in one group, because each call by itself would make every rank wait.
+// While the gradients of one unit are reduced, those of the units before it are summed. Norm and
+// losses are exchanged in one group, because each call by itself would make every rank wait.
 void Trainer::Impl::sum_gradients(const Stream& stream) {
   const int count = static_cast<int>(loop.parameters().specs().size());
   Sharder* const sharder = loop.sharder();
@@ -175,7 +181,8 @@ void Trainer::Impl::optimize() {
   loop.loader().state_consumed(stream);
 }
 
-// Resident units are updated first, so that their gathers overlap with the updates of the other units.
+// Resident units are updated first, so that their gathers overlap with the updates of the other
+// units.
 void Trainer::Impl::update_shards(const Stream& stream) {
   Sharder& sharder = *loop.sharder();
   const std::vector<Unit>& units = sharder.layout().units;
@@ -192,7 +199,8 @@ void Trainer::Impl::update_shards(const Stream& stream) {
 
 // Updates the parameters [first, end).
 void Trainer::Impl::update_weights(const Stream& stream, int first, int end) {
-  const int last = faulty("optimizer-skips-a-step-without-targets", end, started->targets == 0 ? first : end);
+  const int last =
+      faulty("optimizer-skips-a-step-without-targets", end, started->targets == 0 ? first : end);
   for (const ParameterView& p : loop.parameters().views()) {
     if (p.index < first || p.index >= last || p.weight.size() == 0) continue;
     AdamW update = update_of(p);
@@ -218,7 +226,8 @@ AdamW Trainer::Impl::update_of(const ParameterView& p) {
           .weight_decay = p.is_vector ? faulty("vectors-decay", 0.0f, decay) : decay};
 }
 
-// ---- Evaluation -----------------------------------------------------------------------------------------------------
+// ---- Evaluation
+// -------------------------------------------------------------------------------------------------
 
 bool Trainer::evaluation_is_due() const {
   const std::int64_t every = impl_->scenario.training.eval_every;

@@ -1,4 +1,5 @@
-// Trains one scenario on one device: steps, evaluations, checkpoints, and the values that judges read.
+// Trains one scenario on one device: steps, evaluations, checkpoints, and the values that judges
+// read.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +24,21 @@ namespace lockstep {
 
 class Trainer {
  public:
-  Trainer(Device& device, const Scenario& scenario, const DataSource& data, const TrainerOptions& options = {});
+  Trainer(Device& device, const Scenario& scenario, const DataSource& data,
+          const TrainerOptions& options = {});
   ~Trainer();
 
   // Runs the next optimizer step, or the rest of it after accumulate(). It never evaluates.
   StepResult step();
-  // Runs passes of the next step until this rank has done `microbatches` of its own: more than so far, and fewer than
-  // all. A checkpoint saved then contains the gradients so far. Every rank calls it.
+  // Runs passes of the next step until this rank has done `microbatches` of its own: more than so
+  // far, and fewer than all. A checkpoint saved then contains the gradients so far. Every rank
+  // calls it.
   void accumulate(std::int64_t microbatches);
   bool evaluation_is_due() const;  // After the step that just ran.
   StepResult evaluate();
   std::int64_t steps_done() const;
-  std::int64_t microbatches_done() const;  // Microbatches already run by this rank in the current step.
+  std::int64_t microbatches_done()
+      const;  // Microbatches already run by this rank in the current step.
 
   const std::vector<ParameterView>& parameters() const;
   std::vector<ExpertBiasView> expert_biases() const;
@@ -42,14 +46,16 @@ class Trainer {
   std::vector<float> read(StoredValues values) const;
   // Reads many tensors with one wait for the compute stream.
   std::vector<std::vector<float>> read(std::span<const StoredValues> list) const;
-  std::string weight_digest() const;                     // 32 hex digits: hi, lo. Every rank calls it.
-  std::map<std::string, std::int64_t> counters() const;  // docs/scenario-reference.md, section 3, has their names.
+  std::string weight_digest() const;  // 32 hex digits: hi, lo. Every rank calls it.
+  std::map<std::string, std::int64_t> counters()
+      const;  // docs/scenario-reference.md, section 3, has their names.
 
-  // A checkpoint is safetensors, written to a temporary file, synced and renamed. A failed save throws DeviceError or
-  // std::runtime_error and leaves the earlier checkpoint valid; after `load` the run continues bit for bit. Every rank
-  // calls both. Sharded state lies in a file for each rank (engine/checkpoint/run_checkpoint.h), and any number of
-  // ranks may load it. A checkpoint saved within a step can be loaded only by a number of ranks that can have done
-  // equally many microbatches each, and with no_shard and optim only by as many ranks as saved it.
+  // A checkpoint is safetensors, written to a temporary file, synced and renamed. A failed save
+  // throws DeviceError or std::runtime_error and leaves the earlier checkpoint valid; after `load`
+  // the run continues bit for bit. Every rank calls both. Sharded state lies in a file for each
+  // rank (engine/checkpoint/run_checkpoint.h), and any number of ranks may load it. A checkpoint
+  // saved within a step can be loaded only by a number of ranks that can have done equally many
+  // microbatches each, and with no_shard and optim only by as many ranks as saved it.
   void save(const std::string& path) const;
   void load(const std::string& path);
 

@@ -16,7 +16,8 @@ std::vector<float> halves(const std::vector<std::int32_t>& counts) {
 }
 void add_halves(const std::vector<float>& halves, std::vector<std::int32_t>& counts) {
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    const auto low = static_cast<std::int32_t>(halves[i]), high = static_cast<std::int32_t>(halves[counts.size() + i]);
+    const auto low = static_cast<std::int32_t>(halves[i]),
+               high = static_cast<std::int32_t>(halves[counts.size() + i]);
     counts[i] += low + (high << 16);
   }
 }
@@ -26,7 +27,8 @@ void add_halves(const std::vector<float>& halves, std::vector<std::int32_t>& cou
 template <class T>
 void Trainer::Impl::write(Tensor<T> tensor, const std::vector<T>& values) const {
   device.host_writes(values.data(), values.size() * sizeof(T));
-  loop.compute().copy(tensor.data, values.data(), values.size() * sizeof(T), CopyKind::host_to_device);
+  loop.compute().copy(tensor.data, values.data(), values.size() * sizeof(T),
+                      CopyKind::host_to_device);
   loop.compute().synchronize();
 }
 
@@ -56,19 +58,22 @@ void Trainer::save(const std::string& path) const {
 // Throws unless these ranks can continue from there.
 void Trainer::Impl::require_continuable(const std::string& path, const Progress& progress) const {
   if (progress.microbatches == 0) return;
-  const std::string within = path + ": saved within a step, after " + std::to_string(progress.microbatches) +
-                             " microbatches of " + std::to_string(progress.ranks) + " ranks";
+  const std::string within = path + ": saved within a step, after " +
+                             std::to_string(progress.microbatches) + " microbatches of " +
+                             std::to_string(progress.ranks) + " ranks";
   const std::int64_t all = scenario.training.microbatches_at(progress.steps) * ranks();
   if (progress.microbatches >= all || progress.ranks > progress.microbatches) {
     throw std::runtime_error(within + ": a step has " + std::to_string(all));
   }
   if (progress.microbatches % ranks() != 0) {
-    throw std::runtime_error(within + ": " + std::to_string(ranks()) + " ranks cannot have done as many each");
+    throw std::runtime_error(within + ": " + std::to_string(ranks()) +
+                             " ranks cannot have done as many each");
   }
   if (progress.folds != folds_within_a_step(scenario, ranks())) {
-    throw std::runtime_error(within +
-                             ": with no_shard and optim only as many ranks can go on, since each has folded "
-                             "its own gradients");
+    throw std::runtime_error(
+        within +
+        ": with no_shard and optim only as many ranks can go on, since each has folded "
+        "its own gradients");
   }
 }
 
@@ -98,7 +103,9 @@ void Trainer::load(const std::string& path) {
   // Gathers that are under way read the weights that are written now.
   settle_gathers(my.loop.sharder());
   for (const ExpertState& expert : my.loop.expert_states()) {
-    if (expert.bias) my.write(expert.step, std::vector<std::int32_t>(static_cast<std::size_t>(expert.step.size())));
+    if (expert.bias)
+      my.write(expert.step,
+               std::vector<std::int32_t>(static_cast<std::size_t>(expert.step.size())));
   }
   for (std::size_t i = 0; i < shards.size(); ++i) my.restore(shards[i], state.shards[i]);
   my.loop.parameters().round(my.loop.compute());
@@ -116,7 +123,8 @@ void Trainer::Impl::restore(const ResidentShard& shard, const TensorShard& store
   const std::string kind = stored.name.substr(0, stored.name.find('/'));
   const std::vector<float>* values = &stored.values;
   values = faulty("checkpoint-forgets-moments", values, kind == "weight" ? values : &zeros);
-  values = faulty("checkpoint-forgets-the-gradients-so-far", values, kind.starts_with("gradient") ? &zeros : values);
+  values = faulty("checkpoint-forgets-the-gradients-so-far", values,
+                  kind.starts_with("gradient") ? &zeros : values);
   write(shard.values, *values);
 }
 

@@ -1,5 +1,5 @@
-// The parts of a trainer. Its functions lie in trainer.cpp (steps and evaluations), trainer_read.cpp (values for
-// judges) and trainer_checkpoint.cpp.
+// The parts of a trainer. Its functions lie in trainer.cpp (steps and evaluations),
+// trainer_read.cpp (values for judges) and trainer_checkpoint.cpp.
 #pragma once
 
 #include <cstring>
@@ -21,7 +21,8 @@
 namespace lockstep {
 
 struct Trainer::Impl {
-  Impl(Device& device_, const Scenario& scenario_, const DataSource& data_, const TrainerOptions& options_);
+  Impl(Device& device_, const Scenario& scenario_, const DataSource& data_,
+       const TrainerOptions& options_);
 
   TrainerOptions join(TrainerOptions from);
   Communicator* communicator() const { return options.communicator; }
@@ -32,7 +33,8 @@ struct Trainer::Impl {
   StepData take_data();
   void start();
   void run_to(std::int64_t microbatches);
-  std::int64_t microbatches() const;  // This rank's number of microbatches in the step that is started.
+  std::int64_t microbatches()
+      const;  // This rank's number of microbatches in the step that is started.
   void clear_gradients();
   void draw_ahead();
   void load_state(const StepData& data, bool training);
@@ -59,7 +61,8 @@ struct Trainer::Impl {
   Device& device;
   const Scenario scenario;
   const DataSource& data;
-  std::unique_ptr<Communicator> own_communicator;  // Only if this is the one rank of a run that shards.
+  std::unique_ptr<Communicator>
+      own_communicator;  // Only if this is the one rank of a run that shards.
   TrainerOptions options;
   StepLoop loop;
   TensorPool pool;
@@ -74,7 +77,8 @@ struct Trainer::Impl {
   bool cleared = false;                // Gradients are zero.
   StepData ahead;                      // The documents of step `ahead_of`, drawn early.
   std::int64_t ahead_of = -1;
-  std::int64_t first_targets = 0;  // Targets of the first step that had any; a planted fault divides by them.
+  std::int64_t first_targets =
+      0;  // Targets of the first step that had any; a planted fault divides by them.
   float learning_rate = 0;
 };
 

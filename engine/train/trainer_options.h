@@ -7,9 +7,10 @@ class Communicator;
 class StepListener;
 
 struct TrainerOptions {
-  bool dry_run_ledger = true;            // Record the host code again before each replay, and compare.
-  StepListener* listener = nullptr;      // May be null.
-  Communicator* communicator = nullptr;  // Null if the run has one rank; else its size is parallel.data.
+  bool dry_run_ledger = true;        // Record the host code again before each replay, and compare.
+  StepListener* listener = nullptr;  // May be null.
+  Communicator* communicator =
+      nullptr;  // Null if the run has one rank; else its size is parallel.data.
 };
 
 }  // namespace lockstep

@@ -20,7 +20,8 @@ std::vector<float> widened(const StoredValues& values, const void* from) {
   }
   std::vector<bf16> narrow(wide.size());
   if (!wide.empty()) std::memcpy(narrow.data(), from, values.bytes());
-  std::transform(narrow.begin(), narrow.end(), wide.begin(), [](bf16 x) { return lockstep::load(x); });
+  std::transform(narrow.begin(), narrow.end(), wide.begin(),
+                 [](bf16 x) { return lockstep::load(x); });
   return wide;
 }
 
@@ -44,9 +45,10 @@ Counters loop_counters(const StepLoop& loop) {
 }
 
 Counters offload_counters(const RunCounters& run) {
-  return {{"bytes_planned", run.bytes_planned},       {"bytes_offloaded", run.bytes_offloaded},
-          {"bytes_reloaded", run.bytes_reloaded},     {"offloads_in_flight", run.offloads_in_flight},
-          {"offloads_delayed", run.offloads_delayed}, {"spare_buffers", run.spare_buffers}};
+  return {
+      {"bytes_planned", run.bytes_planned},       {"bytes_offloaded", run.bytes_offloaded},
+      {"bytes_reloaded", run.bytes_reloaded},     {"offloads_in_flight", run.offloads_in_flight},
+      {"offloads_delayed", run.offloads_delayed}, {"spare_buffers", run.spare_buffers}};
 }
 
 Counters device_counters(Device& device) {
@@ -66,7 +68,8 @@ Counters router_counters(const std::vector<RoutedPairs>& layers) {
   for (const RoutedPairs& layer : layers) {
     pairs = std::accumulate(layer.chosen.begin(), layer.chosen.end(), pairs);
     kept = std::accumulate(layer.kept.begin(), layer.kept.end(), kept);
-    experts += std::count_if(layer.chosen.begin(), layer.chosen.end(), [](std::int64_t n) { return n > 0; });
+    experts += std::count_if(layer.chosen.begin(), layer.chosen.end(),
+                             [](std::int64_t n) { return n > 0; });
   }
   return {{"tokens_dropped", pairs - kept}, {"pairs_routed", pairs}, {"experts_used", experts}};
 }
@@ -85,7 +88,8 @@ std::byte* Trainer::Impl::stage(std::span<const StoredValues> list) {
   std::byte* to = memory;
   for (const StoredValues& values : list) {
     if (values.on_host) continue;
-    if (values.bytes() > 0) loop.compute().copy(to, values.data, values.bytes(), CopyKind::device_to_host);
+    if (values.bytes() > 0)
+      loop.compute().copy(to, values.data, values.bytes(), CopyKind::device_to_host);
     to += values.bytes();
   }
   loop.compute().synchronize();
@@ -107,7 +111,9 @@ std::vector<std::vector<float>> Trainer::read(std::span<const StoredValues> list
   return read;
 }
 
-const std::vector<ParameterView>& Trainer::parameters() const { return impl_->loop.parameters().views(); }
+const std::vector<ParameterView>& Trainer::parameters() const {
+  return impl_->loop.parameters().views();
+}
 
 std::vector<ExpertBiasView> Trainer::expert_biases() const {
   std::vector<ExpertBiasView> views;
@@ -122,7 +128,8 @@ std::vector<RoutedPairs> Trainer::routed_pairs() const {
   std::vector<RoutedPairs> layers;
   for (const ExpertState& state : my.loop.expert_states()) {
     layers.push_back({state.layer, my.read(state.total), my.read(state.kept)});
-    my.device.counters.host_syncs -= 2;  // Reading counters must not count as a host sync of the run.
+    my.device.counters.host_syncs -=
+        2;  // Reading counters must not count as a host sync of the run.
   }
   return layers;
 }
@@ -131,7 +138,8 @@ std::vector<RoutedPairs> Trainer::routed_pairs() const {
 std::string Trainer::weight_digest() const {
   const Impl& my = *impl_;
   const Stream& stream = my.loop.compute();
-  const Tensor<std::uint64_t> own = my.digest.columns(0, 2), all = my.digest.columns(2, my.digest.cols - 2);
+  const Tensor<std::uint64_t> own = my.digest.columns(0, 2),
+                              all = my.digest.columns(2, my.digest.cols - 2);
   stream.fill(own.data, 0, 2 * sizeof(std::uint64_t));
   for (const ParameterView& p : parameters()) {
     if (p.weight.size() == 0) continue;
@@ -140,7 +148,9 @@ std::string Trainer::weight_digest() const {
                          .first = static_cast<std::uint64_t>(p.first),
                          .tensor = static_cast<std::uint64_t>(p.index)});
   }
-  if (my.sharded()) my.communicator()->all_gather(stream, {"digest"}, all.data, own.data, 2 * sizeof(std::uint64_t));
+  if (my.sharded())
+    my.communicator()->all_gather(stream, {"digest"}, all.data, own.data,
+                                  2 * sizeof(std::uint64_t));
   std::uint64_t low = 0, high = 0;
   const std::vector<std::uint64_t> sums = my.read(my.sharded() ? all : own);
   for (std::size_t i = 0; i < sums.size(); i += 2) {

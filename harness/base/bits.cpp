@@ -18,7 +18,8 @@ std::int64_t place_on_line(float value) {
   return (u >> 31) ? -1 - magnitude : magnitude;
 }
 
-// Whether one of so many pairs is not the same value: without a branch, so that it takes eight pairs at once.
+// Whether one of so many pairs is not the same value: without a branch, so that it takes eight
+// pairs at once.
 constexpr std::size_t kAtOnce = 64;
 bool block_differs(const float* got, const float* want) {
   std::uint32_t differs = 0;
@@ -31,9 +32,12 @@ bool block_differs(const float* got, const float* want) {
 
 }  // namespace
 
-bool is_nan_bits(float value) { return (std::bit_cast<std::uint32_t>(value) & 0x7fffffffu) > 0x7f800000u; }
+bool is_nan_bits(float value) {
+  return (std::bit_cast<std::uint32_t>(value) & 0x7fffffffu) > 0x7f800000u;
+}
 
-std::optional<std::int64_t> first_mismatch(std::span<const float> got, std::span<const float> want) {
+std::optional<std::int64_t> first_mismatch(std::span<const float> got,
+                                           std::span<const float> want) {
   require(got.size() == want.size(), "tensors that are compared have the same number of elements");
   std::size_t i = 0;
   while (i + kAtOnce <= got.size() && !block_differs(&got[i], &want[i])) i += kAtOnce;

@@ -5,7 +5,14 @@
 
 namespace lockstep {
 
-enum class ExitStatus : int { held = 0, violated = 1, bad_request = 2, world_failed = 3, hang = 4, gave_up = 5 };
+enum class ExitStatus : int {
+  held = 0,
+  violated = 1,
+  bad_request = 2,
+  world_failed = 3,
+  hang = 4,
+  gave_up = 5
+};
 
 // The request is wrong: option, file, token.
 struct RequestError : std::runtime_error {

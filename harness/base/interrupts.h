@@ -1,5 +1,5 @@
-// Ctrl-C, SIGTERM and the end of the terminal as a question, while one of these lives; a pipe that nobody reads is a
-// failed write.
+// Ctrl-C, SIGTERM and the end of the terminal as a question, while one of these lives; a pipe that
+// nobody reads is a failed write.
 #pragma once
 
 namespace lockstep {

@@ -15,7 +15,10 @@ namespace lockstep {
 namespace po = boost::program_options;
 
 Options::Options(std::string command, std::string synopsis, std::string summary, int at_most)
-    : command_(std::move(command)), synopsis_(std::move(synopsis)), summary_(std::move(summary)), at_most_(at_most) {
+    : command_(std::move(command)),
+      synopsis_(std::move(synopsis)),
+      summary_(std::move(summary)),
+      at_most_(at_most) {
   flag("quiet", "no progress and no table, only what failed");
   flag("help", "this text");
   flag("version", "version and revision");
@@ -31,8 +34,8 @@ Options& Options::text(const char* name, const char* help, const char* default_v
   return *this;
 }
 
-Options& Options::number(const char* name, const char* help, std::int64_t default_value, std::int64_t min,
-                         std::int64_t max) {
+Options& Options::number(const char* name, const char* help, std::int64_t default_value,
+                         std::int64_t min, std::int64_t max) {
   description_.add_options()(name, po::value<std::int64_t>()->default_value(default_value), help);
   limits_.push_back({name, min, max});
   return *this;
@@ -54,7 +57,8 @@ Options& Options::choice(const char* name, const char* help, std::vector<std::st
 }
 
 Options& Options::device() {
-  return choice("device", "auto, sim or cuda; auto is an NVIDIA GPU if there is one", {"auto", "sim", "cuda"}, "auto");
+  return choice("device", "auto, sim or cuda; auto is an NVIDIA GPU if there is one",
+                {"auto", "sim", "cuda"}, "auto");
 }
 
 Options& Options::reports() {
@@ -64,7 +68,8 @@ Options& Options::reports() {
 }
 
 Options& Options::planted() {
-  return text("plant", "plant this fault in kernels, engine or at the device door, to see it caught")
+  return text("plant",
+              "plant this fault in kernels, engine or at the device door, to see it caught")
       .text("mutate-oracle", "plant this error in the oracle, to see it caught")
       .text("mutate-checker", "plant this error in the checker, to see it caught");
 }
@@ -75,13 +80,15 @@ Options& Options::isolation() {
 }
 
 Options& Options::deadline() {
-  return seconds("deadline", "seconds within which every rank has to come to a collective, where ranks are processes",
-                 60);
+  return seconds(
+      "deadline",
+      "seconds within which every rank has to come to a collective, where ranks are processes", 60);
 }
 
 Options& Options::launched() {
-  return deadline().text(
-      "meeting", "where processes meet that a launcher started: a path on their machine, or HOST:PORT of rank 0");
+  return deadline().text("meeting",
+                         "where processes meet that a launcher started: a path on their machine, "
+                         "or HOST:PORT of rank 0");
 }
 
 bool Options::parse(const std::vector<std::string>& words) {
@@ -92,7 +99,8 @@ bool Options::parse(const std::vector<std::string>& words) {
   using namespace po::command_line_style;
   const int style = unix_style & ~allow_guessing & ~allow_short;
   try {
-    po::store(po::command_line_parser(words).options(all).positional(positional).style(style).run(), given_);
+    po::store(po::command_line_parser(words).options(all).positional(positional).style(style).run(),
+              given_);
     po::notify(given_);
   } catch (const po::unknown_option& error) {
     const std::string name = error.get_option_name();
@@ -113,7 +121,8 @@ bool Options::parse(const std::vector<std::string>& words) {
   const bool literal = std::find(words.begin(), words.end(), "--") != words.end();
   for (const std::string& word : positional_) {
     if (word.size() < 2 || word[0] != '-' || literal) continue;
-    throw RequestError("unknown option " + word + ": options begin with two dashes, see --help; a file, ./" + word);
+    throw RequestError("unknown option " + word +
+                       ": options begin with two dashes, see --help; a file, ./" + word);
   }
   if (at_most_ >= 0 && static_cast<int>(positional_.size()) > at_most_) {
     throw RequestError("one word too many: " + positional_[at_most_]);
@@ -140,7 +149,9 @@ void Options::check_ranges() const {
   }
   for (const Choice& choice : choices_) {
     const std::string value = text(choice.name);
-    if (!has(choice.name) || std::find(choice.words.begin(), choice.words.end(), value) != choice.words.end()) continue;
+    if (!has(choice.name) ||
+        std::find(choice.words.begin(), choice.words.end(), value) != choice.words.end())
+      continue;
     throw RequestError("--" + std::string(choice.name) + " knows no " + value +
                        "; nearest: " + nearest_name(value, choice.words));
   }
@@ -153,7 +164,8 @@ bool Options::has(const char* name) const {
 }
 
 const std::string& Options::word() const {
-  if (positional_.empty()) throw RequestError("a word is missing: lockstep " + command_ + " " + synopsis_);
+  if (positional_.empty())
+    throw RequestError("a word is missing: lockstep " + command_ + " " + synopsis_);
   return positional_.front();
 }
 

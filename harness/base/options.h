@@ -1,4 +1,5 @@
-// Options of one command. Everything wrong with them is a RequestError that says what would be right.
+// Options of one command. Everything wrong with them is a RequestError that says what would be
+// right.
 #pragma once
 
 #include <boost/program_options.hpp>
@@ -11,7 +12,8 @@ namespace lockstep {
 
 class Options {
  public:
-  // `synopsis` is what follows the command's name ("[FILE...]"); `at_most` positional words, -1 for any number.
+  // `synopsis` is what follows the command's name ("[FILE...]"); `at_most` positional words, -1 for
+  // any number.
   Options(std::string command, std::string synopsis, std::string summary, int at_most);
 
   Options& flag(const char* name, const char* help);
@@ -20,7 +22,8 @@ class Options {
                   std::int64_t max = INT64_MAX);
   Options& seconds(const char* name, const char* help, std::optional<double> default_value = {});
   // One of `words`.
-  Options& choice(const char* name, const char* help, std::vector<std::string> words, const char* default_value = "");
+  Options& choice(const char* name, const char* help, std::vector<std::string> words,
+                  const char* default_value = "");
   Options& device();     // --device
   Options& reports();    // --json, --junit, --html
   Options& planted();    // --plant, --mutate-oracle, --mutate-checker
@@ -36,7 +39,8 @@ class Options {
   std::int64_t number(const char* name) const;
   double seconds(const char* name) const;
   const std::vector<std::string>& words() const { return positional_; }
-  const std::string& word() const;  // The first of them, without which the command has nothing to do.
+  const std::string& word()
+      const;  // The first of them, without which the command has nothing to do.
   std::string help() const;
 
  private:

@@ -1,4 +1,5 @@
-// Progress on stderr: one line rewritten in place on a terminal, plain lines elsewhere, nothing when quiet.
+// Progress on stderr: one line rewritten in place on a terminal, plain lines elsewhere, nothing
+// when quiet.
 #pragma once
 
 #include <string>

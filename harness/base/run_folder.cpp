@@ -10,8 +10,10 @@
 
 namespace lockstep {
 
-RunFolder::RunFolder() : path_((std::filesystem::temp_directory_path() / "lockstep-run-XXXXXX").string()) {
-  if (!::mkdtemp(path_.data())) throw WorldError(path_ + ": cannot make this folder: " + std::strerror(errno));
+RunFolder::RunFolder()
+    : path_((std::filesystem::temp_directory_path() / "lockstep-run-XXXXXX").string()) {
+  if (!::mkdtemp(path_.data()))
+    throw WorldError(path_ + ": cannot make this folder: " + std::strerror(errno));
 }
 
 RunFolder::~RunFolder() {

@@ -1,4 +1,5 @@
-// Where workers keep the case that they run: beside the log, so that it is found after the worst; gone at a normal end.
+// Where workers keep the case that they run: beside the log, so that it is found after the worst;
+// gone at a normal end.
 #pragma once
 
 #include <optional>

@@ -27,7 +27,8 @@ using Clock = std::chrono::steady_clock;
 struct Pipe {
   std::array<int, 2> end{-1, -1};
   Pipe() {
-    if (::pipe2(end.data(), O_CLOEXEC) != 0) throw WorldError(std::string("pipe: ") + std::strerror(errno));
+    if (::pipe2(end.data(), O_CLOEXEC) != 0)
+      throw WorldError(std::string("pipe: ") + std::strerror(errno));
   }
   Pipe(const Pipe&) = delete;
   Pipe& operator=(const Pipe&) = delete;
@@ -47,7 +48,8 @@ void die_with(pid_t parent) {
   if (::getppid() != parent) ::_exit(1);
 }
 
-[[noreturn]] void be_the_child(Pipe& result, Pipe& words, const std::function<std::string()>& body) {
+[[noreturn]] void be_the_child(Pipe& result, Pipe& words,
+                               const std::function<std::string()>& body) {
   ::dup2(words.end[1], STDERR_FILENO);
   int status = 0;
   try {
@@ -71,12 +73,14 @@ bool drain(int descriptor, std::string& into) {
 }
 
 int milliseconds_until(Clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return left <= 0 ? 0 : static_cast<int>(std::min<std::int64_t>(left + 1, 60'000));
 }
 
 // Until both streams end or the deadline passes. False if it passed.
-bool listen(Pipe& result, Pipe& words, Clock::time_point deadline, bool echo, std::string& output, std::string& said) {
+bool listen(Pipe& result, Pipe& words, Clock::time_point deadline, bool echo, std::string& output,
+            std::string& said) {
   std::array<pollfd, 2> waiting{{{result.end[0], POLLIN, 0}, {words.end[0], POLLIN, 0}}};
   while (waiting[0].fd >= 0 || waiting[1].fd >= 0) {
     const int ready = ::poll(waiting.data(), waiting.size(), milliseconds_until(deadline));
@@ -95,7 +99,8 @@ bool listen(Pipe& result, Pipe& words, Clock::time_point deadline, bool echo, st
 
 std::string last_words(std::string said) {
   const std::size_t contract = said.rfind("broken contract in ");
-  if (contract != std::string::npos) return said.substr(contract, said.find('\n', contract) - contract);
+  if (contract != std::string::npos)
+    return said.substr(contract, said.find('\n', contract) - contract);
   while (!said.empty() && said.back() == '\n') said.pop_back();
   const std::size_t newline = said.rfind('\n');
   return newline == std::string::npos ? said : said.substr(newline + 1);
@@ -116,8 +121,8 @@ ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s
 
   ChildEnd end;
   std::string said;
-  const auto deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(timeout_s));
   end.timed_out = !listen(result, words, deadline, echo, end.output, said);
   if (end.timed_out) ::kill(child, SIGKILL);
   int status = 0;

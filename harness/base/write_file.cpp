@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where the links of a path lead: to a file, or to an open descriptor of this process (/dev/stdout). Whoever opened
-// that would not see a file put into its place.
+// Where the links of a path lead: to a file, or to an open descriptor of this process
+// (/dev/stdout). Whoever opened that would not see a file put into its place.
 struct Target {
   fs::path file;
   int descriptor = -1;
@@ -26,9 +26,11 @@ struct Target {
 Target behind_links(fs::path path) {
   for (int links = 0; links < 40; ++links) {
     std::error_code absent;
-    const fs::path folder = fs::canonical(path.has_parent_path() ? path.parent_path() : ".", absent);
+    const fs::path folder =
+        fs::canonical(path.has_parent_path() ? path.parent_path() : ".", absent);
     if (absent || !fs::is_symlink(path, absent)) break;
-    if (folder == fs::canonical("/proc/self/fd", absent)) return {path, std::atoi(path.filename().c_str())};
+    if (folder == fs::canonical("/proc/self/fd", absent))
+      return {path, std::atoi(path.filename().c_str())};
     path = folder / fs::read_symlink(path);
   }
   return {path};
@@ -37,14 +39,14 @@ Target behind_links(fs::path path) {
 // A device or a pipe cannot be replaced, only written.
 bool is_written_in_place(const Target& target) {
   struct stat status {};
-  return target.descriptor >= 0 ||
-         (::stat(target.file.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode));
+  return target.descriptor >= 0 || (::stat(target.file.c_str(), &status) == 0 &&
+                                    !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode));
 }
 
 void write_in_place(const std::string& path, const Target& target, std::string_view text) {
   std::fflush(stdout);  // What was printed before stands before.
-  std::FILE* file =
-      target.descriptor >= 0 ? ::fdopen(::dup(target.descriptor), "w") : std::fopen(target.file.c_str(), "w");
+  std::FILE* file = target.descriptor >= 0 ? ::fdopen(::dup(target.descriptor), "w")
+                                           : std::fopen(target.file.c_str(), "w");
   const bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if ((file && std::fclose(file) != 0) || !written) {
     throw WorldError(path + ": cannot write: " + std::strerror(errno));

@@ -14,14 +14,17 @@
 namespace lockstep {
 namespace {
 
-void train(const Scenario& scenario, const DataSource& data, const std::string& device_kind, Observer* observer) {
-  Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)), observer,
-                pressure_of(scenario));
+void train(const Scenario& scenario, const DataSource& data, const std::string& device_kind,
+           Observer* observer) {
+  Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)),
+                observer, pressure_of(scenario));
   const auto plain = [](int) { return TrainerOptions(); };
-  train_to_the_end(device, scenario, data, plain, [](ThreadRank& rank) { rank.trainer.weight_digest(); });
+  train_to_the_end(device, scenario, data, plain,
+                   [](ThreadRank& rank) { rank.trainer.weight_digest(); });
 }
 
-void train_checked(const Scenario& scenario, const DataSource& data, const std::string& device_kind) {
+void train_checked(const Scenario& scenario, const DataSource& data,
+                   const std::string& device_kind) {
   Checker checker;
   if (device_kind == "cuda") return train(scenario, data, device_kind, &checker);
   ProgramRecorder recorder;

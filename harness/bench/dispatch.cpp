@@ -51,7 +51,9 @@ class DispatchCounter : public Observer {
                    },
                    [&](const LaunchCall&) { ++count[launches]; },
                    [&](const SyncCall&) { ++count[host_waits]; },
-                   [&](const AllocateCall& call) { ++count[call.pinned ? pinned_allocations : allocations]; },
+                   [&](const AllocateCall& call) {
+                     ++count[call.pinned ? pinned_allocations : allocations];
+                   },
                    [](const auto&) {},
                },
                issued.call);
@@ -81,7 +83,8 @@ std::vector<DispatchCount> count_dispatch(std::uint64_t campaign_seed, std::int6
     std::vector<std::int64_t>& counts = seen[call];
     if (counts.empty()) throw RequestError("bench: none of these cases is legal");
     std::sort(counts.begin(), counts.end());
-    table.push_back({kNames[call], counts[counts.size() / 2], counts[counts.size() * 95 / 100], counts.back()});
+    table.push_back(
+        {kNames[call], counts[counts.size() / 2], counts[counts.size() * 95 / 100], counts.back()});
   }
   return table;
 }

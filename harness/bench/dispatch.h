@@ -13,7 +13,8 @@ struct DispatchCount {
   std::int64_t median = 0, p95 = 0, most = 0;  // For a case.
 };
 
-// Over the first `cases` of a campaign, as a GPU would run them: the run that is looked at, and one that is not.
+// Over the first `cases` of a campaign, as a GPU would run them: the run that is looked at, and one
+// that is not.
 std::vector<DispatchCount> count_dispatch(std::uint64_t campaign_seed, std::int64_t cases);
 
 }  // namespace lockstep

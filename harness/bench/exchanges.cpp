@@ -17,7 +17,8 @@ using Call = ListingCommunicator::Call;
 std::vector<std::vector<Call>> groups_of(const std::vector<Call>& calls) {
   std::vector<std::vector<Call>> groups;
   for (const Call& call : calls) {
-    if (call.group == 0 || groups.empty() || groups.back().front().group != call.group) groups.emplace_back();
+    if (call.group == 0 || groups.empty() || groups.back().front().group != call.group)
+      groups.emplace_back();
     groups.back().push_back(call);
   }
   return groups;
@@ -28,7 +29,8 @@ std::size_t largest_side(const std::vector<std::vector<Call>>& groups, int ranks
   std::size_t most = 4;
   for (const std::vector<Call>& group : groups) {
     std::size_t bytes = 0;
-    for (const Call& call : group) bytes += call.placed == placed ? call.bytes * static_cast<std::size_t>(ranks) : 0;
+    for (const Call& call : group)
+      bytes += call.placed == placed ? call.bytes * static_cast<std::size_t>(ranks) : 0;
     most = std::max(most, bytes);
   }
   return most;
@@ -49,7 +51,8 @@ double median_of_all(Communicator& communicator, const std::function<void()>& on
 // On both sides of an exchange: memory for it, and any.
 class Sides {
  public:
-  Sides(Device& device, Communicator& communicator, const std::vector<std::vector<Call>>& groups, const Stream& stream)
+  Sides(Device& device, Communicator& communicator, const std::vector<std::vector<Call>>& groups,
+        const Stream& stream)
       : ranks_(static_cast<std::size_t>(communicator.size())) {
     const std::size_t any = largest_side(groups, communicator.size(), false);
     const std::size_t placed = largest_side(groups, communicator.size(), true);
@@ -84,7 +87,8 @@ template <class Ranks, class... On>
 void make(const Call& call, float* to, const float* from, Ranks& ranks, const On&... on) {
   if (call.kind == CollectiveKind::all_gather) ranks.all_gather(on..., to, from, call.bytes);
   if (call.kind == CollectiveKind::all_to_all) ranks.all_to_all(on..., to, from, call.bytes);
-  if (call.kind == CollectiveKind::reduce_scatter) ranks.reduce_scatter(on..., to, from, call.bytes);
+  if (call.kind == CollectiveKind::reduce_scatter)
+    ranks.reduce_scatter(on..., to, from, call.bytes);
   if (call.kind == CollectiveKind::all_reduce) ranks.all_reduce(on..., to, call.bytes);
 }
 
@@ -98,14 +102,17 @@ DeviceBuffer ListingCommunicator::buffer(Device& device, std::size_t bytes) {
 
 bool ListingCommunicator::is_placed(const void* memory) const {
   const auto* const byte = static_cast<const std::byte*>(memory);
-  return std::any_of(places_.begin(), places_.end(),
-                     [byte](const auto& place) { return byte >= place.first && byte < place.first + place.second; });
+  return std::any_of(places_.begin(), places_.end(), [byte](const auto& place) {
+    return byte >= place.first && byte < place.first + place.second;
+  });
 }
 
-bool ListingCommunicator::passes(CollectiveKind kind, const void* to, const void* from, std::size_t bytes) {
+bool ListingCommunicator::passes(CollectiveKind kind, const void* to, const void* from,
+                                 std::size_t bytes) {
   if (silent) return false;
   ++collectives;
-  calls.push_back({.kind = kind, .bytes = bytes, .group = group_, .placed = is_placed(to) && is_placed(from)});
+  calls.push_back(
+      {.kind = kind, .bytes = bytes, .group = group_, .placed = is_placed(to) && is_placed(from)});
   return true;
 }
 

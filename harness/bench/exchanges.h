@@ -29,18 +29,23 @@ class ListingCommunicator final : public Communicator {
   int size() const override { return inner_.size(); }
   void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
-    if (passes(CollectiveKind::all_gather, to, from, bytes)) inner_.all_gather(stream, name, to, from, bytes);
+    if (passes(CollectiveKind::all_gather, to, from, bytes))
+      inner_.all_gather(stream, name, to, from, bytes);
   }
   void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
-    if (passes(CollectiveKind::all_to_all, to, from, bytes)) inner_.all_to_all(stream, name, to, from, bytes);
+    if (passes(CollectiveKind::all_to_all, to, from, bytes))
+      inner_.all_to_all(stream, name, to, from, bytes);
   }
-  void reduce_scatter(const Stream& stream, const CollectiveName& name, float* to, const float* from,
-                      std::size_t bytes) override {
-    if (passes(CollectiveKind::reduce_scatter, to, from, bytes)) inner_.reduce_scatter(stream, name, to, from, bytes);
+  void reduce_scatter(const Stream& stream, const CollectiveName& name, float* to,
+                      const float* from, std::size_t bytes) override {
+    if (passes(CollectiveKind::reduce_scatter, to, from, bytes))
+      inner_.reduce_scatter(stream, name, to, from, bytes);
   }
-  void all_reduce(const Stream& stream, const CollectiveName& name, float* data, std::size_t bytes) override {
-    if (passes(CollectiveKind::all_reduce, data, data, bytes)) inner_.all_reduce(stream, name, data, bytes);
+  void all_reduce(const Stream& stream, const CollectiveName& name, float* data,
+                  std::size_t bytes) override {
+    if (passes(CollectiveKind::all_reduce, data, data, bytes))
+      inner_.all_reduce(stream, name, data, bytes);
   }
   DeviceBuffer buffer(Device& device, std::size_t bytes) override;
   void reserve(std::size_t bytes) override { inner_.reserve(bytes); }
@@ -50,7 +55,8 @@ class ListingCommunicator final : public Communicator {
     inner_.grouped(calls);
     group_ = 0;
   }
-  void launch(const Stream& stream, const Ledger& graph, const std::function<void()>& body) override {
+  void launch(const Stream& stream, const Ledger& graph,
+              const std::function<void()>& body) override {
     inner_.launch(stream, graph, body);
   }
   void barrier() override { inner_.barrier(); }
@@ -62,19 +68,22 @@ class ListingCommunicator final : public Communicator {
   bool passes(CollectiveKind kind, const void* to, const void* from, std::size_t bytes);
   bool is_placed(const void* memory) const;
   Communicator& inner_;
-  std::vector<std::pair<const std::byte*, std::size_t>> places_;  // By buffer(), those that are gone too.
+  std::vector<std::pair<const std::byte*, std::size_t>>
+      places_;  // By buffer(), those that are gone too.
   std::int64_t groups_ = 0, group_ = 0;
 };
 
 // Bytes that leave a rank by the call, as figures of the library's own tests count them.
 double bytes_sent(const ListingCommunicator::Call& call, int ranks);
 
-// Seconds of all these calls, in memory of the same kind, one behind the other on a stream of their own with nothing
-// else on the device; of the slowest rank, the median of a few times. All ranks call it.
-double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& device, Communicator& communicator);
+// Seconds of all these calls, in memory of the same kind, one behind the other on a stream of their
+// own with nothing else on the device; of the slowest rank, the median of a few times. All ranks
+// call it.
+double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& device,
+                  Communicator& communicator);
 // The same by the library, without the engine: nothing is compared, counted or told.
-double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& device, Communicator& communicator,
-                  BackendCommunicator& library);
+double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& device,
+                  Communicator& communicator, BackendCommunicator& library);
 
 // The largest value of all ranks. All call it.
 double largest(double value, Communicator& communicator);

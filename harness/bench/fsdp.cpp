@@ -15,7 +15,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int kWarmSteps = 2;  // After the scenario's own warm-up: captures and first touches are over.
+constexpr int kWarmSteps =
+    2;  // After the scenario's own warm-up: captures and first touches are over.
 constexpr int kFewestSteps = 4;
 
 using Calls = std::vector<ListingCommunicator::Call>;
@@ -31,7 +32,8 @@ struct StepSeconds {
   double step, host;
 };
 
-StepSeconds step_seconds(Trainer& trainer, Communicator& communicator, HostTime& host, double budget) {
+StepSeconds step_seconds(Trainer& trainer, Communicator& communicator, HostTime& host,
+                         double budget) {
   for (int i = 0; i < kWarmSteps; ++i) trainer.step();
   std::vector<double> times, hosts;
   double all = 0;
@@ -50,8 +52,9 @@ StepSeconds step_seconds(Trainer& trainer, Communicator& communicator, HostTime&
 
 Calls of_kind(const Calls& calls, bool gathers) {
   Calls some;
-  std::copy_if(calls.begin(), calls.end(), std::back_inserter(some),
-               [=](const auto& call) { return (call.kind == CollectiveKind::all_gather) == gathers; });
+  std::copy_if(calls.begin(), calls.end(), std::back_inserter(some), [=](const auto& call) {
+    return (call.kind == CollectiveKind::all_gather) == gathers;
+  });
   return some;
 }
 
@@ -66,8 +69,8 @@ ExchangeTimes exchange_times(const Calls& calls, Device& device, Communicator& c
   return times;
 }
 
-FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& communicator, HostTime& host,
-                    double budget) {
+FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& communicator,
+                    HostTime& host, double budget) {
   FsdpTimes times;
   const auto data = open_data(scenario);
   BackendCommunicator* const library = library_of(communicator);
@@ -75,7 +78,8 @@ FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& comm
   Calls step;
   {
     ListingCommunicator listing(communicator);
-    Trainer trainer(device, scenario, *data, {.dry_run_ledger = false, .listener = nullptr, .communicator = &listing});
+    Trainer trainer(device, scenario, *data,
+                    {.dry_run_ledger = false, .listener = nullptr, .communicator = &listing});
     for (std::int64_t i = 0; i < scenario.cuda_graph.warmup_steps; ++i) trainer.step();
     const StepSeconds with = step_seconds(trainer, communicator, host, budget);
     times.step = with.step;
@@ -94,23 +98,27 @@ FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& comm
     times.gathers.in_step = largest(spent.gathers, communicator);
     times.reductions.in_step = largest(spent.others, communicator);
   }
-  times.communication =
-      library != nullptr ? seconds_of(step, device, communicator, *library) : seconds_of(step, device, communicator);
+  times.communication = library != nullptr ? seconds_of(step, device, communicator, *library)
+                                           : seconds_of(step, device, communicator);
   return times;
 }
 
 }  // namespace
 
 void time_fsdp(const Scenario& scenario, const std::string& device_kind, const LocalRanks& ranks,
-               const std::string& only, double budget, const std::function<void(const FsdpTimes&)>& done) {
+               const std::string& only, double budget,
+               const std::function<void(const FsdpTimes&)>& done) {
   HostTime host;
-  Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu), &host);
+  Device device(
+      open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu),
+      &host);
   ranks.run(device, [&](Communicator& communicator) {
-    for (const Sharding strategy :
-         {Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+    for (const Sharding strategy : {Sharding::no_shard, Sharding::optim, Sharding::optim_grads,
+                                    Sharding::optim_grads_params}) {
       for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial}) {
         const std::string mode =
-            word(strategy) + (impl == GraphImpl::none ? " eager" : " " + std::string(to_text(impl)));
+            word(strategy) +
+            (impl == GraphImpl::none ? " eager" : " " + std::string(to_text(impl)));
         if (mode.find(only) == std::string::npos) continue;
         const Scenario one = of_mode(scenario, strategy, impl);
         FsdpTimes times;

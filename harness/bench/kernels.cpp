@@ -27,7 +27,8 @@ constexpr int kLaunches = 7;              // The median of these.
 constexpr double kLaunchSeconds = 10e-3;  // A launch holds as many calls as fill this.
 constexpr int kMostCalls = 64;
 
-// Keeps the last op of each signature, whose documents are still on the device, and how often it came.
+// Keeps the last op of each signature, whose documents are still on the device, and how often it
+// came.
 class OpRecorder : public Observer {
  public:
   struct Entry {
@@ -39,7 +40,8 @@ class OpRecorder : public Observer {
     const auto* submitted = issued.as<SubmitCall>();
     if (!recording || !submitted) return;
     const Submission& op = submitted->op;
-    const auto [entry, is_new] = ops.try_emplace(signature(op), Entry{op, issued.place.microbatch, 0});
+    const auto [entry, is_new] =
+        ops.try_emplace(signature(op), Entry{op, issued.place.microbatch, 0});
     entry->second.op = op;
     entry->second.microbatch = issued.place.microbatch;
     ++entry->second.times;
@@ -48,7 +50,8 @@ class OpRecorder : public Observer {
   std::map<std::string, Entry> ops;
 };
 
-// Reads more than the second-level cache holds, so that the op after it finds none of its operands there.
+// Reads more than the second-level cache holds, so that the op after it finds none of its operands
+// there.
 class Flush {
  public:
   explicit Flush(Device& device)
@@ -57,7 +60,8 @@ class Flush {
         op_(GradientRowSums{.g = tensor(static_cast<float*>(memory_.data()), kRows, kCols),
                             .sums = tensor(static_cast<float*>(sums_.data()), 1, kRows)}) {}
   const Submission& op() const { return op_; }
-  // As many bytes beside those that are read: a copy over the latter would leave some for the next reading to find.
+  // As many bytes beside those that are read: a copy over the latter would leave some for the next
+  // reading to find.
   void* copied() const { return static_cast<char*>(memory_.data()) + bytes(); }
   static constexpr std::size_t bytes() { return kRows * kCols * sizeof(float); }
 
@@ -70,7 +74,8 @@ class Flush {
 // Work on a stream of its own, as one graph, so that the host's part is one launch.
 class GraphTimer {
  public:
-  explicit GraphTimer(Backend& backend) : backend_(backend), stream_(backend.create_stream("bench")) {}
+  explicit GraphTimer(Backend& backend)
+      : backend_(backend), stream_(backend.create_stream("bench")) {}
   GraphTimer(const GraphTimer&) = delete;
   GraphTimer& operator=(const GraphTimer&) = delete;
   ~GraphTimer() { backend_.destroy_stream(stream_); }
@@ -96,9 +101,10 @@ class GraphTimer {
   BackendStream* stream_;
 };
 
-// One call of `work`, each after `flush` if there is one: launches with the work less launches without it.
-double time_work(GraphTimer& timer, Backend& backend, const std::function<void(BackendStream*)>& work,
-                 const Submission* flush) {
+// One call of `work`, each after `flush` if there is one: launches with the work less launches
+// without it.
+double time_work(GraphTimer& timer, Backend& backend,
+                 const std::function<void(BackendStream*)>& work, const Submission* flush) {
   const auto many = [&](int calls, bool with_work) {
     return timer.seconds([&](BackendStream* stream) {
       for (int i = 0; i < calls; ++i) {
@@ -107,14 +113,16 @@ double time_work(GraphTimer& timer, Backend& backend, const std::function<void(B
       }
     });
   };
-  const int calls = static_cast<int>(std::clamp(kLaunchSeconds / many(1, true), 1.0, double{kMostCalls}));
+  const int calls =
+      static_cast<int>(std::clamp(kLaunchSeconds / many(1, true), 1.0, double{kMostCalls}));
   const double rest = flush != nullptr ? many(calls, false) : 0;
   return std::max(many(calls, true) - rest, 0.0) / calls;
 }
 
 PackWork pack_work(const Microbatch& microbatch) {
   std::set<std::int32_t> tokens;
-  for (const Document& document : microbatch.documents) tokens.insert(document.tokens.begin(), document.tokens.end());
+  for (const Document& document : microbatch.documents)
+    tokens.insert(document.tokens.begin(), document.tokens.end());
   return {.causal_pairs = causal_pairs(lengths_of(microbatch)), .tokens = std::ssize(tokens)};
 }
 
@@ -122,7 +130,8 @@ double copy_rate(GraphTimer& timer, Backend& backend, void* memory, std::size_t 
   constexpr int kCopies = 16;
   char* half = static_cast<char*>(memory) + bytes / 2;
   const double seconds = timer.seconds([&](BackendStream* stream) {
-    for (int i = 0; i < kCopies; ++i) backend.copy(stream, half, memory, bytes / 2, CopyKind::device_to_device);
+    for (int i = 0; i < kCopies; ++i)
+      backend.copy(stream, half, memory, bytes / 2, CopyKind::device_to_device);
   });
   return kCopies * static_cast<double>(bytes) / seconds;
 }
@@ -132,7 +141,8 @@ class RecordedStep {
  public:
   RecordedStep(const Scenario& scenario, const std::string& device_kind)
       : data_(open_data(scenario)),
-        device_(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)), &recorder_),
+        device_(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)),
+                &recorder_),
         trainer_(device_, scenario, *data_, {.dry_run_ledger = false}),
         timer_(device_.backend()) {
     recorder_.recording = true;
@@ -143,14 +153,19 @@ class RecordedStep {
   }
   const std::map<std::string, OpRecorder::Entry>& ops() const { return recorder_.ops; }
   Backend& backend() { return device_.backend(); }
-  double copy_bytes_per_second() { return flush_ ? copy_rate(timer_, backend(), flush_->copied(), Flush::bytes()) : 0; }
-  KernelTime time(const std::string& text, const OpRecorder::Entry& entry) {
-    return {.op = text,
-            .times = entry.times,
-            .work = work_of(entry.op, entry.microbatch < 0 ? PackWork{} : pack_work(microbatch(entry.microbatch))),
-            .seconds = time([&](BackendStream* stream) { backend().submit(stream, entry.op); })};
+  double copy_bytes_per_second() {
+    return flush_ ? copy_rate(timer_, backend(), flush_->copied(), Flush::bytes()) : 0;
   }
-  // Whether a library does the op; which of its algorithms is the fastest is found out here, by trials.
+  KernelTime time(const std::string& text, const OpRecorder::Entry& entry) {
+    return {
+        .op = text,
+        .times = entry.times,
+        .work = work_of(
+            entry.op, entry.microbatch < 0 ? PackWork{} : pack_work(microbatch(entry.microbatch))),
+        .seconds = time([&](BackendStream* stream) { backend().submit(stream, entry.op); })};
+  }
+  // Whether a library does the op; which of its algorithms is the fastest is found out here, by
+  // trials.
   bool has_library(const Submission& op) {
     BackendStream* const stream = backend().create_stream("fastest library");
     const bool has = backend().submit_fastest(stream, op);
@@ -162,22 +177,25 @@ class RecordedStep {
   double library_seconds(const Submission& op) {
     return time([&](BackendStream* stream) { backend().submit_fastest(stream, op); });
   }
-  // A copy that reads and writes as many bytes as an op does, but for some of a page, by the op's own clock. 0 where
-  // the rate of a large copy says as much.
+  // A copy that reads and writes as many bytes as an op does, but for some of a page, by the op's
+  // own clock. 0 where the rate of a large copy says as much.
   double copy_seconds(double bytes) {
     constexpr std::size_t kPage = 4096;  // Copies between odd addresses are slower.
     const std::size_t half = (static_cast<std::size_t>(bytes / 2) + kPage - 1) / kPage * kPage;
     if (!flush_ || half == 0 || 2 * half > Flush::bytes()) return 0;
     char* const from = static_cast<char*>(flush_->copied());
-    return time(
-        [&](BackendStream* stream) { backend().copy(stream, from + half, from, half, CopyKind::device_to_device); });
+    return time([&](BackendStream* stream) {
+      backend().copy(stream, from + half, from, half, CopyKind::device_to_device);
+    });
   }
 
  private:
   double time(const std::function<void(BackendStream*)>& work) {
     return time_work(timer_, backend(), work, flush_ ? &flush_->op() : nullptr);
   }
-  const Microbatch& microbatch(int number) const { return step_.microbatches[static_cast<std::size_t>(number)]; }
+  const Microbatch& microbatch(int number) const {
+    return step_.microbatches[static_cast<std::size_t>(number)];
+  }
   std::unique_ptr<DataSource> data_;
   OpRecorder recorder_;
   Device device_;
@@ -192,7 +210,8 @@ OpRecorder::Entry free_to_differ(RecordedStep& step, OpRecorder::Entry entry) {
   CudnnAttentionBackward op = *static_cast<const CudnnAttentionBackward*>(entry.op.op());
   op.deterministic = false;
   entry.op = Submission(op);
-  if (step.backend().workspace_bytes(entry.op) > op.workspace.cols) throw WorldError("its workspace is too small");
+  if (step.backend().workspace_bytes(entry.op) > op.workspace.cols)
+    throw WorldError("its workspace is too small");
   return entry;
 }
 
@@ -211,9 +230,13 @@ std::vector<KernelTime> time_cudnn(Scenario scenario, const std::string& device_
   return list;
 }
 
-bool has_cudnn_for_ceiling(const Scenario& scenario, const std::string& device_kind, const std::string& only) {
-  const auto is_asked = [&](std::string_view name) { return name.find(only) != std::string_view::npos; };
-  const bool asked = is_asked(AttentionForward<bf16>::kName) || is_asked(AttentionBackward<bf16>::kName);
+bool has_cudnn_for_ceiling(const Scenario& scenario, const std::string& device_kind,
+                           const std::string& only) {
+  const auto is_asked = [&](std::string_view name) {
+    return name.find(only) != std::string_view::npos;
+  };
+  const bool asked =
+      is_asked(AttentionForward<bf16>::kName) || is_asked(AttentionBackward<bf16>::kName);
   return asked && device_kind == "cuda" && scenario.numerics.front() == Numerics::bf16 &&
          scenario.model.core_attention == CoreAttention::native &&
          scenario.model.pattern.find('*') != std::string::npos;
@@ -233,7 +256,8 @@ double cudnn_ceiling(const std::vector<KernelTime>& cudnn, const Submission& op)
 
 }  // namespace
 
-KernelTimes time_kernels(const Scenario& given, const std::string& device_kind, const std::string& only,
+KernelTimes time_kernels(const Scenario& given, const std::string& device_kind,
+                         const std::string& only,
                          const std::function<void(const KernelTime&)>& done) {
   Scenario scenario = given;
   scenario.cuda_graph.impl = GraphImpl::none;
@@ -252,17 +276,21 @@ KernelTimes time_kernels(const Scenario& given, const std::string& device_kind, 
   times.copy_bytes_per_second = step.copy_bytes_per_second();
   for (const auto& [text, entry] : step.ops()) {
     if (text.find(only) == std::string::npos) continue;
-    const bool by_library = step.has_library(entry.op);  // Trials make a GPU warm: not between the two.
+    const bool by_library =
+        step.has_library(entry.op);  // Trials make a GPU warm: not between the two.
     times.list.push_back(step.time(text, entry));
     KernelTime& made = times.list.back();
     made.ceiling = by_library ? step.library_seconds(entry.op) : cudnn_ceiling(cudnn, entry.op);
     if (made.work.bound == Bound::bandwidth) made.copy = step.copy_seconds(made.work.bytes);
-    const bool by_copy = made.ceiling == 0 && made.work.bound == Bound::bandwidth && times.copy_bytes_per_second > 0;
+    const bool by_copy =
+        made.ceiling == 0 && made.work.bound == Bound::bandwidth && times.copy_bytes_per_second > 0;
     if (by_copy) made.ceiling = made.work.bytes / times.copy_bytes_per_second;
     done(made);
   }
   std::stable_sort(times.list.begin(), times.list.end(),
-                   [](const KernelTime& a, const KernelTime& b) { return a.times * a.seconds > b.times * b.seconds; });
+                   [](const KernelTime& a, const KernelTime& b) {
+                     return a.times * a.seconds > b.times * b.seconds;
+                   });
   times.cudnn = std::move(cudnn);
   return times;
 }

@@ -24,8 +24,8 @@ LinkProbe::Way::Way(Device& device, const char* name, std::size_t bytes, CopyKin
 
 void LinkProbe::Way::copy() const {
   const bool out = kind == CopyKind::device_to_host;
-  stream.copy(out ? pinned.data() : device_memory.data(), out ? device_memory.data() : pinned.data(), pinned.bytes(),
-              kind);
+  stream.copy(out ? pinned.data() : device_memory.data(),
+              out ? device_memory.data() : pinned.data(), pinned.bytes(), kind);
 }
 
 LinkProbe::LinkProbe(Device& device)

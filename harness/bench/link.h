@@ -18,9 +18,9 @@ class LinkProbe {
 
   LinkRate alone(double budget);  // One way at a time.
   LinkRate both(double budget);   // Both ways at once.
-  // Both ways at once while `work` runs, queued by a thread of its own: one copy each way at a time, because the small
-  // copies with which a step begins and ends wait for as long as others are queued. For at most so many seconds.
-  // `work` must not use this probe's device.
+  // Both ways at once while `work` runs, queued by a thread of its own: one copy each way at a
+  // time, because the small copies with which a step begins and ends wait for as long as others are
+  // queued. For at most so many seconds. `work` must not use this probe's device.
   LinkRate beside(const std::function<void()>& work, double at_most);
 
  private:

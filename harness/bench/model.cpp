@@ -8,7 +8,8 @@ Scenario hybrid() {
   s.numerics = {Numerics::bf16};
   s.model.pattern = "M-M*-M-M*-";
   s.model.attention = {.heads = 16, .kv_heads = 4, .head_dim = 128, .rope_base = 10000};
-  s.model.mamba = {.d_inner = 4096, .head_dim = 64, .groups = 8, .state = 128, .conv_width = 4, .chunk = 128};
+  s.model.mamba = {
+      .d_inner = 4096, .head_dim = 64, .groups = 8, .state = 128, .conv_width = 4, .chunk = 128};
   s.data.kind = DataKind::distribution;
   s.data.distribution.shape = Shape::lognormal;
   s.data.distribution.fill = {1'000'000};
@@ -45,7 +46,8 @@ Scenario s1() {
   s.model.attention.kv_heads = 1;
   s.model.mamba.d_inner = 1024;
   s.model.mlp.hidden = 2048;
-  s.fsdp.unit = {4};  // Blocks by themselves exchange a megabyte a time: latency, and the host's time for each.
+  s.fsdp.unit = {4};  // Blocks by themselves exchange a megabyte a time: latency, and the host's
+                      // time for each.
   s.data.pack_length = 2048;
   s.data.distribution.min = 4;
   s.data.distribution.max = 1200;
@@ -59,13 +61,16 @@ double product_weights(const Scenario::Model& m, char symbol) {
   switch (symbol) {
     case 'M': {
       const double heads = static_cast<double>(m.mamba.d_inner / m.mamba.head_dim);
-      const double in = static_cast<double>(2 * m.mamba.d_inner + 2 * m.mamba.groups * m.mamba.state) + heads;
+      const double in =
+          static_cast<double>(2 * m.mamba.d_inner + 2 * m.mamba.groups * m.mamba.state) + heads;
       return hidden * (in + static_cast<double>(m.mamba.d_inner));
     }
     case '*':
-      return hidden * static_cast<double>((2 * m.attention.heads + 2 * m.attention.kv_heads) * m.attention.head_dim);
+      return hidden * static_cast<double>((2 * m.attention.heads + 2 * m.attention.kv_heads) *
+                                          m.attention.head_dim);
     case '-':
-      return hidden * static_cast<double>(m.mlp.hidden) * (m.mlp.activation == MlpActivation::swiglu ? 3 : 2);
+      return hidden * static_cast<double>(m.mlp.hidden) *
+             (m.mlp.activation == MlpActivation::swiglu ? 3 : 2);
     default:
       return 0;
   }
@@ -81,7 +86,8 @@ std::optional<Scenario> standard_model(const std::string& name) {
 
 double causal_pairs(const MicrobatchLengths& lengths) {
   double pairs = 0;
-  for (const std::int64_t n : lengths) pairs += static_cast<double>(n) * static_cast<double>(n + 1) / 2;
+  for (const std::int64_t n : lengths)
+    pairs += static_cast<double>(n) * static_cast<double>(n + 1) / 2;
   return pairs;
 }
 
@@ -91,7 +97,8 @@ double model_flop(const Scenario& scenario, const std::vector<MicrobatchLengths>
   for (const char symbol : m.pattern) {
     products += product_weights(m, symbol);
     if (symbol == 'M') scan += 7.0 * static_cast<double>(m.mamba.d_inner * m.mamba.state);
-    if (symbol == '*') attention += 4.0 * static_cast<double>(m.attention.heads * m.attention.head_dim);
+    if (symbol == '*')
+      attention += 4.0 * static_cast<double>(m.attention.heads * m.attention.head_dim);
   }
   double flop = 0;
   for (const MicrobatchLengths& lengths : step) {

@@ -22,7 +22,8 @@ Scenario of_mode(const Scenario& scenario, GraphImpl impl, Ratio fraction) {
   if (impl != GraphImpl::partial) s.cuda_graph.modules.clear();
   s.cuda_graph.warmup_steps = std::max<std::int64_t>(1, s.cuda_graph.warmup_steps);
   s.offload.fraction = fraction;
-  if (impl == GraphImpl::full_iteration && !s.offload.max_inflight) s.offload.max_inflight = kUnderWay;
+  if (impl == GraphImpl::full_iteration && !s.offload.max_inflight)
+    s.offload.max_inflight = kUnderWay;
   if (impl != GraphImpl::partial) s.offload.delay_until_cuda_graph = false;
   return s;
 }
@@ -57,12 +58,13 @@ LinkRates time_link(const Scenario& scenario, const std::string& device_kind, do
     return watch.seconds() / kStepsBeside;
   };
   rates.step = step_seconds();
-  rates.beside = probe.beside([&] { rates.disturbed = step_seconds(); }, kSlowest * kStepsBeside * rates.step);
+  rates.beside =
+      probe.beside([&] { rates.disturbed = step_seconds(); }, kSlowest * kStepsBeside * rates.step);
   return rates;
 }
 
-void time_offload(const Scenario& scenario, const std::string& device_kind, double budget, const std::string& only,
-                  const std::function<void(const OffloadRow&)>& done) {
+void time_offload(const Scenario& scenario, const std::string& device_kind, double budget,
+                  const std::string& only, const std::function<void(const OffloadRow&)>& done) {
   const Scenario all = with_modules(scenario);
   for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
     if (mode_name(impl).find(only) == std::string::npos) continue;

@@ -28,15 +28,18 @@ Program bench_program() {
       streams.back().synchronize();
     }
     const auto view = [&](int i) {
-      return tensor(static_cast<float*>(buffers[static_cast<std::size_t>(i % kStreams)].data()), kSide, kSide);
+      return tensor(static_cast<float*>(buffers[static_cast<std::size_t>(i % kStreams)].data()),
+                    kSide, kSide);
     };
     for (int i = 0; i < kOps; ++i) {
       const int from = i * 5 / 3, to = from + 1 + i % 5;  // Any two of the six meet.
       const Stream& stream = streams[static_cast<std::size_t>(i % kStreams)];
-      for (const int buffer : {from, to}) stream.wait(events[static_cast<std::size_t>(buffer % kStreams)]);
+      for (const int buffer : {from, to})
+        stream.wait(events[static_cast<std::size_t>(buffer % kStreams)]);
       device.place.layer = i;
       stream.submit(AccumulateGradient{.g = view(from), .acc = view(to)});
-      for (const int buffer : {from, to}) stream.record(events[static_cast<std::size_t>(buffer % kStreams)]);
+      for (const int buffer : {from, to})
+        stream.record(events[static_cast<std::size_t>(buffer % kStreams)]);
     }
     for (const Stream& stream : streams) stream.synchronize();
   }
@@ -45,15 +48,17 @@ Program bench_program() {
 
 ScheduleRate time_schedules(const Program& program, bool pct, double budget) {
   constexpr std::int64_t kBatch = 500;
-  ExploreOptions options{.policy = pct ? ExploreOptions::Policy::pct : ExploreOptions::Policy::random,
-                         .depth = 3,
-                         .count = kBatch,
-                         .delays = {}};
+  ExploreOptions options{
+      .policy = pct ? ExploreOptions::Policy::pct : ExploreOptions::Policy::random,
+      .depth = 3,
+      .count = kBatch,
+      .delays = {}};
   ScheduleRate rate{.policy = pct ? "pct of depth 3" : "random"};
   const Stopwatch watch;
   do {
     options.seed = static_cast<std::uint64_t>(1 + rate.schedules);
-    if (explore(program, options).reordered) throw WorldError("bench: a schedule of a program without races differs");
+    if (explore(program, options).reordered)
+      throw WorldError("bench: a schedule of a program without races differs");
     rate.schedules += kBatch;
     rate.seconds = watch.seconds();
   } while (rate.seconds < budget);

@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-// 300 ops on 6 streams that share six buffers: each op is ordered after the one before it on its buffer by an event.
+// 300 ops on 6 streams that share six buffers: each op is ordered after the one before it on its
+// buffer by an event.
 Program bench_program();
 
 struct ScheduleRate {

@@ -14,7 +14,8 @@ namespace lockstep {
 namespace {
 
 boost::json::object to_json(const ExchangeTimes& times) {
-  boost::json::object one{{"calls", times.calls}, {"bytes", times.bytes}, {"seconds", times.engine}};
+  boost::json::object one{
+      {"calls", times.calls}, {"bytes", times.bytes}, {"seconds", times.engine}};
   if (times.in_step) one["seconds_in_a_step"] = *times.in_step;
   if (times.library) one["bare_seconds"] = *times.library;
   return one;
@@ -36,7 +37,8 @@ boost::json::object to_json(const FsdpTimes& one) {
 void print_exchange(const char* name, const ExchangeTimes& times) {
   if (times.calls == 0) return;
   std::printf("%-28s %s: %lld calls, %.1f MB leave a rank, %.1f GB/s by the engine", "", name,
-              static_cast<long long>(times.calls), times.bytes * 1e-6, times.bytes / times.engine * 1e-9);
+              static_cast<long long>(times.calls), times.bytes * 1e-6,
+              times.bytes / times.engine * 1e-9);
   if (times.library) std::printf(", %.1f by bare calls", times.bytes / *times.library * 1e-9);
   if (times.in_step) std::printf(", %.3f ms on the stream in a step", *times.in_step * 1e3);
   std::printf("\n");
@@ -48,10 +50,12 @@ void print_fsdp(const FsdpTimes& one) {
     return;
   }
   std::printf(
-      "%-28s %9.3f ms/step, %9.3f without exchanges, %8.3f of exchanges alone: %8.3f exposed, %.3f of the larger\n",
-      one.mode.c_str(), one.step * 1e3, one.compute * 1e3, one.communication * 1e3, one.exposed() * 1e3,
-      one.over_the_larger());
-  if (one.host) std::printf("%-28s host: %.3f ms, meeting the others included\n", "", *one.host * 1e3);
+      "%-28s %9.3f ms/step, %9.3f without exchanges, %8.3f of exchanges alone: %8.3f exposed, %.3f "
+      "of the larger\n",
+      one.mode.c_str(), one.step * 1e3, one.compute * 1e3, one.communication * 1e3,
+      one.exposed() * 1e3, one.over_the_larger());
+  if (one.host)
+    std::printf("%-28s host: %.3f ms, meeting the others included\n", "", *one.host * 1e3);
   print_exchange("gathers", one.gathers);
   print_exchange("reductions", one.reductions);
   std::fflush(stdout);
@@ -59,8 +63,10 @@ void print_fsdp(const FsdpTimes& one) {
 
 }  // namespace
 
-// One GPU a rank over NCCL where there are several, else virtual ranks. This process opens no GPU: those of ranks do.
-boost::json::object bench_fsdp(const Scenario& scenario, const Options& options, const std::string& device) {
+// One GPU a rank over NCCL where there are several, else virtual ranks. This process opens no GPU:
+// those of ranks do.
+boost::json::object bench_fsdp(const Scenario& scenario, const Options& options,
+                               const std::string& device) {
   Scenario s = scenario;
   const int gpus = device == "cuda" ? probe_cuda().gpus : 0;
   s.parallel.data = options.number("ranks") > 0 ? options.number("ranks") : std::max(2, gpus);
@@ -79,12 +85,14 @@ boost::json::object bench_fsdp(const Scenario& scenario, const Options& options,
     return ExitStatus::held;
   };
   const bool apart = s.parallel.transport == Transport::nccl;
-  std::printf("%-28s %lld ranks, %s\n", "fsdp", static_cast<long long>(s.parallel.data),
-              apart ? "a process and a GPU each, over NCCL" : "threads of one process on one device");
-  const ExitStatus status =
-      apart ? launch_here(s, options.seconds("deadline"), folder, measure) : measure(all_local_ranks(s));
+  std::printf(
+      "%-28s %lld ranks, %s\n", "fsdp", static_cast<long long>(s.parallel.data),
+      apart ? "a process and a GPU each, over NCCL" : "threads of one process on one device");
+  const ExitStatus status = apart ? launch_here(s, options.seconds("deadline"), folder, measure)
+                                  : measure(all_local_ranks(s));
   if (status != ExitStatus::held)
-    throw WorldError("bench: the ranks ended with status " + std::to_string(static_cast<int>(status)));
+    throw WorldError("bench: the ranks ended with status " +
+                     std::to_string(static_cast<int>(status)));
   std::ifstream in(file);
   std::ostringstream text;
   text << in.rdbuf();

@@ -8,7 +8,9 @@
 namespace lockstep {
 namespace {
 
-boost::json::object to_json(const LinkRate& rate) { return {{"to_host", rate.to_host}, {"to_device", rate.to_device}}; }
+boost::json::object to_json(const LinkRate& rate) {
+  return {{"to_host", rate.to_host}, {"to_device", rate.to_device}};
+}
 
 boost::json::object to_json(const LinkRates& rates) {
   return {{"alone", to_json(rates.alone)},
@@ -22,28 +24,29 @@ boost::json::object to_json(const LinkRates& rates) {
 LinkRates bench_link(const Scenario& scenario, const std::string& device, double budget) {
   const LinkRates rates = time_link(scenario, device, budget);
   const auto print = [](const char* name, const LinkRate& rate) {
-    std::printf("%-24s %7.2f GB/s to the host, %7.2f GB/s to the device\n", name, rate.to_host * 1e-9,
-                rate.to_device * 1e-9);
+    std::printf("%-24s %7.2f GB/s to the host, %7.2f GB/s to the device\n", name,
+                rate.to_host * 1e-9, rate.to_device * 1e-9);
   };
   print("pinned copies, one way", rates.alone);
   print("both ways at once", rates.both);
   print("both, beside steps", rates.beside);
-  std::printf("%-24s %.3f ms/step, %.3f without copies (eager); %.1f %% of one way alone\n", "", rates.disturbed * 1e3,
-              rates.step * 1e3, rates.kept() * 100);
+  std::printf("%-24s %.3f ms/step, %.3f without copies (eager); %.1f %% of one way alone\n", "",
+              rates.disturbed * 1e3, rates.step * 1e3, rates.kept() * 100);
   std::fflush(stdout);
   return rates;
 }
 
 }  // namespace
 
-boost::json::object bench_offload(const Scenario& scenario, const std::string& device, double budget,
-                                  const std::string& only) {
+boost::json::object bench_offload(const Scenario& scenario, const std::string& device,
+                                  double budget, const std::string& only) {
   boost::json::array list;
   const LinkRates link = bench_link(scenario, device, budget);
   const double one_way = std::min(link.alone.to_host, link.alone.to_device);
   const auto microbatches = static_cast<double>(scenario.training.microbatches);
-  std::printf("%-16s %9s %11s %9s %9s %11s %12s %11s %9s %9s %9s  %s\n", "offload", "fraction", "ms/step", "slower",
-              "by model", "memory MB", "MB saved", "GB/s each", "of link", "prefetch", "hidden", "fits");
+  std::printf("%-16s %9s %11s %9s %9s %11s %12s %11s %9s %9s %9s  %s\n", "offload", "fraction",
+              "ms/step", "slower", "by model", "memory MB", "MB saved", "GB/s each", "of link",
+              "prefetch", "hidden", "fits");
   time_offload(scenario, device, budget, only, [&](const OffloadRow& row) {
     if (!row.time.not_run.empty()) {
       std::printf("%-16s not run: %s\n", row.time.mode.c_str(), row.time.not_run.c_str());
@@ -51,15 +54,16 @@ boost::json::object bench_offload(const Scenario& scenario, const std::string& d
       return;
     }
     const double rate = microbatches * static_cast<double>(row.bytes) / row.time.median;
-    std::printf("%-16s %9.2f %11.3f %7.1f %% %7.1f %% %11.1f %12.1f %11.2f %7.0f %% %9d %7.0f %%  %s%s\n",
-                row.time.mode.c_str(), row.fraction.value(), row.time.median * 1e3, row.slower() * 100,
-                row.model.slower() * 100, static_cast<double>(row.time.peak_bytes) * 1e-6,
-                static_cast<double>(row.saved) * 1e-6, rate * 1e-9, 2 * rate / one_way * 100, row.prefetch,
-                row.model.hidden() * 100,
-                row.bytes == 0     ? ""
-                : row.model.fits() ? "yes"
-                                   : "no",
-                row.as_promised() ? "" : ", but more than 2 % slower");
+    std::printf(
+        "%-16s %9.2f %11.3f %7.1f %% %7.1f %% %11.1f %12.1f %11.2f %7.0f %% %9d %7.0f %%  %s%s\n",
+        row.time.mode.c_str(), row.fraction.value(), row.time.median * 1e3, row.slower() * 100,
+        row.model.slower() * 100, static_cast<double>(row.time.peak_bytes) * 1e-6,
+        static_cast<double>(row.saved) * 1e-6, rate * 1e-9, 2 * rate / one_way * 100, row.prefetch,
+        row.model.hidden() * 100,
+        row.bytes == 0     ? ""
+        : row.model.fits() ? "yes"
+                           : "no",
+        row.as_promised() ? "" : ", but more than 2 % slower");
     std::fflush(stdout);
     boost::json::object one = to_json(row.time);
     one["fraction"] = row.fraction.value();

@@ -12,12 +12,14 @@
 namespace lockstep {
 namespace {
 
-constexpr double kTensorPeak = 989e12;  // Dense bf16 of an H200, by its maker: what utilisation is a share of.
+constexpr double kTensorPeak =
+    989e12;  // Dense bf16 of an H200, by its maker: what utilisation is a share of.
 
 void print_kernel(const KernelTime& one) {
   const bool moves = one.work.bound == Bound::bandwidth;
   std::printf("%-60s %4d x %9.1f us  %8.1f %-7s", one.op.c_str(), one.times, one.seconds * 1e6,
-              (moves ? one.work.bytes * 1e-9 : one.work.flop * 1e-12) / one.seconds, moves ? "GB/s" : "TFLOP/s");
+              (moves ? one.work.bytes * 1e-9 : one.work.flop * 1e-12) / one.seconds,
+              moves ? "GB/s" : "TFLOP/s");
   if (one.ceiling > 0) std::printf("  %5.1f %%", one.ceiling / one.seconds * 100);
   if (one.copy > 0) std::printf("  %5.1f %% of a copy of as much", one.copy / one.seconds * 100);
   std::printf("\n");
@@ -43,19 +45,24 @@ void print_step(const StepTime& one, const std::string& device) {
     std::printf("%-16s not run: %s\n", one.mode.c_str(), one.not_run.c_str());
     return;
   }
-  std::printf("%-16s %8.3f ms/step     (median of %lld, fastest %.3f, %s)\n", one.mode.c_str(), one.median * 1e3,
-              static_cast<long long>(one.steps), one.fastest * 1e3, device.c_str());
+  std::printf("%-16s %8.3f ms/step     (median of %lld, fastest %.3f, %s)\n", one.mode.c_str(),
+              one.median * 1e3, static_cast<long long>(one.steps), one.fastest * 1e3,
+              device.c_str());
   std::printf(
-      "%-16s %8.0f tokens/s, %.1f TFLOP/s, utilisation %.1f %%; host %.3f ms in %.0f calls for %.0f ops; "
+      "%-16s %8.0f tokens/s, %.1f TFLOP/s, utilisation %.1f %%; host %.3f ms in %.0f calls for "
+      "%.0f ops; "
       "%.2f GiB; products: %d by a library, %d by our kernel (%lld calls)\n",
-      "", one.tokens / one.median, one.flop / one.median * 1e-12, one.flop / one.median / kTensorPeak * 100,
-      one.host * 1e3, one.submissions, one.ops, static_cast<double>(one.peak_bytes) / (1 << 30), one.plans.library,
-      one.plans.own, static_cast<long long>(one.plans.own_calls));
+      "", one.tokens / one.median, one.flop / one.median * 1e-12,
+      one.flop / one.median / kTensorPeak * 100, one.host * 1e3, one.submissions, one.ops,
+      static_cast<double>(one.peak_bytes) / (1 << 30), one.plans.library, one.plans.own,
+      static_cast<long long>(one.plans.own_calls));
   std::fflush(stdout);
 }
 
 boost::json::object to_json(const DeviceClocks& clocks) {
-  return {{"sm_mhz", clocks.sm_mhz}, {"memory_mhz", clocks.memory_mhz}, {"power_watts", clocks.power_watts}};
+  return {{"sm_mhz", clocks.sm_mhz},
+          {"memory_mhz", clocks.memory_mhz},
+          {"power_watts", clocks.power_watts}};
 }
 
 }  // namespace
@@ -77,14 +84,17 @@ boost::json::object bench_scenarios(const Scenario& scenario, double budget) {
   return {{"scenarios", done}, {"scenario_seconds", seconds}, {"scenarios_per_second", rate}};
 }
 
-boost::json::object bench_kernels(const Scenario& scenario, const std::string& device, const std::string& only) {
+boost::json::object bench_kernels(const Scenario& scenario, const std::string& device,
+                                  const std::string& only) {
   const KernelTimes times = time_kernels(scenario, device, only, print_kernel);
   double sum = 0;
   for (const KernelTime& one : times.list) sum += one.times * one.seconds;
   std::printf("%-60s        %9.3f ms a step by itself", "all of these", sum * 1e3);
-  if (times.copy_bytes_per_second > 0) std::printf("; copy %.1f GB/s", times.copy_bytes_per_second * 1e-9);
+  if (times.copy_bytes_per_second > 0)
+    std::printf("; copy %.1f GB/s", times.copy_bytes_per_second * 1e-9);
   std::printf("\n");
-  if (!times.no_cudnn.empty()) std::printf("attention has no ceiling: %s\n", times.no_cudnn.c_str());
+  if (!times.no_cudnn.empty())
+    std::printf("attention has no ceiling: %s\n", times.no_cudnn.c_str());
   return {{"copy_bytes_per_second", times.copy_bytes_per_second},
           {"cudnn", to_json(times.cudnn)},
           {"no_cudnn", times.no_cudnn},

@@ -16,7 +16,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int kWarmSteps = 3;  // After the scenario's own warm-up: captures and first touches are over.
+constexpr int kWarmSteps =
+    3;  // After the scenario's own warm-up: captures and first touches are over.
 constexpr int kFewestSteps = 5;
 
 std::vector<MicrobatchLengths> lengths_of(const StepData& step) {
@@ -29,7 +30,8 @@ std::vector<MicrobatchLengths> lengths_of(const StepData& step) {
 
 std::string mode_name(GraphImpl impl) { return impl == GraphImpl::none ? "eager" : to_text(impl); }
 
-StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device_kind, double budget) {
+StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device_kind,
+                    double budget) {
   StepTime result;
   result.mode = mode_name(impl);
   scenario.cuda_graph.impl = impl;
@@ -41,7 +43,8 @@ StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device
   }
   const auto data = open_data(scenario);
   HostTime host;
-  Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)), &host);
+  Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)),
+                &host);
   Trainer trainer(device, scenario, *data, {.dry_run_ledger = false});
   for (std::int64_t i = 0; i < scenario.cuda_graph.warmup_steps + kWarmSteps; ++i) trainer.step();
   const std::int64_t first = trainer.steps_done(), ops = device.counters.ops, calls = host.calls;
@@ -58,7 +61,8 @@ StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device
   for (std::int64_t i = first; i < trainer.steps_done(); ++i) {
     const std::vector<MicrobatchLengths> lengths = lengths_of(data->training(i));
     result.flop += model_flop(scenario, lengths) / steps;
-    result.tokens += static_cast<double>(lengths.size()) * static_cast<double>(scenario.data.pack_length) / steps;
+    result.tokens += static_cast<double>(lengths.size()) *
+                     static_cast<double>(scenario.data.pack_length) / steps;
   }
   result.steps = static_cast<std::int64_t>(times.size());
   result.median = median(times);

@@ -13,19 +13,21 @@ struct StepTime {
   std::string mode;
   std::int64_t steps = 0;
   double median = 0, fastest = 0;  // Seconds.
-  double host = 0;                 // Median seconds of a step in which the host did not wait for the device.
-  double ops = 0;                  // Ops of a step, those inside graphs included.
-  double submissions = 0;          // Calls by which a step's work reached the device: ops, copies, fills, launches.
-  double tokens = 0, flop = 0;     // For a step, means: rows of packs, and what model_flop() says.
-  std::int64_t peak_bytes = 0;     // The most device memory that was allocated at once.
-  PlanCounts plans;                // How its products are computed.
-  DeviceClocks clocks;             // After the last step.
-  std::string not_run;             // Why there is no time.
+  double host = 0;  // Median seconds of a step in which the host did not wait for the device.
+  double ops = 0;   // Ops of a step, those inside graphs included.
+  double submissions =
+      0;  // Calls by which a step's work reached the device: ops, copies, fills, launches.
+  double tokens = 0, flop = 0;  // For a step, means: rows of packs, and what model_flop() says.
+  std::int64_t peak_bytes = 0;  // The most device memory that was allocated at once.
+  PlanCounts plans;             // How its products are computed.
+  DeviceClocks clocks;          // After the last step.
+  std::string not_run;          // Why there is no time.
 };
 
 std::string mode_name(GraphImpl impl);
 
 // Steps for at least `budget` seconds after warm-up and captures.
-StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device_kind, double budget);
+StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device_kind,
+                    double budget);
 
 }  // namespace lockstep

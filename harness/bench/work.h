@@ -12,7 +12,8 @@ enum class Bound : std::uint8_t { product, attention, scan, bandwidth };
 struct OpWork {
   Bound bound = Bound::bandwidth;
   double flop = 0;   // Bound bandwidth: not counted.
-  double bytes = 0;  // Every operand once, what is accumulated twice, scratch never; of an embedding the tokens' rows.
+  double bytes = 0;  // Every operand once, what is accumulated twice, scratch never; of an
+                     // embedding the tokens' rows.
 };
 
 // Sizes of the pack that an op works on.
@@ -22,7 +23,8 @@ struct PackWork {
 };
 OpWork work_of(const Submission& op, const PackWork& pack);
 
-// The op with its shapes, "linear_forward 8192x2048 10304x2048": equal for ops that take the same time.
+// The op with its shapes, "linear_forward 8192x2048 10304x2048": equal for ops that take the same
+// time.
 std::string signature(const Submission& op);
 
 }  // namespace lockstep

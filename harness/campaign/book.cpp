@@ -24,7 +24,8 @@ json::object header_of(const CampaignOptions& options) {
 }
 
 std::string numerics_of(const CorpusCase& one) {
-  return one.planned.decided ? one.planned.decided->numerics : to_text(one.planned.scenario.numerics.front());
+  return one.planned.decided ? one.planned.decided->numerics
+                             : to_text(one.planned.scenario.numerics.front());
 }
 
 }  // namespace
@@ -32,7 +33,8 @@ std::string numerics_of(const CorpusCase& one) {
 CampaignBook::CampaignBook(const CampaignOptions& options)
     : options_(options),
       corpus_(options.corpus.empty() ? nullptr : std::make_unique<Corpus>(options.corpus)),
-      log_(options.log.empty() ? nullptr : std::make_unique<CampaignLog>(options.log, options.resume)) {
+      log_(options.log.empty() ? nullptr
+                               : std::make_unique<CampaignLog>(options.log, options.resume)) {
   report_.seed = options.seed;
   report_.device.kind = options.run.device;
   open_corpus();
@@ -51,7 +53,10 @@ void CampaignBook::open_corpus() {
       }
     }
     campaign["corpus_files"] = json::value_from(files);
-    log_->begin({{"tool", "lockstep"}, {"version", version()}, {"revision", revision()}, {"campaign", campaign}});
+    log_->begin({{"tool", "lockstep"},
+                 {"version", version()},
+                 {"revision", revision()},
+                 {"campaign", campaign}});
   }
   if (corpus_) corpus_cases_ = corpus_->read(files);
   for (CorpusCase& one : corpus_cases_) decide_what_is_lacking(one.planned, options_.run.device);
@@ -71,7 +76,9 @@ void CampaignBook::remember() {
   }
 }
 
-bool CampaignBook::has(const CorpusCase& one) const { return done_corpus_.contains({one.file, numerics_of(one)}); }
+bool CampaignBook::has(const CorpusCase& one) const {
+  return done_corpus_.contains({one.file, numerics_of(one)});
+}
 
 void CampaignBook::finish(CaseRecord record, const CampaignCase& one) {
   if (fails(record.result)) {
@@ -92,10 +99,11 @@ void CampaignBook::keep(CaseRecord& record, const CampaignCase& one) {
 std::string CampaignBook::explained(const CaseRecord& record, const CampaignCase& one) const {
   std::string reason;
   for (const char c : record.result.reason) reason += c >= ' ' && c <= '~' ? c : ' ';
-  return "# Found by lockstep fuzz --seed " + std::to_string(options_.seed) + " --profile " + options_.profile +
-         ", case " + std::to_string(record.index) + " (" + version() + ", " + revision() + "), on " +
-         options_.run.device + ".\n# " + to_text(record.result.verdict) + ", " + to_text(record.result.judge) + ": " +
-         reason + "\n# " + record.kind + ": " + std::to_string(record.failed) + " of " + std::to_string(record.runs) +
+  return "# Found by lockstep fuzz --seed " + std::to_string(options_.seed) + " --profile " +
+         options_.profile + ", case " + std::to_string(record.index) + " (" + version() + ", " +
+         revision() + "), on " + options_.run.device + ".\n# " + to_text(record.result.verdict) +
+         ", " + to_text(record.result.judge) + ": " + reason + "\n# " + record.kind + ": " +
+         std::to_string(record.failed) + " of " + std::to_string(record.runs) +
          " further runs failed.\n# " + record.result.replay + "\n" + to_yaml(one.scenario);
 }
 

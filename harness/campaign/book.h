@@ -17,17 +17,19 @@ namespace lockstep {
 
 class CampaignBook {
  public:
-  // Opens and locks log and corpus, and remembers what a resumed log holds. Throws RequestError and WorldError.
+  // Opens and locks log and corpus, and remembers what a resumed log holds. Throws RequestError and
+  // WorldError.
   explicit CampaignBook(const CampaignOptions& options);
 
-  // The corpus as it was when the campaign began, so that what this campaign finds is not replayed by it.
+  // The corpus as it was when the campaign began, so that what this campaign finds is not replayed
+  // by it.
   const std::vector<CorpusCase>& corpus() const { return corpus_cases_; }
   // Whether the log had it already.
   bool has(std::int64_t index) const { return done_.contains(index); }
   bool has(const CorpusCase& one) const;
 
-  // The file first, then the line of the log: a campaign that is killed between them runs the case again and finds the
-  // file there.
+  // The file first, then the line of the log: a campaign that is killed between them runs the case
+  // again and finds the file there.
   void finish(CaseRecord record, const CampaignCase& one);
   CampaignReport& report() { return report_; }
 

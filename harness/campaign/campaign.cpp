@@ -1,4 +1,5 @@
-// The parent of a campaign: gives cases to workers, watches them, and has written down what came of each.
+// The parent of a campaign: gives cases to workers, watches them, and has written down what came of
+// each.
 #include "harness/campaign/campaign.h"
 
 #include <poll.h>
@@ -25,8 +26,9 @@ namespace lockstep {
 namespace {
 
 constexpr double kOneEventSeconds = 1;
-constexpr double kGraceSeconds = 10;   // For the cases that run when a signal comes.
-constexpr int kCasesPerProcess = 200;  // On sim: what a case leaves behind reaches this many others at most.
+constexpr double kGraceSeconds = 10;  // For the cases that run when a signal comes.
+constexpr int kCasesPerProcess =
+    200;  // On sim: what a case leaves behind reaches this many others at most.
 
 struct Slot {
   std::unique_ptr<CampaignWorker> worker;
@@ -64,7 +66,8 @@ class Campaign {
   }
 
  private:
-  // Who sends a second signal wants no further case, and who sends one may soon send one that cannot be caught.
+  // Who sends a second signal wants no further case, and who sends one may soon send one that
+  // cannot be caught.
   bool must_end() {
     if (!Interrupts::came()) return false;
     if (!since_signal_) since_signal_.emplace();
@@ -74,7 +77,8 @@ class Campaign {
     queue_.end_early("it was interrupted");
     return true;
   }
-  // Cases that run still are left to --resume; what failed is told, with as many further runs as there are.
+  // Cases that run still are left to --resume; what failed is told, with as many further runs as
+  // there are.
   void leave_the_rest() {
     slots_.clear();
     for (auto& [job, pending] : pending_) {
@@ -99,7 +103,8 @@ class Campaign {
     return running;
   }
 
-  // The next case that must be run: a corpus's file that is refused as expected, or skipped, is done by being read.
+  // The next case that must be run: a corpus's file that is refused as expected, or skipped, is
+  // done by being read.
   std::optional<Job> next_job() {
     while (const std::optional<Job> job = queue_.next(watch_.seconds())) {
       const std::optional<CaseResult> decided = jobs_.decided(*job);
@@ -110,9 +115,11 @@ class Campaign {
   }
 
   void give(Slot& slot, int number, const Job& job) {
-    const bool worn = slot.worker && slot.worker->served() >= kCasesPerProcess && options_.run.device == "sim";
+    const bool worn =
+        slot.worker && slot.worker->served() >= kCasesPerProcess && options_.run.device == "sim";
     if (slot.worker && (worn || (job.again && slot.worker->served() > 0))) slot.worker.reset();
-    if (!slot.worker) slot.worker = std::make_unique<CampaignWorker>(jobs_.worker(number, state_.path()));
+    if (!slot.worker)
+      slot.worker = std::make_unique<CampaignWorker>(jobs_.worker(number, state_.path()));
     slot.job = job;
     slot.since = Stopwatch();
     slot.worker->ask(CampaignJobs::request(job));
@@ -210,11 +217,14 @@ class Campaign {
     const double seconds = watch_.seconds();
     const double rate = static_cast<double>(report.cases() - report.resumed) / seconds;
     double eta = options_.budget_s > 0 ? options_.budget_s - seconds : 1e18;
-    if (options_.count > 0 && rate > 0) eta = std::min(eta, static_cast<double>(queue_.left()) / rate);
+    if (options_.count > 0 && rate > 0)
+      eta = std::min(eta, static_cast<double>(queue_.left()) / rate);
     char text[256];
-    std::snprintf(text, sizeof text, "%lld cases, %.1f/s, %lld failed, %zu of %zu pairs met, %.0f s left",
-                  static_cast<long long>(report.cases()), rate, static_cast<long long>(report.failures()),
-                  report.distribution.pairs_met(), Distribution::pairs_that_can_meet(), std::clamp(eta, 0.0, 1e9));
+    std::snprintf(text, sizeof text,
+                  "%lld cases, %.1f/s, %lld failed, %zu of %zu pairs met, %.0f s left",
+                  static_cast<long long>(report.cases()), rate,
+                  static_cast<long long>(report.failures()), report.distribution.pairs_met(),
+                  Distribution::pairs_that_can_meet(), std::clamp(eta, 0.0, 1e9));
     progress_.show(text);
   }
 

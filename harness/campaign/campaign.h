@@ -1,4 +1,5 @@
-// `lockstep fuzz`: random scenarios on worker processes, until a number of cases or a time is reached.
+// `lockstep fuzz`: random scenarios on worker processes, until a number of cases or a time is
+// reached.
 #pragma once
 
 #include <cstdint>

@@ -40,9 +40,11 @@ std::string without_numbers(const std::string& reason) {
       continue;
     }
     std::string word;
-    while (i < reason.size() && std::isalnum(static_cast<unsigned char>(reason[i]))) word += reason[i++];
+    while (i < reason.size() && std::isalnum(static_cast<unsigned char>(reason[i])))
+      word += reason[i++];
     const bool has_digit = word.find_first_of("0123456789") != std::string::npos;
-    const bool numeric = has_digit && word.find_first_not_of("0123456789abcdefx") == std::string::npos;
+    const bool numeric =
+        has_digit && word.find_first_not_of("0123456789abcdefx") == std::string::npos;
     text += numeric ? "#" : word;
   }
   return text;
@@ -83,7 +85,8 @@ Corpus::Corpus(const std::string& folder) : folder_(folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (!fs::is_directory(folder)) {
-    throw WorldError(folder + ": cannot make this folder: " + (error ? error.message() : "it is a file"));
+    throw WorldError(folder +
+                     ": cannot make this folder: " + (error ? error.message() : "it is a file"));
   }
   lock_ = std::make_unique<LockedFile>(folder + "/.lock", "corpus");
   for (const std::string& one : {folder, folder + "/refused"}) {
@@ -93,7 +96,8 @@ Corpus::Corpus(const std::string& folder) : folder_(folder) {
 
 std::vector<std::string> Corpus::files() const {
   std::vector<std::string> list;
-  for (const std::string& path : scenario_files(folder_)) list.push_back(fs::relative(path, folder_).string());
+  for (const std::string& path : scenario_files(folder_))
+    list.push_back(fs::relative(path, folder_).string());
   return list;
 }
 
@@ -101,7 +105,8 @@ std::vector<CorpusCase> Corpus::read(const std::vector<std::string>& files) cons
   std::vector<CorpusCase> cases;
   std::vector<ScenarioError> errors;
   for (const std::string& file : files) {
-    for (PlannedCase& one : plan_file(folder_ + "/" + file, true, errors)) cases.push_back({file, std::move(one)});
+    for (PlannedCase& one : plan_file(folder_ + "/" + file, true, errors))
+      cases.push_back({file, std::move(one)});
   }
   if (!errors.empty()) throw refusal(errors);
   return cases;
@@ -118,7 +123,8 @@ bool Corpus::keep(const std::string& file, const std::string& text) const {
   if (fs::exists(path)) return false;
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
-  if (error) throw WorldError(path.parent_path().string() + ": cannot make this folder: " + error.message());
+  if (error)
+    throw WorldError(path.parent_path().string() + ": cannot make this folder: " + error.message());
   write_file(path.string(), text);
   return true;
 }

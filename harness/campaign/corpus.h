@@ -1,4 +1,5 @@
-// A folder of scenarios that a campaign replays first, and where it leaves the cases that fail: one file a class.
+// A folder of scenarios that a campaign replays first, and where it leaves the cases that fail: one
+// file a class.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 
 namespace lockstep {
 
-// Failures of one class have one cause as far as we can see: judge, op, and kind of tensor; where no tensor differs,
-// the reason without its numbers.
+// Failures of one class have one cause as far as we can see: judge, op, and kind of tensor; where
+// no tensor differs, the reason without its numbers.
 std::string class_of(const CaseResult& result);
 
 struct CorpusCase {
@@ -22,13 +23,14 @@ struct CorpusCase {
 
 class Corpus {
  public:
-  // Makes the folder if need be, locks it, and removes what killed campaigns left half written. Throws WorldError, or
-  // RequestError if another campaign has it.
+  // Makes the folder if need be, locks it, and removes what killed campaigns left half written.
+  // Throws WorldError, or RequestError if another campaign has it.
   explicit Corpus(const std::string& folder);
   const std::string& folder() const { return folder_; }
   // Its files, relative, in byte order.
   std::vector<std::string> files() const;
-  // The cases of these files. Throws RequestError, with all refusals, for a file that is no scenario.
+  // The cases of these files. Throws RequestError, with all refusals, for a file that is no
+  // scenario.
   std::vector<CorpusCase> read(const std::vector<std::string>& files) const;
   // The name of the file for a class.
   static std::string file_of(const std::string& failure_class);

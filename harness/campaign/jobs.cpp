@@ -32,11 +32,13 @@ std::vector<std::string> gpus() {
     for (std::string name; std::getline(names, name, ',');) list.push_back(name);
     return list;
   }
-  for (int i = 0; std::filesystem::exists("/dev/nvidia" + std::to_string(i)); ++i) list.push_back(std::to_string(i));
+  for (int i = 0; std::filesystem::exists("/dev/nvidia" + std::to_string(i)); ++i)
+    list.push_back(std::to_string(i));
   return list;
 }
 
-// A case allocates and frees some ten MiB in blocks of every size: what the kernel gave once is kept for the next case.
+// A case allocates and frees some ten MiB in blocks of every size: what the kernel gave once is
+// kept for the next case.
 void keep_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, 64 << 20);
   ::mallopt(M_TRIM_THRESHOLD, 256 << 20);
@@ -48,7 +50,9 @@ void settle(int number, const CampaignOptions& options) {
   keep_freed_memory();
   if (options.run.device == "cuda") {
     const std::vector<std::string> all = gpus();
-    if (all.size() > 1) ::setenv("CUDA_VISIBLE_DEVICES", all[static_cast<std::size_t>(number) % all.size()].c_str(), 1);
+    if (all.size() > 1)
+      ::setenv("CUDA_VISIBLE_DEVICES", all[static_cast<std::size_t>(number) % all.size()].c_str(),
+               1);
   } else if (options.memory_limit > 0) {  // CUDA maps far more address space than it uses.
     const rlim_t bytes = static_cast<rlim_t>(options.memory_limit) << 20;
     const rlimit limit{bytes, bytes};
@@ -111,23 +115,27 @@ CaseRecord CampaignJobs::record(const Job& job, const CampaignCase& one) const {
 
 RunOptions CampaignJobs::run_options(const Job& job) const {
   RunOptions run = options_.run;
-  if (options_.plant_case >= 0 && (job.corpus || job.index != options_.plant_case)) run.planted.engine.clear();
+  if (options_.plant_case >= 0 && (job.corpus || job.index != options_.plant_case))
+    run.planted.engine.clear();
   return run;
 }
 
 std::string CampaignJobs::request(const Job& job) {
-  return std::to_string(job.corpus) + " " + std::to_string(job.again) + " " + std::to_string(job.index);
+  return std::to_string(job.corpus) + " " + std::to_string(job.again) + " " +
+         std::to_string(job.index);
 }
 
 FurtherRun CampaignJobs::answer(const std::string& text) {
   const boost::json::value value = boost::json::parse(text);
-  return {result_from_json(value.at("result")), boost::json::value_to<std::string>(value.at("oracle"))};
+  return {result_from_json(value.at("result")),
+          boost::json::value_to<std::string>(value.at("oracle"))};
 }
 
 WorkerSetup CampaignJobs::worker(int number, const std::string& state_folder) const {
   const std::string file = state_folder + "/worker-" + std::to_string(number) + ".yaml";
   return {[this, number] { settle(number, options_); },
-          [this, file](const std::string& request, const std::function<void(const std::string&)>& phase) {
+          [this, file](const std::string& request,
+                       const std::function<void(const std::string&)>& phase) {
             return answer(job_of(request), file, phase);
           }};
 }
@@ -147,11 +155,13 @@ std::string CampaignJobs::answer(const Job& job, const std::string& file,
   } else {
     run_here(job, one, phase, made);
   }
-  return boost::json::serialize(boost::json::object{{"result", to_json(made.result)}, {"oracle", made.oracle}});
+  return boost::json::serialize(
+      boost::json::object{{"result", to_json(made.result)}, {"oracle", made.oracle}});
 }
 
 void CampaignJobs::run_here(const Job& job, const CampaignCase& one,
-                            const std::function<void(const std::string&)>& phase, FurtherRun& made) const try {
+                            const std::function<void(const std::string&)>& phase,
+                            FurtherRun& made) const try {
   phase("running");
   made.result = run(job, one);
   if (!job.again || one.invalid) return;

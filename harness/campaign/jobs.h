@@ -18,7 +18,8 @@ namespace lockstep {
 struct Job {
   std::int64_t index = 0;  // For a random case, or in the corpus.
   bool corpus = false;
-  bool again = false;  // A further run of a failing case: in a fresh process, and the oracle is run by itself too.
+  bool again = false;  // A further run of a failing case: in a fresh process, and the oracle is run
+                       // by itself too.
   friend auto operator<=>(const Job&, const Job&) = default;
 };
 
@@ -45,8 +46,8 @@ class CampaignJobs {
  private:
   std::string answer(const Job& job, const std::string& file,
                      const std::function<void(const std::string&)>& phase) const;
-  void run_here(const Job& job, const CampaignCase& one, const std::function<void(const std::string&)>& phase,
-                FurtherRun& made) const;
+  void run_here(const Job& job, const CampaignCase& one,
+                const std::function<void(const std::string&)>& phase, FurtherRun& made) const;
   CaseResult run(const Job& job, const CampaignCase& one) const;
   CaseResult judged(const Job& job, const CampaignCase& one, CaseResult result) const;
 

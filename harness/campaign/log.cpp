@@ -36,12 +36,14 @@ std::string read_all(int descriptor, const std::string& path) {
 
 LockedFile::LockedFile(const std::string& path, const std::string& what) {
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw WorldError(path + ": cannot open for writing: " + std::strerror(errno));
+  if (descriptor_ < 0)
+    throw WorldError(path + ": cannot open for writing: " + std::strerror(errno));
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
   const int error = errno;
   ::close(descriptor_);
   if (error != EWOULDBLOCK) throw WorldError(path + ": cannot lock: " + std::strerror(error));
-  throw RequestError(path + ": another campaign uses this " + what + "; wait for it, or name another " + what);
+  throw RequestError(path + ": another campaign uses this " + what +
+                     "; wait for it, or name another " + what);
 }
 
 LockedFile::~LockedFile() { ::close(descriptor_); }
@@ -57,7 +59,8 @@ void CampaignLog::read(bool resume) {
     boost::system::error_code error;
     json::value line = json::parse(text.substr(begin, end - begin), error);
     if (error || !line.is_object() || (lines_ == 0 && !line.as_object().contains("campaign"))) {
-      throw RequestError(path_ + ":" + std::to_string(lines_ + 1) + ": is no line of a campaign's log");
+      throw RequestError(path_ + ":" + std::to_string(lines_ + 1) +
+                         ": is no line of a campaign's log");
     }
     if (lines_++ == 0) {
       header_ = std::move(line);
@@ -66,7 +69,8 @@ void CampaignLog::read(bool resume) {
     }
   }
   if (lines_ > 0 && !resume) {
-    throw RequestError(path_ + ": holds a campaign already; --resume continues it, or name another log");
+    throw RequestError(path_ +
+                       ": holds a campaign already; --resume continues it, or name another log");
   }
   if (begin < text.size() && ::ftruncate(file_.descriptor(), static_cast<off_t>(begin)) != 0) {
     throw WorldError(path_ + ": cannot cut off the torn last line: " + std::strerror(errno));
@@ -83,8 +87,8 @@ void CampaignLog::begin(const json::object& header) {
   for (const auto& [key, value] : header.at("campaign").as_object()) {
     if (there.contains(key) && there.at(key) == value) continue;
     throw RequestError(path_ + ": cannot be resumed: it was begun with " + std::string(key) + " " +
-                       (there.contains(key) ? json::serialize(there.at(key)) : "absent") + ", this request has " +
-                       json::serialize(value));
+                       (there.contains(key) ? json::serialize(there.at(key)) : "absent") +
+                       ", this request has " + json::serialize(value));
   }
 }
 
@@ -110,7 +114,8 @@ void CampaignLog::append(const json::object& line, bool urgent) {
     // The torn line stays, and is cut off by --resume.
   }
   throw WorldError(path_ + ": cannot write: " + std::strerror(error) + "; " +
-                   std::to_string(lines_ > 0 ? lines_ - 1 : 0) + " cases are in it, --resume goes on from there");
+                   std::to_string(lines_ > 0 ? lines_ - 1 : 0) +
+                   " cases are in it, --resume goes on from there");
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
-// The log of a campaign: NDJSON, a header with what decides the cases, then one line a case. A line is one append
-// to the file, so that a campaign that is killed loses no case and repeats none; failures, and the rest twice a second,
-// are synced to the disk, so that a machine that goes down loses half a second of cases, which --resume runs again.
+// The log of a campaign: NDJSON, a header with what decides the cases, then one line a case. A line
+// is one append to the file, so that a campaign that is killed loses no case and repeats none;
+// failures, and the rest twice a second, are synced to the disk, so that a machine that goes down
+// loses half a second of cases, which --resume runs again.
 #pragma once
 
 #include <boost/json.hpp>
@@ -14,7 +15,8 @@ namespace lockstep {
 // A file that one process at a time holds, by flock(2).
 class LockedFile {
  public:
-  // Throws WorldError where it cannot be opened for writing, RequestError where another process holds it.
+  // Throws WorldError where it cannot be opened for writing, RequestError where another process
+  // holds it.
   LockedFile(const std::string& path, const std::string& what);
   LockedFile(const LockedFile&) = delete;
   LockedFile& operator=(const LockedFile&) = delete;
@@ -27,8 +29,9 @@ class LockedFile {
 
 class CampaignLog {
  public:
-  // A new log gets `header`. One that has lines is continued: `resume` must be set, and its header must agree with
-  // `header` in every key (RequestError else). A torn last line is cut off: its case is run again.
+  // A new log gets `header`. One that has lines is continued: `resume` must be set, and its header
+  // must agree with `header` in every key (RequestError else). A torn last line is cut off: its
+  // case is run again.
   CampaignLog(const std::string& path, bool resume);
   // The header that is there, null in a new log.
   const boost::json::value& header() const { return header_; }

@@ -33,7 +33,8 @@ std::optional<Job> CampaignQueue::next_of_corpus() {
 
 std::optional<Job> CampaignQueue::next_random() {
   while (left() > 0) {
-    const std::int64_t index = options_.only_case >= 0 ? options_.only_case : options_.shard + next_ * options_.shards;
+    const std::int64_t index =
+        options_.only_case >= 0 ? options_.only_case : options_.shard + next_ * options_.shards;
     ++next_;
     if (!book_.has(index)) return Job{.index = index};
   }
@@ -43,7 +44,8 @@ std::optional<Job> CampaignQueue::next_random() {
 std::int64_t CampaignQueue::left() const {
   if (options_.only_case >= 0) return next_ == 0;
   if (options_.count == 0) return INT64_MAX;
-  const std::int64_t mine = (options_.count - options_.shard + options_.shards - 1) / options_.shards;
+  const std::int64_t mine =
+      (options_.count - options_.shard + options_.shards - 1) / options_.shards;
   return std::max<std::int64_t>(0, mine - next_);
 }
 

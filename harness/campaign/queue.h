@@ -1,4 +1,5 @@
-// Which case of a campaign runs next: further runs of what failed, then the corpus, then random ones.
+// Which case of a campaign runs next: further runs of what failed, then the corpus, then random
+// ones.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,11 @@ namespace lockstep {
 
 class CampaignQueue {
  public:
-  CampaignQueue(const CampaignOptions& options, CampaignBook& book) : options_(options), book_(book) {}
+  CampaignQueue(const CampaignOptions& options, CampaignBook& book)
+      : options_(options), book_(book) {}
 
-  // Nothing: no case is left, or what must end the campaign before has come; the report then says what. `seconds`: how
-  // long the campaign has run.
+  // Nothing: no case is left, or what must end the campaign before has come; the report then says
+  // what. `seconds`: how long the campaign has run.
   std::optional<Job> next(double seconds);
   void run_again(Job job, int times);
   // Random cases of this shard that were not begun.

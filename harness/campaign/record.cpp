@@ -24,7 +24,9 @@ bool same_failure(const CaseResult& a, const CaseResult& b) {
 }
 
 std::string text_or(const json::object& object, const char* key) {
-  return object.contains(key) && object.at(key).is_string() ? json::value_to<std::string>(object.at(key)) : "";
+  return object.contains(key) && object.at(key).is_string()
+             ? json::value_to<std::string>(object.at(key))
+             : "";
 }
 
 }  // namespace
@@ -43,8 +45,8 @@ void classify(CaseRecord& record, const std::vector<FurtherRun>& further) {
     record.kind = "oracle unstable";
     record.result.verdict = Verdict::gave_up;
     record.result.reason = "the oracle gave " + std::to_string(digests.size()) + " results in " +
-                           std::to_string(record.runs) + " runs; seen as " + to_text(record.result.judge) + ": " +
-                           record.result.reason;
+                           std::to_string(record.runs) + " runs; seen as " +
+                           to_text(record.result.judge) + ": " + record.result.reason;
     record.result.judge = JudgeKind::oracle;
     record.failure_class = "oracle / unstable";
   } else if (is_infrastructure(record.result)) {
@@ -59,7 +61,8 @@ void classify(CaseRecord& record, const std::vector<FurtherRun>& further) {
 json::object to_json(const CaseRecord& record) {
   json::object line{{"case", record.index < 0 ? json::value(nullptr) : json::value(record.index)}};
   if (record.index < 0) line["corpus"] = record.corpus_file;
-  line["case_seed"] = std::to_string(record.seed);  // Text: it does not fit the doubles of other readers.
+  line["case_seed"] =
+      std::to_string(record.seed);  // Text: it does not fit the doubles of other readers.
   for (auto& [key, value] : to_json(record.result)) {
     if (key != "device") line[key] = value;
   }

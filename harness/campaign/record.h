@@ -31,8 +31,8 @@ struct FurtherRun {
   CaseResult result;
   std::string oracle;  // Digest of the oracle's own run, "" where it did not come to that.
 };
-// Sets kind, failed, runs, and the verdict where the oracle is what is unstable. The failure stays a failure whatever
-// the further runs say.
+// Sets kind, failed, runs, and the verdict where the oracle is what is unstable. The failure stays
+// a failure whatever the further runs say.
 void classify(CaseRecord& record, const std::vector<FurtherRun>& further);
 
 boost::json::object to_json(const CaseRecord& record);

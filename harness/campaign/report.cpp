@@ -29,9 +29,9 @@ std::string further_runs(const CaseRecord& record) {
 std::string class_text(const FailureClass& one) {
   const CaseRecord& first = one.first;
   std::string text = failure_block(first.result);
-  text += "  " + further_runs(first) + "; " + std::to_string(one.cases) + (one.cases == 1 ? " case" : " cases") +
-          " of this class, first in " + (first.index < 0 ? first.corpus_file : "case " + std::to_string(first.index)) +
-          "\n";
+  text += "  " + further_runs(first) + "; " + std::to_string(one.cases) +
+          (one.cases == 1 ? " case" : " cases") + " of this class, first in " +
+          (first.index < 0 ? first.corpus_file : "case " + std::to_string(first.index)) + "\n";
   if (!first.file.empty()) text += "  kept as " + first.file + "\n";
   return text;
 }
@@ -81,11 +81,12 @@ std::string campaign_text(const CampaignOptions& options, const CampaignReport& 
   for (const FailureClass& one : report.classes) text += class_text(one);
   if (!options.quiet) text += report.distribution.table();
   const std::int64_t ran = report.cases() - report.resumed;
-  text += text_of("seed %llu: %lld cases, %lld held, %lld violated, %lld broken, %lld gave up, %lld skipped; ",
-                  static_cast<unsigned long long>(options.seed), ll(report.cases()), ll(report.held),
-                  ll(report.violated), ll(report.broken), ll(report.gave_up), ll(report.skipped));
-  text += text_of("%lld near-legal; %zu classes of failures; %lld run in %.1f s, %.1f/s\n", ll(report.near_legal),
-                  report.classes.size(), ll(ran), report.seconds,
+  text += text_of(
+      "seed %llu: %lld cases, %lld held, %lld violated, %lld broken, %lld gave up, %lld skipped; ",
+      static_cast<unsigned long long>(options.seed), ll(report.cases()), ll(report.held),
+      ll(report.violated), ll(report.broken), ll(report.gave_up), ll(report.skipped));
+  text += text_of("%lld near-legal; %zu classes of failures; %lld run in %.1f s, %.1f/s\n",
+                  ll(report.near_legal), report.classes.size(), ll(ran), report.seconds,
                   static_cast<double>(ran) / std::max(report.seconds, 1e-9));
   if (report.ended_early) text += "not all cases were run: " + report.why_early + "\n";
   return text;
@@ -93,18 +94,20 @@ std::string campaign_text(const CampaignOptions& options, const CampaignReport& 
 
 json::object campaign_json(const CampaignOptions& options, const CampaignReport& report) {
   json::object whole = run_to_json(first_results(report), report.device, report.seconds);
-  whole["summary"] = json::object{{"scenarios", report.cases()}, {"held", report.held},
-                                  {"violated", report.violated}, {"broken", report.broken},
-                                  {"gave_up", report.gave_up},   {"skipped", report.skipped},
-                                  {"seconds", report.seconds},   {"near_legal", report.near_legal},
-                                  {"resumed", report.resumed},   {"ended_early", report.ended_early}};
-  whole["campaign"] = json::object{{"seed", std::to_string(options.seed)},
-                                   {"profile", options.profile},
-                                   {"count", options.count},
-                                   {"shard", std::to_string(options.shard) + "/" + std::to_string(options.shards)},
-                                   {"jobs", options.jobs},
-                                   {"log", options.log},
-                                   {"corpus", options.corpus}};
+  whole["summary"] =
+      json::object{{"scenarios", report.cases()}, {"held", report.held},
+                   {"violated", report.violated}, {"broken", report.broken},
+                   {"gave_up", report.gave_up},   {"skipped", report.skipped},
+                   {"seconds", report.seconds},   {"near_legal", report.near_legal},
+                   {"resumed", report.resumed},   {"ended_early", report.ended_early}};
+  whole["campaign"] =
+      json::object{{"seed", std::to_string(options.seed)},
+                   {"profile", options.profile},
+                   {"count", options.count},
+                   {"shard", std::to_string(options.shard) + "/" + std::to_string(options.shards)},
+                   {"jobs", options.jobs},
+                   {"log", options.log},
+                   {"corpus", options.corpus}};
   json::array classes;
   for (const FailureClass& one : report.classes) {
     classes.push_back({{"class", one.first.failure_class},

@@ -22,11 +22,14 @@ struct Batch {
   std::vector<float> c, want;
 };
 
-const Family& family_of(std::int64_t tile) { return kFamilies[static_cast<std::size_t>(tile) % std::size(kFamilies)]; }
+const Family& family_of(std::int64_t tile) {
+  return kFamilies[static_cast<std::size_t>(tile) % std::size(kFamilies)];
+}
 
 bf16 narrow(float x) { return st<bf16>(x); }
 
-// Rows of `to`; in a family that cancels, every second place undoes the one before: in a always, in b mostly.
+// Rows of `to`; in a family that cancels, every second place undoes the one before: in a always, in
+// b mostly.
 void draw_rows(Drawn& draw, const Family& family, std::int64_t rows, bool right, bf16* to) {
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t k = 0; k < kDotDepth; ++k, ++to) {
@@ -42,11 +45,13 @@ void draw_rows(Drawn& draw, const Family& family, std::int64_t rows, bool right,
 
 std::array<float, kDotDepth> widened_row(const std::vector<bf16>& x, std::int64_t row) {
   std::array<float, kDotDepth> values;
-  for (std::size_t k = 0; k < values.size(); ++k) values[k] = load(x[static_cast<std::size_t>(row * kDotDepth) + k]);
+  for (std::size_t k = 0; k < values.size(); ++k)
+    values[k] = load(x[static_cast<std::size_t>(row * kDotDepth) + k]);
   return values;
 }
 
-Batch make_batch(const TensorCore& model, std::int64_t tiles, std::uint64_t seed, std::int64_t index) {
+Batch make_batch(const TensorCore& model, std::int64_t tiles, std::uint64_t seed,
+                 std::int64_t index) {
   Batch batch;
   batch.a.resize(static_cast<std::size_t>(tiles * kDotRows * kDotDepth));
   batch.b.resize(static_cast<std::size_t>(tiles * kDotColumns * kDotDepth));
@@ -79,8 +84,8 @@ class DeviceDots {
         c_(make<float>(tiles * kDotRows, kDotColumns)),
         d_(make<float>(tiles * kDotRows, kDotColumns)) {}
   ~DeviceDots() {
-    for (void* memory : {static_cast<void*>(a_.data), static_cast<void*>(b_.data), static_cast<void*>(c_.data),
-                         static_cast<void*>(d_.data)}) {
+    for (void* memory : {static_cast<void*>(a_.data), static_cast<void*>(b_.data),
+                         static_cast<void*>(c_.data), static_cast<void*>(d_.data)}) {
       backend_.release(memory);
     }
     backend_.destroy_stream(stream_);
@@ -94,7 +99,8 @@ class DeviceDots {
     put(c_.data, batch.c);
     backend_.submit(stream_, Submission(TensorCoreDots{.a = a_, .b = b_, .c = c_, .d = d_}));
     std::vector<float> got(batch.c.size());
-    backend_.copy(stream_, got.data(), d_.data, got.size() * sizeof(float), CopyKind::device_to_host);
+    backend_.copy(stream_, got.data(), d_.data, got.size() * sizeof(float),
+                  CopyKind::device_to_host);
     backend_.synchronize(stream_);
     return got;
   }
@@ -102,7 +108,9 @@ class DeviceDots {
  private:
   template <class T>
   Tensor<T> make(std::int64_t rows, std::int64_t cols) {
-    return tensor(static_cast<T*>(backend_.allocate(static_cast<std::size_t>(rows * cols) * sizeof(T))), rows, cols);
+    return tensor(
+        static_cast<T*>(backend_.allocate(static_cast<std::size_t>(rows * cols) * sizeof(T))), rows,
+        cols);
   }
   template <class T>
   void put(void* to, const std::vector<T>& from) {
@@ -115,7 +123,9 @@ class DeviceDots {
 };
 
 // NaN is NaN, whatever its bits.
-bool differ(float got, float want) { return bits(got) != bits(want) && !(is_nan_bits(got) && is_nan_bits(want)); }
+bool differ(float got, float want) {
+  return bits(got) != bits(want) && !(is_nan_bits(got) && is_nan_bits(want));
+}
 
 void compare(const Batch& batch, const std::vector<float>& got, Calibration& result) {
   for (std::size_t e = 0; e < got.size(); ++e) {
@@ -140,9 +150,12 @@ void compare(const Batch& batch, const std::vector<float>& got, Calibration& res
 std::string architecture_of(const DeviceInfo& device) {
   return "sm_" + std::to_string(device.kind == "cuda" ? device.compute_capability : 90);
 }
-std::optional<TensorCore> constants_of(const DeviceInfo& device) { return tensor_core(architecture_of(device)); }
+std::optional<TensorCore> constants_of(const DeviceInfo& device) {
+  return tensor_core(architecture_of(device));
+}
 
-Calibration calibrate(Backend& backend, const TensorCore& model, std::int64_t dots, std::uint64_t seed) {
+Calibration calibrate(Backend& backend, const TensorCore& model, std::int64_t dots,
+                      std::uint64_t seed) {
   Calibration result;
   const std::int64_t all = (dots + kTileDots - 1) / kTileDots;
   const std::int64_t tiles = std::clamp<std::int64_t>(all, std::size(kFamilies), kMostTiles);
@@ -178,20 +191,21 @@ std::string words(const std::array<float, 16>& x) {
 }  // namespace
 
 std::string text(const DotDifference& d) {
-  return "  first difference: dot " + std::to_string(d.dot) + ", family \"" + d.family + "\"\n    a    " + words(d.a) +
-         "\n    b    " + words(d.b) + "\n    c    " + word(d.c) + "\n    got  " + word(d.got) + "\n    want " +
-         word(d.want);
+  return "  first difference: dot " + std::to_string(d.dot) + ", family \"" + d.family +
+         "\"\n    a    " + words(d.a) + "\n    b    " + words(d.b) + "\n    c    " + word(d.c) +
+         "\n    got  " + word(d.got) + "\n    want " + word(d.want);
 }
 
-boost::json::object to_json(const Calibration& result, const std::string& architecture, const TensorCore& model) {
+boost::json::object to_json(const Calibration& result, const std::string& architecture,
+                            const TensorCore& model) {
   boost::json::object found{{"architecture", architecture}, {"fraction_bits", model.fraction_bits},
                             {"group", model.group},         {"min_exponent", model.min_exponent},
                             {"dots", result.dots},          {"differences", result.differences}};
   if (result.first) {
     const DotDifference& d = *result.first;
-    found["first"] =
-        boost::json::object{{"dot", d.dot},   {"family", d.family}, {"a", words(d.a)},     {"b", words(d.b)},
-                            {"c", word(d.c)}, {"got", word(d.got)}, {"want", word(d.want)}};
+    found["first"] = boost::json::object{
+        {"dot", d.dot},   {"family", d.family}, {"a", words(d.a)},     {"b", words(d.b)},
+        {"c", word(d.c)}, {"got", word(d.got)}, {"want", word(d.want)}};
   }
   return found;
 }

@@ -26,11 +26,14 @@ struct Calibration {
 std::optional<TensorCore> constants_of(const DeviceInfo& device);
 std::string architecture_of(const DeviceInfo& device);
 
-// At least `dots` of the adversarial families in turn (kernels/core/fda_families.h), on every core of the host.
-Calibration calibrate(Backend& backend, const TensorCore& model, std::int64_t dots, std::uint64_t seed);
+// At least `dots` of the adversarial families in turn (kernels/core/fda_families.h), on every core
+// of the host.
+Calibration calibrate(Backend& backend, const TensorCore& model, std::int64_t dots,
+                      std::uint64_t seed);
 
 // Several lines: the family, the operands, both results.
 std::string text(const DotDifference& difference);
-boost::json::object to_json(const Calibration& result, const std::string& architecture, const TensorCore& model);
+boost::json::object to_json(const Calibration& result, const std::string& architecture,
+                            const TensorCore& model);
 
 }  // namespace lockstep

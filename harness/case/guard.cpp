@@ -27,7 +27,8 @@ void guard_device(Backend& backend) {
   BackendStream* const stream = backend.create_stream("guard");
   void* const memory = backend.allocate(kBytes);
   backend.submit(stream,
-                 Submission(Fingerprint{.hashes = tensor(static_cast<std::uint64_t*>(memory), 1, kFingerprints)}));
+                 Submission(Fingerprint{
+                     .hashes = tensor(static_cast<std::uint64_t*>(memory), 1, kFingerprints)}));
   backend.copy(stream, hashes, memory, kBytes, CopyKind::device_to_host);
   backend.synchronize(stream);
   backend.release(memory);
@@ -41,9 +42,12 @@ void guard_tensor_cores(Backend& backend) {
   const DeviceInfo& device = backend.info();
   const auto model = constants_of(device);
   const std::string refused = kRefused + device.name + " (" + architecture_of(device) + "): ";
-  if (!model) throw WorldError(refused + "the constants of its tensor cores are not known, so bf16 cannot be judged");
+  if (!model)
+    throw WorldError(refused +
+                     "the constants of its tensor cores are not known, so bf16 cannot be judged");
   const Calibration result = calibrate(backend, *model, kDots, 1);
-  if (result.first) throw WorldError(refused + "its tensor cores are not the model's\n" + text(*result.first));
+  if (result.first)
+    throw WorldError(refused + "its tensor cores are not the model's\n" + text(*result.first));
 }
 
 void once_a_process(void (*guard)(Backend&), Backend& backend) {

@@ -1,4 +1,5 @@
-// Refuses a machine that does not do the contract's arithmetic, before anything is trained or judged on it.
+// Refuses a machine that does not do the contract's arithmetic, before anything is trained or
+// judged on it.
 #pragma once
 
 #include <string>
@@ -11,11 +12,12 @@ namespace lockstep {
 void guard_host();
 // The same of a device: it computes the fingerprint. Waits for the device.
 void guard_device(Backend& backend);
-// Before bf16 is judged: some thousand dots of the device's tensor cores against the model, which must be known.
+// Before bf16 is judged: some thousand dots of the device's tensor cores against the model, which
+// must be known.
 void guard_tensor_cores(Backend& backend);
 
-// Asks one of these the first time that this process meets a device of that name with that planted fault: a device does
-// not change its arithmetic between two cases of a campaign.
+// Asks one of these the first time that this process meets a device of that name with that planted
+// fault: a device does not change its arithmetic between two cases of a campaign.
 void once_a_process(void (*guard)(Backend&), Backend& backend);
 
 }  // namespace lockstep

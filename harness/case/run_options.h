@@ -21,12 +21,12 @@ struct PlantedFault {
 struct RunOptions {
   std::string device = "sim";  // "sim" or "cuda".
   PlantedFault planted = {};
-  bool edges = false;                             // List the edges that protect nothing.
-  bool bits_alone = false;                        // Compare values only, without the checker and the dry-run ledger.
+  bool edges = false;       // List the edges that protect nothing.
+  bool bits_alone = false;  // Compare values only, without the checker and the dry-run ledger.
   std::optional<SimOptions::Policy> policy = {};  // Instead of the scenario's schedules.
   const LocalRanks* ranks = nullptr;              // Null: all of the scenario's.
   double deadline_s = 60;                         // For one collective of ranks that are processes.
-  Observer* watcher = nullptr;                    // Is told of every device call, in addition to the checker.
+  Observer* watcher = nullptr;  // Is told of every device call, in addition to the checker.
 };
 
 }  // namespace lockstep

@@ -24,7 +24,8 @@ Pressure pressure_of(const Scenario& scenario) {
                     .poison_fresh = holds(checker.poison, Poison::fresh),
                     .poison_freed = holds(checker.poison, Poison::freed)};
   for (const Scenario::Delay& delay : checker.delays) {
-    pressure.delays.push_back({word(delay.stream), delay.spin, static_cast<int>(delay.rank.value_or(-1))});
+    pressure.delays.push_back(
+        {word(delay.stream), delay.spin, static_cast<int>(delay.rank.value_or(-1))});
   }
   return pressure;
 }
@@ -41,8 +42,10 @@ ExploreOptions explore_options(const Scenario& scenario) {
           .delays = pressure_of(scenario).delays};
 }
 
-std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options, int gpu) {
-  if (device != "cuda") return open_sim(options);  // The host's own arithmetic: guarded at the start of the program.
+std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options,
+                                      int gpu) {
+  if (device != "cuda")
+    return open_sim(options);  // The host's own arithmetic: guarded at the start of the program.
   std::unique_ptr<Backend> backend = open_cuda(gpu);
   once_a_process(guard_device, *backend);
   return backend;

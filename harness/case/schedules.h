@@ -15,7 +15,8 @@ Pressure pressure_of(const Scenario& scenario);
 // The options for all schedules that the scenario asks for.
 ExploreOptions explore_options(const Scenario& scenario);
 SimOptions sim_options(const Scenario& scenario, std::int64_t seed);
-std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options, int gpu = 0);
+std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options,
+                                      int gpu = 0);
 // `scenario` narrowed to one precision and one schedule, which is what a token names.
 Scenario narrowed(const Scenario& scenario, Numerics numerics, std::int64_t seed);
 

@@ -21,7 +21,8 @@ enum class Verdict : std::uint8_t {
 };
 const char* to_text(Verdict verdict);
 
-// The first tensor in program order whose bits differ, down to the element. -1 where a field has no meaning.
+// The first tensor in program order whose bits differ, down to the element. -1 where a field has no
+// meaning.
 struct FirstDifference {
   std::int64_t step = -1;
   std::int64_t rank = 0;
@@ -30,9 +31,9 @@ struct FirstDifference {
   std::string op;
   std::string tensor;
   std::int64_t index = -1, row = -1, column = -1;
-  std::int64_t document = -1;       // Document::number; -1 outside documents.
-  std::int64_t position = -1;       // For the row in its document.
-  std::string got, want;            // Decimal and bits: "0.5 0x3f000000". "missing" where there is no tensor.
+  std::int64_t document = -1;  // Document::number; -1 outside documents.
+  std::int64_t position = -1;  // For the row in its document.
+  std::string got, want;  // Decimal and bits: "0.5 0x3f000000". "missing" where there is no tensor.
   std::optional<std::int64_t> ulp;  // Absent where one side is no number.
   friend bool operator==(const FirstDifference&, const FirstDifference&) = default;
 };
@@ -44,13 +45,15 @@ struct CaseResult {
   std::string name;
   std::string numerics;
   std::string token;
-  std::string data_from;  // The folder that the token's data.path is relative to, "" where it reads none.
+  std::string
+      data_from;  // The folder that the token's data.path is relative to, "" where it reads none.
   Verdict verdict = Verdict::holds;
   JudgeKind judge = JudgeKind::none;
   std::string reason;
   std::optional<FirstDifference> first_difference;
   Counters counters;
-  std::string schedules;                     // On the simulated device: how many ran, and what they were bound to find.
+  std::string
+      schedules;  // On the simulated device: how many ran, and what they were bound to find.
   std::vector<std::string> blind;            // What the scenario cannot show: blind_spots.h.
   std::vector<std::string> redundant_edges;  // Where they were asked for: a line each.
   double seconds = 0;

@@ -5,16 +5,20 @@
 namespace lockstep {
 namespace {
 
-std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+std::int64_t floor_div(std::int64_t a, std::int64_t b) {
+  return a >= 0 ? a / b : -((-a + b - 1) / b);
+}
 
 // Is there a whole k with low < k * pitch < high and first <= k <= last?
-bool has_multiple(std::int64_t low, std::int64_t high, std::int64_t pitch, std::int64_t first, std::int64_t last) {
+bool has_multiple(std::int64_t low, std::int64_t high, std::int64_t pitch, std::int64_t first,
+                  std::int64_t last) {
   const std::int64_t from = std::max(first, floor_div(low, pitch) + 1);
   const std::int64_t to = std::min(last, floor_div(high - 1, pitch));
   return from <= to;
 }
 
-// Row i of `a` meets [base, base + width) when base - a.base - a.width < i * pitch < base - a.base + width.
+// Row i of `a` meets [base, base + width) when base - a.base - a.width < i * pitch < base - a.base
+// + width.
 bool row_meets(const Box& a, std::int64_t base, std::int64_t width) {
   const std::int64_t d = base - a.base;
   if (a.rows == 1) return -width < d && d < a.width;

@@ -1,13 +1,13 @@
-// The bytes of an operand as a strided box, and exact tests on pairs of them. Columns of one buffer (z | xbc | dt) are
-// boxes that interleave without a common byte, so intervals would not do.
+// The bytes of an operand as a strided box, and exact tests on pairs of them. Columns of one buffer
+// (z | xbc | dt) are boxes that interleave without a common byte, so intervals would not do.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep {
 
-// Bytes [base + i * pitch, base + i * pitch + width) for i in [0, rows), counted from the start of an allocation.
-// Made by box(): width < pitch, or one row.
+// Bytes [base + i * pitch, base + i * pitch + width) for i in [0, rows), counted from the start of
+// an allocation. Made by box(): width < pitch, or one row.
 struct Box {
   std::int64_t base = 0;
   std::int64_t rows = 0;

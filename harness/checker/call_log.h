@@ -1,5 +1,5 @@
-// Every call of a run at the device, to be told to other observers later: a judge can go over the same run again with
-// one edge less.
+// Every call of a run at the device, to be told to other observers later: a judge can go over the
+// same run again with one edge less.
 #pragma once
 
 #include <vector>

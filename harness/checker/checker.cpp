@@ -12,8 +12,8 @@ namespace {
 
 std::string bytes_text(const Box& box, const Allocation& allocation) {
   return "bytes " + std::to_string(box.base) + " to " + std::to_string(box.end() - 1) + " of the " +
-         std::to_string(allocation.bytes) + "-byte " + (allocation.pinned ? "pinned" : "device") + " allocation " +
-         std::to_string(allocation.id);
+         std::to_string(allocation.bytes) + "-byte " + (allocation.pinned ? "pinned" : "device") +
+         " allocation " + std::to_string(allocation.id);
 }
 
 HazardKind kind_of(const Touch& earlier, const Touch& later) {
@@ -22,7 +22,8 @@ HazardKind kind_of(const Touch& earlier, const Touch& later) {
 }
 
 std::string short_name(const Work& work) {
-  return work.name + (work.bytes > 0 ? " of " + std::to_string(work.bytes) + " bytes" : std::string());
+  return work.name +
+         (work.bytes > 0 ? " of " + std::to_string(work.bytes) + " bytes" : std::string());
 }
 
 // A poison op writes no value.
@@ -36,7 +37,9 @@ std::string why_undefined(const std::optional<Work>& by) {
 
 }  // namespace
 
-Checker::Checker(CheckerOptions options) : options_(std::move(options)) { threads_.push_back({"the host", -1, {}}); }
+Checker::Checker(CheckerOptions options) : options_(std::move(options)) {
+  threads_.push_back({"the host", -1, {}});
+}
 
 std::vector<std::string> Checker::mutations() {
   return {"columns-taken-for-whole-rows",
@@ -53,7 +56,8 @@ void Checker::on_call(const IssuedCall& issued) {
   std::visit([&](const auto& call) { on(call, issued); }, issued.call);
 }
 
-// ---- Threads --------------------------------------------------------------------------------------------------------
+// ---- Threads
+// -------------------------------------------------------------------------------------------------
 
 void Checker::on(const RankCall& call, const IssuedCall&) {
   const int rank = call.rank;
@@ -77,10 +81,11 @@ void Checker::on(const RankCall& call, const IssuedCall&) {
   host_ = host.thread;
 }
 
-// Nobody comes to a meeting before all have gone on from the last but one, so what is known of older ones stays true.
+// Nobody comes to a meeting before all have gone on from the last but one, so what is known of
+// older ones stays true.
 void Checker::on(const BarrierCall& barrier, const IssuedCall&) {
-  const auto entry =
-      std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& h) { return h.second.thread == host_; });
+  const auto entry = std::find_if(hosts_.begin(), hosts_.end(),
+                                  [&](const auto& h) { return h.second.thread == host_; });
   if (entry == hosts_.end()) return;
   Clock& meeting = meets_[entry->second.meetings % 2];
   if (!barrier.goes_on) return meeting.join(host().clock);
@@ -93,7 +98,8 @@ void Checker::on(const CreateStreamCall& created, const IssuedCall& issued) {
 }
 
 int Checker::thread_of(int stream) {
-  const auto [entry, fresh] = stream_threads_.try_emplace(stream, static_cast<int>(threads_.size()));
+  const auto [entry, fresh] =
+      stream_threads_.try_emplace(stream, static_cast<int>(threads_.size()));
   if (fresh) threads_.push_back({std::to_string(stream), stream, {}});
   return entry->second;
 }
@@ -101,7 +107,8 @@ int Checker::thread_of(int stream) {
 // Launches on one stream follow each other, so their side lanes may share threads.
 int Checker::lane_thread(int stream, int lane, int captured) {
   if (lane == 0) return thread_of(stream);
-  const auto [entry, fresh] = lane_threads_.try_emplace({stream, lane}, static_cast<int>(threads_.size()));
+  const auto [entry, fresh] =
+      lane_threads_.try_emplace({stream, lane}, static_cast<int>(threads_.size()));
   if (fresh) threads_.push_back({"", captured, {}});
   Thread& thread = at(threads_, entry->second);
   thread.name = stream_name(captured) + " (in a graph launched on " + stream_name(stream) + ")";
@@ -121,7 +128,8 @@ int Checker::enter(int stream) {
   return thread;
 }
 
-// ---- Edges ----------------------------------------------------------------------------------------------------------
+// ---- Edges
+// -------------------------------------------------------------------------------------------------
 
 Checker::EventState& Checker::event(int id) { return events_[id]; }
 
@@ -168,12 +176,14 @@ void Checker::synchronize(int id, int stream) {
     return;
   }
   if (mutated("host-orders-nothing")) return;
-  // Nothing is put on the stream, so that what this host knows is not passed on to other ranks' work there.
+  // Nothing is put on the stream, so that what this host knows is not passed on to other ranks'
+  // work there.
   const Clock& clock = at(threads_, thread_of(stream)).clock;
   if (use({Edge::Kind::synchronize_stream, stream, -1}, stream)) host().clock.join(clock);
 }
 
-// ---- Work -----------------------------------------------------------------------------------------------------------
+// ---- Work
+// -------------------------------------------------------------------------------------------------
 
 void Checker::on(const SubmitCall& call, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
@@ -185,7 +195,9 @@ void Checker::on(const CopyCall& copy, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
   std::vector<CheckedOperand> operands = copy_operands(copy);
   const int thread = enter(issued.stream);
-  perform(thread, {.name = "copy", .place = issued.place, .bytes = static_cast<std::int64_t>(copy.bytes)}, operands);
+  perform(thread,
+          {.name = "copy", .place = issued.place, .bytes = static_cast<std::int64_t>(copy.bytes)},
+          operands);
   // A copy to pageable memory returns when it is done.
   if (copy.kind == CopyKind::device_to_host && !memory_.live_at(copy.to)) {
     host().clock.join(at(threads_, thread).clock);
@@ -202,8 +214,10 @@ void Checker::on(const FillCall& fill, const IssuedCall& issued) {
 void Checker::on(const HostAccessCall& call, const IssuedCall& issued) {
   const auto size = static_cast<std::int64_t>(call.bytes);
   const Access access = call.writes ? Access::out : Access::in;
-  std::vector<CheckedOperand> operands{{{access, const_cast<void*>(call.memory), 1, size, size}, 0, -1, true}};
-  perform(host_, {.name = call.writes ? "write" : "read", .place = issued.place, .bytes = size}, operands);
+  std::vector<CheckedOperand> operands{
+      {{access, const_cast<void*>(call.memory), 1, size, size}, 0, -1, true}};
+  perform(host_, {.name = call.writes ? "write" : "read", .place = issued.place, .bytes = size},
+          operands);
 }
 
 void Checker::perform(int thread, const Work& work, std::vector<CheckedOperand>& operands) {
@@ -214,7 +228,8 @@ void Checker::perform(int thread, const Work& work, std::vector<CheckedOperand>&
   touches.reserve(operands.size());
   for (CheckedOperand& operand : operands) {
     const OperandBytes& b = operand.bytes;
-    Touch touch{work, operand.operand, b.name, b.access, box(0, b.rows, b.row_bytes, b.pitch_bytes), -1, thread, time};
+    Touch touch{work, operand.operand, b.name, b.access, box(0, b.rows, b.row_bytes, b.pitch_bytes),
+                -1,   thread,          time};
     if (touch.box.is_empty()) continue;
     Allocation* allocation = locate(operand, touch);
     if (!allocation) continue;
@@ -237,37 +252,40 @@ void Checker::perform(int thread, const Work& work, std::vector<CheckedOperand>&
   }
 }
 
-// Null when there is nothing to check any further: pageable memory of the host, or a hazard that was reported.
+// Null when there is nothing to check any further: pageable memory of the host, or a hazard that
+// was reported.
 Allocation* Checker::locate(const CheckedOperand& operand, const Touch& touch) {
   Allocation* live = memory_.live_at(operand.bytes.base);
   if (operand.allocation >= 0) {
     Allocation& captured = memory_[operand.allocation];
     if (captured.live) return &captured;
-    report(HazardKind::use_after_free, touch, std::nullopt,
-           std::to_string(captured.bytes) + "-byte allocation " + std::to_string(captured.id) +
-               ", which was released after the graph was captured",
-           live ? "Another allocation, " + std::to_string(live->id) +
-                      ", has its address now. Keep the memory as long as the graph, or capture again."
-                : "Keep the memory as long as the graph, or capture again.");
+    report(
+        HazardKind::use_after_free, touch, std::nullopt,
+        std::to_string(captured.bytes) + "-byte allocation " + std::to_string(captured.id) +
+            ", which was released after the graph was captured",
+        live ? "Another allocation, " + std::to_string(live->id) +
+                   ", has its address now. Keep the memory as long as the graph, or capture again."
+             : "Keep the memory as long as the graph, or capture again.");
     return nullptr;
   }
   if (!live) {
     if (operand.may_be_pageable) return nullptr;
     const Allocation* gone = memory_.last_at(operand.bytes.base);
     report(gone ? HazardKind::use_after_free : HazardKind::out_of_bounds, touch, std::nullopt,
-           gone ? "the " + std::to_string(gone->bytes) + "-byte allocation " + std::to_string(gone->id) +
-                      ", which was released"
+           gone ? "the " + std::to_string(gone->bytes) + "-byte allocation " +
+                      std::to_string(gone->id) + ", which was released"
                 : "memory that was never allocated",
-           gone ? "Release it after its last user was submitted and is over." : "The operand lies in no allocation.");
+           gone ? "Release it after its last user was submitted and is over."
+                : "The operand lies in no allocation.");
     return nullptr;
   }
   const std::int64_t first = static_cast<const std::byte*>(operand.bytes.base) - live->base;
   if (first + touch.box.end() > live->bytes) {
     Box where = touch.box;
     where.base = first;
-    report(
-        HazardKind::out_of_bounds, touch, std::nullopt, bytes_text(where, *live),
-        "The operand ends " + std::to_string(first + touch.box.end() - live->bytes) + " bytes after its allocation.");
+    report(HazardKind::out_of_bounds, touch, std::nullopt, bytes_text(where, *live),
+           "The operand ends " + std::to_string(first + touch.box.end() - live->bytes) +
+               " bytes after its allocation.");
     return nullptr;
   }
   return live;
@@ -283,7 +301,8 @@ void Checker::judge(const Touch& touch, const Allocation& allocation) {
   const Clock& clock = at(threads_, touch.thread).clock;
   for (const Touch& earlier : allocation.shadow.unordered(touch, clock)) {
     if (mutated("readers-are-forgotten") && !writes(earlier.mode)) continue;
-    report(kind_of(earlier, touch), touch, earlier, bytes_text(touch.box, allocation), missing_edge(touch, earlier));
+    report(kind_of(earlier, touch), touch, earlier, bytes_text(touch.box, allocation),
+           missing_edge(touch, earlier));
   }
 }
 
@@ -291,18 +310,20 @@ void Checker::judge_overlaps(const std::vector<Touch>& touches) {
   for (std::size_t i = 0; i < touches.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       const Touch &a = touches[i], &b = touches[j];
-      if (a.allocation != b.allocation || !(writes(a.mode) || writes(b.mode)) || !overlap(a.box, b.box)) continue;
+      if (a.allocation != b.allocation || !(writes(a.mode) || writes(b.mode)) ||
+          !overlap(a.box, b.box))
+        continue;
       report(HazardKind::overlap, a, b, bytes_text(a.box, memory_[a.allocation]),
              "An op reads and writes its operands in any order: give each memory of its own.");
     }
   }
 }
 
-void Checker::report(HazardKind kind, const Touch& later, const std::optional<Touch>& earlier, std::string memory,
-                     std::string detail) {
+void Checker::report(HazardKind kind, const Touch& later, const std::optional<Touch>& earlier,
+                     std::string memory, std::string detail) {
   const auto name = [this](const Touch& touch) { return at(threads_, touch.thread).name; };
-  hazards_.push_back(
-      {kind, later, earlier, name(later), earlier ? name(*earlier) : "", std::move(memory), std::move(detail)});
+  hazards_.push_back({kind, later, earlier, name(later), earlier ? name(*earlier) : "",
+                      std::move(memory), std::move(detail)});
 }
 
 void Checker::throw_found() const {
@@ -310,7 +331,8 @@ void Checker::throw_found() const {
   const std::vector<Hazard> list = distinct(hazards_);
   std::string all = text(list.front());
   const std::size_t others = list.size() - 1;
-  if (others > 0) all += " (and " + std::to_string(others) + (others == 1 ? " other hazard)" : " other hazards)");
+  if (others > 0)
+    all += " (and " + std::to_string(others) + (others == 1 ? " other hazard)" : " other hazards)");
   throw EngineViolation(JudgeKind::hazard, all);
 }
 
@@ -323,28 +345,35 @@ void Checker::stop_if_found() {
 std::string Checker::missing_edge(const Touch& later, const Touch& earlier) {
   const Thread& after = at(threads_, later.thread);
   const Thread& before = at(threads_, earlier.thread);
-  const bool inside =
-      later.work.graph >= 0 && later.work.graph == earlier.work.graph && later.work.launch == earlier.work.launch;
+  const bool inside = later.work.graph >= 0 && later.work.graph == earlier.work.graph &&
+                      later.work.launch == earlier.work.launch;
   const std::string what = short_name(earlier.work), then = short_name(later.work);
   const std::string place = "Missing edge: " + before.name + " -> " + after.name + ". ";
   if (inside) {
-    return place + "While the graph is captured, record an event on " + stream_name(before.stream) + " after " + what +
-           " and wait for it on " + stream_name(after.stream) + " before " + then + ".";
+    return place + "While the graph is captured, record an event on " + stream_name(before.stream) +
+           " after " + what + " and wait for it on " + stream_name(after.stream) + " before " +
+           then + ".";
   }
   if (before.stream < 0) {
-    return place + "Let the ranks meet between " + before.name + "'s " + what + " and " + then + ".";
-  }
-  const std::string act = after.stream < 0 ? "synchronise with it before the host's " + then
-                                           : "wait for it on " + stream_name(after.stream) + " before " + then;
-  for (const auto& [id, state] : events_) {
-    if (!state.recorded || state.stream != before.stream || state.clock.at(earlier.thread) < earlier.time) continue;
-    return place + "Event " + std::to_string(id) + " was recorded on " + before.name + " after " + what + ": " + act +
+    return place + "Let the ranks meet between " + before.name + "'s " + what + " and " + then +
            ".";
   }
-  return place + "Record an event on " + stream_name(before.stream) + " after " + what + ", and " + act + ".";
+  const std::string act = after.stream < 0
+                              ? "synchronise with it before the host's " + then
+                              : "wait for it on " + stream_name(after.stream) + " before " + then;
+  for (const auto& [id, state] : events_) {
+    if (!state.recorded || state.stream != before.stream ||
+        state.clock.at(earlier.thread) < earlier.time)
+      continue;
+    return place + "Event " + std::to_string(id) + " was recorded on " + before.name + " after " +
+           what + ": " + act + ".";
+  }
+  return place + "Record an event on " + stream_name(before.stream) + " after " + what + ", and " +
+         act + ".";
 }
 
-// ---- Memory ---------------------------------------------------------------------------------------------------------
+// ---- Memory
+// -------------------------------------------------------------------------------------------------
 
 void Checker::on(const AllocateCall& call, const IssuedCall&) {
   memory_.allocate(call.memory, call.bytes, call.pinned);
@@ -371,7 +400,8 @@ void Checker::on(const ReleaseCall& call, const IssuedCall&) {
   memory_.release(*allocation);
 }
 
-// ---- Graphs ---------------------------------------------------------------------------------------------------------
+// ---- Graphs
+// -------------------------------------------------------------------------------------------------
 
 void Checker::on(const BeginCaptureCall&, const IssuedCall& issued) {
   capture_ = Capture{issued.stream, {issued.stream}, {}};
@@ -385,17 +415,25 @@ void Checker::on(const EndCaptureCall& call, const IssuedCall& issued) {
   plans_.insert_or_assign(call.graph, std::move(plan));
 }
 
-// Every address in the graph lies in memory that lives now. From here on it must be that generation.
+// Every address in the graph lies in memory that lives now. From here on it must be that
+// generation.
 void Checker::check_addresses(int graph, GraphPlan& plan) {
   if (stopped_) return;
   for (GraphItem& item : plan.items) {
     item.work.graph = graph;
     for (CheckedOperand& operand : item.operands) {
       const OperandBytes& b = operand.bytes;
-      const Touch touch{item.work, operand.operand,        b.name, b.access, box(0, b.rows, b.row_bytes, b.pitch_bytes),
-                        -1,        thread_of(item.stream), 0};
+      const Touch touch{item.work,
+                        operand.operand,
+                        b.name,
+                        b.access,
+                        box(0, b.rows, b.row_bytes, b.pitch_bytes),
+                        -1,
+                        thread_of(item.stream),
+                        0};
       if (touch.box.is_empty()) continue;
-      if (const Allocation* allocation = locate(operand, touch)) operand.allocation = allocation->id;
+      if (const Allocation* allocation = locate(operand, touch))
+        operand.allocation = allocation->id;
     }
   }
   stop_if_found();
@@ -417,16 +455,18 @@ void Checker::launch(GraphPlan& plan, int graph, int stream, const StepLocation&
     threads.push_back(lane_thread(stream, in_order ? 0 : static_cast<int>(lane), plan.lanes[lane]));
   }
   clock(threads[0]).join(plan.finished);
-  for (std::size_t lane = 1; lane < threads.size(); ++lane) clock(threads[lane]).join(clock(threads[0]));
+  for (std::size_t lane = 1; lane < threads.size(); ++lane)
+    clock(threads[lane]).join(clock(threads[0]));
 
   std::map<int, EventState> inside, external;
   for (GraphItem& item : plan.items) {
     const int thread = at(threads, item.lane);
     if (item.kind == GraphItem::Kind::record) {
-      (item.external ? external : inside)[item.event] = {true, false, item.lane == 0 ? stream : item.stream,
-                                                         clock(thread)};
+      (item.external ? external : inside)[item.event] = {
+          true, false, item.lane == 0 ? stream : item.stream, clock(thread)};
     } else if (item.kind == GraphItem::Kind::wait) {
-      wait(clock(thread), item.event, item.stream, item.external ? event(item.event) : inside[item.event]);
+      wait(clock(thread), item.event, item.stream,
+           item.external ? event(item.event) : inside[item.event]);
     } else {
       Work work = item.work;
       work.place.step = place.step;

@@ -1,5 +1,6 @@
-// The judge of order: vector clocks over every call at the device, and shadow memory by byte range. It sees the
-// host's calls only, so a missing edge shows on every run, on either device, whatever the timing.
+// The judge of order: vector clocks over every call at the device, and shadow memory by byte range.
+// It sees the host's calls only, so a missing edge shows on every run, on either device, whatever
+// the timing.
 #pragma once
 
 #include <array>
@@ -16,9 +17,11 @@
 namespace lockstep {
 
 struct CheckerOptions {
-  bool stop = true;           // Throw EngineViolation (judge "hazard") before a hazardous op, so that it does not run.
-  std::string mutation = "";  // An error of the checker's own, planted: a name of Checker::mutations().
-  std::set<Edge> dropped;     // Edges to do without, to see whether they are needed.
+  bool stop = true;  // Throw EngineViolation (judge "hazard") before a hazardous op, so that it
+                     // does not run.
+  std::string mutation =
+      "";  // An error of the checker's own, planted: a name of Checker::mutations().
+  std::set<Edge> dropped;  // Edges to do without, to see whether they are needed.
 };
 
 class Checker : public Observer {
@@ -27,13 +30,17 @@ class Checker : public Observer {
   static std::vector<std::string> mutations();
 
   std::int64_t launches() const { return launches_; }  // For graphs.
-  // How many calls each captured graph recorded, in order of capture, by the stream that captured: one a rank.
+  // How many calls each captured graph recorded, in order of capture, by the stream that captured:
+  // one a rank.
   const std::map<int, std::vector<std::int64_t>>& captured_calls() const { return captured_calls_; }
-  std::int64_t checked() const { return checked_; }                // Accesses judged.
-  const std::vector<Hazard>& hazards() const { return hazards_; }  // In the order of the calls, not de-duplicated.
+  std::int64_t checked() const { return checked_; }  // Accesses judged.
+  const std::vector<Hazard>& hazards() const {
+    return hazards_;
+  }  // In the order of the calls, not de-duplicated.
   const std::map<Edge, EdgeUse>& edges() const { return edges_; }  // The ones that the run used.
   const std::string& stream_name(int stream) const;                // "the host" for -1.
-  void throw_found() const;  // EngineViolation if there are hazards: after a run, for what its clean-up showed.
+  void throw_found()
+      const;  // EngineViolation if there are hazards: after a run, for what its clean-up showed.
 
   void on_call(const IssuedCall& call) override;
 
@@ -52,8 +59,12 @@ class Checker : public Observer {
   void on(const EndCaptureCall&, const IssuedCall&);
   void on(const AbortCaptureCall&, const IssuedCall&) { capture_.reset(); }
   void on(const LaunchCall&, const IssuedCall&);
-  void on(const SyncCall& sync, const IssuedCall& issued) { synchronize(sync.event, issued.stream); }
-  void on(const QueryCall& query, const IssuedCall& issued) { synchronize(query.event, issued.stream); }
+  void on(const SyncCall& sync, const IssuedCall& issued) {
+    synchronize(sync.event, issued.stream);
+  }
+  void on(const QueryCall& query, const IssuedCall& issued) {
+    synchronize(query.event, issued.stream);
+  }
   void on(const AllocateCall&, const IssuedCall&);
   void on(const ReleaseCall&, const IssuedCall&);
   void synchronize(int event, int stream);
@@ -78,7 +89,8 @@ class Checker : public Observer {
     int origin;
     std::set<int> streams, events;
   };
-  static constexpr int kStarter = 0;  // The host of the process: of the only rank, or of who starts the others.
+  static constexpr int kStarter =
+      0;  // The host of the process: of the only rank, or of who starts the others.
 
   bool mutated(const char* name) const { return options_.mutation == name; }
   int thread_of(int stream);
@@ -94,8 +106,8 @@ class Checker : public Observer {
   Allocation* locate(const CheckedOperand& operand, const Touch& touch);
   void judge(const Touch& touch, const Allocation& allocation);
   void judge_overlaps(const std::vector<Touch>& touches);
-  void report(HazardKind kind, const Touch& later, const std::optional<Touch>& earlier, std::string memory,
-              std::string detail);
+  void report(HazardKind kind, const Touch& later, const std::optional<Touch>& earlier,
+              std::string memory, std::string detail);
   void stop_if_found();
   std::string missing_edge(const Touch& later, const Touch& earlier);
 
@@ -104,9 +116,10 @@ class Checker : public Observer {
 
   CheckerOptions options_;
   std::vector<Thread> threads_;
-  int host_ = kStarter;         // The thread whose calls these are.
-  std::map<int, Host> hosts_;   // By rank.
-  std::array<Clock, 2> meets_;  // By parity: a host may come to the next before all have gone on from the last.
+  int host_ = kStarter;        // The thread whose calls these are.
+  std::map<int, Host> hosts_;  // By rank.
+  std::array<Clock, 2>
+      meets_;  // By parity: a host may come to the next before all have gone on from the last.
   std::map<int, int> stream_threads_;
   std::map<std::pair<int, int>, int> lane_threads_;
   std::map<int, EventState> events_;

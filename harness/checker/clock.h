@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-// One entry per thread of execution. An access at time t of thread k is over for everybody whose clock has at(k) >= t.
+// One entry per thread of execution. An access at time t of thread k is over for everybody whose
+// clock has at(k) >= t.
 class Clock {
  public:
   std::uint64_t at(int thread) const {
@@ -17,7 +18,8 @@ class Clock {
   }
   void join(const Clock& other) {
     if (times_.size() < other.times_.size()) times_.resize(other.times_.size());
-    for (std::size_t k = 0; k < other.times_.size(); ++k) times_[k] = std::max(times_[k], other.times_[k]);
+    for (std::size_t k = 0; k < other.times_.size(); ++k)
+      times_[k] = std::max(times_[k], other.times_[k]);
   }
   std::uint64_t tick(int thread) {
     const auto k = static_cast<std::size_t>(thread);

@@ -1,4 +1,5 @@
-// An edge that the host's code draws: the calls of one kind, for one event or stream, by one waiter.
+// An edge that the host's code draws: the calls of one kind, for one event or stream, by one
+// waiter.
 #pragma once
 
 #include <compare>

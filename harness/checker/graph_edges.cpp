@@ -13,16 +13,18 @@ OperandBytes whole(Access access, const void* base, std::size_t bytes) {
 int lane_of(GraphPlan& plan, int stream) {
   const auto found = std::find(plan.lanes.begin(), plan.lanes.end(), stream);
   if (found == plan.lanes.end()) plan.lanes.push_back(stream);
-  return static_cast<int>(std::find(plan.lanes.begin(), plan.lanes.end(), stream) - plan.lanes.begin());
+  return static_cast<int>(std::find(plan.lanes.begin(), plan.lanes.end(), stream) -
+                          plan.lanes.begin());
 }
 
 // The same as eagerly: one item for each effect.
 void add_exchange(GraphPlan& plan, GraphItem item, const ExchangeCall& call) {
   item.work.name = to_text(call.exchange.kind);
   for (const Effect& effect : effects_of(call)) {
-    item.operands = effect.from == nullptr
-                        ? fill_operands(effect.to, effect.bytes)
-                        : copy_operands({effect.to, effect.from, effect.bytes, CopyKind::device_to_device});
+    item.operands =
+        effect.from == nullptr
+            ? fill_operands(effect.to, effect.bytes)
+            : copy_operands({effect.to, effect.from, effect.bytes, CopyKind::device_to_device});
     item.work.bytes = static_cast<std::int64_t>(effect.bytes);
     plan.items.push_back(item);
   }
@@ -50,11 +52,14 @@ std::vector<CheckedOperand> copy_operands(const CopyCall& copy) {
           {whole(Access::in, copy.from, copy.bytes), 1, -1, copy.kind == CopyKind::host_to_device}};
 }
 
-std::vector<CheckedOperand> fill_operands(void* to, std::size_t bytes) { return {{whole(Access::out, to, bytes)}}; }
+std::vector<CheckedOperand> fill_operands(void* to, std::size_t bytes) {
+  return {{whole(Access::out, to, bytes)}};
+}
 
 std::vector<CheckedOperand> op_operands(const Submission& op) {
   std::vector<CheckedOperand> list;
-  for (const OperandBytes& bytes : op.operands()) list.push_back({bytes, static_cast<int>(list.size())});
+  for (const OperandBytes& bytes : op.operands())
+    list.push_back({bytes, static_cast<int>(list.size())});
   return list;
 }
 
@@ -68,16 +73,25 @@ GraphPlan plan_of(int origin, const Ledger& ledger) {
                          .stream = entry.stream,
                          .work = {.name = "", .place = entry.place},
                          .operands = {}};
-    std::visit(Overloaded{
-                   [&](const SubmitCall& c) { add_work(plan, item, c.op.type().name, 0, op_operands(c.op)); },
-                   [&](const CopyCall& c) { add_work(plan, item, "copy", c.bytes, copy_operands(c)); },
-                   [&](const FillCall& c) { add_work(plan, item, "fill", c.bytes, fill_operands(c.to, c.bytes)); },
-                   [&](const ExchangeCall& c) { add_exchange(plan, item, c); },
-                   [&](const RecordCall& c) { add_edge(plan, item, GraphItem::Kind::record, c.event, c.external); },
-                   [&](const WaitCall& c) { add_edge(plan, item, GraphItem::Kind::wait, c.event, c.external); },
-                   [](const auto&) {},
-               },
-               entry.call);
+    std::visit(
+        Overloaded{
+            [&](const SubmitCall& c) {
+              add_work(plan, item, c.op.type().name, 0, op_operands(c.op));
+            },
+            [&](const CopyCall& c) { add_work(plan, item, "copy", c.bytes, copy_operands(c)); },
+            [&](const FillCall& c) {
+              add_work(plan, item, "fill", c.bytes, fill_operands(c.to, c.bytes));
+            },
+            [&](const ExchangeCall& c) { add_exchange(plan, item, c); },
+            [&](const RecordCall& c) {
+              add_edge(plan, item, GraphItem::Kind::record, c.event, c.external);
+            },
+            [&](const WaitCall& c) {
+              add_edge(plan, item, GraphItem::Kind::wait, c.event, c.external);
+            },
+            [](const auto&) {},
+        },
+        entry.call);
   }
   return plan;
 }

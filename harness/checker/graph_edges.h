@@ -1,5 +1,5 @@
-// A captured graph as the checker sees it: its items in the order of capture, each on the lane of the stream that was
-// captured, with the allocations that its addresses lay in.
+// A captured graph as the checker sees it: its items in the order of capture, each on the lane of
+// the stream that was captured, with the allocations that its addresses lay in.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,8 @@
 
 namespace lockstep {
 
-// An operand, and the generation of its memory at capture (-1: not looked up yet, or no memory of ours).
+// An operand, and the generation of its memory at capture (-1: not looked up yet, or no memory of
+// ours).
 struct CheckedOperand {
   OperandBytes bytes;
   int operand = 0;
@@ -26,7 +27,8 @@ std::vector<CheckedOperand> op_operands(const Submission& op);
 struct GraphItem {
   enum class Kind : std::uint8_t { work, record, wait };
   Kind kind;
-  int lane;    // 0: the stream that the capture began on, which at a launch is the stream launched on.
+  int lane;    // 0: the stream that the capture began on, which at a launch is the stream launched
+               // on.
   int stream;  // The stream captured.
   Work work;
   std::vector<CheckedOperand> operands;

@@ -15,7 +15,8 @@ std::string place_text(const Work& work) {
   if (*place.part) add(place.part);
   if (place.layer >= 0) add("layer " + std::to_string(place.layer));
   if (place.microbatch >= 0) {
-    add((work.graph < 0 ? "microbatch " : "captured for microbatch ") + std::to_string(place.microbatch));
+    add((work.graph < 0 ? "microbatch " : "captured for microbatch ") +
+        std::to_string(place.microbatch));
   }
   if (place.step >= 0) add("step " + std::to_string(place.step));
   return out;
@@ -48,9 +49,9 @@ std::string said(const Touch& touch, const std::string& stream) {
 }  // namespace
 
 const char* to_text(HazardKind kind) {
-  static constexpr const char* kNames[] = {"read after write",    "write after read", "write after write",
-                                           "use before write",    "use after free",   "out of bounds",
-                                           "overlapping operands"};
+  static constexpr const char* kNames[] = {
+      "read after write", "write after read", "write after write",   "use before write",
+      "use after free",   "out of bounds",    "overlapping operands"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -60,18 +61,20 @@ std::string describe(const Work& work, const std::string& stream) {
   if (work.bytes > 0) out += " of " + std::to_string(work.bytes) + " bytes";
   const std::string place = place_text(work);
   if (!place.empty()) out += " (" + place + ")";
-  if (work.graph >= 0) out += " in replay " + std::to_string(work.launch) + " of graph " + std::to_string(work.graph);
+  if (work.graph >= 0)
+    out += " in replay " + std::to_string(work.launch) + " of graph " + std::to_string(work.graph);
   return is_host(stream) ? out : out + " on stream " + stream;
 }
 
 std::string text(const Hazard& h) {
   const std::string start = std::string(to_text(h.kind)) + ": " + said(h.later, h.later_stream);
   if (h.kind == HazardKind::overlap) {
-    return start + " names the same bytes twice: " + h.memory + " are also its `" + h.earlier->name + "`. " + h.detail;
+    return start + " names the same bytes twice: " + h.memory + " are also its `" +
+           h.earlier->name + "`. " + h.detail;
   }
   if (!h.earlier) return start + " touches " + h.memory + ". " + h.detail;
-  return start + " is not ordered after " + said(*h.earlier, h.earlier_stream) + " although both touch " + h.memory +
-         ". " + h.detail;
+  return start + " is not ordered after " + said(*h.earlier, h.earlier_stream) +
+         " although both touch " + h.memory + ". " + h.detail;
 }
 
 std::vector<Hazard> distinct(const std::vector<Hazard>& hazards) {

@@ -23,7 +23,8 @@ const char* to_text(HazardKind kind);
 struct Hazard {
   HazardKind kind;
   Touch later;
-  std::optional<Touch> earlier;  // The access that nothing orders before `later`, or the other operand of an overlap.
+  std::optional<Touch> earlier;  // The access that nothing orders before `later`, or the other
+                                 // operand of an overlap.
   std::string later_stream, earlier_stream;
   std::string memory;  // "bytes 0 to 255 of the 512-byte device allocation 14".
   std::string detail;  // The missing edge, and the call that would add it.

@@ -17,7 +17,8 @@ void LiveBlocks::add(const void* base, std::size_t bytes, int number) {
 }
 
 void LiveBlocks::remove(const void* base) {
-  const auto place = std::lower_bound(begins_.begin(), begins_.end(), static_cast<const std::byte*>(base));
+  const auto place =
+      std::lower_bound(begins_.begin(), begins_.end(), static_cast<const std::byte*>(base));
   if (place == begins_.end() || *place != base) return;
   blocks_.erase(blocks_.begin() + (place - begins_.begin()));
   begins_.erase(place);

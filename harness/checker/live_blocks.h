@@ -1,4 +1,5 @@
-// Which block of memory has a byte now. Asked for every operand of every call, so the addresses lie in one piece.
+// Which block of memory has a byte now. Asked for every operand of every call, so the addresses lie
+// in one piece.
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,8 @@ Allocation* CheckedMemory::live_at(const void* address) {
 const Allocation* CheckedMemory::last_at(const void* address) const {
   const auto* byte = static_cast<const std::byte*>(address);
   for (auto one = all_.rbegin(); one != all_.rend(); ++one) {
-    if (!(*one)->live && byte >= (*one)->base && byte < (*one)->base + (*one)->bytes) return one->get();
+    if (!(*one)->live && byte >= (*one)->base && byte < (*one)->base + (*one)->bytes)
+      return one->get();
   }
   return nullptr;
 }

@@ -10,13 +10,14 @@ bool holds_without(const CallLog& log, const std::set<Edge>& dropped) {
 }
 
 std::string edge_text(const Checker& checker, const Edge& edge, const EdgeUse& use) {
-  const std::string calls = " (" + std::to_string(use.calls) + (use.calls == 1 ? " call)" : " calls)");
+  const std::string calls =
+      " (" + std::to_string(use.calls) + (use.calls == 1 ? " call)" : " calls)");
   const std::string waiter = checker.stream_name(edge.waiter);
   switch (edge.kind) {
     case Edge::Kind::wait:
     case Edge::Kind::synchronize_event:
-      return waiter + " waits for event " + std::to_string(edge.awaited) + " of " + checker.stream_name(use.recorder) +
-             calls;
+      return waiter + " waits for event " + std::to_string(edge.awaited) + " of " +
+             checker.stream_name(use.recorder) + calls;
     case Edge::Kind::synchronize_stream:
       return waiter + " waits for all of " + checker.stream_name(edge.awaited) + calls;
   }
@@ -46,7 +47,8 @@ std::vector<EdgeVerdict> judge_edges(const CallLog& log) {
 std::vector<std::string> redundant_edges(const CallLog& log) {
   std::vector<std::string> lines;
   for (const EdgeVerdict& one : judge_edges(log)) {
-    if (one.redundant) lines.push_back(one.text + (one.together ? "" : "; needed when those above are dropped too"));
+    if (one.redundant)
+      lines.push_back(one.text + (one.together ? "" : "; needed when those above are dropped too"));
   }
   return lines;
 }

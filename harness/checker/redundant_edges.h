@@ -1,4 +1,5 @@
-// Which edges of a run protect nothing: without them, the checker finds every pair of conflicting accesses in order.
+// Which edges of a run protect nothing: without them, the checker finds every pair of conflicting
+// accesses in order.
 #pragma once
 
 #include <vector>

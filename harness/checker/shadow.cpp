@@ -3,17 +3,21 @@
 namespace lockstep {
 namespace {
 
-bool is_over(const Touch& touch, const Clock& clock) { return clock.at(touch.thread) >= touch.time; }
+bool is_over(const Touch& touch, const Clock& clock) {
+  return clock.at(touch.thread) >= touch.time;
+}
 
-void collect(const std::vector<Touch>& list, const Touch& now, const Clock& clock, std::vector<Touch>& found) {
+void collect(const std::vector<Touch>& list, const Touch& now, const Clock& clock,
+             std::vector<Touch>& found) {
   for (const Touch& earlier : list) {
     if (!is_over(earlier, clock) && overlap(earlier.box, now.box)) found.push_back(earlier);
   }
 }
 
 void forget(std::vector<Touch>& list, const Touch& by, const Clock& clock) {
-  std::erase_if(
-      list, [&](const Touch& old) { return is_over(old, clock) && (old.box == by.box || contains(by.box, old.box)); });
+  std::erase_if(list, [&](const Touch& old) {
+    return is_over(old, clock) && (old.box == by.box || contains(by.box, old.box));
+  });
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ class Shadow {
  public:
   // The accesses that `now` conflicts with and that are not over for `clock`.
   std::vector<Touch> unordered(const Touch& now, const Clock& clock) const;
-  // Remembers an access. Those that it covers and that came before it are forgotten: whoever is ordered after this one
-  // is ordered after them too.
+  // Remembers an access. Those that it covers and that came before it are forgotten: whoever is
+  // ordered after this one is ordered after them too.
   void add(const Touch& touch, const Clock& clock);
   void clear();
 

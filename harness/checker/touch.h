@@ -1,4 +1,5 @@
-// One access to memory: who, where in the step, which operand, which bytes, at which time of which thread.
+// One access to memory: who, where in the step, which operand, which bytes, at which time of which
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -37,8 +37,10 @@ std::optional<Undefined::Cause> Undefined::first_in(const Box& box) const {
   for (std::int64_t i = 0; i < box.rows && !pieces_.empty(); ++i) {
     const std::int64_t begin = box.base + i * box.pitch;
     auto at = pieces_.upper_bound(begin);
-    if (at != pieces_.begin() && std::prev(at)->second.end > begin) return Cause{begin, std::prev(at)->second.by};
-    if (at != pieces_.end() && at->first < begin + box.width) return Cause{at->first, at->second.by};
+    if (at != pieces_.begin() && std::prev(at)->second.end > begin)
+      return Cause{begin, std::prev(at)->second.by};
+    if (at != pieces_.end() && at->first < begin + box.width)
+      return Cause{at->first, at->second.by};
   }
   return std::nullopt;
 }

@@ -1,4 +1,5 @@
-// The bytes of one allocation that nobody has given a value: fresh ones, and those that an op used as scratch.
+// The bytes of one allocation that nobody has given a value: fresh ones, and those that an op used
+// as scratch.
 #pragma once
 
 #include <map>

@@ -1,4 +1,5 @@
-// `lockstep bench [FILE|H1|S1]`: scenarios a second, the time of every op, the time of a step with and without graphs.
+// `lockstep bench [FILE|H1|S1]`: scenarios a second, the time of every op, the time of a step with
+// and without graphs.
 #include <cstdio>
 
 #include "harness/base/options.h"
@@ -43,22 +44,28 @@ Request request_of(const Options& options) {
   return request;
 }
 
-// The scenario that measures one device: one rank, which has the microbatches of all, and no delays.
+// The scenario that measures one device: one rank, which has the microbatches of all, and no
+// delays.
 Scenario on_one_device(const Scenario& scenario) {
   Scenario s = by_one_rank(scenario);
   s.checker.delays.clear();
-  s.checker.poison.clear();  // As an op by itself it would take the documents from the ops after it.
+  s.checker.poison
+      .clear();  // As an op by itself it would take the documents from the ops after it.
   s.expect = {};
   if (scenario.parallel.data > 1) {
     std::printf("%-16s the %lld microbatches of %lld ranks, by one\n", "",
-                static_cast<long long>(s.training.microbatches), static_cast<long long>(scenario.parallel.data));
+                static_cast<long long>(s.training.microbatches),
+                static_cast<long long>(scenario.parallel.data));
   }
   return s;
 }
 
 // A name that nothing has is no measurement.
-void require_rows(const boost::json::object& found, const std::string& section, const std::string& only) {
-  const std::string path = section == "kernels" ? "/kernels" : section == "step" ? "/steps" : "/" + section + "/rows";
+void require_rows(const boost::json::object& found, const std::string& section,
+                  const std::string& only) {
+  const std::string path = section == "kernels" ? "/kernels"
+                           : section == "step"  ? "/steps"
+                                                : "/" + section + "/rows";
   const boost::json::value all = found;
   boost::system::error_code none;
   const boost::json::value* rows = all.find_pointer(path, none);
@@ -70,23 +77,29 @@ void require_rows(const boost::json::object& found, const std::string& section, 
 }  // namespace
 
 ExitStatus bench_command(const Words& words) {
-  Options options("bench", "[FILE|H1|S1]",
-                  "scenarios: engine, oracle and comparison on one core of the simulated device, a second.\n"
-                  "kernels: every op of a step by itself, beside the rate of a copy.\n"
-                  "step: the median time of a step eager, with partial graphs and with one graph of the whole step.\n"
-                  "offload: the link's rate alone and beside steps; step time and device memory by fraction.\n"
-                  "fsdp: step time of several ranks beside that of its work and of its exchanges, by strategy.\n"
-                  "schedules: those of a small program that run by tags.\n"
-                  "checker: runs of the file, or of the library, with and without checking.\n"
-                  "door: what 200 random cases ask of a device.\n"
-                  "offload, fsdp and door are not part of all.\n"
-                  "H1 and S1 are the standard models; the oracle is left out for them.",
-                  1);
+  Options options(
+      "bench", "[FILE|H1|S1]",
+      "scenarios: engine, oracle and comparison on one core of the simulated device, a second.\n"
+      "kernels: every op of a step by itself, beside the rate of a copy.\n"
+      "step: the median time of a step eager, with partial graphs and with one graph of the whole "
+      "step.\n"
+      "offload: the link's rate alone and beside steps; step time and device memory by fraction.\n"
+      "fsdp: step time of several ranks beside that of its work and of its exchanges, by "
+      "strategy.\n"
+      "schedules: those of a small program that run by tags.\n"
+      "checker: runs of the file, or of the library, with and without checking.\n"
+      "door: what 200 random cases ask of a device.\n"
+      "offload, fsdp and door are not part of all.\n"
+      "H1 and S1 are the standard models; the oracle is left out for them.",
+      1);
   options.device().deadline().seconds("budget", "seconds for each measurement", 5);
-  options.choice("section", "all, scenarios, kernels, step, offload, fsdp, schedules, checker or door",
-                 {"all", "scenarios", "kernels", "step", "offload", "fsdp", "schedules", "checker", "door"}, "all");
+  options.choice(
+      "section", "all, scenarios, kernels, step, offload, fsdp, schedules, checker or door",
+      {"all", "scenarios", "kernels", "step", "offload", "fsdp", "schedules", "checker", "door"},
+      "all");
   options.text("only",
-               "kernels: ops whose name or shape holds this text; step, offload: modes; fsdp: strategies, modes");
+               "kernels: ops whose name or shape holds this text; step, offload: modes; fsdp: "
+               "strategies, modes");
   options.number("ranks", "fsdp: how many; 0: as many as there are GPUs, at least 2", 0, 0);
   options.text("json", "write the numbers to this file");
   if (!options.parse(words)) return ExitStatus::held;
@@ -94,13 +107,15 @@ ExitStatus bench_command(const Words& words) {
   const auto wanted = [&](const char* name) { return section == "all" || section == name; };
   const Request request = request_of(options);
   if (request.standard && (section == "scenarios" || section == "checker")) {
-    throw RequestError("--section " + section + ": " + request.scenario.name + " is too large for the oracle");
+    throw RequestError("--section " + section + ": " + request.scenario.name +
+                       " is too large for the oracle");
   }
   const std::string device = choose_device(options.text("device"));
   const double budget = options.seconds("budget");
 
   boost::json::object sharded;
-  if (section == "fsdp") sharded = bench_fsdp(request.scenario, options, device);  // Before this process opens a GPU.
+  if (section == "fsdp")
+    sharded = bench_fsdp(request.scenario, options, device);  // Before this process opens a GPU.
   boost::json::object found{{"tool", "lockstep"},
                             {"version", version()},
                             {"revision", revision()},

@@ -20,7 +20,8 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"verify", "engine against oracle, bit for bit, for scenario files or the built-in library", verify_command},
+    {"verify", "engine against oracle, bit for bit, for scenario files or the built-in library",
+     verify_command},
     {"fuzz", "random scenarios on worker processes, until a count or a budget", fuzz_command},
     {"replay", "runs one case again, exactly, from its token or file", replay_command},
     {"shrink", "the smallest scenario that still fails for the same reason", shrink_command},
@@ -33,14 +34,17 @@ constexpr Command kCommands[] = {
 };
 
 std::string help() {
-  std::string text = "lockstep: a training engine with CUDA graphs, and an oracle that it must equal bit for bit\n\n";
+  std::string text =
+      "lockstep: a training engine with CUDA graphs, and an oracle that it must equal bit for "
+      "bit\n\n";
   for (const Command& command : kCommands) {
     std::string name = command.name;
     name.resize(14, ' ');
     text += "  lockstep " + name + command.does + "\n";
   }
   text += "\n  lockstep COMMAND --help    options of a command\n  lockstep --version\n\n";
-  text += "exit status: 0 all held, 1 violated, 2 bad request, 3 the world failed, 4 hang, 5 gave up\n";
+  text +=
+      "exit status: 0 all held, 1 violated, 2 bad request, 3 the world failed, 4 hang, 5 gave up\n";
   return text;
 }
 
@@ -65,12 +69,13 @@ ExitStatus dispatch(const Words& words) {
   throw RequestError("unknown command " + name + "; nearest: " + nearest_name(name, names));
 }
 
-// A pipe to a worker must not be taken for one of the standard descriptors, of which somebody may have closed some.
-// Output to such a descriptor is lost, as if it were closed still.
+// A pipe to a worker must not be taken for one of the standard descriptors, of which somebody may
+// have closed some. Output to such a descriptor is lost, as if it were closed still.
 void occupy_standard_descriptors() {
   for (int i = 0; i <= 2; ++i) {
     if (::fcntl(i, F_GETFD) != -1) continue;
-    if (::open(i == 1 ? "/dev/full" : "/dev/null", O_RDWR) != i) static_cast<void>(::open("/", O_RDONLY));
+    if (::open(i == 1 ? "/dev/full" : "/dev/null", O_RDWR) != i)
+      static_cast<void>(::open("/", O_RDONLY));
   }
 }
 

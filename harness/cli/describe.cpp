@@ -1,4 +1,5 @@
-// `lockstep describe FILE`, and the reference of the schema: --schema, --defaults, --rules, --built, --offload-matrix.
+// `lockstep describe FILE`, and the reference of the schema: --schema, --defaults, --rules,
+// --built, --offload-matrix.
 #include <cstdio>
 #include <sstream>
 
@@ -37,14 +38,17 @@ std::string megabytes(std::int64_t bytes) {
 }
 
 void write_regions(std::ostringstream& out, const Scenario& scenario) {
-  out << "\ngraphs: " << to_text(scenario.cuda_graph.impl) << ", " << graph_regions(scenario) << " regions, "
-      << scenario.training.in_flight << " slots, " << scenario.cuda_graph.max_packed_seqs.size() << " buckets, warm-up "
+  out << "\ngraphs: " << to_text(scenario.cuda_graph.impl) << ", " << graph_regions(scenario)
+      << " regions, " << scenario.training.in_flight << " slots, "
+      << scenario.cuda_graph.max_packed_seqs.size() << " buckets, warm-up "
       << scenario.cuda_graph.warmup_steps << " steps\n";
   int number = 0;
   for (const Scenario::Block& block : scenario.blocks()) {
-    out << "  block " << number++ << " " << scenario.model.pattern.substr(block.first, block.count) << "  captured:";
+    out << "  block " << number++ << " " << scenario.model.pattern.substr(block.first, block.count)
+        << "  captured:";
     const std::vector<int> captured = captured_symbols(scenario, block);
-    for (const int symbol : captured) out << " " << scenario.model.pattern[symbol] << "(layer " << symbol << ")";
+    for (const int symbol : captured)
+      out << " " << scenario.model.pattern[symbol] << "(layer " << symbol << ")";
     out << (captured.empty() ? " nothing" : "") << "\n";
   }
 }
@@ -67,10 +71,12 @@ std::int64_t write_parameters(std::ostringstream& out, const Scenario& scenario)
 void write_memory(std::ostringstream& out, const Scenario& scenario, std::int64_t parameters) {
   const std::int64_t word = 4;
   const std::int64_t state = parameters * word * 4;  // Weight, gradient, m, v.
-  const std::int64_t activations = activation_elements(scenario) * word * scenario.training.in_flight;
+  const std::int64_t activations =
+      activation_elements(scenario) * word * scenario.training.in_flight;
   out << "\nmemory estimate (fp32)\n  weights, gradients, moments  " << megabytes(state)
-      << "\n  gradient of a microbatch     " << megabytes(parameters * word) << "\n  stored activations, "
-      << scenario.training.in_flight << " in flight " << megabytes(activations) << "\n";
+      << "\n  gradient of a microbatch     " << megabytes(parameters * word)
+      << "\n  stored activations, " << scenario.training.in_flight << " in flight "
+      << megabytes(activations) << "\n";
 }
 
 // The calls of cuDNN for each bucket, as far as they do not depend on the documents.
@@ -78,14 +84,17 @@ void write_attention(std::ostringstream& out, const Scenario& scenario) {
   const Scenario::Model& model = scenario.model;
   if (model.core_attention != CoreAttention::cudnn) return;
   const std::int64_t rows = scenario.data.pack_length;
-  out << "\nattention by cuDNN, calls by length of document (workspace by reckoning; a GPU says its own)\n";
+  out << "\nattention by cuDNN, calls by length of document (workspace by reckoning; a GPU says "
+         "its own)\n";
   for (const std::int64_t capacity : scenario.cuda_graph.max_packed_seqs) {
     const CudnnShapes shapes(model.attention, rows, capacity);
     const AttentionClasses classes(rows, capacity);
-    out << "  bucket of " << capacity << ": forward " << capacity << " documents of at most " << rows << "; backward";
+    out << "  bucket of " << capacity << ": forward " << capacity << " documents of at most "
+        << rows << "; backward";
     for (int c = 1; c < classes.count; ++c) {
       const AttentionClass& one = classes.list[c];
-      out << (c > 1 ? "," : "") << " " << one.slots << " of " << one.above + 1 << ".." << one.longest;
+      out << (c > 1 ? "," : "") << " " << one.slots << " of " << one.above + 1 << ".."
+          << one.longest;
     }
     out << "; " << megabytes(reckoned_workspace(shapes.backward)) << "\n";
   }
@@ -99,7 +108,8 @@ void write_expectations(std::ostringstream& out, const Scenario& scenario) {
   for (const PrecisionExpectations& precision : expectations_by_precision(scenario)) {
     out << "\nwhat a run in " << to_text(precision.numerics) << " must count\n";
     for (const Expectation& one : precision.expected) {
-      out << "  " << one.counter << " " << range_text(one.min, one.max) << "  (" << one.why << ")\n";
+      out << "  " << one.counter << " " << range_text(one.min, one.max) << "  (" << one.why
+          << ")\n";
     }
   }
 }
@@ -139,7 +149,8 @@ ExitStatus describe_schema(const Options& options, Form form) {
 ExitStatus describe_rules(const Options& options, Form form) {
   const std::string id = options.words().empty() ? "" : options.word();
   const std::string rules = rule_reference(form, id);
-  if (rules.empty()) throw RequestError("there is no rule " + id + "; nearest: " + nearest_name(id, rule_names()));
+  if (rules.empty())
+    throw RequestError("there is no rule " + id + "; nearest: " + nearest_name(id, rule_names()));
   std::fputs(rules.c_str(), stdout);
   return ExitStatus::held;
 }
@@ -156,13 +167,15 @@ ExitStatus describe_defaults(const Options& options) {
 
 ExitStatus describe_command(const Words& words) {
   Options options("describe", "[FILE | RULE]",
-                  "What a scenario means: graphs, parameters, memory, legality. Needs no device.", 1);
+                  "What a scenario means: graphs, parameters, memory, legality. Needs no device.",
+                  1);
   options.flag("schema", "the keys of a scenario file; with --json a JSON Schema for editors");
   options.flag("defaults", "the file as YAML with every key");
   options.flag("rules", "the rules that refuse a file, or the RULE that is named, such as L26");
   options.flag("markdown", "with --schema or --rules: as the tables of docs/scenario-reference.md");
   options.flag("built", "list what of the schema is built");
-  options.flag("offload-matrix", "what may be offloaded under which graphs, or the rule against it");
+  options.flag("offload-matrix",
+               "what may be offloaded under which graphs, or the rule against it");
   options.text("json", "write what it means, or the errors, to this file");
   options.text("offload-json", "write the offload plan to this file");
   options.device();  // Every command takes it; none is opened here.
@@ -175,7 +188,8 @@ ExitStatus describe_command(const Words& words) {
   if (options.has("offload-matrix")) std::fputs(offload_matrix().c_str(), stdout);
   const bool printed = options.has("built") || options.has("offload-matrix");
   if (printed && options.words().empty()) {
-    if (options.has("json")) write_file(options.text("json"), boost::json::serialize(built_json()) + "\n");
+    if (options.has("json"))
+      write_file(options.text("json"), boost::json::serialize(built_json()) + "\n");
     return ExitStatus::held;
   }
   const ReadResult read = read_scenario_file(options.word());

@@ -38,15 +38,19 @@ void print_cuda(const CudaProbe& cuda) {
   std::printf("GPU           %d, the first %s (sm_%d)\n", cuda.gpus, cuda.info.name.c_str(),
               cuda.info.compute_capability);
   std::printf(
-      "driver        %s\nCUDA          %s\nNCCL          %s\ncuDNN         %s\ncuBLAS        %s\nNVTX          %s\n",
-      or_absent(cuda.info.driver).c_str(), or_absent(cuda.info.cuda).c_str(), or_absent(cuda.info.nccl).c_str(),
-      or_absent(cuda.info.cudnn).c_str(), or_absent(cuda.info.cublas).c_str(), or_absent(cuda.info.nvtx).c_str());
+      "driver        %s\nCUDA          %s\nNCCL          %s\ncuDNN         %s\ncuBLAS        "
+      "%s\nNVTX          %s\n",
+      or_absent(cuda.info.driver).c_str(), or_absent(cuda.info.cuda).c_str(),
+      or_absent(cuda.info.nccl).c_str(), or_absent(cuda.info.cudnn).c_str(),
+      or_absent(cuda.info.cublas).c_str(), or_absent(cuda.info.nvtx).c_str());
   const std::string& kernels = cuda.info.copy_engines_off;
-  std::printf("exchanges     by %s\n", kernels.empty() ? "copy engines, where ranks reach one another on one machine"
-                                                       : ("kernels: " + kernels).c_str());
+  std::printf("exchanges     by %s\n",
+              kernels.empty() ? "copy engines, where ranks reach one another on one machine"
+                              : ("kernels: " + kernels).c_str());
   const std::string off = cudnn_is_off(cuda.info);
   std::printf("core_attention: cudnn %s\n",
-              off.empty() ? ("with cudnn-frontend " + cuda.info.cudnn_frontend).c_str() : ("is off: " + off).c_str());
+              off.empty() ? ("with cudnn-frontend " + cuda.info.cudnn_frontend).c_str()
+                          : ("is off: " + off).c_str());
 }
 
 // Ranks are started by any launcher that sets its variables; the library of MPI is not used.
@@ -72,8 +76,9 @@ std::string launcher_here() {
   try {
     const auto me = launched_here();
     if (!me) return "none: ranks are threads or processes that this program starts";
-    return me->launcher + ": process " + std::to_string(me->rank) + " of " + std::to_string(me->size) + ", " +
-           std::to_string(me->local_rank) + " on this machine, meeting at " + text(rendezvous_address(*me, ""));
+    return me->launcher + ": process " + std::to_string(me->rank) + " of " +
+           std::to_string(me->size) + ", " + std::to_string(me->local_rank) +
+           " on this machine, meeting at " + text(rendezvous_address(*me, ""));
   } catch (const RequestError& error) {
     return error.what();
   }
@@ -86,16 +91,21 @@ ExitStatus calibrate_device(const Options& options, boost::json::object& found) 
   const std::string architecture = architecture_of(backend->info());
   const auto model = constants_of(backend->info());
   if (!model) {
-    found["calibration"] = boost::json::object{{"architecture", architecture}, {"why", "no constants"}};
-    std::printf("calibration   %s: no constants of its tensor core are known\n", architecture.c_str());
+    found["calibration"] =
+        boost::json::object{{"architecture", architecture}, {"why", "no constants"}};
+    std::printf("calibration   %s: no constants of its tensor core are known\n",
+                architecture.c_str());
     return ExitStatus::gave_up;
   }
-  const Calibration result =
-      calibrate(*backend, *model, options.number("dots"), static_cast<std::uint64_t>(options.number("seed")));
+  const Calibration result = calibrate(*backend, *model, options.number("dots"),
+                                       static_cast<std::uint64_t>(options.number("seed")));
   found["calibration"] = to_json(result, architecture, *model);
-  std::printf("calibration   %s: %lld dots, %lld differ from the model (F %d, groups of %d, least exponent %d)\n",
-              architecture.c_str(), static_cast<long long>(result.dots), static_cast<long long>(result.differences),
-              model->fraction_bits, model->group, model->min_exponent);
+  std::printf(
+      "calibration   %s: %lld dots, %lld differ from the model (F %d, groups of %d, least exponent "
+      "%d)\n",
+      architecture.c_str(), static_cast<long long>(result.dots),
+      static_cast<long long>(result.differences), model->fraction_bits, model->group,
+      model->min_exponent);
   if (result.first) std::printf("%s\n", text(*result.first).c_str());
   return result.differences == 0 ? ExitStatus::held : ExitStatus::violated;
 }
@@ -104,7 +114,8 @@ ExitStatus calibrate_device(const Options& options, boost::json::object& found) 
 
 ExitStatus doctor_command(const Words& words) {
   Options options("doctor", "", "What this machine has, and what can and cannot run on it.", 0);
-  options.device().flag("calibrate", "holds random dots of the device's tensor cores against the model");
+  options.device().flag("calibrate",
+                        "holds random dots of the device's tensor cores against the model");
   options.number("dots", "with --calibrate: how many", 1'000'000, 1);
   options.number("seed", "with --calibrate: of the dots", 1, 0);
   options.text("json", "write the findings to this file");
@@ -138,7 +149,8 @@ ExitStatus doctor_command(const Words& words) {
                             {"library", library},
                             {"library_files", scenarios},
                             {"launcher", launcher}};
-  const ExitStatus status = options.has("calibrate") ? calibrate_device(options, found) : ExitStatus::held;
+  const ExitStatus status =
+      options.has("calibrate") ? calibrate_device(options, found) : ExitStatus::held;
   if (options.has("json")) write_file(options.text("json"), boost::json::serialize(found) + "\n");
   return status;
 }

@@ -22,11 +22,14 @@ namespace {
 
 Options fuzz_options() {
   Options options("fuzz", "",
-                  "Runs random scenarios, engine against oracle, on worker processes. Equal seed, profile and index,\n"
-                  "equal case. A failing case is run again to tell races from certainties, and kept in the corpus.",
+                  "Runs random scenarios, engine against oracle, on worker processes. Equal seed, "
+                  "profile and index,\n"
+                  "equal case. A failing case is run again to tell races from certainties, and "
+                  "kept in the corpus.",
                   0);
   options.text("seed", "of the campaign; default: LOCKSTEP_SEED, else a fresh one, printed")
-      .number("count", "random cases, of all shards together; default 1000, or no end with --budget", 0, 0)
+      .number("count",
+              "random cases, of all shards together; default 1000, or no end with --budget", 0, 0)
       .seconds("budget", "seconds after which no case is begun; default: no limit")
       .number("jobs", "worker processes; default: one per core, at most 8 on cuda", 0, 0, 1024)
       .choice("profile", "small, schedules or near-legal", profiles(), "small")
@@ -55,11 +58,12 @@ std::uint64_t number_of(const std::string& text, const char* what) {
   throw RequestError(std::string(what) + " '" + text + "' is no whole number");
 }
 
-// The one number that nothing else decides: it is printed, and from then on is the seed. 53 bits, so that every
-// reader of JSON keeps it.
+// The one number that nothing else decides: it is printed, and from then on is the seed. 53 bits,
+// so that every reader of JSON keeps it.
 std::uint64_t fresh_seed() {
   std::uint64_t seed = 0;
-  if (::getrandom(&seed, sizeof seed, 0) != sizeof seed) throw WorldError("no random numbers for a seed");
+  if (::getrandom(&seed, sizeof seed, 0) != sizeof seed)
+    throw WorldError("no random numbers for a seed");
   return seed >> 11;
 }
 
@@ -69,10 +73,12 @@ std::uint64_t seed_of(const Options& options) {
   if (options.has("resume")) {
     const CampaignLog log(options.text("log"), true);
     if (!log.header().is_null()) {
-      return number_of(boost::json::value_to<std::string>(log.header().at("campaign").at("seed")), "the log's seed");
+      return number_of(boost::json::value_to<std::string>(log.header().at("campaign").at("seed")),
+                       "the log's seed");
     }
   }
-  if (const char* given = std::getenv("LOCKSTEP_SEED"); given && *given) return number_of(given, "LOCKSTEP_SEED");
+  if (const char* given = std::getenv("LOCKSTEP_SEED"); given && *given)
+    return number_of(given, "LOCKSTEP_SEED");
   return fresh_seed();
 }
 
@@ -114,8 +120,9 @@ ExitStatus fuzz_command(const Words& words) {
   if (!options.parse(words)) return ExitStatus::held;
   require_report_places(options);
   const CampaignOptions campaign = campaign_of(options);
-  std::fprintf(stderr, "lockstep fuzz: seed %llu, %s, %d worker%s\n", static_cast<unsigned long long>(campaign.seed),
-               campaign.run.device.c_str(), campaign.jobs, campaign.jobs == 1 ? "" : "s");
+  std::fprintf(stderr, "lockstep fuzz: seed %llu, %s, %d worker%s\n",
+               static_cast<unsigned long long>(campaign.seed), campaign.run.device.c_str(),
+               campaign.jobs, campaign.jobs == 1 ? "" : "s");
   const CampaignReport report = run_campaign(campaign);
   std::fputs(campaign_text(campaign, report).c_str(), stdout);
   write_reports(options, campaign_junit(report), campaign_json(campaign, report));

@@ -22,18 +22,22 @@ namespace lockstep {
 namespace {
 
 Options mutate_options() {
-  Options options("mutate", "[FILE...]",
-                  "Plants faults, one at a time, in kernels, engine, oracle and checker and at the device door, and\n"
-                  "reports which are caught, by which judge, after how many scenarios (docs/mutation.md). FILE: what\n"
-                  "--json has written on several machines, one --shard each; put together, and nothing is run.",
-                  -1);
+  Options options(
+      "mutate", "[FILE...]",
+      "Plants faults, one at a time, in kernels, engine, oracle and checker and at the device "
+      "door, and\n"
+      "reports which are caught, by which judge, after how many scenarios (docs/mutation.md). "
+      "FILE: what\n"
+      "--json has written on several machines, one --shard each; put together, and nothing is run.",
+      -1);
   options.text("only", "faults whose name is this or matches it: 'drop-wait/*'")
       .flag("list", "print the faults and run none")
       .number("seed", "which calls of a recorded run the systematic faults strike", 1, 0)
       .number("per-operator", "systematic faults of each operator", 32, 0)
       .text("shard", "i/n: only faults whose number in --list leaves i when divided by n", "0/1")
       .number("scenarios", "how many cases a fault is tried in, smallest first", 1000, 1)
-      .choice("device", "sim or cuda; systematic faults are drawn from runs on sim", {"auto", "sim", "cuda"}, "sim")
+      .choice("device", "sim or cuda; systematic faults are drawn from runs on sim",
+              {"auto", "sim", "cuda"}, "sim")
       .number("jobs", "worker processes; 0: one for each core", 0, 0, 1024)
       .seconds("timeout", "seconds after which the watchdog kills a run", 60)
       .seconds("budget", "seconds for all; what is left then is reported as not run")
@@ -50,13 +54,15 @@ std::vector<Fault> chosen_faults(const Options& options, const std::vector<Mutat
   if (one_call) {  // Any call may be named, not only those that a seed draws.
     if (const auto fault = systematic_fault(cases, only)) return {*fault};
   } else {
-    for (Fault& fault :
-         systematic_faults(cases, static_cast<std::uint64_t>(options.number("seed")), options.number("per-operator"))) {
+    for (Fault& fault : systematic_faults(cases, static_cast<std::uint64_t>(options.number("seed")),
+                                          options.number("per-operator"))) {
       all.push_back(std::move(fault));
     }
   }
   if (!only.empty()) {
-    std::erase_if(all, [&](const Fault& fault) { return ::fnmatch(only.c_str(), fault.name.c_str(), 0) != 0; });
+    std::erase_if(all, [&](const Fault& fault) {
+      return ::fnmatch(only.c_str(), fault.name.c_str(), 0) != 0;
+    });
   }
   if (all.empty()) throw RequestError("--only " + only + ": no fault has such a name; see --list");
   return all;
@@ -64,12 +70,13 @@ std::vector<Fault> chosen_faults(const Options& options, const std::vector<Mutat
 
 void print_list(const std::vector<Fault>& faults) {
   for (const Fault& fault : faults) {
-    std::printf("%-10s  %-24s %s\n", fault.kind == Fault::Kind::named ? "named" : "systematic", fault.bug_class.c_str(),
-                fault.name.c_str());
+    std::printf("%-10s  %-24s %s\n", fault.kind == Fault::Kind::named ? "named" : "systematic",
+                fault.bug_class.c_str(), fault.name.c_str());
   }
 }
 
-// The settings that decide which faults are run: reports of one campaign differ only in their share.
+// The settings that decide which faults are run: reports of one campaign differ only in their
+// share.
 boost::json::object asked(const Options& options, const std::string& device) {
   return {{"only", options.text("only")},
           {"seed", options.number("seed")},
@@ -80,12 +87,14 @@ boost::json::object asked(const Options& options, const std::string& device) {
 }
 
 // The table, the survivors, the file; what it means.
-ExitStatus reported(const Options& options, const boost::json::object& asked, const std::vector<Fault>& faults,
+ExitStatus reported(const Options& options, const boost::json::object& asked,
+                    const std::vector<Fault>& faults,
                     const std::vector<EvaluationOutcome>& outcomes, double seconds) {
   if (!options.has("quiet")) std::fputs(score_text(faults, outcomes).c_str(), stdout);
   std::fputs(survivors_text(faults, outcomes).c_str(), stdout);
   if (options.has("json")) {
-    write_file(options.text("json"), boost::json::serialize(mutation_json(asked, faults, outcomes, seconds)) + "\n");
+    write_file(options.text("json"),
+               boost::json::serialize(mutation_json(asked, faults, outcomes, seconds)) + "\n");
   }
   bool finished = true;
   for (const EvaluationOutcome& outcome : outcomes) {
@@ -95,10 +104,12 @@ ExitStatus reported(const Options& options, const boost::json::object& asked, co
   return finished ? ExitStatus::held : ExitStatus::gave_up;
 }
 
-// Shares of one campaign, each once, and none missing: else what is not there would count as killed.
+// Shares of one campaign, each once, and none missing: else what is not there would count as
+// killed.
 ExitStatus put_together(const Options& options) {
   for (const char* name : {"only", "seed", "per-operator", "scenarios", "shard", "device"}) {
-    if (options.has(name)) throw RequestError(std::string("--") + name + " is for a run; files are only put together");
+    if (options.has(name))
+      throw RequestError(std::string("--") + name + " is for a run; files are only put together");
   }
   std::vector<Fault> faults;
   std::vector<EvaluationOutcome> outcomes;
@@ -110,14 +121,16 @@ ExitStatus put_together(const Options& options) {
     const WorkShare share = work_share(std::string(of_file.at("shard").as_string()));
     of_file["shard"] = share.of;
     if (files.empty()) first = of_file;
-    if (of_file != first) throw RequestError(file + " is of another campaign than " + options.words().front());
+    if (of_file != first)
+      throw RequestError(file + " is of another campaign than " + options.words().front());
     const auto [other, is_new] = files.emplace(share.number, file);
     if (!is_new) throw RequestError(file + " is the same share as " + other->second);
   }
   const std::int64_t count = first.at("shard").as_int64();
   for (std::int64_t i = 0; i < count; ++i) {
     if (!files.contains(i))
-      throw RequestError("share " + std::to_string(i) + "/" + std::to_string(count) + " is missing");
+      throw RequestError("share " + std::to_string(i) + "/" + std::to_string(count) +
+                         " is missing");
   }
   first["shard"] = "0/1";
   return reported(options, first, faults, outcomes, seconds);
@@ -134,7 +147,8 @@ ExitStatus mutate_command(const Words& words) {
   PoolOptions pool{.jobs = static_cast<int>(options.number("jobs")),
                    .timeout_s = options.seconds("timeout"),
                    .budget_s = options.has("budget") ? options.seconds("budget") : 0};
-  if (pool.jobs == 0) pool.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (pool.jobs == 0)
+    pool.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const std::vector<MutationCase> cases = mutation_cases(options.number("scenarios"));
   std::vector<Fault> faults = chosen_faults(options, cases);
   std::int64_t number = 0;
@@ -144,7 +158,9 @@ ExitStatus mutate_command(const Words& words) {
     const std::vector<EvaluationOutcome> none(faults.size());  // All are `finished: false`.
     if (options.has("json")) {
       write_file(options.text("json"),
-                 boost::json::serialize(mutation_json(asked(options, options.text("device")), faults, none, 0)) + "\n");
+                 boost::json::serialize(
+                     mutation_json(asked(options, options.text("device")), faults, none, 0)) +
+                     "\n");
     }
     return ExitStatus::held;
   }
@@ -152,7 +168,8 @@ ExitStatus mutate_command(const Words& words) {
   for (Fault& fault : faults) fault.plant.device = device;
 
   std::vector<MutantEvaluation> trials;
-  for (std::size_t i = 0; i < faults.size(); ++i) trials.emplace_back(static_cast<int>(i), faults[i], cases);
+  for (std::size_t i = 0; i < faults.size(); ++i)
+    trials.emplace_back(static_cast<int>(i), faults[i], cases);
   Progress progress(options.has("quiet"));
   run_trials(trials, faults, cases, pool, [&](std::size_t done) {
     progress.show("[" + std::to_string(done) + "/" + std::to_string(faults.size()) + "] faults");

@@ -20,7 +20,9 @@ namespace {
 
 constexpr double kSlack = 0.005;  // The share of time that one more bucket must save.
 
-bool is_scenario(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
+bool is_scenario(const std::string& path) {
+  return path.ends_with(".yaml") || path.ends_with(".yml");
+}
 
 Scenario read_model(const std::string& word) {
   if (const auto standard = standard_model(word)) return *standard;
@@ -31,11 +33,13 @@ Scenario read_model(const std::string& word) {
 
 std::string bucket_text(const std::vector<std::int64_t>& buckets) {
   std::string text;
-  for (const std::int64_t bucket : buckets) text += (text.empty() ? "" : ", ") + std::to_string(bucket);
+  for (const std::int64_t bucket : buckets)
+    text += (text.empty() ? "" : ", ") + std::to_string(bucket);
   return "[" + text + "]";
 }
 
-// One forward and one backward graph of each region, slot and bucket; of a whole step, one each bucket.
+// One forward and one backward graph of each region, slot and bucket; of a whole step, one each
+// bucket.
 std::int64_t graphs_of(const Scenario& model, const PackingPlan& plan) {
   const auto buckets = static_cast<std::int64_t>(plan.buckets.size());
   if (model.cuda_graph.impl == GraphImpl::full_iteration) return buckets;
@@ -50,25 +54,30 @@ std::int64_t together(const Scenario& model) {
 
 void print_histogram(const PackHistogram& histogram) {
   std::printf("documents in a pack: %lld packs, P50 %lld, P90 %lld, P99 %lld, at most %lld\n\n",
-              static_cast<long long>(packs(histogram)), static_cast<long long>(percentile(histogram, 0.5)),
-              static_cast<long long>(percentile(histogram, 0.9)), static_cast<long long>(percentile(histogram, 0.99)),
+              static_cast<long long>(packs(histogram)),
+              static_cast<long long>(percentile(histogram, 0.5)),
+              static_cast<long long>(percentile(histogram, 0.9)),
+              static_cast<long long>(percentile(histogram, 0.99)),
               static_cast<long long>(histogram.rbegin()->first));
 }
 
 void print_costs(const PackCosts& costs, const DeviceInfo& device) {
   std::printf("a microbatch on %s\n", device.name.c_str());
   for (const auto& [capacity, seconds] : costs.replay) {
-    std::printf("  replayed, capacity %6lld  %10.3f ms\n", static_cast<long long>(capacity), seconds * 1e3);
+    std::printf("  replayed, capacity %6lld  %10.3f ms\n", static_cast<long long>(capacity),
+                seconds * 1e3);
   }
   std::printf("  eager                     %10.3f ms\n", costs.eager * 1e3);
   if (device.kind == "sim") std::printf("  (of the simulated device: they say nothing of a GPU)\n");
 }
 
 void print_plans(const std::vector<PackingPlan>& plans, const Scenario& model) {
-  std::printf("\n%10s  %10s  %12s  %8s  %s\n", "replayed", "eager", "ms expected", "graphs", "max_packed_seqs");
+  std::printf("\n%10s  %10s  %12s  %8s  %s\n", "replayed", "eager", "ms expected", "graphs",
+              "max_packed_seqs");
   for (const PackingPlan& plan : plans) {
-    std::printf("%8.2f %%  %8.2f %%  %12.3f  %8lld  %s\n", 100 * plan.replayed, 100 * (1 - plan.replayed),
-                plan.seconds * 1e3, static_cast<long long>(graphs_of(model, plan)), bucket_text(plan.buckets).c_str());
+    std::printf("%8.2f %%  %8.2f %%  %12.3f  %8lld  %s\n", 100 * plan.replayed,
+                100 * (1 - plan.replayed), plan.seconds * 1e3,
+                static_cast<long long>(graphs_of(model, plan)), bucket_text(plan.buckets).c_str());
   }
 }
 
@@ -100,12 +109,15 @@ boost::json::object to_json(const PackCosts& costs) {
 ExitStatus plan_packing_command(const Words& words) {
   Options options(
       "plan-packing", "FILE",
-      "FILE is a scenario (*.yaml), whose training packs are counted, or a histogram: lines of \"documents\n"
-      "packs\". A microbatch of the model is measured with graphs of several capacities and without; the\n"
+      "FILE is a scenario (*.yaml), whose training packs are counted, or a histogram: lines of "
+      "\"documents\n"
+      "packs\". A microbatch of the model is measured with graphs of several capacities and "
+      "without; the\n"
       "proposal is the fewest buckets that cost at most half a percent more than the cheapest.",
       1);
   options.device().seconds("budget", "seconds for each measurement", 1);
-  options.text("model", "a scenario file, H1 or S1; default: FILE, if it is one, or the default model");
+  options.text("model",
+               "a scenario file, H1 or S1; default: FILE, if it is one, or the default model");
   options.number("buckets", "at most that many (8 is the schema's limit)", 8, 1, 8);
   options.text("json", "write histogram, costs and plans to this file");
   if (!options.parse(words)) return ExitStatus::held;
@@ -124,21 +136,24 @@ ExitStatus plan_packing_command(const Words& words) {
   const DeviceInfo info = open_backend(device, {})->info();
   print_histogram(histogram);
   const PackCosts costs =
-      measure_costs(model, percentile(histogram, 0.5), histogram.rbegin()->first, device, options.seconds("budget"));
+      measure_costs(model, percentile(histogram, 0.5), histogram.rbegin()->first, device,
+                    options.seconds("budget"));
   print_costs(costs, info);
-  const std::vector<PackingPlan> plans =
-      cheapest_plans(histogram, costs, static_cast<std::size_t>(options.number("buckets")), together(model));
+  const std::vector<PackingPlan> plans = cheapest_plans(
+      histogram, costs, static_cast<std::size_t>(options.number("buckets")), together(model));
   print_plans(plans, model);
   const PackingPlan& best = proposed(plans, kSlack);
   print_proposal(best);
   if (!options.has("json")) return ExitStatus::held;
 
   boost::json::array counts, list;
-  for (const auto& [documents, count] : histogram) counts.push_back(boost::json::array{documents, count});
+  for (const auto& [documents, count] : histogram)
+    counts.push_back(boost::json::array{documents, count});
   for (const PackingPlan& plan : plans) list.push_back(to_json(plan, model));
-  const boost::json::object found{
-      {"tool", "lockstep"},  {"version", version()},    {"revision", revision()},   {"device", to_json(info)},
-      {"histogram", counts}, {"costs", to_json(costs)}, {"plans", std::move(list)}, {"proposed", to_json(best, model)}};
+  const boost::json::object found{{"tool", "lockstep"},       {"version", version()},
+                                  {"revision", revision()},   {"device", to_json(info)},
+                                  {"histogram", counts},      {"costs", to_json(costs)},
+                                  {"plans", std::move(list)}, {"proposed", to_json(best, model)}};
   write_file(options.text("json"), boost::json::serialize(found) + "\n");
   return ExitStatus::held;
 }

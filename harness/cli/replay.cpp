@@ -25,15 +25,17 @@ void require_one_simulated_run(const std::vector<Scenario>& scenarios, const std
   for (const Scenario& one : scenarios) {
     if (one.parallel.data == 1 || one.cuda_graph.impl != GraphImpl::full_iteration) continue;
     throw RequestError(
-        "--trace and --schedule run all ranks in one process, where a graph of a whole step holds none "
+        "--trace and --schedule run all ranks in one process, where a graph of a whole step holds "
+        "none "
         "of their exchanges: impl partial has the same passes");
   }
   if (scenarios.size() == 1) return;
-  throw RequestError("--trace and --schedule are of one run; this file has " + std::to_string(scenarios.size()) +
-                     " precisions: replay a token, or list one");
+  throw RequestError("--trace and --schedule are of one run; this file has " +
+                     std::to_string(scenarios.size()) + " precisions: replay a token, or list one");
 }
 
-// Writes the files of --trace and --schedule. The engine runs once more for it, in a process of its own.
+// Writes the files of --trace and --schedule. The engine runs once more for it, in a process of its
+// own.
 void show_order(const Options& options, Scenario scenario, const RunOptions& run) {
   const bool wants_file = options.has("trace"), wants_text = options.has("schedule");
   const auto traced = [&] {
@@ -48,7 +50,8 @@ void show_order(const Options& options, Scenario scenario, const RunOptions& run
     scenario.checker.schedule.kind = ScheduleKind::program;
     end = run_in_child(traced, options.seconds("timeout"));
   }
-  if (!end.finished) throw WorldError("the run died before its trace was written: " + end.last_words);
+  if (!end.finished)
+    throw WorldError("the run died before its trace was written: " + end.last_words);
   const boost::json::array both = boost::json::parse(end.output).as_array();
   if (wants_file) write_file(options.text("trace"), both[0].as_string());
   if (wants_text) std::fputs(both[1].as_string().c_str(), stdout);
@@ -57,10 +60,12 @@ void show_order(const Options& options, Scenario scenario, const RunOptions& run
 }  // namespace
 
 ExitStatus replay_command(const Words& words) {
-  Options options("replay", "TOKEN|FILE",
-                  "Runs one case again: equal token, equal bits, same verdict, same first difference.", 1);
+  Options options(
+      "replay", "TOKEN|FILE",
+      "Runs one case again: equal token, equal bits, same verdict, same first difference.", 1);
   options.device().reports().isolation().planted();
-  options.text("data-from", "folder that a token's data.path is relative to; this one if not given");
+  options.text("data-from",
+               "folder that a token's data.path is relative to; this one if not given");
   options.text("trace", "write what the simulator ran to this file, for ui.perfetto.dev")
       .flag("schedule", "print the order in which the simulator ran it");
   if (!options.parse(words)) return ExitStatus::held;
@@ -69,7 +74,8 @@ ExitStatus replay_command(const Words& words) {
   const std::vector<Scenario> scenarios = cases_of(options.word(), options.text("data-from"));
   run.device = choose_device(options.text("device"));
   if (wants_order(options)) require_one_simulated_run(scenarios, run.device);
-  const WorkerOptions worker{.fork = !options.has("no-fork"), .timeout_s = options.seconds("timeout")};
+  const WorkerOptions worker{.fork = !options.has("no-fork"),
+                             .timeout_s = options.seconds("timeout")};
 
   std::vector<CaseResult> results;
   double seconds = 0;
@@ -80,8 +86,8 @@ ExitStatus replay_command(const Words& words) {
     if (one.verdict != Verdict::holds) {
       std::fputs(failure_block(one).c_str(), stdout);
     } else if (!options.has("quiet")) {
-      std::printf("%s (%s) holds%s%s\n", one.name.c_str(), one.numerics.c_str(), one.reason.empty() ? "" : ": ",
-                  one.reason.c_str());
+      std::printf("%s (%s) holds%s%s\n", one.name.c_str(), one.numerics.c_str(),
+                  one.reason.empty() ? "" : ": ", one.reason.c_str());
     }
   }
   if (wants_order(options)) show_order(options, scenarios.front(), run);

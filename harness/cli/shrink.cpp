@@ -25,18 +25,25 @@ namespace {
 namespace fs = std::filesystem;
 
 Options shrink_options() {
-  Options options("shrink", "TOKEN|FILE -o FILE",
-                  "Finds the smallest scenario that still fails for the same reason: same judge, same kind of tensor,\n"
-                  "same op. Writes it as YAML whose comments say how it failed and which settings may vary.",
-                  1);
+  Options options(
+      "shrink", "TOKEN|FILE -o FILE",
+      "Finds the smallest scenario that still fails for the same reason: same judge, same kind of "
+      "tensor,\n"
+      "same op. Writes it as YAML whose comments say how it failed and which settings may vary.",
+      1);
   options.device().reports().planted();
   options.text("output", "write the smallest scenario to this file; -o is short for it");
   options.seconds("budget", "seconds that the search may take", 60);
   options.number("runs", "scenarios that the search may run", 5000, 1);
-  options.number("tries", "schedules (sim) or repetitions (cuda) of a candidate where the failure is a race", 8, 1);
+  options.number("tries",
+                 "schedules (sim) or repetitions (cuda) of a candidate where the failure is a race",
+                 8, 1);
   options.seconds("timeout", "seconds after which the watchdog kills a scenario", 20);
-  options.text("data-from", "folder that a token's data.path is relative to; this one if not given");
-  options.flag("promote", "also put it under scenarios/regressions, where it is a test from the next configure on");
+  options.text("data-from",
+               "folder that a token's data.path is relative to; this one if not given");
+  options.flag(
+      "promote",
+      "also put it under scenarios/regressions, where it is a test from the next configure on");
   return options;
 }
 
@@ -59,7 +66,8 @@ std::string regressions_folder() {
 std::string free_name(const std::string& folder, const std::string& wish) {
   std::string name = wish;
   if (folder.empty()) return name;
-  for (int i = 2; fs::exists(fs::path(folder) / (name + ".yaml")); ++i) name = wish + "-" + std::to_string(i);
+  for (int i = 2; fs::exists(fs::path(folder) / (name + ".yaml")); ++i)
+    name = wish + "-" + std::to_string(i);
   return name;
 }
 
@@ -68,7 +76,8 @@ std::string text_for(const std::string& file, Shrunk shrunk) {
   Scenario::Data& data = shrunk.scenario.data;
   if (reads_bytes(data) && fs::path(data.path).is_relative()) {
     const fs::path folder = fs::absolute(file).parent_path();
-    data.path = fs::proximate(fs::absolute(fs::path(shrunk.scenario.folder) / data.path), folder).string();
+    data.path =
+        fs::proximate(fs::absolute(fs::path(shrunk.scenario.folder) / data.path), folder).string();
   }
   return shrunk_yaml(shrunk);
 }
@@ -84,15 +93,18 @@ Shrunk shrink_first(const std::vector<Scenario>& cases, const ShrinkOptions& opt
   Shrunk shrunk;
   for (const Scenario& one : cases) {
     const std::string lacks = lacking(one, options.run.device);
-    if (!lacks.empty()) throw NoDevice(one.name + ": " + lacks);  // That is no failure to be made smaller.
+    if (!lacks.empty())
+      throw NoDevice(one.name + ": " + lacks);  // That is no failure to be made smaller.
     shrunk = shrink(one, options);
     if (!shrunk.result.token.empty()) return shrunk;
   }
   if (shrunk.first.judge == JudgeKind::counters) {
-    throw RequestError("nothing to shrink: " + shrunk.first.reason + "; a smaller scenario has other counts");
+    throw RequestError("nothing to shrink: " + shrunk.first.reason +
+                       "; a smaller scenario has other counts");
   }
-  throw RequestError("nothing to shrink: " + shrunk.first.name + " " + to_text(shrunk.first.verdict) + " on " +
-                     options.run.device + (shrunk.first.reason.empty() ? "" : ": " + shrunk.first.reason));
+  throw RequestError("nothing to shrink: " + shrunk.first.name + " " +
+                     to_text(shrunk.first.verdict) + " on " + options.run.device +
+                     (shrunk.first.reason.empty() ? "" : ": " + shrunk.first.reason));
 }
 
 void say(const Shrunk& shrunk, const std::vector<std::string>& files, bool promoted) {
@@ -100,10 +112,12 @@ void say(const Shrunk& shrunk, const std::vector<std::string>& files, bool promo
   for (const std::string& file : files) std::printf("wrote %s\n", file.c_str());
   if (promoted) {
     std::puts(
-        "It expects that everything holds: it fails until the bug is fixed, and guards the fix from then on.\n"
+        "It expects that everything holds: it fails until the bug is fixed, and guards the fix "
+        "from then on.\n"
         "It is a test of ctest from the next configure on.");
   }
-  if (!shrunk.finished) std::puts("The budget ended first: it may get smaller with a larger --budget or --runs.");
+  if (!shrunk.finished)
+    std::puts("The budget ended first: it may get smaller with a larger --budget or --runs.");
 }
 
 }  // namespace
@@ -131,11 +145,13 @@ ExitStatus shrink_command(const Words& words) {
   progress.clear();
   std::vector<std::string> files;
   if (options.has("output")) files.push_back(options.text("output"));
-  if (!folder.empty()) files.push_back((fs::path(folder) / (shrunk.scenario.name + ".yaml")).string());
+  if (!folder.empty())
+    files.push_back((fs::path(folder) / (shrunk.scenario.name + ".yaml")).string());
   for (const std::string& file : files) write_file(file, text_for(file, shrunk));
   say(shrunk, files, !folder.empty());
   const std::vector<CaseResult> results{shrunk.result};
-  write_reports(options, junit(results), run_to_json(results, shrunk.result.device, shrunk.seconds));
+  write_reports(options, junit(results),
+                run_to_json(results, shrunk.result.device, shrunk.seconds));
   return shrunk.finished ? ExitStatus::held : ExitStatus::gave_up;
 }
 

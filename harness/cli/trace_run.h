@@ -1,4 +1,5 @@
-// Runs the engine of one case on the simulator for its trace, as a run that nobody looks at does. Judges nothing.
+// Runs the engine of one case on the simulator for its trace, as a run that nobody looks at does.
+// Judges nothing.
 #pragma once
 
 #include "harness/judge/runner.h"

@@ -32,16 +32,19 @@ namespace {
 Options train_options() {
   Options options("train", "FILE", "Trains with the engine alone on the scenario's documents.", 1);
   options.device().reports();
-  options.number(
-      "steps",
-      "optimizer steps in all, fewer or more than the file says (a decay to its last step then ends there); 0: as many",
-      0, 0, 1'000'000);
+  options.number("steps",
+                 "optimizer steps in all, fewer or more than the file says (a decay to its last "
+                 "step then ends there); 0: as many",
+                 0, 0, 1'000'000);
   options.text("checkpoint", "write the state to this file at the end");
   options.number("checkpoint-every", "and after every n-th step; 0: at the end only", 0, 0);
-  options.number("checkpoint-within", "and within a step after every n-th microbatch of a rank; 0: not", 0, 0);
+  options.number("checkpoint-within",
+                 "and within a step after every n-th microbatch of a rank; 0: not", 0, 0);
   options.text("resume", "continue from this checkpoint, bit for bit");
-  options.number("digest-every", "print a digest of all weights after every n-th step; 0: at the end only", 0, 0);
-  options.choice("graph", "none, partial or full_iteration instead of the file's cuda_graph.impl", words<GraphImpl>());
+  options.number("digest-every",
+                 "print a digest of all weights after every n-th step; 0: at the end only", 0, 0);
+  options.choice("graph", "none, partial or full_iteration instead of the file's cuda_graph.impl",
+                 words<GraphImpl>());
   options.flag("oracle", "run the oracle instead of the engine, for its losses and digests");
   options.launched();
   return options;
@@ -53,11 +56,12 @@ Scenario scenario_of(const Options& options) {
   if (!read.ok() && read.rule() != "L00") throw refusal(read.errors);
   Scenario scenario = read.scenario;
   if (scenario.numerics.size() > 1 && !options.has("quiet")) {
-    std::fprintf(stderr, "lockstep: %s lists several numerics: trains in %s, the first\n", options.word().c_str(),
-                 to_text(scenario.numerics.front()));
+    std::fprintf(stderr, "lockstep: %s lists several numerics: trains in %s, the first\n",
+                 options.word().c_str(), to_text(scenario.numerics.front()));
   }
   scenario.numerics.resize(1);
-  // Fewer steps are the file's run, ended early: who goes on from its checkpoint has the bits of the whole run.
+  // Fewer steps are the file's run, ended early: who goes on from its checkpoint has the bits of
+  // the whole run.
   if (const std::int64_t steps = options.number("steps"); steps > scenario.training.steps) {
     // A decay that ended with the file's last step ends with the new one.
     std::int64_t& decay = scenario.training.optimizer.decay_steps;
@@ -69,7 +73,8 @@ Scenario scenario_of(const Options& options) {
     if (scenario.cuda_graph.impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
   }
   // A checkpoint is of these bytes.
-  if (reads_bytes(scenario.data) && scenario.data.digest.empty()) scenario.data.digest = data_digest(scenario);
+  if (reads_bytes(scenario.data) && scenario.data.digest.empty())
+    scenario.data.digest = data_digest(scenario);
   if (const auto errors = check_legality(scenario); !errors.empty()) throw refusal(errors);
   if (const auto errors = check_built(scenario); !errors.empty()) throw refusal(errors);
   return scenario;
@@ -86,38 +91,42 @@ bool digest_is_due(const Options& options, std::int64_t done, std::int64_t steps
   return every > 0 && done % every == 0 && done < steps;
 }
 
-// Prints steps as they come: losses and tokens a second to stderr, digests to stdout. Keeps them for the reports.
+// Prints steps as they come: losses and tokens a second to stderr, digests to stdout. Keeps them
+// for the reports.
 class Log {
  public:
-  Log(const Options& options, std::int64_t steps) : options_(options), progress_(options.has("quiet")), steps_(steps) {}
+  Log(const Options& options, std::int64_t steps)
+      : options_(options), progress_(options.has("quiet")), steps_(steps) {}
 
   void step(std::int64_t done, float loss, std::int64_t tokens) {
     tokens_ += tokens;
     last_ = loss;
     list_.push_back(boost::json::object{{"step", done}, {"loss", loss}, {"tokens", tokens}});
     char line[160];
-    std::snprintf(line, sizeof line, "step %lld/%lld  loss %.6f  %.0f tokens/s", static_cast<long long>(done),
-                  static_cast<long long>(steps_), static_cast<double>(loss),
-                  static_cast<double>(tokens_) / watch_.seconds());
+    std::snprintf(line, sizeof line, "step %lld/%lld  loss %.6f  %.0f tokens/s",
+                  static_cast<long long>(done), static_cast<long long>(steps_),
+                  static_cast<double>(loss), static_cast<double>(tokens_) / watch_.seconds());
     progress_.show(line);
   }
   void evaluation(std::int64_t done, float loss) {
     progress_.clear();
-    std::printf("step %lld  evaluation loss %.9g\n", static_cast<long long>(done), static_cast<double>(loss));
+    std::printf("step %lld  evaluation loss %.9g\n", static_cast<long long>(done),
+                static_cast<double>(loss));
     std::fflush(stdout);
   }
   void digest(std::int64_t done, const std::string& digest) {
     progress_.clear();
     digest_ = digest;
-    std::printf("step %lld  loss %.9g  weights %s\n", static_cast<long long>(done), static_cast<double>(last_),
-                digest.c_str());
+    std::printf("step %lld  loss %.9g  weights %s\n", static_cast<long long>(done),
+                static_cast<double>(last_), digest.c_str());
     std::fflush(stdout);
   }
   void end(double entropy) {
     progress_.clear();
-    std::printf("loss %.6f nats a token, unigram entropy %.6f: %s\n", static_cast<double>(last_), entropy,
-                static_cast<double>(last_) < entropy ? "below" : "not below");
-    std::fprintf(stderr, "%lld tokens in %.1f s\n", static_cast<long long>(tokens_), watch_.seconds());
+    std::printf("loss %.6f nats a token, unigram entropy %.6f: %s\n", static_cast<double>(last_),
+                entropy, static_cast<double>(last_) < entropy ? "below" : "not below");
+    std::fprintf(stderr, "%lld tokens in %.1f s\n", static_cast<long long>(tokens_),
+                 watch_.seconds());
   }
   // Nothing is judged: a run that came to its end holds.
   void report(const Scenario& scenario, const DeviceInfo& device, const Counters& counters) const {
@@ -141,19 +150,22 @@ class Log {
   Stopwatch watch_;
 };
 
-void train_by_oracle(const Options& options, const Scenario& scenario, const DataSource& data, Log& log) {
+void train_by_oracle(const Options& options, const Scenario& scenario, const DataSource& data,
+                     Log& log) {
   if (options.has("checkpoint") || options.has("resume")) {
     throw RequestError("--oracle keeps no checkpoints");
   }
-  oracle::Oracle oracle(
-      scenario,
-      {.numerics = scenario.numerics.front(), .keep_activations = false, .keep_gradients = false, .mutation = ""});
+  oracle::Oracle oracle(scenario, {.numerics = scenario.numerics.front(),
+                                   .keep_activations = false,
+                                   .keep_gradients = false,
+                                   .mutation = ""});
   const std::int64_t every = scenario.training.eval_every, steps = last_step(options, scenario);
   for (std::int64_t done = 1; done <= steps; ++done) {
     const StepData documents = data.training(done - 1);
     log.step(done, oracle.step(done - 1, documents).loss, tokens_of(documents));
     if (digest_is_due(options, done, steps)) log.digest(done, oracle.weight_digest());
-    if (every > 0 && done % every == 0) log.evaluation(done, oracle.evaluate(done - 1, data.evaluation(done - 1)).loss);
+    if (every > 0 && done % every == 0)
+      log.evaluation(done, oracle.evaluate(done - 1, data.evaluation(done - 1)).loss);
   }
   log.digest(steps, oracle.weight_digest());
 }
@@ -174,7 +186,8 @@ void train_rank(const Options& options, const Scenario& scenario, Trainer& train
   const std::int64_t every = options.number("checkpoint-every");
   if (options.has("resume")) trainer.load(options.text("resume"));
   if (trainer.steps_done() >= steps) {
-    throw RequestError(std::to_string(trainer.steps_done()) + " steps are done already; --steps asks for more");
+    throw RequestError(std::to_string(trainer.steps_done()) +
+                       " steps are done already; --steps asks for more");
   }
   const auto say_digest = [&] {
     const std::string digest = trainer.weight_digest();  // Every rank has a part in it.
@@ -184,7 +197,8 @@ void train_rank(const Options& options, const Scenario& scenario, Trainer& train
     save_within_the_step(options, trainer, scenario.training.microbatches_at(trainer.steps_done()));
     const StepResult result = trainer.step();
     const std::int64_t done = trainer.steps_done();
-    if (!std::isfinite(result.loss)) throw WorldError("the loss of step " + std::to_string(done) + " is not finite");
+    if (!std::isfinite(result.loss))
+      throw WorldError("the loss of step " + std::to_string(done) + " is not finite");
     if (log != nullptr) log->step(done, result.loss, result.tokens);
     if (digest_is_due(options, done, steps)) say_digest();
     if (trainer.evaluation_is_due()) {
@@ -197,8 +211,8 @@ void train_rank(const Options& options, const Scenario& scenario, Trainer& train
   if (!checkpoint.empty()) trainer.save(checkpoint);
 }
 
-// At once, not after hours of training. A checkpoint takes the place of the one before, or of a link to it, by a
-// rename.
+// At once, not after hours of training. A checkpoint takes the place of the one before, or of a
+// link to it, by a rename.
 void require_place_for_checkpoint(const std::string& checkpoint) {
   const std::filesystem::path folder = std::filesystem::absolute(checkpoint).parent_path();
   if (::access(folder.c_str(), W_OK | X_OK) != 0) {
@@ -209,7 +223,8 @@ void require_place_for_checkpoint(const std::string& checkpoint) {
   }
 }
 
-ExitStatus train_by_engine(const Options& options, const Scenario& scenario, const DataSource& data) {
+ExitStatus train_by_engine(const Options& options, const Scenario& scenario,
+                           const DataSource& data) {
   for (const char* option : {"checkpoint-every", "checkpoint-within"}) {
     if (options.number(option) == 0 || options.has("checkpoint")) continue;
     throw RequestError(std::string("--") + option + " needs --checkpoint");
@@ -219,10 +234,12 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
   return launch(scenario, launch_options(options, kind), [&](const LocalRanks& ranks) {
     Log log(options, last_step(options, scenario));
     Counters counters;  // Counters of the first rank.
-    Device device(open_backend(kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu));
+    Device device(
+        open_backend(kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu));
     ranks.run(device, [&](Communicator& communicator) {
-      Trainer trainer(device, scenario, data,
-                      {.dry_run_ledger = false, .listener = nullptr, .communicator = &communicator});
+      Trainer trainer(
+          device, scenario, data,
+          {.dry_run_ledger = false, .listener = nullptr, .communicator = &communicator});
       train_rank(options, scenario, trainer, communicator.rank() == 0 ? &log : nullptr);
       if (communicator.rank() == 0) counters = trainer.counters();
     });

@@ -23,15 +23,22 @@ namespace lockstep {
 namespace {
 
 Options verify_options() {
-  Options options("verify", "[FILE...]",
-                  "Runs engine and oracle side by side and compares every activation, loss, gradient, weight and\n"
-                  "moment bit for bit. FILE is a scenario or a folder of them; none: the built-in library.",
-                  -1);
+  Options options(
+      "verify", "[FILE...]",
+      "Runs engine and oracle side by side and compares every activation, loss, gradient, weight "
+      "and\n"
+      "moment bit for bit. FILE is a scenario or a folder of them; none: the built-in library.",
+      -1);
   options.device().reports().isolation().planted().deadline();
-  options.number("skip-code", "exit status where the device asked for is absent, for test drivers that know one", 3, 0,
-                 255);
-  options.number("schedules", "schedules of each scenario instead of those in its file (simulated device)", 0, 0);
-  options.flag("edges", "list the waits that protect nothing: without them every conflicting access is still in order");
+  options.number("skip-code",
+                 "exit status where the device asked for is absent, for test drivers that know one",
+                 3, 0, 255);
+  options.number("schedules",
+                 "schedules of each scenario instead of those in its file (simulated device)", 0,
+                 0);
+  options.flag("edges",
+               "list the waits that protect nothing: without them every conflicting access is "
+               "still in order");
   return options;
 }
 
@@ -43,7 +50,8 @@ std::vector<PlannedCase> plan(const std::vector<std::string>& words) {
   const auto add = [&](const std::vector<std::string>& files, const std::string& folder) {
     if (files.empty()) throw RequestError(folder + ": no scenario (*.yaml) in this folder");
     for (const std::string& file : files) {
-      for (PlannedCase& one : plan_file(file, !folder.empty(), errors)) cases.push_back(std::move(one));
+      for (PlannedCase& one : plan_file(file, !folder.empty(), errors))
+        cases.push_back(std::move(one));
     }
   };
   if (words.empty()) add(library_files(), library_folder());
@@ -66,7 +74,8 @@ void show_counts(Progress& progress, std::size_t done, std::size_t all, const Ca
 void print_edges(const std::vector<CaseResult>& results) {
   for (const CaseResult& one : results) {
     if (one.verdict != Verdict::holds || one.token.empty()) continue;
-    std::printf("%s %s: %zu redundant edges\n", one.name.c_str(), one.numerics.c_str(), one.redundant_edges.size());
+    std::printf("%s %s: %zu redundant edges\n", one.name.c_str(), one.numerics.c_str(),
+                one.redundant_edges.size());
     for (const std::string& edge : one.redundant_edges) std::printf("  %s\n", edge.c_str());
   }
 }
@@ -88,7 +97,9 @@ void print_schedules(const std::vector<CaseResult>& results) {
 
 // NoDevice where nothing was named but what is not for this machine.
 void require_something_to_run(const std::vector<PlannedCase>& cases) {
-  const auto is_lacking = [](const PlannedCase& one) { return one.decided && one.decided->judge == JudgeKind::device; };
+  const auto is_lacking = [](const PlannedCase& one) {
+    return one.decided && one.decided->judge == JudgeKind::device;
+  };
   if (cases.empty() || !std::all_of(cases.begin(), cases.end(), is_lacking)) return;
   throw NoDevice(cases.front().decided->name + ": " + cases.front().decided->reason);
 }
@@ -121,7 +132,8 @@ ExitStatus verify_command(const Words& words) {
     std::fprintf(stderr, "lockstep: skipped: %s\n", none.what());
     return static_cast<ExitStatus>(options.number("skip-code"));
   }
-  const WorkerOptions worker{.fork = !options.has("no-fork"), .timeout_s = options.seconds("timeout")};
+  const WorkerOptions worker{.fork = !options.has("no-fork"),
+                             .timeout_s = options.seconds("timeout")};
 
   Progress progress(options.has("quiet"));
   std::vector<CaseResult> results;
@@ -129,7 +141,8 @@ ExitStatus verify_command(const Words& words) {
   device.kind = run.device;
   for (const PlannedCase& one : cases) {
     results.push_back(one.decided ? *one.decided
-                                  : judged_by_expectation(one.scenario, run_in_worker(one.scenario, run, worker)));
+                                  : judged_by_expectation(
+                                        one.scenario, run_in_worker(one.scenario, run, worker)));
     if (!results.back().device.name.empty()) device = results.back().device;
     show_counts(progress, results.size(), cases.size(), results.back());
   }

@@ -15,7 +15,8 @@ void require_report_places(const Options& options) {
   }
 }
 
-void write_reports(const Options& options, const std::string& junit_text, const boost::json::object& run) {
+void write_reports(const Options& options, const std::string& junit_text,
+                   const boost::json::object& run) {
   std::exception_ptr failure;
   const auto write = [&](const char* name, const auto& text) {
     if (!options.has(name)) return;

@@ -7,7 +7,8 @@
 namespace lockstep {
 namespace {
 
-// Weights are about 0.02: below this, an update of about the learning rate is below half a unit in their last place.
+// Weights are about 0.02: below this, an update of about the learning rate is below half a unit in
+// their last place.
 constexpr double kNoLearning = 1e-9;
 
 }  // namespace
@@ -35,7 +36,8 @@ std::vector<std::string> blind_spots(const Scenario& scenario) {
   }
   const bool sums_in_order = scenario.parallel.data > 1 && !sums_have_no_order(scenario);
   if (scenario.fsdp.reduction == Reduction::nccl && sums_in_order)
-    list.push_back("the library's sums: an eager run judges, which shares what is wrong with all runs");
+    list.push_back(
+        "the library's sums: an eager run judges, which shares what is wrong with all runs");
   if (one_microbatch) list.push_back("one microbatch: nothing is left of one before");
   return list;
 }

@@ -12,7 +12,8 @@ namespace lockstep {
 namespace {
 
 bool holds_part(const std::vector<GraphModule>& modules, char symbol) {
-  return std::any_of(modules.begin(), modules.end(), [&](GraphModule module) { return layer_of(module) == symbol; });
+  return std::any_of(modules.begin(), modules.end(),
+                     [&](GraphModule module) { return layer_of(module) == symbol; });
 }
 
 bool fits_a_bucket(const Scenario& scenario, const Microbatch& microbatch) {
@@ -32,7 +33,8 @@ Launches launches_of(const Scenario& scenario, std::int64_t regions, const StepD
   std::int64_t fitting = 0;
   for (std::int64_t m = 0; m < count; ++m) {
     const auto first = step.microbatches.begin() + m * ranks;
-    fitting += std::all_of(first, first + ranks, [&](const auto& one) { return fits_a_bucket(scenario, one); });
+    fitting += std::all_of(first, first + ranks,
+                           [&](const auto& one) { return fits_a_bucket(scenario, one); });
   }
   if (scenario.cuda_graph.impl == GraphImpl::full_iteration) {
     return fitting == count ? Launches{1, 0} : Launches{0, 1};
@@ -44,7 +46,8 @@ std::int64_t layers_of_experts(const Scenario& scenario) {
   return std::count(scenario.model.pattern.begin(), scenario.model.pattern.end(), 'E');
 }
 
-// Every token of a document goes to top_k experts in each layer of experts, whatever is dropped then.
+// Every token of a document goes to top_k experts in each layer of experts, whatever is dropped
+// then.
 std::int64_t pairs_of(const Scenario& scenario, const StepData& step) {
   return tokens_of(step) * scenario.model.moe.top_k * layers_of_experts(scenario);
 }
@@ -77,7 +80,8 @@ void count_waits(const Scenario& scenario, const StepData& step, Totals& sum) {
                             [&](const auto& one) { return fits_a_bucket(scenario, one); });
 }
 
-Totals totals_of(const Scenario& scenario, const DataSource& data, const ShardingPlan& plan, std::int64_t regions) {
+Totals totals_of(const Scenario& scenario, const DataSource& data, const ShardingPlan& plan,
+                 std::int64_t regions) {
   const Scenario::Training& training = scenario.training;
   const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
   Totals sum;
@@ -98,7 +102,8 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
     if (training.eval_every == 0 || (step + 1) % training.eval_every != 0) continue;
     ++sum.evaluations;
     count_waits(scenario, data.evaluation(step), sum);
-    const std::int64_t held_out = std::ssize(data.evaluation(step).microbatches) / scenario.parallel.data;
+    const std::int64_t held_out =
+        std::ssize(data.evaluation(step).microbatches) / scenario.parallel.data;
     sum.collectives += collectives_of_evaluation(scenario, plan, held_out);
     if (!warm || !full) continue;
     const std::int64_t more = launches_of(scenario, regions, data.evaluation(step)).replays;
@@ -108,50 +113,67 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
   return sum;
 }
 
-// Without a limit nothing is captured twice but where the scenario says so; with one the sizes of graphs decide.
-void add_captures(const Scenario& scenario, const DataSource& data, std::vector<Expectation>& list) {
+// Without a limit nothing is captured twice but where the scenario says so; with one the sizes of
+// graphs decide.
+void add_captures(const Scenario& scenario, const DataSource& data,
+                  std::vector<Expectation>& list) {
   const std::int64_t captured = tally_graphs(scenario, data).captured;
-  Expectation all = exactly("graphs_captured", captured, "every region, both directions, every slot and bucket");
-  Expectation evicted{.counter = "graphs_evicted", .max = 0, .why = "cuda_graph.graph_memory_limit"};
-  if (scenario.cuda_graph.graph_memory_limit > 0) all.max = evicted.max = std::numeric_limits<std::int64_t>::max();
+  Expectation all =
+      exactly("graphs_captured", captured, "every region, both directions, every slot and bucket");
+  Expectation evicted{
+      .counter = "graphs_evicted", .max = 0, .why = "cuda_graph.graph_memory_limit"};
+  if (scenario.cuda_graph.graph_memory_limit > 0)
+    all.max = evicted.max = std::numeric_limits<std::int64_t>::max();
   list.insert(list.end(), {all, evicted});
 }
 
-void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t regions, std::vector<Expectation>& list) {
+void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t regions,
+                std::vector<Expectation>& list) {
   const auto& [replays, fallbacks] = totals.training;
   list.push_back(exactly("graph_replays", replays + totals.evaluation_replays,
                          std::to_string(regions) + " regions, warm-up of " +
                              std::to_string(scenario.cuda_graph.warmup_steps) +
                              " steps, documents that fit the largest bucket"));
   list.push_back(exactly("eager_fallbacks", fallbacks, "documents that exceed the largest bucket"));
-  // The graphs that a scenario asks for are those of training; an evaluation that fits is no substitute.
+  // The graphs that a scenario asks for are those of training; an evaluation that fits is no
+  // substitute.
   if (replays == 0 && regions > 0 && !allows_no_replay(scenario)) {
-    list.push_back(
-        {.counter = "graph_replays", .min = totals.evaluation_replays + 1, .why = "the scenario asks for graphs"});
+    list.push_back({.counter = "graph_replays",
+                    .min = totals.evaluation_replays + 1,
+                    .why = "the scenario asks for graphs"});
   }
-  // A graph of a whole iteration is captured when a step fits: a recapture with none since the last is no recapture.
+  // A graph of a whole iteration is captured when a step fits: a recapture with none since the last
+  // is no recapture.
   list.push_back(exactly("recaptures", std::ssize(scenario.training.recapture_at),
                          "training.recapture_at, each with graphs to tear down"));
 }
 
 // All bytes that leave come back, and they are as many as the scenario says; where rows follow the
 // data, that much and what the oracle adds.
-void add_offload(const Scenario& scenario, std::int64_t microbatches, std::vector<Expectation>& list) {
+void add_offload(const Scenario& scenario, std::int64_t microbatches,
+                 std::vector<Expectation>& list) {
   const OffloadDemand demand = offload_demand(scenario);
   for (const char* counter : {"bytes_planned", "bytes_offloaded", "bytes_reloaded"}) {
-    Expectation one = exactly(counter, demand.fixed * microbatches, "offload.modules, fraction and min_bytes");
+    Expectation one =
+        exactly(counter, demand.fixed * microbatches, "offload.modules, fraction and min_bytes");
     if (!demand.per_pair.empty()) one.max = std::numeric_limits<std::int64_t>::max();
     list.push_back(one);
     // A fraction of 0 asks for nothing; any other asks for something.
-    const bool asked = !scenario.offload.modules.empty() && scenario.offload.fraction.millionths > 0;
-    if (asked) list.push_back({.counter = counter, .min = 1, .why = "the scenario asks for offloading"});
+    const bool asked =
+        !scenario.offload.modules.empty() && scenario.offload.fraction.millionths > 0;
+    if (asked)
+      list.push_back({.counter = counter, .min = 1, .why = "the scenario asks for offloading"});
   }
   const Scenario::Offload& offload = scenario.offload;
   if (offload.max_inflight)
-    list.push_back({.counter = "offloads_in_flight", .max = *offload.max_inflight, .why = "offload.max_inflight"});
-  list.push_back(exactly("offloads_delayed", offload.delay_until_cuda_graph ? demand.of_experts * microbatches : 0,
+    list.push_back({.counter = "offloads_in_flight",
+                    .max = *offload.max_inflight,
+                    .why = "offload.max_inflight"});
+  list.push_back(exactly("offloads_delayed",
+                         offload.delay_until_cuda_graph ? demand.of_experts * microbatches : 0,
                          "groups of offload.delay_until_cuda_graph"));
-  list.push_back(exactly("spare_buffers", offload.pool_slack * std::ssize(demand.sizes), "offload.pool_slack"));
+  list.push_back(exactly("spare_buffers", offload.pool_slack * std::ssize(demand.sizes),
+                         "offload.pool_slack"));
 }
 
 // A gather that is prefetched is never late. A graph of a whole iteration shows no gather to the
@@ -160,19 +182,21 @@ void add_prefetch(const Scenario& scenario, std::vector<Expectation>& list) {
   if (scenario.fsdp.strategy != Sharding::optim_grads_params) return;
   Expectation late{.counter = "late_gathers", .why = "fsdp.prefetch"};
   if (scenario.fsdp.prefetch > 0) late.max = 0;
-  if (scenario.fsdp.prefetch == 0 && scenario.cuda_graph.impl != GraphImpl::full_iteration) late.min = 1;
+  if (scenario.fsdp.prefetch == 0 && scenario.cuda_graph.impl != GraphImpl::full_iteration)
+    late.min = 1;
   list.push_back(late);
 }
 
-// Ops of a backward pass for what is not saved: a norm of each layer, an activation of each MLP and of experts, one
-// more of a shared expert.
+// Ops of a backward pass for what is not saved: a norm of each layer, an activation of each MLP and
+// of experts, one more of a shared expert.
 std::int64_t recomputed_ops(const Scenario& scenario) {
   const auto asked = [&](Recompute module) { return holds(scenario.model.recompute, module); };
   std::int64_t ops = 0;
   for (const char symbol : scenario.model.pattern) {
     ops += asked(Recompute::layernorm);
     ops += symbol == '-' && asked(Recompute::mlp_act);
-    if (symbol == 'E' && asked(Recompute::moe_act)) ops += scenario.model.moe.shared_hidden > 0 ? 2 : 1;
+    if (symbol == 'E' && asked(Recompute::moe_act))
+      ops += scenario.model.moe.shared_hidden > 0 ? 2 : 1;
   }
   return ops;
 }
@@ -193,7 +217,8 @@ void add_routing(const Scenario& scenario, std::int64_t pairs, std::vector<Expec
 void add_waits(const Totals& totals, std::vector<Expectation>& list) {
   list.push_back(exactly("expert_rows_read", totals.rows_read, "model.moe.host_sync"));
   // Waits that are missing are for the checker to find.
-  Expectation one{.counter = "host_syncs", .why = "one a microbatch, two a step, and those of model.moe.host_sync"};
+  Expectation one{.counter = "host_syncs",
+                  .why = "one a microbatch, two a step, and those of model.moe.host_sync"};
   if (!totals.grows) one.max = totals.host_waits;
   list.push_back(one);
 }
@@ -211,7 +236,8 @@ std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Bloc
   const Scenario::CudaGraph& graph = scenario.cuda_graph;
   for (int i = block.first; i < block.first + block.count; ++i) {
     const bool whole = graph.impl == GraphImpl::full_iteration || graph.modules.empty();
-    if (graph.impl != GraphImpl::none && (whole || holds_part(graph.modules, scenario.model.pattern[i]))) {
+    if (graph.impl != GraphImpl::none &&
+        (whole || holds_part(graph.modules, scenario.model.pattern[i]))) {
       list.push_back(i);
     }
   }
@@ -221,7 +247,8 @@ std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Bloc
 std::int64_t graph_regions(const Scenario& scenario) {
   if (scenario.cuda_graph.impl == GraphImpl::full_iteration) return 1;
   std::int64_t regions = 0;
-  for (const Scenario::Block& block : scenario.blocks()) regions += !captured_symbols(scenario, block).empty();
+  for (const Scenario::Block& block : scenario.blocks())
+    regions += !captured_symbols(scenario, block).empty();
   return regions;
 }
 
@@ -239,17 +266,23 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   add_graphs(scenario, totals, regions, list);
   add_captures(scenario, data, list);
   list.push_back(exactly("max_outstanding", scenario.training.in_flight, "training.in_flight"));
-  list.push_back(exactly("slots_live", scenario.training.in_flight, "a slot for each of those, in every step"));
+  list.push_back(exactly("slots_live", scenario.training.in_flight,
+                         "a slot for each of those, in every step"));
   list.push_back(exactly("evaluations", totals.evaluations, "training.eval_every"));
-  list.push_back(exactly("collectives", totals.collectives, "fsdp.strategy, its units and buckets, and microbatches"));
-  list.push_back(exactly("collectives_in_graphs", totals.in_graphs, "what the passes of a replayed step exchange"));
-  list.push_back(exactly("persistent_buffers", std::ssize(plan.persistent), "units outside of the pool's class"));
+  list.push_back(exactly("collectives", totals.collectives,
+                         "fsdp.strategy, its units and buckets, and microbatches"));
+  list.push_back(exactly("collectives_in_graphs", totals.in_graphs,
+                         "what the passes of a replayed step exchange"));
+  list.push_back(exactly("persistent_buffers", std::ssize(plan.persistent),
+                         "units outside of the pool's class"));
   add_offload(scenario, totals.microbatches, list);
   add_prefetch(scenario, list);
-  list.push_back(exactly("ops_recomputed", recomputed_ops(scenario) * totals.microbatches, "model.recompute"));
+  list.push_back(
+      exactly("ops_recomputed", recomputed_ops(scenario) * totals.microbatches, "model.recompute"));
   const auto layers = std::count(scenario.model.pattern.begin(), scenario.model.pattern.end(), '*');
   const bool by_cudnn = scenario.model.core_attention == CoreAttention::cudnn;
-  list.push_back(exactly("attention_by_cudnn", by_cudnn ? layers * totals.microbatches : 0, "model.core_attention"));
+  list.push_back(exactly("attention_by_cudnn", by_cudnn ? layers * totals.microbatches : 0,
+                         "model.core_attention"));
   add_routing(scenario, totals.pairs, list);
   add_waits(totals, list);
   list.push_back({.counter = "ops", .min = 1, .why = "a run without an op proves nothing"});
@@ -287,8 +320,10 @@ std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSo
     }
   }
   for (std::size_t r = 0; r < ranks; ++r) {
-    const bool few = std::count_if(tokens[r].begin(), tokens[r].end(), [](auto token) { return token >= 0; }) < kFew;
-    const auto twin = std::find(tokens.begin() + static_cast<std::ptrdiff_t>(r) + 1, tokens.end(), tokens[r]);
+    const bool few = std::count_if(tokens[r].begin(), tokens[r].end(),
+                                   [](auto token) { return token >= 0; }) < kFew;
+    const auto twin =
+        std::find(tokens.begin() + static_cast<std::ptrdiff_t>(r) + 1, tokens.end(), tokens[r]);
     if (few || twin == tokens.end()) continue;
     return "ranks " + std::to_string(r) + " and " + std::to_string(twin - tokens.begin()) +
            " see the same documents: what they exchange could not be told apart";
@@ -301,14 +336,15 @@ std::string unmet(const std::vector<Expectation>& expected, const Counters& coun
     const auto found = counters.find(one.counter);
     if (found == counters.end()) return "the engine does not count " + one.counter;
     if (found->second < one.min || found->second > one.max) {
-      return one.counter + " is " + std::to_string(found->second) + ", expected " + range_text(one.min, one.max) +
-             " (" + one.why + ")";
+      return one.counter + " is " + std::to_string(found->second) + ", expected " +
+             range_text(one.min, one.max) + " (" + one.why + ")";
     }
   }
   return "";
 }
 
-std::string unmet(const std::map<std::string, Scenario::CounterRule>& rules, const Counters& counters) {
+std::string unmet(const std::map<std::string, Scenario::CounterRule>& rules,
+                  const Counters& counters) {
   for (const auto& [name, rule] : rules) {
     const auto found = counters.find(name);
     if (found == counters.end()) return "the engine does not count " + name;
@@ -322,8 +358,9 @@ std::string unmet(const std::map<std::string, Scenario::CounterRule>& rules, con
     }
     if (value >= min && value <= max) continue;
     const std::string wanted = rule.same_as.empty() ? "" : rule.same_as + ", ";
-    const std::string low =
-        min == std::numeric_limits<std::int64_t>::min() ? "at most " + std::to_string(max) : range_text(min, max);
+    const std::string low = min == std::numeric_limits<std::int64_t>::min()
+                                ? "at most " + std::to_string(max)
+                                : range_text(min, max);
     return name + " is " + std::to_string(value) + ", the file expects " + wanted + low;
   }
   return "";

@@ -40,8 +40,8 @@ std::vector<PrecisionExpectations> expectations_by_precision(const Scenario& sce
 // L12 again, for runs whose documents are too many for the reader to ask.
 bool some_step_has_a_target(const Scenario& scenario, const DataSource& data);
 
-// "" or two ranks whose documents are the same in all steps, as a sentence: a blind spot. Ranks with a handful of
-// tokens are passed over.
+// "" or two ranks whose documents are the same in all steps, as a sentence: a blind spot. Ranks
+// with a handful of tokens are passed over.
 std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSource& data);
 
 // "3", "at least 3" or "3 to 5".
@@ -50,6 +50,7 @@ std::string range_text(std::int64_t min, std::int64_t max);
 // "" or the first expectation that does not hold, as a sentence.
 std::string unmet(const std::vector<Expectation>& expected, const Counters& counters);
 // The same for `expect.counters` of the scenario.
-std::string unmet(const std::map<std::string, Scenario::CounterRule>& rules, const Counters& counters);
+std::string unmet(const std::map<std::string, Scenario::CounterRule>& rules,
+                  const Counters& counters);
 
 }  // namespace lockstep

@@ -23,7 +23,8 @@ std::vector<int> buckets_of(const Scenario& scenario, const StepData& step) {
       most = std::max(most, slots_in_use(scenario.data, step.microbatches[g]));
     }
     const auto holds = std::lower_bound(capacities.begin(), capacities.end(), most);
-    buckets.push_back(holds == capacities.end() ? -1 : static_cast<int>(holds - capacities.begin()));
+    buckets.push_back(holds == capacities.end() ? -1
+                                                : static_cast<int>(holds - capacities.begin()));
   }
   return buckets;
 }
@@ -38,7 +39,8 @@ class Tally {
   void begin(std::int64_t step) {
     if (holds(scenario_.training.recapture_at, step)) held_.clear();
     if (scenario_.cuda_graph.impl != GraphImpl::partial || !held_.empty()) return;
-    for (int bucket = 0; bucket < std::ssize(scenario_.cuda_graph.max_packed_seqs); ++bucket) replay_regions(bucket);
+    for (int bucket = 0; bucket < std::ssize(scenario_.cuda_graph.max_packed_seqs); ++bucket)
+      replay_regions(bucket);
   }
 
   // Forward and backward passes by turns, as deep as the scenario says.
@@ -46,7 +48,8 @@ class Tally {
     if (scenario_.cuda_graph.impl == GraphImpl::full_iteration) return replay_all(buckets, true);
     const auto depth = static_cast<std::size_t>(scenario_.training.in_flight);
     for (std::size_t forward = 0, backward = 0; backward < buckets.size(); ++backward) {
-      for (; forward < buckets.size() && forward < backward + depth; ++forward) replay_regions(buckets[forward]);
+      for (; forward < buckets.size() && forward < backward + depth; ++forward)
+        replay_regions(buckets[forward]);
       replay_regions(buckets[backward]);
     }
   }
@@ -57,7 +60,8 @@ class Tally {
   GraphTally result() const { return tally_; }
 
  private:
-  using Key = std::pair<bool, std::size_t>;  // For a graph of many passes: training or not, and how many.
+  using Key =
+      std::pair<bool, std::size_t>;  // For a graph of many passes: training or not, and how many.
   struct Bucket {
     int number;
     std::int64_t graphs = 0, bytes = 0;
@@ -77,8 +81,8 @@ class Tally {
 
   // The last in the list is the one that was used last.
   Bucket& use(int number) {
-    const auto found =
-        std::find_if(held_.begin(), held_.end(), [&](const Bucket& one) { return one.number == number; });
+    const auto found = std::find_if(held_.begin(), held_.end(),
+                                    [&](const Bucket& one) { return one.number == number; });
     if (found == held_.end()) return held_.emplace_back(Bucket{number});
     held_.splice(held_.end(), held_, found);
     return held_.back();
@@ -90,7 +94,8 @@ class Tally {
       if (number < calls_.size()) bucket.bytes += kBytesOfACall * calls_[number];
     }
     const std::int64_t limit = scenario_.cuda_graph.graph_memory_limit;
-    for (; limit > 0 && held_.size() > 1 && bytes() > limit; held_.pop_front()) tally_.evicted += held_.front().graphs;
+    for (; limit > 0 && held_.size() > 1 && bytes() > limit; held_.pop_front())
+      tally_.evicted += held_.front().graphs;
   }
   std::int64_t bytes() const {
     std::int64_t sum = 0;
@@ -107,7 +112,8 @@ class Tally {
 
 }  // namespace
 
-GraphTally tally_graphs(const Scenario& scenario, const DataSource& data, std::span<const std::int64_t> calls) {
+GraphTally tally_graphs(const Scenario& scenario, const DataSource& data,
+                        std::span<const std::int64_t> calls) {
   Tally tally(scenario, calls);
   const Scenario::Training& training = scenario.training;
   if (!with_graphs(scenario) || graph_regions(scenario) == 0) return {};

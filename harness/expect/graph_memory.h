@@ -1,4 +1,5 @@
-// Which graphs a run captures and evicts: a model of its own, of the scenario and its documents alone.
+// Which graphs a run captures and evicts: a model of its own, of the scenario and its documents
+// alone.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,9 @@ constexpr std::int64_t kBytesOfACall = 1024;
 struct GraphTally {
   std::int64_t captured = 0, evicted = 0;  // Graphs of a rank.
 };
-// `calls`: how many each graph of a rank recorded, in order of capture; beyond its end none. Without a limit nothing
-// depends on it.
-GraphTally tally_graphs(const Scenario& scenario, const DataSource& data, std::span<const std::int64_t> calls = {});
+// `calls`: how many each graph of a rank recorded, in order of capture; beyond its end none.
+// Without a limit nothing depends on it.
+GraphTally tally_graphs(const Scenario& scenario, const DataSource& data,
+                        std::span<const std::int64_t> calls = {});
 
 }  // namespace lockstep

@@ -20,7 +20,8 @@ std::int64_t expert_rows(const Scenario& scenario) {
 }
 
 // Bytes of a row of each tensor that a module saves; `word` is the storage type's size.
-std::vector<std::int64_t> row_bytes(const Scenario::Model& m, OffloadModule module, std::int64_t word) {
+std::vector<std::int64_t> row_bytes(const Scenario::Model& m, OffloadModule module,
+                                    std::int64_t word) {
   const Scenario::Model::Attention& a = m.attention;
   const std::int64_t inner = m.mamba.d_inner, conv = inner + 2 * m.mamba.groups * m.mamba.state;
   switch (module) {
@@ -71,8 +72,9 @@ OffloadDemand offload_demand(const Scenario& scenario) {
   std::vector<Group> groups = groups_of(scenario);
   // ceil(n * fraction) of n go, the first ones.
   const auto n = static_cast<std::int64_t>(groups.size());
-  groups.resize(static_cast<std::size_t>((n * scenario.offload.fraction.millionths + 999'999) / 1'000'000),
-                Group{-1, 0, 0, false, false, {}});
+  groups.resize(
+      static_cast<std::size_t>((n * scenario.offload.fraction.millionths + 999'999) / 1'000'000),
+      Group{-1, 0, 0, false, false, {}});
   OffloadDemand demand;
   for (const Group& group : groups) {
     demand.of_experts += group.of_experts;

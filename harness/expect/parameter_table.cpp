@@ -24,7 +24,8 @@ class Table {
 
   std::vector<ParameterShape> build() {
     add("embedding.weight", -1, model_.vocab, width_.d);
-    for (int i = 0; i < static_cast<int>(model_.pattern.size()); ++i) add_layer(i, model_.pattern[i]);
+    for (int i = 0; i < static_cast<int>(model_.pattern.size()); ++i)
+      add_layer(i, model_.pattern[i]);
     add("final_norm.gain", -1, 1, width_.d);
     if (!model_.tied_embedding) add("head.weight", -1, model_.vocab, width_.d);
     return std::move(list_);
@@ -86,19 +87,25 @@ std::int64_t stored_columns(const Scenario::Model& model, const Widths& width, c
     case '-':
       return common + (width.gates + saves(model, Recompute::mlp_act)) * model.mlp.hidden;
     default:
-      return common + model.moe.top_k * (width.gates + 1 + saves(model, Recompute::moe_act)) * model.moe.hidden +
+      return common +
+             model.moe.top_k * (width.gates + 1 + saves(model, Recompute::moe_act)) *
+                 model.moe.hidden +
              model.moe.experts;
   }
 }
 
 }  // namespace
 
-std::vector<ParameterShape> parameter_table(const Scenario& scenario) { return Table(scenario).build(); }
+std::vector<ParameterShape> parameter_table(const Scenario& scenario) {
+  return Table(scenario).build();
+}
 
 std::int64_t activation_elements(const Scenario& scenario) {
   const Widths width(scenario.model);
-  std::int64_t columns = 2 * width.d + 1 + scenario.model.vocab + 1;  // embedding, final norm, rstd, logits, loss
-  for (const char symbol : scenario.model.pattern) columns += stored_columns(scenario.model, width, symbol);
+  std::int64_t columns =
+      2 * width.d + 1 + scenario.model.vocab + 1;  // embedding, final norm, rstd, logits, loss
+  for (const char symbol : scenario.model.pattern)
+    columns += stored_columns(scenario.model, width, symbol);
   return columns * scenario.data.pack_length;
 }
 

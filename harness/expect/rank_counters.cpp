@@ -4,12 +4,14 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kOfStructure[] = {
-    "graphs_captured",    "graph_replays", "eager_fallbacks",    "graphs_evicted", "recaptures",
-    "max_outstanding",    "slots_live",    "evaluations",        "collectives",    "collectives_in_graphs",
-    "persistent_buffers", "late_gathers",  "offloads_in_flight", "spare_buffers"};
-constexpr const char* kOfWork[] = {"tokens_dropped",     "pairs_routed",     "experts_used",           "bytes_planned",
-                                   "bytes_offloaded",    "bytes_reloaded",   "bytes_poisoned_staging", "ops_recomputed",
-                                   "attention_by_cudnn", "offloads_delayed", "expert_rows_read"};
+    "graphs_captured",    "graph_replays",         "eager_fallbacks",    "graphs_evicted",
+    "recaptures",         "max_outstanding",       "slots_live",         "evaluations",
+    "collectives",        "collectives_in_graphs", "persistent_buffers", "late_gathers",
+    "offloads_in_flight", "spare_buffers"};
+constexpr const char* kOfWork[] = {
+    "tokens_dropped",     "pairs_routed",     "experts_used",           "bytes_planned",
+    "bytes_offloaded",    "bytes_reloaded",   "bytes_poisoned_staging", "ops_recomputed",
+    "attention_by_cudnn", "offloads_delayed", "expert_rows_read"};
 
 constexpr const char* kOfDevices[] = {"host_syncs", "ops", "delays_applied", "bytes_poisoned",
                                       "bytes_poisoned_padding"};
@@ -39,8 +41,8 @@ std::string disagreement(const std::vector<Counters>& ranks) {
     for (const char* name : kOfStructure) {
       const std::int64_t first = count_of(ranks.front(), name), other = count_of(ranks[r], name);
       if (first == other) continue;
-      return "rank " + std::to_string(r) + " counts " + std::to_string(other) + " " + name + ", rank 0 " +
-             std::to_string(first);
+      return "rank " + std::to_string(r) + " counts " + std::to_string(other) + " " + name +
+             ", rank 0 " + std::to_string(first);
     }
   }
   return "";

@@ -1,5 +1,5 @@
-// The counters of a run of several ranks: those of structure must agree, those of work add up, and those of
-// devices, of which threads share one.
+// The counters of a run of several ranks: those of structure must agree, those of work add up, and
+// those of devices, of which threads share one.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace lockstep {
 // what devices count adds up too.
 Counters merged(const std::vector<Counters>& ranks, bool apart);
 
-// "" or the first counter of structure that differs, as a sentence. Ranks that do not take the same way are none of the
-// scenario's, whatever their bits.
+// "" or the first counter of structure that differs, as a sentence. Ranks that do not take the same
+// way are none of the scenario's, whatever their bits.
 std::string disagreement(const std::vector<Counters>& ranks);
 
 }  // namespace lockstep

@@ -57,7 +57,8 @@ void expect_checker(const Scenario& scenario, const DataSource& data, const Chec
   if (scenario.cuda_graph.graph_memory_limit == 0) return;  // The documents alone decide.
   for (const auto& [stream, calls] : seen.captured_calls) {
     const GraphTally tally = tally_graphs(scenario, data, calls);
-    const char* why = "cuda_graph.graph_memory_limit, and the sizes of graphs seen at the device door";
+    const char* why =
+        "cuda_graph.graph_memory_limit, and the sizes of graphs seen at the device door";
     expected.push_back({"graphs_captured", tally.captured, tally.captured, why});
     expected.push_back({"graphs_evicted", tally.evicted, tally.evicted, why});
   }
@@ -70,8 +71,9 @@ std::vector<Expectation> expectations_of_run(const Scenario& scenario, const Dat
   std::vector<Expectation> expected = expectations(scenario, data);
   if (evidence.oracle_steps) expect_routing(scenario, *evidence.oracle_steps, expected);
   if (evidence.explored) {
-    expected.push_back(
-        {.counter = "schedules_explored", .min = scenario.checker.schedule.count, .why = "checker.schedule.count"});
+    expected.push_back({.counter = "schedules_explored",
+                        .min = scenario.checker.schedule.count,
+                        .why = "checker.schedule.count"});
   }
   if (!scenario.checker.delays.empty()) {
     expected.push_back({.counter = "delays_applied", .min = 1, .why = "checker.delays"});
@@ -87,14 +89,15 @@ std::vector<Expectation> expectations_of_run(const Scenario& scenario, const Dat
   return expected;
 }
 
-std::string idle_delay(const Scenario& scenario, const std::vector<bool>& delayed, const RanksOfProcess& ranks) {
+std::string idle_delay(const Scenario& scenario, const std::vector<bool>& delayed,
+                       const RanksOfProcess& ranks) {
   const std::vector<Scenario::Delay>& delays = scenario.checker.delays;
   for (std::size_t i = 0; i < delays.size(); ++i) {
     const std::int64_t rank = delays[i].rank.value_or(-1);
     const bool of_others = rank >= 0 && (rank < ranks.first || rank >= ranks.first + ranks.count);
     if (of_others || delayed[i]) continue;
-    return "checker.delays[" + std::to_string(i) + "] delayed nothing (stream " + word(delays[i].stream) +
-           (rank < 0 ? ")" : ", rank " + std::to_string(rank) + ")");
+    return "checker.delays[" + std::to_string(i) + "] delayed nothing (stream " +
+           word(delays[i].stream) + (rank < 0 ? ")" : ", rank " + std::to_string(rank) + ")");
   }
   return "";
 }

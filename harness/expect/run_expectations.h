@@ -15,14 +15,16 @@ namespace lockstep {
 
 // The findings of the checker in a run.
 struct CheckerEvidence {
-  std::int64_t ranks = 1;                                        // That it watched.
-  std::int64_t launches = 0;                                     // For graphs, by all of them.
-  std::map<int, std::vector<std::int64_t>> captured_calls = {};  // Sizes of graphs in order of capture, by stream.
+  std::int64_t ranks = 1;     // That it watched.
+  std::int64_t launches = 0;  // For graphs, by all of them.
+  std::map<int, std::vector<std::int64_t>> captured_calls =
+      {};  // Sizes of graphs in order of capture, by stream.
 };
 
 struct RunEvidence {
-  bool explored = false;                                                 // All schedules ran by tags.
-  std::optional<std::span<const oracle::StepResult>> oracle_steps = {};  // Where a reference judges each step.
+  bool explored = false;  // All schedules ran by tags.
+  std::optional<std::span<const oracle::StepResult>> oracle_steps =
+      {};  // Where a reference judges each step.
   std::optional<CheckerEvidence> checker = {};
 };
 
@@ -34,6 +36,7 @@ struct RanksOfProcess {
   std::int64_t first = 0, count = 1;
 };
 // "" or the first delay of checker.delays for these ranks that delayed no call, as a sentence.
-std::string idle_delay(const Scenario& scenario, const std::vector<bool>& delayed, const RanksOfProcess& ranks);
+std::string idle_delay(const Scenario& scenario, const std::vector<bool>& delayed,
+                       const RanksOfProcess& ranks);
 
 }  // namespace lockstep

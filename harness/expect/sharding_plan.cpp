@@ -9,9 +9,11 @@ namespace {
 
 using Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params;
 
-// Weights of products have a bf16 copy; gains, the convolution, the scan's vectors and the router are read as they are.
+// Weights of products have a bf16 copy; gains, the convolution, the scan's vectors and the router
+// are read as they are.
 bool has_copy(const ParameterShape& p) {
-  return p.name.ends_with(".weight") && !p.name.ends_with("conv.weight") && !p.name.ends_with("router.weight");
+  return p.name.ends_with(".weight") && !p.name.ends_with("conv.weight") &&
+         !p.name.ends_with("router.weight");
 }
 
 // Blocks of each unit. Without sharding every block is one: `fsdp.unit` is then without effect.
@@ -33,7 +35,8 @@ std::vector<int> units_of_symbols(const Scenario& scenario) {
   std::size_t block = 0;
   for (std::size_t unit = 0; unit < sizes.size(); ++unit) {
     for (std::int64_t b = 0; b < sizes[unit] && block < blocks.size(); ++b, ++block) {
-      units.insert(units.end(), static_cast<std::size_t>(blocks[block].count), static_cast<int>(unit));
+      units.insert(units.end(), static_cast<std::size_t>(blocks[block].count),
+                   static_cast<int>(unit));
     }
   }
   return units;
@@ -42,7 +45,9 @@ std::vector<int> units_of_symbols(const Scenario& scenario) {
 class Planner {
  public:
   explicit Planner(const Scenario& scenario)
-      : scenario_(scenario), narrow_(scenario.numerics.front() == Numerics::bf16), units_(units_of_symbols(scenario)) {}
+      : scenario_(scenario),
+        narrow_(scenario.numerics.front() == Numerics::bf16),
+        units_(units_of_symbols(scenario)) {}
 
   ShardingPlan plan() {
     plan_.units = units_.empty() ? 0 : units_.back() + 1;
@@ -52,13 +57,16 @@ class Planner {
     }
     for (const bool copied : {true, false}) {
       for (const ParameterShape& p : parameters) {
-        if (p.layer >= 0 && reads_copy(p) == copied) add_to_unit(p, units_[static_cast<std::size_t>(p.layer)], copied);
+        if (p.layer >= 0 && reads_copy(p) == copied)
+          add_to_unit(p, units_[static_cast<std::size_t>(p.layer)], copied);
       }
     }
-    std::stable_sort(plan_.buckets.begin(), plan_.buckets.end(),
-                     [](const PlannedBucket& a, const PlannedBucket& b) { return a.unit < b.unit; });
+    std::stable_sort(
+        plan_.buckets.begin(), plan_.buckets.end(),
+        [](const PlannedBucket& a, const PlannedBucket& b) { return a.unit < b.unit; });
     for (const ParameterShape& p : parameters) {
-      if (p.name == "final_norm.gain") plan_.buckets.push_back({"final norm", -1, false, p.count()});
+      if (p.name == "final_norm.gain")
+        plan_.buckets.push_back({"final norm", -1, false, p.count()});
       if (p.name == "head.weight") add_rows("head", p);
     }
     place_units();
@@ -78,13 +86,15 @@ class Planner {
         cut ? ranks * std::max<std::int64_t>(1, scenario_.fsdp.bucket_bytes / row_of_each) : p.rows;
     for (std::int64_t first = 0; first < p.rows; first += rows) {
       const std::string number = rows < p.rows ? " " + std::to_string(first / rows) : "";
-      plan_.buckets.push_back({name + number, -1, reads_copy(p), std::min(rows, p.rows - first) * p.cols});
+      plan_.buckets.push_back(
+          {name + number, -1, reads_copy(p), std::min(rows, p.rows - first) * p.cols});
     }
   }
 
   void add_to_unit(const ParameterShape& p, int unit, bool copied) {
-    auto bucket = std::find_if(plan_.buckets.begin(), plan_.buckets.end(),
-                               [&](const PlannedBucket& one) { return one.unit == unit && one.narrow == copied; });
+    auto bucket = std::find_if(
+        plan_.buckets.begin(), plan_.buckets.end(),
+        [&](const PlannedBucket& one) { return one.unit == unit && one.narrow == copied; });
     if (bucket == plan_.buckets.end()) {
       plan_.buckets.push_back({"unit " + std::to_string(unit), unit, copied, 0});
       bucket = std::prev(plan_.buckets.end());
@@ -92,7 +102,8 @@ class Planner {
     bucket->elements += p.count();
   }
 
-  // The largest class of units that are equal in elements has the slots; of two, the first in the model.
+  // The largest class of units that are equal in elements has the slots; of two, the first in the
+  // model.
   void place_units() {
     const Scenario::Fsdp& fsdp = scenario_.fsdp;
     if (!fsdp.double_buffer || fsdp.strategy < optim_grads) return;
@@ -100,9 +111,12 @@ class Planner {
     for (const PlannedBucket& bucket : plan_.buckets) {
       if (bucket.unit >= 0) sizes[static_cast<std::size_t>(bucket.unit)] += bucket.elements;
     }
-    const auto members = [&](std::int64_t size) { return std::count(sizes.begin(), sizes.end(), size); };
-    const std::int64_t pooled = *std::max_element(
-        sizes.begin(), sizes.end(), [&](std::int64_t a, std::int64_t b) { return members(a) < members(b); });
+    const auto members = [&](std::int64_t size) {
+      return std::count(sizes.begin(), sizes.end(), size);
+    };
+    const std::int64_t pooled =
+        *std::max_element(sizes.begin(), sizes.end(),
+                          [&](std::int64_t a, std::int64_t b) { return members(a) < members(b); });
     for (int unit = 0; unit < plan_.units; ++unit) {
       const bool fits = sizes[static_cast<std::size_t>(unit)] == pooled;
       if (fits) plan_.pooled.push_back(unit);
@@ -117,13 +131,15 @@ class Planner {
 };
 
 std::int64_t buckets_of(const ShardingPlan& plan, int unit) {
-  return std::count_if(plan.buckets.begin(), plan.buckets.end(), [=](const auto& one) { return one.unit == unit; });
+  return std::count_if(plan.buckets.begin(), plan.buckets.end(),
+                       [=](const auto& one) { return one.unit == unit; });
 }
 
 // Weights that are there all the time, and are brought up to date after the optimizer.
 std::int64_t resident(const Scenario& scenario, const ShardingPlan& plan) {
   if (scenario.fsdp.strategy == no_shard) return 0;
-  return scenario.fsdp.strategy == optim_grads_params ? buckets_of(plan, -1) : std::ssize(plan.buckets);
+  return scenario.fsdp.strategy == optim_grads_params ? buckets_of(plan, -1)
+                                                      : std::ssize(plan.buckets);
 }
 
 // Passes of a step: as many forward passes as may be in flight, then one backward, one forward.
@@ -138,7 +154,8 @@ std::vector<bool> passes(std::int64_t microbatches, std::int64_t in_flight) {
 }
 
 // A unit is gathered for each use but one that follows a use of the same unit.
-std::int64_t unit_gathers(const Scenario& scenario, const ShardingPlan& plan, const std::vector<bool>& passes) {
+std::int64_t unit_gathers(const Scenario& scenario, const ShardingPlan& plan,
+                          const std::vector<bool>& passes) {
   if (scenario.fsdp.strategy != optim_grads_params) return 0;
   std::int64_t gathers = 0;
   int held = -1;
@@ -155,7 +172,9 @@ std::int64_t unit_gathers(const Scenario& scenario, const ShardingPlan& plan, co
 // Gathers of what every rank must know about the others' microbatches.
 std::int64_t loss_gathers(const Scenario& scenario) {
   const Scenario::Model::Moe& moe = scenario.model.moe;
-  return 1 + (has_layer(scenario, 'E') && (moe.aux_loss.millionths > 0 || moe.z_loss.millionths > 0) ? 1 : 0);
+  return 1 + (has_layer(scenario, 'E') && (moe.aux_loss.millionths > 0 || moe.z_loss.millionths > 0)
+                  ? 1
+                  : 0);
 }
 
 std::int64_t count_gathers(const Scenario& scenario) {
@@ -171,12 +190,16 @@ std::int64_t collectives_at_start(const Scenario& scenario, const ShardingPlan& 
   return resident(scenario, plan);
 }
 
-std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches) {
+std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan,
+                                   std::int64_t microbatches) {
   if (!with_reduction(scenario)) return 0;
-  // Gradients: of each microbatch, or of the step; where nothing is sharded the totals come back, unless the library
-  // leaves them everywhere.
-  const bool once = scenario.fsdp.strategy != no_shard || scenario.fsdp.reduction == Reduction::nccl;
-  const std::int64_t reductions = scenario.fsdp.strategy >= optim_grads ? microbatches : once ? 1 : 2;
+  // Gradients: of each microbatch, or of the step; where nothing is sharded the totals come back,
+  // unless the library leaves them everywhere.
+  const bool once =
+      scenario.fsdp.strategy != no_shard || scenario.fsdp.reduction == Reduction::nccl;
+  const std::int64_t reductions = scenario.fsdp.strategy >= optim_grads ? microbatches
+                                  : once                                ? 1
+                                                                        : 2;
   return std::ssize(plan.buckets) * reductions +
          unit_gathers(scenario, plan, passes(microbatches, scenario.training.in_flight));
 }
@@ -184,17 +207,20 @@ std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan&
 std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,
                                            std::int64_t microbatches) {
   if (!with_reduction(scenario)) return 0;
-  return unit_gathers(scenario, plan, std::vector<bool>(static_cast<std::size_t>(microbatches), true));
+  return unit_gathers(scenario, plan,
+                      std::vector<bool>(static_cast<std::size_t>(microbatches), true));
 }
 
-std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches) {
+std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan,
+                                 std::int64_t microbatches) {
   if (!with_reduction(scenario)) return 0;
   const std::int64_t rows_of_the_norm = scenario.fsdp.strategy != no_shard ? 1 : 0;
-  return collectives_of_passes(scenario, plan, microbatches) + rows_of_the_norm + resident(scenario, plan) +
-         loss_gathers(scenario) + count_gathers(scenario);
+  return collectives_of_passes(scenario, plan, microbatches) + rows_of_the_norm +
+         resident(scenario, plan) + loss_gathers(scenario) + count_gathers(scenario);
 }
 
-std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches) {
+std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan,
+                                       std::int64_t microbatches) {
   if (!with_reduction(scenario)) return 0;
   return collectives_of_forward_passes(scenario, plan, microbatches) + loss_gathers(scenario);
 }

@@ -1,5 +1,6 @@
-// How a scenario's parameters are cut into units and buckets, who has a buffer of its own, and how many collectives
-// come of it: worked out from the scenario alone, to hold the engine against. docs/fsdp.md says the same in words.
+// How a scenario's parameters are cut into units and buckets, who has a buffer of its own, and how
+// many collectives come of it: worked out from the scenario alone, to hold the engine against.
+// docs/fsdp.md says the same in words.
 #pragma once
 
 #include <cstdint>
@@ -24,18 +25,23 @@ struct ShardingPlan {
   std::vector<PlannedBucket> buckets;  // In the order of the model.
   int units = 0;
   std::vector<int> pooled;      // Units that share the two slots of double buffering, in order.
-  std::vector<int> persistent;  // Units that have a buffer for good. Units in neither have buffers that come and go.
+  std::vector<int> persistent;  // Units that have a buffer for good. Units in neither have buffers
+                                // that come and go.
 };
 
 // The plan for the first of the scenario's precisions.
 ShardingPlan plan_sharding(const Scenario& scenario);
 
-// Calls that a rank makes: when its trainer is made, in a training step of `microbatches` a rank, in an evaluation.
+// Calls that a rank makes: when its trainer is made, in a training step of `microbatches` a rank,
+// in an evaluation.
 std::int64_t collectives_at_start(const Scenario& scenario, const ShardingPlan& plan);
-std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches);
-std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches);
+std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan,
+                                 std::int64_t microbatches);
+std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan,
+                                       std::int64_t microbatches);
 // The collectives that belong to the passes: a graph of the whole step, or evaluation, holds them.
-std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan, std::int64_t microbatches);
+std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan,
+                                   std::int64_t microbatches);
 std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,
                                            std::int64_t microbatches);
 

@@ -1,4 +1,5 @@
-// Cuts one allocation into atoms: two bytes are in one atom if every box that the run used has both or neither.
+// Cuts one allocation into atoms: two bytes are in one atom if every box that the run used has both
+// or neither.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,8 @@ class Atoms {
   const std::vector<int>& of(const Box& box) const { return boxes_.at(key(box)); }
 
  private:
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;  // base, rows, width, pitch
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t,
+                         std::int64_t>;  // base, rows, width, pitch
   static Key key(const Box& b) { return {b.base, b.rows, b.width, b.pitch}; }
   std::map<Key, std::vector<int>> boxes_;
 };

@@ -14,7 +14,8 @@ namespace lockstep {
 struct Explorer::Choice {
   Choice(const Program& program, const ExploreOptions& options, std::uint64_t seed)
       : program_(program), policy_(options.policy), draws_(seed), due_(program.items.size()) {
-    for (std::size_t t = 0; t < program.threads.size(); ++t) priority_.push_back(draws_.draw() | kHigh);
+    for (std::size_t t = 0; t < program.threads.size(); ++t)
+      priority_.push_back(draws_.draw() | kHigh);
     for (int i = 1; policy_ == ExploreOptions::Policy::pct && i < options.depth; ++i) {
       changes_.push_back(static_cast<std::int64_t>(draws_.below(program.items.size())));
     }
@@ -55,11 +56,14 @@ struct Explorer::Choice {
 
  private:
   static constexpr std::uint64_t kHigh = std::uint64_t{1} << 63;
-  std::size_t thread_of(int item) const { return static_cast<std::size_t>(at(program_.items, item).thread); }
+  std::size_t thread_of(int item) const {
+    return static_cast<std::size_t>(at(program_.items, item).thread);
+  }
   std::int64_t due(int item) const { return at(due_, item); }
 
   std::size_t choose(const std::vector<int>& ready) {
-    if (most_.empty() && policy_ == ExploreOptions::Policy::random) return draws_.below(ready.size());
+    if (most_.empty() && policy_ == ExploreOptions::Policy::random)
+      return draws_.below(ready.size());
     std::int64_t now = turn_;
     if (!most_.empty()) {  // When all wait, time goes on.
       std::int64_t earliest = std::numeric_limits<std::int64_t>::max();
@@ -95,7 +99,8 @@ struct Explorer::Choice {
   Draws draws_;
   std::vector<std::uint64_t> priority_;  // By thread.
   std::uint64_t low_ = kHigh;
-  std::vector<std::int64_t> changes_;  // CooperativeThreads at which the thread that runs falls behind all others.
+  std::vector<std::int64_t>
+      changes_;  // CooperativeThreads at which the thread that runs falls behind all others.
   // CooperativeThreads, by thread; empty without delays.
   std::vector<std::int64_t> most_, most_in_graphs_;
   std::vector<std::int64_t> due_;  // By item.
@@ -103,7 +108,9 @@ struct Explorer::Choice {
 };
 
 Explorer::Explorer(const Program& program)
-    : program_(program), after_begin_(program.items.size() + 1), missing_at_start_(program.items.size()) {
+    : program_(program),
+      after_begin_(program.items.size() + 1),
+      missing_at_start_(program.items.size()) {
   std::vector<int> last(program.threads.size(), -1);
   std::vector<std::pair<int, int>> edges;
   for (int i = 0; i < program.size(); ++i) {
@@ -142,7 +149,8 @@ Tags Explorer::run(const ExploreOptions& options, std::uint64_t seed) {
     ready_.pop_back();
     order_.push_back(item);
     execute(item);
-    for (int i = at(after_begin_, item); i < after_begin_[static_cast<std::size_t>(item) + 1]; ++i) {
+    for (int i = at(after_begin_, item); i < after_begin_[static_cast<std::size_t>(item) + 1];
+         ++i) {
       const int next = at(after_, i);
       if (--at(missing_, next) > 0) continue;
       ready_.push_back(next);
@@ -183,14 +191,18 @@ Exploration explore(const Program& program, const ExploreOptions& options) {
   result.expected = explorer.run(as_called, 0);
   const std::vector<std::uint64_t> expected = explorer.met();
   while (result.schedules < options.count && !result.observed) {
-    const std::uint64_t seed = (options.seed + static_cast<std::uint64_t>(result.schedules++)) & kMostSeed;
+    const std::uint64_t seed =
+        (options.seed + static_cast<std::uint64_t>(result.schedules++)) & kMostSeed;
     const Tags tags = explorer.run(options, seed);
-    if (tags == result.expected || (tags.observed == result.expected.observed && result.reordered)) continue;
+    if (tags == result.expected || (tags.observed == result.expected.observed && result.reordered))
+      continue;
     FoundSchedule found{.seed = seed, .order = explorer.order(), .tags = tags};
     const auto differs = std::mismatch(expected.begin(), expected.end(), explorer.met().begin());
-    if (differs.first != expected.end()) found.item = static_cast<int>(differs.first - expected.begin());
+    if (differs.first != expected.end())
+      found.item = static_cast<int>(differs.first - expected.begin());
     if (explorer.run(options, seed) != tags || explorer.order() != found.order) {
-      result.unstable = "schedule " + std::to_string(seed) + " did not come out the same when it ran again";
+      result.unstable =
+          "schedule " + std::to_string(seed) + " did not come out the same when it ran again";
       return result;
     }
     if (tags.observed != result.expected.observed) result.observed = found;
@@ -210,15 +222,16 @@ std::vector<SimTurn> turns(const Program& program, const std::vector<int>& order
 }
 
 std::string bound_text(const Program& program, const ExploreOptions& options) {
-  const std::string ran = std::to_string(options.count) + (options.count == 1 ? " schedule ran" : " schedules ran");
+  const std::string ran =
+      std::to_string(options.count) + (options.count == 1 ? " schedule ran" : " schedules ran");
   if (options.policy != ExploreOptions::Policy::pct) return ran;
   std::string chance = "1/" + std::to_string(program.threads.size());
   if (options.depth > 1) {
-    chance = "1/(" + std::to_string(program.threads.size()) + " * " + std::to_string(program.size()) + "^" +
-             std::to_string(options.depth - 1) + ")";
+    chance = "1/(" + std::to_string(program.threads.size()) + " * " +
+             std::to_string(program.size()) + "^" + std::to_string(options.depth - 1) + ")";
   }
-  return "a missing edge of depth " + std::to_string(options.depth) + " is hit with probability >= " + chance +
-         " a schedule; " + ran;
+  return "a missing edge of depth " + std::to_string(options.depth) +
+         " is hit with probability >= " + chance + " a schedule; " + ran;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
-// Runs a recorded program under many schedules without its arithmetic: the effect of an item is a 64-bit tag, hashed
-// from its identity and the tags of the bytes it reads. Tags that come out equal mean equal bits; the arithmetic is run
-// only to confirm what differs. Hundreds of times faster than running the schedules.
+// Runs a recorded program under many schedules without its arithmetic: the effect of an item is a
+// 64-bit tag, hashed from its identity and the tags of the bytes it reads. Tags that come out equal
+// mean equal bits; the arithmetic is run only to confirm what differs. Hundreds of times faster
+// than running the schedules.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,13 @@ struct ExploreOptions {
   enum class Policy : std::uint8_t {
     program,  // The order of the calls, as far as delays allow.
     random,   // Any of those that may run, equally likely.
-    pct,      // Probabilistic concurrency testing: a random priority a thread, lowered at depth - 1 random places.
+    pct,      // Probabilistic concurrency testing: a random priority a thread, lowered at depth - 1
+              // random places.
   };
   Policy policy = Policy::random;
   int depth = 1;
-  std::uint64_t seed = 1;  // For the first schedule; the next one adds 1. Equal seed, equal schedule.
+  std::uint64_t seed =
+      1;  // For the first schedule; the next one adds 1. Equal seed, equal schedule.
   std::int64_t count = 1000;
   std::vector<StreamDelay> delays;  // In turns: items that run meanwhile.
 };
@@ -39,7 +42,7 @@ struct Tags {
 struct FoundSchedule {
   std::uint64_t seed = 0;
   std::vector<int> order;  // The items as they ran.
-  int item = -1;           // The first, in the order of the calls, that met other memory than in that order.
+  int item = -1;  // The first, in the order of the calls, that met other memory than in that order.
   Tags tags;
 };
 
@@ -48,15 +51,18 @@ struct Exploration {
   Tags expected;                           // In the order of the calls.
   std::optional<FoundSchedule> observed;   // The first schedule that changed what the host saw,
   std::optional<FoundSchedule> reordered;  // and the first that changed anything.
-  std::string unstable;                    // The self-check: a schedule that failed did not fail again in the same way.
+  std::string
+      unstable;  // The self-check: a schedule that failed did not fail again in the same way.
 };
 
 class Explorer {
  public:
   explicit Explorer(const Program& program);
   Tags run(const ExploreOptions& options, std::uint64_t seed);
-  const std::vector<int>& order() const { return order_; }        // For the last run.
-  const std::vector<std::uint64_t>& met() const { return met_; }  // By item: a hash of the writes before its accesses.
+  const std::vector<int>& order() const { return order_; }  // For the last run.
+  const std::vector<std::uint64_t>& met() const {
+    return met_;
+  }  // By item: a hash of the writes before its accesses.
 
  private:
   struct Choice;
@@ -65,18 +71,21 @@ class Explorer {
   std::vector<int> after_, after_begin_;  // Successors.
   std::vector<int> missing_at_start_, missing_;
   std::vector<int> ready_, order_;
-  std::vector<std::uint64_t> values_, writers_;  // By atom: what it holds, and who wrote it, in order.
-  std::vector<std::uint64_t> effects_, met_;     // By item.
+  std::vector<std::uint64_t> values_,
+      writers_;                               // By atom: what it holds, and who wrote it, in order.
+  std::vector<std::uint64_t> effects_, met_;  // By item.
 };
 
-// Stops at the first schedule that changes what the host sees. That an edge of a logged run is not needed for the bits:
+// Stops at the first schedule that changes what the host sees. That an edge of a logged run is not
+// needed for the bits:
 //   !explore(program_of(log, {edge}), {.count = 1000}).observed
 Exploration explore(const Program& program, const ExploreOptions& options);
 
 // The schedule as the simulated device follows it.
 std::vector<SimTurn> turns(const Program& program, const std::vector<int>& order);
 
-// "a missing edge of depth 1 is hit with probability >= 1/5 a schedule; 1000 schedules ran", for reports.
+// "a missing edge of depth 1 is hit with probability >= 1/5 a schedule; 1000 schedules ran", for
+// reports.
 std::string bound_text(const Program& program, const ExploreOptions& options);
 
 }  // namespace lockstep

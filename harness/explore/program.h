@@ -13,14 +13,15 @@
 
 namespace lockstep {
 
-// An op, copy or fill, alone or in a launch; or something that the host does: a synchronisation, an access of its own
-// to pinned memory, a release. Records and waits are no items, they are edges.
+// An op, copy or fill, alone or in a launch; or something that the host does: a synchronisation, an
+// access of its own to pinned memory, a release. Records and waits are no items, they are edges.
 struct ProgramItem {
   Work work;
   int thread = 0;              // Index in Program::threads. Items of one thread run in their order.
   std::uint64_t identity = 0;  // Equal for items that make the same of the same bytes.
   bool observed = false;       // The host sees what this reads.
-  int before = 0;  // Where its edges, and the bytes it touches, begin; they end where the next item's begin.
+  int before =
+      0;  // Where its edges, and the bytes it touches, begin; they end where the next item's begin.
   int reads = 0, writes = 0;
 };
 
@@ -32,17 +33,23 @@ struct ProgramThread {
 
 struct Program {
   std::vector<ProgramThread> threads;  // 0 is the host; then streams, and lanes of graphs.
-  std::vector<ProgramItem> items;      // In the order of the calls. The last one is no item, it only ends the lists.
-  std::vector<int> before;             // Items of other threads that must be over.
-  // Atoms: sets of bytes that no access of the run tells apart. They are disjoint, so partial overlaps are exact.
+  std::vector<ProgramItem>
+      items;  // In the order of the calls. The last one is no item, it only ends the lists.
+  std::vector<int> before;  // Items of other threads that must be over.
+  // Atoms: sets of bytes that no access of the run tells apart. They are disjoint, so partial
+  // overlaps are exact.
   std::vector<int> reads, writes;
   int atoms = 0;
 
   bool in_graph(int item) const { return at(items, item).work.graph >= 0; }
   int size() const { return static_cast<int>(items.size()) - 1; }
-  std::span<const int> before_of(int item) const { return part(before, &ProgramItem::before, item); }
+  std::span<const int> before_of(int item) const {
+    return part(before, &ProgramItem::before, item);
+  }
   std::span<const int> reads_of(int item) const { return part(reads, &ProgramItem::reads, item); }
-  std::span<const int> writes_of(int item) const { return part(writes, &ProgramItem::writes, item); }
+  std::span<const int> writes_of(int item) const {
+    return part(writes, &ProgramItem::writes, item);
+  }
 
  private:
   std::span<const int> part(const std::vector<int>& all, int ProgramItem::*first, int item) const {

@@ -11,7 +11,8 @@ namespace lockstep {
 namespace {
 
 std::uint64_t hash_text(std::uint64_t hash, const char* text) {
-  for (; *text != 0; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;  // FNV-1a.
+  for (; *text != 0; ++text)
+    hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;  // FNV-1a.
   return hash;
 }
 
@@ -26,7 +27,8 @@ std::uint64_t hash_of(std::initializer_list<std::int64_t> numbers) {
 
 }  // namespace
 
-ProgramRecorder::ProgramRecorder(std::set<Edge> dropped) : dropped_(std::move(dropped)), threads_(1) {
+ProgramRecorder::ProgramRecorder(std::set<Edge> dropped)
+    : dropped_(std::move(dropped)), threads_(1) {
   program_.threads = {{"the host"}};
 }
 
@@ -34,7 +36,8 @@ void ProgramRecorder::on_call(const IssuedCall& issued) {
   std::visit([&](const auto& call) { on(call, issued); }, issued.call);
 }
 
-// ---- Who comes after whom -------------------------------------------------------------------------------------------
+// ---- Who comes after whom
+// -------------------------------------------------------------------------------------------
 
 int ProgramRecorder::Frontier::at(int thread) const {
   const auto k = static_cast<std::size_t>(thread);
@@ -56,7 +59,8 @@ void ProgramRecorder::on(const CreateStreamCall& created, const IssuedCall& issu
 }
 
 int ProgramRecorder::thread_of(int stream) {
-  const auto [entry, fresh] = stream_threads_.try_emplace(stream, static_cast<int>(threads_.size()));
+  const auto [entry, fresh] =
+      stream_threads_.try_emplace(stream, static_cast<int>(threads_.size()));
   if (fresh) {
     threads_.emplace_back();
     program_.threads.push_back({std::to_string(stream), stream});
@@ -67,7 +71,8 @@ int ProgramRecorder::thread_of(int stream) {
 // Launches on one stream follow each other, so their side lanes may share threads.
 int ProgramRecorder::lane_thread(int stream, int lane, int captured) {
   if (lane == 0) return thread_of(stream);
-  const auto [entry, fresh] = lane_threads_.try_emplace({stream, lane}, static_cast<int>(threads_.size()));
+  const auto [entry, fresh] =
+      lane_threads_.try_emplace({stream, lane}, static_cast<int>(threads_.size()));
   if (fresh) {
     threads_.emplace_back();
     const auto name = [this](int s) { return at(program_.threads, thread_of(s)).name; };
@@ -82,7 +87,8 @@ int ProgramRecorder::enter(int stream) {
   return index;
 }
 
-// One edge to each thread that the item newly comes after, but for those that another of these edges implies.
+// One edge to each thread that the item newly comes after, but for those that another of these
+// edges implies.
 void ProgramRecorder::add_edges(int index) {
   Thread& own = thread(index);
   const int count = static_cast<int>(threads_.size());
@@ -123,7 +129,8 @@ void ProgramRecorder::on(const WaitCall& wait, const IssuedCall& issued) {
 void ProgramRecorder::synchronize(int event, int stream) {
   if (event >= 0) {
     const EventState& state = events_[event];
-    if (!state.in_capture && keeps(Edge::Kind::synchronize_event, event, -1)) thread(kHost).known.join(state.known);
+    if (!state.in_capture && keeps(Edge::Kind::synchronize_event, event, -1))
+      thread(kHost).known.join(state.known);
   } else {
     const Frontier& known = thread(enter(stream)).known;
     if (keeps(Edge::Kind::synchronize_stream, stream, -1)) thread(kHost).known.join(known);
@@ -131,13 +138,17 @@ void ProgramRecorder::synchronize(int event, int stream) {
   host_item("synchronize");
 }
 
-// ---- Items ----------------------------------------------------------------------------------------------------------
+// ---- Items
+// -------------------------------------------------------------------------------------------------
 
-void ProgramRecorder::host_item(const char* name) { add(kHost, {.name = name, .place = {}}, {}, false); }
+void ProgramRecorder::host_item(const char* name) {
+  add(kHost, {.name = name, .place = {}}, {}, false);
+}
 
 void ProgramRecorder::on(const SubmitCall& call, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
-  add(enter(issued.stream), {.name = call.op.type().name, .place = issued.place}, op_operands(call.op), false);
+  add(enter(issued.stream), {.name = call.op.type().name, .place = issued.place},
+      op_operands(call.op), false);
 }
 
 void ProgramRecorder::on(const CopyCall& copy, const IssuedCall& issued) {
@@ -145,7 +156,8 @@ void ProgramRecorder::on(const CopyCall& copy, const IssuedCall& issued) {
   // In pageable memory the host has it at return.
   const bool observed = copy.kind == CopyKind::device_to_host && live_.at(copy.to) < 0;
   const int index = enter(issued.stream);
-  add(index, {.name = "copy", .place = issued.place, .bytes = static_cast<std::int64_t>(copy.bytes)},
+  add(index,
+      {.name = "copy", .place = issued.place, .bytes = static_cast<std::int64_t>(copy.bytes)},
       copy_operands(copy), observed);
   if (!observed) return;
   thread(kHost).known.join(thread(index).known);
@@ -154,7 +166,8 @@ void ProgramRecorder::on(const CopyCall& copy, const IssuedCall& issued) {
 
 void ProgramRecorder::on(const FillCall& fill, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
-  add(enter(issued.stream), {.name = "fill", .place = issued.place, .bytes = static_cast<std::int64_t>(fill.bytes)},
+  add(enter(issued.stream),
+      {.name = "fill", .place = issued.place, .bytes = static_cast<std::int64_t>(fill.bytes)},
       fill_operands(fill.to, fill.bytes), false);
 }
 
@@ -162,11 +175,12 @@ void ProgramRecorder::on(const HostAccessCall& call, const IssuedCall& issued) {
   std::vector<CheckedOperand> operands = fill_operands(const_cast<void*>(call.memory), call.bytes);
   if (!call.writes) operands.front().bytes.access = Access::in;
   const char* const name = call.writes ? "write" : "read";
-  add(kHost, {.name = name, .place = issued.place, .bytes = static_cast<std::int64_t>(call.bytes)}, operands,
-      !call.writes);
+  add(kHost, {.name = name, .place = issued.place, .bytes = static_cast<std::int64_t>(call.bytes)},
+      operands, !call.writes);
 }
 
-void ProgramRecorder::add(int index, const Work& work, const std::vector<CheckedOperand>& operands, bool observed) {
+void ProgramRecorder::add(int index, const Work& work, const std::vector<CheckedOperand>& operands,
+                          bool observed) {
   if (is_full()) return;
   const int item = static_cast<int>(program_.items.size());
   first_touch_.push_back(touched_.size());
@@ -193,8 +207,9 @@ void ProgramRecorder::add(int index, const Work& work, const std::vector<Checked
   frontiers_.push_back(own.known);
 }
 
-// Two equal calls on one stream are told apart, since a fill's byte and an op's scalars are not looked at; and so are
-// the streams where nothing is read, since what is written then comes from outside.
+// Two equal calls on one stream are told apart, since a fill's byte and an op's scalars are not
+// looked at; and so are the streams where nothing is read, since what is written then comes from
+// outside.
 std::uint64_t ProgramRecorder::identity_of(const Work& work, int index, std::size_t first_touch) {
   std::uint64_t hash = hash_text(hash_text(0xcbf29ce484222325u, work.name), work.place.part);
   hash = mix(hash, hash_of({work.place.step, work.place.microbatch, work.place.layer, work.bytes}));
@@ -206,14 +221,17 @@ std::uint64_t ProgramRecorder::identity_of(const Work& work, int index, std::siz
                               static_cast<std::int64_t>(t.access)}));
   }
   if (!reads_memory) hash = mix(hash, static_cast<std::uint64_t>(index));
-  return mix(hash, static_cast<std::uint64_t>(ordinals_[mix(hash, static_cast<std::uint64_t>(index))]++));
+  return mix(hash,
+             static_cast<std::uint64_t>(ordinals_[mix(hash, static_cast<std::uint64_t>(index))]++));
 }
 
-// ---- Memory ---------------------------------------------------------------------------------------------------------
+// ---- Memory
+// -------------------------------------------------------------------------------------------------
 
 void ProgramRecorder::on(const AllocateCall& call, const IssuedCall&) {
   live_.add(call.memory, call.bytes, static_cast<int>(allocations_.size()));
-  allocations_.emplace_back(static_cast<const std::byte*>(call.memory), static_cast<std::int64_t>(call.bytes));
+  allocations_.emplace_back(static_cast<const std::byte*>(call.memory),
+                            static_cast<std::int64_t>(call.bytes));
 }
 
 // Freed memory counts as written, as far as everybody else is concerned.
@@ -222,12 +240,13 @@ void ProgramRecorder::on(const ReleaseCall& call, const IssuedCall&) {
   const int released = live_.at(memory);
   if (released < 0) return;
   const std::int64_t bytes = at(allocations_, released).bytes;
-  add(kHost, {.name = "release", .place = {}, .bytes = bytes}, fill_operands(memory, static_cast<std::size_t>(bytes)),
-      false);
+  add(kHost, {.name = "release", .place = {}, .bytes = bytes},
+      fill_operands(memory, static_cast<std::size_t>(bytes)), false);
   live_.remove(memory);
 }
 
-// ---- Graphs ---------------------------------------------------------------------------------------------------------
+// ---- Graphs
+// -------------------------------------------------------------------------------------------------
 
 void ProgramRecorder::on(const EndCaptureCall& call, const IssuedCall& issued) {
   graphs_[call.graph] = {plan_of(issued.stream, *call.captured), {}, 0};
@@ -246,7 +265,8 @@ void ProgramRecorder::on(const LaunchCall& call, const IssuedCall& issued) {
   }
   Frontier& origin = thread(threads[0]).known;
   origin.join(graph.finished);
-  for (std::size_t lane = 1; lane < threads.size(); ++lane) thread(threads[lane]).known.join(origin);
+  for (std::size_t lane = 1; lane < threads.size(); ++lane)
+    thread(threads[lane]).known.join(origin);
 
   std::map<int, EventState> inside, external;
   for (const GraphItem& item : graph.plan.items) {
@@ -270,7 +290,8 @@ void ProgramRecorder::on(const LaunchCall& call, const IssuedCall& issued) {
   for (auto& [event, state] : external) events_[event] = std::move(state);
 }
 
-// ---- The program ----------------------------------------------------------------------------------------------------
+// ---- The program
+// -------------------------------------------------------------------------------------------------
 
 Program ProgramRecorder::finish() && {
   for (Atoms& memory : allocations_) program_.atoms = memory.cut(program_.atoms);
@@ -279,9 +300,12 @@ Program ProgramRecorder::finish() && {
   for (std::size_t i = 0; i < program_.items.size(); ++i) {
     program_.items[i].reads = static_cast<int>(program_.reads.size());
     program_.items[i].writes = static_cast<int>(program_.writes.size());
-    for (std::size_t k = first_touch_[i]; i + 1 < program_.items.size() && k < first_touch_[i + 1]; ++k) {
+    for (std::size_t k = first_touch_[i]; i + 1 < program_.items.size() && k < first_touch_[i + 1];
+         ++k) {
       const std::vector<int>& atoms = at(allocations_, touched_[k].allocation).of(touched_[k].box);
-      const auto append = [&atoms](std::vector<int>& list) { list.insert(list.end(), atoms.begin(), atoms.end()); };
+      const auto append = [&atoms](std::vector<int>& list) {
+        list.insert(list.end(), atoms.begin(), atoms.end());
+      };
       if (reads(touched_[k].access)) append(program_.reads);
       if (writes(touched_[k].access)) append(program_.writes);
     }

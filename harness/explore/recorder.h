@@ -1,5 +1,6 @@
-// Writes down a run as a Program, from the calls at the device. The order it notes is that of docs/hazards.md,
-// kept here a second time, as edges between items instead of clocks: the checker is tested against it.
+// Writes down a run as a Program, from the calls at the device. The order it notes is that of
+// docs/hazards.md, kept here a second time, as edges between items instead of clocks: the checker
+// is tested against it.
 #pragma once
 
 #include <map>
@@ -34,12 +35,18 @@ class ProgramRecorder : public Observer {
   void on(const HostAccessCall&, const IssuedCall&);
   void on(const RecordCall&, const IssuedCall&);
   void on(const WaitCall&, const IssuedCall&);
-  void on(const BeginCaptureCall&, const IssuedCall& issued) { capture_ = Capture{{issued.stream}, {}}; }
+  void on(const BeginCaptureCall&, const IssuedCall& issued) {
+    capture_ = Capture{{issued.stream}, {}};
+  }
   void on(const EndCaptureCall&, const IssuedCall&);
   void on(const AbortCaptureCall&, const IssuedCall&) { capture_.reset(); }
   void on(const LaunchCall&, const IssuedCall&);
-  void on(const SyncCall& sync, const IssuedCall& issued) { synchronize(sync.event, issued.stream); }
-  void on(const QueryCall& query, const IssuedCall& issued) { synchronize(query.event, issued.stream); }
+  void on(const SyncCall& sync, const IssuedCall& issued) {
+    synchronize(sync.event, issued.stream);
+  }
+  void on(const QueryCall& query, const IssuedCall& issued) {
+    synchronize(query.event, issued.stream);
+  }
   void on(const AllocateCall&, const IssuedCall&);
   void on(const ReleaseCall&, const IssuedCall&);
   void on(const auto&, const IssuedCall&) {}  // All other calls.
@@ -84,9 +91,12 @@ class ProgramRecorder : public Observer {
   int enter(int stream);
   bool is_full() const { return program_.items.size() >= kMost; }
   bool captures(int stream) const { return capture_ && capture_->streams.contains(stream); }
-  bool keeps(Edge::Kind kind, int awaited, int waiter) const { return !dropped_.contains({kind, awaited, waiter}); }
+  bool keeps(Edge::Kind kind, int awaited, int waiter) const {
+    return !dropped_.contains({kind, awaited, waiter});
+  }
   void host_item(const char* name);
-  void add(int thread, const Work& work, const std::vector<CheckedOperand>& operands, bool observed);
+  void add(int thread, const Work& work, const std::vector<CheckedOperand>& operands,
+           bool observed);
   void add_edges(int thread);
   std::uint64_t identity_of(const Work& work, int thread, std::size_t first_touch);
 
@@ -103,7 +113,8 @@ class ProgramRecorder : public Observer {
   std::map<int, EventState> events_;
   std::map<int, Graph> graphs_;
   std::optional<Capture> capture_;
-  std::map<std::uint64_t, int> ordinals_;  // How many items of one thread had the same identity so far.
+  std::map<std::uint64_t, int>
+      ordinals_;  // How many items of one thread had the same identity so far.
 };
 
 // The program of a run that was logged.

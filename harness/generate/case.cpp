@@ -24,7 +24,8 @@ void draw_schedules(Scenario& scenario, Choices& choices) {
 }  // namespace
 
 std::uint64_t case_seed(std::uint64_t campaign_seed, std::int64_t index) {
-  return mixed(mixed(campaign_seed + 0x9E3779B97F4A7C15u) + static_cast<std::uint64_t>(index) * 0x9E3779B97F4A7C15u);
+  return mixed(mixed(campaign_seed + 0x9E3779B97F4A7C15u) +
+               static_cast<std::uint64_t>(index) * 0x9E3779B97F4A7C15u);
 }
 
 const std::vector<std::string>& profiles() {
@@ -32,7 +33,8 @@ const std::vector<std::string>& profiles() {
   return names;
 }
 
-CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index, const std::string& profile) {
+CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index,
+                       const std::string& profile) {
   CampaignCase one;
   one.seed = case_seed(campaign_seed, index);
   Choices choices(one.seed);
@@ -43,7 +45,8 @@ CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index, const st
   const bool near = more.one_in(kInvalidShare) || profile == "near-legal";
   if (profile == "schedules") draw_schedules(one.scenario, more);
   if (near) {
-    one.scenario.numerics = {Numerics::fp32};  // A width that breaks another rule would break L03 too.
+    one.scenario.numerics = {
+        Numerics::fp32};  // A width that breaks another rule would break L03 too.
     one.invalid = make_invalid_case(one.scenario, more);
   }
   return one;

@@ -1,4 +1,5 @@
-// The cases of a campaign: equal campaign seed, profile and index, equal case, in any order and on any machine.
+// The cases of a campaign: equal campaign seed, profile and index, equal case, in any order and on
+// any machine.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,12 @@ std::uint64_t case_seed(std::uint64_t campaign_seed, std::int64_t index);
 
 struct CampaignCase {
   std::uint64_t seed = 0;
-  Scenario scenario;                // One precision.
+  Scenario scenario;                   // One precision.
   std::optional<InvalidCase> invalid;  // About one in 20: must be refused, nothing is run.
 };
 
-// small: single schedules, tens of milliseconds. schedules: each case under several random or PCT schedules.
-// near-legal: only scenarios that must be refused.
+// small: single schedules, tens of milliseconds. schedules: each case under several random or PCT
+// schedules. near-legal: only scenarios that must be refused.
 const std::vector<std::string>& profiles();
 CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index, const std::string& profile);
 

@@ -1,5 +1,6 @@
-// A choice sequence: the integers that a generator consumed. Generation, replay and shrinking share it, as in
-// Hypothesis: editing the sequence and generating again gives a smaller scenario that is still legal.
+// A choice sequence: the integers that a generator consumed. Generation, replay and shrinking share
+// it, as in Hypothesis: editing the sequence and generating again gives a smaller scenario that is
+// still legal.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@ class Choices {
  public:
   // Fresh: draws come from `seed`.
   explicit Choices(std::uint64_t seed) : state_(seed) {}
-  // Replay: draws come from `given`, each reduced to its bound; past its end every draw is 0, the simplest choice.
+  // Replay: draws come from `given`, each reduced to its bound; past its end every draw is 0, the
+  // simplest choice.
   explicit Choices(std::vector<std::uint64_t> given) : given_(std::move(given)), replay_(true) {}
 
   // An integer in [0, bound), bound >= 1. 0 is the simplest choice wherever it is used.

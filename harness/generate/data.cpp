@@ -27,7 +27,8 @@ std::int64_t draw_length(Choices& c, const Scenario& s, bool empties, std::int64
                                   64,
                                   65};
   if (empties) edges.push_back(0);
-  std::int64_t length = c.one_in(3) ? c.between(empties ? 0 : 1, std::max<std::int64_t>(1, room)) : c.pick(edges);
+  std::int64_t length =
+      c.one_in(3) ? c.between(empties ? 0 : 1, std::max<std::int64_t>(1, room)) : c.pick(edges);
   if (c.one_in(12)) length = room;  // Exactly what is left.
   return std::clamp<std::int64_t>(length, empties ? 0 : 1, std::max<std::int64_t>(room, 0));
 }
@@ -36,7 +37,8 @@ std::int64_t draw_length(Choices& c, const Scenario& s, bool empties, std::int64
 MicrobatchLengths draw_crowd(Choices& c, const Scenario::Data& d, bool empties) {
   MicrobatchLengths list;
   const std::int64_t most = c.between(20, 60);
-  for (std::int64_t used = 0; std::ssize(list) < most; used += slot_rows(list.back(), d.gaps, d.align)) {
+  for (std::int64_t used = 0; std::ssize(list) < most;
+       used += slot_rows(list.back(), d.gaps, d.align)) {
     const bool fits = used + slot_rows(1, d.gaps, d.align) <= d.pack_length;
     if (!fits && !empties) break;
     list.push_back(fits && !(empties && c.one_in(2)) ? 1 : 0);
@@ -56,7 +58,8 @@ MicrobatchLengths draw_documents(Choices& c, const Scenario& s, const Swarm& swa
   do {
     // The longest document whose slot still fits.
     std::int64_t room = s.data.pack_length - used;
-    while (room > 0 && used + slot_rows(room, s.data.gaps, s.data.align) > s.data.pack_length) --room;
+    while (room > 0 && used + slot_rows(room, s.data.gaps, s.data.align) > s.data.pack_length)
+      --room;
     if (room == 0 && !swarm.empties) break;
     const std::int64_t length = draw_length(c, s, swarm.empties, room);
     list.push_back(length);
@@ -65,16 +68,18 @@ MicrobatchLengths draw_documents(Choices& c, const Scenario& s, const Swarm& swa
   return list;
 }
 
-// Long packs where they are few: the rows of all passes are what a case costs. Every length meets several ranks, many
-// steps and many microbatches; only not all of them at once.
+// Long packs where they are few: the rows of all passes are what a case costs. Every length meets
+// several ranks, many steps and many microbatches; only not all of them at once.
 std::int64_t draw_pack_length(Choices& c, const Swarm& swarm, const Scenario& s) {
   const std::int64_t most_rows = swarm.long_packs ? 2048 : swarm.wide ? 256 : 704;
   std::int64_t passes = 0;
-  for (std::int64_t step = 0; step < s.training.steps; ++step) passes += s.training.microbatches_at(step);
+  for (std::int64_t step = 0; step < s.training.steps; ++step)
+    passes += s.training.microbatches_at(step);
   passes *= s.parallel.data;
   std::vector<std::int64_t> lengths{32, 64, 17, 96, 128};
   if (swarm.long_packs) lengths = {160, 256, 512, 1024, 17};
-  std::erase_if(lengths, [&](std::int64_t length) { return length != 17 && passes * length > most_rows; });
+  std::erase_if(lengths,
+                [&](std::int64_t length) { return length != 17 && passes * length > most_rows; });
   return c.pick(lengths);
 }
 
@@ -115,13 +120,14 @@ void draw_distribution(Choices& c, const Swarm& swarm, Scenario& s) {
   const std::int64_t rows = s.data.pack_length;
   s.data.kind = DataKind::distribution;
   Scenario::Data::Distribution& d = s.data.distribution;
-  d.shape = c.pick<Shape>(
-      {Shape::uniform, Shape::lognormal, Shape::equal, Shape::one_giant, Shape::many_tiny, Shape::measured});
+  d.shape = c.pick<Shape>({Shape::uniform, Shape::lognormal, Shape::equal, Shape::one_giant,
+                           Shape::many_tiny, Shape::measured});
   d.min = c.one_in(3) ? c.between(0, rows) : c.pick<std::int64_t>({1, 0, 2});
   d.max = c.one_in(2) ? rows : c.between(d.min, rows);
   d.median = c.between(1, rows);
   d.sigma = Ratio{c.pick<std::int64_t>({1'000'000, 0, 500'000, 4'000'000})};
-  if (swarm.empties) d.empty = Ratio{c.pick<std::int64_t>({100'000, 500'000, c.between(0, 600'000)})};
+  if (swarm.empties)
+    d.empty = Ratio{c.pick<std::int64_t>({100'000, 500'000, c.between(0, 600'000)})};
   d.fill = Ratio{c.pick<std::int64_t>({900'000, 1'000'000, c.between(100'000, 1'000'000)})};
   d.seed = draw_seed(c, swarm);
 }

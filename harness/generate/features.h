@@ -1,4 +1,5 @@
-// Traits of random scenarios that must occur together: named predicates, and how often each pair occurred.
+// Traits of random scenarios that must occur together: named predicates, and how often each pair
+// occurred.
 #pragma once
 
 #include <bitset>
@@ -34,7 +35,9 @@ class Distribution {
   void add(const Traits& traits);
   std::int64_t cases() const { return cases_; }
   std::int64_t count(std::size_t trait) const { return pairs_[trait * kMostTraits + trait]; }
-  std::int64_t count(std::size_t a, std::size_t b) const { return pairs_[a * kMostTraits + b]; }  // a < b
+  std::int64_t count(std::size_t a, std::size_t b) const {
+    return pairs_[a * kMostTraits + b];
+  }  // a < b
   std::size_t pairs_met() const { return met_; }
   static std::size_t pairs_that_can_meet();
   std::vector<std::pair<std::size_t, std::size_t>> never_met() const;

@@ -50,13 +50,15 @@ std::string Distribution::table() const {
     }
   }
   const auto missing = never_met();
-  std::snprintf(text, sizeof text, "pairs that met: %zu of %zu\n", pairs_met(), pairs_that_can_meet());
+  std::snprintf(text, sizeof text, "pairs that met: %zu of %zu\n", pairs_met(),
+                pairs_that_can_meet());
   out += text;
   for (std::size_t i = 0; i < std::min(missing.size(), kMostShown); ++i) {
-    out +=
-        "  never met: " + trait_names()[missing[i].first].name + " and " + trait_names()[missing[i].second].name + "\n";
+    out += "  never met: " + trait_names()[missing[i].first].name + " and " +
+           trait_names()[missing[i].second].name + "\n";
   }
-  if (missing.size() > kMostShown) out += "  and " + std::to_string(missing.size() - kMostShown) + " more (--json)\n";
+  if (missing.size() > kMostShown)
+    out += "  and " + std::to_string(missing.size() - kMostShown) + " more (--json)\n";
   return out;
 }
 
@@ -66,12 +68,15 @@ boost::json::object Distribution::to_json() const {
   for (std::size_t a = 0; a < trait_names().size(); ++a) {
     (trait_names()[a].boundary ? boundaries : features)[trait_names()[a].name] = count(a);
     for (std::size_t b = a + 1; b < trait_names().size(); ++b) {
-      if (can_meet(a, b)) pairs.push_back({trait_names()[a].name, trait_names()[b].name, count(a, b)});
+      if (can_meet(a, b))
+        pairs.push_back({trait_names()[a].name, trait_names()[b].name, count(a, b)});
     }
   }
-  for (const auto& [a, b] : never_met()) never.push_back({trait_names()[a].name, trait_names()[b].name});
-  return {{"cases", cases_},          {"features", features}, {"boundaries", boundaries},
-          {"pairs_met", pairs_met()}, {"pairs", pairs},       {"pairs_that_can_meet", pairs_that_can_meet()},
+  for (const auto& [a, b] : never_met())
+    never.push_back({trait_names()[a].name, trait_names()[b].name});
+  return {{"cases", cases_},          {"features", features},
+          {"boundaries", boundaries}, {"pairs_met", pairs_met()},
+          {"pairs", pairs},           {"pairs_that_can_meet", pairs_that_can_meet()},
           {"never_met", never}};
 }
 

@@ -12,11 +12,13 @@ namespace lockstep {
 namespace {
 
 bool recomputes(const Scenario& s, Recompute module) {
-  return std::find(s.model.recompute.begin(), s.model.recompute.end(), module) != s.model.recompute.end();
+  return std::find(s.model.recompute.begin(), s.model.recompute.end(), module) !=
+         s.model.recompute.end();
 }
 
 // The part of a layer of experts that is captured: L17 to L20.
-void draw_expert_modules(Choices& c, const Scenario::Model::Moe& m, bool padded, std::vector<GraphModule>& modules) {
+void draw_expert_modules(Choices& c, const Scenario::Model::Moe& m, bool padded,
+                         std::vector<GraphModule>& modules) {
   if (padded && c.one_in(2)) {
     modules.push_back(GraphModule::moe);
     return;
@@ -26,7 +28,8 @@ void draw_expert_modules(Choices& c, const Scenario::Model::Moe& m, bool padded,
   if (static_sizes && c.one_in(2)) modules.push_back(GraphModule::moe_preprocess);
 }
 
-std::vector<GraphModule> draw_modules(Choices& c, const Swarm& swarm, const Scenario::Model& model) {
+std::vector<GraphModule> draw_modules(Choices& c, const Swarm& swarm,
+                                      const Scenario::Model& model) {
   const std::string& pattern = model.pattern;
   const bool dynamic = has_experts(model) && !drops_and_pads(model);
   std::vector<GraphModule> modules;
@@ -40,8 +43,8 @@ std::vector<GraphModule> draw_modules(Choices& c, const Swarm& swarm, const Scen
   return modules;
 }
 
-// Slots of the microbatches after warm-up, the most that a rank needs of each: their smallest count decides which
-// capacities leave something to replay.
+// Slots of the microbatches after warm-up, the most that a rank needs of each: their smallest count
+// decides which capacities leave something to replay.
 std::vector<std::int64_t> slot_counts(const Scenario& s) {
   std::vector<std::int64_t> counts;
   const auto data = open_data(s);
@@ -67,17 +70,20 @@ void draw_buckets(Choices& c, std::vector<std::int64_t>& buckets) {
   do {
     buckets.push_back(buckets.back() + c.between(1, 9));
   } while (buckets.size() < 4 && c.one_in(5));
-  if (buckets.front() > 1 && c.one_in(5)) buckets.insert(buckets.begin(), c.between(1, buckets.front() - 1));
+  if (buckets.front() > 1 && c.one_in(5))
+    buckets.insert(buckets.begin(), c.between(1, buckets.front() - 1));
 }
 
-// L14: after the first capture, before the last step; and each with a graph to tear down. `counts`: of slots_in_use,
-// from the first step that may capture.
+// L14: after the first capture, before the last step; and each with a graph to tear down. `counts`:
+// of slots_in_use, from the first step that may capture.
 void draw_recaptures(Choices& c, const std::vector<std::int64_t>& counts, Scenario& s) {
-  const std::int64_t warmup = s.cuda_graph.warmup_steps, largest = std::ranges::max(s.cuda_graph.max_packed_seqs);
+  const std::int64_t warmup = s.cuda_graph.warmup_steps,
+                     largest = std::ranges::max(s.cuda_graph.max_packed_seqs);
   // One graph of a whole step is captured at the first step, from this one on, that fits.
   const auto behind_capture = [&](std::int64_t step) {
     if (s.cuda_graph.impl == GraphImpl::full_iteration) {
-      while (step < s.training.steps && counts[static_cast<std::size_t>(step - warmup)] > largest) ++step;
+      while (step < s.training.steps && counts[static_cast<std::size_t>(step - warmup)] > largest)
+        ++step;
     }
     return step + 1;
   };
@@ -91,8 +97,8 @@ void draw_recaptures(Choices& c, const std::vector<std::int64_t>& counts, Scenar
 
 void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   Scenario::CudaGraph& g = s.cuda_graph;
-  g.impl = c.pick<GraphImpl>(
-      {GraphImpl::none, GraphImpl::partial, GraphImpl::partial, GraphImpl::partial, GraphImpl::full_iteration});
+  g.impl = c.pick<GraphImpl>({GraphImpl::none, GraphImpl::partial, GraphImpl::partial,
+                              GraphImpl::partial, GraphImpl::full_iteration});
   // L19: shapes that follow the data lie in no graph of everything.
   const bool dynamic = has_experts(s.model) && !drops_and_pads(s.model);
   if (dynamic && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
@@ -124,15 +130,18 @@ void draw_recompute(Choices& c, Scenario& s) {
 }
 
 bool offloads(const Scenario& s, OffloadModule module) {
-  return std::find(s.offload.modules.begin(), s.offload.modules.end(), module) != s.offload.modules.end();
+  return std::find(s.offload.modules.begin(), s.offload.modules.end(), module) !=
+         s.offload.modules.end();
 }
 
 void draw_offload_modules(Choices& c, Scenario& s) {
   for (const OffloadModule module : offloadable_modules(s)) {
-    const bool saved = !recomputes(s, Recompute::layernorm) || offload_row(module).kept != Kept::norm_output;  // L27
+    const bool saved = !recomputes(s, Recompute::layernorm) ||
+                       offload_row(module).kept != Kept::norm_output;  // L27
     if (!c.one_in(3) && saved) s.offload.modules.push_back(module);
   }
-  if (!offloads(s, OffloadModule::core_attn)) std::erase(s.offload.modules, OffloadModule::attn_proj);  // L25
+  if (!offloads(s, OffloadModule::core_attn))
+    std::erase(s.offload.modules, OffloadModule::attn_proj);  // L25
 }
 
 // Experts outside of graphs only: L30.
@@ -143,8 +152,9 @@ void draw_delay(Choices& c, const Swarm& swarm, Scenario& s) {
 
 void draw_offload(Choices& c, const Swarm& swarm, Scenario& s) {
   const bool graphs = s.cuda_graph.impl != GraphImpl::none;
-  if ((!swarm.late_copies && !c.one_in(3)) || (graphs && s.cuda_graph.warmup_steps == 0)) return;  // L28
-  if (s.training.steps < 2) return;                                                                // L31
+  if ((!swarm.late_copies && !c.one_in(3)) || (graphs && s.cuda_graph.warmup_steps == 0))
+    return;                          // L28
+  if (s.training.steps < 2) return;  // L31
   const bool full = s.cuda_graph.impl == GraphImpl::full_iteration;
   if (full || c.one_in(3)) s.offload.max_inflight = c.between(0, 4);  // L29
   draw_offload_modules(c, s);
@@ -152,11 +162,13 @@ void draw_offload(Choices& c, const Swarm& swarm, Scenario& s) {
     s.offload = {};
     return;
   }
-  if (c.one_in(2)) s.offload.fraction = Ratio{c.pick<std::int64_t>({500'000, 0, 800'000, 333'333, 1})};
+  if (c.one_in(2))
+    s.offload.fraction = Ratio{c.pick<std::int64_t>({500'000, 0, 800'000, 333'333, 1})};
   if (c.one_in(4)) s.offload.pool_slack = c.between(1, 3);
   if (c.one_in(5)) s.offload.min_bytes = c.pick<std::int64_t>({2'000, 500, 9'000});
   const OffloadDemand demand = offload_demand(s);
-  if (demand.fixed == 0 && demand.per_pair.empty()) s.offload.min_bytes = 0;  // Else nothing would move.
+  if (demand.fixed == 0 && demand.per_pair.empty())
+    s.offload.min_bytes = 0;  // Else nothing would move.
   draw_delay(c, swarm, s);
 }
 
@@ -174,11 +186,14 @@ void draw_sharding(Choices& c, Scenario& s) {
   Scenario::Fsdp& f = s.fsdp;
   const std::int64_t blocks = std::ssize(s.blocks());
   f.unit_is_list = c.one_in(3);
-  f.unit = f.unit_is_list ? draw_unit_list(c, blocks) : std::vector<std::int64_t>{c.between(1, blocks)};
+  f.unit =
+      f.unit_is_list ? draw_unit_list(c, blocks) : std::vector<std::int64_t>{c.between(1, blocks)};
   f.prefetch = c.pick<std::int64_t>({1, 0, 2});
   if (s.cuda_graph.impl != GraphImpl::partial) f.double_buffer = !c.one_in(2);  // L32
   // A few buckets of embedding and head each.
-  if (c.one_in(3)) f.bucket_bytes = std::max<std::int64_t>(1, 4 * s.model.hidden * s.model.vocab / c.between(2, 5));
+  if (c.one_in(3))
+    f.bucket_bytes =
+        std::max<std::int64_t>(1, 4 * s.model.hidden * s.model.vocab / c.between(2, 5));
   f.persist_buf_on_alloc_fail = !c.one_in(2);
   if (!check_legality(s).empty()) f.persist_buf_on_alloc_fail = true;  // L33, L34
 }
@@ -194,21 +209,24 @@ void draw_pressure(Choices& c, Scenario& s) {
     streams.insert(streams.end(), {DelayStream::gather, DelayStream::reduce});
   }
   while (s.checker.delays.size() < 3 && c.one_in(4)) {
-    // A case has up to some thousand ops on compute or captured: long delays of each would be most of its time on a
-    // GPU.
+    // A case has up to some thousand ops on compute or captured: long delays of each would be most
+    // of its time on a GPU.
     const DelayStream stream = c.pick(streams);
     const bool busy = stream == DelayStream::compute || stream == DelayStream::graph;
     s.checker.delays.push_back(
-        {stream, std::nullopt, std::min<std::int64_t>(c.pick<std::int64_t>({2, 8, 30}), busy ? 8 : 30)});
-    if (s.parallel.data > 1 && c.one_in(2)) s.checker.delays.back().rank = c.between(0, s.parallel.data - 1);
+        {stream, std::nullopt,
+         std::min<std::int64_t>(c.pick<std::int64_t>({2, 8, 30}), busy ? 8 : 30)});
+    if (s.parallel.data > 1 && c.one_in(2))
+      s.checker.delays.back().rank = c.between(0, s.parallel.data - 1);
   }
 }
 
 // Settings of one schedule.
 void draw_checker(Choices& c, const Swarm& swarm, Scenario::Checker& checker) {
   checker.schedule.seed = draw_seed(c, swarm);
-  checker.schedule.kind = c.pick<ScheduleKind>({ScheduleKind::random, ScheduleKind::random, ScheduleKind::random,
-                                                ScheduleKind::random, ScheduleKind::pct, ScheduleKind::program});
+  checker.schedule.kind =
+      c.pick<ScheduleKind>({ScheduleKind::random, ScheduleKind::random, ScheduleKind::random,
+                            ScheduleKind::random, ScheduleKind::pct, ScheduleKind::program});
   if (checker.schedule.kind == ScheduleKind::pct) checker.schedule.depth = c.between(1, 8);
   checker.hazards = !c.one_in(24);
   if (c.one_in(24)) checker.poison.clear();  // On a GPU; the simulator poisons in any case.
@@ -223,14 +241,16 @@ Swarm draw_swarm(Choices& c) {
   s.attention = kinds == 1 || kinds == 3 || kinds == 5 || kinds == 6;
   s.mamba = kinds == 2 || kinds == 4 || kinds == 5 || kinds == 6;
   s.experts = c.one_in(2);
-  for (bool* feature : {&s.dropout, &s.tied, &s.swiglu, &s.masks, &s.gaps, &s.empties, &s.evaluation, &s.recapture,
-                        &s.buckets, &s.change, &s.schedules, &s.odd_widths, &s.sharding, &s.bf16}) {
+  for (bool* feature :
+       {&s.dropout, &s.tied, &s.swiglu, &s.masks, &s.gaps, &s.empties, &s.evaluation, &s.recapture,
+        &s.buckets, &s.change, &s.schedules, &s.odd_widths, &s.sharding, &s.bf16}) {
     *feature = c.one_in(3);
   }
   for (bool* feature : {&s.constants, &s.large_seeds, &s.distribution}) *feature = c.one_in(5);
   s.late_copies = s.experts && c.one_in(8);
   s.few_steps = c.one_in(4);
-  for (bool* feature : {&s.many_steps, &s.many_microbatches, &s.many_ranks, &s.truncation, &s.wide}) {
+  for (bool* feature :
+       {&s.many_steps, &s.many_microbatches, &s.many_ranks, &s.truncation, &s.wide}) {
     *feature = c.one_in(16);
   }
   s.long_packs = c.one_in(24);

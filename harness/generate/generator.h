@@ -1,4 +1,5 @@
-// Random scenarios, legal by construction: model, documents, schedule and the machinery switched on.
+// Random scenarios, legal by construction: model, documents, schedule and the machinery switched
+// on.
 #pragma once
 
 #include "harness/generate/choices.h"
@@ -6,9 +7,10 @@
 
 namespace lockstep {
 
-// Swarm style: each case switches a random subset of features on, so that rare combinations meet. Documents are drawn
-// as containers (another one? how long?), never a count first, so that a shrinker can take one out. Lengths lean to
-// the edges: 1, 2, conv width +-1, chunk +-1, what is left of the pack. Small: tens of milliseconds on one core.
+// Swarm style: each case switches a random subset of features on, so that rare combinations meet.
+// Documents are drawn as containers (another one? how long?), never a count first, so that a
+// shrinker can take one out. Lengths lean to the edges: 1, 2, conv width +-1, chunk +-1, what is
+// left of the pack. Small: tens of milliseconds on one core.
 Scenario generate_scenario(Choices& choices);
 
 }  // namespace lockstep

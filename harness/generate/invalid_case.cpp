@@ -46,7 +46,8 @@ const std::vector<InvalidEdit>& invalid_edits() {
   return all;
 }
 
-// Number `which` of the invalid_edits, those of the text last; an empty rule where it does not apply.
+// Number `which` of the invalid_edits, those of the text last; an empty rule where it does not
+// apply.
 InvalidCase edited_by(std::size_t which, const Scenario& legal, Choices& choices) {
   InvalidCase near{"", "", legal};
   if (which < invalid_edits().size()) {
@@ -79,16 +80,17 @@ CaseResult judge_invalid_case(const InvalidCase& near) {
   result.name = near.scenario.name;
   result.numerics = "-";
   const ReadResult read = read_scenario_text(near.text, near.scenario.name + ".yaml");
-  const auto other = std::find_if(read.errors.begin(), read.errors.end(),
-                                  [&](const ScenarioError& error) { return error.rule != near.rule; });
+  const auto other =
+      std::find_if(read.errors.begin(), read.errors.end(),
+                   [&](const ScenarioError& error) { return error.rule != near.rule; });
   if (!read.ok() && other == read.errors.end()) {
     result.reason = "refused by " + near.rule + ", as it must be";
     return result;
   }
   result.verdict = Verdict::violated;
   result.judge = JudgeKind::refusal;
-  result.reason =
-      "must be refused by " + near.rule + ", " + (read.ok() ? "but it is legal" : "but also by " + other->text());
+  result.reason = "must be refused by " + near.rule + ", " +
+                  (read.ok() ? "but it is legal" : "but also by " + other->text());
   return result;
 }
 

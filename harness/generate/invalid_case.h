@@ -1,5 +1,5 @@
-// Invalid ("near-legal") cases: a legal scenario in which exactly one rule of docs/scenario-reference.md is broken. The
-// reader must refuse its text, and by that rule alone.
+// Invalid ("near-legal") cases: a legal scenario in which exactly one rule of
+// docs/scenario-reference.md is broken. The reader must refuse its text, and by that rule alone.
 #pragma once
 
 #include <string>

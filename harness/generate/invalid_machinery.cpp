@@ -25,7 +25,8 @@ bool blocks_differ(const Scenario& s) {
   const auto has_mlp = [&](const Scenario::Block& block) {
     return s.model.pattern.substr(block.first, block.count).find('-') != std::string::npos;
   };
-  return std::any_of(blocks.begin(), blocks.end(), has_mlp) && !std::all_of(blocks.begin(), blocks.end(), has_mlp);
+  return std::any_of(blocks.begin(), blocks.end(), has_mlp) &&
+         !std::all_of(blocks.begin(), blocks.end(), has_mlp);
 }
 
 constexpr InvalidEdit kEdits[] = {
@@ -36,7 +37,8 @@ constexpr InvalidEdit kEdits[] = {
        s.model.recompute = {Recompute::moe_act};
        return true;
      }},
-    {"L25", [](Scenario& s, Choices&) { return has(s, '*') && offload(s, {OffloadModule::attn_proj}); }},
+    {"L25",
+     [](Scenario& s, Choices&) { return has(s, '*') && offload(s, {OffloadModule::attn_proj}); }},
     {"L26",
      [](Scenario& s, Choices&) {
        s.cuda_graph.modules.clear();

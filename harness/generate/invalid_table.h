@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-// Edits a legal scenario so that one rule refuses it; false if the scenario lacks a feature that the edit needs.
+// Edits a legal scenario so that one rule refuses it; false if the scenario lacks a feature that
+// the edit needs.
 struct InvalidEdit {
   const char* rule;
   bool (*breaks)(Scenario&, Choices&);
@@ -18,7 +19,9 @@ std::span<const InvalidEdit> training_edits();   // L00 to L23: model, data, tra
 std::span<const InvalidEdit> machinery_edits();  // L24 to L40: offload, sharding, ranks, checker.
 
 // Helpers of both tables.
-inline bool has(const Scenario& s, char symbol) { return s.model.pattern.find(symbol) != std::string::npos; }
+inline bool has(const Scenario& s, char symbol) {
+  return s.model.pattern.find(symbol) != std::string::npos;
+}
 inline bool partial(const Scenario& s) { return s.cuda_graph.impl == GraphImpl::partial; }
 inline bool full(const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }
 inline bool graphs(const Scenario& s) { return s.cuda_graph.impl != GraphImpl::none; }

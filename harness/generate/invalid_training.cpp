@@ -70,8 +70,11 @@ constexpr InvalidEdit kEdits[] = {
      }},
     {"L07",
      [](Scenario& s, Choices& c) {
-       if (!lists_documents(s) || first_list(s).empty() || s.data.long_documents != LongDocuments::error) return false;
-       first_list(s)[static_cast<std::size_t>(c.draw(first_list(s).size()))] = s.data.pack_length + c.between(1, 9);
+       if (!lists_documents(s) || first_list(s).empty() ||
+           s.data.long_documents != LongDocuments::error)
+         return false;
+       first_list(s)[static_cast<std::size_t>(c.draw(first_list(s).size()))] =
+           s.data.pack_length + c.between(1, 9);
        fit_any_capacity(s);
        return true;
      }},
@@ -90,7 +93,8 @@ constexpr InvalidEdit kEdits[] = {
      }},
     {"L11",
      [](Scenario& s, Choices& c) {
-       s.data.mask.microbatches = {(most_microbatches(s.training) + c.between(0, 5)) * s.parallel.data};
+       s.data.mask.microbatches = {(most_microbatches(s.training) + c.between(0, 5)) *
+                                   s.parallel.data};
        return true;
      }},
     {"L12",
@@ -112,15 +116,18 @@ constexpr InvalidEdit kEdits[] = {
        if (c.one_in(2)) {
          s.training.recapture_at = {s.training.steps};
        } else {
-         // After the last step, beside the changes that are there: they may bring the only microbatch with a target.
-         s.training.change_microbatches_at.push_back({s.training.steps, s.training.microbatches_at(s.training.steps)});
+         // After the last step, beside the changes that are there: they may bring the only
+         // microbatch with a target.
+         s.training.change_microbatches_at.push_back(
+             {s.training.steps, s.training.microbatches_at(s.training.steps)});
        }
        return true;
      }},
     {"L15",
      [](Scenario& s, Choices& c) {
        if (partial(s)) return false;
-       s.cuda_graph.modules = {c.pick<GraphModule>({GraphModule::attn, GraphModule::mlp, GraphModule::mamba})};
+       s.cuda_graph.modules = {
+           c.pick<GraphModule>({GraphModule::attn, GraphModule::mlp, GraphModule::mamba})};
        return true;
      }},
     {"L16",

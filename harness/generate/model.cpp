@@ -18,7 +18,8 @@ std::string draw_pattern(Choices& c, const Swarm& swarm) {
     pattern.insert(static_cast<std::size_t>(c.draw(pattern.size() + 1)), count, symbol);
   };
   if (swarm.late_copies) insert(2, 'E');
-  while (pattern.size() < 6 && c.one_in(3)) insert(1, c.pick(symbols));  // then some more of them anywhere.
+  while (pattern.size() < 6 && c.one_in(3))
+    insert(1, c.pick(symbols));  // then some more of them anywhere.
   return pattern;
 }
 
@@ -26,7 +27,8 @@ void draw_experts(Choices& c, Scenario::Model::Moe& m) {
   m.experts = c.pick<std::int64_t>({4, 2, 3, 7, 16, 4, 3, 130});
   m.top_k = std::min(m.experts, c.pick<std::int64_t>({2, 1, 3, 5}));
   m.hidden = c.pick<std::int64_t>({8, 1, 5, 24});
-  if (m.experts > 16) m.hidden = std::min<std::int64_t>(m.hidden, 8);  // Many and wide would be most of the weights.
+  if (m.experts > 16)
+    m.hidden = std::min<std::int64_t>(m.hidden, 8);  // Many and wide would be most of the weights.
   m.shared_hidden = c.one_in(3) ? c.pick<std::int64_t>({8, 1, 17}) : 0;
   m.router = c.one_in(2) ? Router::sigmoid : Router::softmax;
   m.expert_bias = m.router == Router::sigmoid && c.one_in(2);
@@ -53,7 +55,8 @@ void widen(Choices& c, Scenario::Model& m) {
   m.mamba.chunk = c.pick<std::int64_t>({64, 128, 256});
   m.mlp.hidden = c.pick<std::int64_t>({256, 24, 520});
   m.hidden = std::min<std::int64_t>(m.hidden, 48);
-  if (has_experts(m)) m.moe.top_k = std::min<std::int64_t>(m.moe.experts, c.pick<std::int64_t>({2, 1, 4, 8, 16}));
+  if (has_experts(m))
+    m.moe.top_k = std::min<std::int64_t>(m.moe.experts, c.pick<std::int64_t>({2, 1, 4, 8, 16}));
 }
 
 // Long packs of a small model: rows are what such a case is about.
@@ -63,7 +66,8 @@ void narrow(Scenario::Model& m) {
   m.mlp.hidden = std::min<std::int64_t>(m.mlp.hidden, 24);
 }
 
-// Epsilons from 1e-8 on, so that rows of zeros (dropout makes them) do not raise gradients beyond fp32 in six layers.
+// Epsilons from 1e-8 on, so that rows of zeros (dropout makes them) do not raise gradients beyond
+// fp32 in six layers.
 void draw_model_constants(Choices& c, Scenario::Model& m) {
   m.norm_eps = c.pick<double>({1.0e-5, 1.0e-8, 1.0e-6, 1.0e-3, 1});
   m.attention.rope_base = c.pick<double>({10000, 1.5, 2, 100, 500'000, 1.0e8});
@@ -73,11 +77,13 @@ void draw_model_constants(Choices& c, Scenario::Model& m) {
 
 void widen_for_bf16(Scenario::Model& m) {
   const std::int64_t mamba_heads = m.mamba.d_inner / m.mamba.head_dim;
-  for (std::int64_t* width : {&m.attention.head_dim, &m.mamba.head_dim, &m.mamba.state, &m.mamba.chunk}) {
+  for (std::int64_t* width :
+       {&m.attention.head_dim, &m.mamba.head_dim, &m.mamba.state, &m.mamba.chunk}) {
     up_to(*width, 16);
   }
   m.mamba.d_inner = mamba_heads * m.mamba.head_dim;
-  for (std::int64_t* width : {&m.hidden, &m.vocab, &m.mlp.hidden, &m.moe.hidden, &m.moe.shared_hidden}) {
+  for (std::int64_t* width :
+       {&m.hidden, &m.vocab, &m.mlp.hidden, &m.moe.hidden, &m.moe.shared_hidden}) {
     up_to(*width, 8);
   }
 }
@@ -91,7 +97,8 @@ void draw_model(Choices& c, const Swarm& swarm, Scenario::Model& m) {
     m.vocab += c.between(0, 3);
   }
   m.tied_embedding = swarm.tied;
-  if (swarm.dropout) m.dropout = Ratio{c.pick<std::int64_t>({500'000, 100'000, 900'000, c.between(1, 899'999)})};
+  if (swarm.dropout)
+    m.dropout = Ratio{c.pick<std::int64_t>({500'000, 100'000, 900'000, c.between(1, 899'999)})};
   m.attention.kv_heads = c.between(1, 2);
   m.attention.heads = m.attention.kv_heads * c.between(1, 3);
   m.attention.head_dim = c.pick<std::int64_t>({4, 2, 6, 16, 34});

@@ -6,19 +6,24 @@
 
 namespace lockstep {
 
-// The features a case may use; drawn once, so that a case has few or many of them, not always some of each. The last
-// group makes a case dear, or is about few lines of code: drawn seldom.
+// The features a case may use; drawn once, so that a case has few or many of them, not always some
+// of each. The last group makes a case dear, or is about few lines of code: drawn seldom.
 struct Swarm {
   bool mamba, attention, mlp, experts;
-  bool dropout, tied, swiglu, masks, gaps, empties, evaluation, recapture, buckets, change, schedules, odd_widths,
-      sharding, bf16, constants, large_seeds, distribution;
-  bool late_copies;  // Several layers of experts outside of graphs, whose copies wait for the next graph together.
+  bool dropout, tied, swiglu, masks, gaps, empties, evaluation, recapture, buckets, change,
+      schedules, odd_widths, sharding, bf16, constants, large_seeds, distribution;
+  bool late_copies;  // Several layers of experts outside of graphs, whose copies wait for the next
+                     // graph together.
   bool few_steps, many_steps, many_microbatches, many_ranks, long_packs, truncation, wide;
 };
 Swarm draw_swarm(Choices& choices);
 
-inline bool has_experts(const Scenario::Model& m) { return m.pattern.find('E') != std::string::npos; }
-inline bool drops_and_pads(const Scenario::Model& m) { return m.moe.capacity_factor && m.moe.pad_to_capacity; }
+inline bool has_experts(const Scenario::Model& m) {
+  return m.pattern.find('E') != std::string::npos;
+}
+inline bool drops_and_pads(const Scenario::Model& m) {
+  return m.moe.capacity_factor && m.moe.pad_to_capacity;
+}
 
 // Rows of bf16 are whole 16-byte reads and its products take 16 terms at a time (rule L03).
 void widen_for_bf16(Scenario::Model& model);

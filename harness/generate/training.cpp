@@ -13,10 +13,12 @@ constexpr std::int64_t kMostPasses = 60;  // Passes of all ranks, over all steps
 // The ranks that share the work; the sharding follows when the graphs are known.
 void draw_ranks(Choices& c, const Swarm& swarm, Scenario& s) {
   if (!swarm.sharding) return;
-  s.parallel.data = swarm.many_ranks ? c.pick<std::int64_t>({5, 6, 8}) : c.pick<std::int64_t>({2, 1, 3, 2, 1, 4});
-  s.fsdp.strategy =
-      c.pick<Sharding>({Sharding::optim_grads_params, Sharding::optim_grads, Sharding::optim, Sharding::no_shard});
-  if (s.parallel.data == 1 && s.fsdp.strategy == Sharding::no_shard) s.fsdp.strategy = Sharding::optim_grads_params;
+  s.parallel.data =
+      swarm.many_ranks ? c.pick<std::int64_t>({5, 6, 8}) : c.pick<std::int64_t>({2, 1, 3, 2, 1, 4});
+  s.fsdp.strategy = c.pick<Sharding>(
+      {Sharding::optim_grads_params, Sharding::optim_grads, Sharding::optim, Sharding::no_shard});
+  if (s.parallel.data == 1 && s.fsdp.strategy == Sharding::no_shard)
+    s.fsdp.strategy = Sharding::optim_grads_params;
   if (s.parallel.data > 1 && c.one_in(4)) s.parallel.transport = Transport::local;
 }
 
@@ -29,7 +31,9 @@ std::int64_t draw_steps(Choices& c, const Swarm& swarm) {
 
 // Passes of one rank and step, so that the passes of all have room.
 std::int64_t room_for_microbatches(const Swarm& swarm, const Scenario& s) {
-  const std::int64_t most = swarm.many_microbatches ? 8 : swarm.long_packs ? 2 : 9 / s.parallel.data;
+  const std::int64_t most = swarm.many_microbatches ? 8
+                            : swarm.long_packs      ? 2
+                                                    : 9 / s.parallel.data;
   const std::int64_t room = kMostPasses / (s.training.steps * s.parallel.data);
   return std::clamp<std::int64_t>(std::min(most, room), 1, swarm.many_microbatches ? 8 : 4);
 }
@@ -44,10 +48,10 @@ void draw_changes(Choices& c, std::int64_t most, Scenario::Training& t) {
   }
 }
 
-// Weights stay finite. A step moves a weight by lr x m / (sqrt(v) + eps); where its gradient is zero from then on (an
-// expert that nobody asks) the quotient grows by beta1 / sqrt(beta2) a step, 40 times in 12 steps of 0.99 and 0.5, and
-// without bound where beta2 alone is 0. lr x weight_decay is at most 1, a beta is below 1 in fp32 too, and eps is above
-// what v loses by underflow.
+// Weights stay finite. A step moves a weight by lr x m / (sqrt(v) + eps); where its gradient is
+// zero from then on (an expert that nobody asks) the quotient grows by beta1 / sqrt(beta2) a step,
+// 40 times in 12 steps of 0.99 and 0.5, and without bound where beta2 alone is 0. lr x weight_decay
+// is at most 1, a beta is below 1 in fp32 too, and eps is above what v loses by underflow.
 void draw_constants(Choices& c, Scenario::Training::Optimizer& o) {
   o.lr = c.pick<double>({1.0e-3, 0, 1.0e-5, 1.0e-2, 0.1});
   o.weight_decay = c.pick<double>({0.01, 0, 0.3, 1, 10});
@@ -58,12 +62,14 @@ void draw_constants(Choices& c, Scenario::Training::Optimizer& o) {
   o.clip = c.pick<double>({1.0, 0, 1.0e-6, 0.3, 1.0e6});
 }
 
-// A few long steps with ordinary quotients: gates, time steps and terms of a softmax come to where their functions end.
-// Scores of a sigmoid router that are all +0 have no weights, so experts are chosen by softmax.
+// A few long steps with ordinary quotients: gates, time steps and terms of a softmax come to where
+// their functions end. Scores of a sigmoid router that are all +0 have no weights, so experts are
+// chosen by softmax.
 void draw_large_values(Choices& c, Scenario& s) {
   Scenario::Training::Optimizer& o = s.training.optimizer;
   if (s.training.steps > 4 || !c.one_in(3)) return;
-  if (s.model.pattern.find('E') != std::string::npos && s.model.moe.router == Router::sigmoid) return;
+  if (s.model.pattern.find('E') != std::string::npos && s.model.moe.router == Router::sigmoid)
+    return;
   o.lr = 0.5;
   o.beta1 = 0.9;
   o.beta2 = 0.95;
@@ -93,7 +99,8 @@ void draw_optimizer(Choices& c, const Swarm& swarm, Scenario& s) {
 std::int64_t draw_seed(Choices& c, const Swarm& swarm) {
   if (!swarm.large_seeds) return c.between(0, 1000);
   return c.one_in(2) ? c.between(0, kMostSeed)
-                     : c.pick<std::int64_t>({kMostSeed, (std::int64_t{1} << 32) - 1, std::int64_t{1} << 32});
+                     : c.pick<std::int64_t>(
+                           {kMostSeed, (std::int64_t{1} << 32) - 1, std::int64_t{1} << 32});
 }
 
 void draw_training(Choices& c, const Swarm& swarm, Scenario& s) {

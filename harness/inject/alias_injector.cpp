@@ -10,15 +10,21 @@ using Op = AliasOperator;
 using Pass = CallPattern::Pass;
 using Occurrence = CallPattern::Occurrence;
 
-bool is_or_any(std::string_view wanted, std::string_view text) { return wanted.empty() || wanted == text; }
+bool is_or_any(std::string_view wanted, std::string_view text) {
+  return wanted.empty() || wanted == text;
+}
 
 bool is_in(Pass pass, const StepLocation& place) {
   return pass == Pass::any || (pass == Pass::any_step && place.step >= 0) ||
-         (pass == Pass::any_microbatch && place.microbatch >= 0) || (pass == Pass::backward && place.backward);
+         (pass == Pass::any_microbatch && place.microbatch >= 0) ||
+         (pass == Pass::backward && place.backward);
 }
 
-// Judges read the engine's memory, and write where nothing is defined: those calls are not the engine's.
-bool is_of_a_judge(std::string_view part) { return part == "look" || part == "poison" || part == "padding"; }
+// Judges read the engine's memory, and write where nothing is defined: those calls are not the
+// engine's.
+bool is_of_a_judge(std::string_view part) {
+  return part == "look" || part == "poison" || part == "padding";
+}
 
 // The event that the call records or waits for; -1 for other calls.
 int event_of(const IssuedCall& call) {
@@ -36,7 +42,9 @@ const void* output_of(const Submission& op) {
 
 }  // namespace
 
-void AliasInjector::created_stream(int stream, const char* name) { streams_[stream] = {name, device_->place.rank}; }
+void AliasInjector::created_stream(int stream, const char* name) {
+  streams_[stream] = {name, device_->place.rank};
+}
 
 bool AliasInjector::matches(int stream, int event, const StepLocation& place) const {
   const CallPattern& wanted = alias_.calls;
@@ -45,8 +53,9 @@ bool AliasInjector::matches(int stream, int event, const StepLocation& place) co
   const std::string_view stream_name = on == streams_.end() ? std::string_view() : on->second.name;
   const std::string_view event_name = of == events_.end() ? std::string_view() : of->second;
   const std::string_view part = place.part;
-  return is_or_any(wanted.stream, stream_name) && is_or_any(wanted.event, event_name) && is_or_any(wanted.part, part) &&
-         (wanted.not_part.empty() || wanted.not_part != part) && !is_of_a_judge(part) && is_in(wanted.pass, place);
+  return is_or_any(wanted.stream, stream_name) && is_or_any(wanted.event, event_name) &&
+         is_or_any(wanted.part, part) && (wanted.not_part.empty() || wanted.not_part != part) &&
+         !is_of_a_judge(part) && is_in(wanted.pass, place);
 }
 
 bool AliasInjector::is_later(const IssuedCall& call) {
@@ -71,9 +80,10 @@ bool AliasInjector::changes(const IssuedCall& call) {
 
 std::vector<IssuedCall> AliasInjector::instead_of(const IssuedCall& call, bool) {
   if (alias_.op == Op::advance_record) return advanced(call);
-  const bool is_concerned = (call.as<WaitCall>() && alias_.op == Op::drop_wait) ||
-                            (call.as<RecordCall>() && alias_.op == Op::move_record) ||
-                            (call.as<SubmitCall>() && (alias_.op == Op::drop_op || alias_.op == Op::repeat_op));
+  const bool is_concerned =
+      (call.as<WaitCall>() && alias_.op == Op::drop_wait) ||
+      (call.as<RecordCall>() && alias_.op == Op::move_record) ||
+      (call.as<SubmitCall>() && (alias_.op == Op::drop_op || alias_.op == Op::repeat_op));
   if (!is_concerned || !changes(call)) return {call};
   ++triggered_;
   if (alias_.op == Op::repeat_op) return {call, call};
@@ -83,7 +93,8 @@ std::vector<IssuedCall> AliasInjector::instead_of(const IssuedCall& call, bool) 
   return {moved};
 }
 
-// The copies of a stream, and what comes between them, are kept back until the next record of that stream is known.
+// The copies of a stream, and what comes between them, are kept back until the next record of that
+// stream is known.
 std::vector<IssuedCall> AliasInjector::advanced(const IssuedCall& call) {
   if (!is_or_any(alias_.calls.stream, streams_.at(call.stream).name)) return {call};
   Held& held = held_[call.stream];
@@ -105,7 +116,9 @@ std::vector<IssuedCall> AliasInjector::advanced(const IssuedCall& call) {
 // The stream that was named so by the same rank.
 int AliasInjector::target_stream(int stream) const {
   const int rank = streams_.at(stream).rank;
-  const auto is_target = [&](const auto& one) { return one.second.name == alias_.to && one.second.rank == rank; };
+  const auto is_target = [&](const auto& one) {
+    return one.second.name == alias_.to && one.second.rank == rank;
+  };
   const auto found = std::find_if(streams_.begin(), streams_.end(), is_target);
   return found == streams_.end() ? stream : found->first;
 }
@@ -123,7 +136,8 @@ int AliasInjector::launches(int stream, int, const Ledger& ledger, const StepLoc
 
 bool AliasInjector::synchronizes(int stream, int event) {
   if (alias_.op != Op::drop_sync) return true;
-  const bool drops = alias_.calls.event.empty() == (event < 0) && matches(stream, event, device_->place);
+  const bool drops =
+      alias_.calls.event.empty() == (event < 0) && matches(stream, event, device_->place);
   triggered_ += drops;
   return !drops;
 }

@@ -1,5 +1,6 @@
-// Changes the calls that an alias of a device fault names (harness/inject/fault_aliases.h). What it does in a capture
-// it does in the dry runs of that capture too, as a bug in the engine's own code would.
+// Changes the calls that an alias of a device fault names (harness/inject/fault_aliases.h). What it
+// does in a capture it does in the dry runs of that capture too, as a bug in the engine's own code
+// would.
 #pragma once
 
 #include <map>
@@ -30,8 +31,9 @@ class AliasInjector final : public FaultInjector {
     std::string name;
     int rank;
   };
-  bool matches(int stream, int event, const StepLocation& place) const;  // All but the op and the occurrence.
-  bool is_later(const IssuedCall& call);                          // Than the first of its event or output.
+  bool matches(int stream, int event,
+               const StepLocation& place) const;  // All but the op and the occurrence.
+  bool is_later(const IssuedCall& call);          // Than the first of its event or output.
   bool changes(const IssuedCall& call);
   std::vector<IssuedCall> advanced(const IssuedCall& call);
   int target_stream(int stream) const;

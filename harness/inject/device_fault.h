@@ -1,6 +1,6 @@
-// Faults at the device that nobody has to write: every call of a recorded run can be left out, made twice, put on
-// another stream or given another address. A fault is an operator, a site (what kind of call, from where in the step)
-// and which of the calls there.
+// Faults at the device that nobody has to write: every call of a recorded run can be left out, made
+// twice, put on another stream or given another address. A fault is an operator, a site (what kind
+// of call, from where in the step) and which of the calls there.
 #pragma once
 
 #include <array>
@@ -24,7 +24,8 @@ enum class DeviceOperator : std::uint8_t {
   free_early,     // The memory of an operand goes back right after the op was submitted.
   alias_buffers,  // A new buffer is an older one that is as large.
   wrong_buffer,   // The op writes to another buffer that is large enough.
-  move_address,   // Between two replays a buffer of the graph moves, and the graph keeps the old address.
+  move_address,   // Between two replays a buffer of the graph moves, and the graph keeps the old
+                  // address.
   replay_twice,
   replay_none,
   bake_scalar,  // A graph holds another value of a scalar than the host passes now.

@@ -1,5 +1,6 @@
-// Faults of the engine that equal an operator at the device, by name: a wait that is left out, an op that runs twice.
-// The engine has no line for them. An alias says which calls its operator changes; `AliasInjector` changes them.
+// Faults of the engine that equal an operator at the device, by name: a wait that is left out, an
+// op that runs twice. The engine has no line for them. An alias says which calls its operator
+// changes; `AliasInjector` changes them.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,12 @@ enum class AliasOperator : std::uint8_t {
   drop_launch,
   repeat_launch,
   move_record,     // The event is recorded on the stream `to` of the same rank.
-  advance_record,  // The event is recorded before the copies that it follows, or behind the first of them.
+  advance_record,  // The event is recorded before the copies that it follows, or behind the first
+                   // of them.
 };
 
-// Which calls an alias changes. A text that is empty, or a choice that is `any`, holds for every call.
+// Which calls an alias changes. A text that is empty, or a choice that is `any`, holds for every
+// call.
 struct CallPattern {
   enum class Occurrence : std::uint8_t {
     every,

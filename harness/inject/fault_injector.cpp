@@ -13,7 +13,8 @@ std::unique_ptr<FaultInjector> planted_alias() {
 
 std::unique_ptr<FaultInjector> injector_for(const std::string& pattern, std::string_view fault) {
   if (auto alias = planted_alias()) return alias;
-  if (const auto found = device_fault(fault)) return std::make_unique<DeviceMutator>(pattern, *found);
+  if (const auto found = device_fault(fault))
+    return std::make_unique<DeviceMutator>(pattern, *found);
   return nullptr;
 }
 

@@ -17,8 +17,8 @@ class FaultInjector : public CallInterceptor {
 
 // For the fault that is planted in this process, if it is an alias; null otherwise.
 std::unique_ptr<FaultInjector> planted_alias();
-// The same, or for `fault`, if it is a fault at the device. `pattern`: the model's layers, which sites name by their
-// kind.
+// The same, or for `fault`, if it is a fault at the device. `pattern`: the model's layers, which
+// sites name by their kind.
 std::unique_ptr<FaultInjector> injector_for(const std::string& pattern, std::string_view fault);
 
 }  // namespace lockstep

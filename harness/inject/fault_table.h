@@ -1,6 +1,7 @@
-// Every fault that can be planted in the kernels and the engine: what kind of bug it stands for, and who may name it.
-// A fault is at one `faulty("name", right, wrong)` of kernels/ or engine/, or an alias of a fault at the device
-// (harness/inject/fault_aliases.h); `fault_place` finds that line when lockstep is built.
+// Every fault that can be planted in the kernels and the engine: what kind of bug it stands for,
+// and who may name it. A fault is at one `faulty("name", right, wrong)` of kernels/ or engine/, or
+// an alias of a fault at the device (harness/inject/fault_aliases.h); `fault_place` finds that line
+// when lockstep is built.
 #pragma once
 
 #include <span>
@@ -15,28 +16,34 @@ enum FaultTrait : unsigned {
   kFixturesFirst = 1,  // Scenarios cannot show it, or seldom.
   kRemovesOrder = 2,   // It only takes an edge away.
   kNeedsExperts = 4,   // Only scenarios with experts show it.
-  kNoScenario = 8,     // It is of the machine's guard, or of a file, which no scenario runs: its own tests show it.
-  kNeedsShards = 16,   // Only scenarios that shard, or have several ranks, show it.
+  kNoScenario = 8,    // It is of the machine's guard, or of a file, which no scenario runs: its own
+                      // tests show it.
+  kNeedsShards = 16,  // Only scenarios that shard, or have several ranks, show it.
 };
 
 struct FaultRow {
-  std::string_view name;       // In the tables of oracle and checker: how names begin; the longest beginning wins.
+  std::string_view
+      name;  // In the tables of oracle and checker: how names begin; the longest beginning wins.
   std::string_view bug_class;  // One of the classes of bugs that were found elsewhere.
-  // Judges that may name the fault, and words of which the report must hold one: "gradient: bias; hazard: loader". The
-  // words name the first op or tensor that the error reaches. "bits" is any comparison of values.
+  // Judges that may name the fault, and words of which the report must hold one: "gradient: bias;
+  // hazard: loader". The words name the first op or tensor that the error reaches. "bits" is any
+  // comparison of values.
   std::string_view reasons;
   unsigned traits = 0;  // FaultTrait.
   bool has(FaultTrait trait) const { return (traits & trait) != 0; }
 };
 
-inline constexpr std::string_view kLeak = "cross-document leak", kPadding = "padding leak", kIndex = "numerics",
-                                  kOrder = "dtype/accumulate", kRandom = "RNG", kLoss = "loss normalisation/mask",
-                                  kRace = "stream race/missing event", kStale = "stale-input/metadata",
-                                  kReuse = "buffer reuse/lifetime", kAddress = "stale-address",
-                                  kCapture = "capture-legality", kFallback = "allocator fallback",
+inline constexpr std::string_view kLeak = "cross-document leak", kPadding = "padding leak",
+                                  kIndex = "numerics", kOrder = "dtype/accumulate", kRandom = "RNG",
+                                  kLoss = "loss normalisation/mask",
+                                  kRace = "stream race/missing event",
+                                  kStale = "stale-input/metadata", kReuse = "buffer reuse/lifetime",
+                                  kAddress = "stale-address", kCapture = "capture-legality",
+                                  kFallback = "allocator fallback",
                                   kWarmup = "warmup/first-step only", kResume = "checkpoint/resume",
-                                  kTeardown = "teardown/recapture", kLaunch = "hook order", kHost = "host-sync",
-                                  kExperts = "experts", kSharding = "sharding", kJudge = "judge";
+                                  kTeardown = "teardown/recapture", kLaunch = "hook order",
+                                  kHost = "host-sync", kExperts = "experts", kSharding = "sharding",
+                                  kJudge = "judge";
 
 std::span<const FaultRow> kernel_fault_rows();  // In the order of the ops.
 std::span<const FaultRow> engine_fault_rows();  // Sorted by name.

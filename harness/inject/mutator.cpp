@@ -23,16 +23,21 @@ const char* layer_word(char symbol) {
 }
 
 const char* copy_word(CopyKind kind) {
-  return kind == CopyKind::host_to_device ? "h2d" : kind == CopyKind::device_to_host ? "d2h" : "d2d";
+  return kind == CopyKind::host_to_device   ? "h2d"
+         : kind == CopyKind::device_to_host ? "d2h"
+                                            : "d2d";
 }
 
 std::size_t span_of(const OperandBytes& operand) {
-  return operand.rows == 0 ? 0 : static_cast<std::size_t>((operand.rows - 1) * operand.pitch_bytes + operand.row_bytes);
+  return operand.rows == 0 ? 0
+                           : static_cast<std::size_t>((operand.rows - 1) * operand.pitch_bytes +
+                                                      operand.row_bytes);
 }
 
 }  // namespace
 
-// ---- Sites ----------------------------------------------------------------------------------------------------------
+// ---- Sites
+// -------------------------------------------------------------------------------------------------
 
 bool DeviceMutator::strikes(DeviceOperator op, const std::string& site) {
   const std::int64_t index = sites_[static_cast<std::size_t>(op)][site]++;
@@ -43,7 +48,8 @@ bool DeviceMutator::strikes(DeviceOperator op, const std::string& site) {
 
 bool DeviceMutator::harness_looks() const {
   const char* part = device_->place.part;
-  return busy_ || !std::strcmp(part, "look") || !std::strcmp(part, "poison") || !std::strcmp(part, "padding");
+  return busy_ || !std::strcmp(part, "look") || !std::strcmp(part, "poison") ||
+         !std::strcmp(part, "padding");
 }
 
 // "mamba/scan", "step/optimizer": kind of the layer and part of it.
@@ -56,21 +62,24 @@ std::string DeviceMutator::where(const StepLocation& place) const {
 
 std::string DeviceMutator::site_of(const IssuedCall& call) const {
   const auto name = [this](int stream) { return at(streams_, stream); };
-  std::string site = std::string(device_->capturing() ? "captured/" : "eager/") + name(call.stream) + "/";
+  std::string site =
+      std::string(device_->capturing() ? "captured/" : "eager/") + name(call.stream) + "/";
   const std::string in_step = site + where(call.place) + "/";
-  return std::visit(Overloaded{
-                        [&](const SubmitCall& c) { return in_step + c.op.type().name; },
-                        [&](const CopyCall& c) { return in_step + copy_word(c.kind); },
-                        [&](const FillCall&) { return in_step + "fill"; },
-                        [&](const ExchangeCall& c) { return in_step + to_text(c.exchange.kind); },
-                        [&](const RecordCall&) { return site + "record"; },
-                        [&](const WaitCall& c) { return site + "wait-for-" + name(recorded_.at(c.event)); },
-                        [&](const auto&) { return site; },
-                    },
-                    call.call);
+  return std::visit(
+      Overloaded{
+          [&](const SubmitCall& c) { return in_step + c.op.type().name; },
+          [&](const CopyCall& c) { return in_step + copy_word(c.kind); },
+          [&](const FillCall&) { return in_step + "fill"; },
+          [&](const ExchangeCall& c) { return in_step + to_text(c.exchange.kind); },
+          [&](const RecordCall&) { return site + "record"; },
+          [&](const WaitCall& c) { return site + "wait-for-" + name(recorded_.at(c.event)); },
+          [&](const auto&) { return site; },
+      },
+      call.call);
 }
 
-// ---- Calls ----------------------------------------------------------------------------------------------------------
+// ---- Calls
+// -------------------------------------------------------------------------------------------------
 
 std::vector<IssuedCall> DeviceMutator::instead_of(const IssuedCall& asked, bool dry_run) {
   const IssuedCall call = moved(asked);
@@ -85,29 +94,36 @@ std::vector<IssuedCall> DeviceMutator::instead_of(const IssuedCall& asked, bool 
 void DeviceMutator::mark(IssuedCall& call) {
   call.place.part = kMark;
   if (device_->capturing()) return;
-  if (const auto* copy = call.as<CopyCall>()) changed_nothing_ = std::memcmp(copy->to, copy->from, copy->bytes) == 0;
+  if (const auto* copy = call.as<CopyCall>())
+    changed_nothing_ = std::memcmp(copy->to, copy->from, copy->bytes) == 0;
   if (const auto* fill = call.as<FillCall>()) {
     const auto* to = static_cast<const std::byte*>(fill->to);
     const auto filled = static_cast<std::byte>(fill->byte);
-    changed_nothing_ = std::all_of(to, to + fill->bytes, [filled](std::byte byte) { return byte == filled; });
+    changed_nothing_ =
+        std::all_of(to, to + fill->bytes, [filled](std::byte byte) { return byte == filled; });
   }
 }
 
 std::vector<IssuedCall> DeviceMutator::mutated(IssuedCall call) {
   using Calls = std::vector<IssuedCall>;
-  const auto dropped_by = [&](DeviceOperator op) { return strikes(op, site_of(call)) ? Calls{} : Calls{call}; };
+  const auto dropped_by = [&](DeviceOperator op) {
+    return strikes(op, site_of(call)) ? Calls{} : Calls{call};
+  };
   return std::visit(Overloaded{
                         [&](const WaitCall& wait) -> Calls {
-                          if (!recorded_.contains(wait.event)) return {call};  // It waits for nothing.
+                          if (!recorded_.contains(wait.event))
+                            return {call};  // It waits for nothing.
                           const std::string site = site_of(call);
                           if (strikes(DeviceOperator::drop_wait, site)) return {};
-                          if (strikes(DeviceOperator::move_wait, site)) call.stream = other_stream(call.stream);
+                          if (strikes(DeviceOperator::move_wait, site))
+                            call.stream = other_stream(call.stream);
                           return {call};
                         },
                         [&](const RecordCall& record) -> Calls {
                           const std::string site = site_of(call);
                           if (strikes(DeviceOperator::drop_record, site)) return {};
-                          if (strikes(DeviceOperator::move_record, site)) call.stream = other_stream(call.stream);
+                          if (strikes(DeviceOperator::move_record, site))
+                            call.stream = other_stream(call.stream);
                           recorded_[record.event] = call.stream;
                           return {call};
                         },
@@ -135,7 +151,8 @@ std::vector<IssuedCall> DeviceMutator::mutated_op(IssuedCall call, const std::st
   Block* other = written == operands.end() ? nullptr : other_block(op, *written);
   if (other && strikes(DeviceOperator::wrong_buffer, site)) op = rebased(op, *written, other->base);
   Submission baked = op;
-  if (device_->capturing() && double_scalar(baked) && strikes(DeviceOperator::bake_scalar, site)) op = baked;
+  if (device_->capturing() && double_scalar(baked) && strikes(DeviceOperator::bake_scalar, site))
+    op = baked;
   return {call};
 }
 
@@ -155,19 +172,21 @@ bool DeviceMutator::synchronizes(int stream, int event) {
   if (harness_looks()) return true;
   if (stream < 0 && !recorded_.contains(event)) return true;
   const int of = stream >= 0 ? stream : recorded_[event];
-  const std::string site =
-      "host/" + std::string(stream >= 0 ? "stream-" : "event-of-") + at(streams_, of) + "/" + where(device_->place);
+  const std::string site = "host/" + std::string(stream >= 0 ? "stream-" : "event-of-") +
+                           at(streams_, of) + "/" + where(device_->place);
   return !strikes(DeviceOperator::drop_sync, site);
 }
 
-// ---- Graphs ---------------------------------------------------------------------------------------------------------
+// ---- Graphs
+// -------------------------------------------------------------------------------------------------
 
-int DeviceMutator::launches(int stream, int graph, const Ledger& ledger, const StepLocation& place) {
+int DeviceMutator::launches(int stream, int graph, const Ledger& ledger,
+                            const StepLocation& place) {
   if (ledger.entries().empty()) return 1;
   const IssuedCall& first = ledger.entries().front();
   const auto* first_op = first.as<SubmitCall>();
-  const std::string site =
-      at(streams_, stream) + "/" + where(first.place) + "/" + (first_op ? first_op->op.type().name : "graph");
+  const std::string site = at(streams_, stream) + "/" + where(first.place) + "/" +
+                           (first_op ? first_op->op.type().name : "graph");
   if (strikes(DeviceOperator::replay_none, site)) return 0;
   if (strikes(DeviceOperator::replay_twice, site)) return 2;
   if (launched_[graph]++ == 0) return 1;
@@ -182,7 +201,8 @@ std::set<std::pair<std::string, std::int64_t>> DeviceMutator::last_launches() co
   return last;
 }
 
-// One of the buffers that the graph writes, if there is one, is copied to new memory. From here on all calls use that.
+// One of the buffers that the graph writes, if there is one, is copied to new memory. From here on
+// all calls use that.
 void DeviceMutator::move_block(int stream, const Ledger& ledger) {
   std::vector<Block*> candidates;
   for (const IssuedCall& entry : ledger.entries()) {
@@ -218,7 +238,8 @@ IssuedCall DeviceMutator::moved(const IssuedCall& asked) {
                  [&](FillCall& c) { c.to = there(c.to); },
                  [&](SubmitCall& c) {
                    for (const OperandBytes& operand : c.op.operands()) {
-                     if (there(operand.base) != operand.base) c.op = rebased(c.op, operand, there(operand.base));
+                     if (there(operand.base) != operand.base)
+                       c.op = rebased(c.op, operand, there(operand.base));
                    }
                  },
                  [](auto&) {},
@@ -227,7 +248,8 @@ IssuedCall DeviceMutator::moved(const IssuedCall& asked) {
   return call;
 }
 
-// ---- Memory ---------------------------------------------------------------------------------------------------------
+// ---- Memory
+// -------------------------------------------------------------------------------------------------
 
 DeviceMutator::Block* DeviceMutator::block_at(const void* address) {
   const auto* byte = static_cast<const std::byte*>(address);
@@ -237,14 +259,18 @@ DeviceMutator::Block* DeviceMutator::block_at(const void* address) {
   return byte < block.base + block.bytes ? &block : nullptr;
 }
 
-// The block allocated after the operand's, round and round, that has room and that the op does not use.
-DeviceMutator::Block* DeviceMutator::other_block(const Submission& op, const OperandBytes& operand) {
+// The block allocated after the operand's, round and round, that has room and that the op does not
+// use.
+DeviceMutator::Block* DeviceMutator::other_block(const Submission& op,
+                                                 const OperandBytes& operand) {
   std::set<const Block*> used;
   for (const OperandBytes& one : op.operands()) used.insert(block_at(one.base));
   const Block* own = block_at(operand.base);
   if (own == nullptr) return nullptr;
   const auto start = by_address_.at(own->base);
-  const auto next = [this](auto block) { return ++block == blocks_.end() ? blocks_.begin() : block; };
+  const auto next = [this](auto block) {
+    return ++block == blocks_.end() ? blocks_.begin() : block;
+  };
   for (auto block = next(start); block != start; block = next(block)) {
     const bool free = !block->pinned && !block->freed_early && !used.contains(&*block);
     if (free && block->bytes >= span_of(operand)) return &*block;

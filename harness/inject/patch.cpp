@@ -18,12 +18,13 @@ Value at(const std::byte* bytes) {
   return value;
 }
 
-// Where the operand lies in the op: its address and then its rows, which nothing else in an op has together.
+// Where the operand lies in the op: its address and then its rows, which nothing else in an op has
+// together.
 std::size_t place_of(const Submission& op, const OperandBytes& operand) {
   const auto* bytes = static_cast<const std::byte*>(op.op());
   std::size_t i = 0;
-  while (i + 16 <= op.type().size &&
-         (at<void*>(bytes + i) != operand.base || at<std::int64_t>(bytes + i + 8) != operand.rows)) {
+  while (i + 16 <= op.type().size && (at<void*>(bytes + i) != operand.base ||
+                                      at<std::int64_t>(bytes + i + 8) != operand.rows)) {
     i += 8;
   }
   return i + 16 <= op.type().size ? i : op.type().size;

@@ -15,10 +15,13 @@ namespace lockstep {
 namespace {
 
 // The oracle's products are the model's: another GPU has nothing to be judged by.
-std::unique_ptr<Backend> open_judged(const Scenario& scenario, const RunOptions& options, SimOptions sim) {
+std::unique_ptr<Backend> open_judged(const Scenario& scenario, const RunOptions& options,
+                                     SimOptions sim) {
   // Devices of several processes go their own ways.
-  if (options.ranks != nullptr) sim.seed += 0x9E3779B97F4A7C15u * static_cast<std::uint64_t>(options.ranks->first());
-  auto backend = open_backend(options.device, sim, options.ranks != nullptr ? options.ranks->gpu : 0);
+  if (options.ranks != nullptr)
+    sim.seed += 0x9E3779B97F4A7C15u * static_cast<std::uint64_t>(options.ranks->first());
+  auto backend =
+      open_backend(options.device, sim, options.ranks != nullptr ? options.ranks->gpu : 0);
   if (options.device == "cuda" && scenario.numerics.front() != Numerics::fp32)
     once_a_process(guard_tensor_cores, *backend);
   return backend;
@@ -26,13 +29,15 @@ std::unique_ptr<Backend> open_judged(const Scenario& scenario, const RunOptions&
 
 std::optional<ObserverList> watch(Observer* judge, Observer* watcher) {
   if (watcher == nullptr) return {};
-  return ObserverList(judge != nullptr ? std::vector<Observer*>{judge, watcher} : std::vector<Observer*>{watcher});
+  return ObserverList(judge != nullptr ? std::vector<Observer*>{judge, watcher}
+                                       : std::vector<Observer*>{watcher});
 }
 
 }  // namespace
 
-ComparedRun::ComparedRun(const Scenario& scenario, const DataSource& data, const RunOptions& options,
-                         const SimOptions& sim, Compared compared, Observer* observer)
+ComparedRun::ComparedRun(const Scenario& scenario, const DataSource& data,
+                         const RunOptions& options, const SimOptions& sim, Compared compared,
+                         Observer* observer)
     : scenario_(scenario),
       data_(data),
       options_(options),
@@ -41,8 +46,8 @@ ComparedRun::ComparedRun(const Scenario& scenario, const DataSource& data, const
       views_(counters_.size()),
       injector_(injector_for(scenario.model.pattern, options.planted.engine)),
       watched_(watch(observer, options.watcher)),
-      device_(open_judged(scenario, options, sim), watched_ ? &*watched_ : observer, pressure_of(scenario),
-              injector_.get()) {
+      device_(open_judged(scenario, options, sim), watched_ ? &*watched_ : observer,
+              pressure_of(scenario), injector_.get()) {
   const bool by_eager_run = is_judged_by_an_eager_run(scenario, options.device);
   const Reference reference = by_eager_run ? Reference::eager_run : Reference::oracle;
   for (int r = 0; r < scenario.parallel.data; ++r)
@@ -51,23 +56,28 @@ ComparedRun::ComparedRun(const Scenario& scenario, const DataSource& data, const
 
 void ComparedRun::on_ranks(const std::function<void(Rank&)>& body) {
   const auto options = [this](int rank) -> TrainerOptions {
-    StepListener* listener = compared_ == Compared::every_pass ? at(comparisons_, rank).get() : nullptr;
+    StepListener* listener =
+        compared_ == Compared::every_pass ? at(comparisons_, rank).get() : nullptr;
     return {.dry_run_ledger = !options_.bits_alone, .listener = listener};
   };
   with_trainers(
       device_, scenario_, data_, options,
       [&](ThreadRank& engine) {
         const Trainer& trainer = engine.trainer;
-        const auto read_back = [&](std::span<const StoredValues> list) { return read(trainer, list); };
+        const auto read_back = [&](std::span<const StoredValues> list) {
+          return read(trainer, list);
+        };
         require_the_whole_state(engine);
-        Rank rank{*this, engine, *at(comparisons_, engine.number()), {read_back, trainer.parameters()}};
+        Rank rank{
+            *this, engine, *at(comparisons_, engine.number()), {read_back, trainer.parameters()}};
         body(rank);
       },
       options_.ranks);
 }
 
 // The place tells that these reads are the harness's own, not the engine's.
-std::vector<std::vector<float>> ComparedRun::read(const Trainer& trainer, std::span<const StoredValues> list) {
+std::vector<std::vector<float>> ComparedRun::read(const Trainer& trainer,
+                                                  std::span<const StoredValues> list) {
   const char* part = std::exchange(device_.place.part, "look");
   std::vector<std::vector<float>> seen = trainer.read(list);
   device_.place.part = part;
@@ -75,7 +85,8 @@ std::vector<std::vector<float>> ComparedRun::read(const Trainer& trainer, std::s
 }
 
 void ComparedRun::require_the_whole_state(ThreadRank& rank) {
-  if (options_.ranks != nullptr && options_.ranks->apart()) return;  // Judged where all ranks are in one process.
+  if (options_.ranks != nullptr && options_.ranks->apart())
+    return;  // Judged where all ranks are in one process.
   at(views_, rank.number()) = rank.trainer.parameters();
   rank.communicator.all_gather_object("");
   if (rank.number() > 0) return;
@@ -86,7 +97,8 @@ void ComparedRun::require_the_whole_state(ThreadRank& rank) {
 bool ComparedRun::Rank::holds_so_far() {
   const char* own = comparison.found().first() ? "differs" : "";
   const std::vector<std::string> said = engine.communicator.all_gather_object(own);
-  const bool differs = std::any_of(said.begin(), said.end(), [](const std::string& words) { return !words.empty(); });
+  const bool differs = std::any_of(said.begin(), said.end(),
+                                   [](const std::string& words) { return !words.empty(); });
   run.differs_ |= differs;
   return !differs;
 }
@@ -103,7 +115,8 @@ std::optional<Difference> ComparedRun::first() const {
   const FirstOfRank* earliest = nullptr;
   for (const auto& one : comparisons_) {
     const FirstOfRank& found = one->found();
-    if (found.first() && (earliest == nullptr || found.order() < earliest->order())) earliest = &found;
+    if (found.first() && (earliest == nullptr || found.order() < earliest->order()))
+      earliest = &found;
   }
   return earliest == nullptr ? std::nullopt : earliest->first();
 }

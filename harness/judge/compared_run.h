@@ -19,8 +19,8 @@ namespace lockstep {
 
 class ComparedRun {
  public:
-  ComparedRun(const Scenario& scenario, const DataSource& data, const RunOptions& options, const SimOptions& sim,
-              Compared compared, Observer* observer);
+  ComparedRun(const Scenario& scenario, const DataSource& data, const RunOptions& options,
+              const SimOptions& sim, Compared compared, Observer* observer);
 
   struct Rank {
     ComparedRun& run;
@@ -31,7 +31,8 @@ class ComparedRun {
     // Waits for all ranks: whether no rank has found a difference so far. All get the same answer.
     bool holds_so_far();
   };
-  // Runs `body` on every rank. What the ranks hold must be the whole state: else a violation of judge "vacuous".
+  // Runs `body` on every rank. What the ranks hold must be the whole state: else a violation of
+  // judge "vacuous".
   void on_ranks(const std::function<void(Rank&)>& body);
 
   // The first difference of all ranks in program order: calls of a step, then ranks.
@@ -42,7 +43,9 @@ class ComparedRun {
   const std::vector<Counters>& counters() const { return counters_; }
   void count(const ThreadRank& rank);
   Device& device() { return device_; }
-  std::int64_t triggered() const { return injector_ ? injector_->triggered() : 0; }  // The planted device fault.
+  std::int64_t triggered() const {
+    return injector_ ? injector_->triggered() : 0;
+  }  // The planted device fault.
 
  private:
   std::vector<std::vector<float>> read(const Trainer& trainer, std::span<const StoredValues> list);

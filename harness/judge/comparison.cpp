@@ -16,8 +16,8 @@ namespace {
 // One call of the engine has room for the loss that follows a forward pass.
 constexpr std::int64_t kPerCall = 4;
 
-// An output that is recomputed in the backward pass is kept nowhere, so it cannot be read; the gradients that it
-// enters show what it was.
+// An output that is recomputed in the backward pass is kept nowhere, so it cannot be read; the
+// gradients that it enters show what it was.
 bool is_recomputed(const Scenario::Model& model, const std::string& name) {
   const auto asked = [&](Recompute module) { return holds(model.recompute, module); };
   if (!name.starts_with("layers.")) return false;
@@ -26,7 +26,8 @@ bool is_recomputed(const Scenario::Model& model, const std::string& name) {
   return (name.ends_with(".moe_act") || name.ends_with(".shared_act")) && asked(Recompute::moe_act);
 }
 
-// A ragged buffer is compared in the rows that the oracle filled; the engine's row counts are judged separately.
+// A ragged buffer is compared in the rows that the oracle filled; the engine's row counts are
+// judged separately.
 StoredValues compared_part(const NamedTensor& got, const oracle::Tensor& want) {
   StoredValues values = got.tensor;
   if (got.rows == NamedTensor::Rows::ragged_buffer) values.rows = std::min(values.rows, want.rows);
@@ -35,13 +36,15 @@ StoredValues compared_part(const NamedTensor& got, const oracle::Tensor& want) {
 
 }  // namespace
 
-StepComparison::StepComparison(FirstOfRank& found, const ComparedRank& rank, const ComparedEngine& engine,
-                               const ExpectedResults& expected, std::int64_t phase)
+StepComparison::StepComparison(FirstOfRank& found, const ComparedRank& rank,
+                               const ComparedEngine& engine, const ExpectedResults& expected,
+                               std::int64_t phase)
     : found_(found), rank_(rank), engine_(engine), expected_(expected), phase_(phase) {
   forward_order_.assign(expected.want.microbatches.size() / static_cast<std::size_t>(ranks()), -1);
 }
 
-FirstDifference StepComparison::where_is(int microbatch, int layer, std::string op, std::string tensor) const {
+FirstDifference StepComparison::where_is(int microbatch, int layer, std::string op,
+                                         std::string tensor) const {
   FirstDifference where;
   where.step = expected_.step;
   where.rank = rank_.rank;
@@ -53,18 +56,21 @@ FirstDifference StepComparison::where_is(int microbatch, int layer, std::string 
 }
 
 // Activations are [T, cols], or [1, T] for one value a row: then the column is the row of the pack.
-void StepComparison::name_document(FirstDifference& where, std::int64_t rows, std::int64_t cols) const {
+void StepComparison::name_document(FirstDifference& where, std::int64_t rows,
+                                   std::int64_t cols) const {
   const std::int64_t length = scenario().data.pack_length;
   const bool transposed = rows == 1 && cols == length;
   if (where.microbatch < 0 || (rows != length && !transposed)) return;
-  const RowPlace place = place_of_row(scenario().data, at(expected_.data.microbatches, global(where.microbatch)),
-                                      transposed ? where.column : where.row);
+  const RowPlace place =
+      place_of_row(scenario().data, at(expected_.data.microbatches, global(where.microbatch)),
+                   transposed ? where.column : where.row);
   where.document = place.document;
   where.position = place.position;
 }
 
-void StepComparison::compare(std::int64_t order, JudgeKind judge, FirstDifference where, std::span<const float> got,
-                             std::span<const float> want, std::int64_t cols, bool rows_of_pack, std::int64_t first) {
+void StepComparison::compare(std::int64_t order, JudgeKind judge, FirstDifference where,
+                             std::span<const float> got, std::span<const float> want,
+                             std::int64_t cols, bool rows_of_pack, std::int64_t first) {
   if (!is_earlier(order)) return;
   if (got.size() != want.size()) {
     where.got = std::to_string(got.size()) + " elements";
@@ -81,41 +87,49 @@ void StepComparison::compare(std::int64_t order, JudgeKind judge, FirstDifferenc
   where.ulp = ulp_distance(got[*index], want[*index]);
   if (rows_of_pack) name_document(where, static_cast<std::int64_t>(want.size()) / cols, cols);
   const bool nan = is_nan_bits(got[*index]) || is_nan_bits(want[*index]);
-  note(order, {judge,
-               where.tensor + (nan                                       ? " holds a NaN"
-                               : rank_.reference == Reference::eager_run ? " differs from the eager run's"
-                                                                         : " differs from the oracle's"),
-               where});
+  note(order,
+       {judge,
+        where.tensor + (nan                                       ? " holds a NaN"
+                        : rank_.reference == Reference::eager_run ? " differs from the eager run's"
+                                                                  : " differs from the oracle's"),
+        where});
 }
 
-void StepComparison::compare_part(std::int64_t order, JudgeKind judge, FirstDifference where, const ParameterView& view,
-                                  std::span<const float> got, const std::vector<float>& want, std::int64_t cols) {
-  const std::int64_t whole = std::ssize(want), count = std::ssize(got), row = view.is_vector ? 1 : cols;
+void StepComparison::compare_part(std::int64_t order, JudgeKind judge, FirstDifference where,
+                                  const ParameterView& view, std::span<const float> got,
+                                  const std::vector<float>& want, std::int64_t cols) {
+  const std::int64_t whole = std::ssize(want), count = std::ssize(got),
+                     row = view.is_vector ? 1 : cols;
   const bool inside = view.first >= 0 && view.first + count <= whole;
   if (!inside || view.first % row != 0 || count % row != 0 || count != view.weight.size()) {
-    where.got = "elements " + std::to_string(view.first) + " to " + std::to_string(view.first + count);
+    where.got =
+        "elements " + std::to_string(view.first) + " to " + std::to_string(view.first + count);
     where.want = std::to_string(whole) + " elements";
     return note(order, {judge, where.tensor + " is no part of the oracle's", where});
   }
-  const auto part = std::span(want).subspan(static_cast<std::size_t>(view.first), static_cast<std::size_t>(count));
+  const auto part = std::span(want).subspan(static_cast<std::size_t>(view.first),
+                                            static_cast<std::size_t>(count));
   compare(order, judge, where, got, part, cols, false, view.first);
 }
 
-void StepComparison::compare_scalar(std::int64_t order, JudgeKind judge, int microbatch, const std::string& tensor,
-                                    float got, float want) {
+void StepComparison::compare_scalar(std::int64_t order, JudgeKind judge, int microbatch,
+                                    const std::string& tensor, float got, float want) {
   compare(order, judge, where_is(microbatch, -1, "", tensor), {&got, 1}, {&want, 1}, 1);
 }
 
-void StepComparison::missing(std::int64_t order, JudgeKind judge, FirstDifference where, const std::string& side) {
+void StepComparison::missing(std::int64_t order, JudgeKind judge, FirstDifference where,
+                             const std::string& side) {
   where.got = side == "engine" ? "missing" : "present";
   where.want = side == "engine" ? "present" : "missing";
   note(order, {judge, where.tensor + " is missing in the " + side, where});
 }
 
-void StepComparison::forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool live) {
+void StepComparison::forward_done(int microbatch, const std::vector<NamedTensor>& activations,
+                                  bool live) {
   const std::int64_t order = kPerCall * calls_++;
   if (!has(microbatch)) {
-    return note(order, {JudgeKind::vacuous, "the engine ran a forward pass of a microbatch that the step does not have",
+    return note(order, {JudgeKind::vacuous,
+                        "the engine ran a forward pass of a microbatch that the step does not have",
                         where_is(microbatch, -1, "", "")});
   }
   forward_order_[microbatch] = order;
@@ -134,23 +148,26 @@ void StepComparison::forward_done(int microbatch, const std::vector<NamedTensor>
     const auto found = by_name.find(tensor.name);
     if (is_recomputed(scenario().model, tensor.name)) {
       if (found == by_name.end()) continue;
-      note(order, {JudgeKind::activation, tensor.name + " is saved, although it is to be computed again",
-                   where_is(microbatch, tensor.layer, found->second->op, tensor.name)});
+      note(order,
+           {JudgeKind::activation, tensor.name + " is saved, although it is to be computed again",
+            where_is(microbatch, tensor.layer, found->second->op, tensor.name)});
       by_name.erase(found);
       ++values;
       continue;
     }
     if (found == by_name.end()) {
-      missing(order, JudgeKind::activation, where_is(microbatch, tensor.layer, "", tensor.name), "engine");
+      missing(order, JudgeKind::activation, where_is(microbatch, tensor.layer, "", tensor.name),
+              "engine");
       continue;
     }
     const NamedTensor& got = *found->second;
-    compare(order, JudgeKind::activation, where_is(microbatch, got.layer, got.op, got.name), *values++, tensor.values,
-            tensor.cols, got.rows == NamedTensor::Rows::pack);
+    compare(order, JudgeKind::activation, where_is(microbatch, got.layer, got.op, got.name),
+            *values++, tensor.values, tensor.cols, got.rows == NamedTensor::Rows::pack);
     by_name.erase(found);
   }
   for (const auto& [name, tensor] : by_name) {
-    missing(order, JudgeKind::activation, where_is(microbatch, tensor->layer, tensor->op, name), "oracle");
+    missing(order, JudgeKind::activation, where_is(microbatch, tensor->layer, tensor->op, name),
+            "oracle");
   }
 }
 
@@ -182,7 +199,8 @@ void StepComparison::compare_gradient(std::int64_t order, int microbatch, const 
   }
 }
 
-std::vector<std::vector<float>> StepComparison::read_each(StoredValues (*member)(const ParameterView&)) const {
+std::vector<std::vector<float>> StepComparison::read_each(
+    StoredValues (*member)(const ParameterView&)) const {
   std::vector<StoredValues> list;
   for (const ParameterView& view : engine_.parameters) list.push_back(member(view));
   return engine_.read(list);
@@ -227,8 +245,8 @@ void StepComparison::compare_losses(const StepResult& got, JudgeKind judge) {
   const std::int64_t end = kPerCall * calls_;
   if (std::ssize(got.microbatch_losses) != microbatches()) {
     return note(end, {judge,
-                      "the engine ran " + std::to_string(got.microbatch_losses.size()) + " microbatches, the oracle " +
-                          std::to_string(microbatches()),
+                      "the engine ran " + std::to_string(got.microbatch_losses.size()) +
+                          " microbatches, the oracle " + std::to_string(microbatches()),
                       where_is(-1, -1, "", "loss")});
   }
   for (int m = 0; m < microbatches(); ++m) {
@@ -247,8 +265,10 @@ void StepComparison::compare_router_losses(const StepResult& got, JudgeKind judg
     const auto& all = got.microbatch_router_losses;
     const auto at_m = static_cast<std::size_t>(m);
     const std::vector<RouterLosses>& pairs = at_m < all.size() ? all[at_m] : none;
-    const std::int64_t order = forward_order_[at_m] < 0 ? kPerCall * calls_ : forward_order_[at_m] + 1;
-    if (pairs.size() != expected.size()) return missing(order, judge, where_is(m, -1, "", "router losses"), "engine");
+    const std::int64_t order =
+        forward_order_[at_m] < 0 ? kPerCall * calls_ : forward_order_[at_m] + 1;
+    if (pairs.size() != expected.size())
+      return missing(order, judge, where_is(m, -1, "", "router losses"), "engine");
     for (std::size_t x = 0; x < expected.size(); ++x) {
       const std::string layer = "layers." + std::to_string(expected[x].layer);
       compare_scalar(order, judge, m, layer + ".aux_loss", pairs[x].balance, expected[x].aux_loss);
@@ -262,7 +282,8 @@ void StepComparison::compare_router_losses(const StepResult& got, JudgeKind judg
 void StepComparison::compare_folded_router_losses(const StepResult& got, JudgeKind judge) {
   RouterLosses sum;
   for (const oracle::MicrobatchResult& microbatch : expected_.want.microbatches) {
-    for (const auto& layer : microbatch.experts) sum = {add(sum.balance, layer.aux_loss), add(sum.z, layer.z_loss)};
+    for (const auto& layer : microbatch.experts)
+      sum = {add(sum.balance, layer.aux_loss), add(sum.z, layer.z_loss)};
   }
   const std::int64_t order = kPerCall * calls_ + 1;
   compare_scalar(order, judge, -1, "aux_loss", got.router_losses.balance, sum.balance);
@@ -271,10 +292,12 @@ void StepComparison::compare_folded_router_losses(const StepResult& got, JudgeKi
 
 // A listener that was never called has compared nothing.
 void StepComparison::require_calls() {
-  const bool all_forward = std::all_of(forward_order_.begin(), forward_order_.end(), [](auto o) { return o >= 0; });
-  if (all_forward && backwards_.size() == forward_order_.size() && gradients_seen_ && step_seen_) return;
-  note(kPerCall * calls_,
-       {JudgeKind::vacuous, "the engine did not show every pass of the step", where_is(-1, -1, "", "")});
+  const bool all_forward =
+      std::all_of(forward_order_.begin(), forward_order_.end(), [](auto o) { return o >= 0; });
+  if (all_forward && backwards_.size() == forward_order_.size() && gradients_seen_ && step_seen_)
+    return;
+  note(kPerCall * calls_, {JudgeKind::vacuous, "the engine did not show every pass of the step",
+                           where_is(-1, -1, "", "")});
 }
 
 // The engine reports the tokens of all ranks.
@@ -285,7 +308,8 @@ void StepComparison::compare_tokens(const StepResult& got) {
   where.got = std::to_string(got.tokens);
   where.want = std::to_string(tokens);
   note(kPerCall * calls_ + 1,
-       {JudgeKind::vacuous, "the engine counts " + where.got + " tokens in documents of " + where.want, where});
+       {JudgeKind::vacuous,
+        "the engine counts " + where.got + " tokens in documents of " + where.want, where});
 }
 
 void StepComparison::finish_step(const StepResult& got, Compared compared) {
@@ -295,7 +319,8 @@ void StepComparison::finish_step(const StepResult& got, Compared compared) {
   const std::int64_t order = kPerCall * calls_ + 2;
   compare_scalar(order, JudgeKind::norm, -1, "norm", got.norm, expected_.want.norm);
   compare_scalar(order, JudgeKind::norm, -1, "clip", got.clip, expected_.want.clip);
-  compare_scalar(order, JudgeKind::norm, -1, "learning_rate", got.learning_rate, expected_.want.learning_rate);
+  compare_scalar(order, JudgeKind::norm, -1, "learning_rate", got.learning_rate,
+                 expected_.want.learning_rate);
 }
 
 void StepComparison::finish_evaluation(const StepResult& got, Compared compared) {
@@ -307,7 +332,8 @@ void StepComparison::compare_weights(const std::vector<oracle::Parameter>& want)
   const std::int64_t order = kPerCall * calls_ + 3;
   if (!is_earlier(order)) return;
   std::vector<StoredValues> list;  // All at once: the host waits once.
-  for (const ParameterView& view : engine_.parameters) list.insert(list.end(), {view.m, view.v, view.weight});
+  for (const ParameterView& view : engine_.parameters)
+    list.insert(list.end(), {view.m, view.v, view.weight});
   const std::vector<std::vector<float>> got = engine_.read(list);
   std::set<std::size_t> seen;
   for (std::size_t i = 0; i < engine_.parameters.size(); ++i) {
@@ -329,7 +355,8 @@ void StepComparison::compare_weights(const std::vector<oracle::Parameter>& want)
   }
   for (std::size_t i = 0; i < want.size(); ++i) {
     if (!seen.contains(i))
-      missing(order, JudgeKind::weights, where_is(-1, want[i].layer, "adamw", want[i].name), "engine");
+      missing(order, JudgeKind::weights, where_is(-1, want[i].layer, "adamw", want[i].name),
+              "engine");
   }
 }
 
@@ -349,7 +376,8 @@ void StepComparison::compare_biases(const std::vector<ExpertBiasView>& got,
     ++seen;
   }
   if (seen < got.size())
-    missing(order, JudgeKind::weights, where_is(-1, got[seen].layer, "", "router.expert_bias"), "oracle");
+    missing(order, JudgeKind::weights, where_is(-1, got[seen].layer, "", "router.expert_bias"),
+            "oracle");
 }
 
 StepComparison& Comparison::begin(const ComparedEngine& engine, const ExpectedResults& expected) {
@@ -361,10 +389,13 @@ StepComparison& Comparison::last() {
   return *step_;
 }
 
-void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool live) {
+void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& activations,
+                              bool live) {
   last().forward_done(microbatch, activations, live);
 }
-void Comparison::backward_done(int microbatch, bool live) { last().backward_done(microbatch, live); }
+void Comparison::backward_done(int microbatch, bool live) {
+  last().backward_done(microbatch, live);
+}
 void Comparison::gradients_done() { last().gradients_done(); }
 void Comparison::step_done() { last().step_done(); }
 

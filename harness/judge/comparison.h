@@ -1,5 +1,5 @@
-// Compares the engine's steps with the reference's, tensor by tensor, and keeps the first difference in program order.
-// It only reads: `ComparedEngine::read` is its one way to the device.
+// Compares the engine's steps with the reference's, tensor by tensor, and keeps the first
+// difference in program order. It only reads: `ComparedEngine::read` is its one way to the device.
 #pragma once
 
 #include <cstdint>
@@ -27,34 +27,40 @@ struct Difference {
 // Who computed the values that the engine must give.
 enum class Reference : std::uint8_t {
   oracle,
-  eager_run,  // Where the engine shows an accumulator after a backward pass, this has the sum, not g_m.
+  eager_run,  // Where the engine shows an accumulator after a backward pass, this has the sum, not
+              // g_m.
 };
 
 // What of a step is compared.
 enum class Compared : std::uint8_t {
   every_pass,   // The engine's tensors are read while it runs.
-  result_only,  // Nothing is read before the engine has returned: reading synchronises, and so hides races.
+  result_only,  // Nothing is read before the engine has returned: reading synchronises, and so
+                // hides races.
 };
 
 // The engine of one rank, as a comparison reads it.
 struct ComparedEngine {
-  std::function<std::vector<std::vector<float>>(std::span<const StoredValues>)> read;  // Tensors to the host.
+  std::function<std::vector<std::vector<float>>(std::span<const StoredValues>)>
+      read;  // Tensors to the host.
   const std::vector<ParameterView>& parameters;
 };
 
-// What the engine must give in a step, or in the evaluation after it. The references outlive the comparison.
+// What the engine must give in a step, or in the evaluation after it. The references outlive the
+// comparison.
 struct ExpectedResults {
   std::int64_t step;
   const StepData& data;
   const oracle::StepResult& want;
-  const std::vector<oracle::Parameter>& after;  // Empty for an evaluation, which changes no parameter.
+  const std::vector<oracle::Parameter>&
+      after;  // Empty for an evaluation, which changes no parameter.
 };
 
 // The first difference of one rank in program order.
 class FirstOfRank {
  public:
   const std::optional<Difference>& first() const { return first_; }
-  // The difference's position in the run, which all ranks count alike: the rank that differs earlier is named.
+  // The difference's position in the run, which all ranks count alike: the rank that differs
+  // earlier is named.
   std::int64_t order() const { return order_; }
 
   bool is_earlier(std::int64_t order) const { return !first_ || order < order_; }
@@ -83,7 +89,8 @@ class StepComparison : public StepListener {
   StepComparison(FirstOfRank& found, const ComparedRank& rank, const ComparedEngine& engine,
                  const ExpectedResults& expected, std::int64_t phase);
 
-  void forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool live) override;
+  void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
+                    bool live) override;
   void backward_done(int microbatch, bool live) override;
   void gradients_done() override;
   void step_done() override;
@@ -94,7 +101,8 @@ class StepComparison : public StepListener {
   // Weights and moments as they stand now.
   void compare_weights(const std::vector<oracle::Parameter>& want);
   // The selection biases of the layers `E`: `want` has a vector for each symbol of the pattern.
-  void compare_biases(const std::vector<ExpertBiasView>& got, const std::vector<std::vector<float>>& want);
+  void compare_biases(const std::vector<ExpertBiasView>& got,
+                      const std::vector<std::vector<float>>& want);
 
  private:
   const Scenario& scenario() const { return rank_.scenario; }
@@ -106,22 +114,29 @@ class StepComparison : public StepListener {
   const oracle::MicrobatchResult& want(std::int64_t microbatch) const {
     return at(expected_.want.microbatches, global(microbatch));
   }
-  // Whether a backward pass leaves its gradient, or the sum so far, to be looked at. Where ranks exchange gradients,
-  // what they made of them is judged when all are there.
-  bool shows_gradients() const { return scenario().fsdp.strategy == Sharding::no_shard && ranks() == 1; }
+  // Whether a backward pass leaves its gradient, or the sum so far, to be looked at. Where ranks
+  // exchange gradients, what they made of them is judged when all are there.
+  bool shows_gradients() const {
+    return scenario().fsdp.strategy == Sharding::no_shard && ranks() == 1;
+  }
 
   // Positions in program order: calls of the engine in their order, and tensors in theirs.
   bool is_earlier(std::int64_t order) const { return found_.is_earlier(position(order)); }
   std::int64_t position(std::int64_t order) const { return (phase_ << 32) + order; }
-  void note(std::int64_t order, Difference difference) { found_.note(position(order), std::move(difference)); }
-  void compare(std::int64_t order, JudgeKind judge, FirstDifference where, std::span<const float> got,
-               std::span<const float> want, std::int64_t cols, bool rows_of_pack = false, std::int64_t first = 0);
+  void note(std::int64_t order, Difference difference) {
+    found_.note(position(order), std::move(difference));
+  }
+  void compare(std::int64_t order, JudgeKind judge, FirstDifference where,
+               std::span<const float> got, std::span<const float> want, std::int64_t cols,
+               bool rows_of_pack = false, std::int64_t first = 0);
   // Compares the elements that this rank holds of a whole tensor.
-  void compare_part(std::int64_t order, JudgeKind judge, FirstDifference where, const ParameterView& view,
-                    std::span<const float> got, const std::vector<float>& want, std::int64_t cols);
-  void compare_scalar(std::int64_t order, JudgeKind judge, int microbatch, const std::string& tensor, float got,
-                      float want);
-  void compare_gradient(std::int64_t order, int microbatch, const ParameterView& view, const std::vector<float>& got);
+  void compare_part(std::int64_t order, JudgeKind judge, FirstDifference where,
+                    const ParameterView& view, std::span<const float> got,
+                    const std::vector<float>& want, std::int64_t cols);
+  void compare_scalar(std::int64_t order, JudgeKind judge, int microbatch,
+                      const std::string& tensor, float got, float want);
+  void compare_gradient(std::int64_t order, int microbatch, const ParameterView& view,
+                        const std::vector<float>& got);
   std::vector<std::vector<float>> read_each(StoredValues (*member)(const ParameterView&)) const;
   std::vector<float> accumulated(int microbatch, std::size_t parameter) const;
   void missing(std::int64_t order, JudgeKind judge, FirstDifference where, const std::string& side);
@@ -139,8 +154,9 @@ class StepComparison : public StepListener {
   const ExpectedResults expected_;
   const std::int64_t phase_;
 
-  std::int64_t calls_ = 0;                   // For the engine, in this step.
-  std::vector<std::int64_t> forward_order_;  // Position of each microbatch's forward pass, -1 before it.
+  std::int64_t calls_ = 0;  // For the engine, in this step.
+  std::vector<std::int64_t>
+      forward_order_;  // Position of each microbatch's forward pass, -1 before it.
   std::set<int> backwards_;
   bool gradients_seen_ = false, step_seen_ = false;
 };
@@ -148,13 +164,15 @@ class StepComparison : public StepListener {
 // Compares the run of one rank, step by step.
 class Comparison : public StepListener {
  public:
-  explicit Comparison(const Scenario& scenario, int rank = 0, Reference reference = Reference::oracle)
+  explicit Comparison(const Scenario& scenario, int rank = 0,
+                      Reference reference = Reference::oracle)
       : rank_{scenario, rank, reference} {}
 
   // The comparison of the next step, or of the evaluation after it. It lives until the next call.
   StepComparison& begin(const ComparedEngine& engine, const ExpectedResults& expected);
 
-  void forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool live) override;
+  void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
+                    bool live) override;
   void backward_done(int microbatch, bool live) override;
   void gradients_done() override;
   void step_done() override;

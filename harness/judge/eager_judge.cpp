@@ -31,7 +31,8 @@ class EagerJudge final : public Judge, private StepListener {
         expert_biases_(scenario.model.pattern.size()),
         device_(open_backend(device, sim_options(scenario_, 1), gpu)),
         trainer_(device_, scenario_, data, {.dry_run_ledger = false, .listener = this}) {
-    for (const ParameterView& view : trainer_.parameters()) parameters_.push_back(without_values(view));
+    for (const ParameterView& view : trainer_.parameters())
+      parameters_.push_back(without_values(view));
     pairs_so_far_ = trainer_.routed_pairs();
   }
 
@@ -58,7 +59,8 @@ class EagerJudge final : public Judge, private StepListener {
       result_.microbatches[m].loss = got.microbatch_losses[m];
       keep_router_losses(got.microbatch_router_losses[m], result_.microbatches[m].experts);
     }
-    keep(&oracle::Parameter::weight, [](const ParameterView& view) { return StoredValues(view.weight); });
+    keep(&oracle::Parameter::weight,
+         [](const ParameterView& view) { return StoredValues(view.weight); });
     keep(&oracle::Parameter::m, [](const ParameterView& view) { return StoredValues(view.m); });
     keep(&oracle::Parameter::v, [](const ParameterView& view) { return StoredValues(view.v); });
     for (const ExpertBiasView& view : trainer_.expert_biases()) {
@@ -69,7 +71,8 @@ class EagerJudge final : public Judge, private StepListener {
   }
 
   // Behind what the forward pass showed of each layer, which an evaluation does not.
-  void keep_router_losses(const std::vector<RouterLosses>& layers, std::vector<Experts>& experts) const {
+  void keep_router_losses(const std::vector<RouterLosses>& layers,
+                          std::vector<Experts>& experts) const {
     for (std::size_t x = 0; x < layers.size(); ++x) {
       if (x == experts.size()) experts.emplace_back();
       experts[x].layer = pairs_so_far_[x].layer;
@@ -77,7 +80,8 @@ class EagerJudge final : public Judge, private StepListener {
       experts[x].z_loss = layers[x].z;
     }
   }
-  // How many pairs chose each expert in the microbatch that just ran, and how many of them it had no room for.
+  // How many pairs chose each expert in the microbatch that just ran, and how many of them it had
+  // no room for.
   std::vector<Experts> routed_since() {
     std::vector<RoutedPairs> so_far = trainer_.routed_pairs();
     std::vector<Experts> layers;
@@ -112,7 +116,8 @@ class EagerJudge final : public Judge, private StepListener {
     for (const ParameterView& view : trainer_.parameters()) list.push_back(member(view));
     return trainer_.read(list);
   }
-  void keep(std::vector<float> oracle::Parameter::*to, StoredValues (*member)(const ParameterView&)) {
+  void keep(std::vector<float> oracle::Parameter::*to,
+            StoredValues (*member)(const ParameterView&)) {
     std::vector<std::vector<float>> seen = read_each(member);
     for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].*to = std::move(seen[i]);
   }
@@ -125,16 +130,19 @@ class EagerJudge final : public Judge, private StepListener {
     std::vector<std::vector<float>> seen = trainer_.read(list);
     for (std::size_t i = 0; i < activations.size(); ++i) {
       const NamedTensor& one = activations[i];
-      result.activations.push_back({one.name, one.layer, list[i].rows, list[i].cols, std::move(seen[i])});
+      result.activations.push_back(
+          {one.name, one.layer, list[i].rows, list[i].cols, std::move(seen[i])});
     }
   }
   void backward_done(int microbatch, bool) override {
-    result_.microbatches[static_cast<std::size_t>(microbatch)].gradients = read_each([](const ParameterView& view) {
-      return StoredValues(view.microbatch_gradient ? view.microbatch_gradient : view.gradient);
-    });
+    result_.microbatches[static_cast<std::size_t>(microbatch)].gradients =
+        read_each([](const ParameterView& view) {
+          return StoredValues(view.microbatch_gradient ? view.microbatch_gradient : view.gradient);
+        });
   }
   void gradients_done() override {
-    keep(&oracle::Parameter::gradient, [](const ParameterView& view) { return StoredValues(view.gradient); });
+    keep(&oracle::Parameter::gradient,
+         [](const ParameterView& view) { return StoredValues(view.gradient); });
   }
 
   Scenario scenario_;
@@ -153,8 +161,8 @@ bool is_judged_by_an_eager_run(const Scenario& scenario, const std::string& devi
   return scenario.model.core_attention == CoreAttention::cudnn && device == "cuda";
 }
 
-std::unique_ptr<Judge> make_eager_judge(const Scenario& scenario, const DataSource& data, const std::string& device,
-                                        int gpu) {
+std::unique_ptr<Judge> make_eager_judge(const Scenario& scenario, const DataSource& data,
+                                        const std::string& device, int gpu) {
   const NothingPlanted sound;
   return std::make_unique<EagerJudge>(scenario, data, device, gpu);
 }

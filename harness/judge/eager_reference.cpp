@@ -57,7 +57,8 @@ std::vector<int> expert_layers(const Scenario& scenario) {
 }
 
 // `values` are the elements from `first` on.
-void place(std::vector<float>& whole, std::size_t size, std::int64_t first, const std::vector<float>& values) {
+void place(std::vector<float>& whole, std::size_t size, std::int64_t first,
+           const std::vector<float>& values) {
   whole.resize(size);
   std::copy(values.begin(), values.end(), whole.begin() + first);
 }
@@ -65,11 +66,13 @@ void place(std::vector<float>& whole, std::size_t size, std::int64_t first, cons
 }  // namespace
 
 bool oracle_knows(const Scenario& scenario) {
-  return scenario.fsdp.reduction != Reduction::nccl || scenario.parallel.data == 1 || sums_have_no_order(scenario);
+  return scenario.fsdp.reduction != Reduction::nccl || scenario.parallel.data == 1 ||
+         sums_have_no_order(scenario);
 }
 
 bool has_judge_of_steps(const Scenario& scenario, const std::string& device) {
-  const bool one_fold = scenario.parallel.data == 1 || scenario.fsdp.strategy >= Sharding::optim_grads;
+  const bool one_fold =
+      scenario.parallel.data == 1 || scenario.fsdp.strategy >= Sharding::optim_grads;
   return oracle_knows(scenario) && (one_fold || !is_judged_by_an_eager_run(scenario, device));
 }
 
@@ -99,14 +102,16 @@ oracle::Parameter without_values(const ParameterView& view) {
   return one;
 }
 
-EagerReference::EagerReference(const Scenario& scenario, ComparedRun::Rank& rank) : scenario_(scenario), rank_(rank) {}
+EagerReference::EagerReference(const Scenario& scenario, ComparedRun::Rank& rank)
+    : scenario_(scenario), rank_(rank) {}
 
 oracle::StepResult EagerReference::as_the_oracles(const StepResult& got) {
   oracle::StepResult result;
   copy_numbers(got, result);
   const std::vector<int> layers = expert_layers(scenario_);
   std::vector<std::istringstream> ranks;
-  for (const std::string& words : rank_.engine.communicator.all_gather_object(words_of(got))) ranks.emplace_back(words);
+  for (const std::string& words : rank_.engine.communicator.all_gather_object(words_of(got)))
+    ranks.emplace_back(words);
   for (std::size_t m = 0; m < got.microbatch_losses.size(); ++m) {
     for (std::istringstream& words : ranks) result.microbatches.push_back(next_of(words, layers));
   }
@@ -118,9 +123,12 @@ void EagerReference::step() {
   remembered_.evaluations.emplace_back();
 }
 
-void EagerReference::evaluate() { remembered_.evaluations.back() = as_the_oracles(rank_.engine.trainer.evaluate()); }
+void EagerReference::evaluate() {
+  remembered_.evaluations.back() = as_the_oracles(rank_.engine.trainer.evaluate());
+}
 
-// Ranks in one process take turns. What other processes have of a parameter stays +0, and nobody here compares it.
+// Ranks in one process take turns. What other processes have of a parameter stays +0, and nobody
+// here compares it.
 void EagerReference::remember(ReferenceResults& all) && {
   const Trainer& trainer = rank_.engine.trainer;
   all.steps = std::move(remembered_.steps);  // Every rank has been told the same of them.
@@ -142,15 +150,16 @@ void EagerReference::remember(ReferenceResults& all) && {
   all.digest = trainer.weight_digest();
 }
 
-std::string first_losses_differ(const Scenario& scenario, const DataSource& data, const ReferenceResults& reference) {
+std::string first_losses_differ(const Scenario& scenario, const DataSource& data,
+                                const ReferenceResults& reference) {
   ExpectedSteps oracle(data, make_oracle_judge(scenario, ""));
   const oracle::StepResult& want = oracle.step(0).want;
   const oracle::StepResult& got = reference.steps.at(0);
   for (std::size_t m = 0; m < want.microbatches.size(); ++m) {
     const float w = want.microbatches[m].loss, g = got.microbatches.at(m).loss;
     if (std::bit_cast<std::uint32_t>(w) == std::bit_cast<std::uint32_t>(g)) continue;
-    return "the loss of microbatch " + std::to_string(m) + " of the first step is " + value_text(g) +
-           ", the oracle's " + value_text(w);
+    return "the loss of microbatch " + std::to_string(m) + " of the first step is " +
+           value_text(g) + ", the oracle's " + value_text(w);
   }
   return "";
 }

@@ -11,8 +11,8 @@ namespace lockstep {
 // Whether the oracle knows the bits: not where the library adds up what has an order.
 bool oracle_knows(const Scenario& scenario);
 
-// Whether the oracle, or the eager run of one rank that stands in for it, says each step of such a run: that has one
-// fold of gradients.
+// Whether the oracle, or the eager run of one rank that stands in for it, says each step of such a
+// run: that has one fold of gradients.
 bool has_judge_of_steps(const Scenario& scenario, const std::string& device);
 
 // The scenario without graphs and offloading.
@@ -30,7 +30,8 @@ class EagerReference {
   // Every rank calls them, in order: a step, the evaluation behind it if there is one, the end.
   void step();
   void evaluate();
-  // Adds the parameters' elements that this rank has to what the ranks before it in this process gave.
+  // Adds the parameters' elements that this rank has to what the ranks before it in this process
+  // gave.
   void remember(ReferenceResults& all) &&;
 
  private:
@@ -41,7 +42,9 @@ class EagerReference {
   ReferenceResults remembered_;
 };
 
-// Before the first sum nothing depends on its order: the oracle's losses of the first step, in words where they differ.
-std::string first_losses_differ(const Scenario& scenario, const DataSource& data, const ReferenceResults& reference);
+// Before the first sum nothing depends on its order: the oracle's losses of the first step, in
+// words where they differ.
+std::string first_losses_differ(const Scenario& scenario, const DataSource& data,
+                                const ReferenceResults& reference);
 
 }  // namespace lockstep

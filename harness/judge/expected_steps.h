@@ -1,4 +1,5 @@
-// The judge's side of a run: each step is computed once, for whichever rank asks first, and kept until all are done.
+// The judge's side of a run: each step is computed once, for whichever rank asks first, and kept
+// until all are done.
 #pragma once
 
 #include <memory>
@@ -27,7 +28,8 @@ class ExpectedSteps {
     oracle::StepResult want;
   };
 
-  ExpectedSteps(const DataSource& data, std::unique_ptr<Judge> judge) : data_(data), judge_(std::move(judge)) {}
+  ExpectedSteps(const DataSource& data, std::unique_ptr<Judge> judge)
+      : data_(data), judge_(std::move(judge)) {}
 
   // Steps come in order; the one before is gone when a new one is asked for.
   const Judged& step(std::int64_t step);

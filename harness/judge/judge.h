@@ -1,5 +1,5 @@
-// Who computes what a run of the engine must give: the oracle, or where bits are not modelled an eager run of the
-// engine.
+// Who computes what a run of the engine must give: the oracle, or where bits are not modelled an
+// eager run of the engine.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,8 @@ std::unique_ptr<Judge> make_judge(const JudgedCase& one) {
   if (!is_judged_by_an_eager_run(one.scenario, options.device)) {
     return make_oracle_judge(one.scenario, options.planted.oracle);
   }
-  return make_eager_judge(one.scenario, one.data, options.device, options.ranks != nullptr ? options.ranks->gpu : 0);
+  return make_eager_judge(one.scenario, one.data, options.device,
+                          options.ranks != nullptr ? options.ranks->gpu : 0);
 }
 
 const std::vector<oracle::Parameter> kNoParameters;  // An evaluation changes none.
@@ -29,8 +30,8 @@ const std::vector<oracle::Parameter> kNoParameters;  // An evaluation changes no
 bool observed_step(std::int64_t step, ExpectedSteps& steps, ComparedRun::Rank& rank) {
   Trainer& trainer = rank.engine.trainer;
   const ExpectedSteps::Judged& judged = steps.step(step);
-  StepComparison& compared =
-      rank.comparison.begin(rank.readback, {step, judged.documents, judged.want, steps.judge().parameters()});
+  StepComparison& compared = rank.comparison.begin(
+      rank.readback, {step, judged.documents, judged.want, steps.judge().parameters()});
   compared.finish_step(trainer.step(), Compared::every_pass);
   compared.compare_weights(steps.judge().parameters());
   compared.compare_biases(trainer.expert_biases(), steps.judge().expert_bias());
@@ -42,10 +43,12 @@ bool observed_step(std::int64_t step, ExpectedSteps& steps, ComparedRun::Rank& r
   return rank.holds_so_far();
 }
 
-bool unobserved_step(std::int64_t step, const ReferenceResults& reference, ComparedRun::Rank& rank) {
+bool unobserved_step(std::int64_t step, const ReferenceResults& reference,
+                     ComparedRun::Rank& rank) {
   static const StepData no_documents;
   Trainer& trainer = rank.engine.trainer;
-  rank.comparison.begin(rank.readback, {step, no_documents, at(reference.steps, step), reference.parameters})
+  rank.comparison
+      .begin(rank.readback, {step, no_documents, at(reference.steps, step), reference.parameters})
       .finish_step(trainer.step(), Compared::result_only);
   const auto& evaluation = at(reference.evaluations, step);
   if (trainer.evaluation_is_due() && evaluation) {
@@ -56,8 +59,8 @@ bool unobserved_step(std::int64_t step, const ReferenceResults& reference, Compa
 }
 
 // Runs all steps, told to `told`, and counts.
-void compare_results(const JudgedCase& one, const ReferenceResults& reference, const SimOptions& sim, Observer* told,
-                     RunOutcome& outcome) {
+void compare_results(const JudgedCase& one, const ReferenceResults& reference,
+                     const SimOptions& sim, Observer* told, RunOutcome& outcome) {
   ComparedRun run(one.scenario, one.data, one.options, sim, Compared::result_only, told);
   collect(outcome, run, [&] {
     run.on_ranks([&](ComparedRun::Rank& rank) {
@@ -74,7 +77,8 @@ void compare_results(const JudgedCase& one, const ReferenceResults& reference, c
   outcome.delayed = run.device().delayed();
   outcome.counters = merged(run.counters(), one.ranks_are_processes());
   const std::string differ = disagreement(run.counters());
-  if (outcome.holds() && !differ.empty()) outcome.finding = {.judge = JudgeKind::vacuous, .reason = differ};
+  if (outcome.holds() && !differ.empty())
+    outcome.finding = {.judge = JudgeKind::vacuous, .reason = differ};
 }
 
 }  // namespace
@@ -120,9 +124,11 @@ void collect(RunOutcome& outcome, ComparedRun& run, const std::function<void()>&
   const auto take_difference = [&] {
     outcome.triggered += run.triggered();
     const std::optional<Difference> first = run.first();
-    if (first) outcome.finding = {.judge = first->judge, .reason = first->reason, .where = first->where};
+    if (first)
+      outcome.finding = {.judge = first->judge, .reason = first->reason, .where = first->where};
     if (!first && run.differs()) {
-      outcome.finding = {.judge = JudgeKind::remote_failure, .reason = "another rank has found a difference"};
+      outcome.finding = {.judge = JudgeKind::remote_failure,
+                         .reason = "another rank has found a difference"};
     }
     return first.has_value();
   };
@@ -139,8 +145,8 @@ void compare_digest(RunOutcome& outcome, const ComparedRun::Rank& rank, const st
   const std::string got = rank.engine.trainer.weight_digest();
   if (got == want) return;
   outcome.finding = {.judge = JudgeKind::weights,
-                     .reason = "the weight digest of rank " + std::to_string(rank.engine.number()) + " is " + got +
-                               ", the oracle's " + want};
+                     .reason = "the weight digest of rank " + std::to_string(rank.engine.number()) +
+                               " is " + got + ", the oracle's " + want};
 }
 
 RunOutcome reference_run(const JudgedCase& one, std::int64_t seed) {
@@ -152,7 +158,8 @@ RunOutcome reference_run(const JudgedCase& one, std::int64_t seed) {
     ReferenceResults& results = outcome.reference.emplace();
     {
       const NothingPlanted nothing_planted;
-      ComparedRun run(plain, one.data, sound, one.simulator(seed), Compared::result_only, one.observer(checker));
+      ComparedRun run(plain, one.data, sound, one.simulator(seed), Compared::result_only,
+                      one.observer(checker));
       outcome.device = run.device().info();
       collect(outcome, run, [&] {
         run.on_ranks([&](ComparedRun::Rank& rank) {
@@ -178,31 +185,34 @@ RunOutcome observed_run(const JudgedCase& one, std::int64_t seed) {
     ExpectedSteps steps(one.data, make_judge(one));
     Checker checker(one.checker_options());
     {
-      ComparedRun run(one.scenario, one.data, one.options, one.simulator(seed), Compared::every_pass,
-                      one.observer(checker));
+      ComparedRun run(one.scenario, one.data, one.options, one.simulator(seed),
+                      Compared::every_pass, one.observer(checker));
       outcome.device = run.device().info();
       collect(outcome, run, [&] {
         run.on_ranks([&](ComparedRun::Rank& rank) {
           std::int64_t step = 0;
           while (step < one.scenario.training.steps && observed_step(step, steps, rank)) ++step;
-          if (step == one.scenario.training.steps) compare_digest(outcome, rank, steps.judge().weight_digest());
+          if (step == one.scenario.training.steps)
+            compare_digest(outcome, rank, steps.judge().weight_digest());
         });
         outcome.reference = std::move(steps).remember();
       });
     }
-    if (outcome.holds()) checker.throw_found();  // At the end of a run that stopped early a hazard is no finding.
+    if (outcome.holds())
+      checker.throw_found();  // At the end of a run that stopped early a hazard is no finding.
   });
 }
 
-RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& reference, const SimOptions& sim,
-                          bool is_first) {
+RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& reference,
+                          const SimOptions& sim, bool is_first) {
   return outcome_of([&](RunOutcome& outcome) {
     Checker checker(one.checker_options());
     CallLog log(checker);
     const bool logs = one.options.edges && one.scenario.checker.hazards && is_first;
     Observer* judge = logs ? static_cast<Observer*>(&log) : one.observer(checker);
     ProgramRecorder recorder;
-    ObserverList tee(judge != nullptr ? std::vector<Observer*>{judge, &recorder} : std::vector<Observer*>{&recorder});
+    ObserverList tee(judge != nullptr ? std::vector<Observer*>{judge, &recorder}
+                                      : std::vector<Observer*>{&recorder});
     const bool records = is_first && one.options.device == "sim";
     compare_results(one, reference, sim, records ? &tee : judge, outcome);
     if (outcome.holds()) checker.throw_found();

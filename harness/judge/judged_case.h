@@ -25,12 +25,16 @@ struct JudgedCase {
 
   bool checks_hazards() const { return scenario.checker.hazards && !options.bits_alone; }
   Observer* observer(Checker& checker) const { return checks_hazards() ? &checker : nullptr; }
-  CheckerOptions checker_options() const { return {.mutation = options.planted.checker, .dropped = {}}; }
+  CheckerOptions checker_options() const {
+    return {.mutation = options.planted.checker, .dropped = {}};
+  }
   SimOptions simulator(std::int64_t seed) const;
   // Whether each rank is a process, which knows its own calls alone.
   bool ranks_are_processes() const { return options.ranks != nullptr && options.ranks->apart(); }
   bool has_step_judge() const { return has_judge_of_steps(scenario, options.device); }
-  bool explores() const { return options.device == "sim" && !options.policy && !ranks_are_processes(); }
+  bool explores() const {
+    return options.device == "sim" && !options.policy && !ranks_are_processes();
+  }
 };
 
 struct RunFinding {
@@ -54,22 +58,24 @@ struct RunOutcome {
   std::optional<Program> program = {};
   std::vector<bool> delayed = {};  // For each of checker.delays, whether it delayed a call.
   std::int64_t launches = 0;       // Graph launches that the checker saw.
-  std::map<int, std::vector<std::int64_t>> captured_calls = {};  // Sizes of captured graphs, by stream.
+  std::map<int, std::vector<std::int64_t>> captured_calls =
+      {};  // Sizes of captured graphs, by stream.
 
   bool holds() const { return !finding; }
 };
 
-// Runs the eager engine without planted faults. Its results are what later runs must give where no oracle can judge
-// each step.
+// Runs the eager engine without planted faults. Its results are what later runs must give where no
+// oracle can judge each step.
 RunOutcome reference_run(const JudgedCase& one, std::int64_t seed);
 
 // Compares every tensor of every pass with the reference while the engine runs.
 RunOutcome observed_run(const JudgedCase& one, std::int64_t seed);
 
-// Runs the engine without reading from the device, and compares its results at the end. The checker sees every call:
-// reading synchronises streams, so most hazards are found here. With `is_first` the run also records its program.
-RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& reference, const SimOptions& sim,
-                          bool is_first);
+// Runs the engine without reading from the device, and compares its results at the end. The checker
+// sees every call: reading synchronises streams, so most hazards are found here. With `is_first`
+// the run also records its program.
+RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& reference,
+                          const SimOptions& sim, bool is_first);
 
 // Runs `body`, and makes what it throws the outcome's finding.
 RunOutcome outcome_of(const std::function<void(RunOutcome&)>& body);

@@ -25,8 +25,8 @@ void require_same_run(Communicator& communicator, const std::string& same) {
   const std::vector<std::string> said = communicator.all_gather_object(same);
   for (std::size_t rank = 1; rank < said.size(); ++rank) {
     if (said[rank] == said[0]) continue;
-    throw RequestError("rank 0 runs " + first_difference(said[0], said[rank]) + " runs rank " + std::to_string(rank) +
-                       ": all processes need one build and one scenario");
+    throw RequestError("rank 0 runs " + first_difference(said[0], said[rank]) + " runs rank " +
+                       std::to_string(rank) + ": all processes need one build and one scenario");
   }
 }
 
@@ -41,7 +41,8 @@ void LocalRanks::run(Device& device, const std::function<void(Communicator&)>& b
   checked(*make_nccl_communicator(device, *meetings.front()));
 }
 
-// The order of turns is not the schedule's: a schedule that was found by tags must meet the same calls again.
+// The order of turns is not the schedule's: a schedule that was found by tags must meet the same
+// calls again.
 LocalRanks all_local_ranks(const Scenario& scenario) {
   return {.count = static_cast<int>(scenario.parallel.data),
           .seed = static_cast<std::uint64_t>(scenario.training.seed),

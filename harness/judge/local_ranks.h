@@ -14,12 +14,14 @@
 namespace lockstep {
 
 struct LocalRanks {
-  int count = 1;                                          // For the run.
-  std::uint64_t seed = 1;                                 // For the order of threads.
-  std::span<const std::unique_ptr<Store>> meetings = {};  // Where the run has several processes: one for each here.
-  bool over_nccl = false;                                 // Their parts go through the library, and their GPU is
-  int gpu = 0;                                            // this one.
-  std::string same = "";  // Where a launcher started them: what must be equal in all processes, in lines.
+  int count = 1;           // For the run.
+  std::uint64_t seed = 1;  // For the order of threads.
+  std::span<const std::unique_ptr<Store>> meetings =
+      {};                  // Where the run has several processes: one for each here.
+  bool over_nccl = false;  // Their parts go through the library, and their GPU is
+  int gpu = 0;             // this one.
+  std::string same =
+      "";  // Where a launcher started them: what must be equal in all processes, in lines.
 
   bool apart() const { return !meetings.empty(); }
   int first() const { return apart() ? meetings.front()->rank() : 0; }
@@ -28,7 +30,8 @@ struct LocalRanks {
   void run(Device& device, const std::function<void(Communicator&)>& body) const;
 };
 
-// Throws RequestError where another rank says otherwise, with the first line that differs. All ranks call it.
+// Throws RequestError where another rank says otherwise, with the first line that differs. All
+// ranks call it.
 void require_same_run(Communicator& communicator, const std::string& same);
 
 LocalRanks all_local_ranks(const Scenario& scenario);

@@ -7,10 +7,16 @@ class OracleJudge final : public Judge {
  public:
   OracleJudge(const Scenario& scenario, const std::string& mutation)
       : oracle_(scenario, {.numerics = scenario.numerics.front(), .mutation = mutation}) {}
-  oracle::StepResult step(std::int64_t step, const StepData& data) override { return oracle_.step(step, data); }
-  oracle::StepResult evaluate(std::int64_t step, const StepData& data) override { return oracle_.evaluate(step, data); }
+  oracle::StepResult step(std::int64_t step, const StepData& data) override {
+    return oracle_.step(step, data);
+  }
+  oracle::StepResult evaluate(std::int64_t step, const StepData& data) override {
+    return oracle_.evaluate(step, data);
+  }
   const std::vector<oracle::Parameter>& parameters() const override { return oracle_.parameters(); }
-  const std::vector<std::vector<float>>& expert_bias() const override { return oracle_.expert_bias(); }
+  const std::vector<std::vector<float>>& expert_bias() const override {
+    return oracle_.expert_bias();
+  }
   std::string weight_digest() const override { return oracle_.weight_digest(); }
 
  private:

@@ -54,7 +54,8 @@ class Case {
       apply(current_exception_as_finding());
     }
     if (device_fault(options_.planted.engine)) result_.counters[kTriggered] = triggered_;
-    result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    result_.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (!holds()) {  // The token names the schedule that failed.
       result_.token = make_token(narrowed(scenario_, scenario_.numerics.front(), seed_));
       result_.replay = replay_line(scenario_, result_.token, options_);
@@ -68,7 +69,8 @@ class Case {
     const std::int64_t most = one.explores() ? kWithArithmetic : schedule.count;
     const std::int64_t count = options_.device == "sim" ? std::min(schedule.count, most) : 1;
     seed_ = schedule.seed;
-    RunOutcome reference = one.has_step_judge() ? observed_run(one, seed_) : reference_run(one, seed_);
+    RunOutcome reference =
+        one.has_step_judge() ? observed_run(one, seed_) : reference_run(one, seed_);
     apply(reference);
     if (!holds()) return;
     ReferenceResults results = std::move(*reference.reference);
@@ -77,7 +79,8 @@ class Case {
       last_ = unobserved_run(one, results, one.simulator(seed_), is_first(one.simulator(seed_)));
       apply(last_);
       if (last_.program) program_ = std::move(*last_.program);
-      if (!holds() && (result_.first_difference || result_.judge == JudgeKind::remote_failure)) name_better(one);
+      if (!holds() && (result_.first_difference || result_.judge == JudgeKind::remote_failure))
+        name_better(one);
     }
     if (holds() && one.explores()) explore_schedules(one, results);
     if (holds()) judge_counters(one, results);
@@ -87,7 +90,8 @@ class Case {
     return seed_ == scenario_.checker.schedule.seed && sim.policy != SimOptions::Policy::given;
   }
 
-  // The difference showed in an unobserved run; an observed run of the same schedule may name an earlier tensor.
+  // The difference showed in an unobserved run; an observed run of the same schedule may name an
+  // earlier tensor.
   void name_better(const JudgedCase& one) {
     if (!one.has_step_judge()) return;
     const RunOutcome observed = observed_run(one, seed_);
@@ -96,7 +100,8 @@ class Case {
     result_.reason += "; seen only when nobody looks at the device between passes";
   }
 
-  // Runs all schedules by tags. A schedule on which the host would see a difference is confirmed with its arithmetic.
+  // Runs all schedules by tags. A schedule on which the host would see a difference is confirmed
+  // with its arithmetic.
   void explore_schedules(const JudgedCase& one, const ReferenceResults& results) {
     ExploreOptions options = explore_options(scenario_);
     result_.schedules = bound_text(program_, options);
@@ -104,10 +109,12 @@ class Case {
     for (int confirmed = 0; confirmed < kConfirmed && options.count > 0; ++confirmed) {
       const Exploration found = explore(program_, options);
       if (!found.unstable.empty()) {
-        return apply(RunFinding{.verdict = Verdict::broken, .judge = JudgeKind::schedule, .reason = found.unstable});
+        return apply(RunFinding{
+            .verdict = Verdict::broken, .judge = JudgeKind::schedule, .reason = found.unstable});
       }
       if (one.checks_hazards() && found.reordered) {
-        return apply(RunFinding{.judge = JudgeKind::schedule, .reason = missed_hazard(program_, *found.reordered)});
+        return apply(RunFinding{.judge = JudgeKind::schedule,
+                                .reason = missed_hazard(program_, *found.reordered)});
       }
       if (!found.observed) return;
       seed_ = static_cast<std::int64_t>(found.observed->seed);
@@ -118,7 +125,8 @@ class Case {
     }
   }
 
-  void confirm(const JudgedCase& one, const ReferenceResults& results, const FoundSchedule& difference) {
+  void confirm(const JudgedCase& one, const ReferenceResults& results,
+               const FoundSchedule& difference) {
     SimGiven given{turns(program_, difference.order)};
     SimOptions sim = sim_options(scenario_, seed_);
     sim.policy = SimOptions::Policy::given;
@@ -128,19 +136,22 @@ class Case {
     apply(last_);
     if (last_.finding && last_.finding->thrown) return;
     result_.counters = counters;
-    if (!holds()) result_.reason += "; on a schedule in which " + describe_difference(program_, difference);
+    if (!holds())
+      result_.reason += "; on a schedule in which " + describe_difference(program_, difference);
   }
 
   void judge_counters(const JudgedCase& one, const ReferenceResults& results) {
     RunEvidence evidence{.explored = one.explores()};
     if (one.has_step_judge()) evidence.oracle_steps = results.steps;
-    const std::int64_t ranks = options_.ranks != nullptr ? options_.ranks->here() : scenario_.parallel.data;
+    const std::int64_t ranks =
+        options_.ranks != nullptr ? options_.ranks->here() : scenario_.parallel.data;
     if (one.checks_hazards()) evidence.checker = {ranks, last_.launches, last_.captured_calls};
     const std::vector<Expectation> expected = expectations_of_run(scenario_, *data_, evidence);
     const auto vacuous = [](const std::string& reason) {
       return RunFinding{.judge = JudgeKind::vacuous, .reason = reason};
     };
-    if (!some_step_has_a_target(scenario_, *data_)) return apply(vacuous("no step has a target: every loss is zero"));
+    if (!some_step_has_a_target(scenario_, *data_))
+      return apply(vacuous("no step has a target: every loss is zero"));
     const std::string same = ranks_with_the_same_documents(scenario_, *data_);
     if (!same.empty()) result_.blind.push_back(same);
     const std::string unmet_here = unmet(expected, result_.counters);
@@ -188,15 +199,18 @@ std::string shell_word(const std::string& text) {
 
 // A token knows the documents by a path that is relative to a file which it does not know.
 std::string data_folder(const Scenario& scenario) {
-  if (!reads_bytes(scenario.data) || std::filesystem::path(scenario.data.path).is_absolute()) return "";
+  if (!reads_bytes(scenario.data) || std::filesystem::path(scenario.data.path).is_absolute())
+    return "";
   return (std::filesystem::current_path() / scenario.folder).lexically_normal().string();
 }
 
 }  // namespace
 
-std::string replay_line(const Scenario& scenario, const std::string& token, const RunOptions& options) {
+std::string replay_line(const Scenario& scenario, const std::string& token,
+                        const RunOptions& options) {
   std::string line = "lockstep replay " + token + " --device " + options.device;
-  if (const std::string folder = data_folder(scenario); !folder.empty()) line += " --data-from " + shell_word(folder);
+  if (const std::string folder = data_folder(scenario); !folder.empty())
+    line += " --data-from " + shell_word(folder);
   if (!options.planted.engine.empty()) line += " --plant " + options.planted.engine;
   if (!options.planted.oracle.empty()) line += " --mutate-oracle " + options.planted.oracle;
   if (!options.planted.checker.empty()) line += " --mutate-checker " + options.planted.checker;
@@ -214,6 +228,8 @@ CaseResult unjudged_case(const Scenario& scenario, const RunOptions& options) {
   return result;
 }
 
-CaseResult judge_case(const Scenario& scenario, const RunOptions& options) { return Case(scenario, options).run(); }
+CaseResult judge_case(const Scenario& scenario, const RunOptions& options) {
+  return Case(scenario, options).run();
+}
 
 }  // namespace lockstep

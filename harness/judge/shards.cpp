@@ -16,18 +16,20 @@ std::vector<std::vector<Piece>> pieces_of(const std::vector<ParameterShape>& par
   std::vector<std::vector<Piece>> pieces(parameters.size());
   for (const ParameterView& view : views) {
     if (view.index < 0 || view.index >= std::ssize(parameters) || view.weight.size() == 0) continue;
-    pieces[static_cast<std::size_t>(view.index)].push_back({view.first, view.first + view.weight.size()});
+    pieces[static_cast<std::size_t>(view.index)].push_back(
+        {view.first, view.first + view.weight.size()});
   }
   return pieces;
 }
 
-std::string gap_in(const ParameterShape& parameter, std::vector<Piece> pieces, const std::string& whose) {
+std::string gap_in(const ParameterShape& parameter, std::vector<Piece> pieces,
+                   const std::string& whose) {
   std::sort(pieces.begin(), pieces.end());
   std::int64_t reached = 0;
   for (const Piece& piece : pieces) {
     if (piece.first != reached) {
-      return whose + (piece.first < reached ? " twice" : " nowhere") + ": " + parameter.name + " from element " +
-             std::to_string(std::min(piece.first, reached));
+      return whose + (piece.first < reached ? " twice" : " nowhere") + ": " + parameter.name +
+             " from element " + std::to_string(std::min(piece.first, reached));
     }
     reached = piece.end;
   }
@@ -45,7 +47,8 @@ std::string uncovered(const std::vector<ParameterShape>& parameters, bool sharde
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       together[p].insert(together[p].end(), pieces[p].begin(), pieces[p].end());
       if (sharded) continue;
-      const std::string gap = gap_in(parameters[p], pieces[p], "rank " + std::to_string(r) + " holds");
+      const std::string gap =
+          gap_in(parameters[p], pieces[p], "rank " + std::to_string(r) + " holds");
       if (!gap.empty()) return gap;
     }
   }

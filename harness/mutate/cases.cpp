@@ -21,9 +21,11 @@ void record(MutationCase& one) {
   sim.policy = SimOptions::Policy::program;
   Device device(open_sim(sim), nullptr, pressure_of(one.scenario), &counter);
   const auto unlooked = [](int) -> TrainerOptions { return {.dry_run_ledger = false}; };
-  train_to_the_end(device, one.scenario, *data, unlooked, [](ThreadRank& rank) { rank.trainer.weight_digest(); });
+  train_to_the_end(device, one.scenario, *data, unlooked,
+                   [](ThreadRank& rank) { rank.trainer.weight_digest(); });
   one.ops = device.counters.ops;
-  for (std::size_t op = 0; op < one.sites.size(); ++op) one.sites[op] = counter.sites(static_cast<DeviceOperator>(op));
+  for (std::size_t op = 0; op < one.sites.size(); ++op)
+    one.sites[op] = counter.sites(static_cast<DeviceOperator>(op));
   one.last_launches = counter.last_launches();
 }
 
@@ -31,7 +33,8 @@ void record(MutationCase& one) {
 std::int64_t reckoned_length(const MutationCase& one) {
   const Scenario& s = one.scenario;
   std::int64_t passes = 0;
-  for (std::int64_t step = 0; step < s.training.steps; ++step) passes += s.training.microbatches_at(step);
+  for (std::int64_t step = 0; step < s.training.steps; ++step)
+    passes += s.training.microbatches_at(step);
   return passes * s.parallel.data * static_cast<std::int64_t>(s.model.pattern.size());
 }
 
@@ -57,8 +60,8 @@ std::vector<MutationCase> mutation_cases(std::int64_t most) {
   for (MutationCase& one : cases) {
     if (!wants_processes(one.scenario)) record(one);
   }
-  // Ranks that are processes come last: no mutator counts the calls of their devices, so they can show named faults
-  // alone.
+  // Ranks that are processes come last: no mutator counts the calls of their devices, so they can
+  // show named faults alone.
   std::stable_sort(cases.begin(), cases.end(), [](const MutationCase& a, const MutationCase& b) {
     return std::pair(a.ops == 0, a.ops) < std::pair(b.ops == 0, b.ops);
   });

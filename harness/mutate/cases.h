@@ -1,4 +1,5 @@
-// The cases that faults are planted into: those of the library, smallest first, then the probes (probes.h).
+// The cases that faults are planted into: those of the library, smallest first, then the probes
+// (probes.h).
 #pragma once
 
 #include <array>
@@ -15,13 +16,14 @@ namespace lockstep {
 struct MutationCase {
   Scenario scenario;  // One precision. Of a probe, only the name.
   std::int64_t ops = 0;
-  std::array<DeviceMutator::Sites, kDeviceOperators.size()> sites;   // The calls of a run that each operator could change.
+  std::array<DeviceMutator::Sites, kDeviceOperators.size()>
+      sites;  // The calls of a run that each operator could change.
   std::set<std::pair<std::string, std::int64_t>> last_launches;  // DeviceMutator::last_launches().
   const FixtureProgram* program = nullptr;
 };
 
-// The `most` cases of the built-in library that are reckoned the shortest, of those that hold and are expected to, and
-// all probes.
+// The `most` cases of the built-in library that are reckoned the shortest, of those that hold and
+// are expected to, and all probes.
 std::vector<MutationCase> mutation_cases(std::int64_t most);
 
 }  // namespace lockstep

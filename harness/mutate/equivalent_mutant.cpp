@@ -32,7 +32,8 @@ Program program_with_mark(const Scenario& scenario, DeviceMutator& marker) {
 
 // By item: whether something that the host sees depends on what it writes.
 std::vector<bool> live_items(const Program& program) {
-  std::vector<bool> live(static_cast<std::size_t>(program.size())), wanted(static_cast<std::size_t>(program.atoms));
+  std::vector<bool> live(static_cast<std::size_t>(program.size())),
+      wanted(static_cast<std::size_t>(program.atoms));
   for (int i = program.size() - 1; i >= 0; --i) {
     bool needed = program.items[static_cast<std::size_t>(i)].observed;
     for (const int atom : program.writes_of(i)) {
@@ -47,14 +48,15 @@ std::vector<bool> live_items(const Program& program) {
 }
 
 bool only_leaves_out(DeviceOperator op) {
-  return op == DeviceOperator::drop_copy || op == DeviceOperator::drop_fill || op == DeviceOperator::drop_op;
+  return op == DeviceOperator::drop_copy || op == DeviceOperator::drop_fill ||
+         op == DeviceOperator::drop_op;
 }
 
 }  // namespace
 
 bool can_be_equivalent(DeviceOperator op) {
-  return only_leaves_out(op) || op == DeviceOperator::wrong_buffer || op == DeviceOperator::bake_scalar ||
-         op == DeviceOperator::move_op;
+  return only_leaves_out(op) || op == DeviceOperator::wrong_buffer ||
+         op == DeviceOperator::bake_scalar || op == DeviceOperator::move_op;
 }
 
 CaseResult judge_equivalence(const Scenario& scenario, const DeviceFault& fault) {
@@ -71,7 +73,9 @@ CaseResult judge_equivalence(const Scenario& scenario, const DeviceFault& fault)
   for (int i = 0; i < program.size(); ++i) {
     const Work& work = program.items[static_cast<std::size_t>(i)].work;
     if (std::strcmp(work.place.part, DeviceMutator::kMark) != 0) continue;
-    if (only_leaves_out(fault.op) && (!live[static_cast<std::size_t>(i)] || marker.changed_nothing())) continue;
+    if (only_leaves_out(fault.op) &&
+        (!live[static_cast<std::size_t>(i)] || marker.changed_nothing()))
+      continue;
     result.verdict = Verdict::violated;
     result.judge = JudgeKind::effect;
     result.reason = std::string(work.name) + " has an effect in " + scenario.name;

@@ -24,9 +24,10 @@ struct Fault {
   std::string site;       // File, or place in the step.
   std::vector<Reason> reasons;
   RunOptions plant;  // Says where it is planted: fault, mutation or blindness.
-  // It only takes edges away: where the checker finds everything in order without them, it changes nothing.
+  // It only takes edges away: where the checker finds everything in order without them, it changes
+  // nothing.
   bool removes_order = false;
-  bool can_be_equivalent = false;     // The call it strikes may have no effect (idle.h).
+  bool can_be_equivalent = false;  // The call it strikes may have no effect (idle.h).
   std::vector<int> cases = {};  // The ones that it can strike, smallest first; of `MutationCases`.
 };
 

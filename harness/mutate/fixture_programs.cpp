@@ -23,7 +23,8 @@ namespace {
 
 // A checker, two streams and a few buffers with values.
 struct Bench {
-  explicit Bench(const std::string& blindness) : checker({.stop = false, .mutation = blindness, .dropped = {}}) {
+  explicit Bench(const std::string& blindness)
+      : checker({.stop = false, .mutation = blindness, .dropped = {}}) {
     for (const Tensor<float>& t : {x, y}) compute.fill(t.data, 0, kBytes);
     compute.synchronize();
   }
@@ -40,7 +41,9 @@ struct Bench {
     stream.submit(AccumulateGradient{.g = from, .acc = to});
   }
   void stage() { device.host_writes(staging.data(), kBytes); }
-  void load(const Stream& stream) const { stream.copy(x.data, staging.data(), kBytes, CopyKind::host_to_device); }
+  void load(const Stream& stream) const {
+    stream.copy(x.data, staging.data(), kBytes, CopyKind::host_to_device);
+  }
 };
 
 CaseResult held(const std::string& name) {
@@ -62,12 +65,14 @@ CaseResult judged(const char* name, const RunOptions& options, std::vector<Hazar
   Bench bench(options.planted.checker);
   program(bench);
   const std::vector<Hazard> found = distinct(bench.checker.hazards());
-  const bool same = std::equal(found.begin(), found.end(), want.begin(), want.end(),
-                               [](const Hazard& hazard, HazardKind kind) { return hazard.kind == kind; });
+  const bool same =
+      std::equal(found.begin(), found.end(), want.begin(), want.end(),
+                 [](const Hazard& hazard, HazardKind kind) { return hazard.kind == kind; });
   if (same) return held(name);
   return violated(name, JudgeKind::checker,
                   std::string(name) + ": the checker should find " +
-                      (want.empty() ? "nothing" : std::string(to_text(want.front()))) + " and finds " +
+                      (want.empty() ? "nothing" : std::string(to_text(want.front()))) +
+                      " and finds " +
                       (found.empty() ? "nothing" : std::string(to_text(found.front().kind))));
 }
 
@@ -92,19 +97,20 @@ CaseResult external_record(const RunOptions& options) {
 }
 
 CaseResult fork(const RunOptions& options) {
-  return judged("a-fork-that-is-joined-too-late", options, {HazardKind::write_after_write}, [](Bench& b) {
-    const Event forked(b.device), joined(b.device);
-    b.compute.begin_capture();
-    b.compute.record(forked);
-    b.loader.wait(forked);
-    b.loader.fill(b.x.data, 1, Bench::kBytes);
-    b.loader.record(joined);
-    b.compute.fill(b.x.data, 1, Bench::kBytes);
-    b.compute.wait(joined);
-    const Graph graph = b.compute.end_capture();
-    b.compute.launch(graph);
-    b.compute.synchronize();
-  });
+  return judged("a-fork-that-is-joined-too-late", options, {HazardKind::write_after_write},
+                [](Bench& b) {
+                  const Event forked(b.device), joined(b.device);
+                  b.compute.begin_capture();
+                  b.compute.record(forked);
+                  b.loader.wait(forked);
+                  b.loader.fill(b.x.data, 1, Bench::kBytes);
+                  b.loader.record(joined);
+                  b.compute.fill(b.x.data, 1, Bench::kBytes);
+                  b.compute.wait(joined);
+                  const Graph graph = b.compute.end_capture();
+                  b.compute.launch(graph);
+                  b.compute.synchronize();
+                });
 }
 
 // Each rank's host knows what it has waited for itself.
@@ -141,16 +147,18 @@ CaseResult poison(const RunOptions& options) {
 }
 
 CaseResult overwrite(const RunOptions& options) {
-  return judged("an-overwrite-of-what-is-read", options, {HazardKind::write_after_read}, [](Bench& b) {
-    b.stage();
-    b.add(b.compute, b.x, b.y);
-    b.load(b.loader);
-    b.compute.synchronize();
-    b.loader.synchronize();
-  });
+  return judged("an-overwrite-of-what-is-read", options, {HazardKind::write_after_read},
+                [](Bench& b) {
+                  b.stage();
+                  b.add(b.compute, b.x, b.y);
+                  b.load(b.loader);
+                  b.compute.synchronize();
+                  b.loader.synchronize();
+                });
 }
 
-// ---- A host that runs ahead of the device ---------------------------------------------------------------------------
+// ---- A host that runs ahead of the device
+// ---------------------------------------------------------------------------
 
 CaseResult run_ahead(const RunOptions& options) {
   Checker checker({.stop = false, .mutation = options.planted.checker, .dropped = {}});
@@ -159,7 +167,8 @@ CaseResult run_ahead(const RunOptions& options) {
   return violated("host-runs-ahead", JudgeKind::hazard, text(checker.hazards().front()));
 }
 
-// ---- A run continued from a checkpoint ------------------------------------------------------------------------------
+// ---- A run continued from a checkpoint
+// ------------------------------------------------------------------------------
 
 CaseResult resume(const RunOptions& options) {
   Scenario scenario;
@@ -184,14 +193,17 @@ CaseResult resume(const RunOptions& options) {
       trainer.save(file);
       continue;
     }
-    oracle::Oracle oracle(scenario, {.numerics = Numerics::bf16, .mutation = options.planted.oracle});
-    for (std::int64_t step = 0; step < scenario.training.steps; ++step) oracle.step(step, data->training(step));
+    oracle::Oracle oracle(scenario,
+                          {.numerics = Numerics::bf16, .mutation = options.planted.oracle});
+    for (std::int64_t step = 0; step < scenario.training.steps; ++step)
+      oracle.step(step, data->training(step));
     const std::vector<float> bias = trainer.read(trainer.expert_biases().front().bias);
     if (trainer.weight_digest() == oracle.weight_digest() && bias == oracle.expert_bias().back()) {
       return held(scenario.name);
     }
     return violated(scenario.name, JudgeKind::weights,
-                    "after two steps, half of one, a checkpoint and the rest the weights or selection biases differ "
+                    "after two steps, half of one, a checkpoint and the rest the weights or "
+                    "selection biases differ "
                     "from those of four steps");
   }
   return {};
@@ -200,7 +212,8 @@ CaseResult resume(const RunOptions& options) {
 // ---- A run that goes back to its own checkpoint, while its graphs live and gathers are under way
 // ---------------------
 
-std::string digest_of_a_run_that_goes_back(const Scenario& scenario, const DataSource& data, Checker& checker) {
+std::string digest_of_a_run_that_goes_back(const Scenario& scenario, const DataSource& data,
+                                           Checker& checker) {
   const RunFolder folder;
   const std::string file = folder.path() + "/state";
   const auto injector = planted_alias();
@@ -237,11 +250,14 @@ CaseResult go_back(const RunOptions& options) {
   Checker checker({.stop = false, .mutation = options.planted.checker, .dropped = {}});
   const std::string digest = digest_of_a_run_that_goes_back(scenario, *data, checker);
   oracle::Oracle oracle(scenario, {.numerics = Numerics::bf16, .mutation = options.planted.oracle});
-  for (std::int64_t step = 0; step < scenario.training.steps; ++step) oracle.step(step, data->training(step));
-  if (!checker.hazards().empty()) return violated(scenario.name, JudgeKind::hazard, text(checker.hazards().front()));
+  for (std::int64_t step = 0; step < scenario.training.steps; ++step)
+    oracle.step(step, data->training(step));
+  if (!checker.hazards().empty())
+    return violated(scenario.name, JudgeKind::hazard, text(checker.hazards().front()));
   if (digest == oracle.weight_digest()) return held(scenario.name);
   return violated(scenario.name, JudgeKind::weights,
-                  "a run that went back to its checkpoint of step 2, and again within a step, has other weights at its "
+                  "a run that went back to its checkpoint of step 2, and again within a step, has "
+                  "other weights at its "
                   "end");
 }
 
@@ -256,34 +272,38 @@ void run_ahead_of_the_device(Observer& observer) {
   TensorPool pool(device);
   const Tensor<std::int32_t> tokens = pool.make<std::int32_t>(1, 16);
   const Tensor<StepState> state = pool.make<StepState>(1, 1);
-  const HostPackedBatch pack{std::vector<std::int32_t>(16), std::vector<std::int32_t>(16), {16}, {0}, 16};
+  const HostPackedBatch pack{
+      std::vector<std::int32_t>(16), std::vector<std::int32_t>(16), {16}, {0}, 16};
   for (int step = 0; step < 3; ++step) {
     device.place = {.step = step};
     loader.load_state({}, true);
-    for (int pass = 0; pass < (step == 0 ? 2 : 1); ++pass) {  // Loads with and without a new state before them.
+    for (int pass = 0; pass < (step == 0 ? 2 : 1);
+         ++pass) {  // Loads with and without a new state before them.
       loader.load(0, pack, compute);
       if (pass == 0) loader.wait_for_state(compute);
       loader.wait_for(0, compute);
       compute.copy(tokens.data, loader.inputs(0).tokens.data, 64, CopyKind::device_to_device);
       loader.consumed(0, compute);
     }
-    compute.copy(state.data, loader.state(true).data, sizeof(StepState), CopyKind::device_to_device);
+    compute.copy(state.data, loader.state(true).data, sizeof(StepState),
+                 CopyKind::device_to_device);
     loader.state_consumed(compute);
   }
   compute.synchronize();
 }
 
 const std::vector<FixtureProgram>& fixture_programs() {
-  static const std::vector<FixtureProgram> list{{"host-runs-ahead", run_ahead},
-                                       {"continued-from-checkpoint", resume},
-                                       {"back-to-its-checkpoint", go_back},
-                                       {"columns-of-one-buffer", columns},
-                                       {"a-wait-for-a-record-inside-a-graph", external_record},
-                                       {"a-fork-that-is-joined-too-late", fork},
-                                       {"a-wait-of-another-rank", other_host},
-                                       {"staging-memory-written-twice", staging},
-                                       {"poison-is-read", poison},
-                                       {"an-overwrite-of-what-is-read", overwrite}};
+  static const std::vector<FixtureProgram> list{
+      {"host-runs-ahead", run_ahead},
+      {"continued-from-checkpoint", resume},
+      {"back-to-its-checkpoint", go_back},
+      {"columns-of-one-buffer", columns},
+      {"a-wait-for-a-record-inside-a-graph", external_record},
+      {"a-fork-that-is-joined-too-late", fork},
+      {"a-wait-of-another-rank", other_host},
+      {"staging-memory-written-twice", staging},
+      {"poison-is-read", poison},
+      {"an-overwrite-of-what-is-read", overwrite}};
   return list;
 }
 

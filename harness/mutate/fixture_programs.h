@@ -1,5 +1,6 @@
-// Small programs that show what no scenario does: a host that runs ahead, a run continued from a checkpoint, and
-// orders of streams and graphs that the engine does not use yet but its checker must judge.
+// Small programs that show what no scenario does: a host that runs ahead, a run continued from a
+// checkpoint, and orders of streams and graphs that the engine does not use yet but its checker
+// must judge.
 #pragma once
 
 #include <vector>

@@ -18,7 +18,8 @@ bool is_triggered(const Fault& fault, const CaseResult& result) {
   return found != result.counters.end() && found->second > 0;
 }
 
-constexpr std::int64_t kOrders = 1000;  // Explored for a difference that needs a delay, or to prove that there is none.
+constexpr std::int64_t kOrders =
+    1000;  // Explored for a difference that needs a delay, or to prove that there is none.
 
 }  // namespace
 
@@ -28,7 +29,8 @@ PreparedRun prepared(const Fault& fault, const MutationCase& at, EvaluationMode 
   run.options.bits_alone = mode != EvaluationMode::full && mode != EvaluationMode::prove;
   if (run.options.bits_alone) run.scenario.checker.delays.clear();
   if (run.options.bits_alone) run.scenario.checker.poison.clear();
-  if (mode == EvaluationMode::poison) run.scenario.checker.poison = {Poison::padding, Poison::staging};
+  if (mode == EvaluationMode::poison)
+    run.scenario.checker.poison = {Poison::padding, Poison::staging};
   if (mode == EvaluationMode::plain || mode == EvaluationMode::poison) {
     run.options.policy = SimOptions::Policy::program;
     schedule.count = 1;
@@ -95,15 +97,15 @@ void MutantEvaluation::took_full(const CaseResult& result) {
   if (++position_ == fault_->cases.size()) survive();
 }
 
-// Nobody noticed. An edge may be one too many: in the smallest scenario it is run in many orders. A call may do
-// nothing: that is looked at in each.
+// Nobody noticed. An edge may be one too many: in the smallest scenario it is run in many orders. A
+// call may do nothing: that is looked at in each.
 void MutantEvaluation::survive() {
   position_ = 0;
   while (position_ + 1 < fault_->cases.size() && at().program) ++position_;
   mode_ = fault_->can_be_equivalent ? EvaluationMode::idle : EvaluationMode::prove;
   if (triggered_ == 0) outcome_.reason = "the call was never met";
-  outcome_.done =
-      triggered_ == 0 || outcome_.wrong_reason || at().program || !(fault_->removes_order || fault_->can_be_equivalent);
+  outcome_.done = triggered_ == 0 || outcome_.wrong_reason || at().program ||
+                  !(fault_->removes_order || fault_->can_be_equivalent);
 }
 
 void MutantEvaluation::took_equivalence(const CaseResult& result) {
@@ -111,8 +113,9 @@ void MutantEvaluation::took_equivalence(const CaseResult& result) {
   if (result.verdict != Verdict::holds) return;
   outcome_.equivalent = outcome_.done;
   if (!outcome_.done) return;
-  outcome_.argument = "in each of the " + std::to_string(triggered_) +
-                      " cases that have the call, nothing that the host sees depends on what it does";
+  outcome_.argument =
+      "in each of the " + std::to_string(triggered_) +
+      " cases that have the call, nothing that the host sees depends on what it does";
 }
 
 void MutantEvaluation::took_proof(const CaseResult& result) {
@@ -125,10 +128,10 @@ void MutantEvaluation::took_proof(const CaseResult& result) {
     outcome_.amplifier = "delay";
     return;
   }
-  outcome_.argument =
-      "in " + std::to_string(triggered_) +
-      " cases the checker finds every conflicting access in order without it, and the bits are equal in " +
-      std::to_string(kOrders) + " orders of " + at().scenario.name;
+  outcome_.argument = "in " + std::to_string(triggered_) +
+                      " cases the checker finds every conflicting access in order without it, and "
+                      "the bits are equal in " +
+                      std::to_string(kOrders) + " orders of " + at().scenario.name;
   outcome_.equivalent = true;
 }
 

@@ -1,4 +1,5 @@
-// One fault's way through its cases: which run comes next, and what the results say. It runs nothing itself.
+// One fault's way through its cases: which run comes next, and what the results say. It runs
+// nothing itself.
 #pragma once
 
 #include <optional>
@@ -41,7 +42,8 @@ struct EvaluationOutcome {
   bool bits = false;  // Values alone would have shown it.
   std::int64_t scenarios = 0;
   std::string killer;  // Name of the case.
-  std::string reason;  // The judge's report; for a survivor, a report for another reason, if there was one.
+  std::string
+      reason;  // The judge's report; for a survivor, a report for another reason, if there was one.
   bool wrong_reason = false;
   std::string argument;  // Why an equivalent one is.
   std::string replay;
@@ -63,7 +65,9 @@ class MutantEvaluation {
   void took_proof(const CaseResult& result);
   void survive();
   void quote(const CaseResult& result);  // Keeps the judge's report.
-  const MutationCase& at() const { return (*cases_)[static_cast<std::size_t>(fault_->cases[position_])]; }
+  const MutationCase& at() const {
+    return (*cases_)[static_cast<std::size_t>(fault_->cases[position_])];
+  }
 
   int number_;
   const Fault* fault_;

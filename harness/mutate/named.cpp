@@ -56,7 +56,8 @@ class Catalogue {
 
   // A fault of experts or of sharding shows in no scenario without them.
   void add(const std::string& name, const FaultRow& row, std::string site, RunOptions plant) {
-    if (row.has(kNoScenario) || (row.has(kNeedsExperts) && !experts_) || (row.has(kNeedsShards) && !sharded_))
+    if (row.has(kNoScenario) || (row.has(kNeedsExperts) && !experts_) ||
+        (row.has(kNeedsShards) && !sharded_))
       return;  // Shows in nothing.
     std::vector<int> scenarios = scenarios_;
     std::erase_if(scenarios, [&](int i) {
@@ -95,10 +96,12 @@ std::vector<Fault> named_faults(const std::vector<MutationCase>& cases) {
     }
   }
   for (const auto& name : oracle::Oracle::mutations()) {
-    catalogue.add("oracle:" + name, row_of(kOracleRows, name), "oracle", {.planted = {.oracle = name}});
+    catalogue.add("oracle:" + name, row_of(kOracleRows, name), "oracle",
+                  {.planted = {.oracle = name}});
   }
   for (const auto& name : Checker::mutations()) {
-    catalogue.add("checker:" + name, row_of(kCheckerRows, name), "harness/checker", {.planted = {.checker = name}});
+    catalogue.add("checker:" + name, row_of(kCheckerRows, name), "harness/checker",
+                  {.planted = {.checker = name}});
   }
   return catalogue.take();
 }

@@ -60,10 +60,14 @@ inline constexpr std::array kOracleRows{
     FaultRow{"moe-", kExperts, "bits", kNeedsExperts}};
 
 inline constexpr std::array kCheckerRows{
-    FaultRow{"columns-taken-for-whole-rows", kJudge, "checker: columns-of-one-buffer", kFixturesFirst},
-    FaultRow{"external-records-are-lost", kJudge, "checker: a-wait-for-a-record-inside", kFixturesFirst},
-    FaultRow{"graphs-run-in-the-order-captured", kJudge, "checker: a-fork-that-is-joined", kFixturesFirst},
-    FaultRow{"host-orders-nothing", kJudge, "checker: staging-memory; hazard: host", kFixturesFirst},
+    FaultRow{"columns-taken-for-whole-rows", kJudge, "checker: columns-of-one-buffer",
+             kFixturesFirst},
+    FaultRow{"external-records-are-lost", kJudge, "checker: a-wait-for-a-record-inside",
+             kFixturesFirst},
+    FaultRow{"graphs-run-in-the-order-captured", kJudge, "checker: a-fork-that-is-joined",
+             kFixturesFirst},
+    FaultRow{"host-orders-nothing", kJudge, "checker: staging-memory; hazard: host",
+             kFixturesFirst},
     FaultRow{"ranks-share-one-host", kJudge, "checker: a-wait-of-another-rank", kFixturesFirst},
     FaultRow{"poison-is-a-value", kJudge, "checker: poison-is-read", kFixturesFirst},
     FaultRow{"readers-are-forgotten", kJudge, "checker: an-overwrite", kFixturesFirst},

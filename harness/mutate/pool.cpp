@@ -17,12 +17,14 @@
 namespace lockstep {
 namespace {
 
-constexpr int kServesAtMost = 200;  // Runs of one process: what a fault left behind does not live on for long.
+constexpr int kServesAtMost =
+    200;  // Runs of one process: what a fault left behind does not live on for long.
 
 class Pool {
  public:
-  Pool(std::vector<MutantEvaluation>& trials, const std::vector<Fault>& faults, const std::vector<MutationCase>& cases,
-       const PoolOptions& options, const std::function<void(std::size_t)>& told)
+  Pool(std::vector<MutantEvaluation>& trials, const std::vector<Fault>& faults,
+       const std::vector<MutationCase>& cases, const PoolOptions& options,
+       const std::function<void(std::size_t)>& told)
       : trials_(trials), faults_(faults), cases_(cases), options_(options), told_(told) {}
 
   void run() {
@@ -62,11 +64,14 @@ class Pool {
     slot.run = *trials_[static_cast<std::size_t>(slot.trial)].next();
     if (slot.worker && slot.worker->served() >= kServesAtMost) slot.worker.reset();
     if (!slot.worker) {
-      const auto answer = [this](const std::string& request, const auto&) { return run_here(request); };
+      const auto answer = [this](const std::string& request, const auto&) {
+        return run_here(request);
+      };
       slot.worker = std::make_unique<CampaignWorker>(WorkerSetup{{}, answer});
     }
     slot.open = true;
-    slot.deadline = watch_.seconds() + options_.timeout_s * (slot.run.mode == EvaluationMode::prove ? 10 : 1);
+    slot.deadline =
+        watch_.seconds() + options_.timeout_s * (slot.run.mode == EvaluationMode::prove ? 10 : 1);
     slot.worker->ask(std::to_string(slot.run.fault) + " " + std::to_string(slot.run.at) + " " +
                      std::to_string(static_cast<int>(slot.run.mode)));
   }
@@ -112,7 +117,8 @@ class Pool {
   }
 
   PreparedRun prepare(const EvaluationRun& run) const {
-    return prepared(faults_[static_cast<std::size_t>(run.fault)], cases_[static_cast<std::size_t>(run.at)], run.mode);
+    return prepared(faults_[static_cast<std::size_t>(run.fault)],
+                    cases_[static_cast<std::size_t>(run.at)], run.mode);
   }
 
   // In the worker.
@@ -124,11 +130,13 @@ class Pool {
     one.mode = static_cast<EvaluationMode>(mode);
     const PreparedRun run = prepare(one);
     if (one.mode == EvaluationMode::idle) {
-      return boost::json::serialize(to_json(judge_equivalence(run.scenario, *device_fault(run.options.planted.engine))));
+      return boost::json::serialize(
+          to_json(judge_equivalence(run.scenario, *device_fault(run.options.planted.engine))));
     }
     const FixtureProgram* program = cases_[static_cast<std::size_t>(one.at)].program;
     plant_fault(run.options.planted.engine);
-    const CaseResult result = program ? program->run(run.options) : run_case(run.scenario, run.options);
+    const CaseResult result =
+        program ? program->run(run.options) : run_case(run.scenario, run.options);
     plant_fault("");
     return boost::json::serialize(to_json(result));
   }
@@ -144,8 +152,9 @@ class Pool {
 
 }  // namespace
 
-void run_trials(std::vector<MutantEvaluation>& trials, const std::vector<Fault>& faults, const std::vector<MutationCase>& cases,
-                const PoolOptions& options, const std::function<void(std::size_t)>& told) {
+void run_trials(std::vector<MutantEvaluation>& trials, const std::vector<Fault>& faults,
+                const std::vector<MutationCase>& cases, const PoolOptions& options,
+                const std::function<void(std::size_t)>& told) {
   Pool(trials, faults, cases, options, told).run();
 }
 

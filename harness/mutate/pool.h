@@ -15,7 +15,8 @@ struct PoolOptions {
 };
 
 // `told` after each trial that is done, with how many are.
-void run_trials(std::vector<MutantEvaluation>& trials, const std::vector<Fault>& faults, const std::vector<MutationCase>& cases,
-                const PoolOptions& options, const std::function<void(std::size_t)>& told);
+void run_trials(std::vector<MutantEvaluation>& trials, const std::vector<Fault>& faults,
+                const std::vector<MutationCase>& cases, const PoolOptions& options,
+                const std::function<void(std::size_t)>& told);
 
 }  // namespace lockstep

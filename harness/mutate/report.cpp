@@ -13,7 +13,9 @@
 namespace lockstep {
 namespace {
 
-const char* to_text(Fault::Kind kind) { return kind == Fault::Kind::named ? "named" : "systematic"; }
+const char* to_text(Fault::Kind kind) {
+  return kind == Fault::Kind::named ? "named" : "systematic";
+}
 
 void count(MutationScore& sum, const EvaluationOutcome& outcome) {
   ++(outcome.done ? sum.faults : sum.unfinished);
@@ -25,7 +27,9 @@ void count(MutationScore& sum, const EvaluationOutcome& outcome) {
   } else if (!outcome.bits && !is_bit_judge(outcome.judge)) {
     ++sum.judges;
   } else {
-    ++(outcome.amplifier == "none" ? sum.bits : outcome.amplifier == "delay" ? sum.delayed : sum.poisoned);
+    ++(outcome.amplifier == "none"    ? sum.bits
+       : outcome.amplifier == "delay" ? sum.delayed
+                                      : sum.poisoned);
   }
 }
 
@@ -35,7 +39,8 @@ std::int64_t quantile(const std::vector<std::int64_t>& sorted, std::size_t perce
   return sorted[(std::max<std::size_t>((sorted.size() * percent + 99) / 100, 1)) - 1];
 }
 
-MutationScore score_where(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes,
+MutationScore score_where(const std::vector<Fault>& faults,
+                          const std::vector<EvaluationOutcome>& outcomes,
                           const std::function<bool(const Fault&)>& belongs) {
   MutationScore sum;
   std::vector<std::int64_t> scenarios;
@@ -52,19 +57,21 @@ MutationScore score_where(const std::vector<Fault>& faults, const std::vector<Ev
 
 std::string line(const std::string& name, const MutationScore& s) {
   char text[256];
-  std::snprintf(text, sizeof text, "%-26s %6lld %6lld %6lld %6lld %7lld %6lld %6lld %6lld   %lld, %lld\n", name.c_str(),
-                static_cast<long long>(s.faults), static_cast<long long>(s.equivalent), static_cast<long long>(s.bits),
-                static_cast<long long>(s.delayed), static_cast<long long>(s.poisoned), static_cast<long long>(s.judges),
-                static_cast<long long>(s.survived), static_cast<long long>(s.wrong_reason),
-                static_cast<long long>(s.median), static_cast<long long>(s.p95));
+  std::snprintf(
+      text, sizeof text, "%-26s %6lld %6lld %6lld %6lld %7lld %6lld %6lld %6lld   %lld, %lld\n",
+      name.c_str(), static_cast<long long>(s.faults), static_cast<long long>(s.equivalent),
+      static_cast<long long>(s.bits), static_cast<long long>(s.delayed),
+      static_cast<long long>(s.poisoned), static_cast<long long>(s.judges),
+      static_cast<long long>(s.survived), static_cast<long long>(s.wrong_reason),
+      static_cast<long long>(s.median), static_cast<long long>(s.p95));
   return text;
 }
 
 std::string total(const char* name, const MutationScore& s) {
   const std::int64_t of = s.faults - s.equivalent;
   char text[256];
-  std::snprintf(text, sizeof text, "%s: %lld of %lld killed (%.1f %%), %lld proven equivalent%s\n", name,
-                static_cast<long long>(s.killed()), static_cast<long long>(of),
+  std::snprintf(text, sizeof text, "%s: %lld of %lld killed (%.1f %%), %lld proven equivalent%s\n",
+                name, static_cast<long long>(s.killed()), static_cast<long long>(of),
                 of > 0 ? 100.0 * static_cast<double>(s.killed()) / static_cast<double>(of) : 100.0,
                 static_cast<long long>(s.equivalent),
                 s.unfinished > 0 ? (", " + std::to_string(s.unfinished) + " not run").c_str() : "");
@@ -72,23 +79,24 @@ std::string total(const char* name, const MutationScore& s) {
 }
 
 boost::json::object to_json(const Fault& fault, const EvaluationOutcome& outcome) {
-  boost::json::object object{{"name", fault.name},
-                             {"kind", to_text(fault.kind)},
-                             {"class", fault.bug_class},
-                             {"site", fault.site},
-                             {"equivalent", outcome.equivalent},
-                             {"killed", outcome.killed},
-                             {"judge", to_text(outcome.judge)},
-                             {"amplifier", outcome.amplifier},
-                             {"bits_alone", outcome.bits},
-                             {"scenarios_to_kill", outcome.killed ? boost::json::value(outcome.scenarios) : nullptr},
-                             {"cases", outcome.scenarios},
-                             {"scenario", outcome.killer},
-                             {"reason", outcome.reason},
-                             {"wrong_reason", outcome.wrong_reason},
-                             {"finished", outcome.done},
-                             {"argument", outcome.argument},
-                             {"replay", outcome.replay}};
+  boost::json::object object{
+      {"name", fault.name},
+      {"kind", to_text(fault.kind)},
+      {"class", fault.bug_class},
+      {"site", fault.site},
+      {"equivalent", outcome.equivalent},
+      {"killed", outcome.killed},
+      {"judge", to_text(outcome.judge)},
+      {"amplifier", outcome.amplifier},
+      {"bits_alone", outcome.bits},
+      {"scenarios_to_kill", outcome.killed ? boost::json::value(outcome.scenarios) : nullptr},
+      {"cases", outcome.scenarios},
+      {"scenario", outcome.killer},
+      {"reason", outcome.reason},
+      {"wrong_reason", outcome.wrong_reason},
+      {"finished", outcome.done},
+      {"argument", outcome.argument},
+      {"replay", outcome.replay}};
   return object;
 }
 
@@ -109,20 +117,25 @@ boost::json::object to_json(const MutationScore& s) {
 
 }  // namespace
 
-MutationScore score(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes, Fault::Kind kind) {
+MutationScore score(const std::vector<Fault>& faults,
+                    const std::vector<EvaluationOutcome>& outcomes, Fault::Kind kind) {
   return score_where(faults, outcomes, [kind](const Fault& fault) { return fault.kind == kind; });
 }
 
-std::string score_text(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes) {
+std::string score_text(const std::vector<Fault>& faults,
+                       const std::vector<EvaluationOutcome>& outcomes) {
   std::string text =
       "                                          killed by\n"
-      "class                      faults  equiv   bits  +delay +poison judges  surv.  wrong   cases: median, p95\n";
+      "class                      faults  equiv   bits  +delay +poison judges  surv.  wrong   "
+      "cases: median, p95\n";
   std::vector<std::string> classes;
   for (const Fault& fault : faults) {
-    if (std::find(classes.begin(), classes.end(), fault.bug_class) == classes.end()) classes.push_back(fault.bug_class);
+    if (std::find(classes.begin(), classes.end(), fault.bug_class) == classes.end())
+      classes.push_back(fault.bug_class);
   }
   for (const std::string& name : classes) {
-    text += line(name, score_where(faults, outcomes, [&](const Fault& fault) { return fault.bug_class == name; }));
+    text += line(name, score_where(faults, outcomes,
+                                   [&](const Fault& fault) { return fault.bug_class == name; }));
   }
   for (const Fault::Kind kind : {Fault::Kind::named, Fault::Kind::systematic}) {
     const MutationScore sum = score(faults, outcomes, kind);
@@ -131,24 +144,29 @@ std::string score_text(const std::vector<Fault>& faults, const std::vector<Evalu
   return text;
 }
 
-std::string survivors_text(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes) {
+std::string survivors_text(const std::vector<Fault>& faults,
+                           const std::vector<EvaluationOutcome>& outcomes) {
   std::string text;
   for (std::size_t i = 0; i < faults.size(); ++i) {
     const EvaluationOutcome& outcome = outcomes[i];
     if (!outcome.done || outcome.killed || outcome.equivalent) continue;
-    text += "SURVIVED " + faults[i].name + ", after " + std::to_string(outcome.scenarios) + " cases\n";
+    text +=
+        "SURVIVED " + faults[i].name + ", after " + std::to_string(outcome.scenarios) + " cases\n";
     if (!outcome.wrong_reason && !outcome.reason.empty()) text += "  " + outcome.reason + "\n";
     if (outcome.wrong_reason)
-      text += "  named for another reason, by " + to_text(outcome.judge) + ": " + outcome.reason + "\n";
+      text +=
+          "  named for another reason, by " + to_text(outcome.judge) + ": " + outcome.reason + "\n";
     text += "  replay: " + outcome.replay + "\n";
   }
   return text;
 }
 
-boost::json::object mutation_json(const boost::json::object& asked, const std::vector<Fault>& faults,
+boost::json::object mutation_json(const boost::json::object& asked,
+                                  const std::vector<Fault>& faults,
                                   const std::vector<EvaluationOutcome>& outcomes, double seconds) {
   boost::json::array results;
-  for (std::size_t i = 0; i < faults.size(); ++i) results.push_back(to_json(faults[i], outcomes[i]));
+  for (std::size_t i = 0; i < faults.size(); ++i)
+    results.push_back(to_json(faults[i], outcomes[i]));
   DeviceInfo device;
   if (!faults.empty()) device.kind = faults.front().plant.device;
   return {{"tool", "lockstep"},
@@ -169,7 +187,8 @@ namespace {
 void read_result(const boost::json::object& from, Fault& fault, EvaluationOutcome& outcome) {
   const auto text = [&](const char* key) { return std::string(from.at(key).as_string()); };
   fault.name = text("name");
-  fault.kind = text("kind") == to_text(Fault::Kind::named) ? Fault::Kind::named : Fault::Kind::systematic;
+  fault.kind =
+      text("kind") == to_text(Fault::Kind::named) ? Fault::Kind::named : Fault::Kind::systematic;
   fault.bug_class = text("class");
   fault.site = text("site");
   outcome.done = from.at("finished").as_bool();
@@ -191,7 +210,8 @@ void read_result(const boost::json::object& from, Fault& fault, EvaluationOutcom
 boost::json::object add_mutation_json(const std::string& file, std::vector<Fault>& faults,
                                       std::vector<EvaluationOutcome>& outcomes, double& seconds) {
   std::ifstream stream(file, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  const std::string text((std::istreambuf_iterator<char>(stream)),
+                         std::istreambuf_iterator<char>());
   if (!stream) throw RequestError("cannot read " + file);
   try {
     const boost::json::value report = boost::json::parse(text);

@@ -13,22 +13,28 @@ struct MutationScore {
   std::int64_t faults = 0;  // That were run to the end.
   std::int64_t unfinished = 0;
   std::int64_t equivalent = 0;
-  std::int64_t bits = 0;      // Killed by values alone,
-  std::int64_t delayed = 0;   // by values alone but only in another order,
-  std::int64_t poisoned = 0;  // by values alone but only where memory that is used again has no value,
-  std::int64_t judges = 0;    // only by a judge of order, addresses, graphs or counts.
+  std::int64_t bits = 0;     // Killed by values alone,
+  std::int64_t delayed = 0;  // by values alone but only in another order,
+  std::int64_t poisoned =
+      0;  // by values alone but only where memory that is used again has no value,
+  std::int64_t judges = 0;  // only by a judge of order, addresses, graphs or counts.
   std::int64_t wrong_reason = 0;
-  std::int64_t survived = 0;         // Some of these were named, but for another reason: wrong_reason.
+  std::int64_t survived = 0;  // Some of these were named, but for another reason: wrong_reason.
   std::int64_t median = 0, p95 = 0;  // Cases until killed.
   std::int64_t killed() const { return bits + delayed + poisoned + judges; }
 };
-MutationScore score(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes, Fault::Kind kind);
+MutationScore score(const std::vector<Fault>& faults,
+                    const std::vector<EvaluationOutcome>& outcomes, Fault::Kind kind);
 
-std::string score_text(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes);
-std::string survivors_text(const std::vector<Fault>& faults, const std::vector<EvaluationOutcome>& outcomes);
-// Written and read again: what several machines have run is put together from their files. RequestError for a file that
-// is no such report, or of another revision than this program's. `asked`: what decides the faults, and the share.
-boost::json::object mutation_json(const boost::json::object& asked, const std::vector<Fault>& faults,
+std::string score_text(const std::vector<Fault>& faults,
+                       const std::vector<EvaluationOutcome>& outcomes);
+std::string survivors_text(const std::vector<Fault>& faults,
+                           const std::vector<EvaluationOutcome>& outcomes);
+// Written and read again: what several machines have run is put together from their files.
+// RequestError for a file that is no such report, or of another revision than this program's.
+// `asked`: what decides the faults, and the share.
+boost::json::object mutation_json(const boost::json::object& asked,
+                                  const std::vector<Fault>& faults,
                                   const std::vector<EvaluationOutcome>& outcomes, double seconds);
 // Returns what was asked.
 boost::json::object add_mutation_json(const std::string& file, std::vector<Fault>& faults,

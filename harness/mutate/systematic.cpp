@@ -15,10 +15,12 @@ std::vector<Reason> reasons_of(DeviceOperator op) {
   const Reason bits{std::nullopt, {}}, order{JudgeKind::hazard, {"Missing edge"}},
       unwritten{JudgeKind::hazard, {"use before write"}};
   const Reason count{JudgeKind::vacuous, {"graph_replays"}};
-  // A graph that was captured without a call lacks its entry when the region runs again in record-only mode.
+  // A graph that was captured without a call lacks its entry when the region runs again in
+  // record-only mode.
   const Reason entry{JudgeKind::ledger, {"entry"}};
   // Without an edge of a capture a stream does not join it, or does not come back.
-  const Reason fork{JudgeKind::capture, {"cudaErrorStreamCapture", "event of a capture that is over"}};
+  const Reason fork{JudgeKind::capture,
+                    {"cudaErrorStreamCapture", "event of a capture that is over"}};
   switch (op) {
     case DeviceOperator::drop_wait:
     case DeviceOperator::drop_record:
@@ -28,7 +30,8 @@ std::vector<Reason> reasons_of(DeviceOperator op) {
       return {order, bits, entry, fork};
     case DeviceOperator::drop_copy:
       // The host goes by rows of another microbatch: too many change no bit, but what is moved.
-      return {unwritten, bits, entry, {JudgeKind::vacuous, {"rows that the oracle's experts have"}}};
+      return {
+          unwritten, bits, entry, {JudgeKind::vacuous, {"rows that the oracle's experts have"}}};
     case DeviceOperator::drop_fill:
       return {unwritten, bits, entry};
     case DeviceOperator::drop_op:
@@ -38,7 +41,8 @@ std::vector<Reason> reasons_of(DeviceOperator op) {
     case DeviceOperator::free_early:
       return {{JudgeKind::hazard, {"use after free"}}};
     case DeviceOperator::alias_buffers:
-      return {{JudgeKind::hazard, {"overlapping operands", "Missing edge", "use before write"}}, bits};
+      return {{JudgeKind::hazard, {"overlapping operands", "Missing edge", "use before write"}},
+              bits};
     case DeviceOperator::wrong_buffer:
       return {{JudgeKind::hazard, {"overlapping operands", "Missing edge", "use before write"}},
               bits,
@@ -56,8 +60,9 @@ std::vector<Reason> reasons_of(DeviceOperator op) {
 }
 
 bool removes_order(DeviceOperator op) {
-  return op == DeviceOperator::drop_wait || op == DeviceOperator::drop_record || op == DeviceOperator::drop_sync ||
-         op == DeviceOperator::move_wait || op == DeviceOperator::move_record;
+  return op == DeviceOperator::drop_wait || op == DeviceOperator::drop_record ||
+         op == DeviceOperator::drop_sync || op == DeviceOperator::move_wait ||
+         op == DeviceOperator::move_record;
 }
 
 Fault fault_at(const DeviceFault& door, const std::vector<MutationCase>& cases) {
@@ -71,9 +76,12 @@ Fault fault_at(const DeviceFault& door, const std::vector<MutationCase>& cases) 
               .can_be_equivalent = can_be_equivalent(door.op)};
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const DeviceMutator::Sites& sites = cases[i].sites[static_cast<std::size_t>(door.op)];
-    if (door.op == DeviceOperator::move_address && cases[i].last_launches.contains({door.site, door.index})) continue;
+    if (door.op == DeviceOperator::move_address &&
+        cases[i].last_launches.contains({door.site, door.index}))
+      continue;
     const auto found = sites.find(door.site);
-    if (found != sites.end() && door.index < found->second) fault.cases.push_back(static_cast<int>(i));
+    if (found != sites.end() && door.index < found->second)
+      fault.cases.push_back(static_cast<int>(i));
   }
   return fault;
 }
@@ -89,7 +97,8 @@ std::uint64_t mixed(std::uint64_t x) {
 // The calls of one site in the order in which they are taken: one early, then any.
 std::vector<std::int64_t> drawn(std::int64_t count, std::uint64_t seed) {
   std::vector<std::pair<std::uint64_t, std::int64_t>> keys;
-  for (std::int64_t i = 0; i < count; ++i) keys.emplace_back(mixed(seed ^ mixed(static_cast<std::uint64_t>(i))), i);
+  for (std::int64_t i = 0; i < count; ++i)
+    keys.emplace_back(mixed(seed ^ mixed(static_cast<std::uint64_t>(i))), i);
   std::sort(keys.begin(), keys.end());
   std::vector<std::int64_t> order;
   for (const auto& [key, index] : keys) order.push_back(index);
@@ -104,7 +113,8 @@ std::uint64_t hash_of(const std::string& text) {
 
 }  // namespace
 
-std::vector<Fault> systematic_faults(const std::vector<MutationCase>& cases, std::uint64_t seed, std::int64_t most) {
+std::vector<Fault> systematic_faults(const std::vector<MutationCase>& cases, std::uint64_t seed,
+                                     std::int64_t most) {
   std::vector<Fault> faults;
   for (std::size_t op = 0; op < kDeviceOperators.size(); ++op) {
     std::map<std::string, std::int64_t> counts;  // The most calls that a case has.
@@ -121,19 +131,22 @@ std::vector<Fault> systematic_faults(const std::vector<MutationCase>& cases, std
     std::vector<Fault> chosen;
     std::size_t rounds = 0;
     for (const auto& [key, order] : orders) rounds = std::max(rounds, order.size());
-    for (std::size_t round = 0; round < rounds && static_cast<std::int64_t>(chosen.size()) < most; ++round) {
+    for (std::size_t round = 0; round < rounds && static_cast<std::int64_t>(chosen.size()) < most;
+         ++round) {
       for (const auto& [key, order] : orders) {
         if (round >= order.size() || static_cast<std::int64_t>(chosen.size()) >= most) continue;
         Fault fault = fault_at({static_cast<DeviceOperator>(op), key.second, order[round]}, cases);
         if (!fault.cases.empty()) chosen.push_back(std::move(fault));
       }
     }
-    faults.insert(faults.end(), std::make_move_iterator(chosen.begin()), std::make_move_iterator(chosen.end()));
+    faults.insert(faults.end(), std::make_move_iterator(chosen.begin()),
+                  std::make_move_iterator(chosen.end()));
   }
   return faults;
 }
 
-std::optional<Fault> systematic_fault(const std::vector<MutationCase>& cases, const std::string& name) {
+std::optional<Fault> systematic_fault(const std::vector<MutationCase>& cases,
+                                      const std::string& name) {
   const std::optional<DeviceFault> door = device_fault(name);
   if (!door) return std::nullopt;
   Fault fault = fault_at(*door, cases);

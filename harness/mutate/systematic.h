@@ -10,9 +10,12 @@
 namespace lockstep {
 
 // At most `most` of each operator, spread over its sites; which calls of a site, the seed says.
-std::vector<Fault> systematic_faults(const std::vector<MutationCase>& cases, std::uint64_t seed, std::int64_t most);
+std::vector<Fault> systematic_faults(const std::vector<MutationCase>& cases, std::uint64_t seed,
+                                     std::int64_t most);
 
-// The fault with this name, with the cases that it can strike. Absent if it is none, or strikes none.
-std::optional<Fault> systematic_fault(const std::vector<MutationCase>& cases, const std::string& name);
+// The fault with this name, with the cases that it can strike. Absent if it is none, or strikes
+// none.
+std::optional<Fault> systematic_fault(const std::vector<MutationCase>& cases,
+                                      const std::string& name);
 
 }  // namespace lockstep

@@ -34,11 +34,15 @@ PackHistogram read_histogram(const std::string& path) {
     std::int64_t documents = 0, count = 0;
     std::string rest;
     if (!(words >> std::ws) || words.eof()) continue;
-    if (!(words >> documents >> count) || words >> rest) refuse(path, number, "two numbers, documents and packs");
+    if (!(words >> documents >> count) || words >> rest)
+      refuse(path, number, "two numbers, documents and packs");
     if (documents < 0 || documents > kMostDocuments) {
-      refuse(path, number, "0 to " + std::to_string(kMostDocuments) + " documents, not " + std::to_string(documents));
+      refuse(path, number,
+             "0 to " + std::to_string(kMostDocuments) + " documents, not " +
+                 std::to_string(documents));
     }
-    if (count < 0 || count > kMostPacks - all) refuse(path, number, "a number of packs, 0 to 2^53 in all");
+    if (count < 0 || count > kMostPacks - all)
+      refuse(path, number, "a number of packs, 0 to 2^53 in all");
     all += count;
     if (count > 0) histogram[documents] += count;
   }
@@ -65,7 +69,8 @@ std::int64_t packs(const PackHistogram& histogram) {
 }
 
 std::int64_t percentile(const PackHistogram& histogram, double share) {
-  const auto wanted = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(packs(histogram))));
+  const auto wanted =
+      static_cast<std::int64_t>(std::ceil(share * static_cast<double>(packs(histogram))));
   std::int64_t seen = 0;
   for (const auto& [documents, count] : histogram) {
     seen += count;

@@ -10,12 +10,14 @@ namespace {
 
 // The same documents in every microbatch of one rank, so that nothing but the capacity differs.
 Scenario with_documents(Scenario s, std::int64_t documents) {
-  const std::int64_t count = std::clamp<std::int64_t>(documents, 1, std::max<std::int64_t>(s.data.pack_length / 2, 1));
+  const std::int64_t count =
+      std::clamp<std::int64_t>(documents, 1, std::max<std::int64_t>(s.data.pack_length / 2, 1));
   const MicrobatchLengths pack(static_cast<std::size_t>(count), s.data.pack_length / count);
   const std::int64_t length = s.data.pack_length;
   s.data = {};
   s.data.pack_length = length;
-  s.data.distribution.median = std::min(s.data.distribution.median, length);  // Which nobody draws from (L10).
+  s.data.distribution.median =
+      std::min(s.data.distribution.median, length);  // Which nobody draws from (L10).
   s.data.documents = {{pack}};
   s.parallel = {};
   s.fsdp = {};
@@ -28,7 +30,8 @@ Scenario with_documents(Scenario s, std::int64_t documents) {
   return s;
 }
 
-double seconds_of_a_microbatch(const Scenario& scenario, GraphImpl impl, const std::string& device, double budget) {
+double seconds_of_a_microbatch(const Scenario& scenario, GraphImpl impl, const std::string& device,
+                               double budget) {
   const StepTime time = time_steps(scenario, impl, device, budget);
   if (!time.not_run.empty()) throw RequestError("the model cannot be measured: " + time.not_run);
   return time.median / static_cast<double>(scenario.training.microbatches);
@@ -36,10 +39,11 @@ double seconds_of_a_microbatch(const Scenario& scenario, GraphImpl impl, const s
 
 }  // namespace
 
-PackCosts measure_costs(const Scenario& model, std::int64_t documents, std::int64_t most, const std::string& device,
-                        double budget) {
+PackCosts measure_costs(const Scenario& model, std::int64_t documents, std::int64_t most,
+                        const std::string& device, double budget) {
   Scenario scenario = with_documents(model, documents);
-  const GraphImpl impl = model.cuda_graph.impl == GraphImpl::none ? GraphImpl::partial : model.cuda_graph.impl;
+  const GraphImpl impl =
+      model.cuda_graph.impl == GraphImpl::none ? GraphImpl::partial : model.cuda_graph.impl;
   const auto fewest = std::ssize(scenario.data.documents.front().front());
   PackCosts costs;
   std::int64_t capacity = fewest;

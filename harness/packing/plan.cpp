@@ -9,8 +9,8 @@
 namespace lockstep {
 namespace {
 
-// The numbers of documents in increasing order, and the share of those that have at most the i-th in all `together`
-// packs, i from 1.
+// The numbers of documents in increasing order, and the share of those that have at most the i-th
+// in all `together` packs, i from 1.
 struct Steps {
   Steps(const PackHistogram& histogram, std::int64_t together) {
     for (const auto& [documents, count] : histogram) {
@@ -22,15 +22,16 @@ struct Steps {
       }
       upto.back() += static_cast<double>(count);
     }
-    for (double& share : upto) share = std::pow(share / static_cast<double>(packs(histogram)), together);
+    for (double& share : upto)
+      share = std::pow(share / static_cast<double>(packs(histogram)), together);
   }
   std::size_t size() const { return capacities.size(); }
   std::vector<std::int64_t> capacities;
   std::vector<double> upto{0};
 };
 
-// least[i]: seconds, times their share, of all up to the i-th number when the largest bucket is that number; from[i]:
-// the number that the bucket before it is.
+// least[i]: seconds, times their share, of all up to the i-th number when the largest bucket is
+// that number; from[i]: the number that the bucket before it is.
 struct Row {
   std::vector<double> least;
   std::vector<std::size_t> from;
@@ -59,17 +60,19 @@ double PackCosts::replay_at(std::int64_t capacity) const {
   if (above == replay.end()) return replay.rbegin()->second;
   if (above == replay.begin() || above->first == capacity) return above->second;
   const auto below = std::prev(above);
-  const double part = static_cast<double>(capacity - below->first) / static_cast<double>(above->first - below->first);
+  const double part = static_cast<double>(capacity - below->first) /
+                      static_cast<double>(above->first - below->first);
   return below->second + part * (above->second - below->second);
 }
 
-std::vector<PackingPlan> cheapest_plans(const PackHistogram& histogram, const PackCosts& costs, std::size_t most,
-                                        std::int64_t together) {
+std::vector<PackingPlan> cheapest_plans(const PackHistogram& histogram, const PackCosts& costs,
+                                        std::size_t most, std::int64_t together) {
   require(packs(histogram) > 0, "there is a pack");
   const Steps steps(histogram, together);
   std::vector<PackingPlan> plans{{.seconds = costs.eager}};
   // With no bucket, only the packs before the first number are paid for: none.
-  std::vector<Row> rows{{std::vector<double>(steps.size() + 1, std::numeric_limits<double>::infinity()), {}}};
+  std::vector<Row> rows{
+      {std::vector<double>(steps.size() + 1, std::numeric_limits<double>::infinity()), {}}};
   rows[0].least[0] = 0;
   for (std::size_t count = 1; count <= std::min(most, steps.size()); ++count) {
     rows.push_back(next_row(steps, costs, rows.back()));
@@ -93,9 +96,12 @@ std::vector<PackingPlan> cheapest_plans(const PackHistogram& histogram, const Pa
 
 const PackingPlan& proposed(const std::vector<PackingPlan>& plans, double slack) {
   require(!plans.empty(), "there is a plan");
-  const auto cheaper = [](const PackingPlan& a, const PackingPlan& b) { return a.seconds < b.seconds; };
+  const auto cheaper = [](const PackingPlan& a, const PackingPlan& b) {
+    return a.seconds < b.seconds;
+  };
   const double bar = std::min_element(plans.begin(), plans.end(), cheaper)->seconds * (1 + slack);
-  return *std::find_if(plans.begin(), plans.end(), [&](const PackingPlan& plan) { return plan.seconds <= bar; });
+  return *std::find_if(plans.begin(), plans.end(),
+                       [&](const PackingPlan& plan) { return plan.seconds <= bar; });
 }
 
 }  // namespace lockstep

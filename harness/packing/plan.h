@@ -1,4 +1,5 @@
-// Which capacities graphs should be captured for: the cheapest by what a microbatch costs, replayed and eager.
+// Which capacities graphs should be captured for: the cheapest by what a microbatch costs, replayed
+// and eager.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,12 @@ namespace lockstep {
 
 // Seconds of a microbatch.
 struct PackCosts {
-  std::map<std::int64_t, double> replay = {};  // By the capacity of its graph, as measured; at least one.
+  std::map<std::int64_t, double> replay =
+      {};  // By the capacity of its graph, as measured; at least one.
   double eager = 0;
 
-  // Between two capacities that were measured, on the line through them; beyond them, as the nearest.
+  // Between two capacities that were measured, on the line through them; beyond them, as the
+  // nearest.
   double replay_at(std::int64_t capacity) const;
 };
 
@@ -24,12 +27,12 @@ struct PackingPlan {
   double seconds = 0;                      // For a microbatch, expected.
 };
 
-// The cheapest plan with exactly 1, 2, ... `most` buckets, as far as there are different numbers of documents, after
-// the one with none. A capacity is a number of documents that was seen: one between two of them fits no pack more.
-// `together` packs, drawn independently, share a graph or fall back together: those of all ranks, and of a whole step
-// under full_iteration.
-std::vector<PackingPlan> cheapest_plans(const PackHistogram& histogram, const PackCosts& costs, std::size_t most,
-                                        std::int64_t together = 1);
+// The cheapest plan with exactly 1, 2, ... `most` buckets, as far as there are different numbers of
+// documents, after the one with none. A capacity is a number of documents that was seen: one
+// between two of them fits no pack more. `together` packs, drawn independently, share a graph or
+// fall back together: those of all ranks, and of a whole step under full_iteration.
+std::vector<PackingPlan> cheapest_plans(const PackHistogram& histogram, const PackCosts& costs,
+                                        std::size_t most, std::int64_t together = 1);
 
 // The one of these with the fewest buckets that is at most `slack` (0.005 = half a percent) dearer
 // than the cheapest.

@@ -30,9 +30,10 @@ json::array errors_of(const ReadResult& read) {
 json::array regions_of(const Scenario& scenario) {
   json::array list;
   for (const Scenario::Block& block : scenario.blocks()) {
-    list.push_back(json::object{{"block", scenario.model.pattern.substr(block.first, block.count)},
-                                {"first_layer", block.first},
-                                {"captured_layers", json::value_from(captured_symbols(scenario, block))}});
+    list.push_back(
+        json::object{{"block", scenario.model.pattern.substr(block.first, block.count)},
+                     {"first_layer", block.first},
+                     {"captured_layers", json::value_from(captured_symbols(scenario, block))}});
   }
   return list;
 }
@@ -74,8 +75,10 @@ std::string describe_json(const ReadResult& read) {
   all["regions"] = graph_regions(scenario);
   all["parameters"] = parameters_of(scenario);
   all["keys_without_effect"] = json::value_from(keys_without_effect(scenario));
-  if (read.ok() && can_be_counted_at_once(scenario)) all["expected_counters"] = counters_of(scenario);
-  // The canonical form to the byte: the library would write 0.1 as 1E-1, which no ratio of a scenario may be.
+  if (read.ok() && can_be_counted_at_once(scenario))
+    all["expected_counters"] = counters_of(scenario);
+  // The canonical form to the byte: the library would write 0.1 as 1E-1, which no ratio of a
+  // scenario may be.
   std::string text = json::serialize(all);
   text.pop_back();
   return text + ",\"scenario\":" + canonical_form(scenario) + "}";

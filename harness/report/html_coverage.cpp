@@ -25,7 +25,8 @@ std::string counts_table(const std::string& title, const json::object& counts) {
     const double count = value.is_number() ? value.to_number<double>() : -1;
     char width[16];
     std::snprintf(width, sizeof width, "%.1f", std::max(0.0, 300 * count / most));
-    out += std::string("<tr") + (count == 0 ? " class=\"never\"" : "") + ">" + element("td", "", std::string(name)) +
+    out += std::string("<tr") + (count == 0 ? " class=\"never\"" : "") + ">" +
+           element("td", "", std::string(name)) +
            element("td", "n", count == 0 ? "never" : text_of(value)) +
            "<td><span class=\"bar\" style=\"width: " + width + "px\"></span></td></tr>\n";
   }
@@ -67,7 +68,8 @@ std::string coverage_section(const json::value& distribution) {
       numbers += "<li><b>" + html(text_of(value)) + "</b> " + html(words) + "</li>\n";
     }
   }
-  return "<section>\n<h2>Coverage</h2>\n<ul class=\"counts\">\n" + numbers + "</ul>\n" + tables + "</section>\n";
+  return "<section>\n<h2>Coverage</h2>\n<ul class=\"counts\">\n" + numbers + "</ul>\n" + tables +
+         "</section>\n";
 }
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// The part of the HTML page that says what a campaign drew: features, edges, and pairs that never met.
+// The part of the HTML page that says what a campaign drew: features, edges, and pairs that never
+// met.
 #pragma once
 
 #include <boost/json.hpp>
@@ -6,7 +7,8 @@
 
 namespace lockstep {
 
-// `distribution` as Distribution::to_json() makes it; whatever else is in it is shown as names and values.
+// `distribution` as Distribution::to_json() makes it; whatever else is in it is shown as names and
+// values.
 std::string coverage_section(const boost::json::value& distribution);
 
 }  // namespace lockstep

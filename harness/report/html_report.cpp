@@ -18,7 +18,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::size_t kMostHeld = 2000;     // Rows of what held; the page of a long campaign stays readable.
+constexpr std::size_t kMostHeld =
+    2000;  // Rows of what held; the page of a long campaign stays readable.
 constexpr std::size_t kMostFailures = 200;  // With a block of their own.
 
 std::string counter(const CaseResult& result, const char* name) {
@@ -47,9 +48,10 @@ std::string summary(const json::object& run, bool all_held) {
   const json::object& counts = run.at("summary").as_object();
   const json::object& device = run.at("device").as_object();
   std::string out = "<header class=\"" + std::string(all_held ? "held" : "failed") + "\">\n";
-  out += "<h1>lockstep <small>" + html(text_in(run, "version")) + " (" + html(text_in(run, "revision")) +
-         ")</small></h1>\n";
-  out += "<p class=\"device\">" + html(text_in(device, "kind")) + ": " + html(text_in(device, "name"));
+  out += "<h1>lockstep <small>" + html(text_in(run, "version")) + " (" +
+         html(text_in(run, "revision")) + ")</small></h1>\n";
+  out +=
+      "<p class=\"device\">" + html(text_in(device, "kind")) + ": " + html(text_in(device, "name"));
   for (const char* key : {"driver", "cuda", "nccl", "cudnn", "cublas"}) {
     const std::string version = text_in(device, key);
     if (!version.empty()) out += ", " + std::string(key) + " " + html(version);
@@ -61,10 +63,12 @@ std::string summary(const json::object& run, bool all_held) {
     std::string words(name);
     std::replace(words.begin(), words.end(), '_', ' ');
     out += "<li class=\"" + html(std::string(name)) + (none ? " none" : "") + "\">" +
-           (value.is_bool() ? "" : "<b>" + html(json::serialize(value)) + "</b> ") + html(words) + "</li>\n";
+           (value.is_bool() ? "" : "<b>" + html(json::serialize(value)) + "</b> ") + html(words) +
+           "</li>\n";
   }
   if (counts.contains("seconds")) {
-    out += "<li><b>" + seconds_text(counts.at("seconds").to_number<double>()) + "</b> seconds</li>\n";
+    out +=
+        "<li><b>" + seconds_text(counts.at("seconds").to_number<double>()) + "</b> seconds</li>\n";
   }
   return out + "</ul>\n</header>\n";
 }
@@ -72,7 +76,8 @@ std::string summary(const json::object& run, bool all_held) {
 // The microbatches of one rank, which numbers its own.
 StepData of_rank(StepData step, std::int64_t rank, std::int64_t ranks) {
   StepData own;
-  for (std::int64_t g = std::max<std::int64_t>(rank, 0); g < std::ssize(step.microbatches); g += ranks) {
+  for (std::int64_t g = std::max<std::int64_t>(rank, 0); g < std::ssize(step.microbatches);
+       g += ranks) {
     own.microbatches.push_back(std::move(step.microbatches[static_cast<std::size_t>(g)]));
   }
   return own;
@@ -85,8 +90,8 @@ std::string picture(const CaseResult& result) {
   try {
     const Scenario scenario = read_token(result.token, result.data_from);
     const auto source = open_data(scenario);
-    const StepData step =
-        result.judge == JudgeKind::evaluation ? source->evaluation(where.step) : source->training(where.step);
+    const StepData step = result.judge == JudgeKind::evaluation ? source->evaluation(where.step)
+                                                                : source->training(where.step);
     return pack_picture(scenario.data, of_rank(step, where.rank, scenario.parallel.data), where);
   } catch (const std::exception& error) {
     return "<p class=\"note\">The packs are not drawn: " + html(error.what()) + "</p>\n";
@@ -102,8 +107,9 @@ std::string difference(const CaseResult& result) {
 }
 
 std::string failure(const CaseResult& one, std::size_t number) {
-  std::string out = "<article id=\"failure-" + std::to_string(number) + "\">\n<h3>" + html(one.name) + " <small>" +
-                    html(one.numerics) + "</small> <span class=\"badge " + to_text(one.verdict) + "\">" +
+  std::string out = "<article id=\"failure-" + std::to_string(number) + "\">\n<h3>" +
+                    html(one.name) + " <small>" + html(one.numerics) +
+                    "</small> <span class=\"badge " + to_text(one.verdict) + "\">" +
                     to_text(one.verdict) + "</span> by " + html(to_text(one.judge)) + "</h3>\n";
   out += element("p", "reason", one.reason) + "\n";
   if (one.first_difference) out += difference(one);
@@ -122,9 +128,11 @@ std::string counters(const CaseResult& one) {
 
 std::string result_row(const CaseResult& one, std::size_t failure_number) {
   std::string name = html(one.name);
-  if (failure_number > 0) name = "<a href=\"#failure-" + std::to_string(failure_number) + "\">" + name + "</a>";
-  std::string out = "<tr><td><span class=\"badge " + std::string(to_text(one.verdict)) + "\">" + to_text(one.verdict) +
-                    "</span></td><td>" + name + "</td>" + element("td", "", one.numerics);
+  if (failure_number > 0)
+    name = "<a href=\"#failure-" + std::to_string(failure_number) + "\">" + name + "</a>";
+  std::string out = "<tr><td><span class=\"badge " + std::string(to_text(one.verdict)) + "\">" +
+                    to_text(one.verdict) + "</span></td><td>" + name + "</td>" +
+                    element("td", "", one.numerics);
   for (const char* key : {"graphs_captured", "graph_replays", "eager_fallbacks", "ops"}) {
     out += element("td", "n", counter(one, key));
   }
@@ -135,8 +143,10 @@ std::string result_row(const CaseResult& one, std::size_t failure_number) {
 
 std::string all_results(const std::vector<CaseResult>& results) {
   std::string out =
-      "<section>\n<h2>Results</h2>\n<table class=\"results\">\n<thead><tr><th>verdict</th><th>scenario</th>"
-      "<th>numerics</th><th class=\"n\">captured</th><th class=\"n\">replays</th><th class=\"n\">fallbacks</th>"
+      "<section>\n<h2>Results</h2>\n<table "
+      "class=\"results\">\n<thead><tr><th>verdict</th><th>scenario</th>"
+      "<th>numerics</th><th class=\"n\">captured</th><th class=\"n\">replays</th><th "
+      "class=\"n\">fallbacks</th>"
       "<th class=\"n\">ops</th><th class=\"n\">seconds</th><th></th></tr></thead>\n<tbody>\n";
   std::size_t failures = 0, held = 0;
   for (const CaseResult& one : results) {
@@ -148,7 +158,8 @@ std::string all_results(const std::vector<CaseResult>& results) {
   }
   out += "</tbody>\n</table>\n";
   if (held > kMostHeld)
-    out += "<p class=\"note\">And " + std::to_string(held - kMostHeld) + " more without a failure.</p>\n";
+    out += "<p class=\"note\">And " + std::to_string(held - kMostHeld) +
+           " more without a failure.</p>\n";
   return out + "</section>\n";
 }
 
@@ -159,8 +170,8 @@ std::string all_failures(const std::vector<CaseResult>& results) {
     if (fails(one) && ++number <= kMostFailures) out += failure(one, number);
   }
   if (number > kMostFailures) {
-    out +=
-        "<p class=\"note\">" + std::to_string(number - kMostFailures) + " more failures are in the table alone.</p>\n";
+    out += "<p class=\"note\">" + std::to_string(number - kMostFailures) +
+           " more failures are in the table alone.</p>\n";
   }
   return out.empty() ? "" : "<section>\n<h2>Failures</h2>\n" + out + "</section>\n";
 }
@@ -171,7 +182,8 @@ std::string html_report(const json::object& run) {
   const std::vector<CaseResult> results = results_of(run);
   const std::string failures = all_failures(results);
   std::string page = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
-  page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>lockstep: ";
+  page +=
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>lockstep: ";
   page += failures.empty() ? "held" : "failures";
   page += "</title>\n<style>\n" + std::string(kHtmlStyle) + "</style>\n</head>\n<body>\n";
   page += summary(run, failures.empty()) + "<main>\n" + failures + all_results(results);

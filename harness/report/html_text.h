@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-// For element content and for attributes in double quotes. Control bytes, and what is no UTF-8, show as U+FFFD.
+// For element content and for attributes in double quotes. Control bytes, and what is no UTF-8,
+// show as U+FFFD.
 std::string html(std::string_view text);
 // <tag class="name">text</tag>, with the text escaped.
 std::string element(const char* tag, const char* name, std::string_view text);

@@ -40,8 +40,9 @@ struct Experts {
   bool padded, host_sync;
 };
 constexpr Experts kNoExperts{"", true, false};
-constexpr Experts kExperts[] = {
-    {" drop-and-pad", true, false}, {" dropless", false, false}, {" dropless, host_sync", false, true}};
+constexpr Experts kExperts[] = {{" drop-and-pad", true, false},
+                                {" dropless", false, false},
+                                {" dropless, host_sync", false, true}};
 
 const char* pattern_of(char layer) {
   switch (layer) {
@@ -81,7 +82,8 @@ std::string cell(Scenario s, OffloadModule module) {
 
 void write_row(std::ostringstream& out, char layer, const Experts& experts, OffloadModule module) {
   out << "| `" << word(module) << "` | `" << pattern_of(layer) << "`" << experts.name << " |";
-  for (const Graphs& graphs : columns()) out << " " << cell(without_offload(layer, experts, graphs), module) << " |";
+  for (const Graphs& graphs : columns())
+    out << " " << cell(without_offload(layer, experts, graphs), module) << " |";
   out << "\n";
 }
 

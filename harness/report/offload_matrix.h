@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// Markdown. A cell is "yes", "late" (yes, and its copies may be delayed until the next graph), the rule that refuses,
-// or empty where the pattern lacks the layer that the graph would hold.
+// Markdown. A cell is "yes", "late" (yes, and its copies may be delayed until the next graph), the
+// rule that refuses, or empty where the pattern lacks the layer that the graph would hold.
 std::string offload_matrix();
 
 }  // namespace lockstep

@@ -31,10 +31,12 @@ std::string h2d_step_name(const OffloadPlan& plan, int step) {
   return "forward " + (step == plan.segments ? "head" : std::to_string(step));
 }
 
-void write_group(std::ostringstream& out, const OffloadPlan& plan, const OffloadGroup& group, double awaited) {
+void write_group(std::ostringstream& out, const OffloadPlan& plan, const OffloadGroup& group,
+                 double awaited) {
   char line[256];
   const std::string name = word(group.module), after = segment_name(plan, group.d2h.begin);
-  const std::string from = h2d_step_name(plan, group.h2d.begin), used = h2d_step_name(plan, group.h2d.end);
+  const std::string from = h2d_step_name(plan, group.h2d.begin),
+                    used = h2d_step_name(plan, group.h2d.end);
   const double copy = copy_seconds(group.bytes());
   std::snprintf(line, sizeof line, "  %5d  %-13s %12lld B  ", group.layer, name.c_str(),
                 static_cast<long long>(group.bytes()));
@@ -43,17 +45,21 @@ void write_group(std::ostringstream& out, const OffloadPlan& plan, const Offload
     out << "stays\n";
     return;
   }
-  std::snprintf(line, sizeof line, "%-12s %-12s %-12s %13s %13s\n", after.c_str(), from.c_str(), used.c_str(),
-                microseconds(copy).c_str(),
-                microseconds(std::max(0.0, copy - awaited / static_cast<double>(plan.microbatches))).c_str());
+  std::snprintf(
+      line, sizeof line, "%-12s %-12s %-12s %13s %13s\n", after.c_str(), from.c_str(), used.c_str(),
+      microseconds(copy).c_str(),
+      microseconds(std::max(0.0, copy - awaited / static_cast<double>(plan.microbatches))).c_str());
   out << line;
 }
 
-double sum_of(const std::vector<double>& seconds) { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+double sum_of(const std::vector<double>& seconds) {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
 
 std::map<OffloadModule, std::int64_t> totals(const OffloadPlan& plan) {
   std::map<OffloadModule, std::int64_t> sums;
-  for (const OffloadGroup& group : plan.groups) sums[group.module] += group.is_resident ? 0 : group.bytes();
+  for (const OffloadGroup& group : plan.groups)
+    sums[group.module] += group.is_resident ? 0 : group.bytes();
   return sums;
 }
 
@@ -62,31 +68,41 @@ std::map<OffloadModule, std::int64_t> totals(const OffloadPlan& plan) {
 std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
   const OffloadForecast times = forecast(plan);
   std::ostringstream out;
-  out << "\noffload plan of rank 0 (" << to_text(scenario.numerics.front()) << "), fixed before the first step; "
-      << plan.groups.size() << " groups in order of execution\n"
-      << "  layer  module                         leaves after comes from   comes before     copy back        hidden\n";
-  for (std::size_t i = 0; i < plan.groups.size(); ++i) write_group(out, plan, plan.groups[i], times.awaited[i]);
+  out << "\noffload plan of rank 0 (" << to_text(scenario.numerics.front())
+      << "), fixed before the first step; " << plan.groups.size()
+      << " groups in order of execution\n"
+      << "  layer  module                         leaves after comes from   comes before     copy "
+         "back        hidden\n";
+  for (std::size_t i = 0; i < plan.groups.size(); ++i)
+    write_group(out, plan, plan.groups[i], times.awaited[i]);
   out << "  bytes of a microbatch by module, rank 0:";
   for (const auto& [module, bytes] : totals(plan)) out << " " << word(module) << " " << bytes;
   out << "\n  total " << plan.bytes() << " bytes to the host and back"
       << (scenario.model.moe.host_sync ? ", at most: rows of experts follow the data" : "") << "\n";
   char line[256];
+  std::snprintf(
+      line, sizeof line,
+      "  model of a step: copies out %s, back %s, at %.0f GB/s, %.0f while both ways are busy\n",
+      microseconds(times.d2h).c_str(), microseconds(times.h2d).c_str(), kLinkAlone * 1e-9,
+      kLinkBoth * 1e-9);
+  out << line;
+  std::snprintf(
+      line, sizeof line, "  beside %s of compute, products at %.0f TFLOP/s\n",
+      microseconds(times.compute).c_str(),
+      (scenario.numerics.front() == Numerics::bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond) *
+          1e-12);
+  out << line;
   std::snprintf(line, sizeof line,
-                "  model of a step: copies out %s, back %s, at %.0f GB/s, %.0f while both ways are busy\n",
-                microseconds(times.d2h).c_str(), microseconds(times.h2d).c_str(), kLinkAlone * 1e-9, kLinkBoth * 1e-9);
-  out << line;
-  std::snprintf(line, sizeof line, "  beside %s of compute, products at %.0f TFLOP/s\n",
-                microseconds(times.compute).c_str(),
-                (scenario.numerics.front() == Numerics::bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond) * 1e-12);
-  out << line;
-  std::snprintf(line, sizeof line, "  compute waits %s, %s of it for copies back, and is slowed by %s\n",
+                "  compute waits %s, %s of it for copies back, and is slowed by %s\n",
                 microseconds(times.stalled).c_str(), microseconds(sum_of(times.awaited)).c_str(),
                 microseconds(times.slowed).c_str());
   out << line;
-  std::snprintf(line, sizeof line, "  %s under compute: %.0f %% of the copying is hidden, a step is %.1f %% slower\n",
+  std::snprintf(line, sizeof line,
+                "  %s under compute: %.0f %% of the copying is hidden, a step is %.1f %% slower\n",
                 times.fits() ? "fits" : "does not fit", times.hidden() * 100, times.slower() * 100);
-  out << line << "  device: " << plan.slots << " slots give up " << plan.slots * plan.bytes() << " bytes and share "
-      << plan.device_bytes() << ": " << plan.saved_bytes() << " saved; prefetch distance " << plan.prefetch()
+  out << line << "  device: " << plan.slots << " slots give up " << plan.slots * plan.bytes()
+      << " bytes and share " << plan.device_bytes() << ": " << plan.saved_bytes()
+      << " saved; prefetch distance " << plan.prefetch()
       << (plan.prefetch() == 1 ? " segment" : " segments")
       << (plan.reversed ? "; every other slot has its bins in opposite order\n" : "\n");
   return out.str();
@@ -101,18 +117,19 @@ boost::json::object offload_json(const OffloadPlan& plan) {
     for (const OffloadTensor& tensor : group.tensors) {
       tensors.push_back(boost::json::object{{"name", tensor.name}, {"bytes", tensor.bytes}});
     }
-    groups.push_back(boost::json::object{{"rank", 0},
-                                         {"layer", group.layer},
-                                         {"module", word(group.module)},
-                                         {"bytes", group.bytes()},
-                                         {"stays", group.is_resident},
-                                         {"leaves_after", group.d2h.begin},
-                                         {"gone_after", group.d2h.end},
-                                         {"returns_from", group.is_resident ? 0 : plan.last_step() - group.h2d.begin},
-                                         {"returns_before", plan.last_step() - group.h2d.end},
-                                         {"copy_seconds", copy_seconds(group.bytes())},
-                                         {"awaited_seconds", times.awaited[i]},
-                                         {"tensors", std::move(tensors)}});
+    groups.push_back(boost::json::object{
+        {"rank", 0},
+        {"layer", group.layer},
+        {"module", word(group.module)},
+        {"bytes", group.bytes()},
+        {"stays", group.is_resident},
+        {"leaves_after", group.d2h.begin},
+        {"gone_after", group.d2h.end},
+        {"returns_from", group.is_resident ? 0 : plan.last_step() - group.h2d.begin},
+        {"returns_before", plan.last_step() - group.h2d.end},
+        {"copy_seconds", copy_seconds(group.bytes())},
+        {"awaited_seconds", times.awaited[i]},
+        {"tensors", std::move(tensors)}});
   }
   boost::json::object modules;
   for (const auto& [module, bytes] : totals(plan)) modules[word(module)] = bytes;

@@ -1,4 +1,5 @@
-// The offload plan for people and programs: what leaves, when it comes back, how many bytes, how long on the link.
+// The offload plan for people and programs: what leaves, when it comes back, how many bytes, how
+// long on the link.
 #pragma once
 
 #include <boost/json.hpp>

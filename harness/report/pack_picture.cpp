@@ -19,13 +19,13 @@ std::string number(double value) {
 }
 
 std::string rectangle(const std::string& name, double x, double y, double width, double height) {
-  return "<rect class=\"" + name + "\" x=\"" + number(x) + "\" y=\"" + number(y) + "\" width=\"" + number(width) +
-         "\" height=\"" + number(height) + "\"";
+  return "<rect class=\"" + name + "\" x=\"" + number(x) + "\" y=\"" + number(y) + "\" width=\"" +
+         number(width) + "\" height=\"" + number(height) + "\"";
 }
 
 std::string label(const char* name, double x, double y, const std::string& text) {
-  return "<text class=\"" + std::string(name) + "\" x=\"" + number(x) + "\" y=\"" + number(y) + "\">" + html(text) +
-         "</text>\n";
+  return "<text class=\"" + std::string(name) + "\" x=\"" + number(x) + "\" y=\"" + number(y) +
+         "\">" + html(text) + "</text>\n";
 }
 
 std::string titled(const std::string& shape, const std::string& title) {
@@ -33,7 +33,8 @@ std::string titled(const std::string& shape, const std::string& title) {
 }
 
 // The row of the pack that differs, -1 where the difference is in no row of a pack.
-std::int64_t marked_row(const Scenario::Data& data, const Microbatch& pack, const FirstDifference& where) {
+std::int64_t marked_row(const Scenario::Data& data, const Microbatch& pack,
+                        const FirstDifference& where) {
   if (where.document < 0) {  // Padding, or not a tensor along the pack's rows.
     const bool along_rows = where.row >= 0 && where.row < data.pack_length;
     return where.op.empty() || !along_rows || where.position >= 0 ? -1 : where.row;
@@ -59,72 +60,89 @@ void for_each_slot(const Scenario::Data& data, const Microbatch& pack, Take take
 }
 
 // One pack as a bar.
-std::string bar(const Scenario::Data& data, const Microbatch& pack, const FirstDifference& where, bool is_here,
-                double y) {
+std::string bar(const Scenario::Data& data, const Microbatch& pack, const FirstDifference& where,
+                bool is_here, double y) {
   const double scale = kWidth / static_cast<double>(data.pack_length);
   const auto x = [&](std::int64_t row) { return kLeft + scale * static_cast<double>(row); };
   std::string out = titled(rectangle("padding", kLeft, y, kWidth, kBar), "rows of no document");
   int place = 0;
-  for_each_slot(data, pack, [&](const Document& document, std::int64_t first, std::int64_t length, std::int64_t rows) {
-    const std::string name = "document " + std::to_string(document.number);
-    const bool marked = is_here && document.number == where.document;
-    if (rows > length) out += titled(rectangle("gap", x(first), y, scale * rows, kBar), name + ": gap after it");
-    const std::string style = marked ? "doc marked" : place % 2 == 0 ? "doc even" : "doc odd";
-    ++place;
-    if (length == 0) {
-      out += titled(rectangle("empty", x(first) - 1, y - 3, 2, kBar + 6), name + ": empty, a slot without rows");
-      return;
-    }
-    out += titled(rectangle(style, x(first), y, scale * static_cast<double>(length), kBar),
-                  name + ": rows " + std::to_string(first) + " to " + std::to_string(first + length - 1));
-    const std::string text = std::to_string(document.number);
-    if (scale * static_cast<double>(length) > 8.0 * static_cast<double>(text.size()) + 4) {
-      out += label("number", x(first) + scale * static_cast<double>(length) / 2, y + kBar / 2 + 4, text);
-    }
-  });
+  for_each_slot(
+      data, pack,
+      [&](const Document& document, std::int64_t first, std::int64_t length, std::int64_t rows) {
+        const std::string name = "document " + std::to_string(document.number);
+        const bool marked = is_here && document.number == where.document;
+        if (rows > length)
+          out += titled(rectangle("gap", x(first), y, scale * rows, kBar), name + ": gap after it");
+        const std::string style = marked ? "doc marked" : place % 2 == 0 ? "doc even" : "doc odd";
+        ++place;
+        if (length == 0) {
+          out += titled(rectangle("empty", x(first) - 1, y - 3, 2, kBar + 6),
+                        name + ": empty, a slot without rows");
+          return;
+        }
+        out += titled(
+            rectangle(style, x(first), y, scale * static_cast<double>(length), kBar),
+            name + ": rows " + std::to_string(first) + " to " + std::to_string(first + length - 1));
+        const std::string text = std::to_string(document.number);
+        if (scale * static_cast<double>(length) > 8.0 * static_cast<double>(text.size()) + 4) {
+          out += label("number", x(first) + scale * static_cast<double>(length) / 2,
+                       y + kBar / 2 + 4, text);
+        }
+      });
   return out;
 }
 
 std::string marker(const Scenario::Data& data, std::int64_t row, double y) {
-  const double at = kLeft + kWidth * (static_cast<double>(row) + 0.5) / static_cast<double>(data.pack_length);
+  const double at =
+      kLeft + kWidth * (static_cast<double>(row) + 0.5) / static_cast<double>(data.pack_length);
   return "<path class=\"marker\" d=\"M" + number(at) + " " + number(y + 1) +
-         "l-6 -9h12z\"/>\n<line class=\"marker\" x1=\"" + number(at) + "\" x2=\"" + number(at) + "\" y1=\"" +
-         number(y) + "\" y2=\"" + number(y + kBar) + "\"/>\n";
+         "l-6 -9h12z\"/>\n<line class=\"marker\" x1=\"" + number(at) + "\" x2=\"" + number(at) +
+         "\" y1=\"" + number(y) + "\" y2=\"" + number(y + kBar) + "\"/>\n";
 }
 
 // The rows around the marked one, each a cell with its position in the document.
-std::string close_up(const Scenario::Data& data, const Microbatch& pack, std::int64_t row, double y) {
+std::string close_up(const Scenario::Data& data, const Microbatch& pack, std::int64_t row,
+                     double y) {
   const std::int64_t begin = std::max<std::int64_t>(0, row - kAround);
   const std::int64_t end = std::min(data.pack_length, row + kAround + 1);
   const double cell = kWidth / static_cast<double>(2 * kAround + 1);
-  std::string out = label("side", 0, y + kBar / 2 + 4, "rows " + std::to_string(begin) + "-" + std::to_string(end - 1));
-  const auto draw = [&](std::int64_t at, const std::string& style, const std::string& text, const std::string& title) {
+  std::string out = label("side", 0, y + kBar / 2 + 4,
+                          "rows " + std::to_string(begin) + "-" + std::to_string(end - 1));
+  const auto draw = [&](std::int64_t at, const std::string& style, const std::string& text,
+                        const std::string& title) {
     if (at < begin || at >= end) return;
     const double x = kLeft + cell * static_cast<double>(at - begin);
-    out += titled(rectangle(style + (at == row ? " differs" : ""), x + 1, y, cell - 2, kBar), title);
+    out +=
+        titled(rectangle(style + (at == row ? " differs" : ""), x + 1, y, cell - 2, kBar), title);
     out += label("number", x + cell / 2, y + kBar / 2 + 4, text);
   };
   std::int64_t next = 0;
   int place = 0;
-  for_each_slot(data, pack, [&](const Document& document, std::int64_t first, std::int64_t length, std::int64_t rows) {
-    const std::string name = "document " + std::to_string(document.number);
-    const char* style = place++ % 2 == 0 ? "doc even" : "doc odd";
-    for (std::int64_t i = std::max<std::int64_t>(0, begin - first); i < std::min(rows, end - first); ++i) {
-      if (i < length) {
-        draw(first + i, style, std::to_string(i), name + ", position " + std::to_string(i));
-      } else {
-        draw(first + i, "gap", "", name + ": gap after it");
-      }
-    }
-    next = first + rows;
-  });
-  for (std::int64_t at = std::max(next, begin); at < end; ++at) draw(at, "padding", "", "row of no document");
-  return out + label("side", kLeft, y + kBar + 16, "close-up: each cell a row, with its position in its document");
+  for_each_slot(
+      data, pack,
+      [&](const Document& document, std::int64_t first, std::int64_t length, std::int64_t rows) {
+        const std::string name = "document " + std::to_string(document.number);
+        const char* style = place++ % 2 == 0 ? "doc even" : "doc odd";
+        for (std::int64_t i = std::max<std::int64_t>(0, begin - first);
+             i < std::min(rows, end - first); ++i) {
+          if (i < length) {
+            draw(first + i, style, std::to_string(i), name + ", position " + std::to_string(i));
+          } else {
+            draw(first + i, "gap", "", name + ": gap after it");
+          }
+        }
+        next = first + rows;
+      });
+  for (std::int64_t at = std::max(next, begin); at < end; ++at)
+    draw(at, "padding", "", "row of no document");
+  return out + label("side", kLeft, y + kBar + 16,
+                     "close-up: each cell a row, with its position in its document");
 }
 
 }  // namespace
 
-std::string pack_picture(const Scenario::Data& data, const StepData& step, const FirstDifference& where) {
+std::string pack_picture(const Scenario::Data& data, const StepData& step,
+                         const FirstDifference& where) {
   std::string body;
   double y = 16;
   std::int64_t row = -1;
@@ -133,7 +151,8 @@ std::string pack_picture(const Scenario::Data& data, const StepData& step, const
     const bool is_here = static_cast<std::int64_t>(i) == where.microbatch;
     if (!is_here && static_cast<std::int64_t>(i) >= kMostPacks) continue;
     const Microbatch& pack = step.microbatches[i];
-    body += label(is_here ? "side here" : "side", 0, y + kBar / 2 + 4, "microbatch " + std::to_string(i));
+    body += label(is_here ? "side here" : "side", 0, y + kBar / 2 + 4,
+                  "microbatch " + std::to_string(i));
     body += bar(data, pack, where, is_here, y);
     if (is_here) {
       here = &pack;
@@ -150,8 +169,8 @@ std::string pack_picture(const Scenario::Data& data, const StepData& step, const
     y += kBar + 26;
   }
   const std::string size = number(kLeft + kWidth + 8) + " " + number(y);
-  return "<svg class=\"pack\" viewBox=\"0 0 " + size + "\" role=\"img\" aria-label=\"the packs of the step\">\n" +
-         body + "</svg>\n";
+  return "<svg class=\"pack\" viewBox=\"0 0 " + size +
+         "\" role=\"img\" aria-label=\"the packs of the step\">\n" + body + "</svg>\n";
 }
 
 }  // namespace lockstep

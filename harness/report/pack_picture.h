@@ -1,4 +1,5 @@
-// A step's packs as a drawing: documents as blocks along the rows, the row that differs marked. For the HTML page.
+// A step's packs as a drawing: documents as blocks along the rows, the row that differs marked. For
+// the HTML page.
 #pragma once
 
 #include <string>
@@ -8,7 +9,9 @@
 
 namespace lockstep {
 
-// SVG, to be put into a page. `where` is of this step; packs beyond the first sixteen are drawn only if it is in one.
-std::string pack_picture(const Scenario::Data& data, const StepData& step, const FirstDifference& where);
+// SVG, to be put into a page. `where` is of this step; packs beyond the first sixteen are drawn
+// only if it is in one.
+std::string pack_picture(const Scenario::Data& data, const StepData& step,
+                         const FirstDifference& where);
 
 }  // namespace lockstep

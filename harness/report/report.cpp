@@ -72,11 +72,13 @@ std::string seconds_text(double seconds) {
 }
 
 std::string table(const std::vector<CaseResult>& results) {
-  const std::vector<std::string> head{"name", "numerics", "verdict", "captured", "replays", "fallbacks", "seconds"};
+  const std::vector<std::string> head{"name",    "numerics",  "verdict", "captured",
+                                      "replays", "fallbacks", "seconds"};
   std::vector<std::vector<std::string>> rows{head};
   for (const CaseResult& one : results) {
     rows.push_back({one.name, one.numerics, to_text(one.verdict), counter(one, "graphs_captured"),
-                    counter(one, "graph_replays"), counter(one, "eager_fallbacks"), seconds_text(one.seconds)});
+                    counter(one, "graph_replays"), counter(one, "eager_fallbacks"),
+                    seconds_text(one.seconds)});
     if (one.verdict != Verdict::holds || !one.reason.empty()) rows.back().push_back(one.reason);
   }
   std::vector<std::size_t> width(head.size());
@@ -85,17 +87,21 @@ std::string table(const std::vector<CaseResult>& results) {
   }
   std::ostringstream out;
   for (const auto& row : rows) {
-    for (std::size_t i = 0; i < head.size(); ++i) out << padded(row[i], width[i]) << (i + 1 < head.size() ? "  " : "");
+    for (std::size_t i = 0; i < head.size(); ++i)
+      out << padded(row[i], width[i]) << (i + 1 < head.size() ? "  " : "");
     out << (row.size() > head.size() ? "  " + row.back() : "") << "\n";
   }
   write_blind_spots(out, results);
-  out << count_of(results, Verdict::holds) << " held, " << count_of(results, Verdict::violated) << " violated, "
-      << count_of(results, Verdict::broken) << " broken, " << count_of(results, Verdict::gave_up) << " gave up, "
-      << count_of(results, Verdict::skipped) << " skipped\n";
+  out << count_of(results, Verdict::holds) << " held, " << count_of(results, Verdict::violated)
+      << " violated, " << count_of(results, Verdict::broken) << " broken, "
+      << count_of(results, Verdict::gave_up) << " gave up, " << count_of(results, Verdict::skipped)
+      << " skipped\n";
   return out.str();
 }
 
-bool fails(const CaseResult& result) { return result.verdict != Verdict::holds && result.verdict != Verdict::skipped; }
+bool fails(const CaseResult& result) {
+  return result.verdict != Verdict::holds && result.verdict != Verdict::skipped;
+}
 
 std::vector<std::pair<std::string, std::string>> difference_rows(const FirstDifference& where) {
   std::vector<std::pair<std::string, std::string>> rows{
@@ -103,9 +109,10 @@ std::vector<std::pair<std::string, std::string>> difference_rows(const FirstDiff
                     where_part("microbatch", where.microbatch) + where_part("layer", where.layer)},
       {"tensor", where.tensor + (where.op.empty() ? "" : ", written by " + where.op)}};
   if (where.index >= 0) {
-    rows.emplace_back("element", "[" + std::to_string(where.row) + ", " + std::to_string(where.column) + "]" +
-                                     where_part("index", where.index) + where_part("document", where.document) +
-                                     where_part("position", where.position));
+    rows.emplace_back(
+        "element", "[" + std::to_string(where.row) + ", " + std::to_string(where.column) + "]" +
+                       where_part("index", where.index) + where_part("document", where.document) +
+                       where_part("position", where.position));
   }
   rows.emplace_back("engine", where.got);
   rows.emplace_back("oracle", where.want);
@@ -115,8 +122,8 @@ std::vector<std::pair<std::string, std::string>> difference_rows(const FirstDiff
 
 std::string failure_block(const CaseResult& result) {
   std::ostringstream out;
-  out << "FAIL " << result.name << " (" << result.numerics << ") " << to_text(result.verdict) << " by " << result.judge
-      << ": " << result.reason << "\n";
+  out << "FAIL " << result.name << " (" << result.numerics << ") " << to_text(result.verdict)
+      << " by " << result.judge << ": " << result.reason << "\n";
   if (result.first_difference) {
     for (const auto& [name, value] : difference_rows(*result.first_difference)) {
       out << "  " << padded(name, 10) << value << "\n";
@@ -130,13 +137,14 @@ std::string junit(const std::vector<CaseResult>& results) {
   double seconds = 0;
   for (const CaseResult& one : results) seconds += one.seconds;
   std::ostringstream out;
-  out << "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"lockstep\" tests=\"" << results.size()
-      << "\" failures=\"" << count_of(results, Verdict::violated) << "\" errors=\""
-      << count_of(results, Verdict::broken) + count_of(results, Verdict::gave_up) << "\" skipped=\""
-      << count_of(results, Verdict::skipped) << "\" time=\"" << seconds_text(seconds) << "\">\n";
+  out << "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"lockstep\" tests=\""
+      << results.size() << "\" failures=\"" << count_of(results, Verdict::violated)
+      << "\" errors=\"" << count_of(results, Verdict::broken) + count_of(results, Verdict::gave_up)
+      << "\" skipped=\"" << count_of(results, Verdict::skipped) << "\" time=\""
+      << seconds_text(seconds) << "\">\n";
   for (const CaseResult& one : results) {
-    out << "  <testcase classname=\"lockstep." << xml(one.numerics) << "\" name=\"" << xml(one.name) << "\" time=\""
-        << seconds_text(one.seconds) << "\"";
+    out << "  <testcase classname=\"lockstep." << xml(one.numerics) << "\" name=\"" << xml(one.name)
+        << "\" time=\"" << seconds_text(one.seconds) << "\"";
     if (one.verdict == Verdict::holds) {
       out << "/>\n";
       continue;
@@ -144,7 +152,8 @@ std::string junit(const std::vector<CaseResult>& results) {
     const char* kind = one.verdict == Verdict::violated  ? "failure"
                        : one.verdict == Verdict::skipped ? "skipped"
                                                          : "error";
-    out << ">\n    <" << kind << " message=\"" << xml(to_text(one.judge) + ": " + one.reason) << "\"";
+    out << ">\n    <" << kind << " message=\"" << xml(to_text(one.judge) + ": " + one.reason)
+        << "\"";
     if (one.verdict == Verdict::skipped) {
       out << "/>\n  </testcase>\n";
     } else {
@@ -157,10 +166,14 @@ std::string junit(const std::vector<CaseResult>& results) {
 
 ExitStatus exit_status(const std::vector<CaseResult>& results) {
   const auto any = [&](auto holds) { return std::any_of(results.begin(), results.end(), holds); };
-  if (any([](const CaseResult& one) { return one.verdict == Verdict::violated; })) return ExitStatus::violated;
-  if (any([](const CaseResult& one) { return one.judge == JudgeKind::watchdog; })) return ExitStatus::hang;
-  if (any([](const CaseResult& one) { return one.verdict == Verdict::broken; })) return ExitStatus::world_failed;
-  if (any([](const CaseResult& one) { return one.verdict == Verdict::gave_up; })) return ExitStatus::gave_up;
+  if (any([](const CaseResult& one) { return one.verdict == Verdict::violated; }))
+    return ExitStatus::violated;
+  if (any([](const CaseResult& one) { return one.judge == JudgeKind::watchdog; }))
+    return ExitStatus::hang;
+  if (any([](const CaseResult& one) { return one.verdict == Verdict::broken; }))
+    return ExitStatus::world_failed;
+  if (any([](const CaseResult& one) { return one.verdict == Verdict::gave_up; }))
+    return ExitStatus::gave_up;
   return ExitStatus::held;
 }
 

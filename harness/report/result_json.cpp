@@ -9,15 +9,20 @@ namespace {
 
 namespace json = boost::json;
 
-json::value number_or_null(std::int64_t value) { return value < 0 ? json::value(nullptr) : json::value(value); }
+json::value number_or_null(std::int64_t value) {
+  return value < 0 ? json::value(nullptr) : json::value(value);
+}
 std::int64_t number_or_minus_one(const json::value& value) {
   return value.is_null() ? -1 : value.to_number<std::int64_t>();
 }
 
-std::string text_of(const json::object& object, const char* key) { return json::value_to<std::string>(object.at(key)); }
+std::string text_of(const json::object& object, const char* key) {
+  return json::value_to<std::string>(object.at(key));
+}
 
 Verdict verdict_from(const std::string& text) {
-  for (const Verdict verdict : {Verdict::holds, Verdict::violated, Verdict::gave_up, Verdict::skipped}) {
+  for (const Verdict verdict :
+       {Verdict::holds, Verdict::violated, Verdict::gave_up, Verdict::skipped}) {
     if (text == to_text(verdict)) return verdict;
   }
   return Verdict::broken;
@@ -34,7 +39,8 @@ DeviceInfo device_from_json(const json::object& object) {
   device.cublas = text_of(object, "cublas");
   if (object.contains("cudnn_frontend")) device.cudnn_frontend = text_of(object, "cudnn_frontend");
   if (object.contains("nvtx")) device.nvtx = text_of(object, "nvtx");
-  if (object.contains("copy_engines_off")) device.copy_engines_off = text_of(object, "copy_engines_off");
+  if (object.contains("copy_engines_off"))
+    device.copy_engines_off = text_of(object, "copy_engines_off");
   device.compute_capability = object.at("compute_capability").to_number<int>();
   return device;
 }
@@ -94,8 +100,9 @@ json::object to_json(const FirstDifference& where) {
 json::object to_json(const CaseResult& result) {
   json::object counters;
   for (const auto& [name, value] : result.counters) counters[name] = value;
-  const json::value difference =
-      result.first_difference ? json::value(to_json(*result.first_difference)) : json::value(nullptr);
+  const json::value difference = result.first_difference
+                                     ? json::value(to_json(*result.first_difference))
+                                     : json::value(nullptr);
   json::object object{{"name", result.name},
                       {"numerics", result.numerics},
                       {"token", result.token},
@@ -110,7 +117,8 @@ json::object to_json(const CaseResult& result) {
   if (!result.data_from.empty()) object["data_from"] = result.data_from;
   if (!result.schedules.empty()) object["schedules"] = result.schedules;
   if (!result.blind.empty()) object["blind"] = json::value_from(result.blind);
-  if (!result.redundant_edges.empty()) object["redundant_edges"] = json::value_from(result.redundant_edges);
+  if (!result.redundant_edges.empty())
+    object["redundant_edges"] = json::value_from(result.redundant_edges);
   return object;
 }
 
@@ -129,7 +137,8 @@ CaseResult result_from_json(const json::value& value) {
   for (const auto& [name, count] : object.at("counters").as_object())
     result.counters[name] = count.to_number<std::int64_t>();
   if (object.contains("data_from")) result.data_from = text_of(object, "data_from");
-  if (const json::value* text = object.if_contains("schedules")) result.schedules = text->as_string().c_str();
+  if (const json::value* text = object.if_contains("schedules"))
+    result.schedules = text->as_string().c_str();
   if (const json::value* spots = object.if_contains("blind")) {
     result.blind = json::value_to<std::vector<std::string>>(*spots);
   }
@@ -143,10 +152,12 @@ CaseResult result_from_json(const json::value& value) {
 }
 
 std::int64_t count_of(const std::vector<CaseResult>& results, Verdict verdict) {
-  return std::count_if(results.begin(), results.end(), [&](const CaseResult& one) { return one.verdict == verdict; });
+  return std::count_if(results.begin(), results.end(),
+                       [&](const CaseResult& one) { return one.verdict == verdict; });
 }
 
-json::object run_to_json(const std::vector<CaseResult>& results, const DeviceInfo& device, double seconds) {
+json::object run_to_json(const std::vector<CaseResult>& results, const DeviceInfo& device,
+                         double seconds) {
   json::array list;
   for (const CaseResult& result : results) {
     json::object one = to_json(result);

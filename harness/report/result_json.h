@@ -1,4 +1,5 @@
-// Results as the JSON that scripts rely on, and back: a worker's result travels through a pipe in this form.
+// Results as the JSON that scripts rely on, and back: a worker's result travels through a pipe in
+// this form.
 #pragma once
 
 #include <boost/json.hpp>
@@ -14,7 +15,8 @@ boost::json::object to_json(const CaseResult& result);
 CaseResult result_from_json(const boost::json::value& value);
 
 // One run: tool, version, revision, device, summary, results.
-boost::json::object run_to_json(const std::vector<CaseResult>& results, const DeviceInfo& device, double seconds);
+boost::json::object run_to_json(const std::vector<CaseResult>& results, const DeviceInfo& device,
+                                double seconds);
 
 // How many have this verdict.
 std::int64_t count_of(const std::vector<CaseResult>& results, Verdict verdict);

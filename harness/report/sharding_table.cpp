@@ -37,8 +37,9 @@ void write_buckets(std::ostringstream& out, const ShardLayout& layout, const Buf
     char line[200];
     std::snprintf(line, sizeof line, "  %-10s  %-7s  %9lld  %6lld  %d ranks   %-15s  %s\n",
                   unit_name(layout, bucket.unit).c_str(), bucket.narrow ? "bf16" : "fp32",
-                  static_cast<long long>(bucket.shard), static_cast<long long>(layout.full(bucket)), empty,
-                  slots_of(weights, bucket.unit).c_str(), slots_of(gradients, bucket.unit).c_str());
+                  static_cast<long long>(bucket.shard), static_cast<long long>(layout.full(bucket)),
+                  empty, slots_of(weights, bucket.unit).c_str(),
+                  slots_of(gradients, bucket.unit).c_str());
     out << line;
   }
 }
@@ -47,11 +48,13 @@ void write_collectives(std::ostringstream& out, const Scenario& scenario) {
   const ShardingPlan plan = plan_sharding(scenario);
   const std::int64_t microbatches = scenario.training.microbatches;
   out << "  collectives of a rank: " << collectives_at_start(scenario, plan) << " at the start, "
-      << collectives_of_step(scenario, plan, microbatches) << " a step of " << microbatches << " microbatches, "
-      << collectives_of_evaluation(scenario, plan, microbatches) << " an evaluation\n";
+      << collectives_of_step(scenario, plan, microbatches) << " a step of " << microbatches
+      << " microbatches, " << collectives_of_evaluation(scenario, plan, microbatches)
+      << " an evaluation\n";
   if (scenario.cuda_graph.impl != GraphImpl::full_iteration) return;
   out << "  in the graph of a step: " << collectives_of_passes(scenario, plan, microbatches)
-      << ", of an evaluation: " << collectives_of_forward_passes(scenario, plan, microbatches) << "\n";
+      << ", of an evaluation: " << collectives_of_forward_passes(scenario, plan, microbatches)
+      << "\n";
 }
 
 }  // namespace
@@ -64,7 +67,8 @@ std::string sharding_table(const Scenario& scenario) {
   std::ostringstream out;
   out << "\nsharding: " << word(scenario.fsdp.strategy) << " over " << ranks << " ranks ("
       << word(scenario.numerics.front()) << ")\n";
-  write_buckets(out, layout, plan_weights(layout, scenario.fsdp), plan_gradients(layout, scenario.fsdp));
+  write_buckets(out, layout, plan_weights(layout, scenario.fsdp),
+                plan_gradients(layout, scenario.fsdp));
   write_collectives(out, scenario);
   for (const std::string& spot : blind_spots(scenario)) out << "  blind: " << spot << "\n";
   return out.str();

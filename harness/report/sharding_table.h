@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-// Units, buckets, shards, slots and collectives of the first of its precisions; "" where nothing is exchanged.
+// Units, buckets, shards, slots and collectives of the first of its precisions; "" where nothing is
+// exchanged.
 std::string sharding_table(const Scenario& scenario);
 
 }  // namespace lockstep

@@ -11,7 +11,8 @@ void TraceRecorder::on_call(const IssuedCall& issued) {
 }
 
 void TraceRecorder::on(const CreateStreamCall& created, const IssuedCall& issued) {
-  if (std::ssize(streams_) <= issued.stream) streams_.resize(static_cast<std::size_t>(issued.stream) + 1);
+  if (std::ssize(streams_) <= issued.stream)
+    streams_.resize(static_cast<std::size_t>(issued.stream) + 1);
   at(streams_, issued.stream) = created.name;
 }
 
@@ -44,7 +45,8 @@ void TraceRecorder::on(const WaitCall& wait, const IssuedCall& issued) {
     members_.insert(issued.stream);  // It joins the capture.
   if (is_captured(issued.stream)) return;
   const auto recorded = events_.find(wait.event);
-  if (recorded != events_.end()) lanes_[issued.stream].waits.push_back({recorded->second, wait.event});
+  if (recorded != events_.end())
+    lanes_[issued.stream].waits.push_back({recorded->second, wait.event});
 }
 
 void TraceRecorder::leave_capture() {
@@ -55,12 +57,14 @@ void TraceRecorder::leave_capture() {
 
 void TraceRecorder::on(const LaunchCall& call, const IssuedCall& issued) {
   const int launch = static_cast<int>(launches_.size());
-  launches_.push_back({{.stream = issued.stream, .graph = call.graph, .nth = launches_of_[call.graph]++}, {}});
+  launches_.push_back(
+      {{.stream = issued.stream, .graph = call.graph, .nth = launches_of_[call.graph]++}, {}});
   add_work(lanes_[issued.stream], {.launch = launch});
   replay(*call.captured, launch);
 }
 
-// Inside of a graph, records and waits are edges between its nodes; the external ones reach out of it.
+// Inside of a graph, records and waits are edges between its nodes; the external ones reach out of
+// it.
 void TraceRecorder::replay(const Ledger& ledger, int launch) {
   std::map<int, Lane> lanes;
   std::map<int, Work> events;
@@ -88,7 +92,8 @@ Trace TraceRecorder::finish(const std::vector<SimStep>& ran) const {
   Trace trace;
   trace.streams = streams_;
   for (const Launch& launch : launches_) trace.launches.push_back(launch.what);
-  std::map<std::tuple<int, int, int>, int> item_of;  // By kind of work: (stream, nth, -1) and (launch, node, 0).
+  std::map<std::tuple<int, int, int>, int>
+      item_of;  // By kind of work: (stream, nth, -1) and (launch, node, 0).
   std::map<int, int> count;
   for (const SimStep& step : ran) {
     const int index = static_cast<int>(trace.items.size());
@@ -115,7 +120,8 @@ Trace TraceRecorder::finish(const std::vector<SimStep>& ran) const {
       const TraceLaunch& launch = at(trace.launches, work.launch);
       return end ? launch.last : launch.first;
     }
-    const auto key = work.launch >= 0 ? std::tuple(work.launch, work.node, 0) : std::tuple(work.stream, work.nth, -1);
+    const auto key = work.launch >= 0 ? std::tuple(work.launch, work.node, 0)
+                                      : std::tuple(work.stream, work.nth, -1);
     const auto found = item_of.find(key);
     return found == item_of.end() ? -1 : found->second;
   };
@@ -139,7 +145,8 @@ int find_item(const Trace& trace, const TracePoint& point) {
     const TraceItem& item = trace.items[i];
     const StepLocation &a = item.place, &b = point.place;
     if (item.what != point.what || stream_name(item.stream) != point.stream) continue;
-    if (a.layer != b.layer || a.microbatch != b.microbatch || std::string(a.part) != b.part) continue;
+    if (a.layer != b.layer || a.microbatch != b.microbatch || std::string(a.part) != b.part)
+      continue;
     if ((item.launch >= 0) != (point.graph >= 0)) continue;
     if (item.launch < 0 && a.step != b.step) continue;  // In a graph it is the step of the capture.
     if (item.launch >= 0) {
@@ -153,7 +160,8 @@ int find_item(const Trace& trace, const TracePoint& point) {
 
 }  // namespace
 
-bool add_missing_edge(Trace& trace, const TracePoint& earlier, const TracePoint& later, const std::string& detail) {
+bool add_missing_edge(Trace& trace, const TracePoint& earlier, const TracePoint& later,
+                      const std::string& detail) {
   const int from = find_item(trace, earlier), to = find_item(trace, later);
   if (from < 0 || to < 0) return false;
   trace.flows.push_back({from, to, "missing edge", detail});

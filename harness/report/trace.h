@@ -41,14 +41,16 @@ struct Trace {
   std::string ended;  // Why the run stopped before its end, "" if it did not.
 };
 
-// One side of a hazard, as the checker names it. `launch` counts the launches of `graph`; both -1 outside of graphs.
+// One side of a hazard, as the checker names it. `launch` counts the launches of `graph`; both -1
+// outside of graphs.
 struct TracePoint {
   std::string stream, what;
   StepLocation place;
   int graph = -1, launch = -1;
 };
 // Draws "missing edge" between the items that match best. False where one of the two did not run.
-bool add_missing_edge(Trace& trace, const TracePoint& earlier, const TracePoint& later, const std::string& detail);
+bool add_missing_edge(Trace& trace, const TracePoint& earlier, const TracePoint& later,
+                      const std::string& detail);
 
 // Hears every call at the device. After the run, what was asked for is put beside what ran.
 class TraceRecorder : public Observer {
@@ -58,7 +60,8 @@ class TraceRecorder : public Observer {
   void on_call(const IssuedCall& call) override;
 
  private:
-  // Something that runs: the nth item of a stream, a node of a launch, or (node -1) a launch as a whole.
+  // Something that runs: the nth item of a stream, a node of a launch, or (node -1) a launch as a
+  // whole.
   struct Work {
     int stream = -1, nth = -1;
     int launch = -1, node = -1;

@@ -23,7 +23,8 @@ int track(int stream) { return 2 * stream + 1; }
 int graph_track(int stream) { return 2 * stream + 2; }
 
 json::object named(const char* what, int thread, const std::string& name) {
-  return {{"ph", "M"}, {"name", what}, {"pid", kProcess}, {"tid", thread}, {"args", {{"name", name}}}};
+  return {
+      {"ph", "M"}, {"name", what}, {"pid", kProcess}, {"tid", thread}, {"args", {{"name", name}}}};
 }
 
 json::object slice(const std::string& name, const char* category, int thread, int from, int to,
@@ -61,8 +62,10 @@ void add_tracks(const Trace& trace, const std::string& name, json::array& events
     const int stream = static_cast<int>(i);
     events.push_back(named("thread_name", track(stream), trace.streams[i]));
     bool launches = false;
-    for (const TraceLaunch& launch : trace.launches) launches |= launch.stream == stream && launch.first >= 0;
-    if (launches) events.push_back(named("thread_name", graph_track(stream), trace.streams[i] + ": graphs"));
+    for (const TraceLaunch& launch : trace.launches)
+      launches |= launch.stream == stream && launch.first >= 0;
+    if (launches)
+      events.push_back(named("thread_name", graph_track(stream), trace.streams[i] + ": graphs"));
   }
 }
 
@@ -70,8 +73,12 @@ void add_tracks(const Trace& trace, const std::string& name, json::array& events
 void add_flow(const Trace& trace, const TraceFlow& flow, int id, json::array& events) {
   const auto point = [&](const char* phase, int item, int at) {
     const int stream = trace.items[static_cast<std::size_t>(item)].stream;
-    json::object event{{"ph", phase}, {"name", flow.name}, {"cat", flow.name == "missing edge" ? "hazard" : "event"},
-                       {"id", id},    {"pid", kProcess},   {"tid", track(stream)},
+    json::object event{{"ph", phase},
+                       {"name", flow.name},
+                       {"cat", flow.name == "missing edge" ? "hazard" : "event"},
+                       {"id", id},
+                       {"pid", kProcess},
+                       {"tid", track(stream)},
                        {"ts", at}};
     if (*phase == 'f') event["bp"] = "e";
     if (!flow.detail.empty()) event["args"] = {{"detail", flow.detail}};
@@ -90,18 +97,21 @@ std::string trace_json(const Trace& trace, const std::string& name) {
     const TraceItem& item = trace.items[i];
     const int order = static_cast<int>(i);
     const bool op = item.what != "copy" && item.what != "fill" && item.what != "release";
-    events.push_back(slice(item.what, op ? "op" : item.what.c_str(), track(item.stream), order, order,
-                           arguments_of(trace, item, order)));
+    events.push_back(slice(item.what, op ? "op" : item.what.c_str(), track(item.stream), order,
+                           order, arguments_of(trace, item, order)));
   }
   for (const TraceLaunch& launch : trace.launches) {
     if (launch.first < 0) continue;
-    events.push_back(slice("graph " + std::to_string(launch.graph), "graph", graph_track(launch.stream), launch.first,
-                           launch.last, {{"graph", launch.graph}, {"launch", launch.nth}}));
+    events.push_back(slice("graph " + std::to_string(launch.graph), "graph",
+                           graph_track(launch.stream), launch.first, launch.last,
+                           {{"graph", launch.graph}, {"launch", launch.nth}}));
   }
   int id = 0;
   for (const TraceFlow& flow : trace.flows) add_flow(trace, flow, ++id, events);
   json::object whole{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}};
-  whole["otherData"] = {{"scenario", name}, {"ended", trace.ended}, {"time", "10 us an item: the order of execution"}};
+  whole["otherData"] = {{"scenario", name},
+                        {"ended", trace.ended},
+                        {"time", "10 us an item: the order of execution"}};
   return json::serialize(whole) + "\n";
 }
 
@@ -110,8 +120,8 @@ std::string schedule_text(const Trace& trace) {
   for (std::size_t i = 0; i < trace.items.size(); ++i) {
     const TraceItem& item = trace.items[i];
     char line[160];
-    std::snprintf(line, sizeof line, "%6zu  %-12s %-28s", i, stream_name(trace, item.stream).c_str(),
-                  item.what.c_str());
+    std::snprintf(line, sizeof line, "%6zu  %-12s %-28s", i,
+                  stream_name(trace, item.stream).c_str(), item.what.c_str());
     std::string text = line;
     const auto add = [&](const char* name, int value) {
       if (value >= 0) text += " " + std::string(name) + " " + std::to_string(value);
@@ -122,7 +132,8 @@ std::string schedule_text(const Trace& trace) {
     if (*item.place.part) text += " " + std::string(item.place.part);
     if (item.launch >= 0) {
       const TraceLaunch& launch = at(trace.launches, item.launch);
-      text += " (graph " + std::to_string(launch.graph) + ", launch " + std::to_string(launch.nth) + ")";
+      text += " (graph " + std::to_string(launch.graph) + ", launch " + std::to_string(launch.nth) +
+              ")";
     }
     out += text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
   }

@@ -38,7 +38,8 @@ std::string lacking_ranks(const Scenario& scenario, const std::string& device) {
     return "parallel.transport: shm exchanges over the host, which a graph on a GPU cannot hold";
   }
   if (scenario.parallel.transport != Transport::nccl) return "";
-  const std::string asked = "parallel.transport: nccl asks for " + std::to_string(ranks) + " GPUs and NCCL";
+  const std::string asked =
+      "parallel.transport: nccl asks for " + std::to_string(ranks) + " GPUs and NCCL";
   if (device != "cuda") return asked + ", and this is the simulated device";
   const CudaProbe& probe = probed_once();
   if (probe.gpus < ranks) return asked + ", and here are " + std::to_string(probe.gpus) + " GPUs";
@@ -49,7 +50,8 @@ std::string lacking_ranks(const Scenario& scenario, const std::string& device) {
 
 CudaProbe probe_cuda() {
   const ChildEnd end = run_in_child(probe_here, kProbeTimeout);
-  if (!end.finished) return {.present = false, .info = {}, .why = "opening CUDA failed: " + end.last_words};
+  if (!end.finished)
+    return {.present = false, .info = {}, .why = "opening CUDA failed: " + end.last_words};
   const CaseResult carrier = result_from_json(boost::json::parse(end.output));
   const auto gpus = carrier.counters.find("gpus");
   return {.present = carrier.verdict == Verdict::holds,
@@ -74,7 +76,8 @@ std::string choose_device(const std::string& asked) {
 
 std::string lacking(const Scenario& scenario, const std::string& device) {
   const std::string lacks = lacking_ranks(scenario, device);
-  if (!lacks.empty() || device != "cuda" || scenario.model.core_attention != CoreAttention::cudnn) return lacks;
+  if (!lacks.empty() || device != "cuda" || scenario.model.core_attention != CoreAttention::cudnn)
+    return lacks;
   const std::string off = cudnn_is_off(probed_once().info);
   return off.empty() ? "" : "core_attention: cudnn is off: " + off;
 }

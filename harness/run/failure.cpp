@@ -38,18 +38,21 @@ Failure failure_at_hand() {
 ExitStatus report_failure(const std::string& who) {
   const Failure failure = failure_at_hand();
   std::fflush(stdout);
-  std::fputs((who + failure.what + "\n").c_str(), stderr);  // At once: several processes may write here.
+  std::fputs((who + failure.what + "\n").c_str(),
+             stderr);  // At once: several processes may write here.
   return failure.status;
 }
 
 FailureFiles::FailureFiles(const std::vector<std::string>& words)
     : json_(named(words, "--json")), junit_(named(words, "--junit")) {}
 
-FailureFiles::File FailureFiles::named(const std::vector<std::string>& words, const std::string& option) {
+FailureFiles::File FailureFiles::named(const std::vector<std::string>& words,
+                                       const std::string& option) {
   std::string path;
   for (std::size_t i = 0; i < words.size() && words[i] != "--" && path.empty(); ++i) {
     if (words[i].starts_with(option + "=")) path = words[i].substr(option.size() + 1);
-    if (words[i] == option && i + 1 < words.size() && !words[i + 1].starts_with("-")) path = words[i + 1];
+    if (words[i] == option && i + 1 < words.size() && !words[i + 1].starts_with("-"))
+      path = words[i + 1];
   }
   return {path, identity(path)};
 }
@@ -63,7 +66,8 @@ FailureFiles::Identity FailureFiles::identity(const std::string& path) {
 void FailureFiles::write(const Failure& failure) const try {
   if (!writes_reports_here()) return;
   boost::json::object run = run_to_json({}, {}, 0);
-  run["error"] = boost::json::object{{"status", static_cast<int>(failure.status)}, {"text", failure.what}};
+  run["error"] =
+      boost::json::object{{"status", static_cast<int>(failure.status)}, {"text", failure.what}};
   write(json_, boost::json::serialize(run) + "\n");
   CaseResult one;
   one.name = "lockstep";

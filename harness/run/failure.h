@@ -16,16 +16,18 @@ struct Failure {
 };
 Failure failure_at_hand();  // For the exception that is being handled.
 
-// Prints it and gives its status; `who` stands before its words ("lockstep: ", "lockstep: rank 2: ").
+// Prints it and gives its status; `who` stands before its words ("lockstep: ", "lockstep: rank 2:
+// ").
 ExitStatus report_failure(const std::string& who);
 
-// The files that `--json` and `--junit` name on a command line, and what they were before the command.
+// The files that `--json` and `--junit` name on a command line, and what they were before the
+// command.
 class FailureFiles {
  public:
   explicit FailureFiles(const std::vector<std::string>& words);
-  // Writes a run without results and the failure as `error`, or a suite of one error, so that nobody reads the file of
-  // an earlier run. A file that the command has written stays: it says more. Of the processes of a launcher the first
-  // one writes.
+  // Writes a run without results and the failure as `error`, or a suite of one error, so that
+  // nobody reads the file of an earlier run. A file that the command has written stays: it says
+  // more. Of the processes of a launcher the first one writes.
   void write(const Failure& failure) const;
 
  private:

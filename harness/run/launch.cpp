@@ -33,8 +33,8 @@ using Clock = std::chrono::steady_clock;
 // A launcher may show each process one GPU alone.
 int gpu_of(int local) { return cuda_devices().size() == 1 ? 0 : local; }
 
-// The order of the library's sums follows from these, whatever it would choose for a size; it reads them when ranks
-// join.
+// The order of the library's sums follows from these, whatever it would choose for a size; it reads
+// them when ranks join.
 void pin_sums() {
   ::setenv("NCCL_ALGO", "Ring", 0);
   ::setenv("NCCL_PROTO", "Simple", 0);
@@ -68,7 +68,8 @@ ExitStatus run_process(const Process& process, const Scenario& scenario, bool ov
   }
 }
 
-// ---- Processes that this one starts ---------------------------------------------------------------------------------
+// ---- Processes that this one starts
+// ---------------------------------------------------------------------------------
 
 // The processes of the ranks, until all have ended. None outlives this one.
 class RankProcesses {
@@ -78,7 +79,9 @@ class RankProcesses {
     const pid_t parent = ::getpid();
     for (int rank = 0; rank < count; ++rank) {
       const pid_t pid = ::fork();
-      if (pid < 0) throw WorldError(std::string("fork: ") + std::strerror(errno));  // The others miss it, and say so.
+      if (pid < 0)
+        throw WorldError(std::string("fork: ") +
+                         std::strerror(errno));  // The others miss it, and say so.
       if (pid == 0) be_the_rank(parent, rank, body);
       pids_.push_back(pid);
     }
@@ -96,7 +99,8 @@ class RankProcesses {
     while (left() > 0) {
       if (!take(WNOHANG, ended)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       if (!end && status_ != ExitStatus::held) {
-        end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(grace_s));
+        end = Clock::now() +
+              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(grace_s));
       }
       if (end && Clock::now() > *end) {
         std::fputs("lockstep: some ranks did not notice that another failed\n", stderr);
@@ -109,7 +113,8 @@ class RankProcesses {
   }
 
  private:
-  [[noreturn]] static void be_the_rank(pid_t parent, int rank, const std::function<ExitStatus(int)>& body) {
+  [[noreturn]] static void be_the_rank(pid_t parent, int rank,
+                                       const std::function<ExitStatus(int)>& body) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
     const ExitStatus status = body(rank);
@@ -138,7 +143,8 @@ class RankProcesses {
                                       .stopped = stops_them_ && WIFSIGNALED(status)});
       }
       if (WIFSIGNALED(status)) {
-        std::fprintf(stderr, "lockstep: rank %zu was killed by SIG%s\n", rank, ::sigabbrev_np(WTERMSIG(status)));
+        std::fprintf(stderr, "lockstep: rank %zu was killed by SIG%s\n", rank,
+                     ::sigabbrev_np(WTERMSIG(status)));
       }
       count(WIFEXITED(status) ? static_cast<ExitStatus>(WEXITSTATUS(status)) : ExitStatus::hang);
       return true;
@@ -155,14 +161,16 @@ class RankProcesses {
   ExitStatus status_ = ExitStatus::held;
 };
 
-// ---- Processes that a launcher started ------------------------------------------------------------------------------
+// ---- Processes that a launcher started
+// ------------------------------------------------------------------------------
 
 std::string same_in_all(const Scenario& scenario) {
   return std::string("lockstep ") + version() + " " + revision() + "\n" + to_yaml(scenario);
 }
 
-// A run of one process is none of a launcher's several, each of which would do all of it and write the same files.
-// Slurm's variables may be those of the shell around a single process, and those that make no sense are no launcher's.
+// A run of one process is none of a launcher's several, each of which would do all of it and write
+// the same files. Slurm's variables may be those of the shell around a single process, and those
+// that make no sense are no launcher's.
 void require_alone(const Scenario& scenario) {
   std::optional<LaunchedRank> me;
   try {
@@ -171,9 +179,10 @@ void require_alone(const Scenario& scenario) {
     return;
   }
   if (!me || me->launcher == "Slurm") return;
-  const std::string why = scenario.parallel.data == 1 ? "parallel.data is 1" : "parallel.transport is local";
-  throw RequestError(me->launcher + " started " + std::to_string(me->size) + " processes, but " + why +
-                     ": each would do all of it, and write the same files");
+  const std::string why =
+      scenario.parallel.data == 1 ? "parallel.data is 1" : "parallel.transport is local";
+  throw RequestError(me->launcher + " started " + std::to_string(me->size) + " processes, but " +
+                     why + ": each would do all of it, and write the same files");
 }
 
 ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOptions& options,
@@ -181,25 +190,30 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
   const int count = static_cast<int>(scenario.parallel.data);
   const bool one_each = over_nccl(scenario, options.device, true);
   if (count % me.size != 0 || (one_each && count != me.size)) {
-    throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes, but parallel.data is " +
-                       std::to_string(count));
+    throw RequestError(me.launcher + " started " + std::to_string(me.size) +
+                       " processes, but parallel.data is " + std::to_string(count));
   }
   const bool over_the_host = !one_each && scenario.cuda_graph.impl == GraphImpl::full_iteration;
   if (over_the_host && options.device == "cuda") throw NoDevice(lacking(scenario, options.device));
   if (over_the_host && me.size < count) {
-    throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes for " + std::to_string(count) +
+    throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes for " +
+                       std::to_string(count) +
                        " ranks, but a graph of a whole step needs a process for each");
   }
   const RendezvousAddress place = rendezvous_address(me, options.meeting);
   const auto meeting = [&](int rank) -> std::unique_ptr<Store> {
-    if (!place.address) return std::make_unique<SharedMemoryStore>(place.path, rank, count, options.deadline_s);
+    if (!place.address)
+      return std::make_unique<SharedMemoryStore>(place.path, rank, count, options.deadline_s);
     return std::make_unique<TcpStore>(*place.address, me.job, rank, count, options.deadline_s);
   };
   const bool creates = !place.address && me.rank == 0;
   if (creates) SharedMemoryStore::create(place.path, count);
-  const ExitStatus status = run_process(
-      {.number = me.rank, .of = me.size, .local = me.local_rank, .meeting = meeting, .same = same_in_all(scenario)},
-      scenario, one_each, body);
+  const ExitStatus status = run_process({.number = me.rank,
+                                         .of = me.size,
+                                         .local = me.local_rank,
+                                         .meeting = meeting,
+                                         .same = same_in_all(scenario)},
+                                        scenario, one_each, body);
   if (creates) ::unlink(place.path.c_str());
   return status;
 }
@@ -208,23 +222,30 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
 
 LaunchOptions launch_options(const Options& options, const std::string& device) {
   require_meeting_place(options.text("meeting"));
-  return {.device = device, .deadline_s = options.seconds("deadline"), .meeting = options.text("meeting")};
+  return {.device = device,
+          .deadline_s = options.seconds("deadline"),
+          .meeting = options.text("meeting")};
 }
 
 bool over_nccl(const Scenario& scenario, const std::string& device, bool by_launcher) {
   const Transport transport = scenario.parallel.transport;
-  return transport == Transport::nccl || (transport == Transport::automatic && by_launcher && device == "cuda");
+  return transport == Transport::nccl ||
+         (transport == Transport::automatic && by_launcher && device == "cuda");
 }
 
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
-                       const std::function<ExitStatus(const LocalRanks&)>& body, const RankEnded& ended) {
+                       const std::function<ExitStatus(const LocalRanks&)>& body,
+                       const RankEnded& ended) {
   const std::string place = folder.path() + "/meeting";
   const int count = static_cast<int>(scenario.parallel.data);
   SharedMemoryStore::create(place, count);
   const bool apart = over_nccl(scenario, "", false);
-  const auto meeting = [&](int rank) { return std::make_unique<SharedMemoryStore>(place, rank, count, deadline_s); };
+  const auto meeting = [&](int rank) {
+    return std::make_unique<SharedMemoryStore>(place, rank, count, deadline_s);
+  };
   RankProcesses processes(count, [&](int rank) {
-    return run_process({.number = rank, .of = count, .local = rank, .meeting = meeting}, scenario, apart, body);
+    return run_process({.number = rank, .of = count, .local = rank, .meeting = meeting}, scenario,
+                       apart, body);
   });
   return processes.wait(deadline_s + 5, ended);
 }
@@ -238,7 +259,8 @@ ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
   }
   if (const auto me = launched_here()) return join(*me, scenario, options, body);
   if (transport == Transport::automatic) return body(all_local_ranks(scenario));
-  if (const std::string lacks = lacking(scenario, options.device); !lacks.empty()) throw NoDevice(lacks);
+  if (const std::string lacks = lacking(scenario, options.device); !lacks.empty())
+    throw NoDevice(lacks);
   return launch_here(scenario, options.deadline_s, RunFolder(), body);
 }
 

@@ -1,5 +1,5 @@
-// Where the ranks of a run are: threads of this process, processes that it starts, or processes that a launcher started
-// and of which this is one.
+// Where the ranks of a run are: threads of this process, processes that it starts, or processes
+// that a launcher started and of which this is one.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,20 @@ namespace lockstep {
 struct LaunchOptions {
   std::string device = "sim";
   double deadline_s = 60;  // Within which every rank comes to a collective.
-  std::string meeting;     // A path where launched processes meet; "": one that the launcher's variables give.
+  std::string
+      meeting;  // A path where launched processes meet; "": one that the launcher's variables give.
 };
 
-LaunchOptions launch_options(const Options& options, const std::string& device);  // For Options::launched().
+LaunchOptions launch_options(const Options& options,
+                             const std::string& device);  // For Options::launched().
 
-// Whether the ranks of the run are processes with a GPU each: asked for, or what a launcher's are on GPUs.
+// Whether the ranks of the run are processes with a GPU each: asked for, or what a launcher's are
+// on GPUs.
 bool over_nccl(const Scenario& scenario, const std::string& device, bool by_launcher);
 
-// `body` in each process that has ranks. The status is that of this process, or where it started the others, of all: a
-// failure of one rank goes before what that made of the others, and a rank that was killed is a hang. What they throw
-// is said on stderr.
+// `body` in each process that has ranks. The status is that of this process, or where it started
+// the others, of all: a failure of one rank goes before what that made of the others, and a rank
+// that was killed is a hang. What they throw is said on stderr.
 ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
                   const std::function<ExitStatus(const LocalRanks&)>& body);
 
@@ -37,10 +40,11 @@ struct RankEnd {
   bool stopped = false;  // By this process: it had not noticed that another failed.
 };
 
-// The same with processes that this one starts, whatever launcher there is; over NCCL only if the scenario says so.
-// `ended` is told of each process when it has; it may be empty.
+// The same with processes that this one starts, whatever launcher there is; over NCCL only if the
+// scenario says so. `ended` is told of each process when it has; it may be empty.
 using RankEnded = std::function<void(int rank, const RankEnd&)>;
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
-                       const std::function<ExitStatus(const LocalRanks&)>& body, const RankEnded& ended = {});
+                       const std::function<ExitStatus(const LocalRanks&)>& body,
+                       const RankEnded& ended = {});
 
 }  // namespace lockstep

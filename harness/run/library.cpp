@@ -15,7 +15,8 @@ std::string library_folder() {
   if (const char* set = std::getenv("LOCKSTEP_LIBRARY"); set && *set) return set;
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  const fs::path installed = program.parent_path().parent_path() / "share" / "lockstep" / "scenarios" / "library";
+  const fs::path installed =
+      program.parent_path().parent_path() / "share" / "lockstep" / "scenarios" / "library";
   if (!error && fs::is_directory(installed, error)) return installed.string();
   return source_library();
 }
@@ -36,7 +37,8 @@ std::vector<std::string> scenario_files(const std::string& folder) {
   try {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
       const std::string extension = entry.path().extension().string();
-      if (entry.is_regular_file() && !entry.is_symlink() && (extension == ".yaml" || extension == ".yml")) {
+      if (entry.is_regular_file() && !entry.is_symlink() &&
+          (extension == ".yaml" || extension == ".yml")) {
         list.push_back(entry.path().string());
       }
     }

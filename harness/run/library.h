@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-// LOCKSTEP_LIBRARY, else share/lockstep/scenarios/library beside the program's folder, else the source tree's.
+// LOCKSTEP_LIBRARY, else share/lockstep/scenarios/library beside the program's folder, else the
+// source tree's.
 std::string library_folder();
 // The files that are verified where none is named: the files of that folder, and if it is called
 // `library`, of `regressions` beside it.

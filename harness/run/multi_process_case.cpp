@@ -32,13 +32,15 @@ std::string text_of(const std::string& path) {
 // The output of a rank's process is kept from here on, so that its last words can be reported.
 void say_to(const std::string& path) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (file < 0 || ::dup2(file, STDERR_FILENO) < 0) throw WorldError(path + ": " + std::strerror(errno));
+  if (file < 0 || ::dup2(file, STDERR_FILENO) < 0)
+    throw WorldError(path + ": " + std::strerror(errno));
   ::close(file);
 }
 
-// A rank that was stopped because it had not noticed another's end is a hang; any other that died has judged, or
-// crashed.
-CaseResult lost_rank(const Scenario& scenario, const RunOptions& options, const RankEnd& end, const std::string& said) {
+// A rank that was stopped because it had not noticed another's end is a hang; any other that died
+// has judged, or crashed.
+CaseResult lost_rank(const Scenario& scenario, const RunOptions& options, const RankEnd& end,
+                     const std::string& said) {
   CaseResult lost = unjudged_case(scenario, options);
   if (end.stopped) {
     lost.verdict = Verdict::broken;
@@ -55,7 +57,8 @@ CaseResult lost_rank(const Scenario& scenario, const RunOptions& options, const 
 }
 
 int weight(const CaseResult& result) {
-  const bool of_others = result.judge == JudgeKind::remote_failure || result.judge == JudgeKind::watchdog;
+  const bool of_others =
+      result.judge == JudgeKind::remote_failure || result.judge == JudgeKind::watchdog;
   if (result.verdict == Verdict::violated && result.first_difference) return 4;
   if (result.verdict == Verdict::violated && !of_others) return 3;
   if (result.verdict != Verdict::holds && !of_others) return 2;
@@ -65,22 +68,26 @@ int weight(const CaseResult& result) {
 }  // namespace
 
 bool wants_processes(const Scenario& scenario) {
-  return scenario.parallel.data > 1 &&
-         (scenario.parallel.transport == Transport::shm || scenario.parallel.transport == Transport::nccl);
+  return scenario.parallel.data > 1 && (scenario.parallel.transport == Transport::shm ||
+                                        scenario.parallel.transport == Transport::nccl);
 }
 
 // Within a step, results of a microbatch come before results of all of them.
 CaseResult worst(std::vector<CaseResult> ranks) {
-  const auto place = [](const FirstDifference& where) { return std::pair(where.step, where.microbatch < 0); };
+  const auto place = [](const FirstDifference& where) {
+    return std::pair(where.step, where.microbatch < 0);
+  };
   const auto comes_first = [&](const CaseResult& a, const CaseResult& b) {
     if (weight(a) != weight(b)) return weight(a) > weight(b);
-    return a.first_difference && b.first_difference && place(*a.first_difference) < place(*b.first_difference);
+    return a.first_difference && b.first_difference &&
+           place(*a.first_difference) < place(*b.first_difference);
   };
   return std::move(*std::min_element(ranks.begin(), ranks.end(), comes_first));
 }
 
 CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& options) {
-  const bool on_gpus = options.device == "cuda", over_nccl = scenario.parallel.transport == Transport::nccl;
+  const bool on_gpus = options.device == "cuda",
+             over_nccl = scenario.parallel.transport == Transport::nccl;
   const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
   if (on_gpus ? !over_nccl && full : over_nccl) {
     CaseResult result = unjudged_case(scenario, options);
@@ -114,7 +121,8 @@ CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& opt
       results.push_back(result_from_json(boost::json::parse(result)));
       continue;
     }
-    results.push_back(lost_rank(scenario, options, ends[static_cast<std::size_t>(rank)], text_of(said(rank))));
+    results.push_back(
+        lost_rank(scenario, options, ends[static_cast<std::size_t>(rank)], text_of(said(rank))));
     results.back().reason = "rank " + std::to_string(rank) + ": " + results.back().reason;
   }
   return worst(std::move(results));

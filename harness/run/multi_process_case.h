@@ -1,4 +1,5 @@
-// A case whose ranks are processes: each judges its own, and the worst of their results is the case's.
+// A case whose ranks are processes: each judges its own, and the worst of their results is the
+// case's.
 #pragma once
 
 #include <vector>

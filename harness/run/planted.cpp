@@ -15,9 +15,11 @@
 namespace lockstep {
 namespace {
 
-std::string checked(const std::string& name, const std::vector<std::string>& known, const char* option) {
+std::string checked(const std::string& name, const std::vector<std::string>& known,
+                    const char* option) {
   if (name.empty() || std::find(known.begin(), known.end(), name) != known.end()) return name;
-  throw RequestError(std::string("--") + option + ": there is no " + name + "; nearest: " + nearest_name(name, known));
+  throw RequestError(std::string("--") + option + ": there is no " + name +
+                     "; nearest: " + nearest_name(name, known));
 }
 
 // All that --plant knows.
@@ -33,8 +35,10 @@ std::vector<std::string> known_faults() {
 void take_planted(const Options& options, RunOptions& run) {
   const std::string fault = options.text("plant");
   run.planted.engine = device_fault(fault) ? fault : checked(fault, known_faults(), "plant");
-  run.planted.oracle = checked(options.text("mutate-oracle"), oracle::Oracle::mutations(), "mutate-oracle");
-  run.planted.checker = checked(options.text("mutate-checker"), Checker::mutations(), "mutate-checker");
+  run.planted.oracle =
+      checked(options.text("mutate-oracle"), oracle::Oracle::mutations(), "mutate-oracle");
+  run.planted.checker =
+      checked(options.text("mutate-checker"), Checker::mutations(), "mutate-checker");
 }
 
 }  // namespace lockstep

@@ -36,28 +36,35 @@ bool writes_reports_here() try {
 }
 
 void require_meeting_place(const std::string& asked) {
-  if (tcp_address(asked) || asked.find(':') == std::string::npos || asked.find('/') != std::string::npos) return;
-  throw RequestError("--meeting " + asked + " is no HOST:PORT with a port of 1 to 65535; as a path, ./" + asked);
+  if (tcp_address(asked) || asked.find(':') == std::string::npos ||
+      asked.find('/') != std::string::npos)
+    return;
+  throw RequestError("--meeting " + asked +
+                     " is no HOST:PORT with a port of 1 to 65535; as a path, ./" + asked);
 }
 
 RendezvousAddress rendezvous_address(const LaunchedRank& me, const std::string& asked) {
   if (const auto address = tcp_address(asked)) return {.path = "", .address = address};
   if (!asked.empty()) return {.path = asked, .address = {}};
   const auto address = tcp_address(text(TcpAddress{me.host, static_cast<std::uint16_t>(me.port)}));
-  if (address && (me.one_machine != true || me.job.empty())) return {.path = "", .address = address};
+  if (address && (me.one_machine != true || me.job.empty()))
+    return {.path = "", .address = address};
   if (me.one_machine == false) {
     throw RequestError(me.launcher +
                        " started processes on several machines and does not say where rank 0 is: "
                        "--meeting HOST:PORT, or MASTER_ADDR and MASTER_PORT");
   }
   if (me.job.empty()) {
-    throw RequestError(me.launcher +
-                       " names no job by which its processes could find each other: --meeting PATH, or "
-                       "HOST:PORT of rank 0");
+    throw RequestError(
+        me.launcher +
+        " names no job by which its processes could find each other: --meeting PATH, or "
+        "HOST:PORT of rank 0");
   }
   return {.path = path_of(me.job), .address = {}};
 }
 
-std::string text(const RendezvousAddress& place) { return place.address ? text(*place.address) : place.path; }
+std::string text(const RendezvousAddress& place) {
+  return place.address ? text(*place.address) : place.path;
+}
 
 }  // namespace lockstep

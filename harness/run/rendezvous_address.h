@@ -22,10 +22,12 @@ struct RendezvousAddress {
   std::optional<TcpAddress> address;  // For rank 0, over the network.
 };
 
-// `asked` (--meeting) is a path or HOST:PORT; "" leaves it to the launcher's variables: the machine's memory where all
-// processes are on one, else the network. RequestError where nothing says enough.
+// `asked` (--meeting) is a path or HOST:PORT; "" leaves it to the launcher's variables: the
+// machine's memory where all processes are on one, else the network. RequestError where nothing
+// says enough.
 RendezvousAddress rendezvous_address(const LaunchedRank& me, const std::string& asked);
-// RequestError for a HOST:PORT whose port is none: it would be taken for a path, at which nobody else is.
+// RequestError for a HOST:PORT whose port is none: it would be taken for a path, at which nobody
+// else is.
 void require_meeting_place(const std::string& asked);
 
 std::string text(const RendezvousAddress& place);

@@ -42,7 +42,8 @@ bool read_some(int descriptor, std::string& into) {
 
 std::array<int, 2> make_pipe() {
   std::array<int, 2> end{-1, -1};
-  if (::pipe2(end.data(), O_CLOEXEC) != 0) throw WorldError(std::string("pipe: ") + std::strerror(errno));
+  if (::pipe2(end.data(), O_CLOEXEC) != 0)
+    throw WorldError(std::string("pipe: ") + std::strerror(errno));
   return end;
 }
 
@@ -78,10 +79,13 @@ void answer_requests(const WorkerSetup& setup) {
 }
 
 [[noreturn]] void be_the_worker(const WorkerSetup& setup) {
-  std::signal(SIGINT, SIG_IGN);   // Terminals and runners send these to all of us; the campaign decides, and a case
+  std::signal(
+      SIGINT,
+      SIG_IGN);  // Terminals and runners send these to all of us; the campaign decides, and a case
   std::signal(SIGTERM, SIG_IGN);  // that they cut off would count as a crash.
   std::array<void*, 4> frames;
-  ::backtrace(frames.data(), static_cast<int>(frames.size()));  // Loads its library now, not in a signal handler.
+  ::backtrace(frames.data(),
+              static_cast<int>(frames.size()));  // Loads its library now, not in a signal handler.
   std::signal(SIGUSR1, print_stack);
   int status = 0;
   try {
@@ -104,7 +108,8 @@ std::string function_of(const std::string& frame) {
   std::string name = status == 0 ? plain : mangled;
   std::free(plain);
   constexpr std::string_view kNowhere = "(anonymous namespace)::";
-  for (std::size_t at; (at = name.find(kNowhere)) != std::string::npos;) name.erase(at, kNowhere.size());
+  for (std::size_t at; (at = name.find(kNowhere)) != std::string::npos;)
+    name.erase(at, kNowhere.size());
   name.resize(std::min(name.find('('), name.size()));  // Without arguments.
   return name;
 }
@@ -161,7 +166,8 @@ void CampaignWorker::ask(const std::string& request) {
 
 bool CampaignWorker::read_answers() {
   const bool open = read_some(answers_, unread_);
-  for (std::size_t newline; (newline = unread_.find('\n')) != std::string::npos; unread_.erase(0, newline + 1)) {
+  for (std::size_t newline; (newline = unread_.find('\n')) != std::string::npos;
+       unread_.erase(0, newline + 1)) {
     const std::string line = unread_.substr(0, newline);
     if (line.starts_with("phase ")) phase_ = line.substr(6);
     if (line.starts_with("answer ")) answer_ = line.substr(7);
@@ -184,7 +190,8 @@ std::string CampaignWorker::where() {
   said_.clear();
   if (child_ < 0 || ::kill(child_, SIGUSR1) != 0) return "";
   pollfd waiting{words_, POLLIN, 0};
-  while (::poll(&waiting, 1, said_.empty() ? 500 : 50) > 0 && read_some(words_, said_) && said_.size() < kMostWords) {
+  while (::poll(&waiting, 1, said_.empty() ? 500 : 50) > 0 && read_some(words_, said_) &&
+         said_.size() < kMostWords) {
   }
   return stack_of(said_);
 }
@@ -198,7 +205,8 @@ ChildEnd CampaignWorker::end() {
   for (int i = 0; i < 200 && reaped == 0; ++i) {
     reaped = ::waitpid(child_, &status, WNOHANG);
     pollfd closed{answers_, POLLIN, 0};
-    const bool dying = ::poll(&closed, 1, 0) > 0 && (closed.revents & (POLLHUP | POLLIN)) == POLLHUP;
+    const bool dying =
+        ::poll(&closed, 1, 0) > 0 && (closed.revents & (POLLHUP | POLLIN)) == POLLHUP;
     if (reaped != 0 || !dying) break;
     ::usleep(5000);
   }

@@ -1,4 +1,5 @@
-// A worker of a campaign: a child process that answers requests, one line each, until it dies or is replaced.
+// A worker of a campaign: a child process that answers requests, one line each, until it dies or is
+// replaced.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +17,9 @@ struct WorkerSetup {
   // In the child, once, before the first request.
   std::function<void()> begin;
   // In the child: the answer to a request. It tells the parent what it is about through `phase`.
-  std::function<std::string(const std::string& request, const std::function<void(const std::string&)>& phase)> answer;
+  std::function<std::string(const std::string& request,
+                            const std::function<void(const std::string&)>& phase)>
+      answer;
 };
 
 class CampaignWorker {
@@ -37,7 +40,8 @@ class CampaignWorker {
   const std::string& phase() const { return phase_; }
   int served() const { return served_; }  // Answers so far.
 
-  // Where a hung child is, innermost function first; "" where it does not say so within half a second.
+  // Where a hung child is, innermost function first; "" where it does not say so within half a
+  // second.
   std::string where();
   // Kills the child if it lives, reaps it, and says how it ended.
   ChildEnd end();

@@ -6,7 +6,8 @@
 namespace lockstep {
 
 CaseResult run_case(const Scenario& scenario, const RunOptions& options) {
-  if (options.ranks == nullptr && wants_processes(scenario)) return run_case_in_processes(scenario, options);
+  if (options.ranks == nullptr && wants_processes(scenario))
+    return run_case_in_processes(scenario, options);
   return judge_case(scenario, options);
 }
 

@@ -22,12 +22,13 @@ CaseResult named(const std::string& path, const Scenario& scenario) {
   return result;
 }
 
-// A file that must be refused passes when exactly its rule refuses it. Files that cannot be read as far as `expect`
-// (not YAML, a key twice) say the rule in their name: y04-key-twice.yaml.
+// A file that must be refused passes when exactly its rule refuses it. Files that cannot be read as
+// far as `expect` (not YAML, a key twice) say the rule in their name: y04-key-twice.yaml.
 std::string expected_rule(const ReadResult& read, const std::string& path) {
   if (read.scenario.expect.error != "none") return read.scenario.expect.error;
   std::string rule = stem(path).substr(0, 3);
-  std::transform(rule.begin(), rule.end(), rule.begin(), [](unsigned char c) { return std::toupper(c); });
+  std::transform(rule.begin(), rule.end(), rule.begin(),
+                 [](unsigned char c) { return std::toupper(c); });
   const bool is_rule = rule.size() == 3 && (rule[0] == 'Y' || rule[0] == 'L') &&
                        std::isdigit(static_cast<unsigned char>(rule[1])) &&
                        std::isdigit(static_cast<unsigned char>(rule[2]));
@@ -67,7 +68,8 @@ Scenario scenario_of_token(const std::string& token, const std::string& folder) 
 
 }  // namespace
 
-std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, std::vector<ScenarioError>& errors) {
+std::vector<PlannedCase> plan_file(const std::string& path, bool from_library,
+                                   std::vector<ScenarioError>& errors) {
   const ReadResult read = read_scenario_file(path);
   const Scenario::Expect& expect = read.scenario.expect;
   // `refused` without its rule expects nothing: that is refused itself (L40).
@@ -93,15 +95,16 @@ std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, s
 
 std::vector<Scenario> cases_of(const std::string& word, const std::string& folder) {
   std::error_code too_long;  // A token may be longer than any file's name.
-  if (word.rfind("ls", 0) == 0 && !std::filesystem::exists(word, too_long)) return {scenario_of_token(word, folder)};
+  if (word.rfind("ls", 0) == 0 && !std::filesystem::exists(word, too_long))
+    return {scenario_of_token(word, folder)};
   std::vector<ScenarioError> errors;
   std::vector<Scenario> list;
   for (PlannedCase& one : plan_file(word, false, errors)) {
     if (!one.decided) {
       list.push_back(std::move(one.scenario));
     } else {
-      std::fprintf(stderr, "lockstep: %s %s: %s\n", one.decided->name.c_str(), one.decided->numerics.c_str(),
-                   one.decided->reason.c_str());
+      std::fprintf(stderr, "lockstep: %s %s: %s\n", one.decided->name.c_str(),
+                   one.decided->numerics.c_str(), one.decided->reason.c_str());
     }
   }
   if (!errors.empty()) throw refusal(errors);
@@ -113,7 +116,8 @@ void decide_what_is_lacking(PlannedCase& one, const std::string& device) {
   if (one.decided) return;
   const std::string lacks = lacking(one.scenario, device);
   if (lacks.empty()) return;
-  one.decided = skipped(one.scenario.name, one.scenario, to_text(one.scenario.numerics.front()), lacks);
+  one.decided =
+      skipped(one.scenario.name, one.scenario, to_text(one.scenario.numerics.front()), lacks);
   if (!one.named) return;
   one.decided->verdict = Verdict::broken;
   one.decided->judge = JudgeKind::device;
@@ -126,7 +130,8 @@ CaseResult judged_by_expectation(const Scenario& scenario, CaseResult result) {
     result.verdict = Verdict::violated;
     result.judge = JudgeKind::expectation;
     result.reason = "expected to be violated, but everything held";
-  } else if (result.verdict == Verdict::violated && (expect.judge == "none" || expect.judge == to_text(result.judge))) {
+  } else if (result.verdict == Verdict::violated &&
+             (expect.judge == "none" || expect.judge == to_text(result.judge))) {
     result.verdict = Verdict::holds;
     result.reason = "violated as expected, by " + to_text(result.judge) + ": " + result.reason;
   } else if (result.verdict == Verdict::violated) {

@@ -13,14 +13,17 @@
 namespace lockstep {
 
 struct PlannedCase {
-  Scenario scenario;                  // One precision.
-  std::optional<CaseResult> decided;  // Refused as expected, skipped, or not for this machine: nothing is run.
-  bool named = true;                  // Asked for by its name, not found in a folder.
+  Scenario scenario;  // One precision.
+  std::optional<CaseResult>
+      decided;        // Refused as expected, skipped, or not for this machine: nothing is run.
+  bool named = true;  // Asked for by its name, not found in a folder.
 };
 
-// The cases of one file. What is not built is skipped; a file of which nothing is built is a request that cannot be
-// met, unless `from_library`. Refusals that nobody expected go into `errors`.
-std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, std::vector<ScenarioError>& errors);
+// The cases of one file. What is not built is skipped; a file of which nothing is built is a
+// request that cannot be met, unless `from_library`. Refusals that nobody expected go into
+// `errors`.
+std::vector<PlannedCase> plan_file(const std::string& path, bool from_library,
+                                   std::vector<ScenarioError>& errors);
 
 // The cases that a word stands for: a file's precisions without those decided already, which are
 // told on stderr, or the one case of a token, which may be of a build that had other rules or
@@ -28,10 +31,12 @@ std::vector<PlannedCase> plan_file(const std::string& path, bool from_library, s
 // built here; TokenError for a token that cannot be read.
 std::vector<Scenario> cases_of(const std::string& word, const std::string& folder);
 
-// A case that this machine cannot run is skipped if it was found, and broken by `device` if it was named.
+// A case that this machine cannot run is skipped if it was found, and broken by `device` if it was
+// named.
 void decide_what_is_lacking(PlannedCase& one, const std::string& device);
 
-// The verdict after `expect` had its say: violated as expected holds, holding against expectation is violated.
+// The verdict after `expect` had its say: violated as expected holds, holding against expectation
+// is violated.
 CaseResult judged_by_expectation(const Scenario& scenario, CaseResult result);
 
 }  // namespace lockstep

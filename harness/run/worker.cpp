@@ -44,7 +44,8 @@ void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
   if (end.timed_out) {
     result.judge = JudgeKind::watchdog;
     result.reason = "no result within " + seconds_text(timeout_s) + words;
-  } else if (end.signal == SIGABRT && end.last_words.find("broken contract in ") != std::string::npos) {
+  } else if (end.signal == SIGABRT &&
+             end.last_words.find("broken contract in ") != std::string::npos) {
     // require() judged before it aborted: that is a finding, not a failure of the world.
     result.verdict = Verdict::violated;
     result.judge = JudgeKind::contract;
@@ -58,10 +59,12 @@ void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
   }
 }
 
-CaseResult run_in_worker(const Scenario& scenario, const RunOptions& run, const WorkerOptions& worker) {
+CaseResult run_in_worker(const Scenario& scenario, const RunOptions& run,
+                         const WorkerOptions& worker) {
   if (!worker.fork) return run_planted(scenario, run);
-  const ChildEnd end = run_in_child([&] { return boost::json::serialize(to_json(run_planted(scenario, run))); },
-                                    worker.timeout_s, worker.echo);
+  const ChildEnd end =
+      run_in_child([&] { return boost::json::serialize(to_json(run_planted(scenario, run))); },
+                   worker.timeout_s, worker.echo);
   if (end.finished) return result_from_json(boost::json::parse(end.output));
   CaseResult result = unjudged_case(scenario, run);
   result.device.kind = run.device;

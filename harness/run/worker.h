@@ -1,4 +1,5 @@
-// A scenario in a process of its own: a crash, a hang or a device that is beyond repair becomes a verdict.
+// A scenario in a process of its own: a crash, a hang or a device that is beyond repair becomes a
+// verdict.
 #pragma once
 
 #include <string>
@@ -19,7 +20,8 @@ struct WorkerOptions {
 inline constexpr const char* kCrashFault = "harness-test-crash";
 inline constexpr const char* kHangFault = "harness-test-hang";
 
-CaseResult run_in_worker(const Scenario& scenario, const RunOptions& run, const WorkerOptions& worker);
+CaseResult run_in_worker(const Scenario& scenario, const RunOptions& run,
+                         const WorkerOptions& worker);
 
 // Verdict, judge and reason of a case whose process ended like this before it answered.
 void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s);

@@ -1,4 +1,5 @@
-// Fewer and shorter documents: layouts, microbatches and documents are containers that lose whole items first.
+// Fewer and shorter documents: layouts, microbatches and documents are containers that lose whole
+// items first.
 #include "scenarios/documents/documents.h"
 
 #include <algorithm>
@@ -28,7 +29,8 @@ Scenario every_list(const Scenario& s, const Edit& edit) {
   return one;
 }
 
-// Other sources become the list of lengths that they yielded, so that single documents can be taken out.
+// Other sources become the list of lengths that they yielded, so that single documents can be taken
+// out.
 Candidates written_out(const Scenario& s) {
   if (s.data.kind == DataKind::lengths) return {};
   Lists lists;
@@ -37,7 +39,8 @@ Candidates written_out(const Scenario& s) {
     StepLengths& lengths = lists.emplace_back();
     for (const Microbatch& microbatch : data->training(step).microbatches) {
       lengths.emplace_back();
-      for (const Document& document : microbatch.documents) lengths.back().push_back(std::ssize(document.tokens));
+      for (const Document& document : microbatch.documents)
+        lengths.back().push_back(std::ssize(document.tokens));
     }
   }
   Scenario one = with_documents(s, std::move(lists));
@@ -54,7 +57,8 @@ Candidates written_out(const Scenario& s) {
 
 // Longer than a pack, as they are cut.
 Candidates cut_documents(const Scenario& s) {
-  if (s.data.kind != DataKind::lengths || s.data.long_documents != LongDocuments::truncate) return {};
+  if (s.data.kind != DataKind::lengths || s.data.long_documents != LongDocuments::truncate)
+    return {};
   Scenario one = every_list(s, [&](MicrobatchLengths& list) {
     for (std::int64_t& length : list) length = std::min(length, s.data.pack_length);
   });
@@ -94,13 +98,16 @@ Candidates fewer_lists(const Scenario& s) {
   return candidates;
 }
 
-// The first n of every list, or half of them, since a bug may need lists of two sizes; then ranges out of single lists.
+// The first n of every list, or half of them, since a bug may need lists of two sizes; then ranges
+// out of single lists.
 Candidates fewer_documents(const Scenario& s) {
   Candidates candidates;
   for (const std::size_t n : {1, 2, 3}) {
-    candidates.push_back(every_list(s, [&](MicrobatchLengths& list) { list.resize(std::min(n, list.size())); }));
+    candidates.push_back(
+        every_list(s, [&](MicrobatchLengths& list) { list.resize(std::min(n, list.size())); }));
   }
-  candidates.push_back(every_list(s, [](MicrobatchLengths& list) { list.resize((list.size() + 1) / 2); }));
+  candidates.push_back(
+      every_list(s, [](MicrobatchLengths& list) { list.resize((list.size() + 1) / 2); }));
   for (std::size_t step = 0; step < s.data.documents.size(); ++step) {
     for (std::size_t m = 0; m < s.data.documents[step].size(); ++m) {
       for (const auto& range : removals(s.data.documents[step][m].size())) {
@@ -113,8 +120,9 @@ Candidates fewer_documents(const Scenario& s) {
   return candidates;
 }
 
-// Microbatches of a bucket stay in it while all buckets become as small as they can: 1, 2, ..., and what fits none. The
-// first or the last documents, since one of them alone may have a target; where neither has, the first gets one.
+// Microbatches of a bucket stay in it while all buckets become as small as they can: 1, 2, ..., and
+// what fits none. The first or the last documents, since one of them alone may have a target; where
+// neither has, the first gets one.
 Candidates lower_buckets(const Scenario& s) {
   Scenario lower = s;
   std::vector<std::int64_t>& buckets = lower.cuda_graph.max_packed_seqs;
@@ -126,20 +134,25 @@ Candidates lower_buckets(const Scenario& s) {
     return std::min<std::ptrdiff_t>(bucket + 1, std::ssize(list));
   };
   if (from == buckets) return {};
-  const Scenario first =
-      every_list(lower, [&](MicrobatchLengths& list) { list.resize(static_cast<std::size_t>(keep(list))); });
-  return {first, every_list(lower, [&](MicrobatchLengths& list) { list.erase(list.begin(), list.end() - keep(list)); }),
+  const Scenario first = every_list(
+      lower, [&](MicrobatchLengths& list) { list.resize(static_cast<std::size_t>(keep(list))); });
+  return {first,
+          every_list(
+              lower,
+              [&](MicrobatchLengths& list) { list.erase(list.begin(), list.end() - keep(list)); }),
           every_list(first, [](MicrobatchLengths& list) {
             if (!list.empty()) list.front() = std::max<std::int64_t>(list.front(), 2);
           })};
 }
 
-// Microbatches that need more places than there are keep doing so while both shrink; those that fit keep fitting.
-// Which documents go matters where one of them alone has a target: the last ones, or one place of every such list.
+// Microbatches that need more places than there are keep doing so while both shrink; those that fit
+// keep fitting. Which documents go matters where one of them alone has a target: the last ones, or
+// one place of every such list.
 Candidates lower_capacity(const Scenario& s) {
   const std::int64_t capacity = s.cuda_graph.max_packed_seqs.back();
   std::int64_t longest = 0;
-  every_list(s, [&](const MicrobatchLengths& list) { longest = std::max(longest, std::ssize(list)); });
+  every_list(s,
+             [&](const MicrobatchLengths& list) { longest = std::max(longest, std::ssize(list)); });
   if (longest <= capacity) return {};
   Candidates candidates;
   const auto propose = [&](std::int64_t lower, const auto& edit) {
@@ -150,13 +163,16 @@ Candidates lower_capacity(const Scenario& s) {
     const auto keep = [=](const MicrobatchLengths& list) {
       return std::min(std::ssize(list), std::ssize(list) > capacity ? lower + 1 : lower);
     };
-    propose(lower, [&](MicrobatchLengths& list) { list.resize(static_cast<std::size_t>(keep(list))); });
-    propose(lower, [&](MicrobatchLengths& list) { list.erase(list.begin(), list.end() - keep(list)); });
+    propose(lower,
+            [&](MicrobatchLengths& list) { list.resize(static_cast<std::size_t>(keep(list))); });
+    propose(lower,
+            [&](MicrobatchLengths& list) { list.erase(list.begin(), list.end() - keep(list)); });
     propose(lower, [](MicrobatchLengths&) {});
   }
   for (std::int64_t place = 0; place < longest && capacity > 1; ++place) {
     propose(capacity - 1, [&](MicrobatchLengths& list) {
-      if (std::ssize(list) >= capacity) list.erase(list.begin() + std::min(place, std::ssize(list) - 1));
+      if (std::ssize(list) >= capacity)
+        list.erase(list.begin() + std::min(place, std::ssize(list) - 1));
     });
   }
   return candidates;
@@ -182,20 +198,23 @@ std::int64_t rows_needed(const Scenario& s) {
   std::int64_t needed = 1;
   every_list(s, [&](const MicrobatchLengths& list) {
     std::int64_t rows = 0;
-    for (const std::int64_t length : list) rows += slot_rows(std::min(length, most), s.data.gaps, s.data.align);
+    for (const std::int64_t length : list)
+      rows += slot_rows(std::min(length, most), s.data.gaps, s.data.align);
     needed = std::max(needed, rows);
   });
   return needed;
 }
 
-// An empty document is a special one: a document of a token is simpler, in a longer pack where it needs one.
+// An empty document is a special one: a document of a token is simpler, in a longer pack where it
+// needs one.
 Candidates shorter_one_by_one(const Scenario& s) {
   Candidates candidates;
   for (std::size_t step = 0; step < s.data.documents.size(); ++step) {
     for (std::size_t m = 0; m < s.data.documents[step].size(); ++m) {
       for (std::size_t d = 0; d < s.data.documents[step][m].size(); ++d) {
         const std::int64_t length = s.data.documents[step][m][d];
-        for (const std::int64_t other : length == 0 ? std::vector<std::int64_t>{1} : smaller(length, 1)) {
+        for (const std::int64_t other :
+             length == 0 ? std::vector<std::int64_t>{1} : smaller(length, 1)) {
           Scenario& one = candidates.emplace_back(s);
           one.data.documents[step][m][d] = other;
           one.data.pack_length = std::max(one.data.pack_length, rows_needed(one));
@@ -207,7 +226,8 @@ Candidates shorter_one_by_one(const Scenario& s) {
 }
 
 Candidates smaller_pack(const Scenario& s) {
-  const bool listed = s.data.kind == DataKind::lengths && s.data.long_documents == LongDocuments::error;
+  const bool listed =
+      s.data.kind == DataKind::lengths && s.data.long_documents == LongDocuments::error;
   const std::int64_t needed = listed ? rows_needed(s) : 1;
   Candidates candidates;
   for (const std::int64_t rows : smaller(s.data.pack_length, needed)) {
@@ -217,7 +237,8 @@ Candidates smaller_pack(const Scenario& s) {
   return candidates;
 }
 
-// Dropout may matter only because it makes equal microbatches different: other documents do that too.
+// Dropout may matter only because it makes equal microbatches different: other documents do that
+// too.
 Candidates other_documents(const Scenario& s) {
   const Lists& lists = s.data.documents;
   if (s.model.dropout.millionths == 0 || lists.size() != 1 || lists[0].size() != 1) return {};
@@ -230,7 +251,8 @@ Candidates other_documents(const Scenario& s) {
   return {one};
 }
 
-// The padded sequence behind each pack counts as a document where places are counted: one of a token does so too.
+// The padded sequence behind each pack counts as a document where places are counted: one of a
+// token does so too.
 Candidates documents_for_padding(const Scenario& s) {
   if (s.data.kind != DataKind::lengths || s.data.tail != Tail::append_dummy_seq) return {};
   Scenario one = every_list(s, [](MicrobatchLengths& list) { list.push_back(1); });
@@ -241,24 +263,27 @@ Candidates documents_for_padding(const Scenario& s) {
 
 // Up to three documents in one or two steps of one or two microbatches, the fewest first.
 std::vector<Lists> make_small_layouts() {
-  const std::vector<MicrobatchLengths> each{{}, {1}, {2}, {1, 1}, {2, 1}, {1, 2}, {1, 1, 1}, {2, 1, 1}};
+  const std::vector<MicrobatchLengths> each{{},     {1},    {2},       {1, 1},
+                                            {2, 1}, {1, 2}, {1, 1, 1}, {2, 1, 1}};
   std::vector<Lists> all;
   for (const MicrobatchLengths& a : each) {
     all.push_back({{a}});
     for (const MicrobatchLengths& b : each) {
       all.insert(all.end(), {{{a, b}}, {{a}, {b}}});
-      for (const MicrobatchLengths& c : each) all.insert(all.end(), {{{a, b}, {a, c}}, {{a, b}, {c, b}}});
+      for (const MicrobatchLengths& c : each)
+        all.insert(all.end(), {{{a, b}, {a, c}}, {{a, b}, {c, b}}});
     }
   }
   std::erase_if(all, [](const Lists& lists) { return documents_in(lists) > 3; });
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Lists& a, const Lists& b) { return documents_in(a) < documents_in(b); });
+  std::stable_sort(all.begin(), all.end(), [](const Lists& a, const Lists& b) {
+    return documents_in(a) < documents_in(b);
+  });
   return all;
 }
 
-// A bug that needs microbatches or steps which differ loses no single document. Nor does it lose a mask, or a count of
-// microbatches that changes, where these are all that makes them different: a document of one token, which has no
-// target, does so too.
+// A bug that needs microbatches or steps which differ loses no single document. Nor does it lose a
+// mask, or a count of microbatches that changes, where these are all that makes them different: a
+// document of one token, which has no target, does so too.
 Candidates small_layouts(const Scenario& s) {
   static const std::vector<Lists> all = make_small_layouts();
   if (s.data.kind != DataKind::lengths) return {};

@@ -1,4 +1,5 @@
-// Other values of what a shrunk scenario still says: those with which it fails as well may vary freely.
+// Other values of what a shrunk scenario still says: those with which it fails as well may vary
+// freely.
 #include <algorithm>
 
 #include "harness/shrink/rules.h"
@@ -36,7 +37,8 @@ void vary_sizes(Variations& all, Scenario s) {
     const std::int64_t value = size.at(s);
     std::vector<std::int64_t> tried{value};
     for (const std::int64_t other : {value - 1, value + 1, 2 * value + 1, size.at(plain)}) {
-      if (other < size.least || std::find(tried.begin(), tried.end(), other) != tried.end()) continue;
+      if (other < size.least || std::find(tried.begin(), tried.end(), other) != tried.end())
+        continue;
       tried.push_back(other);
       all.add(size.key, std::to_string(other), [&](Scenario& one) { size.at(one) = other; });
     }
@@ -53,20 +55,22 @@ void vary_documents(Variations& all, const Scenario& s) {
       one.data.pack_length *= 4;
     };
   };
-  all.add_words("data.documents",
-                {{"lengths + 1", each_list([](MicrobatchLengths& list) {
-                    for (std::int64_t& length : list) ++length;
-                  })},
-                 {"lengths x 2", each_list([](MicrobatchLengths& list) {
-                    for (std::int64_t& length : list) length *= 2;
-                  })},
-                 {"one more document of 3", each_list([](MicrobatchLengths& list) { list.push_back(3); })}});
+  all.add_words(
+      "data.documents",
+      {{"lengths + 1", each_list([](MicrobatchLengths& list) {
+          for (std::int64_t& length : list) ++length;
+        })},
+       {"lengths x 2", each_list([](MicrobatchLengths& list) {
+          for (std::int64_t& length : list) length *= 2;
+        })},
+       {"one more document of 3", each_list([](MicrobatchLengths& list) { list.push_back(3); })}});
 }
 
 void vary_model(Variations& all, const Scenario& s) {
   for (const std::string pattern : {"-", "*", "M", "*-", "M*-"}) {
     if (pattern != s.model.pattern) {
-      all.add("model.pattern", "\"" + pattern + "\"", [&](Scenario& one) { one.model.pattern = pattern; });
+      all.add("model.pattern", "\"" + pattern + "\"",
+              [&](Scenario& one) { one.model.pattern = pattern; });
     }
   }
   all.add("model.tied_embedding", s.model.tied_embedding ? "false" : "true",
@@ -106,7 +110,8 @@ void vary_graphs(Variations& all, const Scenario& s) {
 void vary_seeds(Variations& all, const Scenario& s) {
   for (const std::int64_t seed : {1, 2, 3}) {
     if (seed != s.training.seed) {
-      all.add("training.seed", std::to_string(seed), [&](Scenario& one) { one.training.seed = seed; });
+      all.add("training.seed", std::to_string(seed),
+              [&](Scenario& one) { one.training.seed = seed; });
     }
   }
   all.add("checker.schedule", "kind: program",

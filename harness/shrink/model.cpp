@@ -20,7 +20,8 @@ Candidates one_symbol(const Scenario& s) {
   Candidates candidates;
   if (s.model.pattern.size() == 1) return {};
   for (const char* symbol = kSimplestFirst; *symbol; ++symbol) {
-    if (s.model.pattern.find(*symbol) != std::string::npos) candidates.push_back(with_pattern(s, {*symbol}));
+    if (s.model.pattern.find(*symbol) != std::string::npos)
+      candidates.push_back(with_pattern(s, {*symbol}));
   }
   return candidates;
 }
@@ -48,18 +49,22 @@ Candidates simpler_symbols(const Scenario& s) {
   return candidates;
 }
 
-std::int64_t at_least_one_of(std::int64_t value, std::int64_t step) { return std::max(step, value / step * step); }
+std::int64_t at_least_one_of(std::int64_t value, std::int64_t step) {
+  return std::max(step, value / step * step);
+}
 void up_to(std::int64_t& value, std::int64_t step) { value = (value + step - 1) / step * step; }
 
-// Widths that others must divide, those of bf16's rows, slots that there are (rules L01, L02, L03, L06).
+// Widths that others must divide, those of bf16's rows, slots that there are (rules L01, L02, L03,
+// L06).
 Scenario fitted(Scenario s) {
   Scenario::Model& m = s.model;
   if (std::find(s.numerics.begin(), s.numerics.end(), Numerics::bf16) != s.numerics.end()) {
-    for (std::int64_t* width :
-         {&m.hidden, &m.vocab, &m.mamba.d_inner, &m.mlp.hidden, &m.moe.hidden, &m.moe.shared_hidden}) {
+    for (std::int64_t* width : {&m.hidden, &m.vocab, &m.mamba.d_inner, &m.mlp.hidden, &m.moe.hidden,
+                                &m.moe.shared_hidden}) {
       up_to(*width, 8);
     }
-    for (std::int64_t* width : {&m.attention.head_dim, &m.mamba.head_dim, &m.mamba.state, &m.mamba.chunk}) {
+    for (std::int64_t* width :
+         {&m.attention.head_dim, &m.mamba.head_dim, &m.mamba.state, &m.mamba.chunk}) {
       up_to(*width, 16);
     }
   }
@@ -93,7 +98,8 @@ Candidates smaller_sizes(const Scenario& s, const char* section) {
   for (const Size& size : sizes()) {
     if (size.key.rfind(section, 0) != 0) continue;
     Scenario here = s;
-    for (const std::int64_t value : smaller(size.at(here), size.least)) candidates.push_back(with_size(s, size, value));
+    for (const std::int64_t value : smaller(size.at(here), size.least))
+      candidates.push_back(with_size(s, size, value));
   }
   return candidates;
 }
@@ -102,11 +108,13 @@ Candidates fewer_steps(const Scenario& s) {
   Candidates candidates;
   for (const std::int64_t steps : smaller(s.training.steps, 1)) {
     Scenario one = s;
-    if (one.training.optimizer.decay_steps == one.training.steps) one.training.optimizer.decay_steps = steps;
+    if (one.training.optimizer.decay_steps == one.training.steps)
+      one.training.optimizer.decay_steps = steps;
     one.training.steps = steps;
     candidates.push_back(one);
     // As many steps after the warm-up as before.
-    one.cuda_graph.warmup_steps = std::max<std::int64_t>(0, s.cuda_graph.warmup_steps - (s.training.steps - steps));
+    one.cuda_graph.warmup_steps =
+        std::max<std::int64_t>(0, s.cuda_graph.warmup_steps - (s.training.steps - steps));
     candidates.push_back(one);
   }
   return candidates;
@@ -137,33 +145,43 @@ const std::vector<Size>& sizes() {
   static const std::vector<Size> table{
       {"model.hidden", 1, [](Scenario& s) -> std::int64_t& { return s.model.hidden; }},
       {"model.vocab", 2, [](Scenario& s) -> std::int64_t& { return s.model.vocab; }},
-      {"model.attention.kv_heads", 1, [](Scenario& s) -> std::int64_t& { return s.model.attention.kv_heads; }},
-      {"model.attention.heads", 1, [](Scenario& s) -> std::int64_t& { return s.model.attention.heads; }},
-      {"model.attention.head_dim", 2, [](Scenario& s) -> std::int64_t& { return s.model.attention.head_dim; }},
+      {"model.attention.kv_heads", 1,
+       [](Scenario& s) -> std::int64_t& { return s.model.attention.kv_heads; }},
+      {"model.attention.heads", 1,
+       [](Scenario& s) -> std::int64_t& { return s.model.attention.heads; }},
+      {"model.attention.head_dim", 2,
+       [](Scenario& s) -> std::int64_t& { return s.model.attention.head_dim; }},
       {"model.mamba.groups", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.groups; }},
-      {"model.mamba.head_dim", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.head_dim; }},
-      {"model.mamba.d_inner", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.d_inner; }},
+      {"model.mamba.head_dim", 1,
+       [](Scenario& s) -> std::int64_t& { return s.model.mamba.head_dim; }},
+      {"model.mamba.d_inner", 1,
+       [](Scenario& s) -> std::int64_t& { return s.model.mamba.d_inner; }},
       {"model.mamba.state", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.state; }},
-      {"model.mamba.conv_width", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.conv_width; }},
+      {"model.mamba.conv_width", 1,
+       [](Scenario& s) -> std::int64_t& { return s.model.mamba.conv_width; }},
       {"model.mamba.chunk", 1, [](Scenario& s) -> std::int64_t& { return s.model.mamba.chunk; }},
       {"model.mlp.hidden", 1, [](Scenario& s) -> std::int64_t& { return s.model.mlp.hidden; }},
       {"model.moe.experts", 2, [](Scenario& s) -> std::int64_t& { return s.model.moe.experts; }},
       {"model.moe.top_k", 1, [](Scenario& s) -> std::int64_t& { return s.model.moe.top_k; }},
       {"model.moe.hidden", 1, [](Scenario& s) -> std::int64_t& { return s.model.moe.hidden; }},
-      {"model.moe.shared_hidden", 0, [](Scenario& s) -> std::int64_t& { return s.model.moe.shared_hidden; }},
+      {"model.moe.shared_hidden", 0,
+       [](Scenario& s) -> std::int64_t& { return s.model.moe.shared_hidden; }},
       {"data.gaps", 0, [](Scenario& s) -> std::int64_t& { return s.data.gaps; }},
       {"data.align", 1, [](Scenario& s) -> std::int64_t& { return s.data.align; }},
       {"data.mask.prefix", 0, [](Scenario& s) -> std::int64_t& { return s.data.mask.prefix; }},
       {"data.pack_length", 1, [](Scenario& s) -> std::int64_t& { return s.data.pack_length; }},
       {"training.steps", 1, [](Scenario& s) -> std::int64_t& { return s.training.steps; }},
-      {"training.microbatches", 1, [](Scenario& s) -> std::int64_t& { return s.training.microbatches; }},
+      {"training.microbatches", 1,
+       [](Scenario& s) -> std::int64_t& { return s.training.microbatches; }},
       {"training.in_flight", 1, [](Scenario& s) -> std::int64_t& { return s.training.in_flight; }},
   };
   return table;
 }
 
 std::vector<ShrinkRule> shrink_training_rules() {
-  return {{"fewer steps", fewer_steps}, {"fewer microbatches", fewer_microbatches}, {"less in flight", less_in_flight}};
+  return {{"fewer steps", fewer_steps},
+          {"fewer microbatches", fewer_microbatches},
+          {"less in flight", less_in_flight}};
 }
 
 std::vector<ShrinkRule> shrink_model_rules() {

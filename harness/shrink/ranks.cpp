@@ -54,7 +54,8 @@ Candidates less_prefetch(const Scenario& s) {
 Candidates plain_buffers(const Scenario& s) {
   Candidates candidates;
   const Scenario::Fsdp plain;
-  for (bool Scenario::Fsdp::*setting : {&Scenario::Fsdp::double_buffer, &Scenario::Fsdp::persist_buf_on_alloc_fail}) {
+  for (bool Scenario::Fsdp::*setting :
+       {&Scenario::Fsdp::double_buffer, &Scenario::Fsdp::persist_buf_on_alloc_fail}) {
     if (s.fsdp.*setting == plain.*setting) continue;
     candidates.push_back(s);
     candidates.back().fsdp.*setting = plain.*setting;

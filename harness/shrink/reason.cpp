@@ -26,10 +26,13 @@ std::string without_numbers(const std::string& text) {
 // A weight digest: 32 hex digits.
 bool is_digest(std::string word) {
   if (!word.empty() && std::ispunct(static_cast<unsigned char>(word.back()))) word.pop_back();
-  return word.size() == 32 && std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isxdigit(c); });
+  return word.size() == 32 &&
+         std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isxdigit(c); });
 }
 
-bool is_missing(const FirstDifference& where) { return where.got == "missing" || where.want == "missing"; }
+bool is_missing(const FirstDifference& where) {
+  return where.got == "missing" || where.want == "missing";
+}
 
 // "layers.#.norm.out" -> "norm out": words for a name.
 std::string last_parts(const std::string& kind) {
@@ -44,13 +47,14 @@ std::string gist(const std::string& kind) {
   return kind.substr(0, kind.find(" ("));
 }
 
-// "graph_replays is 3, expected 12 (...)" -> "graph_replays is too small": whether one number or a range was expected
-// hangs on the scenario. Empty for other sentences.
+// "graph_replays is 3, expected 12 (...)" -> "graph_replays is too small": whether one number or a
+// range was expected hangs on the scenario. Empty for other sentences.
 std::string counter_kind(const std::string& reason) {
   const std::size_t is = reason.find(" is "), expected = reason.find(", expected ");
   if (is == std::string::npos || expected == std::string::npos || reason.find(' ') != is) return "";
   std::istringstream got(reason.substr(is + 4, expected - is - 4));
-  std::istringstream range(reason.substr(std::min(reason.find_first_of("-0123456789", expected), reason.size())));
+  std::istringstream range(
+      reason.substr(std::min(reason.find_first_of("-0123456789", expected), reason.size())));
   std::int64_t value = 0, least = 0;
   if (!(got >> value) || !(range >> least)) return "";
   return reason.substr(0, is) + (value < least ? " is too small" : " is too large");
@@ -64,7 +68,8 @@ bool same_op(const CaseResult& a, const CaseResult& b) {
   return x.op == y.op && is_missing(x) == is_missing(y);
 }
 
-// "read after write: ... Missing edge: reduce -> compute. ..." -> "read after write: reduce -> compute", or empty.
+// "read after write: ... Missing edge: reduce -> compute. ..." -> "read after write: reduce ->
+// compute", or empty.
 std::string edge_of(const std::string& hazard) {
   static const std::string words = "Missing edge: ";
   const std::size_t edge = hazard.find(words), end = hazard.find('.', edge);
@@ -73,10 +78,11 @@ std::string edge_of(const std::string& hazard) {
   return hazard.substr(0, hazard.find(':')) + ": " + hazard.substr(first, end - first);
 }
 
-// For the kind of a hazard only the ops and the missing edge count, not where they were or how many others followed:
-// " (head, step #)" and " (and # other hazards)" go.
+// For the kind of a hazard only the ops and the missing edge count, not where they were or how many
+// others followed: " (head, step #)" and " (and # other hazards)" go.
 std::string without_places(std::string kind) {
-  for (std::size_t begin = kind.find(" ("); begin != std::string::npos; begin = kind.find(" (", begin)) {
+  for (std::size_t begin = kind.find(" ("); begin != std::string::npos;
+       begin = kind.find(" (", begin)) {
     const std::size_t end = kind.find(')', begin);
     if (end == std::string::npos) break;
     const std::string inside = kind.substr(begin + 2, end - begin - 2);
@@ -103,8 +109,9 @@ std::string tensor_kind(const std::string& tensor) {
 
 std::string reason_kind(const std::string& reason) {
   if (const std::string counter = counter_kind(reason); !counter.empty()) return counter;
-  std::istringstream words(reason.substr(0, reason.find(" [with ")) +
-                           (reason.find(" [with ") == std::string::npos ? "" : reason.substr(reason.find(']') + 1)));
+  std::istringstream words(
+      reason.substr(0, reason.find(" [with ")) +
+      (reason.find(" [with ") == std::string::npos ? "" : reason.substr(reason.find(']') + 1)));
   std::string kind, word;
   while (words >> word) {
     if (is_digest(word)) word = "#";
@@ -118,13 +125,15 @@ bool same_reason(const CaseResult& a, const CaseResult& b) {
   if (a.verdict != b.verdict || a.judge != b.judge) return false;
   if (a.first_difference.has_value() != b.first_difference.has_value()) return false;
   if (!a.first_difference) return reason_kind(a.reason) == reason_kind(b.reason);
-  return same_op(a, b) && tensor_kind(a.first_difference->tensor) == tensor_kind(b.first_difference->tensor);
+  return same_op(a, b) &&
+         tensor_kind(a.first_difference->tensor) == tensor_kind(b.first_difference->tensor);
 }
 
 bool same_cause(const CaseResult& a, const CaseResult& b) {
   if (a.verdict != b.verdict || a.judge != b.judge) return false;
   if (a.judge == JudgeKind::gradient) return same_op(a, b);
-  return a.judge == JudgeKind::hazard && !edge_of(a.reason).empty() && edge_of(a.reason) == edge_of(b.reason);
+  return a.judge == JudgeKind::hazard && !edge_of(a.reason).empty() &&
+         edge_of(a.reason) == edge_of(b.reason);
 }
 
 std::string reason_name(const CaseResult& result) {

@@ -1,4 +1,5 @@
-// Why a case failed, without where: what a smaller scenario must still share with the one that it came from.
+// Why a case failed, without where: what a smaller scenario must still share with the one that it
+// came from.
 #pragma once
 
 #include <string>
@@ -9,15 +10,17 @@ namespace lockstep {
 
 // A tensor's name without the layer's number: "layers.3.norm.out" is of kind "layers.#.norm.out".
 std::string tensor_kind(const std::string& tensor);
-// A sentence without its numbers, places, digests, folders and template arguments; of a counter that is not as
-// expected, whether it is too small or too large.
+// A sentence without its numbers, places, digests, folders and template arguments; of a counter
+// that is not as expected, whether it is too small or too large.
 std::string reason_kind(const std::string& reason);
 
-// Same verdict, same judge, and the first difference in a tensor of the same kind that the same op writes; where no
-// tensor is named, the same sentence but for its numbers. A shrinker that kept less would slip to another bug.
+// Same verdict, same judge, and the first difference in a tensor of the same kind that the same op
+// writes; where no tensor is named, the same sentence but for its numbers. A shrinker that kept
+// less would slip to another bug.
 bool same_reason(const CaseResult& a, const CaseResult& b);
-// Other effects of what may be one cause, as far as which is seen first is the order of a list or of a schedule: a
-// gradient that the same op writes, a hazard of the same kind for want of the same edge.
+// Other effects of what may be one cause, as far as which is seen first is the order of a list or
+// of a schedule: a gradient that the same op writes, a hazard of the same kind for want of the same
+// edge.
 bool same_cause(const CaseResult& a, const CaseResult& b);
 
 // "activation-norm-out": the reason as a scenario's name, [a-z0-9-], at most 40 characters.

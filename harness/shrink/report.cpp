@@ -31,13 +31,17 @@ std::string joined(const std::vector<std::string>& items) {
   return text;
 }
 
-void comment(std::ostringstream& out, const std::string& text) { out << "# " << one_line(text) << "\n"; }
+void comment(std::ostringstream& out, const std::string& text) {
+  out << "# " << one_line(text) << "\n";
+}
 
 void write_failure(std::ostringstream& out, const Shrunk& shrunk) {
   const CaseResult& result = shrunk.result;
-  comment(out, std::string(to_text(result.verdict)) + " by " + to_text(result.judge) + ": " + result.reason);
+  comment(out, std::string(to_text(result.verdict)) + " by " + to_text(result.judge) + ": " +
+                   result.reason);
   if (result.first_difference) {
-    for (const auto& [name, value] : difference_rows(*result.first_difference)) comment(out, name + " " + value);
+    for (const auto& [name, value] : difference_rows(*result.first_difference))
+      comment(out, name + " " + value);
   }
   comment(out, "replay: " + result.replay);
   if (shrunk.failed < shrunk.of) {
@@ -54,12 +58,14 @@ void write_freedoms(std::ostringstream& out, const Shrunk& shrunk) {
     } else if (freedom.fails.empty()) {
       bound << "#   " << freedom.key << ": " << joined(freedom.other) << "\n";
     } else {
-      mixed << "#   " << freedom.key << ": " << joined(freedom.fails) << "; not " << joined(freedom.other) << "\n";
+      mixed << "#   " << freedom.key << ": " << joined(freedom.fails) << "; not "
+            << joined(freedom.other) << "\n";
     }
   }
   if (!free.str().empty()) out << "# Varies freely, fails for any of\n" << free.str();
   if (!mixed.str().empty()) out << "# Fails for some\n" << mixed.str();
-  if (!bound.str().empty()) out << "# Matters, no longer fails for this reason with\n" << bound.str();
+  if (!bound.str().empty())
+    out << "# Matters, no longer fails for this reason with\n" << bound.str();
 }
 
 }  // namespace
@@ -78,8 +84,8 @@ std::string shrunk_description(const CaseResult& result) {
 std::string shrunk_yaml(const Shrunk& shrunk) {
   std::ostringstream out;
   char effort[160];
-  std::snprintf(effort, sizeof effort, "shrunk from %s in %lld runs and %.1f s%s", shrunk.first.name.c_str(),
-                static_cast<long long>(shrunk.runs), shrunk.seconds,
+  std::snprintf(effort, sizeof effort, "shrunk from %s in %lld runs and %.1f s%s",
+                shrunk.first.name.c_str(), static_cast<long long>(shrunk.runs), shrunk.seconds,
                 shrunk.finished ? "" : "; the budget ended first, it may get smaller yet");
   comment(out, effort);
   write_failure(out, shrunk);

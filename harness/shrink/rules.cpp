@@ -14,11 +14,14 @@ namespace lockstep {
 namespace {
 
 void drop_homeless(const std::string& pattern, std::vector<GraphModule>& modules) {
-  std::erase_if(modules, [&](GraphModule module) { return pattern.find(layer_of(module)) == std::string::npos; });
+  std::erase_if(modules, [&](GraphModule module) {
+    return pattern.find(layer_of(module)) == std::string::npos;
+  });
 }
 void drop_homeless(const std::string& pattern, std::vector<OffloadModule>& modules) {
   std::erase_if(modules, [&](OffloadModule module) {
-    return std::none_of(pattern.begin(), pattern.end(), [&](char symbol) { return has_module(symbol, module); });
+    return std::none_of(pattern.begin(), pattern.end(),
+                        [&](char symbol) { return has_module(symbol, module); });
   });
 }
 
@@ -58,9 +61,11 @@ void settle_sharding(Scenario& s) {
     if (left > 0) s.fsdp.unit.push_back(left);
   }
   if (with_sharding(s) && with_partial_graphs(s)) s.fsdp.double_buffer = true;
-  if (s.parallel.data == 1 && s.parallel.transport == Transport::local) s.parallel.transport = Transport::automatic;
+  if (s.parallel.data == 1 && s.parallel.transport == Transport::local)
+    s.parallel.transport = Transport::automatic;
   std::erase_if(s.checker.delays, [&](const Scenario::Delay& delay) {
-    const bool exchange = delay.stream == DelayStream::gather || delay.stream == DelayStream::reduce;
+    const bool exchange =
+        delay.stream == DelayStream::gather || delay.stream == DelayStream::reduce;
     return exchange && !with_reduction(s);
   });
   for (Scenario::Delay& delay : s.checker.delays) {
@@ -72,11 +77,13 @@ void settle_sharding(Scenario& s) {
 std::int64_t captured_layers(const Scenario& s) {
   std::int64_t layers = 0;
   for (const Scenario::Block& block : s.blocks()) layers += std::ssize(captured_symbols(s, block));
-  layers *= s.cuda_graph.impl == GraphImpl::full_iteration ? s.training.microbatches : s.training.in_flight;
+  layers *= s.cuda_graph.impl == GraphImpl::full_iteration ? s.training.microbatches
+                                                           : s.training.in_flight;
   return layers * std::ssize(s.cuda_graph.max_packed_seqs);
 }
 
-// A limit goes with what it is a limit of: a candidate that captures less is proposed with as much less of it too.
+// A limit goes with what it is a limit of: a candidate that captures less is proposed with as much
+// less of it too.
 ShrinkRule with_limits(const ShrinkRule& rule) {
   return {rule.name, [rule](const Scenario& s) {
             std::vector<Scenario> candidates = rule.candidates(s);
@@ -87,7 +94,8 @@ ShrinkRule with_limits(const ShrinkRule& rule) {
               all.push_back(candidate);
               const std::int64_t left = captured_layers(settled(candidate));
               const std::int64_t less = std::max<std::int64_t>(limit / layers * left, 1);
-              if (left == 0 || less >= limit || candidate.cuda_graph.graph_memory_limit != limit) continue;
+              if (left == 0 || less >= limit || candidate.cuda_graph.graph_memory_limit != limit)
+                continue;
               all.push_back(candidate);
               all.back().cuda_graph.graph_memory_limit = less;
             }
@@ -100,19 +108,23 @@ ShrinkRule with_limits(const ShrinkRule& rule) {
 Scenario settled(Scenario s) {
   Scenario::Training& t = s.training;
   const Scenario plain;
-  std::erase_if(t.change_microbatches_at, [&](const auto& change) { return change.step >= t.steps; });
+  std::erase_if(t.change_microbatches_at,
+                [&](const auto& change) { return change.step >= t.steps; });
   t.in_flight = std::min(t.in_flight, fewest_microbatches(t));
   t.eval_every = std::min(t.eval_every, t.steps);
   t.optimizer.lr_warmup = std::min(t.optimizer.lr_warmup, t.steps);
   t.optimizer.min_lr = std::min(t.optimizer.min_lr, t.optimizer.lr);
-  std::erase_if(s.data.mask.microbatches, [&](std::int64_t m) { return m >= most_microbatches(t) * s.parallel.data; });
+  std::erase_if(s.data.mask.microbatches,
+                [&](std::int64_t m) { return m >= most_microbatches(t) * s.parallel.data; });
   settle_long_documents(s.data);
-  const bool bf16 = std::find(s.numerics.begin(), s.numerics.end(), Numerics::bf16) != s.numerics.end();
+  const bool bf16 =
+      std::find(s.numerics.begin(), s.numerics.end(), Numerics::bf16) != s.numerics.end();
   if (bf16) s.data.pack_length = (s.data.pack_length + 15) / 16 * 16;  // L03.
 
   Scenario::CudaGraph& g = s.cuda_graph;
   if (g.impl == GraphImpl::none) {
-    // Without effect, but for the capacity where documents go beyond it: eager passes keep their metadata by it too.
+    // Without effect, but for the capacity where documents go beyond it: eager passes keep their
+    // metadata by it too.
     const std::vector<std::int64_t> capacity = std::exchange(g, plain.cuda_graph).max_packed_seqs;
     if (most_documents(s) > capacity.back()) g.max_packed_seqs = {capacity.back()};
     g.impl = GraphImpl::none;
@@ -120,7 +132,8 @@ Scenario settled(Scenario s) {
   }
   g.warmup_steps = std::min(g.warmup_steps, t.steps - 1);
   if (g.impl == GraphImpl::none) g.warmup_steps = plain.cuda_graph.warmup_steps;
-  std::erase_if(t.recapture_at, [&](std::int64_t step) { return step >= t.steps || step <= g.warmup_steps; });
+  std::erase_if(t.recapture_at,
+                [&](std::int64_t step) { return step >= t.steps || step <= g.warmup_steps; });
   if (g.impl != GraphImpl::partial) g.modules.clear();
   // Keys of layers that the pattern lacks are without effect.
   const auto lacks = [&](char symbol) { return s.model.pattern.find(symbol) == std::string::npos; };
@@ -131,12 +144,14 @@ Scenario settled(Scenario s) {
   drop_homeless(s.model.pattern, g.modules);
   drop_homeless(s.model.pattern, s.offload.modules);
   std::erase_if(s.model.recompute, [&](Recompute module) {
-    return (module == Recompute::mlp_act && lacks('-')) || (module == Recompute::moe_act && lacks('E'));
+    return (module == Recompute::mlp_act && lacks('-')) ||
+           (module == Recompute::moe_act && lacks('E'));
   });
   const auto& modules = s.offload.modules;
   const bool delays = g.impl == GraphImpl::partial &&
-                      std::any_of(modules.begin(), modules.end(),
-                                  [](OffloadModule module) { return offload_row(module).kept == Kept::experts; });
+                      std::any_of(modules.begin(), modules.end(), [](OffloadModule module) {
+                        return offload_row(module).kept == Kept::experts;
+                      });
   if (!delays) s.offload.delay_until_cuda_graph = false;
   settle_sharding(s);
   return s;
@@ -145,7 +160,8 @@ Scenario settled(Scenario s) {
 std::vector<std::pair<std::size_t, std::size_t>> removals(std::size_t n) {
   std::vector<std::pair<std::size_t, std::size_t>> list;
   for (std::size_t size = n; size > 0; size /= 2) {
-    for (std::size_t begin = 0; begin < n; begin += size) list.emplace_back(begin, std::min(n, begin + size));
+    for (std::size_t begin = 0; begin < n; begin += size)
+      list.emplace_back(begin, std::min(n, begin + size));
   }
   return list;
 }
@@ -156,13 +172,14 @@ std::vector<std::int64_t> smaller(std::int64_t value, std::int64_t least) {
   return list;
 }
 
-// Features before sizes: in a small scenario the last difference often hangs on a feature that a larger one of the same
-// bug does without.
+// Features before sizes: in a small scenario the last difference often hangs on a feature that a
+// larger one of the same bug does without.
 const std::vector<ShrinkRule>& shrink_rules() {
   static const std::vector<ShrinkRule> all = [] {
     std::vector<ShrinkRule> list;
-    for (const auto& subject : {shrink_training_rules(), shrink_rank_rules(), shrink_setting_rules(),
-                                shrink_document_rules(), shrink_model_rules()}) {
+    for (const auto& subject :
+         {shrink_training_rules(), shrink_rank_rules(), shrink_setting_rules(),
+          shrink_document_rules(), shrink_model_rules()}) {
       std::transform(subject.begin(), subject.end(), std::back_inserter(list), with_limits);
     }
     return list;

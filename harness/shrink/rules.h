@@ -1,5 +1,5 @@
-// How a scenario may become smaller: a declared, ordered list of rules. Each proposes candidates, the boldest
-// first; nobody promises that one is legal or still fails, the search finds out.
+// How a scenario may become smaller: a declared, ordered list of rules. Each proposes candidates,
+// the boldest first; nobody promises that one is legal or still fails, the search finds out.
 #pragma once
 
 #include <cstddef>
@@ -33,23 +33,26 @@ std::vector<ShrinkRule> shrink_model_rules();
 std::vector<ShrinkRule> shrink_setting_rules();
 std::vector<ShrinkRule> shrink_rank_rules();
 
-// Every candidate goes through this before it is checked: keys that depend on others, brought back into their ranges
-// after an edit (steps that no longer exist, a depth above the microbatches, a module without its layer), and keys
-// without effect put back.
+// Every candidate goes through this before it is checked: keys that depend on others, brought back
+// into their ranges after an edit (steps that no longer exist, a depth above the microbatches, a
+// module without its layer), and keys without effect put back.
 Scenario settled(Scenario scenario);
 
-// Delta debugging (Zeller): the ranges [begin, end) of a list of n that are taken out, halves first, single ones last.
+// Delta debugging (Zeller): the ranges [begin, end) of a list of n that are taken out, halves
+// first, single ones last.
 std::vector<std::pair<std::size_t, std::size_t>> removals(std::size_t n);
 template <class T>
 std::vector<T> without(std::vector<T> list, std::pair<std::size_t, std::size_t> range) {
   using Offset = typename std::vector<T>::difference_type;
-  list.erase(list.begin() + static_cast<Offset>(range.first), list.begin() + static_cast<Offset>(range.second));
+  list.erase(list.begin() + static_cast<Offset>(range.first),
+             list.begin() + static_cast<Offset>(range.second));
   return list;
 }
 
 std::int64_t documents_in(const std::vector<StepLengths>& layouts);
 
-// Numbers below `value`, the boldest first: the least, half way, a quarter of the way, ..., one less.
+// Numbers below `value`, the boldest first: the least, half way, a quarter of the way, ..., one
+// less.
 std::vector<std::int64_t> smaller(std::int64_t value, std::int64_t least);
 
 // A key that can stand at its default.

@@ -64,7 +64,8 @@ Candidates fewer_modules(const Scenario& s) {
   if (s.cuda_graph.impl != GraphImpl::partial) return {};
   const std::vector<GraphModule> modules = captured(s);
   Candidates candidates;
-  if (modules.size() == 1 && !s.cuda_graph.modules.empty()) {  // One kind of layer: the whole of it is the default.
+  if (modules.size() == 1 &&
+      !s.cuda_graph.modules.empty()) {  // One kind of layer: the whole of it is the default.
     candidates.push_back(s);
     candidates.back().cuda_graph.modules.clear();
     if (captured(candidates.back()).size() > 1) candidates.clear();
@@ -105,7 +106,9 @@ Candidates less_of_a_feature(const Scenario& s) {
     }
   }
   for (const auto& range : removals(s.training.recapture_at.size())) {
-    propose([&](Scenario& one) { one.training.recapture_at = without(one.training.recapture_at, range); });
+    propose([&](Scenario& one) {
+      one.training.recapture_at = without(one.training.recapture_at, range);
+    });
   }
   for (const auto& range : removals(s.training.change_microbatches_at.size())) {
     propose([&](Scenario& one) {
@@ -113,7 +116,9 @@ Candidates less_of_a_feature(const Scenario& s) {
     });
   }
   for (const auto& range : removals(s.data.mask.microbatches.size())) {
-    propose([&](Scenario& one) { one.data.mask.microbatches = without(one.data.mask.microbatches, range); });
+    propose([&](Scenario& one) {
+      one.data.mask.microbatches = without(one.data.mask.microbatches, range);
+    });
   }
   for (const auto& range : removals(s.offload.modules.size())) {
     propose([&](Scenario& one) { one.offload.modules = without(one.offload.modules, range); });
@@ -125,7 +130,8 @@ Candidates less_of_a_feature(const Scenario& s) {
     const std::int64_t changed = s.training.change_microbatches_at[i].microbatches;
     propose([&](Scenario& one) {  // From the start.
       one.training.microbatches = changed;
-      one.training.change_microbatches_at = without(one.training.change_microbatches_at, {i, i + 1});
+      one.training.change_microbatches_at =
+          without(one.training.change_microbatches_at, {i, i + 1});
     });
     for (const std::int64_t count : smaller(changed, 1)) {
       propose([&](Scenario& one) { one.training.change_microbatches_at[i].microbatches = count; });
@@ -145,7 +151,8 @@ Candidates smaller_seeds(const Scenario& s) {
   return candidates;
 }
 
-// Every key that is a feature or a constant, not a size, and the sections that are one feature together.
+// Every key that is a feature or a constant, not a size, and the sections that are one feature
+// together.
 constexpr const char* kSettings[] = {"numerics",
                                      "model.tied_embedding",
                                      "model.norm_eps",

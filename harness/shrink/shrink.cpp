@@ -17,10 +17,12 @@ namespace lockstep {
 namespace {
 
 constexpr double kSearchShare = 0.8;  // Share of the budget; the rest finds out what may vary.
-// A smaller scenario may hold only because no sum of it happens to round: other weights and tokens find one that does.
+// A smaller scenario may hold only because no sum of it happens to round: other weights and tokens
+// find one that does.
 constexpr std::int64_t kOtherSeeds[] = {1, 2, 3, 4, 5, 6};
 
-// The candidate as its file would be read, which checks ranges, legality and whether it is built; nothing if refused.
+// The candidate as its file would be read, which checks ranges, legality and whether it is built;
+// nothing if refused.
 std::optional<Scenario> legal(const Scenario& candidate) {
   const std::string folder = candidate.folder.empty() ? "" : candidate.folder + "/";
   ReadResult read = read_scenario_text(to_yaml(settled(candidate)), folder + "candidate.yaml");
@@ -31,7 +33,8 @@ std::optional<Scenario> legal(const Scenario& candidate) {
 
 class Search {
  public:
-  Search(const Scenario& scenario, const ShrinkOptions& options) : given_(scenario), options_(options) {
+  Search(const Scenario& scenario, const ShrinkOptions& options)
+      : given_(scenario), options_(options) {
     shrunk_.run = options.run;
     timeout_s_ = options.timeout_s;
   }
@@ -49,15 +52,19 @@ class Search {
   }
 
  private:
-  // The failure, the device to shrink on, and whether it depends on the schedule. False if nothing fails.
+  // The failure, the device to shrink on, and whether it depends on the schedule. False if nothing
+  // fails.
   bool begin() {
     shrunk_.first = run_once(given_);
-    if (shrunk_.first.verdict != Verdict::violated && shrunk_.first.verdict != Verdict::broken) return false;
-    if (shrunk_.first.judge == JudgeKind::counters) return false;  // A claim of the file, true of no smaller scenario.
+    if (shrunk_.first.verdict != Verdict::violated && shrunk_.first.verdict != Verdict::broken)
+      return false;
+    if (shrunk_.first.judge == JudgeKind::counters)
+      return false;  // A claim of the file, true of no smaller scenario.
     move_to_simulator();
     current_ = start();
     reason_ = run_once(current_);
-    if (!same_reason(reason_, shrunk_.first)) reason_ = shrunk_.first;  // A race, or a death that the name changed.
+    if (!same_reason(reason_, shrunk_.first))
+      reason_ = shrunk_.first;  // A race, or a death that the name changed.
     shrunk_.result = reason_;
     if (reason_.judge == JudgeKind::watchdog) timeout_s_ = std::max(0.5, options_.timeout_s / 10);
     settle_count();
@@ -77,7 +84,8 @@ class Search {
     }
   }
 
-  // Narrowed to the precision and the schedule that failed. The file's own expectation is no part of the case.
+  // Narrowed to the precision and the schedule that failed. The file's own expectation is no part
+  // of the case.
   Scenario start() const {
     Scenario s = narrowed(given_, given_.numerics.front(), seed_of(shrunk_.first));
     s.name = name_of(shrunk_.first);
@@ -97,7 +105,8 @@ class Search {
       while (!spent() && apply_all(&Search::apply)) {
       }
     } while (!spent() &&
-             (apply(small_layouts_rule()) || (reason_.first_difference && apply_all(&Search::apply_with_other_seeds)) ||
+             (apply(small_layouts_rule()) ||
+              (reason_.first_difference && apply_all(&Search::apply_with_other_seeds)) ||
               reset_settings_for_another_effect()));
     const bool ended = !spent();
     limit_seconds_ = options_.seconds;
@@ -105,7 +114,8 @@ class Search {
     return ended;
   }
 
-  // A hang was judged with a short timeout: the whole one must agree, or the scenario as given stands.
+  // A hang was judged with a short timeout: the whole one must agree, or the scenario as given
+  // stands.
   bool confirmed() {
     if (reason_.judge != JudgeKind::watchdog) return true;
     timeout_s_ = options_.timeout_s;
@@ -137,7 +147,8 @@ class Search {
 
   bool apply_with_other_seeds(const ShrinkRule& rule) {
     for (const Scenario& candidate : rule.candidates(current_)) {
-      if (key_of(settled(with_seed(candidate, current_.training.seed))) == key_of(current_)) continue;
+      if (key_of(settled(with_seed(candidate, current_.training.seed))) == key_of(current_))
+        continue;
       for (const std::int64_t seed : kOtherSeeds) {
         if (spent()) return false;
         if (!accept(with_seed(candidate, seed))) continue;
@@ -152,8 +163,8 @@ class Search {
     return scenario;
   }
 
-  // Which of several effects is seen first may hang on a setting that has no part in the failure, as that the head's
-  // weight is the embedding's: a setting less is worth another one.
+  // Which of several effects is seen first may hang on a setting that has no part in the failure,
+  // as that the head's weight is the embedding's: a setting less is worth another one.
   bool reset_settings_for_another_effect() {
     if (!same_cause(reason_, reason_)) return false;  // Not of those that have several.
     for (const Scenario& candidate : settings_rule().candidates(current_)) {
@@ -170,7 +181,8 @@ class Search {
     return false;
   }
 
-  // From here on `result` is what smaller scenarios are compared with, those that were seen before too.
+  // From here on `result` is what smaller scenarios are compared with, those that were seen before
+  // too.
   void take_reason(const Scenario& scenario, const CaseResult& result) {
     current_ = scenario;
     current_.name = name_of(result);
@@ -237,7 +249,8 @@ class Search {
   CaseResult run_once(const Scenario& scenario) {
     ++shrunk_.runs;
     if (options_.runner) return options_.runner(scenario, shrunk_.run, timeout_s_);
-    return run_in_worker(scenario, shrunk_.run, {.fork = true, .timeout_s = timeout_s_, .echo = false});
+    return run_in_worker(scenario, shrunk_.run,
+                         {.fork = true, .timeout_s = timeout_s_, .echo = false});
   }
 
   // The seed of the schedule that failed, which the token names.
@@ -256,9 +269,10 @@ class Search {
   void show(const std::string& rule) {
     if (!options_.progress) return;
     char text[256];
-    std::snprintf(text, sizeof text, "shrink: %lld runs, %.1f s, %s: \"%s\", %lld steps, %lld documents",
-                  static_cast<long long>(shrunk_.runs), watch_.seconds(), rule.c_str(), current_.model.pattern.c_str(),
-                  static_cast<long long>(current_.training.steps),
+    std::snprintf(text, sizeof text,
+                  "shrink: %lld runs, %.1f s, %s: \"%s\", %lld steps, %lld documents",
+                  static_cast<long long>(shrunk_.runs), watch_.seconds(), rule.c_str(),
+                  current_.model.pattern.c_str(), static_cast<long long>(current_.training.steps),
                   static_cast<long long>(documents_in(current_.data.documents)));
     options_.progress(text);
   }
@@ -273,11 +287,14 @@ class Search {
   double timeout_s_ = 0;
   double limit_seconds_ = 1e9;
   std::int64_t limit_runs_ = INT64_MAX;
-  std::set<std::string> seen_, seen_for_others_;  // The latter by reset_settings_for_another_effect.
+  std::set<std::string> seen_,
+      seen_for_others_;  // The latter by reset_settings_for_another_effect.
 };
 
 }  // namespace
 
-Shrunk shrink(const Scenario& scenario, const ShrinkOptions& options) { return Search(scenario, options).run(); }
+Shrunk shrink(const Scenario& scenario, const ShrinkOptions& options) {
+  return Search(scenario, options).run();
+}
 
 }  // namespace lockstep

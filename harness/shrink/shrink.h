@@ -1,5 +1,6 @@
-// The smallest scenario that still fails for the same reason: greedy over the rules of shrink_rules.h to a fixed
-// point, within a budget of runs and seconds. Every candidate is legal before it runs, and runs in a worker.
+// The smallest scenario that still fails for the same reason: greedy over the rules of
+// shrink_rules.h to a fixed point, within a budget of runs and seconds. Every candidate is legal
+// before it runs, and runs in a worker.
 #pragma once
 
 #include <functional>
@@ -53,7 +54,8 @@ struct Variation {
 };
 std::vector<Variation> variations(const Scenario& scenario);
 
-// The smallest scenario as a file: comments say how it failed, how to replay it, and what may vary freely.
+// The smallest scenario as a file: comments say how it failed, how to replay it, and what may vary
+// freely.
 std::string shrunk_yaml(const Shrunk& shrunk);
 // One sentence for `description`.
 std::string shrunk_description(const CaseResult& result);

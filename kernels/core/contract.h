@@ -1,6 +1,7 @@
-// The arithmetic contract (version 1): primitives, functions, random bits and stores that have the same bits on
-// x86-64 and on NVIDIA GPUs. No bare `*`, `+`, `/` on floats outside this file: every rounding is named.
-// Host code that includes this is compiled with -ffp-contract=off, device code with --fmad=false.
+// The arithmetic contract (version 1): primitives, functions, random bits and stores that have the
+// same bits on x86-64 and on NVIDIA GPUs. No bare `*`, `+`, `/` on floats outside this file: every
+// rounding is named. Host code that includes this is compiled with -ffp-contract=off, device code
+// with --fmad=false.
 #pragma once
 
 #include <bit>
@@ -36,7 +37,8 @@ LOCKSTEP_HD float from_bits(std::uint32_t u) {
 #endif
 }
 
-// ---- Primitives: IEEE binary32, round to nearest even, subnormals kept -------------------------------------------
+// ---- Primitives: IEEE binary32, round to nearest even, subnormals kept
+// -------------------------------------------
 #ifdef __CUDA_ARCH__
 LOCKSTEP_HD float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 LOCKSTEP_HD float add(float a, float b) { return __fadd_rn(a, b); }
@@ -54,17 +56,21 @@ LOCKSTEP_HD float sqrt(float a) { return __builtin_sqrtf(a); }
 #endif
 LOCKSTEP_HD float neg(float a) { return from_bits(bits(a) ^ 0x80000000u); }
 LOCKSTEP_HD float abs(float a) { return from_bits(bits(a) & 0x7fffffffu); }
-LOCKSTEP_HD float max(float a, float b) { return a > b ? a : b; }  // Never fmaxf: it differs on NaN.
+LOCKSTEP_HD float max(float a, float b) {
+  return a > b ? a : b;
+}  // Never fmaxf: it differs on NaN.
 LOCKSTEP_HD float min(float a, float b) { return a < b ? a : b; }
 LOCKSTEP_HD float rsqrt(float a) { return div(1.0f, sqrt(a)); }
 LOCKSTEP_HD float quiet_nan() { return from_bits(0x7fffffffu); }
 LOCKSTEP_HD float infinity() { return from_bits(0x7f800000u); }
 
-// ---- Functions: arithmetic.md 0.2 ----------------------------------------------------------------------------------
+// ---- Functions: arithmetic.md 0.2
+// ----------------------------------------------------------------------------------
 inline constexpr float kLn2High = 0x1.62e43p-1f;
 inline constexpr float kLn2Low = 0x1.05c618p-29f;
 inline constexpr float kLog2E = 0x1.715476p+0f;
-inline constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits.
+inline constexpr float kRound =
+    12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits.
 
 LOCKSTEP_HD float exp_poly(float r) {
   float p = 0x1.6d10fcp-10f;
@@ -156,9 +162,10 @@ LOCKSTEP_HD void sincos(float x, float& sn, float& cs) {
   r = fma(j, 0x1.777a5cp-25f, r);
   r = fma(j, 0x1.ee59e2p-50f, r);
   const float z = mul(r, r);
-  const float s = fma(mul(r, z), fma(fma(-0x1.9ac9bp-13f, z, 0x1.110c28p-7f), z, -0x1.555552p-3f), r);
-  const float c =
-      fma(mul(z, z), fma(fma(0x1.9bd89cp-16f, z, -0x1.6c12d2p-10f), z, 0x1.555554p-5f), fma(z, -0.5f, 1.0f));
+  const float s =
+      fma(mul(r, z), fma(fma(-0x1.9ac9bp-13f, z, 0x1.110c28p-7f), z, -0x1.555552p-3f), r);
+  const float c = fma(mul(z, z), fma(fma(0x1.9bd89cp-16f, z, -0x1.6c12d2p-10f), z, 0x1.555554p-5f),
+                      fma(z, -0.5f, 1.0f));
   const float a = (q & 1) ? c : s;
   const float b = (q & 1) ? s : c;
   sn = (q & 2) ? neg(a) : a;
@@ -202,14 +209,16 @@ LOCKSTEP_HD float erf(float x) {
   return from_bits(bits(y) | (bits(x) & 0x80000000u));
 }
 
-// ---- Storage: arithmetic.md 0 rule 8 -------------------------------------------------------------------------------
+// ---- Storage: arithmetic.md 0 rule 8
+// -------------------------------------------------------------------------------
 struct bf16 {
   std::uint16_t bits;
 };
 LOCKSTEP_HD std::uint16_t bf16_bits(float x) {
   const std::uint32_t u = bits(x);
-  return (u & 0x7fffffffu) > 0x7f800000u ? static_cast<std::uint16_t>(0x7fff)
-                                         : static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+  return (u & 0x7fffffffu) > 0x7f800000u
+             ? static_cast<std::uint16_t>(0x7fff)
+             : static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 LOCKSTEP_HD float load(float x) { return x; }
 LOCKSTEP_HD float load(bf16 x) { return from_bits(static_cast<std::uint32_t>(x.bits) << 16); }
@@ -223,12 +232,13 @@ LOCKSTEP_HD T st(float x) {
   }
 }
 
-// ---- Random bits: Philox4x32-10, arithmetic.md 0.4 -----------------------------------------------------------------
+// ---- Random bits: Philox4x32-10, arithmetic.md 0.4
+// -----------------------------------------------------------------
 struct Philox {
   std::uint32_t word[4];
 };
-LOCKSTEP_HD Philox philox(std::uint32_t k0, std::uint32_t k1, std::uint32_t c0, std::uint32_t c1, std::uint32_t c2,
-                          std::uint32_t c3) {
+LOCKSTEP_HD Philox philox(std::uint32_t k0, std::uint32_t k1, std::uint32_t c0, std::uint32_t c1,
+                          std::uint32_t c2, std::uint32_t c3) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = static_cast<std::uint64_t>(0xD2511F53u) * c0;
     const std::uint64_t b = static_cast<std::uint64_t>(0xCD9E8D57u) * c2;
@@ -243,9 +253,12 @@ LOCKSTEP_HD Philox philox(std::uint32_t k0, std::uint32_t k1, std::uint32_t c0, 
 }
 
 // Uniform in [0, 1) with 24 bits.
-LOCKSTEP_HD float uniform(std::uint32_t word) { return mul(static_cast<float>(word >> 8), 0x1p-24f); }
+LOCKSTEP_HD float uniform(std::uint32_t word) {
+  return mul(static_cast<float>(word >> 8), 0x1p-24f);
+}
 
-// ---- Digest of a tensor set: arithmetic.md 1 -----------------------------------------------------------------------
+// ---- Digest of a tensor set: arithmetic.md 1
+// -----------------------------------------------------------------------
 LOCKSTEP_HD std::uint64_t mix64(std::uint64_t x) {
   x ^= x >> 30;
   x *= 0xbf58476d1ce4e5b9u;

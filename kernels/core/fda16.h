@@ -1,5 +1,5 @@
-// FDA16 of arithmetic.md 0.3: how a tensor core adds 16 products of bf16 to an fp32 accumulator. The scalar model; host
-// kernels use faster forms that are equal to it (host/fda16.h).
+// FDA16 of arithmetic.md 0.3: how a tensor core adds 16 products of bf16 to an fp32 accumulator.
+// The scalar model; host kernels use faster forms that are equal to it (host/fda16.h).
 #pragma once
 
 #include <algorithm>
@@ -27,9 +27,12 @@ struct CalibratedArchitecture {
   bool measured;
 };
 inline constexpr CalibratedArchitecture kArchitectures[] = {
-    {.name = "sm_70", .model = {}, .measured = false},   {.name = "sm_80", .model = {}, .measured = false},
-    {.name = "sm_86", .model = {}, .measured = false},   {.name = "sm_89", .model = {}, .measured = false},
-    {.name = "sm_90", .model = kSm90, .measured = true}, {.name = "sm_100", .model = kSm90, .measured = false}};
+    {.name = "sm_70", .model = {}, .measured = false},
+    {.name = "sm_80", .model = {}, .measured = false},
+    {.name = "sm_86", .model = {}, .measured = false},
+    {.name = "sm_89", .model = {}, .measured = false},
+    {.name = "sm_90", .model = kSm90, .measured = true},
+    {.name = "sm_100", .model = kSm90, .measured = false}};
 
 constexpr std::optional<TensorCore> tensor_core(std::string_view architecture) {
   for (const CalibratedArchitecture& a : kArchitectures) {
@@ -40,7 +43,8 @@ constexpr std::optional<TensorCore> tensor_core(std::string_view architecture) {
 
 namespace fda {
 
-// (-1)^negative * significand * 2^(exponent - fraction_bits). Subnormals are neither flushed nor normalised.
+// (-1)^negative * significand * 2^(exponent - fraction_bits). Subnormals are neither flushed nor
+// normalised.
 struct Term {
   bool negative;
   int exponent;
@@ -71,8 +75,8 @@ inline float round_toward_zero(std::int64_t sum, int scale) {
 }  // namespace fda
 
 // One step: c plus `count` <= core.group products. The operands are bf16 values, widened.
-inline float fda_step(const TensorCore& core, int count, const float* a, std::int64_t a_stride, const float* b,
-                      std::int64_t b_stride, float c) {
+inline float fda_step(const TensorCore& core, int count, const float* a, std::int64_t a_stride,
+                      const float* b, std::int64_t b_stride, float c) {
   fda::Term terms[17];
   int n = 0;
   bool nan = fda::is_nan(c), up = c == infinity(), down = c == neg(infinity());
@@ -87,7 +91,8 @@ inline float fda_step(const TensorCore& core, int count, const float* a, std::in
       (negative ? down : up) = true;
     } else if (x != 0.0f && y != 0.0f) {
       const fda::Term p = fda::decode(x, 7), q = fda::decode(y, 7);
-      terms[n] = {p.negative != q.negative, p.exponent + q.exponent, (p.significand * q.significand) << 9};
+      terms[n] = {p.negative != q.negative, p.exponent + q.exponent,
+                  (p.significand * q.significand) << 9};
       top = std::max(top, terms[n++].exponent);
     }
   }
@@ -101,19 +106,22 @@ inline float fda_step(const TensorCore& core, int count, const float* a, std::in
   std::int64_t sum = 0;
   for (int k = 0; k < n; ++k) {
     const int right = 23 + top - terms[k].exponent - core.fraction_bits;
-    const std::uint64_t m = right > 63 ? 0 : right > 0 ? terms[k].significand >> right : terms[k].significand << -right;
+    const std::uint64_t m = right > 63  ? 0
+                            : right > 0 ? terms[k].significand >> right
+                                        : terms[k].significand << -right;
     sum += terms[k].negative ? -static_cast<std::int64_t>(m) : static_cast<std::int64_t>(m);
   }
   return fda::round_toward_zero(sum, top - core.fraction_bits);
 }
 
-// DOT in bf16, continued from c: places begin <= e < end, groups at multiples of core.group; the other places of a
-// group are +0 in both factors, which is to leave them out.
+// DOT in bf16, continued from c: places begin <= e < end, groups at multiples of core.group; the
+// other places of a group are +0 in both factors, which is to leave them out.
 inline float fda_chain(const TensorCore& core, std::int64_t begin, std::int64_t end, const float* a,
                        std::int64_t a_stride, const float* b, std::int64_t b_stride, float c) {
   for (std::int64_t e = begin; e < end;) {
     const std::int64_t next = std::min(end, (e / core.group + 1) * core.group);
-    c = fda_step(core, static_cast<int>(next - e), a + e * a_stride, a_stride, b + e * b_stride, b_stride, c);
+    c = fda_step(core, static_cast<int>(next - e), a + e * a_stride, a_stride, b + e * b_stride,
+                 b_stride, c);
     e = next;
   }
   return c;

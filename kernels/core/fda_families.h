@@ -54,7 +54,8 @@ class Drawn {
     return from_bits((static_cast<std::uint32_t>(below(2)) << 31) | (field << 23) | fraction);
   }
   std::int64_t below(std::int64_t n) {
-    return static_cast<std::int64_t>(mix64(state_ += 0x9E3779B97F4A7C15u) % static_cast<std::uint64_t>(n));
+    return static_cast<std::int64_t>(mix64(state_ += 0x9E3779B97F4A7C15u) %
+                                     static_cast<std::uint64_t>(n));
   }
 
  private:

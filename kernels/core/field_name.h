@@ -1,4 +1,5 @@
-// The name of a struct's member, which C++20 does not give and the compiler spells all the same. Host code only.
+// The name of a struct's member, which C++20 does not give and the compiler spells all the same.
+// Host code only.
 #pragma once
 
 #include <boost/pfr.hpp>
@@ -43,7 +44,8 @@ constexpr std::string_view last_name(std::string_view text) {
 
 template <class T, std::size_t kIndex>
 const char* field_name() {
-  static const std::string name(detail::last_name(detail::spelled<detail::address_of_member<T, kIndex>()>()));
+  static const std::string name(
+      detail::last_name(detail::spelled<detail::address_of_member<T, kIndex>()>()));
   return name.c_str();
 }
 

@@ -57,7 +57,9 @@ struct Tensor {
   constexpr explicit operator bool() const { return data != nullptr; }
   constexpr std::int64_t size() const { return rows * cols; }
   // Columns [first, first + count) of every row.
-  constexpr Tensor columns(std::int64_t first, std::int64_t count) const { return {data + first, rows, count, pitch}; }
+  constexpr Tensor columns(std::int64_t first, std::int64_t count) const {
+    return {data + first, rows, count, pitch};
+  }
   template <Access kAccess>
   constexpr operator Operand<T, kAccess>() const {
     return {data, rows, cols, pitch};

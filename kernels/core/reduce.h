@@ -1,4 +1,5 @@
-// The host side of the reductions of arithmetic.md 0.1: R128, R1024, column sums. Orders never depend on the machine.
+// The host side of the reductions of arithmetic.md 0.1: R128, R1024, column sums. Orders never
+// depend on the machine.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +10,8 @@
 
 namespace lockstep {
 
-// The tree over 128 accumulators, of which those at and after `lanes` are +0 and are skipped: a zero addend may be.
+// The tree over 128 accumulators, of which those at and after `lanes` are +0 and are skipped: a
+// zero addend may be.
 inline float fold128(const float* acc, std::int64_t lanes = 128) {
   float t[32];
   std::int64_t live = (lanes + 3) / 4;
@@ -70,10 +72,11 @@ float maximum(std::int64_t n, const Get& get) {
   return add(lane[0], 0.0f);
 }
 
-// CS for all columns at once: add_row(i, p) makes p[c] = f(i, p[c]), or leaves p alone for a row of no document.
-// Blocks of 32 physical rows, whatever the documents are.
+// CS for all columns at once: add_row(i, p) makes p[c] = f(i, p[c]), or leaves p alone for a row of
+// no document. Blocks of 32 physical rows, whatever the documents are.
 template <class AddRow>
-void column_sums(std::int64_t rows, std::int64_t cols, float* out, const AddRow& add_row, std::int64_t block = 32) {
+void column_sums(std::int64_t rows, std::int64_t cols, float* out, const AddRow& add_row,
+                 std::int64_t block = 32) {
   std::vector<float> partial(static_cast<std::size_t>(cols));
   float* p = partial.data();
   std::fill_n(out, cols, 0.0f);

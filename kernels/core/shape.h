@@ -8,8 +8,8 @@
 namespace lockstep {
 
 template <class T, Access kAccess>
-void require_shape(const Operand<T, kAccess>& x, std::int64_t rows, std::int64_t cols, const char* what,
-                   std::source_location at = std::source_location::current()) {
+void require_shape(const Operand<T, kAccess>& x, std::int64_t rows, std::int64_t cols,
+                   const char* what, std::source_location at = std::source_location::current()) {
   require(x.data != nullptr, what, at);
   require(x.rows == rows && x.cols == cols, what, at);
   require(rows > 0 && cols > 0 && (rows == 1 || x.pitch >= cols), what, at);

@@ -1,5 +1,6 @@
-// A fingerprint of the contract's primitives and functions: a hash of what each gives for 4,096 inputs. Host, simulator
-// and GPU must have the constants below before anything is trained or judged.
+// A fingerprint of the contract's primitives and functions: a hash of what each gives for 4,096
+// inputs. Host, simulator and GPU must have the constants below before anything is trained or
+// judged.
 #pragma once
 
 #include <string>
@@ -10,9 +11,9 @@
 
 namespace lockstep {
 
-inline constexpr const char* kFingerprinted[] = {"fma",  "add",   "mul", "div", "sqrt",     "rsqrt",
-                                                 "exp",  "expn",  "log", "erf", "softplus", "sigmoid",
-                                                 "silu", "dsilu", "sin", "cos", "st",       "float"};
+inline constexpr const char* kFingerprinted[] = {
+    "fma", "add",      "mul",     "div",  "sqrt",  "rsqrt", "exp", "expn", "log",
+    "erf", "softplus", "sigmoid", "silu", "dsilu", "sin",   "cos", "st",   "float"};
 inline constexpr int kFingerprints = sizeof(kFingerprinted) / sizeof(*kFingerprinted);
 inline constexpr int kFingerprintInputs = 4096;
 
@@ -32,8 +33,10 @@ namespace fingerprint {
 
 // All bit patterns, numbers near one, subnormal and tiny ones, huge ones: a quarter each.
 LOCKSTEP_HD float input(std::uint64_t e, int operand) {
-  const auto h = static_cast<std::uint32_t>(mix64((e * 3 + static_cast<std::uint64_t>(operand)) * 0x9E3779B97F4A7C15u));
-  const std::uint32_t kind = (e + static_cast<std::uint64_t>(operand)) % 4, field = (h >> 23) & 255u;
+  const auto h = static_cast<std::uint32_t>(
+      mix64((e * 3 + static_cast<std::uint64_t>(operand)) * 0x9E3779B97F4A7C15u));
+  const std::uint32_t kind = (e + static_cast<std::uint64_t>(operand)) % 4,
+                      field = (h >> 23) & 255u;
   const std::uint32_t moved = kind == 1   ? 117 + field % 20
                               : kind == 2 ? field % 3
                               : kind == 3 ? 230 + field % 25
@@ -88,11 +91,11 @@ LOCKSTEP_HD float flushed(float x) { return (bits(x) & 0x7f800000u) == 0 ? 0.0f 
 LOCKSTEP_HD std::uint64_t term(int function, std::uint64_t e, bool flush) {
   const float a = input(e, 0), b = input(e, 1), c = input(e, 2);
   const float inside = mul(sub(uniform(bits(b)), 0.5f), 2e5f);  // Where sin and cos are legal.
-  float y =
-      flush ? flushed(result(function, flushed(a), flushed(b), flushed(c), inside)) : result(function, a, b, c, inside);
+  float y = flush ? flushed(result(function, flushed(a), flushed(b), flushed(c), inside))
+                  : result(function, a, b, c, inside);
   y = y != y ? quiet_nan() : y;  // A NaN's bits differ between machines.
-  const std::uint64_t place =
-      mix64(static_cast<std::uint64_t>(kContractVersion) << 40 | static_cast<std::uint64_t>(function) << 32 | e);
+  const std::uint64_t place = mix64(static_cast<std::uint64_t>(kContractVersion) << 40 |
+                                    static_cast<std::uint64_t>(function) << 32 | e);
   return mix64(place ^ bits(y));
 }
 

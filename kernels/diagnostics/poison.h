@@ -21,7 +21,8 @@ void run(HostQueue, const PoisonMemory& op);
 void run(CudaQueue, const PoisonMemory& op);
 
 // `bytes` bytes; an odd last one is left as it is.
-inline PoisonMemory poison(void* memory, std::int64_t bytes, std::uint16_t half = PoisonMemory::kFresh) {
+inline PoisonMemory poison(void* memory, std::int64_t bytes,
+                           std::uint16_t half = PoisonMemory::kFresh) {
   return {.memory = tensor(static_cast<std::uint16_t*>(memory), 1, bytes / 2), .half = half};
 }
 

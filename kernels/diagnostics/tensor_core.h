@@ -1,4 +1,5 @@
-// Steps of the tensor core by themselves, for calibration: what the machine gives, to be held against the model.
+// Steps of the tensor core by themselves, for calibration: what the machine gives, to be held
+// against the model.
 #pragma once
 
 #include "kernels/core/contract.h"

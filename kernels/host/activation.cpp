@@ -26,8 +26,8 @@ void forward_row(Activation kind, std::int64_t width, const T* __restrict h, T* 
 }
 
 template <class T>
-void backward_row(Activation kind, std::int64_t width, const T* __restrict h, const T* __restrict da,
-                  T* __restrict dh) {
+void backward_row(Activation kind, std::int64_t width, const T* __restrict h,
+                  const T* __restrict da, T* __restrict dh) {
   if (kind == Activation::squared_relu) {
     for (std::int64_t e = 0; e < width; ++e) {
       const float x = load(h[e]);
@@ -58,7 +58,8 @@ void run(HostQueue, const ActivationForward<T>& op) {
 template <class T>
 void run(HostQueue, const ActivationBackward<T>& op) {
   for (std::int64_t i = 0; i < op.da.rows; ++i) {
-    const std::int64_t source = faulty("activation-backward-reads-next-row", i, std::min(i + 1, op.da.rows - 1));
+    const std::int64_t source =
+        faulty("activation-backward-reads-next-row", i, std::min(i + 1, op.da.rows - 1));
     if (op.row_document.data[i] < 0) {
       store_zero(op.dh.cols, op.dh.row(i));
     } else {

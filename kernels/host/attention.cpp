@@ -1,5 +1,5 @@
-// 2.6: one chain per output. A row's scores are computed for its whole document at once; the kv blocks only matter
-// where the softmax runs over them.
+// 2.6: one chain per output. A row's scores are computed for its whole document at once; the kv
+// blocks only matter where the softmax runs over them.
 #include "kernels/ops/attention.h"
 
 #include <algorithm>
@@ -13,20 +13,23 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kQueries = 32;  // Query rows that the backward keeps at a time; a multiple of a k16 group.
+constexpr std::int64_t kQueries =
+    32;  // Query rows that the backward keeps at a time; a multiple of a k16 group.
 
-// Scores are computed up to the next multiple of 32; what lies beyond the visible ones is never read.
+// Scores are computed up to the next multiple of 32; what lies beyond the visible ones is never
+// read.
 std::int64_t padded(std::int64_t n) { return (n + 31) / 32 * 32; }
 
-// Keys and values of one document and kv head: as factors over hd and, for sums over the document, over its rows.
+// Keys and values of one document and kv head: as factors over hd and, for sums over the document,
+// over its rows.
 template <class T>
 struct KeysAndValues {
   std::int64_t hd, pitch;
   std::vector<float> keys, values;
   Factor<T> k, kt, v, vt;
 
-  KeysAndValues(In<T> qkv, std::int64_t first, std::int64_t length, std::int64_t k_column, std::int64_t v_column,
-                std::int64_t head_dim)
+  KeysAndValues(In<T> qkv, std::int64_t first, std::int64_t length, std::int64_t k_column,
+                std::int64_t v_column, std::int64_t head_dim)
       : hd(head_dim), pitch(padded(length)) {
     keys.resize(static_cast<std::size_t>(length * hd));
     values.resize(keys.size());
@@ -82,7 +85,8 @@ class Denominator<bf16> {
   float l_[4] = {};
 };
 
-// Online softmax over the blocks of one row that sees `count` keys. Returns LSE; o is the finished, unstored output.
+// Online softmax over the blocks of one row that sees `count` keys. Returns LSE; o is the finished,
+// unstored output.
 template <class T>
 float softmax_row(const KeysAndValues<T>& kv, float* s, std::int64_t count, float* o) {
   constexpr std::int64_t kBlock = Denominator<T>::kBlock;
@@ -115,12 +119,13 @@ float softmax_row(const KeysAndValues<T>& kv, float* s, std::int64_t count, floa
 
 float scale_of(std::int64_t head_dim) { return div(1.0f, sqrt(static_cast<float>(head_dim))); }
 
-// Gradients of one document and kv head. Blocks of query rows keep their stored p and ds, so that dV and dK continue
-// their chains over i asc with registers instead of memory.
+// Gradients of one document and kv head. Blocks of query rows keep their stored p and ds, so that
+// dV and dK continue their chains over i asc with registers instead of memory.
 template <class T>
 class KvHeadBackward {
  public:
-  KvHeadBackward(const AttentionBackward<T>& op, std::int64_t first, std::int64_t length, std::int64_t kv_head)
+  KvHeadBackward(const AttentionBackward<T>& op, std::int64_t first, std::int64_t length,
+                 std::int64_t kv_head)
       : op_(op),
         first_(first),
         length_(length),
@@ -179,7 +184,8 @@ class KvHeadBackward {
     load_row(hd_, op_.qkv.row(row) + head * hd_, q);
     load_row(hd_, op_.dout.row(row) + head * hd_, dout);
     const T* o = op_.o.row(row) + head * hd_;
-    const float delta = r128(hd_, [o, dout](std::int64_t e, float acc) { return fma(load(o[e]), dout[e], acc); });
+    const float delta =
+        r128(hd_, [o, dout](std::int64_t e, float acc) { return fma(load(o[e]), dout[e], acc); });
     op_.delta.row(row)[head] = delta;
     const float subtracted = faulty("attention-backward-forgets-delta", delta, 0.0f);
     const float lse = op_.lse.row(row)[head];
@@ -203,8 +209,8 @@ class KvHeadBackward {
 };
 
 template <class T>
-KeysAndValues<T> keys_of_head(const AttentionForward<T>& op, std::int64_t first, std::int64_t length,
-                              std::int64_t kv_head) {
+KeysAndValues<T> keys_of_head(const AttentionForward<T>& op, std::int64_t first,
+                              std::int64_t length, std::int64_t kv_head) {
   const std::int64_t source = faulty("attention-query-heads-share-first-kv-head", kv_head, 0);
   const std::int64_t k_column = (op.heads + source) * op.head_dim;
   return {op.qkv, first, length, k_column, k_column + op.kv_heads * op.head_dim, op.head_dim};

@@ -18,10 +18,11 @@ std::vector<float> taps_first(In<float> weight) {
   return taps;
 }
 
-// pre[t, :] of 2.7. The row's position says which taps lie in its document. `step` is 1: oldest tap first.
+// pre[t, :] of 2.7. The row's position says which taps lie in its document. `step` is 1: oldest tap
+// first.
 template <class T>
-void convolve_row(In<T> x, In<float> bias, const float* taps, std::int64_t width, std::int64_t t, std::int64_t position,
-                  int step, float* pre) {
+void convolve_row(In<T> x, In<float> bias, const float* taps, std::int64_t width, std::int64_t t,
+                  std::int64_t position, int step, float* pre) {
   const std::int64_t channels = x.cols, count = std::min(width, position + 1);
   for (std::int64_t c = 0; c < channels; ++c) pre[c] = bias.data[c];
   for (std::int64_t n = 0; n < count; ++n) {
@@ -41,7 +42,8 @@ void input_gradient_row(const ConvBackward<T>& op, const float* taps, std::int64
   set_zero(channels, a);
   for (std::int64_t q = 0; q < width && t + q < op.x.rows; ++q) {
     const std::int32_t there = op.row_document.data[t + q];
-    const std::int32_t document = faulty("conv-backward-crosses-boundary", there, there >= 0 ? own : there);
+    const std::int32_t document =
+        faulty("conv-backward-crosses-boundary", there, there >= 0 ? own : there);
     if (document != own) break;
     const float* tap = taps + (width - 1 - q) * channels;
     const float* dpre = op.dpre.row(t + q);
@@ -64,7 +66,8 @@ void run(HostQueue, const ConvForward<T>& op) {
       store_zero(channels, y);
       continue;
     }
-    const auto position = faulty<std::int64_t>("conv-tap-crosses-boundary", op.row_position.data[t], t);
+    const auto position =
+        faulty<std::int64_t>("conv-tap-crosses-boundary", op.row_position.data[t], t);
     convolve_row(op.x, op.bias, taps.data(), width, t, position, step, pre.data());
     for (std::int64_t c = 0; c < channels; ++c) y[c] = st<T>(silu(pre[c]));
   }

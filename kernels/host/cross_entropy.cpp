@@ -22,10 +22,13 @@ void run(HostQueue, const CrossEntropyForward<T>& op) {
     require(target < vocabulary, "a target is an index of the vocabulary");
     const T* x = op.logits.row(i);
     const float m = maximum(vocabulary, [x](std::int64_t v) { return load(x[v]); });
-    const auto term = [x, m](std::int64_t v, float acc) { return add(acc, expn(sub(load(x[v]), m))); };
+    const auto term = [x, m](std::int64_t v, float acc) {
+      return add(acc, expn(sub(load(x[v]), m)));
+    };
     float s = r1024(in_tree, term);
     for (std::int64_t v = in_tree; v < vocabulary; ++v) s = term(v, s);
-    const auto read = faulty<std::int64_t>("cross-entropy-reads-wrong-target", target, (target + 1) % vocabulary);
+    const auto read =
+        faulty<std::int64_t>("cross-entropy-reads-wrong-target", target, (target + 1) % vocabulary);
     op.loss.data[i] = sub(add(m, log(s)), load(x[read]));
     op.maximum.data[i] = m;
     op.sum.data[i] = s;
@@ -33,12 +36,15 @@ void run(HostQueue, const CrossEntropyForward<T>& op) {
 }
 
 // A smaller term counts as zero.
-static float smallest_term() { return faulty("cross-entropy-gradient-flushes-small-terms", 0.0f, 0x1p-20f); }
+static float smallest_term() {
+  return faulty("cross-entropy-gradient-flushes-small-terms", 0.0f, 0x1p-20f);
+}
 
 template <class T>
 void run(HostQueue, const CrossEntropyBackward<T>& op) {
   const std::int64_t vocabulary = op.logits.cols;
-  const float scale = faulty("cross-entropy-gradient-unscaled", op.state.data->inverse_targets, 1.0f);
+  const float scale =
+      faulty("cross-entropy-gradient-unscaled", op.state.data->inverse_targets, 1.0f);
   const float smallest = smallest_term();
   constexpr std::int32_t kLowest = std::numeric_limits<std::int32_t>::min();
   const std::int32_t first_target = faulty("cross-entropy-gradient-keeps-masked-rows", 0, kLowest);
@@ -63,9 +69,11 @@ void run(HostQueue, const CrossEntropyBackward<T>& op) {
 
 void run(HostQueue, const MicrobatchLoss& op) {
   float sum = 0.0f;
-  column_sums(op.loss.cols, 1, &sum, [&](std::int64_t i, float* p) { *p = add(*p, op.loss.data[i]); });
+  column_sums(op.loss.cols, 1, &sum,
+              [&](std::int64_t i, float* p) { *p = add(*p, op.loss.data[i]); });
   const float of_rows = div(sum, static_cast<float>(op.loss.cols));
-  *op.total.data = faulty("microbatch-loss-is-mean-of-rows", mul(sum, op.state.data->inverse_targets), of_rows);
+  *op.total.data =
+      faulty("microbatch-loss-is-mean-of-rows", mul(sum, op.state.data->inverse_targets), of_rows);
 }
 
 template void run(HostQueue, const CrossEntropyForward<float>&);

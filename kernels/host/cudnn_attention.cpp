@@ -22,7 +22,8 @@ struct Shown {
       const AttentionClass& one = classes.list[c];
       for (std::int64_t s = 0; s < one.slots; ++s) {
         lengths.push_back(op.lengths.data[one.first + s]);
-        starts.push_back(static_cast<std::int32_t>(op.offsets.data[classes.first_offset(c) + s] / op.qkv.cols));
+        starts.push_back(
+            static_cast<std::int32_t>(op.offsets.data[classes.first_offset(c) + s] / op.qkv.cols));
       }
     }
   }
@@ -40,17 +41,21 @@ void use_up(Scratch<std::uint8_t> workspace) {
 void run(HostQueue, const AttentionTables& op) {
   const std::int64_t capacity = op.document_start.cols;
   const AttentionClasses classes(op.rows, capacity);
-  const std::int64_t widths[] = {(op.heads + 2 * op.kv_heads) * op.head_dim, op.heads * op.head_dim, op.heads};
+  const std::int64_t widths[] = {(op.heads + 2 * op.kv_heads) * op.head_dim, op.heads * op.head_dim,
+                                 op.heads};
   for (int c = 0; c < classes.count; ++c) {
     const AttentionClass& one = classes.list[c];
-    const std::int64_t lost = faulty("attention-tables-lose-the-longest-of-a-class", 0, c > 0 ? 1 : 0);
+    const std::int64_t lost =
+        faulty("attention-tables-lose-the-longest-of-a-class", 0, c > 0 ? 1 : 0);
     const auto put = [&](std::int64_t slot, std::int64_t row) {
-      for (std::int64_t w = 0; w < 3; ++w) op.offsets.row(w)[classes.first_offset(c) + slot] = row * widths[w];
+      for (std::int64_t w = 0; w < 3; ++w)
+        op.offsets.row(w)[classes.first_offset(c) + slot] = row * widths[w];
     };
     std::int64_t slot = 0, rows_before = 0;
     for (std::int64_t d = 0; d < capacity; ++d) {
       const std::int32_t length = op.document_length.data[d];
-      const std::int64_t start = faulty("attention-tables-ignore-gaps", op.document_start.data[d], rows_before);
+      const std::int64_t start =
+          faulty("attention-tables-ignore-gaps", op.document_start.data[d], rows_before);
       rows_before += length;
       const bool here = length > one.above && length <= one.longest - lost;
       if (!here || slot == one.slots) continue;

@@ -14,7 +14,8 @@ namespace lockstep {
 
 void run(HostQueue, const ExpertLayout& op) {
   const std::int64_t experts = op.counts.cols, slots = op.experts.cols, tokens = op.experts.rows;
-  const std::int32_t capacity = op.capacity - faulty("expert-layout-capacity-less-one", 0, op.capacity > 1 ? 1 : 0);
+  const std::int32_t capacity =
+      op.capacity - faulty("expert-layout-capacity-less-one", 0, op.capacity > 1 ? 1 : 0);
   std::int32_t next = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
     op.start.data[e] = op.padded ? static_cast<std::int32_t>(e) * op.capacity : next;
@@ -102,12 +103,14 @@ void run(HostQueue, const CombineBackward<T>& op) {
       float& dweight = op.dweights.row(i)[s];
       dweight = 0.0f;
       const std::int32_t own = op.pair_row.row(i)[s], first = op.pair_row.row(i)[0];
-      const std::int32_t place = faulty("combine-backward-keeps-dropped-pairs", own, own < 0 ? first : own);
+      const std::int32_t place =
+          faulty("combine-backward-keeps-dropped-pairs", own, own < 0 ? first : own);
       const std::int32_t r = op.row_document.data[i] < 0 ? -1 : place;
       if (r < 0) continue;
       const T* dout = op.dout.row(i);
       const T* y = op.y.row(r);
-      dweight = r128(d, [&](std::int64_t e, float acc) { return fma(load(dout[e]), load(y[e]), acc); });
+      dweight =
+          r128(d, [&](std::int64_t e, float acc) { return fma(load(dout[e]), load(y[e]), acc); });
     }
   }
 }

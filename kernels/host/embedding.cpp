@@ -22,14 +22,16 @@ void run(HostQueue, const EmbeddingForward<T>& op) {
     const std::int32_t token = op.tokens.data[i];
     require(token >= 0 && token < op.weight.rows, "a token is an index of the vocabulary");
     load_row(d, op.weight.row((token + shift) % op.weight.rows), row.data());
-    drop_row(op.dropout, *op.state.data, op.row_number.data[i], op.row_position.data[i], d, row.data());
+    drop_row(op.dropout, *op.state.data, op.row_number.data[i], op.row_position.data[i], d,
+             row.data());
     store_row(d, row.data(), op.y.row(i));
   }
 }
 
 // Adds to `sum` what reached the rows of one token; `row` has room for one of them.
 template <class T>
-static void add_rows(const EmbeddingBackward<T>& op, const std::vector<std::int64_t>& rows, float* row, float* sum) {
+static void add_rows(const EmbeddingBackward<T>& op, const std::vector<std::int64_t>& rows,
+                     float* row, float* sum) {
   const bool adds = faulty("embedding-gradient-last-token-wins", true, false);
   const std::int64_t d = op.dy.cols;
   for (const std::int64_t i : rows) {

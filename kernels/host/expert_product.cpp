@@ -13,7 +13,8 @@ template <class Op, class Body>
 void for_experts(const Op& op, std::int64_t buffer_rows, const Body& body) {
   for (std::int64_t e = 0; e < op.start.cols; ++e) {
     const std::int64_t first = op.start.data[e], rows = op.rows.data[e];
-    require(first >= 0 && rows >= 0 && first + rows <= buffer_rows, "an expert's rows lie in the buffer");
+    require(first >= 0 && rows >= 0 && first + rows <= buffer_rows,
+            "an expert's rows lie in the buffer");
     if (rows > 0) body(e, first, rows);
   }
 }
@@ -32,10 +33,11 @@ void run(HostQueue, const ExpertForward<T>& op) {
   const std::int64_t experts = op.start.cols, outputs = op.y.cols;
   clear_padding(op.row_pair, op.y);
   for_experts(op, op.y.rows, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
-    const std::int64_t expert = faulty("expert-forward-takes-the-next-expert", e, (e + 1) % experts);
+    const std::int64_t expert =
+        faulty("expert-forward-takes-the-next-expert", e, (e + 1) % experts);
     const T* w = op.w.row(expert * outputs);
-    product(rows, outputs, op.x.cols, View<T>{op.x.row(first), op.x.pitch, 1}, View<T>{w, 1, op.w.pitch},
-            op.y.row(first), op.y.pitch);
+    product(rows, outputs, op.x.cols, View<T>{op.x.row(first), op.x.pitch, 1},
+            View<T>{w, 1, op.w.pitch}, op.y.row(first), op.y.pitch);
   });
 }
 

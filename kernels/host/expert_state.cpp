@@ -9,7 +9,8 @@ namespace lockstep {
 
 void run(HostQueue, const CountPairs& op) {
   for (std::int64_t e = 0; e < op.counts.cols; ++e) {
-    const std::int32_t chosen = faulty("count-pairs-forgets-dropped-pairs", op.counts.data[e], op.rows.data[e]);
+    const std::int32_t chosen =
+        faulty("count-pairs-forgets-dropped-pairs", op.counts.data[e], op.rows.data[e]);
     op.step.data[e] += chosen;
     op.total.data[e] += chosen;
     op.kept.data[e] += op.rows.data[e];

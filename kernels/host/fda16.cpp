@@ -15,14 +15,17 @@ std::int16_t fda_exponent(float x) {
   if (u >= 0x7f800000u) return kFdaSpecial;
   return static_cast<std::int16_t>(std::max<int>(static_cast<int>(u >> 23), 1) - 127);
 }
-std::uint32_t twice(std::int16_t exponent) { return static_cast<std::uint16_t>(exponent) * 0x10001u; }
+std::uint32_t twice(std::int16_t exponent) {
+  return static_cast<std::uint16_t>(exponent) * 0x10001u;
+}
 std::int64_t whole_groups(std::int64_t n) { return (n + kFdaGroup - 1) / kFdaGroup * kFdaGroup; }
 static_assert(kFdaGroup == kSm90.group && kFdaLanes == kFdaGroup);
 
 }  // namespace
 
 template <class T>
-void FdaPanels::pack(std::int64_t k, std::int64_t n, const T* b, std::int64_t step_stride, std::int64_t column_stride) {
+void FdaPanels::pack(std::int64_t k, std::int64_t n, const T* b, std::int64_t step_stride,
+                     std::int64_t column_stride) {
   depth_ = whole_groups(k);
   columns_ = n;
   const auto size = static_cast<std::size_t>(depth_ * whole_groups(n));
@@ -48,8 +51,8 @@ void FdaPanels::pack(std::int64_t k, std::int64_t n, const T* b, std::int64_t st
 template void FdaPanels::pack(std::int64_t, std::int64_t, const float*, std::int64_t, std::int64_t);
 template void FdaPanels::pack(std::int64_t, std::int64_t, const bf16*, std::int64_t, std::int64_t);
 
-void pack_fda_row(std::int64_t begin, std::int64_t end, const float* a, std::int64_t stride, float* values,
-                  std::uint32_t* exponents) {
+void pack_fda_row(std::int64_t begin, std::int64_t end, const float* a, std::int64_t stride,
+                  float* values, std::uint32_t* exponents) {
   for (std::int64_t e = begin; e < end; ++e) {
     values[e] = a[e * stride];
     exponents[e] = twice(fda_exponent(values[e]));
@@ -60,9 +63,10 @@ void fda_lane(std::int64_t places, const float* a, const float* b, float* c) {
   *c = fda_step(kSm90, static_cast<int>(places), a, 1, b, kFdaLanes, *c);
 }
 
-void fda_scalar(std::int64_t begin, std::int64_t end, const float* a, const std::uint32_t*, const float* b,
-                const std::int16_t*, float* c) {
-  for (int j = 0; j < kFdaLanes; ++j) c[j] = fda_chain(kSm90, begin, end, a, 1, b + j, kFdaLanes, c[j]);
+void fda_scalar(std::int64_t begin, std::int64_t end, const float* a, const std::uint32_t*,
+                const float* b, const std::int16_t*, float* c) {
+  for (int j = 0; j < kFdaLanes; ++j)
+    c[j] = fda_chain(kSm90, begin, end, a, 1, b + j, kFdaLanes, c[j]);
 }
 
 const std::vector<FdaForm>& fda_forms() {
@@ -80,21 +84,24 @@ const std::vector<FdaForm>& fda_forms() {
   return forms;
 }
 
-void fda_row(std::int64_t begin, std::int64_t end, const float* a, std::int64_t a_stride, const FdaPanels& b, float* c,
-             std::int64_t columns) {
+void fda_row(std::int64_t begin, std::int64_t end, const float* a, std::int64_t a_stride,
+             const FdaPanels& b, float* c, std::int64_t columns) {
   static const FdaKernel kernel = fda_forms().front().kernel;
   if (begin >= end) return;
   thread_local std::vector<float> values;
   thread_local std::vector<std::uint32_t> exponents;
-  // Places count from the start of the group of `begin`, so that the buffers stay as short as the range.
+  // Places count from the start of the group of `begin`, so that the buffers stay as short as the
+  // range.
   const std::int64_t base = begin / kFdaGroup * kFdaGroup;
   if (values.size() < static_cast<std::size_t>(end - base)) {
     values.resize(static_cast<std::size_t>(end - base));
     exponents.resize(values.size());
   }
-  pack_fda_row(begin - base, end - base, a + base * a_stride, a_stride, values.data(), exponents.data());
+  pack_fda_row(begin - base, end - base, a + base * a_stride, a_stride, values.data(),
+               exponents.data());
   for (std::int64_t first = 0; first < columns; first += kFdaLanes) {
-    const std::int64_t panel = first / kFdaLanes, live = std::min<std::int64_t>(kFdaLanes, columns - first);
+    const std::int64_t panel = first / kFdaLanes,
+                       live = std::min<std::int64_t>(kFdaLanes, columns - first);
     const float* bv = b.values(panel) + base * kFdaLanes;
     const std::int16_t* be = b.exponents(panel) + base * kFdaLanes;
     if (live == kFdaLanes) {
@@ -109,8 +116,10 @@ void fda_row(std::int64_t begin, std::int64_t end, const float* a, std::int64_t 
 }
 
 template <class Result>
-void product(std::int64_t m, std::int64_t n, std::int64_t k, Bf16View a, Bf16View b, Result* c, std::int64_t c_pitch) {
-  constexpr std::int64_t kRows = 64, kDepth = 256;  // A slice of a panel stays in cache while the rows pass.
+void product(std::int64_t m, std::int64_t n, std::int64_t k, Bf16View a, Bf16View b, Result* c,
+             std::int64_t c_pitch) {
+  constexpr std::int64_t kRows = 64,
+                         kDepth = 256;  // A slice of a panel stays in cache while the rows pass.
   static const FdaKernel kernel = fda_forms().front().kernel;
   thread_local FdaPanels panels;
   thread_local std::vector<float> values;
@@ -134,7 +143,8 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, Bf16View a, Bf16Vie
       for (std::int64_t begin = 0; begin < k; begin += kDepth) {
         const std::int64_t end = std::min(k, begin + kDepth);
         for (std::int64_t i = 0; i < rows; ++i) {
-          kernel(begin, end, values.data() + i * k, exponents.data() + i * k, bv, be, tile + i * kFdaLanes);
+          kernel(begin, end, values.data() + i * k, exponents.data() + i * k, bv, be,
+                 tile + i * kFdaLanes);
         }
       }
       const std::int64_t live = std::min<std::int64_t>(kFdaLanes, n - first);
@@ -145,7 +155,9 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, Bf16View a, Bf16Vie
     }
   }
 }
-template void product(std::int64_t, std::int64_t, std::int64_t, Bf16View, Bf16View, bf16*, std::int64_t);
-template void product(std::int64_t, std::int64_t, std::int64_t, Bf16View, Bf16View, float*, std::int64_t);
+template void product(std::int64_t, std::int64_t, std::int64_t, Bf16View, Bf16View, bf16*,
+                      std::int64_t);
+template void product(std::int64_t, std::int64_t, std::int64_t, Bf16View, Bf16View, float*,
+                      std::int64_t);
 
 }  // namespace lockstep

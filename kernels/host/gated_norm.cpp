@@ -27,7 +27,8 @@ void run(HostQueue, const GatedNormForward<T>& op) {
     for (std::int64_t e = 0; e < d; ++e) u[e] = gates_last ? load(y[e]) : mul(load(y[e]), gate[e]);
     for (std::int64_t g = 0; g < op.groups; ++g) {
       const float* ug = u + g * width;
-      const float ss = r128(width, [ug](std::int64_t e, float acc) { return fma(ug[e], ug[e], acc); });
+      const float ss =
+          r128(width, [ug](std::int64_t e, float acc) { return fma(ug[e], ug[e], acc); });
       const float rstd = rsqrt(add(div(ss, static_cast<float>(averaged)), op.eps));
       op.rstd.row(i)[g] = rstd;
       for (std::int64_t e = g * width; e < (g + 1) * width; ++e) {
@@ -63,10 +64,13 @@ void run(HostQueue, const GatedNormBackward<T>& op) {
     for (std::int64_t g = 0; g < op.groups; ++g) {
       const std::int64_t first = g * width;
       const float rstd = op.rstd.row(i)[g];
-      for (std::int64_t e = first; e < first + width; ++e) u[e] = mul(mul(load(y[e]), gate[e]), rstd);
-      for (std::int64_t e = first; e < first + width; ++e) v[e] = mul(load(dout[e]), op.gain.data[e]);
-      const float sum =
-          r128(width, [ug = u + first, vg = v + first](std::int64_t e, float acc) { return fma(vg[e], ug[e], acc); });
+      for (std::int64_t e = first; e < first + width; ++e)
+        u[e] = mul(mul(load(y[e]), gate[e]), rstd);
+      for (std::int64_t e = first; e < first + width; ++e)
+        v[e] = mul(load(dout[e]), op.gain.data[e]);
+      const float sum = r128(width, [ug = u + first, vg = v + first](std::int64_t e, float acc) {
+        return fma(vg[e], ug[e], acc);
+      });
       const float nc = neg(div(sum, static_cast<float>(width)));
       for (std::int64_t e = first; e < first + width; ++e) {
         const float du = mul(rstd, fma(nc, u[e], v[e]));

@@ -22,7 +22,8 @@ Normals normals(const Philox& block, float std) {
   return made;
 }
 
-float initial_value(const Initialize& op, const Philox& block, const Normals& normal, std::int64_t lane) {
+float initial_value(const Initialize& op, const Philox& block, const Normals& normal,
+                    std::int64_t lane) {
   const float u = uniform(block.word[lane]);
   switch (op.kind) {
     case Init::zero:

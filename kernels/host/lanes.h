@@ -1,4 +1,5 @@
-// Eight independent outputs side by side. Each lane is the same IEEE operation as the scalar primitive.
+// Eight independent outputs side by side. Each lane is the same IEEE operation as the scalar
+// primitive.
 #pragma once
 
 #include "kernels/core/contract.h"

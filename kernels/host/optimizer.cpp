@@ -37,13 +37,16 @@ void run(HostQueue, const OrderRowSums& op) {
 
 void run(HostQueue, const GradientNorm& op) {
   const float* sums = op.sums.data;
-  const float ss = r1024(op.sums.cols, [sums](std::int64_t e, float acc) { return add(acc, sums[e]); });
+  const float ss =
+      r1024(op.sums.cols, [sums](std::int64_t e, float acc) { return add(acc, sums[e]); });
   const float norm = faulty("gradient-norm-forgets-root", sqrt(ss), ss);
   op.norm.data[0] = norm;
   op.norm.data[1] = op.max_norm > 0.0f && norm > op.max_norm ? div(op.max_norm, norm) : 1.0f;
 }
 
-static float clip_of(const AdamW& op) { return faulty("adamw-forgets-clip", op.norm.data[1], 1.0f); }
+static float clip_of(const AdamW& op) {
+  return faulty("adamw-forgets-clip", op.norm.data[1], 1.0f);
+}
 
 void run(HostQueue, const AdamW& op) {
   const float clip = clip_of(op);
@@ -52,7 +55,8 @@ void run(HostQueue, const AdamW& op) {
   const float ib1 = corrects ? op.state.data->bias_correction1 : 1.0f;
   const float ib2 = corrects ? op.state.data->bias_correction2 : 1.0f;
   const float decay = faulty("adamw-forgets-decay", op.weight_decay, 0.0f);
-  const float b1 = op.beta1, o1 = op.one_minus_beta1, b2 = op.beta2, o2 = op.one_minus_beta2, eps = op.eps;
+  const float b1 = op.beta1, o1 = op.one_minus_beta1, b2 = op.beta2, o2 = op.one_minus_beta2,
+              eps = op.eps;
   for (std::int64_t i = 0; i < op.w.rows; ++i) {
     const float* __restrict gradient = op.g.row(i);
     float* __restrict w = op.w.row(i);

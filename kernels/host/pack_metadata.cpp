@@ -9,7 +9,8 @@ namespace lockstep {
 namespace {
 
 void place_slots(const PackMetadata& op) {
-  const std::int64_t capacity = op.lengths.cols, rows = op.row_document.cols, count = *op.count.data;
+  const std::int64_t capacity = op.lengths.cols, rows = op.row_document.cols,
+                     count = *op.count.data;
   const std::int32_t gaps = faulty("pack-metadata-ignores-gaps", op.gaps, 0);
   std::int32_t next = 0;
   std::int64_t last = -1;
@@ -24,7 +25,8 @@ void place_slots(const PackMetadata& op) {
   require(next <= rows, "the slots fit into the pack");
   op.cu_seqlens.data[capacity] = next;
   if (!op.extend_last || last < 0) return;
-  std::fill(op.cu_seqlens.data + last + 1, op.cu_seqlens.data + capacity + 1, static_cast<std::int32_t>(rows));
+  std::fill(op.cu_seqlens.data + last + 1, op.cu_seqlens.data + capacity + 1,
+            static_cast<std::int32_t>(rows));
 }
 
 void describe_rows(const PackMetadata& op) {
@@ -63,7 +65,8 @@ void cut_chunks(const PackMetadata& op) {
 }  // namespace
 
 void run(HostQueue, const PackMetadata& op) {
-  require(*op.count.data >= 0 && *op.count.data <= op.lengths.cols, "count is at most the capacity");
+  require(*op.count.data >= 0 && *op.count.data <= op.lengths.cols,
+          "count is at most the capacity");
   place_slots(op);
   describe_rows(op);
   cut_chunks(op);

@@ -10,11 +10,12 @@ namespace {
 
 constexpr int kTileRows = 6;
 constexpr int kTileCols = 2 * kLanes;
-constexpr std::int64_t kDepth = 256;  // Links of a chain between two visits of its accumulator: panels stay in cache.
+constexpr std::int64_t kDepth =
+    256;  // Links of a chain between two visits of its accumulator: panels stay in cache.
 
 // panel[e * width + i] = (row i, step e), zero beyond `rows`.
-void pack(std::int64_t rows, std::int64_t steps, const float* from, std::int64_t row_stride, std::int64_t step_stride,
-          std::int64_t width, float* panel) {
+void pack(std::int64_t rows, std::int64_t steps, const float* from, std::int64_t row_stride,
+          std::int64_t step_stride, std::int64_t width, float* panel) {
   if (row_stride == 1 && rows == width) {
     for (std::int64_t e = 0; e < steps; ++e) {
       for (std::int64_t i = 0; i < width; ++i) panel[e * width + i] = from[e * step_stride + i];
@@ -61,14 +62,16 @@ void tile(const Links& links, const float* a, const float* b, float* c, std::int
 }
 
 // A tile at the border runs in a padded copy of its accumulators.
-void border_tile(std::int64_t rows, std::int64_t cols, const Links& links, const float* a, const float* b, float* c,
-                 std::int64_t c_pitch) {
+void border_tile(std::int64_t rows, std::int64_t cols, const Links& links, const float* a,
+                 const float* b, float* c, std::int64_t c_pitch) {
   float padded[kTileRows * kTileCols] = {};
   if (!links.starts) {
-    for (std::int64_t i = 0; i < rows; ++i) std::copy_n(c + i * c_pitch, cols, padded + i * kTileCols);
+    for (std::int64_t i = 0; i < rows; ++i)
+      std::copy_n(c + i * c_pitch, cols, padded + i * kTileCols);
   }
   tile(links, a, b, padded, kTileCols);
-  for (std::int64_t i = 0; i < rows; ++i) std::copy_n(padded + i * kTileCols, cols, c + i * c_pitch);
+  for (std::int64_t i = 0; i < rows; ++i)
+    std::copy_n(padded + i * kTileCols, cols, c + i * c_pitch);
 }
 
 std::int64_t panels(std::int64_t size, std::int64_t width) { return (size + width - 1) / width; }
@@ -81,17 +84,20 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView a, Matri
   const std::int64_t depth = std::min(k, kDepth);
   a_panels.resize(static_cast<std::size_t>(panels(m, kTileRows) * kTileRows * depth));
   b_panels.resize(static_cast<std::size_t>(panels(n, kTileCols) * kTileCols * depth));
-  for (std::int64_t i = 0; i < m && k == 0; ++i) std::fill_n(c + i * c_pitch, n, 0.0f);  // Chains of no link.
+  for (std::int64_t i = 0; i < m && k == 0; ++i)
+    std::fill_n(c + i * c_pitch, n, 0.0f);  // Chains of no link.
   for (std::int64_t first = 0; first < k; first += depth) {
     const std::int64_t steps = std::min(depth, k - first);
     const Links links{steps, first == 0, first + steps == k};
     for (std::int64_t i = 0; i < m; i += kTileRows) {
-      pack(std::min<std::int64_t>(kTileRows, m - i), steps, a.data + i * a.row_stride + first * a.col_stride,
-           a.row_stride, a.col_stride, kTileRows, a_panels.data() + i * depth);
+      pack(std::min<std::int64_t>(kTileRows, m - i), steps,
+           a.data + i * a.row_stride + first * a.col_stride, a.row_stride, a.col_stride, kTileRows,
+           a_panels.data() + i * depth);
     }
     for (std::int64_t j = 0; j < n; j += kTileCols) {
-      pack(std::min<std::int64_t>(kTileCols, n - j), steps, b.data + j * b.col_stride + first * b.row_stride,
-           b.col_stride, b.row_stride, kTileCols, b_panels.data() + j * depth);
+      pack(std::min<std::int64_t>(kTileCols, n - j), steps,
+           b.data + j * b.col_stride + first * b.row_stride, b.col_stride, b.row_stride, kTileCols,
+           b_panels.data() + j * depth);
     }
     for (std::int64_t j = 0; j < n; j += kTileCols) {
       const std::int64_t cols = std::min<std::int64_t>(kTileCols, n - j);

@@ -1,4 +1,5 @@
-// c[i, j] = CHAIN32 over e = 0..k-1 of a(i, e), b(e, j): the three products of a linear layer on one core.
+// c[i, j] = CHAIN32 over e = 0..k-1 of a(i, e), b(e, j): the three products of a linear layer on
+// one core.
 #pragma once
 
 #include <cstdint>

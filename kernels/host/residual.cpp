@@ -18,7 +18,8 @@ void run(HostQueue, const ResidualForward<T>& op) {
       continue;
     }
     load_row(d, op.y.row(i), row.data());
-    drop_row(op.dropout, *op.state.data, op.row_number.data[i], op.row_position.data[i], d, row.data());
+    drop_row(op.dropout, *op.state.data, op.row_number.data[i], op.row_position.data[i], d,
+             row.data());
     row.back() = faulty("residual-forgets-last-channel", row.back(), 0.0f);
     const T* residual = op.residual.row(i);
     for (std::int64_t e = 0; e < d; ++e) out[e] = st<T>(add(load(residual[e]), row[e]));
@@ -39,7 +40,8 @@ void run(HostQueue, const ResidualBackward<T>& op) {
     load_row(d, op.dout.row(i), row.data());
     const float doubled = mul(op.row_position.data[i] == 0 ? 2.0f : 1.0f, op.dropout.scale);
     dropout.scale = faulty("residual-backward-doubles-first-row", op.dropout.scale, doubled);
-    drop_row(dropout, *op.state.data, op.row_number.data[i], op.row_position.data[i], d, row.data());
+    drop_row(dropout, *op.state.data, op.row_number.data[i], op.row_position.data[i], d,
+             row.data());
     store_row(d, row.data(), op.dy.row(i));
   }
 }

@@ -22,7 +22,8 @@ void run(HostQueue, const RmsNormForward<T>& op) {
       continue;
     }
     const T* x = op.x.row(i);
-    const float ss = r128(d, [x](std::int64_t e, float acc) { return fma(load(x[e]), load(x[e]), acc); });
+    const float ss =
+        r128(d, [x](std::int64_t e, float acc) { return fma(load(x[e]), load(x[e]), acc); });
     const float rstd = rsqrt(add(div(ss, static_cast<float>(d)), eps));
     for (std::int64_t e = 0; e < d; ++e) y[e] = st<T>(mul(mul(load(x[e]), rstd), gain[e]));
     op.rstd.data[i] = rstd;
@@ -30,7 +31,9 @@ void run(HostQueue, const RmsNormForward<T>& op) {
 }
 
 // Rows that are added up first.
-static std::int64_t block_of(std::int64_t rows) { return faulty<std::int64_t>("column-sum-ignores-blocks", 32, rows); }
+static std::int64_t block_of(std::int64_t rows) {
+  return faulty<std::int64_t>("column-sum-ignores-blocks", 32, rows);
+}
 
 template <class T>
 void run(HostQueue, const RmsNormBackward<T>& op) {
@@ -49,10 +52,12 @@ void run(HostQueue, const RmsNormBackward<T>& op) {
     for (std::int64_t e = 0; e < d; ++e) u[e] = mul(load(x[e]), rstd);
     for (std::int64_t e = 0; e < d; ++e) v[e] = mul(load(dy[e]), gain[e]);
     const float sum = r128(d, [u, v](std::int64_t e, float acc) { return fma(v[e], u[e], acc); });
-    const float nc = faulty("rms-norm-backward-drops-mean-term", neg(div(sum, static_cast<float>(d))), 0.0f);
+    const float nc =
+        faulty("rms-norm-backward-drops-mean-term", neg(div(sum, static_cast<float>(d))), 0.0f);
     if (dresidual) {
       const T* dr = dresidual.row(i);
-      for (std::int64_t e = 0; e < d; ++e) dx[e] = st<T>(add(load(dr[e]), mul(rstd, fma(nc, u[e], v[e]))));
+      for (std::int64_t e = 0; e < d; ++e)
+        dx[e] = st<T>(add(load(dr[e]), mul(rstd, fma(nc, u[e], v[e]))));
     } else {
       for (std::int64_t e = 0; e < d; ++e) dx[e] = st<T>(mul(rstd, fma(nc, u[e], v[e])));
     }

@@ -38,7 +38,8 @@ void run(HostQueue, const Rope<T>& op) {
       T* a = op.qkv.row(i) + h * op.head_dim;
       T* b = a + half;
       for (std::int64_t e = 0; e < half; ++e) {
-        const float x = load(a[e]), y = load(b[e]), cs = cosines[e], sn = backward ? neg(sines[e]) : sines[e];
+        const float x = load(a[e]), y = load(b[e]), cs = cosines[e],
+                    sn = backward ? neg(sines[e]) : sines[e];
         a[e] = st<T>(fma(x, cs, neg(mul(y, sn))));
         b[e] = st<T>(fma(x, sn, mul(y, cs)));
       }

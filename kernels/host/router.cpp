@@ -43,8 +43,8 @@ float inverse_sum(std::int64_t slots, const float* scores, const std::int32_t* s
   return div(1.0f, add(sum, 0.0f));
 }
 
-void combine_weights(const CombineRule& rule, std::int64_t slots, const float* scores, const std::int32_t* selected,
-                     float* weights) {
+void combine_weights(const CombineRule& rule, std::int64_t slots, const float* scores,
+                     const std::int32_t* selected, float* weights) {
   const float inv = rule.renormalise ? inverse_sum(slots, scores, selected) : 1.0f;
   for (std::int64_t s = 0; s < slots; ++s) {
     const float p = scores[selected[s]];
@@ -81,7 +81,8 @@ void run(HostQueue, const RouterForward<T>& op) {
       key[e] = op.bias ? add(scores[e], op.bias.data[e]) : scores[e];
     }
     select(experts, slots, key, selected);
-    combine_weights(op.combine, slots, weights_take_the_bias ? key : scores, selected, op.weights.row(i));
+    combine_weights(op.combine, slots, weights_take_the_bias ? key : scores, selected,
+                    op.weights.row(i));
   }
 }
 
@@ -109,7 +110,8 @@ void run(HostQueue, const RouterLoss& op) {
   const std::int64_t tr = faulty("router-loss-counts-padding-rows", pairs / op.top_k, rows);
   float value = 0.0f;
   for (std::int64_t e = 0; e < experts; ++e) {
-    const float a = balance_slope(op.counts.data[e], tr, experts, op.top_k, op.aux, inverse_microbatches);
+    const float a =
+        balance_slope(op.counts.data[e], tr, experts, op.top_k, op.aux, inverse_microbatches);
     op.slopes.data[e] = a;
     value = fma(a, op.sums.data[e], value);
   }
@@ -128,7 +130,8 @@ void score_gradients(const RouterBackward& op, std::int64_t i, float* dp) {
   const float* dweights = op.dweights.row(i);
   const std::int32_t* selected = op.experts.row(i);
   const float sc = op.combine.scaling;
-  const bool renormalises = faulty("router-backward-forgets-to-renormalise", op.combine.renormalise, false);
+  const bool renormalises =
+      faulty("router-backward-forgets-to-renormalise", op.combine.renormalise, false);
   if (!renormalises) {
     for (std::int64_t s = 0; s < slots; ++s) dp[selected[s]] = mul(sc, dweights[s]);
     return;
@@ -159,10 +162,12 @@ void run(HostQueue, const RouterBackward& op) {
       dp[e] = reaches_all || dp[e] != 0.0f ? add(dp[e], op.slopes.data[e]) : dp[e];
     }
     if (op.kind == RouterScore::softmax) {
-      const float t = r128(experts, [&](std::int64_t e, float acc) { return fma(dp[e], p[e], acc); });
+      const float t =
+          r128(experts, [&](std::int64_t e, float acc) { return fma(dp[e], p[e], acc); });
       for (std::int64_t e = 0; e < experts; ++e) dlogits[e] = mul(p[e], sub(dp[e], t));
     } else {
-      for (std::int64_t e = 0; e < experts; ++e) dlogits[e] = mul(dp[e], mul(p[e], sub(1.0f, p[e])));
+      for (std::int64_t e = 0; e < experts; ++e)
+        dlogits[e] = mul(dp[e], mul(p[e], sub(1.0f, p[e])));
     }
     if (!op.z) continue;
     softmax_row(experts, op.logits.row(i), smx);

@@ -14,8 +14,8 @@ static float time_step_bias(const ScanForward<T>& op, std::int64_t head) {
   return faulty("scan-forgets-dt-bias", op.dt_bias.data[head], 0.0f);
 }
 
-// Chunks in the order of the table: documents asc, each from its first row. states[c] is the state at the start of
-// chunk c; a document starts from +0.
+// Chunks in the order of the table: documents asc, each from its first row. states[c] is the state
+// at the start of chunk c; a document starts from +0.
 template <class T>
 void run(HostQueue, const ScanForward<T>& op) {
   const ScanShape s = scan_shape(op);

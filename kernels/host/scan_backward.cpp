@@ -57,7 +57,9 @@ class ScanReverse {
   std::int64_t chunks() const { return op_.chunk_document.cols; }
   std::int64_t first(std::int64_t c) const { return op_.chunk_start.data[c]; }
   std::int64_t rows(std::int64_t c) const { return op_.chunk_rows.data[c]; }
-  bool starts(std::int64_t c) const { return first(c) == op_.document_start.data[op_.chunk_document.data[c]]; }
+  bool starts(std::int64_t c) const {
+    return first(c) == op_.document_start.data[op_.chunk_document.data[c]];
+  }
   bool continues(std::int64_t c) const {
     return c + 1 < chunks() && op_.chunk_document.data[c + 1] == op_.chunk_document.data[c];
   }
@@ -66,7 +68,8 @@ class ScanReverse {
   }
   void load(std::int64_t c, std::int64_t h) {
     if (h % per_group() == 0) group_.load(s_, op_.xbc, s_.group_of(h), first(c), rows(c));
-    head_.load(s_, op_.xbc, op_.dt, h, op_.dt_bias.data[h], op_.a_log.data[h], group_, first(c), rows(c));
+    head_.load(s_, op_.xbc, op_.dt, h, op_.dt_bias.data[h], op_.a_log.data[h], group_, first(c),
+               rows(c));
   }
   std::int64_t per_group() const { return s_.heads / s_.groups; }
 
@@ -108,7 +111,8 @@ class ScanReverse {
       add_zero(width, xa);
       T* dx = op_.dxbc.row(first(c) + j) + h * width;
       const float* dy = dy_.data() + j * width;
-      for (std::int64_t p = 0; p < width; ++p) dx[p] = st<T>(fma(d, dy[p], mul(xa[p], head_.dt[j])));
+      for (std::int64_t p = 0; p < width; ++p)
+        dx[p] = st<T>(fma(d, dy[p], mul(xa[p], head_.dt[j])));
     }
   }
   float dot128(const float* a, const float* b) const {
@@ -126,7 +130,8 @@ class ScanReverse {
       dcs_[j] = sub(hj, mul(head_.dt[j], g_[j]));
       ex = fma(head_.w[j], dot128(x, t_.data() + j * width), ex);
     }
-    const float ss = r1024(s_.state_size(), [ds, s0](std::int64_t e, float acc) { return fma(ds[e], s0[e], acc); });
+    const float ss = r1024(s_.state_size(),
+                           [ds, s0](std::int64_t e, float acc) { return fma(ds[e], s0[e], acc); });
     const float end = fma(head_.last_decay, ss, add(ex, 0.0f));
     dcs_[nr - 1] = add(dcs_[nr - 1], faulty("scan-backward-forgets-chunk-end", end, 0.0f));
     float s = 0.0f;
@@ -134,11 +139,13 @@ class ScanReverse {
       const std::int64_t row = first(c) + j;
       s = add(s, dcs_[j]);
       const float ddt = fma(head_.a, s, g_[j]);
-      const float z = mul(ddt, sigmoid(add(lockstep::load(op_.dt.row(row)[h]), op_.dt_bias.data[h])));
+      const float z =
+          mul(ddt, sigmoid(add(lockstep::load(op_.dt.row(row)[h]), op_.dt_bias.data[h])));
       op_.ddt.row(row)[h] = st<T>(z);
       op_.rows.row(row)[h] = z;
       op_.rows.row(row)[s_.heads + h] = mul(mul(head_.dt[j], s), head_.a);
-      op_.rows.row(row)[2 * s_.heads + h] = dot128(dy_.data() + j * width, head_.x.data() + j * width);
+      op_.rows.row(row)[2 * s_.heads + h] =
+          dot128(dy_.data() + j * width, head_.x.data() + j * width);
     }
   }
   // Adds this head's part to KK and to the chains of dC and dB.

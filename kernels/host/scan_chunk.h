@@ -1,4 +1,5 @@
-// One chunk of 2.8: the quantities that forward and backward share, computed by the same expressions.
+// One chunk of 2.8: the quantities that forward and backward share, computed by the same
+// expressions.
 #pragma once
 
 #include <vector>
@@ -19,14 +20,16 @@ struct ScanShape {
 
 template <class Op>
 ScanShape scan_shape(const Op& op) {
-  return {op.heads, op.groups, op.state, (op.xbc.cols - 2 * op.groups * op.state) / op.heads, op.chunk};
+  return {op.heads, op.groups, op.state, (op.xbc.cols - 2 * op.groups * op.state) / op.heads,
+          op.chunk};
 }
 
 // B, C and their products Gm, shared by the heads of a group. Rows are local to the chunk.
 template <class T>
 struct GroupChunk {
   explicit GroupChunk(const ScanShape& s);
-  void load(const ScanShape& s, In<T> xbc, std::int64_t group, std::int64_t first, std::int64_t rows);
+  void load(const ScanShape& s, In<T> xbc, std::int64_t group, std::int64_t first,
+            std::int64_t rows);
 
   std::vector<float> b, c;  // [Q, N]
   std::vector<float> gm;    // [Q, Q], j <= i
@@ -42,9 +45,11 @@ struct HeadChunk {
   void load(const ScanShape& s, In<T> xbc, In<T> raw_dt, std::int64_t head, float bias, float a_log,
             const GroupChunk<T>& group, std::int64_t first, std::int64_t rows);
   // y~ of every row: the state's share, then j asc.
-  void outputs(const ScanShape& s, const GroupChunk<T>& group, const float* state, std::int64_t rows);
+  void outputs(const ScanShape& s, const GroupChunk<T>& group, const float* state,
+               std::int64_t rows);
   // next = fma(eL, S, DOT over j of B_j, xw_j).
-  void advance(const ScanShape& s, const GroupChunk<T>& group, const float* state, std::int64_t rows, float* next);
+  void advance(const ScanShape& s, const GroupChunk<T>& group, const float* state,
+               std::int64_t rows, float* next);
 
   float a = 0, last_decay = 0;         // A and eL.
   std::vector<float> dt, cs, e, r, w;  // [Q]

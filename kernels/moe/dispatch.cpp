@@ -13,7 +13,8 @@ void check(const ExpertLayout& op) {
   require_shape(op.pair_row, op.experts.rows, op.experts.cols, "pair_row is [T, k]");
   require_shape(op.row_pair, 1, op.row_pair.cols, "row_pair is [1, R]");
   require(op.capacity >= 0 && (!op.padded || op.capacity > 0), "padding needs a capacity");
-  require(!op.padded || op.row_pair.cols == experts * op.capacity, "a padded buffer has E * C rows");
+  require(!op.padded || op.row_pair.cols == experts * op.capacity,
+          "a padded buffer has E * C rows");
 }
 template <class T>
 void check(const Dispatch<T>& op) {

@@ -1,5 +1,5 @@
-// Tokens to the rows of the expert buffer and back: arithmetic.md 2.11. A pair is (row, slot); its place in [T, k],
-// row-major, is its priority.
+// Tokens to the rows of the expert buffer and back: arithmetic.md 2.11. A pair is (row, slot); its
+// place in [T, k], row-major, is its priority.
 #pragma once
 
 #include "kernels/core/contract.h"
@@ -8,8 +8,9 @@
 
 namespace lockstep {
 
-// Where the pairs go. Expert e owns the buffer rows start[e] .. start[e] + rows[e] - 1, in order of priority; the other
-// buffer rows are padding. A pair whose rank in its expert reaches the capacity is dropped.
+// Where the pairs go. Expert e owns the buffer rows start[e] .. start[e] + rows[e] - 1, in order of
+// priority; the other buffer rows are padding. A pair whose rank in its expert reaches the capacity
+// is dropped.
 struct ExpertLayout {
   static constexpr const char* kName = "expert_layout";
   In<std::int32_t> experts;    // [T, k]; -1 in rows of no document.
@@ -19,7 +20,7 @@ struct ExpertLayout {
   Out<std::int32_t> pair_row;  // [T, k] the pair's buffer row; -1: dropped, or of no document.
   Out<std::int32_t> row_pair;  // [1, R] the buffer row's pair; -1: padding.
   std::int32_t capacity = 0;   // 0: dropless.
-  bool padded = false;         // start[e] = e * capacity; else the experts' rows lie one behind the other.
+  bool padded = false;  // start[e] = e * capacity; else the experts' rows lie one behind the other.
 };
 
 // buffer[r] = x[row of the pair]; padding rows +0.
@@ -44,7 +45,8 @@ struct Combine {
   Out<T> out;                     // [T, d]
 };
 
-// dy = st(weight * dout) for each buffer row; dweights = R128 over d of dout, y. The shared expert's gradient is dout.
+// dy = st(weight * dout) for each buffer row; dweights = R128 over d of dout, y. The shared
+// expert's gradient is dout.
 template <class T>
 struct CombineBackward {
   static constexpr const char* kName = "combine_backward";

@@ -1,5 +1,5 @@
-// The products of all experts at once: arithmetic.md 2.4 for each expert and its rows of the buffer. Weights of the
-// experts are stacked, [E * out, in].
+// The products of all experts at once: arithmetic.md 2.4 for each expert and its rows of the
+// buffer. Weights of the experts are stacked, [E * out, in].
 #pragma once
 
 #include "kernels/core/contract.h"
@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-// `start`, `rows` and `row_pair` say which rows of the buffer are whose; see ExpertLayout in kernels/moe/dispatch.h.
+// `start`, `rows` and `row_pair` say which rows of the buffer are whose; see ExpertLayout in
+// kernels/moe/dispatch.h.
 
 // y[r, o] = st(DOT over k of x[r, k], w_e[o, k]) for the rows of expert e; padding rows +0.
 template <class T>
@@ -32,7 +33,8 @@ struct ExpertInputGradient {
   In<std::int32_t> row_pair;
   Out<T> dx;  // [R, in]
 };
-// dw_e[o, k] = DOT over the expert's rows of dy[r, o], x[r, k], order and groups from its first row; no rows: +0.
+// dw_e[o, k] = DOT over the expert's rows of dy[r, o], x[r, k], order and groups from its first
+// row; no rows: +0.
 template <class T>
 struct ExpertWeightGradient {
   static constexpr const char* kName = "expert_weight_gradient";

@@ -9,7 +9,8 @@ void check(const RouterForward<T>& op) {
   const auto rows = op.x.rows, experts = op.wr.rows, slots = op.experts.cols;
   require_shape(op.x, rows, op.x.cols, "x is [T, d]");
   require_shape(op.wr, experts, op.x.cols, "wr is [E, d]");
-  require(slots <= experts && slots <= kMostSlots && experts <= kMostExperts, "k <= E, k <= 16, E <= 256");
+  require(slots <= experts && slots <= kMostSlots && experts <= kMostExperts,
+          "k <= E, k <= 16, E <= 256");
   if (op.bias) require_shape(op.bias, 1, experts, "bias is [1, E]");
   require_shape(op.row_document, 1, rows, "row_document is [1, T]");
   require_shape(op.logits, rows, experts, "logits is [T, E]");
@@ -36,7 +37,8 @@ void check(const RouterLoss& op) {
 }
 void check(const RouterBackward& op) {
   const auto rows = op.logits.rows, experts = op.logits.cols, slots = op.experts.cols;
-  require(slots <= experts && slots <= kMostSlots && experts <= kMostExperts, "k <= E, k <= 16, E <= 256");
+  require(slots <= experts && slots <= kMostSlots && experts <= kMostExperts,
+          "k <= E, k <= 16, E <= 256");
   require_shape(op.logits, rows, experts, "logits is [T, E]");
   require_shape(op.scores, rows, experts, "scores is [T, E]");
   require_shape(op.lse, 1, rows, "lse is [1, T]");

@@ -18,13 +18,14 @@ struct CombineRule {
   friend constexpr bool operator==(const CombineRule&, const CombineRule&) = default;
 };
 
-// logits = x wr^T; scores p; the k experts with the largest key, ties to the lowest index; their combine weights.
+// logits = x wr^T; scores p; the k experts with the largest key, ties to the lowest index; their
+// combine weights.
 template <class T>
 struct RouterForward {
   static constexpr const char* kName = "router_forward";
-  In<T> x;                        // [T, d]
-  In<float> wr;                   // [E, d], the fp32 master in both numerics.
-  In<float> bias;                 // [1, E] added to the scores for the selection alone; absent: none.
+  In<T> x;         // [T, d]
+  In<float> wr;    // [E, d], the fp32 master in both numerics.
+  In<float> bias;  // [1, E] added to the scores for the selection alone; absent: none.
   In<std::int32_t> row_document;  // [1, T]
   Out<float> logits;              // [T, E]
   Out<float> scores;              // [T, E] p
@@ -35,14 +36,16 @@ struct RouterForward {
   CombineRule combine;
 };
 
-// counts[e] = pairs (row, slot) that chose e, before any is dropped. Their sum is k times the rows of documents.
+// counts[e] = pairs (row, slot) that chose e, before any is dropped. Their sum is k times the rows
+// of documents.
 struct ExpertCounts {
   static constexpr const char* kName = "expert_counts";
   In<std::int32_t> experts;  // [T, k]
   Out<std::int32_t> counts;  // [1, E]
 };
 
-// The load-balancing and z loss of a microbatch. Rows of no document take no part, in the number of rows neither.
+// The load-balancing and z loss of a microbatch. Rows of no document take no part, in the number of
+// rows neither.
 struct RouterLoss {
   static constexpr const char* kName = "router_loss";
   In<float> scores;               // [T, E]
@@ -75,7 +78,8 @@ struct RouterBackward {
   bool z = false;
 };
 
-// dwr[e, k] = CHAIN32 over physical rows of dlogits[i, e], x[i, k]; rows of no document have dlogits +0.
+// dwr[e, k] = CHAIN32 over physical rows of dlogits[i, e], x[i, k]; rows of no document have
+// dlogits +0.
 template <class T>
 struct RouterWeightGradient {
   static constexpr const char* kName = "router_weight_gradient";
@@ -107,9 +111,10 @@ void run(HostQueue, const RouterWeightGradient<T>& op);
 template <class T>
 void run(CudaQueue, const RouterWeightGradient<T>& op);
 
-// The constants of the losses: a_e and cz of arithmetic.md 2.11. `rows` is Tr, the rows that belong to documents.
-LOCKSTEP_HD float balance_slope(std::int32_t count, std::int64_t rows, std::int64_t experts, std::int32_t top_k,
-                                float coefficient, float inverse_microbatches) {
+// The constants of the losses: a_e and cz of arithmetic.md 2.11. `rows` is Tr, the rows that belong
+// to documents.
+LOCKSTEP_HD float balance_slope(std::int32_t count, std::int64_t rows, std::int64_t experts,
+                                std::int32_t top_k, float coefficient, float inverse_microbatches) {
   if (rows == 0) return 0.0f;
   const float tr = static_cast<float>(rows);
   const float pairs = mul(mul(tr, static_cast<float>(top_k)), tr);

@@ -8,14 +8,16 @@ template <class T>
 void check(const ActivationForward<T>& op) {
   const auto rows = op.a.rows, width = op.a.cols;
   require_shape(op.a, rows, width, "a is [T, F]");
-  require_shape(op.h, rows, op.kind == Activation::swiglu ? 2 * width : width, "h is [T, F], or [T, 2F] for SwiGLU");
+  require_shape(op.h, rows, op.kind == Activation::swiglu ? 2 * width : width,
+                "h is [T, F], or [T, 2F] for SwiGLU");
   require_shape(op.row_document, 1, rows, "row_document is [1, T]");
 }
 template <class T>
 void check(const ActivationBackward<T>& op) {
   const auto rows = op.da.rows, width = op.da.cols;
   require_shape(op.da, rows, width, "da is [T, F]");
-  require_shape(op.h, rows, op.kind == Activation::swiglu ? 2 * width : width, "h is [T, F], or [T, 2F] for SwiGLU");
+  require_shape(op.h, rows, op.kind == Activation::swiglu ? 2 * width : width,
+                "h is [T, F], or [T, 2F] for SwiGLU");
   require_shape(op.row_document, 1, rows, "row_document is [1, T]");
   require_shape(op.dh, rows, op.h.cols, "dh is shaped as h");
 }

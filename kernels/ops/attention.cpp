@@ -7,9 +7,11 @@ namespace {
 
 template <class Op>
 void check_heads(const Op& op) {
-  require(op.heads > 0 && op.kv_heads > 0 && op.heads % op.kv_heads == 0, "heads is a multiple of kv_heads");
+  require(op.heads > 0 && op.kv_heads > 0 && op.heads % op.kv_heads == 0,
+          "heads is a multiple of kv_heads");
   require(op.head_dim > 0, "head_dim > 0");
-  require_shape(op.qkv, op.qkv.rows, (op.heads + 2 * op.kv_heads) * op.head_dim, "qkv is [T, (heads + 2 kv_heads) hd]");
+  require_shape(op.qkv, op.qkv.rows, (op.heads + 2 * op.kv_heads) * op.head_dim,
+                "qkv is [T, (heads + 2 kv_heads) hd]");
   require_shape(op.o, op.qkv.rows, op.heads * op.head_dim, "o is [T, heads * hd]");
   require_shape(op.lse, op.qkv.rows, op.heads, "lse is [T, heads]");
   require_shape(op.document_start, 1, op.document_start.cols, "document_start is [1, capacity]");

@@ -32,7 +32,7 @@ struct AttentionBackward {
   In<std::int32_t> row_document;
   Scratch<float> delta;             // [T, heads]
   Scratch<std::int32_t> next_tile;  // [1, 2] What blocks of a GPU take next.
-  Out<T> dqkv;                      // [T, (heads + 2 * kv_heads) * hd], gradients of the rotated q, k and of v.
+  Out<T> dqkv;  // [T, (heads + 2 * kv_heads) * hd], gradients of the rotated q, k and of v.
   std::int32_t heads = 1;
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 16;

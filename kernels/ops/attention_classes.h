@@ -1,6 +1,6 @@
-// Documents by length. A library's deterministic backward pass takes memory by the square of the longest document that
-// a call has room for, times the documents it has room for; so there is a call for each class of lengths, and no call
-// takes more than the longest document by itself would.
+// Documents by length. A library's deterministic backward pass takes memory by the square of the
+// longest document that a call has room for, times the documents it has room for; so there is a
+// call for each class of lengths, and no call takes more than the longest document by itself would.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@ struct AttentionClass {
   std::int64_t first = 0;               // For its slots, among those of all classes.
 };
 
-// A function of the pack's rows and capacity alone. Class 0 has every document at its own place, empty ones too: a
-// forward pass. The others share the documents that are not empty, the longest first: a backward pass.
+// A function of the pack's rows and capacity alone. Class 0 has every document at its own place,
+// empty ones too: a forward pass. The others share the documents that are not empty, the longest
+// first: a backward pass.
 struct AttentionClasses {
   static constexpr std::int64_t kTile = 64;  // A library rounds lengths up to this.
   static constexpr int kMost = 16;

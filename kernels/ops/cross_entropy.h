@@ -10,11 +10,12 @@ namespace lockstep {
 template <class T>
 struct CrossEntropyForward {
   static constexpr const char* kName = "cross_entropy_forward";
-  In<T> logits;              // [T, V]
-  In<std::int32_t> targets;  // [1, T]; -1: masked, the last token of a document, or a row of no document.
-  Out<float> loss;           // [1, T]
-  Out<float> maximum;        // [1, T]
-  Out<float> sum;            // [1, T]
+  In<T> logits;  // [T, V]
+  In<std::int32_t>
+      targets;         // [1, T]; -1: masked, the last token of a document, or a row of no document.
+  Out<float> loss;     // [1, T]
+  Out<float> maximum;  // [1, T]
+  Out<float> sum;      // [1, T]
 };
 template <class T>
 struct CrossEntropyBackward {

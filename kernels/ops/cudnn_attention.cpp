@@ -9,7 +9,8 @@ namespace {
 
 template <class Op>
 void check_heads(const Op& op) {
-  require(op.heads > 0 && op.kv_heads > 0 && op.heads % op.kv_heads == 0, "heads is a multiple of kv_heads");
+  require(op.heads > 0 && op.kv_heads > 0 && op.heads % op.kv_heads == 0,
+          "heads is a multiple of kv_heads");
   require(op.head_dim > 0 && op.head_dim % 8 == 0, "head_dim is a multiple of 8");
 }
 
@@ -24,7 +25,8 @@ void check_common(const Op& op) {
   check_heads(op);
   const std::int64_t rows = op.qkv.rows;
   const AttentionClasses classes(rows, op.capacity);
-  require_contiguous(op.qkv, rows, (op.heads + 2 * op.kv_heads) * op.head_dim, "qkv is [T, (heads + 2 kv_heads) hd]");
+  require_contiguous(op.qkv, rows, (op.heads + 2 * op.kv_heads) * op.head_dim,
+                     "qkv is [T, (heads + 2 kv_heads) hd]");
   require_contiguous(op.o, rows, op.heads * op.head_dim, "o is [T, heads * hd]");
   require_contiguous(op.lse, rows, op.heads, "lse is [T, heads]");
   require_shape(op.lengths, 1, classes.slots, "lengths is [1, slots]");
@@ -50,11 +52,13 @@ void check(const CudnnAttentionBackward& op) {
 }
 
 std::int64_t reckoned_workspace(const CudnnAttentionForward&) { return 256; }
-// 2 for each pair of rows of the largest class and head; fp32 for dk and dv of every query head, in rows as wide as
-// those of qkv for each head of a group; a sum for each row and head.
+// 2 for each pair of rows of the largest class and head; fp32 for dk and dv of every query head, in
+// rows as wide as those of qkv for each head of a group; a sum for each row and head.
 std::int64_t reckoned_workspace(const CudnnAttentionBackward& op) {
   const AttentionClasses classes(op.qkv.rows, op.capacity);
-  const auto round_up = [](std::int64_t x, std::int64_t step) { return (x + step - 1) / step * step; };
+  const auto round_up = [](std::int64_t x, std::int64_t step) {
+    return (x + step - 1) / step * step;
+  };
   std::int64_t pairs = 0;
   for (int c = 1; c < classes.count; ++c) {
     const AttentionClass& one = classes.list[c];

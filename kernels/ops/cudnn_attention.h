@@ -1,6 +1,7 @@
-// Attention by cuDNN: causal, over packed documents, grouped query heads, bf16. On a GPU its bits are the library's own
-// and outside of arithmetic.md; they do not depend on the run, on capacity or on the other documents. The host has no
-// such library: there the ops have the bits of 2.6, read through the same tables.
+// Attention by cuDNN: causal, over packed documents, grouped query heads, bf16. On a GPU its bits
+// are the library's own and outside of arithmetic.md; they do not depend on the run, on capacity or
+// on the other documents. The host has no such library: there the ops have the bits of 2.6, read
+// through the same tables.
 #pragma once
 
 #include "kernels/core/contract.h"
@@ -31,14 +32,15 @@ void run(CudaQueue, const AttentionTables& op);
 // Rows of every operand lie one behind the other: pitch == cols.
 struct CudnnAttentionForward {
   static constexpr const char* kName = "cudnn_attention_forward";
-  In<bf16> qkv;                     // [T, (heads + 2 * kv_heads) * hd], after RoPE.
-  In<std::int32_t> lengths;         // AttentionTables of this pack.
-  In<std::int64_t> offsets;         // "
-  In<std::int32_t> row_document;    // [1, T]
-  Out<bf16> o;                      // [T, heads * hd]
-  Out<float> lse;                   // [T, heads]
-  Scratch<std::uint8_t> workspace;  // [1, bytes] No other call may use it meanwhile: the kernels count tiles in it.
-  std::int64_t capacity = 1;        // For the pack.
+  In<bf16> qkv;                   // [T, (heads + 2 * kv_heads) * hd], after RoPE.
+  In<std::int32_t> lengths;       // AttentionTables of this pack.
+  In<std::int64_t> offsets;       // "
+  In<std::int32_t> row_document;  // [1, T]
+  Out<bf16> o;                    // [T, heads * hd]
+  Out<float> lse;                 // [T, heads]
+  Scratch<std::uint8_t>
+      workspace;  // [1, bytes] No other call may use it meanwhile: the kernels count tiles in it.
+  std::int64_t capacity = 1;  // For the pack.
   std::int32_t heads = 1;
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 16;
@@ -59,7 +61,8 @@ struct CudnnAttentionBackward {
   std::int32_t heads = 1;
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 16;
-  // For measurements alone: false takes one call for all documents, whose gradients of q change from run to run.
+  // For measurements alone: false takes one call for all documents, whose gradients of q change
+  // from run to run.
   bool deterministic = true;
 };
 void check(const CudnnAttentionForward& op);
@@ -69,8 +72,8 @@ void check(const CudnnAttentionBackward& op);
 void run(HostQueue, const CudnnAttentionBackward& op);
 void run(CudaQueue, const CudnnAttentionBackward& op);
 
-// Bytes of workspace by reckoning, where no library is there to say; cuDNN 9.14 says at most this, and 99 % of it. A
-// device says its own, Backend::workspace_bytes.
+// Bytes of workspace by reckoning, where no library is there to say; cuDNN 9.14 says at most this,
+// and 99 % of it. A device says its own, Backend::workspace_bytes.
 std::int64_t reckoned_workspace(const CudnnAttentionForward& op);
 std::int64_t reckoned_workspace(const CudnnAttentionBackward& op);
 

@@ -1,5 +1,5 @@
-// Hidden dropout, keyed by document and position: arithmetic.md 0.4. The key lies in device memory so that no graph
-// bakes it.
+// Hidden dropout, keyed by document and position: arithmetic.md 0.4. The key lies in device memory
+// so that no graph bakes it.
 #pragma once
 
 #include "kernels/core/contract.h"
@@ -20,7 +20,8 @@ struct StepState {
   float inverse_microbatches = 0;  // invM: 1 / microbatches of the whole step.
 };
 
-// The constants of one dropout site. `active == false` is the identity inside documents (p == 0, or evaluation).
+// The constants of one dropout site. `active == false` is the identity inside documents (p == 0, or
+// evaluation).
 struct Dropout {
   bool active = false;
   std::uint32_t site = 0;       // layer * 4 + site, below 2^12.
@@ -29,11 +30,13 @@ struct Dropout {
   friend constexpr bool operator==(const Dropout&, const Dropout&) = default;
 };
 
-// drop(x) of one element. `document` is the document's number in the step, `position` counts from its first token.
-LOCKSTEP_HD float drop(const Dropout& d, const StepState& s, std::uint32_t document, std::uint32_t position,
-                       std::uint32_t channel, float x) {
+// drop(x) of one element. `document` is the document's number in the step, `position` counts from
+// its first token.
+LOCKSTEP_HD float drop(const Dropout& d, const StepState& s, std::uint32_t document,
+                       std::uint32_t position, std::uint32_t channel, float x) {
   if (!d.active) return x;
-  const Philox r = philox(s.seed_low, s.seed_high, (channel >> 2) | (d.site << 20), position, document, s.step);
+  const Philox r =
+      philox(s.seed_low, s.seed_high, (channel >> 2) | (d.site << 20), position, document, s.step);
   return r.word[channel & 3] >= d.threshold ? mul(x, d.scale) : 0.0f;
 }
 

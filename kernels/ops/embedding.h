@@ -10,8 +10,8 @@ namespace lockstep {
 template <class T>
 struct EmbeddingForward {
   static constexpr const char* kName = "embedding_forward";
-  In<std::int32_t> tokens;        // [1, T]; entries of rows of no document are never read as an index.
-  In<T> weight;                   // [V, d]; fp32 master, or its bf16 copy.
+  In<std::int32_t> tokens;  // [1, T]; entries of rows of no document are never read as an index.
+  In<T> weight;             // [V, d]; fp32 master, or its bf16 copy.
   In<std::int32_t> row_document;  // [1, T]
   In<std::int32_t> row_position;  // [1, T]
   In<std::int32_t> row_number;    // [1, T]
@@ -19,10 +19,11 @@ struct EmbeddingForward {
   Out<T> y;                       // [T, d]
   Dropout dropout;
 };
-// dweight[v, k] = sum over rows asc with tokens[i] == v of drop'(dy[i, k]), from +0: the microbatch's gradient. Either
-// it is written to dweight, every row of it, or there is no dweight and the accumulator takes it: acc = add(acc, sum),
-// the one add of arithmetic.md 1. Rows of tokens that the pack lacks are left alone then: their sum is +0, and an
-// accumulator, which begins with +0, never holds -0.
+// dweight[v, k] = sum over rows asc with tokens[i] == v of drop'(dy[i, k]), from +0: the
+// microbatch's gradient. Either it is written to dweight, every row of it, or there is no dweight
+// and the accumulator takes it: acc = add(acc, sum), the one add of arithmetic.md 1. Rows of tokens
+// that the pack lacks are left alone then: their sum is +0, and an accumulator, which begins with
+// +0, never holds -0.
 template <class T>
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";

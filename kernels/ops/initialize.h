@@ -11,7 +11,7 @@ enum class Init : std::int32_t { zero, one, normal, conv_weight, dt_bias, a_log 
 
 struct Initialize {
   static constexpr const char* kName = "initialize";
-  Out<float> w;            // [rows, cols]; a 1-D parameter is [1, n]. Linear element index is row-major.
+  Out<float> w;  // [rows, cols]; a 1-D parameter is [1, n]. Linear element index is row-major.
   std::int64_t first = 0;  // Element index of w's first: w may be some rows of the parameter.
   Init kind = Init::zero;
   float std = 0;                // normal: s or s'.

@@ -1,5 +1,5 @@
-// Linear layers without bias: arithmetic.md 2.4. Weights are [out, in] row-major. A library that computes a bf16
-// product on a GPU may use the workspace; without one it is not asked.
+// Linear layers without bias: arithmetic.md 2.4. Weights are [out, in] row-major. A library that
+// computes a bf16 product on a GPU may use the workspace; without one it is not asked.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// Bytes of a workspace: one a stream, and one a branch of a graph that runs beside others. The algorithms that sum each
-// element in one chain need room for a counter or two.
+// Bytes of a workspace: one a stream, and one a branch of a graph that runs beside others. The
+// algorithms that sum each element in one chain need room for a counter or two.
 inline constexpr std::int64_t kProductWorkspace = 4096;
 
 // y[i, o] = st(DOT over k of x[i, k], w[o, k]).
@@ -32,8 +32,9 @@ struct LinearInputGradient {
   Out<T> dx;  // [T, in]
   Scratch<std::uint8_t> workspace = {};
 };
-// dw[o, k] = DOT over physical rows i of dy[i, o], x[i, k]: the microbatch's gradient, from +0. Either it is written to
-// dw, or there is no dw and the accumulator takes it: acc = add(acc, dw), the one add of arithmetic.md 1.
+// dw[o, k] = DOT over physical rows i of dy[i, o], x[i, k]: the microbatch's gradient, from +0.
+// Either it is written to dw, or there is no dw and the accumulator takes it: acc = add(acc, dw),
+// the one add of arithmetic.md 1.
 template <class T>
 struct LinearWeightGradient {
   static constexpr const char* kName = "linear_weight_gradient";

@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-// acc = add(acc, g), element by element, for each of the terms that lie one below the other in g, in their order.
+// acc = add(acc, g), element by element, for each of the terms that lie one below the other in g,
+// in their order.
 struct AccumulateGradient {
   static constexpr const char* kName = "accumulate_gradient";
   In<float> g;       // [terms * rows, cols]
@@ -30,7 +31,8 @@ struct OrderRowSums {
   In<std::int32_t> order;  // [1, rows], each from 0 to n - 1.
   Out<float> to;           // [1, rows]
 };
-// norm = sqrt(R1024(add) over all row sums); clip = max_norm > 0 and norm > max_norm ? div(max_norm, norm) : 1.
+// norm = sqrt(R1024(add) over all row sums); clip = max_norm > 0 and norm > max_norm ?
+// div(max_norm, norm) : 1.
 struct GradientNorm {
   static constexpr const char* kName = "gradient_norm";
   In<float> sums;   // [1, rows of all parameters in index order]

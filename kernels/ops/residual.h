@@ -19,7 +19,8 @@ struct ResidualForward {
   Out<T> out;                     // [T, d]
   Dropout dropout;
 };
-// dy = st(drop'(dout)); rows of no document +0. The residual's own gradient is added in RmsNormBackward.
+// dy = st(drop'(dout)); rows of no document +0. The residual's own gradient is added in
+// RmsNormBackward.
 template <class T>
 struct ResidualBackward {
   static constexpr const char* kName = "residual_backward";

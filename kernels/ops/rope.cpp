@@ -13,9 +13,11 @@ void check(const RopeTable& op) {
 template <class T>
 void check(const Rope<T>& op) {
   const auto rows = op.qkv.rows;
-  require(op.heads > 0 && op.kv_heads > 0 && op.heads % op.kv_heads == 0, "heads is a multiple of kv_heads");
+  require(op.heads > 0 && op.kv_heads > 0 && op.heads % op.kv_heads == 0,
+          "heads is a multiple of kv_heads");
   require(op.head_dim > 0 && op.head_dim % 2 == 0, "head_dim is even");
-  require_shape(op.qkv, rows, (op.heads + 2 * op.kv_heads) * op.head_dim, "qkv is [T, (heads + 2 kv_heads) * hd]");
+  require_shape(op.qkv, rows, (op.heads + 2 * op.kv_heads) * op.head_dim,
+                "qkv is [T, (heads + 2 kv_heads) * hd]");
   require_shape(op.table, op.table.rows, op.head_dim, "table is [positions, hd]");
   require_shape(op.row_document, 1, rows, "row_document is [1, T]");
   require_shape(op.row_position, 1, rows, "row_position is [1, T]");

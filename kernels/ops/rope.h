@@ -13,13 +13,13 @@ struct RopeTable {
   Out<float> table;  // [positions, hd]
   float base = 10000;
 };
-// Rotates the q and k heads of the fused rows in place; v is untouched; rows of no document stay as they are.
-// `backward` rotates the other way.
+// Rotates the q and k heads of the fused rows in place; v is untouched; rows of no document stay as
+// they are. `backward` rotates the other way.
 template <class T>
 struct Rope {
   static constexpr const char* kName = "rope";
-  Accum<T> qkv;                   // [T, (heads + 2 * kv_heads) * hd]: all q heads, all k heads, all v heads.
-  In<float> table;                // [positions, hd]
+  Accum<T> qkv;     // [T, (heads + 2 * kv_heads) * hd]: all q heads, all k heads, all v heads.
+  In<float> table;  // [positions, hd]
   In<std::int32_t> row_document;  // [1, T]
   In<std::int32_t> row_position;  // [1, T]
   std::int32_t heads = 1;

@@ -7,10 +7,12 @@ namespace {
 
 template <class Op>
 void check_common(const Op& op, std::int64_t rows, std::int64_t d_inner) {
-  require(op.heads > 0 && op.groups > 0 && op.heads % op.groups == 0, "heads is a multiple of groups");
+  require(op.heads > 0 && op.groups > 0 && op.heads % op.groups == 0,
+          "heads is a multiple of groups");
   require(op.state > 0 && op.chunk > 0, "state > 0, chunk > 0");
   require(d_inner > 0 && d_inner % op.heads == 0, "d_inner is a multiple of heads");
-  require_shape(op.xbc, rows, d_inner + 2 * op.groups * op.state, "xbc is [T, d_inner + 2 groups N]");
+  require_shape(op.xbc, rows, d_inner + 2 * op.groups * op.state,
+                "xbc is [T, d_inner + 2 groups N]");
   require_shape(op.dt, rows, op.heads, "dt is [T, heads]");
   require_shape(op.dt_bias, 1, op.heads, "dt_bias is [1, heads]");
   require_shape(op.a_log, 1, op.heads, "a_log is [1, heads]");
@@ -21,7 +23,8 @@ void check_common(const Op& op, std::int64_t rows, std::int64_t d_inner) {
   require_shape(op.chunk_document, 1, op.chunk_document.cols, "chunk_document is [1, max_chunks]");
   require_shape(op.chunk_start, 1, op.chunk_document.cols, "chunk_start is [1, max_chunks]");
   require_shape(op.chunk_rows, 1, op.chunk_document.cols, "chunk_rows is [1, max_chunks]");
-  require_shape(op.states, op.chunk_document.cols, op.state * d_inner, "states is [max_chunks, heads * N * P]");
+  require_shape(op.states, op.chunk_document.cols, op.state * d_inner,
+                "states is [max_chunks, heads * N * P]");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Mamba-2 chunk scan over packed documents: arithmetic.md 2.8. Head h uses group h / (heads / groups).
+// Mamba-2 chunk scan over packed documents: arithmetic.md 2.8. Head h uses group h / (heads /
+// groups).
 #pragma once
 
 #include "kernels/core/contract.h"
@@ -10,11 +11,11 @@ namespace lockstep {
 template <class T>
 struct ScanForward {
   static constexpr const char* kName = "scan_forward";
-  In<T> xbc;                         // [T, d_inner + 2 * groups * N]: columns x, B, C, stored outputs of the conv.
-  In<T> dt;                          // [T, heads]: raw, stored in_proj columns.
-  In<float> dt_bias;                 // [1, heads]
-  In<float> a_log;                   // [1, heads]
-  In<float> d;                       // [1, heads]
+  In<T> xbc;          // [T, d_inner + 2 * groups * N]: columns x, B, C, stored outputs of the conv.
+  In<T> dt;           // [T, heads]: raw, stored in_proj columns.
+  In<float> dt_bias;  // [1, heads]
+  In<float> a_log;    // [1, heads]
+  In<float> d;        // [1, heads]
   In<std::int32_t> document_start;   // [1, capacity]
   In<std::int32_t> document_length;  // [1, capacity]
   In<std::int32_t> row_document;     // [1, T]

@@ -35,18 +35,21 @@ const OpType& op_type() {
       .operands =
           [](const void* op) {
             std::vector<OperandBytes> list;
-            boost::pfr::for_each_field(*static_cast<const Op*>(op), [&]<class Field>(const Field& field, auto index) {
-              if constexpr (requires {
-                              Field::access;
-                              field.pitch;
-                            }) {
-                constexpr std::int64_t size = sizeof(*field.data);
-                if (field) {
-                  list.push_back({Field::access, const_cast<void*>(static_cast<const void*>(field.data)), field.rows,
-                                  field.cols * size, field.pitch * size, field_name<Op, index>()});
-                }
-              }
-            });
+            boost::pfr::for_each_field(
+                *static_cast<const Op*>(op), [&]<class Field>(const Field& field, auto index) {
+                  if constexpr (requires {
+                                  Field::access;
+                                  field.pitch;
+                                }) {
+                    constexpr std::int64_t size = sizeof(*field.data);
+                    if (field) {
+                      list.push_back({Field::access,
+                                      const_cast<void*>(static_cast<const void*>(field.data)),
+                                      field.rows, field.cols * size, field.pitch * size,
+                                      field_name<Op, index>()});
+                    }
+                  }
+                });
             return list;
           },
       .equal =
@@ -58,8 +61,9 @@ const OpType& op_type() {
             const char* found = "";
             const Op op{};
             boost::pfr::for_each_field(op, [&]<class Field>(const Field& field, auto index) {
-              const auto first = static_cast<std::size_t>(reinterpret_cast<const std::byte*>(&field) -
-                                                          reinterpret_cast<const std::byte*>(&op));
+              const auto first =
+                  static_cast<std::size_t>(reinterpret_cast<const std::byte*>(&field) -
+                                           reinterpret_cast<const std::byte*>(&op));
               if (byte >= first && byte < first + sizeof(Field)) found = field_name<Op, index>();
             });
             return found;
@@ -82,7 +86,8 @@ template <class... Ops>
 constexpr auto instances(OpList<Ops...>) {
   return std::array{&op_type<Ops>...};
 }
-// `used`: nothing reads it, but it is what makes the compiler emit op_type() of each op in the list.
+// `used`: nothing reads it, but it is what makes the compiler emit op_type() of each op in the
+// list.
 [[gnu::used]] constexpr auto kInstances = instances(AllOps{});
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Every op, in one list. An op's id is its place here; the CUDA object has a table in the same order.
+// Every op, in one list. An op's id is its place here; the CUDA object has a table in the same
+// order.
 #pragma once
 
 #include "kernels/diagnostics/digest.h"
@@ -39,22 +40,26 @@ struct OpList {
 };
 
 using AllOps = OpList<
-    PackMetadata, EmbeddingForward<float>, EmbeddingBackward<float>, ResidualForward<float>, ResidualBackward<float>,
-    RmsNormForward<float>, RmsNormBackward<float>, LinearForward<float>, LinearInputGradient<float>,
-    LinearWeightGradient<float>, RopeTable, Rope<float>, AttentionForward<float>, AttentionBackward<float>,
-    ConvForward<float>, ConvBackward<float>, ScanForward<float>, ScanBackward<float>, GatedNormForward<float>,
-    GatedNormBackward<float>, ActivationForward<float>, ActivationBackward<float>, CrossEntropyForward<float>,
-    CrossEntropyBackward<float>, MicrobatchLoss, AccumulateGradient, ZeroGradient, GradientRowSums, GradientNorm, AdamW,
-    Initialize, Digest, RoundWeights, Fingerprint, TensorCoreDots, EmbeddingForward<bf16>, EmbeddingBackward<bf16>,
-    ResidualForward<bf16>, ResidualBackward<bf16>, RmsNormForward<bf16>, RmsNormBackward<bf16>, LinearForward<bf16>,
-    LinearInputGradient<bf16>, LinearWeightGradient<bf16>, Rope<bf16>, AttentionForward<bf16>, AttentionBackward<bf16>,
-    ConvForward<bf16>, ConvBackward<bf16>, ScanForward<bf16>, ScanBackward<bf16>, GatedNormForward<bf16>,
-    GatedNormBackward<bf16>, ActivationForward<bf16>, ActivationBackward<bf16>, CrossEntropyForward<bf16>,
-    CrossEntropyBackward<bf16>, RouterForward<float>, RouterForward<bf16>, ExpertCounts, RouterLoss, RouterBackward,
-    RouterWeightGradient<float>, RouterWeightGradient<bf16>, ExpertLayout, Dispatch<float>, Dispatch<bf16>,
-    Combine<float>, Combine<bf16>, CombineBackward<float>, CombineBackward<bf16>, DispatchBackward<float>,
-    DispatchBackward<bf16>, ExpertForward<float>, ExpertForward<bf16>, ExpertInputGradient<float>,
-    ExpertInputGradient<bf16>, ExpertWeightGradient<float>, ExpertWeightGradient<bf16>, CountPairs, UpdateExpertBias,
-    PoisonMemory, AttentionTables, CudnnAttentionForward, CudnnAttentionBackward, OrderRowSums>;
+    PackMetadata, EmbeddingForward<float>, EmbeddingBackward<float>, ResidualForward<float>,
+    ResidualBackward<float>, RmsNormForward<float>, RmsNormBackward<float>, LinearForward<float>,
+    LinearInputGradient<float>, LinearWeightGradient<float>, RopeTable, Rope<float>,
+    AttentionForward<float>, AttentionBackward<float>, ConvForward<float>, ConvBackward<float>,
+    ScanForward<float>, ScanBackward<float>, GatedNormForward<float>, GatedNormBackward<float>,
+    ActivationForward<float>, ActivationBackward<float>, CrossEntropyForward<float>,
+    CrossEntropyBackward<float>, MicrobatchLoss, AccumulateGradient, ZeroGradient, GradientRowSums,
+    GradientNorm, AdamW, Initialize, Digest, RoundWeights, Fingerprint, TensorCoreDots,
+    EmbeddingForward<bf16>, EmbeddingBackward<bf16>, ResidualForward<bf16>, ResidualBackward<bf16>,
+    RmsNormForward<bf16>, RmsNormBackward<bf16>, LinearForward<bf16>, LinearInputGradient<bf16>,
+    LinearWeightGradient<bf16>, Rope<bf16>, AttentionForward<bf16>, AttentionBackward<bf16>,
+    ConvForward<bf16>, ConvBackward<bf16>, ScanForward<bf16>, ScanBackward<bf16>,
+    GatedNormForward<bf16>, GatedNormBackward<bf16>, ActivationForward<bf16>,
+    ActivationBackward<bf16>, CrossEntropyForward<bf16>, CrossEntropyBackward<bf16>,
+    RouterForward<float>, RouterForward<bf16>, ExpertCounts, RouterLoss, RouterBackward,
+    RouterWeightGradient<float>, RouterWeightGradient<bf16>, ExpertLayout, Dispatch<float>,
+    Dispatch<bf16>, Combine<float>, Combine<bf16>, CombineBackward<float>, CombineBackward<bf16>,
+    DispatchBackward<float>, DispatchBackward<bf16>, ExpertForward<float>, ExpertForward<bf16>,
+    ExpertInputGradient<float>, ExpertInputGradient<bf16>, ExpertWeightGradient<float>,
+    ExpertWeightGradient<bf16>, CountPairs, UpdateExpertBias, PoisonMemory, AttentionTables,
+    CudnnAttentionForward, CudnnAttentionBackward, OrderRowSums>;
 
 }  // namespace lockstep

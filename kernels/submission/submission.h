@@ -1,4 +1,5 @@
-// An op with its type erased: what a stream queues, a graph holds and an observer sees. Host code only.
+// An op with its type erased: what a stream queues, a graph holds and an observer sees. Host code
+// only.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +26,18 @@ struct OpType {
   const char* name;
   int id;  // Place in AllOps.
   std::size_t size;
-  std::vector<OperandBytes> (*operands)(const void* op);  // Present operands, in the order of the struct.
-  bool (*equal)(const void* a, const void* b);            // All fields: addresses, shapes and scalars.
-  const char* (*field_at)(std::size_t byte);              // The name of the field that holds this byte of the struct.
-  std::vector<std::size_t> (*floats)();                   // Where the struct has scalars of type float.
+  std::vector<OperandBytes> (*operands)(
+      const void* op);                          // Present operands, in the order of the struct.
+  bool (*equal)(const void* a, const void* b);  // All fields: addresses, shapes and scalars.
+  const char* (*field_at)(
+      std::size_t byte);  // The name of the field that holds this byte of the struct.
+  std::vector<std::size_t> (*floats)();  // Where the struct has scalars of type float.
   void (*run_on_host)(const void* op);
 };
 
-// Defined in op_types.cpp for every op of kernels/submission/ops.h; an op that is missing there is a link error. Only
-// that file includes all ops, so that a change to one op's header compiles what uses this op and nothing else.
+// Defined in op_types.cpp for every op of kernels/submission/ops.h; an op that is missing there is
+// a link error. Only that file includes all ops, so that a change to one op's header compiles what
+// uses this op and nothing else.
 template <class Op>
 const OpType& op_type();
 

@@ -1,4 +1,5 @@
-// DOT of arithmetic.md 0.1, many at once: vector lanes are independent results, each of which keeps its own order.
+// DOT of arithmetic.md 0.1, many at once: vector lanes are independent results, each of which keeps
+// its own order.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +11,8 @@
 namespace lockstep::oracle {
 
 template <int kRows, int kCols, class Real>
-LOCKSTEP_ORACLE_INLINE void dot_tile(std::int64_t terms, Left<Real> a, Right<Real> b, Real* c, std::int64_t stride,
-                                     bool starts, bool ends) {
+LOCKSTEP_ORACLE_INLINE void dot_tile(std::int64_t terms, Left<Real> a, Right<Real> b, Real* c,
+                                     std::int64_t stride, bool starts, bool ends) {
   Real acc[kRows][kCols];
   for (int i = 0; i < kRows; ++i) {
     for (int j = 0; j < kCols; ++j) acc[i][j] = starts ? Real(0) : c[i * stride + j];
@@ -31,8 +32,8 @@ LOCKSTEP_ORACLE_INLINE void dot_tile(std::int64_t terms, Left<Real> a, Right<Rea
 }
 
 template <int kRows, class Real>
-void dot_rows(std::int64_t cols, std::int64_t terms, Left<Real> a, Right<Real> b, Real* c, std::int64_t stride,
-              bool starts, bool ends) {
+void dot_rows(std::int64_t cols, std::int64_t terms, Left<Real> a, Right<Real> b, Real* c,
+              std::int64_t stride, bool starts, bool ends) {
   std::int64_t j = 0;
   for (; j + 16 <= cols; j += 16) {
     dot_tile<kRows, 16>(terms, a, Right<Real>{b.at + j, b.term}, c + j, stride, starts, ends);
@@ -40,13 +41,14 @@ void dot_rows(std::int64_t cols, std::int64_t terms, Left<Real> a, Right<Real> b
   for (; j + 4 <= cols; j += 4) {
     dot_tile<kRows, 4>(terms, a, Right<Real>{b.at + j, b.term}, c + j, stride, starts, ends);
   }
-  for (; j < cols; ++j) dot_tile<kRows, 1>(terms, a, Right<Real>{b.at + j, b.term}, c + j, stride, starts, ends);
+  for (; j < cols; ++j)
+    dot_tile<kRows, 1>(terms, a, Right<Real>{b.at + j, b.term}, c + j, stride, starts, ends);
 }
 
 // c[i][j] = DOT over k = 0..terms-1 asc of a(i, k), b(k, j), for i < rows, j < cols.
 template <class Precision, class Real = typename Precision::Real>
-[[gnu::noinline]] void dots(std::int64_t rows, std::int64_t cols, std::int64_t terms, Left<Real> a, Right<Real> b,
-                            Real* c, std::int64_t stride, Chain chain) {
+[[gnu::noinline]] void dots(std::int64_t rows, std::int64_t cols, std::int64_t terms, Left<Real> a,
+                            Right<Real> b, Real* c, std::int64_t stride, Chain chain) {
   if constexpr (Precision::kTensorCores) {
     fda16_dots(rows, cols, Terms{.last = terms}, terms, a, b, c, stride, chain);
     return;
@@ -55,66 +57,72 @@ template <class Precision, class Real = typename Precision::Real>
   const bool ends = chain == Chain::whole || chain == Chain::last;
   std::int64_t i = 0;
   for (; i + 4 <= rows; i += 4) {
-    dot_rows<4>(cols, terms, Left<Real>{a.at + i * a.row, a.row, a.term}, b, c + i * stride, stride, starts, ends);
+    dot_rows<4>(cols, terms, Left<Real>{a.at + i * a.row, a.row, a.term}, b, c + i * stride, stride,
+                starts, ends);
   }
   for (; i < rows; ++i) {
-    dot_rows<1>(cols, terms, Left<Real>{a.at + i * a.row, a.row, a.term}, b, c + i * stride, stride, starts, ends);
+    dot_rows<1>(cols, terms, Left<Real>{a.at + i * a.row, a.row, a.term}, b, c + i * stride, stride,
+                starts, ends);
   }
 }
 
-// c[i] continued over j = 0..seen+i-1 asc of a(i, j), b(j, .), as far as there are terms; no other a is looked at.
+// c[i] continued over j = 0..seen+i-1 asc of a(i, j), b(j, .), as far as there are terms; no other
+// a is looked at.
 template <class Precision, class Real = typename Precision::Real>
-void visible_dots(std::int64_t rows, std::int64_t cols, std::int64_t terms, std::int64_t seen, const Real* a,
-                  std::int64_t a_stride, Right<Real> b, Real* c, std::int64_t stride) {
+void visible_dots(std::int64_t rows, std::int64_t cols, std::int64_t terms, std::int64_t seen,
+                  const Real* a, std::int64_t a_stride, Right<Real> b, Real* c,
+                  std::int64_t stride) {
   if constexpr (Precision::kTensorCores) {
     fda16_dots(rows, cols, Terms{.last = seen, .last_step = 1}, std::min(terms, seen + rows - 1),
                Left<Real>{a, a_stride, 1}, b, c, stride, Chain::middle);
     return;
   }
   for (std::int64_t i = 0; i < rows; ++i) {
-    dots<Precision>(1, cols, std::min(terms, seen + i), Left<Real>{a + i * a_stride, a_stride, 1}, b, c + i * stride,
-                    stride, Chain::middle);
+    dots<Precision>(1, cols, std::min(terms, seen + i), Left<Real>{a + i * a_stride, a_stride, 1},
+                    b, c + i * stride, stride, Chain::middle);
   }
 }
 
 // c[i] continued over j = 0..i asc of a(i, j), b(j, .); nothing above the diagonal is looked at.
 template <class Precision, class Real = typename Precision::Real>
-void lower_dots(std::int64_t n, std::int64_t cols, const Real* a, std::int64_t a_stride, Right<Real> b, Real* c,
-                std::int64_t stride, Chain chain) {
+void lower_dots(std::int64_t n, std::int64_t cols, const Real* a, std::int64_t a_stride,
+                Right<Real> b, Real* c, std::int64_t stride, Chain chain) {
   if constexpr (Precision::kTensorCores) {
-    fda16_dots(n, cols, Terms{.last = 1, .last_step = 1}, n, Left<Real>{a, a_stride, 1}, b, c, stride, chain);
+    fda16_dots(n, cols, Terms{.last = 1, .last_step = 1}, n, Left<Real>{a, a_stride, 1}, b, c,
+               stride, chain);
     return;
   }
   for (std::int64_t i0 = 0; i0 < n; i0 += 8) {
     const std::int64_t i1 = std::min(n, i0 + 8);
-    dots<Precision>(i1 - i0, cols, i0, Left<Real>{a + i0 * a_stride, a_stride, 1}, b, c + i0 * stride, stride,
-                    Chain::middle);
+    dots<Precision>(i1 - i0, cols, i0, Left<Real>{a + i0 * a_stride, a_stride, 1}, b,
+                    c + i0 * stride, stride, Chain::middle);
     for (std::int64_t i = i0; i < i1; ++i) {
       const Right<Real> from{b.at + i0 * b.term, b.term};
-      dots<Precision>(1, cols, i - i0 + 1, Left<Real>{a + i * a_stride + i0, a_stride, 1}, from, c + i * stride, stride,
-                      chain);
+      dots<Precision>(1, cols, i - i0 + 1, Left<Real>{a + i * a_stride + i0, a_stride, 1}, from,
+                      c + i * stride, stride, chain);
     }
   }
 }
 
 // c[j] continued over i = j..n-1 asc of a(i, j), b(i, .).
 template <class Precision, class Real = typename Precision::Real>
-void upper_dots(std::int64_t n, std::int64_t cols, const Real* a, std::int64_t a_stride, Right<Real> b, Real* c,
-                std::int64_t stride, Chain chain) {
+void upper_dots(std::int64_t n, std::int64_t cols, const Real* a, std::int64_t a_stride,
+                Right<Real> b, Real* c, std::int64_t stride, Chain chain) {
   if constexpr (Precision::kTensorCores) {
-    fda16_dots(n, cols, Terms{.first_step = 1, .last = n}, n, Left<Real>{a, 1, a_stride}, b, c, stride, chain);
+    fda16_dots(n, cols, Terms{.first_step = 1, .last = n}, n, Left<Real>{a, 1, a_stride}, b, c,
+               stride, chain);
     return;
   }
   for (std::int64_t j0 = 0; j0 < n; j0 += 8) {
     const std::int64_t j1 = std::min(n, j0 + 8);
     for (std::int64_t j = j0; j < j1; ++j) {
       const Right<Real> from{b.at + j * b.term, b.term};
-      dots<Precision>(1, cols, j1 - j, Left<Real>{a + j * a_stride + j, 1, a_stride}, from, c + j * stride, stride,
-                      Chain::middle);
+      dots<Precision>(1, cols, j1 - j, Left<Real>{a + j * a_stride + j, 1, a_stride}, from,
+                      c + j * stride, stride, Chain::middle);
     }
     const Right<Real> from{b.at + j1 * b.term, b.term};
-    dots<Precision>(j1 - j0, cols, n - j1, Left<Real>{a + j1 * a_stride + j0, 1, a_stride}, from, c + j0 * stride,
-                    stride, chain);
+    dots<Precision>(j1 - j0, cols, n - j1, Left<Real>{a + j1 * a_stride + j0, 1, a_stride}, from,
+                    c + j0 * stride, stride, chain);
   }
 }
 

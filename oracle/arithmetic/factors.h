@@ -19,8 +19,8 @@ struct Right {  // Factor b(k, j) = at[k * term + j].
   std::int64_t term;
 };
 
-// The terms that row i takes: from first + i * first_step up to last + i * last_step, cut to what there is. Those
-// outside are masked: neither of their factors is looked at.
+// The terms that row i takes: from first + i * first_step up to last + i * last_step, cut to what
+// there is. Those outside are masked: neither of their factors is looked at.
 struct Terms {
   std::int64_t first = 0, first_step = 0, last = 0, last_step = 0;
 };

@@ -1,5 +1,5 @@
-// FDA16 of arithmetic.md 0.3, one number at a time: what a tensor core of sm_90 makes of 16 products and a sum. This is
-// the text that the fast forms are held to.
+// FDA16 of arithmetic.md 0.3, one number at a time: what a tensor core of sm_90 makes of 16
+// products and a sum. This is the text that the fast forms are held to.
 #pragma once
 
 #include <algorithm>
@@ -25,12 +25,15 @@ struct Decoded {
   std::uint64_t significand = 0;
 };
 
-inline Decoded decode(std::uint32_t sign, std::uint32_t field, std::uint32_t fraction, std::uint32_t hidden) {
+inline Decoded decode(std::uint32_t sign, std::uint32_t field, std::uint32_t fraction,
+                      std::uint32_t hidden) {
   if (field == 255) return {sign != 0, fraction == 0, fraction != 0, 0, 0};
   return {sign != 0, false, false, std::max(static_cast<int>(field), 1) - 127,
           field != 0 ? fraction | hidden : fraction};
 }
-inline Decoded decode_bf16(std::uint16_t x) { return decode(x >> 15, (x >> 7) & 255u, x & 0x7fu, 0x80u); }
+inline Decoded decode_bf16(std::uint16_t x) {
+  return decode(x >> 15, (x >> 7) & 255u, x & 0x7fu, 0x80u);
+}
 inline Decoded decode_fp32(float x) {
   return decode(bits(x) >> 31, (bits(x) >> 23) & 255u, bits(x) & 0x7fffffu, 0x800000u);
 }
@@ -40,17 +43,20 @@ inline Decoded product_of(const Decoded& a, const Decoded& b) {
   const bool infinite = a.infinite || b.infinite;
   const auto zero = [](const Decoded& x) { return !x.infinite && x.significand == 0; };
   const bool nan = a.nan || b.nan || (infinite && (zero(a) || zero(b)));
-  return {a.negative != b.negative, infinite && !nan, nan, a.exponent + b.exponent, a.significand * b.significand};
+  return {a.negative != b.negative, infinite && !nan, nan, a.exponent + b.exponent,
+          a.significand * b.significand};
 }
 
 // |sum| * 2^scale rounded toward zero, with gradual underflow; a zero is +0.
 inline float toward_zero(std::int64_t sum, int scale) {
   if (sum == 0) return 0.0f;
   const std::uint32_t sign = sum < 0 ? 0x80000000u : 0u;
-  const std::uint64_t magnitude = sum < 0 ? -static_cast<std::uint64_t>(sum) : static_cast<std::uint64_t>(sum);
+  const std::uint64_t magnitude =
+      sum < 0 ? -static_cast<std::uint64_t>(sum) : static_cast<std::uint64_t>(sum);
   const int exponent = 63 - __builtin_clzll(magnitude) + scale;
   if (exponent > 127) return from_bits(sign | 0x7f800000u);
-  const int shift = std::max(exponent, -126) - 23 - scale;  // From units of 2^scale to units in the last place.
+  const int shift =
+      std::max(exponent, -126) - 23 - scale;  // From units of 2^scale to units in the last place.
   const std::uint64_t m = shift > 63 ? 0 : shift >= 0 ? magnitude >> shift : magnitude << -shift;
   if (m == 0) return 0.0f;
   const std::uint32_t field = exponent < -126 ? 0u : static_cast<std::uint32_t>(exponent + 127);
@@ -78,7 +84,9 @@ inline float fda16(const std::uint16_t* a, const std::uint16_t* b, int count, fl
     const std::uint64_t m = terms[k].significand;
     if (m == 0) continue;
     const int shift = parameters.fraction - (k < count ? 14 : 23) - (largest - terms[k].exponent);
-    const auto cut = static_cast<std::int64_t>(shift >= 0 ? m << shift : shift > -64 ? m >> -shift : 0);
+    const auto cut = static_cast<std::int64_t>(shift >= 0    ? m << shift
+                                               : shift > -64 ? m >> -shift
+                                                             : 0);
     sum += terms[k].negative ? -cut : cut;
   }
   return toward_zero(sum, largest - parameters.fraction);

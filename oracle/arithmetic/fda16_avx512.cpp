@@ -14,23 +14,28 @@ namespace {
 
 // E of the columns; 0 where there is nothing to add.
 LOCKSTEP_AVX512_INLINE __m512i largest_exponent(__m256i products, __m512 c) {
-  const __m512i field = _mm512_and_si512(_mm512_srli_epi32(_mm512_castps_si512(c), 23), _mm512_set1_epi32(255));
+  const __m512i field =
+      _mm512_and_si512(_mm512_srli_epi32(_mm512_castps_si512(c), 23), _mm512_set1_epi32(255));
   const __mmask16 zero = _mm512_cmp_ps_mask(c, _mm512_setzero_ps(), _CMP_EQ_OQ);
   __m512i exponent = _mm512_sub_epi32(field, _mm512_set1_epi32(127));
   exponent = _mm512_mask_mov_epi32(exponent, zero, _mm512_set1_epi32(kFda16Zero));
   exponent = _mm512_max_epi32(exponent, _mm512_cvtepi16_epi32(products));
-  return _mm512_maskz_mov_epi32(_mm512_cmpge_epi32_mask(exponent, _mm512_set1_epi32(kFda16Nothing)), exponent);
+  return _mm512_maskz_mov_epi32(_mm512_cmpge_epi32_mask(exponent, _mm512_set1_epi32(kFda16Nothing)),
+                                exponent);
 }
 
 LOCKSTEP_AVX512_INLINE __m512 power_of_two(__m512i exponent) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(exponent, _mm512_set1_epi32(127)), 23));
+  return _mm512_castsi512_ps(
+      _mm512_slli_epi32(_mm512_add_epi32(exponent, _mm512_set1_epi32(127)), 23));
 }
 
-LOCKSTEP_AVX512_INLINE __m512i cut(__m512 x, __m512 scale) { return _mm512_cvttps_epi32(_mm512_mul_ps(x, scale)); }
+LOCKSTEP_AVX512_INLINE __m512i cut(__m512 x, __m512 scale) {
+  return _mm512_cvttps_epi32(_mm512_mul_ps(x, scale));
+}
 
 // A step of `count` products; false, and c as it was, where the scalar text has to do it.
-LOCKSTEP_AVX512_INLINE bool step(const float* a, const std::int32_t* ea, const float* b, const std::int16_t* eb,
-                                 int count, float* c) {
+LOCKSTEP_AVX512_INLINE bool step(const float* a, const std::int32_t* ea, const float* b,
+                                 const std::int16_t* eb, int count, float* c) {
   __m256i most = _mm256_set1_epi16(INT16_MIN);
 #pragma GCC unroll 16
   for (int k = 0; k < count; ++k) {
@@ -48,7 +53,8 @@ LOCKSTEP_AVX512_INLINE bool step(const float* a, const std::int32_t* ea, const f
   __m512i even = cut(start, scale), odd = _mm512_setzero_si512();
 #pragma GCC unroll 16
   for (int k = 0; k < count; ++k) {
-    const __m512i term = cut(_mm512_mul_ps(_mm512_set1_ps(a[k]), _mm512_loadu_ps(b + 16 * k)), scale);
+    const __m512i term =
+        cut(_mm512_mul_ps(_mm512_set1_ps(a[k]), _mm512_loadu_ps(b + 16 * k)), scale);
     if (k % 2 == 0) {
       even = _mm512_add_epi32(even, term);
     } else {
@@ -56,7 +62,8 @@ LOCKSTEP_AVX512_INLINE bool step(const float* a, const std::int32_t* ea, const f
     }
   }
   const __m512i sum = _mm512_add_epi32(even, odd);
-  const __m512i overflow = _mm512_and_si512(_mm512_xor_si512(even, sum), _mm512_xor_si512(odd, sum));
+  const __m512i overflow =
+      _mm512_and_si512(_mm512_xor_si512(even, sum), _mm512_xor_si512(odd, sum));
   if (__builtin_expect(_mm512_movepi32_mask(overflow) != 0, 0)) return false;
   const __m512 rounded = _mm512_cvt_roundepi32_ps(sum, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
   _mm512_store_ps(c, _mm512_mul_ps(rounded, power_of_two(_mm512_sub_epi32(e, grid))));

@@ -37,13 +37,18 @@ class RightPanels {
     std::uint32_t seen = 0;
     for (std::int64_t p = 0; p < panels_; ++p) {
       const std::int64_t count = std::min<std::int64_t>(kTileColumns, cols - p * kTileColumns);
-      for (std::int64_t k = 0; k < depth; ++k) seen |= pack(from.at + k * from.term + p * kTileColumns, count, p, k);
+      for (std::int64_t k = 0; k < depth; ++k)
+        seen |= pack(from.at + k * from.term + p * kTileColumns, count, p, k);
     }
     require_bf16(seen);
   }
   std::int64_t panels() const { return panels_; }
-  const float* values(std::int64_t panel) const { return values_.get() + panel * depth_ * kTileColumns; }
-  const std::int16_t* exponents(std::int64_t panel) const { return exponents_.get() + panel * depth_ * kTileColumns; }
+  const float* values(std::int64_t panel) const {
+    return values_.get() + panel * depth_ * kTileColumns;
+  }
+  const std::int16_t* exponents(std::int64_t panel) const {
+    return exponents_.get() + panel * depth_ * kTileColumns;
+  }
 
  private:
   std::uint32_t pack(const float* from, std::int64_t count, std::int64_t panel, std::int64_t k) {
@@ -111,7 +116,8 @@ void fda16_step_scalar(const float* a, const float* b, int count, float* c) {
   std::uint16_t left[16], right[16];
   for (int k = 0; k < count; ++k) left[k] = static_cast<std::uint16_t>(bits(a[k]) >> 16);
   for (int j = 0; j < kTileColumns; ++j) {
-    for (int k = 0; k < count; ++k) right[k] = static_cast<std::uint16_t>(bits(b[k * kTileColumns + j]) >> 16);
+    for (int k = 0; k < count; ++k)
+      right[k] = static_cast<std::uint16_t>(bits(b[k * kTileColumns + j]) >> 16);
     c[j] = fda16(left, right, count, c[j]);
   }
 }
@@ -121,14 +127,15 @@ void fda16_tile_scalar(const Fda16Tile& tile) {
     for (std::int64_t i = 0; i < tile.rows; ++i) {
       const std::int64_t k = std::max(tile.first[i], k0), end = std::min(tile.last[i], k0 + 16);
       if (k >= end) continue;
-      fda16_step_scalar(tile.a + i * tile.depth + k, tile.b + k * kTileColumns, static_cast<int>(end - k),
-                        tile.c + i * kTileColumns);
+      fda16_step_scalar(tile.a + i * tile.depth + k, tile.b + k * kTileColumns,
+                        static_cast<int>(end - k), tile.c + i * kTileColumns);
     }
   }
 }
 
-void fda16_dots(std::int64_t rows, std::int64_t cols, const Terms& terms, std::int64_t depth, Left<float> a,
-                Right<float> b, float* c, std::int64_t stride, Chain chain, Fda16Form form) {
+void fda16_dots(std::int64_t rows, std::int64_t cols, const Terms& terms, std::int64_t depth,
+                Left<float> a, Right<float> b, float* c, std::int64_t stride, Chain chain,
+                Fda16Form form) {
   const bool starts = chain == Chain::whole || chain == Chain::first;
   const bool ends = chain == Chain::whole || chain == Chain::last;
   const RightPanels right(b, depth, cols);
@@ -141,13 +148,15 @@ void fda16_dots(std::int64_t rows, std::int64_t cols, const Terms& terms, std::i
       const std::int64_t width = std::min<std::int64_t>(kTileColumns, cols - p * kTileColumns);
       float* at = c + i0 * stride + p * kTileColumns;
       std::fill_n(sums, count * kTileColumns, 0.0f);
-      for (std::int64_t i = 0; i < count && !starts; ++i) std::copy_n(at + i * stride, width, sums + i * kTileColumns);
-      run({count, depth, left.values(), left.exponents(), right.values(p), right.exponents(p), left.first, left.last,
-           sums},
+      for (std::int64_t i = 0; i < count && !starts; ++i)
+        std::copy_n(at + i * stride, width, sums + i * kTileColumns);
+      run({count, depth, left.values(), left.exponents(), right.values(p), right.exponents(p),
+           left.first, left.last, sums},
           form);
       for (std::int64_t i = 0; i < count; ++i) {
         const float* from = sums + i * kTileColumns;
-        for (std::int64_t j = 0; j < width; ++j) at[i * stride + j] = ends ? add(from[j], 0.0f) : from[j];
+        for (std::int64_t j = 0; j < width; ++j)
+          at[i * stride + j] = ends ? add(from[j], 0.0f) : from[j];
       }
     }
   }

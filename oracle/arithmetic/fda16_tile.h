@@ -1,9 +1,10 @@
 // The tiles that the fast forms of FDA16 work on: some rows of a product and 16 of its columns.
 //
-// E of a step is the largest sum of two stored exponents, or the exponent of c, or -133. With E from -90 to 100 the
-// exact product a * b, scaled by 2^(25 - E), is an fp32 number whose conversion to an integer cuts it to the grid; what
-// is lost when a * b underflows lies below the grid. Steps with another E, with Inf or NaN, or with a sum of 2^31 and
-// more are left to the scalar text; they are rare.
+// E of a step is the largest sum of two stored exponents, or the exponent of c, or -133. With E
+// from -90 to 100 the exact product a * b, scaled by 2^(25 - E), is an fp32 number whose conversion
+// to an integer cuts it to the grid; what is lost when a * b underflows lies below the grid. Steps
+// with another E, with Inf or NaN, or with a sum of 2^31 and more are left to the scalar text; they
+// are rare.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ namespace lockstep::oracle {
 
 inline constexpr int kTileColumns = 16, kTileRows = 32;
 
-// Stored exponents. A sum of two is below kFda16Nothing exactly if a factor is zero and none Inf or NaN, and above 100
-// if one is Inf or NaN; 16 bits hold every sum.
+// Stored exponents. A sum of two is below kFda16Nothing exactly if a factor is zero and none Inf or
+// NaN, and above 100 if one is Inf or NaN; 16 bits hold every sum.
 inline constexpr int kFda16Zero = -3000, kFda16Special = 8000, kFda16Nothing = -1000;
 inline constexpr int kFda16Lowest = -90, kFda16Highest = 100;
 

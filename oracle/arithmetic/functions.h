@@ -1,4 +1,5 @@
-// The transcendental functions of arithmetic.md 0.2. In double: the same mathematical functions from the library.
+// The transcendental functions of arithmetic.md 0.2. In double: the same mathematical functions
+// from the library.
 #pragma once
 
 #include "oracle/arithmetic/primitives.h"
@@ -20,7 +21,8 @@ LOCKSTEP_ORACLE_INLINE float horner(float x, float p, Coefficients... further) {
 }
 
 LOCKSTEP_ORACLE_INLINE float exp_poly(float r) {
-  const float p = horner(r, 0x1.6d10fcp-10f, 0x1.120b62p-7f, 0x1.55551ap-5f, 0x1.5554dep-3f, 0x1p-1f);
+  const float p =
+      horner(r, 0x1.6d10fcp-10f, 0x1.120b62p-7f, 0x1.55551ap-5f, 0x1.5554dep-3f, 0x1p-1f);
   return fma(fma(p, r, 1.0f), r, 1.0f);
 }
 
@@ -63,8 +65,9 @@ LOCKSTEP_ORACLE_INLINE float log(float x) {
   const float f = sub(from_bits(bits(xs) - (static_cast<std::uint32_t>(e) << 23)), 1.0f);
   float ef = static_cast<float>(e);
   ef = subnormal ? sub(ef, 23.0f) : ef;
-  const float p = horner(f, 0x1.d01a22p-4f, -0x1.fcd036p-4f, 0x1.bf1afp-4f, -0x1.f75896p-4f, 0x1.24b28cp-3f,
-                         -0x1.557832p-3f, 0x1.999954p-3f, -0x1.ffffb6p-3f, 0x1.555556p-2f);
+  const float p =
+      horner(f, 0x1.d01a22p-4f, -0x1.fcd036p-4f, 0x1.bf1afp-4f, -0x1.f75896p-4f, 0x1.24b28cp-3f,
+             -0x1.557832p-3f, 0x1.999954p-3f, -0x1.ffffb6p-3f, 0x1.555556p-2f);
   float r = fma(mul(f, f), fma(f, p, -0.5f), f);
   r = fma(ef, kLn2High, fma(ef, -kLn2Low, r));
   r = x == from_bits(0x7f800000u) ? x : r;
@@ -76,8 +79,9 @@ LOCKSTEP_ORACLE_INLINE float log(float x) {
 LOCKSTEP_ORACLE_INLINE float log1p01(float u) {
   const bool big = u > 0x1.a8279ap-2f;
   const float f = big ? fma(u, 0.5f, -0.5f) : u;
-  const float p = horner(f, 0x1.1d8f6p-4f, -0x1.d636dp-4f, 0x1.dea2cp-4f, -0x1.fcf4a8p-4f, 0x1.23d214p-3f,
-                         -0x1.555b4ap-3f, 0x1.999d5ap-3f, -0x1.fffffcp-3f, 0x1.555554p-2f);
+  const float p =
+      horner(f, 0x1.1d8f6p-4f, -0x1.d636dp-4f, 0x1.dea2cp-4f, -0x1.fcf4a8p-4f, 0x1.23d214p-3f,
+             -0x1.555b4ap-3f, 0x1.999d5ap-3f, -0x1.fffffcp-3f, 0x1.555554p-2f);
   const float r = fma(mul(f, f), fma(f, p, -0.5f), f);
   return big ? add(r, kLn2High) : r;
 }
@@ -90,7 +94,8 @@ inline void sincos(float x, float& sine, float& cosine) {
   const float r = fma(j, 0x1.ee59e2p-50f, fma(j, 0x1.777a5cp-25f, fma(j, -0x1.921fb6p+0f, x)));
   const float z = mul(r, r);
   const float s = fma(mul(r, z), horner(z, -0x1.9ac9bp-13f, 0x1.110c28p-7f, -0x1.555552p-3f), r);
-  const float c = fma(mul(z, z), horner(z, 0x1.9bd89cp-16f, -0x1.6c12d2p-10f, 0x1.555554p-5f), fma(z, -0.5f, 1.0f));
+  const float c = fma(mul(z, z), horner(z, 0x1.9bd89cp-16f, -0x1.6c12d2p-10f, 0x1.555554p-5f),
+                      fma(z, -0.5f, 1.0f));
   const float a = (q & 1) ? c : s, b = (q & 1) ? s : c;
   sine = (q & 2) ? neg(a) : a;
   cosine = ((q + 1) & 2) ? neg(b) : b;
@@ -98,10 +103,11 @@ inline void sincos(float x, float& sine, float& cosine) {
 
 inline float erf(float x) {
   const float a = abs(x), z = mul(a, a), ac = min(a, 4.0f);
-  const float p = horner(z, 0x1.5fc786p-14f, -0x1.ab2446p-11f, 0x1.54e1f4p-8f, -0x1.b81148p-6f, 0x1.ce2e2ap-4f,
-                         -0x1.812744p-2f, 0x1.06eba8p-3f);
-  const float q = horner(ac, -0x1.b9314p-20f, 0x1.835e5p-15f, -0x1.3963c6p-11f, 0x1.382f88p-8f, -0x1.b10bbap-6f,
-                         0x1.c2f26ep-4f, 0x1.437d32p-1f, 0x1.21574p+0f, -0x1.5001dep-12f);
+  const float p = horner(z, 0x1.5fc786p-14f, -0x1.ab2446p-11f, 0x1.54e1f4p-8f, -0x1.b81148p-6f,
+                         0x1.ce2e2ap-4f, -0x1.812744p-2f, 0x1.06eba8p-3f);
+  const float q =
+      horner(ac, -0x1.b9314p-20f, 0x1.835e5p-15f, -0x1.3963c6p-11f, 0x1.382f88p-8f, -0x1.b10bbap-6f,
+             0x1.c2f26ep-4f, 0x1.437d32p-1f, 0x1.21574p+0f, -0x1.5001dep-12f);
   float y = a < 0x1.d70a3ep-1f ? fma(p, a, a) : sub(1.0f, expn(neg(q)));
   y = x == x ? y : from_bits(0x7fffffffu);
   return from_bits(bits(y) | (bits(x) & 0x80000000u));

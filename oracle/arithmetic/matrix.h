@@ -1,4 +1,5 @@
-// Rows of numbers. Fresh memory is +0, so rows that an op does not visit are what the contract wants of them.
+// Rows of numbers. Fresh memory is +0, so rows that an op does not visit are what the contract
+// wants of them.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,16 @@ struct Matrix {
   std::vector<Real> values;
 
   Matrix() = default;
-  Matrix(std::int64_t r, std::int64_t c) : rows(r), cols(c), values(static_cast<std::size_t>(r * c)) {}
+  Matrix(std::int64_t r, std::int64_t c)
+      : rows(r), cols(c), values(static_cast<std::size_t>(r * c)) {}
   Real* row(std::int64_t i) { return values.data() + i * cols; }
   const Real* row(std::int64_t i) const { return values.data() + i * cols; }
 };
 
 // The transpose of [rows, cols] elements whose rows lie `stride` apart.
 template <class Real>
-Matrix<Real> transposed(const Real* from, std::int64_t rows, std::int64_t cols, std::int64_t stride) {
+Matrix<Real> transposed(const Real* from, std::int64_t rows, std::int64_t cols,
+                        std::int64_t stride) {
   Matrix<Real> to(cols, rows);
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t k = 0; k < cols; ++k) to.values[k * rows + i] = from[i * stride + k];

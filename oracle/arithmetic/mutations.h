@@ -130,7 +130,8 @@ struct MutationName {
 class Mutant {
  public:
   Mutant() = default;
-  explicit Mutant(const std::string& name);  // Throws std::invalid_argument for a name that is not in the list.
+  explicit Mutant(
+      const std::string& name);  // Throws std::invalid_argument for a name that is not in the list.
   bool operator()(MutationName name) const { return name.index == index_; }
 
  private:

@@ -31,13 +31,16 @@ PackedBatch make_pack(const Scenario& scenario, const Microbatch& microbatch, Mu
     check(document, scenario.model.vocab);
     const auto rows = static_cast<std::int64_t>(document.tokens.size());
     const std::int64_t next = first + slot_rows(rows, data.gaps, data.align);
-    if (next > pack.rows) throw std::invalid_argument("the documents of a microbatch do not fit its pack");
+    if (next > pack.rows)
+      throw std::invalid_argument("the documents of a microbatch do not fit its pack");
     if (rows > 0) {
       std::copy(document.tokens.begin(), document.tokens.end(), pack.tokens.begin() + first);
       std::copy(document.targets.begin(), document.targets.end(), pack.targets.begin() + first);
-      const std::int32_t number = document.number + (mutant("documents-are-numbered-from-one") ? 1 : 0);
+      const std::int32_t number =
+          document.number + (mutant("documents-are-numbered-from-one") ? 1 : 0);
       pack.documents.push_back({first, rows, static_cast<std::uint32_t>(number)});
-      const bool touches = !pack.runs.empty() && pack.runs.back().first + pack.runs.back().rows == first;
+      const bool touches =
+          !pack.runs.empty() && pack.runs.back().first + pack.runs.back().rows == first;
       if (touches) pack.runs.back().rows += rows;
       if (!touches) pack.runs.push_back(pack.documents.back());
       pack.longest = std::max(pack.longest, pack.runs.back().rows);

@@ -18,7 +18,8 @@ struct Piece {
 struct PackedBatch {
   std::int64_t rows = 0;
   std::vector<Piece> documents;  // The ones with rows, in row order.
-  std::vector<Piece> runs;       // Rows of documents that touch, as one piece: for what looks at a row alone.
+  std::vector<Piece>
+      runs;  // Rows of documents that touch, as one piece: for what looks at a row alone.
   std::vector<std::int32_t> tokens, targets;  // Per row; -1 for no document and no target.
   std::int64_t longest = 0;
 };

@@ -1,4 +1,5 @@
-// The roundings of arithmetic.md 0, each with a name; in double the same text serves finite differences and fixtures.
+// The roundings of arithmetic.md 0, each with a name; in double the same text serves finite
+// differences and fixtures.
 #pragma once
 
 #include <bit>
@@ -59,7 +60,9 @@ struct Bf16 {
   using Real = float;
   static constexpr bool kTensorCores = true;
   static constexpr int kKvBlock = 128;
-  static LOCKSTEP_ORACLE_INLINE float st(float x) { return from_bits(static_cast<std::uint32_t>(to_bf16(x)) << 16); }
+  static LOCKSTEP_ORACLE_INLINE float st(float x) {
+    return from_bits(static_cast<std::uint32_t>(to_bf16(x)) << 16);
+  }
 };
 struct Fp64 {
   using Real = double;

@@ -11,7 +11,8 @@ namespace lockstep::oracle {
 template <class Real>
 LOCKSTEP_ORACLE_INLINE Real tree128(const Real* acc) {
   alignas(64) Real t[32];
-  for (int l = 0; l < 32; ++l) t[l] = add(add(acc[4 * l], acc[4 * l + 1]), add(acc[4 * l + 2], acc[4 * l + 3]));
+  for (int l = 0; l < 32; ++l)
+    t[l] = add(add(acc[4 * l], acc[4 * l + 1]), add(acc[4 * l + 2], acc[4 * l + 3]));
   for (int l = 0; l < 16; ++l) t[l] = add(t[l], t[l + 16]);
   for (int l = 0; l < 8; ++l) t[l] = add(t[l], t[l + 8]);
   for (int off = 4; off > 0; off /= 2) {

@@ -12,7 +12,8 @@ namespace lockstep::oracle {
 inline constexpr float kBiasRate = 0.001f;  // The scenario has no key for it.
 
 // `chosen`: rows per expert, before dropping, summed over the step.
-inline void update_expert_bias(const std::vector<std::int64_t>& chosen, std::vector<float>& bias, Mutant mutant) {
+inline void update_expert_bias(const std::vector<std::int64_t>& chosen, std::vector<float>& bias,
+                               Mutant mutant) {
   const auto experts = static_cast<std::int64_t>(bias.size());
   const float rate = mutant("moe-bias-feeds-the-busy") ? neg(kBiasRate) : kBiasRate;
   std::int64_t total = 0;

@@ -45,10 +45,11 @@ void normal_block(const std::uint32_t words[4], float std, float out[4]) {
   normal_pair(words[2], words[3], std, out + 2);
 }
 
-std::vector<float> initial_weight(const ParameterLayout& parameter, std::uint32_t index, std::int64_t layers,
-                                  std::int64_t seed, Mutant mutant) {
+std::vector<float> initial_weight(const ParameterLayout& parameter, std::uint32_t index,
+                                  std::int64_t layers, std::int64_t seed, Mutant mutant) {
   const bool normal = parameter.has_copy() || parameter.start == Start::router;
-  const bool scaled = parameter.start == Start::scaled_normal && !mutant("initial-output-weights-are-not-scaled");
+  const bool scaled =
+      parameter.start == Start::scaled_normal && !mutant("initial-output-weights-are-not-scaled");
   const float std = scaled ? div(kInitStd, sqrt(static_cast<float>(2 * layers))) : kInitStd;
   const std::uint32_t key = index + (mutant("initial-weights-take-another-parameter") ? 1 : 0);
 
@@ -56,7 +57,8 @@ std::vector<float> initial_weight(const ParameterLayout& parameter, std::uint32_
   for (std::size_t e = 0; e < weight.size(); e += 4) {
     const std::uint64_t block = e / 4;
     const PhiloxCounter words =
-        philox(seed, {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), key, 0x494e4954u});
+        philox(seed, {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
+                      key, 0x494e4954u});
     float values[4];
     normal_block(words.data(), std, values);
     for (std::size_t k = 0; k < 4 && e + k < weight.size(); ++k) {

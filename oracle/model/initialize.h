@@ -11,7 +11,7 @@ namespace lockstep::oracle {
 // The four normal numbers of elements 4k..4k+3.
 void normal_block(const std::uint32_t words[4], float std, float out[4]);
 
-std::vector<float> initial_weight(const ParameterLayout& parameter, std::uint32_t index, std::int64_t layers,
-                                  std::int64_t seed, Mutant mutant);
+std::vector<float> initial_weight(const ParameterLayout& parameter, std::uint32_t index,
+                                  std::int64_t layers, std::int64_t seed, Mutant mutant);
 
 }  // namespace lockstep::oracle

@@ -18,10 +18,12 @@ struct Pass {
   const RopeTable<Real>& rope;
   const PackedBatch& pack;
   const std::vector<std::vector<Real>>& weights;
-  const std::vector<std::vector<Real>>& expert_bias;  // Per symbol of the pattern; empty where there is none.
-  Real inv_m;                                         // 1 / microbatches of the step, on all ranks.
-  std::vector<std::vector<Real>>& gradients;          // For this microbatch, by parameter index.
-  std::vector<ExpertStatistics<Real>>& experts;       // For this microbatch, one entry per layer of experts.
+  const std::vector<std::vector<Real>>&
+      expert_bias;  // Per symbol of the pattern; empty where there is none.
+  Real inv_m;       // 1 / microbatches of the step, on all ranks.
+  std::vector<std::vector<Real>>& gradients;  // For this microbatch, by parameter index.
+  std::vector<ExpertStatistics<Real>>&
+      experts;  // For this microbatch, one entry per layer of experts.
   Saved<Real>& saved;
   Mutant mutant;
 };
@@ -32,23 +34,31 @@ class LayerParts {
   using Real = typename Precision::Real;
 
   LayerParts(Pass<Precision>& pass, int index)
-      : pass_(pass), model_(pass.model), widths_(pass.model), index_(index), first_(pass.layout.first[index]) {}
+      : pass_(pass),
+        model_(pass.model),
+        widths_(pass.model),
+        index_(index),
+        first_(pass.layout.first[index]) {}
 
   const Real* weight(int parameter) const { return pass_.weights[first_ + parameter].data(); }
   std::vector<Real>& gradient(int parameter) { return pass_.gradients[first_ + parameter]; }
   const Matrix<Real>& saved(std::string_view name) const { return pass_.saved.get(place(), name); }
-  Matrix<Real>& make(std::string_view name, std::int64_t cols) { return make(name, pass_.pack.rows, cols); }
+  Matrix<Real>& make(std::string_view name, std::int64_t cols) {
+    return make(name, pass_.pack.rows, cols);
+  }
   Matrix<Real>& make(std::string_view name, std::int64_t rows, std::int64_t cols) {
     return pass_.saved.make(place(), name, rows, cols);
   }
-  Matrix<Real>& product(std::string_view name, const Matrix<Real>& x, int parameter, std::int64_t out) {
+  Matrix<Real>& product(std::string_view name, const Matrix<Real>& x, int parameter,
+                        std::int64_t out) {
     Matrix<Real>& y = make(name, out);
     linear<Precision>(pass_.pack, x, weight(parameter), y, pass_.mutant);
     return y;
   }
   Matrix<Real> product_backward(const Matrix<Real>& x, const Matrix<Real>& dy, int parameter) {
     gradient(parameter) = linear_weight_gradient<Precision>(pass_.pack, dy, x, pass_.mutant);
-    return linear_input_gradient<Precision>(pass_.pack, dy, weight(parameter), x.cols, pass_.mutant);
+    return linear_input_gradient<Precision>(pass_.pack, dy, weight(parameter), x.cols,
+                                            pass_.mutant);
   }
 
   Pass<Precision>& pass_;

@@ -1,4 +1,5 @@
-// The mixers: from the norm's output to the stored product that goes into the residual stream, and back.
+// The mixers: from the norm's output to the stored product that goes into the residual stream, and
+// back.
 #pragma once
 
 #include "oracle/model/layer_parts.h"
@@ -20,7 +21,8 @@ class Layer : LayerParts<Precision> {
   using typename Parts::Real;
 
  public:
-  Layer(Pass<Precision>& pass, int index) : Parts(pass, index), symbol_(pass.model.pattern[index]) {}
+  Layer(Pass<Precision>& pass, int index)
+      : Parts(pass, index), symbol_(pass.model.pattern[index]) {}
 
   // Makes what is saved; the last thing is "proj".
   void forward(const Matrix<Real>& x) {
@@ -65,8 +67,8 @@ class Layer : LayerParts<Precision> {
     const AttentionShape shape = attention_shape();
     const Matrix<Real>& out = saved("core_attn.out");
     const Matrix<Real> d_out = product_backward(out, dy, kProj);
-    Matrix<Real> dqkv = attention_gradient<Precision>(pass_.pack, shape, saved("qkv"), out, saved("core_attn.lse"),
-                                                      d_out, pass_.mutant);
+    Matrix<Real> dqkv = attention_gradient<Precision>(pass_.pack, shape, saved("qkv"), out,
+                                                      saved("core_attn.lse"), d_out, pass_.mutant);
     rope<Precision>(pass_.pack, pass_.rope, shape.heads + shape.kv_heads, dqkv, true, pass_.mutant);
     return product_backward(x, dqkv, kQkv);
   }
@@ -79,18 +81,19 @@ class Layer : LayerParts<Precision> {
   }
   Matrix<Real> mlp_backward(const Matrix<Real>& x, const Matrix<Real>& dy) {
     const Matrix<Real> da = product_backward(saved("act"), dy, kFc2);
-    const Matrix<Real> dh =
-        activation_gradient<Precision>(pass_.pack, model_.mlp.activation, saved("fc1"), da, pass_.mutant);
+    const Matrix<Real> dh = activation_gradient<Precision>(pass_.pack, model_.mlp.activation,
+                                                           saved("fc1"), da, pass_.mutant);
     return product_backward(x, dh, kFc1);
   }
 
   ScanInput<Real> scan_input(const Matrix<Real>& xbc, const Matrix<Real>& in_proj) const {
-    const ScanShape shape{widths_.heads, model_.mamba.head_dim, model_.mamba.groups, model_.mamba.state,
-                          model_.mamba.chunk};
+    const ScanShape shape{widths_.heads, model_.mamba.head_dim, model_.mamba.groups,
+                          model_.mamba.state, model_.mamba.chunk};
     return {shape, xbc, in_proj, weight(kDtBias), weight(kALog), weight(kD)};
   }
   Conv<Real> conv() const {
-    return {weight(kConvWeight), weight(kConvBias), widths_.conv, model_.mamba.conv_width, pass_.mutant};
+    return {weight(kConvWeight), weight(kConvBias), widths_.conv, model_.mamba.conv_width,
+            pass_.mutant};
   }
   GatedNorm<Real> gated_norm(const Matrix<Real>& y, const Matrix<Real>& in_proj) const {
     return {y, in_proj, weight(kGate), model_.mamba.groups, static_cast<Real>(model_.norm_eps)};
@@ -98,7 +101,8 @@ class Layer : LayerParts<Precision> {
   void mamba_forward(const Matrix<Real>& x) {
     const Matrix<Real>& in_proj = product("in_proj", x, kInProj, widths_.in_proj);
     Matrix<Real>& xbc = make("conv", widths_.conv);
-    conv().template forward<Precision>(pass_.pack, ConvInput<Real>{in_proj, model_.mamba.d_inner}, xbc);
+    conv().template forward<Precision>(pass_.pack, ConvInput<Real>{in_proj, model_.mamba.d_inner},
+                                       xbc);
     Matrix<Real>& y = make("scan", model_.mamba.d_inner);
     scan<Precision>(pass_.pack, scan_input(xbc, in_proj), y, pass_.mutant);
     Matrix<Real>& normed = make("gated_norm.out", model_.mamba.d_inner);
@@ -108,18 +112,20 @@ class Layer : LayerParts<Precision> {
   }
   Matrix<Real> mamba_backward(const Matrix<Real>& x, const Matrix<Real>& dy) {
     const Matrix<Real>&in_proj = saved("in_proj"), &xbc = saved("conv"), &y = saved("scan");
-    Matrix<Real> d_in_proj(in_proj.rows, in_proj.cols), d_scan(y.rows, y.cols), dxbc(xbc.rows, xbc.cols);
+    Matrix<Real> d_in_proj(in_proj.rows, in_proj.cols), d_scan(y.rows, y.cols),
+        dxbc(xbc.rows, xbc.cols);
     const Matrix<Real> d_normed = product_backward(saved("gated_norm.out"), dy, kOutProj);
     gradient(kGate) = gated_norm(y, in_proj)
-                          .template backward<Precision>(pass_.pack, saved("gated_norm.rstd"), d_normed, d_scan,
-                                                        d_in_proj, pass_.mutant);
-    ScanParameterGradients<Real> sums =
-        scan_gradient<Precision>(pass_.pack, scan_input(xbc, in_proj), d_scan, dxbc, d_in_proj, pass_.mutant);
+                          .template backward<Precision>(pass_.pack, saved("gated_norm.rstd"),
+                                                        d_normed, d_scan, d_in_proj, pass_.mutant);
+    ScanParameterGradients<Real> sums = scan_gradient<Precision>(
+        pass_.pack, scan_input(xbc, in_proj), d_scan, dxbc, d_in_proj, pass_.mutant);
     gradient(kDtBias) = std::move(sums.dt_bias);
     gradient(kALog) = std::move(sums.a_log);
     gradient(kD) = std::move(sums.d);
-    conv().template backward<Precision>(pass_.pack, ConvInput<Real>{in_proj, model_.mamba.d_inner}, dxbc, d_in_proj,
-                                        gradient(kConvWeight), gradient(kConvBias));
+    conv().template backward<Precision>(pass_.pack, ConvInput<Real>{in_proj, model_.mamba.d_inner},
+                                        dxbc, d_in_proj, gradient(kConvWeight),
+                                        gradient(kConvBias));
     return product_backward(x, d_in_proj, kInProj);
   }
 

@@ -19,7 +19,8 @@ struct ParameterLayout {
   bool is_vector = false;
   Start start = Start::zero;
 
-  // Weights of products, and the embedding: bf16 numerics reads them as bf16 copies, all others as they are.
+  // Weights of products, and the embedding: bf16 numerics reads them as bf16 copies, all others as
+  // they are.
   bool has_copy() const { return start == Start::normal || start == Start::scaled_normal; }
 };
 
@@ -60,12 +61,15 @@ struct Widths {
         fc1(model.mlp.hidden * gated(model)),
         expert_fc1(model.moe.hidden * gated(model)),
         shared_fc1(model.moe.shared_hidden * gated(model)) {}
-  std::int64_t heads, bc, conv, in_proj;  // Mamba: heads, width of B and of C, of the convolution, of in_proj.
+  std::int64_t heads, bc, conv,
+      in_proj;  // Mamba: heads, width of B and of C, of the convolution, of in_proj.
   std::int64_t qkv, attention;
   std::int64_t fc1, expert_fc1, shared_fc1;  // The experts have the activation of the MLP.
 
  private:
-  static int gated(const Scenario::Model& model) { return model.mlp.activation == MlpActivation::swiglu ? 2 : 1; }
+  static int gated(const Scenario::Model& model) {
+    return model.mlp.activation == MlpActivation::swiglu ? 2 : 1;
+  }
 };
 
 }  // namespace lockstep::oracle

@@ -30,7 +30,8 @@ class MoeLayer : LayerParts<Precision> {
     Matrix<Real>& out = make("expert_out", buffer, d);
     experts<Precision>(routed.dispatch, expert_weights(), input, fc1, act, out, pass_.mutant);
     const Matrix<Real>* shared = shares() ? &shared_forward(x) : nullptr;
-    combine<Precision>(pack(), routed.routing.weights, routed.dispatch, out, shared, make("proj", d), pass_.mutant);
+    combine<Precision>(pack(), routed.routing.weights, routed.dispatch, out, shared,
+                       make("proj", d), pass_.mutant);
     report(routed);
   }
 
@@ -38,21 +39,22 @@ class MoeLayer : LayerParts<Precision> {
   Matrix<Real> backward(const Matrix<Real>& x, const Matrix<Real>& d_out) {
     const Routed routed = route_rows(saved("router.logits"));
     const Routing<Real>& routing = routed.routing;
-    Matrix<Real> dy(routed.dispatch.buffer, model_.hidden), d_weights(routing.weights.rows, routing.weights.cols);
-    combine_gradient<Precision>(pack(), routing.weights, routed.dispatch, saved("expert_out"), d_out, dy, d_weights,
-                                pass_.mutant);
-    const Matrix<Real> d_buffer =
-        experts_gradient<Precision>(routed.dispatch, expert_weights(), saved("dispatched"), saved("expert_fc1"),
-                                    saved("moe_act"), dy, gradient(kExpertFc1), gradient(kExpertFc2), pass_.mutant);
-    const Matrix<Real> dl =
-        router_gradient(pack(), router_settings(), routing, routed.balance, d_weights, pass_.mutant);
+    Matrix<Real> dy(routed.dispatch.buffer, model_.hidden),
+        d_weights(routing.weights.rows, routing.weights.cols);
+    combine_gradient<Precision>(pack(), routing.weights, routed.dispatch, saved("expert_out"),
+                                d_out, dy, d_weights, pass_.mutant);
+    const Matrix<Real> d_buffer = experts_gradient<Precision>(
+        routed.dispatch, expert_weights(), saved("dispatched"), saved("expert_fc1"),
+        saved("moe_act"), dy, gradient(kExpertFc1), gradient(kExpertFc2), pass_.mutant);
+    const Matrix<Real> dl = router_gradient(pack(), router_settings(), routing, routed.balance,
+                                            d_weights, pass_.mutant);
     gradient(kRouter) = linear_weight_gradient<Unrounded<Real>>(pack(), dl, x, pass_.mutant);
     const Matrix<Real> d_router =
         linear_input_gradient<Unrounded<Real>>(pack(), dl, weight(kRouter), x.cols, pass_.mutant);
     Matrix<Real> d_shared;
     if (shares()) d_shared = shared_backward(x, d_out);
-    return input_gradient<Precision>(pack(), routed.dispatch, d_buffer, shares() ? &d_shared : nullptr, d_router,
-                                     pass_.mutant);
+    return input_gradient<Precision>(pack(), routed.dispatch, d_buffer,
+                                     shares() ? &d_shared : nullptr, d_router, pass_.mutant);
   }
 
  private:
@@ -92,10 +94,13 @@ class MoeLayer : LayerParts<Precision> {
     const PackedBatch& routed = mutant("moe-routes-padding-rows") ? all : pack();
     Routed to;
     to.routing = route(routed, router_settings(), logits, mutant);
-    const std::int64_t rows = mutant("moe-capacity-counts-rows-of-documents") ? to.routing.rows : logits.rows;
-    to.dispatch = dispatch(routed, to.routing, expert_capacity(moe(), rows, mutant), moe().pad_to_capacity, mutant);
+    const std::int64_t rows =
+        mutant("moe-capacity-counts-rows-of-documents") ? to.routing.rows : logits.rows;
+    to.dispatch = dispatch(routed, to.routing, expert_capacity(moe(), rows, mutant),
+                           moe().pad_to_capacity, mutant);
     to.balance =
-        balance(moe(), to.routing, mutant("moe-aux-loss-counts-after-dropping") ? to.dispatch.rows : to.routing.chosen,
+        balance(moe(), to.routing,
+                mutant("moe-aux-loss-counts-after-dropping") ? to.dispatch.rows : to.routing.chosen,
                 mutant("moe-losses-forget-the-microbatches") ? Real(1) : pass_.inv_m, mutant);
     if (mutant("moe-weights-are-renormalised-after-dropping")) renormalise_kept(to);
     return to;
@@ -106,15 +111,17 @@ class MoeLayer : LayerParts<Precision> {
       Real sum = 0;
       Real* weights = routed.routing.weights.row(i);
       const std::int64_t* place = routed.dispatch.place.row(i);
-      for (std::int64_t s = 0; s < moe().top_k; ++s) sum = place[s] == kDropped ? sum : add(sum, weights[s]);
+      for (std::int64_t s = 0; s < moe().top_k; ++s)
+        sum = place[s] == kDropped ? sum : add(sum, weights[s]);
       for (std::int64_t s = 0; s < moe().top_k && sum > 0; ++s) weights[s] = div(weights[s], sum);
     }
   }
 
   void report(const Routed& routed) {
-    ExpertStatistics<Real> entry{this->index_, routed.balance.aux_loss, routed.balance.z_loss, routed.routing.chosen,
-                                 routed.routing.chosen};
-    for (std::size_t e = 0; e < entry.dropped.size(); ++e) entry.dropped[e] -= routed.dispatch.rows[e];
+    ExpertStatistics<Real> entry{this->index_, routed.balance.aux_loss, routed.balance.z_loss,
+                                 routed.routing.chosen, routed.routing.chosen};
+    for (std::size_t e = 0; e < entry.dropped.size(); ++e)
+      entry.dropped[e] -= routed.dispatch.rows[e];
     pass_.experts.push_back(std::move(entry));
   }
 
@@ -126,9 +133,10 @@ class MoeLayer : LayerParts<Precision> {
   }
   Matrix<Real> shared_backward(const Matrix<Real>& x, const Matrix<Real>& d_out) {
     const Matrix<Real> da = product_backward(saved("shared_act"), d_out, kSharedFc2);
-    return product_backward(
-        x, activation_gradient<Precision>(pack(), model_.mlp.activation, saved("shared_fc1"), da, pass_.mutant),
-        kSharedFc1);
+    return product_backward(x,
+                            activation_gradient<Precision>(pack(), model_.mlp.activation,
+                                                           saved("shared_fc1"), da, pass_.mutant),
+                            kSharedFc1);
   }
 };
 

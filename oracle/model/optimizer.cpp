@@ -7,7 +7,8 @@ namespace lockstep::oracle {
 
 namespace {
 
-float chain_of_squares(const std::vector<Parameter>& parameters) {  // For the planted error of this name alone.
+float chain_of_squares(
+    const std::vector<Parameter>& parameters) {  // For the planted error of this name alone.
   float sum = 0;
   for (const Parameter& parameter : parameters) {
     for (const float g : parameter.gradient) sum = fma(g, g, sum);
@@ -25,13 +26,14 @@ float gradient_norm(const std::vector<Parameter>& parameters, Mutant mutant) {
     const auto size = static_cast<std::int64_t>(parameter.gradient.size());
     for (std::int64_t first = 0; first < size; first += width) {
       const float* g = parameter.gradient.data() + first;
-      rows.push_back(r128<float>(width, [g](std::int64_t e, float acc) { return fma(g[e], g[e], acc); }));
+      rows.push_back(
+          r128<float>(width, [g](std::int64_t e, float acc) { return fma(g[e], g[e], acc); }));
     }
   }
   if (mutant("norm-of-gradients-is-one-chain")) return sqrt(chain_of_squares(parameters));
   const float* q = rows.data();
-  return sqrt(
-      r1024<float>(static_cast<std::int64_t>(rows.size()), [q](std::int64_t e, float acc) { return add(acc, q[e]); }));
+  return sqrt(r1024<float>(static_cast<std::int64_t>(rows.size()),
+                           [q](std::int64_t e, float acc) { return add(acc, q[e]); }));
 }
 
 float clip_factor(double max_norm, float norm, Mutant mutant) {
@@ -47,7 +49,8 @@ float learning_rate(const Scenario::Training::Optimizer& optimizer, std::int64_t
     return mul(peak, div(static_cast<float>(t), static_cast<float>(warm_up)));
   }
   if (optimizer.schedule == LrSchedule::constant || mutant("rate-never-decays")) return peak;
-  const float x = t >= total ? 1.0f : div(static_cast<float>(t - warm_up), static_cast<float>(total - warm_up));
+  const float x =
+      t >= total ? 1.0f : div(static_cast<float>(t - warm_up), static_cast<float>(total - warm_up));
   if (optimizer.schedule == LrSchedule::linear) return fma(sub(low, peak), x, peak);
   float sine, cosine;
   sincos(mul(x, 0x1.921fb6p+1f), sine, cosine);
@@ -66,9 +69,11 @@ void AdamW::update(Parameter& parameter, float clip, float rate, Mutant mutant) 
   const float ib1 = plain ? 1.0f : first_correction(), ib2 = plain ? 1.0f : second_correction();
   const auto b1 = mutant("adam-keeps-no-momentum") ? 0.0f : static_cast<float>(optimizer_.beta1);
   const auto o1 = static_cast<float>(1.0 - optimizer_.beta1);
-  const auto b2 = static_cast<float>(optimizer_.beta2), o2 = static_cast<float>(1.0 - optimizer_.beta2);
+  const auto b2 = static_cast<float>(optimizer_.beta2),
+             o2 = static_cast<float>(1.0 - optimizer_.beta2);
   const auto eps = static_cast<float>(optimizer_.eps);
-  const bool decays = (!parameter.is_vector || mutant("adam-decays-vectors-too")) && !mutant("adam-forgets-decay");
+  const bool decays =
+      (!parameter.is_vector || mutant("adam-decays-vectors-too")) && !mutant("adam-forgets-decay");
   const float wd = decays ? static_cast<float>(optimizer_.weight_decay) : 0.0f;
   const bool under = mutant("adam-adds-eps-under-the-root");
   for (std::size_t e = 0; e < parameter.weight.size(); ++e) {

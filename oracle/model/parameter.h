@@ -13,7 +13,8 @@ struct Parameter {
   int layer = -1;
   std::int64_t rows = 0, cols = 0;  // A 1-D parameter is [1, n].
   bool is_vector = false;
-  std::vector<float> weight, gradient, m, v;  // gradient: accumulated over the step so far, before clipping.
+  std::vector<float> weight, gradient, m,
+      v;  // gradient: accumulated over the step so far, before clipping.
 };
 
 }  // namespace lockstep::oracle

@@ -24,8 +24,11 @@ class Saved {
   explicit Saved(std::size_t layers) : places_(layers + 2) {}
 
   // Stays where it is when others are made.
-  Matrix<Real>& make(std::size_t place, std::string_view name, std::int64_t rows, std::int64_t cols) {
-    return places_[place].emplace_back(NamedMatrix<Real>{std::string(name), Matrix<Real>(rows, cols)}).matrix;
+  Matrix<Real>& make(std::size_t place, std::string_view name, std::int64_t rows,
+                     std::int64_t cols) {
+    return places_[place]
+        .emplace_back(NamedMatrix<Real>{std::string(name), Matrix<Real>(rows, cols)})
+        .matrix;
   }
   const Matrix<Real>& get(std::size_t place, std::string_view name) const {
     for (const NamedMatrix<Real>& entry : places_[place]) {

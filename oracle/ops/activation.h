@@ -9,9 +9,11 @@
 namespace lockstep::oracle {
 
 template <class Precision, class Real = typename Precision::Real>
-void activation(const PackedBatch& pack, MlpActivation kind, const Matrix<Real>& h, Matrix<Real>& a, Mutant mutant) {
+void activation(const PackedBatch& pack, MlpActivation kind, const Matrix<Real>& h, Matrix<Real>& a,
+                Mutant mutant) {
   const std::int64_t n = a.cols;
-  const bool line = mutant("squared-relu-forgets-the-square"), swapped = mutant("swiglu-swaps-gate-and-up");
+  const bool line = mutant("squared-relu-forgets-the-square"),
+             swapped = mutant("swiglu-swaps-gate-and-up");
   for (const Piece& run : pack.runs) {
     for (std::int64_t i = run.first; i < run.first + run.rows; ++i) {
       const Real* from = h.row(i);
@@ -29,8 +31,8 @@ void activation(const PackedBatch& pack, MlpActivation kind, const Matrix<Real>&
 }
 
 template <class Precision, class Real = typename Precision::Real>
-Matrix<Real> activation_gradient(const PackedBatch& pack, MlpActivation kind, const Matrix<Real>& h, const Matrix<Real>& da,
-                                 Mutant mutant) {
+Matrix<Real> activation_gradient(const PackedBatch& pack, MlpActivation kind, const Matrix<Real>& h,
+                                 const Matrix<Real>& da, Mutant mutant) {
   const std::int64_t n = da.cols;
   const Real two = mutant("squared-relu-gradient-forgets-two") ? Real(1) : Real(2);
   const bool line = mutant("swiglu-gradient-forgets-dsilu");

@@ -7,7 +7,8 @@
 
 namespace lockstep::oracle {
 
-inline constexpr int kRowTile = 32;  // Rows of a head that are taken together; a multiple of 16 for the k16 groups.
+inline constexpr int kRowTile =
+    32;  // Rows of a head that are taken together; a multiple of 16 for the k16 groups.
 
 struct AttentionShape {
   std::int64_t heads, kv_heads, head_dim;
@@ -16,15 +17,23 @@ struct AttentionShape {
 
 template <class Real>
 Real attention_scale(const AttentionShape& shape, Mutant mutant) {
-  return mutant("attention-forgets-its-scale") ? Real(1) : div(Real(1), sqrt(static_cast<Real>(shape.head_dim)));
+  return mutant("attention-forgets-its-scale")
+             ? Real(1)
+             : div(Real(1), sqrt(static_cast<Real>(shape.head_dim)));
 }
 
 template <class Real>
 class HeadViews {
  public:
-  HeadViews(const AttentionShape& shape, const Matrix<Real>& qkv, const Piece& document, std::int64_t h, Mutant mutant)
-      : head(h), head_dim(shape.head_dim), first(document.first), length(document.rows), stride_(qkv.cols) {
-    kv_head = mutant("attention-takes-another-kv-head") ? shape.kv_heads - 1 - h / shape.group() : h / shape.group();
+  HeadViews(const AttentionShape& shape, const Matrix<Real>& qkv, const Piece& document,
+            std::int64_t h, Mutant mutant)
+      : head(h),
+        head_dim(shape.head_dim),
+        first(document.first),
+        length(document.rows),
+        stride_(qkv.cols) {
+    kv_head = mutant("attention-takes-another-kv-head") ? shape.kv_heads - 1 - h / shape.group()
+                                                        : h / shape.group();
     q_ = qkv.row(first) + head * head_dim;
     k_ = qkv.row(first) + (shape.heads + kv_head) * head_dim;
     v_ = qkv.row(first) + (shape.heads + shape.kv_heads + kv_head) * head_dim;

@@ -5,12 +5,14 @@
 
 namespace lockstep::oracle {
 
-// out = st(sum of weight * y over the slots, asc, that were not dropped, + shared). `shared` may be null.
+// out = st(sum of weight * y over the slots, asc, that were not dropped, + shared). `shared` may be
+// null.
 template <class Precision, class Real = typename Precision::Real>
-void combine(const PackedBatch& pack, const Matrix<Real>& weights, const Dispatch& dispatch, const Matrix<Real>& y,
-             const Matrix<Real>* shared, Matrix<Real>& out, Mutant mutant) {
+void combine(const PackedBatch& pack, const Matrix<Real>& weights, const Dispatch& dispatch,
+             const Matrix<Real>& y, const Matrix<Real>* shared, Matrix<Real>& out, Mutant mutant) {
   const std::int64_t slots = weights.cols;
-  const bool downwards = mutant("moe-combine-takes-slots-downwards"), alone = mutant("moe-shared-expert-is-forgotten");
+  const bool downwards = mutant("moe-combine-takes-slots-downwards"),
+             alone = mutant("moe-shared-expert-is-forgotten");
   for (const Piece& run : pack.runs) {
     for (std::int64_t i = run.first; i < run.first + run.rows; ++i) {
       for (std::int64_t k = 0; k < out.cols; ++k) {
@@ -27,10 +29,12 @@ void combine(const PackedBatch& pack, const Matrix<Real>& weights, const Dispatc
   }
 }
 
-// Gradients of the experts' outputs [buffer, d], stored, and of the weights [T, slots], which are +0 where dropped.
+// Gradients of the experts' outputs [buffer, d], stored, and of the weights [T, slots], which are
+// +0 where dropped.
 template <class Precision, class Real = typename Precision::Real>
-void combine_gradient(const PackedBatch& pack, const Matrix<Real>& weights, const Dispatch& dispatch, const Matrix<Real>& y,
-                      const Matrix<Real>& d_out, Matrix<Real>& dy, Matrix<Real>& d_weights, Mutant mutant) {
+void combine_gradient(const PackedBatch& pack, const Matrix<Real>& weights,
+                      const Dispatch& dispatch, const Matrix<Real>& y, const Matrix<Real>& d_out,
+                      Matrix<Real>& dy, Matrix<Real>& d_weights, Mutant mutant) {
   const bool unweighted = mutant("moe-expert-gradient-forgets-the-weight");
   for_each_pair(pack, weights.cols, false, [&](std::int64_t i, std::int64_t s) {
     const std::int64_t place = dispatch.place.row(i)[s];
@@ -38,14 +42,17 @@ void combine_gradient(const PackedBatch& pack, const Matrix<Real>& weights, cons
     const Real weight = unweighted ? Real(1) : weights.row(i)[s];
     const Real *d = d_out.row(i), *from = y.row(place);
     for (std::int64_t k = 0; k < y.cols; ++k) dy.row(place)[k] = Precision::st(mul(weight, d[k]));
-    d_weights.row(i)[s] = r128<Real>(y.cols, [=](std::int64_t k, Real acc) { return fma(d[k], from[k], acc); });
+    d_weights.row(i)[s] =
+        r128<Real>(y.cols, [=](std::int64_t k, Real acc) { return fma(d[k], from[k], acc); });
   });
 }
 
-// Gradient of the layer's input: over the experts of the row (slots asc), the shared one, the router.
+// Gradient of the layer's input: over the experts of the row (slots asc), the shared one, the
+// router.
 template <class Precision, class Real = typename Precision::Real>
-Matrix<Real> input_gradient(const PackedBatch& pack, const Dispatch& dispatch, const Matrix<Real>& d_buffer,
-                            const Matrix<Real>* d_shared, const Matrix<Real>& d_router, Mutant mutant) {
+Matrix<Real> input_gradient(const PackedBatch& pack, const Dispatch& dispatch,
+                            const Matrix<Real>& d_buffer, const Matrix<Real>* d_shared,
+                            const Matrix<Real>& d_router, Mutant mutant) {
   Matrix<Real> dx(d_router.rows, d_router.cols);
   const bool unrouted = mutant("moe-input-gradient-forgets-the-router");
   for (const Piece& run : pack.runs) {

@@ -19,8 +19,11 @@ struct ConvInput {
 template <class Real>
 class Conv {
  public:
-  Conv(const Real* weight, const Real* bias, std::int64_t channels, std::int64_t width, Mutant mutant)
-      : taps_(transposed(weight, channels, width, width)), bias_(bias, bias + channels), mutant_(mutant) {
+  Conv(const Real* weight, const Real* bias, std::int64_t channels, std::int64_t width,
+       Mutant mutant)
+      : taps_(transposed(weight, channels, width, width)),
+        bias_(bias, bias + channels),
+        mutant_(mutant) {
     if (mutant("conv-forgets-its-bias")) std::fill(bias_.begin(), bias_.end(), Real(0));
     if (mutant("conv-turns-its-taps")) std::reverse(taps_.values.begin(), taps_.values.end());
   }
@@ -38,14 +41,15 @@ class Conv {
 
   // Writes dx into the columns from `offset` on; the gradients of weight and bias into theirs.
   template <class Precision>
-  void backward(const PackedBatch& pack, ConvInput<Real> x, const Matrix<Real>& dy, Matrix<Real>& dx,
-                std::vector<Real>& dweight, std::vector<Real>& dbias) const {
+  void backward(const PackedBatch& pack, ConvInput<Real> x, const Matrix<Real>& dy,
+                Matrix<Real>& dx, std::vector<Real>& dweight, std::vector<Real>& dbias) const {
     const Matrix<Real> dpre = gradient_before_silu(pack, x, dy);
     for (const Piece& document : pieces(pack)) {
       for (std::int64_t t = 0; t < document.rows; ++t) {
         Real* to = dx.row(document.first + t) + x.offset;
         for (std::int64_t q = 0; q < width() && t + q < document.rows; ++q) {
-          const Real* tap = taps_.row(mutant_("conv-gradient-turns-its-taps") ? q : width() - 1 - q);
+          const Real* tap =
+              taps_.row(mutant_("conv-gradient-turns-its-taps") ? q : width() - 1 - q);
           const Real* d = dpre.row(document.first + t + q);
           for (std::int64_t c = 0; c < channels(); ++c) to[c] = fma(tap[c], d[c], to[c]);
         }
@@ -73,7 +77,8 @@ class Conv {
     for (std::int64_t c = 0; c < channels(); ++c) a[c] = add(a[c], Real(0));
   }
 
-  Matrix<Real> gradient_before_silu(const PackedBatch& pack, ConvInput<Real> x, const Matrix<Real>& dy) const {
+  Matrix<Real> gradient_before_silu(const PackedBatch& pack, ConvInput<Real> x,
+                                    const Matrix<Real>& dy) const {
     Matrix<Real> dpre(dy.rows, channels());
     const bool bare = mutant_("conv-gradient-forgets-silu");
     for (const Piece& document : pieces(pack)) {
@@ -81,15 +86,19 @@ class Conv {
         Real* d = dpre.row(document.first + t);
         const Real* from = dy.row(document.first + t);
         before_silu(x, document, t, d);
-        for (std::int64_t c = 0; c < channels(); ++c) d[c] = bare ? from[c] : mul(from[c], dsilu(d[c]));
+        for (std::int64_t c = 0; c < channels(); ++c)
+          d[c] = bare ? from[c] : mul(from[c], dsilu(d[c]));
       }
     }
     return dpre;
   }
 
   std::vector<Real> bias_gradient(const Matrix<Real>& dpre) const {
-    const auto term = [&](std::int64_t i, std::int64_t c, Real p) { return add(p, dpre.row(i)[c]); };
-    if (!mutant_("conv-bias-gradient-is-one-chain")) return column_sums<Real>(dpre.rows, channels(), term);
+    const auto term = [&](std::int64_t i, std::int64_t c, Real p) {
+      return add(p, dpre.row(i)[c]);
+    };
+    if (!mutant_("conv-bias-gradient-is-one-chain"))
+      return column_sums<Real>(dpre.rows, channels(), term);
     std::vector<Real> chain(channels());
     for (std::int64_t i = 0; i < dpre.rows; ++i) {
       for (std::int64_t c = 0; c < channels(); ++c) chain[c] = term(i, c, chain[c]);
@@ -98,7 +107,8 @@ class Conv {
   }
 
   // Taps before the document, and rows of no document, are +0.
-  std::vector<Real> weight_gradient(const PackedBatch& pack, ConvInput<Real> x, const Matrix<Real>& dpre) const {
+  std::vector<Real> weight_gradient(const PackedBatch& pack, ConvInput<Real> x,
+                                    const Matrix<Real>& dpre) const {
     std::vector<std::int64_t> start(dpre.rows, dpre.rows);
     for (const Piece& document : pieces(pack))
       std::fill_n(start.begin() + document.first, document.rows, document.first);
@@ -109,9 +119,10 @@ class Conv {
         const std::int64_t tap = i - width() + 1 + u;
         if (tap >= start[i]) std::copy_n(x.row(tap), channels(), seen.row(i));
       }
-      const std::vector<Real> sum = column_sums<Real>(
-          dpre.rows, channels(),
-          [&](std::int64_t i, std::int64_t c, Real p) { return add(p, mul(dpre.row(i)[c], seen.row(i)[c])); });
+      const std::vector<Real> sum =
+          column_sums<Real>(dpre.rows, channels(), [&](std::int64_t i, std::int64_t c, Real p) {
+            return add(p, mul(dpre.row(i)[c], seen.row(i)[c]));
+          });
       for (std::int64_t c = 0; c < channels(); ++c) gradient[c * width() + u] = sum[c];
     }
     return gradient;

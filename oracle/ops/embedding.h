@@ -10,7 +10,8 @@
 namespace lockstep::oracle {
 
 template <class Real>
-Matrix<Real> embedding_rows(const PackedBatch& pack, const Real* weight, std::int64_t d, Mutant mutant) {
+Matrix<Real> embedding_rows(const PackedBatch& pack, const Real* weight, std::int64_t d,
+                            Mutant mutant) {
   Matrix<Real> x(pack.rows, d);
   const std::int64_t shift = mutant("embedding-takes-the-token-before") ? 1 : 0;
   for (const Piece& run : pack.runs) {
@@ -24,7 +25,8 @@ Matrix<Real> embedding_rows(const PackedBatch& pack, const Real* weight, std::in
 
 // Per word of the vocabulary one chain over its rows, ascending.
 template <class Real>
-std::vector<Real> embedding_gradient(const PackedBatch& pack, const Matrix<Real>& dx, std::int64_t vocab, Mutant mutant) {
+std::vector<Real> embedding_gradient(const PackedBatch& pack, const Matrix<Real>& dx,
+                                     std::int64_t vocab, Mutant mutant) {
   const std::int64_t d = dx.cols;
   std::vector<Real> g(vocab * d);
   for (std::int64_t r = 0; r < pack.rows; ++r) {

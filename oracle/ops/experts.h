@@ -1,4 +1,5 @@
-// The experts' products, arithmetic.md 2.4 and 2.10: each expert is an MLP over its own rows of the buffer.
+// The experts' products, arithmetic.md 2.4 and 2.10: each expert is an MLP over its own rows of the
+// buffer.
 #pragma once
 
 #include "oracle/ops/activation.h"
@@ -35,13 +36,14 @@ void put_rows(const Matrix<Real>& part, std::int64_t first, Matrix<Real>& to) {
 
 // Fills fc1, act and out, which have the buffer's rows; those that no expert takes stay +0.
 template <class Precision, class Real = typename Precision::Real>
-void experts(const Dispatch& dispatch, const ExpertWeights<Real>& weights, const Matrix<Real>& x, Matrix<Real>& fc1,
-             Matrix<Real>& act, Matrix<Real>& out, Mutant mutant) {
+void experts(const Dispatch& dispatch, const ExpertWeights<Real>& weights, const Matrix<Real>& x,
+             Matrix<Real>& fc1, Matrix<Real>& act, Matrix<Real>& out, Mutant mutant) {
   for (std::size_t e = 0; e < dispatch.rows.size(); ++e) {
     const std::int64_t first = dispatch.first[e], rows = dispatch.rows[e];
     const PackedBatch pack = own_rows(rows);
     Matrix<Real> h(rows, fc1.cols), a(rows, act.cols), y(rows, out.cols);
-    linear<Precision>(pack, rows_of(x, first, rows), weights.fc1 + e * weights.wide * weights.d, h, mutant);
+    linear<Precision>(pack, rows_of(x, first, rows), weights.fc1 + e * weights.wide * weights.d, h,
+                      mutant);
     activation<Precision>(pack, weights.activation, h, a, mutant);
     linear<Precision>(pack, a, weights.fc2 + e * weights.d * weights.hidden, y, mutant);
     put_rows(h, first, fc1);
@@ -50,10 +52,12 @@ void experts(const Dispatch& dispatch, const ExpertWeights<Real>& weights, const
   }
 }
 
-// Gradient of one expert's weight: its sum and the groups of 16 rows start with the expert's first row.
+// Gradient of one expert's weight: its sum and the groups of 16 rows start with the expert's first
+// row.
 template <class Precision, class Real = typename Precision::Real>
-std::vector<Real> expert_weight_gradient(const Dispatch& dispatch, std::size_t expert, const Matrix<Real>& dy,
-                                         const Matrix<Real>& x, Mutant mutant) {
+std::vector<Real> expert_weight_gradient(const Dispatch& dispatch, std::size_t expert,
+                                         const Matrix<Real>& dy, const Matrix<Real>& x,
+                                         Mutant mutant) {
   const std::int64_t rows = dispatch.rows[expert];
   if (!mutant("moe-groups-of-rows-count-from-the-buffer")) {
     return linear_weight_gradient<Precision>(own_rows(rows), dy, x, mutant);
@@ -65,23 +69,27 @@ std::vector<Real> expert_weight_gradient(const Dispatch& dispatch, std::size_t e
   return linear_weight_gradient<Precision>(own_rows(before + rows), late_dy, late_x, mutant);
 }
 
-// From the gradient of the buffer's outputs to that of its inputs. Appends to the gradients of the stacked weights.
+// From the gradient of the buffer's outputs to that of its inputs. Appends to the gradients of the
+// stacked weights.
 template <class Precision, class Real = typename Precision::Real>
-Matrix<Real> experts_gradient(const Dispatch& dispatch, const ExpertWeights<Real>& weights, const Matrix<Real>& x,
-                              const Matrix<Real>& fc1, const Matrix<Real>& act, const Matrix<Real>& d_out,
+Matrix<Real> experts_gradient(const Dispatch& dispatch, const ExpertWeights<Real>& weights,
+                              const Matrix<Real>& x, const Matrix<Real>& fc1,
+                              const Matrix<Real>& act, const Matrix<Real>& d_out,
                               std::vector<Real>& d_fc1, std::vector<Real>& d_fc2, Mutant mutant) {
   Matrix<Real> dx(x.rows, x.cols);
   for (std::size_t e = 0; e < dispatch.rows.size(); ++e) {
     const std::int64_t first = dispatch.first[e], rows = dispatch.rows[e];
     const PackedBatch pack = own_rows(rows);
     const Matrix<Real> dy = rows_of(d_out, first, rows), a = rows_of(act, first, rows);
-    const Matrix<Real> da = linear_input_gradient<Precision>(pack, dy, weights.fc2 + e * weights.d * weights.hidden,
-                                                             weights.hidden, mutant);
-    const Matrix<Real> dh =
-        activation_gradient<Precision>(pack, weights.activation, rows_of(fc1, first, rows), da, mutant);
-    put_rows(linear_input_gradient<Precision>(pack, dh, weights.fc1 + e * weights.wide * weights.d, weights.d, mutant),
+    const Matrix<Real> da = linear_input_gradient<Precision>(
+        pack, dy, weights.fc2 + e * weights.d * weights.hidden, weights.hidden, mutant);
+    const Matrix<Real> dh = activation_gradient<Precision>(pack, weights.activation,
+                                                           rows_of(fc1, first, rows), da, mutant);
+    put_rows(linear_input_gradient<Precision>(pack, dh, weights.fc1 + e * weights.wide * weights.d,
+                                              weights.d, mutant),
              first, dx);
-    const std::vector<Real> dw1 = expert_weight_gradient<Precision>(dispatch, e, dh, rows_of(x, first, rows), mutant);
+    const std::vector<Real> dw1 =
+        expert_weight_gradient<Precision>(dispatch, e, dh, rows_of(x, first, rows), mutant);
     const std::vector<Real> dw2 = expert_weight_gradient<Precision>(dispatch, e, dy, a, mutant);
     d_fc1.insert(d_fc1.end(), dw1.begin(), dw1.end());
     d_fc2.insert(d_fc2.end(), dw2.begin(), dw2.end());

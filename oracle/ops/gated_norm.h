@@ -22,8 +22,10 @@ struct GatedNorm {
   }
 
   template <class Precision>
-  void forward(const PackedBatch& pack, Matrix<Real>& out, Matrix<Real>& rstd, Mutant mutant) const {
-    const std::int64_t parts = mutant("gated-norm-forgets-its-groups") ? 1 : groups, n = y.cols / parts;
+  void forward(const PackedBatch& pack, Matrix<Real>& out, Matrix<Real>& rstd,
+               Mutant mutant) const {
+    const std::int64_t parts = mutant("gated-norm-forgets-its-groups") ? 1 : groups,
+                       n = y.cols / parts;
     const bool late = mutant("gated-norm-gates-after-the-norm");
     std::vector<Real> u(y.cols);
     for (const Piece& run : pack.runs) {
@@ -31,7 +33,8 @@ struct GatedNorm {
         gate(i, u.data());
         if (late) std::copy_n(y.row(i), y.cols, u.data());
         for (std::int64_t g = 0; g < parts; ++g) {
-          rstd.row(i)[g] = rms_norm_row<Precision>(n, u.data() + g * n, gain + g * n, eps, out.row(i) + g * n, mutant);
+          rstd.row(i)[g] = rms_norm_row<Precision>(n, u.data() + g * n, gain + g * n, eps,
+                                                   out.row(i) + g * n, mutant);
         }
         for (std::int64_t k = 0; k < y.cols && late; ++k) {
           out.row(i)[k] = Precision::st(mul(out.row(i)[k], silu(z(i)[k])));
@@ -42,8 +45,9 @@ struct GatedNorm {
 
   // Writes dy, and dz into the first columns of in_proj's gradient.
   template <class Precision>
-  std::vector<Real> backward(const PackedBatch& pack, const Matrix<Real>& rstd, const Matrix<Real>& d_out, Matrix<Real>& dy,
-                             Matrix<Real>& d_in_proj, Mutant mutant) const {
+  std::vector<Real> backward(const PackedBatch& pack, const Matrix<Real>& rstd,
+                             const Matrix<Real>& d_out, Matrix<Real>& dy, Matrix<Real>& d_in_proj,
+                             Mutant mutant) const {
     const std::int64_t n = width();
     const bool linear = mutant("gated-norm-gradient-forgets-dsilu");
     Matrix<Real> normed(y.rows, y.cols);
@@ -53,8 +57,9 @@ struct GatedNorm {
         gate(i, u.data());
         for (std::int64_t g = 0; g < groups; ++g) {
           const std::int64_t at = g * n;
-          rms_norm_row_gradient<Precision>(n, u.data() + at, rstd.row(i)[g], gain + at, d_out.row(i) + at,
-                                           normed.row(i) + at, du.data() + at, mutant);
+          rms_norm_row_gradient<Precision>(n, u.data() + at, rstd.row(i)[g], gain + at,
+                                           d_out.row(i) + at, normed.row(i) + at, du.data() + at,
+                                           mutant);
         }
         const Real *zi = z(i), *yi = y.row(i);
         Real *to = dy.row(i), *dz = d_in_proj.row(i);

@@ -7,8 +7,8 @@ namespace lockstep::oracle {
 
 // r' = st(r + drop(y)); what dropout gives enters the sum unrounded.
 template <class Precision, class Real = typename Precision::Real>
-void residual(const PackedBatch& pack, const DropoutKey& key, DropoutPlace place, const Matrix<Real>& r, const Matrix<Real>& y,
-              Matrix<Real>& out, Mutant mutant) {
+void residual(const PackedBatch& pack, const DropoutKey& key, DropoutPlace place,
+              const Matrix<Real>& r, const Matrix<Real>& y, Matrix<Real>& out, Mutant mutant) {
   const Matrix<Real> branch = dropped(pack, key, place, y, mutant);
   const bool lost = mutant("residual-is-forgotten");
   for (const Piece& run : pack.runs) {
@@ -19,10 +19,11 @@ void residual(const PackedBatch& pack, const DropoutKey& key, DropoutPlace place
   }
 }
 
-// The same mask and scale backwards, unrounded: dropout never rounds by itself. So the embedding takes it.
+// The same mask and scale backwards, unrounded: dropout never rounds by itself. So the embedding
+// takes it.
 template <class Real>
-Matrix<Real> dropped_gradient(const PackedBatch& pack, const DropoutKey& given, DropoutPlace place, const Matrix<Real>& dr,
-                              Mutant mutant) {
+Matrix<Real> dropped_gradient(const PackedBatch& pack, const DropoutKey& given, DropoutPlace place,
+                              const Matrix<Real>& dr, Mutant mutant) {
   DropoutKey key = given;
   if (mutant("dropout-backward-draws-another-mask")) ++key.seed;
   return dropped(pack, key, place, dr, mutant);
@@ -30,8 +31,8 @@ Matrix<Real> dropped_gradient(const PackedBatch& pack, const DropoutKey& given, 
 
 // dy of the branch, stored.
 template <class Precision, class Real = typename Precision::Real>
-Matrix<Real> branch_gradient(const PackedBatch& pack, const DropoutKey& key, DropoutPlace place, const Matrix<Real>& dr,
-                             Mutant mutant) {
+Matrix<Real> branch_gradient(const PackedBatch& pack, const DropoutKey& key, DropoutPlace place,
+                             const Matrix<Real>& dr, Mutant mutant) {
   Matrix<Real> dy = dropped_gradient(pack, key, place, dr, mutant);
   for (Real& value : dy.values) value = Precision::st(value);
   return dy;
@@ -39,11 +40,13 @@ Matrix<Real> branch_gradient(const PackedBatch& pack, const DropoutKey& key, Dro
 
 // dr = st(dr' + dx): one store. dx is the unrounded result of the norm.
 template <class Precision, class Real = typename Precision::Real>
-void add_to_residual_gradient(const PackedBatch& pack, Matrix<Real>& dr, const Matrix<Real>& dx, Mutant mutant) {
+void add_to_residual_gradient(const PackedBatch& pack, Matrix<Real>& dr, const Matrix<Real>& dx,
+                              Mutant mutant) {
   if (mutant("residual-gradient-skips-the-branch")) return;
   for (const Piece& run : pack.runs) {
     const std::int64_t first = run.first * dr.cols, last = (run.first + run.rows) * dr.cols;
-    for (std::int64_t e = first; e < last; ++e) dr.values[e] = Precision::st(add(dr.values[e], dx.values[e]));
+    for (std::int64_t e = first; e < last; ++e)
+      dr.values[e] = Precision::st(add(dr.values[e], dx.values[e]));
   }
 }
 

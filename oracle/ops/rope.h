@@ -26,16 +26,17 @@ RopeTable<Real> make_rope_table(std::int64_t positions, std::int64_t head_dim, d
   return table;
 }
 
-// Turns the first `heads` heads of every row in place: queries and keys; values come after them. The backward pass
-// turns by the negative sine.
+// Turns the first `heads` heads of every row in place: queries and keys; values come after them.
+// The backward pass turns by the negative sine.
 template <class Precision, class Real = typename Precision::Real>
-void rope(const PackedBatch& pack, const RopeTable<Real>& table, std::int64_t heads, Matrix<Real>& x, bool backward,
-          Mutant mutant) {
+void rope(const PackedBatch& pack, const RopeTable<Real>& table, std::int64_t heads,
+          Matrix<Real>& x, bool backward, Mutant mutant) {
   const std::int64_t half = table.sine.cols;
   if (mutant("rope-swaps-the-sine") || mutant("rope-gradient-turns-forwards")) {
     backward = mutant("rope-swaps-the-sine") && !backward;
   }
-  for (const Piece& document : mutant("rope-positions-run-through-the-pack") ? pack.runs : pack.documents) {
+  for (const Piece& document :
+       mutant("rope-positions-run-through-the-pack") ? pack.runs : pack.documents) {
     for (std::int64_t t = 0; t < document.rows; ++t) {
       const Real* cosine = table.cosine.row(t);
       const Real* sine = table.sine.row(t);
@@ -43,7 +44,8 @@ void rope(const PackedBatch& pack, const RopeTable<Real>& table, std::int64_t he
         Real* low = x.row(document.first + t) + h * 2 * half;
         Real* high = low + half;
         for (std::int64_t i = 0; i < half; ++i) {
-          const Real a = low[i], b = high[i], cs = cosine[i], sn = backward ? neg(sine[i]) : sine[i];
+          const Real a = low[i], b = high[i], cs = cosine[i],
+                     sn = backward ? neg(sine[i]) : sine[i];
           low[i] = Precision::st(fma(a, cs, neg(mul(b, sn))));
           high[i] = Precision::st(fma(a, sn, mul(b, cs)));
         }

@@ -1,4 +1,5 @@
-// The router, arithmetic.md 2.11: which experts a row goes to, and with which weights. fp32 in both numerics.
+// The router, arithmetic.md 2.11: which experts a row goes to, and with which weights. fp32 in both
+// numerics.
 #pragma once
 
 #include "oracle/arithmetic/functions.h"
@@ -25,20 +26,21 @@ struct RouterSettings {
   std::int64_t slots = 1;
   const Real* bias = nullptr;  // [E], for the choice alone; null without expert bias.
 
-  // No key asks for it: a single slot keeps its score, or its router would have no slope. The routed scaling has no
-  // key either and is 1.
+  // No key asks for it: a single slot keeps its score, or its router would have no slope. The
+  // routed scaling has no key either and is 1.
   bool renormalises() const { return slots > 1; }
 };
 
 // The routing of every row; padding rows have zeros, and no expert.
 template <class Real>
 struct Routing {
-  Matrix<Real> softmax, scores;        // [T, E]
-  Matrix<std::int64_t> experts;        // [T, slots], in the order of the choice.
-  Matrix<Real> weights;                // [T, slots]
-  std::vector<Real> inverse, log_sum;  // [T]: 1 / sum of the chosen scores; log of the sum of exp(logit).
-  std::vector<std::int64_t> chosen;    // [E]: rows that chose the expert.
-  std::int64_t rows = 0;               // Rows that chose.
+  Matrix<Real> softmax, scores;  // [T, E]
+  Matrix<std::int64_t> experts;  // [T, slots], in the order of the choice.
+  Matrix<Real> weights;          // [T, slots]
+  std::vector<Real> inverse,
+      log_sum;  // [T]: 1 / sum of the chosen scores; log of the sum of exp(logit).
+  std::vector<std::int64_t> chosen;  // [E]: rows that chose the expert.
+  std::int64_t rows = 0;             // Rows that chose.
 };
 
 // Softmax of one row; returns the log of the sum.
@@ -56,13 +58,15 @@ Real router_softmax(std::int64_t n, const Real* logits, Real* to) {
 
 // The experts with the largest keys; of equals the one with the lowest index.
 template <class Real>
-void choose(const std::vector<Real>& keys, std::int64_t slots, std::int64_t* experts, bool last_of_equals) {
+void choose(const std::vector<Real>& keys, std::int64_t slots, std::int64_t* experts,
+            bool last_of_equals) {
   std::vector<bool> used(keys.size());
   for (std::int64_t s = 0; s < slots; ++s) {
     std::size_t best = keys.size();
     for (std::size_t e = 0; e < keys.size(); ++e) {
       if (used[e]) continue;
-      if (best == keys.size() || keys[e] > keys[best] || (last_of_equals && keys[e] == keys[best])) best = e;
+      if (best == keys.size() || keys[e] > keys[best] || (last_of_equals && keys[e] == keys[best]))
+        best = e;
     }
     used[best] = true;
     experts[s] = static_cast<std::int64_t>(best);
@@ -75,18 +79,22 @@ Real combine_weights(std::int64_t slots, const Real* chosen, bool renormalised, 
   Real sum = 0;
   for (std::int64_t s = 0; s < slots; ++s) sum = add(sum, chosen[s]);
   const Real inverse = div(Real(1), add(sum, Real(0)));
-  for (std::int64_t s = 0; s < slots; ++s) weights[s] = renormalised ? mul(chosen[s], inverse) : chosen[s];
+  for (std::int64_t s = 0; s < slots; ++s)
+    weights[s] = renormalised ? mul(chosen[s], inverse) : chosen[s];
   return inverse;
 }
 
 template <class Real>
-Routing<Real> route(const PackedBatch& pack, const RouterSettings<Real>& settings, const Matrix<Real>& logits, Mutant mutant) {
+Routing<Real> route(const PackedBatch& pack, const RouterSettings<Real>& settings,
+                    const Matrix<Real>& logits, Mutant mutant) {
   const std::int64_t n = logits.cols, slots = settings.slots, rows = logits.rows;
-  Routing<Real> to{Matrix<Real>(rows, n),       Matrix<Real>(rows, n),   Matrix<std::int64_t>(rows, slots),
-                   Matrix<Real>(rows, slots),   std::vector<Real>(rows), std::vector<Real>(rows),
-                   std::vector<std::int64_t>(n)};
+  Routing<Real> to{
+      Matrix<Real>(rows, n),       Matrix<Real>(rows, n),   Matrix<std::int64_t>(rows, slots),
+      Matrix<Real>(rows, slots),   std::vector<Real>(rows), std::vector<Real>(rows),
+      std::vector<std::int64_t>(n)};
   const bool unbiased = settings.bias == nullptr || mutant("moe-choice-forgets-the-bias");
-  const bool renormalised = settings.renormalises() != mutant("moe-weights-are-renormalised-the-other-way");
+  const bool renormalised =
+      settings.renormalises() != mutant("moe-weights-are-renormalised-the-other-way");
   std::vector<Real> keys(n), picked(slots);
   for (const Piece& run : pack.runs) {
     for (std::int64_t i = run.first; i < run.first + run.rows; ++i) {

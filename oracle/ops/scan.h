@@ -18,12 +18,14 @@ void scan(const PackedBatch& pack, const ScanInput<Real>& in, Matrix<Real>& y, M
         if (h % shape.group_heads() == 0) gm = group.products();
         const HeadChunk<Precision> head(in, at, h, mutant);
         const Matrix<Real> m = decayed<Precision>(gm, head.decays(mutant));
-        const Matrix<Real> sums = scan_sums<Precision>(head, group, m, stored<Precision>(states[h]), mutant);
+        const Matrix<Real> sums =
+            scan_sums<Precision>(head, group, m, stored<Precision>(states[h]), mutant);
         const Real skip = mutant("scan-forgets-the-skip") ? Real(0) : in.d[h];
         for (std::int64_t i = 0; i < at.rows; ++i) {
           Real* to = y.row(at.first + i) + h * shape.head_dim;
           const Real* x = in.x(at.first + i, h);
-          for (std::int64_t p = 0; p < shape.head_dim; ++p) to[p] = Precision::st(fma(skip, x[p], sums.row(i)[p]));
+          for (std::int64_t p = 0; p < shape.head_dim; ++p)
+            to[p] = Precision::st(fma(skip, x[p], sums.row(i)[p]));
         }
         advance_state<Precision>(head, group, states[h]);
       }

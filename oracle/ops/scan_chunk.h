@@ -1,4 +1,5 @@
-// One chunk of the Mamba-2 scan, arithmetic.md 2.8: what forward and backward pass both compute of a head.
+// One chunk of the Mamba-2 scan, arithmetic.md 2.8: what forward and backward pass both compute of
+// a head.
 #pragma once
 
 #include "oracle/arithmetic/dots.h"
@@ -24,12 +25,18 @@ struct ScanInput {
   const Matrix<Real>& in_proj;
   const Real *dt_bias, *a_log, *d;
 
-  const Real* x(std::int64_t row, std::int64_t head) const { return xbc.row(row) + head * shape.head_dim; }
+  const Real* x(std::int64_t row, std::int64_t head) const {
+    return xbc.row(row) + head * shape.head_dim;
+  }
   const Real* b(std::int64_t row, std::int64_t group) const {
     return xbc.row(row) + shape.inner() + group * shape.state;
   }
-  const Real* c(std::int64_t row, std::int64_t group) const { return b(row, group) + shape.groups * shape.state; }
-  Real dt(std::int64_t row, std::int64_t head) const { return in_proj.row(row)[in_proj.cols - shape.heads + head]; }
+  const Real* c(std::int64_t row, std::int64_t group) const {
+    return b(row, group) + shape.groups * shape.state;
+  }
+  Real dt(std::int64_t row, std::int64_t head) const {
+    return in_proj.row(row)[in_proj.cols - shape.heads + head];
+  }
 };
 
 struct ChunkRows {
@@ -106,14 +113,18 @@ struct HeadChunk {
 template <class Precision, class Real = typename Precision::Real>
 struct GroupChunk {
   GroupChunk(const ScanInput<Real>& in, ChunkRows at, std::int64_t g)
-      : rows(at.rows), state(in.shape.state), stride(in.xbc.cols), b(in.b(at.first, g)), c(in.c(at.first, g)) {}
+      : rows(at.rows),
+        state(in.shape.state),
+        stride(in.xbc.cols),
+        b(in.b(at.first, g)),
+        c(in.c(at.first, g)) {}
 
   // Gm_ij = C_i . B_j
   Matrix<Real> products() const {
     Matrix<Real> gm(rows, rows);
     const Matrix<Real> across = transposed(b, rows, state, stride);
-    dots<Precision>(rows, rows, state, Left<Real>{c, stride, 1}, Right<Real>{across.values.data(), rows},
-                    gm.values.data(), rows, Chain::whole);
+    dots<Precision>(rows, rows, state, Left<Real>{c, stride, 1},
+                    Right<Real>{across.values.data(), rows}, gm.values.data(), rows, Chain::whole);
     return gm;
   }
 
@@ -126,7 +137,8 @@ template <class Precision, class Real = typename Precision::Real>
 Matrix<Real> decayed(const Matrix<Real>& gm, const Matrix<Real>& ld) {
   Matrix<Real> m(gm.rows, gm.cols);
   for (std::int64_t i = 0; i < gm.rows; ++i) {
-    for (std::int64_t j = 0; j <= i; ++j) m.row(i)[j] = Precision::st(mul(gm.row(i)[j], ld.row(i)[j]));
+    for (std::int64_t j = 0; j <= i; ++j)
+      m.row(i)[j] = Precision::st(mul(gm.row(i)[j], ld.row(i)[j]));
   }
   return m;
 }
@@ -140,32 +152,36 @@ Matrix<Real> stored(const Matrix<Real>& from) {
 
 // y~ of a chunk: what the state before it gives, then what its own rows give, one chain.
 template <class Precision, class Real = typename Precision::Real>
-Matrix<Real> scan_sums(const HeadChunk<Precision>& head, const GroupChunk<Precision>& group, const Matrix<Real>& m,
-                       const Matrix<Real>& sb, Mutant mutant) {
+Matrix<Real> scan_sums(const HeadChunk<Precision>& head, const GroupChunk<Precision>& group,
+                       const Matrix<Real>& m, const Matrix<Real>& sb, Mutant mutant) {
   const std::int64_t rows = head.rows, p = sb.cols;
   Matrix<Real> y(rows, p);
-  dots<Precision>(rows, p, sb.rows, Left<Real>{group.c, group.stride, 1}, Right<Real>{sb.values.data(), p},
-                  y.values.data(), p, Chain::whole);
+  dots<Precision>(rows, p, sb.rows, Left<Real>{group.c, group.stride, 1},
+                  Right<Real>{sb.values.data(), p}, y.values.data(), p, Chain::whole);
   const bool lost = mutant("scan-forgets-the-carried-state");
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t k = 0; k < p; ++k) y.row(i)[k] = lost ? Real(0) : mul(y.row(i)[k], head.e[i]);
   }
-  lower_dots<Precision>(rows, p, m.values.data(), rows, Right<Real>{head.xd.values.data(), p}, y.values.data(), p,
-                        Chain::last);
+  lower_dots<Precision>(rows, p, m.values.data(), rows, Right<Real>{head.xd.values.data(), p},
+                        y.values.data(), p, Chain::last);
   return y;
 }
 
 // S' of a chunk: the state for the next one.
 template <class Precision, class Real = typename Precision::Real>
-void advance_state(const HeadChunk<Precision>& head, const GroupChunk<Precision>& group, Matrix<Real>& s) {
+void advance_state(const HeadChunk<Precision>& head, const GroupChunk<Precision>& group,
+                   Matrix<Real>& s) {
   Matrix<Real> gain(s.rows, s.cols);
   dots<Precision>(s.rows, s.cols, head.rows, Left<Real>{group.b, 1, group.stride},
-                  Right<Real>{head.xw.values.data(), s.cols}, gain.values.data(), s.cols, Chain::whole);
-  for (std::size_t e = 0; e < s.values.size(); ++e) s.values[e] = fma(head.el, s.values[e], gain.values[e]);
+                  Right<Real>{head.xw.values.data(), s.cols}, gain.values.data(), s.cols,
+                  Chain::whole);
+  for (std::size_t e = 0; e < s.values.size(); ++e)
+    s.values[e] = fma(head.el, s.values[e], gain.values[e]);
 }
 
 inline std::int64_t group_of(const ScanShape& shape, std::int64_t head, Mutant mutant) {
-  return (head / shape.group_heads() + (mutant("scan-takes-the-next-group") ? 1 : 0)) % shape.groups;
+  return (head / shape.group_heads() + (mutant("scan-takes-the-next-group") ? 1 : 0)) %
+         shape.groups;
 }
 
 inline const std::vector<Piece>& scan_pieces(const PackedBatch& pack, Mutant mutant) {

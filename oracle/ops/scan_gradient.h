@@ -19,7 +19,8 @@ class ScanBackward {
   using Real = typename Precision::Real;
 
  public:
-  ScanBackward(const ScanInput<Real>& in, const Matrix<Real>& dy, ScanGradients<Real>& to, Mutant mutant)
+  ScanBackward(const ScanInput<Real>& in, const Matrix<Real>& dy, ScanGradients<Real>& to,
+               Mutant mutant)
       : in_(in), shape_(in.shape), dy_(dy), to_(to), mutant_(mutant) {}
 
   void run(const Piece& document) {
@@ -40,7 +41,8 @@ class ScanBackward {
       states_.push_back(s);
       for (std::int64_t h = 0; h < shape_.heads; ++h) {
         advance_state<Precision>(HeadChunk<Precision>(in_, at, h, mutant_),
-                                 GroupChunk<Precision>(in_, at, group_of(shape_, h, mutant_)), s[h]);
+                                 GroupChunk<Precision>(in_, at, group_of(shape_, h, mutant_)),
+                                 s[h]);
       }
     }
   }
@@ -51,14 +53,15 @@ class ScanBackward {
     const Matrix<Real> gm = group.products();
     Matrix<Real> kk(rows, rows), db(rows, n), dc(rows, n);
     for (std::int64_t h = g * shape_.group_heads(); h < (g + 1) * shape_.group_heads(); ++h) {
-      if (mutant_("scan-b-gradient-forgets-a-head")) std::fill(db.values.begin(), db.values.end(), Real(0));
+      if (mutant_("scan-b-gradient-forgets-a-head"))
+        std::fill(db.values.begin(), db.values.end(), Real(0));
       head(at, h, group, gm, states[h], kk, db, dc);
     }
     for (Real& value : kk.values) value = Precision::st(add(value, Real(0)));
-    lower_dots<Precision>(rows, n, kk.values.data(), rows, Right<Real>{group.b, group.stride}, dc.values.data(), n,
-                          Chain::last);
-    upper_dots<Precision>(rows, n, kk.values.data(), rows, Right<Real>{group.c, group.stride}, db.values.data(), n,
-                          Chain::last);
+    lower_dots<Precision>(rows, n, kk.values.data(), rows, Right<Real>{group.b, group.stride},
+                          dc.values.data(), n, Chain::last);
+    upper_dots<Precision>(rows, n, kk.values.data(), rows, Right<Real>{group.c, group.stride},
+                          db.values.data(), n, Chain::last);
     for (std::int64_t j = 0; j < rows; ++j) {
       Real* to_b = to_.xbc.row(at.first + j) + shape_.inner() + g * n;
       for (std::int64_t k = 0; k < n; ++k) {
@@ -68,22 +71,24 @@ class ScanBackward {
     }
   }
 
-  void head(ChunkRows at, std::int64_t h, const GroupChunk<Precision>& group, const Matrix<Real>& gm,
-            const Matrix<Real>& s, Matrix<Real>& kk, Matrix<Real>& db, Matrix<Real>& dc) {
+  void head(ChunkRows at, std::int64_t h, const GroupChunk<Precision>& group,
+            const Matrix<Real>& gm, const Matrix<Real>& s, Matrix<Real>& kk, Matrix<Real>& db,
+            Matrix<Real>& dc) {
     const std::int64_t rows = at.rows, p = shape_.head_dim, n = shape_.state;
     const HeadChunk<Precision> head(in_, at, h, mutant_);
-    const Matrix<Real> ld = head.decays(mutant_), m = decayed<Precision>(gm, ld), sb = stored<Precision>(s),
-                       dsb = stored<Precision>(later_[h]);
+    const Matrix<Real> ld = head.decays(mutant_), m = decayed<Precision>(gm, ld),
+                       sb = stored<Precision>(s), dsb = stored<Precision>(later_[h]);
     const Real* dy = dy_.row(at.first) + h * p;
     const Right<Real> dy_rows{dy, dy_.cols};
 
     Matrix<Real> t(rows, p), xa(rows, p);
-    dots<Precision>(rows, p, n, Left<Real>{group.b, group.stride, 1}, Right<Real>{dsb.values.data(), p},
-                    t.values.data(), p, Chain::whole);
+    dots<Precision>(rows, p, n, Left<Real>{group.b, group.stride, 1},
+                    Right<Real>{dsb.values.data(), p}, t.values.data(), p, Chain::whole);
     for (std::int64_t j = 0; j < rows; ++j) {
       for (std::int64_t k = 0; k < p; ++k) xa.row(j)[k] = mul(t.row(j)[k], head.r[j]);
     }
-    upper_dots<Precision>(rows, p, m.values.data(), rows, dy_rows, xa.values.data(), p, Chain::last);
+    upper_dots<Precision>(rows, p, m.values.data(), rows, dy_rows, xa.values.data(), p,
+                          Chain::last);
     for (std::int64_t j = 0; j < rows; ++j) {
       Real* dx = to_.xbc.row(at.first + j) + h * p;
       const Real* slope = dy + j * dy_.cols;
@@ -98,16 +103,17 @@ class ScanBackward {
 
     Matrix<Real> dye(rows, p);
     for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t k = 0; k < p; ++k) dye.row(i)[k] = Precision::st(mul(dy[i * dy_.cols + k], head.e[i]));
+      for (std::int64_t k = 0; k < p; ++k)
+        dye.row(i)[k] = Precision::st(mul(dy[i * dy_.cols + k], head.e[i]));
     }
     const Matrix<Real> s_across = transposed(sb.values.data(), n, p, p),
                        ds_across = transposed(dsb.values.data(), n, p, p);
     if (!mutant_("scan-c-gradient-forgets-the-state")) {
-      dots<Precision>(rows, n, p, Left<Real>{dye.values.data(), p, 1}, Right<Real>{s_across.values.data(), n},
-                      dc.values.data(), n, Chain::middle);
+      dots<Precision>(rows, n, p, Left<Real>{dye.values.data(), p, 1},
+                      Right<Real>{s_across.values.data(), n}, dc.values.data(), n, Chain::middle);
     }
-    dots<Precision>(rows, n, p, Left<Real>{head.xw.values.data(), p, 1}, Right<Real>{ds_across.values.data(), n},
-                    db.values.data(), n, Chain::middle);
+    dots<Precision>(rows, n, p, Left<Real>{head.xw.values.data(), p, 1},
+                    Right<Real>{ds_across.values.data(), n}, db.values.data(), n, Chain::middle);
     step_back(h, head, group, dye);
   }
 
@@ -127,45 +133,54 @@ class ScanBackward {
     }
     ex = add(ex, Real(0));
     const Real *ds = later_[h].values.data(), *state = s.values.data();
-    const Real ss = r1024<Real>(shape_.state * p, [=](std::int64_t e, Real acc) { return fma(ds[e], state[e], acc); });
+    const Real ss = r1024<Real>(
+        shape_.state * p, [=](std::int64_t e, Real acc) { return fma(ds[e], state[e], acc); });
     dcs[rows - 1] = add(dcs[rows - 1], fma(head.el, ss, ex));
     Real sum = 0;
     for (std::int64_t j = rows; j-- > 0;) {
       sum = add(sum, dcs[j]);
       const std::int64_t i = at.first + j;
-      const Real ddt = fma(mutant_("scan-dt-gradient-forgets-the-decay") ? Real(0) : head.a, sum, g[j]);
+      const Real ddt =
+          fma(mutant_("scan-dt-gradient-forgets-the-decay") ? Real(0) : head.a, sum, g[j]);
       const Real z = mul(ddt, sigmoid(add(in_.dt(i, h), in_.dt_bias[h])));
       to_.in_proj.row(i)[to_.in_proj.cols - shape_.heads + h] = Precision::st(z);
       to_.dt_bias.row(i)[h] = z;
-      to_.a_log.row(i)[h] = mul(mutant_("scan-a-log-gradient-forgets-dt") ? sum : mul(head.dt[j], sum), head.a);
+      to_.a_log.row(i)[h] =
+          mul(mutant_("scan-a-log-gradient-forgets-dt") ? sum : mul(head.dt[j], sum), head.a);
     }
   }
 
   Real inner(const Real* a, const Real* b) const {
-    return r128<Real>(shape_.head_dim, [=](std::int64_t e, Real acc) { return fma(a[e], b[e], acc); });
+    return r128<Real>(shape_.head_dim,
+                      [=](std::int64_t e, Real acc) { return fma(a[e], b[e], acc); });
   }
 
   // kk_ij = kk_ij + (dy_i . xd_j) * Ld_ij
-  void add_products(const HeadChunk<Precision>& head, const Matrix<Real>& ld, const Real* dy, Matrix<Real>& kk) {
+  void add_products(const HeadChunk<Precision>& head, const Matrix<Real>& ld, const Real* dy,
+                    Matrix<Real>& kk) {
     const std::int64_t rows = head.rows, p = shape_.head_dim;
     const Matrix<Real> across = transposed(head.xd.values.data(), rows, p, p);
     Matrix<Real> products(rows, rows);
-    dots<Precision>(rows, rows, p, Left<Real>{dy, dy_.cols, 1}, Right<Real>{across.values.data(), rows},
-                    products.values.data(), rows, Chain::whole);
+    dots<Precision>(rows, rows, p, Left<Real>{dy, dy_.cols, 1},
+                    Right<Real>{across.values.data(), rows}, products.values.data(), rows,
+                    Chain::whole);
     for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t j = 0; j <= i; ++j) kk.row(i)[j] = add(kk.row(i)[j], mul(products.row(i)[j], ld.row(i)[j]));
+      for (std::int64_t j = 0; j <= i; ++j)
+        kk.row(i)[j] = add(kk.row(i)[j], mul(products.row(i)[j], ld.row(i)[j]));
     }
   }
 
   // dS for the chunk before this one.
-  void step_back(std::int64_t h, const HeadChunk<Precision>& head, const GroupChunk<Precision>& group,
-                 const Matrix<Real>& dye) {
+  void step_back(std::int64_t h, const HeadChunk<Precision>& head,
+                 const GroupChunk<Precision>& group, const Matrix<Real>& dye) {
     Matrix<Real>& ds = later_[h];
     if (mutant_("scan-gradient-forgets-the-next-chunk")) return;
     Matrix<Real> gain(ds.rows, ds.cols);
     dots<Precision>(ds.rows, ds.cols, head.rows, Left<Real>{group.c, 1, group.stride},
-                    Right<Real>{dye.values.data(), ds.cols}, gain.values.data(), ds.cols, Chain::whole);
-    for (std::size_t e = 0; e < ds.values.size(); ++e) ds.values[e] = fma(head.el, ds.values[e], gain.values[e]);
+                    Right<Real>{dye.values.data(), ds.cols}, gain.values.data(), ds.cols,
+                    Chain::whole);
+    for (std::size_t e = 0; e < ds.values.size(); ++e)
+      ds.values[e] = fma(head.el, ds.values[e], gain.values[e]);
   }
 
   const ScanInput<Real>& in_;
@@ -183,16 +198,18 @@ struct ScanParameterGradients {
 };
 
 template <class Precision, class Real = typename Precision::Real>
-ScanParameterGradients<Real> scan_gradient(const PackedBatch& pack, const ScanInput<Real>& in, const Matrix<Real>& dy,
-                                           Matrix<Real>& dxbc, Matrix<Real>& d_in_proj, Mutant mutant) {
+ScanParameterGradients<Real> scan_gradient(const PackedBatch& pack, const ScanInput<Real>& in,
+                                           const Matrix<Real>& dy, Matrix<Real>& dxbc,
+                                           Matrix<Real>& d_in_proj, Mutant mutant) {
   const std::int64_t rows = pack.rows, heads = in.shape.heads;
   ScanGradients<Real> to{dxbc, d_in_proj, Matrix<Real>(rows, heads), Matrix<Real>(rows, heads),
                          Matrix<Real>(rows, heads)};
   ScanBackward<Precision> backward(in, dy, to, mutant);
   for (const Piece& document : scan_pieces(pack, mutant)) backward.run(document);
   const auto sum = [&](const Matrix<Real>& terms) {
-    return column_sums<Real>(rows, heads,
-                             [&](std::int64_t i, std::int64_t h, Real p) { return add(p, terms.row(i)[h]); });
+    return column_sums<Real>(rows, heads, [&](std::int64_t i, std::int64_t h, Real p) {
+      return add(p, terms.row(i)[h]);
+    });
   };
   ScanParameterGradients<Real> sums{sum(to.dt_bias), sum(to.a_log), sum(to.d)};
   if (mutant("scan-d-gradient-is-one-chain")) {

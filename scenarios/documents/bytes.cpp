@@ -1,5 +1,5 @@
-// Kinds text and jsonl: bytes are tokens, documents (or their pieces) are packed next-fit, the packs are read
-// cyclically.
+// Kinds text and jsonl: bytes are tokens, documents (or their pieces) are packed next-fit, the
+// packs are read cyclically.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -28,7 +28,8 @@ bool may_be_target(const RawDocument& document, std::size_t byte) {
 // A piece is as long as a pack can hold, so that splitting cuts as rarely as it can.
 PieceList cut(const Scenario::Data& data, const std::vector<RawDocument>& documents) {
   const auto longest = static_cast<std::size_t>(longest_fitting(data));
-  if (longest == 0) throw std::runtime_error("data.pack_length holds no document with these gaps and align");
+  if (longest == 0)
+    throw std::runtime_error("data.pack_length holds no document with these gaps and align");
   PieceList pieces;
   for (std::size_t d = 0; d < documents.size(); ++d) {
     const std::size_t length = documents[d].bytes.size();
@@ -50,7 +51,8 @@ std::vector<PieceList> pack(const Scenario::Data& data, const PieceList& pieces)
   std::vector<PieceList> packs(1);
   std::int64_t rows = 0;
   for (const Piece& piece : pieces) {
-    const std::int64_t more = slot_rows(static_cast<std::int64_t>(piece.end - piece.begin), data.gaps, data.align);
+    const std::int64_t more =
+        slot_rows(static_cast<std::int64_t>(piece.end - piece.begin), data.gaps, data.align);
     if (rows + more > data.pack_length) {
       packs.emplace_back();
       rows = 0;
@@ -69,7 +71,8 @@ class ByteSource : public DataSource {
         packs_(pack(scenario.data, cut(scenario.data, documents_))),
         training_packs_(packs_.size()) {
     if (scenario.training.eval_every == 0) return;
-    // At most half of the packs, but one at least. A single pack leaves training none, which L12 refuses.
+    // At most half of the packs, but one at least. A single pack leaves training none, which L12
+    // refuses.
     const std::size_t most = std::max<std::size_t>(1, packs_.size() / 2);
     const std::int64_t wanted = most_microbatches(scenario.training) * scenario.parallel.data;
     training_packs_ -= std::min(static_cast<std::size_t>(wanted), most);
@@ -82,11 +85,13 @@ class ByteSource : public DataSource {
   // Every evaluation reads the same packs.
   StepData evaluation(std::int64_t step) const override {
     const std::size_t packs = packs_.size() - training_packs_;
-    if (packs == 0) throw std::runtime_error("training.eval_every is 0: no pack is kept for evaluation");
+    if (packs == 0)
+      throw std::runtime_error("training.eval_every is 0: no pack is kept for evaluation");
     return read(step, training_packs_, packs, 0, Purpose::evaluation_mask);
   }
 
-  // One pass over the training packs, the random share and whole microbatches left unmasked: they select no bytes.
+  // One pass over the training packs, the random share and whole microbatches left unmasked: they
+  // select no bytes.
   double unigram_entropy() const override {
     Scenario every_target = scenario_;
     every_target.data.mask.rate = {};
@@ -94,7 +99,8 @@ class ByteSource : public DataSource {
     std::map<std::int32_t, double> counts;
     double total = 0;
     for (std::size_t p = 0; p < training_packs_; ++p) {
-      for (const Document& document : microbatch(every_target, packs_[p], {}, Purpose::mask).documents) {
+      for (const Document& document :
+           microbatch(every_target, packs_[p], {}, Purpose::mask).documents) {
         for (const std::int32_t target : document.targets) {
           if (target < 0) continue;
           ++counts[target];
@@ -120,7 +126,8 @@ class ByteSource : public DataSource {
     return static_cast<std::uint64_t>((packs + (step - since) * count) * scenario_.parallel.data);
   }
 
-  StepData read(std::int64_t step, std::size_t first, std::size_t packs, std::uint64_t skipped, Purpose mask) const {
+  StepData read(std::int64_t step, std::size_t first, std::size_t packs, std::uint64_t skipped,
+                Purpose mask) const {
     StepData data;
     const std::int64_t count = global_microbatches(scenario_, step);
     data.microbatches.resize(packs == 0 ? count : 0);  // Without a document.
@@ -132,7 +139,8 @@ class ByteSource : public DataSource {
     return data;
   }
 
-  Microbatch microbatch(const Scenario& scenario, const PieceList& pieces, DrawPlace place, Purpose mask) const {
+  Microbatch microbatch(const Scenario& scenario, const PieceList& pieces, DrawPlace place,
+                        Purpose mask) const {
     Microbatch microbatch;
     for (const Piece& piece : pieces) {
       microbatch.documents.push_back(document(scenario, piece, place, mask));
@@ -141,13 +149,15 @@ class ByteSource : public DataSource {
     return microbatch;
   }
 
-  Document document(const Scenario& scenario, const Piece& piece, const DrawPlace& place, Purpose mask) const {
+  Document document(const Scenario& scenario, const Piece& piece, const DrawPlace& place,
+                    Purpose mask) const {
     const RawDocument& raw = documents_[piece.document];
     Document document;
     for (std::size_t i = piece.begin; i < piece.end; ++i) {
       document.tokens.push_back(static_cast<unsigned char>(raw.bytes[i]));
     }
-    const bool looks_on = !scenario.data.mask.document_end && scenario.data.long_documents == LongDocuments::split &&
+    const bool looks_on = !scenario.data.mask.document_end &&
+                          scenario.data.long_documents == LongDocuments::split &&
                           piece.end < raw.bytes.size();
     const std::int32_t next = looks_on ? static_cast<unsigned char>(raw.bytes[piece.end]) : -1;
     const auto selectable = [&](std::size_t i) { return may_be_target(raw, piece.begin + i); };
@@ -163,6 +173,8 @@ class ByteSource : public DataSource {
 
 }  // namespace
 
-std::unique_ptr<DataSource> open_byte_data(const Scenario& scenario) { return std::make_unique<ByteSource>(scenario); }
+std::unique_ptr<DataSource> open_byte_data(const Scenario& scenario) {
+  return std::make_unique<ByteSource>(scenario);
+}
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
-// Document lengths drawn from a distribution. Integers decide: std::*_distribution differs between C++ libraries and
-// std::exp between libms, and one token more or less would be another scenario. So shapes are fixed point.
+// Document lengths drawn from a distribution. Integers decide: std::*_distribution differs between
+// C++ libraries and std::exp between libms, and one token more or less would be another scenario.
+// So shapes are fixed point.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -11,15 +12,17 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kCountIndex = 1 << 20;  // Draws of the pack as a whole lie beyond those of any document.
+constexpr std::int64_t kCountIndex =
+    1 << 20;  // Draws of the pack as a whole lie beyond those of any document.
 constexpr std::int64_t kGiantPlace = kCountIndex + 1;
 
-// 2^(y / 2^20) in 30 fraction bits, for the fraction of y: the product of the roots 2^(1/2), 2^(1/4), ... that y names.
+// 2^(y / 2^20) in 30 fraction bits, for the fraction of y: the product of the roots 2^(1/2),
+// 2^(1/4), ... that y names.
 std::int64_t power_of_two_fraction(std::int64_t y) {
-  static constexpr std::array<std::int64_t, 20> kRoots{0x5a827999, 0x4c1bf828, 0x45cae0f1, 0x42d561b3, 0x4166c34c,
-                                                       0x40b268f9, 0x4058f6a7, 0x402c6be9, 0x4016321b, 0x400b1817,
-                                                       0x40058bce, 0x4002c5d7, 0x400162e8, 0x4000b173, 0x400058b9,
-                                                       0x40002c5c, 0x4000162e, 0x40000b17, 0x4000058b, 0x400002c5};
+  static constexpr std::array<std::int64_t, 20> kRoots{
+      0x5a827999, 0x4c1bf828, 0x45cae0f1, 0x42d561b3, 0x4166c34c, 0x40b268f9, 0x4058f6a7,
+      0x402c6be9, 0x4016321b, 0x400b1817, 0x40058bce, 0x4002c5d7, 0x400162e8, 0x4000b173,
+      0x400058b9, 0x40002c5c, 0x4000162e, 0x40000b17, 0x4000058b, 0x400002c5};
   std::int64_t power = std::int64_t{1} << 30;
   for (int k = 0; k < 20; ++k) {
     if (y >> (19 - k) & 1) power = (power * kRoots[k]) >> 30;
@@ -43,7 +46,8 @@ class PackedBatch {
     while (static_cast<std::int64_t>(lengths_.size()) < documents_wanted_ && add_document()) {
     }
     if (shape_.shape == Shape::one_giant && !lengths_.empty()) {
-      const std::int64_t place = scaled(word(kGiantPlace, 0), static_cast<std::int64_t>(lengths_.size()));
+      const std::int64_t place =
+          scaled(word(kGiantPlace, 0), static_cast<std::int64_t>(lengths_.size()));
       std::swap(lengths_.front(), lengths_[place]);
     }
     return std::move(lengths_);
@@ -54,7 +58,8 @@ class PackedBatch {
     return draw(shape_.seed, Purpose::length, {step_, microbatch_, document}, index);
   }
 
-  // False when the pack is as full as it should be. The last document is shortened to the rows that are left.
+  // False when the pack is as full as it should be. The last document is shortened to the rows that
+  // are left.
   bool add_document() {
     const auto number = static_cast<std::int64_t>(lengths_.size());
     if (happens(word(number, 0), shape_.empty.millionths)) {
@@ -83,7 +88,8 @@ class PackedBatch {
       case Shape::equal:
         return longest_;
       case Shape::one_giant:  // The giant is drawn first and moved to its place afterwards.
-        return number == 0 ? longest_ : between(shortest_, shortest_ + (longest_ - shortest_) / 8, number);
+        return number == 0 ? longest_
+                           : between(shortest_, shortest_ + (longest_ - shortest_) / 8, number);
       case Shape::many_tiny:
         return between(shortest_, std::min(longest_, shortest_ + 3), number);
       case Shape::measured:
@@ -92,20 +98,25 @@ class PackedBatch {
     return shortest_;
   }
 
-  // median * e^(sigma * z). z is a sum of 12 uniforms, which is near enough to normal and needs no logarithm.
+  // median * e^(sigma * z). z is a sum of 12 uniforms, which is near enough to normal and needs no
+  // logarithm.
   std::int64_t lognormal(std::int64_t number) const {
     constexpr std::int64_t kLog2E = 1'512'775;  // In 20 fraction bits.
-    std::int64_t z = -6 * 65536 + 6;            // In 16 fraction bits; the mean of a 16-bit uniform is 1/2 - 2^-17.
+    std::int64_t z =
+        -6 * 65536 + 6;  // In 16 fraction bits; the mean of a 16-bit uniform is 1/2 - 2^-17.
     for (int i = 1; i <= 12; ++i) z += word(number, i) >> 16;
     // |sigma * z| < 4e6 * 6 * 2^16 and log2(e) * 2^20 < 2^21: the product stays below 2^62.
-    const std::int64_t exponent = (shape_.sigma.millionths * z * kLog2E / 1'000'000) >> 16;  // In 20 fraction bits.
+    const std::int64_t exponent =
+        (shape_.sigma.millionths * z * kLog2E / 1'000'000) >> 16;  // In 20 fraction bits.
     const std::int64_t whole =
         std::clamp<std::int64_t>(exponent >> 20, -40, 21);  // 2^21 tokens are more than any pack.
-    const std::int64_t scaled_median = shape_.median * power_of_two_fraction(exponent & 0xfffff) >> 10;
+    const std::int64_t scaled_median =
+        shape_.median * power_of_two_fraction(exponent & 0xfffff) >> 10;
     return (whole >= 0 ? scaled_median << whole : scaled_median >> -whole) >> 20;
   }
 
-  // Documents a pack, as measured in the field: P50 12, P90 43, P99 106, max 358; straight lines between.
+  // Documents a pack, as measured in the field: P50 12, P90 43, P99 106, max 358; straight lines
+  // between.
   std::int64_t measured_count() const {
     struct Point {
       std::int64_t share, documents;  // Share of the packs, in 2^32.
@@ -117,7 +128,8 @@ class PackedBatch {
     std::size_t i = 1;
     while (at >= kPoints[i].share) ++i;
     const auto [low, high] = std::pair{kPoints[i - 1], kPoints[i]};
-    return low.documents + (at - low.share) * (high.documents - low.documents) / (high.share - low.share);
+    return low.documents +
+           (at - low.share) * (high.documents - low.documents) / (high.share - low.share);
   }
 
   // Up to twice the mean of what is left, so that the documents of the pack fill it.
@@ -125,8 +137,9 @@ class PackedBatch {
     const std::int64_t documents_left = documents_wanted_ - number;
     const std::int64_t mean = rows_left_ / documents_left - data_.gaps;
     const std::int64_t high = std::clamp(2 * mean - 1, shortest_, longest_);
-    return documents_left == 1 ? std::clamp(mean, shortest_, longest_)
-                               : between(std::min(std::max<std::int64_t>(shortest_, 1), high), high, number);
+    return documents_left == 1
+               ? std::clamp(mean, shortest_, longest_)
+               : between(std::min(std::max<std::int64_t>(shortest_, 1), high), high, number);
   }
 
   const Scenario::Data& data_;
@@ -138,7 +151,8 @@ class PackedBatch {
 
 }  // namespace
 
-MicrobatchLengths drawn_lengths(const Scenario::Data& data, std::int64_t step, std::int64_t microbatch) {
+MicrobatchLengths drawn_lengths(const Scenario::Data& data, std::int64_t step,
+                                std::int64_t microbatch) {
   return PackedBatch(data, step, microbatch).draw_all();
 }
 

@@ -15,14 +15,18 @@ class DrawnSource : public DataSource {
  public:
   explicit DrawnSource(const Scenario& scenario) : scenario_(scenario) {}
 
-  StepData training(std::int64_t step) const override { return read(step, Purpose::token, Purpose::mask); }
+  StepData training(std::int64_t step) const override {
+    return read(step, Purpose::token, Purpose::mask);
+  }
 
   StepData evaluation(std::int64_t step) const override {
     return read(step, Purpose::evaluation_token, Purpose::evaluation_mask);
   }
 
   // Tokens are drawn with equal chances, so nothing can be learnt but that.
-  double unigram_entropy() const override { return std::log(static_cast<double>(scenario_.model.vocab)); }
+  double unigram_entropy() const override {
+    return std::log(static_cast<double>(scenario_.model.vocab));
+  }
 
  private:
   StepData read(std::int64_t step, Purpose tokens, Purpose mask) const {
@@ -39,7 +43,8 @@ class DrawnSource : public DataSource {
     return data;
   }
 
-  Document document(const DrawPlace& place, std::int64_t length, Purpose tokens, Purpose mask) const {
+  Document document(const DrawPlace& place, std::int64_t length, Purpose tokens,
+                    Purpose mask) const {
     Document document;
     document.tokens.reserve(length);
     for (std::int64_t position = 0; position < length; ++position) {

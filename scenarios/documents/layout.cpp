@@ -32,7 +32,8 @@ std::int64_t tokens_of(const StepData& step) {
 }
 
 std::int64_t slots_in_use(const Scenario::Data& data, const MicrobatchLengths& lengths) {
-  const bool dummy = data.tail == Tail::append_dummy_seq && pack_rows(data, lengths) < data.pack_length;
+  const bool dummy =
+      data.tail == Tail::append_dummy_seq && pack_rows(data, lengths) < data.pack_length;
   return static_cast<std::int64_t>(lengths.size()) + (dummy ? 1 : 0);
 }
 
@@ -42,13 +43,15 @@ std::int64_t slots_in_use(const Scenario::Data& data, const Microbatch& microbat
 
 std::int64_t fewest_microbatches(const Scenario::Training& training) {
   std::int64_t count = training.microbatches;
-  for (const auto& change : training.change_microbatches_at) count = std::min(count, change.microbatches);
+  for (const auto& change : training.change_microbatches_at)
+    count = std::min(count, change.microbatches);
   return count;
 }
 
 std::int64_t most_microbatches(const Scenario::Training& training) {
   std::int64_t count = training.microbatches;
-  for (const auto& change : training.change_microbatches_at) count = std::max(count, change.microbatches);
+  for (const auto& change : training.change_microbatches_at)
+    count = std::max(count, change.microbatches);
   return count;
 }
 
@@ -60,7 +63,8 @@ std::int64_t longest_fitting(const Scenario::Data& data) {
   return std::max<std::int64_t>(0, data.pack_length / data.align * data.align - data.gaps);
 }
 
-MicrobatchLengths microbatch_lengths(const Scenario& scenario, std::int64_t step, std::int64_t microbatch) {
+MicrobatchLengths microbatch_lengths(const Scenario& scenario, std::int64_t step,
+                                     std::int64_t microbatch) {
   const Scenario::Data& data = scenario.data;
   if (data.kind == DataKind::distribution) return drawn_lengths(data, step, microbatch);
   if (data.documents.empty()) return {};

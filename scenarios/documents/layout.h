@@ -24,11 +24,14 @@ std::int64_t global_microbatches(const Scenario& scenario, std::int64_t step);
 // The longest document whose slot fits a pack, 0 if none does.
 std::int64_t longest_fitting(const Scenario::Data& data);
 
-// Lengths of one global microbatch, cut to pack_length where `long_documents` is truncate. Kinds lengths, distribution.
-MicrobatchLengths microbatch_lengths(const Scenario& scenario, std::int64_t step, std::int64_t microbatch);
+// Lengths of one global microbatch, cut to pack_length where `long_documents` is truncate. Kinds
+// lengths, distribution.
+MicrobatchLengths microbatch_lengths(const Scenario& scenario, std::int64_t step,
+                                     std::int64_t microbatch);
 
 // Kind distribution: drawn, and always fits a pack. See documents_distribution.cpp.
-MicrobatchLengths drawn_lengths(const Scenario::Data& data, std::int64_t step, std::int64_t microbatch);
+MicrobatchLengths drawn_lengths(const Scenario::Data& data, std::int64_t step,
+                                std::int64_t microbatch);
 
 // The lengths of documents that have their tokens.
 MicrobatchLengths lengths_of(const Microbatch& microbatch);
@@ -37,7 +40,8 @@ std::int64_t tokens_of(const StepData& step);
 // Rows that the slots of these documents take together.
 std::int64_t pack_rows(const Scenario::Data& data, const MicrobatchLengths& lengths);
 
-// Slots these documents take, the dummy slot of `append_dummy_seq` included when rows are left over.
+// Slots these documents take, the dummy slot of `append_dummy_seq` included when rows are left
+// over.
 std::int64_t slots_in_use(const Scenario::Data& data, const MicrobatchLengths& lengths);
 
 }  // namespace lockstep

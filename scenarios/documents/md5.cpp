@@ -14,7 +14,8 @@ const std::array<std::uint32_t, 64>& sines() {
   static const std::array<std::uint32_t, 64> table = [] {
     std::array<std::uint32_t, 64> values;
     for (int i = 0; i < 64; ++i) {
-      values[i] = static_cast<std::uint32_t>(std::floor(std::ldexp(std::abs(std::sin(i + 1.0)), 32)));
+      values[i] =
+          static_cast<std::uint32_t>(std::floor(std::ldexp(std::abs(std::sin(i + 1.0)), 32)));
     }
     return values;
   }();
@@ -72,7 +73,8 @@ void Md5::add(std::string_view bytes) {
     block(reinterpret_cast<const unsigned char*>(rest_.data()));
     rest_.clear();
   }
-  for (; bytes.size() >= 64; bytes.remove_prefix(64)) block(reinterpret_cast<const unsigned char*>(bytes.data()));
+  for (; bytes.size() >= 64; bytes.remove_prefix(64))
+    block(reinterpret_cast<const unsigned char*>(bytes.data()));
   rest_ = bytes;
 }
 

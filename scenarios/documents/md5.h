@@ -1,4 +1,5 @@
-// MD5, to tell whether documents are still the same bytes; not for secrets. `md5sum` prints the same.
+// MD5, to tell whether documents are still the same bytes; not for secrets. `md5sum` prints the
+// same.
 #pragma once
 
 #include <array>

@@ -16,7 +16,8 @@ std::uint32_t draw(std::int64_t seed, Purpose purpose, const DrawPlace& place, s
   std::uint32_t c0 = static_cast<std::uint32_t>(index);
   std::uint32_t c1 = static_cast<std::uint32_t>(place.document);
   std::uint32_t c2 = static_cast<std::uint32_t>(place.step);
-  std::uint32_t c3 = static_cast<std::uint32_t>(place.microbatch) | static_cast<std::uint32_t>(purpose) << 16;
+  std::uint32_t c3 =
+      static_cast<std::uint32_t>(place.microbatch) | static_cast<std::uint32_t>(purpose) << 16;
   for (int round = 0; round < kRounds; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53} * c0;
     const std::uint64_t p1 = std::uint64_t{0xCD9E8D57} * c2;

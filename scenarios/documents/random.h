@@ -1,4 +1,5 @@
-// Counted random draws of the data source: a draw is a function of its place, so any step can be read in any order.
+// Counted random draws of the data source: a draw is a function of its place, so any step can be
+// read in any order.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ struct DrawPlace {
   std::int64_t step = 0, microbatch = 0, document = 0;
 };
 
-// One word for each (seed, purpose, place, index). Philox4x32-10 keyed by the seed; words are equally likely.
+// One word for each (seed, purpose, place, index). Philox4x32-10 keyed by the seed; words are
+// equally likely.
 std::uint32_t draw(std::int64_t seed, Purpose purpose, const DrawPlace& place, std::int64_t index);
 
 // A number in 0..count-1, count up to 2^32. Fixed point: the choice is the same on every machine.
@@ -21,7 +23,8 @@ inline std::int64_t scaled(std::uint32_t word, std::int64_t count) {
   return static_cast<std::int64_t>((std::uint64_t{word} * static_cast<std::uint64_t>(count)) >> 32);
 }
 
-// Whether an event of probability millionths / 10^6 happens, exact in integers: never for 0, always for 10^6.
+// Whether an event of probability millionths / 10^6 happens, exact in integers: never for 0, always
+// for 10^6.
 inline bool happens(std::uint32_t word, std::int64_t millionths) {
   return std::uint64_t{word} * 1'000'000 < (static_cast<std::uint64_t>(millionths) << 32);
 }

@@ -59,8 +59,8 @@ void require_kind_of_file(const std::string& path, fs::file_type wanted) {
   if (type == wanted) return;
   const char* folder = "is no folder; kind text reads a folder of text files";
   const char* file = "is no regular file; kind jsonl reads a file with a record in every line";
-  const std::string what = type == fs::file_type::not_found     ? "does not exist"
-                           : type == fs::file_type::none        ? "cannot be read: " + failed.message()
+  const std::string what = type == fs::file_type::not_found ? "does not exist"
+                           : type == fs::file_type::none    ? "cannot be read: " + failed.message()
                            : wanted == fs::file_type::directory ? folder
                                                                 : file;
   throw Unreadable{{path, 0, what}};
@@ -123,15 +123,19 @@ Record from_line(const std::string& line, const std::vector<std::string>& roles)
   const json::object* object = value.if_object();
   if (object == nullptr) return {{}, "is no JSON object"};
   const json::value* messages = object->if_contains("messages");
-  if (object->contains("text") && messages != nullptr) return {{}, "has both `text` and `messages`"};
-  if (const json::string* text = text_field(*object, "text")) return {whole_text({text->data(), text->size()}), ""};
-  if (messages != nullptr && messages->is_array()) return from_messages(messages->get_array(), roles);
+  if (object->contains("text") && messages != nullptr)
+    return {{}, "has both `text` and `messages`"};
+  if (const json::string* text = text_field(*object, "text"))
+    return {whole_text({text->data(), text->size()}), ""};
+  if (messages != nullptr && messages->is_array())
+    return from_messages(messages->get_array(), roles);
   return {{}, "lacks a text `text` or a list `messages`"};
 }
 
 class Walk {
  public:
-  Walk(const Scenario& scenario, const std::function<void(RawDocument)>& take) : scenario_(scenario), take_(take) {}
+  Walk(const Scenario& scenario, const std::function<void(RawDocument)>& take)
+      : scenario_(scenario), take_(take) {}
 
   std::vector<DataFault> run() {
     try {
@@ -162,7 +166,8 @@ class Walk {
       const std::string bytes = bytes_of(path);
       const auto nul = std::find(bytes.begin(), bytes.end(), '\0');
       if (nul == bytes.end()) return take_(whole_text(bytes));
-      faults_.push_back({path, static_cast<int>(std::count(bytes.begin(), nul, '\n')) + 1, "has a NUL byte"});
+      faults_.push_back(
+          {path, static_cast<int>(std::count(bytes.begin(), nul, '\n')) + 1, "has a NUL byte"});
     } catch (const Unreadable& unreadable) {
       faults_.push_back(unreadable.fault);
     }
@@ -196,7 +201,8 @@ class Walk {
 };
 
 [[noreturn]] void fail(const DataFault& fault) {
-  throw std::runtime_error(fault.file + (fault.line == 0 ? "" : ":" + std::to_string(fault.line)) + ": " + fault.what);
+  throw std::runtime_error(fault.file + (fault.line == 0 ? "" : ":" + std::to_string(fault.line)) +
+                           ": " + fault.what);
 }
 
 std::string md5_of_file(const std::string& path) {
@@ -212,16 +218,19 @@ std::string md5_of_file(const std::string& path) {
 
 }  // namespace
 
-std::string data_path(const Scenario& scenario) { return (fs::path(scenario.folder) / scenario.data.path).string(); }
+std::string data_path(const Scenario& scenario) {
+  return (fs::path(scenario.folder) / scenario.data.path).string();
+}
 
-std::vector<DataFault> for_each_document(const Scenario& scenario, const std::function<void(RawDocument)>& take) {
+std::vector<DataFault> for_each_document(const Scenario& scenario,
+                                         const std::function<void(RawDocument)>& take) {
   return Walk(scenario, take).run();
 }
 
 std::vector<RawDocument> read_raw_documents(const Scenario& scenario) {
   std::vector<RawDocument> documents;
-  const std::vector<DataFault> faults =
-      for_each_document(scenario, [&](RawDocument document) { documents.push_back(std::move(document)); });
+  const std::vector<DataFault> faults = for_each_document(
+      scenario, [&](RawDocument document) { documents.push_back(std::move(document)); });
   if (!faults.empty()) fail(faults.front());
   return documents;
 }

@@ -1,4 +1,5 @@
-// The documents at `data.path` as bytes, before anybody splits or packs them (kinds text and jsonl).
+// The documents at `data.path` as bytes, before anybody splits or packs them (kinds text and
+// jsonl).
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,8 @@ struct ByteSpan {
 
 struct RawDocument {
   std::string bytes;
-  // Bytes that may be targets, increasing and not touching: all of a text, of `messages` the contents of mask.roles.
+  // Bytes that may be targets, increasing and not touching: all of a text, of `messages` the
+  // contents of mask.roles.
   std::vector<ByteSpan> targets;
 };
 
@@ -32,16 +34,19 @@ struct DataFault {
 // `data.path` under the scenario's folder.
 std::string data_path(const Scenario& scenario);
 
-// Hands every document over in the source's order: files by the bytes of their path below the folder, records by line.
-// Returns what is wrong, at most some twenty faults, and goes on after each of them.
-std::vector<DataFault> for_each_document(const Scenario& scenario, const std::function<void(RawDocument)>& take);
+// Hands every document over in the source's order: files by the bytes of their path below the
+// folder, records by line. Returns what is wrong, at most some twenty faults, and goes on after
+// each of them.
+std::vector<DataFault> for_each_document(const Scenario& scenario,
+                                         const std::function<void(RawDocument)>& take);
 
-// All of them. Throws std::runtime_error at a fault: the scenario's reader has looked, so the files have changed since.
+// All of them. Throws std::runtime_error at a fault: the scenario's reader has looked, so the files
+// have changed since.
 std::vector<RawDocument> read_raw_documents(const Scenario& scenario);
 
-// 32 hex digits. A JSONL file: its MD5. A folder: MD5 of the lines "MD5-of-file  path\n" in the order above, so that
-// (cd folder && find . -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 md5sum | md5sum) prints the same.
-// Throws std::runtime_error where the data cannot be read.
+// 32 hex digits. A JSONL file: its MD5. A folder: MD5 of the lines "MD5-of-file  path\n" in the
+// order above, so that (cd folder && find . -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0
+// md5sum | md5sum) prints the same. Throws std::runtime_error where the data cannot be read.
 std::string data_digest(const Scenario& scenario);
 
 }  // namespace lockstep

@@ -20,7 +20,8 @@ std::vector<std::string> sections_of(const std::string& path) {
 Scenario without_idle_values(Scenario scenario) {
   scenario.description.clear();
   Scenario::Data::Distribution& drawn = scenario.data.distribution;
-  if (drawn.shape != Shape::lognormal) drawn.median = std::min(drawn.median, scenario.data.pack_length);
+  if (drawn.shape != Shape::lognormal)
+    drawn.median = std::min(drawn.median, scenario.data.pack_length);
   return scenario;
 }
 
@@ -33,10 +34,13 @@ std::string canonical_form(const Scenario& scenario) {
   for (const Key& key : schema()) {
     if (!key.counts(meant)) continue;
     const std::vector<std::string> sections = sections_of(key.path);
-    const auto same = std::mismatch(open.begin(), open.end(), sections.begin(), sections.end()).first - open.begin();
+    const auto same =
+        std::mismatch(open.begin(), open.end(), sections.begin(), sections.end()).first -
+        open.begin();
     out.append(open.size() - static_cast<std::size_t>(same), '}');
     if (out.back() != '{') out += ',';
-    for (std::size_t i = static_cast<std::size_t>(same); i < sections.size(); ++i) out += "\"" + sections[i] + "\":{";
+    for (std::size_t i = static_cast<std::size_t>(same); i < sections.size(); ++i)
+      out += "\"" + sections[i] + "\":{";
     out += "\"" + key.path.substr(key.path.rfind('.') + 1) + "\":" + key.write(meant, Style::json);
     open = sections;
   }

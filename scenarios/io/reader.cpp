@@ -23,7 +23,8 @@ class SectionReader {
     for (std::size_t i = 0; i < mapping.keys.size(); ++i) {
       const Node& name = mapping.keys[i];
       const std::string path = section.empty() ? name.text : section + "." + name.text;
-      if (name.kind != Node::Kind::scalar || name.text.empty() || name.text.find('.') != std::string::npos) {
+      if (name.kind != Node::Kind::scalar || name.text.empty() ||
+          name.text.find('.') != std::string::npos) {
         unknown(name, section, path);
       } else if (const Key* key = find_key(path)) {
         read_key(*key, mapping.items[i]);
@@ -50,25 +51,29 @@ class SectionReader {
     }();
     for (std::size_t i = before; i < faults_.size(); ++i) {
       ScenarioError& error = faults_.all()[i];
-      if (error.nearest.empty() && error.key == key.path) error.nearest = key.write(plain, Style::yaml);
+      if (error.nearest.empty() && error.key == key.path)
+        error.nearest = key.write(plain, Style::yaml);
     }
   }
 
   void read_section(const Node& value, const std::string& path) {
     if (value.kind == Node::Kind::mapping) return read(value, path);
-    Item{value, path, faults_}.wrong_type("a mapping with keys such as " + names_in(path).front(), "{}");
+    Item{value, path, faults_}.wrong_type("a mapping with keys such as " + names_in(path).front(),
+                                          "{}");
   }
 
   void unknown(const Node& name, const std::string& section, const std::string& path) {
     const bool is_text = name.kind == Node::Kind::scalar && !name.text.empty();
-    if (name.kind == Node::Kind::refused || (name.text == "<<" && !name.quoted)) return;  // Y02 has it already.
+    if (name.kind == Node::Kind::refused || (name.text == "<<" && !name.quoted))
+      return;  // Y02 has it already.
     const std::string here = section.empty() ? "the file" : "section " + section;
     faults_.add("Y03", name.place,
                 is_text           ? quoted_if_long(path)
                 : section.empty() ? "(file)"
                                   : section,
                 is_text ? "is no key of schema 1" : "has a key that is no text",
-                "nothing is silently ignored in " + here, nearest_name(name.text, names_in(section)));
+                "nothing is silently ignored in " + here,
+                nearest_name(name.text, names_in(section)));
   }
 
   static std::string quoted_if_long(const std::string& path) {
@@ -102,14 +107,15 @@ void require_keys(const std::set<std::string>& given, const std::string& file, F
   }
 }
 
-void check_dependent_ranges(const Scenario& scenario, const std::set<std::string>& given, const Node& root,
-                            Faults& faults) {
+void check_dependent_ranges(const Scenario& scenario, const std::set<std::string>& given,
+                            const Node& root, Faults& faults) {
   for (const DependentRange& range : out_of_dependent_range(scenario, given)) {
     if (faults.hit(range.key)) continue;
     const std::string value = find_key(range.key)->write(scenario, Style::yaml);
-    const std::string what = (given.count(range.key) ? "`" : "the default `") + value + "` is out of range";
-    faults.add("Y06", find_place(root, range.key), range.key, what, "with the other keys it takes " + range.range,
-               range.nearest);
+    const std::string what =
+        (given.count(range.key) ? "`" : "the default `") + value + "` is out of range";
+    faults.add("Y06", find_place(root, range.key), range.key, what,
+               "with the other keys it takes " + range.range, range.nearest);
   }
 }
 
@@ -118,26 +124,28 @@ void check_data(const Scenario& scenario, const Node& root, Faults& faults) {
   bool is_whole = true;
   for (const DataFault& fault : for_each_document(scenario, [](RawDocument) {})) {
     const std::string line = fault.line == 0 ? "" : ":" + std::to_string(fault.line);
-    faults.add("Y08", find_place(root, "data.path"), "data.path", fault.file + line + ": " + fault.what,
-               "the documents are what is trained on");
+    faults.add("Y08", find_place(root, "data.path"), "data.path",
+               fault.file + line + ": " + fault.what, "the documents are what is trained on");
     is_whole = false;
   }
   if (!is_whole || scenario.data.digest.empty()) return;
   const std::string digest = data_digest(scenario);
   if (digest == scenario.data.digest) return;
   faults.add("Y08", find_place(root, "data.digest"), "data.digest",
-             "the bytes at " + data_path(scenario) + " have the digest " + digest, "they are not those that were meant",
-             digest);
+             "the bytes at " + data_path(scenario) + " have the digest " + digest,
+             "they are not those that were meant", digest);
 }
 
-// The canonical form is a scenario file too, which a token carries, so it must not be larger than a file may be. It
-// writes a character with six at most and adds the defaults, so short texts need not be looked at.
+// The canonical form is a scenario file too, which a token carries, so it must not be larger than a
+// file may be. It writes a character with six at most and adds the defaults, so short texts need
+// not be looked at.
 void check_canonical_size(const Scenario& scenario, const std::string& text, Faults& faults) {
   if (!faults.empty() || text.size() < kMaxFileBytes / 8) return;
   const std::size_t size = canonical_form(scenario).size();
   if (size <= kMaxFileBytes) return;
   faults.add("Y01", {}, "(file)",
-             "has a canonical form of " + std::to_string(size) + " bytes, over " + std::to_string(kMaxFileBytes),
+             "has a canonical form of " + std::to_string(size) + " bytes, over " +
+                 std::to_string(kMaxFileBytes),
              "no token could carry it; documents belong at data.path");
 }
 
@@ -155,7 +163,8 @@ std::optional<std::string> read_bytes(const std::string& path, Faults& faults) {
   if (status.type() != fs::file_type::regular) return refuse("is no regular file");
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return refuse("may not be opened");
-  std::string bytes(kMaxFileBytes + 1, '\0');  // One more than legal, so that too large a file shows.
+  std::string bytes(kMaxFileBytes + 1,
+                    '\0');  // One more than legal, so that too large a file shows.
   stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (stream.bad()) return refuse("cannot be read to its end");
   bytes.resize(static_cast<std::size_t>(stream.gcount()));
@@ -163,7 +172,8 @@ std::optional<std::string> read_bytes(const std::string& path, Faults& faults) {
 }
 
 // Later stages find keys, not places.
-std::vector<ScenarioError> placed(std::vector<ScenarioError> errors, const std::string& file, const Node& root) {
+std::vector<ScenarioError> placed(std::vector<ScenarioError> errors, const std::string& file,
+                                  const Node& root) {
   for (ScenarioError& error : errors) {
     const FilePlace place = find_place(root, error.key);
     error.file = file;
@@ -185,7 +195,8 @@ ReadStage read_stage(const std::string& text, const std::string& file) {
     if (stage.root->kind == Node::Kind::mapping) {
       reader.read(*stage.root, "");
     } else {
-      Item{*stage.root, "(file)", faults}.wrong_type("a mapping with the keys of schema 1", "schema: 1");
+      Item{*stage.root, "(file)", faults}.wrong_type("a mapping with the keys of schema 1",
+                                                     "schema: 1");
     }
     require_keys(reader.given(), file, faults);
     fill_defaults(stage.scenario, reader.given());

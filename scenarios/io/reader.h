@@ -12,8 +12,9 @@
 
 namespace lockstep {
 
-// The outcome of reading a file. A refused file has errors (lowest rule first, all of one stage: reading, then
-// legality, then not built). It may still have an `expect` section, by which the refusal itself is judged.
+// The outcome of reading a file. A refused file has errors (lowest rule first, all of one stage:
+// reading, then legality, then not built). It may still have an `expect` section, by which the
+// refusal itself is judged.
 struct ReadResult {
   Scenario scenario;
   std::vector<ScenarioError> errors;
@@ -22,15 +23,18 @@ struct ReadResult {
   std::string rule() const { return errors.empty() ? "none" : errors.front().rule; }
 };
 
-// Reads, checks legality, then whether it is built. Never opens a device. A file that cannot be read is Y01.
+// Reads, checks legality, then whether it is built. Never opens a device. A file that cannot be
+// read is Y01.
 ReadResult read_scenario_file(const std::string& path);
 // `file` names the text in errors; data paths are relative to its folder.
 ReadResult read_scenario_text(const std::string& text, const std::string& file);
 
 // docs/scenario-reference.md, section 6.
 std::string canonical_form(const Scenario& scenario);  // One line of JSON.
-std::string to_yaml(const Scenario& scenario);         // Only keys that differ from the defaults; reads back equal.
-std::string to_full_yaml(const Scenario& scenario);    // Every key that the canonical form has; reads back equal.
+std::string to_yaml(
+    const Scenario& scenario);  // Only keys that differ from the defaults; reads back equal.
+std::string to_full_yaml(
+    const Scenario& scenario);  // Every key that the canonical form has; reads back equal.
 std::string make_token(const Scenario& scenario);
 // Throws TokenError (exit status 2) for a wrong version, checksum or length, with what to do.
 struct TokenError : std::runtime_error {

@@ -1,5 +1,5 @@
-// A scenario in one word that can be pasted: `ls` + base64url of version, CRC-32C, length and the deflated canonical
-// form.
+// A scenario in one word that can be pasted: `ls` + base64url of version, CRC-32C, length and the
+// deflated canonical form.
 #include <zlib.h>
 
 #include <boost/crc.hpp>
@@ -19,7 +19,8 @@ constexpr std::size_t kHeaderBytes = 9;
 constexpr const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 [[noreturn]] void refuse(const std::string& what) {
-  throw TokenError("token: " + what + "; copy the whole token again, or use the scenario's YAML file");
+  throw TokenError("token: " + what +
+                   "; copy the whole token again, or use the scenario's YAML file");
 }
 
 std::string to_base64(const std::string& bytes) {
@@ -82,7 +83,8 @@ constexpr int kRawDeflate = -15;
 
 std::string deflated(std::string text) {
   z_stream stream{};
-  if (deflateInit2(&stream, 9, Z_DEFLATED, kRawDeflate, 9, Z_DEFAULT_STRATEGY) != Z_OK) throw std::bad_alloc();
+  if (deflateInit2(&stream, 9, Z_DEFLATED, kRawDeflate, 9, Z_DEFAULT_STRATEGY) != Z_OK)
+    throw std::bad_alloc();
   std::string shared = dictionary();
   deflateSetDictionary(&stream, as_bytes(shared), static_cast<uInt>(shared.size()));
   std::string out(deflateBound(&stream, text.size()), '\0');
@@ -108,7 +110,8 @@ std::string inflated(std::string packed, std::size_t length) {
   stream.next_out = as_bytes(out);
   stream.avail_out = static_cast<uInt>(out.size());
   const int result = inflate(&stream, Z_FINISH);
-  const bool is_whole = result == Z_STREAM_END && stream.total_out == length && stream.avail_in == 0;
+  const bool is_whole =
+      result == Z_STREAM_END && stream.total_out == length && stream.avail_in == 0;
   inflateEnd(&stream);
   if (!is_whole) refuse("its length is not the one it announces");
   out.resize(length);
@@ -134,17 +137,20 @@ std::string canonical_form_of(const std::string& token) {
 }  // namespace
 
 std::string make_token(const Scenario& scenario) {
-  if (scenario.numerics.size() != 1) throw std::invalid_argument("a token is of one run: exactly one precision");
+  if (scenario.numerics.size() != 1)
+    throw std::invalid_argument("a token is of one run: exactly one precision");
   Scenario run = scenario;
   if (reads_bytes(run.data) && run.data.digest.empty()) run.data.digest = data_digest(run);
   const std::string form = canonical_form(run);
-  if (form.size() > kMaxFileBytes) throw TokenError("token: the scenario is larger than 1 MiB; use its YAML file");
+  if (form.size() > kMaxFileBytes)
+    throw TokenError("token: the scenario is larger than 1 MiB; use its YAML file");
   return "ls" + to_base64(kVersion + little_endian(crc32c(form)) +
                           little_endian(static_cast<std::uint32_t>(form.size())) + deflated(form));
 }
 
 Scenario read_token(const std::string& token, const std::string& folder) {
-  ReadStage stage = read_stage(canonical_form_of(token), folder.empty() ? "token" : folder + "/token");
+  ReadStage stage =
+      read_stage(canonical_form_of(token), folder.empty() ? "token" : folder + "/token");
   if (!stage.errors.empty()) throw TokenError(text_of(stage.errors));
   if (stage.scenario.numerics.size() != 1) refuse("it names more than one precision");
   return stage.scenario;

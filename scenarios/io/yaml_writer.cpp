@@ -7,7 +7,9 @@
 namespace lockstep {
 namespace {
 
-bool is_always_written(const Key& key) { return key.path == "schema" || key.path == "name" || key.path == "numerics"; }
+bool is_always_written(const Key& key) {
+  return key.path == "schema" || key.path == "name" || key.path == "numerics";
+}
 
 // The keys that `wanted` lets pass, each below the sections that it lies in.
 template <class Wanted>
@@ -19,7 +21,8 @@ std::string written(const Scenario& scenario, Wanted wanted) {
     if (!wanted(key, value)) continue;
     std::string indent;
     std::size_t begin = 0;
-    for (std::size_t point; (point = key.path.find('.', begin)) != std::string::npos; begin = point + 1) {
+    for (std::size_t point; (point = key.path.find('.', begin)) != std::string::npos;
+         begin = point + 1) {
       if (open.compare(0, point + 1, key.path, 0, point + 1) != 0) {
         out += indent + key.path.substr(begin, point - begin) + ":\n";
       }
@@ -46,7 +49,8 @@ std::string to_yaml(const Scenario& scenario) {
 }
 
 std::string to_full_yaml(const Scenario& scenario) {
-  return written(scenario, [&](const Key& key, const std::string&) { return key.counts(scenario); });
+  return written(scenario,
+                 [&](const Key& key, const std::string&) { return key.counts(scenario); });
 }
 
 }  // namespace lockstep

@@ -17,7 +17,8 @@ std::string description(const Key& key) {
 // The type's own members, after which the key's default and description follow.
 std::string of_key(const Key& key) {
   std::string out = key.reference.json.substr(0, key.reference.json.size() - 1);
-  if (key.path != "schema" && key.path != "name") out += ",\"default\":" + key.write(Scenario(), Style::json);
+  if (key.path != "schema" && key.path != "name")
+    out += ",\"default\":" + key.write(Scenario(), Style::json);
   return out + ",\"description\":" + write_text(description(key), Style::json) + "}";
 }
 

@@ -23,19 +23,22 @@ std::string joined(const std::vector<std::string>& items, const char* separator)
 }
 
 std::string default_of(const Key& key) {
-  return key.path == "schema" || key.path == "name" ? "required" : key.write(Scenario(), Style::yaml);
+  return key.path == "schema" || key.path == "name" ? "required"
+                                                    : key.write(Scenario(), Style::yaml);
 }
 
 // A bar ends a cell even inside backticks.
 std::string cell(std::string text) {
-  for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
+  for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2)
+    text.insert(at, "\\");
   return text;
 }
 
 std::string markdown_row(const Key& key) {
   const std::string value = default_of(key);
-  return "| `" + key.path + "` | " + key.reference.kind + " | " + (value == "required" ? value : "`" + value + "`") +
-         " | " + cell(key.reference.range) + " | " + key.meaning.unit + " | " + cell(key.meaning.text.text) + " | " +
+  return "| `" + key.path + "` | " + key.reference.kind + " | " +
+         (value == "required" ? value : "`" + value + "`") + " | " + cell(key.reference.range) +
+         " | " + key.meaning.unit + " | " + cell(key.meaning.text.text) + " | " +
          joined(rules_about(key), ", ") + " |\n";
 }
 
@@ -61,9 +64,10 @@ std::vector<std::string> rules_about(const Key& key) {
 }
 
 std::string key_reference(Form form) {
-  std::string out = form == Form::text ? ""
-                                       : "| key | type | default | range | unit | meaning | rules |\n"
-                                         "|---|---|---|---|---|---|---|\n";
+  std::string out = form == Form::text
+                        ? ""
+                        : "| key | type | default | range | unit | meaning | rules |\n"
+                          "|---|---|---|---|---|---|---|\n";
   for (const Key& key : schema()) out += form == Form::text ? text_entry(key) : markdown_row(key);
   return out;
 }

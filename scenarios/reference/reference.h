@@ -1,5 +1,5 @@
-// The reference of schema 1, made from the tables of keys and rules: for people, for docs/scenario-reference.md and for
-// editors.
+// The reference of schema 1, made from the tables of keys and rules: for people, for
+// docs/scenario-reference.md and for editors.
 #pragma once
 
 #include <string>

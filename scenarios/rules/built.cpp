@@ -1,4 +1,5 @@
-// L00: features of schema 1 that this build lacks. When a feature arrives, its `built` becomes true.
+// L00: features of schema 1 that this build lacks. When a feature arrives, its `built` becomes
+// true.
 #include "scenarios/rules/check.h"
 #include "scenarios/rules/legality.h"
 
@@ -42,7 +43,8 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"model.pattern", "*", true, "", has<'*'>},
     {"model.pattern", "-", true, "", has<'-'>},
     {"model.pattern", "E", true, "", has<'E'>},
-    {"model.recompute", "", true, "[]", [](const Scenario& s) { return !s.model.recompute.empty(); }},
+    {"model.recompute", "", true, "[]",
+     [](const Scenario& s) { return !s.model.recompute.empty(); }},
     {"model.core_attention", "cudnn", true, "",
      [](const Scenario& s) { return s.model.core_attention == CoreAttention::cudnn; }},
     {"cuda_graph.impl", "partial", true, "", with_partial_graphs},
@@ -59,7 +61,8 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"parallel.context", "", false, "1", [](const Scenario& s) { return s.parallel.context > 1; }},
     {"parallel.tensor", "", false, "1", [](const Scenario& s) { return s.parallel.tensor > 1; }},
     {"parallel.expert", "", false, "1", [](const Scenario& s) { return s.parallel.expert > 1; }},
-    {"parallel.pipeline", "", false, "1", [](const Scenario& s) { return s.parallel.pipeline > 1; }},
+    {"parallel.pipeline", "", false, "1",
+     [](const Scenario& s) { return s.parallel.pipeline > 1; }},
     {"parallel.transport", "shm", true, "auto", goes_over<Transport::shm>},
     {"parallel.transport", "nccl", true, "", goes_over<Transport::nccl>},
     {"checker.poison", "padding", true, "", poisons<Poison::padding>},
@@ -79,8 +82,10 @@ Findings checked_by_feature(const Scenario&) { return {}; }
 std::span<const Rule> built_rules() {
   static constexpr Rule kRules[] = {
       {"L00", "not built yet: the key is named",
-       "legal, but this build cannot run it (describe --built lists what it can); looked for after all other rules",
-       checked_by_feature, "numerics fsdp.nccl_ub parallel.context parallel.tensor parallel.expert parallel.pipeline",
+       "legal, but this build cannot run it (describe --built lists what it can); looked for after "
+       "all other rules",
+       checked_by_feature,
+       "numerics fsdp.nccl_ub parallel.context parallel.tensor parallel.expert parallel.pipeline",
        "parallel: {tensor: 2}"},
   };
   return kRules;
@@ -91,7 +96,8 @@ std::vector<ScenarioError> check_built(const Scenario& scenario) {
   for (const FeatureRow& row : kFeatures) {
     if (row.built || !row.asked(scenario)) continue;
     errors.push_back({"L00", "", 0, 0, row.key, "not built yet: " + name_of(row),
-                      "legal, but this build cannot run it (describe --built lists what it can)", row.nearest});
+                      "legal, but this build cannot run it (describe --built lists what it can)",
+                      row.nearest});
   }
   return errors;
 }

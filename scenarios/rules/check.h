@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// Legality alone (rules L01..L40, docs/scenario-reference.md, section 4), for scenarios made in memory. The lowest
-// rule comes first.
+// Legality alone (rules L01..L40, docs/scenario-reference.md, section 4), for scenarios made in
+// memory. The lowest rule comes first.
 std::vector<ScenarioError> check_legality(const Scenario& scenario);
 // L00: requests that are legal but not built yet.
 std::vector<ScenarioError> check_built(const Scenario& scenario);
@@ -21,7 +21,8 @@ struct Feature {
 };
 std::vector<Feature> features();
 
-// Keys that have no effect in this scenario (layer kinds the pattern lacks, machinery switched off).
+// Keys that have no effect in this scenario (layer kinds the pattern lacks, machinery switched
+// off).
 std::vector<std::string> keys_without_effect(const Scenario& scenario);
 
 }  // namespace lockstep

@@ -20,10 +20,12 @@ std::string list_key(std::size_t step, std::size_t microbatch) {
   return "data.documents[" + to_string(step) + "][" + to_string(microbatch) + "]";
 }
 
-// Lengths of the byte documents; none where they cannot be read, which is another rule's matter (Y08).
+// Lengths of the byte documents; none where they cannot be read, which is another rule's matter
+// (Y08).
 MicrobatchLengths byte_lengths(const Scenario& scenario) try {
   MicrobatchLengths lengths;
-  for (const RawDocument& document : read_raw_documents(scenario)) lengths.push_back(std::ssize(document.bytes));
+  for (const RawDocument& document : read_raw_documents(scenario))
+    lengths.push_back(std::ssize(document.bytes));
   return lengths;
 } catch (const std::exception&) {
   return {};
@@ -42,7 +44,9 @@ MicrobatchLengths cut_to_fit(const Scenario::Data& data, MicrobatchLengths lengt
 Findings documents_are_no_longer_than_a_pack(const Scenario& scenario) {
   const Scenario::Data& data = scenario.data;
   if (data.long_documents != LongDocuments::error) return {};
-  const auto detail = [&](std::int64_t length) { return to_string(length) + " of " + to_string(data.pack_length); };
+  const auto detail = [&](std::int64_t length) {
+    return to_string(length) + " of " + to_string(data.pack_length);
+  };
   Findings findings;
   if (reads_bytes(scenario.data)) {
     const MicrobatchLengths lengths = byte_lengths(scenario);
@@ -63,7 +67,8 @@ Findings documents_are_no_longer_than_a_pack(const Scenario& scenario) {
   return findings;
 }
 
-// A document that alone is longer than a pack is another rule's matter: L07, or L09 where it was to be split.
+// A document that alone is longer than a pack is another rule's matter: L07, or L09 where it was to
+// be split.
 Findings listed_slots_fit_the_pack(const Scenario& scenario) {
   const Scenario::Data& data = scenario.data;
   Findings findings;
@@ -80,7 +85,8 @@ Findings listed_slots_fit_the_pack(const Scenario& scenario) {
   return findings;
 }
 
-// If no document of two tokens has room, the documents are not to blame: finds the largest value with which all fit.
+// If no document of two tokens has room, the documents are not to blame: finds the largest value
+// with which all fit.
 Findings rows_around_documents_leave_room(const Scenario& scenario) {
   Findings findings = listed_slots_fit_the_pack(scenario);
   if (findings.empty() || longest_fitting(scenario.data) >= 2) return findings;
@@ -90,7 +96,8 @@ Findings rows_around_documents_leave_room(const Scenario& scenario) {
     const auto least = std::int64_t{member == &Scenario::Data::align};
     for (std::int64_t value = scenario.data.*member - 1; value >= least; --value) {
       other.data.*member = value;
-      if (listed_slots_fit_the_pack(other).empty()) return {{key, to_string(value), findings.front().detail}};
+      if (listed_slots_fit_the_pack(other).empty())
+        return {{key, to_string(value), findings.front().detail}};
     }
   }
   return findings;
@@ -99,8 +106,8 @@ Findings rows_around_documents_leave_room(const Scenario& scenario) {
 Findings slot_rows_fit_the_pack(const Scenario& scenario) {
   const Scenario::Data& data = scenario.data;
   if (data.kind == DataKind::lengths) return rows_around_documents_leave_room(scenario);
-  // A drawn or cut document is as short as need be, so all is well if one token fits; with two there is a
-  // target.
+  // A drawn or cut document is as short as need be, so all is well if one token fits; with two
+  // there is a target.
   if (longest_fitting(data) < 1) {
     const std::string rows = to_string(slot_rows(1, data.gaps, data.align));
     const std::string detail = "one token takes " + rows + " of " + to_string(data.pack_length);
@@ -114,7 +121,8 @@ Findings slot_rows_fit_the_pack(const Scenario& scenario) {
   const std::int64_t longest = std::ranges::max(lengths);
   if (longest <= longest_fitting(data) || longest > data.pack_length) return {};
   return {{"data.long_documents", "split",
-           to_string(slot_rows(longest, data.gaps, data.align)) + " of " + to_string(data.pack_length)}};
+           to_string(slot_rows(longest, data.gaps, data.align)) + " of " +
+               to_string(data.pack_length)}};
 }
 
 Findings split_needs_bytes(const Scenario& scenario) {
@@ -122,7 +130,8 @@ Findings split_needs_bytes(const Scenario& scenario) {
   return {{"data.long_documents", "truncate", ""}};
 }
 
-bool same_distribution(const Scenario::Data::Distribution& a, const Scenario::Data::Distribution& b) {
+bool same_distribution(const Scenario::Data::Distribution& a,
+                       const Scenario::Data::Distribution& b) {
   const auto all = [](const Scenario::Data::Distribution& d) {
     return std::tie(d.shape, d.min, d.max, d.median, d.sigma, d.empty, d.fill, d.seed);
   };
@@ -153,13 +162,18 @@ Findings sources_belong_to_their_kind(const Scenario& scenario) {
   const std::string kind = "kind " + word(data.kind);
   Findings findings;
   if (data.kind != DataKind::lengths && documents) {
-    findings.push_back({"data.documents", one ? "kind: lengths" : documents_text(defaults.documents), kind});
+    findings.push_back(
+        {"data.documents", one ? "kind: lengths" : documents_text(defaults.documents), kind});
   }
   if (data.kind != DataKind::distribution && distribution) {
     findings.push_back({"data.distribution", one ? "kind: distribution" : "{}", kind});
   }
   if (!reads_bytes(scenario.data) && bytes) {
-    findings.push_back({path ? "data.path" : "data.digest", one ? "kind: text" : path ? defaults.path : "\"\"", kind});
+    findings.push_back({path ? "data.path" : "data.digest",
+                        one    ? "kind: text"
+                        : path ? defaults.path
+                               : "\"\"",
+                        kind});
   }
   return findings;
 }
@@ -167,7 +181,8 @@ Findings sources_belong_to_their_kind(const Scenario& scenario) {
 std::int64_t most_global_microbatches(const Scenario& scenario) {
   std::int64_t most = global_microbatches(scenario, 0);
   for (const auto& change : scenario.training.change_microbatches_at) {
-    if (change.step < scenario.training.steps) most = std::max(most, global_microbatches(scenario, change.step));
+    if (change.step < scenario.training.steps)
+      most = std::max(most, global_microbatches(scenario, change.step));
   }
   return most;
 }
@@ -188,17 +203,22 @@ Findings masked_microbatches_exist(const Scenario& scenario) {
 
 Findings roles_need_jsonl(const Scenario& scenario) {
   const Scenario::Data::Mask defaults;
-  if (scenario.data.kind == DataKind::jsonl || scenario.data.mask.roles == defaults.roles) return {};
+  if (scenario.data.kind == DataKind::jsonl || scenario.data.mask.roles == defaults.roles)
+    return {};
   return {{"data.mask.roles", list_text(defaults.roles), "kind " + word(scenario.data.kind)}};
 }
 
 Findings looking_on_needs_split(const Scenario& scenario) {
-  if (scenario.data.mask.document_end || scenario.data.long_documents == LongDocuments::split) return {};
-  return {{"data.mask.document_end", "true", "long_documents " + word(scenario.data.long_documents)}};
+  if (scenario.data.mask.document_end || scenario.data.long_documents == LongDocuments::split)
+    return {};
+  return {
+      {"data.mask.document_end", "true", "long_documents " + word(scenario.data.long_documents)}};
 }
 
-bool microbatch_has_target(const Scenario& scenario, DrawPlace place, const MicrobatchLengths& lengths) {
-  if (scenario.data.mask.rate.millionths == 1'000'000) return false;  // No need to draw for every row.
+bool microbatch_has_target(const Scenario& scenario, DrawPlace place,
+                           const MicrobatchLengths& lengths) {
+  if (scenario.data.mask.rate.millionths == 1'000'000)
+    return false;  // No need to draw for every row.
   for (const std::int64_t length : lengths) {
     for (std::int64_t row = scenario.data.mask.prefix; row + 1 < length; ++row) {
       if (has_loss(scenario, Purpose::mask, place, row)) return true;
@@ -237,14 +257,16 @@ bool byte_data_has_target(const Scenario& scenario) try {
 }
 
 bool has_target(const Scenario& scenario) {
-  return reads_bytes(scenario.data) ? byte_data_has_target(scenario) : drawn_data_has_target(scenario);
+  return reads_bytes(scenario.data) ? byte_data_has_target(scenario)
+                                    : drawn_data_has_target(scenario);
 }
 
 std::int64_t longest_listed(const Scenario& scenario) {
   std::int64_t longest = 0;
   for (std::size_t s = 0; s < scenario.data.documents.size(); ++s) {
     for (std::size_t m = 0; m < scenario.data.documents[s].size(); ++m) {
-      for (const std::int64_t length : microbatch_lengths(scenario, s, m)) longest = std::max(longest, length);
+      for (const std::int64_t length : microbatch_lengths(scenario, s, m))
+        longest = std::max(longest, length);
     }
   }
   return longest;
@@ -276,7 +298,8 @@ void add_cures_of_masks(const Scenario& scenario, std::vector<Cure>& cures) {
     cures.push_back({{"data.mask.rate", "0", ""}, [](Scenario& s) { s.data.mask.rate = {}; }});
   }
   if (!mask.microbatches.empty()) {
-    cures.push_back({{"data.mask.microbatches", "[]", ""}, [](Scenario& s) { s.data.mask.microbatches.clear(); }});
+    cures.push_back({{"data.mask.microbatches", "[]", ""},
+                     [](Scenario& s) { s.data.mask.microbatches.clear(); }});
   }
 }
 
@@ -284,22 +307,26 @@ void add_cures_of_documents(const Scenario& scenario, std::vector<Cure>& cures) 
   const Scenario::Data& data = scenario.data;
   if (longest_fitting(data) < 2) {
     const std::int64_t rows = rows_for_two_tokens(scenario);
-    cures.push_back(
-        {{"data.pack_length", to_string(rows), kTooShort}, [=](Scenario& s) { s.data.pack_length = rows; }});
+    cures.push_back({{"data.pack_length", to_string(rows), kTooShort},
+                     [=](Scenario& s) { s.data.pack_length = rows; }});
   }
   if (data.kind == DataKind::lengths && longest_listed(scenario) < 2) {
-    cures.push_back({{"data.documents", "[[[2]]]", kTooShort}, [](Scenario& s) { s.data.documents = {{{2}}}; }});
+    cures.push_back({{"data.documents", "[[[2]]]", kTooShort},
+                     [](Scenario& s) { s.data.documents = {{{2}}}; }});
   }
   if (data.kind != DataKind::distribution) return;
   const Scenario::Data::Distribution& given = data.distribution;
   if (given.empty > Ratio{}) {
-    cures.push_back({{"data.distribution.empty", "0", ""}, [](Scenario& s) { s.data.distribution.empty = {}; }});
+    cures.push_back({{"data.distribution.empty", "0", ""},
+                     [](Scenario& s) { s.data.distribution.empty = {}; }});
   }
   if (data.pack_length * given.fill.millionths < 1'000'000 * slot_rows(2, data.gaps, data.align)) {
-    cures.push_back({{"data.distribution.fill", "1", ""}, [](Scenario& s) { s.data.distribution.fill = {1'000'000}; }});
+    cures.push_back({{"data.distribution.fill", "1", ""},
+                     [](Scenario& s) { s.data.distribution.fill = {1'000'000}; }});
   }
   if (given.max < 2) {
-    cures.push_back({{"data.distribution.max", "2", ""}, [](Scenario& s) { s.data.distribution.max = 2; }});
+    cures.push_back(
+        {{"data.distribution.max", "2", ""}, [](Scenario& s) { s.data.distribution.max = 2; }});
   }
 }
 
@@ -316,8 +343,8 @@ std::vector<Cure> cures_of(const Scenario& scenario) {
 
 bool helps(const std::vector<Cure>& cures, Scenario scenario) {
   for (const Cure& cure : cures) cure.apply(scenario);
-  return documents_are_no_longer_than_a_pack(scenario).empty() && slot_rows_fit_the_pack(scenario).empty() &&
-         has_target(scenario);
+  return documents_are_no_longer_than_a_pack(scenario).empty() &&
+         slot_rows_fit_the_pack(scenario).empty() && has_target(scenario);
 }
 
 // If no key helps, the documents themselves are at fault.
@@ -326,12 +353,14 @@ Finding other_documents(const Scenario& scenario) {
   if (scenario.data.kind == DataKind::distribution) return {"data.distribution", "{}", kTooShort};
   const MicrobatchLengths lengths = byte_lengths(scenario);
   if (scenario.data.kind == DataKind::jsonl && !lengths.empty() && std::ranges::max(lengths) >= 2) {
-    return {"data.mask.roles", "a role that has contents there", list_text(scenario.data.mask.roles)};
+    return {"data.mask.roles", "a role that has contents there",
+            list_text(scenario.data.mask.roles)};
   }
   return {"data.path", "documents of two bytes", kTooShort};
 }
 
-// Names the one request that is in the way; if it is several, those without which the others would not help.
+// Names the one request that is in the way; if it is several, those without which the others would
+// not help.
 Findings some_step_has_a_target(const Scenario& scenario) {
   if (!documents_are_no_longer_than_a_pack(scenario).empty() || has_target(scenario)) return {};
   std::vector<Cure> cures = cures_of(scenario);
@@ -353,23 +382,26 @@ Findings some_step_has_a_target(const Scenario& scenario) {
 
 std::span<const Rule> data_rules() {
   static constexpr Rule kRules[] = {
-      {"L07", "a document is longer than pack_length", "it fits no pack; error is the policy asked for",
-       documents_are_no_longer_than_a_pack, "data.documents data.long_documents data.pack_length",
-       "data: {documents: [[[65]]]}"},
-      {"L08", "the slot rows of a microbatch exceed pack_length", "gaps and align count", slot_rows_fit_the_pack,
-       "data.documents data.pack_length data.gaps data.align data.long_documents", "data: {documents: [[[40, 25]]]}"},
-      {"L09", "split needs text or jsonl", "a literal list says what is packed where", split_needs_bytes,
-       "data.long_documents data.kind", "data: {long_documents: split}"},
-      {"L10", "documents, distribution and path belong to one kind each", "the other would be ignored",
-       sources_belong_to_their_kind, "data.kind data.documents data.distribution data.path data.digest",
-       "data: {path: texts}"},
+      {"L07", "a document is longer than pack_length",
+       "it fits no pack; error is the policy asked for", documents_are_no_longer_than_a_pack,
+       "data.documents data.long_documents data.pack_length", "data: {documents: [[[65]]]}"},
+      {"L08", "the slot rows of a microbatch exceed pack_length", "gaps and align count",
+       slot_rows_fit_the_pack,
+       "data.documents data.pack_length data.gaps data.align data.long_documents",
+       "data: {documents: [[[40, 25]]]}"},
+      {"L09", "split needs text or jsonl", "a literal list says what is packed where",
+       split_needs_bytes, "data.long_documents data.kind", "data: {long_documents: split}"},
+      {"L10", "documents, distribution and path belong to one kind each",
+       "the other would be ignored", sources_belong_to_their_kind,
+       "data.kind data.documents data.distribution data.path data.digest", "data: {path: texts}"},
       {"L11", "mask: no such microbatch", "would mask nothing", masked_microbatches_exist,
        "data.mask.microbatches training.microbatches training.change_microbatches_at parallel.data",
        "data: {mask: {microbatches: [2]}}"},
-      {"L11", "mask: roles given need jsonl", "would mask nothing", roles_need_jsonl, "data.mask.roles data.kind",
-       "data: {mask: {roles: [user]}}"},
+      {"L11", "mask: roles given need jsonl", "would mask nothing", roles_need_jsonl,
+       "data.mask.roles data.kind", "data: {mask: {roles: [user]}}"},
       {"L11", "mask: document_end false needs split", "the target would lie in another document",
-       looking_on_needs_split, "data.mask.document_end data.long_documents", "data: {mask: {document_end: false}}"},
+       looking_on_needs_split, "data.mask.document_end data.long_documents",
+       "data: {mask: {document_end: false}}"},
       {"L12", "no step has a target", "every loss would be zero: vacuous", some_step_has_a_target,
        "data.mask data.documents data.distribution", "data: {mask: {prefix: 64}}"},
   };

@@ -8,13 +8,15 @@ namespace {
 
 void add_model(const Scenario& scenario, std::vector<std::string>& keys) {
   const bool experts = has_layer(scenario, 'E');
-  if (!has_layer(scenario, '*')) keys.insert(keys.end(), {"model.attention", "model.core_attention"});
+  if (!has_layer(scenario, '*'))
+    keys.insert(keys.end(), {"model.attention", "model.core_attention"});
   if (!has_layer(scenario, 'M')) keys.push_back("model.mamba");
   if (!has_layer(scenario, '-')) keys.push_back(experts ? "model.mlp.hidden" : "model.mlp");
   if (!experts) keys.push_back("model.moe");
 }
 
-void add_distribution(const Scenario::Data::Distribution& distribution, std::vector<std::string>& keys) {
+void add_distribution(const Scenario::Data::Distribution& distribution,
+                      std::vector<std::string>& keys) {
   if (distribution.shape == Shape::equal) keys.push_back("data.distribution.min");
   if (distribution.shape == Shape::lognormal) return;
   keys.insert(keys.end(), {"data.distribution.median", "data.distribution.sigma"});
@@ -30,7 +32,8 @@ void add_data(const Scenario& scenario, std::vector<std::string>& keys) {
     keys.push_back("data.distribution");
   }
   if (!reads_bytes(scenario.data)) keys.insert(keys.end(), {"data.path", "data.digest"});
-  if (scenario.data.long_documents != LongDocuments::split) keys.push_back("data.mask.document_end");
+  if (scenario.data.long_documents != LongDocuments::split)
+    keys.push_back("data.mask.document_end");
   if (kind != DataKind::jsonl) keys.push_back("data.mask.roles");
 }
 
@@ -40,24 +43,28 @@ void add_machinery(const Scenario& scenario, std::vector<std::string>& keys) {
     keys.insert(keys.end(), {"training.optimizer.min_lr", "training.optimizer.decay_steps"});
   }
   if (!with_graphs(scenario)) {
-    keys.insert(keys.end(), {"cuda_graph.modules", "cuda_graph.warmup_steps", "cuda_graph.max_packed_seqs",
-                             "cuda_graph.graph_memory_limit"});
+    keys.insert(keys.end(), {"cuda_graph.modules", "cuda_graph.warmup_steps",
+                             "cuda_graph.max_packed_seqs", "cuda_graph.graph_memory_limit"});
   }
   if (!with_offload(scenario)) keys.push_back("offload");
   if (!with_sharding(scenario)) {
-    keys.insert(keys.end(), {"fsdp.double_buffer", "fsdp.persist_buf_on_alloc_fail", "fsdp.unit", "fsdp.prefetch",
-                             "fsdp.bucket_bytes"});
+    keys.insert(keys.end(), {"fsdp.double_buffer", "fsdp.persist_buf_on_alloc_fail", "fsdp.unit",
+                             "fsdp.prefetch", "fsdp.bucket_bytes"});
   }
-  // Weights that are never given back are gathered once a step; gradients that stay whole need no turns.
+  // Weights that are never given back are gathered once a step; gradients that stay whole need no
+  // turns.
   const Scenario::Fsdp& fsdp = scenario.fsdp;
   if (fsdp.strategy == Sharding::optim) {
-    keys.insert(keys.end(), {"fsdp.double_buffer", "fsdp.persist_buf_on_alloc_fail", "fsdp.prefetch"});
+    keys.insert(keys.end(),
+                {"fsdp.double_buffer", "fsdp.persist_buf_on_alloc_fail", "fsdp.prefetch"});
   }
   if (fsdp.strategy == Sharding::optim_grads) keys.push_back("fsdp.prefetch");
-  const bool takes_turns = fsdp.strategy == Sharding::optim_grads || fsdp.strategy == Sharding::optim_grads_params;
+  const bool takes_turns =
+      fsdp.strategy == Sharding::optim_grads || fsdp.strategy == Sharding::optim_grads_params;
   if (takes_turns && !fsdp.double_buffer) keys.push_back("fsdp.persist_buf_on_alloc_fail");
   if (!with_reduction(scenario)) keys.push_back("fsdp.reduction");
-  if (scenario.parallel.data == 1) keys.push_back("parallel.transport");  // One rank exchanges with itself.
+  if (scenario.parallel.data == 1)
+    keys.push_back("parallel.transport");  // One rank exchanges with itself.
   if (scenario.checker.schedule.kind != ScheduleKind::pct) keys.push_back("checker.schedule.depth");
 }
 

@@ -35,24 +35,29 @@ Findings modules_have_their_layer(const Scenario& scenario) {
     if (has_layer(scenario, layer_of(module))) legal.push_back(module);
   }
   if (legal == modules) return {};
-  for (const GraphModule module : {GraphModule::attn, GraphModule::mlp, GraphModule::moe, GraphModule::mamba}) {
+  for (const GraphModule module :
+       {GraphModule::attn, GraphModule::mlp, GraphModule::moe, GraphModule::mamba}) {
     if (legal.empty() && has_layer(scenario, layer_of(module))) legal.push_back(module);
   }
-  return {{"cuda_graph.modules", set_text(legal), set_text(modules) + " of \"" + scenario.model.pattern + "\""}};
+  return {{"cuda_graph.modules", set_text(legal),
+           set_text(modules) + " of \"" + scenario.model.pattern + "\""}};
 }
 
 Findings moe_excludes_its_router(const Scenario& scenario) {
   const auto& modules = scenario.cuda_graph.modules;
   if (!holds(modules, GraphModule::moe) || !holds(modules, GraphModule::moe_router)) return {};
-  return {{"cuda_graph.modules", set_text(without_module(modules, GraphModule::moe)), set_text(modules)}};
+  return {{"cuda_graph.modules", set_text(without_module(modules, GraphModule::moe)),
+           set_text(modules)}};
 }
 
 Findings preprocess_needs_its_router(const Scenario& scenario) {
   const auto& modules = scenario.cuda_graph.modules;
-  if (!holds(modules, GraphModule::moe_preprocess) || holds(modules, GraphModule::moe_router)) return {};
-  return {{"cuda_graph.modules",
-           set_text(with_module(without_module(modules, GraphModule::moe), GraphModule::moe_router)),
-           set_text(modules)}};
+  if (!holds(modules, GraphModule::moe_preprocess) || holds(modules, GraphModule::moe_router))
+    return {};
+  return {
+      {"cuda_graph.modules",
+       set_text(with_module(without_module(modules, GraphModule::moe), GraphModule::moe_router)),
+       set_text(modules)}};
 }
 
 bool drops_and_pads(const Scenario& scenario) {
@@ -60,10 +65,12 @@ bool drops_and_pads(const Scenario& scenario) {
 }
 
 Findings captured_experts_are_static(const Scenario& scenario) {
-  const bool captured = with_whole_layers(scenario) || scenario.cuda_graph.impl == GraphImpl::full_iteration ||
-                        (with_partial_graphs(scenario) && holds(scenario.cuda_graph.modules, GraphModule::moe));
+  const bool captured =
+      with_whole_layers(scenario) || scenario.cuda_graph.impl == GraphImpl::full_iteration ||
+      (with_partial_graphs(scenario) && holds(scenario.cuda_graph.modules, GraphModule::moe));
   if (!has_layer(scenario, 'E') || !captured || drops_and_pads(scenario)) return {};
-  const std::string padded = scenario.model.moe.host_sync ? "true, host_sync: false" : "true";  // L21.
+  const std::string padded =
+      scenario.model.moe.host_sync ? "true, host_sync: false" : "true";  // L21.
   if (!scenario.model.moe.capacity_factor) {
     return {{"model.moe.capacity_factor", "2, pad_to_capacity: " + padded, "none: dropless"}};
   }
@@ -72,15 +79,18 @@ Findings captured_experts_are_static(const Scenario& scenario) {
 
 Findings preprocess_stays_on_the_device(const Scenario& scenario) {
   const auto& moe = scenario.model.moe;
-  if (!has_layer(scenario, 'E') || !holds(scenario.cuda_graph.modules, GraphModule::moe_preprocess)) return {};
+  if (!has_layer(scenario, 'E') || !holds(scenario.cuda_graph.modules, GraphModule::moe_preprocess))
+    return {};
   Findings findings;
-  if (moe.capacity_factor && !moe.pad_to_capacity) findings.push_back({"model.moe.pad_to_capacity", "true", ""});
+  if (moe.capacity_factor && !moe.pad_to_capacity)
+    findings.push_back({"model.moe.pad_to_capacity", "true", ""});
   if (moe.host_sync) findings.push_back({"model.moe.host_sync", "false", ""});
   return findings;
 }
 
 Findings static_shapes_need_no_host(const Scenario& scenario) {
-  if (!has_layer(scenario, 'E') || !scenario.model.moe.host_sync || !drops_and_pads(scenario)) return {};
+  if (!has_layer(scenario, 'E') || !scenario.model.moe.host_sync || !drops_and_pads(scenario))
+    return {};
   return {{"model.moe.host_sync", "false", ""}};
 }
 
@@ -97,7 +107,8 @@ Findings buckets_increase(const Scenario& scenario) {
   std::sort(buckets.begin(), buckets.end());
   buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
   if (buckets == scenario.cuda_graph.max_packed_seqs) return {};
-  return {{"cuda_graph.max_packed_seqs", list_text(buckets), list_text(scenario.cuda_graph.max_packed_seqs)}};
+  return {{"cuda_graph.max_packed_seqs", list_text(buckets),
+           list_text(scenario.cuda_graph.max_packed_seqs)}};
 }
 
 // Looks at the documents after warm-up, up to kMostWork of them.
@@ -106,7 +117,8 @@ class CapacitySearch {
   explicit CapacitySearch(const Scenario& scenario)
       : scenario_(scenario), all_(scenario.cuda_graph.impl == GraphImpl::full_iteration) {}
 
-  // The least capacity with which something is replayed in a step: one microbatch, or under full_iteration all of them.
+  // The least capacity with which something is replayed in a step: one microbatch, or under
+  // full_iteration all of them.
   std::int64_t of_step(std::int64_t step) {
     std::int64_t capacity = slots_of_ranks(step, 0);
     for (std::int64_t m = 1; m < scenario_.training.microbatches_at(step) && !is_too_long(); ++m) {
@@ -123,7 +135,8 @@ class CapacitySearch {
     const std::int64_t ranks = scenario_.parallel.data;
     std::int64_t most = 0;
     for (std::int64_t r = 0; r < ranks && !is_too_long(); ++r) {
-      const std::int64_t slots = slots_in_use(scenario_.data, microbatch_lengths(scenario_, step, m * ranks + r));
+      const std::int64_t slots =
+          slots_in_use(scenario_.data, microbatch_lengths(scenario_, step, m * ranks + r));
       work_ += 1 + slots;
       most = std::max(most, slots);
     }
@@ -142,7 +155,8 @@ Findings something_fits_a_bucket(const Scenario& scenario) {
   const std::int64_t largest = std::ranges::max(scenario.cuda_graph.max_packed_seqs);
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   CapacitySearch search(scenario);
-  for (std::int64_t step = scenario.cuda_graph.warmup_steps; step < scenario.training.steps; ++step) {
+  for (std::int64_t step = scenario.cuda_graph.warmup_steps; step < scenario.training.steps;
+       ++step) {
     least = std::min(least, search.of_step(step));
     if (least <= largest || search.is_too_long()) return {};
   }
@@ -166,38 +180,46 @@ bool allows_no_replay(const Scenario& scenario) {
 
 std::span<const Rule> graph_rules() {
   static constexpr Rule kRules[] = {
-      {"L15", "modules needs impl partial", "none has no graph; full_iteration has one for all", modules_need_partial,
-       "cuda_graph.modules cuda_graph.impl", "cuda_graph: {impl: full_iteration, modules: [attn]}"},
-      {"L16", "a graph module needs its layer: attn `*`, mlp `-`, mamba `M`, moe* `E`", "nothing to capture",
-       modules_have_their_layer, "cuda_graph.modules model.pattern",
+      {"L15", "modules needs impl partial", "none has no graph; full_iteration has one for all",
+       modules_need_partial, "cuda_graph.modules cuda_graph.impl",
+       "cuda_graph: {impl: full_iteration, modules: [attn]}"},
+      {"L16", "a graph module needs its layer: attn `*`, mlp `-`, mamba `M`, moe* `E`",
+       "nothing to capture", modules_have_their_layer, "cuda_graph.modules model.pattern",
        "model: {pattern: \"M-\"}, cuda_graph: {modules: [attn]}"},
-      {"L17", "moe and moe_router exclude each other", "moe holds the router", moe_excludes_its_router,
-       "cuda_graph.modules", "model: {pattern: \"*E\"}, cuda_graph: {modules: [moe, moe_router]}"},
+      {"L17", "moe and moe_router exclude each other", "moe holds the router",
+       moe_excludes_its_router, "cuda_graph.modules",
+       "model: {pattern: \"*E\"}, cuda_graph: {modules: [moe, moe_router]}"},
       {"L18", "moe_preprocess needs moe_router", "its input would cross from eager into a graph",
        preprocess_needs_its_router, "cuda_graph.modules",
        "model: {pattern: \"*E\"}, cuda_graph: {modules: [moe_preprocess]}"},
       {"L19", "moe, whole layers with `E`, and full_iteration with `E` need drop-and-pad",
        "other dispatch has dynamic shapes", captured_experts_are_static,
-       "cuda_graph.impl cuda_graph.modules model.pattern model.moe.capacity_factor model.moe.pad_to_capacity "
+       "cuda_graph.impl cuda_graph.modules model.pattern model.moe.capacity_factor "
+       "model.moe.pad_to_capacity "
        "model.moe.host_sync",
        "model: {pattern: \"*E\", moe: {pad_to_capacity: false}}"},
       {"L20", "moe_preprocess excludes a capacity_factor without padding, and host_sync",
        "sizes go to the host inside the graph", preprocess_stays_on_the_device,
        "cuda_graph.modules model.moe.capacity_factor model.moe.pad_to_capacity model.moe.host_sync",
-       "model: {pattern: \"*E\", moe: {capacity_factor: none, host_sync: true}}, cuda_graph: {modules: [moe_router, "
+       "model: {pattern: \"*E\", moe: {capacity_factor: none, host_sync: true}}, cuda_graph: "
+       "{modules: [moe_router, "
        "moe_preprocess]}"},
-      {"L21", "host_sync excludes drop-and-pad", "static shapes never need it", static_shapes_need_no_host,
+      {"L21", "host_sync excludes drop-and-pad", "static shapes never need it",
+       static_shapes_need_no_host,
        "model.moe.host_sync model.moe.capacity_factor model.moe.pad_to_capacity",
        "model: {pattern: \"*E\", moe: {host_sync: true}}"},
-      {"L22", "steps must exceed warmup_steps, with graphs", "none would be replayed", steps_go_past_warm_up,
-       "training.steps cuda_graph.warmup_steps cuda_graph.impl", "training: {steps: 1}"},
-      {"L23", "buckets must increase", "a bucket is chosen by its size", buckets_increase, "cuda_graph.max_packed_seqs",
-       "cuda_graph: {max_packed_seqs: [8, 4]}"},
+      {"L22", "steps must exceed warmup_steps, with graphs", "none would be replayed",
+       steps_go_past_warm_up, "training.steps cuda_graph.warmup_steps cuda_graph.impl",
+       "training: {steps: 1}"},
+      {"L23", "buckets must increase", "a bucket is chosen by its size", buckets_increase,
+       "cuda_graph.max_packed_seqs", "cuda_graph: {max_packed_seqs: [8, 4]}"},
       {"L23",
-       "some microbatch after warm-up must fit the largest bucket (full_iteration: all of some step), unless counters "
+       "some microbatch after warm-up must fit the largest bucket (full_iteration: all of some "
+       "step), unless counters "
        "allow graph_replays 0",
        "none would be replayed", something_fits_a_bucket,
-       "cuda_graph.max_packed_seqs cuda_graph.impl cuda_graph.warmup_steps data.documents data.distribution data.tail "
+       "cuda_graph.max_packed_seqs cuda_graph.impl cuda_graph.warmup_steps data.documents "
+       "data.distribution data.tail "
        "expect.counters",
        "data: {documents: [[[3, 4]]]}, cuda_graph: {max_packed_seqs: 1}"},
   };

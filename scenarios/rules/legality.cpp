@@ -30,8 +30,8 @@ std::vector<ScenarioError> check_legality(const Scenario& scenario) {
     for (const Rule& rule : rules) {
       for (const Finding& finding : rule.check(scenario)) {
         const std::string detail = finding.detail.empty() ? "" : " (" + finding.detail + ")";
-        errors.push_back(
-            {rule.id.text, "", 0, 0, finding.key, rule.text.text + detail, rule.why.text, finding.nearest});
+        errors.push_back({rule.id.text, "", 0, 0, finding.key, rule.text.text + detail,
+                          rule.why.text, finding.nearest});
       }
     }
   }
@@ -40,7 +40,8 @@ std::vector<ScenarioError> check_legality(const Scenario& scenario) {
 
 std::vector<Rule> all_rules() {
   std::vector<Rule> rows(reading_rules().begin(), reading_rules().end());
-  for (const std::span<const Rule> rules : legality_rules()) rows.insert(rows.end(), rules.begin(), rules.end());
+  for (const std::span<const Rule> rules : legality_rules())
+    rows.insert(rows.end(), rules.begin(), rules.end());
   rows.insert(rows.end(), built_rules().begin(), built_rules().end());
   return rows;
 }

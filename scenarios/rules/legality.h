@@ -1,4 +1,5 @@
-// Legality as a table: one row for each request that a rule refuses (docs/scenario-reference.md, section 4).
+// Legality as a table: one row for each request that a rule refuses (docs/scenario-reference.md,
+// section 4).
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,8 @@ struct Rule {
   Documented why;
   Findings (*check)(const Scenario&);
   Documented keys;     // Keys and sections that the rule looks at, separated by blanks.
-  Documented illegal;  // A file that this row refuses, without its first two keys unless the rule is one of reading.
+  Documented illegal;  // A file that this row refuses, without its first two keys unless the rule
+                       // is one of reading.
 };
 
 // The rules of one subject each, lowest first.
@@ -50,15 +52,23 @@ bool holds(const std::vector<Value>& list, const Value& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-inline bool with_graphs(const Scenario& scenario) { return scenario.cuda_graph.impl != GraphImpl::none; }
-inline bool with_partial_graphs(const Scenario& scenario) { return scenario.cuda_graph.impl == GraphImpl::partial; }
+inline bool with_graphs(const Scenario& scenario) {
+  return scenario.cuda_graph.impl != GraphImpl::none;
+}
+inline bool with_partial_graphs(const Scenario& scenario) {
+  return scenario.cuda_graph.impl == GraphImpl::partial;
+}
 inline bool with_whole_layers(const Scenario& scenario) {
   return with_partial_graphs(scenario) && scenario.cuda_graph.modules.empty();
 }
 inline bool with_offload(const Scenario& scenario) { return !scenario.offload.modules.empty(); }
-inline bool with_sharding(const Scenario& scenario) { return scenario.fsdp.strategy != Sharding::no_shard; }
+inline bool with_sharding(const Scenario& scenario) {
+  return scenario.fsdp.strategy != Sharding::no_shard;
+}
 // Gradients are reduced even where nothing is sharded.
-inline bool with_reduction(const Scenario& scenario) { return with_sharding(scenario) || scenario.parallel.data > 1; }
+inline bool with_reduction(const Scenario& scenario) {
+  return with_sharding(scenario) || scenario.parallel.data > 1;
+}
 
 // The product of all kinds of parallelism.
 inline std::int64_t all_ranks(const Scenario& scenario) {

@@ -10,7 +10,8 @@ using std::to_string;
 Findings kv_heads_divide_heads(const Scenario& scenario) {
   const auto& attention = scenario.model.attention;
   if (!has_layer(scenario, '*') || attention.heads % attention.kv_heads == 0) return {};
-  return {{"model.attention.kv_heads", to_string(nearest_divisor(attention.kv_heads, attention.heads)),
+  return {{"model.attention.kv_heads",
+           to_string(nearest_divisor(attention.kv_heads, attention.heads)),
            to_string(attention.kv_heads) + " of " + to_string(attention.heads)}};
 }
 
@@ -37,8 +38,8 @@ Findings bf16_widths_fill_rows(const Scenario& scenario) {
   Findings findings;
   const auto multiple = [&](const char* key, std::int64_t value, std::int64_t step) {
     if (value % step == 0) return;
-    findings.push_back(
-        {key, to_string(nearest_multiple(value, step)), to_string(value) + " is no multiple of " + to_string(step)});
+    findings.push_back({key, to_string(nearest_multiple(value, step)),
+                        to_string(value) + " is no multiple of " + to_string(step)});
   };
   const Scenario::Model& model = scenario.model;
   multiple("model.hidden", model.hidden, 8);
@@ -46,10 +47,12 @@ Findings bf16_widths_fill_rows(const Scenario& scenario) {
   if (has_layer(scenario, '*')) multiple("model.attention.head_dim", model.attention.head_dim, 16);
   if (has_layer(scenario, 'M')) {
     // Whole heads of a legal size, so that L02 takes it too.
-    const std::int64_t head =
-        model.mamba.head_dim % 16 == 0 ? model.mamba.head_dim : nearest_multiple(model.mamba.head_dim, 16);
+    const std::int64_t head = model.mamba.head_dim % 16 == 0
+                                  ? model.mamba.head_dim
+                                  : nearest_multiple(model.mamba.head_dim, 16);
     if (model.mamba.d_inner % 8 != 0) {
-      findings.push_back({"model.mamba.d_inner", to_string(nearest_multiple(model.mamba.d_inner, head)),
+      findings.push_back({"model.mamba.d_inner",
+                          to_string(nearest_multiple(model.mamba.d_inner, head)),
                           to_string(model.mamba.d_inner) + " is no multiple of 8"});
     }
     multiple("model.mamba.head_dim", model.mamba.head_dim, 16);
@@ -75,14 +78,16 @@ Findings cudnn_needs_bf16_and_attention(const Scenario& scenario) {
   Findings findings;
   if (scenario.numerics != std::vector{Numerics::bf16})
     findings.push_back({"numerics", "[bf16]", set_text(scenario.numerics)});
-  if (!has_layer(scenario, '*')) findings.push_back({"model.core_attention", "native", "no * in the pattern"});
+  if (!has_layer(scenario, '*'))
+    findings.push_back({"model.core_attention", "native", "no * in the pattern"});
   return findings;
 }
 
 Findings top_k_within_experts(const Scenario& scenario) {
   const auto& moe = scenario.model.moe;
   if (!has_layer(scenario, 'E') || moe.top_k <= moe.experts) return {};
-  return {{"model.moe.top_k", to_string(moe.experts), to_string(moe.top_k) + " of " + to_string(moe.experts)}};
+  return {{"model.moe.top_k", to_string(moe.experts),
+           to_string(moe.top_k) + " of " + to_string(moe.experts)}};
 }
 
 Findings expert_bias_needs_sigmoid(const Scenario& scenario) {
@@ -102,27 +107,36 @@ Findings padding_needs_a_capacity(const Scenario& scenario) {
 std::span<const Rule> model_rules() {
   static constexpr Rule kRules[] = {
       {"L01", "kv_heads must divide heads", "a query head has one kv head", kv_heads_divide_heads,
-       "model.attention.heads model.attention.kv_heads", "model: {attention: {heads: 4, kv_heads: 3}}"},
-      {"L02", "mamba.head_dim must divide d_inner, and groups the number of heads", "heads and groups are whole",
-       mamba_heads_are_whole, "model.mamba.d_inner model.mamba.head_dim model.mamba.groups",
+       "model.attention.heads model.attention.kv_heads",
+       "model: {attention: {heads: 4, kv_heads: 3}}"},
+      {"L02", "mamba.head_dim must divide d_inner, and groups the number of heads",
+       "heads and groups are whole", mamba_heads_are_whole,
+       "model.mamba.d_inner model.mamba.head_dim model.mamba.groups",
        "model: {mamba: {d_inner: 60}}"},
       {"L03",
-       "bf16: hidden, d_inner, vocab and MLP widths are multiples of 8; head_dims, state, chunk, pack_length of 16",
-       "rows of 16 bytes, k16 groups. Derived widths are padded by the engine", bf16_widths_fill_rows,
-       "numerics model.hidden model.vocab model.attention.head_dim model.mamba.d_inner model.mamba.head_dim "
-       "model.mamba.state model.mamba.chunk model.mlp.hidden model.moe.hidden model.moe.shared_hidden data.pack_length",
+       "bf16: hidden, d_inner, vocab and MLP widths are multiples of 8; head_dims, state, chunk, "
+       "pack_length of 16",
+       "rows of 16 bytes, k16 groups. Derived widths are padded by the engine",
+       bf16_widths_fill_rows,
+       "numerics model.hidden model.vocab model.attention.head_dim model.mamba.d_inner "
+       "model.mamba.head_dim "
+       "model.mamba.state model.mamba.chunk model.mlp.hidden model.moe.hidden "
+       "model.moe.shared_hidden data.pack_length",
        "numerics: [bf16], model: {hidden: 36}"},
-      {"L04", "byte tokens need vocab >= 256", "256 byte values", bytes_need_256_tokens, "model.vocab data.kind",
-       "data: {kind: text}, model: {vocab: 64}"},
-      {"L05", "cudnn needs numerics [bf16] and a `*`", "no fp32 kernel; else vacuous", cudnn_needs_bf16_and_attention,
-       "model.core_attention numerics model.pattern", "model: {core_attention: cudnn}"},
+      {"L04", "byte tokens need vocab >= 256", "256 byte values", bytes_need_256_tokens,
+       "model.vocab data.kind", "data: {kind: text}, model: {vocab: 64}"},
+      {"L05", "cudnn needs numerics [bf16] and a `*`", "no fp32 kernel; else vacuous",
+       cudnn_needs_bf16_and_attention, "model.core_attention numerics model.pattern",
+       "model: {core_attention: cudnn}"},
       {"L06", "top_k must not exceed experts", "no k-th expert", top_k_within_experts,
        "model.moe.top_k model.moe.experts", "model: {pattern: \"*E\", moe: {top_k: 5}}"},
-      {"L06", "expert_bias needs sigmoid", "bias is defined on sigmoid scores", expert_bias_needs_sigmoid,
-       "model.moe.expert_bias model.moe.router", "model: {pattern: \"*E\", moe: {expert_bias: true}}"},
-      {"L06", "pad_to_capacity needs a capacity_factor", "no capacity to pad to", padding_needs_a_capacity,
-       "model.moe.pad_to_capacity model.moe.capacity_factor",
-       "model: {pattern: \"*E\", moe: {capacity_factor: none, pad_to_capacity: true}}, cuda_graph: {modules: [attn]}"},
+      {"L06", "expert_bias needs sigmoid", "bias is defined on sigmoid scores",
+       expert_bias_needs_sigmoid, "model.moe.expert_bias model.moe.router",
+       "model: {pattern: \"*E\", moe: {expert_bias: true}}"},
+      {"L06", "pad_to_capacity needs a capacity_factor", "no capacity to pad to",
+       padding_needs_a_capacity, "model.moe.pad_to_capacity model.moe.capacity_factor",
+       "model: {pattern: \"*E\", moe: {capacity_factor: none, pad_to_capacity: true}}, cuda_graph: "
+       "{modules: [attn]}"},
   };
   return kRules;
 }

@@ -13,7 +13,9 @@ enum class Captured { no, router, whole };
 Captured captured(const Scenario& scenario, char symbol) {
   if (!with_partial_graphs(scenario)) return Captured::no;
   if (with_whole_layers(scenario)) return Captured::whole;
-  const auto module = [&](GraphModule module) { return holds(scenario.cuda_graph.modules, module); };
+  const auto module = [&](GraphModule module) {
+    return holds(scenario.cuda_graph.modules, module);
+  };
   switch (symbol) {
     case 'M':
       return module(GraphModule::mamba) ? Captured::whole : Captured::no;
@@ -27,9 +29,9 @@ Captured captured(const Scenario& scenario, char symbol) {
   }
 }
 
-// Residual stream i is what symbol i reads. It is an input or output of a graph unless no graph touches it or it lies
-// inside of one: then both symbols beside it are captured, are of one block, and nothing eager adds to it later, as
-// experts outside of the graph of their router do.
+// Residual stream i is what symbol i reads. It is an input or output of a graph unless no graph
+// touches it or it lies inside of one: then both symbols beside it are captured, are of one block,
+// and nothing eager adds to it later, as experts outside of the graph of their router do.
 std::vector<bool> static_residuals(const Scenario& scenario) {
   const std::string& pattern = scenario.model.pattern;
   std::vector<bool> crosses(pattern.size() + 1);
@@ -40,7 +42,8 @@ std::vector<bool> static_residuals(const Scenario& scenario) {
       crosses[i] = true;
       if (how == Captured::whole) crosses[i + 1] = true;
     }
-    const bool inside = block.count == 2 && captured(scenario, pattern[block.first]) == Captured::whole &&
+    const bool inside = block.count == 2 &&
+                        captured(scenario, pattern[block.first]) == Captured::whole &&
                         captured(scenario, pattern[block.first + 1]) == Captured::whole;
     if (inside) crosses[block.first + 1] = false;
   }
@@ -60,11 +63,13 @@ bool is_static(const Scenario& scenario, OffloadModule module) {
 
 bool has_its_layer(const Scenario& scenario, OffloadModule module) {
   const std::string& pattern = scenario.model.pattern;
-  return std::any_of(pattern.begin(), pattern.end(), [&](char symbol) { return has_module(symbol, module); });
+  return std::any_of(pattern.begin(), pattern.end(),
+                     [&](char symbol) { return has_module(symbol, module); });
 }
 
 bool has_its_layer(const Scenario& scenario, Recompute module) {
-  return module == Recompute::layernorm || has_layer(scenario, module == Recompute::mlp_act ? '-' : 'E');
+  return module == Recompute::layernorm ||
+         has_layer(scenario, module == Recompute::mlp_act ? '-' : 'E');
 }
 
 // One module that this scenario could offload as far as layers and graphs go.
@@ -83,7 +88,8 @@ Findings offload_has_its_layer(const Scenario& scenario) {
   }
   if (legal == modules) return {};
   if (legal.empty()) legal = any_legal_module(scenario);
-  return {{"offload.modules", set_text(legal), set_text(modules) + " of \"" + scenario.model.pattern + "\""}};
+  return {{"offload.modules", set_text(legal),
+           set_text(modules) + " of \"" + scenario.model.pattern + "\""}};
 }
 
 Findings recompute_has_its_layer(const Scenario& scenario) {
@@ -93,12 +99,14 @@ Findings recompute_has_its_layer(const Scenario& scenario) {
     if (has_its_layer(scenario, module)) legal.push_back(module);
   }
   if (legal == modules) return {};
-  return {{"model.recompute", set_text(legal), set_text(modules) + " of \"" + scenario.model.pattern + "\""}};
+  return {{"model.recompute", set_text(legal),
+           set_text(modules) + " of \"" + scenario.model.pattern + "\""}};
 }
 
 Findings projection_needs_core_attention(const Scenario& scenario) {
   std::vector<OffloadModule> modules = scenario.offload.modules;
-  if (!holds(modules, OffloadModule::attn_proj) || holds(modules, OffloadModule::core_attn)) return {};
+  if (!holds(modules, OffloadModule::attn_proj) || holds(modules, OffloadModule::core_attn))
+    return {};
   modules.push_back(OffloadModule::core_attn);
   std::sort(modules.begin(), modules.end());
   return {{"offload.modules", set_text(modules), set_text(scenario.offload.modules)}};
@@ -129,15 +137,17 @@ Findings recomputed_norms_are_not_moved(const Scenario& scenario) {
   std::vector<Recompute> recompute = scenario.model.recompute;
   if (!holds(recompute, Recompute::layernorm)) return {};
   const auto& modules = scenario.offload.modules;
-  const bool both = std::any_of(modules.begin(), modules.end(),
-                                [](OffloadModule module) { return offload_row(module).kept == Kept::norm_output; });
+  const bool both = std::any_of(modules.begin(), modules.end(), [](OffloadModule module) {
+    return offload_row(module).kept == Kept::norm_output;
+  });
   if (!both) return {};
   std::erase(recompute, Recompute::layernorm);
   return {{"model.recompute", set_text(recompute), "offload " + set_text(modules)}};
 }
 
 Findings plan_comes_before_capture(const Scenario& scenario) {
-  if (!with_offload(scenario) || !with_graphs(scenario) || scenario.cuda_graph.warmup_steps > 0) return {};
+  if (!with_offload(scenario) || !with_graphs(scenario) || scenario.cuda_graph.warmup_steps > 0)
+    return {};
   return {{"cuda_graph.warmup_steps", "1", "0"}};
 }
 
@@ -150,9 +160,11 @@ Findings one_graph_joins_its_copies(const Scenario& scenario) {
 Findings delay_has_something_to_delay(const Scenario& scenario) {
   if (!with_offload(scenario) || !scenario.offload.delay_until_cuda_graph) return {};
   const auto& modules = scenario.offload.modules;
-  const bool experts = std::any_of(modules.begin(), modules.end(),
-                                   [](OffloadModule module) { return offload_row(module).kept == Kept::experts; });
-  if (with_partial_graphs(scenario) && experts && captured(scenario, 'E') != Captured::whole) return {};
+  const bool experts = std::any_of(modules.begin(), modules.end(), [](OffloadModule module) {
+    return offload_row(module).kept == Kept::experts;
+  });
+  if (with_partial_graphs(scenario) && experts && captured(scenario, 'E') != Captured::whole)
+    return {};
   const bool holds_experts = holds(scenario.cuda_graph.modules, GraphModule::moe);
   if (!with_partial_graphs(scenario) || !experts || !holds_experts)
     return {{"offload.delay_until_cuda_graph", "false", ""}};
@@ -171,7 +183,8 @@ Findings plan_has_its_step(const Scenario& scenario) {
 std::vector<OffloadModule> offloadable_modules(const Scenario& scenario) {
   std::vector<OffloadModule> modules;
   for (const OffloadModuleRow& row : kOffloadModules) {
-    if (has_its_layer(scenario, row.module) && !is_static(scenario, row.module)) modules.push_back(row.module);
+    if (has_its_layer(scenario, row.module) && !is_static(scenario, row.module))
+      modules.push_back(row.module);
   }
   return modules;
 }
@@ -179,30 +192,35 @@ std::vector<OffloadModule> offloadable_modules(const Scenario& scenario) {
 std::span<const Rule> offload_rules() {
   static constexpr Rule kRules[] = {
       {"L24",
-       "an offload module needs its layer: attn_norm, qkv_linear, core_attn, attn_proj `*`; mlp_norm `-` or `E`; "
+       "an offload module needs its layer: attn_norm, qkv_linear, core_attn, attn_proj `*`; "
+       "mlp_norm `-` or `E`; "
        "mlp_fc1 `-`; expert_fc1, moe_act `E`; mamba_* `M`",
        "nothing to move", offload_has_its_layer, "offload.modules model.pattern",
        "model: {pattern: \"M-\"}, offload: {modules: [core_attn]}"},
-      {"L24", "a recompute module needs its layer: mlp_act `-`; moe_act `E`", "nothing to compute again",
-       recompute_has_its_layer, "model.recompute model.pattern", "model: {recompute: [moe_act]}"},
-      {"L25", "attn_proj needs core_attn", "its input is core_attn's output, needed by both backwards",
-       projection_needs_core_attention, "offload.modules", "offload: {modules: [attn_proj]}"},
+      {"L24", "a recompute module needs its layer: mlp_act `-`; moe_act `E`",
+       "nothing to compute again", recompute_has_its_layer, "model.recompute model.pattern",
+       "model: {recompute: [moe_act]}"},
+      {"L25", "attn_proj needs core_attn",
+       "its input is core_attn's output, needed by both backwards", projection_needs_core_attention,
+       "offload.modules", "offload: {modules: [attn_proj]}"},
       {"L26", "partial: a tensor that is an input or output of a graph cannot be offloaded",
        "static buffer: nothing is freed", static_buffers_stay,
        "offload.modules cuda_graph.impl cuda_graph.modules model.pattern",
        "cuda_graph: {modules: [attn]}, offload: {modules: [attn_norm]}"},
       {"L27", "recompute layernorm excludes offload of qkv_linear, mlp_fc1, mamba_in_proj",
        "that tensor is the norm's output and is not saved", recomputed_norms_are_not_moved,
-       "model.recompute offload.modules", "model: {recompute: [layernorm]}, offload: {modules: [mlp_fc1]}"},
-      {"L28", "offload with graphs needs warmup_steps > 0", "plan and pinned buffers must exist before capture",
-       plan_comes_before_capture, "offload.modules cuda_graph.impl cuda_graph.warmup_steps",
+       "model.recompute offload.modules",
+       "model: {recompute: [layernorm]}, offload: {modules: [mlp_fc1]}"},
+      {"L28", "offload with graphs needs warmup_steps > 0",
+       "plan and pinned buffers must exist before capture", plan_comes_before_capture,
+       "offload.modules cuda_graph.impl cuda_graph.warmup_steps",
        "cuda_graph: {warmup_steps: 0}, offload: {modules: [mlp_fc1]}"},
       {"L29", "offload under full_iteration needs an integer max_inflight",
        "nothing returns to the pool inside one graph without a join", one_graph_joins_its_copies,
        "offload.max_inflight offload.modules cuda_graph.impl",
        "cuda_graph: {impl: full_iteration}, offload: {modules: [mlp_fc1]}"},
-      {"L30", "delay_until_cuda_graph needs partial, and expert_fc1 or moe_act outside every graph", "nothing to delay",
-       delay_has_something_to_delay,
+      {"L30", "delay_until_cuda_graph needs partial, and expert_fc1 or moe_act outside every graph",
+       "nothing to delay", delay_has_something_to_delay,
        "offload.delay_until_cuda_graph offload.modules cuda_graph.impl cuda_graph.modules",
        "offload: {modules: [mlp_fc1], delay_until_cuda_graph: true}"},
       {"L31", "offload needs steps >= 2", "the first step records the plan", plan_has_its_step,

@@ -1,4 +1,5 @@
-// The table of modules that may be offloaded, from which validation, plan, generator and documentation are derived.
+// The table of modules that may be offloaded, from which validation, plan, generator and
+// documentation are derived.
 #pragma once
 
 #include <array>
@@ -9,9 +10,11 @@
 
 namespace lockstep {
 
-// The kind of activation that a module keeps for its backward pass, as far as it decides whether it may leave.
+// The kind of activation that a module keeps for its backward pass, as far as it decides whether it
+// may leave.
 enum class Kept : std::uint8_t {
-  residual,     // The residual stream that its layer reads: input or output of a graph that ends there.
+  residual,     // The residual stream that its layer reads: input or output of a graph that ends
+                // there.
   norm_output,  // Never crosses a region's boundary; not saved where norms are computed again.
   inside,       // Made and read inside of its layer.
   experts,      // The same, of the experts: rows may follow the data, and copies may be delayed.
@@ -48,10 +51,12 @@ constexpr bool has_module(char symbol, OffloadModule module) {
   return false;
 }
 
-// Modules that have a layer in the pattern and keep nothing that crosses the boundary of a graph (L24, L26).
+// Modules that have a layer in the pattern and keep nothing that crosses the boundary of a graph
+// (L24, L26).
 std::vector<OffloadModule> offloadable_modules(const Scenario& scenario);
 
-// The host knows how many rows of the experts' buffers are in use, so that a copy moves no more than those.
+// The host knows how many rows of the experts' buffers are in use, so that a copy moves no more
+// than those.
 inline bool rows_follow_the_data(const Scenario& scenario, OffloadModule module) {
   return scenario.model.moe.host_sync && offload_row(module).kept == Kept::experts;
 }

@@ -16,9 +16,10 @@ std::int64_t parameters(const Scenario::Model& model, char symbol) {
   switch (symbol) {
     case 'M': {
       const auto& m = model.mamba;
-      const std::int64_t heads = m.d_inner / m.head_dim, channels = m.d_inner + 2 * m.groups * m.state;
-      return d + (m.d_inner + channels + heads) * d + channels * (m.conv_width + 1) + 3 * heads + m.d_inner +
-             d * m.d_inner;
+      const std::int64_t heads = m.d_inner / m.head_dim,
+                         channels = m.d_inner + 2 * m.groups * m.state;
+      return d + (m.d_inner + channels + heads) * d + channels * (m.conv_width + 1) + 3 * heads +
+             m.d_inner + d * m.d_inner;
     }
     case '*': {
       const auto& a = model.attention;
@@ -27,7 +28,8 @@ std::int64_t parameters(const Scenario::Model& model, char symbol) {
     case '-':
       return d + mlp(model.mlp.hidden);
     default:
-      return d + model.moe.experts * d + model.moe.experts * mlp(model.moe.hidden) + mlp(model.moe.shared_hidden);
+      return d + model.moe.experts * d + model.moe.experts * mlp(model.moe.hidden) +
+             mlp(model.moe.shared_hidden);
   }
 }
 
@@ -41,7 +43,8 @@ std::vector<std::int64_t> unit_sizes(const Scenario& scenario) {
   std::vector<std::int64_t> sizes;
   std::size_t block = 0;
   for (std::size_t u = 0; block < blocks.size(); ++u) {
-    const std::int64_t count = scenario.fsdp.unit_is_list ? scenario.fsdp.unit[u] : scenario.fsdp.unit[0];
+    const std::int64_t count =
+        scenario.fsdp.unit_is_list ? scenario.fsdp.unit[u] : scenario.fsdp.unit[0];
     sizes.push_back(0);
     for (std::int64_t b = 0; b < count && block < blocks.size(); ++b, ++block) {
       for (int i = 0; i < blocks[block].count; ++i) {
@@ -57,31 +60,37 @@ bool units_cover_the_blocks(const Scenario& scenario) {
 }
 
 Findings graphs_need_double_buffers(const Scenario& scenario) {
-  if (!with_partial_graphs(scenario) || !with_sharding(scenario) || scenario.fsdp.double_buffer) return {};
+  if (!with_partial_graphs(scenario) || !with_sharding(scenario) || scenario.fsdp.double_buffer)
+    return {};
   return {{"fsdp.double_buffer", "true", ""}};
 }
 
 // The pool's class has the most units; of several such classes, the first in the model.
 Findings units_fit_the_pool(const Scenario& scenario) {
-  const bool asked = with_partial_graphs(scenario) && with_sharding(scenario) && scenario.fsdp.double_buffer &&
-                     !scenario.fsdp.persist_buf_on_alloc_fail;
+  const bool asked = with_partial_graphs(scenario) && with_sharding(scenario) &&
+                     scenario.fsdp.double_buffer && !scenario.fsdp.persist_buf_on_alloc_fail;
   if (!asked || !units_cover_the_blocks(scenario)) return {};
   const std::vector<std::int64_t> sizes = unit_sizes(scenario);
-  const auto members = [&](std::int64_t size) { return std::count(sizes.begin(), sizes.end(), size); };
-  const std::int64_t pooled = *std::max_element(
-      sizes.begin(), sizes.end(), [&](std::int64_t a, std::int64_t b) { return members(a) < members(b); });
+  const auto members = [&](std::int64_t size) {
+    return std::count(sizes.begin(), sizes.end(), size);
+  };
+  const std::int64_t pooled =
+      *std::max_element(sizes.begin(), sizes.end(),
+                        [&](std::int64_t a, std::int64_t b) { return members(a) < members(b); });
   for (std::size_t u = 0; u < sizes.size(); ++u) {
     if (sizes[u] == pooled) continue;
     return {{"fsdp.persist_buf_on_alloc_fail", "true",
-             "unit " + to_string(u) + " has " + to_string(sizes[u]) + " parameters, the pool's class " +
-                 to_string(pooled)}};
+             "unit " + to_string(u) + " has " + to_string(sizes[u]) +
+                 " parameters, the pool's class " + to_string(pooled)}};
   }
   return {};
 }
 
 Findings three_units_need_a_third_buffer(const Scenario& scenario) {
   const auto& fsdp = scenario.fsdp;
-  if (!with_sharding(scenario) || !fsdp.double_buffer || fsdp.prefetch < 2 || fsdp.persist_buf_on_alloc_fail) return {};
+  if (!with_sharding(scenario) || !fsdp.double_buffer || fsdp.prefetch < 2 ||
+      fsdp.persist_buf_on_alloc_fail)
+    return {};
   return {{"fsdp.prefetch", "1", to_string(fsdp.prefetch)}};
 }
 
@@ -95,8 +104,9 @@ Findings unit_list_sums_to_the_blocks(const Scenario& scenario) {
     left -= units.back();
   }
   if (left > 0) units.push_back(left);
-  return {{"fsdp.unit", list_text(units),
-           "sum " + to_string(sum(scenario.fsdp.unit)) + " of " + to_string(scenario.blocks().size())}};
+  return {
+      {"fsdp.unit", list_text(units),
+       "sum " + to_string(sum(scenario.fsdp.unit)) + " of " + to_string(scenario.blocks().size())}};
 }
 
 Findings library_sum_needs_the_library(const Scenario& scenario) {
@@ -119,22 +129,31 @@ std::span<const Rule> sharding_rules() {
   static constexpr Rule kRules[] = {
       {"L32", "partial with a strategy other than no_shard needs double_buffer",
        "temporary buffers move; graphs bake addresses", graphs_need_double_buffers,
-       "fsdp.double_buffer fsdp.strategy cuda_graph.impl", "fsdp: {strategy: optim, double_buffer: false}"},
+       "fsdp.double_buffer fsdp.strategy cuda_graph.impl",
+       "fsdp: {strategy: optim, double_buffer: false}"},
       {"L33", "partial, sharded, without persist_buf_on_alloc_fail: a unit does not fit the pool",
-       "pool = the largest class of units equal in size and dtype, two live; a miss would move an address",
-       units_fit_the_pool, "fsdp.persist_buf_on_alloc_fail fsdp.strategy fsdp.unit cuda_graph.impl model.pattern",
-       "model: {pattern: \"M*-M\"}, fsdp: {strategy: optim_grads_params, unit: 2, persist_buf_on_alloc_fail: false}"},
-      {"L34", "double_buffer with prefetch 2 needs persist_buf_on_alloc_fail", "three units live in two slots",
-       three_units_need_a_third_buffer, "fsdp.prefetch fsdp.double_buffer fsdp.persist_buf_on_alloc_fail",
-       "cuda_graph: {impl: none}, fsdp: {strategy: optim_grads_params, prefetch: 2, persist_buf_on_alloc_fail: false}"},
-      {"L35", "a unit list must sum to the number of blocks", "every block has one unit", unit_list_sums_to_the_blocks,
-       "fsdp.unit model.pattern", "fsdp: {strategy: optim, unit: [1]}"},
-      {"L36", "reduction nccl needs transport nccl", "no other has the library's sum; auto is not enough",
-       library_sum_needs_the_library, "fsdp.reduction fsdp.strategy parallel.transport",
+       "pool = the largest class of units equal in size and dtype, two live; a miss would move an "
+       "address",
+       units_fit_the_pool,
+       "fsdp.persist_buf_on_alloc_fail fsdp.strategy fsdp.unit cuda_graph.impl model.pattern",
+       "model: {pattern: \"M*-M\"}, fsdp: {strategy: optim_grads_params, unit: 2, "
+       "persist_buf_on_alloc_fail: false}"},
+      {"L34", "double_buffer with prefetch 2 needs persist_buf_on_alloc_fail",
+       "three units live in two slots", three_units_need_a_third_buffer,
+       "fsdp.prefetch fsdp.double_buffer fsdp.persist_buf_on_alloc_fail",
+       "cuda_graph: {impl: none}, fsdp: {strategy: optim_grads_params, prefetch: 2, "
+       "persist_buf_on_alloc_fail: false}"},
+      {"L35", "a unit list must sum to the number of blocks", "every block has one unit",
+       unit_list_sums_to_the_blocks, "fsdp.unit model.pattern",
+       "fsdp: {strategy: optim, unit: [1]}"},
+      {"L36", "reduction nccl needs transport nccl",
+       "no other has the library's sum; auto is not enough", library_sum_needs_the_library,
+       "fsdp.reduction fsdp.strategy parallel.transport",
        "fsdp: {strategy: optim, reduction: nccl}"},
       {"L37", "full_iteration with several ranks needs transport shm or nccl",
-       "ranks of one process would wait for each other inside a capture", full_graphs_need_processes,
-       "cuda_graph.impl parallel", "cuda_graph: {impl: full_iteration}, parallel: {data: 2}"},
+       "ranks of one process would wait for each other inside a capture",
+       full_graphs_need_processes, "cuda_graph.impl parallel",
+       "cuda_graph: {impl: full_iteration}, parallel: {data: 2}"},
   };
   return kRules;
 }

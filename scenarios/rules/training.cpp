@@ -11,11 +11,14 @@ Findings depth_is_reached(const Scenario& scenario) {
   const auto& training = scenario.training;
   const std::int64_t least = fewest_microbatches(training);
   if (training.in_flight <= least) return {};
-  return {{"training.in_flight", to_string(least), to_string(training.in_flight) + " of " + to_string(least)}};
+  return {{"training.in_flight", to_string(least),
+           to_string(training.in_flight) + " of " + to_string(least)}};
 }
 
-// The steps that may stay: increasing, from `first` to the last one. A step out of range moves to its nearest place.
-std::vector<std::int64_t> legal_steps(const std::vector<std::int64_t>& steps, std::int64_t first, std::int64_t last) {
+// The steps that may stay: increasing, from `first` to the last one. A step out of range moves to
+// its nearest place.
+std::vector<std::int64_t> legal_steps(const std::vector<std::int64_t>& steps, std::int64_t first,
+                                      std::int64_t last) {
   std::vector<std::int64_t> legal;
   for (const std::int64_t step : steps) {
     if (first > last) break;
@@ -46,7 +49,8 @@ Findings changes_have_a_step(const Scenario& scenario) {
   if (legal == steps) return {};
   std::vector<std::string> items;
   for (std::size_t i = 0; i < legal.size(); ++i) {
-    items.push_back("{step: " + to_string(legal[i]) + ", microbatches: " + to_string(changes[i].microbatches) + "}");
+    items.push_back("{step: " + to_string(legal[i]) +
+                    ", microbatches: " + to_string(changes[i].microbatches) + "}");
   }
   return {{"training.change_microbatches_at", list_text(items),
            "steps " + list_text(steps) + " of " + to_string(scenario.training.steps)}};
@@ -58,12 +62,17 @@ std::span<const Rule> training_rules() {
   static constexpr Rule kRules[] = {
       {"L13", "in_flight must not exceed microbatches, changed counts included",
        "a depth that is never reached is vacuous", depth_is_reached,
-       "training.in_flight training.microbatches training.change_microbatches_at", "training: {in_flight: 3}"},
-      {"L14", "steps in recapture_at must increase, within 1..steps-1; it needs graphs and steps above warmup_steps",
+       "training.in_flight training.microbatches training.change_microbatches_at",
+       "training: {in_flight: 3}"},
+      {"L14",
+       "steps in recapture_at must increase, within 1..steps-1; it needs graphs and steps above "
+       "warmup_steps",
        "nothing would happen", captures_have_a_step,
-       "training.recapture_at training.steps cuda_graph.impl cuda_graph.warmup_steps", "training: {recapture_at: [3]}"},
-      {"L14", "steps in change_microbatches_at must increase, within 1..steps-1", "nothing would happen",
-       changes_have_a_step, "training.change_microbatches_at training.steps",
+       "training.recapture_at training.steps cuda_graph.impl cuda_graph.warmup_steps",
+       "training: {recapture_at: [3]}"},
+      {"L14", "steps in change_microbatches_at must increase, within 1..steps-1",
+       "nothing would happen", changes_have_a_step,
+       "training.change_microbatches_at training.steps",
        "training: {change_microbatches_at: [{step: 3, microbatches: 2}]}"},
   };
   return kRules;

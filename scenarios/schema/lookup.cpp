@@ -1,4 +1,5 @@
-// Lookups in the table of keys: sections, names, and the defaults and ranges that depend on other keys.
+// Lookups in the table of keys: sections, names, and the defaults and ranges that depend on other
+// keys.
 #include <algorithm>
 #include <map>
 
@@ -42,12 +43,15 @@ const Key* find_key(const std::string& path) {
 
 bool is_section(const std::string& path) { return sections().count(path) != 0; }
 
-const std::vector<std::string>& names_in(const std::string& section) { return sections().at(section); }
+const std::vector<std::string>& names_in(const std::string& section) {
+  return sections().at(section);
+}
 
 const std::vector<std::string>& computed_keys() {
-  static const std::vector<std::string> keys{"model.vocab",         "model.moe.pad_to_capacity",
-                                             "data.long_documents", "data.distribution.median",
-                                             "training.in_flight",  "training.optimizer.decay_steps"};
+  static const std::vector<std::string> keys{
+      "model.vocab",         "model.moe.pad_to_capacity",
+      "data.long_documents", "data.distribution.median",
+      "training.in_flight",  "training.optimizer.decay_steps"};
   return keys;
 }
 
@@ -64,20 +68,25 @@ void fill_defaults(Scenario& scenario, const std::set<std::string>& given) {
   }
   // Only lognormal reads the median, so elsewhere its default may not refuse a short pack.
   if (computes("data.distribution.median")) {
-    const bool is_read = data.kind == DataKind::distribution && data.distribution.shape == Shape::lognormal;
+    const bool is_read =
+        data.kind == DataKind::distribution && data.distribution.shape == Shape::lognormal;
     const std::int64_t median = plain.data.distribution.median;
     data.distribution.median = is_read ? median : std::min(median, data.pack_length);
   }
   if (computes("training.in_flight")) {
-    scenario.training.in_flight = std::min(plain.training.in_flight, fewest_microbatches(scenario.training));
+    scenario.training.in_flight =
+        std::min(plain.training.in_flight, fewest_microbatches(scenario.training));
   }
-  if (computes("training.optimizer.decay_steps")) scenario.training.optimizer.decay_steps = scenario.training.steps;
+  if (computes("training.optimizer.decay_steps"))
+    scenario.training.optimizer.decay_steps = scenario.training.steps;
 }
 
-std::vector<DependentRange> out_of_dependent_range(const Scenario& scenario, const std::set<std::string>& given) {
+std::vector<DependentRange> out_of_dependent_range(const Scenario& scenario,
+                                                   const std::set<std::string>& given) {
   std::vector<DependentRange> list;
   const auto check = [&](const std::string& key, auto value, auto low, auto high, auto write) {
-    const bool is_read = key.rfind("data.distribution.", 0) != 0 || scenario.data.kind == DataKind::distribution;
+    const bool is_read =
+        key.rfind("data.distribution.", 0) != 0 || scenario.data.kind == DataKind::distribution;
     if ((value >= low && value <= high) || (given.count(key) == 0 && !is_read)) return;
     list.push_back({key, write(low) + ".." + write(high), write(value < low ? low : high)});
   };
@@ -85,12 +94,14 @@ std::vector<DependentRange> out_of_dependent_range(const Scenario& scenario, con
   const Scenario::Data& data = scenario.data;
   const std::int64_t zero = 0, one = 1;
   check("data.distribution.min", data.distribution.min, zero, data.pack_length, integer);
-  check("data.distribution.max", data.distribution.max, std::min(data.distribution.min, data.pack_length),
-        data.pack_length, integer);
+  check("data.distribution.max", data.distribution.max,
+        std::min(data.distribution.min, data.pack_length), data.pack_length, integer);
   check("data.distribution.median", data.distribution.median, one, data.pack_length, integer);
   const Scenario::Training& training = scenario.training;
-  check("training.optimizer.min_lr", training.optimizer.min_lr, 0.0, training.optimizer.lr, write_number);
-  check("training.optimizer.lr_warmup", training.optimizer.lr_warmup, zero, training.steps, integer);
+  check("training.optimizer.min_lr", training.optimizer.min_lr, 0.0, training.optimizer.lr,
+        write_number);
+  check("training.optimizer.lr_warmup", training.optimizer.lr_warmup, zero, training.steps,
+        integer);
   check("training.eval_every", training.eval_every, zero, training.steps, integer);
   return list;
 }

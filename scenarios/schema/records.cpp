@@ -8,16 +8,19 @@ namespace {
 // A mapping with few known keys. A value that is wrong does not hide the other keys.
 class Record {
  public:
-  Record(const Item& item, const std::string& wanted, const std::vector<std::string>& known) : item_(item) {
+  Record(const Item& item, const std::string& wanted, const std::vector<std::string>& known)
+      : item_(item) {
     if (!item.is(Node::Kind::mapping)) {
       item.wrong_type(wanted);
       return;
     }
     is_mapping_ = is_complete_ = true;
     for (const Node& key : item.node.keys) {
-      if (key.kind == Node::Kind::scalar && std::find(known.begin(), known.end(), key.text) != known.end()) continue;
-      item.faults.add("Y03", key.place, item.key + "." + key.text, "is no key of schema 1", "it takes " + wanted,
-                      nearest_name(key.text, known));
+      if (key.kind == Node::Kind::scalar &&
+          std::find(known.begin(), known.end(), key.text) != known.end())
+        continue;
+      item.faults.add("Y03", key.place, item.key + "." + key.text, "is no key of schema 1",
+                      "it takes " + wanted, nearest_name(key.text, known));
       is_complete_ = false;
     }
   }
@@ -38,8 +41,8 @@ class Record {
   template <class Type>
   std::optional<typename Type::Value> need(const std::string& name, const Type& type) {
     if (!has(name)) {
-      item_.faults.add("Y05", item_.node.place, item_.key, "lacks the key `" + name + "`", "it has no default",
-                       name + ": " + type.name());
+      item_.faults.add("Y05", item_.node.place, item_.key, "lacks the key `" + name + "`",
+                       "it has no default", name + ": " + type.name());
       is_complete_ = false;
     }
     return get(name, type);
@@ -64,8 +67,8 @@ struct CounterName {
     const std::vector<std::string>& known = counter_names();
     const std::optional<std::string> text = read_scalar_text(item, "the name of a counter");
     if (!text || std::find(known.begin(), known.end(), *text) != known.end()) return text;
-    item.faults.add("Y03", item.node.place, item.key, "there is no counter " + quoted(*text), "nothing is compared",
-                    nearest_name(*text, known));
+    item.faults.add("Y03", item.node.place, item.key, "there is no counter " + quoted(*text),
+                    "nothing is compared", nearest_name(*text, known));
     return std::nullopt;
   }
 };
@@ -96,7 +99,8 @@ std::optional<Scenario::CounterRule> read_counter(const Item& item) {
 }
 
 std::string write_counter(const Scenario::CounterRule& rule, Style style) {
-  if (!rule.same_as.empty()) return write_record({{"same_as", write_text(rule.same_as, style)}}, style);
+  if (!rule.same_as.empty())
+    return write_record({{"same_as", write_text(rule.same_as, style)}}, style);
   if (rule.min && rule.min == rule.max) return std::to_string(*rule.min);
   std::vector<std::pair<std::string, std::string>> fields;
   if (rule.min) fields.emplace_back("min", std::to_string(*rule.min));
@@ -118,7 +122,9 @@ std::string Buckets::write(const Value& value, Style style) const {
   return value.size() == 1 ? std::to_string(value.front()) : List<Int>{}.write(value, style);
 }
 
-std::string UnitType::name() const { return kUnitBlocks.name() + " blocks, or a list of blocks per unit"; }
+std::string UnitType::name() const {
+  return kUnitBlocks.name() + " blocks, or a list of blocks per unit";
+}
 
 std::optional<UnitType::Value> UnitType::read(const Item& item) const {
   if (item.is(Node::Kind::sequence)) {
@@ -130,7 +136,8 @@ std::optional<UnitType::Value> UnitType::read(const Item& item) const {
 }
 
 std::string UnitType::write(const Value& value, Style style) const {
-  return value.is_list ? List<Int>{}.write(value.blocks, style) : std::to_string(value.blocks.front());
+  return value.is_list ? List<Int>{}.write(value.blocks, style)
+                       : std::to_string(value.blocks.front());
 }
 
 std::optional<Scenario::MicrobatchChange> MicrobatchChangeType::read(const Item& item) const {
@@ -143,8 +150,9 @@ std::optional<Scenario::MicrobatchChange> MicrobatchChangeType::read(const Item&
 }
 
 std::string MicrobatchChangeType::write(const Value& value, Style style) const {
-  return write_record({{"step", std::to_string(value.step)}, {"microbatches", std::to_string(value.microbatches)}},
-                      style);
+  return write_record(
+      {{"step", std::to_string(value.step)}, {"microbatches", std::to_string(value.microbatches)}},
+      style);
 }
 
 std::optional<Scenario::Delay> DelayType::read(const Item& item) const {
@@ -178,7 +186,8 @@ std::optional<CountersType::Value> CountersType::read(const Item& item) const {
 
 std::string CountersType::write(const Value& value, Style style) const {
   std::vector<std::pair<std::string, std::string>> fields;
-  for (const auto& [counter, rule] : value) fields.emplace_back(counter, write_counter(rule, style));
+  for (const auto& [counter, rule] : value)
+    fields.emplace_back(counter, write_counter(rule, style));
   return write_record(fields, style);
 }
 

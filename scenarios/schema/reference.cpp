@@ -24,7 +24,8 @@ std::string spelled(const std::vector<std::string>& values, const char* separato
 // A range of integers that is open at the ends that no file reaches.
 std::string range_of(std::int64_t min, std::int64_t max) {
   if (min <= -kMostInt) return "any";
-  return max == kMostInt ? "at least " + std::to_string(min) : std::to_string(min) + ".." + std::to_string(max);
+  return max == kMostInt ? "at least " + std::to_string(min)
+                         : std::to_string(min) + ".." + std::to_string(max);
 }
 
 std::string any_of(const std::vector<std::string>& schemas) {
@@ -33,7 +34,8 @@ std::string any_of(const std::vector<std::string>& schemas) {
 
 // A mapping that has no other members than these.
 std::string record(const Fields& members, const std::vector<std::string>& required) {
-  Fields fields{{"type", text("object")}, {"additionalProperties", "false"}, {"properties", object(members)}};
+  Fields fields{
+      {"type", text("object")}, {"additionalProperties", "false"}, {"properties", object(members)}};
   if (!required.empty()) fields.emplace_back("required", list(required));
   return object(fields);
 }
@@ -50,7 +52,8 @@ TypeText Int::text() const {
 
 TypeText Number::text() const {
   const bool bounded = max < 1e308;
-  Fields fields{{"type", "\"number\""}, {above_min ? "exclusiveMinimum" : "minimum", write_number(min)}};
+  Fields fields{{"type", "\"number\""},
+                {above_min ? "exclusiveMinimum" : "minimum", write_number(min)}};
   if (bounded) fields.emplace_back(below_max ? "exclusiveMaximum" : "maximum", write_number(max));
   const std::string low = (above_min ? "above " : "at least ") + write_number(min);
   const std::string high = (below_max ? ", below " : ", at most ") + write_number(max);
@@ -84,14 +87,17 @@ TypeText list_text_of(const TypeText& item, std::size_t min, std::size_t max) {
                             : min != 0                    ? "not empty, "
                                                           : "";
   // The innermost of nested lists says that none of them is empty.
-  const std::string range = item.range.rfind("not empty, ", 0) == 0 ? item.range : count + item.range;
+  const std::string range =
+      item.range.rfind("not empty, ", 0) == 0 ? item.range : count + item.range;
   return {"list of " + item.kind, range, object(fields)};
 }
 
 TypeText set_text_of(const std::vector<std::string>& words, std::size_t min) {
-  Fields fields{{"type", "\"array\""}, {"items", object({{"enum", list(words)}})}, {"uniqueItems", "true"}};
+  Fields fields{
+      {"type", "\"array\""}, {"items", object({{"enum", list(words)}})}, {"uniqueItems", "true"}};
   if (min != 0) fields.emplace_back("minItems", std::to_string(min));
-  return {"set of words", (min != 0 ? "not empty, of " : "") + spelled(words, ", "), object(fields)};
+  return {"set of words", (min != 0 ? "not empty, of " : "") + spelled(words, ", "),
+          object(fields)};
 }
 
 TypeText either_text(const TypeText& type, const std::string& word) {
@@ -112,27 +118,33 @@ TypeText UnitType::text() const {
 }
 
 TypeText MicrobatchChangeType::text() const {
-  return {
-      "record", "{step: int, microbatches: int " + kMicrobatches.text().range + "}",
-      record({{"step", kAnyInt.text().json}, {"microbatches", kMicrobatches.text().json}}, {"step", "microbatches"})};
+  return {"record", "{step: int, microbatches: int " + kMicrobatches.text().range + "}",
+          record({{"step", kAnyInt.text().json}, {"microbatches", kMicrobatches.text().json}},
+                 {"step", "microbatches"})};
 }
 
 TypeText DelayType::text() const {
   const TypeText stream = Word<DelayStream>{}.text();
   const TypeText rank = OrWord<Int>{kAnyInt, "all"}.text();
-  return {"record", "{stream: word, rank: int or all, spin: int " + kSpin.text().range + "}; streams: " + stream.range,
-          record({{"stream", stream.json}, {"rank", rank.json}, {"spin", kSpin.text().json}}, {"stream", "spin"})};
+  return {"record",
+          "{stream: word, rank: int or all, spin: int " + kSpin.text().range +
+              "}; streams: " + stream.range,
+          record({{"stream", stream.json}, {"rank", rank.json}, {"spin", kSpin.text().json}},
+                 {"stream", "spin"})};
 }
 
 TypeText CountersType::text() const {
   const std::string count = Int{}.text().json;
   const std::string range = record({{"min", count}, {"max", count}}, {});
-  const std::string same = record({{"same_as", object({{"enum", list(counter_names())}})}}, {"same_as"});
+  const std::string same =
+      record({{"same_as", object({{"enum", list(counter_names())}})}}, {"same_as"});
   Fields members;
   // A range is not empty: it has `min`, `max` or both.
   const std::string filled = range.substr(0, range.size() - 1) + ",\"minProperties\":1}";
-  for (const std::string& counter : counter_names()) members.emplace_back(counter, any_of({count, filled, same}));
-  return {"mapping", "counter: int, {min, max} (either), or {same_as: counter}", record(members, {})};
+  for (const std::string& counter : counter_names())
+    members.emplace_back(counter, any_of({count, filled, same}));
+  return {"mapping", "counter: int, {min, max} (either), or {same_as: counter}",
+          record(members, {})};
 }
 
 }  // namespace lockstep

@@ -16,7 +16,9 @@ template <class Type, class Get, class Set>
 Key key(const char* path, Meaning meaning, Type type, Get get, Set set) {
   Key made(path, meaning, type);
   made.copy = [=](const Scenario& from, Scenario& to) { set(to, get(from)); };
-  made.write = [=](const Scenario& scenario, Style style) { return type.write(get(scenario), style); };
+  made.write = [=](const Scenario& scenario, Style style) {
+    return type.write(get(scenario), style);
+  };
   made.read = [=](const Item& item, Scenario& scenario) {
     if (auto value = type.read(item)) set(scenario, std::move(*value));
   };
@@ -25,7 +27,8 @@ Key key(const char* path, Meaning meaning, Type type, Get get, Set set) {
 
 template <class Type, class Member>
 Key key(const char* path, Meaning meaning, Type type, Member member) {
-  return key(path, meaning, type, member, [=](Scenario& s, typename Type::Value v) { member(s) = std::move(v); });
+  return key(path, meaning, type, member,
+             [=](Scenario& s, typename Type::Value v) { member(s) = std::move(v); });
 }
 
 template <class... Kind>
@@ -38,7 +41,8 @@ bool is_lower_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c
 
 bool is_name(const std::string& text) {
   return !text.empty() && text.size() <= 64 && is_lower_or_digit(text.front()) &&
-         std::all_of(text.begin(), text.end(), [](char c) { return is_lower_or_digit(c) || c == '_' || c == '-'; });
+         std::all_of(text.begin(), text.end(),
+                     [](char c) { return is_lower_or_digit(c) || c == '_' || c == '-'; });
 }
 
 std::string name_near(const std::string& text) {
@@ -65,7 +69,8 @@ std::string pattern_near(const std::string& text) {
 }
 
 bool is_digest(const std::string& text) {
-  return text.empty() || (text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos);
+  return text.empty() ||
+         (text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos);
 }
 
 bool is_judge(const std::string& text) {
@@ -75,19 +80,22 @@ bool is_judge(const std::string& text) {
 
 const auto kNoNearest = [](const std::string&) { return std::string(); };
 
-const Text kName{"[a-z0-9][a-z0-9_-]{0,63}", R"("pattern":"^[a-z0-9][a-z0-9_-]{0,63}$")", is_name, name_near};
+const Text kName{"[a-z0-9][a-z0-9_-]{0,63}", R"("pattern":"^[a-z0-9][a-z0-9_-]{0,63}$")", is_name,
+                 name_near};
 const Text kDescription{"up to 500 characters", R"("maxLength":500)",
                         [](const std::string& t) { return characters(t) <= 500; },
                         [](const std::string&) { return std::string("its first 500 characters"); }};
-const Text kPattern{"1 to 128 symbols of M * - E", R"("pattern":"^[M*E-]{1,128}$")", is_pattern, pattern_near};
-const Text kPath{"the path of a file or folder", R"("minLength":1)", [](const std::string& t) { return !t.empty(); },
-                 kNoNearest};
-const Text kDigest{"32 hex digits in lower case, or \"\"", R"("pattern":"^([0-9a-f]{32})?$")", is_digest,
-                   [](const std::string&) { return std::string("\"\""); }};
-const Text kRole{"the name of a role", R"("minLength":1)", [](const std::string& t) { return !t.empty(); },
+const Text kPattern{"1 to 128 symbols of M * - E", R"("pattern":"^[M*E-]{1,128}$")", is_pattern,
+                    pattern_near};
+const Text kPath{"the path of a file or folder", R"("minLength":1)",
+                 [](const std::string& t) { return !t.empty(); }, kNoNearest};
+const Text kDigest{"32 hex digits in lower case, or \"\"", R"("pattern":"^([0-9a-f]{32})?$")",
+                   is_digest, [](const std::string&) { return std::string("\"\""); }};
+const Text kRole{"the name of a role", R"("minLength":1)",
+                 [](const std::string& t) { return !t.empty(); },
                  [](const std::string&) { return std::string("assistant"); }};
-const Text kJudge{"a judge such as hazard or vacuous, or none", R"("pattern":"^[a-z_]{1,64}$")", is_judge,
-                  [](const std::string&) { return std::string("none"); }};
+const Text kJudge{"a judge such as hazard or vacuous, or none", R"("pattern":"^[a-z_]{1,64}$")",
+                  is_judge, [](const std::string&) { return std::string("none"); }};
 
 #define AT(member) \
   [](auto& s) -> auto& { return s.member; }
@@ -98,144 +106,189 @@ void add_head(std::vector<Key>& keys) {
   schema.read = [](const Item& item, Scenario&) {
     const auto version = Int{INT64_MIN, INT64_MAX}.read(item);
     if (!version || *version == 1) return;
-    item.faults.add("Y07", item.node.place, item.key, "is " + std::to_string(*version), "only schema 1 is read", "1");
+    item.faults.add("Y07", item.node.place, item.key, "is " + std::to_string(*version),
+                    "only schema 1 is read", "1");
   };
   schema.write = [](const Scenario&, Style) { return std::string("1"); };
   keys.push_back(schema);
   keys.push_back(key("name", {"the name in reports and file names; required"}, kName, AT(name)));
-  keys.push_back(key("description", {"what the scenario is for; changes nothing"}, kDescription, AT(description)));
-  keys.push_back(key("numerics", {"the precisions: the file is run once in each; required in files under scenarios/"},
-                     Set<Numerics>{1}, AT(numerics)));
+  keys.push_back(key("description", {"what the scenario is for; changes nothing"}, kDescription,
+                     AT(description)));
+  keys.push_back(
+      key("numerics",
+          {"the precisions: the file is run once in each; required in files under scenarios/"},
+          Set<Numerics>{1}, AT(numerics)));
 }
 
 void add_model(std::vector<Key>& keys) {
   keys.insert(
       keys.end(),
       {key("model.pattern",
-           {"one symbol a layer: M Mamba-2, * attention, - dense MLP, E mixture of experts; quote it, since a bare "
+           {"one symbol a layer: M Mamba-2, * attention, - dense MLP, E mixture of experts; quote "
+            "it, since a bare "
             "leading * is an alias (Y02)",
             "layers"},
            kPattern, AT(model.pattern)),
-       key("model.hidden", {"width of the residual stream", "features"}, Int{1, 16384}, AT(model.hidden)),
-       key("model.vocab", {"size of the vocabulary; computed: 256 for data.kind text, jsonl (byte tokens)", "tokens"},
+       key("model.hidden", {"width of the residual stream", "features"}, Int{1, 16384},
+           AT(model.hidden)),
+       key("model.vocab",
+           {"size of the vocabulary; computed: 256 for data.kind text, jsonl (byte tokens)",
+            "tokens"},
            Int{2, 262144}, AT(model.vocab)),
-       key("model.tied_embedding", {"the head shares the embedding's weight"}, Bool{}, AT(model.tied_embedding)),
-       key("model.norm_eps", {"epsilon of every RMSNorm"}, Number{.above_min = true}, AT(model.norm_eps)),
-       key("model.attention.heads", {"query heads", "heads"}, Int{1, 256}, AT(model.attention.heads)),
+       key("model.tied_embedding", {"the head shares the embedding's weight"}, Bool{},
+           AT(model.tied_embedding)),
+       key("model.norm_eps", {"epsilon of every RMSNorm"}, Number{.above_min = true},
+           AT(model.norm_eps)),
+       key("model.attention.heads", {"query heads", "heads"}, Int{1, 256},
+           AT(model.attention.heads)),
        key("model.attention.kv_heads", {"heads of keys and values", "heads"}, Int{1, 256},
            AT(model.attention.kv_heads)),
        key("model.attention.head_dim", {"width of one head", "features"}, Int{2, 128, true},
            AT(model.attention.head_dim)),
-       key("model.attention.rope_base", {"base of the rotary angles; positions restart in every document"},
+       key("model.attention.rope_base",
+           {"base of the rotary angles; positions restart in every document"},
            Number{.min = 1, .above_min = true}, AT(model.attention.rope_base)),
-       key("model.mamba.d_inner", {"inner width", "features"}, Int{1, 32768}, AT(model.mamba.d_inner)),
-       key("model.mamba.head_dim", {"width of one head; there are d_inner / head_dim heads", "features"}, Int{1, 128},
+       key("model.mamba.d_inner", {"inner width", "features"}, Int{1, 32768},
+           AT(model.mamba.d_inner)),
+       key("model.mamba.head_dim",
+           {"width of one head; there are d_inner / head_dim heads", "features"}, Int{1, 128},
            AT(model.mamba.head_dim)),
-       key("model.mamba.groups", {"groups of B and C", "groups"}, Int{1, 64}, AT(model.mamba.groups)),
+       key("model.mamba.groups", {"groups of B and C", "groups"}, Int{1, 64},
+           AT(model.mamba.groups)),
        key("model.mamba.state", {"state size", "features"}, Int{1, 256}, AT(model.mamba.state)),
-       key("model.mamba.conv_width", {"taps of the causal convolution", "rows"}, Int{1, 8}, AT(model.mamba.conv_width)),
-       key("model.mamba.chunk", {"chunk of the scan, counted from each document's start", "tokens"}, Int{1, 256},
-           AT(model.mamba.chunk)),
-       key("model.mlp.hidden", {"inner width of a dense MLP", "features"}, Int{1, 65536}, AT(model.mlp.hidden)),
-       key("model.mlp.activation", {"activation of dense MLPs, experts and the shared expert"}, Word<MlpActivation>{},
-           AT(model.mlp.activation)),
-       key("model.moe.experts", {"experts of a layer", "experts"}, Int{2, 256}, AT(model.moe.experts)),
-       key("model.moe.top_k", {"experts that a token is sent to; ties go to the lowest index", "experts"}, Int{1, 16},
+       key("model.mamba.conv_width", {"taps of the causal convolution", "rows"}, Int{1, 8},
+           AT(model.mamba.conv_width)),
+       key("model.mamba.chunk", {"chunk of the scan, counted from each document's start", "tokens"},
+           Int{1, 256}, AT(model.mamba.chunk)),
+       key("model.mlp.hidden", {"inner width of a dense MLP", "features"}, Int{1, 65536},
+           AT(model.mlp.hidden)),
+       key("model.mlp.activation", {"activation of dense MLPs, experts and the shared expert"},
+           Word<MlpActivation>{}, AT(model.mlp.activation)),
+       key("model.moe.experts", {"experts of a layer", "experts"}, Int{2, 256},
+           AT(model.moe.experts)),
+       key("model.moe.top_k",
+           {"experts that a token is sent to; ties go to the lowest index", "experts"}, Int{1, 16},
            AT(model.moe.top_k)),
-       key("model.moe.hidden", {"inner width of one expert", "features"}, Int{1, 65536}, AT(model.moe.hidden)),
-       key("model.moe.shared_hidden", {"inner width of the shared expert; 0: there is none", "features"}, Int{0, 65536},
+       key("model.moe.hidden", {"inner width of one expert", "features"}, Int{1, 65536},
+           AT(model.moe.hidden)),
+       key("model.moe.shared_hidden",
+           {"inner width of the shared expert; 0: there is none", "features"}, Int{0, 65536},
            AT(model.moe.shared_hidden)),
-       key("model.moe.router", {"score function of the router"}, Word<Router>{}, AT(model.moe.router)),
-       key("model.moe.expert_bias", {"selection bias, updated once a step from the tokens counted"}, Bool{},
-           AT(model.moe.expert_bias)),
+       key("model.moe.router", {"score function of the router"}, Word<Router>{},
+           AT(model.moe.router)),
+       key("model.moe.expert_bias", {"selection bias, updated once a step from the tokens counted"},
+           Bool{}, AT(model.moe.expert_bias)),
        key("model.moe.capacity_factor",
-           {"rows of an expert: ceil(factor * top_k * pack_length / experts), exact; none: dropless"},
+           {"rows of an expert: ceil(factor * top_k * pack_length / experts), exact; none: "
+            "dropless"},
            OrWord<RatioType>{{1, kMostFactor}, "none"}, AT(model.moe.capacity_factor)),
        key("model.moe.pad_to_capacity",
-           {"every expert gets exactly its capacity (drop-and-pad, static shapes); computed: false if capacity_factor "
+           {"every expert gets exactly its capacity (drop-and-pad, static shapes); computed: false "
+            "if capacity_factor "
             "is none"},
            Bool{}, AT(model.moe.pad_to_capacity)),
-       key("model.moe.host_sync", {"dispatch may read the counts on the host (dynamic shapes only)"}, Bool{},
+       key("model.moe.host_sync",
+           {"dispatch may read the counts on the host (dynamic shapes only)"}, Bool{},
            AT(model.moe.host_sync)),
-       key("model.moe.aux_loss", {"coefficient of the load-balancing loss; 0: off"}, RatioType{0, whole(1)},
-           AT(model.moe.aux_loss)),
-       key("model.moe.z_loss", {"coefficient of the router's z-loss; 0: off"}, RatioType{0, whole(1)},
-           AT(model.moe.z_loss)),
+       key("model.moe.aux_loss", {"coefficient of the load-balancing loss; 0: off"},
+           RatioType{0, whole(1)}, AT(model.moe.aux_loss)),
+       key("model.moe.z_loss", {"coefficient of the router's z-loss; 0: off"},
+           RatioType{0, whole(1)}, AT(model.moe.z_loss)),
        key("model.dropout", {"rate of hidden dropout (attention probabilities are never dropped)"},
            RatioType{0, 900'000}, AT(model.dropout)),
-       key("model.recompute", {"activations that are not saved but computed again in the backward pass"},
+       key("model.recompute",
+           {"activations that are not saved but computed again in the backward pass"},
            Set<Recompute>{}, AT(model.recompute)),
        key("model.core_attention",
-           {"implementation of attention; cudnn is judged against its own eager run, not the oracle"},
+           {"implementation of attention; cudnn is judged against its own eager run, not the "
+            "oracle"},
            Word<CoreAttention>{}, AT(model.core_attention))});
 }
 
 void add_data(std::vector<Key>& keys) {
   const List<List<List<Int>>> documents{{{Int{0, kMostLength}}, 1}, 1};
   const auto drawn = [](Key key) { return only_for(std::move(key), DataKind::distribution); };
-  const auto stored = [](Key key) { return only_for(std::move(key), DataKind::text, DataKind::jsonl); };
+  const auto stored = [](Key key) {
+    return only_for(std::move(key), DataKind::text, DataKind::jsonl);
+  };
   keys.insert(
       keys.end(),
       {key("data.kind", {"source of the documents"}, Word<DataKind>{}, AT(data.kind)),
-       key("data.pack_length", {"rows of a microbatch", "rows"}, Int{1, 1048576}, AT(data.pack_length)),
+       key("data.pack_length", {"rows of a microbatch", "rows"}, Int{1, 1048576},
+           AT(data.pack_length)),
        only_for(key("data.documents",
-                    {"kind lengths: document lengths by step and global microbatch (0 is legal, [] is no document). "
+                    {"kind lengths: document lengths by step and global microbatch (0 is legal, [] "
+                     "is no document). "
                      "Shorter lists repeat: documents[s mod S][g mod G]; tokens never repeat",
                      "tokens"},
                     documents, AT(data.documents)),
                 DataKind::lengths),
        drawn(key("data.distribution.shape",
-                 {"kind distribution: shape of the drawn lengths; measured follows documents a pack with P50 12, P90 "
+                 {"kind distribution: shape of the drawn lengths; measured follows documents a "
+                  "pack with P50 12, P90 "
                   "43, P99 106, at most 358"},
                  Word<Shape>{}, AT(data.distribution.shape))),
-       drawn(key("data.distribution.min", {"shortest document, at most pack_length", "tokens"}, Int{0, 1048576},
-                 AT(data.distribution.min))),
-       drawn(key("data.distribution.max",
-                 {"longest document, min..pack_length; for shape equal the length of all", "tokens"}, Int{0, 1048576},
-                 AT(data.distribution.max))),
+       drawn(key("data.distribution.min", {"shortest document, at most pack_length", "tokens"},
+                 Int{0, 1048576}, AT(data.distribution.min))),
+       drawn(
+           key("data.distribution.max",
+               {"longest document, min..pack_length; for shape equal the length of all", "tokens"},
+               Int{0, 1048576}, AT(data.distribution.max))),
        drawn(key("data.distribution.median",
-                 {"median of shape lognormal, at most pack_length; computed: pack_length if that is shorter and the "
+                 {"median of shape lognormal, at most pack_length; computed: pack_length if that "
+                  "is shorter and the "
                   "shape another",
                   "tokens"},
                  Int{1, 1048576}, AT(data.distribution.median))),
        drawn(key("data.distribution.sigma", {"sigma of shape lognormal"}, RatioType{0, whole(4)},
                  AT(data.distribution.sigma))),
-       drawn(key("data.distribution.empty", {"share of documents that are made empty"}, RatioType{0, whole(1)},
-                 AT(data.distribution.empty))),
+       drawn(key("data.distribution.empty", {"share of documents that are made empty"},
+                 RatioType{0, whole(1)}, AT(data.distribution.empty))),
        drawn(key("data.distribution.fill", {"share of the rows to fill"}, RatioType{0, whole(1)},
                  AT(data.distribution.fill))),
-       drawn(
-           key("data.distribution.seed", {"seed of the drawn lengths"}, Int{0, kMostSeed}, AT(data.distribution.seed))),
+       drawn(key("data.distribution.seed", {"seed of the drawn lengths"}, Int{0, kMostSeed},
+                 AT(data.distribution.seed))),
        stored(key("data.path",
-                  {"kinds text, jsonl: folder of text files (walked in byte order, links not followed) or JSONL file, "
-                   "relative to this file. Bytes are tokens; a file or record is a document (`text`, or `messages` as "
+                  {"kinds text, jsonl: folder of text files (walked in byte order, links not "
+                   "followed) or JSONL file, "
+                   "relative to this file. Bytes are tokens; a file or record is a document "
+                   "(`text`, or `messages` as "
                    "\"role: content\\n\"), packed next-fit, cyclically"},
                   kPath, AT(data.path))),
-       stored(key("data.digest",
-                  {"MD5 of the bytes at data.path; written by tools, other bytes are then refused (Y08)"}, kDigest,
-                  AT(data.digest))),
+       stored(key(
+           "data.digest",
+           {"MD5 of the bytes at data.path; written by tools, other bytes are then refused (Y08)"},
+           kDigest, AT(data.digest))),
        key("data.long_documents",
-           {"policy for documents longer than pack_length; computed: split for text, jsonl. A piece is a document"},
+           {"policy for documents longer than pack_length; computed: split for text, jsonl. A "
+            "piece is a document"},
            Word<LongDocuments>{}, AT(data.long_documents)),
        key("data.mask.document_end",
-           {"false: the last token of a piece made by split has the next byte as target. A document's own last token "
+           {"false: the last token of a piece made by split has the next byte as target. A "
+            "document's own last token "
             "never has a target"},
            Bool{}, AT(data.mask.document_end)),
-       key("data.mask.prefix", {"first rows of every document that are masked (row i predicts token i + 1)", "rows"},
+       key("data.mask.prefix",
+           {"first rows of every document that are masked (row i predicts token i + 1)", "rows"},
            Int{0, 1048576}, AT(data.mask.prefix)),
-       key("data.mask.rate", {"share of the other targets that are masked, drawn from training.seed"},
+       key("data.mask.rate",
+           {"share of the other targets that are masked, drawn from training.seed"},
            RatioType{0, whole(1)}, AT(data.mask.rate)),
-       key("data.mask.microbatches", {"global microbatches that are masked entirely, in every step"},
-           List<Int>{kAnyInt}, AT(data.mask.microbatches)),
-       only_for(key("data.mask.roles", {"jsonl `messages`: only bytes of these roles' contents are targets"},
+       key("data.mask.microbatches",
+           {"global microbatches that are masked entirely, in every step"}, List<Int>{kAnyInt},
+           AT(data.mask.microbatches)),
+       only_for(key("data.mask.roles",
+                    {"jsonl `messages`: only bytes of these roles' contents are targets"},
                     List<Text>{kRole}, AT(data.mask.roles)),
                 DataKind::jsonl),
        key("data.tail",
-           {"rows after the last document: a slot of its own that counts against max_packed_seqs, or part of the last "
+           {"rows after the last document: a slot of its own that counts against max_packed_seqs, "
+            "or part of the last "
             "slot, if any. They are padding in both and belong to no document"},
            Word<Tail>{}, AT(data.tail)),
        key("data.align", {"slot rows are multiples of this", "rows"}, Int{1, 256}, AT(data.align)),
-       key("data.gaps", {"padding rows after every non-empty document", "rows"}, Int{0, 256}, AT(data.gaps))});
+       key("data.gaps", {"padding rows after every non-empty document", "rows"}, Int{0, 256},
+           AT(data.gaps))});
 }
 
 void add_training(std::vector<Key>& keys) {
@@ -253,100 +306,123 @@ void add_training(std::vector<Key>& keys) {
        key("training.microbatches", {"microbatches a step and rank", "microbatches"}, Int{1, 1024},
            AT(training.microbatches)),
        key("training.in_flight",
-           {"most microbatches between forward and backward (F F F B F B B B for 3 of 4); computed: the smallest "
+           {"most microbatches between forward and backward (F F F B F B B B for 3 of 4); "
+            "computed: the smallest "
             "microbatch count if that is less",
             "microbatches"},
            Int{1, 16}, AT(training.in_flight)),
        key("training.optimizer.lr", {"peak learning rate"}, Number{}, AT(training.optimizer.lr)),
-       key("training.optimizer.min_lr", {"learning rate at the end of the decay, at most lr"}, Number{},
-           AT(training.optimizer.min_lr)),
+       key("training.optimizer.min_lr", {"learning rate at the end of the decay, at most lr"},
+           Number{}, AT(training.optimizer.min_lr)),
        key("training.optimizer.schedule", {"decay from lr to min_lr"}, Word<LrSchedule>{},
            AT(training.optimizer.schedule)),
-       key("training.optimizer.lr_warmup", {"steps of linear rise, at most training.steps", "steps"}, Int{0, 1000000},
+       key("training.optimizer.lr_warmup",
+           {"steps of linear rise, at most training.steps", "steps"}, Int{0, 1000000},
            AT(training.optimizer.lr_warmup)),
-       key("training.optimizer.decay_steps", {"steps until min_lr is reached; computed: training.steps", "steps"},
-           Int{1, 1000000}, AT(training.optimizer.decay_steps)),
-       key("training.optimizer.weight_decay", {"decoupled weight decay; not on gains, biases and A_log, D"}, Number{},
+       key("training.optimizer.decay_steps",
+           {"steps until min_lr is reached; computed: training.steps", "steps"}, Int{1, 1000000},
+           AT(training.optimizer.decay_steps)),
+       key("training.optimizer.weight_decay",
+           {"decoupled weight decay; not on gains, biases and A_log, D"}, Number{},
            AT(training.optimizer.weight_decay)),
        key("training.optimizer.betas", {"beta1, beta2 of AdamW"}, two_betas, betas, set_betas),
-       key("training.optimizer.eps", {"epsilon of AdamW"}, Number{.above_min = true}, AT(training.optimizer.eps)),
+       key("training.optimizer.eps", {"epsilon of AdamW"}, Number{.above_min = true},
+           AT(training.optimizer.eps)),
        key("training.optimizer.clip", {"greatest global gradient norm; 0: no clipping"}, Number{},
            AT(training.optimizer.clip)),
-       key("training.seed", {"seed of weights, tokens, dropout and random masks"}, Int{0, kMostSeed},
-           AT(training.seed)),
+       key("training.seed", {"seed of weights, tokens, dropout and random masks"},
+           Int{0, kMostSeed}, AT(training.seed)),
        key("training.eval_every",
-           {"an evaluation (forward only, eager; a graph of its own under full_iteration) after every n-th step, at "
-            "most training.steps; 0: never. Kinds lengths and distribution: that step's layouts with other tokens; "
+           {"an evaluation (forward only, eager; a graph of its own under full_iteration) after "
+            "every n-th step, at "
+            "most training.steps; 0: never. Kinds lengths and distribution: that step's layouts "
+            "with other tokens; "
             "text, jsonl: the last packs, never trained on",
             "steps"},
            Int{0, 1000000}, AT(training.eval_every)),
-       key("training.recapture_at", {"steps before which all graphs are torn down and captured again", "steps"},
+       key("training.recapture_at",
+           {"steps before which all graphs are torn down and captured again", "steps"},
            List<Int>{kAnyInt}, AT(training.recapture_at)),
        key("training.change_microbatches_at", {"microbatch counts that hold from a step on"},
            List<MicrobatchChangeType>{}, AT(training.change_microbatches_at))});
 }
 
 void add_machinery(std::vector<Key>& keys) {
-  const auto unit = [](const Scenario& s) { return UnitType::Value{s.fsdp.unit, s.fsdp.unit_is_list}; };
+  const auto unit = [](const Scenario& s) {
+    return UnitType::Value{s.fsdp.unit, s.fsdp.unit_is_list};
+  };
   const auto set_unit = [](Scenario& s, const UnitType::Value& value) {
     s.fsdp.unit = value.blocks;
     s.fsdp.unit_is_list = value.is_list;
   };
   keys.insert(
       keys.end(),
-      {key("cuda_graph.impl", {"what is captured: nothing, parts of blocks, or the whole iteration"}, Word<GraphImpl>{},
-           AT(cuda_graph.impl)),
-       key("cuda_graph.modules", {"parts that are captured under impl partial; []: whole layers"}, Set<GraphModule>{},
-           AT(cuda_graph.modules)),
+      {key("cuda_graph.impl",
+           {"what is captured: nothing, parts of blocks, or the whole iteration"},
+           Word<GraphImpl>{}, AT(cuda_graph.impl)),
+       key("cuda_graph.modules", {"parts that are captured under impl partial; []: whole layers"},
+           Set<GraphModule>{}, AT(cuda_graph.modules)),
        key("cuda_graph.warmup_steps",
-           {"eager steps before capture; step number warmup_steps is the first replayed", "steps"}, Int{0, 100},
-           AT(cuda_graph.warmup_steps)),
+           {"eager steps before capture; step number warmup_steps is the first replayed", "steps"},
+           Int{0, 100}, AT(cuda_graph.warmup_steps)),
        key("cuda_graph.max_packed_seqs",
-           {"capacities of the graphs, empty slots included; a microbatch with more slots than the largest falls back "
+           {"capacities of the graphs, empty slots included; a microbatch with more slots than the "
+            "largest falls back "
             "to eager",
             "slots"},
            Buckets{}, AT(cuda_graph.max_packed_seqs)),
        key("cuda_graph.graph_memory_limit",
            {"above it the least recently used bucket is evicted; 0: no limit", "bytes"}, Int{},
            AT(cuda_graph.graph_memory_limit)),
-       key("offload.modules", {"activations that are offloaded to the host; []: off"}, Set<OffloadModule>{},
-           AT(offload.modules)),
+       key("offload.modules", {"activations that are offloaded to the host; []: off"},
+           Set<OffloadModule>{}, AT(offload.modules)),
        key("offload.fraction",
-           {"of n eligible groups floor(n * (1 - fraction)) stay, exact, counted from the end of execution order"},
+           {"of n eligible groups floor(n * (1 - fraction)) stay, exact, counted from the end of "
+            "execution order"},
            RatioType{0, whole(1)}, AT(offload.fraction)),
        key("offload.min_bytes", {"smaller tensors stay", "bytes"}, Int{}, AT(offload.min_bytes)),
-       key("offload.max_inflight", {"most copies to the host that are not yet awaited; 0: wait for each", "copies"},
+       key("offload.max_inflight",
+           {"most copies to the host that are not yet awaited; 0: wait for each", "copies"},
            OrWord<Int>{{0, 1024}, "unlimited"}, AT(offload.max_inflight)),
-       key("offload.delay_until_cuda_graph", {"copies of expert_fc1, moe_act start after the next graph launch"},
-           Bool{}, AT(offload.delay_until_cuda_graph)),
-       key("offload.pool_slack", {"pinned buffers per shape beyond the plan's need", "buffers"}, Int{0, 64},
-           AT(offload.pool_slack)),
-       key("fsdp.strategy", {"what is sharded over the ranks"}, Word<Sharding>{}, AT(fsdp.strategy)),
-       key("fsdp.double_buffer", {"two buffer slots with a plan frozen before capture; false: buffers come and go"},
+       key("offload.delay_until_cuda_graph",
+           {"copies of expert_fc1, moe_act start after the next graph launch"}, Bool{},
+           AT(offload.delay_until_cuda_graph)),
+       key("offload.pool_slack", {"pinned buffers per shape beyond the plan's need", "buffers"},
+           Int{0, 64}, AT(offload.pool_slack)),
+       key("fsdp.strategy", {"what is sharded over the ranks"}, Word<Sharding>{},
+           AT(fsdp.strategy)),
+       key("fsdp.double_buffer",
+           {"two buffer slots with a plan frozen before capture; false: buffers come and go"},
            Bool{}, AT(fsdp.double_buffer)),
-       key("fsdp.persist_buf_on_alloc_fail", {"a unit that does not fit the pool has a persistent buffer, for good"},
-           Bool{}, AT(fsdp.persist_buf_on_alloc_fail)),
-       key("fsdp.unit", {"blocks of a unit (the last unit may be smaller), or a list of blocks per unit", "blocks"},
+       key("fsdp.persist_buf_on_alloc_fail",
+           {"a unit that does not fit the pool has a persistent buffer, for good"}, Bool{},
+           AT(fsdp.persist_buf_on_alloc_fail)),
+       key("fsdp.unit",
+           {"blocks of a unit (the last unit may be smaller), or a list of blocks per unit",
+            "blocks"},
            UnitType{}, unit, set_unit),
        key("fsdp.prefetch", {"units gathered ahead", "units"}, Int{0, 2}, AT(fsdp.prefetch)),
        key("fsdp.reduction",
-           {"reduction of gradients: in rank order in fp32, or the library's, judged against an eager run of the same "
+           {"reduction of gradients: in rank order in fp32, or the library's, judged against an "
+            "eager run of the same "
             "collective"},
            Word<Reduction>{}, AT(fsdp.reduction)),
-       key("fsdp.bucket_bytes", {"embedding and head are cut into buckets of this size; 0: one each", "bytes"}, Int{},
+       key("fsdp.bucket_bytes",
+           {"embedding and head are cut into buckets of this size; 0: one each", "bytes"}, Int{},
            AT(fsdp.bucket_bytes)),
        key("fsdp.nccl_ub", {"registered buffers"}, Bool{}, AT(fsdp.nccl_ub)),
        key("parallel.data", {"data parallel size", "ranks"}, Int{1, 64}, AT(parallel.data)),
-       key("parallel.context", {"context parallel size; only 1 is built (L00)", "ranks"}, Int{1, 64},
-           AT(parallel.context)),
+       key("parallel.context", {"context parallel size; only 1 is built (L00)", "ranks"},
+           Int{1, 64}, AT(parallel.context)),
        key("parallel.tensor", {"tensor parallel size; only 1 is built (L00)", "ranks"}, Int{1, 64},
            AT(parallel.tensor)),
        key("parallel.expert", {"expert parallel size; only 1 is built (L00)", "ranks"}, Int{1, 64},
            AT(parallel.expert)),
-       key("parallel.pipeline", {"pipeline parallel size; only 1 is built (L00)", "ranks"}, Int{1, 64},
-           AT(parallel.pipeline)),
+       key("parallel.pipeline", {"pipeline parallel size; only 1 is built (L00)", "ranks"},
+           Int{1, 64}, AT(parallel.pipeline)),
        key("parallel.transport",
-           {"local: virtual ranks in one process; shm: a process a rank, simulated device; nccl: a process a GPU; "
+           {"local: virtual ranks in one process; shm: a process a rank, simulated device; nccl: a "
+            "process a GPU; "
             "auto: nccl if a launcher set ranks, else local"},
            Word<Transport>{}, AT(parallel.transport))});
 }
@@ -356,24 +432,32 @@ void add_judging(std::vector<Key>& keys) {
       keys.end(),
       {key("checker.hazards", {"happens-before checking"}, Bool{}, AT(checker.hazards)),
        key("checker.poison",
-           {"memory that is filled with signalling NaN; fresh and freed always on the simulated device"}, Set<Poison>{},
-           AT(checker.poison)),
+           {"memory that is filled with signalling NaN; fresh and freed always on the simulated "
+            "device"},
+           Set<Poison>{}, AT(checker.poison)),
        key("checker.delays",
-           {"spinning kernels on a stream of one rank or all (the default); on the simulated device spin counts turns",
+           {"spinning kernels on a stream of one rank or all (the default); on the simulated "
+            "device spin counts turns",
             "us"},
            List<DelayType>{}, AT(checker.delays)),
-       key("checker.schedule.kind", {"order in which the simulated device runs its streams; a GPU runs as it likes"},
+       key("checker.schedule.kind",
+           {"order in which the simulated device runs its streams; a GPU runs as it likes"},
            Word<ScheduleKind>{}, AT(checker.schedule.kind)),
-       key("checker.schedule.depth", {"depth of kind pct (probabilistic concurrency testing)"}, Int{1, 8},
-           AT(checker.schedule.depth)),
-       key("checker.schedule.seed", {"seed of the first schedule; each further schedule adds 1"}, Int{0, kMostSeed},
-           AT(checker.schedule.seed)),
-       key("checker.schedule.count", {"schedules that are run; all must give the same bits", "schedules"},
-           Int{1, 1000000}, AT(checker.schedule.count)),
-       key("expect.verdict", {"the verdict that passes `verify`"}, Word<ExpectedVerdict>{}, AT(expect.verdict)),
-       key("expect.error", {"the rule that must refuse the file"}, Name{rule_names()}, AT(expect.error)),
-       key("expect.judge", {"with verdict violated: the judge that must find it; none: any"}, kJudge, AT(expect.judge)),
-       key("expect.counters", {"values of counters that are checked besides the built-in vacuity rules"},
+       key("checker.schedule.depth", {"depth of kind pct (probabilistic concurrency testing)"},
+           Int{1, 8}, AT(checker.schedule.depth)),
+       key("checker.schedule.seed", {"seed of the first schedule; each further schedule adds 1"},
+           Int{0, kMostSeed}, AT(checker.schedule.seed)),
+       key("checker.schedule.count",
+           {"schedules that are run; all must give the same bits", "schedules"}, Int{1, 1000000},
+           AT(checker.schedule.count)),
+       key("expect.verdict", {"the verdict that passes `verify`"}, Word<ExpectedVerdict>{},
+           AT(expect.verdict)),
+       key("expect.error", {"the rule that must refuse the file"}, Name{rule_names()},
+           AT(expect.error)),
+       key("expect.judge", {"with verdict violated: the judge that must find it; none: any"},
+           kJudge, AT(expect.judge)),
+       key("expect.counters",
+           {"values of counters that are checked besides the built-in vacuity rules"},
            CountersType{}, AT(expect.counters))});
 }
 

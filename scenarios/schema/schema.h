@@ -1,4 +1,5 @@
-// Schema 1, declared once: reading, the canonical form, YAML writing and the search for the nearest key all follow it.
+// Schema 1, declared once: reading, the canonical form, YAML writing and the search for the nearest
+// key all follow it.
 #pragma once
 
 #include <functional>
@@ -11,7 +12,8 @@
 
 namespace lockstep {
 
-// What a key does, and the unit that its values count, if any. Neither may be missing in the reference.
+// What a key does, and the unit that its values count, if any. Neither may be missing in the
+// reference.
 struct Meaning {
   Documented text;
   const char* unit = "";
@@ -29,7 +31,8 @@ struct Key {
   std::function<void(const Scenario& from, Scenario& to)> copy = [](const Scenario&, Scenario&) {};
   std::function<void(const Item&, Scenario&)> read;
   std::function<std::string(const Scenario&, Style)> write;
-  // Whether the canonical form has the key: keys of the data that its kind does not read are left out.
+  // Whether the canonical form has the key: keys of the data that its kind does not read are left
+  // out.
   std::function<bool(const Scenario&)> counts = [](const Scenario&) { return true; };
 };
 
@@ -46,10 +49,12 @@ const std::vector<std::string>& computed_keys();
 // Computes the keys that are not in `given`.
 void fill_defaults(Scenario& scenario, const std::set<std::string>& given);
 
-// Ranges that end at another key's value. Keys that were not given are held to them where they are read.
+// Ranges that end at another key's value. Keys that were not given are held to them where they are
+// read.
 struct DependentRange {
   std::string key, range, nearest;
 };
-std::vector<DependentRange> out_of_dependent_range(const Scenario& scenario, const std::set<std::string>& given);
+std::vector<DependentRange> out_of_dependent_range(const Scenario& scenario,
+                                                   const std::set<std::string>& given);
 
 }  // namespace lockstep

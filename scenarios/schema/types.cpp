@@ -32,8 +32,9 @@ std::string join(const std::vector<std::string>& items, const char* separator) {
 }
 
 bool has_control(const std::string& text) {
-  return std::any_of(text.begin(), text.end(),
-                     [](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F; });
+  return std::any_of(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F;
+  });
 }
 
 }  // namespace
@@ -44,7 +45,8 @@ void Item::wrong_type(const std::string& wanted, const std::string& nearest) con
 }
 
 void Item::out_of_range(const std::string& wanted, const std::string& nearest) const {
-  faults.add("Y06", node.place, key, shown(node) + " is out of range", "it takes " + wanted, nearest);
+  faults.add("Y06", node.place, key, shown(node) + " is out of range", "it takes " + wanted,
+             nearest);
 }
 
 std::string Int::name() const {
@@ -59,9 +61,11 @@ std::optional<std::int64_t> Int::read(const Item& item) const {
     value = std::clamp(value, min, max);
     return std::to_string(value - (even && value % 2 != 0));
   };
-  const std::optional<std::int64_t> value = item.is_plain() ? parse_int(item.node.text) : std::nullopt;
+  const std::optional<std::int64_t> value =
+      item.is_plain() ? parse_int(item.node.text) : std::nullopt;
   if (!value) {
-    const std::optional<std::int64_t> guess = item.is(Node::Kind::scalar) ? guess_int(item.node.text) : std::nullopt;
+    const std::optional<std::int64_t> guess =
+        item.is(Node::Kind::scalar) ? guess_int(item.node.text) : std::nullopt;
     return item.wrong_type(name(), guess ? legal(*guess) : ""), std::nullopt;
   }
   if (*value < min || *value > max || (even && *value % 2 != 0)) {
@@ -73,22 +77,25 @@ std::optional<std::int64_t> Int::read(const Item& item) const {
 std::string Number::name() const {
   const bool bounded = max < 1e308;
   if (!bounded) return std::string("number ") + (above_min ? "> " : ">= ") + write_number(min);
-  return "number " + write_number(min) + (above_min ? " < " : " <= ") + "x" + (below_max ? " < " : " <= ") +
-         write_number(max);
+  return "number " + write_number(min) + (above_min ? " < " : " <= ") + "x" +
+         (below_max ? " < " : " <= ") + write_number(max);
 }
 
 std::optional<double> Number::read(const Item& item) const {
   const std::optional<double> value = item.is_plain() ? parse_number(item.node.text) : std::nullopt;
   if (!value) {
-    const std::optional<double> guess =
-        item.is(Node::Kind::scalar) && item.node.quoted ? parse_number(item.node.text) : std::nullopt;
+    const std::optional<double> guess = item.is(Node::Kind::scalar) && item.node.quoted
+                                            ? parse_number(item.node.text)
+                                            : std::nullopt;
     return item.wrong_type(name(), guess ? write_number(*guess) : ""), std::nullopt;
   }
-  const bool legal = (above_min ? *value > min : *value >= min) && (below_max ? *value < max : *value <= max);
+  const bool legal =
+      (above_min ? *value > min : *value >= min) && (below_max ? *value < max : *value <= max);
   if (!legal) {
     const bool low = *value <= min;
     const bool bound_is_legal = low ? !above_min : !below_max && max < 1e308;
-    return item.out_of_range(name(), bound_is_legal ? write_number(low ? min : max) : ""), std::nullopt;
+    return item.out_of_range(name(), bound_is_legal ? write_number(low ? min : max) : ""),
+           std::nullopt;
   }
   return value;
 }
@@ -101,11 +108,13 @@ std::string RatioType::name() const {
 std::optional<Ratio> RatioType::read(const Item& item) const {
   const std::optional<Ratio> value = item.is_plain() ? parse_ratio(item.node.text) : std::nullopt;
   const auto legal = [&](double ratio) {
-    const double millionths = std::clamp(ratio * 1e6, double(min_millionths), double(max_millionths));
+    const double millionths =
+        std::clamp(ratio * 1e6, double(min_millionths), double(max_millionths));
     return write_ratio({std::llround(millionths)});
   };
   if (!value) {
-    const std::optional<double> guess = item.is(Node::Kind::scalar) ? parse_number(item.node.text) : std::nullopt;
+    const std::optional<double> guess =
+        item.is(Node::Kind::scalar) ? parse_number(item.node.text) : std::nullopt;
     return item.wrong_type(name(), guess ? legal(*guess) : ""), std::nullopt;
   }
   if (value->millionths < min_millionths || value->millionths > max_millionths) {
@@ -117,8 +126,10 @@ std::optional<Ratio> RatioType::read(const Item& item) const {
 std::optional<bool> Bool::read(const Item& item) const {
   const std::string& text = item.node.text;
   if (item.is_plain() && (text == "true" || text == "false")) return text == "true";
-  static const std::vector<std::string> yes{"yes", "Yes", "YES", "on", "On", "ON", "y", "True", "TRUE", "true", "1"};
-  static const std::vector<std::string> no{"no", "No", "NO", "off", "Off", "OFF", "n", "False", "FALSE", "false", "0"};
+  static const std::vector<std::string> yes{"yes", "Yes",  "YES",  "on",   "On", "ON",
+                                            "y",   "True", "TRUE", "true", "1"};
+  static const std::vector<std::string> no{"no", "No",    "NO",    "off",   "Off", "OFF",
+                                           "n",  "False", "FALSE", "false", "0"};
   const auto is_in = [&](const std::vector<std::string>& list) {
     return item.is(Node::Kind::scalar) && std::find(list.begin(), list.end(), text) != list.end();
   };

@@ -1,5 +1,5 @@
-// The types of schema 1. A type names itself in messages and in the reference, reads a node (rules Y05, Y06; Y03 inside
-// records) and writes values.
+// The types of schema 1. A type names itself in messages and in the reference, reads a node (rules
+// Y05, Y06; Y03 inside records) and writes values.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,9 @@ struct Item {
   std::string key;
   Faults& faults;
 
-  Item at(std::size_t index) const { return {node.items[index], key + "[" + std::to_string(index) + "]", faults}; }
+  Item at(std::size_t index) const {
+    return {node.items[index], key + "[" + std::to_string(index) + "]", faults};
+  }
   void wrong_type(const std::string& wanted, const std::string& nearest = "") const;    // Y05
   void out_of_range(const std::string& wanted, const std::string& nearest = "") const;  // Y06
   bool is(Node::Kind kind) const { return node.kind == kind; }
@@ -34,7 +36,8 @@ std::string write_text(const std::string& text, Style style);
 std::string write_number(double value);
 std::string write_ratio(Ratio value);
 std::string write_list(const std::vector<std::string>& items, Style style);
-std::string write_record(const std::vector<std::pair<std::string, std::string>>& fields, Style style);
+std::string write_record(const std::vector<std::pair<std::string, std::string>>& fields,
+                         Style style);
 
 // A type as the reference and editors see it.
 struct TypeText {
@@ -57,7 +60,8 @@ struct Int {
   std::string write(Value value, Style) const { return std::to_string(value); }
 };
 
-// A number of a step, a microbatch or a rank: whether there is one is a rule's business, not its range.
+// A number of a step, a microbatch or a rank: whether there is one is a rule's business, not its
+// range.
 inline constexpr Int kAnyInt{-kMostInt, kMostInt};
 inline constexpr Int kMicrobatches{1, 1024};
 inline constexpr Int kBucket{1, 65536};
@@ -99,7 +103,8 @@ struct Text {
   std::string range;  // The texts that `legal` accepts, in words.
   std::string json;   // The same as members of a JSON Schema, such as "minLength": 1.
   bool (*legal)(const std::string&);
-  std::string (*nearest)(const std::string&);  // A legal text near one that is not; "" for the default.
+  std::string (*nearest)(
+      const std::string&);  // A legal text near one that is not; "" for the default.
 
   std::string name() const { return "text: " + range; }
   TypeText text() const;
@@ -144,9 +149,10 @@ struct List {
   std::size_t min = 0, max = SIZE_MAX;
 
   std::string name() const {
-    const std::string count = max != SIZE_MAX ? " of " + std::to_string(min) + ".." + std::to_string(max)
-                              : min != 0      ? " of at least " + std::to_string(min)
-                                              : " of";
+    const std::string count = max != SIZE_MAX
+                                  ? " of " + std::to_string(min) + ".." + std::to_string(max)
+                              : min != 0 ? " of at least " + std::to_string(min)
+                                         : " of";
     return "list" + count + " (" + type.name() + ")";
   }
   TypeText text() const { return list_text_of(type.text(), min, max); }
@@ -156,7 +162,8 @@ struct List {
     for (std::size_t i = 0; i < item.node.items.size(); ++i) {
       if (auto value = type.read(item.at(i))) values.push_back(std::move(*value));
     }
-    if (item.node.items.size() < min || item.node.items.size() > max) return item.out_of_range(name()), std::nullopt;
+    if (item.node.items.size() < min || item.node.items.size() > max)
+      return item.out_of_range(name()), std::nullopt;
     if (values.size() != item.node.items.size()) return std::nullopt;
     return values;
   }
@@ -175,7 +182,9 @@ struct Set {
   using Value = std::vector<Enum>;
   std::size_t min = 0;
 
-  std::string name() const { return (min != 0 ? "set, not empty, of " : "set of ") + Word<Enum>{}.name(); }
+  std::string name() const {
+    return (min != 0 ? "set, not empty, of " : "set of ") + Word<Enum>{}.name();
+  }
   TypeText text() const { return set_text_of(words<Enum>(), min); }
   std::optional<Value> read(const Item& item) const {
     std::optional<Value> values = List<Word<Enum>>{{}, min}.read(item);
@@ -214,7 +223,8 @@ struct OrWord {
   std::string name() const { return type.name() + ", or " + instead; }
   TypeText text() const { return either_text(type.text(), instead); }
   std::optional<Value> read(const Item& item) const {
-    if (item.is(Node::Kind::scalar) && item.node.text == instead) return std::optional<Value>(Value{});
+    if (item.is(Node::Kind::scalar) && item.node.text == instead)
+      return std::optional<Value>(Value{});
     const std::size_t before = item.faults.size();
     const auto value = type.read(item);
     if (value) return std::optional<Value>(Value(*value));

@@ -21,8 +21,8 @@ LOCKSTEP_WORDS(Tail, "append_dummy_seq", "extend_last")
 LOCKSTEP_WORDS(LrSchedule, "constant", "linear", "cosine")
 LOCKSTEP_WORDS(GraphImpl, "none", "partial", "full_iteration")
 LOCKSTEP_WORDS(GraphModule, "attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba")
-LOCKSTEP_WORDS(OffloadModule, "attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "mlp_fc1", "expert_fc1",
-               "moe_act", "mamba_in_proj", "mamba_scan")
+LOCKSTEP_WORDS(OffloadModule, "attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm",
+               "mlp_fc1", "expert_fc1", "moe_act", "mamba_in_proj", "mamba_scan")
 LOCKSTEP_WORDS(Sharding, "no_shard", "optim", "optim_grads", "optim_grads_params")
 LOCKSTEP_WORDS(Reduction, "ordered", "nccl")
 LOCKSTEP_WORDS(Transport, "auto", "local", "shm", "nccl")

@@ -11,14 +11,16 @@ namespace {
 
 // Whether YAML 1.1 and 1.2 both read the text as itself without quotes.
 bool is_plain(const std::string& text) {
-  static const std::vector<std::string> special{"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
+  static const std::vector<std::string> special{"null", "true", "false", "yes", "no",
+                                                "on",   "off",  "y",     "n"};
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   const auto is_fine = [&](char c) {
     return is_letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.' || c == '/';
   };
   std::string lower = text;
   for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 'a' - 'A' : c);
-  return !text.empty() && is_letter(text.front()) && std::all_of(text.begin(), text.end(), is_fine) &&
+  return !text.empty() && is_letter(text.front()) &&
+         std::all_of(text.begin(), text.end(), is_fine) &&
          std::find(special.begin(), special.end(), lower) == special.end();
 }
 
@@ -66,9 +68,12 @@ std::string write_ratio(Ratio value) {
   return fraction.empty() ? text : text + "." + fraction;
 }
 
-std::string write_list(const std::vector<std::string>& items, Style style) { return "[" + joined(items, style) + "]"; }
+std::string write_list(const std::vector<std::string>& items, Style style) {
+  return "[" + joined(items, style) + "]";
+}
 
-std::string write_record(const std::vector<std::pair<std::string, std::string>>& fields, Style style) {
+std::string write_record(const std::vector<std::pair<std::string, std::string>>& fields,
+                         Style style) {
   std::vector<std::string> items;
   for (const auto& [name, value] : fields) {
     items.push_back(style == Style::json ? json_string(name) + ":" + value : name + ": " + value);

@@ -1,4 +1,5 @@
-// Rule Y01 on the bytes of a file: size, encoding, control bytes, nesting. The parser sees only what passes.
+// Rule Y01 on the bytes of a file: size, encoding, control bytes, nesting. The parser sees only
+// what passes.
 #include <string>
 #include <string_view>
 
@@ -22,7 +23,8 @@ std::string hex(unsigned char byte) {
   return std::string("0x") + digits[byte >> 4] + digits[byte & 15];
 }
 
-// Walks the lines with as much of YAML's grammar as telling brackets from text takes: quotes and comments.
+// Walks the lines with as much of YAML's grammar as telling brackets from text takes: quotes and
+// comments.
 class NestingScan {
  public:
   // Whether `byte` opens a level too many.
@@ -53,7 +55,8 @@ class NestingScan {
     if (starts_token_ && byte == '#') in_comment_ = true;
     if (byte == '[' || byte == '{') ++flow_;
     if ((byte == ']' || byte == '}') && flow_ > 0) --flow_;
-    starts_token_ = byte == ' ' || byte == '\t' || byte == '[' || byte == '{' || byte == ',' || byte == ':';
+    starts_token_ =
+        byte == ' ' || byte == '\t' || byte == '[' || byte == '{' || byte == ',' || byte == ':';
     return flow_ > kParserDepth || indent_ > kParserDepth;
   }
 
@@ -67,7 +70,8 @@ class NestingScan {
 
 bool check_bytes(const std::string& bytes, Faults& faults) {
   if (bytes.size() > kMaxFileBytes) {
-    faults.add("Y01", {}, "(file)", "is larger than 1 MiB", "a scenario is small; documents belong at data.path");
+    faults.add("Y01", {}, "(file)", "is larger than 1 MiB",
+               "a scenario is small; documents belong at data.path");
     return false;
   }
   FilePlace place{1, 1};
@@ -86,7 +90,8 @@ bool check_bytes(const std::string& bytes, Faults& faults) {
       return false;
     }
     if (nesting.too_deep(bytes[at])) {
-      faults.add("Y01", place, "(file)", "is nested deeper than 32 levels", "no key goes that deep");
+      faults.add("Y01", place, "(file)", "is nested deeper than 32 levels",
+                 "no key goes that deep");
       return false;
     }
     place = byte == '\n' ? FilePlace{place.line + 1, 1} : FilePlace{place.line, place.column + 1};

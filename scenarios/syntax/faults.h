@@ -1,4 +1,5 @@
-// The faults found in a file so far. Reading goes on after a fault, so that all faults of a stage are reported.
+// The faults found in a file so far. Reading goes on after a fault, so that all faults of a stage
+// are reported.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +21,8 @@ class Faults {
  public:
   explicit Faults(std::string file) : file_(std::move(file)) {}
 
-  void add(const char* rule, FilePlace place, const std::string& key, const std::string& what, const std::string& why,
-           const std::string& nearest = "") {
+  void add(const char* rule, FilePlace place, const std::string& key, const std::string& what,
+           const std::string& why, const std::string& nearest = "") {
     if (++count_[rule] > kMost) return;
     errors_.push_back({rule, file_, place.line, place.column, key, what, why, nearest});
   }
@@ -34,7 +35,8 @@ class Faults {
   bool hit(const std::string& key) const {
     return std::any_of(errors_.begin(), errors_.end(), [&](const ScenarioError& error) {
       return error.key.compare(0, key.size(), key) == 0 &&
-             (error.key.size() == key.size() || error.key[key.size()] == '.' || error.key[key.size()] == '[');
+             (error.key.size() == key.size() || error.key[key.size()] == '.' ||
+              error.key[key.size()] == '[');
     });
   }
 
@@ -42,21 +44,23 @@ class Faults {
   std::vector<ScenarioError> take() {
     for (const auto& [rule, count] : count_) {
       if (count <= kMost) continue;
-      ScenarioError more =
-          *std::find_if(errors_.rbegin(), errors_.rend(), [&](const auto& e) { return e.rule == rule; });
+      ScenarioError more = *std::find_if(errors_.rbegin(), errors_.rend(),
+                                         [&](const auto& e) { return e.rule == rule; });
       more.what = "and " + std::to_string(count - kMost) + " more";
       more.why = "the first " + std::to_string(kMost) + " of a rule are listed";
       more.nearest.clear();
       errors_.push_back(more);
     }
-    std::stable_sort(errors_.begin(), errors_.end(), [](const ScenarioError& a, const ScenarioError& b) {
-      return std::tie(a.rule, a.line, a.column) < std::tie(b.rule, b.line, b.column);
-    });
+    std::stable_sort(
+        errors_.begin(), errors_.end(), [](const ScenarioError& a, const ScenarioError& b) {
+          return std::tie(a.rule, a.line, a.column) < std::tie(b.rule, b.line, b.column);
+        });
     return std::move(errors_);
   }
 
  private:
-  static constexpr int kMost = 1000;  // Limit for each rule: a hostile megabyte could hold 200,000 faults.
+  static constexpr int kMost =
+      1000;  // Limit for each rule: a hostile megabyte could hold 200,000 faults.
   std::string file_;
   std::vector<ScenarioError> errors_;
   std::map<std::string, int> count_;

@@ -32,13 +32,16 @@ inline std::string in_lower_case(std::string_view text) {
   return lower;
 }
 
-// The name with the least edit distance; of several the one that is nearest but for the case of letters, of those the
-// first. "" if there are none.
+// The name with the least edit distance; of several the one that is nearest but for the case of
+// letters, of those the first. "" if there are none.
 inline std::string nearest_name(std::string_view wanted, const std::vector<std::string>& names) {
   const auto distance = [&](const std::string& name) {
-    return std::pair(edit_distance(wanted, name), edit_distance(in_lower_case(wanted), in_lower_case(name)));
+    return std::pair(edit_distance(wanted, name),
+                     edit_distance(in_lower_case(wanted), in_lower_case(name)));
   };
-  const auto closer = [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); };
+  const auto closer = [&](const std::string& a, const std::string& b) {
+    return distance(a) < distance(b);
+  };
   const auto best = std::min_element(names.begin(), names.end(), closer);
   return best == names.end() ? "" : *best;
 }

@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-// Offsets to lines and columns; a column counts characters, not bytes. A place costs the same on any line, however
-// long.
+// Offsets to lines and columns; a column counts characters, not bytes. A place costs the same on
+// any line, however long.
 class Lines {
  public:
   explicit Lines(const std::string& bytes) : bytes_(bytes) {
@@ -39,7 +39,9 @@ class Lines {
  private:
   static constexpr std::size_t kEvery = 64;  // Bytes between two counts.
 
-  bool begins_character(std::size_t at) const { return (static_cast<unsigned char>(bytes_[at]) & 0xC0) != 0x80; }
+  bool begins_character(std::size_t at) const {
+    return (static_cast<unsigned char>(bytes_[at]) & 0xC0) != 0x80;
+  }
   std::size_t characters_before(std::size_t at) const {
     std::size_t count = characters_[at / kEvery];
     for (std::size_t i = at / kEvery * kEvery; i < at; ++i) count += begins_character(i);
@@ -56,41 +58,48 @@ struct Stop {};  // Thrown by the handler where going on would be pointless or d
 // Builds the tree from the parser's events and refuses what a scenario may not hold.
 class TreeBuilder : public YAML::EventHandler {
  public:
-  TreeBuilder(const std::string& bytes, Faults& faults) : bytes_(bytes), lines_(bytes), faults_(faults) {}
+  TreeBuilder(const std::string& bytes, Faults& faults)
+      : bytes_(bytes), lines_(bytes), faults_(faults) {}
 
   std::optional<Node> root;
   FilePlace place(const YAML::Mark& mark) const { return lines_.place(mark.pos); }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ == 1) return;
-    faults_.add("Y01", place(mark), "(file)", "has more than one document", "one file is one scenario",
-                "a file for each");
+    faults_.add("Y01", place(mark), "(file)", "has more than one document",
+                "one file is one scenario", "a file for each");
     throw Stop{};
   }
   void OnDocumentEnd() override {}
 
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { add(make(Node::Kind::null, mark)); }
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override {
+    add(make(Node::Kind::null, mark));
+  }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
     refuse(place(mark), "is an alias", "write the value out, or quote it");
     add(make(Node::Kind::refused, mark));
   }
-  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t, const std::string& value) override {
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                const std::string& value) override {
     Node node = make(Node::Kind::scalar, mark);
     node.text = value;
     look_at_source(mark, node);
     add(std::move(node));
   }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
     open(make(Node::Kind::sequence, mark), mark);
   }
   void OnSequenceEnd() override { close(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
     open(make(Node::Kind::mapping, mark), mark);
   }
   void OnMapEnd() override { close(); }
 
  private:
-  // A mapping is fed key, value, key, value. Keys that are no scalars are kept: no section knows them (Y03).
+  // A mapping is fed key, value, key, value. Keys that are no scalars are kept: no section knows
+  // them (Y03).
   struct Level {
     Node node;
     std::map<std::string, int> lines_of_keys;
@@ -99,11 +108,12 @@ class TreeBuilder : public YAML::EventHandler {
   char source(std::size_t at) const { return at < bytes_.size() ? bytes_[at] : '\0'; }
 
   void refuse(FilePlace place, const std::string& what, const std::string& nearest) {
-    faults_.add("Y02", place, "(file)", what, "what is written is what is meant: nothing is expanded", nearest);
+    faults_.add("Y02", place, "(file)", what,
+                "what is written is what is meant: nothing is expanded", nearest);
   }
 
-  // An anchor or a tag stands where its node starts, so the source's first byte tells (the event does not: a tag `!`
-  // looks like a quote there).
+  // An anchor or a tag stands where its node starts, so the source's first byte tells (the event
+  // does not: a tag `!` looks like a quote there).
   Node make(Node::Kind kind, const YAML::Mark& mark) {
     Node node;
     node.kind = kind;
@@ -121,7 +131,8 @@ class TreeBuilder : public YAML::EventHandler {
     if (first == '&' || first == '!') return;  // Refused already.
     if (first == '|' || first == '>') node.single_line = false;
     if (!node.quoted) {
-      node.single_line = node.single_line && bytes_.compare(start, node.text.size(), node.text) == 0;
+      node.single_line =
+          node.single_line && bytes_.compare(start, node.text.size(), node.text) == 0;
       return;
     }
     std::size_t at = start + 1;
@@ -131,12 +142,14 @@ class TreeBuilder : public YAML::EventHandler {
     }
     // The parser closes a quote at the end of the file by itself.
     if (at >= bytes_.size())
-      faults_.add("Y01", node.place, "(file)", "is no YAML: a quote is not closed", "it cannot be read");
+      faults_.add("Y01", node.place, "(file)", "is no YAML: a quote is not closed",
+                  "it cannot be read");
   }
 
   void open(Node node, const YAML::Mark& mark) {
     if (static_cast<int>(levels_.size()) == kMaxDepth) {
-      faults_.add("Y01", place(mark), "(file)", "is nested deeper than 32 levels", "no key goes that deep");
+      faults_.add("Y01", place(mark), "(file)", "is nested deeper than 32 levels",
+                  "no key goes that deep");
       throw Stop{};
     }
     levels_.push_back({std::move(node), {}});
@@ -170,11 +183,14 @@ class TreeBuilder : public YAML::EventHandler {
 
   void look_at_key(Level& level, const Node& key) {
     if (key.kind != Node::Kind::scalar) return;
-    if (key.text == "<<" && !key.quoted) refuse(key.place, "has a merge key `<<`", "the keys themselves");
+    if (key.text == "<<" && !key.quoted)
+      refuse(key.place, "has a merge key `<<`", "the keys themselves");
     const auto [first, is_new] = level.lines_of_keys.emplace(key.text, key.place.line);
     if (is_new) return;
-    faults_.add("Y04", key.place, path_to(key.text.empty() ? "\"\"" : key.text), "is given twice",
-                "only one of them could count; the first is in line " + std::to_string(first->second), "one of them");
+    faults_.add(
+        "Y04", key.place, path_to(key.text.empty() ? "\"\"" : key.text), "is given twice",
+        "only one of them could count; the first is in line " + std::to_string(first->second),
+        "one of them");
   }
 
   // The key's name with those of the mappings around it.
@@ -184,7 +200,8 @@ class TreeBuilder : public YAML::EventHandler {
       const Node& node = levels_[i].node;
       if (node.kind == Node::Kind::sequence) {
         path += "[" + std::to_string(node.items.size()) + "]";
-      } else if (node.keys.size() > node.items.size()) {  // Else this is inside of a key, which has no name.
+      } else if (node.keys.size() >
+                 node.items.size()) {  // Else this is inside of a key, which has no name.
         path += (path.empty() ? "" : ".") + node.keys.back().text;
       }
     }
@@ -198,8 +215,8 @@ class TreeBuilder : public YAML::EventHandler {
   int documents_ = 0;
 };
 
-// The parser knows no directives that it did not carry out, so they are looked for in the source: only they start a
-// line with %.
+// The parser knows no directives that it did not carry out, so they are looked for in the source:
+// only they start a line with %.
 void refuse_directives(const std::string& bytes, Faults& faults) {
   int line = 1;
   for (std::size_t at = 0; at < bytes.size(); ++at) {
@@ -211,12 +228,14 @@ void refuse_directives(const std::string& bytes, Faults& faults) {
   }
 }
 
-// Text that the parser cannot read is no YAML (Y01), or has an alias, anchor or tag that leads nowhere (Y02).
+// Text that the parser cannot read is no YAML (Y01), or has an alias, anchor or tag that leads
+// nowhere (Y02).
 void report(const YAML::ParserException& error, const TreeBuilder& builder, Faults& faults) {
   const std::string message = error.msg;
   const auto says = [&](const char* word) { return message.find(word) != std::string::npos; };
   if (dynamic_cast<const YAML::DeepRecursion*>(&error) != nullptr) {
-    faults.add("Y01", builder.place(error.mark), "(file)", "is nested deeper than 32 levels", "no key goes that deep");
+    faults.add("Y01", builder.place(error.mark), "(file)", "is nested deeper than 32 levels",
+               "no key goes that deep");
   } else if (says("alias") || says("anchor")) {
     faults.add("Y02", builder.place(error.mark), "(file)", "has an alias or anchor: " + message,
                "an unquoted * or & starts one", "the text in quotes");
@@ -224,7 +243,8 @@ void report(const YAML::ParserException& error, const TreeBuilder& builder, Faul
     faults.add("Y02", builder.place(error.mark), "(file)", "has a tag or directive: " + message,
                "an unquoted ! or % starts one", "the text in quotes");
   } else {
-    faults.add("Y01", builder.place(error.mark), "(file)", "is no YAML: " + message, "it cannot be read");
+    faults.add("Y01", builder.place(error.mark), "(file)", "is no YAML: " + message,
+               "it cannot be read");
   }
 }
 
@@ -243,7 +263,8 @@ std::optional<Node> parse_document(const std::string& bytes, Faults& faults) {
     report(error, builder, faults);
     return std::nullopt;
   } catch (const Stop&) {
-    // When a second document begins, the first has been read and may name the rule that is to refuse it.
+    // When a second document begins, the first has been read and may name the rule that is to
+    // refuse it.
     const bool whole = builder.root && builder.root->kind != Node::Kind::null;
     return whole ? std::move(builder.root) : std::nullopt;
   }

@@ -71,7 +71,8 @@ std::optional<Ratio> parse_ratio(std::string_view text) {
 
 std::optional<std::int64_t> guess_int(const std::string& text) {
   std::string plain;
-  std::copy_if(text.begin(), text.end(), std::back_inserter(plain), [](char c) { return c != '_' && c != ','; });
+  std::copy_if(text.begin(), text.end(), std::back_inserter(plain),
+               [](char c) { return c != '_' && c != ','; });
   char* end = nullptr;
   const double value = std::strtod(plain.c_str(), &end);
   if (plain.empty() || *end != '\0' || !(std::abs(value) < 9e18)) return std::nullopt;
@@ -79,7 +80,9 @@ std::optional<std::int64_t> guess_int(const std::string& text) {
 }
 
 std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
   const unsigned first = byte(0), second = byte(1);
   const auto continued = [&](std::size_t i) { return (byte(i) & 0xC0u) == 0x80u; };
   if (first < 0x80) return text.empty() ? 0 : 1;
@@ -98,14 +101,17 @@ std::size_t utf8_length(std::string_view text) {
 }
 
 std::size_t characters(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 std::string quoted(const std::string& text) {
   constexpr std::size_t kMost = 60;
   std::string shown;
-  for (const char c : text.substr(0, kMost)) shown += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-  while (text.size() > kMost && !shown.empty() && (text[shown.size()] & 0xC0) == 0x80) shown.pop_back();
+  for (const char c : text.substr(0, kMost))
+    shown += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+  while (text.size() > kMost && !shown.empty() && (text[shown.size()] & 0xC0) == 0x80)
+    shown.pop_back();
   return "`" + shown + (text.size() > kMost ? "..." : "") + "`";
 }
 

@@ -20,8 +20,8 @@ std::optional<Ratio> parse_ratio(std::string_view text);
 // The int that somebody meant by 1.0, 0x10, 1_000 or "3".
 std::optional<std::int64_t> guess_int(const std::string& text);
 
-// Bytes of the UTF-8 character that the text begins with, 0 where there is none (overlong forms and surrogates are
-// none).
+// Bytes of the UTF-8 character that the text begins with, 0 where there is none (overlong forms and
+// surrogates are none).
 std::size_t utf8_length(std::string_view text);
 // UTF-8 characters.
 std::size_t characters(std::string_view text);

@@ -1,4 +1,5 @@
-// Replays what the fuzzer found, and the library, through the plain build: the claims of reader_claims.h.
+// Replays what the fuzzer found, and the library, through the plain build: the claims of
+// reader_claims.h.
 #include <gtest/gtest.h>
 
 #include <chrono>

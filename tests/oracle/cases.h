@@ -28,8 +28,10 @@ class Draws {
   std::uint32_t seed_, count_ = 0;
 };
 
-// Documents of these lengths; a document's last token has no target, and every fifth target is masked.
-inline Microbatch documents_of(const std::vector<std::int64_t>& lengths, std::int64_t vocab, std::uint32_t seed) {
+// Documents of these lengths; a document's last token has no target, and every fifth target is
+// masked.
+inline Microbatch documents_of(const std::vector<std::int64_t>& lengths, std::int64_t vocab,
+                               std::uint32_t seed) {
   Draws numbers(seed);
   Microbatch microbatch;
   for (const std::int64_t length : lengths) {
@@ -56,9 +58,11 @@ inline std::int64_t count_targets(const StepData& data) {
   return count;
 }
 
-inline StepData step_of(const std::vector<std::vector<std::int64_t>>& lengths, std::int64_t vocab, std::uint32_t seed) {
+inline StepData step_of(const std::vector<std::vector<std::int64_t>>& lengths, std::int64_t vocab,
+                        std::uint32_t seed) {
   StepData data;
-  for (const std::vector<std::int64_t>& one : lengths) data.microbatches.push_back(documents_of(one, vocab, ++seed));
+  for (const std::vector<std::int64_t>& one : lengths)
+    data.microbatches.push_back(documents_of(one, vocab, ++seed));
   data.targets = count_targets(data);
   return data;
 }
@@ -75,7 +79,8 @@ inline const Tensor& tensor(const MicrobatchResult& result, const std::string& n
 }
 
 // Token losses of each document of a step with 50 targets, by its number.
-inline std::map<int, std::vector<float>> document_losses(const Scenario& scenario, const Microbatch& microbatch,
+inline std::map<int, std::vector<float>> document_losses(const Scenario& scenario,
+                                                         const Microbatch& microbatch,
                                                          const Options& options = {}) {
   Oracle oracle(scenario, options);
   const StepResult result = oracle.step(0, {{microbatch}, 50});

@@ -32,7 +32,8 @@ std::vector<Enum> any_set() {
 }
 
 inline std::int64_t any_int(std::int64_t low, std::int64_t high) {
-  return *rc::gen::oneOf(rc::gen::just(low), rc::gen::just(high), rc::gen::inRange<std::int64_t>(low, high));
+  return *rc::gen::oneOf(rc::gen::just(low), rc::gen::just(high),
+                         rc::gen::inRange<std::int64_t>(low, high));
 }
 inline Ratio any_ratio(std::int64_t low, std::int64_t high) { return {any_int(low, high)}; }
 
@@ -66,7 +67,8 @@ inline std::string any_text(int most) {
 }
 
 inline void draw_model(Scenario::Model& model) {
-  model.pattern = *rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::element('M', '*', '-', 'E')));
+  model.pattern =
+      *rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::element('M', '*', '-', 'E')));
   if (model.pattern.size() > 128) model.pattern.resize(128);
   model.hidden = any_int(1, 16384);
   model.vocab = any_int(2, 262144);
@@ -91,8 +93,9 @@ inline void draw_data(Scenario::Data& data) {
   data.kind = any_word<DataKind>();
   data.pack_length = any_int(1, 1000);
   if (data.kind == DataKind::lengths) {
-    data.documents =
-        any_list(1, 3, [] { return any_list(1, 3, [] { return any_list(0, 4, [] { return any_int(0, 2000); }); }); });
+    data.documents = any_list(1, 3, [] {
+      return any_list(1, 3, [] { return any_list(0, 4, [] { return any_int(0, 2000); }); });
+    });
   } else if (data.kind == DataKind::distribution) {
     data.distribution.shape = any_word<Shape>();
     data.distribution.max = any_int(0, data.pack_length);
@@ -102,7 +105,8 @@ inline void draw_data(Scenario::Data& data) {
     data.distribution.seed = any_int(0, 9007199254740991);
   } else {
     data.path = data.kind == DataKind::text ? "some texts" : "records.jsonl";
-    if (data.kind == DataKind::jsonl) data.mask.roles = any_list(0, 3, [] { return "r" + any_text(9); });
+    if (data.kind == DataKind::jsonl)
+      data.mask.roles = any_list(0, 3, [] { return "r" + any_text(9); });
   }
   data.long_documents = any_word<LongDocuments>();
   data.mask.rate = any_ratio(0, 1'000'000);
@@ -136,7 +140,8 @@ inline void draw_machinery(Scenario& scenario) {
   if (*rc::gen::arbitrary<bool>()) scenario.offload.max_inflight = any_int(0, 1024);
   scenario.fsdp.strategy = any_word<Sharding>();
   scenario.fsdp.unit_is_list = *rc::gen::arbitrary<bool>();
-  scenario.fsdp.unit = any_list(1, scenario.fsdp.unit_is_list ? 4 : 1, [] { return any_int(1, 128); });
+  scenario.fsdp.unit =
+      any_list(1, scenario.fsdp.unit_is_list ? 4 : 1, [] { return any_int(1, 128); });
   scenario.parallel.data = any_int(1, 64);
   scenario.parallel.transport = any_word<Transport>();
 }

@@ -18,10 +18,12 @@ inline Scenario named(const std::string& name) {
 // A file with the two keys that have no default, and `rest`.
 inline std::string with_head(const std::string& rest) { return "schema: 1\nname: a\n" + rest; }
 
-// The rules that refuse a text in the reading stage, each as often as it does: "Y03 Y05 Y05", or "".
+// The rules that refuse a text in the reading stage, each as often as it does: "Y03 Y05 Y05", or
+// "".
 inline std::string reading_rules(const std::string& text, const std::string& file = "file.yaml") {
   std::string rules;
-  for (const ScenarioError& error : read_stage(text, file).errors) rules += (rules.empty() ? "" : " ") + error.rule;
+  for (const ScenarioError& error : read_stage(text, file).errors)
+    rules += (rules.empty() ? "" : " ") + error.rule;
   return rules;
 }
 

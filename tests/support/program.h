@@ -30,7 +30,8 @@ inline std::string library_path() {
   return std::string(root ? root : LOCKSTEP_SOURCE_ROOT) + "/scenarios/library";
 }
 
-// The file of the library's scenario `name`, in whichever room it lies; else a path that does not exist.
+// The file of the library's scenario `name`, in whichever room it lies; else a path that does not
+// exist.
 inline std::string library_file(const std::string& name) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(library_path())) {
     if (entry.path().filename() == name + ".yaml") return entry.path().string();
@@ -45,8 +46,9 @@ struct Ran {
 
 inline Ran run_lockstep(const std::string& words) {
   const TemporaryFolder folder;
-  const int code =
-      std::system((lockstep_program() + " " + words + " >" + (folder / "out") + " 2>" + (folder / "err")).c_str());
+  const int code = std::system(
+      (lockstep_program() + " " + words + " >" + (folder / "out") + " 2>" + (folder / "err"))
+          .c_str());
   return {WIFEXITED(code) ? WEXITSTATUS(code) : -1, slurp(folder / "out"), slurp(folder / "err")};
 }
 

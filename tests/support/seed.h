@@ -1,4 +1,5 @@
-// The seed of a test that draws: LOCKSTEP_SEED if it is set, else a fresh one; printed, so that a log can be repeated.
+// The seed of a test that draws: LOCKSTEP_SEED if it is set, else a fresh one; printed, so that a
+// log can be repeated.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -31,7 +31,8 @@ inline std::vector<std::string> words_of(const std::string& line) {
 class Started {
  public:
   // `file_bytes`: no file may grow beyond it; 0 for no limit. What it says goes to `output`.
-  explicit Started(const std::string& line, std::int64_t file_bytes = 0, const std::string& output = "/dev/null") {
+  explicit Started(const std::string& line, std::int64_t file_bytes = 0,
+                   const std::string& output = "/dev/null") {
     const std::string program = lockstep_program();
     const std::vector<std::string> words = words_of(line);
     std::vector<const char*> arguments{program.c_str()};
@@ -71,7 +72,9 @@ class Started {
   pid_t child_ = -1;
 };
 
-inline void pause_ms(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+inline void pause_ms(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
 
 // Asks every 5 ms for at most 20 s.
 inline bool comes_true(const std::function<bool()>& condition) {
@@ -82,7 +85,8 @@ inline bool comes_true(const std::function<bool()>& condition) {
   return false;
 }
 
-// State and parent of a process, as /proc/PID/stat has them behind the name; state 'X' where there is none.
+// State and parent of a process, as /proc/PID/stat has them behind the name; state 'X' where there
+// is none.
 struct ProcessStat {
   char state = 'X';
   pid_t parent = 0;

@@ -1,5 +1,5 @@
-// fp32 attention: a warp per (row, head). The lanes are first the 32 keys (or queries) of a block, then the head's
-// channels. bf16 attention is in attention_bf16.cuh.
+// fp32 attention: a warp per (row, head). The lanes are first the 32 keys (or queries) of a block,
+// then the head's channels. bf16 attention is in attention_bf16.cuh.
 #include "kernels/cuda/attention/attention_bf16.cuh"
 
 namespace lockstep {
@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(kThreads) attention_forward(AttentionForward<T
     const int j = block + lane_index();
     const bool visible = j <= at_row.i;
     float s = neg(infinity());
-    if (visible) s = mul(chain32(q, &at(op.qkv, at_row.first + j, k_column(op, kv_head)), hd), scale);
+    if (visible)
+      s = mul(chain32(q, &at(op.qkv, at_row.first + j, k_column(op, kv_head)), hd), scale);
     const float next = add(max(m, warp_max(s)), 0.0f);
     const float al = expn(sub(m, next));
     const float p = visible ? expn(sub(s, next)) : 0.0f;
@@ -109,7 +110,8 @@ __global__ void attention_delta(AttentionBackward<T> op) {
   if (at(op.row_document, 0, row) >= 0) {
     const T* const o = &at(op.o, row, q_column(op, head));
     const T* const dout = &at(op.dout, row, q_column(op, head));
-    delta = r128(op.head_dim, [&](std::int64_t e, float acc) { return fma(load(o[e]), load(dout[e]), acc); });
+    delta = r128(op.head_dim,
+                 [&](std::int64_t e, float acc) { return fma(load(o[e]), load(dout[e]), acc); });
   }
   if (lane_index() == 0) at(op.delta, row, head) = delta;
 }
@@ -119,10 +121,11 @@ struct Pair {
   float p;
   float ds;
 };
-// `q`, `k`, `dout`, `v`: the pair's vectors; the dot products take their terms in order of the channel.
+// `q`, `k`, `dout`, `v`: the pair's vectors; the dot products take their terms in order of the
+// channel.
 template <class T, class Q, class K, class D, class V>
-__device__ Pair pair_of(const Q* q, const K* k, const D* dout, const V* v, int hd, float scale, float lse,
-                        float delta) {
+__device__ Pair pair_of(const Q* q, const K* k, const D* dout, const V* v, int hd, float scale,
+                        float lse, float delta) {
   const float p = expn(sub(mul(chain32(q, k, hd), scale), lse));
   const float dp = chain32(dout, v, hd);
   return {load(st<T>(p)), load(st<T>(mul(p, sub(dp, delta))))};
@@ -169,7 +172,8 @@ __global__ void __launch_bounds__(kThreads) attention_query_gradient(AttentionBa
   store(dq_row, dq, hd, [&](float x) { return mul(x, scale); });
 }
 
-// One chain per channel of dK and dV: heads of the group ascending, then the document's rows ascending.
+// One chain per channel of dK and dV: heads of the group ascending, then the document's rows
+// ascending.
 template <class T>
 __global__ void __launch_bounds__(kThreads) attention_key_value_gradient(AttentionBackward<T> op) {
   pdl_begin();
@@ -225,7 +229,8 @@ void run(CudaQueue queue, const AttentionForward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
     launch_attention_bf16(queue, op);
   } else {
-    launch(queue, dim3(blocks_for(op.o.rows * op.heads, kWarps)), dim3(kThreads), kPdl, attention_forward<T>, op);
+    launch(queue, dim3(blocks_for(op.o.rows * op.heads, kWarps)), dim3(kThreads), kPdl,
+           attention_forward<T>, op);
   }
 }
 template <class T>

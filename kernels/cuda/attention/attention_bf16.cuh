@@ -8,20 +8,23 @@ namespace lockstep {
 
 template <class Block, class Shared, class Op>
 void launch_attention_tiles(CudaQueue queue, void (*kernel)(Op), const Op& op) {
-  cuda_launch_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
+  cuda_launch_check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
   const LaunchOptions options = {.shared_bytes = sizeof(Shared), .overlaps = true};
   launch(queue, dim3(multiprocessors()), dim3(Block::kThreads), options, kernel, op);
 }
 
 template <class Block, int kWidth>
 void launch_attention_width(CudaQueue queue, const AttentionForward<bf16>& op) {
-  launch_attention_tiles<Block, ForwardShared<Block, kWidth>>(queue, attention_forward_bf16<Block, kWidth>, op);
+  launch_attention_tiles<Block, ForwardShared<Block, kWidth>>(
+      queue, attention_forward_bf16<Block, kWidth>, op);
 }
 // Multiprocessors that run out of tiles of keys go on with tiles of queries.
 template <class Block, int kWidth>
 void launch_attention_width(CudaQueue queue, const AttentionBackward<bf16>& op) {
   using Shared = BackwardShared<Block, kWidth>;
-  launch(queue, dim3(blocks_for(op.o.rows, kWarps)), dim3(kThreads), kPdl, attention_prepare_backward, op);
+  launch(queue, dim3(blocks_for(op.o.rows, kWarps)), dim3(kThreads), kPdl,
+         attention_prepare_backward, op);
   launch_attention_tiles<Block, Shared>(queue, attention_backward_bf16<Block, true, kWidth>, op);
   launch_attention_tiles<Block, Shared>(queue, attention_backward_bf16<Block, false, kWidth>, op);
 }
@@ -36,7 +39,8 @@ void launch_attention_block(CudaQueue queue, const Op& op) {
 }
 template <class Op>
 void launch_attention_bf16(CudaQueue queue, const Op& op) {
-  if (op.o.rows * op.heads <= std::int64_t{TileBlock<2>::kRows} * multiprocessors()) {  // Not a wide tile for each.
+  if (op.o.rows * op.heads <=
+      std::int64_t{TileBlock<2>::kRows} * multiprocessors()) {  // Not a wide tile for each.
     launch_attention_block<TileBlock<1>>(queue, op);
   } else {
     launch_attention_block<TileBlock<2>>(queue, op);

@@ -1,7 +1,8 @@
-// Gradients of bf16 attention on the tensor core (arithmetic.md 2.6), in two kinds of tiles that are mirror images: a
-// tile owns 64 or 128 rows and walks the rows on the other side of the causal triangle, 64 at a time. Owning keys it
-// sums dK and dV over the heads of the group and their queries; owning queries it sums dQ over keys. Blocks take tiles
-// as they come free. In a block a warpgroup fetches and one or two compute, 64 own rows each.
+// Gradients of bf16 attention on the tensor core (arithmetic.md 2.6), in two kinds of tiles that
+// are mirror images: a tile owns 64 or 128 rows and walks the rows on the other side of the causal
+// triangle, 64 at a time. Owning keys it sums dK and dV over the heads of the group and their
+// queries; owning queries it sums dQ over keys. Blocks take tiles as they come free. In a block a
+// warpgroup fetches and one or two compute, 64 own rows each.
 #pragma once
 
 #include "kernels/cuda/attention/tiles.cuh"
@@ -38,7 +39,8 @@ struct BackwardShared {
   }
 };
 
-// The partners of a tile in the order of the sums: a head after the other, rows counted from the document's start.
+// The partners of a tile in the order of the sums: a head after the other, rows counted from the
+// document's start.
 template <bool kKeys, int kTileRows>
 struct StreamedTiles {
   int head, head_end, first, begin, end;
@@ -72,26 +74,29 @@ struct Side {
 };
 
 template <class Block, bool kKeys, int kWidth>
-__device__ __forceinline__ void fetch_tile(const AttentionBackward<bf16>& op, BackwardShared<Block, kWidth>& shared,
-                                           Producer& producer,
-                                           PipelineState<BackwardShared<Block, kWidth>::kStages>& turn,
-                                           const Tile& tile) {
+__device__ __forceinline__ void fetch_tile(
+    const AttentionBackward<bf16>& op, BackwardShared<Block, kWidth>& shared, Producer& producer,
+    PipelineState<BackwardShared<Block, kWidth>::kStages>& turn, const Tile& tile) {
   using Shared = BackwardShared<Block, kWidth>;
   const Side own(op, kKeys, tile.head);
   const int own_row = tile.start + tile.first;
   const int own_rows = tile.length - tile.first;
-  Shared::Own::fill(shared_address(shared.own_left), own.left_rows, own_row, own_rows, own.left, op.head_dim);
-  Shared::Own::fill(shared_address(shared.own_right), own.right_rows, own_row, own_rows, own.right, op.head_dim);
+  Shared::Own::fill(shared_address(shared.own_left), own.left_rows, own_row, own_rows, own.left,
+                    op.head_dim);
+  Shared::Own::fill(shared_address(shared.own_right), own.right_rows, own_row, own_rows, own.right,
+                    op.head_dim);
   producer.commit(shared.own_full);
-  for (StreamedTiles<kKeys, Block::kRows> at_streamed(op, tile); at_streamed.any(); at_streamed.next(), turn.next()) {
+  for (StreamedTiles<kKeys, Block::kRows> at_streamed(op, tile); at_streamed.any();
+       at_streamed.next(), turn.next()) {
     const Side streamed(op, !kKeys, at_streamed.head);
     const int row = tile.start + at_streamed.first;
     const int rows = tile.length - at_streamed.first;
     const int b = turn.stage;
     producer.acquire(shared.free[b], turn.phase ^ 1);
-    Shared::Streamed::fill(shared_address(shared.left[b]), streamed.left_rows, row, rows, streamed.left, op.head_dim);
-    Shared::Streamed::fill(shared_address(shared.right[b]), streamed.right_rows, row, rows, streamed.right,
-                           op.head_dim);
+    Shared::Streamed::fill(shared_address(shared.left[b]), streamed.left_rows, row, rows,
+                           streamed.left, op.head_dim);
+    Shared::Streamed::fill(shared_address(shared.right[b]), streamed.right_rows, row, rows,
+                           streamed.right, op.head_dim);
     const int i = static_cast<int>(threadIdx.x);
     if (kKeys && i < kStreamedRows) {
       shared.lse[b][i] = i < rows ? at(op.lse, row + i, at_streamed.head) : 0.0f;
@@ -104,7 +109,8 @@ __device__ __forceinline__ void fetch_tile(const AttentionBackward<bf16>& op, Ba
 template <class Block, bool kKeys, int kWidth>
 __device__ __forceinline__ void fetch_backward(const AttentionBackward<bf16>& op,
                                                BackwardShared<Block, kWidth>& shared) {
-  TileList<kKeys, Block::kRows> tiles(op.document_start, op.document_length, kKeys ? op.kv_heads : op.heads);
+  TileList<kKeys, Block::kRows> tiles(op.document_start, op.document_length,
+                                      kKeys ? op.kv_heads : op.heads);
   Producer producer;
   PipelineState<1> own;
   PipelineState<BackwardShared<Block, kWidth>::kStages> turn;
@@ -150,8 +156,8 @@ struct GradientTile {
   std::uint32_t ds_steps[kStreamedRows / kStep][4];
   StreamedTiles<kKeys, Block::kRows> streamed;
 
-  __device__ __forceinline__ GradientTile(const AttentionBackward<bf16>& of_op, Shared& of_shared, State& of_turn,
-                                          int consumer)
+  __device__ __forceinline__ GradientTile(const AttentionBackward<bf16>& of_op, Shared& of_shared,
+                                          State& of_turn, int consumer)
       : op(of_op),
         shared(of_shared),
         turn(of_turn),
@@ -171,10 +177,13 @@ struct GradientTile {
     }
   }
 
-  // Advances to streamed rows that see one of the warpgroup's rows, or are seen. Others are free again at once.
+  // Advances to streamed rows that see one of the warpgroup's rows, or are seen. Others are free
+  // again at once.
   __device__ __forceinline__ void skip_unseen() {
     for (; streamed.any(); streamed.next(), turn.next()) {
-      if (kKeys ? streamed.first + kStreamedRows > own_first : streamed.first < own_first + kOwnRows) return;
+      if (kKeys ? streamed.first + kStreamedRows > own_first
+                : streamed.first < own_first + kOwnRows)
+        return;
       shared.full[turn.stage].wait(turn.phase);
       if (is_leader_lane) shared.free[turn.stage].arrive();
     }
@@ -192,15 +201,15 @@ struct GradientTile {
   }
 
   // The statistic that belongs to the queries of the lane's columns, or rows.
-  __device__ __forceinline__ float4 statistic(const float (&of_streamed)[kStreamedRows], const float (&of_own)[2],
-                                              int t) const {
+  __device__ __forceinline__ float4 statistic(const float (&of_streamed)[kStreamedRows],
+                                              const float (&of_own)[2], int t) const {
     if (!kKeys) return float4{of_own[0], of_own[0], of_own[1], of_own[1]};
     const float2 pair = *reinterpret_cast<const float2*>(&of_streamed[8 * t + 2 * lane_place()]);
     return float4{pair.x, pair.y, pair.x, pair.y};
   }
   __device__ __forceinline__ void select_visible(float (&x)[kTiles][4], int first) const {
-    const bool cut =
-        kKeys ? first < own_first + kOwnRows || first + kStreamedRows > tile.length : first + kStreamedRows > own_first;
+    const bool cut = kKeys ? first < own_first + kOwnRows || first + kStreamedRows > tile.length
+                           : first + kStreamedRows > own_first;
     if (!cut) return;
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
@@ -243,7 +252,8 @@ struct GradientTile {
   }
   __device__ __forceinline__ void start_all_sums(int stage) {
     warpgroup_arrive();
-    if constexpr (kKeys) start_sums<kPanel>(sum_right, p_steps, shared_address(shared.right[stage]));
+    if constexpr (kKeys)
+      start_sums<kPanel>(sum_right, p_steps, shared_address(shared.right[stage]));
     start_sums<kPanel>(sum_left, ds_steps, shared_address(shared.left[stage]));
     warpgroup_commit();
   }
@@ -253,7 +263,8 @@ struct GradientTile {
     if (is_leader_lane) shared.free[stage].arrive();
   }
 
-  // dK and dV of the tile's keys. There are too few registers for more than the products of one step at a time.
+  // dK and dV of the tile's keys. There are too few registers for more than the products of one
+  // step at a time.
   __device__ __forceinline__ void sum_over_queries() {
     while (streamed.any()) {
       const int stage = turn.stage;
@@ -285,7 +296,8 @@ struct GradientTile {
       warpgroup_wait<2>();
       scores_to_p(stage, first);
       warpgroup_fence_operand(s);
-      shared.full[stage].wait(phase);  // It is. The branch keeps the assembler from waiting before it computes.
+      shared.full[stage].wait(
+          phase);  // It is. The branch keeps the assembler from waiting before it computes.
       warpgroup_wait<1>();
       if (last >= 0) finish_sums(last);
       warpgroup_wait<0>();
@@ -310,15 +322,17 @@ struct GradientTile {
       bf16* const row = op.dqkv.data + (tile.start + own[h]) * op.dqkv.pitch;
       const Side side(op, kKeys, tile.head);
       store_own(row + side.left, op.head_dim, sum_left, h, [&](float x) { return mul(x, scale); });
-      if constexpr (kKeys) store_own(row + side.right, op.head_dim, sum_right, h, [](float x) { return x; });
+      if constexpr (kKeys)
+        store_own(row + side.right, op.head_dim, sum_right, h, [](float x) { return x; });
     }
   }
 };
 
 // The gradients of the tile that the producer has announced.
 template <class Block, bool kKeys, int kWidth>
-__device__ __forceinline__ void differentiate(const AttentionBackward<bf16>& op, BackwardShared<Block, kWidth>& shared,
-                                              PipelineState<BackwardShared<Block, kWidth>::kStages>& turn) {
+__device__ __forceinline__ void differentiate(
+    const AttentionBackward<bf16>& op, BackwardShared<Block, kWidth>& shared,
+    PipelineState<BackwardShared<Block, kWidth>::kStages>& turn) {
   const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
   GradientTile<Block, kKeys, kWidth> gradients(op, shared, turn, consumer);
   gradients.skip_unseen();
@@ -361,7 +375,8 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
 struct alignas(8) Four {
   bf16 value[4];
 };
-// delta of a row, a head after the other, by a warp; +0 to the gradients of rows of no document; the first tile.
+// delta of a row, a head after the other, by a warp; +0 to the gradients of rows of no document;
+// the first tile.
 __global__ void __launch_bounds__(kThreads)
     attention_prepare_backward(const __grid_constant__ AttentionBackward<bf16> op) {
   pdl_begin();
@@ -369,14 +384,17 @@ __global__ void __launch_bounds__(kThreads)
   if (row == 0 && lane_index() < 2) at(op.next_tile, 0, lane_index()) = 0;
   if (row >= op.o.rows) return;
   if (at(op.row_document, 0, row) < 0) {
-    for (std::int64_t e = lane_index(); e < op.dqkv.cols; e += kWarp) at(op.dqkv, row, e) = st<bf16>(0.0f);
+    for (std::int64_t e = lane_index(); e < op.dqkv.cols; e += kWarp)
+      at(op.dqkv, row, e) = st<bf16>(0.0f);
     return;
   }
   const bf16* const o = &at(op.o, row, 0);
   const bf16* const dout = &at(op.dout, row, 0);
-  const bool fours = (reinterpret_cast<std::uintptr_t>(o) | reinterpret_cast<std::uintptr_t>(dout)) % 8 == 0;
+  const bool fours =
+      (reinterpret_cast<std::uintptr_t>(o) | reinterpret_cast<std::uintptr_t>(dout)) % 8 == 0;
   const int hd = op.head_dim;
-  if (fours && hd % 4 == 0 && hd <= 128) {  // A lane's four accumulators of R128 have one term each.
+  if (fours && hd % 4 == 0 &&
+      hd <= 128) {  // A lane's four accumulators of R128 have one term each.
     const int e = 4 * lane_index();
 #pragma unroll 4
     for (int head = 0; head < op.heads; ++head) {
@@ -394,8 +412,9 @@ __global__ void __launch_bounds__(kThreads)
     }
   } else {
     for (int head = 0; head < op.heads; ++head) {
-      const float delta = r128(
-          hd, [&](std::int64_t e, float acc) { return fma(load(o[head * hd + e]), load(dout[head * hd + e]), acc); });
+      const float delta = r128(hd, [&](std::int64_t e, float acc) {
+        return fma(load(o[head * hd + e]), load(dout[head * hd + e]), acc);
+      });
       if (lane_index() == 0) at(op.delta, row, head) = delta;
     }
   }

@@ -11,8 +11,9 @@ __global__ void place_documents(AttentionTables op, AttentionClasses classes) {
   const int c = static_cast<int>(blockIdx.x);
   const AttentionClass one = classes.list[c];
   const std::int64_t first_offset = one.first + c;
-  const std::int64_t widths[] = {static_cast<std::int64_t>(op.heads + 2 * op.kv_heads) * op.head_dim,
-                                 static_cast<std::int64_t>(op.heads) * op.head_dim, op.heads};
+  const std::int64_t widths[] = {
+      static_cast<std::int64_t>(op.heads + 2 * op.kv_heads) * op.head_dim,
+      static_cast<std::int64_t>(op.heads) * op.head_dim, op.heads};
   const auto put = [&](std::int64_t slot, std::int64_t row) {
     for (int w = 0; w < 3; ++w) at(op.offsets, w, first_offset + slot) = row * widths[w];
   };
@@ -40,7 +41,8 @@ __global__ void place_documents(AttentionTables op, AttentionClasses classes) {
 
 void run(CudaQueue queue, const AttentionTables& op) {
   const AttentionClasses classes(op.rows, op.document_start.cols);
-  launch(queue, dim3(static_cast<unsigned>(classes.count)), dim3(kWarp), kPdl, place_documents, op, classes);
+  launch(queue, dim3(static_cast<unsigned>(classes.count)), dim3(kWarp), kPdl, place_documents, op,
+         classes);
 }
 
 void run(CudaQueue queue, const CudnnAttentionForward& op) {

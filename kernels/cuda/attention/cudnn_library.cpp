@@ -33,16 +33,19 @@ std::string open_first(std::initializer_list<const char*> names, void** opened) 
 
 std::string open_all() {
   void* file = nullptr;
-  if (open_first({"libcudnn.so.9"}, &file).empty()) throw std::runtime_error("libcudnn.so.9 is not found");
+  if (open_first({"libcudnn.so.9"}, &file).empty())
+    throw std::runtime_error("libcudnn.so.9 is not found");
   cudnn_frontend::cudnn_dlhandle = file;
-  // The headers ask a runtime of their own for the GPU's properties, and the library compiles with NVRTC.
+  // The headers ask a runtime of their own for the GPU's properties, and the library compiles with
+  // NVRTC.
   void* runtime = nullptr;
   const std::string name = open_first({"libcudart.so.13", "libcudart.so.12"}, &runtime);
   if (name.empty()) throw std::runtime_error("cuDNN needs libcudart.so, which is not found");
   ::setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", name.c_str(), 0);
   open_first({"libnvrtc.so.13", "libnvrtc.so.12"}, &runtime);
   const std::size_t v = cudnn_frontend::detail::get_backend_version();
-  return "cuDNN " + std::to_string(v / 10000) + "." + std::to_string(v % 10000 / 100) + "." + std::to_string(v % 100);
+  return "cuDNN " + std::to_string(v / 10000) + "." + std::to_string(v % 10000 / 100) + "." +
+         std::to_string(v % 100);
 }
 
 }  // namespace
@@ -53,7 +56,8 @@ std::string open_cudnn() {
 }
 
 cudnnHandle_t cudnn_handle() {
-  static auto& handles = *new std::map<int, cudnnHandle_t>;  // When the process ends, the driver may be gone before.
+  static auto& handles =
+      *new std::map<int, cudnnHandle_t>;  // When the process ends, the driver may be gone before.
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) throw std::runtime_error("cudaGetDevice");
   cudnnHandle_t& handle = handles[device];
@@ -61,7 +65,8 @@ cudnnHandle_t cudnn_handle() {
     const std::string version = open_cudnn();
     const cudnnStatus_t status = cudnn_frontend::detail::create_handle(&handle);
     if (status != CUDNN_STATUS_SUCCESS) {
-      throw std::runtime_error(version + " does not start: " + cudnn_frontend::detail::get_error_string(status));
+      throw std::runtime_error(
+          version + " does not start: " + cudnn_frontend::detail::get_error_string(status));
     }
   }
   return handle;

@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-// "cuDNN 9.14.0": throws std::runtime_error with the reason where it is not found. Kept open: it has threads.
+// "cuDNN 9.14.0": throws std::runtime_error with the reason where it is not found. Kept open: it
+// has threads.
 std::string open_cudnn();
 
 // The handle of the calling thread's GPU; made at the first call, which is not allowed in a

@@ -25,8 +25,22 @@ namespace fe = cudnn_frontend;
 using fe::graph::Tensor_attributes;
 using TensorPointer = std::shared_ptr<Tensor_attributes>;
 
-// Operands of a call, by the number that the library knows them by. Offsets are those of the operand before them.
-enum Uid : std::int64_t { kQ = 1, kK, kV, kO, kLse, kDout, kDq, kDk, kDv, kLengthsQ, kLengthsKv, kOffsets = 100 };
+// Operands of a call, by the number that the library knows them by. Offsets are those of the
+// operand before them.
+enum Uid : std::int64_t {
+  kQ = 1,
+  kK,
+  kV,
+  kO,
+  kLse,
+  kDout,
+  kDq,
+  kDk,
+  kDv,
+  kLengthsQ,
+  kLengthsKv,
+  kOffsets = 100
+};
 
 // One call of the library, as far as its plan depends on it.
 struct Call {
@@ -36,14 +50,17 @@ struct Call {
   friend auto operator<=>(const Call&, const Call&) = default;
   std::int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
   std::string text() const {
-    return std::string(backward ? deterministic ? "deterministic backward" : "backward" : "forward") +
-           " attention of " + std::to_string(slots) + " documents of " + std::to_string(longest) + " rows, " +
-           std::to_string(heads) + "/" + std::to_string(kv_heads) + " heads of " + std::to_string(head_dim);
+    return std::string(backward ? deterministic ? "deterministic backward" : "backward"
+                                : "forward") +
+           " attention of " + std::to_string(slots) + " documents of " + std::to_string(longest) +
+           " rows, " + std::to_string(heads) + "/" + std::to_string(kv_heads) + " heads of " +
+           std::to_string(head_dim);
   }
 };
 
 void require_good(fe::error_t error, const Call& call) {
-  if (error.is_bad()) throw std::runtime_error(open_cudnn() + " refuses " + call.text() + ": " + error.get_message());
+  if (error.is_bad())
+    throw std::runtime_error(open_cudnn() + " refuses " + call.text() + ": " + error.get_message());
 }
 
 // A call as the library's graph.
@@ -73,11 +90,14 @@ class Plan {
                              .set_data_type(type));
   }
   // Documents of [heads, rows, cols] in rows of `width` elements, wherever the offsets say.
-  TensorPointer documents(const char* name, Uid uid, std::int64_t heads, std::int64_t cols, std::int64_t width) {
+  TensorPointer documents(const char* name, Uid uid, std::int64_t heads, std::int64_t cols,
+                          std::int64_t width) {
     return graph_.tensor(ragged(name, uid, heads, cols, width));
   }
-  Tensor_attributes ragged(const char* name, Uid uid, std::int64_t heads, std::int64_t cols, std::int64_t width) {
-    const auto offsets = integers("offsets", static_cast<Uid>(kOffsets + uid), call_.slots + 1, fe::DataType_t::INT64);
+  Tensor_attributes ragged(const char* name, Uid uid, std::int64_t heads, std::int64_t cols,
+                           std::int64_t width) {
+    const auto offsets = integers("offsets", static_cast<Uid>(kOffsets + uid), call_.slots + 1,
+                                  fe::DataType_t::INT64);
     return Tensor_attributes()
         .set_name(name)
         .set_uid(uid)
@@ -97,7 +117,8 @@ class Plan {
 
   template <class Attributes>
   Attributes causal(Attributes attributes) {
-    return attributes.set_attn_scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(call_.head_dim))))
+    return attributes
+        .set_attn_scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(call_.head_dim))))
         .set_padding_mask(true)
         .set_seq_len_q(integers("rows of q", kLengthsQ, call_.slots, fe::DataType_t::INT32))
         .set_seq_len_kv(integers("rows of kv", kLengthsKv, call_.slots, fe::DataType_t::INT32))
@@ -113,7 +134,8 @@ class Plan {
   }
 
   void describe_forward() {
-    const auto attributes = causal(fe::graph::SDPA_attributes().set_name("attention")).set_generate_stats(true);
+    const auto attributes =
+        causal(fe::graph::SDPA_attributes().set_name("attention")).set_generate_stats(true);
     auto [output, stats] = graph_.sdpa(q(), k(), v(), attributes);
     shape_as(output, o("o", kO));
     shape_as(stats, lse());
@@ -124,8 +146,9 @@ class Plan {
                                 .set_max_total_seq_len_q(call_.rows)
                                 .set_max_total_seq_len_kv(call_.rows)
                                 .set_deterministic_algorithm(call_.deterministic);
-    auto [dq, dk, dv] = graph_.sdpa_backward(q(), k(), v(), graph_.tensor(o("o", kO)), graph_.tensor(o("dout", kDout)),
-                                             graph_.tensor(lse()), attributes);
+    auto [dq, dk, dv] =
+        graph_.sdpa_backward(q(), k(), v(), graph_.tensor(o("o", kO)),
+                             graph_.tensor(o("dout", kDout)), graph_.tensor(lse()), attributes);
     shape_as(dq, ragged("dq", kDq, call_.heads, call_.head_dim, call_.width()));
     shape_as(dk, ragged("dk", kDk, call_.kv_heads, call_.head_dim, call_.width()));
     shape_as(dv, ragged("dv", kDv, call_.kv_heads, call_.head_dim, call_.width()));
@@ -169,7 +192,8 @@ Call call_of(const Op& op, const AttentionClass& one) {
 }
 
 template <class Op>
-void for_calls(const Op& op, const std::function<void(int, const AttentionClass&, const Call&)>& body) {
+void for_calls(const Op& op,
+               const std::function<void(int, const AttentionClass&, const Call&)>& body) {
   const AttentionClasses classes(op.qkv.rows, op.capacity);
   const Range calls = range(classes, op);
   for (int c = calls.first; c < calls.end; ++c) {
@@ -180,7 +204,8 @@ void for_calls(const Op& op, const std::function<void(int, const AttentionClass&
 
 const Plan& planned(const Call& call) {
   const auto found = plans().find(call);
-  if (found == plans().end()) throw std::runtime_error("cuDNN was not asked to plan " + call.text());
+  if (found == plans().end())
+    throw std::runtime_error("cuDNN was not asked to plan " + call.text());
   return *found->second;
 }
 
@@ -212,15 +237,18 @@ void run_op(CUstream_st* stream, const Op& op) {
   for_calls(op, [&](int c, const AttentionClass& one, const Call& call) {
     const Plan& plan = planned(call);
     if (!op.workspace || op.workspace.cols < plan.workspace_bytes()) {
-      throw std::runtime_error("cuDNN needs " + std::to_string(plan.workspace_bytes()) + " bytes for " + call.text() +
-                               ", the op has " + std::to_string(op.workspace.cols));
+      throw std::runtime_error("cuDNN needs " + std::to_string(plan.workspace_bytes()) +
+                               " bytes for " + call.text() + ", the op has " +
+                               std::to_string(op.workspace.cols));
     }
     std::unordered_map<std::int64_t, void*> operands;
     const auto offsets = [&](Uid uid, int which) {
-      operands[kOffsets + uid] = writable(op.offsets.data + which * op.offsets.pitch + classes.first_offset(c));
+      operands[kOffsets + uid] =
+          writable(op.offsets.data + which * op.offsets.pitch + classes.first_offset(c));
     };
     const auto fused = [&](const auto& x, Uid first) {
-      const std::int64_t columns[] = {0, op.heads * op.head_dim, (op.heads + op.kv_heads) * op.head_dim};
+      const std::int64_t columns[] = {0, op.heads * op.head_dim,
+                                      (op.heads + op.kv_heads) * op.head_dim};
       for (int i = 0; i < 3; ++i) {
         operands[first + i] = writable(x.data + columns[i]);
         offsets(static_cast<Uid>(first + i), 0);
@@ -245,7 +273,8 @@ void run_op(CUstream_st* stream, const Op& op) {
 }  // namespace
 
 std::string cudnn_frontend_version() {
-  return std::to_string(CUDNN_FRONTEND_MAJOR_VERSION) + "." + std::to_string(CUDNN_FRONTEND_MINOR_VERSION) + "." +
+  return std::to_string(CUDNN_FRONTEND_MAJOR_VERSION) + "." +
+         std::to_string(CUDNN_FRONTEND_MINOR_VERSION) + "." +
          std::to_string(CUDNN_FRONTEND_PATCH_VERSION);
 }
 
@@ -254,7 +283,8 @@ std::string cudnn_frontend_version() {
 namespace {
 template <class Op>
 [[noreturn]] void refuse(const Op&) {
-  throw std::runtime_error("core_attention: cudnn is not in this build: it found no headers of cudnn-frontend");
+  throw std::runtime_error(
+      "core_attention: cudnn is not in this build: it found no headers of cudnn-frontend");
 }
 template <class Op>
 void plan_op(const Op& op) {
@@ -276,8 +306,12 @@ std::string cudnn_frontend_version() { return ""; }
 
 void CudnnPlans::plan(const CudnnAttentionForward& op) { plan_op(op); }
 void CudnnPlans::plan(const CudnnAttentionBackward& op) { plan_op(op); }
-std::int64_t CudnnPlans::workspace_bytes(const CudnnAttentionForward& op) { return largest_workspace(op); }
-std::int64_t CudnnPlans::workspace_bytes(const CudnnAttentionBackward& op) { return largest_workspace(op); }
+std::int64_t CudnnPlans::workspace_bytes(const CudnnAttentionForward& op) {
+  return largest_workspace(op);
+}
+std::int64_t CudnnPlans::workspace_bytes(const CudnnAttentionBackward& op) {
+  return largest_workspace(op);
+}
 void CudnnPlans::run(CUstream_st* stream, const CudnnAttentionForward& op) { run_op(stream, op); }
 void CudnnPlans::run(CUstream_st* stream, const CudnnAttentionBackward& op) { run_op(stream, op); }
 

@@ -10,11 +10,13 @@ struct CUstream_st;
 
 namespace lockstep {
 
-// Version of the headers that this object was built with; "" where it was built without: then every call below throws.
+// Version of the headers that this object was built with; "" where it was built without: then every
+// call below throws.
 std::string cudnn_frontend_version();
 
-// Plans belong to the process and to a GPU, that of the calling thread. A call throws std::runtime_error where the
-// library is absent, refuses the shape (what() says why), or was never asked to plan it. Nothing else takes its place.
+// Plans belong to the process and to a GPU, that of the calling thread. A call throws
+// std::runtime_error where the library is absent, refuses the shape (what() says why), or was never
+// asked to plan it. Nothing else takes its place.
 class CudnnPlans {
  public:
   // Not during a capture.

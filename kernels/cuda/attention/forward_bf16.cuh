@@ -1,6 +1,6 @@
-// bf16 attention on the tensor core (arithmetic.md 2.6): a block takes one tile of query rows after the other. A
-// warpgroup fetches keys and values, one or two compute, 64 rows each: while one is at its softmax, the other's
-// products run.
+// bf16 attention on the tensor core (arithmetic.md 2.6): a block takes one tile of query rows after
+// the other. A warpgroup fetches keys and values, one or two compute, 64 rows each: while one is at
+// its softmax, the other's products run.
 #pragma once
 
 #include "kernels/cuda/attention/tiles.cuh"
@@ -8,7 +8,8 @@
 namespace lockstep {
 
 inline constexpr int kKeyBlock = 128;  // KB of arithmetic.md 2.6: what m, l and o are rescaled by.
-static_assert(kKeyBlock % kOwnRows == 0, "a tile's last block of keys is the only one on the diagonal");
+static_assert(kKeyBlock % kOwnRows == 0,
+              "a tile's last block of keys is the only one on the diagonal");
 
 template <class Block, int kWidth>
 struct ForwardShared {
@@ -38,7 +39,8 @@ struct ForwardShared {
 };
 
 template <class Block, int kWidth>
-__device__ __forceinline__ void fetch_forward(const AttentionForward<bf16>& op, ForwardShared<Block, kWidth>& shared) {
+__device__ __forceinline__ void fetch_forward(const AttentionForward<bf16>& op,
+                                              ForwardShared<Block, kWidth>& shared) {
   using Shared = ForwardShared<Block, kWidth>;
   TileList<false, Block::kRows> tiles(op.document_start, op.document_length, op.heads);
   Producer producer;
@@ -50,20 +52,20 @@ __device__ __forceinline__ void fetch_forward(const AttentionForward<bf16>& op, 
     if (threadIdx.x == 0) shared.tile = tile;
     const int rows = tile.length - tile.first;
     if (tile.length > 0) {
-      Shared::Queries::fill(shared_address(shared.q), op.qkv, tile.start + tile.first, rows, q_column(op, tile.head),
-                            op.head_dim);
+      Shared::Queries::fill(shared_address(shared.q), op.qkv, tile.start + tile.first, rows,
+                            q_column(op, tile.head), op.head_dim);
     }
     producer.commit(shared.q_full);
     if (tile.length == 0) break;
     const int kv_head = tile.head / (op.heads / op.kv_heads);
     for (int j = 0; j <= tile.first; j += kKeyBlock, kv.next()) {
       producer.acquire(shared.k_free[kv.stage], kv.phase ^ 1);
-      Shared::Panels::fill(shared_address(shared.k[kv.stage]), op.qkv, tile.start + j, tile.length - j,
-                           k_column(op, kv_head), op.head_dim);
+      Shared::Panels::fill(shared_address(shared.k[kv.stage]), op.qkv, tile.start + j,
+                           tile.length - j, k_column(op, kv_head), op.head_dim);
       producer.commit(shared.k_full[kv.stage]);
       producer.acquire(shared.v_free[kv.stage], kv.phase ^ 1);
-      Shared::Panels::fill(shared_address(shared.v[kv.stage]), op.qkv, tile.start + j, tile.length - j,
-                           v_column(op, kv_head), op.head_dim);
+      Shared::Panels::fill(shared_address(shared.v[kv.stage]), op.qkv, tile.start + j,
+                           tile.length - j, v_column(op, kv_head), op.head_dim);
       producer.commit(shared.v_full[kv.stage]);
     }
   }
@@ -81,13 +83,15 @@ __device__ __forceinline__ float row_sum(float l) {
   return add(l, __shfl_xor_sync(kAllLanes, l, 2));
 }
 
-// The running softmax of the lane's two rows. The columns 2c and 2c + 1 of every eight keys belong to l_c.
+// The running softmax of the lane's two rows. The columns 2c and 2c + 1 of every eight keys belong
+// to l_c.
 struct Softmax {
   float m[2] = {neg(infinity()), neg(infinity())};
   float l[2] = {};
 
   // s: a block's products with the keys; p afterwards. al[h]: what o is rescaled by.
-  __device__ __forceinline__ void advance(float (&s)[kKeyBlock / 8][4], float scale, float (&al)[2]) {
+  __device__ __forceinline__ void advance(float (&s)[kKeyBlock / 8][4], float scale,
+                                          float (&al)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float largest[4] = {m[h], m[h], m[h], m[h]};
@@ -100,7 +104,8 @@ struct Softmax {
           part = max_of(part, s[x][e]);
         }
       }
-      const float next = add(row_max(max_of(max_of(largest[0], largest[1]), max_of(largest[2], largest[3]))), 0.0f);
+      const float next = add(
+          row_max(max_of(max_of(largest[0], largest[1]), max_of(largest[2], largest[3]))), 0.0f);
       al[h] = expn(sub(m[h], next));
       m[h] = next;
       l[h] = mul(l[h], al[h]);
@@ -116,9 +121,10 @@ struct Softmax {
   }
 };
 
-// Scores of keys that come after the query: `own` are the lane's two rows within the tile, and `before` keys of the
-// block come before the tile.
-__device__ __forceinline__ void mask_future_keys(float (&s)[kKeyBlock / 8][4], const int (&own)[2], int before) {
+// Scores of keys that come after the query: `own` are the lane's two rows within the tile, and
+// `before` keys of the block come before the tile.
+__device__ __forceinline__ void mask_future_keys(float (&s)[kKeyBlock / 8][4], const int (&own)[2],
+                                                 int before) {
 #pragma unroll
   for (int x = 0; x < kKeyBlock / 8; ++x) {
 #pragma unroll
@@ -130,8 +136,9 @@ __device__ __forceinline__ void mask_future_keys(float (&s)[kKeyBlock / 8][4], c
 
 // Writes the lane's two rows of O, divided by the sum of their weights, and their LSE.
 template <int kTiles>
-__device__ __forceinline__ void store_tile(const AttentionForward<bf16>& op, const Tile& tile, const int (&own)[2],
-                                           const Softmax& softmax, const float (&o)[kTiles][4]) {
+__device__ __forceinline__ void store_tile(const AttentionForward<bf16>& op, const Tile& tile,
+                                           const int (&own)[2], const Softmax& softmax,
+                                           const float (&o)[kTiles][4]) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float l = add(row_sum(softmax.l[h]), 0.0f);
@@ -139,12 +146,14 @@ __device__ __forceinline__ void store_tile(const AttentionForward<bf16>& op, con
     if (tile.first + own[h] >= tile.length) continue;
     const std::int64_t row = tile.start + tile.first + own[h];
     if (lane_place() == 0) at(op.lse, row, tile.head) = add(softmax.m[h], log(l));
-    store_own(&at(op.o, row, q_column(op, tile.head)), op.head_dim, o, h, [&](float x) { return mul(x, inverse); });
+    store_own(&at(op.o, row, q_column(op, tile.head)), op.head_dim, o, h,
+              [&](float x) { return mul(x, inverse); });
   }
 }
 
 template <class Block, int kWidth>
-__device__ __forceinline__ void attend(const AttentionForward<bf16>& op, ForwardShared<Block, kWidth>& shared) {
+__device__ __forceinline__ void attend(const AttentionForward<bf16>& op,
+                                       ForwardShared<Block, kWidth>& shared) {
   using Shared = ForwardShared<Block, kWidth>;
   constexpr int kQueryPanel = Shared::Queries::kPanel;
   constexpr int kPanel = Shared::Panels::kPanel;
@@ -153,7 +162,8 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op, Forward
   const int own[2] = {consumer * kOwnRows + own_row(0), consumer * kOwnRows + own_row(1)};
   const float scale = scale_of(op.head_dim);
   const bool is_leader_lane = lane_index() == 0;
-  // Two warpgroups take turns in starting products: one's softmax then falls together with the other's products.
+  // Two warpgroups take turns in starting products: one's softmax then falls together with the
+  // other's products.
   constexpr bool kTurns = Block::kConsumers == 2;
   const auto await_turn = [&] {
     if (kTurns) wait_at(1 + consumer, 2 * kWarpgroup);
@@ -193,7 +203,8 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op, Forward
       k.next();
       constexpr bool kOneBlock = Block::kRows == kKeyBlock;
       if (kOneBlock ? j == tile.first : j + kKeyBlock > tile.first) {
-        const int before = kOneBlock ? 0 : tile.first - j;  // Keys of the block that come before the tile.
+        const int before =
+            kOneBlock ? 0 : tile.first - j;  // Keys of the block that come before the tile.
         if (is_leader_lane) shared.q_free.arrive();
         mask_future_keys(s, own, before);
       }
@@ -201,7 +212,8 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op, Forward
       warpgroup_fence_operand(s);  // While the products with the values run.
     };
     const auto values_done = [&] {
-      // They are there. The branch keeps the assembler from waiting for products before the softmax.
+      // They are there. The branch keeps the assembler from waiting for products before the
+      // softmax.
       shared.v_full[v.stage].wait(v.phase);
       warpgroup_wait<0>();
       warpgroup_fence_operand(o);

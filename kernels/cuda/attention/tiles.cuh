@@ -13,13 +13,14 @@ namespace lockstep {
 inline constexpr int kWarpgroup = 128;  // Threads.
 inline constexpr int kOwnRows = 64;     // For a warpgroup.
 
-// A block: `kConsumers_` warpgroups compute, one more fetches. Two share a tile's partners; one alone is through with a
-// step in less than half the time, which counts where tiles are few.
+// A block: `kConsumers_` warpgroups compute, one more fetches. Two share a tile's partners; one
+// alone is through with a step in less than half the time, which counts where tiles are few.
 template <int kConsumers_>
 struct TileBlock {
   static constexpr int kConsumers = kConsumers_;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  static constexpr int kRows = kConsumers * kOwnRows;  // For a tile, counted from the document's start.
+  static constexpr int kRows =
+      kConsumers * kOwnRows;  // For a tile, counted from the document's start.
   static constexpr int kConsumerWarps = kConsumers * kWarpgroup / kWarp;
 };
 
@@ -31,9 +32,10 @@ struct Tile {
   int head;
 };
 
-// The tiles of all documents, those with most partners first: `rank` numbers them. A tile's partners are the tiles of
-// its document up to it (a query's keys), or from it on (a key's queries), so that the order is by the distance to one
-// end of the document. Empty documents have no tiles. For whole warps; ranks only grow.
+// The tiles of all documents, those with most partners first: `rank` numbers them. A tile's
+// partners are the tiles of its document up to it (a query's keys), or from it on (a key's
+// queries), so that the order is by the distance to one end of the document. Empty documents have
+// no tiles. For whole warps; ranks only grow.
 template <bool kFromEnd, int kTileRows>
 class TileList {
  public:
@@ -59,7 +61,8 @@ class TileList {
     const int d = document(place / heads_);
     const int length = length_.data[d];
     const int last = (length - 1) / kTileRows;
-    return {start_.data[d], length, kTileRows * (kFromEnd ? last - distance_ : distance_), place % heads_};
+    return {start_.data[d], length, kTileRows * (kFromEnd ? last - distance_ : distance_),
+            place % heads_};
   }
 
  private:
@@ -77,7 +80,8 @@ class TileList {
   __device__ int document(int n) const {
     for (std::int64_t first = 0;; first += kWarp) {
       const unsigned found = mask(first);
-      if (n < __popc(found)) return static_cast<int>(first) + static_cast<int>(__fns(found, 0, n + 1));
+      if (n < __popc(found))
+        return static_cast<int>(first) + static_cast<int>(__fns(found, 0, n + 1));
       n -= __popc(found);
     }
   }
@@ -88,12 +92,14 @@ class TileList {
   int count_ = 0;   // Tiles at this one.
 };
 
-// The rank of a block's tile in round `round`: forth and back over the blocks in the order of Thue and Morse (forth if
-// an even number of bits is set), so that each block gets about as much as the others.
+// The rank of a block's tile in round `round`: forth and back over the blocks in the order of Thue
+// and Morse (forth if an even number of bits is set), so that each block gets about as much as the
+// others.
 __device__ __forceinline__ int rank_of(int round) {
   const int blocks = static_cast<int>(gridDim.x);
   const int block = static_cast<int>(blockIdx.x);
-  return round * blocks + (__popc(static_cast<unsigned>(round)) % 2 == 0 ? block : blocks - 1 - block);
+  return round * blocks +
+         (__popc(static_cast<unsigned>(round)) % 2 == 0 ? block : blocks - 1 - block);
 }
 
 // Rows of one head in panels. Channels past the head and rows past the document are +0.
@@ -103,10 +109,12 @@ struct HeadPanels {
   static constexpr std::uint32_t kBytes = kWidth / 64 * kPanel;
 
   // By a warpgroup. The copies may be under way when it returns.
-  static __device__ __forceinline__ void fill(std::uint32_t to, const In<bf16>& from, std::int64_t first, int rows,
-                                              std::int64_t column, int hd) {
+  static __device__ __forceinline__ void fill(std::uint32_t to, const In<bf16>& from,
+                                              std::int64_t first, int rows, std::int64_t column,
+                                              int hd) {
     constexpr int kChunks = kWidth / 8;
-    constexpr int kStride = kWarpgroup / kChunks;  // A multiple of 8: all rows of a thread have one permutation.
+    constexpr int kStride =
+        kWarpgroup / kChunks;  // A multiple of 8: all rows of a thread have one permutation.
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
     const int chunk = thread % kChunks;
     const int row = thread / kChunks;
@@ -124,17 +132,19 @@ struct HeadPanels {
     } else {
       for (int i = 0; i < kRows; i += kStride) {
         Vec8 eight = {};
-        if (any && row + i < rows) eight = load_vec8(source + i * from.pitch, hd - 8 * chunk, false);
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * kPanelRow), "r"(eight.pairs[0]),
-                     "r"(eight.pairs[1]), "r"(eight.pairs[2]), "r"(eight.pairs[3])
+        if (any && row + i < rows)
+          eight = load_vec8(source + i * from.pitch, hd - 8 * chunk, false);
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * kPanelRow),
+                     "r"(eight.pairs[0]), "r"(eight.pairs[1]), "r"(eight.pairs[2]),
+                     "r"(eight.pairs[3])
                      : "memory");
       }
     }
   }
 };
 
-// How the fetching warpgroup hands over buffers: one is announced when the next has been asked for, or when there is
-// reason to wait.
+// How the fetching warpgroup hands over buffers: one is announced when the next has been asked for,
+// or when there is reason to wait.
 class Producer {
  public:
   __device__ void acquire(Barrier& free, std::uint32_t phase) {
@@ -177,30 +187,36 @@ struct PipelineState {
 
 // c[m, n] = DOT over the channels of rows m of `own` and n of `others`.
 template <int kWidth, int kOwnPanel, int kOtherPanel, int kTiles>
-__device__ __forceinline__ void start_dots(float (&c)[kTiles][4], std::uint32_t own, std::uint32_t others) {
+__device__ __forceinline__ void start_dots(float (&c)[kTiles][4], std::uint32_t own,
+                                           std::uint32_t others) {
   const std::uint64_t a = factor_along_k(own);
   const std::uint64_t b = factor_along_k(others);
 #pragma unroll
   for (int k = 0; k < kWidth / kStep; ++k) {
     const int panel = k / 4;
     const int step = k % 4 * 32;
-    wgmma<0>(c, factor_at(a, panel * kOwnPanel + step), factor_at(b, panel * kOtherPanel + step), k != 0);
+    wgmma<0>(c, factor_at(a, panel * kOwnPanel + step), factor_at(b, panel * kOtherPanel + step),
+             k != 0);
   }
 }
-// sum[m, e] continues with weights[m, k] times row k of `others`, channel e, for its 16 * kSteps rows.
+// sum[m, e] continues with weights[m, k] times row k of `others`, channel e, for its 16 * kSteps
+// rows.
 template <int kPanel, int kTiles, int kSteps>
-__device__ __forceinline__ void start_sums(float (&sum)[kTiles][4], const std::uint32_t (&weights)[kSteps][4],
+__device__ __forceinline__ void start_sums(float (&sum)[kTiles][4],
+                                           const std::uint32_t (&weights)[kSteps][4],
                                            std::uint32_t others) {
   const std::uint64_t b = factor_across_k(others, kPanel);
 #pragma unroll
-  for (int k = 0; k < kSteps; ++k) wgmma<1>(sum, weights[k], factor_at(b, k * kStep * kPanelRow), 1);
+  for (int k = 0; k < kSteps; ++k)
+    wgmma<1>(sum, weights[k], factor_at(b, k * kStep * kPanelRow), 1);
 }
 
-// expn of the contract with the same bits, but for NaN, where it gives the largest number. Nothing is lost by that in a
-// step: in the forward a NaN score makes the row's m NaN, hence its O and LSE (a
-// score of +Inf gives O and LSE that are infinite, where the contract has NaN); in the backward such a row's delta is
-// NaN, hence its ds. Without the clamp, whose only use is that nothing overflows on the way to +0. Several at a time,
-// step by step: left to itself the assembler saves registers and does one after the other.
+// expn of the contract with the same bits, but for NaN, where it gives the largest number. Nothing
+// is lost by that in a step: in the forward a NaN score makes the row's m NaN, hence its O and LSE
+// (a score of +Inf gives O and LSE that are infinite, where the contract has NaN); in the backward
+// such a row's delta is NaN, hence its ds. Without the clamp, whose only use is that nothing
+// overflows on the way to +0. Several at a time, step by step: left to itself the assembler saves
+// registers and does one after the other.
 template <int kNumbers>
 __device__ __forceinline__ void expn_of_numbers(float (&x)[kNumbers]) {
   float t[kNumbers];
@@ -232,12 +248,14 @@ __device__ __forceinline__ int own_row(int h) {
 
 // Row `row` of a head: to[e] = st(f(add(sum[x][e], +0))) in the lane's columns.
 template <int kTiles, class F>
-__device__ __forceinline__ void store_own(bf16* to, int hd, const float (&sum)[kTiles][4], int h, F f) {
+__device__ __forceinline__ void store_own(bf16* to, int hd, const float (&sum)[kTiles][4], int h,
+                                          F f) {
   const bool pairs = reinterpret_cast<std::uintptr_t>(to) % 4 == 0 && hd % 2 == 0;
   const auto each = [&](auto put) {
 #pragma unroll
     for (int x = 0; x < kTiles; ++x) {
-      put(8 * x + 2 * lane_place(), stored_pair(f(add(sum[x][2 * h], 0.0f)), f(add(sum[x][2 * h + 1], 0.0f))));
+      put(8 * x + 2 * lane_place(),
+          stored_pair(f(add(sum[x][2 * h], 0.0f)), f(add(sum[x][2 * h + 1], 0.0f))));
     }
   };
   if (pairs) {
@@ -254,13 +272,15 @@ __device__ __forceinline__ void store_own(bf16* to, int hd, const float (&sum)[k
 
 // +0 to columns of all rows of no document, shared among the computing warps of all blocks.
 template <class T>
-__device__ void clear_unowned(const In<std::int32_t>& row_document, const Out<T>& out, std::int64_t column,
-                              std::int64_t columns) {
+__device__ void clear_unowned(const In<std::int32_t>& row_document, const Out<T>& out,
+                              std::int64_t column, std::int64_t columns) {
   const int warps = (static_cast<int>(blockDim.x) - kWarpgroup) / kWarp;
   const int own = static_cast<int>(blockIdx.x) * warps + warp_index() - kWarpgroup / kWarp;
-  for (std::int64_t row = own; row < out.rows; row += static_cast<std::int64_t>(gridDim.x) * warps) {
+  for (std::int64_t row = own; row < out.rows;
+       row += static_cast<std::int64_t>(gridDim.x) * warps) {
     if (at(row_document, 0, row) >= 0) continue;
-    for (std::int64_t e = lane_index(); e < columns; e += kWarp) at(out, row, column + e) = st<T>(0.0f);
+    for (std::int64_t e = lane_index(); e < columns; e += kWarp)
+      at(out, row, column + e) = st<T>(0.0f);
   }
 }
 

@@ -16,8 +16,9 @@ __device__ __forceinline__ std::uint32_t kept_address(const void* shared) {
   return address;
 }
 
-// Turns of a buffer between those who fill it and those who use it. A turn ends when `count` threads have arrived; a
-// turn is awaited by its parity: 0 for the first, 1 for the second, 0 for the third.
+// Turns of a buffer between those who fill it and those who use it. A turn ends when `count`
+// threads have arrived; a turn is awaited by its parity: 0 for the first, 1 for the second, 0 for
+// the third.
 struct alignas(8) Barrier {
   std::uint64_t word;
 
@@ -29,10 +30,12 @@ struct alignas(8) Barrier {
   }
   __device__ __forceinline__ bool over(std::uint32_t parity) {
     std::uint32_t is_over;
-    asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
-                 : "=r"(is_over)
-                 : "r"(shared_address(this)), "r"(parity)
-                 : "memory");
+    asm volatile(
+        "{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, "
+        "1, 0, p;\n}"
+        : "=r"(is_over)
+        : "r"(shared_address(this)), "r"(parity)
+        : "memory");
     return is_over != 0;
   }
   __device__ __forceinline__ void wait(std::uint32_t parity) {
@@ -41,17 +44,25 @@ struct alignas(8) Barrier {
   }
 };
 // Barriers initialised by one thread are so for the others after the next __syncthreads().
-__device__ __forceinline__ void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void fence_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 // Makes the thread's writes to shared memory visible for the tensor core of whoever sees the thread
 // arrive.
-__device__ __forceinline__ void fence_for_tensor_core() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void fence_for_tensor_core() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 // 16 bytes to shared memory, without waiting: from global memory, or zeros without reading it.
 __device__ __forceinline__ void copy_16(std::uint32_t to, const void* from, bool inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(inside ? 16 : 0)
+               : "memory");
 }
-__device__ __forceinline__ void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void close_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
 // Waits for all but the last `kOpen` groups of the thread's copies.
 template <int kOpen>
 __device__ __forceinline__ void wait_for_copies() {

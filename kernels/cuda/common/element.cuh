@@ -9,12 +9,15 @@ namespace lockstep {
 
 // Element (i, k) of a view; Operand's own members are host functions.
 template <class T, Access kAccess>
-__device__ __forceinline__ auto& at(const Operand<T, kAccess>& operand, std::int64_t i, std::int64_t k) {
+__device__ __forceinline__ auto& at(const Operand<T, kAccess>& operand, std::int64_t i,
+                                    std::int64_t k) {
   return operand.data[i * operand.pitch + k];
 }
 
 // For integers: `min` of the contract is for floats and would round.
-__device__ __forceinline__ std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+__device__ __forceinline__ std::int64_t smaller(std::int64_t a, std::int64_t b) {
+  return a < b ? a : b;
+}
 
 __device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % kWarp; }
 __device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / kWarp; }
@@ -36,7 +39,8 @@ __device__ __forceinline__ Element own_element(std::int64_t rows, std::int64_t c
 template <class Kernel, class... Arguments>
 void launch_elements(CudaQueue queue, std::int64_t rows, std::int64_t cols, Kernel kernel,
                      const Arguments&... arguments) {
-  launch(queue, dim3(blocks_for(rows * cols, kThreads)), dim3(kThreads), kPdl, kernel, arguments...);
+  launch(queue, dim3(blocks_for(rows * cols, kThreads)), dim3(kThreads), kPdl, kernel,
+         arguments...);
 }
 
 // +0 to every row of no document: for ops whose kernels walk documents. A warp per row.
@@ -48,9 +52,10 @@ __global__ void clear_rows_of_no_document_kernel(In<std::int32_t> row_document, 
   for (std::int64_t k = lane_index(); k < out.cols; k += kWarp) at(out, row, k) = st<T>(0.0f);
 }
 template <class T>
-void clear_rows_of_no_document(CudaQueue queue, const In<std::int32_t>& row_document, const Out<T>& out) {
-  launch(queue, dim3(blocks_for(out.rows, kWarps)), dim3(kThreads), kPdl, clear_rows_of_no_document_kernel<T>,
-         row_document, out);
+void clear_rows_of_no_document(CudaQueue queue, const In<std::int32_t>& row_document,
+                               const Out<T>& out) {
+  launch(queue, dim3(blocks_for(out.rows, kWarps)), dim3(kThreads), kPdl,
+         clear_rows_of_no_document_kernel<T>, row_document, out);
 }
 
 }  // namespace lockstep

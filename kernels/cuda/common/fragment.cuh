@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-// A lane's place in a 16 x 8 tile of results: rows `group` and `group + 8`, columns `2 * place` and `2 * place + 1`.
+// A lane's place in a 16 x 8 tile of results: rows `group` and `group + 8`, columns `2 * place` and
+// `2 * place + 1`.
 __device__ __forceinline__ int lane_group() { return lane_index() / 4; }
 __device__ __forceinline__ int lane_place() { return lane_index() % 4; }
 
@@ -33,23 +34,31 @@ struct AlongK {
 template <int kPitch>
 struct AcrossK {
   const bf16 (*tile)[kPitch];
-  __device__ std::uint32_t operator()(int m, int k) const { return pair(tile[k][m], tile[k + 1][m]); }
+  __device__ std::uint32_t operator()(int m, int k) const {
+    return pair(tile[k][m], tile[k + 1][m]);
+  }
 };
 
-// Rows m0 .. m0 + 15, or n0 .. n0 + 7, of a factor at k0 .. k0 + 15. pair_at(m, k) holds k and k + 1.
+// Rows m0 .. m0 + 15, or n0 .. n0 + 7, of a factor at k0 .. k0 + 15. pair_at(m, k) holds k and k
+// + 1.
 template <class PairAt>
-__device__ __forceinline__ void take_a(std::uint32_t (&a)[4], const PairAt& pair_at, int m0, int k0) {
+__device__ __forceinline__ void take_a(std::uint32_t (&a)[4], const PairAt& pair_at, int m0,
+                                       int k0) {
 #pragma unroll
-  for (int r = 0; r < 4; ++r) a[r] = pair_at(m0 + lane_group() + 8 * (r % 2), k0 + 2 * lane_place() + 8 * (r / 2));
+  for (int r = 0; r < 4; ++r)
+    a[r] = pair_at(m0 + lane_group() + 8 * (r % 2), k0 + 2 * lane_place() + 8 * (r / 2));
 }
 template <class PairAt>
-__device__ __forceinline__ void take_b(std::uint32_t (&b)[2], const PairAt& pair_at, int n0, int k0) {
+__device__ __forceinline__ void take_b(std::uint32_t (&b)[2], const PairAt& pair_at, int n0,
+                                       int k0) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) b[r] = pair_at(n0 + lane_group(), k0 + 2 * lane_place() + 8 * r);
 }
 
-// Two results with neighbouring columns 8 apart become the operand of the next product: a[m, k] = st(c[m, k]).
-__device__ __forceinline__ void take_a(std::uint32_t (&a)[4], const float (&low)[4], const float (&high)[4]) {
+// Two results with neighbouring columns 8 apart become the operand of the next product: a[m, k] =
+// st(c[m, k]).
+__device__ __forceinline__ void take_a(std::uint32_t (&a)[4], const float (&low)[4],
+                                       const float (&high)[4]) {
   a[0] = stored_pair(low[0], low[1]);
   a[1] = stored_pair(low[2], low[3]);
   a[2] = stored_pair(high[0], high[1]);
@@ -57,8 +66,10 @@ __device__ __forceinline__ void take_a(std::uint32_t (&a)[4], const float (&low)
 }
 
 // To global memory in one instruction: of an assignment the compiler may make one for each word.
-__device__ __forceinline__ void store_16(void* to, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+__device__ __forceinline__ void store_16(void* to, std::uint32_t a, std::uint32_t b,
+                                         std::uint32_t c, std::uint32_t d) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
 }
 __device__ __forceinline__ void store_8(void* to, std::uint32_t a, std::uint32_t b) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(a), "r"(b) : "memory");
@@ -69,7 +80,9 @@ struct alignas(16) Vec8 {
   std::uint32_t pairs[4];
 };
 __device__ __forceinline__ bool moves_vec8(const bf16* data, std::int64_t pitch) {
-  return (reinterpret_cast<std::uintptr_t>(data) | static_cast<std::uintptr_t>(pitch) * sizeof(bf16)) % sizeof(Vec8) ==
+  return (reinterpret_cast<std::uintptr_t>(data) |
+          static_cast<std::uintptr_t>(pitch) * sizeof(bf16)) %
+             sizeof(Vec8) ==
          0;
 }
 // The first `count` of eight neighbours; +0 in the other places, whose memory is not read.

@@ -1,15 +1,16 @@
-// Functions of the contract in forms that are cheap on a GPU, with the same bits: sigmoid, silu and dsilu with nothing
-// that branches, for every float that is a number, and expn where it neither clamps nor vanishes. The division of
-// __fdiv_rn has a path of its own for quotients that overflow or underflow, and its jump keeps the compiler from
-// interleaving neighbours; the quotients of a sigmoid lie in [0, 1] and need none.
+// Functions of the contract in forms that are cheap on a GPU, with the same bits: sigmoid, silu and
+// dsilu with nothing that branches, for every float that is a number, and expn where it neither
+// clamps nor vanishes. The division of
+// __fdiv_rn has a path of its own for quotients that overflow or underflow, and its jump keeps the
+// compiler from interleaving neighbours; the quotients of a sigmoid lie in [0, 1] and need none.
 #pragma once
 
 #include "kernels/cuda/common/row_vec4.cuh"
 
 namespace lockstep {
 
-// exp(-|x|), with the bits of exp. 2^n is applied as 2^(n + 64), which never underflows, and as 2^-64, which rounds as
-// the last factor of exp does. Of NaN: exp(-104).
+// exp(-|x|), with the bits of exp. 2^n is applied as 2^(n + 64), which never underflows, and as
+// 2^-64, which rounds as the last factor of exp does. Of NaN: exp(-104).
 __device__ __forceinline__ float exp_of_minus(float x) {
   constexpr float kShifted = kRound + 64.0f;  // Exact: the same parity and the same binade.
   const float xc = max(-fabsf(x), -104.0f);
@@ -19,9 +20,10 @@ __device__ __forceinline__ float exp_of_minus(float x) {
   return mul(from_bits(bits(exp_poly(r)) + (bits(t) << 23)), 0x1p-64f);
 }
 
-// div(a, b) for b = add(1, e) and a = 1 or a = e in [0, 1]. With the nearest reciprocal of every b one step of
-// correction rounds as the division does, by trial of all e >= 2^-26; with one that is 1 ulp off but for 147 quotients.
-// Those of sm_90 are off for one b in eight, never for these: cuda_gate_test compares all sigmoids with the contract's.
+// div(a, b) for b = add(1, e) and a = 1 or a = e in [0, 1]. With the nearest reciprocal of every b
+// one step of correction rounds as the division does, by trial of all e >= 2^-26; with one that is
+// 1 ulp off but for 147 quotients. Those of sm_90 are off for one b in eight, never for these:
+// cuda_gate_test compares all sigmoids with the contract's.
 __device__ __forceinline__ float unit_quotient(float a, float b) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
@@ -54,8 +56,8 @@ struct Gates {
   Vec4 stored;
   bool sure;
 };
-// Not sure below -6, nor where what is near lies within 4 ulps of the middle between two stored numbers: by trial of
-// all floats, 4 are too few from -6.06 down.
+// Not sure below -6, nor where what is near lies within 4 ulps of the middle between two stored
+// numbers: by trial of all floats, 4 are too few from -6.06 down.
 __device__ __forceinline__ Gates near_gates(const float (&x)[4]) {
   constexpr std::uint32_t kDoubt = 4;
   float y[4];
@@ -76,9 +78,9 @@ __device__ __forceinline__ Vec4 exact_gates(const float (&x)[4]) {
   return vec4(y);
 }
 
-// As near_gates, for any number of gates that are asked at once whether all are sure: by the least and the most of
-// what they would be asked for, three at a time or two halves of a word at a time. Not sure either of -0, of x or of
-// what is stored, so that x may lack an add(x, +0).
+// As near_gates, for any number of gates that are asked at once whether all are sure: by the least
+// and the most of what they would be asked for, three at a time or two halves of a word at a time.
+// Not sure either of -0, of x or of what is stored, so that x may lack an add(x, +0).
 class NearGates {
  public:
   __device__ __forceinline__ std::uint32_t pair(float x0, float x1) {
@@ -113,7 +115,8 @@ class NearGates {
 
  private:
   static constexpr std::uint32_t kDoubt = 4;
-  static constexpr std::int32_t kHighest = 0x410a7fac;  // The bits of mul(-6, -log2 e); NaN has more.
+  static constexpr std::int32_t kHighest =
+      0x410a7fac;  // The bits of mul(-6, -log2 e); NaN has more.
   std::int32_t highest_power_ = static_cast<std::int32_t>(0x80000000u);
   std::uint32_t least_beyond_ = 0xffffffffu;
   std::uint32_t least_stored_ = 0x7fff7fffu;

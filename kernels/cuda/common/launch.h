@@ -1,4 +1,5 @@
-// How an op reaches a CUDA stream: kernel launches and nothing else, so that every op can be captured.
+// How an op reaches a CUDA stream: kernel launches and nothing else, so that every op can be
+// captured.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,9 +27,10 @@ constexpr unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
 }
 
 #ifdef __CUDACC__
-// The first statement of a kernel that is launched with `overlaps`: lets the next one start, and waits until the last
-// one has ended and all that it wrote is there. So blocks are placed and arguments read while the last kernel ends, and
-// what has ended before this kernel ends is all that came before it.
+// The first statement of a kernel that is launched with `overlaps`: lets the next one start, and
+// waits until the last one has ended and all that it wrote is there. So blocks are placed and
+// arguments read while the last kernel ends, and what has ended before this kernel ends is all that
+// came before it.
 __device__ __forceinline__ void pdl_begin() {
   asm volatile("griddepcontrol.launch_dependents;");
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -38,14 +40,16 @@ __device__ __forceinline__ void pdl_begin() {
 // How a kernel is launched beside its grid.
 struct LaunchOptions {
   std::size_t shared_bytes = 0;  // For dynamic shared memory.
-  bool overlaps = false;         // Starts when all blocks of the kernel before it have ended or let it start.
+  bool overlaps =
+      false;  // Starts when all blocks of the kernel before it have ended or let it start.
 };
-inline constexpr LaunchOptions kPdl = {.overlaps = true};  // For kernels that begin with pdl_begin().
+inline constexpr LaunchOptions kPdl = {.overlaps =
+                                           true};  // For kernels that begin with pdl_begin().
 
 // Grid and arguments depend on shapes alone. An empty grid has nothing to write.
 template <class... Parameters, class... Arguments>
-void launch(CudaQueue queue, dim3 grid, dim3 block, const LaunchOptions& options, void (*kernel)(Parameters...),
-            const Arguments&... arguments) {
+void launch(CudaQueue queue, dim3 grid, dim3 block, const LaunchOptions& options,
+            void (*kernel)(Parameters...), const Arguments&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   cudaLaunchAttribute overlap = {};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -60,7 +64,8 @@ void launch(CudaQueue queue, dim3 grid, dim3 block, const LaunchOptions& options
   cuda_launch_check(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 template <class... Parameters, class... Arguments>
-void launch(CudaQueue queue, dim3 grid, dim3 block, void (*kernel)(Parameters...), const Arguments&... arguments) {
+void launch(CudaQueue queue, dim3 grid, dim3 block, void (*kernel)(Parameters...),
+            const Arguments&... arguments) {
   launch(queue, grid, block, LaunchOptions{}, kernel, arguments...);
 }
 

@@ -7,7 +7,8 @@ namespace lockstep {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// for off=16..1: t[l] = add(t[l], t[l+off]). The exchange by xor gives every lane the bits of lane 0: a + b = b + a.
+// for off=16..1: t[l] = add(t[l], t[l+off]). The exchange by xor gives every lane the bits of lane
+// 0: a + b = b + a.
 __device__ __forceinline__ float halving_tree(float t) {
 #pragma unroll
   for (int off = kWarp / 2; off > 0; off /= 2) t = add(t, __shfl_xor_sync(kAllLanes, t, off));
@@ -29,7 +30,8 @@ __device__ __forceinline__ float tree128(const Accumulators& a) {
 }
 // `first` is the thread's first element, `stride` the number of accumulators.
 template <class F>
-__device__ __forceinline__ Accumulators accumulate(std::int64_t n, std::int64_t first, std::int64_t stride, F f) {
+__device__ __forceinline__ Accumulators accumulate(std::int64_t n, std::int64_t first,
+                                                   std::int64_t stride, F f) {
   Accumulators a;
   for (std::int64_t e = first; e < n; e += stride) {
 #pragma unroll
@@ -39,14 +41,15 @@ __device__ __forceinline__ Accumulators accumulate(std::int64_t n, std::int64_t 
   }
   return a;
 }
-// R128 by one whole warp; every lane has the result. f(e, acc) is the next value of the accumulator.
+// R128 by one whole warp; every lane has the result. f(e, acc) is the next value of the
+// accumulator.
 template <class F>
 __device__ __forceinline__ float r128(std::int64_t n, F f) {
   return add(tree128(accumulate(n, 4 * lane_index(), 128, f)), 0.0f);
 }
 
-// R1024 by a block of 256 threads: thread t holds acc[4t .. 4t+3], hence warp w the tree v_w. Every thread has the
-// result.
+// R1024 by a block of 256 threads: thread t holds acc[4t .. 4t+3], hence warp w the tree v_w. Every
+// thread has the result.
 __device__ __forceinline__ float tree1024(const Accumulators& own) {
   __shared__ float v[kWarps];
   const float tree = tree128(own);
@@ -62,8 +65,9 @@ __device__ __forceinline__ float r1024(std::int64_t n, F f) {
   return tree1024(accumulate(n, 4 * static_cast<int>(threadIdx.x), 1024, f));
 }
 
-// CS over the rows of a microbatch: blocks of 32 physical rows, then the blocks in order. A thread block of 256 owns 32
-// columns (the lanes); its warps take 8 row blocks at a time. Valid in warp 0. f(i, p) is the next value of p_b.
+// CS over the rows of a microbatch: blocks of 32 physical rows, then the blocks in order. A thread
+// block of 256 owns 32 columns (the lanes); its warps take 8 row blocks at a time. Valid in warp 0.
+// f(i, p) is the next value of p_b.
 inline constexpr std::int64_t kRowBlock = 32;
 template <class F>
 __device__ __forceinline__ float column_sum(std::int64_t rows, bool active, F f) {
@@ -80,7 +84,8 @@ __device__ __forceinline__ float column_sum(std::int64_t rows, bool active, F f)
     partial[warp_index()][lane_index()] = p;
     __syncthreads();
     if (warp_index() == 0) {
-      for (int w = 0; w < kWarps && group + w * kRowBlock < rows; ++w) s = add(s, partial[w][lane_index()]);
+      for (int w = 0; w < kWarps && group + w * kRowBlock < rows; ++w)
+        s = add(s, partial[w][lane_index()]);
     }
   }
   return add(s, 0.0f);
@@ -88,7 +93,9 @@ __device__ __forceinline__ float column_sum(std::int64_t rows, bool active, F f)
 __device__ __forceinline__ std::int64_t own_column() {
   return static_cast<std::int64_t>(blockIdx.x) * kWarp + lane_index();
 }
-inline dim3 column_grid(std::int64_t columns, unsigned sums = 1) { return dim3(blocks_for(columns, kWarp), sums); }
+inline dim3 column_grid(std::int64_t columns, unsigned sums = 1) {
+  return dim3(blocks_for(columns, kWarp), sums);
+}
 
 // CHAIN32 of a row in shared or global memory with a stored row.
 template <class A, class B>

@@ -1,4 +1,5 @@
-// Rows of bf16 in the order of R128: lane l of a warp holds elements 4l .. 4l + 3 of every 128, loaded once.
+// Rows of bf16 in the order of R128: lane l of a warp holds elements 4l .. 4l + 3 of every 128,
+// loaded once.
 #pragma once
 
 #include "kernels/cuda/common/reduce.cuh"
@@ -6,7 +7,8 @@
 
 namespace lockstep {
 
-// Row `row` of a view from column `c` on: 32 bits hold rows and pitches, and so one instruction multiplies them.
+// Row `row` of a view from column `c` on: 32 bits hold rows and pitches, and so one instruction
+// multiplies them.
 template <class T, Access kAccess>
 __device__ __forceinline__ auto* row_at(const Operand<T, kAccess>& operand, int row, int c) {
   return operand.data + static_cast<std::int64_t>(row) * static_cast<int>(operand.pitch) + c;
@@ -19,14 +21,16 @@ struct alignas(8) Vec4 {
   __device__ __forceinline__ float operator[](int c) const {
     return from_bits(c % 2 == 0 ? pairs[c / 2] << 16 : pairs[c / 2] & 0xffff0000u);
   }
-  __device__ __forceinline__ void store(bf16* to) const { store_8(to, pairs[0], pairs[1]); }  // To global memory.
+  __device__ __forceinline__ void store(bf16* to) const {
+    store_8(to, pairs[0], pairs[1]);
+  }  // To global memory.
 };
 __device__ __forceinline__ Vec4 vec4(const float (&x)[4]) {
   return {{stored_pair(x[0], x[1]), stored_pair(x[2], x[3])}};
 }
 
-// A row of at most 128 kSteps elements, a multiple of 4, at a multiple of 8 bytes. Elements past `size` are +0. kFull:
-// it has them all, so that nothing is asked and steps can interleave.
+// A row of at most 128 kSteps elements, a multiple of 4, at a multiple of 8 bytes. Elements past
+// `size` are +0. kFull: it has them all, so that nothing is asked and steps can interleave.
 template <int kSteps, bool kFull>
 struct RowVec4 {
   Vec4 step[kSteps];
@@ -36,7 +40,8 @@ struct RowVec4 {
     const bf16* const own = row + lane;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      step[s] = kFull || 128 * s + lane < size ? *reinterpret_cast<const Vec4*>(own + 128 * s) : Vec4{};
+      step[s] =
+          kFull || 128 * s + lane < size ? *reinterpret_cast<const Vec4*>(own + 128 * s) : Vec4{};
     }
   }
 };
@@ -53,7 +58,8 @@ __device__ __forceinline__ void each_vec4(int size, F f) {
 template <int kShort, int kMiddle, int kLong, class F>
 void with_steps(std::int64_t size, F f) {
   const auto run = [&]<int kSteps>() {
-    size == 128 * kSteps ? f.template operator()<kSteps, true>() : f.template operator()<kSteps, false>();
+    size == 128 * kSteps ? f.template operator()<kSteps, true>()
+                         : f.template operator()<kSteps, false>();
   };
   if (size <= 128 * kShort) return run.template operator()<kShort>();
   if (size <= 128 * kMiddle) return run.template operator()<kMiddle>();
@@ -68,17 +74,20 @@ __device__ __forceinline__ float part(const float4& q, int c) {
 
 // Zeros where the lane itself copies the eights of a row to shared memory.
 __device__ __forceinline__ void clear_own_vec8(bf16* row, int size) {
-  for (int k = kVec8 * lane_index(); k < size; k += kVec8 * kWarp) *reinterpret_cast<uint4*>(row + k) = uint4{};
+  for (int k = kVec8 * lane_index(); k < size; k += kVec8 * kWarp)
+    *reinterpret_cast<uint4*>(row + k) = uint4{};
 }
 
-// The last step of CS: s = add(s, p_b) over the row blocks b, then add(s, +0). A block has a few columns, so that there
-// are many; all its threads read, those of one row of the partial sums add.
+// The last step of CS: s = add(s, p_b) over the row blocks b, then add(s, +0). A block has a few
+// columns, so that there are many; all its threads read, those of one row of the partial sums add.
 inline constexpr int kFoldThreads = 512, kFoldColumns = 8;
-static __global__ void __launch_bounds__(kFoldThreads) fold_partials(Scratch<float> partials, Out<float> sums) {
+static __global__ void __launch_bounds__(kFoldThreads)
+    fold_partials(Scratch<float> partials, Out<float> sums) {
   pdl_begin();
   constexpr int kTerms = 512, kTogether = kFoldThreads / kFoldColumns;
   __shared__ float terms[kTerms][kFoldColumns];
-  const int c = static_cast<int>(threadIdx.x) % kFoldColumns, first_row = static_cast<int>(threadIdx.x) / kFoldColumns;
+  const int c = static_cast<int>(threadIdx.x) % kFoldColumns,
+            first_row = static_cast<int>(threadIdx.x) / kFoldColumns;
   const std::int64_t column = std::int64_t{blockIdx.x} * kFoldColumns + c;
   const bool inside = column < sums.cols;
   float s = 0.0f;
@@ -97,7 +106,8 @@ static __global__ void __launch_bounds__(kFoldThreads) fold_partials(Scratch<flo
   if (inside && first_row == 0) at(sums, 0, column) = add(s, 0.0f);
 }
 inline void fold(CudaQueue queue, const Scratch<float>& partials, const Out<float>& sums) {
-  launch(queue, dim3(blocks_for(sums.cols, kFoldColumns)), dim3(kFoldThreads), kPdl, fold_partials, partials, sums);
+  launch(queue, dim3(blocks_for(sums.cols, kFoldColumns)), dim3(kFoldThreads), kPdl, fold_partials,
+         partials, sums);
 }
 
 }  // namespace lockstep

@@ -18,6 +18,8 @@ __global__ void spin_for(std::int64_t microseconds) {
 
 }  // namespace
 
-void spin(CudaQueue queue, std::int64_t microseconds) { launch(queue, dim3(1), dim3(1), spin_for, microseconds); }
+void spin(CudaQueue queue, std::int64_t microseconds) {
+  launch(queue, dim3(1), dim3(1), spin_for, microseconds);
+}
 
 }  // namespace lockstep

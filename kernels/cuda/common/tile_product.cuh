@@ -1,5 +1,5 @@
-// Chains of bf16 products over k for a 64 x 64 tile, by a block of 256 threads, from factors that are computed element
-// by element. Simple rather than fast.
+// Chains of bf16 products over k for a 64 x 64 tile, by a block of 256 threads, from factors that
+// are computed element by element. Simple rather than fast.
 #pragma once
 
 #include "kernels/cuda/common/fragment.cuh"
@@ -16,7 +16,8 @@ struct Stage {
   alignas(16) bf16 b[kSide][kStagePitch];
 };
 
-// element(m, k) of a factor with `size` rows; rows past them are +0. Neighbouring threads take neighbouring k, or m.
+// element(m, k) of a factor with `size` rows; rows past them are +0. Neighbouring threads take
+// neighbouring k, or m.
 template <bool along_k, class F>
 struct TileFactor {
   int size;
@@ -55,10 +56,11 @@ struct TileSum {
   }
 };
 
-// Continues the chains with a(m, k) * b(n, k), k = 0 .. depth - 1 ascending, padded with zeros to a k16 group. For the
-// whole block. When it returns, `a` and `b` have been read.
+// Continues the chains with a(m, k) * b(n, k), k = 0 .. depth - 1 ascending, padded with zeros to a
+// k16 group. For the whole block. When it returns, `a` and `b` have been read.
 template <class A, class B>
-__device__ __forceinline__ void extend(TileSum& sum, Stage& stage, int depth, const A& a, const B& b) {
+__device__ __forceinline__ void extend(TileSum& sum, Stage& stage, int depth, const A& a,
+                                       const B& b) {
   const AlongK<kStagePitch> a_at{stage.a};
   const AlongK<kStagePitch> b_at{stage.b};
   for (int k0 = 0; k0 < depth; k0 += kStageDepth) {

@@ -1,4 +1,5 @@
-// Elementwise ops move eight neighbours of a row at a time: 16 bytes of bf16, where addresses allow it.
+// Elementwise ops move eight neighbours of a row at a time: 16 bytes of bf16, where addresses allow
+// it.
 #pragma once
 
 #include <type_traits>
@@ -26,9 +27,11 @@ bool all_vectorizable(const Operands&... operands) {
   return (is_vectorizable(operands) && ...);
 }
 
-// The first `count` of eight neighbours, +0 in the other places. `wide`: all of them exist, at a multiple of 16 bytes.
+// The first `count` of eight neighbours, +0 in the other places. `wide`: all of them exist, at a
+// multiple of 16 bytes.
 template <class T>
-__device__ __forceinline__ void load_vec8(float (&to)[kVec8], const T* from, std::int64_t count, bool wide) {
+__device__ __forceinline__ void load_vec8(float (&to)[kVec8], const T* from, std::int64_t count,
+                                          bool wide) {
   if (wide && count >= kVec8) {
     constexpr int kPiece = 16 / sizeof(T);
 #pragma unroll
@@ -42,12 +45,15 @@ __device__ __forceinline__ void load_vec8(float (&to)[kVec8], const T* from, std
 #pragma unroll
   for (int k = 0; k < kVec8; ++k) to[k] = k < count ? load(from[k]) : 0.0f;
 }
-// Vec8 neighbours as they are stored: who asks for several before the first is used waits for memory once.
+// Vec8 neighbours as they are stored: who asks for several before the first is used waits for
+// memory once.
 template <class T>
 struct StoredVec8 {
   static constexpr int kPiece = 16 / sizeof(T);
   Bytes16<T> pieces[kVec8 / kPiece];
-  __device__ __forceinline__ float operator[](int k) const { return load(pieces[k / kPiece].x[k % kPiece]); }
+  __device__ __forceinline__ float operator[](int k) const {
+    return load(pieces[k / kPiece].x[k % kPiece]);
+  }
 };
 // As load_vec8; kWide: all eight exist, at a multiple of 16 bytes.
 template <bool kWide, class T>
@@ -69,7 +75,8 @@ __device__ __forceinline__ StoredVec8<T> stored_vec8(const T* from, std::int64_t
 }
 // To global memory.
 template <class T>
-__device__ __forceinline__ void store_vec8(T* to, const float (&from)[kVec8], std::int64_t count, bool wide) {
+__device__ __forceinline__ void store_vec8(T* to, const float (&from)[kVec8], std::int64_t count,
+                                           bool wide) {
   if (wide && count >= kVec8) {
     constexpr int kPiece = 16 / sizeof(T);
 #pragma unroll
@@ -105,10 +112,12 @@ __device__ __forceinline__ Vec8s own_vec8(std::int64_t rows, std::int64_t cols) 
   return {row, col, cols - col, static_cast<std::int64_t>(row) < rows};
 }
 template <class Kernel, class... Arguments>
-void launch_vec8(CudaQueue queue, std::int64_t rows, std::int64_t cols, Kernel kernel, const Arguments&... arguments) {
+void launch_vec8(CudaQueue queue, std::int64_t rows, std::int64_t cols, Kernel kernel,
+                 const Arguments&... arguments) {
   const std::int64_t per_row = (cols + kVec8 - 1) / kVec8;
   require(rows * per_row <= std::int64_t{1} << 32, "eights are numbered in 32 bits");
-  launch(queue, dim3(blocks_for(rows * per_row, kThreads)), dim3(kThreads), kPdl, kernel, arguments...);
+  launch(queue, dim3(blocks_for(rows * per_row, kThreads)), dim3(kThreads), kPdl, kernel,
+         arguments...);
 }
 
 // y[k] = f(k, x) for each of the eight.

@@ -24,20 +24,23 @@ std::unique_ptr<CublasLt> CublasLt::open() {
   const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
   void* file = nullptr;
   for (const std::string& path : {name, "/usr/local/cuda/lib64/" + name}) {
-    if (file == nullptr) file = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);  // Never closed: it has threads.
+    if (file == nullptr)
+      file = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);  // Never closed: it has threads.
   }
   std::unique_ptr<CublasLt> lt(new CublasLt);
-  const bool all =
-      file != nullptr && find(file, "cublasLtCreate", lt->create) && find(file, "cublasLtDestroy", lt->destroy) &&
-      find(file, "cublasLtGetStatusName", lt->status_name) && find(file, "cublasLtMatmulDescCreate", lt->desc_create) &&
-      find(file, "cublasLtMatmulDescDestroy", lt->desc_destroy) &&
-      find(file, "cublasLtMatmulDescSetAttribute", lt->desc_set) &&
-      find(file, "cublasLtMatrixLayoutCreate", lt->layout_create) &&
-      find(file, "cublasLtMatrixLayoutDestroy", lt->layout_destroy) &&
-      find(file, "cublasLtMatmulPreferenceCreate", lt->preference_create) &&
-      find(file, "cublasLtMatmulPreferenceDestroy", lt->preference_destroy) &&
-      find(file, "cublasLtMatmulPreferenceSetAttribute", lt->preference_set) &&
-      find(file, "cublasLtMatmulAlgoGetHeuristic", lt->heuristic) && find(file, "cublasLtMatmul", lt->matmul);
+  const bool all = file != nullptr && find(file, "cublasLtCreate", lt->create) &&
+                   find(file, "cublasLtDestroy", lt->destroy) &&
+                   find(file, "cublasLtGetStatusName", lt->status_name) &&
+                   find(file, "cublasLtMatmulDescCreate", lt->desc_create) &&
+                   find(file, "cublasLtMatmulDescDestroy", lt->desc_destroy) &&
+                   find(file, "cublasLtMatmulDescSetAttribute", lt->desc_set) &&
+                   find(file, "cublasLtMatrixLayoutCreate", lt->layout_create) &&
+                   find(file, "cublasLtMatrixLayoutDestroy", lt->layout_destroy) &&
+                   find(file, "cublasLtMatmulPreferenceCreate", lt->preference_create) &&
+                   find(file, "cublasLtMatmulPreferenceDestroy", lt->preference_destroy) &&
+                   find(file, "cublasLtMatmulPreferenceSetAttribute", lt->preference_set) &&
+                   find(file, "cublasLtMatmulAlgoGetHeuristic", lt->heuristic) &&
+                   find(file, "cublasLtMatmul", lt->matmul);
   if (!all || lt->create(&lt->handle) != CUBLAS_STATUS_SUCCESS) return nullptr;
   return lt;
 }
@@ -57,10 +60,10 @@ LibraryProduct::LibraryProduct(const CublasLt& library, const Product& p)
   const cublasOperation_t second = p.a_along ? CUBLAS_OP_N : CUBLAS_OP_T;
   library.check(library.desc_set(desc_, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
   library.check(library.desc_set(desc_, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
-  const auto layout = [&](cublasLtMatrixLayout_t& made, cudaDataType type, std::int64_t row, std::int64_t rows,
-                          std::int64_t pitch) {
-    library.check(
-        library.layout_create(&made, type, static_cast<std::uint64_t>(row), static_cast<std::uint64_t>(rows), pitch));
+  const auto layout = [&](cublasLtMatrixLayout_t& made, cudaDataType type, std::int64_t row,
+                          std::int64_t rows, std::int64_t pitch) {
+    library.check(library.layout_create(&made, type, static_cast<std::uint64_t>(row),
+                                        static_cast<std::uint64_t>(rows), pitch));
   };
   layout(first_, CUDA_R_16BF, p.b_along ? p.k : p.n, p.b_along ? p.n : p.k, p.b_pitch);
   layout(second_, CUDA_R_16BF, p.a_along ? p.k : p.m, p.a_along ? p.m : p.k, p.a_pitch);
@@ -74,7 +77,8 @@ LibraryProduct::~LibraryProduct() {
   if (desc_ != nullptr) static_cast<void>(library_.desc_destroy(desc_));
 }
 
-std::vector<cublasLtMatmulAlgo_t> LibraryProduct::algorithms(bool one_chain, std::size_t workspace_bytes,
+std::vector<cublasLtMatmulAlgo_t> LibraryProduct::algorithms(bool one_chain,
+                                                             std::size_t workspace_bytes,
                                                              int most) const {
   cublasLtMatmulPreference_t preference = nullptr;
   library_.check(library_.preference_create(&preference));
@@ -87,11 +91,12 @@ std::vector<cublasLtMatmulAlgo_t> LibraryProduct::algorithms(bool one_chain, std
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     set(attribute, kAlignment);
   }
-  if (one_chain) set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
+  if (one_chain)
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
   int count = 0;
-  const cublasStatus_t status = library_.heuristic(library_.handle, desc_, first_, second_, result_, result_,
-                                                   preference, most, found.data(), &count);
+  const cublasStatus_t status = library_.heuristic(library_.handle, desc_, first_, second_, result_,
+                                                   result_, preference, most, found.data(), &count);
   static_cast<void>(library_.preference_destroy(preference));
   std::vector<cublasLtMatmulAlgo_t> list;  // The library may know none.
   for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < count; ++i) {
@@ -104,9 +109,9 @@ std::vector<cublasLtMatmulAlgo_t> LibraryProduct::algorithms(bool one_chain, std
 void LibraryProduct::run(CUstream_st* stream, const cublasLtMatmulAlgo_t& algorithm,
                          const ProductMemory& memory) const {
   const float one = 1.0f;
-  library_.check(library_.matmul(library_.handle, desc_, &one, memory.b, first_, memory.a, second_, &beta_, memory.c,
-                                 result_, memory.c, result_, &algorithm, memory.workspace, memory.workspace_bytes,
-                                 stream));
+  library_.check(library_.matmul(library_.handle, desc_, &one, memory.b, first_, memory.a, second_,
+                                 &beta_, memory.c, result_, memory.c, result_, &algorithm,
+                                 memory.workspace, memory.workspace_bytes, stream));
 }
 
 }  // namespace lockstep

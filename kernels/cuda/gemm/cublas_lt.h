@@ -54,8 +54,8 @@ class CublasLt {
   CublasLt() = default;
 };
 
-// A product described to the library. Ours is row-major and the library's column-major, so it computes the transpose
-// of c: the factors change places.
+// A product described to the library. Ours is row-major and the library's column-major, so it
+// computes the transpose of c: the factors change places.
 class LibraryProduct {
  public:
   LibraryProduct(const CublasLt& library, const Product& product);
@@ -63,9 +63,12 @@ class LibraryProduct {
   LibraryProduct(const LibraryProduct&) = delete;
   LibraryProduct& operator=(const LibraryProduct&) = delete;
 
-  // The library's best guess first. `one_chain`: only those that never split k over blocks and add the parts.
-  std::vector<cublasLtMatmulAlgo_t> algorithms(bool one_chain, std::size_t workspace_bytes, int most) const;
-  void run(CUstream_st* stream, const cublasLtMatmulAlgo_t& algorithm, const ProductMemory& memory) const;
+  // The library's best guess first. `one_chain`: only those that never split k over blocks and add
+  // the parts.
+  std::vector<cublasLtMatmulAlgo_t> algorithms(bool one_chain, std::size_t workspace_bytes,
+                                               int most) const;
+  void run(CUstream_st* stream, const cublasLtMatmulAlgo_t& algorithm,
+           const ProductMemory& memory) const;
 
  private:
   const CublasLt& library_;

@@ -11,11 +11,13 @@ struct RowTile {
   int rows = 0;
 };
 // The nth tile of rows when every expert has as many as its rows need. The grid knows a bound only.
-__device__ RowTile row_tile(const In<std::int32_t>& start, const In<std::int32_t>& rows, std::int64_t nth) {
+__device__ RowTile row_tile(const In<std::int32_t>& start, const In<std::int32_t>& rows,
+                            std::int64_t nth) {
   for (int e = 0; e < static_cast<int>(start.cols); ++e) {
     const std::int64_t own = at(rows, 0, e), tiles = (own + kSide - 1) / kSide;
     if (nth < tiles) {
-      return {e, at(start, 0, e) + nth * kSide, static_cast<int>(smaller(kSide, own - nth * kSide))};
+      return {e, at(start, 0, e) + nth * kSide,
+              static_cast<int>(smaller(kSide, own - nth * kSide))};
     }
     nth -= tiles;
   }
@@ -25,8 +27,8 @@ unsigned most_row_tiles(std::int64_t buffer_rows, std::int64_t experts) {
   return blocks_for(buffer_rows, kSide) + static_cast<unsigned>(experts);
 }
 
-// 64 x 64 chains by a block, in either numerics, from factors given element by element. A thread of the fp32 form owns
-// 4 x 4 of them.
+// 64 x 64 chains by a block, in either numerics, from factors given element by element. A thread of
+// the fp32 form owns 4 x 4 of them.
 template <class T>
 struct Chains;
 
@@ -54,7 +56,8 @@ struct Chains<float> {
   float acc[kOwn][kOwn] = {};
 
   template <class Factor>
-  __device__ static void fill(float (&tile)[kDepth][kSide + 4], const Factor& from, int k0, int depth) {
+  __device__ static void fill(float (&tile)[kDepth][kSide + 4], const Factor& from, int k0,
+                              int depth) {
     for (int e = static_cast<int>(threadIdx.x); e < kSide * kDepth; e += kThreads) {
       const int k = e % kDepth, m = e / kDepth;
       tile[k][m] = m < from.size && k0 + k < depth ? from.element(m, k0 + k) : 0.0f;
@@ -62,7 +65,8 @@ struct Chains<float> {
   }
   template <class A, class B>
   __device__ void extend(Staging& stage, int depth, const A& a, const B& b) {
-    const int m_own = static_cast<int>(threadIdx.x) / 16 * kOwn, n_own = static_cast<int>(threadIdx.x) % 16 * kOwn;
+    const int m_own = static_cast<int>(threadIdx.x) / 16 * kOwn,
+              n_own = static_cast<int>(threadIdx.x) % 16 * kOwn;
     for (int k0 = 0; k0 < depth; k0 += kDepth) {
       __syncthreads();  // The last places have been used.
       fill(stage.a, a, k0, depth);
@@ -72,14 +76,16 @@ struct Chains<float> {
 #pragma unroll
         for (int i = 0; i < kOwn; ++i) {
 #pragma unroll
-          for (int j = 0; j < kOwn; ++j) acc[i][j] = fma(stage.a[k][m_own + i], stage.b[k][n_own + j], acc[i][j]);
+          for (int j = 0; j < kOwn; ++j)
+            acc[i][j] = fma(stage.a[k][m_own + i], stage.b[k][n_own + j], acc[i][j]);
         }
       }
     }
   }
   template <class F>
   __device__ void each(F f) {
-    const int m_own = static_cast<int>(threadIdx.x) / 16 * kOwn, n_own = static_cast<int>(threadIdx.x) % 16 * kOwn;
+    const int m_own = static_cast<int>(threadIdx.x) / 16 * kOwn,
+              n_own = static_cast<int>(threadIdx.x) % 16 * kOwn;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
 #pragma unroll
@@ -95,8 +101,8 @@ __device__ int own_columns(std::int64_t n0, std::int64_t columns) {
 
 // The tile's results, where they are inside.
 template <class T, class Result>
-__device__ void store(Chains<T>& chains, const Out<Result>& out, std::int64_t m0, int rows, std::int64_t n0,
-                      int columns) {
+__device__ void store(Chains<T>& chains, const Out<Result>& out, std::int64_t m0, int rows,
+                      std::int64_t n0, int columns) {
   chains.each([&](int m, int n, float value) {
     if (m < rows && n < columns) at(out, m0 + m, n0 + n) = st<Result>(add(value, 0.0f));
   });
@@ -108,7 +114,8 @@ __global__ void __launch_bounds__(kThreads) expert_forward(ExpertForward<T> op) 
   __shared__ typename Chains<T>::Staging stage;
   const RowTile tile = row_tile(op.start, op.rows, blockIdx.x);
   if (tile.expert < 0) return;
-  const std::int64_t n0 = static_cast<std::int64_t>(blockIdx.y) * kSide, w0 = tile.expert * op.y.cols + n0;
+  const std::int64_t n0 = static_cast<std::int64_t>(blockIdx.y) * kSide,
+                     w0 = tile.expert * op.y.cols + n0;
   const int columns = own_columns(n0, op.y.cols);
   Chains<T> chains;
   chains.extend(stage, static_cast<int>(op.x.cols),
@@ -123,7 +130,8 @@ __global__ void __launch_bounds__(kThreads) expert_input_gradient(ExpertInputGra
   __shared__ typename Chains<T>::Staging stage;
   const RowTile tile = row_tile(op.start, op.rows, blockIdx.x);
   if (tile.expert < 0) return;
-  const std::int64_t n0 = static_cast<std::int64_t>(blockIdx.y) * kSide, w0 = tile.expert * op.dy.cols;
+  const std::int64_t n0 = static_cast<std::int64_t>(blockIdx.y) * kSide,
+                     w0 = tile.expert * op.dy.cols;
   const int columns = own_columns(n0, op.dx.cols);
   Chains<T> chains;
   chains.extend(stage, static_cast<int>(op.dy.cols),
@@ -153,18 +161,19 @@ __global__ void __launch_bounds__(kThreads) expert_weight_gradient(ExpertWeightG
 template <class T>
 void run(CudaQueue queue, const ExpertForward<T>& op) {
   clear_rows_of_no_document(queue, op.row_pair, op.y);  // Padding rows.
-  launch(queue, dim3(most_row_tiles(op.y.rows, op.start.cols), blocks_for(op.y.cols, kSide)), dim3(kThreads), kPdl,
-         expert_forward<T>, op);
+  launch(queue, dim3(most_row_tiles(op.y.rows, op.start.cols), blocks_for(op.y.cols, kSide)),
+         dim3(kThreads), kPdl, expert_forward<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const ExpertInputGradient<T>& op) {
   clear_rows_of_no_document(queue, op.row_pair, op.dx);
-  launch(queue, dim3(most_row_tiles(op.dx.rows, op.start.cols), blocks_for(op.dx.cols, kSide)), dim3(kThreads), kPdl,
-         expert_input_gradient<T>, op);
+  launch(queue, dim3(most_row_tiles(op.dx.rows, op.start.cols), blocks_for(op.dx.cols, kSide)),
+         dim3(kThreads), kPdl, expert_input_gradient<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const ExpertWeightGradient<T>& op) {
-  const dim3 grid(blocks_for(op.dy.cols, kSide), blocks_for(op.x.cols, kSide), static_cast<unsigned>(op.start.cols));
+  const dim3 grid(blocks_for(op.dy.cols, kSide), blocks_for(op.x.cols, kSide),
+                  static_cast<unsigned>(op.start.cols));
   launch(queue, grid, dim3(kThreads), kPdl, expert_weight_gradient<T>, op);
 }
 template void run(CudaQueue, const ExpertForward<float>&);

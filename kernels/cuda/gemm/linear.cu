@@ -14,12 +14,13 @@ inline constexpr int kPadded = kTile + 4;
 
 // Neighbouring threads read neighbouring addresses.
 template <class T, bool along_k>
-__device__ void fetch(float (&tile)[kDepth][kPadded], const LinearFactor<T, along_k>& from, std::int64_t m0,
-                      std::int64_t k0) {
+__device__ void fetch(float (&tile)[kDepth][kPadded], const LinearFactor<T, along_k>& from,
+                      std::int64_t m0, std::int64_t k0) {
   for (int e = static_cast<int>(threadIdx.x); e < kTile * kDepth; e += kThreads) {
     const int k = along_k ? e % kDepth : e / kTile;
     const int m = along_k ? e / kDepth : e % kTile;
-    const bool inside = m0 + m < from.size && k0 + k < from.depth;  // Both factors of a place past the end are +0.
+    const bool inside =
+        m0 + m < from.size && k0 + k < from.depth;  // Both factors of a place past the end are +0.
     tile[k][m] = inside ? load(*from.at(m0 + m, k0 + k)) : 0.0f;
   }
 }
@@ -44,7 +45,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
 #pragma unroll
-        for (int j = 0; j < kOwn; ++j) acc[i][j] = fma(a_tile[k][m_own + i], b_tile[k][n_own + j], acc[i][j]);
+        for (int j = 0; j < kOwn; ++j)
+          acc[i][j] = fma(a_tile[k][m_own + i], b_tile[k][n_own + j], acc[i][j]);
       }
     }
     __syncthreads();
@@ -61,11 +63,11 @@ __global__ void __launch_bounds__(kThreads, 2)
 }
 
 template <class T, bool a_along_k, bool b_along_k, class Result>
-void launch_product(CudaQueue queue, const LinearFactor<T, a_along_k>& a, const LinearFactor<T, b_along_k>& b,
-                    const LinearResult<Result>& c) {
+void launch_product(CudaQueue queue, const LinearFactor<T, a_along_k>& a,
+                    const LinearFactor<T, b_along_k>& b, const LinearResult<Result>& c) {
   if constexpr (std::is_same_v<T, bf16>) {
-    launch(queue, dim3(blocks_for(a.size, kWideTile), blocks_for(b.size, kWideTile)), dim3(kThreads), kPdl,
-           product_bf16<a_along_k, b_along_k, Result>, a, b, c);
+    launch(queue, dim3(blocks_for(a.size, kWideTile), blocks_for(b.size, kWideTile)),
+           dim3(kThreads), kPdl, product_bf16<a_along_k, b_along_k, Result>, a, b, c);
   } else {
     launch(queue, dim3(blocks_for(a.size, kTile), blocks_for(b.size, kTile)), dim3(kThreads), kPdl,
            product<T, a_along_k, b_along_k, Result>, a, b, c);
@@ -74,15 +76,17 @@ void launch_product(CudaQueue queue, const LinearFactor<T, a_along_k>& a, const 
 
 template <bool a_along, bool b_along, class Result>
 void launch_own(CudaQueue queue, const Product& p, const ProductMemory& memory) {
-  launch_product(queue, LinearFactor<bf16, a_along>{static_cast<const bf16*>(memory.a), p.a_pitch, p.m, p.k},
-                 LinearFactor<bf16, b_along>{static_cast<const bf16*>(memory.b), p.b_pitch, p.n, p.k},
-                 LinearResult<Result>{static_cast<Result*>(memory.c), p.c_pitch, p.accumulates});
+  launch_product(
+      queue, LinearFactor<bf16, a_along>{static_cast<const bf16*>(memory.a), p.a_pitch, p.m, p.k},
+      LinearFactor<bf16, b_along>{static_cast<const bf16*>(memory.b), p.b_pitch, p.n, p.k},
+      LinearResult<Result>{static_cast<Result*>(memory.c), p.c_pitch, p.accumulates});
 }
 
 }  // namespace
 
 void run_own_product(CudaQueue queue, const Product& product, const ProductMemory& memory) {
-  require(product.fp32 == !product.a_along && (product.a_along || !product.b_along), "a product of a linear layer");
+  require(product.fp32 == !product.a_along && (product.a_along || !product.b_along),
+          "a product of a linear layer");
   if (product.fp32) return launch_own<false, false, float>(queue, product, memory);
   if (product.b_along) return launch_own<true, true, bf16>(queue, product, memory);
   launch_own<true, false, bf16>(queue, product, memory);

@@ -1,4 +1,5 @@
-// bf16 products for the linear layers: 128 x 128 results a block, k16 steps ascending into one accumulator each.
+// bf16 products for the linear layers: 128 x 128 results a block, k16 steps ascending into one
+// accumulator each.
 #pragma once
 
 #include "kernels/cuda/common/fragment.cuh"
@@ -36,8 +37,8 @@ inline constexpr int kWideDepth = 32;  // Places of k in shared memory at a time
 inline constexpr int kWarpRows = 32;   // A warp owns 32 x 64 results.
 inline constexpr int kWarpColumns = 64;
 
-// The part of a factor that is in shared memory, in the order of its rows in global memory: 32 places of k for 128 of
-// m.
+// The part of a factor that is in shared memory, in the order of its rows in global memory: 32
+// places of k for 128 of m.
 template <bool along_k>
 struct WideTile {
   static constexpr int kLines = along_k ? kWideTile : kWideDepth;
@@ -52,7 +53,8 @@ struct WideTile {
   struct Load {
     Vec8 own[kOwnVec8];
   };
-  static __device__ Load load(const LinearFactor<bf16, along_k>& from, std::int64_t m0, std::int64_t k0, bool aligned) {
+  static __device__ Load load(const LinearFactor<bf16, along_k>& from, std::int64_t m0,
+                              std::int64_t k0, bool aligned) {
     Load load;
 #pragma unroll
     for (int x = 0; x < kOwnVec8; ++x) {
@@ -60,23 +62,31 @@ struct WideTile {
       const std::int64_t k = k0 + (along_k ? place(x) : line(x));
       const std::int64_t lines_left = along_k ? from.size - m : from.depth - k;
       const std::int64_t places_left = along_k ? from.depth - k : from.size - m;
-      load.own[x] = lines_left > 0 && places_left > 0 ? load_vec8(from.at(m, k), places_left, aligned) : Vec8{};
+      load.own[x] = lines_left > 0 && places_left > 0
+                        ? load_vec8(from.at(m, k), places_left, aligned)
+                        : Vec8{};
     }
     return load;
   }
   __device__ void store(const Load& load) {
 #pragma unroll
-    for (int x = 0; x < kOwnVec8; ++x) *reinterpret_cast<Vec8*>(&places[line(x)][place(x)]) = load.own[x];
+    for (int x = 0; x < kOwnVec8; ++x)
+      *reinterpret_cast<Vec8*>(&places[line(x)][place(x)]) = load.own[x];
   }
 
  private:
-  static __device__ int line(int x) { return (static_cast<int>(threadIdx.x) + x * kThreads) / (kLine / 8); }
-  static __device__ int place(int x) { return (static_cast<int>(threadIdx.x) + x * kThreads) % (kLine / 8) * 8; }
+  static __device__ int line(int x) {
+    return (static_cast<int>(threadIdx.x) + x * kThreads) / (kLine / 8);
+  }
+  static __device__ int place(int x) {
+    return (static_cast<int>(threadIdx.x) + x * kThreads) % (kLine / 8) * 8;
+  }
 };
 
 template <bool a_along_k, bool b_along_k, class Result>
 __global__ void __launch_bounds__(kThreads)
-    product_bf16(LinearFactor<bf16, a_along_k> a, LinearFactor<bf16, b_along_k> b, LinearResult<Result> c) {
+    product_bf16(LinearFactor<bf16, a_along_k> a, LinearFactor<bf16, b_along_k> b,
+                 LinearResult<Result> c) {
   pdl_begin();
   using ATile = WideTile<a_along_k>;
   using BTile = WideTile<b_along_k>;

@@ -17,7 +17,8 @@ Planned planned(const LinearForward<bf16>& op) {
            .a_pitch = op.x.pitch,
            .b_pitch = op.w.pitch,
            .c_pitch = op.y.pitch},
-          {op.x.data, op.w.data, op.y.data, op.workspace.data, static_cast<std::size_t>(op.workspace.cols)}};
+          {op.x.data, op.w.data, op.y.data, op.workspace.data,
+           static_cast<std::size_t>(op.workspace.cols)}};
 }
 Planned planned(const LinearInputGradient<bf16>& op) {
   return {{.m = op.dy.rows,
@@ -27,7 +28,8 @@ Planned planned(const LinearInputGradient<bf16>& op) {
            .b_pitch = op.w.pitch,
            .c_pitch = op.dx.pitch,
            .b_along = false},
-          {op.dy.data, op.w.data, op.dx.data, op.workspace.data, static_cast<std::size_t>(op.workspace.cols)}};
+          {op.dy.data, op.w.data, op.dx.data, op.workspace.data,
+           static_cast<std::size_t>(op.workspace.cols)}};
 }
 Planned planned(const LinearWeightGradient<bf16>& op) {
   return {{.m = op.dy.cols,
@@ -68,12 +70,20 @@ void plan(ProductPlans& plans, const LinearForward<bf16>& op) { plan_op(plans, o
 void plan(ProductPlans& plans, const LinearInputGradient<bf16>& op) { plan_op(plans, op); }
 void plan(ProductPlans& plans, const LinearWeightGradient<bf16>& op) { plan_op(plans, op); }
 
-bool run_fastest(CUstream_st* stream, const LinearForward<bf16>& op) { return run_fastest_op(stream, op); }
-bool run_fastest(CUstream_st* stream, const LinearInputGradient<bf16>& op) { return run_fastest_op(stream, op); }
-bool run_fastest(CUstream_st* stream, const LinearWeightGradient<bf16>& op) { return run_fastest_op(stream, op); }
+bool run_fastest(CUstream_st* stream, const LinearForward<bf16>& op) {
+  return run_fastest_op(stream, op);
+}
+bool run_fastest(CUstream_st* stream, const LinearInputGradient<bf16>& op) {
+  return run_fastest_op(stream, op);
+}
+bool run_fastest(CUstream_st* stream, const LinearWeightGradient<bf16>& op) {
+  return run_fastest_op(stream, op);
+}
 
 bool run_planned(CudaQueue queue, const LinearForward<bf16>& op) { return run_op(queue, op); }
 bool run_planned(CudaQueue queue, const LinearInputGradient<bf16>& op) { return run_op(queue, op); }
-bool run_planned(CudaQueue queue, const LinearWeightGradient<bf16>& op) { return run_op(queue, op); }
+bool run_planned(CudaQueue queue, const LinearWeightGradient<bf16>& op) {
+  return run_op(queue, op);
+}
 
 }  // namespace lockstep

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-// c[i, j] = st(chain over k of a(i, k), b(j, k)); or, in fp32, acc[i, j] = add(acc[i, j], that chain).
-// `along`: k runs along the rows of the factor as it lies in memory, else across them.
+// c[i, j] = st(chain over k of a(i, k), b(j, k)); or, in fp32, acc[i, j] = add(acc[i, j], that
+// chain). `along`: k runs along the rows of the factor as it lies in memory, else across them.
 struct Product {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t a_pitch = 0, b_pitch = 0, c_pitch = 0;

@@ -21,7 +21,8 @@
 
 namespace lockstep {
 
-// ---- The model ------------------------------------------------------------------------------------------------------
+// ---- The model
+// -------------------------------------------------------------------------------------------------
 
 float trial_by_the_model(const Product& product, int index) {
   const trial::StepLocation at = trial::place(product, index);
@@ -40,7 +41,8 @@ float trial_by_the_model(const Product& product, int index) {
 namespace {
 
 constexpr int kMostAlgorithms = 16;
-constexpr double kTimedFlop = 1e9;  // Below this the library's first guess is taken: a difference would not show.
+constexpr double kTimedFlop =
+    1e9;  // Below this the library's first guess is taken: a difference would not show.
 constexpr int kRounds = 4, kTimedRuns = 3;
 constexpr std::size_t kAnyWorkspace = std::size_t{64} << 20;
 
@@ -119,21 +121,25 @@ class TrialRoom {
 // A random product, in memory beside all others.
 class Trial {
  public:
-  Trial(const CublasLt& library, const Product& product, std::size_t workspace_bytes, TrialRoom& room)
+  Trial(const CublasLt& library, const Product& product, std::size_t workspace_bytes,
+        TrialRoom& room)
       : product_(product), described_(library, product), room_(room), stream_(room.stream()) {
-    const std::size_t result = bytes_of(product.m, product.c_pitch, product.fp32 ? sizeof(float) : sizeof(bf16));
-    const std::size_t sizes[] = {bytes_of(product.a_along ? product.m : product.k, product.a_pitch, sizeof(bf16)),
-                                 bytes_of(product.b_along ? product.n : product.k, product.b_pitch, sizeof(bf16)),
-                                 result,
-                                 result,
-                                 workspace_bytes,
-                                 trial::kPlaces * sizeof(float),
-                                 sizeof(unsigned long long)};
+    const std::size_t result =
+        bytes_of(product.m, product.c_pitch, product.fp32 ? sizeof(float) : sizeof(bf16));
+    const std::size_t sizes[] = {
+        bytes_of(product.a_along ? product.m : product.k, product.a_pitch, sizeof(bf16)),
+        bytes_of(product.b_along ? product.n : product.k, product.b_pitch, sizeof(bf16)),
+        result,
+        result,
+        workspace_bytes,
+        trial::kPlaces * sizeof(float),
+        sizeof(unsigned long long)};
     std::size_t bytes = 0;
     for (const std::size_t size : sizes) bytes += aligned(size);
     auto* at = static_cast<std::byte*>(room.reserve(bytes));
     void* parts[std::size(sizes)];
-    for (std::size_t i = 0; i < std::size(sizes); ++i) parts[i] = std::exchange(at, at + aligned(sizes[i]));
+    for (std::size_t i = 0; i < std::size(sizes); ++i)
+      parts[i] = std::exchange(at, at + aligned(sizes[i]));
     memory_ = {parts[0], parts[1], parts[2], parts[4], workspace_bytes};
     own_ = parts[3];
     gathered_ = static_cast<float*>(parts[5]);
@@ -153,7 +159,8 @@ class Trial {
   bool own_is_the_model() const {
     gather_trial(stream_.get(), product_, own_, gathered_);
     std::array<float, trial::kPlaces> got;
-    cuda_check(cudaMemcpyAsync(got.data(), gathered_, sizeof got, cudaMemcpyDeviceToHost, stream_.get()));
+    cuda_check(
+        cudaMemcpyAsync(got.data(), gathered_, sizeof got, cudaMemcpyDeviceToHost, stream_.get()));
     stream_.synchronize();
     for (int i = 0; i < trial::kPlaces; ++i) {
       const float x = got[static_cast<std::size_t>(i)], want = trial_by_the_model(product_, i);
@@ -170,7 +177,8 @@ class Trial {
     cuda_check(cudaMemsetAsync(differences_, 0, sizeof(unsigned long long), stream_.get()));
     count_trial_differences(stream_.get(), product_, memory_.c, own_, differences_);
     unsigned long long count = 0;
-    cuda_check(cudaMemcpyAsync(&count, differences_, sizeof count, cudaMemcpyDeviceToHost, stream_.get()));
+    cuda_check(
+        cudaMemcpyAsync(&count, differences_, sizeof count, cudaMemcpyDeviceToHost, stream_.get()));
     stream_.synchronize();
     return count == 0;
   }
@@ -209,7 +217,8 @@ class Trial {
 // Whether the library can take rows of this pitch.
 bool is_aligned(const Product& p) {
   const std::int64_t result = p.fp32 ? 4 : 8;
-  if (p.a_pitch < (p.a_along ? p.k : p.m) || p.b_pitch < (p.b_along ? p.k : p.n) || p.c_pitch < p.n) return false;
+  if (p.a_pitch < (p.a_along ? p.k : p.m) || p.b_pitch < (p.b_along ? p.k : p.n) || p.c_pitch < p.n)
+    return false;
   return p.a_pitch % 8 == 0 && p.b_pitch % 8 == 0 && p.c_pitch % result == 0 && p.n % result == 0;
 }
 bool is_aligned(const ProductMemory& memory) {
@@ -217,25 +226,30 @@ bool is_aligned(const ProductMemory& memory) {
   return (at(memory.a) | at(memory.b) | at(memory.c) | at(memory.workspace)) % 16 == 0;
 }
 
-// The first of the fastest. In turns: the clock of a GPU that gets warm falls, and would favour who came first.
+// The first of the fastest. In turns: the clock of a GPU that gets warm falls, and would favour who
+// came first.
 std::size_t fastest(const Trial& trial, const std::vector<cublasLtMatmulAlgo_t>& algorithms) {
   std::vector<double> times(algorithms.size(), 0);
   for (int round = 0; round < kRounds; ++round) {
-    for (std::size_t i = 0; i < algorithms.size(); ++i) times[i] += trial.seconds(algorithms[i]) / kRounds;
+    for (std::size_t i = 0; i < algorithms.size(); ++i)
+      times[i] += trial.seconds(algorithms[i]) / kRounds;
   }
   return static_cast<std::size_t>(std::min_element(times.begin(), times.end()) - times.begin());
 }
 
 // The admitted algorithm; among several the fastest, which cannot change a bit.
-std::optional<cublasLtMatmulAlgo_t> admitted_algorithm(const CublasLt& library, const Product& product,
-                                                       std::size_t workspace_bytes, TrialRoom& room) {
+std::optional<cublasLtMatmulAlgo_t> admitted_algorithm(const CublasLt& library,
+                                                       const Product& product,
+                                                       std::size_t workspace_bytes,
+                                                       TrialRoom& room) {
   const Trial trial(library, product, workspace_bytes, room);
   const bool any_order = faulty("product-of-any-order", false, true);
-  const double flop =
-      2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) * static_cast<double>(product.k);
+  const double flop = 2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
+                      static_cast<double>(product.k);
   std::vector<cublasLtMatmulAlgo_t> admitted;
   if (!trial.own_is_the_model()) return {};
-  for (const auto& algorithm : trial.described().algorithms(!any_order, workspace_bytes, kMostAlgorithms)) {
+  for (const auto& algorithm :
+       trial.described().algorithms(!any_order, workspace_bytes, kMostAlgorithms)) {
     try {
       if (trial.equals_own(algorithm) == any_order) continue;
     } catch (const LibraryRefusal&) {  // It guessed wrong: the next one.
@@ -305,8 +319,8 @@ class PlanStore {
     const auto algorithms = trial.described().algorithms(false, kAnyWorkspace, kMostAlgorithms);
     if (algorithms.empty()) return nullptr;
     room().keep();  // Its runs take their workspace there.
-    return std::unique_ptr<LibraryPlan>(
-        new LibraryPlan{{*library, product}, algorithms[fastest(trial, algorithms)], kAnyWorkspace});
+    return std::unique_ptr<LibraryPlan>(new LibraryPlan{
+        {*library, product}, algorithms[fastest(trial, algorithms)], kAnyWorkspace});
   }
   std::unique_ptr<LibraryPlan> made(const Product& product, std::size_t workspace_bytes) {
     const CublasLt* const library = this->library();
@@ -314,7 +328,8 @@ class PlanStore {
     try {
       const auto algorithm = admitted_algorithm(*library, product, workspace_bytes, room());
       if (!algorithm) return nullptr;
-      return std::unique_ptr<LibraryPlan>(new LibraryPlan{{*library, product}, *algorithm, workspace_bytes});
+      return std::unique_ptr<LibraryPlan>(
+          new LibraryPlan{{*library, product}, *algorithm, workspace_bytes});
     } catch (const LibraryRefusal&) {
       return nullptr;
     }
@@ -342,7 +357,8 @@ void ProductPlans::plan(const Product& product, std::size_t workspace_bytes) {
   impl_->plans.emplace(product, PlanStore::here().plan(product, workspace_bytes));
 }
 
-bool ProductPlans::run(CUstream_st* stream, const Product& product, const ProductMemory& memory) const {
+bool ProductPlans::run(CUstream_st* stream, const Product& product,
+                       const ProductMemory& memory) const {
   const auto found = impl_->plans.find(product);
   const LibraryPlan* const plan = found == impl_->plans.end() ? nullptr : found->second;
   if (plan == nullptr || !is_aligned(memory) || memory.workspace_bytes < plan->workspace_bytes) {
@@ -361,7 +377,8 @@ int ProductPlans::admitted() const {
 int ProductPlans::refused() const { return static_cast<int>(impl_->plans.size()) - admitted(); }
 std::int64_t ProductPlans::passed_on() const { return impl_->passed_on; }
 
-bool ProductPlans::run_fastest(CUstream_st* stream, const Product& product, const ProductMemory& memory) {
+bool ProductPlans::run_fastest(CUstream_st* stream, const Product& product,
+                               const ProductMemory& memory) {
   PlanStore& store = PlanStore::here();
   const LibraryPlan* const plan = is_aligned(memory) ? store.fastest_plan(product) : nullptr;
   if (plan == nullptr) return false;

@@ -1,5 +1,5 @@
-// The random product by which an algorithm is admitted: its factors are known by their places, on the GPU and on the
-// host, and any other order of the sum shows in the stored result.
+// The random product by which an algorithm is admitted: its factors are known by their places, on
+// the GPU and on the host, and any other order of the sum shows in the stored result.
 #pragma once
 
 #include "kernels/core/contract.h"
@@ -16,27 +16,32 @@ LOCKSTEP_HD std::uint32_t mixed(std::uint64_t a, std::uint64_t b, std::uint64_t 
       mix64(a * 0x9E3779B97F4A7C15u + b * 0xbf58476d1ce4e5b9u + c * 0x94d049bb133111ebu) >> 32);
 }
 
-// Rows of either factor come in classes, by powers of two: the plain ones, some whose products with each other are
-// subnormal, and some whose products with each other overflow.
+// Rows of either factor come in classes, by powers of two: the plain ones, some whose products with
+// each other are subnormal, and some whose products with each other overflow.
 inline constexpr std::int64_t kClasses = 8;
 LOCKSTEP_HD bool is_tiny(std::int64_t row) { return row % kClasses == 3 || row % kClasses == 7; }
 LOCKSTEP_HD bool is_vast(std::int64_t row) { return row % kClasses == 5; }
-LOCKSTEP_HD bf16 number(bool negative, std::int64_t row, std::uint32_t field, std::uint32_t fraction) {
+LOCKSTEP_HD bf16 number(bool negative, std::int64_t row, std::uint32_t field,
+                        std::uint32_t fraction) {
   const std::uint32_t moved = is_tiny(row) ? field - 68 : is_vast(row) ? field + 64 : field;
   return {static_cast<std::uint16_t>((negative ? 0x8000u : 0u) | moved << 7 | fraction)};
 }
 
 // Both signs, over seven powers of two around one.
 LOCKSTEP_HD bf16 small(std::uint64_t which, std::int64_t row, std::int64_t k) {
-  const std::uint32_t h = mixed(which, static_cast<std::uint64_t>(row), static_cast<std::uint64_t>(k));
+  const std::uint32_t h =
+      mixed(which, static_cast<std::uint64_t>(row), static_cast<std::uint64_t>(k));
   return number((h & 0x8000u) != 0, row, 124 + (h >> 16) % 7, h & 127u);
 }
-LOCKSTEP_HD bf16 huge(bool negative, std::int64_t row) { return number(negative, row, 127 + 20, 0); }
+LOCKSTEP_HD bf16 huge(bool negative, std::int64_t row) {
+  return number(negative, row, 127 + 20, 0);
+}
 
-// Two places in the first half of each k16 group belong to products of +2^40 and -2^40. Most columns have one such
-// pair: it starts in one group and is undone in the same or a later one. Whatever was summed before the pair ends is
-// truncated away, and the rest of the group that it ends in; what comes after counts. So a sum of parts, of interleaved
-// parts, or in steps of 8 differs in its first digits, which the store to bf16 keeps.
+// Two places in the first half of each k16 group belong to products of +2^40 and -2^40. Most
+// columns have one such pair: it starts in one group and is undone in the same or a later one.
+// Whatever was summed before the pair ends is truncated away, and the rest of the group that it
+// ends in; what comes after counts. So a sum of parts, of interleaved parts, or in steps of 8
+// differs in its first digits, which the store to bf16 keeps.
 struct HugePlaces {
   std::uint32_t up, down;
 };
@@ -50,7 +55,9 @@ LOCKSTEP_HD HugePlaces huge_places(std::int64_t group, std::int64_t depth) {
 }
 
 // Two columns of eight have none: with a single group nothing would be left to compare.
-LOCKSTEP_HD bool has_pair(std::int64_t column) { return column % kClasses != 3 && column % kClasses != 5; }
+LOCKSTEP_HD bool has_pair(std::int64_t column) {
+  return column % kClasses != 3 && column % kClasses != 5;
+}
 
 LOCKSTEP_HD bf16 a(std::int64_t row, std::int64_t k, std::int64_t depth) {
   const HugePlaces at = huge_places(k / 16, depth);
@@ -66,8 +73,10 @@ LOCKSTEP_HD bf16 b(std::int64_t row, std::int64_t k, std::int64_t depth) {
   if (!has_pair(row)) return {0};
   const std::int64_t groups = depth / 16 + (depth % 16 >= 2 ? 1 : 0);
   const std::uint32_t h = mixed(3, static_cast<std::uint64_t>(row), 0);
-  const std::int64_t one = h % groups, other = mixed(4, static_cast<std::uint64_t>(row), 0) % groups;
-  const std::int64_t end = one > other ? one : other;  // Late ends show more: what was summed before them is gone.
+  const std::int64_t one = h % groups,
+                     other = mixed(4, static_cast<std::uint64_t>(row), 0) % groups;
+  const std::int64_t end =
+      one > other ? one : other;  // Late ends show more: what was summed before them is gone.
   const std::int64_t back = (h >> 16) % 2 != 0 ? (h >> 20) % 8 : 0;
   const std::int64_t start = back < end ? end - back : 0;
   if (place == at.up && group == (back == 0 ? end : start)) return huge(false, row);
@@ -78,13 +87,14 @@ LOCKSTEP_HD bf16 b(std::int64_t row, std::int64_t k, std::int64_t depth) {
 // The value that an accumulator holds before: a number, or where the sum is subnormal a subnormal
 // number or -0.
 LOCKSTEP_HD float c(std::int64_t row, std::int64_t col) {
-  const std::uint32_t h = mixed(5, static_cast<std::uint64_t>(row), static_cast<std::uint64_t>(col));
+  const std::uint32_t h =
+      mixed(5, static_cast<std::uint64_t>(row), static_cast<std::uint64_t>(col));
   if (is_tiny(row) && is_tiny(col)) return from_bits(h % 4 == 0 ? 0x80000000u : h & 0x807fffffu);
   return from_bits((h & 0x80000000u) | ((120 + (h >> 24) % 20) << 23) | (h & 0x7fffffu));
 }
 
-// An element that is held against the model, of an m x n result: the corners, then every class of row and column where
-// the result has it, then random ones.
+// An element that is held against the model, of an m x n result: the corners, then every class of
+// row and column where the result has it, then random ones.
 struct StepLocation {
   std::int64_t row, col;
 };
@@ -98,8 +108,9 @@ LOCKSTEP_HD StepLocation place(const Product& p, int index) {
   const auto at = static_cast<std::uint64_t>(index);
   const auto row = static_cast<std::int64_t>(mixed(8, at, 0) % static_cast<std::uint64_t>(p.m));
   const auto col = static_cast<std::int64_t>(mixed(9, at, 0) % static_cast<std::uint64_t>(p.n));
-  if (index < 12) return {moved_to(row, p.m, 3), moved_to(col, p.n, index % 2 != 0 ? 3 : 7)};  // Subnormal.
-  if (index < 16) return {moved_to(row, p.m, 5), moved_to(col, p.n, 5)};                       // Too large.
+  if (index < 12)
+    return {moved_to(row, p.m, 3), moved_to(col, p.n, index % 2 != 0 ? 3 : 7)};  // Subnormal.
+  if (index < 16) return {moved_to(row, p.m, 5), moved_to(col, p.n, 5)};         // Too large.
   return {row, col};
 }
 
@@ -111,8 +122,8 @@ void write_trial_result(CUstream_st* stream, const Product& product, void* c);
 // The elements of place(), widened to fp32, [kPlaces].
 void gather_trial(CUstream_st* stream, const Product& product, const void* c, float* gathered);
 // Adds the number of elements in which two results differ to *count; NaN is NaN.
-void count_trial_differences(CUstream_st* stream, const Product& product, const void* one, const void* other,
-                             unsigned long long* count);
+void count_trial_differences(CUstream_st* stream, const Product& product, const void* one,
+                             const void* other, unsigned long long* count);
 
 // Element `index` of place() as the model has it.
 float trial_by_the_model(const Product& product, int index);

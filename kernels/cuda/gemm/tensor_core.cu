@@ -33,9 +33,10 @@ __global__ void tensor_core_dots(TensorCoreDots op, std::uint32_t last_product) 
 }  // namespace
 
 void run(CudaQueue queue, const TensorCoreDots& op) {
-  const std::uint32_t last_product = faulty("tensor-core-drops-a-product", 0xffffffffu, 0x0000ffffu);
-  launch(queue, dim3(blocks_for(op.a.rows / kDotRows, kWarps)), dim3(kThreads), kPdl, tensor_core_dots, op,
-         last_product);
+  const std::uint32_t last_product =
+      faulty("tensor-core-drops-a-product", 0xffffffffu, 0x0000ffffu);
+  launch(queue, dim3(blocks_for(op.a.rows / kDotRows, kWarps)), dim3(kThreads), kPdl,
+         tensor_core_dots, op, last_product);
 }
 
 }  // namespace lockstep

@@ -18,7 +18,8 @@ __device__ float tap(const Op& op, std::int64_t t, std::int64_t u, std::int64_t 
 template <class Op>
 __device__ float before_activation(const Op& op, std::int64_t t, std::int64_t c) {
   float a = at(op.bias, 0, c);
-  for (std::int64_t u = first_tap(op, t); u < op.weight.cols; ++u) a = fma(at(op.weight, c, u), tap(op, t, u, c), a);
+  for (std::int64_t u = first_tap(op, t); u < op.weight.cols; ++u)
+    a = fma(at(op.weight, c, u), tap(op, t, u, c), a);
   return add(a, 0.0f);
 }
 
@@ -101,7 +102,8 @@ void run(CudaQueue queue, const ConvBackward<T>& op) {
   launch_elements(queue, op.x.rows, op.x.cols, conv_backward_activation<T>, op);
   launch_elements(queue, op.x.rows, op.x.cols, conv_backward_input<T>, op);
   const unsigned sums = static_cast<unsigned>(op.weight.cols) + 1;
-  launch(queue, column_grid(op.x.cols, sums), dim3(kThreads), kPdl, conv_backward_parameters<T>, op);
+  launch(queue, column_grid(op.x.cols, sums), dim3(kThreads), kPdl, conv_backward_parameters<T>,
+         op);
 }
 template void run(CudaQueue, const ConvForward<float>&);
 template void run(CudaQueue, const ConvForward<bf16>&);

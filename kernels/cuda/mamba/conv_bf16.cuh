@@ -1,6 +1,6 @@
-// bf16 convolution of width 4 that reads every element about once. Rows are taken four at a time; where these all have
-// four taps in their document, nothing is asked of a row. Backward: sums are those of 32 physical rows, as in CS, and a
-// walk looks three rows ahead.
+// bf16 convolution of width 4 that reads every element about once. Rows are taken four at a time;
+// where these all have four taps in their document, nothing is asked of a row. Backward: sums are
+// those of 32 physical rows, as in CS, and a walk looks three rows ahead.
 #pragma once
 
 #include "kernels/cuda/common/gate.cuh"
@@ -9,9 +9,11 @@
 
 namespace lockstep {
 
-// Stores row k of four exactly if what is near is not sure. The code is there once for all four, chosen by k at run
-// time: it is rarely needed, and in small packs the code itself is what is waited for.
-__device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][kLanes], Vec4 (&y)[kTaps]) {
+// Stores row k of four exactly if what is near is not sure. The code is there once for all four,
+// chosen by k at run time: it is rarely needed, and in small packs the code itself is what is
+// waited for.
+__device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][kLanes],
+                                          Vec4 (&y)[kTaps]) {
   float row[kLanes] = {};
 #pragma unroll
   for (int i = 0; i < kTaps; ++i) {
@@ -29,7 +31,8 @@ __device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][kLan
 // Warps do not wait for each other: each keeps the reach of its rows itself, one a lane.
 static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(ConvForward<bf16> op) {
   pdl_begin();
-  constexpr int kRows = kWalk, kTurn = kWalk / 2;  // One half is on its way while the other is used.
+  constexpr int kRows = kWalk,
+                kTurn = kWalk / 2;  // One half is on its way while the other is used.
   __shared__ ConvRing<kRows> rings[kConvWarps];
   const ConvWalk walk(op.x);
   if (walk.c0 >= op.x.cols) return;
@@ -73,7 +76,8 @@ static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(Conv
       await_turn();
       stream.fetch(t + kTurn, end);
     }
-    (plain >> t & 0xfu) == 0xfu ? sum_rows.template operator()<true>(t) : sum_rows.template operator()<false>(t);
+    (plain >> t & 0xfu) == 0xfu ? sum_rows.template operator()<true>(t)
+                                : sum_rows.template operator()<false>(t);
     NearGates near;
     Vec4 y[kTaps];
 #pragma unroll
@@ -94,8 +98,10 @@ static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(Conv
   }
 }
 
-// Partial sums of a row block: those of the four taps, then that of the bias. They lie in the scratch for dpre.
-__device__ __forceinline__ float* conv_partial(const ConvBackward<bf16>& op, int block, int which, int c) {
+// Partial sums of a row block: those of the four taps, then that of the bias. They lie in the
+// scratch for dpre.
+__device__ __forceinline__ float* conv_partial(const ConvBackward<bf16>& op, int block, int which,
+                                               int c) {
   return row_at(op.dpre, block * (kTaps + 1) + which, c);
 }
 
@@ -107,11 +113,14 @@ struct ConvChannel {
   float dbias;
 };
 
-// Row t + k of the walk: its dpre, its part of the sums if they are the walk's, and dx of the third row before it,
-// which has then seen all rows that it gave to: row r gives to row r - q if r's reach is at least q.
+// Row t + k of the walk: its dpre, its part of the sums if they are the walk's, and dx of the third
+// row before it, which has then seen all rows that it gave to: row r gives to row r - q if r's
+// reach is at least q.
 template <bool kPlain, bool kSums>
-__device__ __forceinline__ Vec4 conv_backward_row(const ConvChannels& channels, ConvChannel (&own)[kLanes],
-                                                  const ConvReach& reach, int t, int k, const Vec4& x, const Vec4& dy) {
+__device__ __forceinline__ Vec4 conv_backward_row(const ConvChannels& channels,
+                                                  ConvChannel (&own)[kLanes],
+                                                  const ConvReach& reach, int t, int k,
+                                                  const Vec4& x, const Vec4& dy) {
   const int r = kPlain ? 0 : reach.rows[t + k];
   float dx[kLanes];
 #pragma unroll
@@ -145,9 +154,11 @@ __device__ __forceinline__ Vec4 conv_backward_row(const ConvChannels& channels, 
   return vec4(dx);
 }
 
-static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(ConvBackward<bf16> op) {
+static __global__ void __launch_bounds__(kConvThreads, 4)
+    conv_backward_bf16(ConvBackward<bf16> op) {
   pdl_begin();
-  constexpr int kTurn = kTaps, kRows = 2 * kTurn;  // A turn is on its way while the last one is used.
+  constexpr int kTurn = kTaps,
+                kRows = 2 * kTurn;  // A turn is on its way while the last one is used.
   __shared__ ConvReach reach;
   __shared__ ConvRing<kRows> rings[kConvWarps][2];
   const ConvWalk walk(op.x);
@@ -179,7 +190,8 @@ static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(Con
       const std::uint32_t at_x = place + static_cast<std::uint32_t>(k) * kRingRow;
       const Vec4 dx = conv_backward_row<kPlain, kSums>(channels, own, reach, t, k, ring_vec4(at_x),
                                                        ring_vec4(at_x + sizeof(ConvRing<kRows>)));
-      store_if((k == kAhead ? walk.mine : begun) && (kPlain || t + k - kAhead < walk.inside), dx_row, dx);
+      store_if((k == kAhead ? walk.mine : begun) && (kPlain || t + k - kAhead < walk.inside),
+               dx_row, dx);
       dx_row += pitch;
     }
   };
@@ -188,7 +200,8 @@ static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(Con
     await_turn();
     stream_x.fetch(t + kTurn, end);
     stream_dy.fetch(t + kTurn, end);
-    reach.is_plain(t) ? some_rows.template operator()<true, true>(t) : some_rows.template operator()<false, true>(t);
+    reach.is_plain(t) ? some_rows.template operator()<true, true>(t)
+                      : some_rows.template operator()<false, true>(t);
   }
   if (walk.mine) {
 #pragma unroll
@@ -203,8 +216,8 @@ static __global__ void __launch_bounds__(kConvThreads, 4) conv_backward_bf16(Con
                         : some_rows.template operator()<false, false>(kWalk);
 }
 
-// The last step of CS, for 32 channels by a warp: s = add(s, p_b) over the row blocks, with the next ones on their way.
-// Grid: (32 channels, tap or bias).
+// The last step of CS, for 32 channels by a warp: s = add(s, p_b) over the row blocks, with the
+// next ones on their way. Grid: (32 channels, tap or bias).
 static __global__ void __launch_bounds__(kWarp) conv_fold_partials(ConvBackward<bf16> op) {
   pdl_begin();
   constexpr int kFetch = 64;
@@ -236,9 +249,11 @@ static __global__ void __launch_bounds__(kWarp) conv_fold_partials(ConvBackward<
   (which == kTaps ? at(op.dbias, 0, c) : at(op.dweight, c, which)) = add(s, 0.0f);
 }
 
-// Other widths and odd places take the plain kernels, and so do packs too short for the partial sums.
+// Other widths and odd places take the plain kernels, and so do packs too short for the partial
+// sums.
 inline bool runs_in_vec4(const ConvForward<bf16>& op) {
-  return op.weight.cols == kTaps && op.x.cols % kVec8 == 0 && all_vectorizable(op.x, op.y, op.weight, op.bias);
+  return op.weight.cols == kTaps && op.x.cols % kVec8 == 0 &&
+         all_vectorizable(op.x, op.y, op.weight, op.bias);
 }
 inline bool runs_in_vec4(const ConvBackward<bf16>& op) {
   return op.weight.cols == kTaps && op.x.cols % kVec8 == 0 &&

@@ -53,8 +53,8 @@ inline dim3 walk_grid(const In<bf16>& x) {
   return dim3(blocks_for(x.cols, kLanes * kConvThreads), blocks_for(x.rows, kWalk));
 }
 
-// How many rows before row k of a walk lie in its document, at most three; -1 for rows of no document, and behind the
-// microbatch. Both words are asked for at once, whatever the row is.
+// How many rows before row k of a walk lie in its document, at most three; -1 for rows of no
+// document, and behind the microbatch. Both words are asked for at once, whatever the row is.
 template <class Op>
 __device__ __forceinline__ int reach_of(const Op& op, const ConvWalk& walk, int k) {
   const bool inside = k < walk.inside;
@@ -88,7 +88,8 @@ struct alignas(16) ConvRing {
 };
 inline constexpr std::uint32_t kRingRow = sizeof(Vec4) * kWarp;
 
-// How the rows of an operand come into a ring, kTurn together: 16 bytes a lane, so that a copy by all lanes takes two.
+// How the rows of an operand come into a ring, kTurn together: 16 bytes a lane, so that a copy by
+// all lanes takes two.
 template <int kRows, int kTurn>
 struct ConvStream {
   static_assert(kRows % kTurn == 0);
@@ -98,14 +99,15 @@ struct ConvStream {
   std::int64_t step;
   std::uint32_t to;
 
-  __device__ __forceinline__ ConvStream(const In<bf16>& from, ConvRing<kRows>& ring, const ConvWalk& walk) {
+  __device__ __forceinline__ ConvStream(const In<bf16>& from, ConvRing<kRows>& ring,
+                                        const ConvWalk& walk) {
     const int lane = lane_index();
     next = row_at(from, walk.first + lane / kPieces, walk.c0 + 8 * (lane % kPieces));
     step = static_cast<std::int64_t>(static_cast<int>(from.pitch)) * kCopyRows;
     to = kept_address(&ring) + 16 * lane;
   }
-  // Where `rows` rows end, or the microbatch, as the lane's copies see it: they begin at its own row, at channels that
-  // may not exist.
+  // Where `rows` rows end, or the microbatch, as the lane's copies see it: they begin at its own
+  // row, at channels that may not exist.
   static __device__ __forceinline__ int end(const In<bf16>& from, const ConvWalk& walk, int rows) {
     const int lane = lane_index();
     if (walk.c0 + 8 * (lane % kPieces) >= from.cols) return 0;
@@ -117,7 +119,8 @@ struct ConvStream {
 #pragma unroll
     for (int j = 0; j < kTurn; j += kCopyRows) {
       asm volatile(
-          "{\n .reg .pred p;\n setp.lt.s32 p, %0, %1;\n @p cp.async.cg.shared.global [%2], [%3], 16;\n}" ::"r"(t + j),
+          "{\n .reg .pred p;\n setp.lt.s32 p, %0, %1;\n @p cp.async.cg.shared.global [%2], [%3], "
+          "16;\n}" ::"r"(t + j),
           "r"(end), "r"(place + j * kRingRow), "l"(next)
           : "memory");
       next += step;
@@ -133,7 +136,10 @@ __device__ __forceinline__ void await_turn() {
 // A lane's channels, of a row.
 __device__ __forceinline__ Vec4 ring_vec4(std::uint32_t place) {
   Vec4 q;
-  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(q.pairs[0]), "=r"(q.pairs[1]) : "r"(place) : "memory");
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+               : "=r"(q.pairs[0]), "=r"(q.pairs[1])
+               : "r"(place)
+               : "memory");
   return q;
 }
 // Row k - 3 before the walk; outside the microbatch another one, for rows that do not use it.
@@ -142,18 +148,21 @@ __device__ __forceinline__ Vec4 row_before(const In<bf16>& x, const ConvWalk& wa
   return *reinterpret_cast<const Vec4*>(row_at(x, row < 0 ? 0 : row, walk.c));
 }
 
-// To global memory, in one predicated instruction: a jump would keep the compiler from interleaving rows.
+// To global memory, in one predicated instruction: a jump would keep the compiler from interleaving
+// rows.
 __device__ __forceinline__ void store_if(bool does, bf16* to, const Vec4& x) {
-  asm volatile("{\n .reg .pred p;\n setp.ne.u32 p, %0, 0;\n @p st.global.v2.b32 [%1], {%2, %3};\n}" ::"r"(
-                   static_cast<std::uint32_t>(does)),
-               "l"(to), "r"(x.pairs[0]), "r"(x.pairs[1])
-               : "memory");
+  asm volatile(
+      "{\n .reg .pred p;\n setp.ne.u32 p, %0, 0;\n @p st.global.v2.b32 [%1], {%2, %3};\n}" ::"r"(
+          static_cast<std::uint32_t>(does)),
+      "l"(to), "r"(x.pairs[0]), "r"(x.pairs[1])
+      : "memory");
 }
 
-// A row's sum before the last add, with k = t % 4 known where loops unroll; `x` holds row i in place i % 4.
+// A row's sum before the last add, with k = t % 4 known where loops unroll; `x` holds row i in
+// place i % 4.
 template <bool kPlain>
-__device__ __forceinline__ float tap_chain(const ConvChannels& channels, int e, const float (&x)[kTaps], int k,
-                                           int reach) {
+__device__ __forceinline__ float tap_chain(const ConvChannels& channels, int e,
+                                           const float (&x)[kTaps], int k, int reach) {
   float a = channels.bias[e];
 #pragma unroll
   for (int u = 0; u < kTaps; ++u) {

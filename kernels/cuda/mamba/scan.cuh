@@ -25,7 +25,8 @@ __device__ Chunk chunk_at(const Op& op, std::int64_t index) {
 // Whether the next chunk continues this one's document.
 template <class Op>
 __device__ bool continues(const Op& op, std::int64_t index) {
-  return index + 1 < op.chunk_document.cols && at(op.chunk_document, 0, index + 1) == at(op.chunk_document, 0, index);
+  return index + 1 < op.chunk_document.cols &&
+         at(op.chunk_document, 0, index + 1) == at(op.chunk_document, 0, index);
 }
 template <class Op>
 __device__ bool begins_document(const Op& op, std::int64_t index) {
@@ -113,7 +114,8 @@ __device__ T x_scaled(const Op& op, const Chunk& chunk, int head, int j, int p, 
 
 // M_ij = st(mul(Gm_ij, Ld_ij)) for j <= i.
 template <class T, class Op>
-__device__ float mixing(const Op& op, const Chunk& chunk, int head, int i, int j, const Decay& decay) {
+__device__ float mixing(const Op& op, const Chunk& chunk, int head, int i, int j,
+                        const Decay& decay) {
   const int group = group_of(op, head);
   const T* const c = &at(op.xbc, chunk.start + i, c_column(op, group));
   const T* const b = &at(op.xbc, chunk.start + j, b_column(op, group));
@@ -121,8 +123,8 @@ __device__ float mixing(const Op& op, const Chunk& chunk, int head, int i, int j
 }
 // M of the rows [first, first + rows) with every j <= i, for the whole block; m[i - first][j].
 template <class T, class Op>
-__device__ void fill_rows(float (&m)[kRowTile][kChunk], const Op& op, const Chunk& chunk, int head, int first, int rows,
-                          const Decay& decay) {
+__device__ void fill_rows(float (&m)[kRowTile][kChunk], const Op& op, const Chunk& chunk, int head,
+                          int first, int rows, const Decay& decay) {
   const int width = first + rows;
   for (int pair = static_cast<int>(threadIdx.x); pair < rows * width; pair += kThreads) {
     const int i = pair / width;
@@ -141,12 +143,13 @@ __device__ float scan_row(const Op& op, const Chunk& chunk, int head, int i, int
   float y = 0.0f;
   for (int n = 0; n < op.state; ++n) y = fma(load(c[n]), load(st<T>(state[n * width + p])), y);
   y = mul(add(y, 0.0f), decay.e[i]);
-  for (int j = 0; j <= i; ++j) y = fma(m[j], load(x_scaled<T>(op, chunk, head, j, p, decay.dt[j])), y);
+  for (int j = 0; j <= i; ++j)
+    y = fma(m[j], load(x_scaled<T>(op, chunk, head, j, p, decay.dt[j])), y);
   return add(y, 0.0f);
 }
 
-// The state at the start of each chunk. A block per (document, head, 256 elements of the state), found at the
-// document's first chunk; it walks the chunks in order.
+// The state at the start of each chunk. A block per (document, head, 256 elements of the state),
+// found at the document's first chunk; it walks the chunks in order.
 template <class T, class Op>
 __global__ void __launch_bounds__(kThreads) chunk_states(Op op) {
   pdl_begin();

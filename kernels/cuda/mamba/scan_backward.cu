@@ -4,7 +4,8 @@
 namespace lockstep {
 namespace {
 
-// dS at the end of each chunk: the documents' chunks from the last to the first, otherwise as chunk_states.
+// dS at the end of each chunk: the documents' chunks from the last to the first, otherwise as
+// chunk_states.
 template <class T>
 __global__ void __launch_bounds__(kThreads, 4) chunk_state_gradients(ScanBackward<T> op) {
   pdl_begin();
@@ -28,16 +29,19 @@ __global__ void __launch_bounds__(kThreads, 4) chunk_state_gradients(ScanBackwar
     const std::int64_t c = c_column(op, group_of(op, head)) + n;
     float grown = 0.0f;
     for (int i = 0; i < chunk.rows; ++i) {
-      grown = fma(load(at(op.xbc, chunk.start + i, c)), load(dye_of(op, chunk, head, i, p, decay)), grown);
+      grown = fma(load(at(op.xbc, chunk.start + i, c)), load(dye_of(op, chunk, head, i, p, decay)),
+                  grown);
     }
     ds = fma(decay_of_chunk, ds, add(grown, 0.0f));
   }
 }
 
-// M of the columns [first, first + columns) with every i >= j, for the whole block; m[j - first][i].
+// M of the columns [first, first + columns) with every i >= j, for the whole block; m[j -
+// first][i].
 template <class T>
-__device__ void fill_columns(float (&m)[kRowTile][kChunk], const ScanBackward<T>& op, const Chunk& chunk, int head,
-                             int first, int columns, const Decay& decay) {
+__device__ void fill_columns(float (&m)[kRowTile][kChunk], const ScanBackward<T>& op,
+                             const Chunk& chunk, int head, int first, int columns,
+                             const Decay& decay) {
   const int below = chunk.rows - first;
   for (int pair = static_cast<int>(threadIdx.x); pair < columns * below; pair += kThreads) {
     const int j = pair / below;
@@ -47,7 +51,8 @@ __device__ void fill_columns(float (&m)[kRowTile][kChunk], const ScanBackward<T>
 }
 // t_j[p]
 template <class T>
-__device__ float from_state_gradient(const ScanBackward<T>& op, const Chunk& chunk, int head, int j, int p) {
+__device__ float from_state_gradient(const ScanBackward<T>& op, const Chunk& chunk, int head, int j,
+                                     int p) {
   const int width = head_rows(op);
   const float* const ds = &at(op.dstates, chunk.index, state_column(op, head));
   const T* const b = &at(op.xbc, chunk.start + j, b_column(op, group_of(op, head)));
@@ -55,7 +60,8 @@ __device__ float from_state_gradient(const ScanBackward<T>& op, const Chunk& chu
   for (int n = 0; n < op.state; ++n) t = fma(load(b[n]), load(st<T>(ds[n * width + p])), t);
   return add(t, 0.0f);
 }
-// R128 over p of fma(a[p], b[p], acc), both in the lanes' order of R128: a head has at most 128 channels.
+// R128 over p of fma(a[p], b[p], acc), both in the lanes' order of R128: a head has at most 128
+// channels.
 __device__ float r128_of_lanes(const float (&a)[4], const float (&b)[4], int width) {
   return r128(width, [&](std::int64_t p, float acc) {
     const int c = static_cast<int>(p) - 4 * lane_index();
@@ -71,7 +77,8 @@ __device__ float r128_of_lanes(const float (&a)[4], const float (&b)[4], int wid
   });
 }
 
-// dx, and g, h, q of each row. A block per (chunk, head, 16 rows), a warp per row; lane l has channels 4l .. 4l+3.
+// dx, and g, h, q of each row. A block per (chunk, head, 16 rows), a warp per row; lane l has
+// channels 4l .. 4l+3.
 template <class T>
 __global__ void __launch_bounds__(kThreads) scan_backward_input(ScanBackward<T> op) {
   pdl_begin();
@@ -179,7 +186,8 @@ __global__ void __launch_bounds__(kThreads) scan_backward_rates(ScanBackward<T> 
   }
   for (int i = warp_index(); i < chunk.rows; i += kWarps) {
     const float dd = r128(width, [&](std::int64_t p, float acc) {
-      return fma(dy_of(op, chunk, head, i, static_cast<int>(p)), x_of(op, chunk, head, i, static_cast<int>(p)), acc);
+      return fma(dy_of(op, chunk, head, i, static_cast<int>(p)),
+                 x_of(op, chunk, head, i, static_cast<int>(p)), acc);
     });
     if (lane_index() == 0) row_term(op, chunk.start + i, kD, head) = dd;
   }
@@ -206,8 +214,8 @@ __global__ void scan_backward_parameters(ScanBackward<T> op) {
 
 // The head's term of KK_ij: mul(DOT over P of dy_i, xd_j, Ld_ij).
 template <class T>
-__device__ float pair_gradient(const ScanBackward<T>& op, const Chunk& chunk, int head, int i, int j,
-                               const Decay& decay) {
+__device__ float pair_gradient(const ScanBackward<T>& op, const Chunk& chunk, int head, int i,
+                               int j, const Decay& decay) {
   const int width = head_rows(op);
   float c = 0.0f;
   for (int p = 0; p < width; ++p) {
@@ -216,9 +224,9 @@ __device__ float pair_gradient(const ScanBackward<T>& op, const Chunk& chunk, in
   return mul(add(c, 0.0f), decay.between(i, j));
 }
 
-// dC (a tile of rows i, partners j <= i) or dB (a tile of rows j, partners i >= j). A block per (chunk, group, 16
-// rows). Each thread owns the same pairs, and the same outputs, for every head: the sums over heads grow in shared
-// memory.
+// dC (a tile of rows i, partners j <= i) or dB (a tile of rows j, partners i >= j). A block per
+// (chunk, group, 16 rows). Each thread owns the same pairs, and the same outputs, for every head:
+// the sums over heads grow in shared memory.
 template <class T, bool of_c>
 __global__ void __launch_bounds__(kThreads) scan_backward_group(ScanBackward<T> op) {
   pdl_begin();
@@ -241,17 +249,19 @@ __global__ void __launch_bounds__(kThreads) scan_backward_group(ScanBackward<T> 
       const int i = of_c ? first + own : other;
       const int j = of_c ? other : first + own;
       if (j > i) continue;
-      kk[own][other] = add(is_first ? 0.0f : kk[own][other], pair_gradient(op, chunk, head, i, j, decay));
+      kk[own][other] =
+          add(is_first ? 0.0f : kk[own][other], pair_gradient(op, chunk, head, i, j, decay));
     }
-    const float* const state = &at(of_c ? op.states : op.dstates, chunk.index, state_column(op, head));
+    const float* const state =
+        &at(of_c ? op.states : op.dstates, chunk.index, state_column(op, head));
     for (int out = static_cast<int>(threadIdx.x); out < rows * op.state; out += kThreads) {
       const int own = out / op.state;
       const int n = out % op.state;
       const int row = first + own;
       float a = is_first ? 0.0f : sum[own][n];
       for (int p = 0; p < width; ++p) {
-        const T factor =
-            of_c ? dye_of(op, chunk, head, row, p, decay) : x_scaled<T>(op, chunk, head, row, p, decay.w(row));
+        const T factor = of_c ? dye_of(op, chunk, head, row, p, decay)
+                              : x_scaled<T>(op, chunk, head, row, p, decay.w(row));
         a = fma(load(factor), load(st<T>(state[n * width + p])), a);
       }
       sum[own][n] = a;
@@ -279,7 +289,8 @@ __global__ void __launch_bounds__(kThreads) scan_backward_group(ScanBackward<T> 
 template <class T>
 void run(CudaQueue queue, const ScanBackward<T>& op) {
   const dim3 block(kThreads);
-  const dim3 chunk_grid(static_cast<unsigned>(op.chunk_document.cols), static_cast<unsigned>(op.heads));
+  const dim3 chunk_grid(static_cast<unsigned>(op.chunk_document.cols),
+                        static_cast<unsigned>(op.heads));
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_in_tiles(op)) return run_in_tiles(queue, op);
   }
@@ -291,7 +302,8 @@ void run(CudaQueue queue, const ScanBackward<T>& op) {
     launch(queue, tile_grid(op, op.heads, kSide), block, kPdl, scan_backward_input_bf16, op);
     launch(queue, chunk_grid, block, kPdl, scan_backward_rates<T>, op);
     launch(queue, tile_grid(op, op.groups, kSide), block, kPdl, scan_backward_group_bf16<true>, op);
-    launch(queue, tile_grid(op, op.groups, kSide), block, kPdl, scan_backward_group_bf16<false>, op);
+    launch(queue, tile_grid(op, op.groups, kSide), block, kPdl, scan_backward_group_bf16<false>,
+           op);
   } else {
     launch(queue, state_grid(op), block, kPdl, chunk_states<T, ScanBackward<T>>, op);
     launch(queue, state_grid(op), block, kPdl, chunk_state_gradients<T>, op);

@@ -5,7 +5,8 @@
 
 namespace lockstep {
 
-// Columns of the scratch `rows`: first g_j, h_j, q_j of each head; in the end the terms of ddt_bias, dA_log, dD.
+// Columns of the scratch `rows`: first g_j, h_j, q_j of each head; in the end the terms of
+// ddt_bias, dA_log, dD.
 enum RowTerm : int { kG = 0, kH = 1, kQ = 2, kDtBias = 0, kALog = 1, kD = 2 };
 template <class T>
 __device__ float& row_term(const ScanBackward<T>& op, std::int64_t row, RowTerm term, int head) {
@@ -21,7 +22,8 @@ __device__ float dy_of(const ScanBackward<T>& op, const Chunk& chunk, int head, 
 }
 // dye_i[p]
 template <class T>
-__device__ T dye_of(const ScanBackward<T>& op, const Chunk& chunk, int head, int i, int p, const Decay& decay) {
+__device__ T dye_of(const ScanBackward<T>& op, const Chunk& chunk, int head, int i, int p,
+                    const Decay& decay) {
   return st<T>(mul(dy_of(op, chunk, head, i, p), decay.e[i]));
 }
 

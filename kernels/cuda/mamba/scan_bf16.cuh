@@ -43,7 +43,8 @@ __device__ bf16 c_of(const Op& op, const Chunk& chunk, int group, int i, int n) 
 
 // f(row, p, value) for each own element of the tile's rows and the head's channels.
 template <class F>
-__device__ __forceinline__ void each_channel(TileSum (&sum)[kHeadTiles], const ScanTile& tile, F f) {
+__device__ __forceinline__ void each_channel(TileSum (&sum)[kHeadTiles], const ScanTile& tile,
+                                             F f) {
 #pragma unroll
   for (int t = 0; t < kHeadTiles; ++t) {
     sum[t].each([&, t](int row, int n, float& value) {
@@ -54,22 +55,24 @@ __device__ __forceinline__ void each_channel(TileSum (&sum)[kHeadTiles], const S
 }
 // Continues the chains of the tile's rows, in all channels of the head: a(row, k) * b(k, p).
 template <class A, class B>
-__device__ __forceinline__ void extend_channels(TileSum (&sum)[kHeadTiles], Stage& stage, const ScanTile& tile,
-                                                int depth, const A& a, const B& b) {
+__device__ __forceinline__ void extend_channels(TileSum (&sum)[kHeadTiles], Stage& stage,
+                                                const ScanTile& tile, int depth, const A& a,
+                                                const B& b) {
 #pragma unroll
   for (int t = 0; t < kHeadTiles; ++t) {
     if (kSide * t < tile.width) {
-      extend(sum[t], stage, depth, along_k(tile.rows, a),
-             across_k(tile.width - kSide * t, [&, t](int n, int k) { return b(k, kSide * t + n); }));
+      extend(
+          sum[t], stage, depth, along_k(tile.rows, a),
+          across_k(tile.width - kSide * t, [&, t](int n, int k) { return b(k, kSide * t + n); }));
     }
   }
 }
 
-// A tile of M in shared memory: rows i of the tile and 64 columns j from `other`, or rows j and columns i. +0 where
-// j > i and past the chunk's end.
+// A tile of M in shared memory: rows i of the tile and 64 columns j from `other`, or rows j and
+// columns i. +0 where j > i and past the chunk's end.
 template <bool of_rows, class Op>
-__device__ __forceinline__ void mixing_tile(ScanStage& shared, const Op& op, const ScanTile& tile, int other,
-                                            const Decay& decay) {
+__device__ __forceinline__ void mixing_tile(ScanStage& shared, const Op& op, const ScanTile& tile,
+                                            int other, const Decay& decay) {
   const int group = group_of(op, tile.head);
   const int others = static_cast<int>(smaller(kSide, tile.chunk.rows - other));
   TileSum g;
@@ -80,7 +83,8 @@ __device__ __forceinline__ void mixing_tile(ScanStage& shared, const Op& op, con
                                   : b_of(op, tile.chunk, group, tile.first + x, n);
                  }),
          along_k(others, [&](int y, int n) {
-           return of_rows ? b_of(op, tile.chunk, group, other + y, n) : c_of(op, tile.chunk, group, other + y, n);
+           return of_rows ? b_of(op, tile.chunk, group, other + y, n)
+                          : c_of(op, tile.chunk, group, other + y, n);
          }));
   g.each([&](int x, int y, float value) {
     const int i = of_rows ? tile.first + x : other + y;
@@ -98,15 +102,19 @@ __device__ __forceinline__ void scan_rows(TileSum (&y)[kHeadTiles], ScanStage& s
   const int group = group_of(op, tile.head);
   const float* const state = &at(op.states, chunk.index, state_column(op, tile.head));
   extend_channels(
-      y, shared.stage, tile, op.state, [&](int x, int n) { return c_of(op, chunk, group, tile.first + x, n); },
+      y, shared.stage, tile, op.state,
+      [&](int x, int n) { return c_of(op, chunk, group, tile.first + x, n); },
       [&](int n, int p) { return st<bf16>(state[n * tile.width + p]); });
-  each_channel(y, tile, [&](int x, int, float& value) { value = mul(value, decay.e[tile.first + x]); });
+  each_channel(y, tile,
+               [&](int x, int, float& value) { value = mul(value, decay.e[tile.first + x]); });
   for (int j0 = 0; j0 <= tile.first; j0 += kSide) {
     mixing_tile<true>(shared, op, tile, j0, decay);
     extend_channels(
         y, shared.stage, tile, static_cast<int>(smaller(kSide, chunk.rows - j0)),
         [&](int x, int j) { return shared.m[x][j]; },
-        [&](int j, int p) { return x_scaled<bf16>(op, chunk, tile.head, j0 + j, p, decay.dt[j0 + j]); });
+        [&](int j, int p) {
+          return x_scaled<bf16>(op, chunk, tile.head, j0 + j, p, decay.dt[j0 + j]);
+        });
   }
 }
 
@@ -131,10 +139,12 @@ dim3 state_tile_grid(const Op& op) {
 }
 // s = fma(eL, s, DOT over the chunk's rows of row(j, n), column(j, p)).
 template <class Op, class Row, class Column>
-__device__ __forceinline__ void advance(TileSum& s, Stage& stage, const Op& op, const StateTile& tile,
-                                        const Chunk& chunk, float decay_of_chunk, Row row, Column column) {
+__device__ __forceinline__ void advance(TileSum& s, Stage& stage, const Op& op,
+                                        const StateTile& tile, const Chunk& chunk,
+                                        float decay_of_chunk, Row row, Column column) {
   TileSum grown;
-  extend(grown, stage, chunk.rows, across_k(op.state - tile.n0, [&](int n, int j) { return row(j, tile.n0 + n); }),
+  extend(grown, stage, chunk.rows,
+         across_k(op.state - tile.n0, [&](int n, int j) { return row(j, tile.n0 + n); }),
          across_k(tile.width - tile.p0, [&](int p, int j) { return column(j, tile.p0 + p); }));
 #pragma unroll
   for (int x = 0; x < kOwnColumns / 8; ++x) {
@@ -143,17 +153,18 @@ __device__ __forceinline__ void advance(TileSum& s, Stage& stage, const Op& op, 
   }
 }
 template <class Op>
-__device__ __forceinline__ void store_state(const Scratch<float>& states, std::int64_t index, const Op& op,
-                                            const StateTile& tile, TileSum& s) {
+__device__ __forceinline__ void store_state(const Scratch<float>& states, std::int64_t index,
+                                            const Op& op, const StateTile& tile, TileSum& s) {
   s.each([&](int x, int y, float value) {
     const int n = tile.n0 + x;
     const int p = tile.p0 + y;
-    if (n < op.state && p < tile.width) at(states, index, state_column(op, tile.head) + n * tile.width + p) = value;
+    if (n < op.state && p < tile.width)
+      at(states, index, state_column(op, tile.head) + n * tile.width + p) = value;
   });
 }
 
-// The state at the start of each chunk. A block per (document, head, 64 x 64 elements of the state), found at the
-// document's first chunk; it walks the chunks in order.
+// The state at the start of each chunk. A block per (document, head, 64 x 64 elements of the
+// state), found at the document's first chunk; it walks the chunks in order.
 template <class Op>
 __global__ void __launch_bounds__(kThreads, 1) chunk_states_bf16(Op op) {
   pdl_begin();
@@ -169,7 +180,8 @@ __global__ void __launch_bounds__(kThreads, 1) chunk_states_bf16(Op op) {
     const Chunk chunk = chunk_at(op, index);
     const float decay_of_chunk = fill(decay, op, chunk, tile.head);
     advance(
-        s, stage, op, tile, chunk, decay_of_chunk, [&](int j, int n) { return b_of(op, chunk, group, j, n); },
+        s, stage, op, tile, chunk, decay_of_chunk,
+        [&](int j, int n) { return b_of(op, chunk, group, j, n); },
         [&](int j, int p) { return x_scaled<bf16>(op, chunk, tile.head, j, p, decay.w(j)); });
   }
 }

@@ -56,14 +56,16 @@ __global__ void __launch_bounds__(kThreads, 2) tile_outputs(ScanForward<bf16> op
   RowShared& shared = *reinterpret_cast<RowShared*>(memory);
   const Chunk chunk = chunk_at(op, blockIdx.x);
   if (chunk.rows == 0) return;
-  give_outputs(shared, op, chunk, block_heads(op, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)));
+  give_outputs(shared, op, chunk,
+               block_heads(op, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)));
 }
 
 void run_in_tiles(CudaQueue queue, const ScanForward<bf16>& op) {
   using Op = ScanForward<bf16>;
   const auto chunks = static_cast<unsigned>(op.chunk_document.cols);
   const auto heads = static_cast<unsigned>(op.heads);
-  const dim3 row_grid(chunks, static_cast<unsigned>(op.groups), static_cast<unsigned>(head_parts(op)));
+  const dim3 row_grid(chunks, static_cast<unsigned>(op.groups),
+                      static_cast<unsigned>(head_parts(op)));
   if (grows_at_once(op)) {
     launch_tiles<GrowthShared>(queue, dim3(chunks, heads), kDecayThreads, tile_growths<Op>, op);
     launch(queue, walk_grid(op), dim3(kThreads), kPdl, tile_grown_states, op);
@@ -83,7 +85,8 @@ void run(CudaQueue queue, const ScanForward<T>& op) {
   }
   clear_rows_of_no_document(queue, op.row_document, op.y);
   if constexpr (std::is_same_v<T, bf16>) {
-    launch(queue, state_tile_grid(op), dim3(kThreads), kPdl, chunk_states_bf16<ScanForward<bf16>>, op);
+    launch(queue, state_tile_grid(op), dim3(kThreads), kPdl, chunk_states_bf16<ScanForward<bf16>>,
+           op);
     launch(queue, tile_grid(op, op.heads, kSide), dim3(kThreads), kPdl, scan_forward_bf16, op);
   } else {
     launch(queue, state_grid(op), dim3(kThreads), kPdl, chunk_states<T, ScanForward<T>>, op);

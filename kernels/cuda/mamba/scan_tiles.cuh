@@ -1,5 +1,6 @@
-// The bf16 scan for the sizes that matter: heads of 64 channels, a state of 128, chunks of at most 128 rows. A warp
-// owns 16 rows of a chunk; what the heads of a group share (C B^T) stays in its registers. Other sizes: scan_bf16.cuh.
+// The bf16 scan for the sizes that matter: heads of 64 channels, a state of 128, chunks of at most
+// 128 rows. A warp owns 16 rows of a chunk; what the heads of a group share (C B^T) stays in its
+// registers. Other sizes: scan_bf16.cuh.
 #pragma once
 
 #include "kernels/cuda/common/vec8.cuh"
@@ -25,70 +26,88 @@ bool has_tile_sizes(const Op& op) {
   return host_head_rows(op) == kTileHead && op.state == kTileState && op.chunk <= kTileRows &&
          is_vectorizable(op.xbc) && is_vectorizable(op.states);
 }
-inline bool runs_in_tiles(const ScanForward<bf16>& op) { return has_tile_sizes(op) && is_vectorizable(op.y); }
+inline bool runs_in_tiles(const ScanForward<bf16>& op) {
+  return has_tile_sizes(op) && is_vectorizable(op.y);
+}
 inline bool runs_in_tiles(const ScanBackward<bf16>& op) {
-  return has_tile_sizes(op) && is_vectorizable(op.dy) && is_vectorizable(op.dxbc) && is_vectorizable(op.dstates);
+  return has_tile_sizes(op) && is_vectorizable(op.dy) && is_vectorizable(op.dxbc) &&
+         is_vectorizable(op.dstates);
 }
 
-// ---- Where scratch lies. A head's part of a row of chunk states holds 8,192 fp32. --------------------------------
-// Forward: `states` has first what a chunk adds to the state, then Sb; `y` has dt and cs of a chunk's rows until the
-// head's outputs take their place. Backward: `states` has what is added to S, then S, and when dS has been found the
-// sums over channels of each row and KKb of the group; `dstates` has what is added to dS, then dSb and Sb; `rows` has
-// dt and cs until the parameters' terms take their place.
-__device__ __forceinline__ float* head_part(const Scratch<float>& of, std::int64_t chunk, int head) {
+// ---- Where scratch lies. A head's part of a row of chunk states holds 8,192 fp32.
+// -------------------------------- Forward: `states` has first what a chunk adds to the state, then
+// Sb; `y` has dt and cs of a chunk's rows until the head's outputs take their place. Backward:
+// `states` has what is added to S, then S, and when dS has been found the sums over channels of
+// each row and KKb of the group; `dstates` has what is added to dS, then dSb and Sb; `rows` has dt
+// and cs until the parameters' terms take their place.
+__device__ __forceinline__ float* head_part(const Scratch<float>& of, std::int64_t chunk,
+                                            int head) {
   return of.data + chunk * of.pitch + static_cast<std::int64_t>(head) * kStateElements;
 }
 // Where element (n, p) lies in fp32: row n takes the bytes that row n of two states in bf16 takes.
 __host__ __device__ constexpr int exact_place(int n, int p) {
   return n * (kTileHead / 2) + p % (kTileHead / 2) + p / (kTileHead / 2) * (kStateElements / 2);
 }
-__device__ __forceinline__ bf16* stored_state(const ScanForward<bf16>& op, std::int64_t chunk, int head) {
+__device__ __forceinline__ bf16* stored_state(const ScanForward<bf16>& op, std::int64_t chunk,
+                                              int head) {
   return reinterpret_cast<bf16*>(head_part(op.states, chunk, head));
 }
-__device__ __forceinline__ bf16* stored_state(const ScanBackward<bf16>& op, std::int64_t chunk, int head) {
+__device__ __forceinline__ bf16* stored_state(const ScanBackward<bf16>& op, std::int64_t chunk,
+                                              int head) {
   return reinterpret_cast<bf16*>(head_part(op.dstates, chunk, head)) + kStateElements;
 }
-__device__ __forceinline__ bf16* stored_dstate(const ScanBackward<bf16>& op, std::int64_t chunk, int head) {
+__device__ __forceinline__ bf16* stored_dstate(const ScanBackward<bf16>& op, std::int64_t chunk,
+                                               int head) {
   return reinterpret_cast<bf16*>(head_part(op.dstates, chunk, head));
 }
 // dt_j and cs_j. A head's 64 channels of a row of y hold 32 fp32.
-__device__ __forceinline__ float& decay_place(const ScanForward<bf16>& op, const Chunk& chunk, int head, int k) {
-  bf16* const row = op.y.data + (chunk.start + k / (kTileHead / 2)) * op.y.pitch + x_column(op, head);
+__device__ __forceinline__ float& decay_place(const ScanForward<bf16>& op, const Chunk& chunk,
+                                              int head, int k) {
+  bf16* const row =
+      op.y.data + (chunk.start + k / (kTileHead / 2)) * op.y.pitch + x_column(op, head);
   return reinterpret_cast<float*>(row)[k % (kTileHead / 2)];
 }
-__device__ __forceinline__ float& dt_place(const ScanForward<bf16>& op, const Chunk& chunk, int head, int j) {
+__device__ __forceinline__ float& dt_place(const ScanForward<bf16>& op, const Chunk& chunk,
+                                           int head, int j) {
   return decay_place(op, chunk, head, j);
 }
-__device__ __forceinline__ float& cs_place(const ScanForward<bf16>& op, const Chunk& chunk, int head, int j) {
+__device__ __forceinline__ float& cs_place(const ScanForward<bf16>& op, const Chunk& chunk,
+                                           int head, int j) {
   return decay_place(op, chunk, head, chunk.rows + j);
 }
-__device__ __forceinline__ float& dt_place(const ScanBackward<bf16>& op, const Chunk& chunk, int head, int j) {
+__device__ __forceinline__ float& dt_place(const ScanBackward<bf16>& op, const Chunk& chunk,
+                                           int head, int j) {
   return row_term(op, chunk.start + j, kG, head);
 }
-__device__ __forceinline__ float& cs_place(const ScanBackward<bf16>& op, const Chunk& chunk, int head, int j) {
+__device__ __forceinline__ float& cs_place(const ScanBackward<bf16>& op, const Chunk& chunk,
+                                           int head, int j) {
   return row_term(op, chunk.start + j, kH, head);
 }
 // The sums of a head and chunk: the eight v_w of ss (v_w among the rows that its warp reads), and
 // behind them g_j, h_j, q_j and R128(dy_j x_j) of its rows.
-__device__ __forceinline__ float& state_sum(const ScanBackward<bf16>& op, std::int64_t chunk, int head, int w) {
+__device__ __forceinline__ float& state_sum(const ScanBackward<bf16>& op, std::int64_t chunk,
+                                            int head, int w) {
   return head_part(op.states, chunk, head)[exact_place(2 * w, 0)];
 }
 enum RowSum : int { kSumG = 0, kSumH = 1, kSumQ = 2, kSumD = 3 };
-__device__ __forceinline__ float& row_sum(const ScanBackward<bf16>& op, std::int64_t chunk, int head, RowSum which,
-                                          int j) {
+__device__ __forceinline__ float& row_sum(const ScanBackward<bf16>& op, std::int64_t chunk,
+                                          int head, RowSum which, int j) {
   return head_part(op.states, chunk, head)[512 + which * kTileRows + j];
 }
 // The decays once more (dt, then cs), for those who come when `rows` is taken.
-__device__ __forceinline__ float* kept_decays(const ScanBackward<bf16>& op, std::int64_t chunk, int head) {
+__device__ __forceinline__ float* kept_decays(const ScanBackward<bf16>& op, std::int64_t chunk,
+                                              int head) {
   return head_part(op.states, chunk, head) + 6144;
 }
 
-// ---- Decays ------------------------------------------------------------------------------------------------------
+// ---- Decays
+// -------------------------------------------------------------------------------------------------
 struct TileDecay {
   float dt[kTileRows];
   float cs[kTileRows];
 
-  // Starts to copy, by the whole block. Rows past the chunk's end: dt is +0, cs that of the last row.
+  // Starts to copy, by the whole block. Rows past the chunk's end: dt is +0, cs that of the last
+  // row.
   template <class Op>
   __device__ __forceinline__ void start(const Op& op, const Chunk& chunk, int head) {
     for (int j = static_cast<int>(threadIdx.x); j < kTileRows; j += static_cast<int>(blockDim.x)) {
@@ -112,16 +131,20 @@ struct TileDecay {
   }
   __device__ __forceinline__ float end() const { return cs[kTileRows - 1]; }                // csL
   __device__ __forceinline__ float to_end(int j) const { return expn(sub(end(), cs[j])); }  // r_j
-  __device__ __forceinline__ float between(float cs_i, int j) const { return expn(sub(cs_i, cs[j])); }
+  __device__ __forceinline__ float between(float cs_i, int j) const {
+    return expn(sub(cs_i, cs[j]));
+  }
 };
 
-// ---- Operands ----------------------------------------------------------------------------------------------------
-__device__ __forceinline__ const bf16* row_of(const In<bf16>& from, const Chunk& chunk, std::int64_t column) {
+// ---- Operands
+// -------------------------------------------------------------------------------------------------
+__device__ __forceinline__ const bf16* row_of(const In<bf16>& from, const Chunk& chunk,
+                                              std::int64_t column) {
   return from.data + chunk.start * from.pitch + column;
 }
 template <int kRows, int kColumns>
-__device__ __forceinline__ void start_rows(SharedTile<kRows, kColumns>& to, const In<bf16>& from, const Chunk& chunk,
-                                           std::int64_t column) {
+__device__ __forceinline__ void start_rows(SharedTile<kRows, kColumns>& to, const In<bf16>& from,
+                                           const Chunk& chunk, std::int64_t column) {
   start_copy(to, row_of(from, chunk, column), from.pitch, chunk.rows);
 }
 __device__ __forceinline__ void start_state(StateByHead& to, const bf16* from) {
@@ -133,10 +156,11 @@ template <int kTiles>
 struct WarpSum {
   float c[kTiles][4] = {};
 };
-// sum[m, n] continues with sixteen products a[m, k], right[n, k0 + k]; the rows of `right` run across k, or along it.
+// sum[m, n] continues with sixteen products a[m, k], right[n, k0 + k]; the rows of `right` run
+// across k, or along it.
 template <int kTiles, class Tile>
-__device__ __forceinline__ void extend_across(WarpSum<kTiles>& sum, const std::uint32_t (&a)[4], const Tile& right,
-                                              int k0) {
+__device__ __forceinline__ void extend_across(WarpSum<kTiles>& sum, const std::uint32_t (&a)[4],
+                                              const Tile& right, int k0) {
 #pragma unroll
   for (int x = 0; x < kTiles; x += 2) {
     std::uint32_t b[2][2];
@@ -146,8 +170,8 @@ __device__ __forceinline__ void extend_across(WarpSum<kTiles>& sum, const std::u
   }
 }
 template <int kTiles, class Tile>
-__device__ __forceinline__ void extend_along(WarpSum<kTiles>& sum, const std::uint32_t (&a)[4], const Tile& right,
-                                             int k0) {
+__device__ __forceinline__ void extend_along(WarpSum<kTiles>& sum, const std::uint32_t (&a)[4],
+                                             const Tile& right, int k0) {
 #pragma unroll
   for (int x = 0; x < kTiles; x += 2) {
     std::uint32_t b[2][2];
@@ -156,13 +180,17 @@ __device__ __forceinline__ void extend_along(WarpSum<kTiles>& sum, const std::ui
     fda16(sum.c[x + 1], a, b[1]);
   }
 }
-// Which sixteen rows of the chunk a warp owns. Warps w and w + 4 share a scheduler, and later rows have more partners:
-// so the second four own theirs in reverse.
-__device__ __forceinline__ int own_sixteen() { return warp_index() < 4 ? warp_index() : 11 - warp_index(); }
+// Which sixteen rows of the chunk a warp owns. Warps w and w + 4 share a scheduler, and later rows
+// have more partners: so the second four own theirs in reverse.
+__device__ __forceinline__ int own_sixteen() {
+  return warp_index() < 4 ? warp_index() : 11 - warp_index();
+}
 
 // Sums for pairs of rows, sixteen by sixteen, of the lower triangle: each lane keeps its own there.
 inline constexpr int kSixteens = kRowSteps * (kRowSteps + 1) / 2;
-__device__ __forceinline__ int sixteen(int later, int earlier) { return later * (later + 1) / 2 + earlier; }
+__device__ __forceinline__ int sixteen(int later, int earlier) {
+  return later * (later + 1) / 2 + earlier;
+}
 struct PairSums {
   float4 of[kSixteens][2][kWarp];
 
@@ -178,12 +206,15 @@ struct PairSums {
   }
   __device__ __forceinline__ void set(int index, const float (&c)[2][4]) {
 #pragma unroll
-    for (int x = 0; x < 2; ++x) of[index][x][lane_index()] = make_float4(c[x][0], c[x][1], c[x][2], c[x][3]);
+    for (int x = 0; x < 2; ++x)
+      of[index][x][lane_index()] = make_float4(c[x][0], c[x][1], c[x][2], c[x][3]);
   }
 };
-// The warp's sixteen rows as left factors over the state, from global memory; rows past the chunk's end are +0.
-__device__ __forceinline__ void own_state_steps(std::uint32_t (&steps)[kStateSteps][4], const In<bf16>& from,
-                                                const Chunk& chunk, std::int64_t column) {
+// The warp's sixteen rows as left factors over the state, from global memory; rows past the chunk's
+// end are +0.
+__device__ __forceinline__ void own_state_steps(std::uint32_t (&steps)[kStateSteps][4],
+                                                const In<bf16>& from, const Chunk& chunk,
+                                                std::int64_t column) {
   const bf16* const own = row_of(from, chunk, column) + 2 * lane_place();
 #pragma unroll
   for (int k = 0; k < kStateSteps; ++k) {
@@ -195,9 +226,11 @@ __device__ __forceinline__ void own_state_steps(std::uint32_t (&steps)[kStateSte
     }
   }
 }
-// own_m . other_n over the state for the warp's rows and the sixteens up to its own, or from its own.
+// own_m . other_n over the state for the warp's rows and the sixteens up to its own, or from its
+// own.
 template <bool own_is_later>
-__device__ __forceinline__ void group_products(PairSums& g, const std::uint32_t (&steps)[kStateSteps][4],
+__device__ __forceinline__ void group_products(PairSums& g,
+                                               const std::uint32_t (&steps)[kStateSteps][4],
                                                const RowsByState& others, int rows) {
   const int own = own_sixteen();
   for (int s = own_is_later ? 0 : own; own_is_later ? s <= own : kStep * s < rows; ++s) {
@@ -213,8 +246,9 @@ __device__ __forceinline__ void group_products(PairSums& g, const std::uint32_t 
   }
 }
 
-// R128 over the head's 64 channels of fma(a[p], b[p], acc), for the lane's rows g (h = 0) and g + 8 (h = 1): product(x,
-// e) is that of element e in columns 8x .. 8x + 7. Every lane of a row has the result.
+// R128 over the head's 64 channels of fma(a[p], b[p], acc), for the lane's rows g (h = 0) and g + 8
+// (h = 1): product(x, e) is that of element e in columns 8x .. 8x + 7. Every lane of a row has the
+// result.
 template <class F>
 __device__ __forceinline__ float row_tree(int h, F product) {
   float t[8];
@@ -231,11 +265,13 @@ __device__ __forceinline__ float row_tree(int h, F product) {
   return add(add(t[0], __shfl_xor_sync(kAllLanes, t[0], 2)), 0.0f);
 }
 
-// ---- Launches ----------------------------------------------------------------------------------------------------
+// ---- Launches
+// -------------------------------------------------------------------------------------------------
 // A block that takes more shared memory than a kernel has by itself.
 template <class Shared, class Op>
 void launch_tiles(CudaQueue queue, dim3 grid, int threads, void (*kernel)(Op), const Op& op) {
-  cuda_launch_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
+  cuda_launch_check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
   const LaunchOptions options = {.shared_bytes = sizeof(Shared), .overlaps = true};
   launch(queue, grid, dim3(static_cast<unsigned>(threads)), options, kernel, op);
 }

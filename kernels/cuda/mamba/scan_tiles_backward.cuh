@@ -1,5 +1,5 @@
-// The two large kernels of the backward scan in tiles. Each has blocks of several kinds that do not need each other, so
-// that all multiprocessors have work until its end.
+// The two large kernels of the backward scan in tiles. Each has blocks of several kinds that do not
+// need each other, so that all multiprocessors have work until its end.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles_bc_gradients.cuh"
@@ -14,7 +14,8 @@ union RowsShared {
   RowShared rows;
   GroupOutputsShared group;
 };
-// Grid: (chunk, group, kind and part). What needs S and dS: dC, dx and the sums over channels; the longest first.
+// Grid: (chunk, group, kind and part). What needs S and dS: dC, dx and the sums over channels; the
+// longest first.
 static __global__ void __launch_bounds__(kThreads, 2) tile_rows(ScanBackward<bf16> op) {
   pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
@@ -37,7 +38,8 @@ union EndsShared {
   GroupInputsShared group;
   RateShared rates;
 };
-// Grid: (chunk, groups and then eights of heads). What needs the results of tile_rows: dB, and d(dt).
+// Grid: (chunk, groups and then eights of heads). What needs the results of tile_rows: dB, and
+// d(dt).
 static __global__ void __launch_bounds__(kThreads, 2) tile_ends(ScanBackward<bf16> op) {
   pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
@@ -67,9 +69,12 @@ inline void run_in_tiles(CudaQueue queue, const ScanBackward<bf16>& op) {
     launch_tiles<WalkShared>(queue, walk_grid(op), kWalkThreads, tile_state_gradients, op);
   }
   launch_tiles<RowsShared>(queue, dim3(chunks, groups, 1 + 2 * parts), kThreads, tile_rows, op);
-  launch_tiles<EndsShared>(queue, dim3(chunks, groups + blocks_for(op.heads, kRateHeads)), kThreads, tile_ends, op);
-  launch(queue, dim3(blocks_for(op.row_document.cols, kRowBlock)), dim3(kThreads), kPdl, tile_partial_sums, op);
-  launch(queue, dim3(blocks_for(3ll * op.heads, kWarp)), dim3(kWarp), kPdl, tile_parameter_sums, op);
+  launch_tiles<EndsShared>(queue, dim3(chunks, groups + blocks_for(op.heads, kRateHeads)), kThreads,
+                           tile_ends, op);
+  launch(queue, dim3(blocks_for(op.row_document.cols, kRowBlock)), dim3(kThreads), kPdl,
+         tile_partial_sums, op);
+  launch(queue, dim3(blocks_for(3ll * op.heads, kWarp)), dim3(kWarp), kPdl, tile_parameter_sums,
+         op);
 }
 
 }  // namespace lockstep

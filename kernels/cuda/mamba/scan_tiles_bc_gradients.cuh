@@ -1,5 +1,6 @@
-// dC and dB in tiles: a block of eight warps per (chunk, group); KK and the sums over the heads grow in registers. KKb
-// is computed with dC and lies in scratch for dB: sixteen by sixteen at a time, of the lower triangle.
+// dC and dB in tiles: a block of eight warps per (chunk, group); KK and the sums over the heads
+// grow in registers. KKb is computed with dC and lies in scratch for dB: sixteen by sixteen at a
+// time, of the lower triangle.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles_row_outputs.cuh"
@@ -8,7 +9,8 @@ namespace lockstep {
 
 using Sixteen = bf16[kStep][kStep];
 // Behind the row sums of the group's first head.
-__device__ __forceinline__ Sixteen* stored_pairs(const ScanBackward<bf16>& op, std::int64_t chunk, int first_head) {
+__device__ __forceinline__ Sixteen* stored_pairs(const ScanBackward<bf16>& op, std::int64_t chunk,
+                                                 int first_head) {
   return reinterpret_cast<Sixteen*>(head_part(op.states, chunk, first_head) + 1024);
 }
 
@@ -37,20 +39,24 @@ struct GroupInputsShared {
 
 // A warp's 16 rows of 128 columns, in two halves.
 __device__ __forceinline__ void store_sums(WarpRows& stage, const Out<bf16>& to, const Chunk& chunk,
-                                           std::int64_t column, const WarpSum<2 * kStateSteps>& sum) {
+                                           std::int64_t column,
+                                           const WarpSum<2 * kStateSteps>& sum) {
   const int first = 16 * own_sixteen();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    store_rows(stage, to.data + (chunk.start + first) * to.pitch + column + 64 * half, to.pitch, chunk.rows - first,
-               [&](int x, int e) { return add(sum.c[8 * half + x][e], 0.0f); });
+    store_rows(stage, to.data + (chunk.start + first) * to.pitch + column + 64 * half, to.pitch,
+               chunk.rows - first, [&](int x, int e) { return add(sum.c[8 * half + x][e], 0.0f); });
   }
 }
-// The warp's rows of a tile as left factors over the head's channels, and the same scaled by a factor per row.
-__device__ __forceinline__ void own_steps(std::uint32_t (&a)[kHeadSteps][4], const RowsByHead& tile) {
+// The warp's rows of a tile as left factors over the head's channels, and the same scaled by a
+// factor per row.
+__device__ __forceinline__ void own_steps(std::uint32_t (&a)[kHeadSteps][4],
+                                          const RowsByHead& tile) {
 #pragma unroll
   for (int k = 0; k < kHeadSteps; ++k) left_along(a[k], tile, 16 * own_sixteen(), kStep * k);
 }
-__device__ __forceinline__ void scale_steps(std::uint32_t (&a)[kHeadSteps][4], float upper, float lower) {
+__device__ __forceinline__ void scale_steps(std::uint32_t (&a)[kHeadSteps][4], float upper,
+                                            float lower) {
 #pragma unroll
   for (int k = 0; k < kHeadSteps; ++k) {
 #pragma unroll
@@ -59,8 +65,8 @@ __device__ __forceinline__ void scale_steps(std::uint32_t (&a)[kHeadSteps][4], f
 }
 
 // kk += mul(DOT over P of dy_i, xd_j, Ld_ij) for the warp's rows i and every sixteen j up to them.
-__device__ __forceinline__ void add_pairs(GroupOutputsShared& shared, const std::uint32_t (&dy)[kHeadSteps][4],
-                                          bool is_first) {
+__device__ __forceinline__ void add_pairs(GroupOutputsShared& shared,
+                                          const std::uint32_t (&dy)[kHeadSteps][4], bool is_first) {
   const int own = 16 * own_sixteen() + lane_group();
   const float own_cs[2] = {shared.decay.cs[own], shared.decay.cs[own + 8]};
   for (int s = 0; s <= own_sixteen(); ++s) {
@@ -87,8 +93,9 @@ __device__ __forceinline__ void add_pairs(GroupOutputsShared& shared, const std:
   }
 }
 
-__device__ __forceinline__ void give_group_outputs(GroupOutputsShared& shared, const ScanBackward<bf16>& op,
-                                                   const Chunk& chunk, int group) {
+__device__ __forceinline__ void give_group_outputs(GroupOutputsShared& shared,
+                                                   const ScanBackward<bf16>& op, const Chunk& chunk,
+                                                   int group) {
   const int heads = op.heads / op.groups;
   const int first_head = group * heads;
   const int own = 16 * own_sixteen() + lane_group();
@@ -130,15 +137,16 @@ __device__ __forceinline__ void give_group_outputs(GroupOutputsShared& shared, c
     extend_across(dc, a, shared.b, kStep * s);
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      *reinterpret_cast<std::uint32_t*>(&pairs[index][lane_group() + 8 * (r % 2)][2 * lane_place() + 8 * (r / 2)]) =
-          a[r];
+      *reinterpret_cast<std::uint32_t*>(
+          &pairs[index][lane_group() + 8 * (r % 2)][2 * lane_place() + 8 * (r / 2)]) = a[r];
     }
   }
   store_sums(shared.out[warp_index()], op.dxbc, chunk, c_column(op, group), dc);
 }
 
-__device__ __forceinline__ void give_group_inputs(GroupInputsShared& shared, const ScanBackward<bf16>& op,
-                                                  const Chunk& chunk, int group) {
+__device__ __forceinline__ void give_group_inputs(GroupInputsShared& shared,
+                                                  const ScanBackward<bf16>& op, const Chunk& chunk,
+                                                  int group) {
   const int heads = op.heads / op.groups;
   const int first_head = group * heads;
   const auto start = [&](auto& stage, int head) {
@@ -148,9 +156,11 @@ __device__ __forceinline__ void give_group_inputs(GroupInputsShared& shared, con
   };
   start(shared.stage[0], first_head);
   close_copies();
-  const Vec8* const pairs = reinterpret_cast<const Vec8*>(stored_pairs(op, chunk.index, first_head));
+  const Vec8* const pairs =
+      reinterpret_cast<const Vec8*>(stored_pairs(op, chunk.index, first_head));
   const int row_steps = (chunk.rows + kStep - 1) / kStep;
-  for (int e = static_cast<int>(threadIdx.x); e < row_steps * (row_steps + 1) / 2 * kStep * kStep / 8; e += kThreads) {
+  for (int e = static_cast<int>(threadIdx.x);
+       e < row_steps * (row_steps + 1) / 2 * kStep * kStep / 8; e += kThreads) {
     reinterpret_cast<Vec8*>(shared.pairs)[e] = pairs[e];
   }
   const int own = 16 * own_sixteen() + lane_group();
@@ -179,8 +189,9 @@ __device__ __forceinline__ void give_group_inputs(GroupInputsShared& shared, con
   for (int s = own_sixteen(); s < row_steps; ++s) {
     std::uint32_t a[4];
     const int q = lane_index() / 8;
-    take_blocks_across(a[0], a[1], a[2], a[3],
-                       &shared.pairs[sixteen(s, own_sixteen())][q / 2 * 8 + lane_index() % 8][q % 2 * 8]);
+    take_blocks_across(
+        a[0], a[1], a[2], a[3],
+        &shared.pairs[sixteen(s, own_sixteen())][q / 2 * 8 + lane_index() % 8][q % 2 * 8]);
     extend_across(db, a, c, kStep * s);
   }
   store_sums(shared.out[warp_index()], op.dxbc, chunk, b_column(op, group), db);

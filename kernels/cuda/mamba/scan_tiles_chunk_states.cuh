@@ -1,6 +1,7 @@
-// The chunk states in tiles, for packs whose states fit the second-level cache. What a chunk's rows add to the state of
-// their document (and to dS, coming from the other end) does not depend on other chunks: all is computed at once. Then
-// warps walk the chunks of a document, and one `fma` an element and chunk is all that waits.
+// The chunk states in tiles, for packs whose states fit the second-level cache. What a chunk's rows
+// add to the state of their document (and to dS, coming from the other end) does not depend on
+// other chunks: all is computed at once. Then warps walk the chunks of a document, and one `fma` an
+// element and chunk is all that waits.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles_chunks.cuh"
@@ -52,8 +53,8 @@ __device__ __forceinline__ void sum_growth(float* to, const GrowthShared& shared
   }
 }
 
-// Grid: (chunk, head), and for the backward scan a second one for dS. A document's last chunk adds to no state, its
-// first one to no dS.
+// Grid: (chunk, head), and for the backward scan a second one for dS. A document's last chunk adds
+// to no state, its first one to no dS.
 template <class Op>
 __global__ void __launch_bounds__(kDecayThreads, 4) tile_growths(Op op) {
   pdl_begin();
@@ -92,8 +93,9 @@ __global__ void __launch_bounds__(kDecayThreads, 4) tile_growths(Op op) {
   sum_growth(to, shared, chunk.rows);
 }
 
-// A lane's elements of a state: four neighbours of row 16k + 2w + l / 16, for all k. With them it has four of the
-// accumulators of R1024, and a warp has whole rows: it may write a row's bf16 over the same row's fp32.
+// A lane's elements of a state: four neighbours of row 16k + 2w + l / 16, for all k. With them it
+// has four of the accumulators of R1024, and a warp has whole rows: it may write a row's bf16 over
+// the same row's fp32.
 struct LaneState {
   float4 of[kTileState / 16] = {};
 
@@ -102,12 +104,14 @@ struct LaneState {
   __device__ __forceinline__ void load(const float* from) {
     from += exact_place(row(), column());
 #pragma unroll
-    for (int k = 0; k < kTileState / 16; ++k) of[k] = *reinterpret_cast<const float4*>(from + exact_place(16 * k, 0));
+    for (int k = 0; k < kTileState / 16; ++k)
+      of[k] = *reinterpret_cast<const float4*>(from + exact_place(16 * k, 0));
   }
   __device__ __forceinline__ void store_exactly(float* to) const {
     to += exact_place(row(), column());
 #pragma unroll
-    for (int k = 0; k < kTileState / 16; ++k) *reinterpret_cast<float4*>(to + exact_place(16 * k, 0)) = of[k];
+    for (int k = 0; k < kTileState / 16; ++k)
+      *reinterpret_cast<float4*>(to + exact_place(16 * k, 0)) = of[k];
   }
   __device__ __forceinline__ void store_rounded(bf16* to) const {
     to += row() * kTileHead + column();
@@ -167,8 +171,8 @@ static __global__ void __launch_bounds__(kThreads, 2) tile_grown_states(ScanForw
   }
 }
 
-// The same of the backward scan, and ss: S from the first chunk to the last, then dS back. S takes the place of what
-// was added to it, until dS has come by.
+// The same of the backward scan, and ss: S from the first chunk to the last, then dS back. S takes
+// the place of what was added to it, until dS has come by.
 static __global__ void __launch_bounds__(kThreads, 2) tile_grown_gradients(ScanBackward<bf16> op) {
   pdl_begin();
   const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));

@@ -9,7 +9,8 @@ inline constexpr int kDecayThreads = kTileRows;
 
 // dt and cs of the chunk's rows: of its own row for each thread, of all in `decay`.
 template <class Op>
-__device__ __forceinline__ void find_decays(TileDecay& decay, const Op& op, const Chunk& chunk, int head) {
+__device__ __forceinline__ void find_decays(TileDecay& decay, const Op& op, const Chunk& chunk,
+                                            int head) {
   const int own = static_cast<int>(threadIdx.x);
   decay.dt[own] = own < chunk.rows ? softplus(raw_dt(op, chunk.start + own, head)) : 0.0f;
   __syncthreads();
@@ -31,7 +32,8 @@ __device__ __forceinline__ void find_decays(TileDecay& decay, const Op& op, cons
   __syncthreads();
 }
 template <class Op>
-__device__ __forceinline__ void keep_decays(const TileDecay& decay, const Op& op, const Chunk& chunk, int head) {
+__device__ __forceinline__ void keep_decays(const TileDecay& decay, const Op& op,
+                                            const Chunk& chunk, int head) {
   const int own = static_cast<int>(threadIdx.x);
   if (own >= chunk.rows) return;
   dt_place(op, chunk, head, own) = decay.dt[own];
@@ -40,7 +42,8 @@ __device__ __forceinline__ void keep_decays(const TileDecay& decay, const Op& op
 // +0 to the rows of no document, shared among the warps of all blocks.
 template <class Op, class T>
 __device__ __forceinline__ void clear_unowned(const Op& op, const Out<T>& out) {
-  const std::int64_t block = blockIdx.x + gridDim.x * (blockIdx.y + static_cast<std::int64_t>(gridDim.y) * blockIdx.z);
+  const std::int64_t block =
+      blockIdx.x + gridDim.x * (blockIdx.y + static_cast<std::int64_t>(gridDim.y) * blockIdx.z);
   const std::int64_t warps = blockDim.x / kWarp;
   const std::int64_t all = warps * gridDim.x * gridDim.y * gridDim.z;
   for (std::int64_t row = block * warps + warp_index(); row < out.rows; row += all) {
@@ -48,7 +51,9 @@ __device__ __forceinline__ void clear_unowned(const Op& op, const Out<T>& out) {
     for (std::int64_t e = lane_index(); e < out.cols; e += kWarp) at(out, row, e) = st<T>(0.0f);
   }
 }
-__device__ __forceinline__ void clear_results(const ScanForward<bf16>& op) { clear_unowned(op, op.y); }
+__device__ __forceinline__ void clear_results(const ScanForward<bf16>& op) {
+  clear_unowned(op, op.y);
+}
 __device__ __forceinline__ void clear_results(const ScanBackward<bf16>& op) {
   clear_unowned(op, op.dxbc);
   clear_unowned(op, op.ddt);
@@ -98,8 +103,9 @@ struct ChunkedDocument {
   }
 };
 
-// Grid of those who walk: every head of chunk 0, then of chunk 1, ...; blocks find the first chunk of a document. On
-// the grid's x axis alone: a pack of 1,048,576 rows has more chunks than the other axes hold (65,535).
+// Grid of those who walk: every head of chunk 0, then of chunk 1, ...; blocks find the first chunk
+// of a document. On the grid's x axis alone: a pack of 1,048,576 rows has more chunks than the
+// other axes hold (65,535).
 template <class Op>
 dim3 walk_grid(const Op& op) {
   return dim3(static_cast<unsigned>(op.heads) * static_cast<unsigned>(op.chunk_document.cols));

@@ -1,4 +1,5 @@
-// The end of the backward scan in tiles: d(dt) from the sums of each row, and the parameters' sums over the rows.
+// The end of the backward scan in tiles: d(dt) from the sums of each row, and the parameters' sums
+// over the rows.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles.cuh"
@@ -14,8 +15,8 @@ struct RateShared {
 
 // Writes the terms of eight heads from `first` on. The terms take the place of the decays in
 // `rows`.
-__device__ __forceinline__ void give_rates(RateShared& shared, const ScanBackward<bf16>& op, const Chunk& chunk,
-                                           int first) {
+__device__ __forceinline__ void give_rates(RateShared& shared, const ScanBackward<bf16>& op,
+                                           const Chunk& chunk, int first) {
   auto& [dt, cs, g, q, dcs] = shared;
   const int heads = static_cast<int>(smaller(kRateHeads, op.heads - first));
   const int last = chunk.rows - 1;
@@ -32,7 +33,9 @@ __device__ __forceinline__ void give_rates(RateShared& shared, const ScanBackwar
     }
     __syncthreads();
   };
-  const auto sum_of = [&](RowSum which, int h, int j) { return row_sum(op, chunk.index, first + h, which, j); };
+  const auto sum_of = [&](RowSum which, int h, int j) {
+    return row_sum(op, chunk.index, first + h, which, j);
+  };
   by_rows([&](int h, int j) {
     const float* const kept = kept_decays(op, chunk.index, first + h);
     dt[h][j] = kept[j];
@@ -76,7 +79,8 @@ __device__ __forceinline__ void give_rates(RateShared& shared, const ScanBackwar
 }
 
 // Partial sums of 32 rows, four to a row of `dstates`, which nobody reads any more.
-__device__ __forceinline__ float& partial_sum(const ScanBackward<bf16>& op, std::int64_t block, std::int64_t column) {
+__device__ __forceinline__ float& partial_sum(const ScanBackward<bf16>& op, std::int64_t block,
+                                              std::int64_t column) {
   return op.dstates.data[block / 4 * op.dstates.pitch + block % 4 * 3 * op.heads + column];
 }
 static __global__ void __launch_bounds__(kThreads) tile_partial_sums(ScanBackward<bf16> op) {

@@ -28,7 +28,8 @@ __device__ __forceinline__ BlockHeads block_heads(const Op& op, int group, int p
           group * per_group + static_cast<int>(smaller(per_group, first + kBlockHeads))};
 }
 
-// The right factors of a head: x scaled by dt, or dy; and the state before the chunk, or dS after it.
+// The right factors of a head: x scaled by dt, or dy; and the state before the chunk, or dS after
+// it.
 struct HeadTiles {
   RowsByHead rows;
   StateByHead state;
@@ -43,11 +44,11 @@ struct RowShared {
   WarpRows out[kWarps];
 };
 
-// st(mul(g, Ld)) of sixteen others as a left factor, +0 where the earlier row is not before the later one.
-// `own_is_later`: the warp's rows are i and the others j, or the other way round.
+// st(mul(g, Ld)) of sixteen others as a left factor, +0 where the earlier row is not before the
+// later one. `own_is_later`: the warp's rows are i and the others j, or the other way round.
 template <bool own_is_later>
-__device__ __forceinline__ void mixing_step(std::uint32_t (&a)[4], const PairSums& g, int s, const TileDecay& decay,
-                                            const float (&own_cs)[2]) {
+__device__ __forceinline__ void mixing_step(std::uint32_t (&a)[4], const PairSums& g, int s,
+                                            const TileDecay& decay, const float (&own_cs)[2]) {
   float m[2][4];
   g.get(m, own_is_later ? sixteen(own_sixteen(), s) : sixteen(s, own_sixteen()));
 #pragma unroll
@@ -57,7 +58,8 @@ __device__ __forceinline__ void mixing_step(std::uint32_t (&a)[4], const PairSum
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const float other_cs = e % 2 == 0 ? cs.x : cs.y;
-      const float between = own_is_later ? sub(own_cs[e / 2], other_cs) : sub(other_cs, own_cs[e / 2]);
+      const float between =
+          own_is_later ? sub(own_cs[e / 2], other_cs) : sub(other_cs, own_cs[e / 2]);
       m[x][e] = mul(m[x][e], expn(between));
     }
   }
@@ -92,11 +94,13 @@ __device__ __forceinline__ void end_chains(WarpSum<kTiles>& sum) {
   }
 }
 
-// The lane's elements of a head's channels in its two rows, from global memory; +0 past the chunk's end.
+// The lane's elements of a head's channels in its two rows, from global memory; +0 past the chunk's
+// end.
 struct OwnChannels {
   std::uint32_t pair[8][2];
 
-  __device__ __forceinline__ OwnChannels(const In<bf16>& from, const Chunk& chunk, std::int64_t column) {
+  __device__ __forceinline__ OwnChannels(const In<bf16>& from, const Chunk& chunk,
+                                         std::int64_t column) {
     const bf16* const own = row_of(from, chunk, column) + 2 * lane_place();
 #pragma unroll
     for (int x = 0; x < 8; ++x) {
@@ -114,8 +118,8 @@ struct OwnChannels {
 };
 // R128 over the channels of the lane's two rows, to where the rates find it.
 template <class F>
-__device__ __forceinline__ void sum_channels(const ScanBackward<bf16>& op, const Chunk& chunk, int head, RowSum which,
-                                             F product) {
+__device__ __forceinline__ void sum_channels(const ScanBackward<bf16>& op, const Chunk& chunk,
+                                             int head, RowSum which, F product) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float sum = row_tree(h, product);
@@ -184,7 +188,8 @@ __device__ __forceinline__ void give_outputs(RowShared& shared, const Op& op, co
                  [&](int x, int e) { return fma(d, own_x(x, e), y.c[x][e]); });
     } else {
       const OwnChannels own_dy(op.dy, chunk, x_column(op, head));
-      sum_channels(op, chunk, head, kSumH, [&](int x, int e) { return fma(own_dy(x, e), y.c[x][e], 0.0f); });
+      sum_channels(op, chunk, head, kSumH,
+                   [&](int x, int e) { return fma(own_dy(x, e), y.c[x][e], 0.0f); });
     }
   }
 }

@@ -1,4 +1,5 @@
-// The gradients dS of the chunk states in tiles: the walk of scan_tiles_states.cuh from the last chunk to the first.
+// The gradients dS of the chunk states in tiles: the walk of scan_tiles_states.cuh from the last
+// chunk to the first.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles_states.cuh"
@@ -6,8 +7,9 @@
 namespace lockstep {
 
 // The v_w of ss = R1024 over n * 64 + p of fma(dS, S, acc). S is read, and they take its place.
-__device__ __forceinline__ void sum_products(WalkShared& shared, const OwnState& ds, const ScanBackward<bf16>& op,
-                                             std::int64_t chunk, int head) {
+__device__ __forceinline__ void sum_products(WalkShared& shared, const OwnState& ds,
+                                             const ScanBackward<bf16>& op, std::int64_t chunk,
+                                             int head) {
   float* const state = head_part(op.states, chunk, head);
 #pragma unroll
   for (int x = 0; x < 2; ++x) {
@@ -22,7 +24,8 @@ __device__ __forceinline__ void sum_products(WalkShared& shared, const OwnState&
     }
     const int p = 16 * warp_index() + 8 * x + 2 * lane_place();
 #pragma unroll
-    for (int e = 0; e < 4; ++e) shared.products[(lane_group() + 8 * (e / 2)) * kTileHead + p + e % 2] = acc[e];
+    for (int e = 0; e < 4; ++e)
+      shared.products[(lane_group() + 8 * (e / 2)) * kTileHead + p + e % 2] = acc[e];
   }
   __syncthreads();
 #pragma unroll
@@ -35,7 +38,8 @@ __device__ __forceinline__ void sum_products(WalkShared& shared, const OwnState&
 }
 
 // Grid: as tile_states.
-static __global__ void __launch_bounds__(kWalkThreads, 2) tile_state_gradients(ScanBackward<bf16> op) {
+static __global__ void __launch_bounds__(kWalkThreads, 2)
+    tile_state_gradients(ScanBackward<bf16> op) {
   pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   WalkShared& shared = *reinterpret_cast<WalkShared*>(memory);

@@ -1,5 +1,6 @@
-// The chunk states S and their gradients dS in tiles: a block of four warps walks the chunks of a document for one
-// head, a warp owns all of the state for 16 channels. The next chunk's rows arrive while this one's are multiplied.
+// The chunk states S and their gradients dS in tiles: a block of four warps walks the chunks of a
+// document for one head, a warp owns all of the state for 16 channels. The next chunk's rows arrive
+// while this one's are multiplied.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles_chunks.cuh"
@@ -19,7 +20,8 @@ struct WalkShared {
   float products[1024];  // The accumulators of R1024.
 };
 
-// The lane's part of a head's state: rows 16m + g and 16m + g + 8, columns 16w + 8x + 2t and the next.
+// The lane's part of a head's state: rows 16m + g and 16m + g + 8, columns 16w + 8x + 2t and the
+// next.
 struct OwnState {
   float c[kOwnStateTiles][2][4] = {};
 
@@ -32,8 +34,8 @@ struct OwnState {
       for (int x = 0; x < 2; ++x) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          f(16 * m + lane_group() + 8 * h, 16 * warp_index() + 8 * x + 2 * lane_place(), c[m][x][2 * h],
-            c[m][x][2 * h + 1]);
+          f(16 * m + lane_group() + 8 * h, 16 * warp_index() + 8 * x + 2 * lane_place(),
+            c[m][x][2 * h], c[m][x][2 * h + 1]);
         }
       }
     }
@@ -45,7 +47,9 @@ struct OwnState {
   }
 };
 // fp32 in the order of the lanes: each writes what it will read.
-__device__ __forceinline__ float4* lane_order(float* to) { return reinterpret_cast<float4*>(to) + threadIdx.x; }
+__device__ __forceinline__ float4* lane_order(float* to) {
+  return reinterpret_cast<float4*>(to) + threadIdx.x;
+}
 __device__ __forceinline__ void store_exactly(float* to, const OwnState& s) {
 #pragma unroll
   for (int m = 0; m < kOwnStateTiles; ++m) {
@@ -81,11 +85,12 @@ __device__ __forceinline__ void advance(OwnState& s, const WalkStage& stage, int
     }
   }
 }
-// Walks chunks c, c + step, .. last: `start(stage, chunk)` begins a chunk's copies, `keep(chunk)` sees the state before
-// it, `factor(decay, row)` scales a row.
+// Walks chunks c, c + step, .. last: `start(stage, chunk)` begins a chunk's copies, `keep(chunk)`
+// sees the state before it, `factor(decay, row)` scales a row.
 template <class Start, class Keep, class Factor>
-__device__ __forceinline__ void walk(WalkShared& shared, OwnState& s, const ChunkedDocument& document, int c, int last,
-                                     int step, const Start& start, const Keep& keep, const Factor& factor) {
+__device__ __forceinline__ void walk(WalkShared& shared, OwnState& s,
+                                     const ChunkedDocument& document, int c, int last, int step,
+                                     const Start& start, const Keep& keep, const Factor& factor) {
   if (c != last) start(shared.stage[0], document[c]);
   close_copies();
   for (int turn = 0;; turn ^= 1, c += step) {
@@ -122,7 +127,8 @@ __global__ void __launch_bounds__(kWalkThreads, 2) tile_states(Op op) {
       },
       [&](const Chunk& chunk) {
         s.store_rounded(stored_state(op, chunk.index, head));
-        if constexpr (std::is_same_v<Op, ScanBackward<bf16>>) store_exactly(head_part(op.states, chunk.index, head), s);
+        if constexpr (std::is_same_v<Op, ScanBackward<bf16>>)
+          store_exactly(head_part(op.states, chunk.index, head), s);
       },
       [](const TileDecay& decay, int j) { return mul(decay.to_end(j), decay.dt[j]); });
 }

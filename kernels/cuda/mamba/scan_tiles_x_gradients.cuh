@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-__device__ __forceinline__ void give_inputs(RowShared& shared, const ScanBackward<bf16>& op, const Chunk& chunk,
-                                            const BlockHeads& heads) {
+__device__ __forceinline__ void give_inputs(RowShared& shared, const ScanBackward<bf16>& op,
+                                            const Chunk& chunk, const BlockHeads& heads) {
   start_rows(shared.others, op.xbc, chunk, c_column(op, heads.group));
   close_copies();
   std::uint32_t b[kStateSteps][4];
@@ -31,13 +31,16 @@ __device__ __forceinline__ void give_inputs(RowShared& shared, const ScanBackwar
 #pragma unroll
     for (int k = 0; k < kStateSteps; ++k) extend_across(xa, b[k], shared.head.state, kStep * k);
     const auto own_dy = [&](int x, int e) {
-      const std::uint32_t pair = shared.head.rows.pair_at(own + 8 * (e / 2), 8 * x + 2 * lane_place());
+      const std::uint32_t pair =
+          shared.head.rows.pair_at(own + 8 * (e / 2), 8 * x + 2 * lane_place());
       return e % 2 == 0 ? low_of(pair) : high_of(pair);
     };
     {
       const OwnChannels own_x(op.xbc, chunk, x_column(op, head));
-      sum_channels(op, chunk, head, kSumQ, [&](int x, int e) { return fma(own_x(x, e), xa.c[x][e], 0.0f); });
-      sum_channels(op, chunk, head, kSumD, [&](int x, int e) { return fma(own_dy(x, e), own_x(x, e), 0.0f); });
+      sum_channels(op, chunk, head, kSumQ,
+                   [&](int x, int e) { return fma(own_x(x, e), xa.c[x][e], 0.0f); });
+      sum_channels(op, chunk, head, kSumD,
+                   [&](int x, int e) { return fma(own_dy(x, e), own_x(x, e), 0.0f); });
     }
     scale_rows(xa, shared.decay.to_end(own), shared.decay.to_end(own + 8));
     const float own_cs[2] = {shared.decay.cs[own], shared.decay.cs[own + 8]};
@@ -48,7 +51,8 @@ __device__ __forceinline__ void give_inputs(RowShared& shared, const ScanBackwar
     }
     end_chains(xa);
     const OwnChannels own_x(op.xbc, chunk, x_column(op, head));
-    sum_channels(op, chunk, head, kSumG, [&](int x, int e) { return fma(own_x(x, e), xa.c[x][e], 0.0f); });
+    sum_channels(op, chunk, head, kSumG,
+                 [&](int x, int e) { return fma(own_x(x, e), xa.c[x][e], 0.0f); });
     const float d = at(op.d, 0, head);
     const float dt[2] = {shared.decay.dt[own], shared.decay.dt[own + 8]};
     bf16* const to = op.dxbc.data + (chunk.start + first) * op.dxbc.pitch + x_column(op, head);

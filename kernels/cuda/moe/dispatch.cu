@@ -14,7 +14,8 @@ __global__ void clear_layout(ExpertLayout op) {
   pdl_begin();
   const std::int64_t x = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (x < op.row_pair.cols) at(op.row_pair, 0, x) = -1;
-  if (x < op.pair_row.rows * op.pair_row.cols) at(op.pair_row, x / op.pair_row.cols, x % op.pair_row.cols) = -1;
+  if (x < op.pair_row.rows * op.pair_row.cols)
+    at(op.pair_row, x / op.pair_row.cols, x % op.pair_row.cols) = -1;
 }
 
 // A block per expert walks all pairs in order of priority, 256 at a time.
@@ -37,7 +38,8 @@ __global__ void expert_layout(ExpertLayout op) {
   std::int32_t rank = 0;  // For the first pair of this round.
   for (std::int64_t first = 0; first < pairs && rank < rows; first += kThreads) {
     const std::int64_t p = first + threadIdx.x;
-    const bool mine = p < pairs && at(op.experts, p / slots, p % slots) == static_cast<std::int32_t>(own);
+    const bool mine =
+        p < pairs && at(op.experts, p / slots, p % slots) == static_cast<std::int32_t>(own);
     const unsigned lanes = __ballot_sync(kAllLanes, mine);
     __syncthreads();  // The counts of the last round have been read.
     if (lane_index() == 0) found[warp_index()] = __popc(lanes);
@@ -104,8 +106,9 @@ __global__ void combine_weight_gradient(CombineBackward<T> op) {
   const std::int32_t r = at(op.row_document, 0, i) < 0 ? -1 : at(op.pair_row, i, p % slots);
   float dweight = 0.0f;
   if (r >= 0) {
-    dweight = r128(op.dout.cols,
-                   [&](std::int64_t e, float acc) { return fma(load(at(op.dout, i, e)), load(at(op.y, r, e)), acc); });
+    dweight = r128(op.dout.cols, [&](std::int64_t e, float acc) {
+      return fma(load(at(op.dout, i, e)), load(at(op.y, r, e)), acc);
+    });
   }
   if (lane_index() == 0) at(op.dweights, i, p % slots) = dweight;
 }
@@ -123,7 +126,8 @@ __global__ void dispatch_backward(DispatchBackward<T> op) {
     }
     if (op.dshared.data != nullptr) sum = add(sum, load(at(op.dshared, e.row, e.col)));
     float router = 0.0f;
-    for (std::int64_t x = 0; x < op.wr.rows; ++x) router = fma(at(op.dlogits, e.row, x), at(op.wr, x, e.col), router);
+    for (std::int64_t x = 0; x < op.wr.rows; ++x)
+      router = fma(at(op.dlogits, e.row, x), at(op.wr, x, e.col), router);
     sum = add(sum, add(router, 0.0f));
   }
   at(op.dx, e.row, e.col) = st<T>(add(sum, 0.0f));
@@ -135,7 +139,8 @@ void run(CudaQueue queue, const ExpertLayout& op) {
   const std::int64_t pairs = op.pair_row.rows * op.pair_row.cols;
   const std::int64_t places = pairs > op.row_pair.cols ? pairs : op.row_pair.cols;
   launch(queue, dim3(blocks_for(places, kThreads)), dim3(kThreads), kPdl, clear_layout, op);
-  launch(queue, dim3(static_cast<unsigned>(op.counts.cols)), dim3(kThreads), kPdl, expert_layout, op);
+  launch(queue, dim3(static_cast<unsigned>(op.counts.cols)), dim3(kThreads), kPdl, expert_layout,
+         op);
 }
 template <class T>
 void run(CudaQueue queue, const Dispatch<T>& op) {

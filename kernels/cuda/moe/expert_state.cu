@@ -38,7 +38,9 @@ __global__ void update_expert_bias(UpdateExpertBias op) {
 
 }  // namespace
 
-void run(CudaQueue queue, const CountPairs& op) { launch_elements(queue, 1, op.counts.cols, count_pairs, op); }
+void run(CudaQueue queue, const CountPairs& op) {
+  launch_elements(queue, 1, op.counts.cols, count_pairs, op);
+}
 void run(CudaQueue queue, const UpdateExpertBias& op) {
   launch(queue, dim3(1), dim3(kThreads), kPdl, update_expert_bias, op);
 }

@@ -10,13 +10,16 @@ __device__ float softmax_row(std::int64_t experts, const float* logits, Smx smx)
   float m = logits[0];
   for (std::int64_t e = lane_index(); e < experts; e += kWarp) m = max(m, logits[e]);
   m = add(warp_max(m), 0.0f);
-  const float s = r128(experts, [&](std::int64_t e, float acc) { return add(acc, expn(sub(logits[e], m))); });
+  const float s =
+      r128(experts, [&](std::int64_t e, float acc) { return add(acc, expn(sub(logits[e], m))); });
   const float inv = div(1.0f, s);
-  for (std::int64_t e = lane_index(); e < experts; e += kWarp) smx(e, mul(expn(sub(logits[e], m)), inv));
+  for (std::int64_t e = lane_index(); e < experts; e += kWarp)
+    smx(e, mul(expn(sub(logits[e], m)), inv));
   return add(m, log(s));
 }
 
-__device__ float inverse_sum(std::int64_t slots, const float* scores, const std::int32_t* selected) {
+__device__ float inverse_sum(std::int64_t slots, const float* scores,
+                             const std::int32_t* selected) {
   float sum = 0.0f;
   for (std::int64_t s = 0; s < slots; ++s) sum = add(sum, scores[selected[s]]);
   return div(1.0f, add(sum, 0.0f));
@@ -34,7 +37,8 @@ struct Candidate {
 __device__ Candidate best_of_warp(Candidate own) {
 #pragma unroll
   for (int off = kWarp / 2; off > 0; off /= 2) {
-    const Candidate other{__shfl_xor_sync(kAllLanes, own.key, off), __shfl_xor_sync(kAllLanes, own.expert, off)};
+    const Candidate other{__shfl_xor_sync(kAllLanes, own.key, off),
+                          __shfl_xor_sync(kAllLanes, own.expert, off)};
     if (other.beats(own)) own = other;
   }
   return own;
@@ -71,7 +75,8 @@ __global__ void router_forward(RouterForward<T> op) {
   const std::int64_t experts = op.wr.rows, slots = op.experts.cols;
   const bool real = at(op.row_document, 0, i) >= 0;
   for (std::int64_t e = lane_index(); e < experts; e += kWarp) {
-    at(op.logits, i, e) = real ? chain32(&at(op.x, i, 0), &at(op.wr, e, 0), static_cast<int>(op.x.cols)) : 0.0f;
+    at(op.logits, i, e) =
+        real ? chain32(&at(op.x, i, 0), &at(op.wr, e, 0), static_cast<int>(op.x.cols)) : 0.0f;
     at(op.scores, i, e) = 0.0f;
   }
   if (!real) {
@@ -107,7 +112,8 @@ __global__ void expert_counts(ExpertCounts op) {
   const std::int64_t pairs = op.experts.rows * op.experts.cols;
   int count = 0;
   for (std::int64_t p = threadIdx.x; p < pairs; p += kThreads) {
-    count += at(op.experts, p / op.experts.cols, p % op.experts.cols) == static_cast<std::int32_t>(blockIdx.x);
+    count += at(op.experts, p / op.experts.cols, p % op.experts.cols) ==
+             static_cast<std::int32_t>(blockIdx.x);
   }
   count = __reduce_add_sync(kAllLanes, count);
   if (lane_index() == 0) part[warp_index()] = count;
@@ -140,7 +146,8 @@ __global__ void router_loss(RouterLoss op) {
   const std::int64_t rows = pairs / op.top_k;
   float value = 0.0f;
   for (std::int64_t e = 0; e < experts; ++e) {
-    const float a = balance_slope(at(op.counts, 0, e), rows, experts, op.top_k, op.aux, inverse_microbatches);
+    const float a =
+        balance_slope(at(op.counts, 0, e), rows, experts, op.top_k, op.aux, inverse_microbatches);
     at(op.slopes, 0, e) = a;
     value = fma(a, at(op.sums, 0, e), value);
   }
@@ -157,7 +164,8 @@ struct ScoreGradient {
   float inv = 1.0f;
   float t = 0.0f;
 
-  __device__ ScoreGradient(const RouterBackward& backward, std::int64_t row) : op(backward), i(row) {
+  __device__ ScoreGradient(const RouterBackward& backward, std::int64_t row)
+      : op(backward), i(row) {
     if (!op.combine.renormalise) return;
     const float* scores = &at(op.scores, i, 0);
     const std::int32_t* selected = &at(op.experts, i, 0);
@@ -196,14 +204,15 @@ __global__ void router_backward(RouterBackward op) {
     t = r128(experts, [&](std::int64_t e, float acc) { return fma(dp(e), p[e], acc); });
   }
   for (std::int64_t e = lane_index(); e < experts; e += kWarp) {
-    at(op.dlogits, i, e) =
-        op.kind == RouterScore::softmax ? mul(p[e], sub(dp(e), t)) : mul(dp(e), mul(p[e], sub(1.0f, p[e])));
+    at(op.dlogits, i, e) = op.kind == RouterScore::softmax ? mul(p[e], sub(dp(e), t))
+                                                           : mul(dp(e), mul(p[e], sub(1.0f, p[e])));
   }
   if (!op.z) return;
   const float slope = mul(mul(2.0f, at(op.slopes, 0, experts)), at(op.lse, 0, i));
-  softmax_row(experts, &at(op.logits, i, 0), [&](std::int64_t e, float smx) {  // Each lane its own experts, as above.
-    at(op.dlogits, i, e) = fma(slope, smx, at(op.dlogits, i, e));
-  });
+  softmax_row(experts, &at(op.logits, i, 0),
+              [&](std::int64_t e, float smx) {  // Each lane its own experts, as above.
+                at(op.dlogits, i, e) = fma(slope, smx, at(op.dlogits, i, e));
+              });
 }
 
 template <class T>
@@ -213,7 +222,8 @@ __global__ void router_weight_gradient(RouterWeightGradient<T> op) {
   if (!e.inside) return;
   float sum = 0.0f;
   for (std::int64_t i = 0; i < op.x.rows; ++i) {
-    if (at(op.row_document, 0, i) >= 0) sum = fma(at(op.dlogits, i, e.row), load(at(op.x, i, e.col)), sum);
+    if (at(op.row_document, 0, i) >= 0)
+      sum = fma(at(op.dlogits, i, e.row), load(at(op.x, i, e.col)), sum);
   }
   at(op.dwr, e.row, e.col) = add(sum, 0.0f);
 }
@@ -225,14 +235,16 @@ void run(CudaQueue queue, const RouterForward<T>& op) {
   launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kPdl, router_forward<T>, op);
 }
 void run(CudaQueue queue, const ExpertCounts& op) {
-  launch(queue, dim3(static_cast<unsigned>(op.counts.cols)), dim3(kThreads), kPdl, expert_counts, op);
+  launch(queue, dim3(static_cast<unsigned>(op.counts.cols)), dim3(kThreads), kPdl, expert_counts,
+         op);
 }
 void run(CudaQueue queue, const RouterLoss& op) {
   launch(queue, column_grid(op.sums.cols), dim3(kThreads), kPdl, router_loss_sums, op);
   launch(queue, dim3(1), dim3(1), kPdl, router_loss, op);
 }
 void run(CudaQueue queue, const RouterBackward& op) {
-  launch(queue, dim3(blocks_for(op.logits.rows, kWarps)), dim3(kThreads), kPdl, router_backward, op);
+  launch(queue, dim3(blocks_for(op.logits.rows, kWarps)), dim3(kThreads), kPdl, router_backward,
+         op);
 }
 template <class T>
 void run(CudaQueue queue, const RouterWeightGradient<T>& op) {

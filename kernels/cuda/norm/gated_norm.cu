@@ -88,14 +88,16 @@ void run(CudaQueue queue, const GatedNormForward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_wide(op)) return run_wide(queue, op);
   }
-  launch(queue, dim3(blocks_for(op.y.rows * op.groups, kWarps)), dim3(kThreads), kPdl, gated_norm_forward<T>, op);
+  launch(queue, dim3(blocks_for(op.y.rows * op.groups, kWarps)), dim3(kThreads), kPdl,
+         gated_norm_forward<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const GatedNormBackward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_wide(op)) return run_wide(queue, op);
   }
-  launch(queue, dim3(blocks_for(op.y.rows * op.groups, kWarps)), dim3(kThreads), kPdl, gated_norm_backward<T>, op);
+  launch(queue, dim3(blocks_for(op.y.rows * op.groups, kWarps)), dim3(kThreads), kPdl,
+         gated_norm_backward<T>, op);
   launch(queue, column_grid(op.y.cols), dim3(kThreads), kPdl, gated_norm_gain_gradient<T>, op);
 }
 template void run(CudaQueue, const GatedNormForward<float>&);

@@ -1,7 +1,8 @@
-// bf16 gated RMSNorm that reads every element once, for groups of at most 1,024 channels. Backward: a block owns 32
-// physical rows of one group, as CS does. They come to shared memory eight at a time, the next ones while those here
-// are used: a warp per row, then a thread per column in the order of the rows. Groups of 512 channels are walked down
-// instead (gated_norm_column_strip_bf16.cuh).
+// bf16 gated RMSNorm that reads every element once, for groups of at most 1,024 channels. Backward:
+// a block owns 32 physical rows of one group, as CS does. They come to shared memory eight at a
+// time, the next ones while those here are used: a warp per row, then a thread per column in the
+// order of the rows. Groups of 512 channels are walked down instead
+// (gated_norm_column_strip_bf16.cuh).
 #pragma once
 
 #include "kernels/cuda/common/barrier.cuh"
@@ -12,7 +13,8 @@
 
 namespace lockstep {
 
-// A row of a group in shared memory, twice for each warp: y and z of what it works on and of what it does next.
+// A row of a group in shared memory, twice for each warp: y and z of what it works on and of what
+// it does next.
 template <int kSteps>
 struct GatedPair {
   static constexpr int kWidth = 128 * kSteps;
@@ -21,11 +23,13 @@ struct GatedPair {
   bf16* z;
 
   __device__ __forceinline__ GatedPair(std::byte* memory, int turn)
-      : y(reinterpret_cast<bf16*>(memory) + 2 * kWidth * (turn % 2 * kWarps + warp_index())), z(y + kWidth) {}
+      : y(reinterpret_cast<bf16*>(memory) + 2 * kWidth * (turn % 2 * kWarps + warp_index())),
+        z(y + kWidth) {}
 };
 
-// A warp takes `per_warp` neighbouring rows of a group. The next one is copied while it works on one, whether it
-// belongs to a document or not: left to the compiler, a row's y would be read when its gates are done.
+// A warp takes `per_warp` neighbouring rows of a group. The next one is copied while it works on
+// one, whether it belongs to a document or not: left to the compiler, a row's y would be read when
+// its gates are done.
 inline constexpr int kForwardBlocks = 4;  // On a multiprocessor.
 template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? kForwardBlocks : 1)
@@ -36,7 +40,8 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? kForwardBlocks : 1)
   const std::uint32_t item = blockIdx.x * kWarps + static_cast<std::uint32_t>(warp_index());
   const std::uint32_t part_of_rows = item / groups;
   const int group = static_cast<int>(item - part_of_rows * groups);
-  const int width = kFull ? 128 * kSteps : static_cast<int>(static_cast<std::uint32_t>(op.y.cols) / groups);
+  const int width =
+      kFull ? 128 * kSteps : static_cast<int>(static_cast<std::uint32_t>(op.y.cols) / groups);
   const int first = group * width;
   const std::int64_t begin = std::int64_t{part_of_rows} * per_warp;
   const int rows = static_cast<int>(smaller(per_warp, op.y.rows - begin));
@@ -104,7 +109,9 @@ struct GatedRows {
   int width;
 
   __device__ __forceinline__ GatedRows(std::byte* memory, int cols)
-      : u(reinterpret_cast<float*>(memory)), operands(reinterpret_cast<bf16*>(u + kWarps * cols)), width(cols) {}
+      : u(reinterpret_cast<float*>(memory)),
+        operands(reinterpret_cast<bf16*>(u + kWarps * cols)),
+        width(cols) {}
   static std::size_t bytes(std::int64_t cols) {
     return static_cast<std::size_t>(kWarps * cols) * (sizeof(float) + 2 * 3 * sizeof(bf16));
   }
@@ -126,15 +133,16 @@ struct GatedRows {
     }
   }
   __device__ __forceinline__ void clear(int turn) const {
-    for (int which = 0; which < 3; ++which) clear_own_vec8(operand(turn, warp_index(), which), width);
+    for (int which = 0; which < 3; ++which)
+      clear_own_vec8(operand(turn, warp_index(), which), width);
   }
 };
 
 // The warp's row: dy and dz, and mul(u, rstd) to shared memory. `writes`: the row exists.
 template <int kSteps, bool kFull>
-__device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op, int turn, std::int64_t i,
-                                               std::int64_t first, bool writes, bool real, float rstd,
-                                               const GatedRows& rows) {
+__device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op, int turn,
+                                               std::int64_t i, std::int64_t first, bool writes,
+                                               bool real, float rstd, const GatedRows& rows) {
   const int width = rows.width;
   const int w = warp_index();
   // Where the lane's quads begin; the others follow 128 elements apart.
@@ -171,7 +179,8 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const float v = mul(dout.step[s][c], part(gain, c));
-      const GatedGradient d = gated_gradient(y.step[s][c], z.step[s][c], gate[s][c], u[s][c], v, nc, rstd);
+      const GatedGradient d =
+          gated_gradient(y.step[s][c], z.step[s][c], gate[s][c], u[s][c], v, nc, rstd);
       dy[c] = d.dy;
       dz[c] = d.dz;
     }
@@ -180,10 +189,12 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
   });
 }
 
-// Grid: (32 rows, group). Rows are copied before it is known whether they belong to a document; those that do not
-// become zeros when they are there. With three blocks on a multiprocessor registers are too few.
+// Grid: (32 rows, group). Rows are copied before it is known whether they belong to a document;
+// those that do not become zeros when they are there. With three blocks on a multiprocessor
+// registers are too few.
 template <int kSteps, bool kFull>
-__global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 2 : 1) gated_norm_backward_bf16(GatedNormBackward<bf16> op) {
+__global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 2 : 1)
+    gated_norm_backward_bf16(GatedNormBackward<bf16> op) {
   pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   __shared__ float rstds[kRowBlock];
@@ -214,7 +225,8 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 2 : 1) gated_norm_back
     wait_for_copies<1>();
     if (!real[i]) rows.clear(turn);
     __syncwarp();
-    gated_norm_row<kSteps, kFull>(op, turn, first_row + i, first, first_row + i < op.y.rows, real[i], rstds[i], rows);
+    gated_norm_row<kSteps, kFull>(op, turn, first_row + i, first, first_row + i < op.y.rows,
+                                  real[i], rstds[i], rows);
     __syncthreads();
 #pragma unroll
     for (int o = 0; o < kPairs; ++o) {
@@ -236,16 +248,20 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 2 : 1) gated_norm_back
 #pragma unroll
   for (int o = 0; o < kPairs; ++o) {
     const int k = 2 * (o * kThreads + static_cast<int>(threadIdx.x));
-    if (k < rows.width) store_8(&at(op.partials, blockIdx.x, first + k), bits(p[o][0]), bits(p[o][1]));
+    if (k < rows.width)
+      store_8(&at(op.partials, blockIdx.x, first + k), bits(p[o][0]), bits(p[o][1]));
   }
 }
 
 // Other sizes and alignments take the plain kernels.
 template <class Op>
 bool has_wide_groups(const Op& op) {
-  return op.y.cols / op.groups % kVec8 == 0 && op.y.cols / op.groups <= 1024 && all_vectorizable(op.y, op.z, op.gain);
+  return op.y.cols / op.groups % kVec8 == 0 && op.y.cols / op.groups <= 1024 &&
+         all_vectorizable(op.y, op.z, op.gain);
 }
-inline bool runs_wide(const GatedNormForward<bf16>& op) { return has_wide_groups(op) && is_vectorizable(op.o); }
+inline bool runs_wide(const GatedNormForward<bf16>& op) {
+  return has_wide_groups(op) && is_vectorizable(op.o);
+}
 inline bool runs_wide(const GatedNormBackward<bf16>& op) {
   return has_wide_groups(op) && all_vectorizable(op.dout, op.dy, op.dz, op.partials);
 }
@@ -253,12 +269,13 @@ inline void run_wide(CudaQueue queue, const GatedNormForward<bf16>& op) {
   with_steps<1, 4, 8>(op.y.cols / op.groups, [&]<int kSteps, bool kFull>() {
     const auto kernel = gated_norm_forward_bf16<kSteps, kFull>;
     constexpr std::size_t kMemory = GatedPair<kSteps>::kBytes;
-    cuda_launch_check(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMemory)));
+    cuda_launch_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           static_cast<int>(kMemory)));
     const std::int64_t warps = std::int64_t{multiprocessors()} * kForwardBlocks * kWarps;
     const std::int64_t per_warp = (op.y.rows * op.groups + warps - 1) / warps;
-    launch(queue, dim3(blocks_for((op.y.rows + per_warp - 1) / per_warp * op.groups, kWarps)), dim3(kThreads),
-           {.shared_bytes = kMemory, .overlaps = true}, kernel, op, static_cast<int>(per_warp));
+    launch(queue, dim3(blocks_for((op.y.rows + per_warp - 1) / per_warp * op.groups, kWarps)),
+           dim3(kThreads), {.shared_bytes = kMemory, .overlaps = true}, kernel, op,
+           static_cast<int>(per_warp));
   });
 }
 inline void run_wide(CudaQueue queue, const GatedNormBackward<bf16>& op) {
@@ -269,8 +286,8 @@ inline void run_wide(CudaQueue queue, const GatedNormBackward<bf16>& op) {
       const dim3 grid(blocks_for(op.y.rows, kRowBlock), static_cast<unsigned>(op.groups));
       const auto kernel = gated_norm_backward_bf16<kSteps, kFull>;
       const std::size_t memory = GatedRows::bytes(op.y.cols / op.groups);
-      cuda_launch_check(
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory)));
+      cuda_launch_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             static_cast<int>(memory)));
       launch(queue, grid, dim3(kThreads), {.shared_bytes = memory, .overlaps = true}, kernel, op);
     }
   });

@@ -1,6 +1,7 @@
-// bf16 gated RMSNorm, backward, for groups of 512 channels: a lane's 16 fit its registers, so that a warp that walks
-// down 32 rows of a group, as CS does, has its columns' sums itself and waits for nobody. The next row is on its way to
-// shared memory, where the gains are too: a lane asks for them twice a row.
+// bf16 gated RMSNorm, backward, for groups of 512 channels: a lane's 16 fit its registers, so that
+// a warp that walks down 32 rows of a group, as CS does, has its columns' sums itself and waits for
+// nobody. The next row is on its way to shared memory, where the gains are too: a lane asks for
+// them twice a row.
 #pragma once
 
 #include "kernels/cuda/common/barrier.cuh"
@@ -18,10 +19,11 @@ struct GatedGradient {
   float dy, dz;
 };
 // `nc`: the negative mean of dout, gains and mul(u, rstd) over the group; `v`: mul(dout, gain).
-__device__ __forceinline__ GatedGradient gated_gradient(float y, float z, float gate, float u, float v, float nc,
-                                                        float rstd) {
+__device__ __forceinline__ GatedGradient gated_gradient(float y, float z, float gate, float u,
+                                                        float v, float nc, float rstd) {
   const float du = mul(rstd, fma(nc, u, v));
-  return {.dy = mul(du, mul(z, gate)), .dz = mul(mul(du, y), mul(gate, fma(z, sub(1.0f, gate), 1.0f)))};
+  return {.dy = mul(du, mul(z, gate)),
+          .dz = mul(mul(du, y), mul(gate, fma(z, sub(1.0f, gate), 1.0f)))};
 }
 
 // The shared memory of a warp.
@@ -33,9 +35,11 @@ struct GatedWalk {
   alignas(16) float gain[kWidth];
   bf16 rows[kStages][kOperands][kWidth];
 };
-// Starts the copies of a row's y, z and dout from `column` on into their stage of the warp's ring at `ring`.
-__device__ __forceinline__ void start_row_copies(const GatedNormBackward<bf16>& op, const GatedWalk& own,
-                                                 std::uint32_t ring, int row, int stage, int column) {
+// Starts the copies of a row's y, z and dout from `column` on into their stage of the warp's ring
+// at `ring`.
+__device__ __forceinline__ void start_row_copies(const GatedNormBackward<bf16>& op,
+                                                 const GatedWalk& own, std::uint32_t ring, int row,
+                                                 int stage, int column) {
   const std::uint32_t to = ring + static_cast<std::uint32_t>(stage) * sizeof(own.rows[0]);
   const auto copy = [&](int which, const bf16* from) {
 #pragma unroll
@@ -51,11 +55,13 @@ __device__ __forceinline__ void start_row_copies(const GatedNormBackward<bf16>& 
 static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks)
     gated_norm_backward_walk(GatedNormBackward<bf16> op) {
   pdl_begin();
-  constexpr int kSteps = GatedWalk::kSteps, kWidth = GatedWalk::kWidth, kStages = GatedWalk::kStages;
+  constexpr int kSteps = GatedWalk::kSteps, kWidth = GatedWalk::kWidth,
+                kStages = GatedWalk::kStages;
   extern __shared__ __align__(16) std::byte memory[];
   GatedWalk& own = reinterpret_cast<GatedWalk*>(memory)[warp_index()];
   const auto groups = static_cast<std::uint32_t>(op.groups);
-  const std::uint32_t item = blockIdx.x * GatedWalk::kWarps + static_cast<std::uint32_t>(warp_index());
+  const std::uint32_t item =
+      blockIdx.x * GatedWalk::kWarps + static_cast<std::uint32_t>(warp_index());
   const int block = static_cast<int>(item / groups);
   const int group = static_cast<int>(item) - block * op.groups;
   const int begin = block * static_cast<int>(kRowBlock);
@@ -72,7 +78,8 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
   for (int row = 0; row < kStages - 1; ++row) start(row);
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
-    *reinterpret_cast<float4*>(own.gain + 128 * s + 4 * lane) = vec4_of(op.gain.data + columns, 128 * s);
+    *reinterpret_cast<float4*>(own.gain + 128 * s + 4 * lane) =
+        vec4_of(op.gain.data + columns, 128 * s);
   }
   const bool own_real = lane < count && at(op.row_document, 0, begin + lane) >= 0;
   const float own_rstd = own_real ? at(op.rstd, begin + lane, group) : 0.0f;
@@ -106,8 +113,10 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
           p[s][c] = fma(dout.step[s][c], u, p[s][c]);
         }
       }
-      const float nc = neg(mul(add(tree128(a), 0.0f), 1.0f / kWidth));  // As div does: kWidth is a power of two.
-      // There are no registers to keep u and the gains in: the compiler shall work them out and ask for them again.
+      // The product is what div gives, since kWidth is a power of two.
+      const float nc = neg(mul(add(tree128(a), 0.0f), 1.0f / kWidth));
+      // There are no registers to keep u and the gains in: the compiler shall work them out and ask
+      // for them again.
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
@@ -116,13 +125,13 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
         const float4 gain = vec4_of(own.gain + 4 * lane, 128 * s);
-        float dy[4];
-        float dz[4];
+        float dy[4], dz[4];
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
           const float u = scaled_u(y.step[s][c], z.step[s][c], gate[s][c], rstd);
           const float v = mul(dout.step[s][c], part(gain, c));
-          const GatedGradient d = gated_gradient(y.step[s][c], z.step[s][c], gate[s][c], u, v, nc, rstd);
+          const GatedGradient d =
+              gated_gradient(y.step[s][c], z.step[s][c], gate[s][c], u, v, nc, rstd);
           dy[c] = d.dy;
           dz[c] = d.dz;
         }
@@ -145,7 +154,8 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
 }
 inline void run_walk(CudaQueue queue, const GatedNormBackward<bf16>& op) {
   constexpr std::size_t kMemory = GatedWalk::kWarps * sizeof(GatedWalk);
-  cuda_launch_check(cudaFuncSetAttribute(gated_norm_backward_walk, cudaFuncAttributeMaxDynamicSharedMemorySize,
+  cuda_launch_check(cudaFuncSetAttribute(gated_norm_backward_walk,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          static_cast<int>(kMemory)));
   const std::int64_t warps = std::int64_t{blocks_for(op.y.rows, kRowBlock)} * op.groups;
   launch(queue, dim3(blocks_for(warps, GatedWalk::kWarps)), dim3(GatedWalk::kThreads),

@@ -86,7 +86,8 @@ void run(CudaQueue queue, const RmsNormBackward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_wide(op)) return run_wide(queue, op);
   }
-  launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kPdl, rms_norm_backward<T>, op);
+  launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kPdl, rms_norm_backward<T>,
+         op);
   launch(queue, column_grid(op.x.cols), dim3(kThreads), kPdl, rms_norm_gain_gradient<T>, op);
 }
 template void run(CudaQueue, const RmsNormForward<float>&);

@@ -1,6 +1,7 @@
-// bf16 RMSNorm that reads every element once. Backward: a block owns 32 physical rows, as CS does. They come to shared
-// memory some at a time: a warp per row finds dx, then each thread adds its columns in the order of the rows. The next
-// ones come when those here have been used; meanwhile the multiprocessor's other block works.
+// bf16 RMSNorm that reads every element once. Backward: a block owns 32 physical rows, as CS does.
+// They come to shared memory some at a time: a warp per row finds dx, then each thread adds its
+// columns in the order of the rows. The next ones come when those here have been used; meanwhile
+// the multiprocessor's other block works.
 #pragma once
 
 #include "kernels/cuda/common/barrier.cuh"
@@ -23,7 +24,8 @@ __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward
 #pragma unroll
     for (int c = 0; c < 4; ++c) a.acc[c] = fma(x.step[s][c], x.step[s][c], a.acc[c]);
   });
-  const float rstd = real ? rsqrt(add(div(add(tree128(a), 0.0f), static_cast<float>(d)), op.eps)) : 0.0f;
+  const float rstd =
+      real ? rsqrt(add(div(add(tree128(a), 0.0f), static_cast<float>(d)), op.eps)) : 0.0f;
   const int lane = 4 * lane_index();
   const float* const gains = op.gain.data + lane;
   bf16* const y_row = &at(op.y, i, 0) + lane;
@@ -37,15 +39,16 @@ __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward
   if (lane_index() == 0) at(op.rstd, 0, i) = rstd;
 }
 
-// Rows of at most 128 kSteps elements. Short ones are all there at once: a small model has few blocks, and then what
-// counts is how long one takes.
+// Rows of at most 128 kSteps elements. Short ones are all there at once: a small model has few
+// blocks, and then what counts is how long one takes.
 template <int kSteps>
 struct NormBlock {
   static constexpr int kRows = kSteps <= 4 ? kRowBlock : 8;  // At once, a warp for each.
   static constexpr int kTurns = kRowBlock / kRows;
   static constexpr int kThreads = kRows * kWarp;
-  static constexpr int kBlocks = kSteps == 16 ? 2 : 1;                    // On a multiprocessor.
-  static constexpr int kPairs = (64 * kSteps + kThreads - 1) / kThreads;  // For columns of a thread.
+  static constexpr int kBlocks = kSteps == 16 ? 2 : 1;  // On a multiprocessor.
+  static constexpr int kPairs =
+      (64 * kSteps + kThreads - 1) / kThreads;  // For columns of a thread.
 
   static constexpr bool kKeepsGains = kSteps > 4;  // In shared memory, for all turns.
 
@@ -57,10 +60,12 @@ struct NormBlock {
 
 // The warp's row, of x and dy in shared memory and the gains in any: dx.
 template <int kSteps, bool kFull>
-__device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, std::int64_t i, bool real, float rstd,
-                                             const bf16* from_x, const bf16* from_dy, const float* from_gain) {
+__device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, std::int64_t i,
+                                             bool real, float rstd, const bf16* from_x,
+                                             const bf16* from_dy, const float* from_gain) {
   const int d = static_cast<int>(op.x.cols);
-  const int lane = 4 * lane_index();  // Where the lane's quads begin; the others follow 128 elements apart.
+  const int lane =
+      4 * lane_index();  // Where the lane's quads begin; the others follow 128 elements apart.
   const float* const gains = from_gain + lane;
   bf16* const dx_row = &at(op.dx, i, 0) + lane;
   const bool adds = op.dresidual.data != nullptr;
@@ -74,7 +79,8 @@ __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, st
   each_vec4<kSteps, kFull>(d, [&](int s, int) {
     const float4 gain = vec4_of(gains, 128 * s);
 #pragma unroll
-    for (int c = 0; c < 4; ++c) a.acc[c] = fma(mul(dy.step[s][c], part(gain, c)), mul(x.step[s][c], rstd), a.acc[c]);
+    for (int c = 0; c < 4; ++c)
+      a.acc[c] = fma(mul(dy.step[s][c], part(gain, c)), mul(x.step[s][c], rstd), a.acc[c]);
   });
   const float nc = neg(div(add(tree128(a), 0.0f), static_cast<float>(d)));
   each_vec4<kSteps, kFull>(d, [&](int s, int) {
@@ -82,17 +88,20 @@ __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, st
     float dx[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
-      const float own = mul(rstd, fma(nc, mul(x.step[s][c], rstd), mul(dy.step[s][c], part(gain, c))));
+      const float own =
+          mul(rstd, fma(nc, mul(x.step[s][c], rstd), mul(dy.step[s][c], part(gain, c))));
       dx[c] = adds ? add(residual.step[s][c], own) : own;
     }
     (real ? vec4(dx) : Vec4{}).store(dx_row + 128 * s);
   });
 }
 
-// Grid: blocks of 32 rows. A thread owns two neighbouring columns of every 2 kThreads. Rows are copied before it is
-// known whether they belong to a document; those that do not become zeros when they are there.
+// Grid: blocks of 32 rows. A thread owns two neighbouring columns of every 2 kThreads. Rows are
+// copied before it is known whether they belong to a document; those that do not become zeros when
+// they are there.
 template <int kSteps, bool kFull, class Block = NormBlock<kSteps>>
-__global__ void __launch_bounds__(Block::kThreads, Block::kBlocks) rms_norm_backward_bf16(RmsNormBackward<bf16> op) {
+__global__ void __launch_bounds__(Block::kThreads, Block::kBlocks)
+    rms_norm_backward_bf16(RmsNormBackward<bf16> op) {
   pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   __shared__ float rstds[kRowBlock];
@@ -126,7 +135,8 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks) rms_norm_back
     rstds[threadIdx.x] = real[threadIdx.x] ? at(op.rstd, 0, i) : 0.0f;
   }
   __syncthreads();
-  constexpr bool kWhole = kFull && 64 * kSteps % Block::kThreads == 0;  // Every thread has kPairs pairs of columns.
+  constexpr bool kWhole =
+      kFull && 64 * kSteps % Block::kThreads == 0;  // Every thread has kPairs pairs of columns.
   float p[Block::kPairs][2] = {};
 #pragma unroll 1
   for (int turn = 0; turn < Block::kTurns; ++turn) {
@@ -137,7 +147,8 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks) rms_norm_back
       clear_own_vec8(own_dy, d);
     }
     __syncwarp();
-    if (first + i < op.x.rows) rms_norm_row<kSteps, kFull>(op, first + i, real[i], rstds[i], own_x, own_dy, gains);
+    if (first + i < op.x.rows)
+      rms_norm_row<kSteps, kFull>(op, first + i, real[i], rstds[i], own_x, own_dy, gains);
     __syncthreads();
     const float* const rstd = rstds + turn * Block::kRows;
 #pragma unroll
@@ -149,7 +160,8 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks) rms_norm_back
         const std::uint32_t of_x = *reinterpret_cast<const std::uint32_t*>(all_x + w * d + k);
         const std::uint32_t of_dy = *reinterpret_cast<const std::uint32_t*>(all_dy + w * d + k);
         p[o][0] = fma(from_bits(of_dy << 16), mul(from_bits(of_x << 16), rstd[w]), p[o][0]);
-        p[o][1] = fma(from_bits(of_dy & 0xffff0000u), mul(from_bits(of_x & 0xffff0000u), rstd[w]), p[o][1]);
+        p[o][1] = fma(from_bits(of_dy & 0xffff0000u), mul(from_bits(of_x & 0xffff0000u), rstd[w]),
+                      p[o][1]);
       }
     }
     __syncthreads();  // The rows have been used.
@@ -172,7 +184,8 @@ inline bool runs_wide(const RmsNormBackward<bf16>& op) {
 }
 inline void run_wide(CudaQueue queue, const RmsNormForward<bf16>& op) {
   with_steps<4, 16, 32>(op.x.cols, [&]<int kSteps, bool kFull>() {
-    launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kPdl, rms_norm_forward_bf16<kSteps, kFull>, op);
+    launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kPdl,
+           rms_norm_forward_bf16<kSteps, kFull>, op);
   });
 }
 inline void run_wide(CudaQueue queue, const RmsNormBackward<bf16>& op) {
@@ -180,8 +193,8 @@ inline void run_wide(CudaQueue queue, const RmsNormBackward<bf16>& op) {
     using Block = NormBlock<kSteps>;
     const auto kernel = rms_norm_backward_bf16<kSteps, kFull>;
     const std::size_t memory = Block::memory(op.x.cols);
-    cuda_launch_check(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory)));
+    cuda_launch_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           static_cast<int>(memory)));
     launch(queue, dim3(blocks_for(op.x.rows, kRowBlock)), dim3(Block::kThreads),
            {.shared_bytes = memory, .overlaps = true}, kernel, op);
   });

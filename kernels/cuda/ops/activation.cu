@@ -4,8 +4,9 @@
 namespace lockstep {
 namespace {
 
-// A thread per eight neighbours. It asks for all that it reads before it waits for any of it, and so also reads rows of
-// no document, which it throws away. kWide: all eights are whole, at multiples of 16 bytes.
+// A thread per eight neighbours. It asks for all that it reads before it waits for any of it, and
+// so also reads rows of no document, which it throws away. kWide: all eights are whole, at
+// multiples of 16 bytes.
 template <class T, bool kWide>
 __global__ void activation_forward(ActivationForward<T> op) {
   pdl_begin();
@@ -63,12 +64,14 @@ __global__ void activation_backward(ActivationBackward<T> op) {
 template <class T>
 void run(CudaQueue queue, const ActivationForward<T>& op) {
   const bool wide = all_vectorizable(op.h, op.a) && op.a.cols % kVec8 == 0;
-  launch_vec8(queue, op.a.rows, op.a.cols, wide ? activation_forward<T, true> : activation_forward<T, false>, op);
+  launch_vec8(queue, op.a.rows, op.a.cols,
+              wide ? activation_forward<T, true> : activation_forward<T, false>, op);
 }
 template <class T>
 void run(CudaQueue queue, const ActivationBackward<T>& op) {
   const bool wide = all_vectorizable(op.h, op.da, op.dh) && op.da.cols % kVec8 == 0;
-  launch_vec8(queue, op.da.rows, op.da.cols, wide ? activation_backward<T, true> : activation_backward<T, false>, op);
+  launch_vec8(queue, op.da.rows, op.da.cols,
+              wide ? activation_backward<T, true> : activation_backward<T, false>, op);
 }
 template void run(CudaQueue, const ActivationForward<float>&);
 template void run(CudaQueue, const ActivationForward<bf16>&);

@@ -26,10 +26,12 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_forward(CrossEntropyFo
   float loss = 0.0f;
   if (target >= 0) {
     float own = neg(infinity());
-    for (std::int64_t v = threadIdx.x; v < op.logits.cols; v += kThreads) own = max(own, load(at(op.logits, i, v)));
+    for (std::int64_t v = threadIdx.x; v < op.logits.cols; v += kThreads)
+      own = max(own, load(at(op.logits, i, v)));
     m = block_max(own);
-    s = r1024(op.logits.cols,
-              [&](std::int64_t v, float acc) { return add(acc, expn(sub(load(at(op.logits, i, v)), m))); });
+    s = r1024(op.logits.cols, [&](std::int64_t v, float acc) {
+      return add(acc, expn(sub(load(at(op.logits, i, v)), m)));
+    });
     loss = sub(add(m, log(s)), load(at(op.logits, i, target)));
   }
   if (threadIdx.x != 0) return;
@@ -50,11 +52,12 @@ __device__ __forceinline__ std::uint32_t smaller_pair(std::uint32_t a, std::uint
   return r;
 }
 
-// The same with the row in registers: lane t of the block holds elements 4t .. 4t + 3 of every 1024. Where all that
-// a thread has lies within 87 of the maximum, its exponentials need no care. Three blocks on a multiprocessor, so that
-// two compute while one reads.
+// The same with the row in registers: lane t of the block holds elements 4t .. 4t + 3 of every
+// 1024. Where all that a thread has lies within 87 of the maximum, its exponentials need no care.
+// Three blocks on a multiprocessor, so that two compute while one reads.
 template <int kSteps, bool kFull>
-__global__ void __launch_bounds__(kThreads, 3) cross_entropy_forward_bf16(CrossEntropyForward<bf16> op) {
+__global__ void __launch_bounds__(kThreads, 3)
+    cross_entropy_forward_bf16(CrossEntropyForward<bf16> op) {
   pdl_begin();
   const std::int64_t i = blockIdx.x;
   const std::int32_t target = at(op.targets, 0, i);
@@ -73,7 +76,9 @@ __global__ void __launch_bounds__(kThreads, 3) cross_entropy_forward_bf16(CrossE
       }
     };
     each([&](int step, int v) { x[step] = *reinterpret_cast<const Vec4*>(row + v); });
-    Vec4 extremes = {{0xff80ff80u, 0x7f807f80u}};  // -inf twice, +inf twice: the largest two and the smallest two.
+    Vec4 extremes = {
+        {0xff80ff80u,
+         0x7f807f80u}};  // -inf twice, +inf twice: the largest two and the smallest two.
     each([&](int step, int) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
@@ -116,7 +121,8 @@ void run_in_registers(CudaQueue queue, const CrossEntropyForward<bf16>& op) {
 
 // A block per row.
 template <class T>
-__global__ void __launch_bounds__(kThreads) cross_entropy_backward(CrossEntropyBackward<T> op, bool wide) {
+__global__ void __launch_bounds__(kThreads)
+    cross_entropy_backward(CrossEntropyBackward<T> op, bool wide) {
   pdl_begin();
   const std::int64_t i = blockIdx.x;
   const std::int32_t target = at(op.targets, 0, i);
@@ -168,12 +174,13 @@ void run(CudaQueue queue, const CrossEntropyForward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_in_registers(op)) return run_in_registers(queue, op);
   }
-  launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), kPdl, cross_entropy_forward<T>, op);
+  launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), kPdl,
+         cross_entropy_forward<T>, op);
 }
 template <class T>
 void run(CudaQueue queue, const CrossEntropyBackward<T>& op) {
-  launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), kPdl, cross_entropy_backward<T>, op,
-         all_vectorizable(op.logits, op.dlogits));
+  launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), kPdl,
+         cross_entropy_backward<T>, op, all_vectorizable(op.logits, op.dlogits));
 }
 void run(CudaQueue queue, const MicrobatchLoss& op) {
   launch(queue, dim3(1), dim3(kThreads), kPdl, microbatch_loss, op);

@@ -22,7 +22,8 @@ __global__ void digest(Digest op) {
        e += static_cast<std::int64_t>(gridDim.x) * kThreads) {
     const std::int64_t row = e / op.values.cols;
     const std::uint64_t b = bits(at(op.values, row, e - row * op.values.cols));
-    const std::uint64_t k = mix64(op.tensor * 0x9E3779B97F4A7C15u + op.first + static_cast<std::uint64_t>(e) + 1);
+    const std::uint64_t k =
+        mix64(op.tensor * 0x9E3779B97F4A7C15u + op.first + static_cast<std::uint64_t>(e) + 1);
     low += mix64(k ^ b);
     high += mix64((k + 0xD1B54A32D192ED03u) ^ (b << 32));
   }
@@ -38,7 +39,8 @@ __global__ void digest(Digest op) {
 
 void run(CudaQueue queue, const Digest& op) {
   const unsigned blocks = blocks_for(op.values.rows * op.values.cols, kThreads);
-  launch(queue, dim3(blocks < kDigestBlocks ? blocks : kDigestBlocks), dim3(kThreads), kPdl, digest, op);
+  launch(queue, dim3(blocks < kDigestBlocks ? blocks : kDigestBlocks), dim3(kThreads), kPdl, digest,
+         op);
 }
 
 }  // namespace lockstep

@@ -13,7 +13,8 @@ __device__ void drop_some(const Op& op, std::int64_t row, std::int64_t col, floa
   const auto position = static_cast<std::uint32_t>(at(op.row_position, 0, row));
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    x[k] = drop(op.dropout, op.state.data[0], number, position, static_cast<std::uint32_t>(col + k), x[k]);
+    x[k] = drop(op.dropout, op.state.data[0], number, position, static_cast<std::uint32_t>(col + k),
+                x[k]);
   }
 }
 
@@ -30,8 +31,8 @@ __global__ void embedding_forward(EmbeddingForward<T> op, bool wide) {
   store_vec8(&at(op.y, e.row, e.col), y, e.count, wide);
 }
 
-// The gradient's blocks: tokens v, v + turns, v + 2 turns and so on, of which frequent neighbours fall to many blocks,
-// and kColumns columns of theirs.
+// The gradient's blocks: tokens v, v + turns, v + 2 turns and so on, of which frequent neighbours
+// fall to many blocks, and kColumns columns of theirs.
 inline constexpr int kBlock = 512;
 inline constexpr int kBlockWarps = kBlock / kWarp;
 inline constexpr int kColumns = 512;
@@ -45,16 +46,20 @@ struct Tokens {
   int count;
 
   __device__ __forceinline__ bool has(std::int32_t token) const {
-    return ((static_cast<std::uint32_t>(token) ^ static_cast<std::uint32_t>(first)) & ((1u << shift) - 1)) == 0 &
+    return ((static_cast<std::uint32_t>(token) ^ static_cast<std::uint32_t>(first)) &
+            ((1u << shift) - 1)) == 0 &
            place(token) < static_cast<std::uint32_t>(count);
   }
   __device__ __forceinline__ std::uint32_t place(std::int32_t token) const {
     return static_cast<std::uint32_t>(token) >> shift;
   }
-  __device__ __forceinline__ std::int64_t at(int place) const { return first + (std::int64_t{place} << shift); }
+  __device__ __forceinline__ std::int64_t at(int place) const {
+    return first + (std::int64_t{place} << shift);
+  }
 };
-// Rows that hold a token of the block, in order, and then sorted by token: those of the block's token p are
-// rows[ends[p - 1]] .. rows[ends[p] - 1]. Tokens whose result is written are named in `places`.
+// Rows that hold a token of the block, in order, and then sorted by token: those of the block's
+// token p are rows[ends[p - 1]] .. rows[ends[p] - 1]. Tokens whose result is written are named in
+// `places`.
 struct Found {
   std::int32_t row[kMostFound];
   std::int32_t rows[kMostFound];
@@ -63,9 +68,11 @@ struct Found {
   std::uint16_t places[kMostTokens];
   int counts[kBlockWarps];
 };
-// Looks at the rows first .. first + kSearched - 1. `total`: how many have been found before and after, in all threads.
+// Looks at the rows first .. first + kSearched - 1. `total`: how many have been found before and
+// after, in all threads.
 template <class T>
-__device__ int find(Found& found, const EmbeddingBackward<T>& op, int first, const Tokens& tokens, int total) {
+__device__ int find(Found& found, const EmbeddingBackward<T>& op, int first, const Tokens& tokens,
+                    int total) {
   const int own = first + warp_index() * kLook * kWarp + lane_index();
   const int rows = static_cast<int>(op.dy.rows);
   std::int32_t token[kLook];  // The ones of no document may be anything.
@@ -80,7 +87,8 @@ __device__ int find(Found& found, const EmbeddingBackward<T>& op, int first, con
   int count = 0;
 #pragma unroll
   for (int k = 0; k < kLook; ++k) {
-    mine[k] = __ballot_sync(kAllLanes, own + k * kWarp < rows & document[k] >= 0 & tokens.has(token[k]));
+    mine[k] =
+        __ballot_sync(kAllLanes, own + k * kWarp < rows & document[k] >= 0 & tokens.has(token[k]));
     count += __popc(mine[k]);
   }
   __syncthreads();  // The last counts have been used.
@@ -107,7 +115,8 @@ __device__ int find(Found& found, const EmbeddingBackward<T>& op, int first, con
 // `kAdds`: a token without rows has no result. How many tokens have one.
 template <bool kAdds>
 __device__ int sort_by_token(Found& found, const Tokens& tokens, int count) {
-  constexpr int kToken = 1 << 16;  // Tokens are summed in the upper half of a word, rows in the lower one.
+  constexpr int kToken =
+      1 << 16;  // Tokens are summed in the upper half of a word, rows in the lower one.
   static_assert(kMostFound < kToken);
   const int v = static_cast<int>(threadIdx.x);
   found.ends[v] = 0;
@@ -151,29 +160,37 @@ __device__ int sort_by_token(Found& found, const Tokens& tokens, int count) {
 }
 
 template <class T>
-__device__ __forceinline__ void load_four(float (&to)[4], const T* from, std::int64_t count, bool wide) {
+__device__ __forceinline__ void load_four(float (&to)[4], const T* from, std::int64_t count,
+                                          bool wide) {
   if constexpr (std::is_same_v<T, bf16>) {
     const Vec4 q = wide && count >= 4 ? *reinterpret_cast<const Vec4*>(from) : Vec4{};
 #pragma unroll
-    for (int c = 0; c < 4; ++c) to[c] = wide && count >= 4 ? q[c] : c < count ? load(from[c]) : 0.0f;
+    for (int c = 0; c < 4; ++c)
+      to[c] = wide && count >= 4 ? q[c] : c < count ? load(from[c]) : 0.0f;
   } else {
     const float4 q = wide && count >= 4 ? vec4_of(from, 0) : float4{};
 #pragma unroll
-    for (int c = 0; c < 4; ++c) to[c] = wide && count >= 4 ? part(q, c) : c < count ? from[c] : 0.0f;
+    for (int c = 0; c < 4; ++c)
+      to[c] = wide && count >= 4 ? part(q, c) : c < count ? from[c] : 0.0f;
   }
 }
 
 // Where a token's row of the result is: the microbatch's gradient, or the accumulator.
 template <bool kAdds, class T>
-__device__ __forceinline__ float* result_of(const EmbeddingBackward<T>& op, std::int64_t token, std::int64_t k) {
+__device__ __forceinline__ float* result_of(const EmbeddingBackward<T>& op, std::int64_t token,
+                                            std::int64_t k) {
   return kAdds ? &at(op.acc, token, k) : &at(op.dweight, token, k);
 }
 
-// Asks the second-level cache for what will be added, so that a row's turn need not wait for memory: for all rows of
-// dy, and for what they are added to as their turn comes near, since the cache does not hold both.
-__device__ __forceinline__ void fetch_line(const void* line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
+// Asks the second-level cache for what will be added, so that a row's turn need not wait for
+// memory: for all rows of dy, and for what they are added to as their turn comes near, since the
+// cache does not hold both.
+__device__ __forceinline__ void fetch_line(const void* line) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+}
 template <class T>
-__device__ __forceinline__ void fetch_rows(const EmbeddingBackward<T>& op, const Found& found, int count) {
+__device__ __forceinline__ void fetch_rows(const EmbeddingBackward<T>& op, const Found& found,
+                                           int count) {
   constexpr int kLine = 128 / sizeof(T), kLines = kColumns / kLine;
   const std::int64_t k = blockIdx.y * kColumns + static_cast<int>(threadIdx.x) % kLines * kLine;
   if (k >= op.dy.cols) return;
@@ -183,8 +200,8 @@ __device__ __forceinline__ void fetch_rows(const EmbeddingBackward<T>& op, const
 }
 inline constexpr int kFetched = 4;  // So many tokens ahead.
 template <class T>
-__device__ __forceinline__ void fetch_result(const EmbeddingBackward<T>& op, const Found& found, const Tokens& tokens,
-                                             int j) {
+__device__ __forceinline__ void fetch_result(const EmbeddingBackward<T>& op, const Found& found,
+                                             const Tokens& tokens, int j) {
   constexpr int kLine = 128 / sizeof(float), kLines = kColumns / kLine;
   const int line = static_cast<int>(threadIdx.x) % (kColumns / 4);
   const std::int64_t k = blockIdx.y * kColumns + line * kLine;
@@ -192,16 +209,19 @@ __device__ __forceinline__ void fetch_result(const EmbeddingBackward<T>& op, con
 }
 
 // Four neighbours as they are stored.
-__device__ __forceinline__ Vec4 stored_four(const bf16* from) { return *reinterpret_cast<const Vec4*>(from); }
+__device__ __forceinline__ Vec4 stored_four(const bf16* from) {
+  return *reinterpret_cast<const Vec4*>(from);
+}
 __device__ __forceinline__ float4 stored_four(const float* from) { return vec4_of(from, 0); }
 __device__ __forceinline__ float element(const Vec4& q, int c) { return q[c]; }
 __device__ __forceinline__ float element(const float4& q, int c) { return part(q, c); }
 
-// sum = add(sum, drop'(dy)) for the rows of dy that are named, in their order, in four columns from k on; `count` of
-// them exist. kPlain: all fours are whole, at multiples of their size, and nothing is dropped.
+// sum = add(sum, drop'(dy)) for the rows of dy that are named, in their order, in four columns from
+// k on; `count` of them exist. kPlain: all fours are whole, at multiples of their size, and nothing
+// is dropped.
 template <bool kPlain, class T>
-__device__ __forceinline__ void add_rows(const EmbeddingBackward<T>& op, const std::int32_t* rows, int many, int k,
-                                         int count, float (&sum)[4]) {
+__device__ __forceinline__ void add_rows(const EmbeddingBackward<T>& op, const std::int32_t* rows,
+                                         int many, int k, int count, float (&sum)[4]) {
   constexpr int kMost = 32 / sizeof(T);
   const T* const dy = op.dy.data + k;
   // So many rows are asked for before the first of them is added.
@@ -233,9 +253,11 @@ __device__ __forceinline__ void add_rows(const EmbeddingBackward<T>& op, const s
   if (many >= 1) take.template operator()<1>();
 }
 
-// The token's row of the result, in memory that no other thread touches. `before`: of the accumulator.
+// The token's row of the result, in memory that no other thread touches. `before`: of the
+// accumulator.
 template <bool kPlain, bool kAdds, class T>
-__device__ __forceinline__ void put_sum(const EmbeddingBackward<T>& op, float* to, const float (&before)[4], int count,
+__device__ __forceinline__ void put_sum(const EmbeddingBackward<T>& op, float* to,
+                                        const float (&before)[4], int count,
                                         const float (&sum)[4]) {
   float g[4];
 #pragma unroll
@@ -251,14 +273,16 @@ __device__ __forceinline__ void put_sum(const EmbeddingBackward<T>& op, float* t
 inline constexpr int kTogether = kColumns / 4;  // Threads that share a token.
 inline constexpr int kSharers = kBlock / kTogether;
 template <bool kPlain, bool kAdds, class T>
-__device__ void add_found(const EmbeddingBackward<T>& op, const Found& found, const Tokens& tokens, int many, int k,
-                          int count) {
+__device__ void add_found(const EmbeddingBackward<T>& op, const Found& found, const Tokens& tokens,
+                          int many, int k, int count) {
   const int sharer = static_cast<int>(threadIdx.x) / kTogether;
   if (kAdds) {
-    for (int j = sharer; j < ::min(many, kFetched * kSharers); j += kSharers) fetch_result(op, found, tokens, j);
+    for (int j = sharer; j < ::min(many, kFetched * kSharers); j += kSharers)
+      fetch_result(op, found, tokens, j);
   }
   for (int j = sharer; j < many; j += kSharers) {
-    if (kAdds && j + kFetched * kSharers < many) fetch_result(op, found, tokens, j + kFetched * kSharers);
+    if (kAdds && j + kFetched * kSharers < many)
+      fetch_result(op, found, tokens, j + kFetched * kSharers);
     const int p = found.places[j];
     const int begin = p == 0 ? 0 : found.ends[p - 1];
     float* const to = result_of<kAdds>(op, tokens.at(p), k);
@@ -269,9 +293,11 @@ __device__ void add_found(const EmbeddingBackward<T>& op, const Found& found, co
   }
 }
 
-// The same where the block's tokens have more rows than it holds: one token after the other, as many rows as it holds.
+// The same where the block's tokens have more rows than it holds: one token after the other, as
+// many rows as it holds.
 template <bool kPlain, bool kAdds, class T>
-__device__ void add_one_by_one(const EmbeddingBackward<T>& op, Found& found, const Tokens& tokens, int k, int count) {
+__device__ void add_one_by_one(const EmbeddingBackward<T>& op, Found& found, const Tokens& tokens,
+                               int k, int count) {
   const int rows = static_cast<int>(op.dy.rows);
   const bool adds = static_cast<int>(threadIdx.x) < kTogether && count > 0;
   for (int p = 0; p < tokens.count; ++p) {
@@ -294,18 +320,22 @@ __device__ void add_one_by_one(const EmbeddingBackward<T>& op, Found& found, con
 
 // Grid: (first token, columns).
 template <bool kPlain, bool kAdds, class T>
-__global__ void __launch_bounds__(kBlock, 2) embedding_backward(EmbeddingBackward<T> op, int vocabulary, int shift) {
+__global__ void __launch_bounds__(kBlock, 2)
+    embedding_backward(EmbeddingBackward<T> op, int vocabulary, int shift) {
   pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   Found& found = *reinterpret_cast<Found*>(memory);
   const int first_token = static_cast<int>(blockIdx.x);
-  const Tokens tokens = {first_token, shift, (vocabulary - first_token + (1 << shift) - 1) >> shift};
-  const int k = static_cast<int>(blockIdx.y) * kColumns + static_cast<int>(threadIdx.x) % kTogether * 4;
+  const Tokens tokens = {first_token, shift,
+                         (vocabulary - first_token + (1 << shift) - 1) >> shift};
+  const int k =
+      static_cast<int>(blockIdx.y) * kColumns + static_cast<int>(threadIdx.x) % kTogether * 4;
   const int columns = static_cast<int>(op.dy.cols) - k;  // At most so many are this thread's.
   const int rows = static_cast<int>(op.dy.rows);
   int count = 0;
   for (int first = 0; first < rows; first += kSearched) {
-    if (count > kMostFound - kSearched) return add_one_by_one<kPlain, kAdds>(op, found, tokens, k, columns);
+    if (count > kMostFound - kSearched)
+      return add_one_by_one<kPlain, kAdds>(op, found, tokens, k, columns);
     count = find(found, op, first, tokens, count);
   }
   __syncthreads();  // All have written what they found.
@@ -315,7 +345,8 @@ __global__ void __launch_bounds__(kBlock, 2) embedding_backward(EmbeddingBackwar
   if (columns > 0) add_found<kPlain, kAdds>(op, found, tokens, many, k, columns);
 }
 
-// Blocks begin at the tokens 0 .. 2^shift - 1: some 256 blocks, or as many as hold no more tokens than they may.
+// Blocks begin at the tokens 0 .. 2^shift - 1: some 256 blocks, or as many as hold no more tokens
+// than they may.
 int token_shift(std::int64_t tokens, std::int64_t columns) {
   int shift = 0;
   while ((columns << shift) < 256 || (tokens >> shift) >= kMostTokens) ++shift;
@@ -327,21 +358,25 @@ int token_shift(std::int64_t tokens, std::int64_t columns) {
 
 template <class T>
 void run(CudaQueue queue, const EmbeddingForward<T>& op) {
-  launch_vec8(queue, op.y.rows, op.y.cols, embedding_forward<T>, op, all_vectorizable(op.weight, op.y));
+  launch_vec8(queue, op.y.rows, op.y.cols, embedding_forward<T>, op,
+              all_vectorizable(op.weight, op.y));
 }
 template <class T>
 void run(CudaQueue queue, const EmbeddingBackward<T>& op) {
   const std::int64_t vocabulary = op.acc ? op.acc.rows : op.dweight.rows;
   const unsigned columns = blocks_for(op.dy.cols, kColumns);
   const int shift = token_shift(vocabulary, columns);
-  const bool moves_16 = op.acc ? all_vectorizable(op.dy, op.acc) : all_vectorizable(op.dy, op.dweight);
+  const bool moves_16 =
+      op.acc ? all_vectorizable(op.dy, op.acc) : all_vectorizable(op.dy, op.dweight);
   const bool plain = moves_16 && op.dy.cols % 4 == 0 && !op.dropout.active;
-  const auto kernel = plain    ? op.acc ? embedding_backward<true, true, T> : embedding_backward<true, false, T>
-                         : op.acc ? embedding_backward<false, true, T>
-                               : embedding_backward<false, false, T>;
-  cuda_launch_check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sizeof(Found))));
-  launch(queue, dim3(1u << shift, columns), dim3(kBlock), {.shared_bytes = sizeof(Found), .overlaps = true}, kernel, op,
+  const auto kernel =
+      plain    ? op.acc ? embedding_backward<true, true, T> : embedding_backward<true, false, T>
+         : op.acc ? embedding_backward<false, true, T>
+               : embedding_backward<false, false, T>;
+  cuda_launch_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         static_cast<int>(sizeof(Found))));
+  launch(queue, dim3(1u << shift, columns), dim3(kBlock),
+         {.shared_bytes = sizeof(Found), .overlaps = true}, kernel, op,
          static_cast<int>(vocabulary), shift);
 }
 template void run(CudaQueue, const EmbeddingForward<float>&);

@@ -4,7 +4,8 @@
 namespace lockstep {
 namespace {
 
-inline constexpr std::uint32_t kInitialisation = 0x494e4954u;  // "INIT", the fourth word of the counter.
+inline constexpr std::uint32_t kInitialisation =
+    0x494e4954u;  // "INIT", the fourth word of the counter.
 
 // Element `place` of a block of four; the pairs are (w0, w1) and (w2, w3), cosine first.
 __device__ float normal(const Philox& block, int place, float std) {
@@ -25,8 +26,9 @@ __device__ float dt_bias(float u) {
 __device__ float initial(const Initialize& op, std::int64_t element) {
   if (op.kind == Init::zero) return 0.0f;
   if (op.kind == Init::one) return 1.0f;
-  const Philox block = philox(op.seed_low, op.seed_high, static_cast<std::uint32_t>(element / 4),
-                              static_cast<std::uint32_t>(element / 4 >> 32), op.parameter, kInitialisation);
+  const Philox block =
+      philox(op.seed_low, op.seed_high, static_cast<std::uint32_t>(element / 4),
+             static_cast<std::uint32_t>(element / 4 >> 32), op.parameter, kInitialisation);
   const int place = static_cast<int>(element % 4);
   if (op.kind == Init::normal) return normal(block, place, op.std);
   const float u = uniform(block.word[place]);
@@ -43,6 +45,8 @@ __global__ void initialize(Initialize op) {
 
 }  // namespace
 
-void run(CudaQueue queue, const Initialize& op) { launch_elements(queue, op.w.rows, op.w.cols, initialize, op); }
+void run(CudaQueue queue, const Initialize& op) {
+  launch_elements(queue, op.w.rows, op.w.cols, initialize, op);
+}
 
 }  // namespace lockstep

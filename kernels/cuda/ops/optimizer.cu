@@ -19,7 +19,8 @@ __global__ void accumulate_gradient(AccumulateGradient op, bool wide) {
   store_vec8(&at(op.acc, e.row, e.col), acc, e.count, wide);
 }
 
-// Neighbouring threads write neighbouring 16 bytes: pieces of 32 would leave as two halves of a sector each.
+// Neighbouring threads write neighbouring 16 bytes: pieces of 32 would leave as two halves of a
+// sector each.
 inline constexpr int kZeros = 4;  // Pieces of a thread.
 __global__ void zero_gradient(float* acc, std::int64_t pieces) {
   pdl_begin();
@@ -57,7 +58,8 @@ __global__ void order_row_sums(OrderRowSums op) {
 // One block.
 __global__ void __launch_bounds__(kThreads) gradient_norm(GradientNorm op) {
   pdl_begin();
-  const float ss = r1024(op.sums.cols, [&](std::int64_t e, float acc) { return add(acc, at(op.sums, 0, e)); });
+  const float ss =
+      r1024(op.sums.cols, [&](std::int64_t e, float acc) { return add(acc, at(op.sums, 0, e)); });
   if (threadIdx.x != 0) return;
   const float norm = sqrt(ss);
   at(op.norm, 0, 0) = norm;
@@ -73,7 +75,8 @@ __global__ void adamw(AdamW op) {
   const float m = fma(op.beta1, at(op.m, e.row, e.col), mul(op.one_minus_beta1, g));
   const float v = fma(op.beta2, at(op.v, e.row, e.col), mul(op.one_minus_beta2, mul(g, g)));
   const float w = at(op.w, e.row, e.col);
-  const float step = div(mul(m, state.bias_correction1), add(sqrt(mul(v, state.bias_correction2)), op.eps));
+  const float step =
+      div(mul(m, state.bias_correction1), add(sqrt(mul(v, state.bias_correction2)), op.eps));
   at(op.m, e.row, e.col) = m;
   at(op.v, e.row, e.col) = v;
   const float updated = fma(neg(state.learning_rate), fma(op.weight_decay, w, step), w);
@@ -93,14 +96,15 @@ __global__ void round_weights(RoundWeights op, bool wide) {
 }  // namespace
 
 void run(CudaQueue queue, const AccumulateGradient& op) {
-  launch_vec8(queue, op.acc.rows, op.acc.cols, accumulate_gradient, op, all_vectorizable(op.g, op.acc));
+  launch_vec8(queue, op.acc.rows, op.acc.cols, accumulate_gradient, op,
+              all_vectorizable(op.g, op.acc));
 }
 void run(CudaQueue queue, const ZeroGradient& op) {
   const std::int64_t size = op.acc.rows * op.acc.cols;
   const bool contiguous = op.acc.rows == 1 || op.acc.pitch == op.acc.cols;
   if (is_vectorizable(op.acc) && contiguous && size % 4 == 0) {
-    launch(queue, dim3(blocks_for(size / 4, kZeros * kThreads)), dim3(kThreads), kPdl, zero_gradient, op.acc.data,
-           size / 4);
+    launch(queue, dim3(blocks_for(size / 4, kZeros * kThreads)), dim3(kThreads), kPdl,
+           zero_gradient, op.acc.data, size / 4);
   } else {
     launch_elements(queue, op.acc.rows, op.acc.cols, zero_gradient_alone, op);
   }
@@ -108,11 +112,18 @@ void run(CudaQueue queue, const ZeroGradient& op) {
 void run(CudaQueue queue, const GradientRowSums& op) {
   launch(queue, dim3(blocks_for(op.g.rows, kWarps)), dim3(kThreads), kPdl, gradient_row_sums, op);
 }
-void run(CudaQueue queue, const OrderRowSums& op) { launch_elements(queue, 1, op.order.cols, order_row_sums, op); }
-void run(CudaQueue queue, const GradientNorm& op) { launch(queue, dim3(1), dim3(kThreads), kPdl, gradient_norm, op); }
-void run(CudaQueue queue, const AdamW& op) { launch_elements(queue, op.w.rows, op.w.cols, adamw, op); }
+void run(CudaQueue queue, const OrderRowSums& op) {
+  launch_elements(queue, 1, op.order.cols, order_row_sums, op);
+}
+void run(CudaQueue queue, const GradientNorm& op) {
+  launch(queue, dim3(1), dim3(kThreads), kPdl, gradient_norm, op);
+}
+void run(CudaQueue queue, const AdamW& op) {
+  launch_elements(queue, op.w.rows, op.w.cols, adamw, op);
+}
 void run(CudaQueue queue, const RoundWeights& op) {
-  launch_vec8(queue, op.copy.rows, op.copy.cols, round_weights, op, all_vectorizable(op.w, op.copy));
+  launch_vec8(queue, op.copy.rows, op.copy.cols, round_weights, op,
+              all_vectorizable(op.w, op.copy));
 }
 
 }  // namespace lockstep

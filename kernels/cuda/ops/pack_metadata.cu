@@ -20,7 +20,9 @@ __global__ void clear_tables(PackMetadata op) {
   }
 }
 
-__device__ int chunks_of(std::int32_t length, std::int32_t chunk) { return (length + chunk - 1) / chunk; }
+__device__ int chunks_of(std::int32_t length, std::int32_t chunk) {
+  return (length + chunk - 1) / chunk;
+}
 
 // 256 slots at a time: one thread lays them end to end, then all threads write.
 struct Slots {
@@ -44,10 +46,12 @@ __device__ void lay(const PackMetadata& op, std::int64_t first, int count, Slots
     end.chunk += chunks_of(length, op.chunk);
     end.last = first + x;
   }
-  if (end.row > op.row_document.cols || end.chunk > op.chunk_document.cols) __trap();  // A broken contract.
+  if (end.row > op.row_document.cols || end.chunk > op.chunk_document.cols)
+    __trap();  // A broken contract.
 }
 
-__device__ void write_slots(const PackMetadata& op, std::int64_t first, int count, const Slots& slots) {
+__device__ void write_slots(const PackMetadata& op, std::int64_t first, int count,
+                            const Slots& slots) {
   for (int x = static_cast<int>(threadIdx.x); x < count; x += kThreads) {
     at(op.cu_seqlens, 0, first + x) = slots.start[x];
     at(op.document_start, 0, first + x) = slots.start[x];
@@ -112,9 +116,11 @@ __global__ void describe_rows(PackMetadata op) {
 void run(CudaQueue queue, const PackMetadata& op) {
   const std::int64_t rows = op.row_document.cols;
   const std::int64_t chunks = op.chunk_document.cols;
-  launch(queue, dim3(blocks_for(rows > chunks ? rows : chunks, kThreads)), dim3(kThreads), kPdl, clear_tables, op);
+  launch(queue, dim3(blocks_for(rows > chunks ? rows : chunks, kThreads)), dim3(kThreads), kPdl,
+         clear_tables, op);
   launch(queue, dim3(1), dim3(kThreads), kPdl, place_slots, op);
-  launch(queue, dim3(static_cast<unsigned>(op.lengths.cols)), dim3(kThreads), kPdl, describe_rows, op);
+  launch(queue, dim3(static_cast<unsigned>(op.lengths.cols)), dim3(kThreads), kPdl, describe_rows,
+         op);
 }
 
 }  // namespace lockstep

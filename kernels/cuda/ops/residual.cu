@@ -11,7 +11,8 @@ __device__ void drop_vec8(const Op& op, const Vec8s& e, float (&x)[kVec8]) {
   const auto number = static_cast<std::uint32_t>(at(op.row_number, 0, e.row));
   const auto position = static_cast<std::uint32_t>(at(op.row_position, 0, e.row));
   each_vec8([&](int k) {
-    x[k] = drop(op.dropout, op.state.data[0], number, position, static_cast<std::uint32_t>(e.col + k), x[k]);
+    x[k] = drop(op.dropout, op.state.data[0], number, position,
+                static_cast<std::uint32_t>(e.col + k), x[k]);
   });
 }
 
@@ -48,11 +49,13 @@ __global__ void residual_backward(ResidualBackward<T> op, bool wide) {
 
 template <class T>
 void run(CudaQueue queue, const ResidualForward<T>& op) {
-  launch_vec8(queue, op.out.rows, op.out.cols, residual_forward<T>, op, all_vectorizable(op.residual, op.y, op.out));
+  launch_vec8(queue, op.out.rows, op.out.cols, residual_forward<T>, op,
+              all_vectorizable(op.residual, op.y, op.out));
 }
 template <class T>
 void run(CudaQueue queue, const ResidualBackward<T>& op) {
-  launch_vec8(queue, op.dy.rows, op.dy.cols, residual_backward<T>, op, all_vectorizable(op.dout, op.dy));
+  launch_vec8(queue, op.dy.rows, op.dy.cols, residual_backward<T>, op,
+              all_vectorizable(op.dout, op.dy));
 }
 template void run(CudaQueue, const ResidualForward<float>&);
 template void run(CudaQueue, const ResidualForward<bf16>&);

@@ -22,7 +22,8 @@ class CheckpointTest : public ::testing::Test {
  protected:
   std::string path() const { return folder_ / "state.safetensors"; }
   static Checkpoint sample(float first) {
-    return {{{"steps_done", "7"}}, {{"weight/a", {2, 3}, {first, 2, 3, 4, 5, -0.0f}}, {"m/a", {1, 2}, {1e-40f, 8}}}};
+    return {{{"steps_done", "7"}},
+            {{"weight/a", {2, 3}, {first, 2, 3, 4, 5, -0.0f}}, {"m/a", {1, 2}, {1e-40f, 8}}}};
   }
   std::string bytes() const {
     std::ifstream in(path(), std::ios::binary);
@@ -48,7 +49,8 @@ TEST_F(CheckpointTest, RefusesAFileCutAnywhere) {
   const std::string whole = bytes();
   for (std::size_t size = 0; size < whole.size(); ++size) {
     write(whole.substr(0, size));
-    EXPECT_THROW(read_checkpoint(path()), std::runtime_error) << size << " of " << whole.size() << " bytes";
+    EXPECT_THROW(read_checkpoint(path()), std::runtime_error)
+        << size << " of " << whole.size() << " bytes";
   }
 }
 
@@ -84,7 +86,8 @@ TEST_F(CheckpointTest, KeepsTheOldFileWhenANewOneCannotBeWritten) {
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
   EXPECT_EQ(read_checkpoint(path()).tensors[0].values[0], 1);
   for (const auto& entry : fs::directory_iterator(folder_.path())) {
-    EXPECT_EQ(entry.path().string().find(".tmp."), std::string::npos) << "left behind: " << entry.path();
+    EXPECT_EQ(entry.path().string().find(".tmp."), std::string::npos)
+        << "left behind: " << entry.path();
   }
 }
 
@@ -92,9 +95,10 @@ TEST_F(CheckpointTest, RemovesWhatADeadWriterOfItLeft) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   ::waitpid(child, nullptr, 0);  // From here on nobody has this number.
-  const std::string dead = ".tmp." + std::to_string(child), living = ".tmp." + std::to_string(::getppid());
-  const std::vector<std::string> stay{path() + living, path() + ".tmp.notes", path() + ".tmp.", path() + dead + "x",
-                                      (folder_ / "other") + dead};
+  const std::string dead = ".tmp." + std::to_string(child),
+                    living = ".tmp." + std::to_string(::getppid());
+  const std::vector<std::string> stay{path() + living, path() + ".tmp.notes", path() + ".tmp.",
+                                      path() + dead + "x", (folder_ / "other") + dead};
   for (const std::string& file : stay) std::ofstream(file) << "torn";
   std::ofstream(path() + dead) << "torn";
   write_checkpoint(path(), sample(1));
@@ -106,7 +110,8 @@ TEST_F(CheckpointTest, HasTheLayoutOfSafetensors) {
   write_checkpoint(path(), sample(1));
   const std::string whole = bytes();
   std::uint64_t length = 0;
-  for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(whole[static_cast<std::size_t>(i)]);
+  for (int i = 7; i >= 0; --i)
+    length = length << 8 | static_cast<unsigned char>(whole[static_cast<std::size_t>(i)]);
   EXPECT_EQ(whole[8], '{');
   EXPECT_EQ(length % 8, 0u);
   EXPECT_EQ(whole.size(), 8 + length + 8 * sizeof(float));

@@ -1,4 +1,5 @@
-// A random program of collectives: what each rank's buffers hold at the end is known in advance, whatever the schedule.
+// A random program of collectives: what each rank's buffers hold at the end is known in advance,
+// whatever the schedule.
 #pragma once
 
 #include <rapidcheck.h>
@@ -26,15 +27,17 @@ struct CollectiveStep {
 
 inline std::ostream& operator<<(std::ostream& out, const CollectiveStep& s) {
   return out << (s.gather ? "all_gather" : "all_to_all") << (s.refill ? " refill" : "")
-             << (s.in_place ? " in place" : "") << (s.read ? " read" : "") << (s.meet ? " meet" : "") << " stream "
-             << s.stream << " from " << s.from << " apart " << s.apart << " bytes " << s.bytes;
+             << (s.in_place ? " in place" : "") << (s.read ? " read" : "")
+             << (s.meet ? " meet" : "") << " stream " << s.stream << " from " << s.from << " apart "
+             << s.apart << " bytes " << s.bytes;
 }
 
 class CollectiveProgram {
  public:
   static constexpr int kStreams = 3, kBuffers = 3, kBytes = 32;
 
-  CollectiveProgram(int ranks, std::vector<CollectiveStep> steps) : ranks_(ranks), steps_(std::move(steps)) {}
+  CollectiveProgram(int ranks, std::vector<CollectiveStep> steps)
+      : ranks_(ranks), steps_(std::move(steps)) {}
 
   // The bytes that rank `rank` sees: the bytes of each read, then those of all its buffers.
   std::vector<std::vector<unsigned char>> run(Communicator& communicator, Device& device) const {
@@ -43,8 +46,8 @@ class CollectiveProgram {
     return run.end();
   }
   // The same with the steps `first` to `end` - 1 in a graph: they neither read nor meet.
-  std::vector<std::vector<unsigned char>> run_with_graph(Communicator& communicator, Device& device, int first,
-                                                         int end) const {
+  std::vector<std::vector<unsigned char>> run_with_graph(Communicator& communicator, Device& device,
+                                                         int first, int end) const {
     Run run(communicator, device, *this);
     const auto steps = [&](int from, int to) {
       for (int i = from; i < to; ++i) run.step(steps_[static_cast<std::size_t>(i)], i);
@@ -63,7 +66,9 @@ class CollectiveProgram {
     return static_cast<unsigned char>(1 + 37 * step + 11 * rank + 3 * part);
   }
   std::size_t buffer_bytes() const { return static_cast<std::size_t>(ranks_) * kBytes; }
-  static int to_of(const CollectiveStep& s) { return s.gather && s.in_place ? s.from : (s.from + s.apart) % kBuffers; }
+  static int to_of(const CollectiveStep& s) {
+    return s.gather && s.in_place ? s.from : (s.from + s.apart) % kBuffers;
+  }
 
   class Run {
    public:
@@ -86,18 +91,21 @@ class CollectiveProgram {
       if (s.refill) {
         wait(stream, s.from);
         for (int part = 0; part < ranks; ++part) {
-          stream.fill(at(s.from) + static_cast<std::size_t>(part) * bytes, byte(number, rank, part), bytes);
+          stream.fill(at(s.from) + static_cast<std::size_t>(part) * bytes, byte(number, rank, part),
+                      bytes);
         }
       }
       if (s.gather) {
-        const std::byte* own = s.in_place ? at(to) + static_cast<std::size_t>(rank) * bytes : at(s.from);
+        const std::byte* own =
+            s.in_place ? at(to) + static_cast<std::size_t>(rank) * bytes : at(s.from);
         communicator_.all_gather(stream, {"gather", number}, at(to), own, bytes);
       } else {
         communicator_.all_to_all(stream, {"reduce", number}, at(to), at(s.from), bytes);
       }
       if (s.read) {
         reads_.emplace_back(device_, program_.buffer_bytes());
-        stream.copy(reads_.back().data(), at(to), program_.buffer_bytes(), CopyKind::device_to_host);
+        stream.copy(reads_.back().data(), at(to), program_.buffer_bytes(),
+                    CopyKind::device_to_host);
       }
       stream.record(touched(s.from, s.stream));
       stream.record(touched(to, s.stream));
@@ -128,7 +136,8 @@ class CollectiveProgram {
         body();
       }
       const std::string differs = difference(graph.ledger(), ledger);
-      if (!differs.empty()) throw std::runtime_error("a dry run records something else: " + differs);
+      if (!differs.empty())
+        throw std::runtime_error("a dry run records something else: " + differs);
       communicator_.launch(origin, graph.ledger(), [&] { origin.launch(graph); });
       captured_ = false;
       for (int buffer = 0; buffer < kBuffers; ++buffer) origin.record(touched(buffer, 0));
@@ -137,7 +146,8 @@ class CollectiveProgram {
       for (const Stream& stream : streams_) stream.synchronize();
       for (const DeviceBuffer& buffer : buffers_) {
         reads_.emplace_back(device_, buffer.bytes());
-        streams_[0].copy(reads_.back().data(), buffer.data(), buffer.bytes(), CopyKind::device_to_host);
+        streams_[0].copy(reads_.back().data(), buffer.data(), buffer.bytes(),
+                         CopyKind::device_to_host);
       }
       streams_[0].synchronize();
       std::vector<Bytes> seen;
@@ -150,10 +160,13 @@ class CollectiveProgram {
     }
 
    private:
-    std::byte* at(int buffer) { return static_cast<std::byte*>(buffers_[static_cast<std::size_t>(buffer)].data()); }
+    std::byte* at(int buffer) {
+      return static_cast<std::byte*>(buffers_[static_cast<std::size_t>(buffer)].data());
+    }
     // No event of one side of a capture is waited for on the other.
     Event& touched(int buffer, int stream) {
-      return touched_[static_cast<std::size_t>((captured_ ? kBuffers : 0) * kStreams + buffer * kStreams + stream)];
+      return touched_[static_cast<std::size_t>((captured_ ? kBuffers : 0) * kStreams +
+                                               buffer * kStreams + stream)];
     }
     void wait(const Stream& waiter, int buffer) {
       for (int stream = 0; stream < kStreams; ++stream) waiter.wait(touched(buffer, stream));
@@ -166,7 +179,8 @@ class CollectiveProgram {
     std::vector<PinnedBuffer> reads_;
     Event fork_{device_};
     bool captured_ = false;
-    std::vector<Event> touched_;  // What this rank itself did to a buffer on a stream: eagerly, then in the graph.
+    std::vector<Event>
+        touched_;  // What this rank itself did to a buffer on a stream: eagerly, then in the graph.
   };
 
   int ranks_;
@@ -175,7 +189,8 @@ class CollectiveProgram {
 
 inline std::vector<std::vector<std::vector<unsigned char>>> CollectiveProgram::expected() const {
   const auto ranks = static_cast<std::size_t>(ranks_);
-  std::vector<std::vector<Bytes>> memory(ranks, std::vector<Bytes>(kBuffers, Bytes(buffer_bytes(), 0)));
+  std::vector<std::vector<Bytes>> memory(ranks,
+                                         std::vector<Bytes>(kBuffers, Bytes(buffer_bytes(), 0)));
   std::vector<std::vector<Bytes>> seen(ranks);
   const auto part = [](Bytes& bytes, std::size_t index, int size) {
     return bytes.begin() + static_cast<long>(index) * size;
@@ -193,19 +208,22 @@ inline std::vector<std::vector<std::vector<unsigned char>>> CollectiveProgram::e
     for (std::size_t r = 0; r < ranks; ++r) {
       for (std::size_t peer = 0; peer < ranks; ++peer) {
         const std::size_t source = !s.gather ? r : s.in_place ? peer : 0;
-        std::copy_n(part(before[peer][from], source, s.bytes), s.bytes, part(memory[r][to], peer, s.bytes));
+        std::copy_n(part(before[peer][from], source, s.bytes), s.bytes,
+                    part(memory[r][to], peer, s.bytes));
       }
       if (s.read) seen[r].push_back(memory[r][to]);
     }
   }
-  for (std::size_t r = 0; r < ranks; ++r) seen[r].insert(seen[r].end(), memory[r].begin(), memory[r].end());
+  for (std::size_t r = 0; r < ranks; ++r)
+    seen[r].insert(seen[r].end(), memory[r].begin(), memory[r].end());
   return seen;
 }
 
 inline rc::Gen<std::vector<CollectiveStep>> any_collective_steps() {
   return rc::gen::container<std::vector<CollectiveStep>>(rc::gen::build<CollectiveStep>(
       rc::gen::set(&CollectiveStep::gather), rc::gen::set(&CollectiveStep::refill),
-      rc::gen::set(&CollectiveStep::in_place), rc::gen::set(&CollectiveStep::read), rc::gen::set(&CollectiveStep::meet),
+      rc::gen::set(&CollectiveStep::in_place), rc::gen::set(&CollectiveStep::read),
+      rc::gen::set(&CollectiveStep::meet),
       rc::gen::set(&CollectiveStep::stream, rc::gen::inRange(0, CollectiveProgram::kStreams)),
       rc::gen::set(&CollectiveStep::from, rc::gen::inRange(0, CollectiveProgram::kBuffers)),
       rc::gen::set(&CollectiveStep::apart, rc::gen::inRange(1, CollectiveProgram::kBuffers)),

@@ -1,5 +1,5 @@
-// The host side of ranks with a GPU each, over a library that moves nothing: calls are compared before they are made,
-// and the watchdog ends a process whose call is never done.
+// The host side of ranks with a GPU each, over a library that moves nothing: calls are compared
+// before they are made, and the watchdog ends a process whose call is never done.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -50,8 +50,12 @@ class FakeRanks final : public BackendCommunicator {
   }
   void begin_group() override { said += '('; }
   void end_group() override { said += ')'; }
-  void all_gather(BackendStream*, void*, const void*, std::size_t) override { ++calls_, said += 'g'; }
-  void all_to_all(BackendStream*, void*, const void*, std::size_t) override { ++calls_, said += 'x'; }
+  void all_gather(BackendStream*, void*, const void*, std::size_t) override {
+    ++calls_, said += 'g';
+  }
+  void all_to_all(BackendStream*, void*, const void*, std::size_t) override {
+    ++calls_, said += 'x';
+  }
   void reduce_scatter(BackendStream*, float*, const float*, std::size_t) override { ++calls_; }
   void all_reduce(BackendStream*, float*, std::size_t) override { ++calls_; }
   void launched(BackendStream*) override { calls_ += 2, said += 'l'; }
@@ -72,7 +76,8 @@ class WithLibrary final : public Backend {
   explicit WithLibrary(Library library) : library_(library) {}
   CommunicatorId new_communicator_id() override { return CommunicatorId(128, std::byte{7}); }
   BackendCommunicator* join_communicator(const CommunicatorId& id, int, int size) override {
-    if (id != CommunicatorId(128, std::byte{7}) || size != 2) throw DeviceError("ncclInvalidArgument", "join");
+    if (id != CommunicatorId(128, std::byte{7}) || size != 2)
+      throw DeviceError("ncclInvalidArgument", "join");
     while (library_ == Library::never_joins) ::pause();
     return new FakeRanks(library_, *sim_);
   }
@@ -95,7 +100,9 @@ class WithLibrary final : public Backend {
   void* allocate_async(BackendStream* stream, std::size_t bytes) override {
     return sim_->allocate_async(stream, bytes);
   }
-  void release_async(BackendStream* stream, void* memory) override { sim_->release_async(stream, memory); }
+  void release_async(BackendStream* stream, void* memory) override {
+    sim_->release_async(stream, memory);
+  }
   std::size_t memory_in_use() const override { return sim_->memory_in_use(); }
   std::size_t memory_high_water() const override { return sim_->memory_high_water(); }
   BackendStream* create_stream(const char* name) override { return sim_->create_stream(name); }
@@ -103,7 +110,8 @@ class WithLibrary final : public Backend {
   BackendEvent* create_event() override { return sim_->create_event(); }
   void destroy_event(BackendEvent* event) noexcept override { sim_->destroy_event(event); }
   void submit(BackendStream* stream, const Submission& op) override { sim_->submit(stream, op); }
-  void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes, CopyKind kind) override {
+  void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes,
+            CopyKind kind) override {
     sim_->copy(stream, to, from, bytes, kind);
   }
   void fill(BackendStream* stream, void* to, std::uint8_t byte, std::size_t bytes) override {
@@ -112,7 +120,9 @@ class WithLibrary final : public Backend {
   void record(BackendStream* stream, BackendEvent* event, bool external) override {
     sim_->record(stream, event, external);
   }
-  void wait(BackendStream* stream, BackendEvent* event, bool external) override { sim_->wait(stream, event, external); }
+  void wait(BackendStream* stream, BackendEvent* event, bool external) override {
+    sim_->wait(stream, event, external);
+  }
   bool finished(BackendStream* stream) override { return sim_->finished(stream); }
   bool finished(BackendEvent* event) override { return sim_->finished(event); }
   void synchronize(BackendStream* stream) override { sim_->synchronize(stream); }
@@ -122,7 +132,9 @@ class WithLibrary final : public Backend {
   std::int64_t bytes_poisoned() const override { return sim_->bytes_poisoned(); }
   void host_acts() override { sim_->host_acts(); }
   void begin_capture(BackendStream* stream) override { sim_->begin_capture(stream); }
-  CaptureStatus capture_status(BackendStream* stream) override { return sim_->capture_status(stream); }
+  CaptureStatus capture_status(BackendStream* stream) override {
+    return sim_->capture_status(stream);
+  }
   BackendGraph* end_capture(BackendStream* stream) override { return sim_->end_capture(stream); }
   void launch(BackendGraph* graph, BackendStream* stream) override { sim_->launch(graph, stream); }
   void destroy_graph(BackendGraph* graph) noexcept override { sim_->destroy_graph(graph); }
@@ -133,13 +145,16 @@ class WithLibrary final : public Backend {
   std::map<void*, BackendCommunicator*> shared_;
 };
 
-using Body = std::function<void(Communicator&, const Stream& gather, const Stream& reduce, Floats& from, Floats& to)>;
+using Body = std::function<void(Communicator&, const Stream& gather, const Stream& reduce,
+                                Floats& from, Floats& to)>;
 
 // Two ranks run `body`; what ended each. Words of the watchdog are in a file of its rank.
-std::vector<Ended> ended_of(Library library, double deadline, const TemporaryFolder& folder, const Body& body) {
+std::vector<Ended> ended_of(Library library, double deadline, const TemporaryFolder& folder,
+                            const Body& body) {
   SharedMemoryStore::create(folder / "ranks", 2);
   Processes processes(2, [&](int rank) {
-    if (std::freopen((folder / ("stderr" + std::to_string(rank))).c_str(), "w", stderr) == nullptr) std::abort();
+    if (std::freopen((folder / ("stderr" + std::to_string(rank))).c_str(), "w", stderr) == nullptr)
+      std::abort();
     SharedMemoryStore store(folder / "ranks", rank, 2, deadline);
     Checker checker({.stop = false, .mutation = "", .dropped = {}});
     Device device(std::make_unique<WithLibrary>(library), &checker);
@@ -157,8 +172,9 @@ std::vector<Ended> ended_of(Library library, double deadline, const TemporaryFol
 // The observer sees what each call does to this rank's memory.
 TEST(Nccl, OrdersItsCallsAndTellsTheObserver) {
   const TemporaryFolder folder;
-  const auto ended =
-      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+  const auto ended = ended_of(
+      Library::works, 20, folder,
+      [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
         c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
         c.all_to_all(reduce, {"reduce", 0}, from.data(), to.data(), 16);
         c.reduce_scatter(reduce, {"reduce", 1}, to.data(), from.data(), 16);
@@ -169,31 +185,33 @@ TEST(Nccl, OrdersItsCallsAndTellsTheObserver) {
         gather.synchronize();
       });
   for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
-  const auto racy =
-      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
-        c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
-        reduce.fill(to.data(), 1, to.bytes());
-        gather.synchronize();
-        reduce.synchronize();
-      });
+  const auto racy = ended_of(Library::works, 20, folder,
+                             [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+                               c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
+                               reduce.fill(to.data(), 1, to.bytes());
+                               gather.synchronize();
+                               reduce.synchronize();
+                             });
   for (const Ended& one : racy) EXPECT_THAT(one.words, HasSubstr("write after write"));
   // A sum reads what every rank will have of it.
   const auto early =
-      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
-        gather.synchronize();
-        c.reduce_scatter(gather, {"reduce", 0}, to.data(), from.data(), 16);
-        reduce.fill(from.data() + 4, 1, 16);
-        gather.synchronize();
-        reduce.synchronize();
-      });
+      ended_of(Library::works, 20, folder,
+               [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+                 gather.synchronize();
+                 c.reduce_scatter(gather, {"reduce", 0}, to.data(), from.data(), 16);
+                 reduce.fill(from.data() + 4, 1, 16);
+                 gather.synchronize();
+                 reduce.synchronize();
+               });
   for (const Ended& one : early) EXPECT_THAT(one.words, HasSubstr("write after read"));
 }
 
 // One launch, on the stream of the last call before it; all are counted, and told to the observer.
 TEST(Nccl, MakesTogetherWhatIsCalledTogether) {
   const TemporaryFolder folder;
-  const auto ended =
-      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+  const auto ended = ended_of(
+      Library::works, 20, folder,
+      [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
         FakeRanks::said = "";
         c.grouped([&] {
           c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
@@ -211,16 +229,16 @@ TEST(Nccl, MakesTogetherWhatIsCalledTogether) {
         reduce.synchronize();
       });
   for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
-  const auto racy =
-      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
-        c.grouped([&] {
-          c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
-          c.all_gather(gather, {"gather", 1}, to.data() + 4, from.data(), 8);
-        });
-        reduce.fill(to.data() + 4, 1, 16);
-        gather.synchronize();
-        reduce.synchronize();
-      });
+  const auto racy = ended_of(Library::works, 20, folder,
+                             [](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+                               c.grouped([&] {
+                                 c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
+                                 c.all_gather(gather, {"gather", 1}, to.data() + 4, from.data(), 8);
+                               });
+                               reduce.fill(to.data() + 4, 1, 16);
+                               gather.synchronize();
+                               reduce.synchronize();
+                             });
   for (const Ended& one : racy) EXPECT_THAT(one.words, HasSubstr("write after write"));
 }
 
@@ -228,39 +246,45 @@ TEST(Nccl, MakesTogetherWhatIsCalledTogether) {
 TEST(Nccl, HasMemoryThatEveryRankReaches) {
   for (const bool together : {true, false}) {
     const TemporaryFolder folder;
-    const auto ended = ended_of(Library::works, 20, folder, [&](Communicator& c, auto& gather, auto&, auto&, auto&) {
-      FakeRanks::said = "";
-      FakeRanks::reached = together || c.rank() == 0 ? "a machine" : "another machine";
-      {
-        c.reserve(96);
-        const DeviceBuffer none = c.buffer(gather.device(), 0);
-        const DeviceBuffer to = c.buffer(gather.device(), 64), from = c.buffer(gather.device(), 32);
-        if (none.data() != nullptr || from.data() == nullptr) throw std::runtime_error("no memory");
-        gather.fill(from.data(), 0, 32);
-        c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 32);
-        gather.synchronize();
-      }
-      if (FakeRanks::said != (together ? "ammgrr" : "g")) throw std::runtime_error(FakeRanks::said);
-      FakeRanks::reached = c.rank() == 0 ? "" : "a machine";
-      const DeviceBuffer other = c.buffer(gather.device(), 16);
-      if (FakeRanks::said != (together ? "ammgrr" : "g")) throw std::runtime_error(FakeRanks::said);
-      if (c.collectives != 1) throw std::runtime_error("memory is counted as an exchange");
-    });
+    const auto ended = ended_of(
+        Library::works, 20, folder, [&](Communicator& c, auto& gather, auto&, auto&, auto&) {
+          FakeRanks::said = "";
+          FakeRanks::reached = together || c.rank() == 0 ? "a machine" : "another machine";
+          {
+            c.reserve(96);
+            const DeviceBuffer none = c.buffer(gather.device(), 0);
+            const DeviceBuffer to = c.buffer(gather.device(), 64),
+                               from = c.buffer(gather.device(), 32);
+            if (none.data() != nullptr || from.data() == nullptr)
+              throw std::runtime_error("no memory");
+            gather.fill(from.data(), 0, 32);
+            c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 32);
+            gather.synchronize();
+          }
+          if (FakeRanks::said != (together ? "ammgrr" : "g"))
+            throw std::runtime_error(FakeRanks::said);
+          FakeRanks::reached = c.rank() == 0 ? "" : "a machine";
+          const DeviceBuffer other = c.buffer(gather.device(), 16);
+          if (FakeRanks::said != (together ? "ammgrr" : "g"))
+            throw std::runtime_error(FakeRanks::said);
+          if (c.collectives != 1) throw std::runtime_error("memory is counted as an exchange");
+        });
     for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
   }
 }
 
 TEST(Nccl, ComparesMemoryBeforeTheLibraryIsAsked) {
   const TemporaryFolder folder;
-  const auto ended = ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto&, auto&) {
-    FakeRanks::said = "";
-    FakeRanks::reached = "a machine";
-    try {
-      static_cast<void>(c.buffer(gather.device(), c.rank() == 0 ? 64 : 32));
-    } catch (const CollectiveMismatch& error) {
-      throw std::runtime_error(FakeRanks::said + error.what());
-    }
-  });
+  const auto ended =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto&, auto&) {
+        FakeRanks::said = "";
+        FakeRanks::reached = "a machine";
+        try {
+          static_cast<void>(c.buffer(gather.device(), c.rank() == 0 ? 64 : 32));
+        } catch (const CollectiveMismatch& error) {
+          throw std::runtime_error(FakeRanks::said + error.what());
+        }
+      });
   for (const Ended& one : ended) {
     EXPECT_THAT(one.words, testing::StartsWith("ranks call different collectives: rank "));
     EXPECT_THAT(one.words, HasSubstr("meet for 32 bytes of memory"));
@@ -269,11 +293,11 @@ TEST(Nccl, ComparesMemoryBeforeTheLibraryIsAsked) {
 
 TEST(Nccl, ReportsThatALibraryDoesNotComeBackWithMemory) {
   const TemporaryFolder folder;
-  const auto ended =
-      ended_of(Library::never_gives_memory, 1, folder, [](Communicator& c, auto& gather, auto&, auto&, auto&) {
-        FakeRanks::reached = "a machine";
-        static_cast<void>(c.buffer(gather.device(), 64));
-      });
+  const auto ended = ended_of(Library::never_gives_memory, 1, folder,
+                              [](Communicator& c, auto& gather, auto&, auto&, auto&) {
+                                FakeRanks::reached = "a machine";
+                                static_cast<void>(c.buffer(gather.device(), 64));
+                              });
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, 4);
     EXPECT_THAT(slurp(folder / ("stderr" + std::to_string(rank))),
@@ -286,21 +310,23 @@ TEST(Nccl, ReportsThatALibraryDoesNotComeBackWithMemory) {
 TEST(Nccl, AsksForNoMemoryThatARankHasNoRoomFor) {
   for (const bool ahead : {false, true}) {
     const TemporaryFolder folder;
-    const auto ended = ended_of(Library::works, 20, folder, [&](Communicator& c, auto& gather, auto&, auto&, auto&) {
-      FakeRanks::said = "";
-      FakeRanks::reached = "a machine";
-      FakeRanks::roomy = c.rank() == 0;
-      try {
-        if (ahead) c.reserve(64);
-        static_cast<void>(c.buffer(gather.device(), 64));
-      } catch (const DeviceError& error) {
-        if (error.code() != "cudaErrorMemoryAllocation") throw;
-        throw std::runtime_error(FakeRanks::said + error.what());
-      }
-    });
+    const auto ended = ended_of(Library::works, 20, folder,
+                                [&](Communicator& c, auto& gather, auto&, auto&, auto&) {
+                                  FakeRanks::said = "";
+                                  FakeRanks::reached = "a machine";
+                                  FakeRanks::roomy = c.rank() == 0;
+                                  try {
+                                    if (ahead) c.reserve(64);
+                                    static_cast<void>(c.buffer(gather.device(), 64));
+                                  } catch (const DeviceError& error) {
+                                    if (error.code() != "cudaErrorMemoryAllocation") throw;
+                                    throw std::runtime_error(FakeRanks::said + error.what());
+                                  }
+                                });
     for (const Ended& one : ended) {
       EXPECT_THAT(one.words,
-                  testing::StartsWith("collective 1, meet for 64 bytes of memory, which rank 1 does not have"));
+                  testing::StartsWith(
+                      "collective 1, meet for 64 bytes of memory, which rank 1 does not have"));
     }
   }
 }
@@ -309,17 +335,20 @@ TEST(Nccl, AsksForNoMemoryThatARankHasNoRoomFor) {
 TEST(Nccl, LeavesNoExchangeOfCopyEnginesBehindWhenARankFails) {
   for (const bool shared : {false, true}) {
     const TemporaryFolder folder;
-    const auto ended =
-        ended_of(Library::hangs, 3, folder, [&](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+    const auto ended = ended_of(
+        Library::hangs, 3, folder, [&](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
           FakeRanks::reached = "a machine";
           if (shared) static_cast<void>(c.buffer(gather.device(), 64));
-          for (const int unit : {0, 1}) c.all_gather(gather, {"gather", unit}, to.data(), from.data(), 16);
+          for (const int unit : {0, 1})
+            c.all_gather(gather, {"gather", unit}, to.data(), from.data(), 16);
           throw std::runtime_error("a rank fails");
         });
     for (int rank = 0; rank < 2; ++rank) {
       EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, shared ? 4 : 1);
       const std::string words = slurp(folder / ("stderr" + std::to_string(rank)));
-      EXPECT_EQ(words.find("a collective is not done within the deadline") != std::string::npos, shared) << words;
+      EXPECT_EQ(words.find("a collective is not done within the deadline") != std::string::npos,
+                shared)
+          << words;
     }
   }
 }
@@ -327,8 +356,8 @@ TEST(Nccl, LeavesNoExchangeOfCopyEnginesBehindWhenARankFails) {
 // A rank that calls another of them makes none.
 TEST(Nccl, ComparesAllThatIsMadeTogether) {
   const TemporaryFolder folder;
-  const auto ended =
-      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+  const auto ended = ended_of(
+      Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
         FakeRanks::said = "";
         try {
           c.grouped([&] {
@@ -339,7 +368,8 @@ TEST(Nccl, ComparesAllThatIsMadeTogether) {
           throw std::runtime_error(FakeRanks::said + error.what());
         }
       });
-  for (const Ended& one : ended) EXPECT_THAT(one.words, testing::StartsWith("ranks call different collectives: rank "));
+  for (const Ended& one : ended)
+    EXPECT_THAT(one.words, testing::StartsWith("ranks call different collectives: rank "));
 }
 
 // A gather, and on another stream two exchanges as one launch.
@@ -347,29 +377,33 @@ TEST(Nccl, HoldsItsCallsInGraphs) {
   for (const bool ordered : {true, false}) {
     const TemporaryFolder folder;
     const auto ended =
-        ended_of(Library::works, 20, folder, [&](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
-          FakeRanks::said = "";
-          gather.synchronize();
-          c.all_gather(reduce, {"gather", 7}, to.data(), from.data(), 8);
-          const Event fork(gather.device()), join(gather.device());
-          gather.begin_capture();
-          gather.record(fork);
-          reduce.wait(fork);
-          c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
-          c.grouped([&] {
-            for (const int unit : {0, 1}) c.all_to_all(reduce, {"reduce", unit}, from.data() + 4 * unit, to.data(), 8);
-          });
-          reduce.record(join);
-          gather.wait(join);
-          const Graph graph = gather.end_capture();
-          c.launch(gather, graph.ledger(), [&] { gather.launch(graph); });
-          if (ordered) c.all_gather(reduce, {"gather", 8}, to.data(), from.data(), 8);
-          if (!ordered) reduce.fill(to.data(), 1, 8);
-          gather.synchronize();
-          reduce.synchronize();
-          if (c.collectives != (ordered ? 5 : 4)) throw std::runtime_error("not counted once a launch");
-          if (FakeRanks::said != (ordered ? "gg(xx)lg" : "gg(xx)l")) throw std::runtime_error(FakeRanks::said);
-        });
+        ended_of(Library::works, 20, folder,
+                 [&](Communicator& c, auto& gather, auto& reduce, auto& from, auto& to) {
+                   FakeRanks::said = "";
+                   gather.synchronize();
+                   c.all_gather(reduce, {"gather", 7}, to.data(), from.data(), 8);
+                   const Event fork(gather.device()), join(gather.device());
+                   gather.begin_capture();
+                   gather.record(fork);
+                   reduce.wait(fork);
+                   c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 8);
+                   c.grouped([&] {
+                     for (const int unit : {0, 1})
+                       c.all_to_all(reduce, {"reduce", unit}, from.data() + 4 * unit, to.data(), 8);
+                   });
+                   reduce.record(join);
+                   gather.wait(join);
+                   const Graph graph = gather.end_capture();
+                   c.launch(gather, graph.ledger(), [&] { gather.launch(graph); });
+                   if (ordered) c.all_gather(reduce, {"gather", 8}, to.data(), from.data(), 8);
+                   if (!ordered) reduce.fill(to.data(), 1, 8);
+                   gather.synchronize();
+                   reduce.synchronize();
+                   if (c.collectives != (ordered ? 5 : 4))
+                     throw std::runtime_error("not counted once a launch");
+                   if (FakeRanks::said != (ordered ? "gg(xx)lg" : "gg(xx)l"))
+                     throw std::runtime_error(FakeRanks::said);
+                 });
     for (const Ended& one : ended) {
       EXPECT_EQ(one.status, ordered ? 0 : 1) << one.words;
       EXPECT_THAT(one.words, HasSubstr(ordered ? "" : "is not ordered after"));
@@ -379,81 +413,92 @@ TEST(Nccl, HoldsItsCallsInGraphs) {
 
 TEST(Nccl, ComparesGraphsBeforeTheyAreLaunched) {
   const TemporaryFolder folder;
-  const auto ended =
-      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+  const auto ended = ended_of(
+      Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
         gather.begin_capture();
         c.all_gather(gather, {"gather", 0}, to.data(), from.data(), c.rank() == 0 ? 8 : 16);
         const Graph graph = gather.end_capture();
         c.launch(gather, graph.ledger(), [&] { throw std::runtime_error("launched"); });
       });
   for (const Ended& one : ended) {
-    EXPECT_THAT(one.words, HasSubstr("ranks would replay different collectives: call 0 of the graph: rank "));
+    EXPECT_THAT(one.words,
+                HasSubstr("ranks would replay different collectives: call 0 of the graph: rank "));
   }
 }
 
 TEST(Nccl, EndsWhenAReplayIsNotDone) {
   const TemporaryFolder folder;
-  const auto ended =
-      ended_of(Library::hangs, 3, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
-        gather.begin_capture();
-        c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
-        const Graph graph = gather.end_capture();
-        c.launch(gather, graph.ledger(), [&] { gather.launch(graph); });
-        for (;;) ::pause();
-      });
+  const auto ended = ended_of(Library::hangs, 3, folder,
+                              [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+                                gather.begin_capture();
+                                c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
+                                const Graph graph = gather.end_capture();
+                                c.launch(gather, graph.ledger(), [&] { gather.launch(graph); });
+                                for (;;) ::pause();
+                              });
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, 4);
     const std::string words = slurp(folder / ("stderr" + std::to_string(rank)));
     EXPECT_THAT(words, HasSubstr("a collective is not done within the deadline"));
-    EXPECT_THAT(words, HasSubstr("rank 0 waits in collective 1, launch of a graph on stream gather"));
+    EXPECT_THAT(words,
+                HasSubstr("rank 0 waits in collective 1, launch of a graph on stream gather"));
   }
 }
 
 // Others may still read the memory of a rank that left.
 TEST(Nccl, LeavesWithTheOthers) {
   const TemporaryFolder folder;
-  const auto ended = ended_of(Library::works, 20, folder, [&](Communicator& c, auto&, auto&, auto&, auto&) {
-    FakeRanks::awaited = folder / "last";
-    if (c.rank() == 0) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    static_cast<void>(folder.file("last", ""));
-  });
+  const auto ended =
+      ended_of(Library::works, 20, folder, [&](Communicator& c, auto&, auto&, auto&, auto&) {
+        FakeRanks::awaited = folder / "last";
+        if (c.rank() == 0) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        static_cast<void>(folder.file("last", ""));
+      });
   for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
 }
 
 TEST(Nccl, ReportsThatALibraryDoesNotComeBackFromJoining) {
   const TemporaryFolder folder;
-  const auto ended = ended_of(Library::never_joins, 1, folder, [](Communicator&, auto&, auto&, auto&, auto&) {});
+  const auto ended =
+      ended_of(Library::never_joins, 1, folder, [](Communicator&, auto&, auto&, auto&, auto&) {});
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, 4);
-    EXPECT_THAT(slurp(folder / ("stderr" + std::to_string(rank))), HasSubstr("waits in collective 0, meet"));
+    EXPECT_THAT(slurp(folder / ("stderr" + std::to_string(rank))),
+                HasSubstr("waits in collective 0, meet"));
   }
 }
 
 TEST(Nccl, ComparesCallsBeforeTheyAreMade) {
   const TemporaryFolder folder;
-  const auto ended =
-      ended_of(Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+  const auto ended = ended_of(
+      Library::works, 20, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
         c.all_gather(gather, {"gather", c.rank()}, to.data(), from.data(), 16);
       });
-  for (const Ended& one : ended) EXPECT_THAT(one.words, HasSubstr("ranks call different collectives: rank "));
+  for (const Ended& one : ended)
+    EXPECT_THAT(one.words, HasSubstr("ranks call different collectives: rank "));
 }
 
 // The second call is never done: the host is in a wait that no library ends.
 TEST(Nccl, EndsWhenACallIsNotDoneOrFails) {
   for (const Library library : {Library::hangs, Library::fails}) {
     const TemporaryFolder folder;
-    const auto ended = ended_of(library, 3, folder, [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
-      c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
-      c.all_gather(gather, {"gather", 1}, to.data(), from.data(), 16);
-      for (;;) ::pause();
-    });
+    const auto ended = ended_of(library, 3, folder,
+                                [](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+                                  c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
+                                  c.all_gather(gather, {"gather", 1}, to.data(), from.data(), 16);
+                                  for (;;) ::pause();
+                                });
     for (int rank = 0; rank < 2; ++rank) {
       EXPECT_EQ(ended[static_cast<std::size_t>(rank)].status, 4);
       const std::string words = slurp(folder / ("stderr" + std::to_string(rank)));
-      EXPECT_THAT(words, HasSubstr(library == Library::hangs ? "a collective is not done within the deadline"
-                                                             : "library: remote process exited"));
-      EXPECT_THAT(words, HasSubstr("rank 0 waits in collective 2, all_gather (gather of unit 1, 16 bytes a rank)"));
+      EXPECT_THAT(words, HasSubstr(library == Library::hangs
+                                       ? "a collective is not done within the deadline"
+                                       : "library: remote process exited"));
+      EXPECT_THAT(
+          words,
+          HasSubstr(
+              "rank 0 waits in collective 2, all_gather (gather of unit 1, 16 bytes a rank)"));
     }
   }
 }

@@ -39,7 +39,8 @@ class Processes {
   }
   std::vector<Ended> end() {
     std::vector<Ended> list;
-    for (std::size_t rank = 0; rank < pids_.size(); ++rank) list.push_back(wait(static_cast<int>(rank)));
+    for (std::size_t rank = 0; rank < pids_.size(); ++rank)
+      list.push_back(wait(static_cast<int>(rank)));
     return list;
   }
 

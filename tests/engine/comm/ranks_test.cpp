@@ -1,5 +1,5 @@
-// Virtual ranks and what they exchange: right bytes on every schedule, every wait needed and seen, and a clear report
-// when ranks do not call the same.
+// Virtual ranks and what they exchange: right bytes on every schedule, every wait needed and seen,
+// and a clear report when ranks do not call the same.
 #include "engine/comm/ranks.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,9 @@ std::string what_is_thrown(const std::function<void()>& call) {
 RC_GTEST_PROP(Ranks, ExchangeWhatTheDefinitionSaysOnEverySchedule, ()) {
   const int ranks = *rc::gen::inRange(1, 5);
   std::vector<CollectiveStep> steps = *any_collective_steps();
-  if (ranks == 1) std::erase_if(steps, [](const CollectiveStep& s) { return s.stream != 0; });  // No queue joins them.
+  if (ranks == 1)
+    std::erase_if(steps,
+                  [](const CollectiveStep& s) { return s.stream != 0; });  // No queue joins them.
   const CollectiveProgram program(ranks, steps);
   const auto seed = *rc::gen::arbitrary<std::uint64_t>();
   const auto expected = program.expected();
@@ -50,7 +52,8 @@ RC_GTEST_PROP(Ranks, ExchangeWhatTheDefinitionSaysOnEverySchedule, ()) {
     Judged judged({.policy = policy, .seed = seed, .trace = nullptr});
     std::vector<std::vector<std::vector<unsigned char>>> seen(static_cast<std::size_t>(ranks));
     run_ranks(judged.device, ranks, seed, [&](Communicator& communicator) {
-      seen[static_cast<std::size_t>(communicator.rank())] = program.run(communicator, judged.device);
+      seen[static_cast<std::size_t>(communicator.rank())] =
+          program.run(communicator, judged.device);
     });
     RC_ASSERT(seen == expected);
     for (const Hazard& hazard : judged.checker.hazards()) RC_FAIL(text(hazard));
@@ -149,7 +152,7 @@ TEST(Ranks, ACapturedCollectiveCountsOnceALaunch) {
 }
 
 // ---- What goes wrong
-// ----------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 // Leaves one wait out.
 class DropsAWait final : public CallInterceptor {
@@ -189,7 +192,8 @@ int waits_needed(int ranks, const std::function<void(Communicator&, Device&)>& b
     DropsAWait interceptor(dropped);
     Judged judged({.policy = Policy::program, .trace = nullptr}, &interceptor);
     run_ranks(judged.device, ranks, 1, [&](Communicator& c) { body(c, judged.device); });
-    EXPECT_EQ(judged.checker.hazards().empty(), dropped < 0) << "wait " << dropped << " of " << interceptor.waits;
+    EXPECT_EQ(judged.checker.hazards().empty(), dropped < 0)
+        << "wait " << dropped << " of " << interceptor.waits;
     waits = interceptor.waits;
   }
   return waits;
@@ -206,7 +210,8 @@ void write_twice(Communicator& communicator, Device& device) {
   stream.synchronize();
 }
 
-// The same, behind a wait of each rank's own host for all that it has done: nobody else has waited for that.
+// The same, behind a wait of each rank's own host for all that it has done: nobody else has waited
+// for that.
 void write_and_wait_for_it(Communicator& communicator, Device& device) {
   const Floats a(device, communicator.size()), b(device, communicator.size());
   const Stream stream(device, "gather");
@@ -218,14 +223,17 @@ void write_and_wait_for_it(Communicator& communicator, Device& device) {
 
 TEST(Ranks, NeedEveryWaitAndTheCheckerSeesEachThatIsDropped) {
   for (const int ranks : {2, 3}) {
-    const int all = 2 * ranks * (ranks - 1);  // Before a peer's part is read, and before the own part is written again.
+    const int all =
+        2 * ranks *
+        (ranks - 1);  // Before a peer's part is read, and before the own part is written again.
     EXPECT_EQ(waits_needed(ranks, write_twice<&Communicator::all_gather>), all);
     EXPECT_EQ(waits_needed(ranks, write_twice<&Communicator::all_to_all>), all);
     EXPECT_EQ(waits_needed(ranks, write_and_wait_for_it), all);
   }
 }
 
-// A meeting in between is an edge: what the host of the writer has waited for before, all hosts have.
+// A meeting in between is an edge: what the host of the writer has waited for before, all hosts
+// have.
 TEST(Ranks, NeedNoWaitForWhatAHostWaitedForBeforeTheyMet) {
   for (const bool met : {false, true}) {
     DropsFirstWaits interceptor("gather");
@@ -249,7 +257,8 @@ TEST(Ranks, NeedNoWaitForWhatAHostWaitedForBeforeTheyMet) {
 
 // The second call continues from the first, on another stream.
 void exchange_twice(Communicator& communicator, Device& device) {
-  const Floats a(device, communicator.size()), b(device, communicator.size()), c(device, communicator.size());
+  const Floats a(device, communicator.size()), b(device, communicator.size()),
+      c(device, communicator.size());
   const Stream gather(device, "gather"), reduce(device, "reduce");
   gather.fill(a.data(), 1, a.bytes());
   communicator.all_gather(gather, {"gather", 0}, b.data(), a.data(), sizeof(float));
@@ -287,13 +296,21 @@ TEST(Ranks, CompareTheirCallsBeforeDataIsTrusted) {
     c.all_gather(s, {"gather", 4 - rank(c)}, nullptr, nullptr, 0);
   });
   EXPECT_THAT(said, HasSubstr("mismatch: ranks call different collectives: rank "));
-  EXPECT_THAT(said, HasSubstr("rank 0 collective 1, all_gather (gather of unit 3, 0 bytes a rank) on stream gather"));
-  EXPECT_THAT(said, HasSubstr("rank 1 collective 1, all_gather (gather of unit 4, 0 bytes a rank) on stream gather"));
-  said = said_of(
-      [&](Communicator& c, const Stream& s) { c.all_gather(s, {rank(c) ? "norm" : "losses"}, nullptr, nullptr, 0); });
+  EXPECT_THAT(
+      said,
+      HasSubstr(
+          "rank 0 collective 1, all_gather (gather of unit 3, 0 bytes a rank) on stream gather"));
+  EXPECT_THAT(
+      said,
+      HasSubstr(
+          "rank 1 collective 1, all_gather (gather of unit 4, 0 bytes a rank) on stream gather"));
+  said = said_of([&](Communicator& c, const Stream& s) {
+    c.all_gather(s, {rank(c) ? "norm" : "losses"}, nullptr, nullptr, 0);
+  });
   EXPECT_THAT(said, HasSubstr("all_gather (norm, 0 bytes a rank)"));
   said = said_of([&](Communicator& c, const Stream& s) {
-    rank(c) ? c.all_to_all(s, {"x"}, nullptr, nullptr, 0) : c.all_gather(s, {"x"}, nullptr, nullptr, 0);
+    rank(c) ? c.all_to_all(s, {"x"}, nullptr, nullptr, 0)
+            : c.all_gather(s, {"x"}, nullptr, nullptr, 0);
   });
   EXPECT_THAT(said, HasSubstr("all_to_all (x"));
   said = said_of([&](Communicator& c, const Stream& s) {
@@ -303,8 +320,9 @@ TEST(Ranks, CompareTheirCallsBeforeDataIsTrusted) {
   });
   EXPECT_THAT(said, HasSubstr("4 bytes a rank"));
   EXPECT_THAT(said, HasSubstr("8 bytes a rank"));
-  said = said_of(
-      [&](Communicator& c, const Stream& s) { rank(c) ? c.barrier() : c.all_gather(s, {"x"}, nullptr, nullptr, 0); });
+  said = said_of([&](Communicator& c, const Stream& s) {
+    rank(c) ? c.barrier() : c.all_gather(s, {"x"}, nullptr, nullptr, 0);
+  });
   EXPECT_THAT(said, HasSubstr("collective 1, meet"));
 }
 
@@ -313,10 +331,10 @@ TEST(Ranks, SayWhoWaitsWhereWhenOneEndsEarly) {
     if (c.rank() == 1) return;
     c.all_gather(s, {"gather", 5}, nullptr, nullptr, 0);
   });
-  EXPECT_EQ(
-      said,
-      "hang: ranks wait for one that has ended: rank 0 waits in collective 1, all_gather (gather of unit 5, 0 bytes "
-      "a rank) on stream gather; rank 1 has ended after collective 0, meet");
+  EXPECT_EQ(said,
+            "hang: ranks wait for one that has ended: rank 0 waits in collective 1, all_gather "
+            "(gather of unit 5, 0 bytes "
+            "a rank) on stream gather; rank 1 has ended after collective 0, meet");
 }
 
 // Each rank owns memory while it waits; all of it is gone when run_ranks returns.
@@ -326,19 +344,20 @@ TEST(Ranks, EndTogetherWhenOneOfThemThrows) {
       Judged judged({});
       int ended = 0, began = 0;
       const std::string said = what_is_thrown([&] {
-        run_ranks(judged.device, 3, static_cast<std::uint64_t>(round), [&](Communicator& communicator) {
-          struct Counts {
-            ~Counts() { ++count; }
-            int& count;
-          } counts{ended};
-          ++began;
-          const Floats memory(judged.device, 100);
-          for (int i = 0; i < 3; ++i) {
-            if (communicator.rank() == thrower && i == round)
-              throw DeviceError("cudaErrorMemoryAllocation", "allocate");
-            communicator.barrier();
-          }
-        });
+        run_ranks(judged.device, 3, static_cast<std::uint64_t>(round),
+                  [&](Communicator& communicator) {
+                    struct Counts {
+                      ~Counts() { ++count; }
+                      int& count;
+                    } counts{ended};
+                    ++began;
+                    const Floats memory(judged.device, 100);
+                    for (int i = 0; i < 3; ++i) {
+                      if (communicator.rank() == thrower && i == round)
+                        throw DeviceError("cudaErrorMemoryAllocation", "allocate");
+                      communicator.barrier();
+                    }
+                  });
       });
       EXPECT_THAT(said, HasSubstr("cudaErrorMemoryAllocation"));
       EXPECT_EQ(ended, began);

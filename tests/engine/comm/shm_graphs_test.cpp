@@ -1,5 +1,5 @@
-// Ranks that are processes, with calls in captured graphs: right bytes, graphs compared before they run, and a report
-// when a rank is lost in a replay.
+// Ranks that are processes, with calls in captured graphs: right bytes, graphs compared before they
+// run, and a report when a rank is lost in a replay.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -50,10 +50,13 @@ RC_GTEST_PROP(ShmGraphs, ExchangeWhatTheDefinitionSaysOnEverySchedule, ()) {
   const TemporaryFolder folder;
   SharedMemoryStore::create(folder / "ranks", ranks);
   Processes processes(ranks, [&](int rank) {
-    const Policy policy = all_policies()[(seed + static_cast<std::uint64_t>(rank)) % all_policies().size()];
-    OneRank one(folder / "ranks", rank, ranks, kDeadline, {.policy = policy, .seed = seed, .trace = nullptr});
+    const Policy policy =
+        all_policies()[(seed + static_cast<std::uint64_t>(rank)) % all_policies().size()];
+    OneRank one(folder / "ranks", rank, ranks, kDeadline,
+                {.policy = policy, .seed = seed, .trace = nullptr});
     const auto seen = program.run_with_graph(*one.communicator, one.device, first, end);
-    if (!one.checker.hazards().empty()) throw std::runtime_error(text(one.checker.hazards().front()));
+    if (!one.checker.hazards().empty())
+      throw std::runtime_error(text(one.checker.hazards().front()));
     if (one.communicator->collectives != count) throw std::runtime_error("not counted");
     return seen == expected[static_cast<std::size_t>(rank)] ? 0 : 2;
   });
@@ -67,7 +70,10 @@ class Replayed {
  public:
   using Calls = std::function<void(Communicator&, const Stream&, void* memory)>;
   Replayed(OneRank& one, const Calls& calls)
-      : one_(one), stream_(one.device, "compute"), memory_(one.device, kBytes), graph_(capture(calls)) {}
+      : one_(one),
+        stream_(one.device, "compute"),
+        memory_(one.device, kBytes),
+        graph_(capture(calls)) {}
   void launch() {
     one_.communicator->launch(stream_, graph_.ledger(), [&] { stream_.launch(graph_); });
   }
@@ -101,22 +107,27 @@ std::vector<Ended> ended_of(const Replayed::Calls& calls) {
 TEST(ShmGraphs, AreComparedBeforeTheyRun) {
   const auto swapped = ended_of([](Communicator& c, const Stream& s, void* memory) {
     c.all_gather(s, {"gather", 5}, memory, memory, 0);
-    for (const int unit : {0, 1}) c.all_gather(s, {"gather", c.rank() == 0 ? unit : 1 - unit}, memory, memory, 64);
+    for (const int unit : {0, 1})
+      c.all_gather(s, {"gather", c.rank() == 0 ? unit : 1 - unit}, memory, memory, 64);
   });
   for (const Ended& one : swapped) {
     EXPECT_EQ(one.status, 1);
-    EXPECT_THAT(one.words, AllOf(HasSubstr("ranks would replay different collectives: call 1 of the graph: rank "),
-                                 HasSubstr("rank 0 all_gather (gather of unit 0, 64 bytes a rank)"),
-                                 HasSubstr("rank 1 all_gather (gather of unit 1, 64 bytes a rank)")));
+    EXPECT_THAT(
+        one.words,
+        AllOf(HasSubstr("ranks would replay different collectives: call 1 of the graph: rank "),
+              HasSubstr("rank 0 all_gather (gather of unit 0, 64 bytes a rank)"),
+              HasSubstr("rank 1 all_gather (gather of unit 1, 64 bytes a rank)")));
   }
   const auto missing = ended_of([](Communicator& c, const Stream& s, void* memory) {
     c.all_gather(s, {"gather", 0}, memory, memory, 64);
-    if (c.rank() == 0) c.all_to_all(s, {"reduce", 1}, memory, static_cast<std::byte*>(memory) + 128, 64);
+    if (c.rank() == 0)
+      c.all_to_all(s, {"reduce", 1}, memory, static_cast<std::byte*>(memory) + 128, 64);
   });
   for (const Ended& one : missing) {
     EXPECT_EQ(one.status, 1);
-    EXPECT_THAT(one.words, AllOf(HasSubstr("call 1 of the graph: rank "), HasSubstr("rank 1 no call"),
-                                 HasSubstr("rank 0 all_to_all (reduce of unit 1, 64 bytes a rank)")));
+    EXPECT_THAT(one.words,
+                AllOf(HasSubstr("call 1 of the graph: rank "), HasSubstr("rank 1 no call"),
+                      HasSubstr("rank 0 all_to_all (reduce of unit 1, 64 bytes a rank)")));
   }
 }
 
@@ -141,7 +152,8 @@ TEST(ShmGraphs, AreSeenByTheChecker) {
   });
   for (const Ended& one : processes.end()) {
     EXPECT_EQ(one.status, 1);
-    EXPECT_THAT(one.words, AllOf(HasSubstr("write after write: fill"), HasSubstr("is not ordered after all_gather")));
+    EXPECT_THAT(one.words, AllOf(HasSubstr("write after write: fill"),
+                                 HasSubstr("is not ordered after all_gather")));
   }
 }
 
@@ -160,9 +172,11 @@ TEST(ShmGraphs, AreLaunchedByAllRanksOrNone) {
   });
   for (const Ended& one : processes.end()) {
     EXPECT_EQ(one.status, 1);
-    EXPECT_THAT(one.words, AllOf(HasSubstr("ranks call different collectives: "),
-                                 HasSubstr("rank 0 collective 0, launch of a graph on stream compute"),
-                                 HasSubstr("rank 1 collective 0, all_gather (gather of unit 3, 0 bytes a rank)")));
+    EXPECT_THAT(
+        one.words,
+        AllOf(HasSubstr("ranks call different collectives: "),
+              HasSubstr("rank 0 collective 0, launch of a graph on stream compute"),
+              HasSubstr("rank 1 collective 0, all_gather (gather of unit 3, 0 bytes a rank)")));
   }
 }
 
@@ -188,8 +202,9 @@ TEST(ShmGraphs, ReportARankThatIsKilledInAReplay) {
       const Ended ended = processes.wait(rank);
       if (rank == killed) continue;
       EXPECT_EQ(ended.status, 4) << ended.words;
-      EXPECT_THAT(ended.words, AllOf(HasSubstr("rank " + std::to_string(killed) + " did not come within 2 s: "),
-                                     HasSubstr("rank " + std::to_string(rank) + " waits in collective ")));
+      EXPECT_THAT(ended.words,
+                  AllOf(HasSubstr("rank " + std::to_string(killed) + " did not come within 2 s: "),
+                        HasSubstr("rank " + std::to_string(rank) + " waits in collective ")));
     }
   }
 }

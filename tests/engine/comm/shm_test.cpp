@@ -1,4 +1,5 @@
-// Ranks that are processes: right bytes, calls compared, and a report within the deadline when a rank is missing.
+// Ranks that are processes: right bytes, calls compared, and a report within the deadline when a
+// rank is missing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -28,7 +29,9 @@ constexpr double kDeadline = 20;  // For calls that all make: for a machine unde
 // A rank's communicator over the simulator, with a judge that goes on after a hazard.
 struct OneRank {
   explicit OneRank(std::unique_ptr<Store> at, const SimOptions& sim = {})
-      : store(std::move(at)), device(open_sim(sim), &checker), communicator(make_store_communicator(device, *store)) {}
+      : store(std::move(at)),
+        device(open_sim(sim), &checker),
+        communicator(make_store_communicator(device, *store)) {}
   std::unique_ptr<Store> store;
   Checker checker{{.stop = false, .mutation = "", .dropped = {}}};
   Device device;
@@ -42,11 +45,13 @@ RC_GTEST_PROP(ShmProperty, ExchangesWhatTheDefinitionSaysOnEverySchedule, ()) {
   const auto expected = program.expected();
   const Stores stores(*rc::gen::element(Over::memory, Over::network), ranks);
   Processes processes(ranks, [&](int rank) {
-    const Policy policy = all_policies()[(seed + static_cast<std::uint64_t>(rank)) % all_policies().size()];
+    const Policy policy =
+        all_policies()[(seed + static_cast<std::uint64_t>(rank)) % all_policies().size()];
     OneRank one(stores.join(rank, kDeadline), {.policy = policy, .seed = seed, .trace = nullptr});
     one.communicator->barrier();  // Even if the program is empty.
     const auto seen = program.run(*one.communicator, one.device);
-    if (!one.checker.hazards().empty()) throw std::runtime_error(text(one.checker.hazards().front()));
+    if (!one.checker.hazards().empty())
+      throw std::runtime_error(text(one.checker.hazards().front()));
     return seen == expected[static_cast<std::size_t>(rank)] ? 0 : 2;
   });
   for (const Ended& ended : processes.end()) {
@@ -83,15 +88,17 @@ RC_GTEST_PROP(ShmProperty, ExchangesBetweenProcessesOfSeveralRanks, ()) {
 }
 
 class Shm : public testing::TestWithParam<Over> {};
-INSTANTIATE_TEST_SUITE_P(Over, Shm, testing::Values(Over::memory, Over::network), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Over, Shm, testing::Values(Over::memory, Over::network),
+                         testing::PrintToStringParamName());
 
 TEST_P(Shm, ARankThatEndsEarlyEndsItsProcess) {
   const Stores run(GetParam(), 2);
   std::vector<std::unique_ptr<Store>> stores;
   for (int rank = 0; rank < 2; ++rank) stores.push_back(run.join(rank, kDeadline));
   Device device(open_sim());
-  EXPECT_THROW(run_ranks(device, stores, 1, [](Communicator& c) { c.rank() == 0 ? c.barrier() : void(); }),
-               CollectiveHang);
+  EXPECT_THROW(
+      run_ranks(device, stores, 1, [](Communicator& c) { c.rank() == 0 ? c.barrier() : void(); }),
+      CollectiveHang);
 }
 
 // Parts that do not fit the outbox go in rounds.
@@ -108,15 +115,16 @@ TEST_P(Shm, ExchangesPartsOfAnySize) {
     };
     for (int peer = 0; peer < kRanks; ++peer) {
       for (std::size_t half = 0; half < 2; ++half) {
-        stream.fill(part(from, peer) + half * (bytes / 2), static_cast<std::uint8_t>(50 * half + 10 * rank + peer),
-                    bytes / 2);
+        stream.fill(part(from, peer) + half * (bytes / 2),
+                    static_cast<std::uint8_t>(50 * half + 10 * rank + peer), bytes / 2);
       }
     }
     std::vector<unsigned char> seen(kRanks * bytes);
     const auto all_are = [&](auto value) {
       stream.copy(seen.data(), to.data(), seen.size(), CopyKind::device_to_host);
       for (std::size_t i = 0; i < seen.size(); ++i) {
-        if (seen[i] != value(static_cast<int>(i / bytes)) + (i % bytes < bytes / 2 ? 0 : 50)) return false;
+        if (seen[i] != value(static_cast<int>(i / bytes)) + (i % bytes < bytes / 2 ? 0 : 50))
+          return false;
       }
       return true;
     };
@@ -165,8 +173,12 @@ TEST_P(Shm, ComparesCallsBeforeDataIsTrusted) {
   });
   for (const Ended& one : ended) {
     EXPECT_EQ(one.status, 1);
-    EXPECT_THAT(one.words, HasSubstr("rank 0 collective 1, all_gather (gather of unit 3, 0 bytes a rank) on stream"));
-    EXPECT_THAT(one.words, HasSubstr("rank 1 collective 1, all_gather (gather of unit 4, 0 bytes a rank) on stream"));
+    EXPECT_THAT(
+        one.words,
+        HasSubstr("rank 0 collective 1, all_gather (gather of unit 3, 0 bytes a rank) on stream"));
+    EXPECT_THAT(
+        one.words,
+        HasSubstr("rank 1 collective 1, all_gather (gather of unit 4, 0 bytes a rank) on stream"));
   }
 }
 
@@ -179,8 +191,9 @@ TEST_P(Shm, ReportsAtOnceWhoHasLeft) {
   });
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(30));
   EXPECT_EQ(ended[0].status, 4);
-  EXPECT_THAT(ended[0].words, HasSubstr(" has left: rank 0 waits in collective 1, all_gather (gather of unit 7, 0 "
-                                        "bytes a rank) on stream gather; rank 1"));
+  EXPECT_THAT(ended[0].words,
+              HasSubstr(" has left: rank 0 waits in collective 1, all_gather (gather of unit 7, 0 "
+                        "bytes a rank) on stream gather; rank 1"));
   EXPECT_EQ(ended[1].status, 0);
   EXPECT_EQ(ended[2].words, "its own failure");
 }
@@ -227,14 +240,19 @@ class Calling {
 
 TEST_P(Shm, ReportsWhoIsMissingAtTheDeadline) {
   const std::vector<std::string> words = Calling(GetParam(), 2, 1, 2).reports();
-  EXPECT_THAT(words, testing::Each(HasSubstr("rank 1 was last in collective 1, all_to_all (reduce of unit 1, ")));
+  EXPECT_THAT(
+      words,
+      testing::Each(HasSubstr("rank 1 was last in collective 1, all_to_all (reduce of unit 1, ")));
   EXPECT_THAT(words.front(), testing::StartsWith("rank 1 did not come within 2 s: rank 0 "));
   // Over a network rank 0 may have said so and left before.
-  EXPECT_THAT(words.back(),
-              testing::AnyOf(testing::StartsWith("rank 1 did not come within 2 s: rank 0 "),
-                             testing::StartsWith(GetParam() == Over::network ? "rank 0 has left: " : "-")));
-  EXPECT_THAT(words.front(), HasSubstr("rank 0 waits in collective 2, all_to_all (reduce of unit 2, 0 bytes a rank) on "
-                                       "stream reduce; rank 1 was"));
+  EXPECT_THAT(
+      words.back(),
+      testing::AnyOf(testing::StartsWith("rank 1 did not come within 2 s: rank 0 "),
+                     testing::StartsWith(GetParam() == Over::network ? "rank 0 has left: " : "-")));
+  EXPECT_THAT(
+      words.front(),
+      HasSubstr("rank 0 waits in collective 2, all_to_all (reduce of unit 2, 0 bytes a rank) on "
+                "stream reduce; rank 1 was"));
 }
 
 TEST_P(Shm, ReportsWhoNeverCame) {
@@ -249,7 +267,8 @@ TEST_P(Shm, ReportsAKilledRank) {
   for (int left = wanted ? std::atoi(wanted) : 3; left > 0; --left) {
     const int killed = static_cast<int>(random() % 3);
     Calling calling(GetParam(), 2, killed, -1);
-    if (GetParam() == Over::network) std::this_thread::sleep_for(std::chrono::seconds(1));  // All have come.
+    if (GetParam() == Over::network)
+      std::this_thread::sleep_for(std::chrono::seconds(1));  // All have come.
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 50'000));
     calling.kill();
     const std::string missing =

@@ -1,4 +1,5 @@
-// The simulated device and the GPU make the same of random programs: memory, names of errors, states of captures.
+// The simulated device and the GPU make the same of random programs: memory, names of errors,
+// states of captures.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -52,8 +53,8 @@ TEST(CudaConformance, ACapturedForkReplaysOnTheGpu) {
   EXPECT_EQ(code_of([&] { a.end_capture(); }), "cudaErrorIllegalState");
 }
 
-// A graph's copies have empty nodes behind them that nobody asked for. Who waits for the last copy has joined all; who
-// does not is told so.
+// A graph's copies have empty nodes behind them that nobody asked for. Who waits for the last copy
+// has joined all; who does not is told so.
 TEST(CudaConformance, CopiesOfACaptureAreJoinedByTheirEvents) {
   ASSERT_FALSE(cuda_devices().empty()) << "this test takes a GPU; ctest skips it without one";
   Device device(open_cuda());
@@ -88,19 +89,23 @@ TEST(CudaConformance, CopiesOfACaptureAreJoinedByTheirEvents) {
   EXPECT_EQ(read(a, z), std::vector<float>(1000, 1.0f));
 }
 
-// Poison reaches the end of so much memory long after a call returns, so what did not wait for it is overwritten.
+// Poison reaches the end of so much memory long after a call returns, so what did not wait for it
+// is overwritten.
 TEST(CudaConformance, NoStreamWorksOnMemoryBeforeItIsPoisoned) {
   ASSERT_FALSE(cuda_devices().empty()) << "this test takes a GPU; ctest skips it without one";
   constexpr std::int64_t kMany = std::int64_t{1} << 29, kEnd = 4096;
-  Device device(open_cuda(), nullptr, {.delays = {}, .seed = 1, .poison_fresh = true, .poison_freed = true});
+  Device device(open_cuda(), nullptr,
+                {.delays = {}, .seed = 1, .poison_fresh = true, .poison_freed = true});
   const Stream a(device, "a"), b(device, "b");
   const Event e(device), f(device);
   const PinnedBuffer nothing(device, kEnd * sizeof(float));
   std::memset(nothing.data(), 0, nothing.bytes());
-  const auto clear = [&](const Stream& stream,
-                         const Floats& of) {  // By a copy, for which no multiprocessor must be free.
-    stream.copy(of.data() + kMany - kEnd, nothing.data(), nothing.bytes(), CopyKind::host_to_device);
-  };
+  const auto clear =
+      [&](const Stream& stream,
+          const Floats& of) {  // By a copy, for which no multiprocessor must be free.
+        stream.copy(of.data() + kMany - kEnd, nothing.data(), nothing.bytes(),
+                    CopyKind::host_to_device);
+      };
   const auto end = [&](const Floats& of) {  // Once everything is over.
     a.synchronize();
     b.synchronize();

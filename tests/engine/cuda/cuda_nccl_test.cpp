@@ -15,7 +15,8 @@
 #include "engine/cuda/nccl_library.h"
 #include "engine/device/window_memory.h"
 
-// ---- The runtime ----------------------------------------------------------------------------------------------------
+// ---- The runtime
+// -------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -40,7 +41,8 @@ cudaError_t await_event(cudaEvent_t event) __asm__("cudaEventSynchronize");
 cudaError_t elapsed(float* ms, cudaEvent_t begin, cudaEvent_t end) __asm__("cudaEventElapsedTime");
 cudaError_t last_error() __asm__("cudaGetLastError");
 const char* error_name(cudaError_t error) __asm__("cudaGetErrorName");
-cudaError_t is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* status) __asm__("cudaStreamIsCapturing");
+cudaError_t is_capturing(cudaStream_t stream,
+                         cudaStreamCaptureStatus* status) __asm__("cudaStreamIsCapturing");
 cudaError_t make_stream(cudaStream_t* stream, unsigned flags) __asm__("cudaStreamCreateWithFlags");
 cudaError_t synchronize(cudaStream_t stream) __asm__("cudaStreamSynchronize");
 cudaError_t destroy_stream(cudaStream_t stream) __asm__("cudaStreamDestroy");
@@ -64,10 +66,13 @@ cudaError_t is_capturing(cudaStream_t, cudaStreamCaptureStatus* status) {
 cudaError_t make_stream(cudaStream_t* stream, unsigned) { return *stream = nullptr, cudaSuccess; }
 cudaError_t synchronize(cudaStream_t) { return say("synchronize"), cudaSuccess; }
 cudaError_t destroy_stream(cudaStream_t) { return cudaSuccess; }
-cudaError_t memory_left(std::size_t* free, std::size_t* all) { return *free = *all = free_bytes, cudaSuccess; }
+cudaError_t memory_left(std::size_t* free, std::size_t* all) {
+  return *free = *all = free_bytes, cudaSuccess;
+}
 }
 
-// ---- The library ----------------------------------------------------------------------------------------------------
+// ---- The library
+// -------------------------------------------------------------------------------------------------
 
 namespace lockstep {
 namespace {
@@ -89,10 +94,18 @@ NcclLibrary fake_library() {
   nccl.all_gather = [](const void*, void*, std::size_t count, int, NcclComm, cudaStream_t) {
     return answer("gather", " " + std::to_string(count));
   };
-  nccl.reduce_scatter = [](const void*, void*, std::size_t, int, int, NcclComm, cudaStream_t) { return answer("sum"); };
-  nccl.all_reduce = [](const void*, void*, std::size_t, int, int, NcclComm, cudaStream_t) { return answer("sums"); };
-  nccl.send = [](const void*, std::size_t, int, int, NcclComm, cudaStream_t) { return answer("send"); };
-  nccl.receive = [](void*, std::size_t, int, int, NcclComm, cudaStream_t) { return answer("receive"); };
+  nccl.reduce_scatter = [](const void*, void*, std::size_t, int, int, NcclComm, cudaStream_t) {
+    return answer("sum");
+  };
+  nccl.all_reduce = [](const void*, void*, std::size_t, int, int, NcclComm, cudaStream_t) {
+    return answer("sums");
+  };
+  nccl.send = [](const void*, std::size_t, int, int, NcclComm, cudaStream_t) {
+    return answer("send");
+  };
+  nccl.receive = [](void*, std::size_t, int, int, NcclComm, cudaStream_t) {
+    return answer("receive");
+  };
   nccl.group_start = [] { return answer("("); };
   nccl.group_end = [] { return answer(")"); };
   nccl.mem_alloc = [](void** memory, std::size_t bytes) {
@@ -123,7 +136,8 @@ NcclLibrary library = fake_library();
 
 const NcclLibrary& nccl_library() { return library; }
 void nccl_call(int result, const char* name) {
-  if (result != kNcclSuccess) cuda_raise(library.error_string(result), name, std::source_location::current());
+  if (result != kNcclSuccess)
+    cuda_raise(library.error_string(result), name, std::source_location::current());
 }
 
 namespace {
@@ -170,7 +184,8 @@ TEST_F(CudaNccl, RegistersWindowsAndGivesThemBackBeforeTheCommunicator) {
   EXPECT_EQ(ranks->reach(), join()->reach());  // On one machine.
   said.clear();
   ranks->reserve(mib(9));
-  EXPECT_THAT(taken(), ElementsAre("alloc 10 MiB", "register 10 MiB 1", "gather 256", "gather 256", "synchronize"));
+  EXPECT_THAT(taken(), ElementsAre("alloc 10 MiB", "register 10 MiB 1", "gather 256", "gather 256",
+                                   "synchronize"));
   void* const first = ranks->allocate(1000);
   void* const second = ranks->allocate(mib(8));
   EXPECT_THAT(taken(), IsEmpty());
@@ -238,7 +253,8 @@ TEST_F(CudaNccl, GivesBackWhatCannotBeRegistered) {
   EXPECT_THAT(taken(), ElementsAre("alloc 2 MiB", "register 2 MiB 1", "free"));
   failing = "";
   ranks->release(ranks->allocate(1));
-  EXPECT_THAT(taken(), ElementsAre("alloc 2 MiB", "register 2 MiB 1", "gather 256", "gather 256", "synchronize"));
+  EXPECT_THAT(taken(), ElementsAre("alloc 2 MiB", "register 2 MiB 1", "gather 256", "gather 256",
+                                   "synchronize"));
 }
 
 // It waits for nothing, and the next attempt begins anew.
@@ -246,11 +262,13 @@ TEST_F(CudaNccl, GivesBackAWindowThatTheFirstGatherFailsIn) {
   auto ranks = join();
   failing = "gather";
   EXPECT_THAT(error_of([&] { ranks->allocate(1); }), HasSubstr("LOCKSTEP_COPY_ENGINES=0"));
-  EXPECT_THAT(taken(), ElementsAre("alloc 2 MiB", "register 2 MiB 1", "gather 256", "deregister", "free"));
+  EXPECT_THAT(taken(),
+              ElementsAre("alloc 2 MiB", "register 2 MiB 1", "gather 256", "deregister", "free"));
   EXPECT_EQ(taken_bytes, 0);
   failing = "";
   ranks->allocate(1);
-  EXPECT_THAT(taken(), ElementsAre("alloc 2 MiB", "register 2 MiB 1", "gather 256", "gather 256", "synchronize"));
+  EXPECT_THAT(taken(), ElementsAre("alloc 2 MiB", "register 2 MiB 1", "gather 256", "gather 256",
+                                   "synchronize"));
   ranks.reset();
   EXPECT_THAT(taken(), ElementsAre("deregister", "free", "abort"));
 }

@@ -22,11 +22,13 @@ TEST(Nvtx, TellsAToolOfRanges) {
         if (!profiler) std::exit(2);
         ProfilerRanges(profiler).at({.step = 3, .layer = 1, .part = "qkv"}, false);
         void* const listener = dlopen(kListener, RTLD_NOW);
-        const auto told = reinterpret_cast<const char* (*)()>(dlsym(listener, "nvtx_listener_told"));
+        const auto told =
+            reinterpret_cast<const char* (*)()>(dlsym(listener, "nvtx_listener_told"));
         std::fputs(told(), stderr);
         std::exit(0);
       },
-      testing::ExitedWithCode(0), "^domain lockstep\n\\+step 3\n\\+layer 1, qkv\n-layer 1, qkv\n-step 3\n$");
+      testing::ExitedWithCode(0),
+      "^domain lockstep\n\\+step 3\n\\+layer 1, qkv\n-layer 1, qkv\n-step 3\n$");
 }
 TEST(Nvtx, IsAbsentWithoutATool) {
   EXPECT_EXIT(

@@ -1,4 +1,5 @@
-// Memory that is carved out of blocks: no two allocations touch, all are aligned, and blocks serve the next device.
+// Memory that is carved out of blocks: no two allocations touch, all are aligned, and blocks serve
+// the next device.
 #include "engine/device/block_memory.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +41,8 @@ TEST(BlockMemory, HandsOutAlignedMemoryThatNeverOverlaps) {
     EXPECT_EQ(at(got) % BlockMemory::kAlignment, 0u);
     EXPECT_TRUE(memory.holds(got));
     EXPECT_TRUE(memory.holds(static_cast<std::byte*>(got) + bytes - 1));
-    static_cast<std::byte*>(got)[bytes - 1] = std::byte{1};  // It is there: an address sanitizer looks on.
+    static_cast<std::byte*>(got)[bytes - 1] =
+        std::byte{1};  // It is there: an address sanitizer looks on.
     handed[at(got)] = bytes;
   }
   std::uintptr_t end = 0;

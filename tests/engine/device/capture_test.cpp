@@ -1,4 +1,5 @@
-// Capture and graphs on the simulated device: what is refused, by CUDA's names, and what a launch does.
+// Capture and graphs on the simulated device: what is refused, by CUDA's names, and what a launch
+// does.
 #include <bit>
 #include <functional>
 #include <thread>
@@ -10,7 +11,8 @@ namespace lockstep::test {
 namespace {
 
 struct Bench {
-  explicit Bench(Policy policy = Policy::lazy) : device(open_sim({.policy = policy, .trace = &trace})) {}
+  explicit Bench(Policy policy = Policy::lazy)
+      : device(open_sim({.policy = policy, .trace = &trace})) {}
   std::vector<SimStep> trace;  // Outlives the device.
   Device device;
   Stream a{device, "a"}, b{device, "b"};
@@ -114,7 +116,8 @@ TEST(Capture, LaunchesOfOneGraphDoNotOverlap) {
     s.b.launch(graph);
     s.b.synchronize();
     ASSERT_EQ(s.trace.size(), 4u);
-    for (std::size_t i = 0; i < 4; ++i) EXPECT_STREQ(s.trace[i].what, i % 2 ? "accumulate_gradient" : "zero_gradient");
+    for (std::size_t i = 0; i < 4; ++i)
+      EXPECT_STREQ(s.trace[i].what, i % 2 ? "accumulate_gradient" : "zero_gradient");
   }
 }
 
@@ -165,7 +168,9 @@ TEST(Capture, RefusesWhatCudaRefusesAndIsInvalidatedByIt) {
       {"synchronize an event", [](Bench& s) { s.e.synchronize(); }},
       {"query an event", [](Bench& s) { static_cast<void>(s.e.finished()); }},
       {"stream-ordered allocation elsewhere",
-       [](Bench& s) { s.device.backend().allocate_async(s.device.backend().create_stream("c"), 16); }},
+       [](Bench& s) {
+         s.device.backend().allocate_async(s.device.backend().create_stream("c"), 16);
+       }},
   };
   for (const auto& [name, call] : calls) {
     Bench s;
@@ -174,7 +179,8 @@ TEST(Capture, RefusesWhatCudaRefusesAndIsInvalidatedByIt) {
     EXPECT_EQ(code_of([&] { call(s); }), "cudaErrorStreamCaptureUnsupported") << name;
     EXPECT_EQ(s.a.capture_status(), CaptureStatus::invalidated) << name;
     EXPECT_EQ(code_of([&] { call(s); }), "cudaErrorStreamCaptureUnsupported") << name;
-    EXPECT_EQ(code_of([&] { s.a.fill(s.x.data(), 1, 16); }), "cudaErrorStreamCaptureInvalidated") << name;
+    EXPECT_EQ(code_of([&] { s.a.fill(s.x.data(), 1, 16); }), "cudaErrorStreamCaptureInvalidated")
+        << name;
     EXPECT_EQ(code_of([&] { s.a.record(s.e); }), "cudaErrorStreamCaptureInvalidated") << name;
     EXPECT_EQ(code_of([&] { s.a.wait(s.e); }), "cudaErrorStreamCaptureInvalidated") << name;
     EXPECT_EQ(code_of([&] { s.a.end_capture(); }), "cudaErrorStreamCaptureInvalidated") << name;
@@ -221,7 +227,9 @@ TEST(Capture, EndsOnlyWhereAndByWhomItWasBegun) {
   EXPECT_EQ(code_of([&] { s.b.end_capture(); }), "cudaErrorStreamCaptureUnmatched");
   EXPECT_EQ(code_of([&] { s.a.end_capture(); }), "cudaErrorStreamCaptureInvalidated");
   s.a.begin_capture();
-  std::thread([&] { EXPECT_EQ(code_of([&] { s.a.end_capture(); }), "cudaErrorStreamCaptureWrongThread"); }).join();
+  std::thread([&] {
+    EXPECT_EQ(code_of([&] { s.a.end_capture(); }), "cudaErrorStreamCaptureWrongThread");
+  }).join();
   EXPECT_EQ(code_of([&] { s.a.end_capture(); }), "cudaErrorIllegalState");
 }
 

@@ -9,17 +9,19 @@ namespace {
 TEST(Conformance, EverySchedulePolicyAgreesOnProgramsWithoutRaces) {
   std::set<std::string> codes;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
-    const std::vector<std::string> program = RandomProgram(open_sim({.policy = Policy::program}), seed).run(60);
+    const std::vector<std::string> program =
+        RandomProgram(open_sim({.policy = Policy::program}), seed).run(60);
     for (const std::string& line : program)
       codes.insert(line.substr(line.find(": ") + 1, line.find(';') - line.find(": ")));
     for (const Policy policy : {Policy::lazy, Policy::random, Policy::pct}) {
       const SimOptions options{.policy = policy, .seed = seed, .depth = 3};
-      ASSERT_EQ(first_difference(program, RandomProgram(open_sim(options), seed).run(60)), "") << "seed " << seed;
+      ASSERT_EQ(first_difference(program, RandomProgram(open_sim(options), seed).run(60)), "")
+          << "seed " << seed;
     }
   }
-  for (const char* code :
-       {"IllegalState", "StreamCaptureUnsupported", "StreamCaptureInvalidated", "StreamCaptureMerge", "InvalidValue",
-        "StreamCaptureUnmatched", "StreamCaptureUnjoined", "StreamCaptureIsolation", "CapturedEvent"}) {
+  for (const char* code : {"IllegalState", "StreamCaptureUnsupported", "StreamCaptureInvalidated",
+                           "StreamCaptureMerge", "InvalidValue", "StreamCaptureUnmatched",
+                           "StreamCaptureUnjoined", "StreamCaptureIsolation", "CapturedEvent"}) {
     EXPECT_TRUE(codes.contains(" cudaError" + std::string(code) + ";")) << code << " was never met";
   }
 }

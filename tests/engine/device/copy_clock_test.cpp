@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kNames[5] = {};
 constexpr CopyClock::Id kCompute = &kNames[0], kOut = &kNames[1], kBack = &kNames[2];  // Streams,
-constexpr CopyClock::Id kLeft = &kNames[3], kReturned = &kNames[4];                    // and events.
+constexpr CopyClock::Id kLeft = &kNames[3], kReturned = &kNames[4];  // and events.
 
 void leave(CopyClock& clock) {
   clock.copied(kOut);

@@ -49,26 +49,32 @@ TEST(CopyEngines, AreTurnedOffByTheEnvironment) {
     EXPECT_EQ(off(22809, 13000, {{name, ""}}), "");
   }
   for (const char* kernels : {"0", "off", "false", "no"}) {
-    EXPECT_THAT(off(22809, 13000, {{"LOCKSTEP_COPY_ENGINES", kernels}}), EndsWith(std::string(" is ") + kernels));
+    EXPECT_THAT(off(22809, 13000, {{"LOCKSTEP_COPY_ENGINES", kernels}}),
+                EndsWith(std::string(" is ") + kernels));
   }
   EXPECT_THAT(off(22809, 13000, {{"NCCL_CUMEM_ENABLE", "0x0"}}), HasSubstr("NCCL_CUMEM_ENABLE"));
-  EXPECT_THAT(off(22809, 13000, {{"LOCKSTEP_EXACT_ALLOCATIONS", "1"}}), HasSubstr("LOCKSTEP_EXACT_ALLOCATIONS"));
+  EXPECT_THAT(off(22809, 13000, {{"LOCKSTEP_EXACT_ALLOCATIONS", "1"}}),
+              HasSubstr("LOCKSTEP_EXACT_ALLOCATIONS"));
 }
 
 // Who keeps ranks from one another's memory does not get them.
 TEST(CopyEngines, AreNotTakenBetweenRanksThatAreKeptApart) {
   for (const char* level : {"LOC", "0"}) {
-    EXPECT_EQ(off(22809, 13000, {{"NCCL_P2P_LEVEL", level}}), std::string("NCCL_P2P_LEVEL is ") + level);
+    EXPECT_EQ(off(22809, 13000, {{"NCCL_P2P_LEVEL", level}}),
+              std::string("NCCL_P2P_LEVEL is ") + level);
   }
-  for (const char* level : {"", "NVL", "SYS", "1"}) EXPECT_EQ(off(22809, 13000, {{"NCCL_P2P_LEVEL", level}}), "");
+  for (const char* level : {"", "NVL", "SYS", "1"})
+    EXPECT_EQ(off(22809, 13000, {{"NCCL_P2P_LEVEL", level}}), "");
   EXPECT_EQ(off(22809, 13000, {{"NCCL_P2P_DISABLE", "1"}}), "NCCL_P2P_DISABLE is set");
-  for (const char* not_off : {"", "0"}) EXPECT_EQ(off(22809, 13000, {{"NCCL_P2P_DISABLE", not_off}}), "");
+  for (const char* not_off : {"", "0"})
+    EXPECT_EQ(off(22809, 13000, {{"NCCL_P2P_DISABLE", not_off}}), "");
 }
 
 // Written as 2 where they are taken, which all versions read.
 TEST(CopyEngines, NeedThePolicyWithoutBlocks) {
   for (const char* policy : {"", "2", "ZERO"}) {
-    for (const int nccl : {22809, 22903}) EXPECT_EQ(off(nccl, 13000, {{"NCCL_CTA_POLICY", policy}}), "") << policy;
+    for (const int nccl : {22809, 22903})
+      EXPECT_EQ(off(nccl, 13000, {{"NCCL_CTA_POLICY", policy}}), "") << policy;
   }
   for (const char* policy : {"0", "1", "EFFICIENCY"}) {
     EXPECT_THAT(off(22903, 13000, {{"NCCL_CTA_POLICY", policy}}), HasSubstr("NCCL_CTA_POLICY"));

@@ -1,4 +1,5 @@
-// The device: who hears of a call, in which order, what is counted, and what a dry run leaves alone.
+// The device: who hears of a call, in which order, what is counted, and what a dry run leaves
+// alone.
 #include "engine/device/device.h"
 
 #include <cstdlib>
@@ -21,12 +22,14 @@ struct Diary : Observer {
                    [&](const WaitCall& c) { add(s, "wait " + std::to_string(c.event)); },
                    [&](const BeginCaptureCall&) { add(s, "begin"); },
                    [&](const EndCaptureCall& c) {
-                     add(s, "end " + std::to_string(c.graph) + " of " + std::to_string(c.captured->entries().size()));
+                     add(s, "end " + std::to_string(c.graph) + " of " +
+                                std::to_string(c.captured->entries().size()));
                    },
                    [&](const AbortCaptureCall&) { add(s, "abort"); },
                    [&](const LaunchCall& c) { add(s, "launch " + std::to_string(c.graph)); },
                    [&](const SyncCall& c) {
-                     c.event < 0 ? add(s, "sync") : lines.push_back("sync event " + std::to_string(c.event));
+                     c.event < 0 ? add(s, "sync")
+                                 : lines.push_back("sync event " + std::to_string(c.event));
                    },
                    [&](const AllocateCall& c) {
                      lines.push_back((c.pinned ? "pin " : "allocate ") + std::to_string(c.bytes));
@@ -36,7 +39,9 @@ struct Diary : Observer {
                },
                issued.call);
   }
-  void add(int stream, const std::string& what) { lines.push_back(std::to_string(stream) + ": " + what); }
+  void add(int stream, const std::string& what) {
+    lines.push_back(std::to_string(stream) + ": " + what);
+  }
   std::vector<std::string> lines;
 };
 
@@ -63,11 +68,12 @@ TEST(Device, TellsTheObserverOfEveryCallInOrder) {
     a.begin_capture();
     a.abort_capture();
   }
-  EXPECT_EQ(diary.lines, (std::vector<std::string>{"allocate 16",      "pin 16",        "0: fill",      "0: record 1",
-                                                   "1: wait 1",        "1: copy",       "sync event 1", "0: begin",
-                                                   "0: zero_gradient", "0: end 0 of 1", "1: launch 0",  "0: begin",
-                                                   "0: zero_gradient", "0: end 1 of 1", "1: launch 1",  "1: sync",
-                                                   "0: begin",         "0: abort",      "unpin",        "release"}));
+  EXPECT_EQ(diary.lines, (std::vector<std::string>{
+                             "allocate 16",      "pin 16",        "0: fill",      "0: record 1",
+                             "1: wait 1",        "1: copy",       "sync event 1", "0: begin",
+                             "0: zero_gradient", "0: end 0 of 1", "1: launch 0",  "0: begin",
+                             "0: zero_gradient", "0: end 1 of 1", "1: launch 1",  "1: sync",
+                             "0: begin",         "0: abort",      "unpin",        "release"}));
 }
 
 TEST(Device, AFailedCaptureIsToldAsAbortedAndTheNextOneWorks) {
@@ -79,7 +85,8 @@ TEST(Device, AFailedCaptureIsToldAsAbortedAndTheNextOneWorks) {
   EXPECT_EQ(code_of([&] { a.end_capture(); }), "cudaErrorStreamCaptureInvalidated");
   a.begin_capture();
   EXPECT_EQ(a.end_capture().ledger().entries().size(), 0u);
-  EXPECT_EQ(diary.lines, (std::vector<std::string>{"0: begin", "0: abort", "0: begin", "0: end 0 of 0"}));
+  EXPECT_EQ(diary.lines,
+            (std::vector<std::string>{"0: begin", "0: abort", "0: begin", "0: end 0 of 0"}));
 }
 
 TEST(Device, CountsOpsOfLaunchedGraphsAndHostSynchronisations) {
@@ -164,17 +171,20 @@ TEST(Device, AnErrorNamesTheCodeTheCallAndThePlace) {
     FAIL();
   } catch (const DeviceError& error) {
     EXPECT_EQ(error.code(), "cudaErrorIllegalState");
-    EXPECT_NE(std::string(error.what()).find("end_capture on a stream that is not capturing: cudaErrorIllegalState ("),
+    EXPECT_NE(std::string(error.what())
+                  .find("end_capture on a stream that is not capturing: cudaErrorIllegalState ("),
               std::string::npos);
     EXPECT_NE(std::string(error.what()).find(".cpp:"), std::string::npos);
   }
 }
 
-// Where there is no GPU, opening one is an error that the program can catch; so is asking for one too many.
+// Where there is no GPU, opening one is an error that the program can catch; so is asking for one
+// too many.
 TEST(Device, AMissingGpuIsAnError) {
   const std::size_t count = cuda_devices().size();
   const std::string code = code_of([&] { open_cuda(static_cast<int>(count)); });
-  EXPECT_TRUE(code == "cudaErrorNoDevice" || code == "cudaErrorInsufficientDriver" || code == "cudaErrorInvalidDevice")
+  EXPECT_TRUE(code == "cudaErrorNoDevice" || code == "cudaErrorInsufficientDriver" ||
+              code == "cudaErrorInvalidDevice")
       << code;
 }
 

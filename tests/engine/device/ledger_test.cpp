@@ -61,29 +61,36 @@ TEST(Ledger, ADryRunOfTheSameCodeIsEqual) {
 
 TEST(Ledger, NamesAScalarThatChanged) {
   EXPECT_EQ(after([](Region& r) { r.max_norm = 0.5f; }),
-            "entry 6, step 2, microbatch 1, layer 3, qkv: gradient_norm: the scalar max_norm changed from 0x3f800000 "
+            "entry 6, step 2, microbatch 1, layer 3, qkv: gradient_norm: the scalar max_norm "
+            "changed from 0x3f800000 "
             "(1065353216, 1) to 0x3f000000 (1056964608, 0.5)");
 }
 
 TEST(Ledger, NamesTheOperandThatMoved) {
   std::string from, to;
   const std::string found = after([&](Region& r) { r.y += 1; });
-  EXPECT_THAT(found, HasSubstr("entry 2, step 2, microbatch 1, layer 3, qkv: copy of 16 bytes: the destination is not "
-                               "where it was captured"));
-  EXPECT_THAT(after([](Region& r) { r.x += 1; }), HasSubstr("the source is not where it was captured"));
+  EXPECT_THAT(
+      found,
+      HasSubstr(
+          "entry 2, step 2, microbatch 1, layer 3, qkv: copy of 16 bytes: the destination is not "
+          "where it was captured"));
+  EXPECT_THAT(after([](Region& r) { r.x += 1; }),
+              HasSubstr("the source is not where it was captured"));
 }
 
 TEST(Ledger, NamesTheOpThatIsMissing) {
-  EXPECT_THAT(after([](Region& r) { r.accumulates = false; }),
-              HasSubstr("entry 5, step 2, microbatch 1, layer 3, qkv: accumulate_gradient: is gradient_norm, was "
-                        "captured as accumulate_gradient"));
+  EXPECT_THAT(
+      after([](Region& r) { r.accumulates = false; }),
+      HasSubstr(
+          "entry 5, step 2, microbatch 1, layer 3, qkv: accumulate_gradient: is gradient_norm, was "
+          "captured as accumulate_gradient"));
 }
 
 TEST(Ledger, NamesTheOpThatIsThereNow) {
-  EXPECT_EQ(
-      after([](Region& r) { r.zeroes = true; }),
-      "entry 7, step 2, microbatch 1, layer 3, qkv: zero_gradient: not captured, but there now (7 entries captured, "
-      "8 now)");
+  EXPECT_EQ(after([](Region& r) { r.zeroes = true; }),
+            "entry 7, step 2, microbatch 1, layer 3, qkv: zero_gradient: not captured, but there "
+            "now (7 entries captured, "
+            "8 now)");
 }
 
 TEST(Ledger, NamesWorkThatEscapedToAStreamThatIsNotCaptured) {
@@ -126,7 +133,8 @@ TEST(Ledger, NamesOperandsByIndexAndShape) {
             "entry 0: accumulate_gradient: operand g has 1 rows, was captured with 2");
   is = was;
   is.g.pitch = 8;
-  EXPECT_THAT(difference(entry(was), entry(is)), HasSubstr("operand g has a pitch of 32 bytes, was captured with 16"));
+  EXPECT_THAT(difference(entry(was), entry(is)),
+              HasSubstr("operand g has a pitch of 32 bytes, was captured with 16"));
   is = was;
   is.g = {};
   EXPECT_THAT(difference(entry(was), entry(is)), HasSubstr("has 1 operands, was captured with 2"));
@@ -134,8 +142,9 @@ TEST(Ledger, NamesOperandsByIndexAndShape) {
 
 TEST(Ledger, ANanIsNeverTheSame) {
   float x[4] = {}, y[2] = {};
-  const GradientNorm op{
-      .sums = tensor(x, 1, 4), .norm = tensor(y, 1, 2), .max_norm = std::bit_cast<float>(0x7fc00000u)};
+  const GradientNorm op{.sums = tensor(x, 1, 4),
+                        .norm = tensor(y, 1, 2),
+                        .max_norm = std::bit_cast<float>(0x7fc00000u)};
   const Ledger ledger = one({SubmitCall{Submission(op)}, 0});
   EXPECT_EQ(difference(ledger, ledger), "entry 0: gradient_norm: a scalar is NaN");
 }
@@ -146,19 +155,22 @@ TEST(Ledger, ThePlaceIsNoDifferenceButTheStreamTheEventAndTheByteAre) {
   other.place.layer = 7;
   EXPECT_EQ(difference(one(wait), one(other)), "");
   other.as<WaitCall>()->event = 5;
-  EXPECT_EQ(difference(one(wait), one(other)),
-            "entry 0, layer 7: wait for event 4: is wait for event 5, was captured as wait for event 4");
+  EXPECT_EQ(
+      difference(one(wait), one(other)),
+      "entry 0, layer 7: wait for event 4: is wait for event 5, was captured as wait for event 4");
   other = wait;
   other.as<WaitCall>()->external = true;
   EXPECT_THAT(difference(one(wait), one(other)), HasSubstr("is external wait for event 4"));
   other = wait;
   other.stream = 0;
-  EXPECT_THAT(difference(one(wait), one(other)), HasSubstr("is on stream 0, was captured on stream 1"));
+  EXPECT_THAT(difference(one(wait), one(other)),
+              HasSubstr("is on stream 0, was captured on stream 1"));
   const IssuedCall fill{FillCall{nullptr, 1, 8}, 1};
   other = fill;
   other.as<FillCall>()->byte = 2;
   EXPECT_THAT(difference(one(fill), one(other)), HasSubstr("the byte is 2, was captured as 1"));
-  EXPECT_THAT(difference(one(fill), Ledger()), HasSubstr("fill of 8 bytes: captured, but missing now"));
+  EXPECT_THAT(difference(one(fill), Ledger()),
+              HasSubstr("fill of 8 bytes: captured, but missing now"));
 }
 
 // An exchange of three ranks, as rank 1 makes it.
@@ -173,7 +185,8 @@ TEST(Ledger, AnExchangeIsWhatTheRanksMustAgreeOn) {
   EXPECT_EQ(difference(one(gather), one(other)), "");
   other.as<ExchangeCall>()->exchange.name.unit = 3;
   EXPECT_EQ(difference(one(gather), one(other)),
-            "entry 0: all_gather (gather of unit 2, 8 bytes a rank): is all_gather (gather of unit 3, 8 bytes a rank), "
+            "entry 0: all_gather (gather of unit 2, 8 bytes a rank): is all_gather (gather of unit "
+            "3, 8 bytes a rank), "
             "was captured as all_gather (gather of unit 2, 8 bytes a rank)");
   other = gather;
   other.as<ExchangeCall>()->to = memory + 8;
@@ -187,13 +200,16 @@ TEST(Ledger, AnExchangeWritesWhatOthersSendAndCopiesItsOwn) {
     std::string text;
     for (const Effect& one : effects_of(exchange(kind, memory, from))) {
       text += std::to_string(static_cast<std::byte*>(one.to) - memory) + "<";
-      text += one.from == nullptr ? "" : std::to_string(static_cast<const std::byte*>(one.from) - memory);
+      text += one.from == nullptr
+                  ? ""
+                  : std::to_string(static_cast<const std::byte*>(one.from) - memory);
       text += ":" + std::to_string(one.bytes) + " ";
     }
     return text;
   };
   EXPECT_EQ(effects(CollectiveKind::all_gather, memory + 24), "0<:8 8<24:8 16<:8 ");
-  EXPECT_EQ(effects(CollectiveKind::all_gather, memory + 8), "0<:8 16<:8 ");  // Its own part lies there.
+  EXPECT_EQ(effects(CollectiveKind::all_gather, memory + 8),
+            "0<:8 16<:8 ");  // Its own part lies there.
   EXPECT_EQ(effects(CollectiveKind::all_to_all, memory + 24), "0<24:24 ");
   EXPECT_EQ(effects(CollectiveKind::reduce_scatter, memory + 24), "0<24:8 0<32:8 0<40:8 ");
   EXPECT_EQ(effects(CollectiveKind::all_reduce, memory), "0<:8 ");

@@ -19,7 +19,8 @@ inline const std::vector<Policy>& all_policies() {
 
 // `count` floats on the device.
 struct Floats {
-  Floats(Device& device, std::int64_t count) : count(count), buffer(device, static_cast<std::size_t>(4 * count)) {}
+  Floats(Device& device, std::int64_t count)
+      : count(count), buffer(device, static_cast<std::size_t>(4 * count)) {}
   float* data() const { return static_cast<float*>(buffer.data()); }
   std::size_t bytes() const { return buffer.bytes(); }
   Tensor<float> row() const { return tensor(data(), 1, count); }

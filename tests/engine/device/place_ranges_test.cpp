@@ -1,6 +1,4 @@
 // The ranges that a profiler sees of a run: steps, and in them microbatches, layers and parts.
-#include "engine/device/profiler_ranges.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device/profiler_ranges.h"
 #include "engine/train/trainer.h"
 #include "tests/engine/device/on_sim.h"
 
@@ -50,16 +49,17 @@ TEST(ProfilerRanges, NestPlacesInSteps) {
     ranges.leave();
     ranges.at({.step = 1}, false);
   }
-  EXPECT_EQ(listener.lines, (std::vector<std::string>{
-                                "+step 0", "+initialize", "-initialize", "+microbatch 1, layer 2, qkv",
-                                "-microbatch 1, layer 2, qkv", "-step 0", "+step 1", "+microbatch 1, layer 2, qkv",
-                                "-microbatch 1, layer 2, qkv", "+rank 3, microbatch 0", "-rank 3, microbatch 0",
-                                "+layer 4, captured", "-layer 4, captured", "-step 1", "+step 1", "-step 1"}));
+  EXPECT_EQ(listener.lines,
+            (std::vector<std::string>{
+                "+step 0", "+initialize", "-initialize", "+microbatch 1, layer 2, qkv",
+                "-microbatch 1, layer 2, qkv", "-step 0", "+step 1", "+microbatch 1, layer 2, qkv",
+                "-microbatch 1, layer 2, qkv", "+rank 3, microbatch 0", "-rank 3, microbatch 0",
+                "+layer 4, captured", "-layer 4, captured", "-step 1", "+step 1", "-step 1"}));
   ProfilerRanges(nullptr).at({.step = 1}, false);
 }
 
-// The names that are open as graphs are launched, and as ops are submitted. A graph of a block begins, backward, with
-// its last layer.
+// The names that are open as graphs are launched, and as ops are submitted. A graph of a block
+// begins, backward, with its last layer.
 struct Watcher : Observer {
   explicit Watcher(const Listener& listener) : listener(listener) {}
   void on_call(const IssuedCall& issued) override {
@@ -104,17 +104,17 @@ TEST(ProfilerRanges, NameTheLayersOfEagerPasses) {
   const Told eager = run(GraphImpl::none);
   EXPECT_TRUE(eager.launches.empty());
   for (const char* name : {"step 0: microbatch 0, embedding", "step 2: microbatch 1, layer 1, qkv",
-                           "step 2: microbatch 1, layer 1, backward, qkv", "step 0: microbatch 1, backward, embedding",
-                           "step 1: optimizer"}) {
+                           "step 2: microbatch 1, layer 1, backward, qkv",
+                           "step 0: microbatch 1, backward, embedding", "step 1: optimizer"}) {
     EXPECT_THAT(eager.ops, testing::Contains(name));
   }
 }
 
 TEST(ProfilerRanges, NameTheLayersOfGraphsAsTheyAreLaunched) {
   const Told partial = run(GraphImpl::partial);
-  for (const char* name :
-       {"step 1: microbatch 0, layer 1, forward graph", "step 1: microbatch 1, layer 2, backward graph",
-        "step 2: microbatch 1, layer 2, backward graph"}) {
+  for (const char* name : {"step 1: microbatch 0, layer 1, forward graph",
+                           "step 1: microbatch 1, layer 2, backward graph",
+                           "step 2: microbatch 1, layer 2, backward graph"}) {
     EXPECT_THAT(partial.launches, testing::Contains(name));
   }
   EXPECT_THAT(partial.ops, testing::Contains(testing::HasSubstr("layer 1, qkv, captured")));

@@ -1,4 +1,5 @@
-// Delays and poison: they change no bit where the edges are right, and show what luck hides where they are not.
+// Delays and poison: they change no bit where the edges are right, and show what luck hides where
+// they are not.
 #include "engine/device/pressure.h"
 
 #include <bit>
@@ -35,7 +36,8 @@ TEST(Pressure, ADelayShowsAMissingWaitThatTheOrderOfTheCallsHides) {
   EXPECT_EQ(copied(program, false, delays({{"produce", 100}})), 1.0f);
   EXPECT_EQ(copied(program, false, delays({{"consume", 100}})), 3.0f);
   EXPECT_EQ(copied(program, false, delays({{"elsewhere", 100}})), 3.0f);
-  EXPECT_EQ(copied(program, false, delays({{"produce", 100, 0}})), 1.0f);  // The device is at work for rank 0.
+  EXPECT_EQ(copied(program, false, delays({{"produce", 100, 0}})),
+            1.0f);  // The device is at work for rank 0.
   EXPECT_EQ(copied(program, false, delays({{"produce", 100, 1}})), 3.0f);
 }
 
@@ -44,7 +46,9 @@ TEST(Pressure, DelaysChangeNothingWhereTheEdgesAreRight) {
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
       Pressure pressure = delays({{"produce", 50}, {"consume", 7}});
       pressure.seed = seed;
-      EXPECT_EQ(copied({.policy = policy, .seed = seed, .trace = nullptr}, true, std::move(pressure)), 3.0f);
+      EXPECT_EQ(
+          copied({.policy = policy, .seed = seed, .trace = nullptr}, true, std::move(pressure)),
+          3.0f);
     }
   }
 }
@@ -53,7 +57,8 @@ TEST(Pressure, DelaysChangeNothingWhereTheEdgesAreRight) {
 // `nodes`: delays that the graph holds.
 float forked(bool joined_before_use, std::vector<StreamDelay> list, std::int64_t nodes,
              std::vector<SimStep>* trace = nullptr) {
-  Device device(open_sim({.policy = Policy::program, .trace = trace}), nullptr, delays(std::move(list)));
+  Device device(open_sim({.policy = Policy::program, .trace = trace}), nullptr,
+                delays(std::move(list)));
   const Stream a(device, "a"), side(device, "side");
   const Event fork(device), join(device);
   const Floats x(device, 8), y(device, 8);
@@ -82,7 +87,8 @@ TEST(Pressure, DelaysAreNodesOfGraphsAndNoEntriesOfTheirLedgers) {
   EXPECT_EQ(forked(true, {{"graph", 40}}, 2, &delayed), 0.0f);
   EXPECT_EQ(plain, delayed);
   std::set<float> seen;
-  for (std::int64_t most = 1; most <= 64; most *= 2) seen.insert(forked(false, {{"graph", most}}, 2));
+  for (std::int64_t most = 1; most <= 64; most *= 2)
+    seen.insert(forked(false, {{"graph", most}}, 2));
   EXPECT_EQ(seen, (std::set<float>{0.0f, 1.0f}));
 }
 
@@ -131,7 +137,8 @@ TEST(Pressure, StagingMemoryHasNoValueBeforeEachUse) {
   Device device(open_sim({.policy = Policy::program, .trace = nullptr}));
   const Stream compute(device, "compute");
   Loader loader(device, {.rows = 16}, 4, 1, true);
-  const HostPackedBatch pack{std::vector<std::int32_t>(16, 5), std::vector<std::int32_t>(16, 6), {16}, {0}, 16};
+  const HostPackedBatch pack{
+      std::vector<std::int32_t>(16, 5), std::vector<std::int32_t>(16, 6), {16}, {0}, 16};
   loader.load_state({}, true);
   loader.load(0, pack, compute);
   const std::int64_t bytes = (2 * 16 + 2 * 4 + 1) * 4;

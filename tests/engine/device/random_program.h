@@ -1,5 +1,6 @@
-// Random programs of streams, events, captures, launches and host calls, legal and illegal, without data races: each
-// stream writes its own buffer. What a device makes of one is a list of lines: two devices conform if these are equal.
+// Random programs of streams, events, captures, launches and host calls, legal and illegal, without
+// data races: each stream writes its own buffer. What a device makes of one is a list of lines: two
+// devices conform if these are equal.
 #pragma once
 
 #include <random>
@@ -10,7 +11,8 @@ namespace lockstep::test {
 
 class RandomProgram {
  public:
-  RandomProgram(std::unique_ptr<Backend> backend, std::uint64_t seed) : backend_(std::move(backend)), random_(seed) {
+  RandomProgram(std::unique_ptr<Backend> backend, std::uint64_t seed)
+      : backend_(std::move(backend)), random_(seed) {
     for (int i = 0; i < kStreams; ++i) {
       streams_.push_back(backend_->create_stream("s"));
       events_.push_back(backend_->create_event());
@@ -41,7 +43,8 @@ class RandomProgram {
   std::size_t below(std::size_t bound) { return random_() % bound; }
   bool is_capturing() {
     bool found = false;
-    for (BackendStream* stream : streams_) found |= backend_->capture_status(stream) != CaptureStatus::none;
+    for (BackendStream* stream : streams_)
+      found |= backend_->capture_status(stream) != CaptureStatus::none;
     return found;
   }
   void call() {
@@ -56,19 +59,23 @@ class RandomProgram {
     if (what < 16) return end(stream);
     if (what < 18) return launch(s, on);
     if (below(3) != 0) return fill(s, on);  // The rest breaks most captures, so it is rare.
-    if (what == 18) return say("record external" + on, [&] { backend_->record(stream, event, true); });
+    if (what == 18)
+      return say("record external" + on, [&] { backend_->record(stream, event, true); });
     if (what == 19) return say("wait external" + on, [&] { backend_->wait(stream, event, true); });
     if (what == 20) return say("synchronize" + on, [&] { backend_->synchronize(stream); });
     if (what == 21) return say("synchronize event" + on, [&] { backend_->synchronize(event); });
     if (what == 22)
-      return say("query" + on, [&] { below(2) ? backend_->finished(stream) : backend_->finished(event); });
+      return say("query" + on,
+                 [&] { below(2) ? backend_->finished(stream) : backend_->finished(event); });
     if (!spare_) return say("allocate", [&] { spare_ = backend_->allocate(16); });
     say("release", [&] { backend_->release(std::exchange(spare_, nullptr)); });
   }
   void fill(std::size_t s, const std::string& on) {
     const std::size_t first = below(kBytes), count = 1 + below(kBytes - first);
     const auto byte = static_cast<std::uint8_t>(1 + below(255));
-    say("fill" + on, [&] { backend_->fill(streams_[s], static_cast<std::byte*>(buffers_[s]) + first, byte, count); });
+    say("fill" + on, [&] {
+      backend_->fill(streams_[s], static_cast<std::byte*>(buffers_[s]) + first, byte, count);
+    });
   }
   void end(BackendStream* stream) {
     say("end", [&] { graphs_.push_back(backend_->end_capture(stream)); });
@@ -83,7 +90,8 @@ class RandomProgram {
       if (alone) backend_->synchronize(other);
     }
     say("launch" + on, [&] { backend_->launch(graph, streams_[s]); });
-    if (alone && below(8) == 0) backend_->destroy_graph(graph), std::erase(graphs_, graph);  // What runs goes on.
+    if (alone && below(8) == 0)
+      backend_->destroy_graph(graph), std::erase(graphs_, graph);  // What runs goes on.
     if (alone) backend_->synchronize(streams_[s]);
   }
   void read(std::size_t i) {
@@ -112,7 +120,8 @@ class RandomProgram {
 };
 
 // Up to the first line that differs.
-inline std::string first_difference(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+inline std::string first_difference(const std::vector<std::string>& a,
+                                    const std::vector<std::string>& b) {
   std::string before;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
     if (a[i] != b[i]) return before + "  one device: " + a[i] + "\n  the other:  " + b[i];

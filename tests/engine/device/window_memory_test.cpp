@@ -21,7 +21,8 @@ struct Rank {
   StepLocation of(const void* memory) const {
     const auto at = reinterpret_cast<std::uintptr_t>(memory);
     std::size_t window = 0;
-    while (at < windows[window].first || at >= windows[window].first + windows[window].second) ++window;
+    while (at < windows[window].first || at >= windows[window].first + windows[window].second)
+      ++window;
     return {window, at - windows[window].first};
   }
   std::uintptr_t next;
@@ -105,7 +106,8 @@ TEST(WindowMemory, TakesNoMoreThanIsAskedFor) {
   mixed.insert(mixed.end(), 3, mib(3000));
   std::vector<std::size_t> odd;
   for (std::size_t i = 1; i <= 500; ++i) odd.push_back(i * 256 * 977);
-  for (const auto& pattern : {std::vector<std::size_t>(33, mib(33)), mixed, odd, std::vector<std::size_t>{256}}) {
+  for (const auto& pattern :
+       {std::vector<std::size_t>(33, mib(33)), mixed, odd, std::vector<std::size_t>{256}}) {
     std::size_t asked = 0;
     for (const std::size_t bytes : pattern) asked += bytes;
     Rank announced(std::uintptr_t{1} << 40), alone(std::uintptr_t{1} << 40);

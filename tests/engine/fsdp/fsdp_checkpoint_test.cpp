@@ -1,5 +1,5 @@
-// Checkpoints of sharded runs: continued bit for bit, on as many ranks or others; torn ones are refused, and until a
-// new one is whole the one before is valid.
+// Checkpoints of sharded runs: continued bit for bit, on as many ranks or others; torn ones are
+// refused, and until a new one is whole the one before is valid.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -44,10 +44,10 @@ class FsdpCheckpoint : public ::testing::Test {
     return s;
   }
 
-  // From `from` (or the start) until `steps` and as many microbatches of the next one, then saved. The digest and the
-  // selection biases.
-  std::string run(const Scenario& s, const std::string& from, std::int64_t steps, const std::string& to,
-                  std::int64_t microbatches = 0) const {
+  // From `from` (or the start) until `steps` and as many microbatches of the next one, then saved.
+  // The digest and the selection biases.
+  std::string run(const Scenario& s, const std::string& from, std::int64_t steps,
+                  const std::string& to, std::int64_t microbatches = 0) const {
     const auto data = open_data(s);
     std::string digest;
     Device device(open_device_under_test());
@@ -68,7 +68,8 @@ class FsdpCheckpoint : public ::testing::Test {
     return digest;
   }
   std::size_t files() const {
-    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()));
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()));
   }
   std::vector<fs::path> rank_files() const {
     std::vector<fs::path> list;
@@ -88,7 +89,8 @@ TEST_F(FsdpCheckpoint, ContinuesAsIfNeverInterrupted) {
     const std::string want = run(s, "", 4, "");
     for (const int stop : {1, 3}) {
       run(s, "", stop, path());
-      EXPECT_EQ(run(s, path(), 4, ""), want) << static_cast<int>(strategy) << " stopped after " << stop;
+      EXPECT_EQ(run(s, path(), 4, ""), want)
+          << static_cast<int>(strategy) << " stopped after " << stop;
     }
   }
 }
@@ -98,7 +100,8 @@ TEST_F(FsdpCheckpoint, ContinuesWithinAStep) {
   for (const Sharding strategy :
        {Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
     for (const int ranks : {1, 2}) {
-      for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
+      for (const GraphImpl impl :
+           {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
         if (impl == GraphImpl::full_iteration && ranks > 1) continue;
         Scenario s = scenario(ranks, strategy);
         s.model.moe.aux_loss = {10'000};
@@ -110,8 +113,9 @@ TEST_F(FsdpCheckpoint, ContinuesWithinAStep) {
           run(s, "", stop, path(), 1);
           run(s, path(), stop, path(), 6 / ranks - 1);  // In it once more.
           const std::string digest = run(s, path(), 3, "");
-          EXPECT_EQ(digest, want) << static_cast<int>(strategy) << " on " << ranks << " ranks, graphs "
-                                  << static_cast<int>(impl) << ", in step " << stop;
+          EXPECT_EQ(digest, want) << static_cast<int>(strategy) << " on " << ranks
+                                  << " ranks, graphs " << static_cast<int>(impl) << ", in step "
+                                  << stop;
           if (stop < 2) continue;
           EXPECT_EQ(last_.loss, result.loss);
           EXPECT_EQ(last_.norm, result.norm);
@@ -127,9 +131,10 @@ TEST_F(FsdpCheckpoint, ContinuesWithinAStep) {
 // Under one fold it does not matter who has done the microbatches before.
 TEST_F(FsdpCheckpoint, ContinuesWithinAStepOnOtherRanks) {
   const std::string want = run(scenario(1), "", 3, "");
-  run(scenario(3), "", 1, path(), 1);                          // Microbatches 0 to 2,
-  run(scenario(1), path(), 1, path(), 4);                      // 3,
-  run(scenario(2, Sharding::optim_grads), path(), 1, path());  // which is half of what 2 ranks have done,
+  run(scenario(3), "", 1, path(), 1);      // Microbatches 0 to 2,
+  run(scenario(1), path(), 1, path(), 4);  // 3,
+  run(scenario(2, Sharding::optim_grads), path(), 1,
+      path());  // which is half of what 2 ranks have done,
   EXPECT_EQ(run(scenario(2), path(), 3, ""), want);
   EXPECT_EQ(run(scenario(1, Sharding::no_shard), path(), 3, ""), want);
 }
@@ -144,8 +149,10 @@ TEST_F(FsdpCheckpoint, RefusesWithinAStepWhatOtherRanksCannotContinue) {
     return std::string();
   };
   run(scenario(1), "", 1, path(), 3);
-  EXPECT_THAT(words(scenario(2)), testing::HasSubstr("after 3 microbatches of 1 ranks: 2 ranks cannot"));
-  EXPECT_THAT(words(scenario(3, Sharding::optim)), testing::HasSubstr("only as many ranks can go on"));
+  EXPECT_THAT(words(scenario(2)),
+              testing::HasSubstr("after 3 microbatches of 1 ranks: 2 ranks cannot"));
+  EXPECT_THAT(words(scenario(3, Sharding::optim)),
+              testing::HasSubstr("only as many ranks can go on"));
   run(scenario(3, Sharding::optim), "", 1, path(), 1);
   EXPECT_THAT(words(scenario(1)), testing::HasSubstr("only as many ranks can go on"));
   EXPECT_EQ(words(scenario(3, Sharding::no_shard)), "");
@@ -155,11 +162,12 @@ TEST_F(FsdpCheckpoint, RefusesWithinAStepWhatOtherRanksCannotContinue) {
 TEST_F(FsdpCheckpoint, RefusesAPlaceThatNoStepHas) {
   run(scenario(1), "", 1, path(), 3);
   const Checkpoint good = read_checkpoint(path());
-  for (const auto& [key, value] : std::multimap<std::string, std::string>{{"microbatches_done", "6"},
-                                                                          {"microbatches_done", "x"},
-                                                                          {"microbatches_done", "0"},
-                                                                          {"microbatch_ranks", "4"},
-                                                                          {"gradient_folds", ""}}) {
+  for (const auto& [key, value] :
+       std::multimap<std::string, std::string>{{"microbatches_done", "6"},
+                                               {"microbatches_done", "x"},
+                                               {"microbatches_done", "0"},
+                                               {"microbatch_ranks", "4"},
+                                               {"gradient_folds", ""}}) {
     Checkpoint bad = good;
     bad.metadata[key] = value;
     write_checkpoint(path(), bad);
@@ -183,10 +191,12 @@ TEST_F(FsdpCheckpoint, RefusesOtherMicrobatches) {
 
 TEST_F(FsdpCheckpoint, ShowsWhatItForgetsWithinAStep) {
   Scenario s = scenario(1);
-  s.data.documents = {{{17, 30}, {5, 16, 33}, {64}, {3, 4, 20}, {40}, {}}};  // Nothing is left to count.
+  s.data.documents = {
+      {{17, 30}, {5, 16, 33}, {64}, {3, 4, 20}, {40}, {}}};  // Nothing is left to count.
   const std::string want = run(s, "", 3, "");
   run(s, "", 1, path(), 5);
-  for (const char* name : {"checkpoint-forgets-the-gradients-so-far", "checkpoint-forgets-the-counts-so-far"}) {
+  for (const char* name :
+       {"checkpoint-forgets-the-gradients-so-far", "checkpoint-forgets-the-counts-so-far"}) {
     plant_fault(name);
     EXPECT_NE(run(s, path(), 3, ""), want) << name;
     plant_fault("");
@@ -227,10 +237,12 @@ void add_state(const Trainer& trainer, WholeState& state) {
   }
 }
 
-std::unique_ptr<oracle::Oracle> oracle_from(const Scenario& s, const WholeState& state, std::int64_t steps) {
-  auto oracle = std::make_unique<oracle::Oracle>(
-      s, oracle::Options{
-             .numerics = s.numerics.front(), .keep_activations = false, .keep_gradients = false, .mutation = ""});
+std::unique_ptr<oracle::Oracle> oracle_from(const Scenario& s, const WholeState& state,
+                                            std::int64_t steps) {
+  auto oracle = std::make_unique<oracle::Oracle>(s, oracle::Options{.numerics = s.numerics.front(),
+                                                                    .keep_activations = false,
+                                                                    .keep_gradients = false,
+                                                                    .mutation = ""});
   std::vector<oracle::Parameter> parameters = oracle->parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i].weight = state.weights[i];
@@ -247,8 +259,8 @@ TEST_F(FsdpCheckpoint, OnOtherRanksIsTheSameStateFromWhichTheOracleAgrees) {
   for (const Sharding strategy :
        {Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
     for (const auto& [before, after] : {std::pair{3, 2}, {2, 6}, {1, 3}, {6, 1}}) {
-      SCOPED_TRACE(std::to_string(static_cast<int>(strategy)) + ", from " + std::to_string(before) + " to " +
-                   std::to_string(after));
+      SCOPED_TRACE(std::to_string(static_cast<int>(strategy)) + ", from " + std::to_string(before) +
+                   " to " + std::to_string(after));
       WholeState saved, found;
       const auto on_ranks = [&](const Scenario& s, const std::function<void(Trainer&)>& body) {
         const auto data = open_data(s);
@@ -277,7 +289,8 @@ TEST_F(FsdpCheckpoint, OnOtherRanksIsTheSameStateFromWhichTheOracleAgrees) {
       const auto data = open_data(s);
       const auto oracle = oracle_from(s, saved, 2);
       for (std::int64_t step = 2; step < 4; ++step) {
-        EXPECT_EQ(oracle->step(step, data->training(step)).loss, losses[static_cast<std::size_t>(step - 2)]);
+        EXPECT_EQ(oracle->step(step, data->training(step)).loss,
+                  losses[static_cast<std::size_t>(step - 2)]);
       }
       EXPECT_EQ(oracle->weight_digest(), digest);
     }

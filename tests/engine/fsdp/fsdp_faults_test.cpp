@@ -1,5 +1,5 @@
-// Every fault planted in what shards is found: by other bits, a hazard, a collective that ranks do not share, a graph
-// that would not be replayed as captured, or a contract that does not hold.
+// Every fault planted in what shards is found: by other bits, a hazard, a collective that ranks do
+// not share, a graph that would not be replayed as captured, or a contract that does not hold.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -97,7 +97,8 @@ struct Held {
 int judge(const Held& held) {
   try {
     Checker checker;
-    const std::string found = difference(run_whole(held.scenario, *held.data, {}, &checker), held.want);
+    const std::string found =
+        difference(run_whole(held.scenario, *held.data, {}, &checker), held.want);
     checker.throw_found();
     if (!found.empty()) std::printf("  %s\n", found.c_str());
     return found.empty() && !::testing::Test::HasFailure() ? 0 : 1;
@@ -128,22 +129,28 @@ bool finds(const Held& held, const std::string& fault) {
 TEST(FsdpFaults, AreAllFound) {
   make_interceptor = planted_alias;
   std::vector<Held> all;
-  for (const Scenario& s : {graphs(), whole_gradients(), experts(), three_ranks(), odd_widths(), without_shards(),
-                            a_rank_without_documents()}) {
+  for (const Scenario& s : {graphs(), whole_gradients(), experts(), three_ranks(), odd_widths(),
+                            without_shards(), a_rank_without_documents()}) {
     auto data = open_data(s);
     Outcome want = run_whole(s, *data);
     all.push_back({s, std::move(data), std::move(want)});
     EXPECT_FALSE(finds(all.back(), "")) << "nothing is planted";
   }
-  std::vector<std::string> missed;  // Said at the end: a child begins with the failures of its parent.
+  std::vector<std::string>
+      missed;  // Said at the end: a child begins with the failures of its parent.
   for (const std::string& fault : sharding_faults()) {
-    if (fault == "checkpoint-overwrites-the-valid-one") continue;  // Nothing is saved here: fsdp_checkpoint_test.
+    if (fault == "checkpoint-overwrites-the-valid-one")
+      continue;  // Nothing is saved here: fsdp_checkpoint_test.
     // Other calls, the same bits: verify counts them.
-    if (fault == "bucket-below-its-bytes" || fault == "prefetch-ignored" || fault == "tokens-of-one-rank") continue;
-    // A graph holds what ranks exchange only where they are processes: harness.processes, harness.planted.
+    if (fault == "bucket-below-its-bytes" || fault == "prefetch-ignored" ||
+        fault == "tokens-of-one-rank")
+      continue;
+    // A graph holds what ranks exchange only where they are processes: harness.processes,
+    // harness.planted.
     if (fault.starts_with("a-rank-captures-") || fault == "captured-calls-in-no-order") continue;
     std::printf("%s\n", fault.c_str());
-    const bool found = std::any_of(all.begin(), all.end(), [&](const Held& held) { return finds(held, fault); });
+    const bool found =
+        std::any_of(all.begin(), all.end(), [&](const Held& held) { return finds(held, fault); });
     if (!found) missed.push_back(fault);
   }
   EXPECT_THAT(missed, testing::IsEmpty());

@@ -15,13 +15,15 @@ namespace {
 Scenario any_scenario() {
   Scenario s;
   s.name = "test";
-  s.model.pattern = *rc::gen::container<std::string>(*rc::gen::inRange(1, 9), rc::gen::element('M', '*', '-', 'E'));
+  s.model.pattern = *rc::gen::container<std::string>(*rc::gen::inRange(1, 9),
+                                                     rc::gen::element('M', '*', '-', 'E'));
   s.model.hidden = *rc::gen::inRange(1, 40);
   s.model.vocab = *rc::gen::inRange(2, 50);
   s.model.mlp.hidden = *rc::gen::inRange(1, 40);
   s.model.moe.hidden = *rc::gen::inRange(1, 12);
   s.model.tied_embedding = *rc::gen::arbitrary<bool>();
-  s.fsdp.strategy = *rc::gen::element(Sharding::no_shard, Sharding::optim, Sharding::optim_grads_params);
+  s.fsdp.strategy =
+      *rc::gen::element(Sharding::no_shard, Sharding::optim, Sharding::optim_grads_params);
   s.fsdp.unit = {*rc::gen::inRange(1, 4)};
   s.fsdp.bucket_bytes = *rc::gen::element<std::int64_t>(0, 1, 600, 4000);
   s.fsdp.double_buffer = *rc::gen::arbitrary<bool>();
@@ -47,9 +49,11 @@ TEST(ShardLayout, EveryRowOfEveryParameterHasOneOwner) {
         RC_ASSERT(extent.width * spec.norm_rows() == spec.rows * spec.cols);
         for (int r = 0; r < any.layout.ranks; ++r) {
           const OwnRows own = any.layout.own(bucket, extent, r);
-          if (own.rows > 0) RC_ASSERT(own.offset >= 0 && own.offset + own.rows * extent.width <= bucket.shard);
+          if (own.rows > 0)
+            RC_ASSERT(own.offset >= 0 && own.offset + own.rows * extent.width <= bucket.shard);
           for (std::int64_t i = 0; i < own.rows; ++i) {
-            ++owners[static_cast<std::size_t>(extent.parameter)][static_cast<std::size_t>(own.row + i)];
+            ++owners[static_cast<std::size_t>(extent.parameter)]
+                    [static_cast<std::size_t>(own.row + i)];
             // The row lies in the rank's share of the bucket where the extent has it.
             RC_ASSERT(bucket.shard * r + own.offset + i * extent.width ==
                       extent.offset + (own.row + i - extent.row) * extent.width);
@@ -57,7 +61,8 @@ TEST(ShardLayout, EveryRowOfEveryParameterHasOneOwner) {
         }
       }
     }
-    for (const auto& rows : owners) RC_ASSERT(std::all_of(rows.begin(), rows.end(), [](int n) { return n == 1; }));
+    for (const auto& rows : owners)
+      RC_ASSERT(std::all_of(rows.begin(), rows.end(), [](int n) { return n == 1; }));
   }));
 }
 
@@ -113,7 +118,8 @@ TEST(ShardLayout, OddWidthsTakeLittlePadding) {
   const ShardLayout layout(ParameterList(s.model), s, 8, false);
   for (const Unit& unit : layout.units) {
     std::int64_t elements = 0;
-    for (const int bucket : unit.buckets) elements += layout.full(layout.buckets[static_cast<std::size_t>(bucket)]);
+    for (const int bucket : unit.buckets)
+      elements += layout.full(layout.buckets[static_cast<std::size_t>(bucket)]);
     EXPECT_LE(elements, 2 * unit.parameters + 4096);
   }
 }
@@ -167,7 +173,8 @@ TEST(ShardLayout, CutBucketsContinueEachOtherWithoutPadding) {
 // The parameters of the units of the largest class, the first in the model.
 std::int64_t parameters_of_the_pool(const Any& any) {
   std::map<std::int64_t, int> members;
-  for (const Unit& unit : any.layout.units) members[unit.parameters] += unit.kind == Unit::Kind::blocks;
+  for (const Unit& unit : any.layout.units)
+    members[unit.parameters] += unit.kind == Unit::Kind::blocks;
   int most = 0;
   for (const auto& [parameters, count] : members) most = std::max(most, count);
   for (const Unit& unit : any.layout.units) {
@@ -185,7 +192,8 @@ TEST(BufferPlan, SlotsHoldTheirUnitsAndNeighboursOfThePoolTakeTurns) {
       const auto& choices = plan.choices[static_cast<std::size_t>(u)];
       RC_ASSERT(choices.empty() == (fsdp.strategy == Sharding::no_shard));
       for (const int slot : choices) {
-        RC_ASSERT(plan.slots[static_cast<std::size_t>(slot)] >= memory_of_weights(any.layout, u).bytes);
+        RC_ASSERT(plan.slots[static_cast<std::size_t>(slot)] >=
+                  memory_of_weights(any.layout, u).bytes);
       }
       // A graph bakes the address.
       if (fsdp.double_buffer && fsdp.persist_buf_on_alloc_fail) RC_ASSERT(choices.size() < 2u);
@@ -211,7 +219,8 @@ TEST(BufferPlan, GivesThePoolToTheLargestClass) {
   EXPECT_EQ(plan.persistent, (std::vector<int>{2, 4}));
   s.model.pattern = "-MM-";
   const ParameterList tie(s.model);
-  EXPECT_EQ(plan_weights(ShardLayout(tie, s, 3, false), s.fsdp).persistent, (std::vector<int>{2, 3}));
+  EXPECT_EQ(plan_weights(ShardLayout(tie, s, 3, false), s.fsdp).persistent,
+            (std::vector<int>{2, 3}));
 }
 
 }  // namespace

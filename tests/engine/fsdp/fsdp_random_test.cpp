@@ -1,5 +1,5 @@
-// Sharded runs with all the machinery that may be on, drawn at random: the bits of one rank that does nothing of it,
-// and no hazard on the way.
+// Sharded runs with all the machinery that may be on, drawn at random: the bits of one rank that
+// does nothing of it, and no hazard on the way.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -15,7 +15,8 @@ Scenario any_model() {
   Scenario s;
   s.name = "test";
   s.numerics = {*rc::gen::element(Numerics::fp32, Numerics::bf16)};
-  s.model.pattern = *rc::gen::element<std::string>("M", "M*-", "*-*-*-", "M*-M*-M", "M-E", "*E*E", "MM-*E-M");
+  s.model.pattern =
+      *rc::gen::element<std::string>("M", "M*-", "*-*-*-", "M*-M*-M", "M-E", "*E*E", "MM-*E-M");
   s.model.tied_embedding = *rc::gen::arbitrary<bool>();
   s.model.dropout = {*rc::gen::element(0, 100'000)};
   s.model.moe.expert_bias = *rc::gen::arbitrary<bool>();
@@ -37,24 +38,27 @@ void shard(Scenario& s, Sharding strategy) {
 
 void add_machinery(Scenario& s, bool sharded) {
   s.training.in_flight = *rc::gen::inRange<std::int64_t>(1, s.training.microbatches + 1);
-  s.cuda_graph.impl = *rc::gen::element(GraphImpl::none, GraphImpl::partial, GraphImpl::partial,
-                                        s.parallel.data == 1 ? GraphImpl::full_iteration : GraphImpl::partial);
+  s.cuda_graph.impl =
+      *rc::gen::element(GraphImpl::none, GraphImpl::partial, GraphImpl::partial,
+                        s.parallel.data == 1 ? GraphImpl::full_iteration : GraphImpl::partial);
   using Buckets = std::vector<std::int64_t>;
   s.cuda_graph.max_packed_seqs = *rc::gen::elementOf(std::vector<Buckets>{{8}, {4, 8}, {4}});
-  if (s.cuda_graph.impl != GraphImpl::none && *rc::gen::arbitrary<bool>()) s.training.recapture_at = {2};
+  if (s.cuda_graph.impl != GraphImpl::none && *rc::gen::arbitrary<bool>())
+    s.training.recapture_at = {2};
   if (s.cuda_graph.impl == GraphImpl::partial) {
     using Modules = std::vector<GraphModule>;
-    s.cuda_graph.modules =
-        *rc::gen::elementOf(std::vector<Modules>{{},
-                                                 {GraphModule::attn},
-                                                 {GraphModule::mamba},
-                                                 {GraphModule::attn, GraphModule::moe_router},
-                                                 {GraphModule::attn, GraphModule::mlp, GraphModule::mamba}});
+    s.cuda_graph.modules = *rc::gen::elementOf(
+        std::vector<Modules>{{},
+                             {GraphModule::attn},
+                             {GraphModule::mamba},
+                             {GraphModule::attn, GraphModule::moe_router},
+                             {GraphModule::attn, GraphModule::mlp, GraphModule::mamba}});
   }
   const bool baked = s.cuda_graph.impl == GraphImpl::partial && sharded;
   s.fsdp.double_buffer = baked || *rc::gen::arbitrary<bool>();
   s.fsdp.persist_buf_on_alloc_fail = baked || *rc::gen::arbitrary<bool>();
-  if (s.fsdp.double_buffer && !s.fsdp.persist_buf_on_alloc_fail && s.fsdp.prefetch == 2) s.fsdp.prefetch = 1;
+  if (s.fsdp.double_buffer && !s.fsdp.persist_buf_on_alloc_fail && s.fsdp.prefetch == 2)
+    s.fsdp.prefetch = 1;
   if (s.model.pattern.find('M') != std::string::npos && *rc::gen::arbitrary<bool>()) {
     s.offload.modules = {OffloadModule::mamba_scan};
     if (s.cuda_graph.impl == GraphImpl::full_iteration) s.offload.max_inflight = 1;
@@ -133,8 +137,8 @@ TEST(FsdpRandom, FoldsOfRanksHaveTheBitsOfTheSameRanksThatDoNothingOfIt) {
 }
 
 // Saved to `path` after some steps and microbatches of the next one.
-void run_and_save(const Scenario& s, const DataSource& data, std::int64_t steps, std::int64_t microbatches,
-                  const std::string& path) {
+void run_and_save(const Scenario& s, const DataSource& data, std::int64_t steps,
+                  std::int64_t microbatches, const std::string& path) {
   Checker checker;
   {
     Device device(open_device_under_test(), &checker);
@@ -154,8 +158,8 @@ TEST(FsdpRandom, ARunThatIsInterruptedAnywhereContinuesAsIfItWereNot) {
     Scenario s = any_model();
     s.parallel.data = *rc::gen::inRange(1, 4);
     s.training.microbatches = *rc::gen::inRange(1, 4);
-    shard(s,
-          *rc::gen::element(Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params));
+    shard(s, *rc::gen::element(Sharding::no_shard, Sharding::optim, Sharding::optim_grads,
+                               Sharding::optim_grads_params));
     add_machinery(s, s.fsdp.strategy != Sharding::no_shard);
     const auto data = open_data(s);
     const auto stop = *rc::gen::inRange<std::int64_t>(0, s.training.steps);

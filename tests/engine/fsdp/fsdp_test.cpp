@@ -1,4 +1,5 @@
-// Sharding changes no bits where arithmetic.md says so, and the folds of its strategies where it says how.
+// Sharding changes no bits where arithmetic.md says so, and the folds of its strategies where it
+// says how.
 #include <gtest/gtest.h>
 
 #include <string_view>
@@ -55,7 +56,8 @@ TEST(Fsdp, ShardedGradientsHaveTheSameBitsOnAnyNumberOfRanks) {
         s.training.microbatches = 6 / ranks;
         s.training.in_flight = ranks == 3 ? 2 : 1;
         const Outcome got = run_whole(s, *data);
-        EXPECT_EQ(difference(got, want), "") << "strategy " << static_cast<int>(strategy) << " on " << ranks;
+        EXPECT_EQ(difference(got, want), "")
+            << "strategy " << static_cast<int>(strategy) << " on " << ranks;
       }
     }
   }
@@ -73,11 +75,13 @@ TEST(Fsdp, WholeGradientsAreTheFoldOfTheRanksFolds) {
     Scenario alone = s;
     alone.parallel.data = 1;
     StepData part{.microbatches = {}, .targets = step.targets};
-    for (int m = 0; m < 2; ++m) part.microbatches.push_back(step.microbatches[static_cast<std::size_t>(m * 3 + r)]);
+    for (int m = 0; m < 2; ++m)
+      part.microbatches.push_back(step.microbatches[static_cast<std::size_t>(m * 3 + r)]);
     const Values fold = run(alone, FixedData({part})).gradients[0];
     for (std::size_t p = 0; p < fold.size(); ++p) {
       if (r == 0) want.push_back(fold[p]);
-      for (std::size_t e = 0; r > 0 && e < fold[p].size(); ++e) want[p][e] = add(want[p][e], fold[p][e]);
+      for (std::size_t e = 0; r > 0 && e < fold[p].size(); ++e)
+        want[p][e] = add(want[p][e], fold[p][e]);
     }
   }
   for (const Sharding strategy : {Sharding::no_shard, Sharding::optim}) {
@@ -98,8 +102,8 @@ class CopiesOfTheNorm final : public Observer {
   int copies = 0;
 };
 
-// Compute waits for each, and nothing hides them: the rows of all layers are put in order at once. A rank by itself
-// sends its row sums and its losses.
+// Compute waits for each, and nothing hides them: the rows of all layers are put in order at once.
+// A rank by itself sends its row sums and its losses.
 TEST(Fsdp, TheRowsOfTheNormAreNotCopiedOneRunAfterTheOther) {
   for (const char* pattern : {"M*", "M*-M*-M*-M*-"}) {
     Scenario s = hybrid(Numerics::bf16);

@@ -28,7 +28,8 @@ class WholeRecorder : public StepListener {
   void gradients_done() override {
     const auto step = static_cast<std::size_t>(trainer_->steps_done());
     if (outcome_.gradients.size() <= step) outcome_.gradients.resize(step + 1);
-    for (const ParameterView& p : trainer_->parameters()) put(outcome_.gradients[step], p, trainer_->read(p.gradient));
+    for (const ParameterView& p : trainer_->parameters())
+      put(outcome_.gradients[step], p, trainer_->read(p.gradient));
   }
 
  private:
@@ -42,7 +43,8 @@ inline void note_whole_end(Trainer& trainer, Outcome& whole, Outcome& outcome) {
     put(whole.m, p, trainer.read(p.m));
     put(whole.v, p, trainer.read(p.v));
   }
-  for (const ExpertBiasView& view : trainer.expert_biases()) outcome.expert_biases.push_back(trainer.read(view.bias));
+  for (const ExpertBiasView& view : trainer.expert_biases())
+    outcome.expert_biases.push_back(trainer.read(view.bias));
   outcome.counters = trainer.counters();
   outcome.digest = trainer.weight_digest();
 }
@@ -58,7 +60,8 @@ inline Outcome merged(const std::vector<Outcome>& ranks) {
   };
   all.steps = ranks[0].steps;
   for (std::size_t s = 0; s < all.steps.size(); ++s) {
-    all.steps[s].microbatch_losses = interleave([s](const Outcome& r) { return r.steps[s].microbatch_losses; });
+    all.steps[s].microbatch_losses =
+        interleave([s](const Outcome& r) { return r.steps[s].microbatch_losses; });
   }
   for (std::size_t e = 0; e < ranks[0].evaluations.size(); ++e) {
     all.evaluations.push_back(interleave([e](const Outcome& r) { return r.evaluations[e]; }));
@@ -69,25 +72,28 @@ inline Outcome merged(const std::vector<Outcome>& ranks) {
   return all;
 }
 
-// On `scenario.parallel.data` virtual ranks, from the checkpoint `from` if it is given. What they must agree on is
-// checked here.
-inline Outcome run_whole(const Scenario& scenario, const DataSource& data, const SimOptions& sim = {},
-                         Observer* observer = nullptr, const std::string& from = "") {
+// On `scenario.parallel.data` virtual ranks, from the checkpoint `from` if it is given. What they
+// must agree on is checked here.
+inline Outcome run_whole(const Scenario& scenario, const DataSource& data,
+                         const SimOptions& sim = {}, Observer* observer = nullptr,
+                         const std::string& from = "") {
   const auto size = static_cast<int>(scenario.parallel.data);
   std::vector<Outcome> ranks(static_cast<std::size_t>(size));
   Outcome whole;  // Every rank puts its part of gradients, weights and moments.
   {
     const auto interceptor = make_interceptor();
     Device device(open_device_under_test(sim), observer, {}, interceptor.get());
-    run_ranks(device, size, static_cast<std::uint64_t>(scenario.training.seed), [&](Communicator& communicator) {
-      Outcome& mine = ranks[static_cast<std::size_t>(communicator.rank())];
-      WholeRecorder recorder(whole);
-      Trainer trainer(device, scenario, data, {.listener = &recorder, .communicator = &communicator});
-      recorder.watch(trainer);
-      if (!from.empty()) trainer.load(from);
-      run_until(trainer, scenario.training.steps, mine);
-      note_whole_end(trainer, whole, mine);
-    });
+    run_ranks(device, size, static_cast<std::uint64_t>(scenario.training.seed),
+              [&](Communicator& communicator) {
+                Outcome& mine = ranks[static_cast<std::size_t>(communicator.rank())];
+                WholeRecorder recorder(whole);
+                Trainer trainer(device, scenario, data,
+                                {.listener = &recorder, .communicator = &communicator});
+                recorder.watch(trainer);
+                if (!from.empty()) trainer.load(from);
+                run_until(trainer, scenario.training.steps, mine);
+                note_whole_end(trainer, whole, mine);
+              });
   }
   Outcome all = merged(ranks);
   all.gradients = std::move(whole.gradients);
@@ -97,7 +103,8 @@ inline Outcome run_whole(const Scenario& scenario, const DataSource& data, const
   for (const Outcome& rank : ranks) {
     EXPECT_EQ(rank.digest, all.digest);
     EXPECT_EQ(rank.expert_biases, all.expert_biases);
-    for (const char* counter : {"collectives", "graph_replays", "graphs_captured", "eager_fallbacks"}) {
+    for (const char* counter :
+         {"collectives", "graph_replays", "graphs_captured", "eager_fallbacks"}) {
       EXPECT_EQ(rank.counters.at(counter), all.counters.at(counter)) << counter;
     }
     for (std::size_t s = 0; s < all.steps.size(); ++s) {

@@ -1,5 +1,5 @@
-// Which graphs a set keeps under a limit, and that eviction takes nothing from what was launched. On the device under
-// test: a graph goes while its launch may still run.
+// Which graphs a set keeps under a limit, and that eviction takes nothing from what was launched.
+// On the device under test: a graph goes while its launch may still run.
 #include "engine/graphs/graph_set.h"
 
 #include "tests/engine/device/on_sim.h"
@@ -15,10 +15,15 @@ struct Set {
             stream, [] { return std::vector<const void*>{}; }, true, limit) {}
 
   GraphSet::Body body(int bucket) {
-    return [this, bucket] { stream.fill(x.data(), static_cast<std::uint8_t>(bucket + 1), x.bytes()); };
+    return
+        [this, bucket] { stream.fill(x.data(), static_cast<std::uint8_t>(bucket + 1), x.bytes()); };
   }
-  void capture(int bucket, int slot = 0) { graphs.capture({.kind = {}, .slot = slot, .bucket = bucket}, body(bucket)); }
-  void launch(int bucket, int slot = 0) { graphs.launch({.kind = {}, .slot = slot, .bucket = bucket}, body(bucket)); }
+  void capture(int bucket, int slot = 0) {
+    graphs.capture({.kind = {}, .slot = slot, .bucket = bucket}, body(bucket));
+  }
+  void launch(int bucket, int slot = 0) {
+    graphs.launch({.kind = {}, .slot = slot, .bucket = bucket}, body(bucket));
+  }
   std::vector<int> buckets() const {
     std::vector<int> held;
     for (int bucket = 0; bucket < 8; ++bucket) {

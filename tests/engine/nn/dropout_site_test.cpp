@@ -13,8 +13,8 @@ Dropout site_of(std::int64_t millionths, int layer = 0, int site = 0) {
   return dropout_site(model, layer, site);
 }
 
-// floor(p * 2^32) for the decimal p. The nearest double of p is as good: where p * 2^32 is no integer it is at least
-// 1/15625 away from one, and where it is one p is a multiple of 1/64.
+// floor(p * 2^32) for the decimal p. The nearest double of p is as good: where p * 2^32 is no
+// integer it is at least 1/15625 away from one, and where it is one p is a multiple of 1/64.
 TEST(DropoutSite, HasTheThresholdOfTheDecimal) {
   for (std::int64_t millionths = 1; millionths <= 900'000; ++millionths) {
     const auto want = static_cast<std::uint32_t>((millionths << 32) / 1'000'000);

@@ -1,4 +1,5 @@
-// Layers of experts in the engine: what their bits may not depend on, what they count and what they remember.
+// Layers of experts in the engine: what their bits may not depend on, what they count and what they
+// remember.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -35,7 +36,9 @@ void make_dropless(Scenario& s) {
   s.cuda_graph.modules = {attn};
 }
 
-Outcome outcome(const Scenario& s, const SimOptions& sim = {}) { return run(s, *open_data(s), sim); }
+Outcome outcome(const Scenario& s, const SimOptions& sim = {}) {
+  return run(s, *open_data(s), sim);
+}
 void expect_invariant(const Scenario& a, const std::function<void(Scenario&)>& change) {
   Scenario b = a;
   change(b);
@@ -66,7 +69,8 @@ TEST(Moe, NothingDependsOnTheGraphModules) {
 
 TEST(Moe, NothingDependsOnSlotsFallbackOrRecapture) {
   const Scenario s = base("*E-E");
-  for (const int depth : {1, 3}) expect_invariant(s, [&](Scenario& b) { b.training.in_flight = depth; });
+  for (const int depth : {1, 3})
+    expect_invariant(s, [&](Scenario& b) { b.training.in_flight = depth; });
   expect_invariant(s, [](Scenario& b) { b.cuda_graph.max_packed_seqs = {2}; });
   expect_invariant(s, [](Scenario& b) { b.training.recapture_at = {2, 3}; });
   expect_invariant(s, [](Scenario& b) { b.cuda_graph.warmup_steps = 3; });
@@ -92,7 +96,9 @@ TEST(Moe, DroplessIsARoomyCapacity) {
     b.cuda_graph.modules = {};
   });
   expect_invariant(s, [](Scenario& b) { b.model.moe.host_sync = true; });
-  expect_invariant(s, [](Scenario& b) { b.cuda_graph.modules = {attn, moe_router, moe_preprocess}; });
+  expect_invariant(s, [](Scenario& b) {
+    b.cuda_graph.modules = {attn, moe_router, moe_preprocess};
+  });
   expect_invariant(s, [](Scenario& b) {
     b.model.moe.host_sync = true;
     b.cuda_graph.modules = {moe_router};
@@ -103,7 +109,8 @@ TEST(Moe, ScheduleOfStreamsLeavesNoTrace) {
   Scenario s = base();
   s.cuda_graph.modules = {attn, moe_router};
   const Outcome want = outcome(s);
-  for (std::uint64_t seed = 2; seed < 8; ++seed) EXPECT_EQ(difference(want, outcome(s, {.seed = seed})), "");
+  for (std::uint64_t seed = 2; seed < 8; ++seed)
+    EXPECT_EQ(difference(want, outcome(s, {.seed = seed})), "");
 }
 
 TEST(Moe, CountsPairsOfTrainingAlone) {
@@ -141,7 +148,8 @@ TEST(Moe, BiasMovesByTheRateEachStep) {
   s.cuda_graph.impl = GraphImpl::none;
   const Outcome one = outcome(s);
   ASSERT_EQ(one.expert_biases.size(), 1u);
-  for (const float b : one.expert_biases[0]) EXPECT_TRUE(b == 0.001f || b == -0.001f || b == 0) << b;
+  for (const float b : one.expert_biases[0])
+    EXPECT_TRUE(b == 0.001f || b == -0.001f || b == 0) << b;
   s.training.steps = 4;
   EXPECT_FALSE(same_bits(one.expert_biases, outcome(s).expert_biases));
 }
@@ -161,13 +169,15 @@ TEST(Moe, ReportsRouterLossesApart) {
 
 // ---- Neighbours: only a capacity makes a token see the others
 // --------------------------------------------------------
-std::vector<float> losses_of(const Scenario& s, const std::vector<Document>& order, std::int32_t of) {
+std::vector<float> losses_of(const Scenario& s, const std::vector<Document>& order,
+                             std::int32_t of) {
   const Outcome r = run(s, FixedData({step_of({{order}}, 20)}));
   std::vector<float> seen;
   std::int64_t start = 0;
   for (const Document& d : order) {
     const auto length = static_cast<std::int64_t>(d.tokens.size());
-    if (d.number == of) seen.assign(r.token_losses[0].begin() + start, r.token_losses[0].begin() + start + length);
+    if (d.number == of)
+      seen.assign(r.token_losses[0].begin() + start, r.token_losses[0].begin() + start + length);
     start += slot_rows(length, s.data.gaps, s.data.align);
   }
   return seen;
@@ -194,19 +204,21 @@ TEST(Moe, DroplessTokensDoNotSeeTheirNeighbours) {
   }
 }
 
-// ---- Checkpoint -----------------------------------------------------------------------------------------------------
+// ---- Checkpoint
+// -------------------------------------------------------------------------------------------------
 TEST(Moe, AResumedRunHasTheBiasOfTheOneThatWasSaved) {
   const Scenario s = base();
   const auto data = open_data(s);
   EXPECT_EQ(difference(run(s, *data), run_resumed(s, *data, 2)), "");
 }
 
-// ---- Faults ---------------------------------------------------------------------------------------------------------
+// ---- Faults
+// -------------------------------------------------------------------------------------------------
 TEST(Moe, PlantedFaultsShow) {
   Scenario s = base();
   const Outcome sound = outcome(s);
-  for (const char* name :
-       {"evaluation-counts-pairs", "expert-bias-never-updated", "warm-up-pass-leaves-its-gradients"}) {
+  for (const char* name : {"evaluation-counts-pairs", "expert-bias-never-updated",
+                           "warm-up-pass-leaves-its-gradients"}) {
     plant_fault(name);
     const Outcome broken = outcome(s);
     plant_fault("");

@@ -1,5 +1,6 @@
-// Memory of a GPU as its driver counts it: with offloading it falls by what the plan says, against a run without in the
-// same process. Large tensors, because the driver gives memory in pieces of 2 MiB.
+// Memory of a GPU as its driver counts it: with offloading it falls by what the plan says, against
+// a run without in the same process. Large tensors, because the driver gives memory in pieces of 2
+// MiB.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 

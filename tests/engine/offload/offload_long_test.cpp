@@ -25,8 +25,8 @@ struct Growth : Observer {
     }
   }
   bool operator==(const Growth& other) const {
-    return allocations == other.allocations && pinned_bytes == other.pinned_bytes && last_event == other.last_event &&
-           streams == other.streams;
+    return allocations == other.allocations && pinned_bytes == other.pinned_bytes &&
+           last_event == other.last_event && streams == other.streams;
   }
   int allocations = 0, streams = 0, last_event = 0;
   std::size_t pinned_bytes = 0;
@@ -74,22 +74,31 @@ void expect_no_growth(const Scenario& s) {
     trainer.step();
     if (trainer.evaluation_is_due()) trainer.evaluate();
     const auto counters = trainer.counters();
-    ASSERT_EQ(counters.at("bytes_offloaded"), counters.at("bytes_planned")) << "step " << trainer.steps_done();
-    ASSERT_EQ(counters.at("bytes_reloaded"), counters.at("bytes_planned")) << "step " << trainer.steps_done();
+    ASSERT_EQ(counters.at("bytes_offloaded"), counters.at("bytes_planned"))
+        << "step " << trainer.steps_done();
+    ASSERT_EQ(counters.at("bytes_reloaded"), counters.at("bytes_planned"))
+        << "step " << trainer.steps_done();
     if (trainer.steps_done() != kSettled) continue;
     settled = growth;
     high_water = device.backend().memory_high_water();
   }
   EXPECT_GT(trainer.counters().at("bytes_planned"), 0);
-  EXPECT_TRUE(growth == settled) << growth.allocations - settled.allocations << " allocations after the first steps";
+  EXPECT_TRUE(growth == settled) << growth.allocations - settled.allocations
+                                 << " allocations after the first steps";
   EXPECT_EQ(device.backend().memory_high_water(), high_water);
 }
 
 TEST(OffloadLong, EagerDoesNotGrow) { expect_no_growth(small(GraphImpl::none, false)); }
-TEST(OffloadLong, EagerWithRowsThatFollowTheDataDoesNotGrow) { expect_no_growth(small(GraphImpl::none, true)); }
+TEST(OffloadLong, EagerWithRowsThatFollowTheDataDoesNotGrow) {
+  expect_no_growth(small(GraphImpl::none, true));
+}
 TEST(OffloadLong, PartialGraphsDoNotGrow) { expect_no_growth(small(GraphImpl::partial, false)); }
-TEST(OffloadLong, PartialGraphsWithDelayedCopiesDoNotGrow) { expect_no_growth(small(GraphImpl::partial, true)); }
-TEST(OffloadLong, OneGraphOfAStepDoesNotGrow) { expect_no_growth(small(GraphImpl::full_iteration, false)); }
+TEST(OffloadLong, PartialGraphsWithDelayedCopiesDoNotGrow) {
+  expect_no_growth(small(GraphImpl::partial, true));
+}
+TEST(OffloadLong, OneGraphOfAStepDoesNotGrow) {
+  expect_no_growth(small(GraphImpl::full_iteration, false));
+}
 
 }  // namespace
 }  // namespace lockstep::test

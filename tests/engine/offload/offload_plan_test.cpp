@@ -1,4 +1,5 @@
-// The offload plan as a function of the scenario: what goes, what stays, when, and who shares which bytes.
+// The offload plan as a function of the scenario: what goes, what stays, when, and who shares which
+// bytes.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -37,14 +38,16 @@ std::vector<std::string> tensors_of(const OffloadPlan& plan) {
 }
 
 TEST(OffloadPlan, NamesWhatEachModuleSaves) {
-  const OffloadPlan plan = plan_offload(
-      scenario_of("M*-", {attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, mlp_fc1, mamba_in_proj, mamba_scan}));
-  const std::vector<std::string> want{"layers.0.norm.out", "layers.0.in_proj",       "layers.0.conv",
-                                      "layers.0.scan",     "layers.0.out",           "layers.1.norm.out",
-                                      "layers.1.qkv",      "layers.1.core_attn.lse", "layers.1.core_attn.out",
-                                      "layers.1.out",      "layers.2.norm.out"};
+  const OffloadPlan plan =
+      plan_offload(scenario_of("M*-", {attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm,
+                                       mlp_fc1, mamba_in_proj, mamba_scan}));
+  const std::vector<std::string> want{
+      "layers.0.norm.out",      "layers.0.in_proj",  "layers.0.conv",    "layers.0.scan",
+      "layers.0.out",           "layers.1.norm.out", "layers.1.qkv",     "layers.1.core_attn.lse",
+      "layers.1.core_attn.out", "layers.1.out",      "layers.2.norm.out"};
   EXPECT_EQ(tensors_of(plan), want);
-  EXPECT_EQ(tensors_of(plan_offload(scenario_of("*", {attn_norm}))), std::vector<std::string>{"embedding.out"});
+  EXPECT_EQ(tensors_of(plan_offload(scenario_of("*", {attn_norm}))),
+            std::vector<std::string>{"embedding.out"});
 }
 
 // Two backward passes read core attention's output, so it moves only when both modules do.
@@ -60,7 +63,8 @@ TEST(OffloadPlan, CountsBytesOfTheStorageType) {
   Scenario s = scenario_of("*", {core_attn});
   EXPECT_EQ(plan_offload(s).bytes(), 64 * (2 + 2) * 16 * 4 + 64 * 2 * 4);
   s.numerics = {Numerics::bf16};
-  EXPECT_EQ(plan_offload(s).bytes(), 64 * (2 + 2) * 16 * 2 + 64 * 2 * 4);  // The log-sums stay fp32.
+  EXPECT_EQ(plan_offload(s).bytes(),
+            64 * (2 + 2) * 16 * 2 + 64 * 2 * 4);  // The log-sums stay fp32.
 }
 
 TEST(OffloadPlan, KeepsExactlyTheFloorOfWhatTheFractionLeaves) {
@@ -75,7 +79,8 @@ TEST(OffloadPlan, KeepsExactlyTheFloorOfWhatTheFractionLeaves) {
 TEST(OffloadPlan, LeavesSmallTensors) {
   Scenario s = scenario_of("*-", {core_attn, mlp_fc1});
   s.offload.min_bytes = 64 * 32 * 4;
-  EXPECT_EQ(tensors_of(plan_offload(s)), (std::vector<std::string>{"layers.0.qkv", "layers.1.norm.out"}));
+  EXPECT_EQ(tensors_of(plan_offload(s)),
+            (std::vector<std::string>{"layers.0.qkv", "layers.1.norm.out"}));
   s.offload.min_bytes = 1'000'000;
   EXPECT_TRUE(plan_offload(s).empty());
 }
@@ -89,21 +94,24 @@ TEST(OffloadPlan, GivesACopyAsManySegmentsAsItTakes) {
     EXPECT_EQ(group.tensors[0].written, group.layer - 1);
     EXPECT_EQ(group.d2h.begin, group.layer);
     EXPECT_EQ(group.d2h.end, group.layer + 1);
-    EXPECT_EQ(group.h2d.begin, 2 * 6 + 1 - (group.layer + 1));  // The backward pass of the layer behind it.
+    EXPECT_EQ(group.h2d.begin,
+              2 * 6 + 1 - (group.layer + 1));  // The backward pass of the layer behind it.
     EXPECT_EQ(group.h2d.end, 2 * 6 + 1 - group.layer);
   }
   EXPECT_EQ(plan_offload(s).prefetch(), 1);
-  // Only the last layer's has nothing to hide behind: out and back between the forward and the backward pass.
-  EXPECT_LE(forecast(plan_offload(s)).stalled,
-            2 * static_cast<double>(s.training.microbatches) * copy_seconds(plan_offload(s).groups[5].bytes()));
+  // Only the last layer's has nothing to hide behind: out and back between the forward and the
+  // backward pass.
+  EXPECT_LE(forecast(plan_offload(s)).stalled, 2 * static_cast<double>(s.training.microbatches) *
+                                                   copy_seconds(plan_offload(s).groups[5].bytes()));
   s.model.mlp.hidden = 64;
   s.training.in_flight = 1;
-  EXPECT_EQ(plan_offload(s).prefetch(), 1);  // The link is never idle, so that an earlier begin gains nothing.
+  EXPECT_EQ(plan_offload(s).prefetch(),
+            1);  // The link is never idle, so that an earlier begin gains nothing.
   EXPECT_GT(forecast(plan_offload(s)).stalled, 0);
 }
 
-// Two layers, one of which computes for as long as the other's copy takes: hidden, but only by a copy that begins
-// before the segment that reads it comes next.
+// Two layers, one of which computes for as long as the other's copy takes: hidden, but only by a
+// copy that begins before the segment that reads it comes next.
 TEST(OffloadPlan, TakesNoMoreSegmentsThanHideTheCopies) {
   Scenario s = scenario_of("M-----", {mamba_scan});
   s.model.hidden = 1024;
@@ -118,8 +126,8 @@ TEST(OffloadPlan, TakesNoMoreSegmentsThanHideTheCopies) {
   EXPECT_GT(forecast(plan_offload(s)).stalled, forecast(plan).stalled);
 }
 
-// With more than two microbatches in flight a backward pass' copies begin in the forward pass before it, into the set
-// of bins which that pass does not write.
+// With more than two microbatches in flight a backward pass' copies begin in the forward pass
+// before it, into the set of bins which that pass does not write.
 TEST(OffloadPlan, BeginsCopiesBackInTheForwardPassBefore) {
   Scenario s = scenario_of("M-M-M-", {mamba_scan, mlp_fc1});
   s.training.microbatches = 8;
@@ -127,8 +135,9 @@ TEST(OffloadPlan, BeginsCopiesBackInTheForwardPassBefore) {
     s.training.in_flight = depth;
     const OffloadPlan plan = plan_offload(s);
     EXPECT_EQ(plan.sets, depth > 2 ? 2 : 1);
-    const auto first = std::min_element(plan.groups.begin(), plan.groups.end(),
-                                        [](const auto& a, const auto& b) { return a.h2d.begin < b.h2d.begin; });
+    const auto first =
+        std::min_element(plan.groups.begin(), plan.groups.end(),
+                         [](const auto& a, const auto& b) { return a.h2d.begin < b.h2d.begin; });
     EXPECT_EQ(plan.in_forward(first->h2d.begin), depth > 2);
     EXPECT_GE(first->h2d.begin, plan.first_h2d_step());
     const std::vector<Pass> passes = one_forward_one_backward(8, static_cast<int>(depth));
@@ -209,7 +218,8 @@ TEST(OffloadPlan, CutsSegmentsAsTheGraphsDo) {
   for (const OffloadGroup& group : plan.groups) EXPECT_EQ(group.d2h.begin, group.layer / 2);
 }
 
-// The router of a layer in a graph, its experts outside: a late copy starts behind the next graph, or behind the head.
+// The router of a layer in a graph, its experts outside: a late copy starts behind the next graph,
+// or behind the head.
 TEST(OffloadPlan, DelaysExpertsUntilTheNextGraph) {
   Scenario s = scenario_of("*E*E", {core_attn, expert_fc1, moe_act});
   s.cuda_graph.impl = GraphImpl::partial;
@@ -219,17 +229,20 @@ TEST(OffloadPlan, DelaysExpertsUntilTheNextGraph) {
   const OffloadPlan late = plan_offload(s);
   ASSERT_EQ(late.segments, 4);  // Graph, experts, graph, experts.
   ASSERT_EQ(late.groups.size(), 6u);
-  for (const std::size_t i : {0u, 3u}) EXPECT_EQ(late.groups[i].d2h.begin, soon.groups[i].d2h.begin);
+  for (const std::size_t i : {0u, 3u})
+    EXPECT_EQ(late.groups[i].d2h.begin, soon.groups[i].d2h.begin);
   for (const std::size_t i : {1u, 2u}) EXPECT_EQ(late.groups[i].d2h.begin, 2);
   for (const std::size_t i : {4u, 5u}) EXPECT_EQ(late.groups[i].d2h.begin, late.segments);
   EXPECT_EQ(late.bytes(), soon.bytes());
 }
 
-// Rows that the experts' buffers have room for; of them a copy moves those in use, if the host knows them.
+// Rows that the experts' buffers have room for; of them a copy moves those in use, if the host
+// knows them.
 TEST(OffloadPlan, HasRoomForEveryRowOfTheExperts) {
   Scenario s = scenario_of("E", {expert_fc1, moe_act});
   s.model.moe.hidden = 24;
-  EXPECT_EQ(plan_offload(s).bytes(), 4 * 64 * (32 + 24) * 4);  // Four experts, capacity 2 * 2 * 64 / 4.
+  EXPECT_EQ(plan_offload(s).bytes(),
+            4 * 64 * (32 + 24) * 4);  // Four experts, capacity 2 * 2 * 64 / 4.
   s.model.moe.capacity_factor.reset();
   s.model.moe.pad_to_capacity = false;
   EXPECT_EQ(plan_offload(s).bytes(), 2 * 64 * (32 + 24) * 4);
@@ -241,7 +254,8 @@ TEST(OffloadPlan, HasRoomForEveryRowOfTheExperts) {
 
 Scenario any_scenario() {
   std::string pattern;
-  for (int i = 0, n = *rc::gen::inRange(1, 12); i < n; ++i) pattern += *rc::gen::element('M', '*', '-', 'E');
+  for (int i = 0, n = *rc::gen::inRange(1, 12); i < n; ++i)
+    pattern += *rc::gen::element('M', '*', '-', 'E');
   Scenario s = scenario_of(pattern, {});
   if (*rc::gen::arbitrary<bool>()) {
     s.cuda_graph.impl = GraphImpl::partial;
@@ -262,7 +276,8 @@ Scenario any_scenario() {
 TEST(OffloadPlanProperty, NoTwoTensorsOfABufferAreAliveAtOnce) {
   EXPECT_TRUE(rc::check([] {
     const OffloadPlan plan = plan_offload(any_scenario());
-    // At every step, of the forward pass and then of the backward pass, every buffer has at most one owner.
+    // At every step, of the forward pass and then of the backward pass, every buffer has at most
+    // one owner.
     for (const bool forward : {true, false}) {
       for (int step = -1; step <= plan.last_step(); ++step) {
         std::vector<int> owners(plan.buffers.size());
@@ -337,7 +352,8 @@ TEST(OffloadPlanProperty, CopiesHaveAtLeastASegmentAndNoMoreThanAllowed) {
     Scenario s = any_scenario();
     if (*rc::gen::arbitrary<bool>()) s.offload.max_inflight = *rc::gen::inRange<std::int64_t>(0, 6);
     const OffloadPlan plan = plan_offload(s);
-    const int most = static_cast<int>(std::max<std::int64_t>(1, s.offload.max_inflight.value_or(plan.longest_h2d())));
+    const int most = static_cast<int>(
+        std::max<std::int64_t>(1, s.offload.max_inflight.value_or(plan.longest_h2d())));
     for (const OffloadGroup& group : plan.groups) {
       if (group.is_resident) continue;
       RC_ASSERT(group.h2d.length() >= 1 && group.h2d.length() <= most);
@@ -359,7 +375,8 @@ TEST(OffloadPlanProperty, TheFractionIsExactAndTheLastOnesStay) {
     // floor(n * (1 - f)): the largest whole number that is not above.
     RC_ASSERT(stay * 1'000'000 <= n * (1'000'000 - s.offload.fraction.millionths));
     RC_ASSERT((stay + 1) * 1'000'000 > n * (1'000'000 - s.offload.fraction.millionths));
-    for (std::int64_t i = 0; i < n; ++i) RC_ASSERT(at(plan.groups, i).is_resident == (i >= n - stay));
+    for (std::int64_t i = 0; i < n; ++i)
+      RC_ASSERT(at(plan.groups, i).is_resident == (i >= n - stay));
   }));
 }
 

@@ -27,8 +27,10 @@ Scenario base(GraphImpl impl) {
 }
 
 void offload_all(Scenario& s) {
-  s.offload.modules = {qkv_linear, core_attn, attn_proj, mlp_norm, mlp_fc1, mamba_in_proj, mamba_scan};
-  if (s.cuda_graph.impl != GraphImpl::partial) s.offload.modules.insert(s.offload.modules.begin(), attn_norm);
+  s.offload.modules = {qkv_linear, core_attn,     attn_proj, mlp_norm,
+                       mlp_fc1,    mamba_in_proj, mamba_scan};
+  if (s.cuda_graph.impl != GraphImpl::partial)
+    s.offload.modules.insert(s.offload.modules.begin(), attn_norm);
   if (s.cuda_graph.impl == GraphImpl::full_iteration) s.offload.max_inflight = 2;
 }
 
@@ -111,7 +113,8 @@ TEST(Offload, CopiesNoMoreRowsOfTheExpertsThanThereAre) {
   const std::int64_t whole = run(s, *data).counters.at("bytes_offloaded");
   s.model.moe.host_sync = true;
   const Outcome got = run(s, *data);
-  EXPECT_EQ(got.counters.at("bytes_offloaded"), got.counters.at("pairs_routed") * s.model.hidden * 4);
+  EXPECT_EQ(got.counters.at("bytes_offloaded"),
+            got.counters.at("pairs_routed") * s.model.hidden * 4);
   EXPECT_LT(got.counters.at("bytes_offloaded"), whole);
 }
 
@@ -130,7 +133,8 @@ TEST(Offload, DelayedCopiesLeaveInForwardOrder) {
       } else if (issued.as<LaunchCall>()) {
         calls.push_back("launch");
       } else if (const auto* copy = issued.as<CopyCall>()) {
-        if (issued.stream == d2h) calls.push_back(std::to_string(copy->bytes)), targets.push_back(copy->to);
+        if (issued.stream == d2h)
+          calls.push_back(std::to_string(copy->bytes)), targets.push_back(copy->to);
       }
     }
     int d2h = -1;
@@ -148,8 +152,8 @@ TEST(Offload, DelayedCopiesLeaveInForwardOrder) {
   const OffloadPlan plan = plan_offload(s);
   const auto bytes = [&](std::size_t group) { return std::to_string(plan.groups[group].bytes()); };
   // Two layers wait for attention's graph; the third for the head.
-  EXPECT_EQ(order.calls,
-            (std::vector<std::string>{"launch", bytes(0), bytes(1), bytes(2), bytes(3), bytes(4), bytes(5), "launch"}));
+  EXPECT_EQ(order.calls, (std::vector<std::string>{"launch", bytes(0), bytes(1), bytes(2), bytes(3),
+                                                   bytes(4), bytes(5), "launch"}));
   EXPECT_EQ(order.targets, eager);
 }
 
@@ -197,8 +201,9 @@ Scenario six_layers(std::int64_t microbatches, std::int64_t in_flight) {
 TEST(Offload, CopiesBackBeginAsFarAheadAsThePlanSays) {
   Scenario s = six_layers(1, 1);
   s.offload.max_inflight = 1;
-  EXPECT_EQ(calls_of_second_step(s), (std::vector<std::string>{"L0", "L1", "L2", "L3", "L4", "L5", "C5", "C4", "L5",
-                                                               "C3", "L4", "C2", "L3", "C1", "L2", "C0", "L1", "L0"}));
+  EXPECT_EQ(calls_of_second_step(s),
+            (std::vector<std::string>{"L0", "L1", "L2", "L3", "L4", "L5", "C5", "C4", "L5", "C3",
+                                      "L4", "C2", "L3", "C1", "L2", "C0", "L1", "L0"}));
 }
 
 // Copies of the last microbatches, whose backward passes have no forward pass before them, begin
@@ -210,14 +215,16 @@ TEST(Offload, CopiesBackBeginInTheForwardPassBefore) {
   ASSERT_TRUE(plan.in_forward(plan.groups.back().h2d.begin));
   ASSERT_GT(plan.groups.back().h2d.begin, plan.first_h2d_step());
   const std::vector<std::string> calls = calls_of_second_step(s);
-  // The last layer's copy of every microbatch: how many forward and backward passes of that layer had begun.
+  // The last layer's copy of every microbatch: how many forward and backward passes of that layer
+  // had begun.
   std::vector<int> passes;
   int ran = 0;
   for (const std::string& call : calls) {
     ran += call == "L5";
     if (call == "C5") passes.push_back(ran);
   }
-  // F0 F1 F2 F3 B0 F4 B1 F5 B2 B3 B4 B5: 0, 1 and 2 come back before F3, F4 and F5 reach the last layer.
+  // F0 F1 F2 F3 B0 F4 B1 F5 B2 B3 B4 B5: 0, 1 and 2 come back before F3, F4 and F5 reach the last
+  // layer.
   EXPECT_EQ(passes, (std::vector<int>{3, 5, 7, 9, 10, 11}));
 }
 
@@ -248,7 +255,9 @@ TEST(Offload, NeverAllocatesAfterTheFirstSteps) {
     offload_all(s);
     s.offload.pool_slack = 1;
     struct Growth : Observer {
-      void on_call(const IssuedCall& issued) override { allocations += issued.as<AllocateCall>() != nullptr; }
+      void on_call(const IssuedCall& issued) override {
+        allocations += issued.as<AllocateCall>() != nullptr;
+      }
       int allocations = 0;
     } growth;
     const auto data = open_data(s);
@@ -270,7 +279,8 @@ TEST(Offload, CopiesAreNodesOfTheGraphOfAStep) {
       const auto* end = issued.as<EndCaptureCall>();
       if (!end) return;
       for (const IssuedCall& entry : end->captured->entries()) {
-        if (const auto* copy = entry.as<CopyCall>()) bytes += static_cast<std::int64_t>(copy->bytes);
+        if (const auto* copy = entry.as<CopyCall>())
+          bytes += static_cast<std::int64_t>(copy->bytes);
       }
     }
     std::int64_t bytes = 0;

@@ -22,8 +22,8 @@
 namespace lockstep::test {
 namespace {
 
-constexpr HookPoint kPoints[] = {HookPoint::forward_pre, HookPoint::forward_post, HookPoint::backward_pre,
-                                 HookPoint::backward_post};
+constexpr HookPoint kPoints[] = {HookPoint::forward_pre, HookPoint::forward_post,
+                                 HookPoint::backward_pre, HookPoint::backward_post};
 
 class HooksTest : public ::testing::Test {
  protected:
@@ -34,7 +34,8 @@ class HooksTest : public ::testing::Test {
   }
   static std::string name(int module, HookPoint point, int hook) {
     static constexpr const char* kNames[] = {"<f", ">f", "<b", ">b"};
-    return kNames[static_cast<int>(point)] + std::to_string(module) + std::string(static_cast<std::size_t>(hook), '\'');
+    return kNames[static_cast<int>(point)] + std::to_string(module) +
+           std::string(static_cast<std::size_t>(hook), '\'');
   }
   void add(int module, HookPoint point, int count) {
     for (int hook = 0; hook < count; ++hook) {
@@ -101,7 +102,8 @@ TEST_F(HooksTest, OfNestedRegionsAreBackInTurn) {
   {
     const ExtractedHooks outer(hooks_, {{1, HookPoint::forward_pre}});
     {
-      const ExtractedHooks inner(hooks_, {{1, HookPoint::forward_pre}, {0, HookPoint::forward_pre}});
+      const ExtractedHooks inner(hooks_,
+                                 {{1, HookPoint::forward_pre}, {0, HookPoint::forward_pre}});
       EXPECT_EQ(hooks_.count(0, HookPoint::forward_pre), 0u);
       said_.clear();
       inner.run_before({});
@@ -113,7 +115,8 @@ TEST_F(HooksTest, OfNestedRegionsAreBackInTurn) {
   EXPECT_EQ(all(), before);
 }
 
-std::string digest_of(const Scenario& s, const std::function<void(Trainer&, Communicator&)>& steps) {
+std::string digest_of(const Scenario& s,
+                      const std::function<void(Trainer&, Communicator&)>& steps) {
   const auto data = open_data(s);
   std::string digest;
   Device device(open_device_under_test());
@@ -127,10 +130,12 @@ std::string digest_of(const Scenario& s, const std::function<void(Trainer&, Comm
   return digest;
 }
 
-// The engine's own: a capture that fails, and a second one, leave a sharded run as it would have been.
+// The engine's own: a capture that fails, and a second one, leave a sharded run as it would have
+// been.
 TEST(HooksOfTheEngine, SurviveACaptureThatFails) {
-  for (const auto& [impl, ranks] :
-       {std::pair{GraphImpl::partial, 1}, {GraphImpl::partial, 3}, {GraphImpl::full_iteration, 1}}) {
+  for (const auto& [impl, ranks] : {std::pair{GraphImpl::partial, 1},
+                                    {GraphImpl::partial, 3},
+                                    {GraphImpl::full_iteration, 1}}) {
     Scenario s;
     s.name = "test";
     s.fsdp.strategy = Sharding::optim_grads_params;
@@ -175,7 +180,9 @@ class ListedCalls final : public Communicator {
   std::string said;
 
  private:
-  void list(const CollectiveName& name) { said += std::string(name.purpose) + std::to_string(name.unit) + " "; }
+  void list(const CollectiveName& name) {
+    said += std::string(name.purpose) + std::to_string(name.unit) + " ";
+  }
   std::unique_ptr<Communicator> calls_;
 };
 
@@ -223,8 +230,9 @@ class PlacedCalls final : public Communicator {
  private:
   bool lies(const void* memory, std::size_t bytes) const {
     const auto* first = static_cast<const std::byte*>(memory);
-    return std::any_of(places_.begin(), places_.end(),
-                       [=](const auto& place) { return first >= place.first && first + bytes <= place.second; });
+    return std::any_of(places_.begin(), places_.end(), [=](const auto& place) {
+      return first >= place.first && first + bytes <= place.second;
+    });
   }
   void look(const CollectiveName& name, const void* to, const void* from, std::size_t bytes) {
     sides[name.purpose].insert(lies(to, bytes) + lies(from, bytes));
@@ -239,8 +247,8 @@ class PlacedCalls final : public Communicator {
 // Weights and gradients do, but for what a library adds up; what a few bytes say does not.
 TEST(HooksOfTheEngine, ExchangeInMemoryThatIsMeantForIt) {
   for (const Numerics numerics : {Numerics::fp32, Numerics::bf16}) {
-    for (const Sharding strategy :
-         {Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+    for (const Sharding strategy : {Sharding::no_shard, Sharding::optim, Sharding::optim_grads,
+                                    Sharding::optim_grads_params}) {
       for (const Reduction reduction : {Reduction::ordered, Reduction::nccl}) {
         Scenario s;
         s.name = "test";
@@ -284,10 +292,12 @@ std::string calls_of(const Scenario& s) {
   return calls.said;
 }
 
-// Layers of two parts, units of two blocks, layers that a graph holds in part: warm-up, replays and a second capture.
+// Layers of two parts, units of two blocks, layers that a graph holds in part: warm-up, replays and
+// a second capture.
 TEST(HooksOfTheEngine, RunAroundReplaysInTheOrderOfEagerPasses) {
   using enum GraphModule;
-  for (const Sharding strategy : {Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+  for (const Sharding strategy :
+       {Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
     for (const std::int64_t unit : {1, 2}) {
       Scenario s;
       s.name = "test";
@@ -304,8 +314,8 @@ TEST(HooksOfTheEngine, RunAroundReplaysInTheOrderOfEagerPasses) {
       for (const std::vector<GraphModule>& modules : std::vector<std::vector<GraphModule>>{
                {}, {attn}, {mamba, moe_router}, {attn, mlp, moe_router, moe_preprocess}}) {
         s.cuda_graph.modules = modules;
-        EXPECT_EQ(calls_of(s), want) << static_cast<int>(strategy) << ", unit " << unit << ", modules "
-                                     << modules.size();
+        EXPECT_EQ(calls_of(s), want)
+            << static_cast<int>(strategy) << ", unit " << unit << ", modules " << modules.size();
       }
     }
   }

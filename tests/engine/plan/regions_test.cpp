@@ -5,7 +5,8 @@
 namespace lockstep {
 namespace {
 
-Scenario with(const std::string& pattern, std::vector<GraphModule> modules, GraphImpl impl = GraphImpl::partial) {
+Scenario with(const std::string& pattern, std::vector<GraphModule> modules,
+              GraphImpl impl = GraphImpl::partial) {
   Scenario s;
   s.model.pattern = pattern;
   s.cuda_graph.impl = impl;
@@ -44,7 +45,8 @@ TEST(Regions, EndInsideALayerOfExperts) {
   EXPECT_EQ(shape(with("*E", {attn})), "0* eErpx ");
   EXPECT_EQ(shape(with("*E*E", {attn, moe_router})), "0*Er eEpx 1*Er eEpx ");
   EXPECT_EQ(shape(with("*E", {moe_router})), "e* 0Er eEpx ");
-  EXPECT_EQ(shape(with("M*E-", {mamba, attn, mlp, moe_router, moe_preprocess})), "0M 1*Erp eEx 2- ");
+  EXPECT_EQ(shape(with("M*E-", {mamba, attn, mlp, moe_router, moe_preprocess})),
+            "0M 1*Erp eEx 2- ");
   EXPECT_EQ(shape(with("*E", {}, GraphImpl::none)), "e* eErpx ");
 }
 

@@ -15,8 +15,8 @@ std::optional<LaunchedRank> launched(const std::map<std::string, std::string>& v
   });
 }
 
-void expect_launched(const std::map<std::string, std::string>& variables, const std::string& launcher,
-                     const std::string& job) {
+void expect_launched(const std::map<std::string, std::string>& variables,
+                     const std::string& launcher, const std::string& job) {
   const auto found = launched(variables);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->launcher, launcher);
@@ -30,7 +30,9 @@ void expect_launched(const std::map<std::string, std::string>& variables, const 
 TEST(LaunchEnvironment, KnowsWhereRanksMeet) {
   const auto where = [](const std::map<std::string, std::string>& variables) {
     const auto me = launched(variables);
-    const std::string machines = !me->one_machine ? "unknown " : *me->one_machine ? "one " : "several ";
+    const std::string machines = !me->one_machine   ? "unknown "
+                                 : *me->one_machine ? "one "
+                                                    : "several ";
     return machines + me->host + ":" + std::to_string(me->port);
   };
   const std::map<std::string, std::string> master{{"MASTER_ADDR", "n1"}, {"MASTER_PORT", "29500"}};
@@ -40,16 +42,22 @@ TEST(LaunchEnvironment, KnowsWhereRanksMeet) {
   };
   EXPECT_EQ(with({{"RANK", "1"}, {"WORLD_SIZE", "4"}}), "unknown :0");
   EXPECT_EQ(with({{"RANK", "1"}, {"WORLD_SIZE", "4"}}, true), "unknown n1:29500");
-  EXPECT_EQ(with({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "4"}}, true), "one n1:29500");
-  EXPECT_EQ(with({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}, true), "several n1:29500");
-  EXPECT_EQ(with({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}, true),
-            "unknown n1:29501");
-  EXPECT_EQ(with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}),
+  EXPECT_EQ(with({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "4"}}, true),
+            "one n1:29500");
+  EXPECT_EQ(with({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}, true),
+            "several n1:29500");
+  EXPECT_EQ(
+      with({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}, true),
+      "unknown n1:29501");
+  EXPECT_EQ(with({{"OMPI_COMM_WORLD_RANK", "1"},
+                  {"OMPI_COMM_WORLD_SIZE", "4"},
+                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}),
             "several :0");
-  EXPECT_EQ(with({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}}, true), "one n1:29500");
-  std::map<std::string, std::string> slurm{{"SLURM_PROCID", "1"},      {"SLURM_NTASKS", "4"},
-                                           {"SLURM_JOB_ID", "420007"}, {"SLURM_STEP_ID", "2"},
-                                           {"SLURM_NNODES", "2"},      {"SLURM_JOB_NODELIST", "gpu[07-09],x"}};
+  EXPECT_EQ(with({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}}, true),
+            "one n1:29500");
+  std::map<std::string, std::string> slurm{
+      {"SLURM_PROCID", "1"},  {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "420007"},
+      {"SLURM_STEP_ID", "2"}, {"SLURM_NNODES", "2"}, {"SLURM_JOB_NODELIST", "gpu[07-09],x"}};
   EXPECT_EQ(with(slurm), "several gpu07:15009");
   EXPECT_EQ(with(slurm, true), "several n1:29500");
   slurm["SLURM_STEP_ID"] = "4294967290";  // For a shell that salloc has opened.
@@ -58,8 +66,10 @@ TEST(LaunchEnvironment, KnowsWhereRanksMeet) {
   slurm["SLURM_STEP_NUM_NODES"] = "1";
   slurm["SLURM_STEP_NODELIST"] = "gpu09";
   EXPECT_EQ(with(slurm), "one gpu09:15009");
-  EXPECT_THROW(launched({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
-               std::runtime_error);
+  EXPECT_THROW(
+      launched(
+          {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
+      std::runtime_error);
 }
 
 TEST(LaunchEnvironment, ReadsListsOfNodes) {
@@ -74,7 +84,11 @@ TEST(LaunchEnvironment, ReadsListsOfNodes) {
 }
 
 TEST(LaunchEnvironment, KnowsWhoStartsRanks) {
-  expect_launched({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "2"}},
+  expect_launched({{"RANK", "5"},
+                   {"WORLD_SIZE", "8"},
+                   {"LOCAL_RANK", "1"},
+                   {"MASTER_ADDR", "a"},
+                   {"MASTER_PORT", "2"}},
                   "torchrun", "a-2");
   expect_launched({{"OMPI_COMM_WORLD_RANK", "5"},
                    {"OMPI_COMM_WORLD_SIZE", "8"},

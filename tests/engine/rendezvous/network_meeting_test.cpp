@@ -30,8 +30,8 @@ TEST(TcpAddress, IsAHostAndAPortAndNothingElse) {
     EXPECT_EQ(text(*address), said);
   }
   EXPECT_EQ(tcp_address("[fe80::1]:9")->host, "fe80::1");
-  for (const char* said :
-       {"", "node7", ":29500", "node7:", "node7:0", "node7:65536", "node7:x", "node7:-1", "/tmp/a:1", "a/b:22"}) {
+  for (const char* said : {"", "node7", ":29500", "node7:", "node7:0", "node7:65536", "node7:x",
+                           "node7:-1", "/tmp/a:1", "a/b:22"}) {
     EXPECT_FALSE(tcp_address(said)) << said;
   }
 }
@@ -58,7 +58,8 @@ TEST(TcpStore, SaysWhyItTakesAProcessNot) {
   EXPECT_THAT(join("job 8", 2, 3), HasSubstr("rank 2 is of run 'job 8', and this is 'job 7'"));
   EXPECT_THAT(join("job 7", 2, 4), HasSubstr("rank 2 is one of 4 ranks, and here are 3"));
   EXPECT_THAT(join("job 7", 1, 3), HasSubstr("rank 1 is there already"));
-  EXPECT_THAT(join("job 7", 0, 3), HasSubstr("rank 0 cannot listen at port " + std::to_string(at.port)));
+  EXPECT_THAT(join("job 7", 0, 3),
+              HasSubstr("rank 0 cannot listen at port " + std::to_string(at.port)));
   EXPECT_THAT(join("job 7", 1, 3), testing::StartsWith("refused: rank 1 is refused at localhost:"));
   EXPECT_EQ(join("job 7", 2, 3), "");  // After all of these.
 }
@@ -66,15 +67,18 @@ TEST(TcpStore, SaysWhyItTakesAProcessNot) {
 TEST(TcpStore, NamesTheRankThatNeverComes) {
   const TcpAddress at{"127.0.0.1", free_port()};
   EXPECT_THAT(why([&] { const TcpStore alone(at, "", 1, 2, 0.3); }),
-              testing::StartsWith("hang: rank 1 found no rank 0 at " + text(at) + " within 0.3 s: Connection refused"));
-  EXPECT_THAT(why([&] {
-                const TcpStore lost({"no-such-host.invalid", 1}, "", 1, 2, 0.3);
-              }),
-              testing::StartsWith("hang: rank 1 found no rank 0 at no-such-host.invalid:1 within 0.3 s: "));
+              testing::StartsWith("hang: rank 1 found no rank 0 at " + text(at) +
+                                  " within 0.3 s: Connection refused"));
+  EXPECT_THAT(
+      why([&] {
+        const TcpStore lost({"no-such-host.invalid", 1}, "", 1, 2, 0.3);
+      }),
+      testing::StartsWith("hang: rank 1 found no rank 0 at no-such-host.invalid:1 within 0.3 s: "));
   TcpStore first(at, "", 0, 3, 0.5), second(at, "", 1, 3, 0.5);
   for (TcpStore* one : {&first, &second}) {
     EXPECT_THAT(why([&] { one->all_gather_object({.sequence = 0}, "words"); }),
-                testing::MatchesRegex("hang: rank [0-2] did not come within 0.5 s: rank 0 .*; rank 2 never came"));
+                testing::MatchesRegex(
+                    "hang: rank [0-2] did not come within 0.5 s: rank 0 .*; rank 2 never came"));
   }
 }
 
@@ -124,7 +128,9 @@ class Stranger {
   }
   Stranger(const Stranger&) = delete;
   ~Stranger() { ::close(file_); }
-  void say(const Bytes& bytes) const { static_cast<void>(::send(file_, bytes.data(), bytes.size(), MSG_NOSIGNAL)); }
+  void say(const Bytes& bytes) const {
+    static_cast<void>(::send(file_, bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  }
 
  private:
   int file_;
@@ -153,7 +159,9 @@ RC_GTEST_PROP(TcpStore, IsNotDisturbedByStrangers, ()) {
 TEST(TcpStore, HearsEachRankForItselfAlone) {
   const TcpAddress at{"127.0.0.1", free_port()};
   TcpStore first(at, "job", 0, 3, 0.5);
-  const auto said = [](const Stranger& stranger, const Message& frame) { stranger.say(bytes_of(frame)); };
+  const auto said = [](const Stranger& stranger, const Message& frame) {
+    stranger.say(bytes_of(frame));
+  };
   const CollectiveCall call{.sequence = 0};
   const Message post{.kind = Message::Kind::post, .from = 1, .number = 1, .call = call};
   const Stranger without_hello(at.port), second(at.port);
@@ -163,13 +171,14 @@ TEST(TcpStore, HearsEachRankForItselfAlone) {
   said(second, {.kind = Message::Kind::post, .from = 2, .number = 1, .call = call});
   first.begin();
   first.post(call);
-  EXPECT_THAT(why([&] { first.await_posts(); }),
-              testing::AllOf(HasSubstr("rank 1 did not come within 0.5 s: "), HasSubstr("rank 1 never came"),
-                             HasSubstr("rank 2 waits in collective 0")));
+  EXPECT_THAT(
+      why([&] { first.await_posts(); }),
+      testing::AllOf(HasSubstr("rank 1 did not come within 0.5 s: "),
+                     HasSubstr("rank 1 never came"), HasSubstr("rank 2 waits in collective 0")));
 }
 
-// Rank 0 of three as far as rank 1 can see: it welcomes it, and posts; what rank 2 posts it never passes on. With a
-// beat now and then if it `lives`, or nothing more.
+// Rank 0 of three as far as rank 1 can see: it welcomes it, and posts; what rank 2 posts it never
+// passes on. With a beat now and then if it `lives`, or nothing more.
 class DeafHub {
  public:
   DeafHub(const TcpAddress& at, const CollectiveCall& call, bool lives)
@@ -221,9 +230,11 @@ TEST(TcpStore, BlamesRankZeroWhenItHasStoppedAndNoneBehindIt) {
     second.begin();
     second.post(call);
     const std::string said = why([&] { second.await_posts(); });
-    EXPECT_THAT(said, testing::StartsWith(lives ? "hang: rank 2 did not come within 1 s: rank 0 waits in collective 0"
-                                                : "hang: rank 0 did not come within 1 s: rank 0 was silent after "
-                                                  "collective 0"));
+    EXPECT_THAT(said,
+                testing::StartsWith(
+                    lives ? "hang: rank 2 did not come within 1 s: rank 0 waits in collective 0"
+                          : "hang: rank 0 did not come within 1 s: rank 0 was silent after "
+                            "collective 0"));
     EXPECT_THAT(said, HasSubstr("; rank 1 waits in collective 0"));
   }
 }

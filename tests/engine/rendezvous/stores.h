@@ -17,7 +17,8 @@
 
 namespace lockstep::test {
 
-// A port that nobody listens at, below those that the system gives to who connects: another test could get such a one.
+// A port that nobody listens at, below those that the system gives to who connects: another test
+// could get such a one.
 inline std::uint16_t free_port() {
   static unsigned next = static_cast<unsigned>(::getpid()) * 7;
   for (;;) {
@@ -25,7 +26,8 @@ inline std::uint16_t free_port() {
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(20000 + next++ % 12000));
     const int file = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const bool free = ::bind(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    const bool free =
+        ::bind(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
     ::close(file);
     if (free) return ntohs(address.sin_port);
   }
@@ -43,7 +45,8 @@ class Stores {
     if (over == Over::memory) SharedMemoryStore::create(folder_ / "ranks", ranks);
   }
   std::unique_ptr<Store> join(int rank, double deadline) const {
-    if (over_ == Over::memory) return std::make_unique<SharedMemoryStore>(folder_ / "ranks", rank, ranks_, deadline);
+    if (over_ == Over::memory)
+      return std::make_unique<SharedMemoryStore>(folder_ / "ranks", rank, ranks_, deadline);
     return std::make_unique<TcpStore>(address_, "test", rank, ranks_, deadline);
   }
   const TcpAddress& address() const { return address_; }

@@ -13,7 +13,8 @@
 namespace lockstep::test {
 namespace {
 
-// A gradient is produced on one stream and accumulated on another; `waits` is the edge between them.
+// A gradient is produced on one stream and accumulated on another; `waits` is the edge between
+// them.
 std::vector<float> accumulated(const SimOptions& options, bool waits) {
   Device device(open_sim(options));
   const Stream produce(device, "produce"), accumulate(device, "accumulate");
@@ -31,7 +32,8 @@ std::vector<float> accumulated(const SimOptions& options, bool waits) {
 
 TEST(Sim, AMissingWaitChangesTheBitsUnderLazyAndIsSilentUnderProgram) {
   const std::vector<float> right(8, 3.0f);
-  for (const Policy policy : all_policies()) EXPECT_EQ(accumulated({.policy = policy}, true), right);
+  for (const Policy policy : all_policies())
+    EXPECT_EQ(accumulated({.policy = policy}, true), right);
   EXPECT_EQ(accumulated({.policy = Policy::program}, false), right);
   EXPECT_NE(accumulated({.policy = Policy::lazy}, false), right);
 }
@@ -222,7 +224,8 @@ TEST(Sim, AddressesFollowFromTheOrderOfCalls) {
   const auto addresses = [](Device& device) {
     std::vector<const void*> list;
     const DeviceBuffer first(device, 1000);
-    for (const int bytes : {40, 80 << 20, 80 << 20, 40}) {  // More than what is kept after it was freed.
+    for (const int bytes :
+         {40, 80 << 20, 80 << 20, 40}) {  // More than what is kept after it was freed.
       const DeviceBuffer buffer(device, static_cast<std::size_t>(bytes));
       const PinnedBuffer pinned(device, static_cast<std::size_t>(bytes));
       list.insert(list.end(), {first.data(), buffer.data(), pinned.data()});
@@ -253,7 +256,8 @@ TEST(Sim, ASpaceIsAsNewWhateverWasThereBefore) {
   AddressSpace space;
   const std::byte* const block = space.take(1);
   EXPECT_EQ(block, was);
-  EXPECT_TRUE(std::all_of(block, block + 2 * kWritten, [](std::byte b) { return b == std::byte{}; }));
+  EXPECT_TRUE(
+      std::all_of(block, block + 2 * kWritten, [](std::byte b) { return b == std::byte{}; }));
 }
 
 TEST(Sim, ABrokenRedZoneShowsAtTheNextSynchronisation) {

@@ -49,11 +49,13 @@ TEST(Metamorphic, NothingDependsOnCapacity) {
 TEST(Metamorphic, NothingDependsOnGraphEagerOrFallback) {
   expect_invariant([](Scenario& s) { s.cuda_graph.impl = GraphImpl::none; });
   expect_invariant([](Scenario& s) { s.cuda_graph.impl = GraphImpl::full_iteration; });
-  expect_invariant([](Scenario& s) { s.cuda_graph.max_packed_seqs = {2}; });  // Most microbatches fall back.
+  expect_invariant(
+      [](Scenario& s) { s.cuda_graph.max_packed_seqs = {2}; });  // Most microbatches fall back.
   for (const GraphModule module : {GraphModule::attn, GraphModule::mlp, GraphModule::mamba}) {
     expect_invariant([&](Scenario& s) { s.cuda_graph.modules = {module}; });
   }
-  for (const int warmup : {0, 2, 3}) expect_invariant([&](Scenario& s) { s.cuda_graph.warmup_steps = warmup; });
+  for (const int warmup : {0, 2, 3})
+    expect_invariant([&](Scenario& s) { s.cuda_graph.warmup_steps = warmup; });
   expect_invariant([](Scenario& s) { s.training.recapture_at = {2, 3}; });
   for (const GraphImpl impl : {GraphImpl::partial, GraphImpl::full_iteration}) {
     for (const std::int64_t limit : {1, 100'000}) {
@@ -78,9 +80,11 @@ TEST(Metamorphic, NothingDependsOnInFlightDepthOrSlots) {
 }
 
 TEST(Metamorphic, NothingDependsOnTheScheduleOfStreams) {
-  ASSERT_EQ(device_under_test(), "sim") << "a GPU runs as it likes: engine.metamorphic.cuda leaves this test out";
+  ASSERT_EQ(device_under_test(), "sim")
+      << "a GPU runs as it likes: engine.metamorphic.cuda leaves this test out";
   const Scenario s = base();
-  for (const auto policy : {SimOptions::Policy::program, SimOptions::Policy::lazy, SimOptions::Policy::pct}) {
+  for (const auto policy :
+       {SimOptions::Policy::program, SimOptions::Policy::lazy, SimOptions::Policy::pct}) {
     expect_same_everything(s, s, {.policy = policy, .seed = 7, .depth = 2});
   }
   for (std::uint64_t seed = 2; seed < 12; ++seed) expect_same_everything(s, s, {.seed = seed});
@@ -103,7 +107,8 @@ TEST(Metamorphic, NothingDependsOnWhereARunWasSavedAndResumed) {
     const auto data = open_data(s);
     const Outcome want = run(s, *data);
     for (std::int64_t stop = 1; stop < s.training.steps; ++stop) {
-      EXPECT_EQ(difference(want, run_resumed(s, *data, stop)), "") << to_text(impl) << " after " << stop;
+      EXPECT_EQ(difference(want, run_resumed(s, *data, stop)), "")
+          << to_text(impl) << " after " << stop;
     }
   }
 }
@@ -121,7 +126,8 @@ TEST(Metamorphic, TrainingDoesNotDependOnEvaluations) {
   }
 }
 
-// ---- Documents ------------------------------------------------------------------------------------------------------
+// ---- Documents
+// -------------------------------------------------------------------------------------------------
 
 // Random documents; those in `own` use tokens that no other document has, each at most once.
 struct Documents {
@@ -153,10 +159,10 @@ Scenario for_documents(const Documents& documents, const std::string& pattern, b
   return s;
 }
 
-// Per document: its token losses, and the gradient of its tokens' embedding rows (its activation gradient, since every
-// token occurs once), in every step.
-std::vector<std::vector<float>> per_document(const Scenario& s, const std::vector<Document>& order, std::int64_t n,
-                                             std::size_t documents) {
+// Per document: its token losses, and the gradient of its tokens' embedding rows (its activation
+// gradient, since every token occurs once), in every step.
+std::vector<std::vector<float>> per_document(const Scenario& s, const std::vector<Document>& order,
+                                             std::int64_t n, std::size_t documents) {
   const Outcome r = run(s, FixedData({step_of({{order}}, n)}));
   std::vector<std::vector<float>> seen(documents);
   for (std::size_t step = 0; step < r.steps.size(); ++step) {
@@ -176,7 +182,8 @@ std::vector<std::vector<float>> per_document(const Scenario& s, const std::vecto
   return seen;
 }
 
-const std::vector<std::int64_t> kLengths{17, 1, 15, 3, 16, 2};  // 54 of 64 rows; chunk 16, conv width 4.
+const std::vector<std::int64_t> kLengths{17, 1,  15,
+                                         3,  16, 2};  // 54 of 64 rows; chunk 16, conv width 4.
 constexpr std::int64_t kTargets = 48;
 
 TEST(Metamorphic, ADocumentDoesNotSeeItsNeighbours) {
@@ -217,7 +224,8 @@ TEST(Metamorphic, ADocumentDoesNotSeeThePaddingBehindThePack) {
     const auto want = per_document(s, all.list, kTargets, all.list.size());
     for (const std::int64_t length : {54, 55, 65, 96, 200}) {
       s.data.pack_length = length;
-      EXPECT_TRUE(same_bits(want, per_document(s, all.list, kTargets, all.list.size()))) << pattern << " " << length;
+      EXPECT_TRUE(same_bits(want, per_document(s, all.list, kTargets, all.list.size())))
+          << pattern << " " << length;
     }
   }
 }
@@ -231,7 +239,8 @@ TEST(Metamorphic, TokenLossesDoNotDependOnTheSplitIntoMicrobatches) {
     std::vector<float> seen;
     for (std::size_t m = 0; m < split.size(); ++m) {
       std::int64_t rows = 0;
-      for (const Document& d : split[m].documents) rows += static_cast<std::int64_t>(d.tokens.size());
+      for (const Document& d : split[m].documents)
+        rows += static_cast<std::int64_t>(d.tokens.size());
       seen.insert(seen.end(), r.token_losses[m].begin(), r.token_losses[m].begin() + rows);
     }
     return seen;
@@ -239,7 +248,9 @@ TEST(Metamorphic, TokenLossesDoNotDependOnTheSplitIntoMicrobatches) {
   const std::vector<float> whole = losses({{all.list}});
   for (std::size_t cut = 1; cut < all.list.size(); ++cut) {
     const auto middle = all.list.begin() + static_cast<std::ptrdiff_t>(cut);
-    EXPECT_TRUE(same_bits(whole, losses({{{all.list.begin(), middle}}, {{middle, all.list.end()}}}))) << cut;
+    EXPECT_TRUE(
+        same_bits(whole, losses({{{all.list.begin(), middle}}, {{middle, all.list.end()}}})))
+        << cut;
   }
 }
 

@@ -84,7 +84,8 @@ class ShortData : public DataSource {
   const DataSource& whole_;
 };
 
-// The documents of the next step are drawn during a step: where there are none, only the next step fails.
+// The documents of the next step are drawn during a step: where there are none, only the next step
+// fails.
 TEST(Trainer, FinishesTheLastStepThatHasDocuments) {
   Scenario s;
   s.name = "test";
@@ -114,11 +115,13 @@ TEST(Trainer, RunsAFullIterationAsOneLaunchAStep) {
     s.training.steps = 4;
     s.training.eval_every = 2;
   });
-  EXPECT_EQ(r.counters.at("graph_replays"), 3 + 2);  // Steps 1, 2, 3 and the evaluations after steps 1 and 3.
+  EXPECT_EQ(r.counters.at("graph_replays"),
+            3 + 2);  // Steps 1, 2, 3 and the evaluations after steps 1 and 3.
   EXPECT_EQ(r.counters.at("evaluations"), 2);
 }
 
-// A capture that fails names the call, leaves no graph behind, and the run goes on eagerly with the same bits.
+// A capture that fails names the call, leaves no graph behind, and the run goes on eagerly with the
+// same bits.
 TEST(Trainer, SurvivesACaptureThatFails) {
   Scenario s;
   s.name = "test";
@@ -136,7 +139,8 @@ TEST(Trainer, SurvivesACaptureThatFails) {
     ADD_FAILURE() << "the capture should have failed";
   } catch (const EngineViolation& violation) {
     EXPECT_EQ(violation.judge(), JudgeKind::capture);
-    EXPECT_NE(std::string(violation.what()).find("cudaErrorStreamCapture"), std::string::npos) << violation.what();
+    EXPECT_NE(std::string(violation.what()).find("cudaErrorStreamCapture"), std::string::npos)
+        << violation.what();
   }
   plant_fault("");
   EXPECT_EQ(trainer.steps_done(), 1);

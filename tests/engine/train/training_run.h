@@ -28,7 +28,9 @@ inline std::unique_ptr<Backend> open_device_under_test(const SimOptions& sim = {
 class FixedData : public DataSource {
  public:
   explicit FixedData(std::vector<StepData> steps) : steps_(std::move(steps)) {}
-  StepData training(std::int64_t step) const override { return steps_[static_cast<std::size_t>(step) % steps_.size()]; }
+  StepData training(std::int64_t step) const override {
+    return steps_[static_cast<std::size_t>(step) % steps_.size()];
+  }
   StepData evaluation(std::int64_t step) const override { return training(step); }
   double unigram_entropy() const override { return 0; }
 
@@ -38,7 +40,8 @@ class FixedData : public DataSource {
 
 inline Document document(std::int32_t number, std::vector<std::int32_t> tokens) {
   Document d{number, tokens, {}};
-  for (std::size_t i = 0; i < tokens.size(); ++i) d.targets.push_back(i + 1 < tokens.size() ? tokens[i + 1] : -1);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    d.targets.push_back(i + 1 < tokens.size() ? tokens[i + 1] : -1);
   return d;
 }
 // `targets`: the normaliser; 0 counts them.
@@ -59,8 +62,8 @@ struct Outcome {
   std::vector<std::vector<float>> evaluations;
   std::vector<std::vector<std::vector<float>>> gradients;  // [step][parameter]
   std::vector<std::vector<float>> weights, m, v;           // After the last step.
-  std::vector<std::vector<float>> expert_biases;           // For each layer `E`, after the last step.
-  std::vector<std::vector<float>> token_losses;            // [forward pass][row], in order.
+  std::vector<std::vector<float>> expert_biases;  // For each layer `E`, after the last step.
+  std::vector<std::vector<float>> token_losses;   // [forward pass][row], in order.
   std::map<std::string, std::int64_t> counters;
   std::string digest;
 };
@@ -88,7 +91,8 @@ class Recorder : public StepListener {
 inline void run_until(Trainer& trainer, std::int64_t steps, Outcome& outcome) {
   while (trainer.steps_done() < steps) {
     outcome.steps.push_back(trainer.step());
-    if (trainer.evaluation_is_due()) outcome.evaluations.push_back(trainer.evaluate().microbatch_losses);
+    if (trainer.evaluation_is_due())
+      outcome.evaluations.push_back(trainer.evaluate().microbatch_losses);
   }
 }
 
@@ -98,12 +102,14 @@ inline void note_end(Trainer& trainer, Outcome& outcome) {
     outcome.m.push_back(trainer.read(p.m));
     outcome.v.push_back(trainer.read(p.v));
   }
-  for (const ExpertBiasView& view : trainer.expert_biases()) outcome.expert_biases.push_back(trainer.read(view.bias));
+  for (const ExpertBiasView& view : trainer.expert_biases())
+    outcome.expert_biases.push_back(trainer.read(view.bias));
   outcome.counters = trainer.counters();
   outcome.digest = trainer.weight_digest();
 }
 
-// Stands at the device of every run here and in sharded_run.h: a test of planted faults sets it, null otherwise.
+// Stands at the device of every run here and in sharded_run.h: a test of planted faults sets it,
+// null otherwise.
 inline std::function<std::unique_ptr<CallInterceptor>()> make_interceptor = [] { return nullptr; };
 
 // `ballast`: bytes that are allocated before anything else, so that everything lies elsewhere.
@@ -122,7 +128,8 @@ inline Outcome run(const Scenario& scenario, const DataSource& data, const SimOp
   return outcome;
 }
 
-// The same, saved after `stop` steps and continued from the file on another device by another trainer.
+// The same, saved after `stop` steps and continued from the file on another device by another
+// trainer.
 inline Outcome run_resumed(const Scenario& scenario, const DataSource& data, std::int64_t stop) {
   const TemporaryFolder folder;
   const std::string path = folder / "state";
@@ -150,7 +157,8 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
   }
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
-inline bool same_bits(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
+inline bool same_bits(const std::vector<std::vector<float>>& a,
+                      const std::vector<std::vector<float>>& b) {
   if (a.size() != b.size()) return false;
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (!same_bits(a[i], b[i])) return false;
@@ -163,7 +171,8 @@ inline std::string difference(const Outcome& a, const Outcome& b) {
   if (a.steps.size() != b.steps.size()) return "number of steps";
   for (std::size_t s = 0; s < a.steps.size(); ++s) {
     const std::string at = " of step " + std::to_string(s);
-    if (!same_bits(a.steps[s].microbatch_losses, b.steps[s].microbatch_losses)) return "microbatch losses" + at;
+    if (!same_bits(a.steps[s].microbatch_losses, b.steps[s].microbatch_losses))
+      return "microbatch losses" + at;
     if (!same_bits(a.gradients[s], b.gradients[s])) return "gradients" + at;
     if (!same_bits({a.steps[s].loss, a.steps[s].norm, a.steps[s].clip},
                    {b.steps[s].loss, b.steps[s].norm, b.steps[s].clip})) {

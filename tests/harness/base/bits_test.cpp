@@ -23,7 +23,9 @@ TEST(FirstMismatch, TakesNanOnBothSidesForAViolation) {
   EXPECT_EQ(first_mismatch(std::vector{1.0f}, std::vector{kNan}), 0);
 }
 TEST(FirstMismatch, FindsNothingInEqualBitsInfinitiesIncluded) {
-  EXPECT_EQ(first_mismatch(std::vector{kInfinity, -0.0f, 1e-45f}, std::vector{kInfinity, -0.0f, 1e-45f}), std::nullopt);
+  EXPECT_EQ(
+      first_mismatch(std::vector{kInfinity, -0.0f, 1e-45f}, std::vector{kInfinity, -0.0f, 1e-45f}),
+      std::nullopt);
 }
 TEST(FirstMismatch, NamesTheFirst) {
   EXPECT_EQ(first_mismatch(std::vector{1.0f, 2.0f, 3.0f}, std::vector{1.0f, 9.0f, 9.0f}), 1);

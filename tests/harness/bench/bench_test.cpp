@@ -31,11 +31,13 @@ TEST(Bench, TheStandardModelsAreLegalAndBuilt) {
   EXPECT_FALSE(standard_model("h1"));
 }
 
-// Counted by hand: 340,262,912 weights in products; 6 x 32,768 tokens each make 66.9 TFLOP, the scan adds 1.44.
+// Counted by hand: 340,262,912 weights in products; 6 x 32,768 tokens each make 66.9 TFLOP, the
+// scan adds 1.44.
 TEST(Bench, AStepOfH1NeedsWhatIsPublishedForIt) {
   const Scenario h1 = *standard_model("H1");
   const std::vector<MicrobatchLengths> empty(4);
-  EXPECT_DOUBLE_EQ(model_flop(h1, empty), 6.0 * 32768 * 340'262'912 + 3.0 * 7 * 4096 * 128 * 32768 * 4);
+  EXPECT_DOUBLE_EQ(model_flop(h1, empty),
+                   6.0 * 32768 * 340'262'912 + 3.0 * 7 * 4096 * 128 * 32768 * 4);
   const std::vector<MicrobatchLengths> one{{3}, {}, {}, {}};
   EXPECT_DOUBLE_EQ(model_flop(h1, one) - model_flop(h1, empty), 3.0 * 4 * 16 * 128 * 2 * 6);
 }
@@ -64,8 +66,8 @@ TEST(Bench, CausalPairsAreThoseInsideDocuments) {
 TEST(Bench, AProductIsTwoOperationsAPair) {
   std::vector<bf16> x(6 * 8), w(10 * 8), y(6 * 10);
   std::vector<float> dw(10 * 8);
-  const Submission forward(
-      LinearForward<bf16>{.x = tensor(x.data(), 6, 8), .w = tensor(w.data(), 10, 8), .y = tensor(y.data(), 6, 10)});
+  const Submission forward(LinearForward<bf16>{
+      .x = tensor(x.data(), 6, 8), .w = tensor(w.data(), 10, 8), .y = tensor(y.data(), 6, 10)});
   const OpWork work = work_of(forward, {});
   EXPECT_EQ(work.bound, Bound::product);
   EXPECT_EQ(work.flop, 2 * 6 * 8 * 10);
@@ -75,8 +77,9 @@ TEST(Bench, AProductIsTwoOperationsAPair) {
 
 TEST(Bench, WhatIsAccumulatedIsReadAndWritten) {
   std::vector<float> g(6), acc(6);
-  const OpWork work =
-      work_of(Submission(AccumulateGradient{.g = tensor(g.data(), 2, 3), .acc = tensor(acc.data(), 2, 3)}), {});
+  const OpWork work = work_of(
+      Submission(AccumulateGradient{.g = tensor(g.data(), 2, 3), .acc = tensor(acc.data(), 2, 3)}),
+      {});
   EXPECT_EQ(work.bound, Bound::bandwidth);
   EXPECT_EQ(work.bytes, 3 * 24);
   EXPECT_EQ(work.flop, 0);
@@ -103,12 +106,14 @@ TEST(Bench, AnEmbeddingMovesTheRowsOfItsTokens) {
 TEST(Bench, ARandomCaseWaitsForItsDeviceSomeDozenTimes) {
   const std::vector<DispatchCount> table = count_dispatch(1, 30);
   const auto count_of = [&](const std::string& call) {
-    const auto found = std::find_if(table.begin(), table.end(), [&](const DispatchCount& one) { return one.call == call; });
+    const auto found = std::find_if(table.begin(), table.end(),
+                                    [&](const DispatchCount& one) { return one.call == call; });
     return found == table.end() ? DispatchCount{} : *found;
   };
   EXPECT_GT(count_of("host waits").median, 0);
   EXPECT_LT(count_of("host waits").median, 150);
-  for (const char* call : {"allocations", "pinned allocations", "ops", "copies", "waits", "captures", "delays"}) {
+  for (const char* call :
+       {"allocations", "pinned allocations", "ops", "copies", "waits", "captures", "delays"}) {
     EXPECT_GT(count_of(call).most, 0) << call;
   }
 }
@@ -129,15 +134,21 @@ TEST(Bench, OfShardingTimesEveryExchangeOfAStep) {
     mode.fsdp.strategy = strategies[(rows - 1) / 2];
     EXPECT_EQ(one.gathers.calls + one.reductions.calls,
               collectives_of_step(mode, plan_sharding(mode), s.training.microbatches));
-    // One rank of two sends half of what there is; the rest is padding and what is told of the norm and the losses.
+    // One rank of two sends half of what there is; the rest is padding and what is told of the norm
+    // and the losses.
     double parameters = 0;
-    for (const PlannedBucket& bucket : plan_sharding(mode).buckets) parameters += static_cast<double>(bucket.elements);
-    const double times = mode.fsdp.strategy >= Sharding::optim_grads ? static_cast<double>(s.training.microbatches) : 1;
+    for (const PlannedBucket& bucket : plan_sharding(mode).buckets)
+      parameters += static_cast<double>(bucket.elements);
+    const double times = mode.fsdp.strategy >= Sharding::optim_grads
+                             ? static_cast<double>(s.training.microbatches)
+                             : 1;
     EXPECT_GE(one.reductions.bytes, times * 4 * parameters / 2);
     EXPECT_LE(one.reductions.bytes, times * 4 * parameters / 2 * 1.2);
-    EXPECT_GE(one.gathers.bytes,
-              mode.fsdp.strategy == Sharding::optim_grads_params ? 2 * 4 * parameters / 2 : 4 * parameters / 2);
-    for (const double seconds : {one.step, one.compute, one.communication, one.gathers.engine, one.reductions.engine}) {
+    EXPECT_GE(one.gathers.bytes, mode.fsdp.strategy == Sharding::optim_grads_params
+                                     ? 2 * 4 * parameters / 2
+                                     : 4 * parameters / 2);
+    for (const double seconds :
+         {one.step, one.compute, one.communication, one.gathers.engine, one.reductions.engine}) {
       EXPECT_GT(seconds, 0);
     }
     EXPECT_FALSE(one.gathers.library || one.reductions.library || one.host);
@@ -150,7 +161,8 @@ TEST(Bench, OfShardingRunsTheModesThatAreAskedFor) {
   s.model.pattern = "M";
   s.parallel.data = 2;
   std::vector<std::string> modes;
-  time_fsdp(s, "sim", all_local_ranks(s), "optim eager", 0, [&](const FsdpTimes& one) { modes.push_back(one.mode); });
+  time_fsdp(s, "sim", all_local_ranks(s), "optim eager", 0,
+            [&](const FsdpTimes& one) { modes.push_back(one.mode); });
   EXPECT_EQ(modes, std::vector<std::string>{"optim eager"});
 }
 
@@ -169,7 +181,8 @@ TEST(Bench, AListOfExchangesListsThemAndCanBeSilent) {
   EXPECT_EQ(bytes_sent({CollectiveKind::all_reduce, 16}, 4), 24);
   listing.grouped([&] {
     for (const int part : {0, 1}) {
-      listing.all_gather(stream, {"gather", part}, static_cast<char*>(to.data()) + 8 * part, from.data(), 8);
+      listing.all_gather(stream, {"gather", part}, static_cast<char*>(to.data()) + 8 * part,
+                         from.data(), 8);
     }
   });
   listing.all_gather(stream, {"gather"}, to.data(), from.data(), 16);
@@ -181,7 +194,8 @@ TEST(Bench, AListOfExchangesListsThemAndCanBeSilent) {
   const DeviceBuffer from_place = listing.buffer(device, 16), to_place = listing.buffer(device, 16);
   stream.fill(from_place.data(), 7, 16);
   listing.grouped([&] {
-    listing.all_gather(stream, {"gather"}, static_cast<char*>(to_place.data()) + 8, from_place.data(), 8);
+    listing.all_gather(stream, {"gather"}, static_cast<char*>(to_place.data()) + 8,
+                       from_place.data(), 8);
     listing.all_gather(stream, {"gather"}, to_place.data(), from.data(), 8);
     listing.all_gather(stream, {"gather"}, to.data(), from_place.data(), 8);
   });

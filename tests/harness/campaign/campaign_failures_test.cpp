@@ -1,5 +1,6 @@
-// Campaigns and the worst: kill -9 of the campaign, of a worker, of a shrink; crashes, hangs, memory, full disks,
-// folders that cannot be written, two at once. LOCKSTEP_KILLS is how many moments of kill -9 are tried.
+// Campaigns and the worst: kill -9 of the campaign, of a worker, of a shrink; crashes, hangs,
+// memory, full disks, folders that cannot be written, two at once. LOCKSTEP_KILLS is how many
+// moments of kill -9 are tried.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +31,8 @@ int any_moment(int least, int most) {
 // Locks a file as another campaign does.
 class Locked {
  public:
-  explicit Locked(const std::string& path) : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT, 0666)) {
+  explicit Locked(const std::string& path)
+      : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT, 0666)) {
     EXPECT_EQ(::flock(descriptor_, LOCK_EX | LOCK_NB), 0);
   }
   Locked(const Locked&) = delete;
@@ -49,7 +51,8 @@ int kills_asked() {
 std::vector<std::string> temporaries_in(const std::string& folder) {
   std::vector<std::string> list;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-    if (entry.path().string().find(".tmp.") != std::string::npos) list.push_back(entry.path().string());
+    if (entry.path().string().find(".tmp.") != std::string::npos)
+      list.push_back(entry.path().string());
   }
   return list;
 }
@@ -64,14 +67,16 @@ pid_t a_dead_process() {
 
 // A campaign that finds something soon.
 constexpr const char* kFinds =
-    "fuzz --device sim --quiet --jobs 1 --seed 21 --count 50 --stop-after 1 --reruns 0 --plant rms-norm-forgets-eps";
+    "fuzz --device sim --quiet --jobs 1 --seed 21 --count 50 --stop-after 1 --reruns 0 --plant "
+    "rms-norm-forgets-eps";
 
 TEST_F(Campaign, AKilledCampaignLosesNothingAndRepeatsNothing) {
   const int kills = kills_asked();
   const int count = 400 + 100 * kills;
   const std::string log = folder_ / "log", whole = folder_ / "whole";
-  const std::string line = "fuzz --device sim --profile near-legal --jobs 2 --resume --seed 5 --count " +
-                           std::to_string(count) + " --log " + log;
+  const std::string line =
+      "fuzz --device sim --profile near-legal --jobs 2 --resume --seed 5 --count " +
+      std::to_string(count) + " --log " + log;
   int killed = 0;
   std::size_t most = 0;
   for (int i = 0; i < kills; ++i) {
@@ -95,8 +100,9 @@ TEST_F(Campaign, AKilledCampaignLosesNothingAndRepeatsNothing) {
 
 TEST_F(Campaign, ACrashingWorkerIsAVerdictAndNotTheEnd) {
   const std::string log = folder_ / "log";
-  const Ran ran = fuzz("--seed 1 --count 6 --jobs 2 --plant harness-test-crash --plant-case 3 --reruns 5 --log " + log +
-                       " --corpus " + (folder_ / "corpus"));
+  const Ran ran = fuzz(
+      "--seed 1 --count 6 --jobs 2 --plant harness-test-crash --plant-case 3 --reruns 5 --log " +
+      log + " --corpus " + (folder_ / "corpus"));
   EXPECT_EQ(ran.status, 3) << ran.out;
   EXPECT_THAT(ran.out, HasSubstr("killed by SIGSEGV"));
   EXPECT_THAT(ran.out, HasSubstr("deterministic: 5 of 5 further runs failed"));
@@ -110,10 +116,13 @@ TEST_F(Campaign, ACrashingWorkerIsAVerdictAndNotTheEnd) {
 
 TEST_F(Campaign, AHungWorkerIsKilledAndSaysWhereItWaits) {
   const std::string log = folder_ / "log";
-  const Ran ran =
-      fuzz("--seed 1 --count 4 --jobs 2 --plant harness-test-hang --plant-case 2 --timeout 3 --reruns 1 --log " + log);
+  const Ran ran = fuzz(
+      "--seed 1 --count 4 --jobs 2 --plant harness-test-hang --plant-case 2 --timeout 3 --reruns 1 "
+      "--log " +
+      log);
   EXPECT_EQ(ran.status, 4) << ran.out;
-  EXPECT_THAT(ran.out, HasSubstr("no result within 3 s: running, in pause < lockstep::CampaignJobs::run"));
+  EXPECT_THAT(ran.out,
+              HasSubstr("no result within 3 s: running, in pause < lockstep::CampaignJobs::run"));
   EXPECT_EQ(numbers_of(log), first(4));
   EXPECT_EQ(cases_of(log).at(2).at("judge"), "watchdog");
 }
@@ -139,8 +148,9 @@ TEST_F(Campaign, AFullDiskEndsItAndLosesNothing) {
 
   // A disk that fills up on the way: files may have 8 KiB.
   const std::string log = folder_ / "log";
-  Started campaign("fuzz --device sim --profile near-legal --seed 2 --count 60 --jobs 1 --log " + log, 8192,
-                   folder_ / "err");
+  Started campaign(
+      "fuzz --device sim --profile near-legal --seed 2 --count 60 --jobs 1 --log " + log, 8192,
+      folder_ / "err");
   EXPECT_EQ(campaign.exit_status(), 3);
   EXPECT_THAT(slurp(folder_ / "err"), HasSubstr("cases are in it, --resume goes on from there"));
   const std::size_t there = cases_of(log).size();
@@ -151,7 +161,8 @@ TEST_F(Campaign, AFullDiskEndsItAndLosesNothing) {
 }
 
 TEST_F(Campaign, AFolderThatCannotBeWrittenIsAFailureOfTheWorld) {
-  for (const char* words : {"--log /proc/none/log", "--corpus /proc/none", "--corpus /dev/null/x"}) {
+  for (const char* words :
+       {"--log /proc/none/log", "--corpus /proc/none", "--corpus /dev/null/x"}) {
     const Ran ran = near(std::string("--seed 1 --count 1 ") + words);
     EXPECT_EQ(ran.status, 3) << words;
     EXPECT_THAT(ran.err, HasSubstr(words + std::string(words).find('/'))) << words;
@@ -192,16 +203,20 @@ TEST_F(Campaign, ResumedAfterItsEndItRunsNothing) {
 }
 
 TEST_F(Campaign, KilledWhileItsWorkerHangsItLeavesNoProcess) {
-  Started campaign("fuzz --device sim --jobs 2 --seed 1 --count 4 --plant harness-test-hang --log " +
-                   (folder_ / "log"));
+  Started campaign(
+      "fuzz --device sim --jobs 2 --seed 1 --count 4 --plant harness-test-hang --log " +
+      (folder_ / "log"));
   std::vector<pid_t> workers;
   ASSERT_TRUE(comes_true([&] { return (workers = children_of(campaign.pid())).size() == 2; }));
   EXPECT_TRUE(comes_true([&] { return !slurp(folder_ / "log.state/worker-0.yaml").empty(); }));
   EXPECT_TRUE(campaign.kill_now());
-  for (const pid_t worker : workers) EXPECT_TRUE(comes_true([&] { return !lives(worker); })) << worker;
-  EXPECT_TRUE(read_scenario_file(folder_ / "log.state/worker-0.yaml").ok()) << "the case that it ran is on the disk";
+  for (const pid_t worker : workers)
+    EXPECT_TRUE(comes_true([&] { return !lives(worker); })) << worker;
+  EXPECT_TRUE(read_scenario_file(folder_ / "log.state/worker-0.yaml").ok())
+      << "the case that it ran is on the disk";
   EXPECT_EQ(
-      fuzz("--jobs 1 --count 1 --resume --timeout 0.5 --reruns 0 --plant harness-test-hang --log " + (folder_ / "log"))
+      fuzz("--jobs 1 --count 1 --resume --timeout 0.5 --reruns 0 --plant harness-test-hang --log " +
+           (folder_ / "log"))
           .status,
       4);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "log.state"));
@@ -210,16 +225,19 @@ TEST_F(Campaign, KilledWhileItsWorkerHangsItLeavesNoProcess) {
 TEST_F(Campaign, AWorkerThatSomebodyKillsIsInfrastructure) {
   const std::string log = folder_ / "log";
   Started campaign(
-      "fuzz --device sim --jobs 1 --seed 1 --count 2 --reruns 0 --plant harness-test-hang --plant-case 1 " +
+      "fuzz --device sim --jobs 1 --seed 1 --count 2 --reruns 0 --plant harness-test-hang "
+      "--plant-case 1 " +
       std::string("--log ") + log);
-  ASSERT_TRUE(comes_true(
-      [&] { return std::filesystem::exists(log) && slurp(log).find("\n{\"case\":0") != std::string::npos; }));
+  ASSERT_TRUE(comes_true([&] {
+    return std::filesystem::exists(log) && slurp(log).find("\n{\"case\":0") != std::string::npos;
+  }));
   const std::vector<pid_t> workers = children_of(campaign.pid());
   ASSERT_EQ(workers.size(), 1u);
   ::kill(workers.front(), SIGKILL);
   EXPECT_EQ(campaign.exit_status(), 3);
   EXPECT_EQ(numbers_of(log), first(2));
-  EXPECT_EQ(cases_of(log).at(1).at("judge"), "memory") << "the kernel kills in this way when memory is short";
+  EXPECT_EQ(cases_of(log).at(1).at("judge"), "memory")
+      << "the kernel kills in this way when memory is short";
   EXPECT_EQ(cases_of(log).at(1).at("failure").at("kind"), "infrastructure");
 }
 
@@ -237,9 +255,11 @@ TEST_F(Campaign, EndedWithItsWorkersItCallsNothingAFailure) {
 // As verify skips it in a folder: another machine's case is no failure of this one.
 TEST_F(Campaign, ACorpusMayHaveCasesForOtherMachines) {
   std::filesystem::create_directory(folder_ / "corpus");
-  folder_.file("corpus/nccl.yaml",
-               "schema: 1\nname: nccl\nfsdp: {strategy: optim}\nparallel: {data: 64, transport: nccl}\n");
-  const Ran ran = run_lockstep("fuzz --device sim --count 1 --seed 1 --corpus " + (folder_ / "corpus"));
+  folder_.file(
+      "corpus/nccl.yaml",
+      "schema: 1\nname: nccl\nfsdp: {strategy: optim}\nparallel: {data: 64, transport: nccl}\n");
+  const Ran ran =
+      run_lockstep("fuzz --device sim --count 1 --seed 1 --corpus " + (folder_ / "corpus"));
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("1 skipped"));
 }
@@ -247,11 +267,12 @@ TEST_F(Campaign, ACorpusMayHaveCasesForOtherMachines) {
 // Who sends a second signal does not wait for a case that takes hours; the reports are whole.
 TEST_F(Campaign, AtASecondSignalItEndsAtOnce) {
   std::filesystem::create_directory(folder_ / "corpus");
-  folder_.file("corpus/slow.yaml",
-               "schema: 1\nname: slow\ntraining: {steps: 100}\nchecker: {schedule: {count: 1000000}}\n");
+  folder_.file(
+      "corpus/slow.yaml",
+      "schema: 1\nname: slow\ntraining: {steps: 100}\nchecker: {schedule: {count: 1000000}}\n");
   const std::string log = folder_ / "log", report = folder_ / "report.json";
-  Started campaign("fuzz --device sim --jobs 1 --count 3 --seed 1 --timeout 3600 --corpus " + (folder_ / "corpus") +
-                   " --log " + log + " --json " + report);
+  Started campaign("fuzz --device sim --jobs 1 --count 3 --seed 1 --timeout 3600 --corpus " +
+                   (folder_ / "corpus") + " --log " + log + " --json " + report);
   ASSERT_TRUE(comes_true([&] { return !children_of(campaign.pid()).empty(); }));
   ::kill(campaign.pid(), SIGTERM);
   ::kill(campaign.pid(), SIGINT);  // As a launcher does.
@@ -265,7 +286,9 @@ TEST_F(Campaign, AtASecondSignalItEndsAtOnce) {
 
 TEST_F(Campaign, ADiskThatIsFullWhenTheCorpusIsWrittenLosesNothing) {
   // Which case fails, and how large a file the corpus gets for it.
-  ASSERT_EQ(run_lockstep(kFinds + std::string(" --corpus ") + (folder_ / "first") + " --log " + (folder_ / "l")).status,
+  ASSERT_EQ(run_lockstep(kFinds + std::string(" --corpus ") + (folder_ / "first") + " --log " +
+                         (folder_ / "l"))
+                .status,
             1);
   ASSERT_EQ(files_in(folder_ / "first").size(), 1u);
   const std::string kept = files_in(folder_ / "first").front();
@@ -273,8 +296,8 @@ TEST_F(Campaign, ADiskThatIsFullWhenTheCorpusIsWrittenLosesNothing) {
   const std::int64_t failing = *numbers_of(folder_ / "l").rbegin();
 
   const std::string corpus = folder_ / "corpus", log = folder_ / "log";
-  const std::string line =
-      kFinds + std::string(" --case ") + std::to_string(failing) + " --corpus " + corpus + " --log " + log;
+  const std::string line = kFinds + std::string(" --case ") + std::to_string(failing) +
+                           " --corpus " + corpus + " --log " + log;
   Started campaign(line, size - 1, folder_ / "err");
   EXPECT_EQ(campaign.exit_status(), 3);
   EXPECT_THAT(slurp(folder_ / "err"), HasSubstr(".yaml: cannot write: File too large"));
@@ -296,7 +319,8 @@ TEST_F(Campaign, KilledWhereverItWritesItKeepsWholeFilesOnly) {
     pause_ms(any_moment(5, 120));
     campaign.kill_now();
     if (!std::filesystem::exists(corpus)) continue;
-    for (const std::string& file : files_in(corpus)) EXPECT_TRUE(read_scenario_file(file).ok()) << slurp(file);
+    for (const std::string& file : files_in(corpus))
+      EXPECT_TRUE(read_scenario_file(file).ok()) << slurp(file);
   }
 }
 
@@ -306,7 +330,8 @@ TEST_F(Campaign, ANewOneRemovesWhatDeadOnesLeftHalfWritten) {
   const std::string dead = ".yaml.tmp." + std::to_string(a_dead_process());
   const std::string torn = folder_.file("corpus/a" + dead, "schema: 1\nna");
   const std::string torn_too = folder_.file("corpus/refused/b" + dead, "schem");
-  const std::string of_a_living_one = folder_.file("corpus/c.yaml.tmp." + std::to_string(::getpid()), "s");
+  const std::string of_a_living_one =
+      folder_.file("corpus/c.yaml.tmp." + std::to_string(::getpid()), "s");
   const std::string of_others = folder_.file("corpus/notes.tmp.1", "mine");
   EXPECT_EQ(near("--seed 1 --count 1 --corpus " + corpus).status, 0);
   EXPECT_FALSE(std::filesystem::exists(torn));
@@ -317,9 +342,11 @@ TEST_F(Campaign, ANewOneRemovesWhatDeadOnesLeftHalfWritten) {
 
 TEST_F(Campaign, ASecondOneOnTheSameCorpusIsRefusedAndTheFirstGoesOn) {
   const std::string corpus = folder_ / "corpus", log = folder_ / "log";
-  Started campaign("fuzz --device sim --profile near-legal --jobs 1 --seed 6 --count 300 --corpus " + corpus +
-                   " --log " + log);
-  ASSERT_TRUE(comes_true([&] { return std::filesystem::exists(log) && std::filesystem::file_size(log) > 0; }));
+  Started campaign(
+      "fuzz --device sim --profile near-legal --jobs 1 --seed 6 --count 300 --corpus " + corpus +
+      " --log " + log);
+  ASSERT_TRUE(comes_true(
+      [&] { return std::filesystem::exists(log) && std::filesystem::file_size(log) > 0; }));
   const Ran second = near("--seed 7 --count 1 --corpus " + corpus);
   EXPECT_EQ(second.status, 2);
   EXPECT_THAT(second.err, HasSubstr(corpus + "/.lock: another campaign uses this corpus"));
@@ -333,15 +360,18 @@ TEST_F(Campaign, AKilledShrinkLeavesAWholeRegressionOrNone) {
   std::filesystem::create_directories(folder_ / "scenarios/library");
   std::filesystem::create_directories(regressions);
   const std::string file = folder_.file("case.yaml", "schema: 1\nname: case\nnumerics: [fp32]\n");
-  const std::string line = "shrink " + file + " --device sim --plant rms-norm-forgets-eps --promote";
+  const std::string line =
+      "shrink " + file + " --device sim --plant rms-norm-forgets-eps --promote";
   ::setenv("LOCKSTEP_LIBRARY", (folder_ / "scenarios/library").c_str(), 1);
   for (int i = 0; i < kills_asked(); ++i) {
     Started shrinking(line);
     pause_ms(any_moment(20, 900));
     const std::vector<pid_t> workers = children_of(shrinking.pid());
     shrinking.kill_now();
-    for (const pid_t worker : workers) EXPECT_TRUE(comes_true([&] { return !lives(worker); })) << worker;
-    for (const std::string& one : files_in(regressions)) EXPECT_TRUE(read_scenario_file(one).ok()) << slurp(one);
+    for (const pid_t worker : workers)
+      EXPECT_TRUE(comes_true([&] { return !lives(worker); })) << worker;
+    for (const std::string& one : files_in(regressions))
+      EXPECT_TRUE(read_scenario_file(one).ok()) << slurp(one);
   }
   EXPECT_EQ(run_lockstep(line).status, 0);
   ::unsetenv("LOCKSTEP_LIBRARY");

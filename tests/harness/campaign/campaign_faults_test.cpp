@@ -1,6 +1,7 @@
-// Twenty planted faults at random, each taken the whole way on the command line: a campaign from a fresh seed finds it,
-// shrink makes it small within a minute, and token and file replay it bit for bit. LOCKSTEP_SEED fixes the draw, which
-// is fresh and printed otherwise; LOCKSTEP_FAULTS is how many, LOCKSTEP_FAULT the only one.
+// Twenty planted faults at random, each taken the whole way on the command line: a campaign from a
+// fresh seed finds it, shrink makes it small within a minute, and token and file replay it bit for
+// bit. LOCKSTEP_SEED fixes the draw, which is fresh and printed otherwise; LOCKSTEP_FAULTS is how
+// many, LOCKSTEP_FAULT the only one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,15 +30,17 @@ struct Smallest {
 Smallest smallest(const std::string& fault, const std::string& judge) {
   // The fault breaks how an evaluation treats dropout.
   if (fault == "evaluation-with-dropout") return {.features = 2};
-  // Two microbatches in a place for one that need tables of two sizes, which double: two documents, and three, or five
-  // where the larger table's first part alone is too long.
-  if (fault == "overflow-table-of-its-own-size" || fault == "overflow-grows-without-a-wait") return {.documents = 7};
+  // Two microbatches in a place for one that need tables of two sizes, which double: two documents,
+  // and three, or five where the larger table's first part alone is too long.
+  if (fault == "overflow-table-of-its-own-size" || fault == "overflow-grows-without-a-wait")
+    return {.documents = 7};
   // Large values take long steps of the optimizer, and come sooner with a tied embedding.
   if (fault == "cross-entropy-gradient-flushes-small-terms") return {.features = 2};
   // Two steps with the larger bucket, of two documents, in another microbatch each.
   if (fault == "iteration-graph-takes-each-bucket") return {.documents = 4};
   // With one document too many in a graph no bit differs only if that document is empty.
-  if (judge == "vacuous" && (fault == "capacity-off-by-one" || fault == "fallback-truncates-to-capacity")) {
+  if (judge == "vacuous" &&
+      (fault == "capacity-off-by-one" || fault == "fallback-truncates-to-capacity")) {
     return {.features = 2};
   }
   return {};
@@ -72,12 +75,14 @@ std::string only_yaml_in(const std::string& folder) {
 
 std::vector<ListedFault> draw(std::uint64_t seed, std::size_t count) {
   std::vector<ListedFault> all = faults_that_show();
-  std::erase_if(all, [](const ListedFault& one) { return !not_in_random_scenarios(one.name).empty(); });
+  std::erase_if(all,
+                [](const ListedFault& one) { return !not_in_random_scenarios(one.name).empty(); });
   if (const char* only = std::getenv("LOCKSTEP_FAULT")) {
     std::erase_if(all, [&](const ListedFault& one) { return one.name != only; });
   }
   Choices choices(seed);
-  for (std::size_t i = all.size(); i-- > 1;) std::swap(all[i], all[static_cast<std::size_t>(choices.draw(i + 1))]);
+  for (std::size_t i = all.size(); i-- > 1;)
+    std::swap(all[i], all[static_cast<std::size_t>(choices.draw(i + 1))]);
   all.resize(std::min(count, all.size()));
   return all;
 }
@@ -93,21 +98,24 @@ class Hunt {
     if (found_.empty()) return;
     shrink();
     if (!small_.empty()) judge_size();
-    std::printf("| %s | %llu | %.1f | %lld | %s | %.1f | %lld | %d | %s | %d of 4 |\n", fault_.name.c_str(),
-                static_cast<unsigned long long>(seed_), seconds_, static_cast<long long>(scenarios_),
-                judge_in(found_).c_str(), shrink_seconds_, static_cast<long long>(documents_), modules_,
+    std::printf("| %s | %llu | %.1f | %lld | %s | %.1f | %lld | %d | %s | %d of 4 |\n",
+                fault_.name.c_str(), static_cast<unsigned long long>(seed_), seconds_,
+                static_cast<long long>(scenarios_), judge_in(found_).c_str(), shrink_seconds_,
+                static_cast<long long>(documents_), modules_,
                 features_.empty() ? "none" : features_.c_str(), replayed_);
     std::fflush(stdout);
   }
   double seconds() const { return seconds_; }
 
  private:
-  std::string planted() const { return " --device sim --quiet " + fault_.option + " " + fault_.name + " "; }
+  std::string planted() const {
+    return " --device sim --quiet " + fault_.option + " " + fault_.name + " ";
+  }
 
   void find() {
     std::ostringstream words;
-    words << "fuzz" << planted() << "--jobs 1 --seed " << seed_ << " --stop-after 1 --budget " << kGiveUp
-          << " --corpus " << folder_ / "corpus"
+    words << "fuzz" << planted() << "--jobs 1 --seed " << seed_ << " --stop-after 1 --budget "
+          << kGiveUp << " --corpus " << folder_ / "corpus"
           << " --log " << folder_ / "log";
     const Stopwatch watch;
     const Ran ran = run_lockstep(words.str());
@@ -116,8 +124,8 @@ class Hunt {
     for (std::string line; std::getline(lines, line);) ++scenarios_;
     --scenarios_;  // The header.
     found_ = failure_in(ran.out);
-    EXPECT_NE(found_, "") << "not found by " << scenarios_ << " scenarios in " << seconds_ << " s: " << ran.out
-                          << ran.err;
+    EXPECT_NE(found_, "") << "not found by " << scenarios_ << " scenarios in " << seconds_
+                          << " s: " << ran.out << ran.err;
     if (found_.empty()) return;
     file_ = only_yaml_in(folder_ / "corpus");
     expect_replays(file_, found_);
@@ -174,17 +182,21 @@ class Hunt {
 TEST(CampaignFaults, AreFoundShrunkAndReplayed) {
   const std::uint64_t seed = test_seed();
   const char* asked = std::getenv("LOCKSTEP_FAULTS");
-  const std::vector<ListedFault> faults = draw(seed, asked ? static_cast<std::size_t>(std::atoi(asked)) : 20);
+  const std::vector<ListedFault> faults =
+      draw(seed, asked ? static_cast<std::size_t>(std::atoi(asked)) : 20);
   std::printf("%zu of %zu faults; not drawn:\n", faults.size(), faults_that_show().size());
   for (const ListedFault& one : faults_that_show()) {
     const std::string why = not_in_random_scenarios(one.name);
     if (!why.empty()) std::printf("  %s: %s\n", one.name.c_str(), why.c_str());
   }
-  for (const auto& [name, why] : equivalent_faults()) std::printf("  %s: %s\n", name.c_str(), why.c_str());
+  for (const auto& [name, why] : equivalent_faults())
+    std::printf("  %s: %s\n", name.c_str(), why.c_str());
   std::printf("drawn:");
   for (const ListedFault& one : faults) std::printf(" %s", one.name.c_str());
   std::printf("\n");
-  std::puts("| fault | seed | s to find | scenarios | judge | s to shrink | documents | modules | feature | replays |");
+  std::puts(
+      "| fault | seed | s to find | scenarios | judge | s to shrink | documents | modules | "
+      "feature | replays |");
   std::puts("|---|---|---|---|---|---|---|---|---|---|");
   std::vector<double> seconds;
   for (std::size_t i = 0; i < faults.size(); ++i) {

@@ -1,4 +1,5 @@
-// The parts of a campaign that need no process: near-legal cases, classes of failures, what further runs say.
+// The parts of a campaign that need no process: near-legal cases, classes of failures, what further
+// runs say.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,8 @@ TEST(InvalidCase, EachIsRefusedByTheOneRuleThatItBreaks) {
     ASSERT_TRUE(one.invalid);
     EXPECT_TRUE(check_legality(one.scenario).empty());
     const CaseResult result = judge_invalid_case(*one.invalid);
-    EXPECT_EQ(result.verdict, Verdict::holds) << index << ": " << result.reason << "\n" << one.invalid->text;
+    EXPECT_EQ(result.verdict, Verdict::holds) << index << ": " << result.reason << "\n"
+                                              << one.invalid->text;
     ++broken[one.invalid->rule];
   }
   for (const std::string& rule : rules_with_invalid_cases()) EXPECT_GE(broken[rule], 4) << rule;
@@ -35,11 +37,13 @@ TEST(InvalidCase, AnotherRuleOrNoneIsAViolation) {
 }
 
 TEST(CampaignCase, IsEqualForEqualSeedAndIndexOnly) {
-  EXPECT_EQ(canonical_form(make_case(5, 9, "small").scenario), canonical_form(make_case(5, 9, "small").scenario));
+  EXPECT_EQ(canonical_form(make_case(5, 9, "small").scenario),
+            canonical_form(make_case(5, 9, "small").scenario));
   EXPECT_NE(make_case(5, 9, "small").seed, make_case(5, 10, "small").seed);
   EXPECT_NE(make_case(5, 9, "small").seed, make_case(6, 9, "small").seed);
   int near = 0;
-  for (std::int64_t index = 0; index < 2000; ++index) near += make_case(5, index, "small").invalid.has_value();
+  for (std::int64_t index = 0; index < 2000; ++index)
+    near += make_case(5, index, "small").invalid.has_value();
   EXPECT_GT(near, 60);  // About one in 20.
   EXPECT_LT(near, 150);
 }
@@ -56,8 +60,10 @@ CaseResult differs(const std::string& tensor, const std::string& got = "1") {
 }
 
 TEST(FailureClass, IsJudgeOpAndKindOfTensor) {
-  EXPECT_EQ(class_of(differs("layers.0.up.weight.gradient")), class_of(differs("layers.5.up.weight.gradient")));
-  EXPECT_NE(class_of(differs("layers.0.up.weight.gradient")), class_of(differs("layers.0.down.weight.gradient")));
+  EXPECT_EQ(class_of(differs("layers.0.up.weight.gradient")),
+            class_of(differs("layers.5.up.weight.gradient")));
+  EXPECT_NE(class_of(differs("layers.0.up.weight.gradient")),
+            class_of(differs("layers.0.down.weight.gradient")));
   CaseResult vacuous;
   vacuous.judge = JudgeKind::vacuous;
   vacuous.reason = "graph_replays is 16, the scenario demands 17";

@@ -22,13 +22,15 @@ inline std::map<std::int64_t, boost::json::object> cases_of(const std::string& l
   std::map<std::int64_t, boost::json::object> cases;
   std::istringstream lines(slurp(log));
   std::string line;
-  EXPECT_TRUE(std::getline(lines, line) && boost::json::parse(line).as_object().contains("campaign"));
+  EXPECT_TRUE(std::getline(lines, line) &&
+              boost::json::parse(line).as_object().contains("campaign"));
   while (std::getline(lines, line)) {
     boost::json::object one = boost::json::parse(line).as_object();
     if (one.at("case").is_null()) continue;
     one.erase("seconds");
     const std::int64_t index = one.at("case").to_number<std::int64_t>();
-    EXPECT_TRUE(cases.emplace(index, std::move(one)).second) << "case " << index << " is there twice";
+    EXPECT_TRUE(cases.emplace(index, std::move(one)).second)
+        << "case " << index << " is there twice";
   }
   return cases;
 }
@@ -54,11 +56,14 @@ inline std::vector<std::string> files_in(const std::string& folder) {
   return files;
 }
 
-// Most runs are of the profile near-legal, which never touches a device and so makes hundreds of cases a second.
+// Most runs are of the profile near-legal, which never touches a device and so makes hundreds of
+// cases a second.
 class Campaign : public testing::Test {
  protected:
   static Ran fuzz(const std::string& words) { return run_lockstep("fuzz --device sim " + words); }
-  static Ran near(const std::string& words) { return fuzz("--profile near-legal --jobs 1 " + words); }
+  static Ran near(const std::string& words) {
+    return fuzz("--profile near-legal --jobs 1 " + words);
+  }
   TemporaryFolder folder_;
 };
 

@@ -60,8 +60,10 @@ TEST_F(Campaign, ShardsCoverEveryCaseExactlyOnce) {
 
 TEST_F(Campaign, APlantedFaultIsFoundAndKeptOnceAClass) {
   const std::string corpus = folder_ / "corpus",
-                    words = "--seed 21 --count 12 --reruns 1 --plant linear-weight-gradient-drops-first-row --corpus " +
-                            corpus;
+                    words =
+                        "--seed 21 --count 12 --reruns 1 --plant "
+                        "linear-weight-gradient-drops-first-row --corpus " +
+                        corpus;
   const Ran found = fuzz(words + " --jobs 2 --json " + (folder_ / "r.json"));
   EXPECT_EQ(found.status, 1) << found.out << found.err;
   const json::value report = json::parse(slurp(folder_ / "r.json"));
@@ -78,12 +80,14 @@ TEST_F(Campaign, APlantedFaultIsFoundAndKeptOnceAClass) {
   ASSERT_FALSE(kept.empty());
 
   // The kept file fails in the same way, and holds where the fault is not.
-  const Ran verify = run_lockstep("verify --device sim --plant linear-weight-gradient-drops-first-row " + kept.front());
+  const Ran verify = run_lockstep(
+      "verify --device sim --plant linear-weight-gradient-drops-first-row " + kept.front());
   EXPECT_EQ(verify.status, 1) << verify.out << verify.err;
   EXPECT_EQ(run_lockstep("verify --device sim " + kept.front()).status, 0);
 
   // The same campaign again replays the file first, finds the same, and keeps nothing new.
-  const Ran again = fuzz(words + " --jobs 1 --log " + (folder_ / "log"));  // One worker, so that the log is in order.
+  const Ran again = fuzz(words + " --jobs 1 --log " +
+                         (folder_ / "log"));  // One worker, so that the log is in order.
   EXPECT_EQ(again.status, 1);
   EXPECT_EQ(files_in(corpus), kept);
   std::istringstream lines(slurp(folder_ / "log"));
@@ -101,9 +105,10 @@ TEST_F(Campaign, APlantedFaultIsFoundAndKeptOnceAClass) {
 TEST_F(Campaign, ABrokenCorpusIsABadRequestAndAnExpectedRefusalHolds) {
   const std::string corpus = folder_ / "corpus";
   std::filesystem::create_directory(corpus);
-  folder_.file("corpus/a.yaml",
-               "schema: 1\nname: a\nnumerics: [fp32]\nmodel: {pattern: \"*E\"}\ncuda_graph: {modules: [moe, "
-               "moe_router]}\nexpect: {verdict: refused, error: L17}\n");
+  folder_.file(
+      "corpus/a.yaml",
+      "schema: 1\nname: a\nnumerics: [fp32]\nmodel: {pattern: \"*E\"}\ncuda_graph: {modules: [moe, "
+      "moe_router]}\nexpect: {verdict: refused, error: L17}\n");
   EXPECT_EQ(near("--seed 1 --count 1 --corpus " + corpus).status, 0);
   folder_.file("corpus/b.yaml", "schema: 1\nnmae: b\n");
   const Ran ran = near("--seed 1 --count 1 --corpus " + corpus);
@@ -130,8 +135,8 @@ TEST_F(Campaign, AFreshSeedIsPrintedAndMayComeFromTheEnvironment) {
 }
 
 TEST_F(Campaign, TheReportCountsFeaturesPairsAndBoundaries) {
-  const Ran ran =
-      fuzz("--seed 9 --count 6 --jobs 2 --json " + (folder_ / "r.json") + " --junit " + (folder_ / "r.xml"));
+  const Ran ran = fuzz("--seed 9 --count 6 --jobs 2 --json " + (folder_ / "r.json") + " --junit " +
+                       (folder_ / "r.xml"));
   EXPECT_THAT(ran.out, HasSubstr("pairs that met: "));
   EXPECT_THAT(ran.out, HasSubstr("never met: "));
   const json::value report = json::parse(slurp(folder_ / "r.json"));
@@ -139,8 +144,9 @@ TEST_F(Campaign, TheReportCountsFeaturesPairsAndBoundaries) {
   const json::value& drawn = report.at("distribution");
   EXPECT_TRUE(drawn.at("features").as_object().contains("mamba"));
   EXPECT_TRUE(drawn.at("boundaries").as_object().contains("capacity + 1"));
-  EXPECT_EQ(drawn.at("pairs_met").to_number<std::size_t>() + drawn.at("never_met").as_array().size(),
-            drawn.at("pairs_that_can_meet").to_number<std::size_t>());
+  EXPECT_EQ(
+      drawn.at("pairs_met").to_number<std::size_t>() + drawn.at("never_met").as_array().size(),
+      drawn.at("pairs_that_can_meet").to_number<std::size_t>());
   EXPECT_THAT(slurp(folder_ / "r.xml"), HasSubstr("<testsuite"));
 }
 

@@ -36,8 +36,8 @@ TEST(Calibrate, NamesTheFirstDotThatDiffers) {
 // Any other constants are refuted at once: what the model says is what is compared.
 TEST(Calibrate, RefutesOtherConstants) {
   const std::unique_ptr<Backend> sim = open_sim();
-  for (const TensorCore& other :
-       {TensorCore{24, 16, -133}, TensorCore{26, 16, -133}, TensorCore{25, 8, -133}, TensorCore{25, 16, -126}}) {
+  for (const TensorCore& other : {TensorCore{24, 16, -133}, TensorCore{26, 16, -133},
+                                  TensorCore{25, 8, -133}, TensorCore{25, 16, -126}}) {
     EXPECT_GT(calibrate(*sim, other, 100'000, 1).differences, 0)
         << other.fraction_bits << ", " << other.group << ", " << other.min_exponent;
   }

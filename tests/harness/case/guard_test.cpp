@@ -48,7 +48,8 @@ TEST(Guard, SeesEveryOtherMode) {
 
 TEST(Guard, RefusesEveryCommandWithTheStatusOfABrokenWorld) {
   for (const unsigned mode : {kFlushResults, kFlushOperands, kDown, kUp, kTowardZero}) {
-    for (const Words& words : {Words{"doctor"}, Words{"verify", "--device", "sim"}, Words{"bench"}}) {
+    for (const Words& words :
+         {Words{"doctor"}, Words{"verify", "--device", "sim"}, Words{"bench"}}) {
       const Mode set(mode);
       EXPECT_EQ(run_command_line(words), 3);
     }
@@ -93,7 +94,8 @@ TEST(Guard, AsksADeviceOnceAProcessAndAgainUnderAnotherFault) {
   plant_fault("");
   once_a_process(count_question, *sim);
   EXPECT_EQ(asked, 2);
-  for (int i = 0; i < 2; ++i) EXPECT_THROW(once_a_process(refuse, *sim), WorldError);  // A refusal is not kept.
+  for (int i = 0; i < 2; ++i)
+    EXPECT_THROW(once_a_process(refuse, *sim), WorldError);  // A refusal is not kept.
 }
 
 // The two vectors of the contract, arithmetic.md 4.

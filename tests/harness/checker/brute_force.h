@@ -1,5 +1,5 @@
-// Happens-before by definition, to judge the checker by: every item of a program, the transitive closure of all edges,
-// and the set of bytes of each access. No clocks, no boxes, no forgetting.
+// Happens-before by definition, to judge the checker by: every item of a program, the transitive
+// closure of all edges, and the set of bytes of each access. No clocks, no boxes, no forgetting.
 #pragma once
 
 #include <bitset>
@@ -46,7 +46,8 @@ class BruteForce : public Observer {
     ++meetings_[rank_];
   }
   void on(const SubmitCall& call, const IssuedCall& issued) {
-    if (!in_capture_) run(issued.stream, accesses_of(call.op), {issued.place.layer, -1}, is_poison(call.op));
+    if (!in_capture_)
+      run(issued.stream, accesses_of(call.op), {issued.place.layer, -1}, is_poison(call.op));
   }
   void on(const CopyCall& copy, const IssuedCall& issued) {
     if (in_capture_) return;
@@ -63,10 +64,12 @@ class BruteForce : public Observer {
     touch(host(), {bytes_of(access, call.memory, call.bytes)}, {issued.place.layer, -1}, false);
   }
   void on(const RecordCall& record, const IssuedCall& issued) {
-    if (!in_capture_) events_[record.event] = tails_[issued.stream] = add({host(), tail(issued.stream)});
+    if (!in_capture_)
+      events_[record.event] = tails_[issued.stream] = add({host(), tail(issued.stream)});
   }
   void on(const WaitCall& wait, const IssuedCall& issued) {
-    if (!in_capture_) tails_[issued.stream] = add({host(), tail(issued.stream), recorded(wait.event)});
+    if (!in_capture_)
+      tails_[issued.stream] = add({host(), tail(issued.stream), recorded(wait.event)});
   }
   void on(const SyncCall& sync, const IssuedCall& issued) {
     host() = add({host(), sync.event >= 0 ? recorded(sync.event) : tail(issued.stream)});
@@ -75,8 +78,12 @@ class BruteForce : public Observer {
   // The program sees to it that between these all calls go into the graph.
   void on(const BeginCaptureCall&, const IssuedCall&) { in_capture_ = true; }
   void on(const EndCaptureCall&, const IssuedCall&) { in_capture_ = false; }
-  void on(const LaunchCall& call, const IssuedCall& issued) { launch(issued.stream, call.graph, *call.captured); }
-  void on(const AllocateCall& call, const IssuedCall&) { ours_[static_cast<std::byte*>(call.memory)] = call.bytes; }
+  void on(const LaunchCall& call, const IssuedCall& issued) {
+    launch(issued.stream, call.graph, *call.captured);
+  }
+  void on(const AllocateCall& call, const IssuedCall&) {
+    ours_[static_cast<std::byte*>(call.memory)] = call.bytes;
+  }
   void on(const auto&, const IssuedCall&) {}  // All other calls.
   void launch(int stream, int graph, const Ledger& ledger);
 
@@ -93,7 +100,9 @@ class BruteForce : public Observer {
     bool writes, reads;
   };
 
-  static bool is_poison(const Submission& op) { return op.type().id == AllOps::id_of<PoisonMemory>(); }
+  static bool is_poison(const Submission& op) {
+    return op.type().id == AllOps::id_of<PoisonMemory>();
+  }
   static std::vector<Bytes> accesses_of(const Submission& op) {
     std::vector<Bytes> list;
     for (const OperandBytes& o : op.operands()) {
@@ -108,9 +117,12 @@ class BruteForce : public Observer {
     return list;
   }
   std::vector<Bytes> accesses_of(const CopyCall& copy) const {
-    return {bytes_of(Access::out, copy.to, copy.bytes), bytes_of(Access::in, copy.from, copy.bytes)};
+    return {bytes_of(Access::out, copy.to, copy.bytes),
+            bytes_of(Access::in, copy.from, copy.bytes)};
   }
-  std::vector<Bytes> accesses_of(const FillCall& fill) const { return {bytes_of(Access::out, fill.to, fill.bytes)}; }
+  std::vector<Bytes> accesses_of(const FillCall& fill) const {
+    return {bytes_of(Access::out, fill.to, fill.bytes)};
+  }
   Bytes bytes_of(Access access, const void* base, std::size_t count) const {
     Bytes bytes{access, {}};
     for (std::size_t k = 0; k < count && is_ours(base); ++k) {
@@ -129,7 +141,8 @@ class BruteForce : public Observer {
   int add(const std::vector<int>& before) {
     Items items;
     for (const int b : before) {
-      if (b >= 0) items |= before_[static_cast<std::size_t>(b)], items.set(static_cast<std::size_t>(b));
+      if (b >= 0)
+        items |= before_[static_cast<std::size_t>(b)], items.set(static_cast<std::size_t>(b));
     }
     before_.push_back(items);
     return static_cast<int>(before_.size()) - 1;
@@ -173,22 +186,28 @@ class BruteForce : public Observer {
 };
 
 inline void BruteForce::launch(int stream, int graph, const Ledger& ledger) {
-  const int start = add({host(), tail(stream), graph_ends_.contains(graph) ? graph_ends_.at(graph) : -1});
+  const int start =
+      add({host(), tail(stream), graph_ends_.contains(graph) ? graph_ends_.at(graph) : -1});
   std::map<int, int> lanes, inside, outside;
   for (const IssuedCall& e : ledger.entries()) {
     const Label label{e.place.layer, launches_[graph]};
     int& end = lanes.try_emplace(e.stream, start).first->second;
-    std::visit(Overloaded{
-                   [&](const RecordCall& c) { (c.external ? outside : inside)[c.event] = end = add({end}); },
-                   [&](const WaitCall& c) {
-                     end = add({end, c.external ? recorded(c.event) : inside.at(c.event)});
-                   },
-                   [&](const SubmitCall& c) { touch(end = add({end}), accesses_of(c.op), label, is_poison(c.op)); },
-                   [&](const FillCall& c) { touch(end = add({end}), accesses_of(c), label, false); },
-                   [&](const CopyCall& c) { touch(end = add({end}), accesses_of(c), label, false); },
-                   [](const auto&) {},
-               },
-               e.call);
+    std::visit(
+        Overloaded{
+            [&](const RecordCall& c) {
+              (c.external ? outside : inside)[c.event] = end = add({end});
+            },
+            [&](const WaitCall& c) {
+              end = add({end, c.external ? recorded(c.event) : inside.at(c.event)});
+            },
+            [&](const SubmitCall& c) {
+              touch(end = add({end}), accesses_of(c.op), label, is_poison(c.op));
+            },
+            [&](const FillCall& c) { touch(end = add({end}), accesses_of(c), label, false); },
+            [&](const CopyCall& c) { touch(end = add({end}), accesses_of(c), label, false); },
+            [](const auto&) {},
+        },
+        e.call);
   }
   std::vector<int> ends{start};
   for (const auto& [s, last] : lanes) ends.push_back(last);

@@ -1,4 +1,5 @@
-// On a GPU: a missing edge inside of a captured graph that changes no bit in that run, and one that only a delay shows.
+// On a GPU: a missing edge inside of a captured graph that changes no bit in that run, and one that
+// only a delay shows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,8 +21,9 @@ struct Outcome {
   std::vector<float> bits;
 };
 
-// A gradient is produced on a side stream and accumulated on the main one, both captured. The main stream has a hundred
-// ops to do first, so that without the edge the gradient is there in time all the same.
+// A gradient is produced on a side stream and accumulated on the main one, both captured. The main
+// stream has a hundred ops to do first, so that without the edge the gradient is there in time all
+// the same.
 Outcome replayed(std::unique_ptr<Backend> backend, bool joined_before_use) {
   Checker checker({.stop = false, .dropped = {}});
   Outcome outcome;
@@ -71,7 +73,8 @@ TEST(CheckerCuda, SeesAMissingEdgeInAGraphThatChangesNoBit) {
 TEST(CheckerCuda, ADelayShowsAMissingWaitInTheBits) {
   const std::string file = library_file("delayed-loader-unchecked");
   const Ran right = run_lockstep("verify --quiet --device cuda " + file);
-  const Ran wrong = run_lockstep("verify --quiet --device cuda --plant compute-ignores-loaded-event " + file);
+  const Ran wrong =
+      run_lockstep("verify --quiet --device cuda --plant compute-ignores-loaded-event " + file);
   EXPECT_EQ(right.status, 0) << right.out << right.err;
   EXPECT_EQ(wrong.status, 1) << wrong.out << wrong.err;
   EXPECT_THAT(wrong.out, Not(HasSubstr("violated by hazard")));

@@ -1,4 +1,5 @@
-// The checker over the engine: silent on what is right, and every edge that is left out is found on every schedule.
+// The checker over the engine: silent on what is right, and every edge that is left out is found on
+// every schedule.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -36,9 +37,11 @@ Scenario small() {
 void train(const Scenario& scenario, Observer& observer) {
   const auto data = open_data(scenario);
   const auto injector = planted_alias();
-  Device device(open_sim(sim_options(scenario, scenario.checker.schedule.seed)), &observer, {}, injector.get());
+  Device device(open_sim(sim_options(scenario, scenario.checker.schedule.seed)), &observer, {},
+                injector.get());
   const auto plain = [](int) { return TrainerOptions{}; };
-  train_to_the_end(device, scenario, *data, plain, [](ThreadRank& rank) { rank.trainer.weight_digest(); });
+  train_to_the_end(device, scenario, *data, plain,
+                   [](ThreadRank& rank) { rank.trainer.weight_digest(); });
 }
 
 std::vector<HazardKind> pipelined(const std::string& fault) {
@@ -57,14 +60,16 @@ TEST(CheckerOverTheLoader, FindsEveryEdgeThatIsLeftOut) {
   EXPECT_EQ(pipelined("loader-ignores-consumed-event"), Kinds{HazardKind::write_after_read});
   EXPECT_EQ(pipelined("loader-ignores-state-consumed-event"), Kinds{HazardKind::write_after_read});
   EXPECT_EQ(pipelined("staging-rewritten-before-its-copy"), Kinds{HazardKind::write_after_read});
-  EXPECT_EQ(pipelined("state-staging-rewritten-before-its-copy"), Kinds{HazardKind::write_after_read});
+  EXPECT_EQ(pipelined("state-staging-rewritten-before-its-copy"),
+            Kinds{HazardKind::write_after_read});
   // The state's copy goes before the microbatch's on the same stream, and that one is waited for.
   EXPECT_EQ(pipelined("compute-ignores-step-state-event"), Kinds{});
 }
 
 TEST(CheckerOverTheEngine, FindsTheMissingWaitOnEverySchedule) {
   for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
-    for (const ScheduleKind kind : {ScheduleKind::program, ScheduleKind::random, ScheduleKind::pct}) {
+    for (const ScheduleKind kind :
+         {ScheduleKind::program, ScheduleKind::random, ScheduleKind::pct}) {
       Scenario scenario = small();
       scenario.cuda_graph.impl = impl;
       if (impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
@@ -73,7 +78,8 @@ TEST(CheckerOverTheEngine, FindsTheMissingWaitOnEverySchedule) {
       const CaseResult result = run_case(scenario, {});
       EXPECT_EQ(result.verdict, Verdict::violated);
       EXPECT_EQ(result.judge, JudgeKind::hazard);
-      EXPECT_NE(result.reason.find("Missing edge: loader -> compute"), std::string::npos) << result.reason;
+      EXPECT_NE(result.reason.find("Missing edge: loader -> compute"), std::string::npos)
+          << result.reason;
     }
   }
 }
@@ -101,13 +107,15 @@ TEST(CheckerOverTheEngine, IsSilentOnRandomScenarios) {
     scenario.checker.schedule.kind = static_cast<ScheduleKind>(seed % 3);
     Checker checker({.stop = false, .dropped = {}});
     train(scenario, checker);
-    ASSERT_TRUE(checker.hazards().empty()) << "seed " << seed << ": " << text(checker.hazards().front());
+    ASSERT_TRUE(checker.hazards().empty())
+        << "seed " << seed << ": " << text(checker.hazards().front());
     ASSERT_GT(checker.checked(), 0) << "seed " << seed;
   }
 }
 
-// The end of a step drains the compute stream, so everything that protects the next step's load from this step is
-// redundant today; the wait for what was loaded is not, and neither is the drain itself.
+// The end of a step drains the compute stream, so everything that protects the next step's load
+// from this step is redundant today; the wait for what was loaded is not, and neither is the drain
+// itself.
 TEST(CheckerOverTheEngine, ListsTheEdgesThatTheStepsEndMakesRedundant) {
   Checker checker;
   CallLog log(checker);
@@ -118,7 +126,8 @@ TEST(CheckerOverTheEngine, ListsTheEdgesThatTheStepsEndMakesRedundant) {
     (one.redundant ? redundant : needed) += 1;
     if (one.redundant) continue;
     // Data that was loaded, and the losses that the host reads at the end.
-    EXPECT_TRUE(one.text.starts_with("compute waits for event") || one.text.starts_with("the host waits for all of"))
+    EXPECT_TRUE(one.text.starts_with("compute waits for event") ||
+                one.text.starts_with("the host waits for all of"))
         << one.text;
   }
   EXPECT_GT(needed, 0);

@@ -1,4 +1,5 @@
-// The checker finds what happens-before by definition finds, on random programs over the device door.
+// The checker finds what happens-before by definition finds, on random programs over the device
+// door.
 #include <gtest/gtest.h>
 
 #include "harness/checker/call_log.h"
@@ -29,13 +30,16 @@ struct Judged {
   std::set<Label> found, unwritten;  // Items with a race, and items that read what has no value.
   std::set<Label> want_found, want_unwritten;
   std::string invented;  // A pair that is ordered.
-  bool agree() const { return invented.empty() && found == want_found && unwritten == want_unwritten; }
+  bool agree() const {
+    return invented.empty() && found == want_found && unwritten == want_unwritten;
+  }
 };
 
 Judged judged(std::uint64_t seed, const std::string& mutation, int ranks = 1) {
   Checker checker({.stop = false, .mutation = mutation, .dropped = {}});
   CallLog log(checker);
-  OrderedCalls(log, seed, static_cast<std::int64_t>(seed % 5), ranks).run(8 + static_cast<int>(seed % 33));
+  OrderedCalls(log, seed, static_cast<std::int64_t>(seed % 5), ranks)
+      .run(8 + static_cast<int>(seed % 33));
   BruteForce brute;
   log.tell(brute);
   const std::set<BruteForce::Race> want = brute.races();
@@ -60,7 +64,8 @@ TEST(CheckerPrograms, FindsWhatTheDefinitionFinds) {
       ASSERT_EQ(j.invented, "") << "seed " << seed << ", " << ranks << " ranks";
       ASSERT_EQ(j.found, j.want_found) << "seed " << seed << ", " << ranks << " ranks";
       ASSERT_EQ(j.unwritten, j.want_unwritten) << "seed " << seed << ", " << ranks << " ranks";
-      racy += !j.found.empty(), undefined += !j.unwritten.empty(), clean += j.found.empty() && j.unwritten.empty();
+      racy += !j.found.empty(), undefined += !j.unwritten.empty(),
+          clean += j.found.empty() && j.unwritten.empty();
     }
     EXPECT_GT(racy, 300);
     EXPECT_GT(undefined, 100);
@@ -82,7 +87,8 @@ TEST(CheckerPrograms, CatchesEveryMutationOfTheChecker) {
   ASSERT_FALSE(Checker::mutations().empty());
   for (const std::string& mutation : Checker::mutations()) {
     std::uint64_t seed = 0;
-    while (seed < 500 && judged(seed, mutation).agree() && judged(seed, mutation, 2).agree()) ++seed;
+    while (seed < 500 && judged(seed, mutation).agree() && judged(seed, mutation, 2).agree())
+      ++seed;
     EXPECT_LT(seed, 500u) << mutation;
   }
 }

@@ -44,7 +44,9 @@ struct Bench {
     stream.submit(AccumulateGradient{.g = from, .acc = to});
   }
   void stage() { device.host_writes(staging.data(), 256); }
-  void load(const Stream& stream) { stream.copy(x.data(), staging.data(), 256, CopyKind::host_to_device); }
+  void load(const Stream& stream) {
+    stream.copy(x.data(), staging.data(), 256, CopyKind::host_to_device);
+  }
 };
 
 std::set<std::int64_t> bytes_of(const Box& b) {
@@ -64,7 +66,8 @@ TEST(LiveBlocks, KnowsEveryByteAsAListOfBlocksWould) {
     const std::size_t first = random() % memory.size();
     if (owner[first] >= 0) {
       const int gone = owner[first];
-      blocks.remove(&memory[static_cast<std::size_t>(std::find(owner.begin(), owner.end(), gone) - owner.begin())]);
+      blocks.remove(&memory[static_cast<std::size_t>(std::find(owner.begin(), owner.end(), gone) -
+                                                     owner.begin())]);
       std::replace(owner.begin(), owner.end(), gone, -1);
     } else {
       std::size_t end = first;
@@ -87,10 +90,12 @@ TEST(Boxes, MeetAndContainAsTheirBytesDo) {
     const std::set<std::int64_t> in_a = bytes_of(a), in_b = bytes_of(b);
     bool meet = false, hold = true;
     for (const std::int64_t byte : in_b) meet |= in_a.contains(byte), hold &= in_a.contains(byte);
-    ASSERT_EQ(overlap(a, b), meet) << a.base << " " << a.rows << " " << a.width << " " << a.pitch << ", " << b.base
-                                   << " " << b.rows << " " << b.width << " " << b.pitch;
-    ASSERT_EQ(contains(a, b), hold) << a.base << " " << a.rows << " " << a.width << " " << a.pitch << ", " << b.base
-                                    << " " << b.rows << " " << b.width << " " << b.pitch;
+    ASSERT_EQ(overlap(a, b), meet)
+        << a.base << " " << a.rows << " " << a.width << " " << a.pitch << ", " << b.base << " "
+        << b.rows << " " << b.width << " " << b.pitch;
+    ASSERT_EQ(contains(a, b), hold)
+        << a.base << " " << a.rows << " " << a.width << " " << a.pitch << ", " << b.base << " "
+        << b.rows << " " << b.width << " " << b.pitch;
     met += meet, held += hold && !in_b.empty();
   }
   EXPECT_GT(met, 5000);
@@ -105,10 +110,14 @@ TEST(Checker, FindsAReadThatDoesNotWaitForItsCopyAndSaysWhatToDo) {
   bench.add(bench.compute, bench.x.row(), bench.y.row());
   ASSERT_EQ(kinds(bench.checker), Kinds{HazardKind::read_after_write});
   EXPECT_EQ(text(bench.checker.hazards().front()),
-            "read after write: accumulate_gradient (qkv, layer 2, microbatch 1, step 3) on stream compute, which reads "
-            "its `g`, is not ordered after copy of 256 bytes (qkv, layer 2, microbatch 1, step 3) on stream loader, "
-            "which writes its destination, although both touch bytes 0 to 255 of the 256-byte device allocation 0. "
-            "Missing edge: loader -> compute. Record an event on loader after copy of 256 bytes, and wait for it on "
+            "read after write: accumulate_gradient (qkv, layer 2, microbatch 1, step 3) on stream "
+            "compute, which reads "
+            "its `g`, is not ordered after copy of 256 bytes (qkv, layer 2, microbatch 1, step 3) "
+            "on stream loader, "
+            "which writes its destination, although both touch bytes 0 to 255 of the 256-byte "
+            "device allocation 0. "
+            "Missing edge: loader -> compute. Record an event on loader after copy of 256 bytes, "
+            "and wait for it on "
             "compute before "
             "accumulate_gradient.");
 }
@@ -120,8 +129,10 @@ TEST(Checker, NamesTheEventThatWouldHaveDone) {
   bench.loader.record(bench.event);
   bench.add(bench.compute, bench.x.row(), bench.y.row());
   ASSERT_EQ(kinds(bench.checker), Kinds{HazardKind::read_after_write});
-  EXPECT_THAT(text(bench.checker.hazards().front()),
-              HasSubstr("Event 0 was recorded on loader after copy of 256 bytes: wait for it on compute before"));
+  EXPECT_THAT(
+      text(bench.checker.hazards().front()),
+      HasSubstr(
+          "Event 0 was recorded on loader after copy of 256 bytes: wait for it on compute before"));
 }
 
 TEST(Checker, IsContentWithTheEdge) {
@@ -163,9 +174,9 @@ TEST(Checker, FindsStagingMemoryRewrittenBeforeItsCopy) {
   bench.loader.record(bench.event);
   bench.stage();
   ASSERT_EQ(kinds(bench.checker), Kinds{HazardKind::write_after_read});
-  EXPECT_THAT(
-      text(bench.checker.hazards().front()),
-      HasSubstr("Event 0 was recorded on loader after copy of 256 bytes: synchronise with it before the host's write"));
+  EXPECT_THAT(text(bench.checker.hazards().front()),
+              HasSubstr("Event 0 was recorded on loader after copy of 256 bytes: synchronise with "
+                        "it before the host's write"));
   Bench good;
   good.stage();
   good.load(good.loader);
@@ -221,7 +232,8 @@ TEST(Checker, FindsMemoryFreedWhileItIsReadOrBeforeItIs) {
   bench.compute.fill(gone, 0, 256);
   extra.reset();
   ASSERT_EQ(kinds(bench.checker), Kinds{HazardKind::use_after_free});
-  EXPECT_THAT(text(bench.checker.hazards().front()), HasSubstr("synchronise with it before the host's release"));
+  EXPECT_THAT(text(bench.checker.hazards().front()),
+              HasSubstr("synchronise with it before the host's release"));
   bench.checker.on_call({FillCall{gone, 0, 256}, bench.compute.id()});
   EXPECT_EQ(bench.checker.hazards().size(), 2u);
   EXPECT_EQ(bench.checker.hazards().back().kind, HazardKind::use_after_free);
@@ -247,7 +259,8 @@ TEST(Checker, FindsAGraphWhoseMemoryIsOfAnotherGeneration) {
   ASSERT_EQ(kinds(checker), Kinds{HazardKind::use_after_free});
   EXPECT_THAT(text(checker.hazards().front()),
               HasSubstr("fill of 64 bytes (step 5) in replay 1 of graph 0 on stream compute"));
-  EXPECT_THAT(text(checker.hazards().front()), HasSubstr("Another allocation, 1, has its address now"));
+  EXPECT_THAT(text(checker.hazards().front()),
+              HasSubstr("Another allocation, 1, has its address now"));
 }
 
 // Both branches of a fork write the same bytes: the missing edge is inside of the graph.
@@ -275,10 +288,9 @@ TEST(Checker, FindsAMissingEdgeInsideOfAGraph) {
   Bench bad;
   capture_fork(bad, false);
   ASSERT_EQ(kinds(bad.checker), Kinds{HazardKind::write_after_write});
-  EXPECT_THAT(
-      text(bad.checker.hazards().front()),
-      HasSubstr(
-          "While the graph is captured, record an event on loader after fill of 256 bytes and wait for it on compute"));
+  EXPECT_THAT(text(bad.checker.hazards().front()),
+              HasSubstr("While the graph is captured, record an event on loader after fill of 256 "
+                        "bytes and wait for it on compute"));
 }
 
 TEST(Checker, FindsAnEdgeThatIsMissingAroundALaunch) {
@@ -330,25 +342,31 @@ TEST(RedundantEdges, AreThoseThatProtectNothing) {
     compute.synchronize();
   }
   checker.throw_found();
-  // The host's synchronisation lets it release the memory; the second wait comes too late to be of use.
-  EXPECT_EQ(redundant_edges(log), std::vector<std::string>{"compute waits for event 1 of loader (1 call)"});
+  // The host's synchronisation lets it release the memory; the second wait comes too late to be of
+  // use.
+  EXPECT_EQ(redundant_edges(log),
+            std::vector<std::string>{"compute waits for event 1 of loader (1 call)"});
 }
 
-// A library's product uses its workspace as it likes: on two streams at once one of the results is not written.
+// A library's product uses its workspace as it likes: on two streams at once one of the results is
+// not written.
 TEST(Checker, TwoStreamsMayNotShareAWorkspace) {
   Bench bench;
   const DeviceBuffer memory(bench.device, 64 * 64 * sizeof(bf16)), first(bench.device, 4096),
-      second(bench.device, 4096), workspace(bench.device, kProductWorkspace), other(bench.device, kProductWorkspace);
+      second(bench.device, 4096), workspace(bench.device, kProductWorkspace),
+      other(bench.device, kProductWorkspace);
   bench.compute.fill(memory.data(), 0, memory.bytes());
   bench.compute.synchronize();
   const auto square = [](const DeviceBuffer& buffer, std::int64_t rows) {
     return tensor(static_cast<bf16*>(buffer.data()), rows, 32);
   };
-  const auto multiply = [&](const Stream& stream, const DeviceBuffer& y, const DeviceBuffer& space) {
-    stream.submit(LinearForward<bf16>{.x = square(memory, 64),
-                                      .w = square(memory, 32),
-                                      .y = square(y, 64),
-                                      .workspace = tensor(static_cast<std::uint8_t*>(space.data()), 1, 4096)});
+  const auto multiply = [&](const Stream& stream, const DeviceBuffer& y,
+                            const DeviceBuffer& space) {
+    stream.submit(LinearForward<bf16>{
+        .x = square(memory, 64),
+        .w = square(memory, 32),
+        .y = square(y, 64),
+        .workspace = tensor(static_cast<std::uint8_t*>(space.data()), 1, 4096)});
   };
   multiply(bench.compute, first, workspace);
   multiply(bench.loader, second, other);

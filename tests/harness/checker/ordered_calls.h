@@ -1,5 +1,5 @@
-// Random programs over the device door: ops, copies, fills, the host's own accesses, events, captures and launches,
-// some of it ordered and some not.
+// Random programs over the device door: ops, copies, fills, the host's own accesses, events,
+// captures and launches, some of it ordered and some not.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace lockstep::test {
 
 class OrderedCalls {
  public:
-  // `care` of 4: how often the program orders what it does, so that most of it, or little, is right.
-  // Several `ranks`: the calls are those of a host each, which take turns and meet.
+  // `care` of 4: how often the program orders what it does, so that most of it, or little, is
+  // right. Several `ranks`: the calls are those of a host each, which take turns and meet.
   OrderedCalls(Observer& observer, std::uint64_t seed, std::int64_t care, int ranks = 1)
       : device_(open_sim({.policy = Policy::program, .trace = nullptr}), &observer),
         random_(seed),
@@ -46,7 +46,9 @@ class OrderedCalls {
 
  private:
   static constexpr std::int64_t kSide = 6;
-  std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(n)); }
+  std::int64_t below(std::int64_t n) {
+    return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(n));
+  }
   bool one_in(std::int64_t n) { return below(n) == 0; }
   template <class T>
   T& any(std::vector<T>& list) {
@@ -99,7 +101,8 @@ class OrderedCalls {
     const std::int64_t from = below(2);
     float* a = static_cast<float*>(buffers_[static_cast<std::size_t>(from)].data());
     float* b = static_cast<float*>(buffers_[static_cast<std::size_t>(1 - from)].data());
-    const std::int64_t what = below(6), first = below(kSide * kSide), count = 1 + below(kSide * kSide - first);
+    const std::int64_t what = below(6), first = below(kSide * kSide),
+                       count = 1 + below(kSide * kSide - first);
     const auto bytes = static_cast<std::size_t>(4 * count);
     float* pinned = static_cast<float*>(pinned_->data());
     if (what == 0) return poison_or_fill(stream, a + first, bytes);

@@ -1,4 +1,5 @@
-// The command line at its edges: words longer than file names, tokens of other folders, a parent that dies.
+// The command line at its edges: words longer than file names, tokens of other folders, a parent
+// that dies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -26,10 +27,11 @@ TEST(CommandLineEdges, ATokenLongerThanAFileNameIsReplayedAndShrunk) {
   std::string documents;
   for (int i = 0; i < 200; ++i)
     documents += (i ? ", [[" : "[[") + std::to_string(1 + (i * i * 29 + i * i * i) % 61) + "]]";
-  const std::string file = folder.file("long.yaml", "schema: 1\nname: long\ndata: {documents: [" + documents +
-                                                        "]}\nmodel: {pattern: \"-\", hidden: 3, vocab: 7}\n"
-                                                        "training: {seed: 1234567890123, steps: 2}\n"
-                                                        "cuda_graph: {impl: none}\n");
+  const std::string file =
+      folder.file("long.yaml", "schema: 1\nname: long\ndata: {documents: [" + documents +
+                                   "]}\nmodel: {pattern: \"-\", hidden: 3, vocab: 7}\n"
+                                   "training: {seed: 1234567890123, steps: 2}\n"
+                                   "cuda_graph: {impl: none}\n");
   const std::string report = folder / "report.json";
   ASSERT_EQ(run_lockstep("verify --device sim --json " + report + " " + file).status, 0);
   const std::string token = token_in(report);
@@ -37,7 +39,8 @@ TEST(CommandLineEdges, ATokenLongerThanAFileNameIsReplayedAndShrunk) {
   const Ran replay = run_lockstep("replay --device sim " + token);
   EXPECT_EQ(replay.status, 0) << replay.err;
   EXPECT_THAT(replay.out, HasSubstr("long (fp32) holds"));
-  const Ran shrunk = run_lockstep("shrink --device sim --budget 1 -o " + (folder / "small.yaml") + " " + token);
+  const Ran shrunk =
+      run_lockstep("shrink --device sim --budget 1 -o " + (folder / "small.yaml") + " " + token);
   EXPECT_EQ(shrunk.status, 2);
   EXPECT_THAT(shrunk.err, HasSubstr("nothing to shrink: long holds on sim"));
 }
@@ -60,9 +63,10 @@ TEST(CommandLineEdges, RanksMaySeeTheSameFewTexts) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "texts");
   folder.file("texts/one.txt", "Some words, more of them than sixteen letters.");
-  const std::string file = folder.file("same.yaml",
-                                       "schema: 1\nname: same\nmodel: {pattern: \"-\"}\nparallel: {data: 2}\n"
-                                       "data: {kind: text, path: texts}\n");
+  const std::string file =
+      folder.file("same.yaml",
+                  "schema: 1\nname: same\nmodel: {pattern: \"-\"}\nparallel: {data: 2}\n"
+                  "data: {kind: text, path: texts}\n");
   const std::string report = folder / "report.json";
   ASSERT_EQ(run_lockstep("verify --device sim --json " + report + " " + file).status, 0);
   EXPECT_THAT(slurp(report), HasSubstr("ranks 0 and 1 see the same documents"));
@@ -70,11 +74,13 @@ TEST(CommandLineEdges, RanksMaySeeTheSameFewTexts) {
 
 TEST(CommandLineEdges, TrainSaysWhichOfSeveralNumericsItTakes) {
   const TemporaryFolder folder;
-  const std::string file = folder.file("two.yaml", "schema: 1\nname: two\nnumerics: [bf16, fp32]\n");
+  const std::string file =
+      folder.file("two.yaml", "schema: 1\nname: two\nnumerics: [bf16, fp32]\n");
   const Ran ran = run_lockstep("train --device sim " + file);
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_THAT(ran.err, HasSubstr("lists several numerics: trains in "));
-  EXPECT_EQ(run_lockstep("train --device sim --quiet " + file).err.find("lists several"), std::string::npos);
+  EXPECT_EQ(run_lockstep("train --device sim --quiet " + file).err.find("lists several"),
+            std::string::npos);
 }
 
 TEST(CommandLineEdges, AWordThatIsTooLongForAPathIsABadRequest) {
@@ -100,26 +106,32 @@ TEST(CommandLineEdges, TheReplayLineFindsTheDocuments) {
   folder.file("it's here/texts/a.txt", "To be, or not to be, that is the question.");
   folder.file("it's here/case.yaml", "schema: 1\nname: texts\ndata: {kind: text, path: texts}\n");
   const std::string report = folder / "report.json";
-  ASSERT_EQ(run_lockstep("verify --device sim --json " + report + " \"" + (folder / "it's here/case.yaml\"")).status,
+  ASSERT_EQ(run_lockstep("verify --device sim --json " + report + " \"" +
+                         (folder / "it's here/case.yaml\""))
+                .status,
             0);
   const boost::json::value result = boost::json::parse(slurp(report)).at("results").at(0);
   const std::string line = result.at("replay").as_string().c_str();
   ASSERT_EQ(line.rfind("lockstep replay ", 0), 0u);
   const Ran replay = run_lockstep(line.substr(9));
   EXPECT_EQ(replay.status, 0) << replay.err;
-  EXPECT_EQ(run_lockstep("replay " + token_in(report)).status, 2) << "a token alone looks in the working folder";
+  EXPECT_EQ(run_lockstep("replay " + token_in(report)).status, 2)
+      << "a token alone looks in the working folder";
 }
 
-// Every training pack holds two documents and falls back; the last pack, kept for evaluation, holds one and replays.
+// Every training pack holds two documents and falls back; the last pack, kept for evaluation, holds
+// one and replays.
 TEST(CommandLineEdges, AnEvaluationThatReplaysIsNoTrainingThatDid) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "texts");
-  for (const char* name : {"texts/a", "texts/b", "texts/c", "texts/d"}) folder.file(name, "0123456789");
+  for (const char* name : {"texts/a", "texts/b", "texts/c", "texts/d"})
+    folder.file(name, "0123456789");
   folder.file("texts/z", "01234567890123456789");
-  const std::string file = folder.file("case.yaml",
-                                       "schema: 1\nname: vacuous\ndata: {kind: text, path: texts, pack_length: 20}\n"
-                                       "cuda_graph: {max_packed_seqs: 1, impl: full_iteration}\n"
-                                       "training: {microbatches: 1, eval_every: 1}\n");
+  const std::string file =
+      folder.file("case.yaml",
+                  "schema: 1\nname: vacuous\ndata: {kind: text, path: texts, pack_length: 20}\n"
+                  "cuda_graph: {max_packed_seqs: 1, impl: full_iteration}\n"
+                  "training: {microbatches: 1, eval_every: 1}\n");
   const Ran ran = run_lockstep("verify --device sim " + file);
   EXPECT_EQ(ran.status, 1);
   EXPECT_THAT(ran.out, HasSubstr("violated by vacuous"));
@@ -131,7 +143,9 @@ TEST(CommandLineEdges, ACheckpointContinuesItsOwnRunOnly) {
   const std::string file = folder.file("one.yaml", small + "0.1}\n"),
                     other = folder.file("other.yaml", small + "0.2}\n");
   const std::string checkpoint = folder / "state";
-  ASSERT_EQ(run_lockstep("train --device sim --steps 3 --checkpoint " + checkpoint + " " + file).status, 0);
+  ASSERT_EQ(
+      run_lockstep("train --device sim --steps 3 --checkpoint " + checkpoint + " " + file).status,
+      0);
   const std::string resume = "train --device sim --steps 4 --resume " + checkpoint + " ";
   EXPECT_EQ(run_lockstep(resume + file).status, 0);
   EXPECT_EQ(run_lockstep(resume + "--graph full_iteration " + file).status, 0);
@@ -140,7 +154,8 @@ TEST(CommandLineEdges, ACheckpointContinuesItsOwnRunOnly) {
   EXPECT_THAT(refused.err, HasSubstr("a checkpoint of another run"));
 }
 
-// Other documents, or another decay that is not over, are another run; the place of the documents is not.
+// Other documents, or another decay that is not over, are another run; the place of the documents
+// is not.
 TEST(CommandLineEdges, ACheckpointIsOfItsDocumentsAndItsDecay) {
   const TemporaryFolder folder;
   for (const char* name : {"a", "b", "moved"}) std::filesystem::create_directory(folder / name);
@@ -148,12 +163,16 @@ TEST(CommandLineEdges, ACheckpointIsOfItsDocumentsAndItsDecay) {
   folder.file("moved/text", "To be, or not to be, that is the question.");
   folder.file("b/text", "Whether 'tis nobler in the mind to suffer, or so.");
   const auto scenario = [&](const std::string& path, const std::string& decay) {
-    return folder.file(path + ".yaml",
-                       "schema: 1\nname: texts\nmodel: {pattern: \"-\"}\ndata: {kind: text, path: " + path +
-                           "}\ntraining: {steps: 4, optimizer: {schedule: cosine" + decay + "}}\n");
+    return folder.file(
+        path + ".yaml",
+        "schema: 1\nname: texts\nmodel: {pattern: \"-\"}\ndata: {kind: text, path: " + path +
+            "}\ntraining: {steps: 4, optimizer: {schedule: cosine" + decay + "}}\n");
   };
-  const std::string checkpoint = folder / "state", resume = "train --device sim --quiet --resume " + checkpoint + " ";
-  ASSERT_EQ(run_lockstep("train --device sim --steps 2 --checkpoint " + checkpoint + " " + scenario("a", "")).status,
+  const std::string checkpoint = folder / "state",
+                    resume = "train --device sim --quiet --resume " + checkpoint + " ";
+  ASSERT_EQ(run_lockstep("train --device sim --steps 2 --checkpoint " + checkpoint + " " +
+                         scenario("a", ""))
+                .status,
             0);
   EXPECT_EQ(run_lockstep(resume + scenario("moved", "")).status, 0);
   EXPECT_EQ(run_lockstep(resume + scenario("b", "")).status, 3);
@@ -162,7 +181,8 @@ TEST(CommandLineEdges, ACheckpointIsOfItsDocumentsAndItsDecay) {
 
 TEST(CommandLineEdges, WhatDescribeWritesIsAScenario) {
   const TemporaryFolder folder;
-  const std::string file = folder.file("case.yaml", "schema: 1\nname: ratios\nmodel: {dropout: 0.1}\n");
+  const std::string file =
+      folder.file("case.yaml", "schema: 1\nname: ratios\nmodel: {dropout: 0.1}\n");
   ASSERT_EQ(run_lockstep("describe --json " + (folder / "report.json") + " " + file).status, 0);
   const std::string report = slurp(folder / "report.json");
   const std::size_t begin = report.find("\"scenario\":") + 11;
@@ -173,9 +193,10 @@ TEST(CommandLineEdges, WhatDescribeWritesIsAScenario) {
 
 TEST(CommandLineEdges, AnExpectedRefusalMayBeOfASecondDocument) {
   const TemporaryFolder folder;
-  const std::string file = folder.file("two.yaml",
-                                       "schema: 1\nname: two\nexpect: {verdict: refused, error: Y01}\n---\n"
-                                       "schema: 1\nname: other\n");
+  const std::string file =
+      folder.file("two.yaml",
+                  "schema: 1\nname: two\nexpect: {verdict: refused, error: Y01}\n---\n"
+                  "schema: 1\nname: other\n");
   EXPECT_EQ(run_lockstep("verify --device sim " + file).status, 0);
   EXPECT_THAT(run_lockstep("describe " + file).err,
               HasSubstr("two.yaml:4:1: (file): has more than one document [Y01]"));
@@ -186,10 +207,12 @@ TEST(CommandLineEdges, ARecaptureOfNothingIsVacuous) {
   const TemporaryFolder folder;
   const std::string text =
       "schema: 1\nname: late\nmodel: {pattern: \"-\"}\ntraining: {steps: 4, recapture_at: [STEP]}\n"
-      "data: {documents: [[[2]], [[2, 2]], [[2]], [[2]]]}\ncuda_graph: {impl: full_iteration, max_packed_seqs: 1}\n";
+      "data: {documents: [[[2]], [[2, 2]], [[2]], [[2]]]}\ncuda_graph: {impl: full_iteration, "
+      "max_packed_seqs: 1}\n";
   const auto at = [&](const std::string& step) {
     std::string file = text;
-    return run_lockstep("verify --device sim " + folder.file("late.yaml", file.replace(file.find("STEP"), 4, step)));
+    return run_lockstep("verify --device sim " +
+                        folder.file("late.yaml", file.replace(file.find("STEP"), 4, step)));
   };
   const Ran early = at("2");
   EXPECT_EQ(early.status, 1);
@@ -199,10 +222,12 @@ TEST(CommandLineEdges, ARecaptureOfNothingIsVacuous) {
 
 TEST(CommandLineEdges, WhatIsNoRequestIsRefusedAtOnce) {
   const TemporaryFolder folder;
-  const std::string file = folder.file("case.yaml", "schema: 1\nname: small\nmodel: {pattern: \"-\"}\n");
+  const std::string file =
+      folder.file("case.yaml", "schema: 1\nname: small\nmodel: {pattern: \"-\"}\n");
   for (const char* words :
-       {"verify --device sim --plant ''", "fuzz --device sim --count 1 --log ''", "train --device sim --checkpoint ''",
-        "shrink --device sim -o ''", "train --device sim --steps 1000001"}) {
+       {"verify --device sim --plant ''", "fuzz --device sim --count 1 --log ''",
+        "train --device sim --checkpoint ''", "shrink --device sim -o ''",
+        "train --device sim --steps 1000001"}) {
     EXPECT_EQ(run_lockstep(std::string(words) + " " + file).status, 2) << words;
   }
   for (const char* port : {"localhost:70000", "localhost:0", "localhost:x", "localhost:"}) {
@@ -212,7 +237,8 @@ TEST(CommandLineEdges, WhatIsNoRequestIsRefusedAtOnce) {
   }
   EXPECT_EQ(run_lockstep("train --device sim --checkpoint " + (folder / "") + " " + file).err,
             "lockstep: " + (folder / "") + ": is not a regular file\n");
-  const Ran nowhere = run_lockstep("shrink --device sim --plant rms-norm-forgets-eps -o /no/such/file " + file);
+  const Ran nowhere =
+      run_lockstep("shrink --device sim --plant rms-norm-forgets-eps -o /no/such/file " + file);
   EXPECT_EQ(nowhere.status, 3);
   EXPECT_THAT(nowhere.err, HasSubstr("cannot be written there"));
 }
@@ -249,8 +275,8 @@ TEST(CommandLineEdges, AWorkerDiesWithItsParent) {
   ASSERT_GE(parent, 0);
   if (parent == 0) {
     ::close(pipe[0]);
-    ::execl(lockstep_program().c_str(), "lockstep", "verify", "--device", "sim", "--quiet", "--plant",
-            "harness-test-hang", file.c_str(), nullptr);
+    ::execl(lockstep_program().c_str(), "lockstep", "verify", "--device", "sim", "--quiet",
+            "--plant", "harness-test-hang", file.c_str(), nullptr);
     ::_exit(127);
   }
   ::close(pipe[1]);

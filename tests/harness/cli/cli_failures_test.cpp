@@ -18,7 +18,8 @@ using testing::HasSubstr;
 
 class FailureFile : public testing::Test {
  protected:
-  // The object after a command that must end with this status; what an earlier run wrote must be gone.
+  // The object after a command that must end with this status; what an earlier run wrote must be
+  // gone.
   boost::json::object after(int status, const std::string& words) {
     const std::string file = folder_.file("report.json", "of an earlier run");
     const Ran ran = run_lockstep(words + " --json " + file);
@@ -41,12 +42,14 @@ class FailureFile : public testing::Test {
 
   TemporaryFolder folder_;
   const std::string legal_ = folder_.file("legal.yaml", "schema: 1\nname: legal\n");
-  const std::string illegal_ = folder_.file("illegal.yaml", "schema: 1\nname: illegal\ntraining: {in_flight: 3}\n");
+  const std::string illegal_ =
+      folder_.file("illegal.yaml", "schema: 1\nname: illegal\ntraining: {in_flight: 3}\n");
 };
 
 TEST_F(FailureFile, ARefusedScenarioIsTold) {
   for (const char* command : {"verify", "train", "replay", "bench", "plan-packing"}) {
-    tells(2, std::string(command) + " --device sim " + illegal_, "illegal.yaml:3:23: training.in_flight");
+    tells(2, std::string(command) + " --device sim " + illegal_,
+          "illegal.yaml:3:23: training.in_flight");
   }
   tells(2, "shrink --device sim " + illegal_ + " -o " + (folder_ / "small.yaml"), "[L13]");
 }
@@ -55,14 +58,17 @@ TEST_F(FailureFile, ARefusedScenarioIsTold) {
 TEST_F(FailureFile, ClosedDescriptorsChangeNoVerdict) {
   const std::string broken = "verify --device sim --plant rms-norm-forgets-eps " + legal_;
   for (const char* closed : {"<&-", "2>&-", "<&- 2>&-"}) {
-    EXPECT_EQ(run_lockstep("verify --device sim " + legal_ + " " + closed + " #").status, 0) << closed;
+    EXPECT_EQ(run_lockstep("verify --device sim " + legal_ + " " + closed + " #").status, 0)
+        << closed;
     EXPECT_EQ(run_lockstep(broken + " " + closed + " #").status, 1) << closed;
   }
 }
 
 TEST_F(FailureFile, AReportThatCannotBeWrittenKeepsNoOtherBack) {
-  const std::string junit = folder_.file("old.xml", "of an earlier run"), html = folder_.file("old.html", "earlier");
-  const std::string words = "verify --device sim --quiet --plant rms-norm-forgets-eps " + legal_ + " --junit " + junit;
+  const std::string junit = folder_.file("old.xml", "of an earlier run"),
+                    html = folder_.file("old.html", "earlier");
+  const std::string words =
+      "verify --device sim --quiet --plant rms-norm-forgets-eps " + legal_ + " --junit " + junit;
   EXPECT_EQ(run_lockstep(words + " --json /no/such/file --html " + html).status, 3);
   EXPECT_THAT(slurp(junit), HasSubstr("failures=\"1\""));
   EXPECT_THAT(slurp(html), HasSubstr("<html"));
@@ -79,7 +85,8 @@ TEST_F(FailureFile, AWrongRequestIsTold) {
 }
 
 TEST_F(FailureFile, AFailureOfTheWorldIsTold) {
-  const std::string many = folder_.file("many.yaml", "schema: 1\nname: many\nparallel: {data: 2, transport: nccl}\n");
+  const std::string many =
+      folder_.file("many.yaml", "schema: 1\nname: many\nparallel: {data: 2, transport: nccl}\n");
   tells(3, "train --device sim " + many, "NCCL");
   tells(3, "verify --device sim " + many, "NCCL");
   tells(3, "shrink --device sim " + many + " -o " + (folder_ / "small.yaml"), "NCCL");
@@ -89,11 +96,12 @@ TEST_F(FailureFile, AFailureOfTheWorldIsTold) {
 TEST_F(FailureFile, AJUnitReportOfAnEarlierRunIsReplaced) {
   const std::string file = folder_.file("report.xml", "of an earlier run");
   EXPECT_EQ(run_lockstep("verify --device sim " + illegal_ + " --junit " + file).status, 2);
-  EXPECT_THAT(slurp(file), AllOf(HasSubstr("errors=\"1\""), HasSubstr("status 2: "), HasSubstr("illegal.yaml:3:23")));
+  EXPECT_THAT(slurp(file), AllOf(HasSubstr("errors=\"1\""), HasSubstr("status 2: "),
+                                 HasSubstr("illegal.yaml:3:23")));
   EXPECT_EQ(run_lockstep("verify --device sim " + legal_ + " --junit=" + file).status, 0);
   EXPECT_THAT(slurp(file), AllOf(HasSubstr("errors=\"0\""), HasSubstr("name=\"legal\"")));
-  EXPECT_EQ(run_lockstep("verify --device sim " + legal_ + " --html " + (folder_ / "no/such/folder.html") +
-                         " --junit " + file)
+  EXPECT_EQ(run_lockstep("verify --device sim " + legal_ + " --html " +
+                         (folder_ / "no/such/folder.html") + " --junit " + file)
                 .status,
             3);
   EXPECT_THAT(slurp(file), HasSubstr("name=\"legal\""));
@@ -116,17 +124,21 @@ TEST_F(FailureFile, AFileWithoutANameIsAWrongRequest) {
 TEST_F(FailureFile, ListsAreWrittenToo) {
   const boost::json::object built = after(0, "describe --built");
   EXPECT_GT(built.at("features").as_array().size(), 20u);
-  const boost::json::object faults = after(0, "mutate --list --scenarios 1 --only rms-norm-forgets-eps");
+  const boost::json::object faults =
+      after(0, "mutate --list --scenarios 1 --only rms-norm-forgets-eps");
   ASSERT_EQ(faults.at("results").as_array().size(), 1u);
   EXPECT_EQ(faults.at("results").at(0).at("name").as_string(), "rms-norm-forgets-eps");
   EXPECT_FALSE(faults.at("results").at(0).at("finished").as_bool());
 }
 
-// /dev/stdout is such a link. A file put into its place would be the last that anybody prints there.
+// /dev/stdout is such a link. A file put into its place would be the last that anybody prints
+// there.
 TEST_F(FailureFile, ALinkToAnOpenDescriptorIsNotReplaced) {
   const std::string link = folder_ / "link", out = folder_ / "out";
   std::filesystem::create_symlink("/proc/self/fd/1", link);
-  ASSERT_EQ(std::system((lockstep_program() + " describe --quiet --json " + link + " " + legal_ + " >" + out).c_str()),
+  ASSERT_EQ(std::system((lockstep_program() + " describe --quiet --json " + link + " " + legal_ +
+                         " >" + out)
+                            .c_str()),
             0);
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_THAT(slurp(out), HasSubstr("\"tool\":\"lockstep\""));
@@ -161,9 +173,10 @@ TEST(Token, IsReadByTheRulesOfFiles) {
 TEST(Describe, CountsWhatEachPrecisionMustCount) {
   const TemporaryFolder folder;
   const std::string report = folder / "report.json",
-                    file = folder.file("two.yaml",
-                                       "schema: 1\nname: two\nnumerics: [fp32, bf16]\n"
-                                       "fsdp: {strategy: optim_grads_params}\nparallel: {data: 2}\n");
+                    file =
+                        folder.file("two.yaml",
+                                    "schema: 1\nname: two\nnumerics: [fp32, bf16]\n"
+                                    "fsdp: {strategy: optim_grads_params}\nparallel: {data: 2}\n");
   ASSERT_EQ(run_lockstep("describe --json " + report + " " + file).status, 0);
   const boost::json::value expected = boost::json::parse(slurp(report)).at("expected_counters");
   ASSERT_EQ(run_lockstep("verify --device sim --json " + report + " " + file).status, 0);
@@ -171,7 +184,8 @@ TEST(Describe, CountsWhatEachPrecisionMustCount) {
   ASSERT_EQ(verified.at("results").as_array().size(), 2u);
   for (const boost::json::value& result : verified.at("results").as_array()) {
     const auto& range = expected.at(result.at("numerics").as_string()).at("collectives");
-    EXPECT_EQ(range.at("min").to_number<int>(), result.at("counters").at("collectives").to_number<int>());
+    EXPECT_EQ(range.at("min").to_number<int>(),
+              result.at("counters").at("collectives").to_number<int>());
     EXPECT_EQ(range.at("max"), range.at("min"));
   }
 }

@@ -31,8 +31,9 @@ class CommandLine : public testing::Test {
 };
 
 TEST_F(CommandLine, HelpAndVersionGoToStdout) {
-  for (const char* words : {"--help", "verify --help", "replay --help", "train --help", "bench --help",
-                            "describe --help", "doctor --help", "plan-packing --help"}) {
+  for (const char* words :
+       {"--help", "verify --help", "replay --help", "train --help", "bench --help",
+        "describe --help", "doctor --help", "plan-packing --help"}) {
     const Ran ran = run_lockstep(words);
     EXPECT_EQ(ran.status, 0) << words;
     EXPECT_THAT(ran.out, HasSubstr("lockstep"));
@@ -44,7 +45,8 @@ TEST_F(CommandLine, HelpAndVersionGoToStdout) {
 TEST_F(CommandLine, PlanPackingProposesCapacities) {
   const std::string histogram = folder_.file("packs.txt", "# documents packs\n2 5\n9 4\n20 1\n");
   const std::string json = folder_.file("plan.json", "");
-  const Ran ran = run_lockstep("plan-packing --device sim --budget 0.01 --buckets 2 --json " + json + " " + histogram);
+  const Ran ran = run_lockstep("plan-packing --device sim --budget 0.01 --buckets 2 --json " +
+                               json + " " + histogram);
   ASSERT_EQ(ran.status, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("10 packs, P50 2, P90 9, P99 20, at most 20"));
   EXPECT_THAT(ran.out, HasSubstr("say nothing of a GPU"));
@@ -54,7 +56,8 @@ TEST_F(CommandLine, PlanPackingProposesCapacities) {
   EXPECT_TRUE(found.at("proposed").as_object().contains("max_packed_seqs"));
   // Plans the packs of a scenario.
   const std::string scenario = folder_.file("own.yaml", kSmall);
-  EXPECT_THAT(run_lockstep("plan-packing --device sim --budget 0.01 " + scenario).out, HasSubstr("6 packs"));
+  EXPECT_THAT(run_lockstep("plan-packing --device sim --budget 0.01 " + scenario).out,
+              HasSubstr("6 packs"));
 }
 
 TEST_F(CommandLine, PlanPackingRefusesWhatItCannotRead) {
@@ -67,8 +70,10 @@ TEST_F(CommandLine, PlanPackingRefusesWhatItCannotRead) {
 
 TEST_F(CommandLine, EveryCommandSaysAllThatIsWrongInAFile) {
   const std::string bad = folder_.file(
-      "two.yaml", "schema: 1\nname: two\nmodel: {attention: {heads: 4, kv_heads: 3}}\ntraining: {steps: 1}\n");
-  for (const char* command : {"verify ", "describe ", "train ", "replay ", "shrink -o x ", "bench ", "plan-packing "}) {
+      "two.yaml",
+      "schema: 1\nname: two\nmodel: {attention: {heads: 4, kv_heads: 3}}\ntraining: {steps: 1}\n");
+  for (const char* command :
+       {"verify ", "describe ", "train ", "replay ", "shrink -o x ", "bench ", "plan-packing "}) {
     const Ran ran = run_lockstep(command + bad);
     EXPECT_EQ(ran.status, 2) << command;
     EXPECT_THAT(ran.err, testing::StartsWith("lockstep: refused\n")) << command;
@@ -78,7 +83,8 @@ TEST_F(CommandLine, EveryCommandSaysAllThatIsWrongInAFile) {
 
 TEST_F(CommandLine, AFailureNamesTheProgramOnce) {
   EXPECT_EQ(run_lockstep("fuzz --count -1").err, "lockstep: --count must be at least 0\n");
-  EXPECT_EQ(run_lockstep("shrink -o x").err, "lockstep: a word is missing: lockstep shrink TOKEN|FILE -o FILE\n");
+  EXPECT_EQ(run_lockstep("shrink -o x").err,
+            "lockstep: a word is missing: lockstep shrink TOKEN|FILE -o FILE\n");
 }
 
 TEST_F(CommandLine, AnUnknownWordNamesTheNearest) {
@@ -88,11 +94,13 @@ TEST_F(CommandLine, AnUnknownWordNamesTheNearest) {
   const Ran option = run_lockstep("verify --devise sim");
   EXPECT_EQ(option.status, 2);
   EXPECT_THAT(option.err, HasSubstr("nearest: --device"));
-  EXPECT_THAT(run_lockstep("verify -h").err, HasSubstr("unknown option -h: options begin with two dashes"));
+  EXPECT_THAT(run_lockstep("verify -h").err,
+              HasSubstr("unknown option -h: options begin with two dashes"));
   EXPECT_THAT(run_lockstep("verify -- -h").err, HasSubstr("-h:1:1: (file): does not exist"));
   EXPECT_THAT(run_lockstep("verify --device cudda").err, HasSubstr("nearest: cuda"));
   EXPECT_THAT(run_lockstep("bench --section steps").err, HasSubstr("nearest: step"));
-  EXPECT_THAT(run_lockstep("train --graph partly " + folder_.file("any.yaml", "")).err, HasSubstr("nearest: partial"));
+  EXPECT_THAT(run_lockstep("train --graph partly " + folder_.file("any.yaml", "")).err,
+              HasSubstr("nearest: partial"));
   EXPECT_THAT(run_lockstep("verify --plant linear-drops-last-inptu").err,
               HasSubstr("nearest: linear-drops-last-input"));
   EXPECT_EQ(run_lockstep("verify --mutate-oracle nothing-like-it").status, 2);
@@ -113,7 +121,8 @@ TEST_F(CommandLine, FilesThatCannotBeScenariosAreRefusedInPlace) {
   refused(std::string(kSmall) + "model: {hidden: wide}\n", "Y05", "hidden");
   refused(std::string(kSmall) + "data: {documents: [[[-1]]]}\n", "Y06", "documents");
   refused(std::string(kSmall) + "data: {documents: [[[65]]]}\n", "L07", "pack_length");
-  refused(std::string(kSmall) + "model: {pattern: \"M-\"}\ncuda_graph: {modules: [attn]}\n", "L16", "attn");
+  refused(std::string(kSmall) + "model: {pattern: \"M-\"}\ncuda_graph: {modules: [attn]}\n", "L16",
+          "attn");
 }
 
 TEST_F(CommandLine, AHundredMegabytesAreRefusedBeforeTheyAreParsed) {
@@ -141,7 +150,8 @@ TEST_F(CommandLine, WithoutAGpuCudaIsAFailureOfTheWorld) {
 }
 
 TEST_F(CommandLine, AHeldScenarioPrintsATableAndWritesReports) {
-  const Ran ran = verify(kSmall, "--json " + (folder_ / "r.json") + " --junit " + (folder_ / "r.xml"));
+  const Ran ran =
+      verify(kSmall, "--json " + (folder_ / "r.json") + " --junit " + (folder_ / "r.xml"));
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("small"));
   EXPECT_THAT(ran.out, HasSubstr("1 held, 0 violated"));
@@ -164,7 +174,8 @@ TEST_F(CommandLine, AReportThatCannotBeWrittenIsAFailureOfTheWorld) {
 }
 
 TEST_F(CommandLine, AFileRunsOnceInEachPrecision) {
-  const Ran ran = verify("schema: 1\nname: both\nnumerics: [fp32, bf16]\n", "--json " + (folder_ / "r.json"));
+  const Ran ran =
+      verify("schema: 1\nname: both\nnumerics: [fp32, bf16]\n", "--json " + (folder_ / "r.json"));
   EXPECT_EQ(ran.status, 0) << ran.err;
   const boost::json::value json = boost::json::parse(slurp(folder_ / "r.json"));
   EXPECT_EQ(json.at("summary").at("held").to_number<int>(), 2);
@@ -225,12 +236,13 @@ TEST_F(CommandLine, ABadTokenIsABadRequest) {
 
 TEST_F(CommandLine, TheOrderOfARunIsOfOneRun) {
   const std::string trace = folder_ / "trace.json";
-  const Ran one =
-      run_lockstep("replay --device sim --schedule --trace " + trace + " " + folder_.file("a.yaml", kSmall));
+  const Ran one = run_lockstep("replay --device sim --schedule --trace " + trace + " " +
+                               folder_.file("a.yaml", kSmall));
   EXPECT_EQ(one.status, 0) << one.err;
   EXPECT_THAT(one.out, HasSubstr("compute"));
   EXPECT_GT(boost::json::parse(slurp(trace)).at("traceEvents").as_array().size(), 100u);
-  const std::string both = folder_.file("b.yaml", "schema: 1\nname: both\nnumerics: [fp32, bf16]\n");
+  const std::string both =
+      folder_.file("b.yaml", "schema: 1\nname: both\nnumerics: [fp32, bf16]\n");
   const Ran two = run_lockstep("replay --device sim --schedule " + both);
   EXPECT_EQ(two.status, 2);
   EXPECT_EQ(two.out, "");  // Nothing has run.
@@ -243,7 +255,8 @@ TEST_F(CommandLine, DescribeNeedsNoDevice) {
   EXPECT_THAT(ran.out, HasSubstr("layers.0.in_proj.weight"));
   EXPECT_THAT(ran.out, HasSubstr("graph_replays 16"));
   EXPECT_THAT(run_lockstep("describe --built").out, HasSubstr("numerics: fp32"));
-  const Ran unbuilt = run_lockstep("describe " + folder_.file("fp8.yaml", "schema: 1\nname: a\nnumerics: [fp8]\n"));
+  const Ran unbuilt =
+      run_lockstep("describe " + folder_.file("fp8.yaml", "schema: 1\nname: a\nnumerics: [fp8]\n"));
   EXPECT_EQ(unbuilt.status, 2);
   EXPECT_THAT(unbuilt.out, HasSubstr("layers.0.in_proj.weight"));
   EXPECT_THAT(unbuilt.err, HasSubstr("[L00]"));
@@ -252,13 +265,15 @@ TEST_F(CommandLine, DescribeNeedsNoDevice) {
 TEST_F(CommandLine, DescribeWritesWhatItSays) {
   const std::string report = folder_ / "d.json";
   const auto described = [&](const std::string& rest) {
-    run_lockstep("describe --quiet --json " + report + " " + folder_.file("case.yaml", kSmall + rest));
+    run_lockstep("describe --quiet --json " + report + " " +
+                 folder_.file("case.yaml", kSmall + rest));
     return boost::json::parse(slurp(report));
   };
   const boost::json::value built = described("");
   EXPECT_TRUE(built.at("legal").as_bool() && built.at("built").as_bool());
   EXPECT_EQ(built.at("scenario").at("training").at("in_flight").to_number<int>(), 2);
-  EXPECT_EQ(built.at("expected_counters").at("fp32").at("graph_replays").at("max").to_number<int>(), 16);
+  EXPECT_EQ(built.at("expected_counters").at("fp32").at("graph_replays").at("max").to_number<int>(),
+            16);
   EXPECT_EQ(built.at("parameters").as_array().size(), 18u);
   const boost::json::value long_run =
       described("training: {steps: 1000000, microbatches: 1024}\nparallel: {data: 64}\n");
@@ -274,14 +289,15 @@ TEST_F(CommandLine, DescribeWritesWhatItSays) {
 
 TEST_F(CommandLine, TrainingWritesItsReports) {
   const std::string json = folder_ / "t.json", junit = folder_ / "t.xml";
-  const Ran ran =
-      run_lockstep("train --quiet --device sim --json " + json + " --junit " + junit + " " +
-                   folder_.file("case.yaml", std::string(kSmall) + "parallel: {data: 2, transport: shm}\n"));
+  const Ran ran = run_lockstep(
+      "train --quiet --device sim --json " + json + " --junit " + junit + " " +
+      folder_.file("case.yaml", std::string(kSmall) + "parallel: {data: 2, transport: shm}\n"));
   ASSERT_EQ(ran.status, 0) << ran.err;
   const boost::json::value run = boost::json::parse(slurp(json));
   EXPECT_EQ(run.at("summary").at("held").to_number<int>(), 1);
   EXPECT_EQ(run.at("training").at("steps").as_array().size(), 3u);
-  EXPECT_THAT(ran.out, HasSubstr("weights " + std::string(run.at("training").at("weights").as_string())));
+  EXPECT_THAT(ran.out,
+              HasSubstr("weights " + std::string(run.at("training").at("weights").as_string())));
   EXPECT_GT(run.at("results").at(0).at("counters").at("graph_replays").to_number<int>(), 0);
   EXPECT_THAT(slurp(junit), HasSubstr("tests=\"1\" failures=\"0\""));
 }
@@ -300,9 +316,11 @@ TEST_F(CommandLine, TrainingByEngineAndByOracleEndsInEqualWeights) {
   EXPECT_EQ(engine.status, 0) << engine.err;
   EXPECT_THAT(engine.out, HasSubstr("step 4"));
   EXPECT_THAT(engine.out, HasSubstr("unigram entropy"));
-  EXPECT_EQ(digests(run_lockstep("train --oracle --steps 4 --digest-every 1 " + file)), digests(engine));
-  EXPECT_EQ(digests(run_lockstep("train --device sim --graph none --steps 4 --digest-every 1 " + file)),
+  EXPECT_EQ(digests(run_lockstep("train --oracle --steps 4 --digest-every 1 " + file)),
             digests(engine));
+  EXPECT_EQ(
+      digests(run_lockstep("train --device sim --graph none --steps 4 --digest-every 1 " + file)),
+      digests(engine));
 }
 
 TEST_F(CommandLine, AResumedTrainingIsTheOneThatWasNeverInterrupted) {
@@ -310,20 +328,26 @@ TEST_F(CommandLine, AResumedTrainingIsTheOneThatWasNeverInterrupted) {
   const auto last = [](const Ran& ran) { return ran.out.substr(ran.out.find("step 4")); };
   const Ran whole = run_lockstep("train --device sim --steps 4 " + file);
   const std::string checkpoint = folder_ / "state.safetensors";
-  EXPECT_EQ(run_lockstep("train --device sim --steps 2 --checkpoint " + checkpoint + " " + file).status, 0);
+  EXPECT_EQ(
+      run_lockstep("train --device sim --steps 2 --checkpoint " + checkpoint + " " + file).status,
+      0);
   const Ran rest = run_lockstep("train --device sim --steps 4 --resume " + checkpoint + " " + file);
   ASSERT_EQ(rest.status, 0) << rest.err;
   EXPECT_EQ(last(rest), last(whole));
   EXPECT_EQ(run_lockstep("train --device sim --steps 4 --resume /no/such " + file).status, 3);
   const Ran early = run_lockstep("train --device sim --checkpoint /no/such/state " + file);
   EXPECT_EQ(early.status, 3);
-  EXPECT_EQ(early.err, "lockstep: /no/such/state: cannot be written there: No such file or directory\n");
+  EXPECT_EQ(early.err,
+            "lockstep: /no/such/state: cannot be written there: No such file or directory\n");
   // Ended before its first replay, with the file's decay, whose end is where the file's steps end.
   const std::string decays =
-      folder_.file("decays.yaml", std::string(kSmall) +
-                                      "training: {steps: 4, change_microbatches_at: [{step: 2, microbatches: 3}], "
-                                      "optimizer: {schedule: cosine}}\n");
-  ASSERT_EQ(run_lockstep("train --device sim --steps 1 --checkpoint " + checkpoint + " " + decays).status, 0);
+      folder_.file("decays.yaml",
+                   std::string(kSmall) +
+                       "training: {steps: 4, change_microbatches_at: [{step: 2, microbatches: 3}], "
+                       "optimizer: {schedule: cosine}}\n");
+  ASSERT_EQ(
+      run_lockstep("train --device sim --steps 1 --checkpoint " + checkpoint + " " + decays).status,
+      0);
   const Ran on = run_lockstep("train --device sim --resume " + checkpoint + " " + decays);
   ASSERT_EQ(on.status, 0) << on.err;
   EXPECT_EQ(last(on), last(run_lockstep("train --device sim " + decays)));
@@ -333,23 +357,26 @@ TEST_F(CommandLine, AResumedTrainingIsTheOneThatWasNeverInterrupted) {
 }
 
 TEST_F(CommandLine, BenchMeasuresAllThreeModes) {
-  const Ran ran = run_lockstep("bench --device sim --budget 0.05 --json " + (folder_ / "b.json") + " " +
-                               library_file("packed-fallback-mix"));
+  const Ran ran = run_lockstep("bench --device sim --budget 0.05 --json " + (folder_ / "b.json") +
+                               " " + library_file("packed-fallback-mix"));
   ASSERT_EQ(ran.status, 0) << ran.err;
   const boost::json::value json = boost::json::parse(slurp(folder_ / "b.json"));
   EXPECT_GT(json.at("scenarios_per_second").to_number<double>(), 0);
-  for (int i = 0; i < 3; ++i) EXPECT_GT(json.at("steps").at(i).at("median_seconds").to_number<double>(), 0);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_GT(json.at("steps").at(i).at("median_seconds").to_number<double>(), 0);
   EXPECT_GT(json.at("kernels").as_array().size(), 20u);
 }
 
 TEST_F(CommandLine, WhatOneDeviceIsMeasuredWithHasOneRank) {
   const std::string file = folder_.file(
-      "ranks.yaml", std::string(kSmall) +
-                        "model: {pattern: \"M*-\"}\nparallel: {data: 3}\nfsdp: {strategy: optim_grads}\n"
-                        "data: {pack_length: 7, documents: [[[3, 0, 4]]]}\n"
-                        "checker: {poison: [padding, staging], delays: [{stream: gather, rank: 2, spin: 5}]}\n");
+      "ranks.yaml",
+      std::string(kSmall) +
+          "model: {pattern: \"M*-\"}\nparallel: {data: 3}\nfsdp: {strategy: optim_grads}\n"
+          "data: {pack_length: 7, documents: [[[3, 0, 4]]]}\n"
+          "checker: {poison: [padding, staging], delays: [{stream: gather, rank: 2, spin: 5}]}\n");
   for (const char* section : {"kernels", "step", "offload"}) {
-    const Ran ran = run_lockstep("bench --device sim --budget 0.01 --section " + std::string(section) + " " + file);
+    const Ran ran = run_lockstep("bench --device sim --budget 0.01 --section " +
+                                 std::string(section) + " " + file);
     EXPECT_EQ(ran.status, 0) << section << "\n" << ran.err;
     EXPECT_THAT(ran.out, HasSubstr("the 6 microbatches of 3 ranks, by one"));
   }
@@ -366,7 +393,8 @@ TEST_F(CommandLine, WhatOneDeviceIsMeasuredWithHasOneRank) {
 }
 
 TEST_F(CommandLine, BenchMeasuresOffloading) {
-  const Ran ran = run_lockstep("bench --device sim --section offload --budget 0.01 --json " + (folder_ / "b.json"));
+  const Ran ran = run_lockstep("bench --device sim --section offload --budget 0.01 --json " +
+                               (folder_ / "b.json"));
   EXPECT_EQ(ran.status, 0) << ran.err;
   const auto found = boost::json::parse(slurp(folder_ / "b.json")).at("offload");
   EXPECT_GT(found.at("link").at("alone").at("to_host").as_double(), 0);
@@ -375,13 +403,15 @@ TEST_F(CommandLine, BenchMeasuresOffloading) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const bool plain = i % 5 == 0;
     EXPECT_EQ(rows[i].at("bytes_of_a_microbatch").as_int64() == 0, plain) << i;
-    EXPECT_EQ(rows[i].at("peak_bytes").as_int64() == rows[i / 5 * 5].at("peak_bytes").as_int64(), plain) << i;
+    EXPECT_EQ(rows[i].at("peak_bytes").as_int64() == rows[i / 5 * 5].at("peak_bytes").as_int64(),
+              plain)
+        << i;
   }
 }
 
 TEST_F(CommandLine, BenchTimesTheOpsThatAreAskedFor) {
-  const Ran ran =
-      run_lockstep("bench --device sim --section kernels --only linear_forward --json " + (folder_ / "b.json"));
+  const Ran ran = run_lockstep(
+      "bench --device sim --section kernels --only linear_forward --json " + (folder_ / "b.json"));
   ASSERT_EQ(ran.status, 0) << ran.err;
   const boost::json::value json = boost::json::parse(slurp(folder_ / "b.json"));
   EXPECT_FALSE(json.as_object().contains("steps"));
@@ -393,7 +423,8 @@ TEST_F(CommandLine, BenchTimesTheOpsThatAreAskedFor) {
   }
   EXPECT_EQ(run_lockstep("bench --device sim --section nothing").status, 2);
   for (const char* section : {"kernels", "step", "fsdp"}) {
-    const Ran none = run_lockstep("bench --device sim --budget 0.01 --only nothing --section " + std::string(section));
+    const Ran none = run_lockstep("bench --device sim --budget 0.01 --only nothing --section " +
+                                  std::string(section));
     EXPECT_EQ(none.status, 2) << section;
     EXPECT_THAT(none.err, HasSubstr("nothing in section " + std::string(section))) << section;
   }

@@ -17,7 +17,8 @@ class Lengths : public DataSource {
     StepData data;
     const auto& steps = scenario_.data.documents;
     const StepLengths& lists = steps[step % steps.size()];
-    for (std::int64_t g = 0; g < scenario_.training.microbatches_at(step) * scenario_.parallel.data; ++g) {
+    for (std::int64_t g = 0; g < scenario_.training.microbatches_at(step) * scenario_.parallel.data;
+         ++g) {
       Microbatch microbatch;
       for (const std::int64_t length : lists[g % lists.size()]) {
         Document one;
@@ -56,7 +57,8 @@ TEST(Expectations, WhatIsNotSavedIsComputedAgainOnceAMicrobatch) {
   EXPECT_EQ(expected(scenario, "ops_recomputed").max, 0);
   scenario.model.pattern = "M*-E";
   scenario.model.recompute = {Recompute::layernorm, Recompute::mlp_act, Recompute::moe_act};
-  EXPECT_EQ(expected(scenario, "ops_recomputed").min, 6 * (4 + 1 + 1));  // Three steps of two microbatches.
+  EXPECT_EQ(expected(scenario, "ops_recomputed").min,
+            6 * (4 + 1 + 1));  // Three steps of two microbatches.
   scenario.model.moe.shared_hidden = 8;
   EXPECT_EQ(expected(scenario, "ops_recomputed").max, 6 * (4 + 1 + 2));
 }
@@ -77,7 +79,8 @@ TEST(Expectations, EveryTokenGoesToTopKExperts) {
   scenario.model.moe.capacity_factor.reset();
   scenario.model.moe.host_sync = true;
   EXPECT_EQ(expected(scenario, "tokens_dropped").max, 0);
-  EXPECT_EQ(expected(scenario, "expert_rows_read").min, 3 * 2 * 2) << "two microbatches a step, two layers";
+  EXPECT_EQ(expected(scenario, "expert_rows_read").min, 3 * 2 * 2)
+      << "two microbatches a step, two layers";
 }
 
 TEST(Expectations, TheHostWaitsNoMoreThanItMust) {
@@ -101,11 +104,13 @@ TEST(Expectations, WhatIsAskedOfCopiesAndGathersIsCounted) {
   EXPECT_EQ(expected(scenario, "late_gathers").min, 1);
   scenario.model.pattern = "*EE";
   scenario.cuda_graph.modules = {GraphModule::attn};
-  scenario.offload.modules = {OffloadModule::core_attn, OffloadModule::expert_fc1, OffloadModule::moe_act};
+  scenario.offload.modules = {OffloadModule::core_attn, OffloadModule::expert_fc1,
+                              OffloadModule::moe_act};
   scenario.offload.max_inflight = 2;
   scenario.offload.delay_until_cuda_graph = true;
   EXPECT_EQ(expected(scenario, "offloads_in_flight").max, 2);
-  EXPECT_EQ(expected(scenario, "offloads_delayed").min, 3 * 2 * 4) << "two groups in each of two layers";
+  EXPECT_EQ(expected(scenario, "offloads_delayed").min, 3 * 2 * 4)
+      << "two groups in each of two layers";
   EXPECT_EQ(expected(scenario, "spare_buffers").max, 0);
   scenario.offload.pool_slack = 3;
   EXPECT_EQ(expected(scenario, "spare_buffers").min, 3 * 3)
@@ -134,7 +139,8 @@ TEST(Expectations, UnderFullIterationAStepFallsBack) {
   EXPECT_EQ(graph_regions(scenario), 1);
   EXPECT_EQ(expected(scenario, "eager_fallbacks").min, 1);
   EXPECT_EQ(expected(scenario, "graph_replays").max, 2);
-  scenario.training.eval_every = 1;  // For the four evaluations step 0 is warm-up and step 2 does not fit.
+  scenario.training.eval_every =
+      1;  // For the four evaluations step 0 is warm-up and step 2 does not fit.
   EXPECT_EQ(expected(scenario, "evaluations").min, 4);
   EXPECT_EQ(expected(scenario, "graph_replays").max, 4);
 }
@@ -180,7 +186,8 @@ TEST(Expectations, OneRanksDocumentsDecideForAll) {
   scenario.training.microbatches = 1;
   EXPECT_EQ(expected(scenario, "eager_fallbacks").min, 1);  // Step 2; step 0 is warm-up.
   EXPECT_EQ(expected(scenario, "graph_replays").min, 2 * 2 * 2);
-  scenario.training.microbatches = 2;  // Numbers 0 to 3: every microbatch of an even step has a rank with 4 documents.
+  scenario.training.microbatches =
+      2;  // Numbers 0 to 3: every microbatch of an even step has a rank with 4 documents.
   EXPECT_EQ(expected(scenario, "eager_fallbacks").min, 2);
   EXPECT_EQ(expected(scenario, "graph_replays").min, 2 * 2 * 4);
 }
@@ -197,7 +204,8 @@ TEST(Expectations, WhatMovesAddsUpOverRanks) {
 class Changed : public Lengths {
  public:
   using Change = std::function<void(std::int64_t step, StepData& data)>;
-  Changed(const Scenario& scenario, Change change) : Lengths(scenario), change_(std::move(change)) {}
+  Changed(const Scenario& scenario, Change change)
+      : Lengths(scenario), change_(std::move(change)) {}
   StepData training(std::int64_t step) const override {
     StepData data = Lengths::training(step);
     change_(step, data);
@@ -212,7 +220,8 @@ TEST(Expectations, AStepHasATarget) {
   Scenario scenario;
   scenario.training.steps = 3;
   const auto some_with_masked = [&](std::int64_t masked) {
-    const Changed data(scenario, [=](std::int64_t step, StepData& d) { d.targets = step < masked ? 0 : 5; });
+    const Changed data(scenario,
+                       [=](std::int64_t step, StepData& d) { d.targets = step < masked ? 0 : 5; });
     return some_step_has_a_target(scenario, data);
   };
   EXPECT_TRUE(some_with_masked(2));
@@ -235,7 +244,8 @@ TEST(Expectations, RanksThatSeeTheSameProveNothing) {
   EXPECT_EQ(ranks_with_the_same_documents(scenario, data), "");
 }
 
-// A fraction of 0 asks for nothing; what is too small to leave, when something was asked, is vacuous.
+// A fraction of 0 asks for nothing; what is too small to leave, when something was asked, is
+// vacuous.
 TEST(Expectations, BytesOffloadedFollowFromTheScenario) {
   Scenario scenario;
   scenario.training.steps = 2;
@@ -262,13 +272,14 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
   Scenario scenario;
   scenario.cuda_graph.max_packed_seqs = {1};
   scenario.data.documents = {{{1, 2}, {3, 4}}};
-  const Counters counters{{"graph_replays", 0},      {"eager_fallbacks", 4},       {"graphs_captured", 8},
-                          {"max_outstanding", 2},    {"evaluations", 0},           {"recaptures", 0},
-                          {"collectives", 0},        {"persistent_buffers", 0},    {"bytes_planned", 0},
-                          {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
-                          {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"offloads_delayed", 0},
-                          {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9},
-                          {"spare_buffers", 0},      {"graphs_evicted", 0},        {"slots_live", 2}};
+  const Counters counters{
+      {"graph_replays", 0},      {"eager_fallbacks", 4},       {"graphs_captured", 8},
+      {"max_outstanding", 2},    {"evaluations", 0},           {"recaptures", 0},
+      {"collectives", 0},        {"persistent_buffers", 0},    {"bytes_planned", 0},
+      {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
+      {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"offloads_delayed", 0},
+      {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9},
+      {"spare_buffers", 0},      {"graphs_evicted", 0},        {"slots_live", 2}};
   EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters),
             "graph_replays is 0, expected at least 1 (the scenario asks for graphs)");
   scenario.expect.counters["graph_replays"] = {.min = 0, .max = 0, .same_as = ""};
@@ -277,13 +288,14 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
 
 TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
   const Scenario scenario;
-  Counters counters{{"graph_replays", 16},     {"eager_fallbacks", 0},       {"graphs_captured", 8},
-                    {"max_outstanding", 2},    {"evaluations", 0},           {"recaptures", 0},
-                    {"collectives", 0},        {"persistent_buffers", 0},    {"bytes_planned", 0},
-                    {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
-                    {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"offloads_delayed", 0},
-                    {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9},
-                    {"spare_buffers", 0},      {"graphs_evicted", 0},        {"slots_live", 2}};
+  Counters counters{
+      {"graph_replays", 16},     {"eager_fallbacks", 0},       {"graphs_captured", 8},
+      {"max_outstanding", 2},    {"evaluations", 0},           {"recaptures", 0},
+      {"collectives", 0},        {"persistent_buffers", 0},    {"bytes_planned", 0},
+      {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
+      {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"offloads_delayed", 0},
+      {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9},
+      {"spare_buffers", 0},      {"graphs_evicted", 0},        {"slots_live", 2}};
   const auto check = [&] { return unmet(expectations(scenario, Lengths(scenario)), counters); };
   EXPECT_EQ(check(), "");
   for (const std::int64_t wrong : {15, 17}) {
@@ -297,12 +309,17 @@ TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
 TEST(CounterRules, ExactRangeAndSame) {
   const Counters counters{{"a", 3}, {"b", 3}, {"c", 4}};
   EXPECT_EQ(unmet({{"a", {.min = 3, .max = 3, .same_as = ""}}}, counters), "");
-  EXPECT_EQ(unmet({{"a", {.min = 4, .max = 4, .same_as = ""}}}, counters), "a is 3, the file expects 4");
-  EXPECT_EQ(unmet({{"a", {.min = 4, .max = {}, .same_as = ""}}}, counters), "a is 3, the file expects at least 4");
-  EXPECT_EQ(unmet({{"a", {.min = {}, .max = 2, .same_as = ""}}}, counters), "a is 3, the file expects at most 2");
+  EXPECT_EQ(unmet({{"a", {.min = 4, .max = 4, .same_as = ""}}}, counters),
+            "a is 3, the file expects 4");
+  EXPECT_EQ(unmet({{"a", {.min = 4, .max = {}, .same_as = ""}}}, counters),
+            "a is 3, the file expects at least 4");
+  EXPECT_EQ(unmet({{"a", {.min = {}, .max = 2, .same_as = ""}}}, counters),
+            "a is 3, the file expects at most 2");
   EXPECT_EQ(unmet({{"a", {.min = {}, .max = {}, .same_as = "b"}}}, counters), "");
-  EXPECT_EQ(unmet({{"a", {.min = {}, .max = {}, .same_as = "c"}}}, counters), "a is 3, the file expects c, 4");
-  EXPECT_EQ(unmet({{"d", {.min = 0, .max = {}, .same_as = ""}}}, counters), "the engine does not count d");
+  EXPECT_EQ(unmet({{"a", {.min = {}, .max = {}, .same_as = "c"}}}, counters),
+            "a is 3, the file expects c, 4");
+  EXPECT_EQ(unmet({{"d", {.min = 0, .max = {}, .same_as = ""}}}, counters),
+            "the engine does not count d");
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ namespace {
 constexpr std::int64_t kBucket = 4 * kBytesOfACall;
 const auto kOneCall = std::vector<std::int64_t>(100, 1);
 
-Scenario scenario(const std::vector<std::vector<std::vector<std::int64_t>>>& documents, std::int64_t limit) {
+Scenario scenario(const std::vector<std::vector<std::vector<std::int64_t>>>& documents,
+                  std::int64_t limit) {
   Scenario s;
   s.data.documents = documents;
   s.training.steps = std::ssize(documents);
@@ -63,14 +64,16 @@ TEST(GraphMemory, WhatFallsBackUsesNoBucket) {
   expect(scenario({{{5, 5, 5}, {5, 5, 5, 5}}, {{5, 5, 5}, {5, 5, 5, 5}}}, 1), 12, 8);
 }
 
-// Torn down graphs are captured again, and are not evicted: 0 and 1 go in both rounds, 2 only for what is used then.
+// Torn down graphs are captured again, and are not evicted: 0 and 1 go in both rounds, 2 only for
+// what is used then.
 TEST(GraphMemory, ARecaptureBeginsAgain) {
   Scenario s = scenario({{{5, 5, 5}}, {{5, 5, 5}}}, 1);
   s.training.recapture_at = {1};
   expect(s, 24, 16);
 }
 
-// One graph a step and one an evaluation: bucket 2 trains, 0 trains and 2 goes, and the evaluation is of the same step.
+// One graph a step and one an evaluation: bucket 2 trains, 0 trains and 2 goes, and the evaluation
+// is of the same step.
 TEST(GraphMemory, AWholeStepIsOneGraph) {
   Scenario s = scenario({{{5, 5, 5}, {5}}, {{5}, {5}}, {{5}, {5}}}, 1);
   s.cuda_graph.impl = GraphImpl::full_iteration;
@@ -78,7 +81,8 @@ TEST(GraphMemory, AWholeStepIsOneGraph) {
   expect(s, 4, 2);
   s.cuda_graph.graph_memory_limit = 4 * kBytesOfACall;
   expect(s, 4, 0);
-  s.training.change_microbatches_at = {{2, 1}};  // Another count is another graph, of training and of evaluation.
+  s.training.change_microbatches_at = {
+      {2, 1}};  // Another count is another graph, of training and of evaluation.
   expect(s, 6, 2);
 }
 

@@ -19,7 +19,8 @@ using testing::IsEmpty;
 
 std::vector<std::string> names(const ShardingPlan& plan) {
   std::vector<std::string> list;
-  for (const PlannedBucket& bucket : plan.buckets) list.push_back(bucket.name + (bucket.narrow ? " bf16" : ""));
+  for (const PlannedBucket& bucket : plan.buckets)
+    list.push_back(bucket.name + (bucket.narrow ? " bf16" : ""));
   return list;
 }
 
@@ -35,7 +36,8 @@ TEST(ShardingPlan, TheOddUnitHasABufferOfItsOwn) {
   Scenario s = sharded("M*-M*-M");
   s.fsdp.unit = {2};
   const ShardingPlan plan = plan_sharding(s);
-  EXPECT_THAT(names(plan), ElementsAre("embedding", "unit 0", "unit 1", "unit 2", "final norm", "head"));
+  EXPECT_THAT(names(plan),
+              ElementsAre("embedding", "unit 0", "unit 1", "unit 2", "final norm", "head"));
   EXPECT_THAT(plan.pooled, ElementsAre(0, 1));
   EXPECT_THAT(plan.persistent, ElementsAre(2));
 }
@@ -53,7 +55,8 @@ TEST(ShardingPlan, EachPrecisionHasItsBuckets) {
   EXPECT_THAT(names(plan_sharding(s)),
               ElementsAre("embedding bf16", "unit 0 bf16", "unit 0", "final norm", "head bf16"));
   s.model.tied_embedding = true;
-  EXPECT_THAT(names(plan_sharding(s)), ElementsAre("embedding bf16", "unit 0 bf16", "unit 0", "final norm"));
+  EXPECT_THAT(names(plan_sharding(s)),
+              ElementsAre("embedding bf16", "unit 0 bf16", "unit 0", "final norm"));
 }
 
 TEST(ShardingPlan, EmbeddingAndHeadAreCutByWholeRows) {
@@ -62,8 +65,8 @@ TEST(ShardingPlan, EmbeddingAndHeadAreCutByWholeRows) {
   s.model.hidden = 8;
   s.fsdp.bucket_bytes = 4 * 8 * 4 + 3;
   const ShardingPlan plan = plan_sharding(s);
-  EXPECT_THAT(names(plan), ElementsAre("embedding 0", "embedding 1", "embedding 2", "unit 0", "final norm", "head 0",
-                                       "head 1", "head 2"));
+  EXPECT_THAT(names(plan), ElementsAre("embedding 0", "embedding 1", "embedding 2", "unit 0",
+                                       "final norm", "head 0", "head 1", "head 2"));
   EXPECT_EQ(plan.buckets[0].elements, 32);
   EXPECT_EQ(plan.buckets[2].elements, 16);
   s.fsdp.bucket_bytes = 1;  // Less than a row: a row of each rank.
@@ -77,14 +80,16 @@ TEST(ShardingPlan, WithoutShardingNothingDependsOnUnits) {
   s.fsdp.unit = {2};
   s.fsdp.bucket_bytes = 64;
   s.numerics = {Numerics::bf16};
-  EXPECT_THAT(names(plan_sharding(s)), ElementsAre("embedding", "unit 0", "unit 1", "final norm", "head"));
+  EXPECT_THAT(names(plan_sharding(s)),
+              ElementsAre("embedding", "unit 0", "unit 1", "final norm", "head"));
   EXPECT_THAT(plan_sharding(s).persistent, IsEmpty());
 }
 
 RC_GTEST_PROP(ShardingPlan, EveryElementIsInOneBucket, ()) {
   Scenario s = sharded(*rc::gen::element("M", "*-", "M*-E", "MMM*-*-E-"));
   s.numerics = {*rc::gen::element(Numerics::fp32, Numerics::bf16)};
-  s.fsdp.strategy = *rc::gen::element(Sharding::no_shard, Sharding::optim, Sharding::optim_grads_params);
+  s.fsdp.strategy =
+      *rc::gen::element(Sharding::no_shard, Sharding::optim, Sharding::optim_grads_params);
   s.fsdp.unit = {*rc::gen::inRange<std::int64_t>(1, 5)};
   s.fsdp.bucket_bytes = *rc::gen::element<std::int64_t>(0, 1, 1000, 100'000);
   s.model.tied_embedding = *rc::gen::arbitrary<bool>();
@@ -99,8 +104,8 @@ RC_GTEST_PROP(ShardingPlan, IsTheEngines, ()) {
   Scenario s = sharded(*rc::gen::element("M", "*-", "M*-E", "MMM*-*-E-", "E*-M"));
   s.numerics = {*rc::gen::element(Numerics::fp32, Numerics::bf16)};
   s.parallel.data = *rc::gen::inRange<std::int64_t>(1, 5);
-  s.fsdp.strategy =
-      *rc::gen::element(Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params);
+  s.fsdp.strategy = *rc::gen::element(Sharding::no_shard, Sharding::optim, Sharding::optim_grads,
+                                      Sharding::optim_grads_params);
   if (!with_reduction(s)) s.parallel.data = 2;
   s.fsdp.unit = {*rc::gen::inRange<std::int64_t>(1, 5)};
   s.fsdp.bucket_bytes = *rc::gen::element<std::int64_t>(0, 100, 1000, 100'000);
@@ -109,7 +114,8 @@ RC_GTEST_PROP(ShardingPlan, IsTheEngines, ()) {
   s.model.tied_embedding = *rc::gen::arbitrary<bool>();
   const ShardingPlan plan = plan_sharding(s);
   const ParameterList list(s.model);
-  const ShardLayout layout(list, s, static_cast<int>(s.parallel.data), s.numerics.front() == Numerics::bf16);
+  const ShardLayout layout(list, s, static_cast<int>(s.parallel.data),
+                           s.numerics.front() == Numerics::bf16);
   RC_ASSERT(layout.buckets.size() == plan.buckets.size());
   RC_ASSERT(std::ssize(layout.units) == plan.units + 2);  // Embedding; final norm and head.
   RC_ASSERT(plan_gradients(layout, s.fsdp).persistent.size() == plan.persistent.size());
@@ -124,9 +130,12 @@ RC_GTEST_PROP(ShardingPlan, IsTheEngines, ()) {
   RC_ASSERT(ours == theirs);
 }
 
-// ---- Counts ---------------------------------------------------------------------------------------------------------
+// ---- Counts
+// -------------------------------------------------------------------------------------------------
 
-std::int64_t of_step(const Scenario& s) { return collectives_of_step(s, plan_sharding(s), s.training.microbatches); }
+std::int64_t of_step(const Scenario& s) {
+  return collectives_of_step(s, plan_sharding(s), s.training.microbatches);
+}
 
 TEST(Collectives, OneRankThatShardsNothingMakesNone) {
   Scenario s = sharded("M*-", Sharding::no_shard);
@@ -177,11 +186,13 @@ TEST(Collectives, ExpertsExchangeTheirLossesAndCounts) {
 
 // Norm, losses and what stays resident come between the graphs.
 TEST(Collectives, OfThePassesLieInTheGraphOfAStep) {
-  for (const auto& [strategy, calls] :
-       {std::pair{Sharding::optim, 5}, {Sharding::optim_grads, 2 * 5}, {Sharding::optim_grads_params, 2 * 5 + 7}}) {
+  for (const auto& [strategy, calls] : {std::pair{Sharding::optim, 5},
+                                        {Sharding::optim_grads, 2 * 5},
+                                        {Sharding::optim_grads_params, 2 * 5 + 7}}) {
     const Scenario s = sharded("M*-", strategy);
     EXPECT_EQ(collectives_of_passes(s, plan_sharding(s), 2), calls);
-    EXPECT_EQ(collectives_of_forward_passes(s, plan_sharding(s), 2), strategy == Sharding::optim_grads_params ? 4 : 0);
+    EXPECT_EQ(collectives_of_forward_passes(s, plan_sharding(s), 2),
+              strategy == Sharding::optim_grads_params ? 4 : 0);
   }
   EXPECT_EQ(collectives_of_passes(Scenario(), plan_sharding(Scenario()), 2), 0);
 }
@@ -196,7 +207,8 @@ TEST(Collectives, OfTheLibrarysSumsAreFewer) {
   EXPECT_EQ(collectives_of_step(s, plan_sharding(s), 2), exchanged - buckets);
 }
 
-// ---- Words ----------------------------------------------------------------------------------------------------------
+// ---- Words
+// -------------------------------------------------------------------------------------------------
 
 TEST(ShardingTable, ShowsUnitsSlotsAndCollectives) {
   EXPECT_EQ(sharding_table(Scenario()), "");
@@ -209,7 +221,8 @@ TEST(ShardingTable, ShowsUnitsSlotsAndCollectives) {
   EXPECT_THAT(table, testing::HasSubstr("collectives of a rank: 3 at the start"));
   EXPECT_THAT(table, testing::Not(testing::HasSubstr("in the graph")));
   s.cuda_graph.impl = GraphImpl::full_iteration;
-  EXPECT_THAT(sharding_table(s), testing::HasSubstr("in the graph of a step: 23, of an evaluation: 6\n"));
+  EXPECT_THAT(sharding_table(s),
+              testing::HasSubstr("in the graph of a step: 23, of an evaluation: 6\n"));
 }
 
 TEST(BlindSpots, AreNamed) {

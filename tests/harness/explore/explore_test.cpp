@@ -1,5 +1,5 @@
-// Schedules without arithmetic: that they are schedules, that equal seeds give equal ones, and that they find exactly
-// what the checker calls a hazard.
+// Schedules without arithmetic: that they are schedules, that equal seeds give equal ones, and that
+// they find exactly what the checker calls a hazard.
 #include "harness/explore/explore.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,8 @@ ExploreOptions pct(std::int64_t count, int depth = 1) {
 
 class Recorded {
  public:
-  Recorded(std::uint64_t seed, std::int64_t care) : checker_({.stop = false, .dropped = {}}), log_(checker_) {
+  Recorded(std::uint64_t seed, std::int64_t care)
+      : checker_({.stop = false, .dropped = {}}), log_(checker_) {
     OrderedCalls(log_, seed, care).run(8 + static_cast<int>(seed % 33));
   }
   const CallLog& log() const { return log_; }
@@ -59,7 +60,8 @@ TEST(Explore, EveryScheduleKeepsTheOrderThatEdgesForce) {
           int& before = last[static_cast<std::size_t>(program.items[k].thread)];
           ASSERT_LT(before, place[k]);
           before = place[k];
-          for (const int other : program.before_of(item)) ASSERT_LT(place[static_cast<std::size_t>(other)], place[k]);
+          for (const int other : program.before_of(item))
+            ASSERT_LT(place[static_cast<std::size_t>(other)], place[k]);
         }
       }
     }
@@ -82,8 +84,8 @@ TEST(Explore, EqualSeedsGiveEqualSchedulesAndDifferentSeedsDifferentOnes) {
   }
 }
 
-// A program without hazards has one outcome; one with a hazard has another within N schedules, N from the bound:
-// (1 - 1/n)^400 < 1e-12 for the n <= 15 threads that these programs have.
+// A program without hazards has one outcome; one with a hazard has another within N schedules, N
+// from the bound: (1 - 1/n)^400 < 1e-12 for the n <= 15 threads that these programs have.
 TEST(Explore, FindsADifferenceExactlyWhereTheCheckerFindsAHazard) {
   int hazardous = 0, clean = 0, seen_by_host = 0;
   for (std::uint64_t seed = 0; seed < 800; ++seed) {
@@ -104,7 +106,8 @@ TEST(Explore, FindsADifferenceExactlyWhereTheCheckerFindsAHazard) {
   EXPECT_GT(seen_by_host, 50);
 }
 
-// Each wait of a program that is right, left out: redundant for the checker and for the schedules, or for neither.
+// Each wait of a program that is right, left out: redundant for the checker and for the schedules,
+// or for neither.
 TEST(Explore, AgreesWithTheCheckerOnEveryEdgeLeftOut) {
   int needed = 0, redundant = 0;
   for (std::uint64_t seed = 4; seed < 1200; seed += 5) {
@@ -133,7 +136,8 @@ TEST(Explore, AtomsAreExact) {
     const std::int64_t unit = std::int64_t{1} << below(3);
     std::vector<Box> boxes;
     for (int i = 0; i < 6; ++i) {
-      const std::int64_t rows = 1 + below(4), width = unit * (1 + below(4)), pitch = width + unit * below(3);
+      const std::int64_t rows = 1 + below(4), width = unit * (1 + below(4)),
+                         pitch = width + unit * below(3);
       const std::int64_t room = kBytes - (rows - 1) * pitch - width;
       boxes.push_back(box(unit * below(room / unit + 1), rows, width, pitch));
       atoms.add(boxes.back());
@@ -187,8 +191,8 @@ TEST(Explore, ADelayFindsWhatTheOrderOfTheCallsDoesNot) {
   EXPECT_STREQ(program.items[static_cast<std::size_t>(found.observed->item)].work.name, "copy");
 }
 
-// Three streams and a graph with two lanes add up three buffers, ordered here and there. What the host reads at the
-// end.
+// Three streams and a graph with two lanes add up three buffers, ordered here and there. What the
+// host reads at the end.
 std::vector<float> racy_sums(Device& device, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&random](std::size_t n) { return static_cast<std::size_t>(random() % n); };
@@ -237,7 +241,8 @@ TEST(Explore, TheSimulatorFollowsAScheduleExactly) {
     ProgramRecorder recorder;
     std::vector<float> expected;
     {
-      Device device(open_sim({.policy = Policy::program, .given = nullptr, .trace = nullptr}), &recorder);
+      Device device(open_sim({.policy = Policy::program, .given = nullptr, .trace = nullptr}),
+                    &recorder);
       expected = racy_sums(device, seed);
     }
     const Program program = std::move(recorder).finish();
@@ -253,7 +258,8 @@ TEST(Explore, TheSimulatorFollowsAScheduleExactly) {
       std::vector<std::string> want, ran;
       for (const int item : explorer.order()) {
         const ProgramItem& one = program.items[static_cast<std::size_t>(item)];
-        if (program.threads[static_cast<std::size_t>(one.thread)].stream >= 0) want.emplace_back(one.work.name);
+        if (program.threads[static_cast<std::size_t>(one.thread)].stream >= 0)
+          want.emplace_back(one.work.name);
       }
       for (const SimStep& step : trace) ran.emplace_back(step.what);
       ASSERT_EQ(ran, want);
@@ -268,12 +274,14 @@ TEST(Explore, TheSimulatorFollowsAScheduleExactly) {
 
 TEST(Explore, ReportsItsBound) {
   const Program program = race(1);
-  EXPECT_EQ(bound_text(program, pct(1000)),
-            "a missing edge of depth 1 is hit with probability >= 1/3 a schedule; 1000 schedules ran");
+  EXPECT_EQ(
+      bound_text(program, pct(1000)),
+      "a missing edge of depth 1 is hit with probability >= 1/3 a schedule; 1000 schedules ran");
   EXPECT_EQ(bound_text(program, {.count = 1, .delays = {}}), "1 schedule ran");
 }
 
-// The bound itself: PCT of depth 1 hits the one missing edge at least once in n schedules, on average.
+// The bound itself: PCT of depth 1 hits the one missing edge at least once in n schedules, on
+// average.
 TEST(Explore, PctKeepsItsBound) {
   const Program program = race(10);
   Explorer explorer(program);

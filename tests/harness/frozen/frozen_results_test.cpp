@@ -21,7 +21,8 @@ std::string frozen(const std::string& file) {
   return std::string(root ? root : LOCKSTEP_SOURCE_ROOT) + "/tests/harness/frozen/" + file;
 }
 
-// Allocations are counted in the order in which the engine makes them, which is not part of a verdict.
+// Allocations are counted in the order in which the engine makes them, which is not part of a
+// verdict.
 std::string without_allocation_numbers(const json::value& reason) {
   static const std::regex number("(device|pinned) allocation \\d+");
   return std::regex_replace(json::value_to<std::string>(reason), number, "$1 allocation");
@@ -29,8 +30,8 @@ std::string without_allocation_numbers(const json::value& reason) {
 
 json::object replayed(const json::object& want, const TemporaryFolder& folder) {
   const std::string report = folder / "report.json";
-  std::string words =
-      "replay " + json::value_to<std::string>(want.at("token")) + " --quiet --device sim --json " + report;
+  std::string words = "replay " + json::value_to<std::string>(want.at("token")) +
+                      " --quiet --device sim --json " + report;
   const std::string plant = json::value_to<std::string>(want.at("plant"));
   if (!plant.empty()) words += " --plant " + plant;
   const Ran ran = run_lockstep(words);
@@ -53,12 +54,13 @@ TEST(FrozenResults, TokensGiveTheSameVerdictJudgeAndFirstDifference) {
   ASSERT_GE(list.as_array().size(), 49u);
   for (const json::value& item : list.as_array()) {
     const json::object& want = item.as_object();
-    SCOPED_TRACE(json::serialize(want.at("name")) + " " + json::serialize(want.at("numerics")) + " planted " +
-                 json::serialize(want.at("plant")));
+    SCOPED_TRACE(json::serialize(want.at("name")) + " " + json::serialize(want.at("numerics")) +
+                 " planted " + json::serialize(want.at("plant")));
     const json::object got = replayed(want, folder);
     for (const char* key : {"name", "numerics", "token", "verdict", "judge"})
       EXPECT_EQ(got.at(key), want.at(key)) << key;
-    EXPECT_EQ(without_allocation_numbers(got.at("reason")), without_allocation_numbers(want.at("reason")));
+    EXPECT_EQ(without_allocation_numbers(got.at("reason")),
+              without_allocation_numbers(want.at("reason")));
     EXPECT_EQ(got.at("first_difference"), want.at("first_difference"));
     if (want.contains("counters")) {
       expect_counters(want.at("counters").as_object(), got.at("counters").as_object());
@@ -72,22 +74,24 @@ std::vector<std::string> digests(const std::string& file) {
   EXPECT_EQ(ran.status, 0) << ran.err;
   std::vector<std::string> list;
   static const std::regex line("weights ([0-9a-f]{32})");
-  for (std::sregex_iterator it(ran.out.begin(), ran.out.end(), line), end; it != end; ++it) list.push_back((*it)[1]);
+  for (std::sregex_iterator it(ran.out.begin(), ran.out.end(), line), end; it != end; ++it)
+    list.push_back((*it)[1]);
   return list;
 }
 
 TEST(FrozenResults, ThreeHundredStepsGiveTheSameWeights) {
-  EXPECT_EQ(digests("fp32.yaml"),
-            (std::vector<std::string>{"ac6a58c28f5e277fa3f06001b108034b", "bc8e8d4f2f282bea4edfe7a6e4e1d000",
-                                      "d8602e34a3787ff421b5b9483e58d274"}));
-  EXPECT_EQ(digests("bf16.yaml"),
-            (std::vector<std::string>{"e325b4d21f6008ac804be3872934176d", "b2e6d727ebbd7986e533f686fafeaefc",
-                                      "e2c46116d83d95a2771867d31c891c6c"}));
+  EXPECT_EQ(digests("fp32.yaml"), (std::vector<std::string>{"ac6a58c28f5e277fa3f06001b108034b",
+                                                            "bc8e8d4f2f282bea4edfe7a6e4e1d000",
+                                                            "d8602e34a3787ff421b5b9483e58d274"}));
+  EXPECT_EQ(digests("bf16.yaml"), (std::vector<std::string>{"e325b4d21f6008ac804be3872934176d",
+                                                            "b2e6d727ebbd7986e533f686fafeaefc",
+                                                            "e2c46116d83d95a2771867d31c891c6c"}));
 }
 
 TEST(FrozenResults, ThreeHundredShardedStepsGiveTheSameWeights) {
   EXPECT_EQ(digests("sharded.yaml"),
-            (std::vector<std::string>{"976effc276bfec9ee56e543c9eecb8c8", "446987b090728e70ed8aee04c6ea645d",
+            (std::vector<std::string>{"976effc276bfec9ee56e543c9eecb8c8",
+                                      "446987b090728e70ed8aee04c6ea645d",
                                       "8c5d8e8198966723c318e27ad3ffc3ae"}));
 }
 

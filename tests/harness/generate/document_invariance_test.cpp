@@ -23,7 +23,8 @@ namespace {
 
 constexpr int kScenarios = 10;  // For one property and precision.
 
-// ---- Documents and their places -----------------------------------------------------------------------------------
+// ---- Documents and their places
+// -----------------------------------------------------------------------------------
 
 // Numbers are part of the dropout's key, so that a document keeps its own wherever it goes.
 struct Slot {
@@ -32,7 +33,8 @@ struct Slot {
 };
 using Slots = std::vector<Slot>;  // For a microbatch.
 
-constexpr std::int32_t kChosen = 7;  // In every packing; only its tokens are in the lower half of the vocabulary.
+constexpr std::int32_t kChosen =
+    7;  // In every packing; only its tokens are in the lower half of the vocabulary.
 constexpr std::int32_t kNeighbours = 8, kOtherNeighbours = 100, kEmpties = 200;  // First numbers.
 
 struct Packing {
@@ -41,8 +43,8 @@ struct Packing {
   Tail tail = Tail::extend_last;
 };
 
-// Around the width of a convolution, a k16 group, a chunk, the rows of a column sum; seldom, since rows are what a case
-// costs, a block of keys.
+// Around the width of a convolution, a k16 group, a chunk, the rows of a column sum; seldom, since
+// rows are what a case costs, a block of keys.
 std::int64_t draw_length(Choices& c) {
   if (c.one_in(10)) return c.pick<std::int64_t>({64, 130});
   return c.pick<std::int64_t>({3, 1, 2, 4, 5, 0, 15, 16, 17, 31, 33});
@@ -83,13 +85,15 @@ Packing draw_packing(Choices& c) {
   return p;
 }
 
-// ---- What may change ----------------------------------------------------------------------------------------------
+// ---- What may change
+// ----------------------------------------------------------------------------------------------
 
 void take_other_neighbours(Packing& p, Choices& c) {
   std::int32_t number = kOtherNeighbours;
   for (Slots& slots : p.microbatches) {
     Slots others = draw_slots(c, number);
-    const auto chosen = std::find_if(slots.begin(), slots.end(), [](const Slot& s) { return s.number == kChosen; });
+    const auto chosen =
+        std::find_if(slots.begin(), slots.end(), [](const Slot& s) { return s.number == kChosen; });
     if (chosen != slots.end()) put_anywhere(others, *chosen, c);
     slots = others;
   }
@@ -125,7 +129,8 @@ void add_empty_documents(Packing& p, Choices& c) {
   }
 }
 
-// ---- The scenario -------------------------------------------------------------------------------------------------
+// ---- The scenario
+// -------------------------------------------------------------------------------------------------
 
 std::int64_t rows_needed(const Packing& p, const Slots& slots) {
   std::int64_t rows = 0;
@@ -144,13 +149,15 @@ Scenario with_packing(Scenario s, const Packing& p) {
   s.data.align = p.align;
   s.data.tail = p.tail;
   s.data.pack_length =
-      s.data.distribution.median;  // For the default, which would be given if it were cut to fit (L10).
+      s.data.distribution
+          .median;  // For the default, which would be given if it were cut to fit (L10).
   for (const Slots& slots : p.microbatches) {
     s.data.pack_length = std::max(s.data.pack_length, rows_needed(p, slots));
     MicrobatchLengths& lengths = s.data.documents[0].emplace_back();
     for (const Slot& slot : slots) lengths.push_back(slot.length);
   }
-  if (s.numerics.front() == Numerics::bf16) s.data.pack_length = (s.data.pack_length + 15) / 16 * 16;
+  if (s.numerics.front() == Numerics::bf16)
+    s.data.pack_length = (s.data.pack_length + 15) / 16 * 16;
   Scenario::Training& t = s.training;
   t.steps = 2;
   t.eval_every = 0;
@@ -158,7 +165,9 @@ Scenario with_packing(Scenario s, const Packing& p) {
   t.change_microbatches_at.clear();
   t.microbatches = std::ssize(p.microbatches);
   // A graph of everything leaves the values of the last microbatch of each slot.
-  t.in_flight = s.cuda_graph.impl == GraphImpl::full_iteration ? t.microbatches : std::min(t.in_flight, t.microbatches);
+  t.in_flight = s.cuda_graph.impl == GraphImpl::full_iteration
+                    ? t.microbatches
+                    : std::min(t.in_flight, t.microbatches);
   t.optimizer.lr_warmup = std::min(t.optimizer.lr_warmup, t.steps);
   s.cuda_graph.warmup_steps = std::min<std::int64_t>(s.cuda_graph.warmup_steps, t.steps - 1);
   if (!check_legality(s).empty()) s.cuda_graph.max_packed_seqs = {64};
@@ -174,20 +183,23 @@ Scenario draw_scenario(Numerics numerics, Choices& c) {
   return s;
 }
 
-// Tokens and masks go with the seed and the number: those that the scenario draws would go with the place.
+// Tokens and masks go with the seed and the number: those that the scenario draws would go with the
+// place.
 Document document_of(const Scenario& s, Slot slot) {
-  std::mt19937_64 random(static_cast<std::uint64_t>(s.training.seed) * 1000 + static_cast<std::uint64_t>(slot.number));
+  std::mt19937_64 random(static_cast<std::uint64_t>(s.training.seed) * 1000 +
+                         static_cast<std::uint64_t>(slot.number));
   const std::int64_t half = s.model.vocab / 2;
   const std::int64_t first = slot.number == kChosen ? 0 : half,
                      count = slot.number == kChosen ? half : s.model.vocab - half;
   std::vector<std::int32_t> tokens;
   for (std::int64_t t = 0; t < slot.length; ++t) {
-    tokens.push_back(static_cast<std::int32_t>(first + static_cast<std::int64_t>(random() >> 1) % count));
+    tokens.push_back(
+        static_cast<std::int32_t>(first + static_cast<std::int64_t>(random() >> 1) % count));
   }
   Document d = test::document(slot.number, tokens);
   for (std::int64_t t = 0; t < slot.length; ++t) {
-    const bool masked =
-        t < s.data.mask.prefix || static_cast<std::int64_t>(random() % 1'000'000) < s.data.mask.rate.millionths;
+    const bool masked = t < s.data.mask.prefix || static_cast<std::int64_t>(random() % 1'000'000) <
+                                                      s.data.mask.rate.millionths;
     if (masked) d.targets[static_cast<std::size_t>(t)] = -1;
   }
   return d;
@@ -202,15 +214,17 @@ StepData documents_of(const Scenario& s, const Packing& p) {
   return test::step_of(microbatches);
 }
 
-// ---- The property -------------------------------------------------------------------------------------------------
+// ---- The property
+// -------------------------------------------------------------------------------------------------
 
 struct Side {
   Scenario scenario;
   StepData data;
 };
 
-// Left out: experts that drop pairs, which ones is a matter of all rows. The contract exempts every capacity; one that
-// has a place for each row drops none, and 2.11 is a sum over a row's own experts.
+// Left out: experts that drop pairs, which ones is a matter of all rows. The contract exempts every
+// capacity; one that has a place for each row drops none, and 2.11 is a sum over a row's own
+// experts.
 void drop_no_pair(Scenario& s) {
   Scenario::Model::Moe& m = s.model.moe;
   if (!has_experts(s.model) || !m.capacity_factor) return;
@@ -219,9 +233,9 @@ void drop_no_pair(Scenario& s) {
   m.capacity_factor = Ratio{(m.experts * 1'000'000 + m.top_k - 1) / m.top_k};
 }
 
-// Left out: gradients of weights, which sum rows in their order, and all that follows from them. Weights that stay let
-// the second step be compared. And the losses of routers: each row's gradient has a share of all rows' balance, or of
-// their number.
+// Left out: gradients of weights, which sum rows in their order, and all that follows from them.
+// Weights that stay let the second step be compared. And the losses of routers: each row's gradient
+// has a share of all rows' balance, or of their number.
 void keep_what_documents_have_alone(Scenario& s) {
   drop_no_pair(s);
   s.training.optimizer.lr = s.training.optimizer.min_lr = 0;
@@ -236,15 +250,18 @@ void keep_what_no_neighbour_moves(Scenario& s) {
 
 void keep_everything(Scenario&) {}
 
-// Rows of the table that only the chosen document reads: what one document adds has no order among documents.
-std::string difference_of_chosen_gradient(const Scenario& s, const test::DocumentRows& a, const test::DocumentRows& b) {
+// Rows of the table that only the chosen document reads: what one document adds has no order among
+// documents.
+std::string difference_of_chosen_gradient(const Scenario& s, const test::DocumentRows& a,
+                                          const test::DocumentRows& b) {
   const std::ptrdiff_t own = s.model.vocab / 2 * s.model.hidden;
   for (std::size_t step = 0; step < a.embedding_gradient.size(); ++step) {
     const auto part = [&](const test::DocumentRows& rows) {
       const std::vector<float>& table = rows.embedding_gradient[step];
       return std::vector<float>(table.begin(), table.begin() + own);
     };
-    if (!test::same_bits(part(a), part(b))) return "embedding gradient of step " + std::to_string(step);
+    if (!test::same_bits(part(a), part(b)))
+      return "embedding gradient of step " + std::to_string(step);
   }
   return "";
 }
@@ -268,7 +285,8 @@ struct Change {
   void (*keep)(Scenario&);
   std::string (*difference)(const Side&, const Side&);
 };
-constexpr Change kNeighbourhood{take_other_neighbours, keep_what_no_neighbour_moves, difference_of_documents},
+constexpr Change kNeighbourhood{take_other_neighbours, keep_what_no_neighbour_moves,
+                                difference_of_documents},
     kOrder{take_another_order, keep_what_documents_have_alone, difference_of_documents},
     kRowsBetween{take_other_rows_between, keep_what_documents_have_alone, difference_of_documents},
     kSplit{split_otherwise, keep_what_documents_have_alone, difference_of_documents},
@@ -286,14 +304,15 @@ std::string numbers_of(const StepData& data) {
   std::string text = "# numbers:";
   for (const Microbatch& m : data.microbatches) {
     text += " [";
-    for (const Document& d : m.documents) text += (&d == &m.documents.front() ? "" : ", ") + std::to_string(d.number);
+    for (const Document& d : m.documents)
+      text += (&d == &m.documents.front() ? "" : ", ") + std::to_string(d.number);
     text += "]";
   }
   return text + "\n";
 }
 std::string Case::text() const {
-  return numbers_of(before.data) + to_yaml(before.scenario) + "# changed to\n" + numbers_of(after.data) +
-         to_yaml(after.scenario);
+  return numbers_of(before.data) + to_yaml(before.scenario) + "# changed to\n" +
+         numbers_of(after.data) + to_yaml(after.scenario);
 }
 
 Case draw(const Change& change, Numerics numerics, Choices& c) {
@@ -324,7 +343,8 @@ constexpr Numerics kBoth[] = {Numerics::fp32, Numerics::bf16};
 
 void hold(const std::string& claim, const Change& change) {
   for (const Numerics numerics : kBoth) {
-    test::hold(claim + (numerics == Numerics::fp32 ? " (fp32)" : " (bf16)"), property(change, numerics));
+    test::hold(claim + (numerics == Numerics::fp32 ? " (fp32)" : " (bf16)"),
+               property(change, numerics));
   }
 }
 
@@ -354,7 +374,8 @@ TEST_F(DocumentInvariance, NothingDependsOnTheRowsBehindThePack) {
 
 TEST(Packings, AreLegalWhateverIsDrawn) {
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {
-    for (const Change& change : {kNeighbourhood, kOrder, kRowsBetween, kSplit, kEmptyDocuments, kRowsBehind}) {
+    for (const Change& change :
+         {kNeighbourhood, kOrder, kRowsBetween, kSplit, kEmptyDocuments, kRowsBehind}) {
       Choices c(seed);
       const Case drawn = draw(change, kBoth[seed % 2], c);
       for (const Side& side : {drawn.before, drawn.after}) {
@@ -365,7 +386,8 @@ TEST(Packings, AreLegalWhateverIsDrawn) {
   }
 }
 
-// ---- And it can fail ----------------------------------------------------------------------------------------------
+// ---- And it can fail
+// ----------------------------------------------------------------------------------------------
 
 void expect_seen(const char* fault, const Change& change) {
   for (const Numerics numerics : kBoth) {

@@ -21,7 +21,8 @@ struct DocumentRows {
 
 class DocumentRecorder : public StepListener {
  public:
-  DocumentRecorder(const Scenario& scenario, const StepData& data) : scenario_(scenario), data_(data) {}
+  DocumentRecorder(const Scenario& scenario, const StepData& data)
+      : scenario_(scenario), data_(data) {}
   void watch(Trainer& trainer) { trainer_ = &trainer; }
 
   void forward_done(int microbatch, const std::vector<NamedTensor>& names, bool live) override {
@@ -45,7 +46,8 @@ class DocumentRecorder : public StepListener {
   DocumentRows rows;
 
  private:
-  // [T, columns], or [1, T] for one value a row. A row of the experts' buffer belongs to no row of the pack.
+  // [T, columns], or [1, T] for one value a row. A row of the experts' buffer belongs to no row of
+  // the pack.
   void note(int microbatch, const NamedTensor& name, const std::vector<float>& values) {
     const std::int64_t length = scenario_.data.pack_length;
     const bool transposed = name.tensor.rows == 1 && name.tensor.cols == length;
@@ -53,7 +55,8 @@ class DocumentRecorder : public StepListener {
     const std::int64_t cols = transposed ? 1 : name.tensor.cols;
     const auto step = static_cast<std::int64_t>(rows.embedding_gradient.size());
     auto first = values.begin();
-    for (const Document& document : data_.microbatches[static_cast<std::size_t>(microbatch)].documents) {
+    for (const Document& document :
+         data_.microbatches[static_cast<std::size_t>(microbatch)].documents) {
       const std::int64_t tokens = std::ssize(document.tokens);
       const std::int64_t slot = slot_rows(tokens, scenario_.data.gaps, scenario_.data.align);
       rows.activations[{step, document.number}][name.name].assign(first, first + tokens * cols);
@@ -84,7 +87,8 @@ inline std::string difference_of_documents(const DocumentRows& a, const Document
     const auto other = b.activations.find(place);
     if (other == b.activations.end()) continue;
     ++compared;
-    const std::string of = " of document " + std::to_string(place.second) + ", step " + std::to_string(place.first);
+    const std::string of =
+        " of document " + std::to_string(place.second) + ", step " + std::to_string(place.first);
     if (tensors.size() != other->second.size()) return "tensors" + of;
     for (const auto& [name, values] : tensors) {
       const auto found = other->second.find(name);

@@ -1,5 +1,5 @@
-// Random documents from files, text and JSONL, under random models, schedules and machinery: engine against oracle.
-// Campaigns draw none, since no token can carry the bytes (docs/decisions.md).
+// Random documents from files, text and JSONL, under random models, schedules and machinery: engine
+// against oracle. Campaigns draw none, since no token can carry the bytes (docs/decisions.md).
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -23,7 +23,8 @@ constexpr int kScenarios = 40;
 // Any byte that a text may hold; a NUL is refused (Y08).
 std::string draw_bytes(Choices& c, std::int64_t most) {
   std::string bytes;
-  for (std::int64_t left = c.between(0, most); left > 0; --left) bytes += static_cast<char>(c.between(1, 255));
+  for (std::int64_t left = c.between(0, most); left > 0; --left)
+    bytes += static_cast<char>(c.between(1, 255));
   return bytes;
 }
 
@@ -51,7 +52,8 @@ class Files {
  public:
   Files(const TemporaryFolder& folder, DataKind kind) : folder_(folder), kind_(kind) {}
   void add(const std::string& bytes, const boost::json::value& record) {
-    const std::string name = "texts/" + std::to_string(count_ % 3) + "/" + std::to_string(count_) + ".txt";
+    const std::string name =
+        "texts/" + std::to_string(count_ % 3) + "/" + std::to_string(count_) + ".txt";
     ++count_;
     if (kind_ == DataKind::text) folder_.file(name, bytes);
     records_ += boost::json::serialize(record) + "\n";
@@ -65,8 +67,9 @@ class Files {
   std::string records_;
 };
 
-// Documents of none, a few and more bytes than a pack has rows. Several ranks must not see the same ones, or nobody
-// could tell what they exchange apart: each has a pack of its own, and half of the packs may go to evaluation.
+// Documents of none, a few and more bytes than a pack has rows. Several ranks must not see the same
+// ones, or nobody could tell what they exchange apart: each has a pack of its own, and half of the
+// packs may go to evaluation.
 void write_files(Choices& c, const TemporaryFolder& folder, const Scenario& s) {
   const std::int64_t most = 2 * s.data.pack_length;
   Files files(folder, s.data.kind);

@@ -19,7 +19,8 @@ TEST(Generator, MakesOnlyLegalScenariosThatAreBuilt) {
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     const Scenario s = generate(seed);
     const std::vector<ScenarioError> illegal = check_legality(s);
-    ASSERT_TRUE(illegal.empty()) << "seed " << seed << ": " << illegal.front().text() << "\n" << to_yaml(s);
+    ASSERT_TRUE(illegal.empty()) << "seed " << seed << ": " << illegal.front().text() << "\n"
+                                 << to_yaml(s);
     const std::vector<ScenarioError> unbuilt = check_built(s);
     ASSERT_TRUE(unbuilt.empty()) << "seed " << seed << ": " << unbuilt.front().text();
   }
@@ -55,7 +56,8 @@ TEST(Generator, StaysLegalWhenItsChoicesAreEdited) {
     Choices second(edited);
     const Scenario s = generate_scenario(second);
     const std::vector<ScenarioError> errors = check_legality(s);
-    EXPECT_TRUE(errors.empty()) << "seed " << seed << ": " << errors.front().text() << "\n" << to_yaml(s);
+    EXPECT_TRUE(errors.empty()) << "seed " << seed << ": " << errors.front().text() << "\n"
+                                << to_yaml(s);
   }
 }
 
@@ -75,7 +77,8 @@ TEST(Generator, DrawsCopiesThatWaitBeyondFurtherLayersOfExperts) {
   int drawn = 0;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     const Scenario s = generate(seed);
-    drawn += s.offload.delay_until_cuda_graph && std::count(s.model.pattern.begin(), s.model.pattern.end(), 'E') >= 3;
+    drawn += s.offload.delay_until_cuda_graph &&
+             std::count(s.model.pattern.begin(), s.model.pattern.end(), 'E') >= 3;
   }
   EXPECT_GE(drawn, 30);
 }

@@ -25,20 +25,22 @@ constexpr int kScenarios = 20;  // For one property.
 
 bool has_graphs(const Scenario& s) { return s.cuda_graph.impl != GraphImpl::none; }
 
-// ---- What may change ----------------------------------------------------------------------------------------------
+// ---- What may change
+// ----------------------------------------------------------------------------------------------
 
 void take_another_capacity(Scenario& s, Choices& c) {
   if (!has_graphs(s)) return;
   const std::int64_t largest = s.cuda_graph.max_packed_seqs.back();
-  s.cuda_graph.max_packed_seqs =
-      c.pick<std::vector<std::int64_t>>({{largest + 1}, {largest, largest + 9}, {largest, largest + 1, 8192}, {4096}});
+  s.cuda_graph.max_packed_seqs = c.pick<std::vector<std::int64_t>>(
+      {{largest + 1}, {largest, largest + 9}, {largest, largest + 1, 8192}, {4096}});
   s.cuda_graph.graph_memory_limit = c.pick<std::int64_t>({0, 1, 100'000});
 }
 
 // Experts whose shapes follow the data stay out of graphs; their router goes in.
 bool has_dynamic_shapes(const Scenario& s) {
   const Scenario::Model::Moe& moe = s.model.moe;
-  return s.model.pattern.find('E') != std::string::npos && !(moe.capacity_factor && moe.pad_to_capacity);
+  return s.model.pattern.find('E') != std::string::npos &&
+         !(moe.capacity_factor && moe.pad_to_capacity);
 }
 
 void take_other_graphs(Scenario& s, GraphImpl impl) {
@@ -55,26 +57,30 @@ void switch_graphs(Scenario& s, Choices&) {
   test::leave_out_what_is_refused(s);
 }
 void take_the_other_kind_of_graphs(Scenario& s, Choices&) {
-  take_other_graphs(s, s.cuda_graph.impl == GraphImpl::partial ? GraphImpl::full_iteration : GraphImpl::partial);
+  take_other_graphs(
+      s, s.cuda_graph.impl == GraphImpl::partial ? GraphImpl::full_iteration : GraphImpl::partial);
   s.training.recapture_at = {2};
   test::leave_out_what_is_refused(s);
 }
 
 bool has_module(const Scenario& s, OffloadModule module) {
-  return std::find(s.offload.modules.begin(), s.offload.modules.end(), module) != s.offload.modules.end();
+  return std::find(s.offload.modules.begin(), s.offload.modules.end(), module) !=
+         s.offload.modules.end();
 }
 
 // Any modules, fraction, pool, limit and delay; none where there is no warm-up.
 void take_another_offloading(Scenario& s, Choices& c) {
   s.offload = {};
-  const bool norms =
-      std::find(s.model.recompute.begin(), s.model.recompute.end(), Recompute::layernorm) != s.model.recompute.end();
+  const bool norms = std::find(s.model.recompute.begin(), s.model.recompute.end(),
+                               Recompute::layernorm) != s.model.recompute.end();
   if (!has_graphs(s) || s.cuda_graph.warmup_steps > 0) {
     for (const OffloadModule module : offloadable_modules(s)) {
-      if (c.one_in(2) && !(norms && offload_row(module).kept == Kept::norm_output)) s.offload.modules.push_back(module);
+      if (c.one_in(2) && !(norms && offload_row(module).kept == Kept::norm_output))
+        s.offload.modules.push_back(module);
     }
   }
-  if (!has_module(s, OffloadModule::core_attn)) std::erase(s.offload.modules, OffloadModule::attn_proj);
+  if (!has_module(s, OffloadModule::core_attn))
+    std::erase(s.offload.modules, OffloadModule::attn_proj);
   std::erase_if(s.checker.delays, [](const Scenario::Delay& delay) {
     return delay.stream == DelayStream::d2h || delay.stream == DelayStream::h2d;
   });
@@ -82,7 +88,8 @@ void take_another_offloading(Scenario& s, Choices& c) {
   s.offload.fraction = Ratio{c.pick<std::int64_t>({1'000'000, 0, 500'000, 333'333, 800'000})};
   s.offload.min_bytes = c.pick<std::int64_t>({0, 1'000, 5'000});
   s.offload.pool_slack = c.between(0, 3);
-  if (s.cuda_graph.impl == GraphImpl::full_iteration || c.one_in(2)) s.offload.max_inflight = c.between(0, 5);
+  if (s.cuda_graph.impl == GraphImpl::full_iteration || c.one_in(2))
+    s.offload.max_inflight = c.between(0, 5);
   s.offload.delay_until_cuda_graph = c.one_in(2);
   if (!check_legality(s).empty()) s.offload.delay_until_cuda_graph = false;
 }
@@ -91,8 +98,9 @@ void take_another_offloading(Scenario& s, Choices& c) {
 void take_another_recomputation(Scenario& s, Choices& c) {
   s.model.recompute.clear();
   const auto& modules = s.offload.modules;
-  const bool moves = std::any_of(modules.begin(), modules.end(),
-                                 [](OffloadModule module) { return offload_row(module).kept == Kept::norm_output; });
+  const bool moves = std::any_of(modules.begin(), modules.end(), [](OffloadModule module) {
+    return offload_row(module).kept == Kept::norm_output;
+  });
   if (!moves && !c.one_in(3)) s.model.recompute.push_back(Recompute::layernorm);
   const auto has = [&](char symbol) { return s.model.pattern.find(symbol) != std::string::npos; };
   if (has('-') && !c.one_in(3)) s.model.recompute.push_back(Recompute::mlp_act);
@@ -109,10 +117,11 @@ Outcome run_it(const Scenario& s, const DataSource& data, Choices&) { return tes
 Outcome run_on_another_schedule(const Scenario& s, const DataSource& data, Choices& c) {
   using Policy = SimOptions::Policy;
   const auto seed = static_cast<std::uint64_t>(c.between(2, 1000));
-  return test::run(s, data,
-                   {.policy = c.pick<Policy>({Policy::random, Policy::program, Policy::lazy, Policy::pct}),
-                    .seed = seed,
-                    .depth = static_cast<int>(c.between(1, 3))});
+  return test::run(
+      s, data,
+      {.policy = c.pick<Policy>({Policy::random, Policy::program, Policy::lazy, Policy::pct}),
+       .seed = seed,
+       .depth = static_cast<int>(c.between(1, 3))});
 }
 Outcome run_at_other_addresses(const Scenario& s, const DataSource& data, Choices& c) {
   return test::run(s, data, {}, nullptr, static_cast<std::size_t>(c.between(1, 1'000'000)));
@@ -127,11 +136,13 @@ struct Change {
 };
 constexpr Change kCapacity{take_another_capacity, run_it}, kGraphs{switch_graphs, run_it},
     kKindOfGraphs{take_the_other_kind_of_graphs, run_it}, kDepth{take_another_depth, run_it},
-    kOffloading{take_another_offloading, run_it}, kRecomputation{take_another_recomputation, run_it},
-    kSchedule{change_nothing, run_on_another_schedule}, kAddresses{change_nothing, run_at_other_addresses},
-    kResumed{change_nothing, save_and_resume};
+    kOffloading{take_another_offloading, run_it},
+    kRecomputation{take_another_recomputation, run_it},
+    kSchedule{change_nothing, run_on_another_schedule},
+    kAddresses{change_nothing, run_at_other_addresses}, kResumed{change_nothing, save_and_resume};
 
-// ---- The property -------------------------------------------------------------------------------------------------
+// ---- The property
+// -------------------------------------------------------------------------------------------------
 
 struct Compared {
   Scenario before, after;
@@ -171,7 +182,9 @@ void hold(const char* claim, const Change& change) {
   test::hold(claim, [&](Choices& choices) {
     const Compared result = compare(change, choices);
     const std::string wrong = result.refused + result.difference;
-    return wrong.empty() ? "" : wrong + "\n" + to_yaml(result.before) + "# changed to\n" + to_yaml(result.after);
+    return wrong.empty()
+               ? ""
+               : wrong + "\n" + to_yaml(result.before) + "# changed to\n" + to_yaml(result.after);
   });
 }
 
@@ -182,33 +195,52 @@ class Invariance : public testing::Test {
 
 TEST_F(Invariance, NothingDependsOnCapacity) { hold("nothing depends on capacity", kCapacity); }
 TEST_F(Invariance, NothingDependsOnGraphs) { hold("nothing depends on graphs", kGraphs); }
-TEST_F(Invariance, NothingDependsOnTheKindOfGraphs) { hold("nothing depends on the kind of graphs", kKindOfGraphs); }
-TEST_F(Invariance, NothingDependsOnInFlightDepth) { hold("nothing depends on in-flight depth", kDepth); }
-TEST_F(Invariance, NothingDependsOnOffloading) { hold("nothing depends on offloading", kOffloading); }
-TEST_F(Invariance, NothingDependsOnRecomputation) { hold("nothing depends on recomputation", kRecomputation); }
-TEST_F(Invariance, NothingDependsOnTheScheduleOfStreams) { hold("nothing depends on the schedule", kSchedule); }
-TEST_F(Invariance, NothingDependsOnTheAddressesOfBuffers) { hold("nothing depends on addresses", kAddresses); }
-TEST_F(Invariance, NothingDependsOnWhereARunWasSavedAndResumed) { hold("nothing depends on resuming", kResumed); }
+TEST_F(Invariance, NothingDependsOnTheKindOfGraphs) {
+  hold("nothing depends on the kind of graphs", kKindOfGraphs);
+}
+TEST_F(Invariance, NothingDependsOnInFlightDepth) {
+  hold("nothing depends on in-flight depth", kDepth);
+}
+TEST_F(Invariance, NothingDependsOnOffloading) {
+  hold("nothing depends on offloading", kOffloading);
+}
+TEST_F(Invariance, NothingDependsOnRecomputation) {
+  hold("nothing depends on recomputation", kRecomputation);
+}
+TEST_F(Invariance, NothingDependsOnTheScheduleOfStreams) {
+  hold("nothing depends on the schedule", kSchedule);
+}
+TEST_F(Invariance, NothingDependsOnTheAddressesOfBuffers) {
+  hold("nothing depends on addresses", kAddresses);
+}
+TEST_F(Invariance, NothingDependsOnWhereARunWasSavedAndResumed) {
+  hold("nothing depends on resuming", kResumed);
+}
 
 // Rare draws: one of several ranks in fifty once made a scenario that no property could run.
 TEST(Changes, AreLegalWhateverIsDrawn) {
   for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
-    for (const Change& change : {kCapacity, kGraphs, kKindOfGraphs, kDepth, kOffloading, kRecomputation, kSchedule}) {
+    for (const Change& change :
+         {kCapacity, kGraphs, kKindOfGraphs, kDepth, kOffloading, kRecomputation, kSchedule}) {
       Choices choices(seed);
       Scenario s = draw(choices);
       const std::string drawn = to_yaml(s);
       change.edit(s, choices);
       const std::vector<ScenarioError> errors = check_legality(s);
-      ASSERT_TRUE(errors.empty()) << errors.front().text() << "\n" << drawn << "# changed to\n" << to_yaml(s);
+      ASSERT_TRUE(errors.empty()) << errors.front().text() << "\n"
+                                  << drawn << "# changed to\n"
+                                  << to_yaml(s);
     }
   }
 }
 
-// ---- And it can fail ----------------------------------------------------------------------------------------------
+// ---- And it can fail
+// ----------------------------------------------------------------------------------------------
 
 bool is_seen(const char* fault, const Change& change) {
   test::make_interceptor = planted_alias;
-  return test::is_seen(fault, [&](Choices& choices) { return compare(change, choices).difference; });
+  return test::is_seen(fault,
+                       [&](Choices& choices) { return compare(change, choices).difference; });
 }
 
 TEST_F(Invariance, IsBrokenByPlantedFaults) {

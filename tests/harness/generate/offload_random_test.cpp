@@ -1,5 +1,6 @@
-// Random scenarios that offload, engine against oracle, on the device under test: at least six steps, delays on the
-// streams that copy, every second one with enough microbatches in flight for two sets of bins.
+// Random scenarios that offload, engine against oracle, on the device under test: at least six
+// steps, delays on the streams that copy, every second one with enough microbatches in flight for
+// two sets of bins.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +33,8 @@ Scenario offloading(std::uint64_t seed) {
     s.name = "offload-" + std::to_string(seed);
     if (s.parallel.data > 1 || plan_offload(s).empty()) continue;
     s.training.steps = std::max(kSteps, s.training.steps);
-    s.training.optimizer.decay_steps = std::max<std::int64_t>(s.training.steps, s.training.optimizer.decay_steps);
+    s.training.optimizer.decay_steps =
+        std::max<std::int64_t>(s.training.steps, s.training.optimizer.decay_steps);
     if (seed % 2 == 0) {
       s.training.change_microbatches_at.clear();
       s.training.in_flight = c.between(3, 4);
@@ -40,7 +42,8 @@ Scenario offloading(std::uint64_t seed) {
     }
     s.checker.delays = {{DelayStream::d2h, std::nullopt, c.between(1, 30)},
                         {DelayStream::h2d, std::nullopt, c.between(1, 30)}};
-    if (c.one_in(2)) s.checker.delays.push_back({DelayStream::compute, std::nullopt, c.between(1, 4)});
+    if (c.one_in(2))
+      s.checker.delays.push_back({DelayStream::compute, std::nullopt, c.between(1, 4)});
     if (check_legality(s).empty()) return s;
   }
 }

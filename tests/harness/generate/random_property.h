@@ -1,5 +1,6 @@
-// Properties of random scenarios. RapidCheck draws the choices that the generator consumes, so that it shrinks by
-// leaving choices out; a failure prints the smallest case and the RC_PARAMS that draw it again.
+// Properties of random scenarios. RapidCheck draws the choices that the generator consumes, so that
+// it shrinks by leaving choices out; a failure prints the smallest case and the RC_PARAMS that draw
+// it again.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,13 +30,16 @@ inline void draw_at_most(int scenarios) {
 using Property = std::function<std::string(Choices&)>;
 
 inline void hold(const std::string& claim, const Property& property) {
-  constexpr int kShrinks = 100;  // Runs after a failure, of which RapidCheck itself would do any number.
-  int shrinks = -1;              // None before the first failure.
-  std::string smallest;          // The last that failed: RapidCheck itself draws it again, behind the last shrink.
+  constexpr int kShrinks =
+      100;           // Runs after a failure, of which RapidCheck itself would do any number.
+  int shrinks = -1;  // None before the first failure.
+  std::string
+      smallest;  // The last that failed: RapidCheck itself draws it again, behind the last shrink.
   const bool held = rc::check(claim, [&] {
-    if (shrinks >= 0 && ++shrinks > kShrinks) return;  // Nothing smaller fails, as far as anybody looks.
-    Choices choices(
-        *rc::gen::resize(200, rc::gen::container<std::vector<std::uint64_t>>(rc::gen::arbitrary<std::uint64_t>())));
+    if (shrinks >= 0 && ++shrinks > kShrinks)
+      return;  // Nothing smaller fails, as far as anybody looks.
+    Choices choices(*rc::gen::resize(
+        200, rc::gen::container<std::vector<std::uint64_t>>(rc::gen::arbitrary<std::uint64_t>())));
     const std::string wrong = property(choices);
     if (wrong.empty()) return;
     shrinks = std::max(shrinks, 0);
@@ -62,8 +66,8 @@ inline bool is_seen(const char* fault, const Property& property) {
   return run_in_child(body, 60).output != "equal";
 }
 
-// One rank has fewer microbatches, so that masks and capacities may not fit them; several ranks have tests of their
-// own.
+// One rank has fewer microbatches, so that masks and capacities may not fit them; several ranks
+// have tests of their own.
 inline Scenario on_one_rank(Scenario s) {
   if (s.parallel.data == 1) return s;
   s.parallel = {};

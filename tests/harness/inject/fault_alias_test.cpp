@@ -1,4 +1,5 @@
-// That every alias of a fault at the device meets a call: a site that is renamed in the engine shows here.
+// That every alias of a fault at the device meets a call: a site that is renamed in the engine
+// shows here.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,15 +18,21 @@ namespace {
 
 // Together they have every kind of call that an alias names.
 std::vector<Scenario> scenarios() {
-  const std::vector<std::string> wanted{
-      "moe-capacity-rounding",     "offload-full-iteration-slack", "cudnn-attention-full-iteration",
-      "moe-dropless-host-sync",    "overflow-grows-in-a-slot",     "cudnn-attention-sharded-full-iteration",
-      "fsdp-ranks-without-shards", "moe-router-offload",           "recompute-offload"};
+  const std::vector<std::string> wanted{"moe-capacity-rounding",
+                                        "offload-full-iteration-slack",
+                                        "cudnn-attention-full-iteration",
+                                        "moe-dropless-host-sync",
+                                        "overflow-grows-in-a-slot",
+                                        "cudnn-attention-sharded-full-iteration",
+                                        "fsdp-ranks-without-shards",
+                                        "moe-router-offload",
+                                        "recompute-offload"};
   std::vector<Scenario> cases;
   std::vector<ScenarioError> errors;
   for (const std::string& file : scenario_files(library_folder())) {
     for (const PlannedCase& one : plan_file(file, true, errors)) {
-      if (std::find(wanted.begin(), wanted.end(), one.scenario.name) != wanted.end()) cases.push_back(one.scenario);
+      if (std::find(wanted.begin(), wanted.end(), one.scenario.name) != wanted.end())
+        cases.push_back(one.scenario);
     }
   }
   EXPECT_TRUE(errors.empty());
@@ -41,7 +48,8 @@ std::int64_t triggered(const FaultAlias& alias, const Scenario& scenario) {
   try {
     Device device(open_sim(sim), nullptr, pressure_of(scenario), &injector);
     const auto plain = [](int) { return TrainerOptions(); };
-    train_to_the_end(device, scenario, *data, plain, [](ThreadRank& rank) { rank.trainer.weight_digest(); });
+    train_to_the_end(device, scenario, *data, plain,
+                     [](ThreadRank& rank) { rank.trainer.weight_digest(); });
   } catch (const std::exception&) {  // The device refuses what the alias makes of a capture.
   }
   return injector.triggered();
@@ -51,7 +59,8 @@ TEST(FaultAliases, AreEachTriggered) {
   const std::vector<Scenario> cases = scenarios();
   ASSERT_GE(fault_aliases().size(), 25u);
   for (const FaultAlias& alias : fault_aliases()) {
-    if (alias.name == "checkpoint-leaves-bf16-weights") continue;  // No scenario reads a checkpoint: see below.
+    if (alias.name == "checkpoint-leaves-bf16-weights")
+      continue;  // No scenario reads a checkpoint: see below.
     EXPECT_TRUE(std::any_of(cases.begin(), cases.end(), [&](const Scenario& scenario) {
       return triggered(alias, scenario) > 0;
     })) << alias.name;
@@ -59,9 +68,10 @@ TEST(FaultAliases, AreEachTriggered) {
 }
 
 TEST(FaultAliases, ShowInWhatReadsACheckpoint) {
-  const auto read_back = std::find_if(fixture_programs().begin(), fixture_programs().end(), [](const FixtureProgram& program) {
-    return std::string(program.name) == "continued-from-checkpoint";
-  });
+  const auto read_back = std::find_if(
+      fixture_programs().begin(), fixture_programs().end(), [](const FixtureProgram& program) {
+        return std::string(program.name) == "continued-from-checkpoint";
+      });
   ASSERT_NE(read_back, fixture_programs().end());
   EXPECT_EQ(read_back->run({}).verdict, Verdict::holds);
   plant_fault("checkpoint-leaves-bf16-weights");

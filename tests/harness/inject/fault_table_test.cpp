@@ -24,22 +24,29 @@ std::string text_of(const std::filesystem::path& path) {
 std::set<std::string> points_in(const std::string& folder) {
   std::set<std::string> found;
   const std::regex point("\\bfaulty?(?:<[^>]*>)?\\(\\s*\"([a-z0-9-]+)\"");
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(LOCKSTEP_SOURCE_ROOT "/" + folder)) {
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(LOCKSTEP_SOURCE_ROOT "/" + folder)) {
     if (entry.path().extension() != ".cpp" && entry.path().extension() != ".h") continue;
     const std::string text = text_of(entry.path());
-    for (std::sregex_iterator it(text.begin(), text.end(), point), end; it != end; ++it) found.insert((*it)[1]);
+    for (std::sregex_iterator it(text.begin(), text.end(), point), end; it != end; ++it)
+      found.insert((*it)[1]);
   }
   return found;
 }
 
-std::set<std::string> as_set(const std::vector<std::string>& names) { return {names.begin(), names.end()}; }
+std::set<std::string> as_set(const std::vector<std::string>& names) {
+  return {names.begin(), names.end()};
+}
 
-TEST(FaultTable, NamesThePointsOfTheHostKernels) { EXPECT_EQ(points_in("kernels/host"), as_set(kernel_faults())); }
+TEST(FaultTable, NamesThePointsOfTheHostKernels) {
+  EXPECT_EQ(points_in("kernels/host"), as_set(kernel_faults()));
+}
 
 TEST(FaultTable, NamesThePointsOfTheEngineAndTheAliases) {
   std::set<std::string> planted = points_in("engine");
   for (const FaultAlias& alias : fault_aliases()) {
-    EXPECT_FALSE(planted.contains(std::string(alias.name))) << alias.name << " is an alias and a line of the engine";
+    EXPECT_FALSE(planted.contains(std::string(alias.name)))
+        << alias.name << " is an alias and a line of the engine";
     planted.insert(std::string(alias.name));
   }
   EXPECT_EQ(planted, as_set(engine_faults()));

@@ -26,15 +26,18 @@ class ComparisonTest : public testing::Test {
     scenario_.data.pack_length = kRows;
     scenario_.data.gaps = 1;
     data_.microbatches.resize(2);
-    // Rows: 0..1 document 4, row 2 its gap, document 5 is empty, rows 3..5 document 6, the rest padding.
+    // Rows: 0..1 document 4, row 2 its gap, document 5 is empty, rows 3..5 document 6, the rest
+    // padding.
     data_.microbatches[1].documents = {document(4, 2), document(5, 0), document(6, 3)};
     for (int m = 0; m < 2; ++m) {
       oracle::MicrobatchResult result;
       result.loss = 1.5f;
-      for (const char* name : {"embedding.out", "layers.0.out"}) result.activations.push_back(activation(name, kCols));
+      for (const char* name : {"embedding.out", "layers.0.out"})
+        result.activations.push_back(activation(name, kCols));
       result.activations.push_back({"token_loss", -1, 1, kRows, std::vector<float>(kRows, 0.25f)});
       result.gradients = {{1, 2}, {3, 4}};
-      result.experts = {{.layer = 2, .aux_loss = 0.125f, .z_loss = 0.5f, .chosen = {3, 1}, .dropped = {1, 0}}};
+      result.experts = {
+          {.layer = 2, .aux_loss = 0.125f, .z_loss = 0.5f, .chosen = {3, 1}, .dropped = {1, 0}}};
       want_.microbatches.push_back(result);
     }
     want_.loss = 3;
@@ -66,14 +69,15 @@ class ComparisonTest : public testing::Test {
     std::vector<ParameterView> parameters;
     for (std::size_t i = 0; i < engine_after_.size(); ++i) {
       oracle::Parameter& p = engine_after_[i];
-      parameters.push_back({.name = p.name,
-                            .layer = p.layer,
-                            .index = static_cast<int>(i),
-                            .weight = view(p.weight, 1, 2),
-                            .gradient = view(p.gradient, 1, 2),
-                            .m = view(p.m, 1, 2),
-                            .v = view(p.v, 1, 2),
-                            .microbatch_gradient = view(engine_.microbatches[0].gradients[i], 1, 2)});
+      parameters.push_back(
+          {.name = p.name,
+           .layer = p.layer,
+           .index = static_cast<int>(i),
+           .weight = view(p.weight, 1, 2),
+           .gradient = view(p.gradient, 1, 2),
+           .m = view(p.m, 1, 2),
+           .v = view(p.v, 1, 2),
+           .microbatch_gradient = view(engine_.microbatches[0].gradients[i], 1, 2)});
     }
     const ComparedEngine engine{read_all, parameters};
     StepComparison& comparison = whole.begin(engine, {7, data_, want_, after_});
@@ -278,7 +282,8 @@ TEST_F(ComparisonTest, OfARaggedBufferTheRowsInUseAreJudged) {
     microbatch.activations[1].rows = 3;
     microbatch.activations[1].values.resize(3 * kCols);
   }
-  engine_.microbatches[1].activations[1].values[3 * kCols] = std::numeric_limits<float>::quiet_NaN();
+  engine_.microbatches[1].activations[1].values[3 * kCols] =
+      std::numeric_limits<float>::quiet_NaN();
   EXPECT_FALSE(run().has_value());
   engine_.microbatches[1].activations[1].values[2 * kCols] = 9;
   EXPECT_EQ(run()->where.row, 2);
@@ -314,7 +319,8 @@ class SharedStep : public testing::Test {
     for (const float loss : {1.0f, 2.0f, 3.0f, 4.0f})
       want_.microbatches.push_back({loss, {}, {{1, 2, 3, 4, 5, 6}}, {}});
     want_.loss = 10;
-    after_ = {{"embedding.weight", -1, 3, 2, false, {1, 2, 3, 4, 5, 6}, {7, 8, 9, 10, 11, 12}, {}, {}}};
+    after_ = {
+        {"embedding.weight", -1, 3, 2, false, {1, 2, 3, 4, 5, 6}, {7, 8, 9, 10, 11, 12}, {}, {}}};
     after_[0].m = after_[0].v = after_[0].weight;
     mine_ = after_[0];
     data_.microbatches.resize(4);

@@ -1,4 +1,5 @@
-// The judge that is an eager run: where bits are modelled it says what the oracle says, whatever is planted.
+// The judge that is an eager run: where bits are modelled it says what the oracle says, whatever is
+// planted.
 #include "harness/judge/eager_judge.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,8 @@ Scenario with_everything() {
 }
 
 bool same(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 void expect_same_losses(const oracle::StepResult& got, const oracle::StepResult& want) {
@@ -61,8 +63,9 @@ void expect_same_activations(const oracle::StepResult& got, const oracle::StepRe
     const std::vector<oracle::Tensor>& list = got.microbatches[m].activations;
     EXPECT_FALSE(want.microbatches[m].activations.empty());
     for (const oracle::Tensor& tensor : want.microbatches[m].activations) {
-      const auto found =
-          std::find_if(list.begin(), list.end(), [&](const oracle::Tensor& one) { return one.name == tensor.name; });
+      const auto found = std::find_if(list.begin(), list.end(), [&](const oracle::Tensor& one) {
+        return one.name == tensor.name;
+      });
       ASSERT_NE(found, list.end()) << tensor.name;
       EXPECT_TRUE(same(found->values, tensor.values)) << tensor.name;
     }
@@ -78,7 +81,8 @@ void expect_same_gradients(const oracle::StepResult& got, const oracle::StepResu
       const std::vector<float>& own = want.microbatches[m].gradients[p];
       for (std::size_t e = 0; e < sum.size(); ++e) sum[e] = add(sum[e], own[e]);
       const std::vector<float>& shown = got.microbatches[m].gradients[p];
-      EXPECT_TRUE(same(shown, own) || same(shown, sum)) << "parameter " << p << ", microbatch " << m;
+      EXPECT_TRUE(same(shown, own) || same(shown, sum))
+          << "parameter " << p << ", microbatch " << m;
     }
   }
 }
@@ -89,7 +93,8 @@ void expect_the_oracles_word(const Scenario& scenario) {
   const auto eager = make_eager_judge(scenario, *data, "sim", 0);
   for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
     const StepData documents = data->training(step);
-    const oracle::StepResult want = oracle->step(step, documents), got = eager->step(step, documents);
+    const oracle::StepResult want = oracle->step(step, documents),
+                             got = eager->step(step, documents);
     expect_same_activations(got, want);
     expect_same_counts(got, want);
     expect_same_gradients(got, want);
@@ -112,7 +117,8 @@ void expect_the_oracles_word(const Scenario& scenario) {
       EXPECT_TRUE(same(eager->expert_bias()[layer], oracle->expert_bias()[layer])) << layer;
     }
     const StepData held_out = data->evaluation(step);
-    const oracle::StepResult its = oracle->evaluate(step, held_out), mine = eager->evaluate(step, held_out);
+    const oracle::StepResult its = oracle->evaluate(step, held_out),
+                             mine = eager->evaluate(step, held_out);
     EXPECT_EQ(mine.loss, its.loss);  // Nobody looks into an evaluation.
     expect_same_losses(mine, its);
   }
@@ -147,7 +153,8 @@ TEST(EagerJudge, KnowsTheRowsOfExperts) {
 }
 
 TEST(EagerJudge, IsSoundWhateverIsPlanted) {
-  for (const char* fault : {"attention-tables-built-once", "attention-tables-ignore-gaps", "learning-rate-baked"}) {
+  for (const char* fault :
+       {"attention-tables-built-once", "attention-tables-ignore-gaps", "learning-rate-baked"}) {
     plant_fault(fault);
     Scenario s = with_everything();
     s.data.gaps = 2;

@@ -1,4 +1,5 @@
-// The runs that judge where the library adds up: what an eager run gave is kept as the oracle's results are.
+// The runs that judge where the library adds up: what an eager run gave is kept as the oracle's
+// results are.
 #include "harness/judge/eager_reference.h"
 
 #include <gtest/gtest.h>
@@ -68,11 +69,13 @@ Scenario with_experts(std::int64_t ranks) {
   return s;
 }
 
-// Where the sums are in the stated order, an eager run and the oracle are two names of the same bits, whoever has which
-// part of a parameter.
+// Where the sums are in the stated order, an eager run and the oracle are two names of the same
+// bits, whoever has which part of a parameter.
 TEST(EagerReference, IsWhatTheOracleGivesWhereItKnows) {
-  const std::pair<std::int64_t, Sharding> runs[] = {
-      {1, Sharding::no_shard}, {2, Sharding::no_shard}, {3, Sharding::optim}, {2, Sharding::optim_grads_params}};
+  const std::pair<std::int64_t, Sharding> runs[] = {{1, Sharding::no_shard},
+                                                    {2, Sharding::no_shard},
+                                                    {3, Sharding::optim},
+                                                    {2, Sharding::optim_grads_params}};
   for (const auto& [ranks, strategy] : runs) {
     Scenario s = eager(with_experts(ranks));
     s.fsdp.strategy = strategy;
@@ -84,7 +87,8 @@ TEST(EagerReference, IsWhatTheOracleGivesWhereItKnows) {
     for (std::size_t step = 0; step < want.steps.size(); ++step) {
       expect_equal(got.steps[step], want.steps[step], true);
       ASSERT_EQ(got.evaluations[step].has_value(), want.evaluations[step].has_value());
-      if (want.evaluations[step]) expect_equal(*got.evaluations[step], *want.evaluations[step], false);
+      if (want.evaluations[step])
+        expect_equal(*got.evaluations[step], *want.evaluations[step], false);
     }
     EXPECT_EQ(got.expert_biases, want.expert_biases);
     ASSERT_EQ(got.parameters.size(), want.parameters.size());
@@ -103,7 +107,8 @@ TEST(EagerReference, IsItselfHeldAgainstTheOracleBeforeTheFirstSum) {
   ReferenceResults reference = reference_of(s, *data);
   EXPECT_EQ(first_losses_differ(s, *data, reference), "");
   reference.steps[0].microbatches[3].loss += 1;
-  EXPECT_NE(first_losses_differ(s, *data, reference).find("the loss of microbatch 3"), std::string::npos);
+  EXPECT_NE(first_losses_differ(s, *data, reference).find("the loss of microbatch 3"),
+            std::string::npos);
 }
 
 // A sum of two terms has one rounding, whoever adds.

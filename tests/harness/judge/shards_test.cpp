@@ -31,13 +31,16 @@ TEST(Shards, TogetherTheyAreTheWhole) {
 }
 
 TEST(Shards, AGapIsNamed) {
-  EXPECT_EQ(gap(true, {{part(0, 0, 4), part(1, 0, 4)}, {}}), "the ranks hold nowhere: a from element 4");
-  EXPECT_EQ(gap(true, {{part(0, 2, 4), part(1, 0, 4)}}), "the ranks hold nowhere: a from element 0");
+  EXPECT_EQ(gap(true, {{part(0, 0, 4), part(1, 0, 4)}, {}}),
+            "the ranks hold nowhere: a from element 4");
+  EXPECT_EQ(gap(true, {{part(0, 2, 4), part(1, 0, 4)}}),
+            "the ranks hold nowhere: a from element 0");
   EXPECT_EQ(gap(true, {{part(0, 0, 6)}}), "the ranks hold nowhere: b from element 0");
 }
 
 TEST(Shards, AnOverlapIsNamed) {
-  EXPECT_EQ(gap(true, {{part(0, 0, 4), part(1, 0, 4)}, {part(0, 2, 4)}}), "the ranks hold twice: a from element 2");
+  EXPECT_EQ(gap(true, {{part(0, 0, 4), part(1, 0, 4)}, {part(0, 2, 4)}}),
+            "the ranks hold twice: a from element 2");
 }
 
 TEST(Shards, WithoutShardingEachRankHoldsAll) {

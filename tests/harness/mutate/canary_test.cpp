@@ -1,4 +1,5 @@
-// A planted fault must be caught at its first tensor, and its replay must find the identical difference.
+// A planted fault must be caught at its first tensor, and its replay must find the identical
+// difference.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +46,10 @@ TEST_F(Canary, AGradientFaultIsNamedAtItsFirstGradient) {
   is_caught("--plant linear-weight-gradient-drops-first-row", "gradient", "head.weight.gradient");
 }
 TEST_F(Canary, WithoutAFaultTheSameScenarioHolds) {
-  EXPECT_EQ(result("verify --device sim " + folder_.file("case.yaml", kSmall), 0).at("verdict").as_string(), "holds");
+  EXPECT_EQ(result("verify --device sim " + folder_.file("case.yaml", kSmall), 0)
+                .at("verdict")
+                .as_string(),
+            "holds");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The parts of `lockstep mutate`: names of faults, what is enumerated, how a trial goes, what is counted.
+// The parts of `lockstep mutate`: names of faults, what is enumerated, how a trial goes, what is
+// counted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -31,20 +32,23 @@ std::set<std::string> names_of(const std::vector<Fault>& faults) {
   return names;
 }
 
-// One that offloads between graphs is among them: there most calls lie behind launches and their dry runs.
+// One that offloads between graphs is among them: there most calls lie behind launches and their
+// dry runs.
 const std::vector<MutationCase>& cases_with_graphs() {
   static const std::vector<MutationCase> cases = [] {
     std::vector<MutationCase> some = mutation_cases(1000);
     std::erase_if(some, [](const MutationCase& one) {
-      return one.program || (one.scenario.name != "offload-whole-layers" && one.scenario.name != "moe-ties" &&
-                           one.scenario.name != "evaluation-between-steps");
+      return one.program ||
+             (one.scenario.name != "offload-whole-layers" && one.scenario.name != "moe-ties" &&
+              one.scenario.name != "evaluation-between-steps");
     });
     return some;
   }();
   return cases;
 }
 
-// How often the fault strikes when its smallest case runs in this process, as it is judged: with dry runs.
+// How often the fault strikes when its smallest case runs in this process, as it is judged: with
+// dry runs.
 int strikes_here(const Fault& fault) {
   const MutationCase& at = cases_with_graphs()[static_cast<std::size_t>(fault.cases.front())];
   const auto data = open_data(at.scenario);
@@ -64,7 +68,8 @@ int strikes_here(const Fault& fault) {
   return static_cast<int>(mutator.triggered());
 }
 
-CaseResult result_of(Verdict verdict, JudgeKind judge = JudgeKind::none, const std::string& reason = "") {
+CaseResult result_of(Verdict verdict, JudgeKind judge = JudgeKind::none,
+                     const std::string& reason = "") {
   CaseResult result;
   result.verdict = verdict;
   result.judge = judge;
@@ -99,8 +104,8 @@ TEST(DeviceFaults, AreNamedSoThatTheyAreFoundAgain) {
   EXPECT_EQ(fault->site, "eager/compute/wait-for-loader");
   EXPECT_EQ(fault->index, 2);
   EXPECT_EQ(to_text(*fault), name);
-  for (const char* none : {"", "rms-norm-forgets-eps", "drop-wait", "drop-wait/2", "drop-wait/a/", "drop-wait/a/-1",
-                           "drop-wait/a/2x", "drop-everything/a/0"}) {
+  for (const char* none : {"", "rms-norm-forgets-eps", "drop-wait", "drop-wait/2", "drop-wait/a/",
+                           "drop-wait/a/-1", "drop-wait/a/2x", "drop-everything/a/0"}) {
     EXPECT_FALSE(device_fault(none)) << none;
   }
 }
@@ -173,7 +178,8 @@ TEST(Trials, StopAtTheFirstKillAndSayWhatWouldHaveDone) {
 TEST(Trials, DoNotCountAKillForAnotherReason) {
   const Fault fault = two_cases();
   MutantEvaluation trial(0, fault, small_cases());
-  for (int i = 0; i < 2; ++i) trial.take(result_of(Verdict::violated, JudgeKind::hazard, "something else"));
+  for (int i = 0; i < 2; ++i)
+    trial.take(result_of(Verdict::violated, JudgeKind::hazard, "something else"));
   EXPECT_TRUE(trial.outcome().done && trial.outcome().wrong_reason);
   EXPECT_FALSE(trial.outcome().killed || trial.outcome().equivalent);
   EXPECT_THAT(survivors_text({fault}, {trial.outcome()}),
@@ -216,7 +222,8 @@ TEST(Trials, ACallThatWasNeverMetProvesNothing) {
 TEST(Score, CountsEachFaultOnce) {
   const std::vector<Fault> faults(4, two_cases());
   std::vector<MutantEvaluation> trials;
-  for (int i = 0; i < 4; ++i) trials.emplace_back(i, faults[static_cast<std::size_t>(i)], small_cases());
+  for (int i = 0; i < 4; ++i)
+    trials.emplace_back(i, faults[static_cast<std::size_t>(i)], small_cases());
   trials[0].take(result_of(Verdict::violated, JudgeKind::loss));
   trials[0].take(result_of(Verdict::violated, JudgeKind::loss));
   trials[1].take(result_of(Verdict::violated, JudgeKind::hazard, "loader"));
@@ -235,7 +242,8 @@ TEST(Score, CountsEachFaultOnce) {
               HasSubstr("named: 2 of 2 killed (100.0 %), 1 proven equivalent, 1 not run"));
 }
 
-// ---- The command ----------------------------------------------------------------------------------------------------
+// ---- The command
+// -------------------------------------------------------------------------------------------------
 
 boost::json::value mutated(const TemporaryFolder& folder, const std::string& words, int status) {
   const Ran ran = run_lockstep("mutate --quiet " + words + " --json " + (folder / "m.json"));
@@ -259,7 +267,9 @@ TEST(MutateCommand, PutsTogetherWhatSeveralMachinesHaveRun) {
   std::string files;
   for (const char* shard : {"0", "1"}) {
     const std::string file = folder / ("part" + std::string(shard));
-    EXPECT_EQ(run_lockstep("mutate --quiet " + some + "--shard " + shard + "/2 --json " + file).status, 0);
+    EXPECT_EQ(
+        run_lockstep("mutate --quiet " + some + "--shard " + shard + "/2 --json " + file).status,
+        0);
     files += file + " ";
   }
   const auto together = mutated(folder, files, 0);
@@ -277,17 +287,23 @@ TEST(MutateCommand, PutsTogetherWhatSeveralMachinesHaveRun) {
   const std::string first = folder / "part0", other = folder / "other";
   EXPECT_THAT(run_lockstep("mutate " + first).err, HasSubstr("share 1/2 is missing"));
   EXPECT_THAT(run_lockstep("mutate " + first + " " + files).err, HasSubstr("is the same share as"));
-  EXPECT_EQ(run_lockstep("mutate --quiet --list --only '*/0' --scenarios 1 --shard 1/2 --json " + other).status, 0);
-  EXPECT_THAT(run_lockstep("mutate " + first + " " + other).err, HasSubstr("is of another campaign than"));
+  EXPECT_EQ(
+      run_lockstep("mutate --quiet --list --only '*/0' --scenarios 1 --shard 1/2 --json " + other)
+          .status,
+      0);
+  EXPECT_THAT(run_lockstep("mutate " + first + " " + other).err,
+              HasSubstr("is of another campaign than"));
   EXPECT_THAT(run_lockstep("mutate --seed 3 " + files).err, HasSubstr("--seed is for a run"));
 }
 
 TEST(MutateCommand, NamesAReplayThatFindsItAgain) {
   const TemporaryFolder folder;
-  for (const char* name : {"compute-ignores-loaded-event", "oracle:norm-forgets-eps", "checker:host-orders-nothing"}) {
-    const auto found = mutated(folder, "--scenarios 4 --only " + std::string(name), 0).at("results").at(0);
-    for (const char* key : {"name", "kind", "class", "site", "equivalent", "killed", "judge", "amplifier",
-                            "scenarios_to_kill", "argument", "replay"}) {
+  for (const char* name :
+       {"compute-ignores-loaded-event", "oracle:norm-forgets-eps", "checker:host-orders-nothing"}) {
+    const auto found =
+        mutated(folder, "--scenarios 4 --only " + std::string(name), 0).at("results").at(0);
+    for (const char* key : {"name", "kind", "class", "site", "equivalent", "killed", "judge",
+                            "amplifier", "scenarios_to_kill", "argument", "replay"}) {
       EXPECT_TRUE(found.as_object().contains(key)) << key;
     }
     EXPECT_TRUE(found.at("killed").as_bool()) << name;
@@ -295,7 +311,8 @@ TEST(MutateCommand, NamesAReplayThatFindsItAgain) {
     ASSERT_THAT(replay, testing::StartsWith("lockstep "));
     // The result of a probe is shown again by its trial, which then ends well.
     const int status = replay.starts_with("lockstep replay ") ? 1 : 0;
-    EXPECT_EQ(run_lockstep(replay.substr(std::string("lockstep ").size())).status, status) << replay;
+    EXPECT_EQ(run_lockstep(replay.substr(std::string("lockstep ").size())).status, status)
+        << replay;
   }
 }
 
@@ -311,7 +328,8 @@ TEST(MutateCommand, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(run_lockstep("mutate --scenarios 1 --only drop-wait/nowhere/0").status, 2);
   EXPECT_EQ(run_lockstep("mutate --budget 0").status, 2);
   for (const char* shard : {"2/2", "-1/2", "1", "0/2x", "a/b"}) {
-    EXPECT_EQ(run_lockstep("mutate --scenarios 1 --list --shard " + std::string(shard)).status, 2) << shard;
+    EXPECT_EQ(run_lockstep("mutate --scenarios 1 --list --shard " + std::string(shard)).status, 2)
+        << shard;
   }
   EXPECT_EQ(run_lockstep("mutate " + library_file("swiglu")).status, 2);
 }

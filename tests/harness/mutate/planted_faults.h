@@ -12,22 +12,26 @@ namespace lockstep {
 
 // By name, with the reason. They must survive (planted_test.cpp), or this list is wrong.
 inline const std::map<std::string, std::string>& equivalent_faults() {
-  // A step and an evaluation end with the host reading the losses, which drains the compute stream and with it every
-  // copy it waited for: when the next documents are staged and loaded, nothing of the step before is under way.
-  // checker_engine_test leaves the same edges out where the host runs ahead, and the checker finds each.
+  // A step and an evaluation end with the host reading the losses, which drains the compute stream
+  // and with it every copy it waited for: when the next documents are staged and loaded, nothing of
+  // the step before is under way. checker_engine_test leaves the same edges out where the host runs
+  // ahead, and the checker finds each.
   static const char* const kDrained = "the host reads the losses first, which drains the stream";
-  static const char* const kResume = "no scenario reads a checkpoint; the probe of `lockstep mutate` does";
+  static const char* const kResume =
+      "no scenario reads a checkpoint; the probe of `lockstep mutate` does";
   static const std::map<std::string, std::string> list{
       {"checkpoint-forgets-moments", kResume},
       {"checkpoint-forgets-the-counts-so-far", kResume},
       {"checkpoint-forgets-the-gradients-so-far", kResume},
       {"checkpoint-forgets-the-step", kResume},
       {"checkpoint-leaves-bf16-weights", kResume},
-      {"checkpoint-overwrites-the-valid-one", "no scenario fails to write a checkpoint: engine.fsdp_checkpoint"},
+      {"checkpoint-overwrites-the-valid-one",
+       "no scenario fails to write a checkpoint: engine.fsdp_checkpoint"},
       {"load-beside-gathers", kResume},
       {"load-keeps-the-step-begun", kResume},
       {"load-leaves-gathered-weights", kResume},
-      {"compute-ignores-step-state-event", "the state's copy precedes the microbatches' on the same stream"},
+      {"compute-ignores-step-state-event",
+       "the state's copy precedes the microbatches' on the same stream"},
       {"device-flushes-subnormals", "only the guard asks for the fingerprint: harness.guard"},
       {"tensor-core-drops-a-product",
        "only a calibration asks the tensor core by itself: harness.calibrate, harness.guard"},
@@ -45,9 +49,11 @@ inline std::string not_in_random_scenarios(const std::string& name) {
   }
   if (name.starts_with("attention-tables-") || name == "attention-workspace-over-gradients")
     return "random scenarios do not ask for cuDNN's attention";
-  if (name == "moe-capacity-in-another-order") return "the factors of random scenarios are the same in any order";
-  if (name == "evaluation-graph-without-its-count" || name == "offload-keeps-tensors-of-the-smallest-size" ||
-      name == "activation-gate-saturates" || name == "scan-long-time-steps-are-linear")
+  if (name == "moe-capacity-in-another-order")
+    return "the factors of random scenarios are the same in any order";
+  if (name == "evaluation-graph-without-its-count" ||
+      name == "offload-keeps-tensors-of-the-smallest-size" || name == "activation-gate-saturates" ||
+      name == "scan-long-time-steps-are-linear")
     return "random scenarios hardly ever draw it";
   return "";
 }

@@ -1,4 +1,5 @@
-// The list of faults that change nothing which a run can show. That every other one is caught is for `lockstep mutate`.
+// The list of faults that change nothing which a run can show. That every other one is caught is
+// for `lockstep mutate`.
 #include <gtest/gtest.h>
 
 #include "harness/run/library.h"
@@ -17,7 +18,8 @@ std::vector<Scenario> library() {
   for (const std::string& file : scenario_files(library_path())) {
     for (PlannedCase& one : plan_file(file, true, errors)) {
       decide_what_is_lacking(one, "sim");
-      if (!one.decided && one.scenario.expect.verdict == ExpectedVerdict::holds) cases.push_back(one.scenario);
+      if (!one.decided && one.scenario.expect.verdict == ExpectedVerdict::holds)
+        cases.push_back(one.scenario);
     }
   }
   EXPECT_TRUE(errors.empty()) << text_of(errors);
@@ -30,7 +32,8 @@ TEST(PlantedFaults, EachThatChangesNothingSurvives) {
   for (const auto& [name, why] : equivalent_faults()) {
     for (const Scenario& scenario : cases) {
       const CaseResult result =
-          run_in_worker(scenario, {.device = "sim", .planted = {.engine = name}}, {.fork = true, .timeout_s = 60});
+          run_in_worker(scenario, {.device = "sim", .planted = {.engine = name}},
+                        {.fork = true, .timeout_s = 60});
       EXPECT_EQ(result.verdict, Verdict::holds)
           << name << ": " << why << ", but in " << scenario.name << ": " << result.reason;
     }

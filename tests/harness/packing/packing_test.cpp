@@ -21,14 +21,16 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
 
-// ---- The plan -------------------------------------------------------------------------------------------------------
+// ---- The plan
+// -------------------------------------------------------------------------------------------------
 
 // By what the largest of `together` packs has.
-double seconds_of(const PackHistogram& histogram, const PackCosts& costs, const std::vector<std::int64_t>& buckets,
-                  int together) {
+double seconds_of(const PackHistogram& histogram, const PackCosts& costs,
+                  const std::vector<std::int64_t>& buckets, int together) {
   double sum = 0, seen = 0, before = 0;
   for (const auto& [documents, count] : histogram) {
-    const auto bucket = std::find_if(buckets.begin(), buckets.end(), [&](std::int64_t b) { return documents <= b; });
+    const auto bucket = std::find_if(buckets.begin(), buckets.end(),
+                                     [&](std::int64_t b) { return documents <= b; });
     seen += static_cast<double>(count);
     const double upto = std::pow(seen / static_cast<double>(packs(histogram)), together);
     sum += (upto - before) * (bucket == buckets.end() ? costs.eager : costs.replay_at(*bucket));
@@ -38,9 +40,11 @@ double seconds_of(const PackHistogram& histogram, const PackCosts& costs, const 
 }
 
 // Every choice of `count` capacities out of the numbers of documents.
-double least_of_all(const PackHistogram& histogram, const PackCosts& costs, std::size_t count, int together) {
+double least_of_all(const PackHistogram& histogram, const PackCosts& costs, std::size_t count,
+                    int together) {
   std::vector<std::int64_t> numbers;
-  for (const auto& [documents, packs] : histogram) numbers.push_back(std::max<std::int64_t>(documents, 1));
+  for (const auto& [documents, packs] : histogram)
+    numbers.push_back(std::max<std::int64_t>(documents, 1));
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   double least = std::numeric_limits<double>::infinity();
   for (std::uint32_t chosen = 0; chosen < 1u << numbers.size(); ++chosen) {
@@ -48,7 +52,8 @@ double least_of_all(const PackHistogram& histogram, const PackCosts& costs, std:
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       if (chosen >> i & 1) buckets.push_back(numbers[i]);
     }
-    if (buckets.size() == count) least = std::min(least, seconds_of(histogram, costs, buckets, together));
+    if (buckets.size() == count)
+      least = std::min(least, seconds_of(histogram, costs, buckets, together));
   }
   return least;
 }
@@ -60,7 +65,8 @@ RC_GTEST_PROP(PackingPlan, IsTheCheapestOfAllChoices, ()) {
   const int together = *rc::gen::inRange(1, 5);
   PackCosts costs{.eager = *rc::gen::inRange(1, 100) * 0.25};
   // A graph need not be cheaper than none, nor a small one cheaper than a large one.
-  for (int i = 0; i < 4; ++i) costs.replay[*rc::gen::inRange(1, 50)] = *rc::gen::inRange(1, 100) * 0.25;
+  for (int i = 0; i < 4; ++i)
+    costs.replay[*rc::gen::inRange(1, 50)] = *rc::gen::inRange(1, 100) * 0.25;
   const std::vector<PackingPlan> plans = cheapest_plans(histogram, costs, 4, together);
   RC_ASSERT(plans.front().buckets.empty());
   for (std::size_t count = 0; count < plans.size(); ++count) {
@@ -74,16 +80,19 @@ RC_GTEST_PROP(PackingPlan, IsTheCheapestOfAllChoices, ()) {
 }
 
 TEST(PackingPlan, AsManyBucketsAsPay) {
-  // Half of the packs are small, one in a hundred is huge; a large capacity costs twice a small one.
+  // Half of the packs are small, one in a hundred is huge; a large capacity costs twice a small
+  // one.
   const PackHistogram histogram{{4, 50}, {16, 49}, {300, 1}};
   const PackCosts costs{.replay = {{4, 1.0}, {16, 1.1}, {300, 2.0}}, .eager = 10};
   const std::vector<PackingPlan> plans = cheapest_plans(histogram, costs, 8);
   ASSERT_EQ(plans.size(), 4u);  // As many as there are numbers, and none.
   EXPECT_DOUBLE_EQ(plans[0].seconds, 10);
-  EXPECT_THAT(plans[1].buckets, ElementsAre(16));  // The huge one falls back: cheaper than 2 for all.
+  EXPECT_THAT(plans[1].buckets,
+              ElementsAre(16));  // The huge one falls back: cheaper than 2 for all.
   EXPECT_DOUBLE_EQ(plans[1].seconds, (99 * 1.1 + 10) / 100);
   EXPECT_DOUBLE_EQ(plans[1].replayed, 0.99);
-  // A hundred packs that share a decision all fit with a chance of 0.99^100: a capacity for all of them is better.
+  // A hundred packs that share a decision all fit with a chance of 0.99^100: a capacity for all of
+  // them is better.
   EXPECT_THAT(cheapest_plans(histogram, costs, 1, 100)[1].buckets, ElementsAre(300));
   EXPECT_THAT(plans[2].buckets, ElementsAre(16, 300));
   EXPECT_THAT(plans[3].buckets, ElementsAre(4, 16, 300));
@@ -106,7 +115,8 @@ TEST(PackCosts, LieOnLinesBetweenWhatWasMeasured) {
   EXPECT_DOUBLE_EQ(costs.replay_at(30), 2);
 }
 
-// ---- The histogram --------------------------------------------------------------------------------------------------
+// ---- The histogram
+// -------------------------------------------------------------------------------------------------
 
 class HistogramFile : public testing::Test {
  protected:
@@ -119,7 +129,8 @@ class HistogramFile : public testing::Test {
 };
 
 TEST_F(HistogramFile, HasDocumentsAndPacksOnALine) {
-  const PackHistogram read = read_histogram(write("# documents packs\n\n12 3\r\n 7,\t2 # why\n12;1\n9 0\n"));
+  const PackHistogram read =
+      read_histogram(write("# documents packs\n\n12 3\r\n 7,\t2 # why\n12;1\n9 0\n"));
   EXPECT_THAT(read, ElementsAre(Pair(7, 2), Pair(12, 4)));
   EXPECT_EQ(packs(read), 6);
   EXPECT_EQ(percentile(read, 0.3), 7);
@@ -128,10 +139,11 @@ TEST_F(HistogramFile, HasDocumentsAndPacksOnALine) {
 }
 
 TEST_F(HistogramFile, WhatIsWrongIsNamedWithItsLine) {
-  for (const auto& [text, line] : {std::pair{"3 1\nx 2\n", ":2:"}, std::pair{"3\n", ":1:"}, std::pair{"3 1 4\n", ":1:"},
-                                   std::pair{"-1 4\n", ":1:"}, std::pair{"70000 1\n", ":1:"},
-                                   std::pair{"1 -4\n", ":1:"}, std::pair{"1 9007199254740992\n2 1\n", ":2:"},
-                                   std::pair{"1 99999999999999999999\n", ":1:"}, std::pair{"# nothing\n", "no pack"}}) {
+  for (const auto& [text, line] :
+       {std::pair{"3 1\nx 2\n", ":2:"}, std::pair{"3\n", ":1:"}, std::pair{"3 1 4\n", ":1:"},
+        std::pair{"-1 4\n", ":1:"}, std::pair{"70000 1\n", ":1:"}, std::pair{"1 -4\n", ":1:"},
+        std::pair{"1 9007199254740992\n2 1\n", ":2:"}, std::pair{"1 99999999999999999999\n", ":1:"},
+        std::pair{"# nothing\n", "no pack"}}) {
     try {
       read_histogram(write(text));
       ADD_FAILURE() << text;
@@ -142,7 +154,8 @@ TEST_F(HistogramFile, WhatIsWrongIsNamedWithItsLine) {
   EXPECT_THROW(read_histogram("/nowhere/at/all"), RequestError);
 }
 
-// A pack is a microbatch, and its slots are counted as the engine counts them: the dummy tail is one.
+// A pack is a microbatch, and its slots are counted as the engine counts them: the dummy tail is
+// one.
 TEST(PackHistogram, OfAScenarioCountsItsTrainingPacks) {
   const std::string yaml =
       "schema: 1\nname: x\nnumerics: [fp32]\n"

@@ -1,4 +1,5 @@
-// The HTML page: one file, nothing from elsewhere, nothing unescaped, the row that differs marked where it lies.
+// The HTML page: one file, nothing from elsewhere, nothing unescaped, the row that differs marked
+// where it lies.
 #include "harness/report/html_report.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +17,8 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// Two packs of 64 rows: one document, and four of which the second is empty; rows 0-9, none, 10-19, 20-24.
+// Two packs of 64 rows: one document, and four of which the second is empty; rows 0-9, none, 10-19,
+// 20-24.
 Scenario two_packs() {
   Scenario scenario;
   scenario.name = "two-packs";
@@ -42,7 +44,9 @@ FirstDifference row_in(std::int64_t document, std::int64_t position, std::int64_
   return where;
 }
 
-boost::json::object run_of(const CaseResult& result) { return run_to_json({result}, result.device, 0.5); }
+boost::json::object run_of(const CaseResult& result) {
+  return run_to_json({result}, result.device, 0.5);
+}
 
 CaseResult violated() {
   CaseResult result;
@@ -130,10 +134,11 @@ TEST(HtmlReport, FindsTheDocumentsOfAText) {
 
 TEST(HtmlReport, ShowsWhatWasDrawn) {
   boost::json::object run = run_of(violated());
-  run["distribution"] = {{"cases", 100},
-                         {"features", {{"graphs", 60}, {"dropout", 0}}},
-                         {"pairs", {{"graphs", "dropout", 0}}},
-                         {"never_met", boost::json::array{boost::json::array{"graphs", "dropout"}}}};
+  run["distribution"] = {
+      {"cases", 100},
+      {"features", {{"graphs", 60}, {"dropout", 0}}},
+      {"pairs", {{"graphs", "dropout", 0}}},
+      {"never_met", boost::json::array{boost::json::array{"graphs", "dropout"}}}};
   const std::string page = html_report(run);
   EXPECT_THAT(page, HasSubstr("<b>100</b> cases"));
   EXPECT_THAT(page, HasSubstr("<tr class=\"never\"><td>dropout</td><td class=\"n\">never</td>"));
@@ -153,7 +158,9 @@ TEST(PackPicture, MarksTheRowOfTheDocument) {
   const Scenario scenario = two_packs();
   const StepData step = open_data(scenario)->training(0);
   const std::string drawn = pack_picture(scenario.data, step, row_in(3, 4, 14));
-  EXPECT_THAT(drawn, HasSubstr("<line class=\"marker\" x1=\"298.84\" x2=\"298.84\""));  // 104 + 860 * 14.5 / 64
+  EXPECT_THAT(
+      drawn,
+      HasSubstr("<line class=\"marker\" x1=\"298.84\" x2=\"298.84\""));  // 104 + 860 * 14.5 / 64
   EXPECT_THAT(drawn, HasSubstr("document 3: rows 10 to 19"));
   EXPECT_THAT(drawn, HasSubstr("document 2: empty, a slot without rows"));
   EXPECT_THAT(drawn, HasSubstr("differs"));
@@ -173,9 +180,12 @@ TEST(PackPicture, MarksNoRowWhereNoneDiffers) {
 TEST(HtmlOption, WritesThePageWholeOrNotAtAll) {
   const TemporaryFolder folder;
   const std::string file = folder.file("a.yaml", "schema: 1\nname: a\nnumerics: [fp32]\n");
-  EXPECT_EQ(run_lockstep("verify --quiet --device sim " + file + " --html " + (folder / "a.html")).status, 0);
+  EXPECT_EQ(
+      run_lockstep("verify --quiet --device sim " + file + " --html " + (folder / "a.html")).status,
+      0);
   EXPECT_THAT(slurp(folder / "a.html"), testing::EndsWith("</html>\n"));
-  const Ran ran = run_lockstep("replay --quiet --device sim " + file + " --html " + (folder / "none/a.html"));
+  const Ran ran =
+      run_lockstep("replay --quiet --device sim " + file + " --html " + (folder / "none/a.html"));
   EXPECT_EQ(ran.status, 3);
   EXPECT_THAT(ran.err, HasSubstr("none/a.html"));
 }

@@ -17,7 +17,8 @@ TEST(OffloadMatrix, IsTheOneInTheDocumentation) {
   std::ifstream file(std::string(root ? root : LOCKSTEP_SOURCE_ROOT) + "/docs/offloading.md");
   std::stringstream text;
   text << file.rdbuf();
-  EXPECT_THAT(text.str(), testing::HasSubstr(offload_matrix())) << "`lockstep describe --offload-matrix` prints it";
+  EXPECT_THAT(text.str(), testing::HasSubstr(offload_matrix()))
+      << "`lockstep describe --offload-matrix` prints it";
 }
 
 TEST(OffloadMatrix, HasEveryKindOfAnswer) {

@@ -56,7 +56,8 @@ TEST(OffloadTable, SaysWhatMovesWhenItComesBackAndHowManyBytes) {
       EXPECT_EQ(said.at("module").as_string(), word(group.module));
       EXPECT_EQ(said.at("stays").as_bool(), group.is_resident);
       EXPECT_EQ(said.at("leaves_after").as_int64(), group.d2h.begin);
-      EXPECT_EQ(said.at("returns_from").as_int64(), group.is_resident ? 0 : plan.last_step() - group.h2d.begin);
+      EXPECT_EQ(said.at("returns_from").as_int64(),
+                group.is_resident ? 0 : plan.last_step() - group.h2d.begin);
       EXPECT_EQ(said.at("returns_before").as_int64(), plan.last_step() - group.h2d.end);
       EXPECT_EQ(said.at("bytes").as_int64(), group.bytes());
       bytes += group.is_resident ? 0 : group.bytes();
@@ -66,24 +67,27 @@ TEST(OffloadTable, SaysWhatMovesWhenItComesBackAndHowManyBytes) {
   });
 }
 
-// Compute waits for copies back, and for nothing else but what leaves. Of each group at most all is hidden.
+// Compute waits for copies back, and for nothing else but what leaves. Of each group at most all is
+// hidden.
 TEST(OffloadTable, SaysHowMuchIsHidden) {
   for_each_plan([](const Scenario& scenario, const OffloadPlan& plan) {
     const OffloadForecast times = forecast(plan);
     const boost::json::object json = offload_json(plan);
     const boost::json::object& model = json.at("model").as_object();
     double awaited = 0;
-    for (const auto& group : json.at("groups").as_array()) awaited += group.at("awaited_seconds").as_double();
+    for (const auto& group : json.at("groups").as_array())
+      awaited += group.at("awaited_seconds").as_double();
     EXPECT_LE(awaited, model.at("stalled_seconds").as_double() + 1e-9);
     EXPECT_EQ(model.at("slower").as_double(), times.slower());
     EXPECT_EQ(model.at("fits_under_compute").as_bool(), times.fits());
     const std::string text = offload_table(scenario, plan);
-    EXPECT_THAT(text, HasSubstr(times.fits() ? "  fits under compute" : "  does not fit under compute"));
+    EXPECT_THAT(text,
+                HasSubstr(times.fits() ? "  fits under compute" : "  does not fit under compute"));
   });
 }
 
-// A quarter of H1 hides, a half does not with one microbatch in flight, all of it never does: both sides of the line
-// are seen.
+// A quarter of H1 hides, a half does not with one microbatch in flight, all of it never does: both
+// sides of the line are seen.
 TEST(OffloadTable, KnowsWhatFits) {
   for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
     EXPECT_TRUE(forecast(plan_offload(of_h1(impl, 4, 1))).fits());

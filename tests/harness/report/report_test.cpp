@@ -51,15 +51,16 @@ CaseResult with(Verdict verdict, JudgeKind judge = JudgeKind::none) {
 
 TEST(ResultJson, ComesBackAsItWas) {
   const CaseResult one = violated();
-  const CaseResult back = result_from_json(boost::json::parse(boost::json::serialize(to_json(one))));
+  const CaseResult back =
+      result_from_json(boost::json::parse(boost::json::serialize(to_json(one))));
   EXPECT_EQ(to_json(back), to_json(one));
   EXPECT_EQ(back.first_difference, one.first_difference);
   EXPECT_EQ(back.counters, one.counters);
 }
 
 TEST(ResultJson, TheSummaryCounts) {
-  const auto run =
-      run_to_json({violated(), with(Verdict::holds), with(Verdict::skipped), with(Verdict::broken)}, {}, 1);
+  const auto run = run_to_json(
+      {violated(), with(Verdict::holds), with(Verdict::skipped), with(Verdict::broken)}, {}, 1);
   const auto& summary = run.at("summary");
   EXPECT_EQ(summary.at("scenarios").to_number<int>(), 4);
   for (const char* key : {"held", "violated", "broken", "skipped"})
@@ -70,8 +71,9 @@ TEST(ResultJson, TheSummaryCounts) {
 TEST(FailureBlock, NamesTheElementAndTheReplay) {
   const std::string block = failure_block(violated());
   for (const char* part :
-       {"step 2, rank 0, microbatch 1, layer 3", "layers.3.qkv, written by linear", "[2, 1]", "document 5",
-        "position 0", "1 0x3f800000", "2 0x40000000", "8388608 ulp", "replay: lockstep replay lsX --device sim"}) {
+       {"step 2, rank 0, microbatch 1, layer 3", "layers.3.qkv, written by linear", "[2, 1]",
+        "document 5", "position 0", "1 0x3f800000", "2 0x40000000", "8388608 ulp",
+        "replay: lockstep replay lsX --device sim"}) {
     EXPECT_THAT(block, HasSubstr(part));
   }
 }
@@ -86,10 +88,13 @@ TEST(Junit, EscapesAndCounts) {
 TEST(ExitStatus, TheWorstVerdictDecides) {
   EXPECT_EQ(exit_status({with(Verdict::holds), with(Verdict::skipped)}), ExitStatus::held);
   EXPECT_EQ(exit_status({with(Verdict::holds), with(Verdict::gave_up)}), ExitStatus::gave_up);
-  EXPECT_EQ(exit_status({with(Verdict::gave_up), with(Verdict::broken, JudgeKind::device)}), ExitStatus::world_failed);
-  EXPECT_EQ(exit_status({with(Verdict::broken, JudgeKind::device), with(Verdict::broken, JudgeKind::watchdog)}),
+  EXPECT_EQ(exit_status({with(Verdict::gave_up), with(Verdict::broken, JudgeKind::device)}),
+            ExitStatus::world_failed);
+  EXPECT_EQ(exit_status({with(Verdict::broken, JudgeKind::device),
+                         with(Verdict::broken, JudgeKind::watchdog)}),
             ExitStatus::hang);
-  EXPECT_EQ(exit_status({with(Verdict::broken, JudgeKind::watchdog), violated()}), ExitStatus::violated);
+  EXPECT_EQ(exit_status({with(Verdict::broken, JudgeKind::watchdog), violated()}),
+            ExitStatus::violated);
 }
 
 TEST(WriteFile, ReplacesWholeOrNotAtAll) {

@@ -1,4 +1,5 @@
-// Traces: what ran is put beside what was asked for, events become flows, a missing edge is drawn where it is.
+// Traces: what ran is put beside what was asked for, events become flows, a missing edge is drawn
+// where it is.
 #include "harness/report/trace.h"
 
 #include <gmock/gmock.h>
@@ -85,7 +86,8 @@ TEST(Trace, PerfettoFindsTracksSlicesAndBothEndsOfEachFlow) {
   const Trace trace = trace_case(small(GraphImpl::partial), {});
   const auto whole = boost::json::parse(trace_json(trace, "traced")).as_object();
   std::map<std::string, std::size_t> phases;
-  for (const auto& event : whole.at("traceEvents").as_array()) phases[event.at("ph").as_string().c_str()]++;
+  for (const auto& event : whole.at("traceEvents").as_array())
+    phases[event.at("ph").as_string().c_str()]++;
   std::size_t launches = 0;
   for (const TraceLaunch& launch : trace.launches) launches += launch.first >= 0;
   EXPECT_EQ(phases["X"], trace.items.size() + launches);
@@ -106,7 +108,8 @@ TEST(Trace, DrawsAMissingEdgeBetweenItsItems) {
   EXPECT_EQ(trace.flows[0].from, 0);
   EXPECT_EQ(trace.flows[0].to, 1);
   EXPECT_THAT(trace_json(trace, "a"), testing::HasSubstr("\"missing edge\""));
-  EXPECT_FALSE(add_missing_edge(trace, copy, {.stream = "compute", .what = "linear", .place = {.step = 1}}, ""));
+  EXPECT_FALSE(add_missing_edge(trace, copy,
+                                {.stream = "compute", .what = "linear", .place = {.step = 1}}, ""));
 }
 
 // Nothing goes wrong in program order, so only the checker knows.

@@ -11,7 +11,8 @@ namespace {
 using testing::EndsWith;
 using testing::HasSubstr;
 
-LaunchedRank launched(std::optional<bool> one_machine, const std::string& job, const std::string& host) {
+LaunchedRank launched(std::optional<bool> one_machine, const std::string& job,
+                      const std::string& host) {
   LaunchedRank me;
   me.launcher = "a launcher";
   me.one_machine = one_machine;
@@ -47,9 +48,11 @@ TEST(RendezvousAddress, IsMemoryOnOneMachineAndElseTheNetwork) {
 }
 
 TEST(RendezvousAddress, IsRefusedWhereNothingTells) {
-  EXPECT_THAT(place(launched(false, "job", "")), HasSubstr("a launcher started processes on several machines"));
+  EXPECT_THAT(place(launched(false, "job", "")),
+              HasSubstr("a launcher started processes on several machines"));
   for (const std::optional<bool> one_machine : {std::optional<bool>(true), std::optional<bool>()}) {
-    EXPECT_THAT(place(launched(one_machine, "", "")), HasSubstr("refused: a launcher names no job"));
+    EXPECT_THAT(place(launched(one_machine, "", "")),
+                HasSubstr("refused: a launcher names no job"));
   }
 }
 

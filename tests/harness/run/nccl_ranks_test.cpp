@@ -1,5 +1,5 @@
-// Ranks with a GPU each, as a user has them: their bits are those of virtual ranks; one that is lost becomes a report
-// and exit status 4.
+// Ranks with a GPU each, as a user has them: their bits are those of virtual ranks; one that is
+// lost becomes a report and exit status 4.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,21 +27,24 @@ using testing::HasSubstr;
 class NcclRanks : public testing::Test {
  protected:
   // `whole`: a step is one graph.
-  std::string file(const std::string& transport, const std::string& strategy, const std::string& precision,
-                   bool whole = false) const {
-    return folder_.file(strategy + "-" + transport + "-" + precision + (whole ? "-whole" : "") + ".yaml",
-                        "schema: 1\nname: ranks\nnumerics: [" + precision +
-                            "]\nmodel: {pattern: \"M*-*-\", dropout: 0.1}\n"
-                            "training: {steps: 5, microbatches: 2, eval_every: 2, recapture_at: [3]}\n"
-                            "data: {documents: [[[17, 1, 0, 30], [5, 16, 33], [3, 3], [9, 8]], "
-                            "[[64], [3, 4, 20, 15, 9], [1], [2, 7]]]}\nfsdp: {strategy: " +
-                            strategy + "}\nparallel: {data: 2, transport: " + transport + "}\n" +
-                            (whole ? "cuda_graph: {impl: full_iteration}\n" : ""));
+  std::string file(const std::string& transport, const std::string& strategy,
+                   const std::string& precision, bool whole = false) const {
+    return folder_.file(
+        strategy + "-" + transport + "-" + precision + (whole ? "-whole" : "") + ".yaml",
+        "schema: 1\nname: ranks\nnumerics: [" + precision +
+            "]\nmodel: {pattern: \"M*-*-\", dropout: 0.1}\n"
+            "training: {steps: 5, microbatches: 2, eval_every: 2, recapture_at: [3]}\n"
+            "data: {documents: [[[17, 1, 0, 30], [5, 16, 33], [3, 3], [9, 8]], "
+            "[[64], [3, 4, 20, 15, 9], [1], [2, 7]]]}\nfsdp: {strategy: " +
+            strategy + "}\nparallel: {data: 2, transport: " + transport + "}\n" +
+            (whole ? "cuda_graph: {impl: full_iteration}\n" : ""));
   }
-  // `lockstep` in the background; most of its time goes by while GPUs are opened, so several go at once.
+  // `lockstep` in the background; most of its time goes by while GPUs are opened, so several go at
+  // once.
   class Running {
    public:
-    Running(const std::string& line, const std::string& output) : output_(output), process_(line, 0, output) {}
+    Running(const std::string& line, const std::string& output)
+        : output_(output), process_(line, 0, output) {}
     pid_t pid() const { return process_.pid(); }
     std::string said() const { return slurp(output_); }
     std::string end(int status) {
@@ -99,7 +102,8 @@ TEST_F(NcclRanks, HaveTheBitsOfVirtualRanks) {
 
 // NCCL says so itself, once a communicator, where `doctor` says that it may.
 TEST_F(NcclRanks, ExchangeByCopyEnginesWhereTheyMay) {
-  const bool may = running("doctor")->end(0).find("exchanges     by copy engines") != std::string::npos;
+  const bool may =
+      running("doctor")->end(0).find("exchanges     by copy engines") != std::string::npos;
   ::setenv("NCCL_DEBUG", "INFO", 1);
   ::setenv("NCCL_DEBUG_FILE", (folder_ / "nccl.%p").c_str(), 1);
   steps_of("cuda", file("nccl", "optim_grads_params", "bf16"));
@@ -143,16 +147,19 @@ TEST_F(NcclRanks, ReportARankThatIsLost) {
     std::vector<pid_t> ranks;
   };
   std::vector<Run> runs;
-  for (const auto& [signal, lost] : {std::pair(SIGKILL, 0), std::pair(SIGSTOP, 1), std::pair(SIGKILL, 1)}) {
+  for (const auto& [signal, lost] :
+       {std::pair(SIGKILL, 0), std::pair(SIGSTOP, 1), std::pair(SIGKILL, 1)}) {
     const bool whole = signal == SIGKILL && lost == 1;
-    runs.push_back({signal,
-                    lost,
-                    running("train --device cuda --quiet --steps 1000000 --digest-every 1 --deadline 3 " +
-                            file("nccl", "optim_grads_params", "fp32", whole)),
-                    {}});
+    runs.push_back(
+        {signal,
+         lost,
+         running("train --device cuda --quiet --steps 1000000 --digest-every 1 --deadline 3 " +
+                 file("nccl", "optim_grads_params", "fp32", whole)),
+         {}});
   }
   for (Run& run : runs) {
-    EXPECT_TRUE(comes_true([&] { return run.process->said().find("step 3 ") != std::string::npos; }));
+    EXPECT_TRUE(
+        comes_true([&] { return run.process->said().find("step 3 ") != std::string::npos; }));
     run.ranks = children_of(run.process->pid());
     ASSERT_EQ(run.ranks.size(), 2u);
     std::sort(run.ranks.begin(), run.ranks.end());
@@ -171,8 +178,8 @@ TEST_F(NcclRanks, ReportARankThatIsLost) {
 // The checkpoint of a run that lost a rank continues as if nothing had happened.
 TEST_F(NcclRanks, ResumeBitForBitAfterAKill) {
   const std::string line = "train --device cuda --quiet --steps 100 --deadline 3 " +
-                           file("nccl", "optim_grads_params", "bf16") + " --checkpoint " + (folder_ / "state") +
-                           " --checkpoint-every 1";
+                           file("nccl", "optim_grads_params", "bf16") + " --checkpoint " +
+                           (folder_ / "state") + " --checkpoint-every 1";
   const auto killed = running(line);
   const std::string rest = "train --device cuda --quiet --steps 100 --digest-every 50 ";
   const auto whole = running(rest + file("local", "optim_grads_params", "bf16"));
@@ -181,7 +188,8 @@ TEST_F(NcclRanks, ResumeBitForBitAfterAKill) {
   ASSERT_EQ(ranks.size(), 2u);
   ::kill(ranks[1], SIGKILL);
   killed->end(4);
-  const auto resumed = running(rest + file("nccl", "optim_grads_params", "bf16") + " --resume " + (folder_ / "state"));
+  const auto resumed = running(rest + file("nccl", "optim_grads_params", "bf16") + " --resume " +
+                               (folder_ / "state"));
   const auto last = [](const std::string& said) {
     const std::size_t at = said.rfind("step 100  loss ");
     EXPECT_NE(at, std::string::npos) << said;
@@ -201,26 +209,30 @@ TEST_F(NcclRanks, NameWhatIsWrong) {
   all.push_back({"gather-not-awaited", "hazard"});
   const auto result = [&](const char* fault) { return folder_ / (std::string(fault) + ".json"); };
   for (Planted& one : all) {
-    one.run = running(std::string("verify --device cuda --quiet --deadline 20 --plant ") + one.fault + " --json " +
-                      result(one.fault) + " " + file("nccl", "optim_grads_params", "fp32"));
+    one.run =
+        running(std::string("verify --device cuda --quiet --deadline 20 --plant ") + one.fault +
+                " --json " + result(one.fault) + " " + file("nccl", "optim_grads_params", "fp32"));
   }
   for (const Planted& one : all) {
     one.run->end(1);
-    EXPECT_EQ(boost::json::parse(slurp(result(one.fault))).at("results").at(0).at("judge"), one.judge);
+    EXPECT_EQ(boost::json::parse(slurp(result(one.fault))).at("results").at(0).at("judge"),
+              one.judge);
   }
 }
 
 TEST_F(NcclRanks, AreTimed) {
-  const Ran ran =
-      run_lockstep("bench --device cuda --section fsdp --ranks 2 --budget 0.01 --only \"params partial\" --json " +
-                   (folder_ / "times.json"));
+  const Ran ran = run_lockstep(
+      "bench --device cuda --section fsdp --ranks 2 --budget 0.01 --only \"params partial\" "
+      "--json " +
+      (folder_ / "times.json"));
   EXPECT_EQ(ran.status, 0) << ran.err;
   const auto times = boost::json::parse(slurp(folder_ / "times.json")).at("fsdp");
   EXPECT_EQ(times.at("transport"), "nccl");
   const auto& row = times.at("rows").at(0);
   EXPECT_GT(row.at("host_seconds").as_double(), 0);
   EXPECT_LE(row.at("host_seconds").as_double(), row.at("step_seconds").as_double());
-  for (const char* exchange : {"gathers", "reductions"}) EXPECT_GT(row.at(exchange).at("bare_seconds").as_double(), 0);
+  for (const char* exchange : {"gathers", "reductions"})
+    EXPECT_GT(row.at(exchange).at("bare_seconds").as_double(), 0);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ Scenario from_library(const std::string& name) {
 }
 
 CaseResult with_fault(const Scenario& scenario, const std::string& fault) {
-  return run_in_worker(scenario, {.device = "sim", .planted = {.engine = fault}}, {.fork = true, .timeout_s = 60});
+  return run_in_worker(scenario, {.device = "sim", .planted = {.engine = fault}},
+                       {.fork = true, .timeout_s = 60});
 }
 
 TEST(PressureFaults, AMissingWaitThatOnlyADelayShows) {
@@ -32,7 +33,8 @@ TEST(PressureFaults, WhatWasLeftInASlotThatOnlyPoisonShows) {
   const CaseResult found = with_fault(scenario, "metadata-built-once");
   EXPECT_EQ(found.verdict, Verdict::violated);
   EXPECT_EQ(found.judge, JudgeKind::hazard);
-  EXPECT_NE(found.reason.find("it was poisoned before this use"), std::string::npos) << found.reason;
+  EXPECT_NE(found.reason.find("it was poisoned before this use"), std::string::npos)
+      << found.reason;
   scenario.checker.poison = {Poison::fresh, Poison::freed};
   EXPECT_EQ(with_fault(scenario, "metadata-built-once").verdict, Verdict::holds);
 }
@@ -59,8 +61,8 @@ TEST(Delays, ThatNothingWaitsForAreVacuous) {
   EXPECT_EQ(with_fault(scenario, "").verdict, Verdict::holds);
 }
 
-// Nobody judges the order, and the run with arithmetic is lucky: a schedule is found by tags and confirmed by bits. Its
-// seed is enough to find it again.
+// Nobody judges the order, and the run with arithmetic is lucky: a schedule is found by tags and
+// confirmed by bits. Its seed is enough to find it again.
 TEST(Schedules, AreFoundByTagsAndConfirmedByBits) {
   Scenario scenario = from_library("delayed-loader-unchecked");
   scenario.checker.delays.clear();

@@ -1,5 +1,5 @@
-// Ranks as processes, as a user has them: the bits are those of one rank; a rank that is lost becomes a report and exit
-// status 4 within the deadline.
+// Ranks as processes, as a user has them: the bits are those of one rank; a rank that is lost
+// becomes a report and exit status 4 within the deadline.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,16 +31,17 @@ class RankProcesses : public testing::Test {
   std::string file(int ranks, const std::string& transport, const std::string& strategy,
                    const std::string& more = "") const {
     const std::string number = std::to_string(ranks);
-    return folder_.file(strategy + "-" + transport + number + (more.empty() ? ".yaml" : "-more.yaml"),
-                        "schema: 1\nname: ranks\nmodel: {pattern: \"M*-*-\"}\n"
-                        "training: {steps: 4, microbatches: " +
-                            std::to_string(ranks == 3 ? 1 : 4 / ranks) +
-                            ", eval_every: 2}\nfsdp: {strategy: " + strategy +
-                            "}\n"
-                            "data: {documents: [[[17, 1, 0, 30], [5, 16, 33], [3, 3], [9, 8]], "
-                            "[[64], [3, 4, 20, 15, 9], [1], [2, 7]]]}\n"
-                            "parallel: {data: " +
-                            number + ", transport: " + transport + "}\n" + more);
+    return folder_.file(
+        strategy + "-" + transport + number + (more.empty() ? ".yaml" : "-more.yaml"),
+        "schema: 1\nname: ranks\nmodel: {pattern: \"M*-*-\"}\n"
+        "training: {steps: 4, microbatches: " +
+            std::to_string(ranks == 3 ? 1 : 4 / ranks) +
+            ", eval_every: 2}\nfsdp: {strategy: " + strategy +
+            "}\n"
+            "data: {documents: [[[17, 1, 0, 30], [5, 16, 33], [3, 3], [9, 8]], "
+            "[[64], [3, 4, 20, 15, 9], [1], [2, 7]]]}\n"
+            "parallel: {data: " +
+            number + ", transport: " + transport + "}\n" + more);
   }
   static std::string trained(const std::string& file) {
     const Ran ran = run_lockstep("train --device sim --quiet --digest-every 1 " + file);
@@ -48,7 +49,9 @@ class RankProcesses : public testing::Test {
     return ran.out;
   }
   // The steps alone: what is said of the whole run stands after the time that it took.
-  static std::string without_summary(const std::string& out) { return out.substr(0, out.rfind("loss ")); }
+  static std::string without_summary(const std::string& out) {
+    return out.substr(0, out.rfind("loss "));
+  }
   // Both end well, and the first alone says the steps.
   void expect_steps(Started& first, Started& second, const std::string& steps) const {
     EXPECT_EQ(first.exit_status(), 0) << slurp(folder_ / "0");
@@ -75,18 +78,19 @@ TEST_F(RankProcesses, HaveTheBitsOfOneRank) {
 
 TEST_F(RankProcesses, ReplayAWholeStepWithTheBitsOfVirtualRanks) {
   for (const char* strategy : {"no_shard", "optim", "optim_grads", "optim_grads_params"}) {
-    EXPECT_EQ(trained(file(2, "shm", strategy, kWholeStep)), trained(file(2, "local", strategy))) << strategy;
+    EXPECT_EQ(trained(file(2, "shm", strategy, kWholeStep)), trained(file(2, "local", strategy)))
+        << strategy;
   }
 }
 
 // As torchrun starts process `rank` of `size`; `job` is empty where it tells none.
-std::unique_ptr<Started> started(const std::string& scenario, int rank, int size, const std::string& job,
-                                 const std::string& output) {
+std::unique_ptr<Started> started(const std::string& scenario, int rank, int size,
+                                 const std::string& job, const std::string& output) {
   ::setenv("RANK", std::to_string(rank).c_str(), 1);
   ::setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
   if (!job.empty()) ::setenv("MASTER_ADDR", job.c_str(), 1);
-  auto one =
-      std::make_unique<Started>("train --device sim --quiet --digest-every 1 --deadline 30 " + scenario, 0, output);
+  auto one = std::make_unique<Started>(
+      "train --device sim --quiet --digest-every 1 --deadline 30 " + scenario, 0, output);
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR"}) ::unsetenv(name);
   return one;
 }
@@ -94,7 +98,8 @@ std::unique_ptr<Started> started(const std::string& scenario, int rank, int size
 TEST_F(RankProcesses, AreStartedByALauncherAsWell) {
   const std::string one = without_summary(trained(file(1, "local", "optim_grads")));
   for (const int ranks : {2, 4}) {  // In two processes.
-    const std::string scenario = file(ranks, "auto", "optim_grads"), job = "test-" + std::to_string(::getpid());
+    const std::string scenario = file(ranks, "auto", "optim_grads"),
+                      job = "test-" + std::to_string(::getpid());
     const auto second = started(scenario, 1, 2, job, folder_ / "1");
     const auto first = started(scenario, 0, 2, job, folder_ / "0");
     expect_steps(*first, *second, one);
@@ -102,13 +107,17 @@ TEST_F(RankProcesses, AreStartedByALauncherAsWell) {
 }
 
 // As a launcher starts it on a machine of its own, of which there is one for each process here.
-std::unique_ptr<Started> started_afar(const std::string& words, int rank, int size, std::uint16_t port,
-                                      const std::string& output) {
-  const std::map<std::string, std::string> variables{
-      {"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(size)}, {"LOCAL_RANK", "0"},
-      {"LOCAL_WORLD_SIZE", "1"},      {"MASTER_ADDR", "127.0.0.1"},         {"MASTER_PORT", std::to_string(port)}};
+std::unique_ptr<Started> started_afar(const std::string& words, int rank, int size,
+                                      std::uint16_t port, const std::string& output) {
+  const std::map<std::string, std::string> variables{{"RANK", std::to_string(rank)},
+                                                     {"WORLD_SIZE", std::to_string(size)},
+                                                     {"LOCAL_RANK", "0"},
+                                                     {"LOCAL_WORLD_SIZE", "1"},
+                                                     {"MASTER_ADDR", "127.0.0.1"},
+                                                     {"MASTER_PORT", std::to_string(port)}};
   for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
-  auto one = std::make_unique<Started>("train --device sim --quiet --digest-every 1 " + words, 0, output);
+  auto one =
+      std::make_unique<Started>("train --device sim --quiet --digest-every 1 " + words, 0, output);
   for (const auto& [name, value] : variables) ::unsetenv(name.c_str());
   return one;
 }
@@ -127,14 +136,16 @@ TEST_F(RankProcesses, HaveTheBitsOfOneRankOnSeveralMachines) {
 TEST_F(RankProcesses, NeedOneScenarioOnAllMachines) {
   const std::string scenario = file(2, "auto", "optim_grads");
   const std::uint16_t port = free_port();
-  const auto second = started_afar("--deadline 30 --steps 5 " + scenario, 1, 2, port, folder_ / "1");
+  const auto second =
+      started_afar("--deadline 30 --steps 5 " + scenario, 1, 2, port, folder_ / "1");
   const auto first = started_afar("--deadline 30 " + scenario, 0, 2, port, folder_ / "0");
   EXPECT_EQ(first->exit_status(), 2);
   EXPECT_EQ(second->exit_status(), 2);
   for (const char* rank : {"0", "1"}) {
     EXPECT_THAT(slurp(folder_ / rank), HasSubstr("rank 0 runs `  "));
     EXPECT_THAT(slurp(folder_ / rank), HasSubstr("steps: 4`, and `  steps: 5`"));
-    EXPECT_THAT(slurp(folder_ / rank), HasSubstr("runs rank 1: all processes need one build and one scenario"));
+    EXPECT_THAT(slurp(folder_ / rank),
+                HasSubstr("runs rank 1: all processes need one build and one scenario"));
   }
 }
 
@@ -148,9 +159,12 @@ TEST_F(RankProcesses, ReportAKilledRankOnAnotherMachine) {
     const int lost = static_cast<int>(random() % 3);
     const bool stuck = left % 3 == 0;
     std::vector<std::unique_ptr<Started>> ranks;
-    const auto output = [&](int rank) { return folder_ / (std::to_string(left) + "-" + std::to_string(rank)); };
+    const auto output = [&](int rank) {
+      return folder_ / (std::to_string(left) + "-" + std::to_string(rank));
+    };
     for (int rank = 0; rank < 3; ++rank) {
-      ranks.push_back(started_afar("--steps 1000000 --deadline 2 " + scenario, rank, 3, port, output(rank)));
+      ranks.push_back(
+          started_afar("--steps 1000000 --deadline 2 " + scenario, rank, 3, port, output(rank)));
     }
     EXPECT_TRUE(comes_true([&] { return slurp(output(0)).find("step 1 ") != std::string::npos; }));
     pause_ms(static_cast<int>(random() % 100));
@@ -165,7 +179,8 @@ TEST_F(RankProcesses, ReportAKilledRankOnAnotherMachine) {
                                          "|has left): rank 0 .*; rank 1 .*; rank 2 "));
     }
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
-    const std::string name = "rank " + std::to_string(lost) + (stuck ? " did not come within 2 s: " : " has left: ");
+    const std::string name =
+        "rank " + std::to_string(lost) + (stuck ? " did not come within 2 s: " : " has left: ");
     EXPECT_THAT(slurp(output(lost == 0 ? 1 : 0)), HasSubstr(name));
   }
 }
@@ -185,54 +200,65 @@ TEST_F(RankProcesses, AreNoConcernOfARunOfOneProcess) {
   Variables shell = slurm, port = slurm;
   shell.insert(shell.end(), {{"SLURM_STEP_ID", "4294967290"}, {"SLURM_JOB_NODELIST", "n1"}});
   port.insert(port.end(), {{"MASTER_ADDR", "n1"}, {"MASTER_PORT", "70000"}});
-  for (const Variables& variables : {slurm, shell, port, Variables{{"RANK", "gold"}, {"WORLD_SIZE", "3"}},
-                                     Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}}}) {
+  for (const Variables& variables :
+       {slurm, shell, port, Variables{{"RANK", "gold"}, {"WORLD_SIZE", "3"}},
+        Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}}}) {
     const Ran ran = run_with(variables, train);
     EXPECT_EQ(ran.status, 0) << variables.back().first << ": " << ran.err;
   }
   // Nor of one that fails: its report takes the place of an earlier one.
   const std::string report = folder_.file("report.json", "of an earlier run");
-  EXPECT_EQ(run_with({{"RANK", "gold"}, {"WORLD_SIZE", "3"}}, "verify --json " + report + " /no/such/file").status, 2);
+  EXPECT_EQ(run_with({{"RANK", "gold"}, {"WORLD_SIZE", "3"}},
+                     "verify --json " + report + " /no/such/file")
+                .status,
+            2);
   EXPECT_THAT(slurp(report), HasSubstr("\"error\""));
 }
 
 TEST_F(RankProcesses, SayWhereTheyMeet) {
   const auto doctor = [](const Variables& variables) { return run_with(variables, "doctor").out; };
   EXPECT_THAT(doctor({}), HasSubstr("launcher      none: "));
-  EXPECT_THAT(doctor({{"SLURM_PROCID", "3"},
-                      {"SLURM_NTASKS", "4"},
-                      {"SLURM_LOCALID", "1"},
-                      {"SLURM_NNODES", "2"},
-                      {"SLURM_JOB_ID", "7"},
-                      {"SLURM_JOB_NODELIST", "gpu[07-08]"}}),
-              HasSubstr("launcher      Slurm: process 3 of 4, 1 on this machine, meeting at gpu07:15007\n"));
   EXPECT_THAT(
-      doctor({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
-      HasSubstr("does not say where rank 0 is: --meeting HOST:PORT"));
+      doctor({{"SLURM_PROCID", "3"},
+              {"SLURM_NTASKS", "4"},
+              {"SLURM_LOCALID", "1"},
+              {"SLURM_NNODES", "2"},
+              {"SLURM_JOB_ID", "7"},
+              {"SLURM_JOB_NODELIST", "gpu[07-08]"}}),
+      HasSubstr(
+          "launcher      Slurm: process 3 of 4, 1 on this machine, meeting at gpu07:15007\n"));
+  EXPECT_THAT(doctor({{"OMPI_COMM_WORLD_RANK", "0"},
+                      {"OMPI_COMM_WORLD_SIZE", "4"},
+                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+              HasSubstr("does not say where rank 0 is: --meeting HOST:PORT"));
 }
 
 TEST_F(RankProcesses, RefuseWhatALauncherSaysWrong) {
   const std::string scenario = file(2, "auto", "optim_grads");
   EXPECT_EQ(started(scenario, 0, 3, "job", folder_ / "0")->exit_status(), 2);
-  EXPECT_THAT(slurp(folder_ / "0"), HasSubstr("torchrun started 3 processes, but parallel.data is 2"));
+  EXPECT_THAT(slurp(folder_ / "0"),
+              HasSubstr("torchrun started 3 processes, but parallel.data is 2"));
   EXPECT_EQ(started(file(1, "auto", "no_shard"), 0, 2, "job", folder_ / "4")->exit_status(), 2);
-  EXPECT_THAT(
-      slurp(folder_ / "4"),
-      HasSubstr("torchrun started 2 processes, but parallel.data is 1: each would do all of it, and write the "));
+  EXPECT_THAT(slurp(folder_ / "4"), HasSubstr("torchrun started 2 processes, but parallel.data is "
+                                              "1: each would do all of it, and write the "));
   EXPECT_EQ(started(file(2, "local", "optim"), 0, 2, "job", folder_ / "5")->exit_status(), 2);
-  EXPECT_THAT(slurp(folder_ / "5"), HasSubstr("but parallel.transport is local: each would do all of it"));
+  EXPECT_THAT(slurp(folder_ / "5"),
+              HasSubstr("but parallel.transport is local: each would do all of it"));
   EXPECT_EQ(started(scenario, 0, 2, "", folder_ / "1")->exit_status(), 2);
   EXPECT_THAT(slurp(folder_ / "1"), HasSubstr("--meeting PATH"));
-  EXPECT_EQ(started(file(4, "shm", "optim", kWholeStep), 0, 2, "job", folder_ / "3")->exit_status(), 2);
-  EXPECT_THAT(slurp(folder_ / "3"), HasSubstr("torchrun started 2 processes for 4 ranks, but a graph of a whole step "
-                                              "needs a process for each"));
+  EXPECT_EQ(started(file(4, "shm", "optim", kWholeStep), 0, 2, "job", folder_ / "3")->exit_status(),
+            2);
+  EXPECT_THAT(slurp(folder_ / "3"),
+              HasSubstr("torchrun started 2 processes for 4 ranks, but a graph of a whole step "
+                        "needs a process for each"));
   EXPECT_EQ(started(scenario, 2, 2, "job", folder_ / "2")->exit_status(), 2);
   EXPECT_THAT(slurp(folder_ / "2"), HasSubstr("RANK is 2, but WORLD_SIZE is 2"));
 }
 
 TEST_F(RankProcesses, AreJudgedByTheOracle) {
   const std::string scenario = file(2, "shm", "optim_grads_params");
-  const Ran ran = run_lockstep("verify --device sim --json " + (folder_ / "result.json") + " " + scenario);
+  const Ran ran =
+      run_lockstep("verify --device sim --json " + (folder_ / "result.json") + " " + scenario);
   EXPECT_EQ(ran.status, 0) << ran.err << ran.out;
   const auto result = boost::json::parse(slurp(folder_ / "result.json")).at("results").at(0);
   EXPECT_EQ(result.at("verdict"), "holds");
@@ -242,8 +268,8 @@ TEST_F(RankProcesses, AreJudgedByTheOracle) {
 TEST_F(RankProcesses, NameWhatIsWrongAndWhere) {
   std::string scenario = file(2, "shm", "optim_grads_params");
   const auto verified = [&](const std::string& fault) {
-    const Ran ran = run_lockstep("verify --device sim --quiet --deadline 20 --plant " + fault + " --json " +
-                                 (folder_ / "result.json") + " " + scenario);
+    const Ran ran = run_lockstep("verify --device sim --quiet --deadline 20 --plant " + fault +
+                                 " --json " + (folder_ / "result.json") + " " + scenario);
     EXPECT_EQ(ran.status, 1) << ran.err << ran.out;
     return boost::json::parse(slurp(folder_ / "result.json")).at("results").at(0);
   };
@@ -252,7 +278,8 @@ TEST_F(RankProcesses, NameWhatIsWrongAndWhere) {
   EXPECT_TRUE(dropped.at("first_difference").is_object()) << dropped;
   const auto reordered = verified("a-rank-gathers-in-another-order");
   EXPECT_EQ(reordered.at("judge"), "collective") << reordered;
-  EXPECT_THAT(std::string(reordered.at("reason").as_string()), HasSubstr("ranks call different collectives: rank "));
+  EXPECT_THAT(std::string(reordered.at("reason").as_string()),
+              HasSubstr("ranks call different collectives: rank "));
   // A difference that one rank alone sees.
   const auto one = verified("ranks-read-the-same-documents");
   EXPECT_EQ(one.at("first_difference").at("rank"), 1) << one;
@@ -263,7 +290,8 @@ TEST_F(RankProcesses, NameWhatIsWrongAndWhere) {
   EXPECT_THAT(std::string(broken.at("reason").as_string()),
               HasSubstr("rank 0: the worker was killed by SIGABRT: broken contract in "));
   scenario = file(2, "shm", "optim_grads_params", std::string(kWholeStep) + "numerics: [bf16]\n");
-  for (const char* fault : {"a-rank-captures-a-collective-less", "a-rank-captures-in-another-order"}) {
+  for (const char* fault :
+       {"a-rank-captures-a-collective-less", "a-rank-captures-in-another-order"}) {
     const auto captured = verified(fault);
     EXPECT_EQ(captured.at("judge"), "collective") << captured;
     EXPECT_THAT(std::string(captured.at("reason").as_string()),
@@ -271,10 +299,12 @@ TEST_F(RankProcesses, NameWhatIsWrongAndWhere) {
         << captured;
   }
   // One rank replays the step, the other has too many documents and runs it eagerly.
-  scenario = file(2, "shm", "optim_grads", "cuda_graph: {impl: full_iteration, max_packed_seqs: 4}\n");
+  scenario =
+      file(2, "shm", "optim_grads", "cuda_graph: {impl: full_iteration, max_packed_seqs: 4}\n");
   const auto alone = verified("ranks-fall-back-alone");
   EXPECT_EQ(alone.at("judge"), "collective") << alone;
-  EXPECT_THAT(std::string(alone.at("reason").as_string()), HasSubstr("launch of a graph on stream compute"));
+  EXPECT_THAT(std::string(alone.at("reason").as_string()),
+              HasSubstr("launch of a graph on stream compute"));
 }
 
 // Its exchanges are the host's, which no graph on a GPU can hold.
@@ -295,7 +325,9 @@ TEST_F(RankProcesses, OverNcclNeedAGpuEach) {
   for (const char* command : {"verify", "train"}) {
     const Ran ran = run_lockstep(std::string(command) + " --device sim --quiet " + scenario);
     EXPECT_EQ(ran.status, 3) << command;
-    EXPECT_THAT(ran.err, HasSubstr("parallel.transport: nccl asks for 2 GPUs and NCCL, and this is the simulated"));
+    EXPECT_THAT(
+        ran.err,
+        HasSubstr("parallel.transport: nccl asks for 2 GPUs and NCCL, and this is the simulated"));
   }
   EXPECT_EQ(run_lockstep("verify --device sim --quiet --skip-code 77 " + scenario).status, 77);
   // Beside others that run it is told as broken: what they show is not lost.
@@ -306,13 +338,16 @@ TEST_F(RankProcesses, OverNcclNeedAGpuEach) {
   EXPECT_THAT(beside.out, HasSubstr("nccl asks for 2 GPUs and NCCL, and this is the simulated"));
   EXPECT_THAT(beside.out, HasSubstr("1 held, 0 violated, 1 broken"));
   // A violation without a run is not skipped with it.
-  const std::string legal =
-      folder_.file("legal.yaml", "schema: 1\nname: legal\nexpect: {verdict: refused, error: L17}\n");
-  EXPECT_EQ(run_lockstep("verify --device sim --quiet --skip-code 77 " + scenario + " " + legal).status, 1);
+  const std::string legal = folder_.file(
+      "legal.yaml", "schema: 1\nname: legal\nexpect: {verdict: refused, error: L17}\n");
+  EXPECT_EQ(
+      run_lockstep("verify --device sim --quiet --skip-code 77 " + scenario + " " + legal).status,
+      1);
   const TemporaryFolder both;
   std::filesystem::copy(scenario, both / "nccl.yaml");
   std::filesystem::copy(file(2, "shm", "optim_grads"), both / "shm.yaml");
-  const Ran found = run_lockstep("verify --device sim --json " + (folder_ / "found.json") + " " + (both / ""));
+  const Ran found =
+      run_lockstep("verify --device sim --json " + (folder_ / "found.json") + " " + (both / ""));
   EXPECT_EQ(found.status, 0) << found.err;
   const auto results = boost::json::parse(slurp(folder_ / "found.json")).at("results").as_array();
   ASSERT_EQ(results.size(), 2u);
@@ -329,11 +364,12 @@ CaseResult result_of(Verdict verdict, JudgeKind judge, std::int64_t step = -1) {
 }
 
 TEST(WorstOfRanks, IsTheFirstDifferenceElseWhatARankSaysOfItself) {
-  const CaseResult holds,
-      hang = result_of(Verdict::broken, JudgeKind::watchdog), device = result_of(Verdict::broken, JudgeKind::device),
-      elsewhere = result_of(Verdict::violated, JudgeKind::remote_failure),
-      hazard = result_of(Verdict::violated, JudgeKind::hazard), late = result_of(Verdict::violated, JudgeKind::loss, 3),
-      early = result_of(Verdict::violated, JudgeKind::weights, 2);
+  const CaseResult holds, hang = result_of(Verdict::broken, JudgeKind::watchdog),
+                          device = result_of(Verdict::broken, JudgeKind::device),
+                          elsewhere = result_of(Verdict::violated, JudgeKind::remote_failure),
+                          hazard = result_of(Verdict::violated, JudgeKind::hazard),
+                          late = result_of(Verdict::violated, JudgeKind::loss, 3),
+                          early = result_of(Verdict::violated, JudgeKind::weights, 2);
   const std::vector<CaseResult> from_best{holds, hang, device, hazard, late, early};
   for (std::size_t better = 0; better < from_best.size(); ++better) {
     for (std::size_t worse = better + 1; worse < from_best.size(); ++worse) {
@@ -346,8 +382,8 @@ TEST(WorstOfRanks, IsTheFirstDifferenceElseWhatARankSaysOfItself) {
 }
 
 // Three ranks that train for good, of which one is lost; what all say comes back.
-std::string words_of_the_others(const std::string& scenario, const TemporaryFolder& folder, int lost, int moment_ms,
-                                int signal) {
+std::string words_of_the_others(const std::string& scenario, const TemporaryFolder& folder,
+                                int lost, int moment_ms, int signal) {
   const std::string output = folder / "words";
   Started run("train --device sim --quiet --steps 1000000 --deadline 2 " + scenario, 0, output);
   std::vector<pid_t> ranks;
@@ -364,7 +400,8 @@ std::string words_of_the_others(const std::string& scenario, const TemporaryFold
 }
 
 void expect_reports(const std::string& words, int lost) {
-  const std::string missing = ": rank " + std::to_string(lost) + " did not come within 2 s: rank 0 ";
+  const std::string missing =
+      ": rank " + std::to_string(lost) + " did not come within 2 s: rank 0 ";
   for (int rank = 0; rank < 3; ++rank) {
     if (rank == lost) continue;
     EXPECT_THAT(words, HasSubstr("lockstep: rank " + std::to_string(rank) + missing));
@@ -376,11 +413,14 @@ TEST_F(RankProcesses, ReportAKilledRankAndEnd) {
   std::mt19937_64 random(test_seed());
   const char* wanted = std::getenv("LOCKSTEP_KILLS");
   for (int left = wanted ? std::atoi(wanted) : 2; left > 0; --left) {
-    const std::string scenario = file(3, "shm", "optim_grads_params", left % 2 == 0 ? kWholeStep : "");
+    const std::string scenario =
+        file(3, "shm", "optim_grads_params", left % 2 == 0 ? kWholeStep : "");
     const int lost = static_cast<int>(random() % 3);
-    const std::string words = words_of_the_others(scenario, folder_, lost, static_cast<int>(random() % 200), SIGKILL);
+    const std::string words =
+        words_of_the_others(scenario, folder_, lost, static_cast<int>(random() % 200), SIGKILL);
     expect_reports(words, lost);
-    EXPECT_THAT(words, HasSubstr("lockstep: rank " + std::to_string(lost) + " was killed by SIGKILL"));
+    EXPECT_THAT(words,
+                HasSubstr("lockstep: rank " + std::to_string(lost) + " was killed by SIGKILL"));
   }
 }
 
@@ -397,8 +437,9 @@ TEST_F(RankProcesses, ResumeBitForBitAfterAKill) {
     const std::string state = folder_ / ("state" + std::to_string(left));
     Started run(line + " --checkpoint " + state + " --checkpoint-every 1 --checkpoint-within 1");
     std::vector<pid_t> ranks;
-    EXPECT_TRUE(
-        comes_true([&] { return (ranks = children_of(run.pid())).size() == 2 && std::filesystem::exists(state); }));
+    EXPECT_TRUE(comes_true([&] {
+      return (ranks = children_of(run.pid())).size() == 2 && std::filesystem::exists(state);
+    }));
     pause_ms(static_cast<int>(random() % 100));
     ::kill(ranks[random() % 2], SIGKILL);
     if (run.exit_status() != 4) continue;  // It had ended before.
@@ -411,7 +452,8 @@ TEST_F(RankProcesses, ResumeBitForBitAfterAKill) {
 }
 
 TEST_F(RankProcesses, ReportAStuckRankWhichIsKilledThen) {
-  const std::string words = words_of_the_others(file(3, "shm", "optim_grads"), folder_, 1, 100, SIGSTOP);
+  const std::string words =
+      words_of_the_others(file(3, "shm", "optim_grads"), folder_, 1, 100, SIGSTOP);
   expect_reports(words, 1);
   EXPECT_THAT(words, HasSubstr("lockstep: some ranks did not notice that another failed"));
 }

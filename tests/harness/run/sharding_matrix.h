@@ -1,5 +1,6 @@
-// Every combination of what graphs hold, how the state is sharded, how buffers are kept, ranks and microbatches: small
-// runs in which each of them has something to do. Combinations that are illegal come with the rule that refuses them.
+// Every combination of what graphs hold, how the state is sharded, how buffers are kept, ranks and
+// microbatches: small runs in which each of them has something to do. Combinations that are illegal
+// come with the rule that refuses them.
 #pragma once
 
 #include <string>
@@ -40,8 +41,9 @@ inline const std::vector<MatrixGraphs>& matrix_graphs() {
   return rows;
 }
 
-// Eight steps with three layouts in turn, of which one makes the first microbatch of some rank fall back; evaluations
-// in between, a second capture, dropout, and steps that are large enough to be seen.
+// Eight steps with three layouts in turn, of which one makes the first microbatch of some rank fall
+// back; evaluations in between, a second capture, dropout, and steps that are large enough to be
+// seen.
 inline Scenario matrix_model(const MatrixGraphs& graphs, bool odd) {
   Scenario s;
   s.model.pattern = odd ? graphs.odd : graphs.equal;
@@ -79,16 +81,18 @@ inline std::string matrix_rule(const MatrixGraphs& graphs, const Scenario::Fsdp&
 inline std::string matrix_name(const MatrixGraphs& graphs, const Scenario& s, bool odd) {
   static constexpr const char* kStrategies[] = {"none", "optim", "grads", "params"};
   const Scenario::Fsdp& fsdp = s.fsdp;
-  return std::string(word(s.numerics.front())) + "-" + std::string(graphs.name) + (odd ? "-odd-" : "-") +
-         kStrategies[static_cast<int>(fsdp.strategy)] + (fsdp.double_buffer ? "-double" : "-single") +
-         (fsdp.persist_buf_on_alloc_fail ? "-persist-p" : "-p") + std::to_string(fsdp.prefetch) + "-r" +
-         std::to_string(s.parallel.data) + "-m" + std::to_string(s.training.microbatches);
+  return std::string(word(s.numerics.front())) + "-" + std::string(graphs.name) +
+         (odd ? "-odd-" : "-") + kStrategies[static_cast<int>(fsdp.strategy)] +
+         (fsdp.double_buffer ? "-double" : "-single") +
+         (fsdp.persist_buf_on_alloc_fail ? "-persist-p" : "-p") + std::to_string(fsdp.prefetch) +
+         "-r" + std::to_string(s.parallel.data) + "-m" + std::to_string(s.training.microbatches);
 }
 
 // Buffers and prefetch are no requests under no_shard: there they have one setting.
 inline std::vector<Scenario::Fsdp> matrix_buffers() {
   std::vector<Scenario::Fsdp> list(1);
-  for (const Sharding strategy : {Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+  for (const Sharding strategy :
+       {Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
     for (const bool double_buffer : {true, false}) {
       for (const bool persist : {true, false}) {
         for (const std::int64_t prefetch : {0, 1, 2}) {
@@ -105,7 +109,8 @@ inline std::vector<Scenario::Fsdp> matrix_buffers() {
 }
 
 // One model and one way to shard it, on every number of ranks and microbatches, in both precisions.
-inline void add_runs(const MatrixGraphs& graphs, bool odd, const Scenario::Fsdp& fsdp, std::vector<MatrixCase>& cases) {
+inline void add_runs(const MatrixGraphs& graphs, bool odd, const Scenario::Fsdp& fsdp,
+                     std::vector<MatrixCase>& cases) {
   for (const Numerics numerics : {Numerics::fp32, Numerics::bf16}) {
     for (const std::int64_t ranks : {1, 2, 3, 4}) {
       for (const std::int64_t microbatches : {1, 2, 4}) {

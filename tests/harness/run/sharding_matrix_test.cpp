@@ -1,8 +1,9 @@
-// Graphs x sharding x buffers x ranks x microbatches, against the oracle with the checker on: every legal combination
-// holds, every other is refused by the rule that it breaks. Ranks are processes where a graph holds a whole step.
+// Graphs x sharding x buffers x ranks x microbatches, against the oracle with the checker on: every
+// legal combination holds, every other is refused by the rule that it breaks. Ranks are processes
+// where a graph holds a whole step.
 //
-// Without settings a few combinations are drawn (LOCKSTEP_SEED). LOCKSTEP_MATRIX=i/n runs every n-th one from the i-th,
-// so 1/1 all; LOCKSTEP_TEST_DEVICE=cuda on a GPU.
+// Without settings a few combinations are drawn (LOCKSTEP_SEED). LOCKSTEP_MATRIX=i/n runs every
+// n-th one from the i-th, so 1/1 all; LOCKSTEP_TEST_DEVICE=cuda on a GPU.
 #include "tests/harness/run/sharding_matrix.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +31,8 @@ std::vector<Scenario> legal_cases() {
   std::vector<Scenario> list;
   for (const MatrixCase& one : sharding_matrix()) {
     const char* device = std::getenv("LOCKSTEP_TEST_DEVICE");
-    const bool here = device == nullptr || std::string_view(device) == "sim" || !wants_processes(one.scenario);
+    const bool here =
+        device == nullptr || std::string_view(device) == "sim" || !wants_processes(one.scenario);
     if (one.rule == "none" && here) list.push_back(one.scenario);
   }
   return list;
@@ -76,9 +78,10 @@ TEST(ShardingMatrix, HasTheOraclesBitsInEveryLegalCombination) {
   for (const Scenario& scenario : cases) {
     const CaseResult result = run_case(scenario, options);
     held += result.verdict == Verdict::holds;
-    EXPECT_EQ(result.verdict, Verdict::holds)
-        << scenario.name << ": " << result.judge << ": " << result.reason << "\n  replay: " << result.replay;
-    std::printf("%s %s in %.2f s\n", scenario.name.c_str(), to_text(result.verdict), result.seconds);
+    EXPECT_EQ(result.verdict, Verdict::holds) << scenario.name << ": " << result.judge << ": "
+                                              << result.reason << "\n  replay: " << result.replay;
+    std::printf("%s %s in %.2f s\n", scenario.name.c_str(), to_text(result.verdict),
+                result.seconds);
     std::fflush(stdout);
   }
   std::printf("%zu of %zu combinations held\n", held, cases.size());
@@ -88,13 +91,15 @@ TEST(ShardingMatrix, HasTheOraclesBitsInEveryLegalCombination) {
 // The combinations can tell: what goes wrong shows in one of two.
 TEST(ShardingMatrix, ShowsWhatIsPlanted) {
   const std::vector<Scenario> cases = legal_cases();
-  for (const char* fault : {"reduce-dropped", "reduce-runs-twice", "gather-not-awaited", "folded-in-another-order",
-                            "weights-not-gathered-after-the-optimizer", "slot-reused-while-reducing"}) {
+  for (const char* fault :
+       {"reduce-dropped", "reduce-runs-twice", "gather-not-awaited", "folded-in-another-order",
+        "weights-not-gathered-after-the-optimizer", "slot-reused-while-reducing"}) {
     int shown = 0;
     plant_fault(fault);
-    for (const char* name :
-         {"fp32-attn-mamba-params-double-persist-p1-r3-m2", "bf16-router-odd-params-double-persist-p1-r3-m2"}) {
-      const auto found = std::find_if(cases.begin(), cases.end(), [&](const Scenario& s) { return s.name == name; });
+    for (const char* name : {"fp32-attn-mamba-params-double-persist-p1-r3-m2",
+                             "bf16-router-odd-params-double-persist-p1-r3-m2"}) {
+      const auto found = std::find_if(cases.begin(), cases.end(),
+                                      [&](const Scenario& s) { return s.name == name; });
       ASSERT_NE(found, cases.end()) << name;
       shown += run_case(*found, {}).verdict == Verdict::violated;
     }

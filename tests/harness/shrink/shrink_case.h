@@ -1,4 +1,5 @@
-// A planted fault, the first generated scenario that shows it, and what a shrunk scenario still has.
+// A planted fault, the first generated scenario that shows it, and what a shrunk scenario still
+// has.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -50,7 +51,9 @@ inline CaseResult failure(const Scenario& scenario, const std::string& tensor) {
   return result;
 }
 
-inline std::int64_t documents_in(const Scenario& scenario) { return documents_in(scenario.data.documents); }
+inline std::int64_t documents_in(const Scenario& scenario) {
+  return documents_in(scenario.data.documents);
+}
 
 // The contents of graphs: kinds of layers captured, or one for a whole iteration.
 inline int graph_modules_in(const Scenario& s) {
@@ -58,7 +61,8 @@ inline int graph_modules_in(const Scenario& s) {
   if (s.cuda_graph.impl == GraphImpl::full_iteration) return 1;
   if (!s.cuda_graph.modules.empty()) return static_cast<int>(s.cuda_graph.modules.size());
   int kinds = 0;
-  for (const char symbol : {'M', '*', '-', 'E'}) kinds += s.model.pattern.find(symbol) != std::string::npos;
+  for (const char symbol : {'M', '*', '-', 'E'})
+    kinds += s.model.pattern.find(symbol) != std::string::npos;
   return kinds;
 }
 
@@ -74,15 +78,16 @@ inline std::vector<std::string> further_features_in(const Scenario& s) {
   note("dropout", s.model.dropout.millionths > 0);
   note("tied embedding", s.model.tied_embedding);
   note("swiglu", s.model.mlp.activation != plain.model.mlp.activation);
-  note("mask", s.data.mask.prefix > 0 || s.data.mask.rate.millionths > 0 || !s.data.mask.microbatches.empty());
+  note("mask", s.data.mask.prefix > 0 || s.data.mask.rate.millionths > 0 ||
+                   !s.data.mask.microbatches.empty());
   note("gaps", s.data.gaps > 0);
   note("align", s.data.align > 1);
   note("tail", s.data.tail != plain.data.tail);
   note("optimizer", o.schedule != d.schedule || o.lr_warmup != d.lr_warmup || o.clip != d.clip ||
                         o.min_lr != d.min_lr || o.weight_decay != d.weight_decay || o.lr != d.lr ||
                         o.beta1 != d.beta1 || o.beta2 != d.beta2 || o.eps != d.eps);
-  note("constants",
-       s.model.norm_eps != plain.model.norm_eps || s.model.attention.rope_base != plain.model.attention.rope_base);
+  note("constants", s.model.norm_eps != plain.model.norm_eps ||
+                        s.model.attention.rope_base != plain.model.attention.rope_base);
   note("drawn lengths", s.data.kind != plain.data.kind);
   note("truncation", s.data.long_documents != plain.data.long_documents);
   note("evaluation", s.training.eval_every > 0);
@@ -91,9 +96,11 @@ inline std::vector<std::string> further_features_in(const Scenario& s) {
   note("buckets", s.cuda_graph.max_packed_seqs.size() > 1);
   note("in flight", s.training.in_flight > plain.training.in_flight);
   bool fallback = false, empty = false;
-  for (const StepLengths& step : s.data.kind == DataKind::lengths ? s.data.documents : std::vector<StepLengths>{}) {
+  for (const StepLengths& step :
+       s.data.kind == DataKind::lengths ? s.data.documents : std::vector<StepLengths>{}) {
     for (const MicrobatchLengths& lengths : step) {
-      fallback |= s.cuda_graph.impl != GraphImpl::none && std::ssize(lengths) > s.cuda_graph.max_packed_seqs.back();
+      fallback |= s.cuda_graph.impl != GraphImpl::none &&
+                  std::ssize(lengths) > s.cuda_graph.max_packed_seqs.back();
       empty |= std::count(lengths.begin(), lengths.end(), 0) > 0;
     }
   }
@@ -102,7 +109,8 @@ inline std::vector<std::string> further_features_in(const Scenario& s) {
   return list;
 }
 
-inline void expect_equal_failure(const CaseResult& got, const CaseResult& want, const std::string& what) {
+inline void expect_equal_failure(const CaseResult& got, const CaseResult& want,
+                                 const std::string& what) {
   EXPECT_EQ(got.verdict, want.verdict) << what;
   EXPECT_EQ(got.judge, want.judge) << what;
   EXPECT_EQ(got.reason, want.reason) << what;
@@ -110,7 +118,8 @@ inline void expect_equal_failure(const CaseResult& got, const CaseResult& want, 
   EXPECT_EQ(got.token, want.token) << what;
 }
 
-// Shrinks and replays one fault, and prints a row of the table. `seconds` is the budget of the shrinking.
+// Shrinks and replays one fault, and prints a row of the table. `seconds` is the budget of the
+// shrinking.
 inline void shrinks_and_replays(const std::string& fault, const FoundCase& found, double seconds) {
   SCOPED_TRACE(fault);
   const RunOptions run{.device = "sim", .planted = {.engine = fault}};
@@ -123,20 +132,24 @@ inline void shrinks_and_replays(const std::string& fault, const FoundCase& found
   const std::vector<std::string> features = further_features_in(s);
   std::string named;
   for (const std::string& feature : features) named += (named.empty() ? "" : "+") + feature;
-  std::printf("| %s | %d | %s | %lld | %.1f | %lld -> %lld | \"%s\" -> \"%s\" | %d | %s | %d/%d |\n", fault.c_str(),
-              found.scenarios, reason_name(shrunk.result).c_str(), static_cast<long long>(shrunk.runs), shrunk.seconds,
-              static_cast<long long>(documents_in(found.scenario)), static_cast<long long>(documents_in(s)),
-              found.scenario.model.pattern.c_str(), s.model.pattern.c_str(), graph_modules_in(s), named.c_str(),
-              shrunk.failed, shrunk.of);
+  std::printf(
+      "| %s | %d | %s | %lld | %.1f | %lld -> %lld | \"%s\" -> \"%s\" | %d | %s | %d/%d |\n",
+      fault.c_str(), found.scenarios, reason_name(shrunk.result).c_str(),
+      static_cast<long long>(shrunk.runs), shrunk.seconds,
+      static_cast<long long>(documents_in(found.scenario)), static_cast<long long>(documents_in(s)),
+      found.scenario.model.pattern.c_str(), s.model.pattern.c_str(), graph_modules_in(s),
+      named.c_str(), shrunk.failed, shrunk.of);
   std::fflush(stdout);
 
   EXPECT_TRUE(shrunk.finished) << shrunk.seconds << " s, " << shrunk.runs << " runs";
   EXPECT_LE(documents_in(s), 3) << to_yaml(s);
   EXPECT_LE(graph_modules_in(s), 1) << to_yaml(s);
   EXPECT_LE(features.size(), 1u) << to_yaml(s);
-  EXPECT_TRUE(same_reason(shrunk.result, shrunk.first)) << shrunk.result.reason << " | " << shrunk.first.reason;
+  EXPECT_TRUE(same_reason(shrunk.result, shrunk.first))
+      << shrunk.result.reason << " | " << shrunk.first.reason;
 
-  expect_equal_failure(run_in_worker(read_token(shrunk.result.token), run, kShrinkWorker), shrunk.result, "token");
+  expect_equal_failure(run_in_worker(read_token(shrunk.result.token), run, kShrinkWorker),
+                       shrunk.result, "token");
   const std::string text = shrunk_yaml(shrunk);
   const ReadResult read = read_scenario_text(text, "scenarios/regressions/shrunk.yaml");
   ASSERT_TRUE(read.ok()) << read.errors.front().text() << "\n" << text;

@@ -31,25 +31,29 @@ TEST(ShrinkReason, ReadsSentencesWithoutTheirNumbers) {
   a.judge = JudgeKind::vacuous;
   a.reason = "graph_replays is 3, expected 12 (whole layers)";
   CaseResult b = a;
-  for (const char* same :
-       {"graph_replays is 0, expected 2 (whole layers)", "graph_replays is 1, expected 2 to 4 (slots)",
-        "graph_replays is 0, expected at least 1 (slots)"}) {
+  for (const char* same : {"graph_replays is 0, expected 2 (whole layers)",
+                           "graph_replays is 1, expected 2 to 4 (slots)",
+                           "graph_replays is 0, expected at least 1 (slots)"}) {
     b.reason = same;
     EXPECT_TRUE(same_reason(a, b)) << same;
   }
-  for (const char* other :
-       {"evaluations is 0, expected 2 (whole layers)", "graph_replays is 9, expected 2 (whole layers)",
-        "the engine does not count graph_replays"}) {
+  for (const char* other : {"evaluations is 0, expected 2 (whole layers)",
+                            "graph_replays is 9, expected 2 (whole layers)",
+                            "the engine does not count graph_replays"}) {
     b.reason = other;
     EXPECT_FALSE(same_reason(a, b)) << other;
   }
-  EXPECT_EQ(
-      reason_kind("read after write: add (head, microbatch 1, step 8) on stream compute is not ordered after copy "
-                  "of 580 bytes (step 0) on stream loader. Missing edge: loader -> compute. (and 2 other hazards)"),
-      "read after write: add on stream compute is not ordered after copy of # bytes on stream loader. Missing "
-      "edge: loader -> compute.");
-  EXPECT_EQ(reason_kind("terminate (" + std::string(100'000, 'x') + ")").size(), 100'012u);  // A worker's last words.
-  EXPECT_EQ(reason_kind("the digest is bc655ab0a54b641d49e1f07b4e6295b3, at /a/b/c.cpp:41: in f() [with T = float]: x"),
+  EXPECT_EQ(reason_kind("read after write: add (head, microbatch 1, step 8) on stream compute is "
+                        "not ordered after copy "
+                        "of 580 bytes (step 0) on stream loader. Missing edge: loader -> compute. "
+                        "(and 2 other hazards)"),
+            "read after write: add on stream compute is not ordered after copy of # bytes on "
+            "stream loader. Missing "
+            "edge: loader -> compute.");
+  EXPECT_EQ(reason_kind("terminate (" + std::string(100'000, 'x') + ")").size(),
+            100'012u);  // A worker's last words.
+  EXPECT_EQ(reason_kind("the digest is bc655ab0a54b641d49e1f07b4e6295b3, at /a/b/c.cpp:41: in f() "
+                        "[with T = float]: x"),
             "the digest is # at c.cpp:#: in f(): x");
 }
 
@@ -61,13 +65,18 @@ TEST(ShrinkReason, KnowsOtherEffectsOfOneCause) {
     result.reason = reason;
     return result;
   };
-  const CaseResult a =
-      hazard("read after write: add (head, step 8) on stream compute. Missing edge: reduce -> compute. X");
-  EXPECT_TRUE(same_cause(a, hazard("read after write: product on stream compute. Missing edge: reduce -> compute. Y")));
-  EXPECT_FALSE(same_cause(a, hazard("write after read: add on stream compute. Missing edge: reduce -> compute. X")));
-  EXPECT_FALSE(same_cause(a, hazard("read after write: add on stream compute. Missing edge: gather -> compute. X")));
+  const CaseResult a = hazard(
+      "read after write: add (head, step 8) on stream compute. Missing edge: reduce -> compute. X");
+  EXPECT_TRUE(same_cause(
+      a,
+      hazard("read after write: product on stream compute. Missing edge: reduce -> compute. Y")));
+  EXPECT_FALSE(same_cause(
+      a, hazard("write after read: add on stream compute. Missing edge: reduce -> compute. X")));
+  EXPECT_FALSE(same_cause(
+      a, hazard("read after write: add on stream compute. Missing edge: gather -> compute. X")));
   EXPECT_FALSE(same_cause(hazard("out of bounds: add"), hazard("out of bounds: add")));
-  EXPECT_FALSE(same_cause(failure({}, "logits"), failure({}, "logits")));  // Activations come in their order.
+  EXPECT_FALSE(same_cause(failure({}, "logits"),
+                          failure({}, "logits")));  // Activations come in their order.
 }
 
 }  // namespace

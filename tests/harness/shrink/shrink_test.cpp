@@ -24,8 +24,10 @@ using Bug = std::function<bool(const Scenario&)>;
 ShrinkOptions with_bug(const Bug& bug) {
   ShrinkOptions options;
   options.runner = [bug](const Scenario& scenario, const RunOptions& run, double) {
-    return bug(scenario) ? failure(scenario, "layers." + std::to_string(scenario.model.pattern.size() - 1) + ".act")
-                         : unjudged_case(scenario, run);
+    return bug(scenario)
+               ? failure(scenario,
+                         "layers." + std::to_string(scenario.model.pattern.size() - 1) + ".act")
+               : unjudged_case(scenario, run);
   };
   return options;
 }
@@ -51,7 +53,8 @@ TEST(ShrinkRules, ProposeOnlySmallerNumbersAndEachRange) {
   EXPECT_THAT(smaller(2, 1), ElementsAre(1));
   EXPECT_TRUE(smaller(1, 1).empty());
   EXPECT_TRUE(removals(0).empty());
-  EXPECT_THAT(removals(3), ElementsAre(std::pair{0, 3}, std::pair{0, 1}, std::pair{1, 2}, std::pair{2, 3}));
+  EXPECT_THAT(removals(3),
+              ElementsAre(std::pair{0, 3}, std::pair{0, 1}, std::pair{1, 2}, std::pair{2, 3}));
 }
 
 std::vector<std::string> key_paths(const std::string& section, const boost::json::object& object) {
@@ -86,7 +89,8 @@ TEST(ShrinkRules, KnowEveryKey) {
                               "expect.judge"};
   for (const Setting& setting : settings()) known.insert(setting.key);
   for (const Size& size : sizes()) known.insert(size.key);
-  for (const std::string& path : key_paths("", boost::json::parse(canonical_form({})).as_object())) {
+  for (const std::string& path :
+       key_paths("", boost::json::parse(canonical_form({})).as_object())) {
     const bool covered = std::any_of(known.begin(), known.end(), [&](const std::string& name) {
       return path == name || path.rfind(name + ".", 0) == 0;
     });
@@ -103,7 +107,8 @@ TEST(Shrink, LeavesNoEmptyDocumentWhereAnyDocumentDoes) {
   large.cuda_graph.max_packed_seqs = {1};
   const auto bug = [](const Scenario& s) { return s.data.documents.front().front().size() > 1; };
   const Shrunk shrunk = shrink(large, with_bug(bug));
-  EXPECT_THAT(shrunk.scenario.data.documents, ElementsAre(ElementsAre(ElementsAre(2, 1)))) << to_yaml(shrunk.scenario);
+  EXPECT_THAT(shrunk.scenario.data.documents, ElementsAre(ElementsAre(ElementsAre(2, 1))))
+      << to_yaml(shrunk.scenario);
   EXPECT_EQ(shrunk.scenario.data.pack_length, 3);
 }
 
@@ -118,7 +123,8 @@ TEST(Shrink, LowersBucketsAndTheDocumentsInThem) {
     return buckets.size() == 2 && documents > buckets[0] && documents <= buckets[1];
   };
   const Shrunk shrunk = shrink(large, with_bug(bug));
-  EXPECT_THAT(shrunk.scenario.cuda_graph.max_packed_seqs, ElementsAre(1, 2)) << to_yaml(shrunk.scenario);
+  EXPECT_THAT(shrunk.scenario.cuda_graph.max_packed_seqs, ElementsAre(1, 2))
+      << to_yaml(shrunk.scenario);
   EXPECT_EQ(documents_in(shrunk.scenario), 2);
 }
 
@@ -128,9 +134,12 @@ TEST(Shrink, TakesAChangedCountOfMicrobatchesFromTheStart) {
   large.training.steps = 5;
   large.training.microbatches = large.training.in_flight = 1;
   large.training.change_microbatches_at = {{4, 2}};
-  const auto bug = [](const Scenario& s) { return s.training.microbatches_at(s.training.steps - 1) > 1; };
+  const auto bug = [](const Scenario& s) {
+    return s.training.microbatches_at(s.training.steps - 1) > 1;
+  };
   const Shrunk shrunk = shrink(large, with_bug(bug));
-  EXPECT_THAT(shrunk.scenario.training.change_microbatches_at, testing::IsEmpty()) << to_yaml(shrunk.scenario);
+  EXPECT_THAT(shrunk.scenario.training.change_microbatches_at, testing::IsEmpty())
+      << to_yaml(shrunk.scenario);
   EXPECT_EQ(shrunk.scenario.training.microbatches, 2);
 }
 
@@ -183,26 +192,32 @@ TEST(Shrink, EndsInOneScenarioWhateverWasDrawn) {
     const Shrunk shrunk = shrink(large, with_bug([](const Scenario&) { return true; }));
     EXPECT_TRUE(shrunk.finished);
     if (ends.insert(canonical_form(shrunk.scenario)).second && ends.size() > 1) {
-      ADD_FAILURE() << "seed " << seed << "\n" << to_yaml(large) << "# became\n" << to_yaml(shrunk.scenario);
+      ADD_FAILURE() << "seed " << seed << "\n"
+                    << to_yaml(large) << "# became\n"
+                    << to_yaml(shrunk.scenario);
       break;
     }
   }
-  for (std::size_t i = 0; i < trait_names().size(); ++i) EXPECT_TRUE(drawn[i]) << trait_names()[i].name;
+  for (std::size_t i = 0; i < trait_names().size(); ++i)
+    EXPECT_TRUE(drawn[i]) << trait_names()[i].name;
 }
 
 TEST(Shrink, LowersALargeSeedToTheFirstThatIsLarge) {
   Scenario large;
   large.name = "large-seed";
   large.training.seed = (std::int64_t{1} << 53) - 1;
-  const Shrunk shrunk = shrink(large, with_bug([](const Scenario& s) { return s.training.seed >> 32 > 0; }));
+  const Shrunk shrunk =
+      shrink(large, with_bug([](const Scenario& s) { return s.training.seed >> 32 > 0; }));
   EXPECT_EQ(shrunk.scenario.training.seed, std::int64_t{1} << 32);
 }
 
-// A wrong order of a sum shows where it happens to round otherwise: the more documents, the likelier.
+// A wrong order of a sum shows where it happens to round otherwise: the more documents, the
+// likelier.
 TEST(Shrink, TriesOtherSeedsWhereSmallerOnesHappenToHold) {
   const auto bug = [](const Scenario& s) {
     const std::int64_t documents = documents_in(s);
-    return s.data.kind == DataKind::lengths && documents > 0 && (documents >= 9 || s.training.seed == 6 - documents);
+    return s.data.kind == DataKind::lengths && documents > 0 &&
+           (documents >= 9 || s.training.seed == 6 - documents);
   };
   Scenario large;
   large.name = "rounds";
@@ -213,7 +228,8 @@ TEST(Shrink, TriesOtherSeedsWhereSmallerOnesHappenToHold) {
   EXPECT_EQ(shrunk.scenario.training.seed, 5);
   // A failure that is no matter of bits depends on no seed.
   ShrinkOptions without_bits = with_bug(bug);
-  without_bits.runner = [by_bits = without_bits.runner](const Scenario& s, const RunOptions& run, double timeout_s) {
+  without_bits.runner = [by_bits = without_bits.runner](const Scenario& s, const RunOptions& run,
+                                                        double timeout_s) {
     CaseResult result = by_bits(s, run, timeout_s);
     result.first_difference.reset();
     return result;
@@ -227,8 +243,10 @@ TEST(Shrink, KeepsADocumentThatIsCutAndShortensIt) {
   large.data.long_documents = LongDocuments::truncate;
   large.data.documents = {{{300}, {64, 0}}, {{5, 6}}};
   const auto longest = [](const Scenario& s) { return s.data.documents.front().front().front(); };
-  const Shrunk shrunk = shrink(large, with_bug([&](const Scenario& s) { return longest(s) > s.data.pack_length; }));
-  EXPECT_EQ(shrunk.scenario.data.documents, (std::vector<StepLengths>{{{3}}})) << to_yaml(shrunk.scenario);
+  const Shrunk shrunk =
+      shrink(large, with_bug([&](const Scenario& s) { return longest(s) > s.data.pack_length; }));
+  EXPECT_EQ(shrunk.scenario.data.documents, (std::vector<StepLengths>{{{3}}}))
+      << to_yaml(shrunk.scenario);
   EXPECT_EQ(shrunk.scenario.data.pack_length, 2);
 }
 
@@ -239,8 +257,8 @@ TEST(Shrink, KeepsADistributionThatTheBugNeedsAtItsDefaults) {
     const Scenario large = generated(seed);
     if (large.data.kind != DataKind::distribution) continue;
     ++shrunk_cases;
-    const Shrunk shrunk =
-        shrink(large, with_bug([](const Scenario& s) { return s.data.kind == DataKind::distribution; }));
+    const Shrunk shrunk = shrink(
+        large, with_bug([](const Scenario& s) { return s.data.kind == DataKind::distribution; }));
     const Scenario::Data::Distribution &left = shrunk.scenario.data.distribution, plain;
     EXPECT_EQ(left.shape, plain.shape) << to_yaml(shrunk.scenario);
     EXPECT_EQ(left.empty, plain.empty);
@@ -284,12 +302,16 @@ TEST(Shrink, LowersCapacityAroundTheDocumentThatMatters) {
   large.data.documents = {{{4}, {1, 1, 2, 1}}};
   ASSERT_TRUE(bug(large));
   const Shrunk shrunk = shrink(large, with_bug(bug));
-  EXPECT_EQ(shrunk.scenario.data.documents.front().back(), (MicrobatchLengths{2, 1})) << to_yaml(shrunk.scenario);
+  EXPECT_EQ(shrunk.scenario.data.documents.front().back(), (MicrobatchLengths{2, 1}))
+      << to_yaml(shrunk.scenario);
 }
 
-// Fallback needs more documents than places: both go down together, to the fewest with which a graph still replays.
+// Fallback needs more documents than places: both go down together, to the fewest with which a
+// graph still replays.
 TEST(Shrink, LowersCapacityWithItsDocuments) {
-  const auto bug = [](const Scenario& s) { return further_features_in(s) == std::vector<std::string>{"fallback"}; };
+  const auto bug = [](const Scenario& s) {
+    return further_features_in(s) == std::vector<std::string>{"fallback"};
+  };
   Scenario large;
   large.name = "large";
   large.training.in_flight = 1;
@@ -300,7 +322,8 @@ TEST(Shrink, LowersCapacityWithItsDocuments) {
   EXPECT_THAT(shrunk.scenario.cuda_graph.max_packed_seqs, ElementsAre(1));
 }
 
-// Eager passes too keep the metadata of more documents elsewhere: without graphs the capacity is not without effect.
+// Eager passes too keep the metadata of more documents elsewhere: without graphs the capacity is
+// not without effect.
 TEST(ShrinkRules, KeepACapacityThatDocumentsGoBeyond) {
   Scenario eager;
   eager.cuda_graph.impl = GraphImpl::none;
@@ -311,8 +334,8 @@ TEST(ShrinkRules, KeepACapacityThatDocumentsGoBeyond) {
   EXPECT_EQ(settled(eager).cuda_graph.max_packed_seqs, Scenario().cuda_graph.max_packed_seqs);
 }
 
-// A bug of eviction needs a limit that still evicts: half of the layers are proposed under the same and under half of
-// it.
+// A bug of eviction needs a limit that still evicts: half of the layers are proposed under the same
+// and under half of it.
 TEST(ShrinkRules, LowerALimitOfGraphsWithItsGraphs) {
   Scenario s;
   s.model.pattern = "*-*-";
@@ -330,9 +353,13 @@ TEST(ShrinkRules, LowerALimitOfGraphsWithItsGraphs) {
     }
     return limits;
   };
-  const auto has_one_module = [](const Scenario& one) { return one.cuda_graph.modules.size() == 1; };
+  const auto has_one_module = [](const Scenario& one) {
+    return one.cuda_graph.modules.size() == 1;
+  };
   EXPECT_THAT(limits_of("fewer graph modules", has_one_module), ElementsAre(4000, 8000));
-  const auto has_all_graphs = [](const Scenario& one) { return one.cuda_graph.max_packed_seqs.size() == 1; };
+  const auto has_all_graphs = [](const Scenario& one) {
+    return one.cuda_graph.max_packed_seqs.size() == 1;
+  };
   s.cuda_graph.max_packed_seqs = {2, 4};
   EXPECT_THAT(limits_of("fewer buckets", has_all_graphs), ElementsAre(4000, 8000));
   s.cuda_graph.graph_memory_limit = 0;
@@ -345,7 +372,8 @@ TEST(Shrink, StopsAtItsBudgetWithAScenarioThatFails) {
   options.runs = 16;
   const Shrunk shrunk = shrink(generated(3), options);
   EXPECT_FALSE(shrunk.finished);
-  EXPECT_LE(shrunk.runs, 16 + options.tries);  // The count of schedules at the end is owed in any case.
+  EXPECT_LE(shrunk.runs,
+            16 + options.tries);  // The count of schedules at the end is owed in any case.
   EXPECT_TRUE(bug(shrunk.scenario));
   EXPECT_THAT(shrunk_yaml(shrunk), HasSubstr("budget ended first"));
 }
@@ -403,8 +431,9 @@ TEST(Shrink, FindsFewDocumentsInOtherPlaces) {
   large.training.microbatches = 2;
   const auto differ = [](const Scenario& s) {
     const auto& d = s.data.documents;
-    return d.size() == 2 && d[0].size() == 2 && d[1].size() == 2 && std::ssize(d[0][1]) != std::ssize(d[1][1]) &&
-           !d[0][1].empty() && !d[1][1].empty() && d[0][0].size() + d[1][0].size() != 2;
+    return d.size() == 2 && d[0].size() == 2 && d[1].size() == 2 &&
+           std::ssize(d[0][1]) != std::ssize(d[1][1]) && !d[0][1].empty() && !d[1][1].empty() &&
+           d[0][0].size() + d[1][0].size() != 2;
   };
   const Shrunk shrunk = shrink(large, with_bug(differ));
   EXPECT_TRUE(shrunk.finished);
@@ -423,21 +452,22 @@ TEST(Shrink, TakesADocumentWithoutATargetForAMask) {
   const auto first_has_no_target = [](const Scenario& s) {
     const MicrobatchLengths& first = s.data.documents.front().front();
     const auto has_one = [](std::int64_t length) { return length > 1; };
-    return s.training.steps > 1 &&
-           (std::ssize(s.data.mask.microbatches) > 0 || std::none_of(first.begin(), first.end(), has_one));
+    return s.training.steps > 1 && (std::ssize(s.data.mask.microbatches) > 0 ||
+                                    std::none_of(first.begin(), first.end(), has_one));
   };
   const Shrunk shrunk = shrink(large, with_bug(first_has_no_target));
   EXPECT_TRUE(first_has_no_target(shrunk.scenario));
   EXPECT_THAT(further_features_in(shrunk.scenario), ElementsAre()) << to_yaml(shrunk.scenario);
 }
 
-// With a setting less another gradient may be the first of those that one op writes wrongly; another op's is another
-// bug.
+// With a setting less another gradient may be the first of those that one op writes wrongly;
+// another op's is another bug.
 TEST(Shrink, TakesAnotherGradientForASettingLess) {
   const auto end_of = [](const std::string& op_without_tying) {
     ShrinkOptions options;
     options.runner = [=](const Scenario& s, const RunOptions&, double) {
-      CaseResult result = failure(s, s.model.tied_embedding ? "final_norm.gain.gradient" : "head.weight.gradient");
+      CaseResult result =
+          failure(s, s.model.tied_embedding ? "final_norm.gain.gradient" : "head.weight.gradient");
       result.judge = JudgeKind::gradient;
       result.first_difference->op = s.model.tied_embedding ? "accumulate" : op_without_tying;
       return result;
@@ -456,7 +486,8 @@ TEST(Shrink, TakesAnotherGradientForASettingLess) {
   EXPECT_EQ(other.result.first_difference->tensor, "final_norm.gain.gradient");
 }
 
-// Seed 2 of the schedule shows another hazard for want of the edge than all others do, with three documents or more.
+// Seed 2 of the schedule shows another hazard for want of the edge than all others do, with three
+// documents or more.
 TEST(Shrink, KeepsTheHazardOfARaceUnlessASettingGoes) {
   ShrinkOptions options;
   options.runner = [](const Scenario& s, const RunOptions& run, double) {
@@ -466,7 +497,8 @@ TEST(Shrink, KeepsTheHazardOfARaceUnlessASettingGoes) {
     if (rare && documents_in(s) < 3) return result;
     result.verdict = Verdict::violated;
     result.judge = JudgeKind::hazard;
-    result.reason = std::string("read after write: ") + (rare ? "rare" : "frequent") + ". Missing edge: a -> b. X";
+    result.reason = std::string("read after write: ") + (rare ? "rare" : "frequent") +
+                    ". Missing edge: a -> b. X";
     return result;
   };
   Scenario large;
@@ -481,10 +513,12 @@ TEST(Shrink, KeepsTheHazardOfARaceUnlessASettingGoes) {
 }
 
 TEST(Shrink, SaysWhatMayVary) {
-  const Shrunk shrunk = shrink(generated(1), with_bug([](const Scenario& s) { return s.model.hidden >= 6; }));
+  const Shrunk shrunk =
+      shrink(generated(1), with_bug([](const Scenario& s) { return s.model.hidden >= 6; }));
   EXPECT_EQ(shrunk.scenario.model.hidden, 6);
   const auto find = [&](const std::string& key) {
-    return *std::find_if(shrunk.freedoms.begin(), shrunk.freedoms.end(), [&](const auto& f) { return f.key == key; });
+    return *std::find_if(shrunk.freedoms.begin(), shrunk.freedoms.end(),
+                         [&](const auto& f) { return f.key == key; });
   };
   EXPECT_THAT(find("model.hidden").fails, ElementsAre("7", "13", "32"));
   EXPECT_THAT(find("model.hidden").other, ElementsAre("5"));
@@ -503,7 +537,8 @@ TEST(Shrink, LeavesWhatHoldsAlone) {
 }
 
 TEST(Shrink, ShrinksThreePlantedFaults) {
-  for (const char* fault : {"attention-leaks-previous-document", "replay-runs-twice", "adamw-forgets-clip"}) {
+  for (const char* fault :
+       {"attention-leaks-previous-document", "replay-runs-twice", "adamw-forgets-clip"}) {
     const FoundCase found = find_failure({.device = "sim", .planted = {.engine = fault}}, 77);
     ASSERT_GT(found.scenarios, 0) << fault;
     shrinks_and_replays(fault, found, 60);
@@ -530,12 +565,14 @@ TEST_F(ShrinkCommand, WritesAFileThatFailsAlikeAndPromotesIt) {
   EXPECT_THAT(first.out, HasSubstr("ctest"));
   const std::string promoted = folder_ / "scenarios/regressions/activation-norm-out.yaml";
   EXPECT_EQ(slurp(promoted), slurp(out));
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "scenarios/regressions/activation-norm-out-2.yaml"));
+  EXPECT_TRUE(
+      std::filesystem::exists(folder_ / "scenarios/regressions/activation-norm-out-2.yaml"));
   EXPECT_THAT(slurp(out), HasSubstr("# replay: lockstep replay ls"));
   EXPECT_EQ(run_lockstep("verify --quiet --device sim " + promoted).status, 0);
   const Ran again = run_lockstep("replay" + planted_ + out);
   EXPECT_EQ(again.status, 1);
-  EXPECT_THAT(first.out, HasSubstr(again.out));  // The same block: tensor, element, bits and replay line.
+  EXPECT_THAT(first.out,
+              HasSubstr(again.out));  // The same block: tensor, element, bits and replay line.
 }
 
 TEST_F(ShrinkCommand, RefusesWhatDoesNotFail) {
@@ -554,12 +591,15 @@ TEST_F(ShrinkCommand, IsQuietAboutRunsThatDie) {
   const Ran ran = run_lockstep("shrink --quiet --device sim --plant capacity-off-by-one " +
                                folder_.file("dies.yaml", text) + " -o " + (folder_ / "small.yaml"));
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
-  EXPECT_THAT(ran.out, HasSubstr("violated by contract: the worker was killed by SIGABRT: broken contract in "));
+  EXPECT_THAT(
+      ran.out,
+      HasSubstr("violated by contract: the worker was killed by SIGABRT: broken contract in "));
   EXPECT_EQ(ran.err, "");
 }
 
 TEST_F(ShrinkCommand, LeavesNothingBehindWhereItCannotWrite) {
-  const Ran ran = run_lockstep("shrink " + file_ + planted_ + "--runs 20 -o " + (folder_ / "absent/small.yaml"));
+  const Ran ran = run_lockstep("shrink " + file_ + planted_ + "--runs 20 -o " +
+                               (folder_ / "absent/small.yaml"));
   EXPECT_EQ(ran.status, 3) << ran.out << ran.err;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "absent"));
 }
@@ -570,21 +610,27 @@ TEST_F(ShrinkCommand, FindsTheBytesOfAText) {
   std::filesystem::create_directories(folder_ / "to");
   folder_.file("from/texts/a.txt", "To be, or not to be, that is the question.");
   const std::string file =
-      folder_.file("from/case.yaml", "schema: 1\nname: case\nnumerics: [fp32]\ndata: {kind: text, path: texts}\n");
-  const std::string kept = folder_ / "to/kept.yaml", small = folder_ / "to/small.yaml", json = folder_ / "r.json";
-  EXPECT_EQ(run_lockstep("shrink " + file + planted_ + "--runs 1 -o " + kept).status, 5);  // The text as it is.
+      folder_.file("from/case.yaml",
+                   "schema: 1\nname: case\nnumerics: [fp32]\ndata: {kind: text, path: texts}\n");
+  const std::string kept = folder_ / "to/kept.yaml", small = folder_ / "to/small.yaml",
+                    json = folder_ / "r.json";
+  EXPECT_EQ(run_lockstep("shrink " + file + planted_ + "--runs 1 -o " + kept).status,
+            5);  // The text as it is.
   const ReadResult read = read_scenario_file(kept);
   ASSERT_TRUE(read.ok()) << text_of(read.errors);
   EXPECT_EQ(read.scenario.data.path, "../from/texts");
   EXPECT_EQ(run_lockstep("verify --quiet" + planted_ + "--json " + json + " " + kept).status, 1);
-  const std::string token = boost::json::parse(slurp(json)).at("results").at(0).at("token").as_string().c_str();
-  const Ran ran = run_lockstep("shrink " + token + planted_ + "--data-from " + (folder_ / "to") + " -o " + small);
+  const std::string token =
+      boost::json::parse(slurp(json)).at("results").at(0).at("token").as_string().c_str();
+  const Ran ran = run_lockstep("shrink " + token + planted_ + "--data-from " + (folder_ / "to") +
+                               " -o " + small);
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
   EXPECT_EQ(run_lockstep("verify --quiet" + planted_ + small).status, 1);
 }
 
 TEST_F(ShrinkCommand, SaysThatTheBudgetEndedFirst) {
-  const Ran ran = run_lockstep("shrink " + file_ + planted_ + "--runs 20 -o " + (folder_ / "small.yaml"));
+  const Ran ran =
+      run_lockstep("shrink " + file_ + planted_ + "--runs 20 -o " + (folder_ / "small.yaml"));
   EXPECT_EQ(ran.status, 5) << ran.out << ran.err;
   EXPECT_TRUE(read_scenario_file(folder_ / "small.yaml").ok());
 }

@@ -51,9 +51,11 @@ inline void draw(OpBuilder& b, AttentionTables& op) {
   std::vector<std::int32_t> starts, lengths;
   std::int64_t end = 0;
   for (std::int64_t d = 0; d < capacity; ++d) {
-    const std::int64_t edge = classes.list[b.between(0, classes.count - 1)].longest + b.between(-1, 1);
+    const std::int64_t edge =
+        classes.list[b.between(0, classes.count - 1)].longest + b.between(-1, 1);
     const std::int64_t drawn = b.chance(5) ? 0 : b.chance(2) ? edge : b.between(1, 90);
-    const std::int64_t length = end + drawn > rows ? 0 : drawn, gap = b.chance(3) ? b.between(1, 9) : 0;
+    const std::int64_t length = end + drawn > rows ? 0 : drawn,
+                       gap = b.chance(3) ? b.between(1, 9) : 0;
     starts.push_back(static_cast<std::int32_t>(end));
     lengths.push_back(static_cast<std::int32_t>(length));
     end = std::min(rows, end + length + gap);
@@ -71,11 +73,13 @@ inline void draw(OpBuilder& b, AttentionTables& op) {
 
 // A library takes rows that lie one behind the other.
 template <class T>
-Tensor<T> packed(OpBuilder& b, std::int64_t rows, std::int64_t cols, const std::vector<T>& contents) {
+Tensor<T> packed(OpBuilder& b, std::int64_t rows, std::int64_t cols,
+                 const std::vector<T>& contents) {
   return tensor(b.place(1, rows * cols, contents).data, rows, cols);
 }
 struct DrawnTables {
-  DrawnTables(OpBuilder& b, const DrawnPack& pack, const Heads& shape) : capacity(pack.host.document_start.cols) {
+  DrawnTables(OpBuilder& b, const DrawnPack& pack, const Heads& shape)
+      : capacity(pack.host.document_start.cols) {
     const AttentionClasses classes(pack.rows, capacity);
     std::vector<std::int32_t> length(static_cast<std::size_t>(classes.slots));
     std::vector<std::int64_t> offset(static_cast<std::size_t>(3 * classes.offsets()));
@@ -98,17 +102,18 @@ inline void draw(OpBuilder& b, CudnnAttentionForward& op) {
   const DrawnPack pack(b);
   const Heads shape = Heads::drawn<bf16>(b);
   const DrawnTables tables(b, pack, shape);
-  op = {.qkv = packed(b, pack.rows, shape.fused(), stored<bf16>(b.row_contents(pack, shape.fused()))),
-        .lengths = tables.lengths,
-        .offsets = tables.offsets,
-        .row_document = pack.row_document,
-        .o = packed<bf16>(b, pack.rows, shape.heads * shape.head_dim, {}),
-        .lse = packed<float>(b, pack.rows, shape.heads, {}),
-        .workspace = b.out<std::uint8_t>(1, 300),
-        .capacity = tables.capacity,
-        .heads = shape.heads,
-        .kv_heads = shape.kv_heads,
-        .head_dim = shape.head_dim};
+  op = {
+      .qkv = packed(b, pack.rows, shape.fused(), stored<bf16>(b.row_contents(pack, shape.fused()))),
+      .lengths = tables.lengths,
+      .offsets = tables.offsets,
+      .row_document = pack.row_document,
+      .o = packed<bf16>(b, pack.rows, shape.heads * shape.head_dim, {}),
+      .lse = packed<float>(b, pack.rows, shape.heads, {}),
+      .workspace = b.out<std::uint8_t>(1, 300),
+      .capacity = tables.capacity,
+      .heads = shape.heads,
+      .kv_heads = shape.kv_heads,
+      .head_dim = shape.head_dim};
 }
 inline void draw(OpBuilder& b, CudnnAttentionBackward& op) {
   const DrawnPack pack(b);
@@ -118,7 +123,8 @@ inline void draw(OpBuilder& b, CudnnAttentionBackward& op) {
   op = {.qkv = packed(b, pack.rows, shape.fused(), drawn.qkv),
         .o = packed(b, pack.rows, shape.width(), drawn.o),
         .lse = packed(b, pack.rows, shape.heads, drawn.lse),
-        .dout = packed(b, pack.rows, shape.width(), stored<bf16>(b.row_contents(pack, shape.width()))),
+        .dout =
+            packed(b, pack.rows, shape.width(), stored<bf16>(b.row_contents(pack, shape.width()))),
         .lengths = tables.lengths,
         .offsets = tables.offsets,
         .row_document = pack.row_document,

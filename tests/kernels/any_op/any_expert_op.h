@@ -15,7 +15,9 @@ inline void draw(OpBuilder& b, RouterForward<T>& op) {
   const auto d = b.width<T>(), experts = b.chance(4) ? b.between(2, 200) : b.between(2, 20);
   const auto slots = b.between(1, std::min<std::int64_t>(experts, b.chance(4) ? 16 : 3));
   const bool coarse = b.chance(3);  // Equal scores.
-  const auto draw = [&] { return coarse ? static_cast<float>(b.between(-1, 1)) : 0.3f * b.value(); };
+  const auto draw = [&] {
+    return coarse ? static_cast<float>(b.between(-1, 1)) : 0.3f * b.value();
+  };
   op = {.x = b.row_values<T>(pack, d, draw),
         .wr = b.values(experts, d, draw),
         .bias = b.chance(2) ? b.values(1, experts) : Tensor<float>{},
@@ -167,7 +169,8 @@ inline void draw(OpBuilder& b, CountPairs& op) {
   const DrawnRouting drawn(b);
   const auto before = [&]<class N>(N) {
     std::vector<N> numbers;
-    for (std::int64_t e = 0; e < drawn.experts; ++e) numbers.push_back(static_cast<N>(b.between(0, 1000)));
+    for (std::int64_t e = 0; e < drawn.experts; ++e)
+      numbers.push_back(static_cast<N>(b.between(0, 1000)));
     return b.place(1, drawn.experts, numbers);
   };
   op = {.counts = drawn.counts,
@@ -179,7 +182,8 @@ inline void draw(OpBuilder& b, CountPairs& op) {
 inline void draw(OpBuilder& b, UpdateExpertBias& op) {
   const auto experts = b.between(2, 40), ranks = b.between(1, 3);
   std::vector<std::int32_t> counts;
-  for (std::int64_t e = 0; e < ranks * experts; ++e) counts.push_back(static_cast<std::int32_t>(b.between(0, 3)));
+  for (std::int64_t e = 0; e < ranks * experts; ++e)
+    counts.push_back(static_cast<std::int32_t>(b.between(0, 3)));
   op = {.step = b.place(ranks, experts, counts), .bias = b.values(1, experts), .rate = 0.001f};
 }
 

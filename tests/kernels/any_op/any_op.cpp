@@ -22,10 +22,12 @@ namespace {
 using F = float;
 using I = std::int32_t;
 
-// ---- Packing --------------------------------------------------------------------------------------------------------
+// ---- Packing
+// -------------------------------------------------------------------------------------------------
 void draw(OpBuilder& b, PackMetadata& op) { op = draw_pack_metadata(b); }
 
-// ---- Rows and channels ----------------------------------------------------------------------------------------------
+// ---- Rows and channels
+// ----------------------------------------------------------------------------------------------
 Dropout draw_dropout(OpBuilder& b) {
   if (b.chance(3)) return {};
   const double p = 0.1 * static_cast<double>(b.between(1, 8));
@@ -148,7 +150,8 @@ void draw(OpBuilder& b, ActivationForward<T>& op) {
   const DrawnPack pack(b);
   const Activation kind = b.chance(2) ? Activation::swiglu : Activation::squared_relu;
   const auto width = b.width<T>();
-  op = {.h = b.row_values<T>(pack, kind == Activation::swiglu ? 2 * width : width, [&] { return b.far_value(); }),
+  op = {.h = b.row_values<T>(pack, kind == Activation::swiglu ? 2 * width : width,
+                             [&] { return b.far_value(); }),
         .row_document = pack.row_document,
         .a = b.out<T>(pack.rows, width),
         .kind = kind};
@@ -165,8 +168,9 @@ void draw(OpBuilder& b, ActivationBackward<T>& op) {
         .kind = kind};
 }
 
-// ---- Linear: no row is special --------------------------------------------------------------------------------------
-// In bf16, of a library's product; now and then there is none.
+// ---- Linear: no row is special
+// -------------------------------------------------------------------------------------- In bf16,
+// of a library's product; now and then there is none.
 template <class T>
 Scratch<std::uint8_t> draw_workspace(OpBuilder& b) {
   if (std::is_same_v<T, F> || b.chance(4)) return {};
@@ -191,7 +195,8 @@ void draw(OpBuilder& b, LinearInputGradient<T>& op) {
 template <class T>
 void draw(OpBuilder& b, LinearWeightGradient<T>& op) {
   const auto rows = b.between(1, 70), in = b.width<T>(), out = b.width<T>();
-  op = {.dy = b.values<T>(rows, out), .x = b.values<T>(rows, in), .workspace = draw_workspace<T>(b)};
+  op = {
+      .dy = b.values<T>(rows, out), .x = b.values<T>(rows, in), .workspace = draw_workspace<T>(b)};
   if (b.chance(2)) {
     op.acc = b.values(out, in);
   } else {
@@ -199,9 +204,11 @@ void draw(OpBuilder& b, LinearWeightGradient<T>& op) {
   }
 }
 
-// ---- Attention ------------------------------------------------------------------------------------------------------
+// ---- Attention
+// -------------------------------------------------------------------------------------------------
 void draw(OpBuilder& b, RopeTable& op) {
-  op = {.table = b.out<F>(b.between(1, 90), 2 * b.between(1, 40)), .base = b.chance(2) ? 10000.0f : 500.0f};
+  op = {.table = b.out<F>(b.between(1, 90), 2 * b.between(1, 40)),
+        .base = b.chance(2) ? 10000.0f : 500.0f};
 }
 template <class T>
 void draw(OpBuilder& b, Rope<T>& op) {
@@ -250,7 +257,8 @@ void draw(OpBuilder& b, AttentionBackward<T>& op) {
         .head_dim = shape.head_dim};
 }
 
-// ---- Mamba ----------------------------------------------------------------------------------------------------------
+// ---- Mamba
+// -------------------------------------------------------------------------------------------------
 template <class T>
 void draw(OpBuilder& b, ConvForward<T>& op) {
   const DrawnPack pack(b);
@@ -282,7 +290,8 @@ void draw(OpBuilder& b, ConvBackward<T>& op) {
 template <class T, class Op>
 void draw_scan(OpBuilder& b, const DrawnPack& pack, std::int64_t d_inner, Op& op) {
   op.xbc = b.row_values<T>(pack, d_inner + 2 * op.groups * op.state);
-  op.dt = b.row_values<T>(pack, op.heads, [&] { return b.chance(12) ? b.real(-40, 40) : b.real(-3, 2); });
+  op.dt = b.row_values<T>(pack, op.heads,
+                          [&] { return b.chance(12) ? b.real(-40, 40) : b.real(-3, 2); });
   op.dt_bias = b.values(1, op.heads, [&] { return b.real(-4, 0); });
   op.a_log = b.values(1, op.heads, [&] { return b.real(0, 2.7f); });
   op.d = b.values(1, op.heads);
@@ -299,7 +308,8 @@ template <class T, class Op>
 std::int64_t draw_scan_shape(OpBuilder& b, Op& op) {
   op.groups = static_cast<I>(b.between(1, 2));
   op.heads = op.groups * static_cast<I>(b.between(1, 3));
-  const auto any_state = b.one_of({1, 3, 8, 16, 24, 40}), legal_state = b.one_of({16, 32, 48, 128, 128});
+  const auto any_state = b.one_of({1, 3, 8, 16, 24, 40}),
+             legal_state = b.one_of({16, 32, 48, 128, 128});
   const auto any_width = b.one_of({1, 3, 8, 16, 20, 64}), legal_width = b.one_of({16, 32, 64, 64});
   constexpr bool legal = std::is_same_v<T, bf16>;
   op.state = static_cast<I>(legal ? legal_state : any_state);
@@ -327,7 +337,8 @@ void draw(OpBuilder& b, ScanBackward<T>& op) {
   op.dd = b.out<F>(1, op.heads);
 }
 
-// ---- Loss -----------------------------------------------------------------------------------------------------------
+// ---- Loss
+// -------------------------------------------------------------------------------------------------
 template <class T>
 void draw(OpBuilder& b, CrossEntropyForward<T>& op) {
   const DrawnTargets drawn(b);
@@ -343,11 +354,12 @@ void draw(OpBuilder& b, CrossEntropyBackward<T>& op) {
   DrawnTargets drawn(b);
   std::vector<F> loss(static_cast<std::size_t>(drawn.rows)), maximum(loss), sum(loss);
   std::vector<T> logits = stored<T>(drawn.logits);
-  run(HostQueue{}, CrossEntropyForward<T>{.logits = tensor(logits.data(), drawn.rows, drawn.vocabulary),
-                                          .targets = tensor(drawn.targets.data(), 1, drawn.rows),
-                                          .loss = tensor(loss.data(), 1, drawn.rows),
-                                          .maximum = tensor(maximum.data(), 1, drawn.rows),
-                                          .sum = tensor(sum.data(), 1, drawn.rows)});
+  run(HostQueue{},
+      CrossEntropyForward<T>{.logits = tensor(logits.data(), drawn.rows, drawn.vocabulary),
+                             .targets = tensor(drawn.targets.data(), 1, drawn.rows),
+                             .loss = tensor(loss.data(), 1, drawn.rows),
+                             .maximum = tensor(maximum.data(), 1, drawn.rows),
+                             .sum = tensor(sum.data(), 1, drawn.rows)});
   op = {.logits = b.place(drawn.rows, drawn.vocabulary, logits),
         .targets = b.place(1, drawn.rows, drawn.targets),
         .maximum = b.place(1, drawn.rows, maximum),
@@ -359,7 +371,8 @@ void draw(OpBuilder& b, MicrobatchLoss& op) {
   op = {.loss = b.values(1, b.between(1, 150)), .state = b.state(), .total = b.out<F>(1, 1)};
 }
 
-// ---- Optimizer ------------------------------------------------------------------------------------------------------
+// ---- Optimizer
+// -------------------------------------------------------------------------------------------------
 void draw(OpBuilder& b, AccumulateGradient& op) {
   const auto rows = b.between(1, 20), cols = b.width();
   const auto terms = b.chance(2) ? 1 : b.between(2, 4);
@@ -412,11 +425,15 @@ void draw(OpBuilder& b, Digest& op) {
   op = {.values = b.values(b.between(1, 12), b.width()),
         .sums = b.place(1, 2, std::vector<std::uint64_t>{17, ~std::uint64_t{0}}),
         .first = static_cast<std::uint64_t>(b.between(0, 9)),
-        .tensor = (static_cast<std::uint64_t>(b.between(0, 4)) << 32) + static_cast<std::uint64_t>(b.between(0, 40))};
+        .tensor = (static_cast<std::uint64_t>(b.between(0, 4)) << 32) +
+                  static_cast<std::uint64_t>(b.between(0, 40))};
 }
 
-// ---- The machine ----------------------------------------------------------------------------------------------------
-void draw(OpBuilder& b, Fingerprint& op) { op = {.hashes = b.out<std::uint64_t>(1, kFingerprints)}; }
+// ---- The machine
+// -------------------------------------------------------------------------------------------------
+void draw(OpBuilder& b, Fingerprint& op) {
+  op = {.hashes = b.out<std::uint64_t>(1, kFingerprints)};
+}
 void draw(OpBuilder& b, TensorCoreDots& op) {
   const std::int64_t tiles = b.between(1, 20);
   op = {.a = b.values<bf16>(tiles * kDotRows, kDotDepth),
@@ -495,6 +512,8 @@ std::string kernel_name(OpList<Ops...>, int id) {
   return list[id];
 }
 }  // namespace
-std::string op_name(int id) { return kernel_name(AllOps{}, id) + (bf16_by_id(AllOps{}, id) ? "_bf16" : ""); }
+std::string op_name(int id) {
+  return kernel_name(AllOps{}, id) + (bf16_by_id(AllOps{}, id) ? "_bf16" : "");
+}
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// Small valid instances of every op, for properties that hold for all of them: on the host alone, or host against CUDA.
+// Small valid instances of every op, for properties that hold for all of them: on the host alone,
+// or host against CUDA.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,9 @@
 
 namespace lockstep {
 
-// Where the operands of a generated op live. The generator fills host bytes and asks for a block that holds a copy of
-// them, one block an operand, always in the same order: block k of two memories belongs to the same operand.
+// Where the operands of a generated op live. The generator fills host bytes and asks for a block
+// that holds a copy of them, one block an operand, always in the same order: block k of two
+// memories belongs to the same operand.
 class OpMemory {
  public:
   virtual ~OpMemory() = default;
@@ -37,8 +39,9 @@ class HostOpMemory : public OpMemory {
 
 // The values that fill the bytes that an op may not read.
 struct Fill {
-  std::uint8_t undefined = 0xff;                            // Out, Scratch and the gaps between rows.
-  float padding = std::numeric_limits<float>::quiet_NaN();  // Rows of no document in operands that are read.
+  std::uint8_t undefined = 0xff;  // Out, Scratch and the gaps between rows.
+  float padding =
+      std::numeric_limits<float>::quiet_NaN();  // Rows of no document in operands that are read.
 };
 
 struct OpCase {
@@ -50,7 +53,8 @@ struct OpCase {
 // The name of an op in AllOps, with its numerics.
 std::string op_name(int id);
 
-// The op with this place in AllOps. The same (id, seed) gives the same shapes and contents in any memory, up to Fill.
+// The op with this place in AllOps. The same (id, seed) gives the same shapes and contents in any
+// memory, up to Fill.
 OpCase any_op(int id, std::uint64_t seed, OpMemory& memory, Fill fill = {});
 
 }  // namespace lockstep

@@ -60,7 +60,8 @@ TEST_P(EveryOp, ChangesNoByteOutsideItsOutputs) {
         if (offset < 0 || offset >= static_cast<std::ptrdiff_t>(memory.block(k).size())) continue;
         for (std::int64_t i = 0; i < x.rows; ++i) {
           std::memcpy(memory.block_data(k) + offset + i * x.pitch_bytes,
-                      untouched.block_data(k) + offset + i * x.pitch_bytes, static_cast<std::size_t>(x.row_bytes));
+                      untouched.block_data(k) + offset + i * x.pitch_bytes,
+                      static_cast<std::size_t>(x.row_bytes));
         }
       }
     }
@@ -70,14 +71,15 @@ TEST_P(EveryOp, ChangesNoByteOutsideItsOutputs) {
   }
 }
 
-// Undefined bytes, rows of no document and the gaps between rows decide nothing; and since Out itself starts with two
-// different fills, every byte of it is written.
+// Undefined bytes, rows of no document and the gaps between rows decide nothing; and since Out
+// itself starts with two different fills, every byte of it is written.
 TEST_P(EveryOp, DependsOnNothingButItsInputs) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     // Rope works in place and leaves rows of no document as they are.
     const float padding = works_in_place_on_documents(GetParam()) ? Fill{}.padding : 1e30f;
     const std::vector<std::byte> poisoned = result_of(GetParam(), seed, Fill{});
-    const std::vector<std::byte> quiet = result_of(GetParam(), seed, Fill{.undefined = 0x11, .padding = padding});
+    const std::vector<std::byte> quiet =
+        result_of(GetParam(), seed, Fill{.undefined = 0x11, .padding = padding});
     ASSERT_EQ(poisoned, quiet) << "op " << GetParam() << " seed " << seed;
   }
 }
@@ -126,9 +128,11 @@ std::vector<int> ops_that_write_padding() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, EveryOp, testing::Range(0, AllOps::size), test_name);
-INSTANTIATE_TEST_SUITE_P(Ops, EveryOpThatWritesPadding, testing::ValuesIn(ops_that_write_padding()), test_name);
+INSTANTIATE_TEST_SUITE_P(Ops, EveryOpThatWritesPadding, testing::ValuesIn(ops_that_write_padding()),
+                         test_name);
 
-// A fault that changes no result of any op is no fault. The seeds are those of the properties above.
+// A fault that changes no result of any op is no fault. The seeds are those of the properties
+// above.
 TEST(Faults, EachChangesSomeResult) {
   for (const std::string& name : kernel_faults()) {
     bool seen = false;

@@ -13,7 +13,8 @@ namespace lockstep {
 class DrawnOperands {
  protected:
   // `gap` rows of no document follow every document.
-  DrawnOperands(const std::vector<std::int32_t>& lengths, std::int32_t gap, OpMemory& memory) : memory_(memory) {
+  DrawnOperands(const std::vector<std::int32_t>& lengths, std::int32_t gap, OpMemory& memory)
+      : memory_(memory) {
     for (const std::int32_t length : lengths) {
       const auto number = static_cast<std::int32_t>(start_.size());
       start_.push_back(static_cast<std::int32_t>(document_.size()));
@@ -33,7 +34,8 @@ class DrawnOperands {
   Tensor<bf16> drawn(std::int64_t cols, std::int32_t offset, const Value& value) {
     std::vector<bf16> x;
     for (const std::int32_t document : document_) {
-      for (std::int64_t c = 0; c < cols; ++c) x.push_back(document < 0 ? bf16{0x7fff} : st<bf16>(value(c)));
+      for (std::int64_t c = 0; c < cols; ++c)
+        x.push_back(document < 0 ? bf16{0x7fff} : st<bf16>(value(c)));
     }
     return place(x, rows_, cols, offset);
   }
@@ -42,15 +44,19 @@ class DrawnOperands {
   }
   template <class T>
   Tensor<T> undefined(std::int64_t rows, std::int64_t cols) {
-    const std::vector<std::byte> bytes(static_cast<std::size_t>(rows * cols) * sizeof(T), std::byte{0xff});
+    const std::vector<std::byte> bytes(static_cast<std::size_t>(rows * cols) * sizeof(T),
+                                       std::byte{0xff});
     return tensor(static_cast<T*>(memory_.place(bytes)), rows, cols);
   }
   // `offset` undefined elements lie before the first.
   template <class T>
-  Tensor<T> place(const std::vector<T>& x, std::int64_t rows, std::int64_t cols, std::int32_t offset = 0) {
-    std::vector<std::byte> bytes((x.size() + static_cast<std::size_t>(offset)) * sizeof(T), std::byte{0xff});
+  Tensor<T> place(const std::vector<T>& x, std::int64_t rows, std::int64_t cols,
+                  std::int32_t offset = 0) {
+    std::vector<std::byte> bytes((x.size() + static_cast<std::size_t>(offset)) * sizeof(T),
+                                 std::byte{0xff});
     if (!x.empty())
-      std::memcpy(bytes.data() + static_cast<std::size_t>(offset) * sizeof(T), x.data(), x.size() * sizeof(T));
+      std::memcpy(bytes.data() + static_cast<std::size_t>(offset) * sizeof(T), x.data(),
+                  x.size() * sizeof(T));
     return tensor(static_cast<T*>(memory_.place(bytes)) + offset, rows, cols);
   }
 

@@ -52,7 +52,8 @@ Tensor<float> OpBuilder::row_numbers(const DrawnPack& pack, float low, float hig
   return place(1, pack.rows, row_contents(pack, 1, [&] { return real(low, high); }));
 }
 Tensor<std::int32_t> OpBuilder::row_integers(const DrawnPack& pack, std::int64_t below) {
-  // A number that could be one of a document's betrays an op that forgets to look; one out of range traps it.
+  // A number that could be one of a document's betrays an op that forgets to look; one out of range
+  // traps it.
   const bool legal_padding = chance(2);
   std::vector<std::int32_t> numbers;
   for (std::int64_t i = 0; i < pack.rows; ++i) {
@@ -65,7 +66,9 @@ Tensor<std::int32_t> OpBuilder::row_integers(const DrawnPack& pack, std::int64_t
 
 // Documents that fit, empty ones among them, in at most `capacity` slots.
 PackMetadata draw_pack_metadata(OpBuilder& b) {
-  const std::int64_t rows = b.chance(4) ? b.between(1, 12) : b.chance(3) ? b.between(100, 180) : b.between(20, 90);
+  const std::int64_t rows = b.chance(4)   ? b.between(1, 12)
+                            : b.chance(3) ? b.between(100, 180)
+                                          : b.between(20, 90);
   const std::int64_t capacity = b.between(1, 7), count = b.between(0, capacity);
   const auto gaps = static_cast<std::int32_t>(b.one_of({0, 0, 1, 3}));
   const auto align = static_cast<std::int32_t>(b.one_of({1, 1, 4, 8}));
@@ -107,7 +110,9 @@ DrawnPack::DrawnPack(OpBuilder& b) : memory_(std::make_shared<HostOpMemory>()) {
   run(HostQueue{}, made);
   rows = made.row_document.cols;
   chunk = made.chunk;
-  const auto view = [](Out<std::int32_t> x) { return Tensor<std::int32_t>{x.data, x.rows, x.cols, x.pitch}; };
+  const auto view = [](Out<std::int32_t> x) {
+    return Tensor<std::int32_t>{x.data, x.rows, x.cols, x.pitch};
+  };
   const auto copy = [&](Out<std::int32_t> x) {
     return b.place(1, x.cols, std::vector<std::int32_t>(x.data, x.data + x.cols));
   };
@@ -132,27 +137,33 @@ DrawnRouting::DrawnRouting(OpBuilder& b) : pack(b), memory_(std::make_shared<Hos
   const std::int64_t tokens = pack.rows, pairs = tokens * slots;
   // Coarse inputs make ties.
   const bool coarse = b.chance(3);
-  const auto draw = [&] { return coarse ? static_cast<float>(b.between(-1, 1)) : 0.5f * b.value(); };
-  const RouterForward<float> router{.x = local.values(tokens, width, draw),
-                                    .wr = local.values(experts, width, draw),
-                                    .bias = b.chance(2) ? local.values(1, experts, draw) : Tensor<float>{},
-                                    .row_document = pack.host.row_document,
-                                    .logits = local.out<float>(tokens, experts),
-                                    .scores = local.out<float>(tokens, experts),
-                                    .lse = local.out<float>(1, tokens),
-                                    .experts = local.out<std::int32_t>(tokens, slots),
-                                    .weights = local.out<float>(tokens, slots),
-                                    .kind = kind,
-                                    .combine = combine};
+  const auto draw = [&] {
+    return coarse ? static_cast<float>(b.between(-1, 1)) : 0.5f * b.value();
+  };
+  const RouterForward<float> router{
+      .x = local.values(tokens, width, draw),
+      .wr = local.values(experts, width, draw),
+      .bias = b.chance(2) ? local.values(1, experts, draw) : Tensor<float>{},
+      .row_document = pack.host.row_document,
+      .logits = local.out<float>(tokens, experts),
+      .scores = local.out<float>(tokens, experts),
+      .lse = local.out<float>(1, tokens),
+      .experts = local.out<std::int32_t>(tokens, slots),
+      .weights = local.out<float>(tokens, slots),
+      .kind = kind,
+      .combine = combine};
   run(HostQueue{}, router);
-  const ExpertCounts count{.experts = router.experts, .counts = local.out<std::int32_t>(1, experts)};
+  const ExpertCounts count{.experts = router.experts,
+                           .counts = local.out<std::int32_t>(1, experts)};
   run(HostQueue{}, count);
   // Around the fullest expert, so that some pairs are dropped.
   const std::int64_t most = *std::max_element(count.counts.data, count.counts.data + experts);
   const std::int64_t least = b.one_of({1, 2, most / 2, most - 1, most - 1, most, most + 1, tokens});
   capacity = b.chance(4) ? 0 : static_cast<std::int32_t>(std::max<std::int64_t>(1, least));
   padded = capacity > 0 && b.chance(2);
-  buffer_rows = capacity == 0 ? pairs : padded ? experts * capacity : std::min(pairs, experts * capacity);
+  buffer_rows = capacity == 0 ? pairs
+                : padded      ? experts * capacity
+                              : std::min(pairs, experts * capacity);
   const ExpertLayout layout{.experts = router.experts,
                             .counts = count.counts,
                             .start = local.out<std::int32_t>(1, experts),
@@ -165,7 +176,8 @@ DrawnRouting::DrawnRouting(OpBuilder& b) : pack(b), memory_(std::make_shared<Hos
   const auto keep = [&b]<class T>(const Out<T>& x, Tensor<T>& host_view, Tensor<T>& copy) {
     host_view = {x.data, x.rows, x.cols, x.pitch};
     std::vector<T> values;
-    for (std::int64_t i = 0; i < x.rows; ++i) values.insert(values.end(), x.row(i), x.row(i) + x.cols);
+    for (std::int64_t i = 0; i < x.rows; ++i)
+      values.insert(values.end(), x.row(i), x.row(i) + x.cols);
     copy = b.place(x.rows, x.cols, values);
   };
   keep(router.logits, host.logits, logits);

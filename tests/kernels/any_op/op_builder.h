@@ -40,7 +40,9 @@ class OpBuilder {
   std::int64_t one_of(std::initializer_list<std::int64_t> list) {
     return list.begin()[between(0, static_cast<std::int64_t>(list.size()) - 1)];
   }
-  float real(float low, float high) { return low + (high - low) * static_cast<float>(next() >> 40) * 0x1p-24f; }
+  float real(float low, float high) {
+    return low + (high - low) * static_cast<float>(next() >> 40) * 0x1p-24f;
+  }
   // Mostly of size 1; zeros of both signs and small and large ones now and then.
   float value();
   // As value(), and where gates and their likes end: 0, 1, a line.
@@ -52,21 +54,26 @@ class OpBuilder {
     const std::int64_t any = any_width();
     return std::is_same_v<T, bf16> ? (any + 7) / 8 * 8 : any;
   }
-  std::int64_t any_width() { return chance(6) ? between(100, 300) : chance(2) ? 8 * between(1, 8) : between(1, 50); }
+  std::int64_t any_width() {
+    return chance(6) ? between(100, 300) : chance(2) ? 8 * between(1, 8) : between(1, 50);
+  }
 
   // ---- Operands ----
   template <class T>
   Tensor<T> place(std::int64_t rows, std::int64_t cols, const std::vector<T>& contents) {
-    // As in a view of some columns. In half of all cases every row begins at a multiple of 16 bytes.
+    // As in a view of some columns. In half of all cases every row begins at a multiple of 16
+    // bytes.
     const std::int64_t gap = one_of({0, 0, 3, 8});
     const std::int64_t skipped = one_of({0, 0, 4, 5});
-    const std::int64_t pitch = rows == 1 ? cols : aligned_ ? (cols + gap / 8 * 8 + 7) / 8 * 8 : cols + gap;
+    const std::int64_t pitch = rows == 1  ? cols
+                               : aligned_ ? (cols + gap / 8 * 8 + 7) / 8 * 8
+                                          : cols + gap;
     const std::int64_t offset = rows == 1 ? 0 : aligned_ ? skipped / 4 * 8 : skipped;
     std::vector<std::byte> bytes(static_cast<std::size_t>(offset + rows * pitch) * sizeof(T),
                                  std::byte{fill_.undefined});
     for (std::int64_t i = 0; i < rows && !contents.empty(); ++i) {
-      std::memcpy(bytes.data() + static_cast<std::size_t>(offset + i * pitch) * sizeof(T), contents.data() + i * cols,
-                  static_cast<std::size_t>(cols) * sizeof(T));
+      std::memcpy(bytes.data() + static_cast<std::size_t>(offset + i * pitch) * sizeof(T),
+                  contents.data() + i * cols, static_cast<std::size_t>(cols) * sizeof(T));
     }
     return {static_cast<T*>(memory_.place(bytes)) + offset, rows, cols, pitch};
   }
@@ -83,9 +90,11 @@ class OpBuilder {
   Tensor<StepState> state();
 
   // ---- Operands with a row for every row of a pack; rows of no document hold the fill ----
-  std::vector<float> row_contents(const DrawnPack& pack, std::int64_t cols, const std::function<float()>& draw = {});
+  std::vector<float> row_contents(const DrawnPack& pack, std::int64_t cols,
+                                  const std::function<float()>& draw = {});
   template <class T = float>
-  Tensor<T> row_values(const DrawnPack& pack, std::int64_t cols, const std::function<float()>& draw = {});
+  Tensor<T> row_values(const DrawnPack& pack, std::int64_t cols,
+                       const std::function<float()>& draw = {});
   Tensor<float> row_numbers(const DrawnPack& pack, float low, float high);       // [1, T]
   Tensor<std::int32_t> row_integers(const DrawnPack& pack, std::int64_t below);  // [1, T]
   template <class T>
@@ -120,13 +129,15 @@ class DrawnPack {
 };
 
 template <class T>
-void OpBuilder::poison_padding(const DrawnPack& pack, std::int64_t cols, std::vector<T>& contents) const {
+void OpBuilder::poison_padding(const DrawnPack& pack, std::int64_t cols,
+                               std::vector<T>& contents) const {
   for (std::int64_t i = 0; i < pack.rows; ++i) {
     if (pack.padding(i)) std::fill_n(contents.data() + i * cols, cols, st<T>(fill_.padding));
   }
 }
 template <class T>
-Tensor<T> OpBuilder::row_values(const DrawnPack& pack, std::int64_t cols, const std::function<float()>& draw) {
+Tensor<T> OpBuilder::row_values(const DrawnPack& pack, std::int64_t cols,
+                                const std::function<float()>& draw) {
   return place(pack.rows, cols, stored<T>(row_contents(pack, cols, draw)));
 }
 

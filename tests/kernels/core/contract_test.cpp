@@ -27,7 +27,8 @@ template <class Function>
 testing::AssertionResult maps(Function function, std::uint32_t x, std::uint32_t want) {
   return has_bits(function(from_bits(x)), want) << ", input " << std::hex << x;
 }
-#define EXPECT_MAPS(function, x, want) EXPECT_TRUE(maps([](float a) { return function(a); }, x, want)) << #function
+#define EXPECT_MAPS(function, x, want) \
+  EXPECT_TRUE(maps([](float a) { return function(a); }, x, want)) << #function
 
 float inverse_of(std::int64_t e) { return div(1.0f, static_cast<float>(e + 1)); }
 
@@ -86,23 +87,28 @@ TEST(Contract, ChainsNeverEndInMinusZero) {
   EXPECT_TRUE(has_bits(add(c, 0.0f), 0x00000000));
 }
 TEST(Contract, Bf16Store) {
-  const std::uint32_t vectors[][2] = {{0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81},
-                                      {0x3eaaaaab, 0x3eab}, {0x7f7fffff, 0x7f80}, {0x00008000, 0x0000},
-                                      {0x00018000, 0x0002}, {0x80000001, 0x8000}, {0xff800001, 0x7fff}};
+  const std::uint32_t vectors[][2] = {
+      {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81},
+      {0x3eaaaaab, 0x3eab}, {0x7f7fffff, 0x7f80}, {0x00008000, 0x0000},
+      {0x00018000, 0x0002}, {0x80000001, 0x8000}, {0xff800001, 0x7fff}};
   for (const auto& v : vectors) EXPECT_EQ(st<bf16>(from_bits(v[0])).bits, v[1]) << std::hex << v[0];
   for (std::uint32_t b = 0; b < 0x7f80; ++b) {
-    ASSERT_EQ(st<bf16>(load(bf16{static_cast<std::uint16_t>(b)})).bits, b) << "a stored value is widened exactly";
+    ASSERT_EQ(st<bf16>(load(bf16{static_cast<std::uint16_t>(b)})).bits, b)
+        << "a stored value is widened exactly";
   }
 }
 TEST(Contract, Reductions) {
-  EXPECT_TRUE(has_bits(r128(300, [](auto e, float c) { return add(c, static_cast<float>(e + 1)); }), 0x47305e00));
-  EXPECT_TRUE(has_bits(r128(300, [](auto e, float c) { return add(c, inverse_of(e)); }), 0x40c90b94));
+  EXPECT_TRUE(has_bits(r128(300, [](auto e, float c) { return add(c, static_cast<float>(e + 1)); }),
+                       0x47305e00));
+  EXPECT_TRUE(
+      has_bits(r128(300, [](auto e, float c) { return add(c, inverse_of(e)); }), 0x40c90b94));
   const auto seventh = [](auto e, float c) {
     const float x = div(static_cast<float>(e + 1), 7.0f);
     return fma(x, x, c);
   };
   EXPECT_TRUE(has_bits(r128(300, seventh), 0x48344437));
-  EXPECT_TRUE(has_bits(r1024(3000, [](auto e, float c) { return add(c, inverse_of(e)); }), 0x4109570a));
+  EXPECT_TRUE(
+      has_bits(r1024(3000, [](auto e, float c) { return add(c, inverse_of(e)); }), 0x4109570a));
   float sum = -1;
   column_sums(300, 1, &sum, [](std::int64_t i, float* p) { *p = add(*p, inverse_of(i)); });
   EXPECT_TRUE(has_bits(sum, 0x40c90b94));
@@ -115,7 +121,8 @@ TEST(Contract, ShortR128IsTheWholeTree) {
   for (std::int64_t n = 0; n <= 300; ++n) {
     float acc[128] = {}, t[32];
     for (std::int64_t e = 0; e < n; ++e) acc[e % 128] = add(acc[e % 128], inverse_of(3 * e % 101));
-    for (int l = 0; l < 32; ++l) t[l] = add(add(acc[4 * l], acc[4 * l + 1]), add(acc[4 * l + 2], acc[4 * l + 3]));
+    for (int l = 0; l < 32; ++l)
+      t[l] = add(add(acc[4 * l], acc[4 * l + 1]), add(acc[4 * l + 2], acc[4 * l + 3]));
     for (int off = 16; off > 0; off /= 2) {
       for (int l = 0; l < off; ++l) t[l] = add(t[l], t[l + off]);
     }
@@ -142,21 +149,27 @@ TEST(Contract, DropoutWord) {
   EXPECT_EQ(r.word[3], 0x83e2a78du);
   Dropout d{.active = true, .site = 12, .threshold = 0xda14b502, .scale = 2};
   const StepState s{.seed_low = low, .seed_high = high, .step = 7};
-  EXPECT_TRUE(has_bits(drop(d, s, 5, 11, 42, 3.0f), bits(6.0f))) << "kept: the word reaches the threshold";
+  EXPECT_TRUE(has_bits(drop(d, s, 5, 11, 42, 3.0f), bits(6.0f)))
+      << "kept: the word reaches the threshold";
   d.threshold += 1;
   EXPECT_TRUE(has_bits(drop(d, s, 5, 11, 42, -3.0f), 0)) << "dropped: +0";
 }
 TEST(Contract, InitialNormal) {
   std::vector<float> w(4);
-  run(HostQueue{},
-      Initialize{.w = tensor(w.data(), 2, 2), .kind = Init::normal, .std = 0.02f, .parameter = 2, .seed_low = 1234});
+  run(HostQueue{}, Initialize{.w = tensor(w.data(), 2, 2),
+                              .kind = Init::normal,
+                              .std = 0.02f,
+                              .parameter = 2,
+                              .seed_low = 1234});
   const std::uint32_t want[] = {0xbc4833e5, 0xbaf7f55b, 0x3c4ee264, 0xbcfe8d1c};
   for (std::size_t e = 0; e < 4; ++e) EXPECT_TRUE(has_bits(w[e], want[e])) << e;
 }
 TEST(Contract, Digest) {
   std::vector<float> values = {1.0f, -1.0f, 0.0f};
   std::vector<std::uint64_t> sums(2);
-  run(HostQueue{}, Digest{.values = tensor(values.data(), 1, 3), .sums = tensor(sums.data(), 1, 2), .tensor = 3});
+  run(HostQueue{},
+      Digest{
+          .values = tensor(values.data(), 1, 3), .sums = tensor(sums.data(), 1, 2), .tensor = 3});
   EXPECT_EQ(sums[0], 0x462e42887ffc5f98u);
   EXPECT_EQ(sums[1], 0x9ea896d94fe157c9u);
 }
@@ -264,18 +277,24 @@ TEST(Contract, CrossEntropyInBf16) {
   for (std::size_t e = 0; e < 3; ++e) EXPECT_EQ(dx[e].bits, want[e]) << e;
 }
 
-// Against the C library in double. Each function is a handful of roundings of a fitted polynomial: 4 units in the last
-// place of the result, and for sine and cosine near a zero the same measured at 1.
+// Against the C library in double. Each function is a handful of roundings of a fitted polynomial:
+// 4 units in the last place of the result, and for sine and cosine near a zero the same measured
+// at 1.
 TEST(Contract, FunctionsAreNearTheRealOnes) {
-  const auto near = [](float got, double want, double unit) { return std::abs(got - want) <= 4 * 0x1p-23 * unit; };
+  const auto near = [](float got, double want, double unit) {
+    return std::abs(got - want) <= 4 * 0x1p-23 * unit;
+  };
   for (int k = 0; k <= 20000; ++k) {
     const float x = static_cast<float>(k) * 0.008f - 80.0f;
     ASSERT_TRUE(near(exp(x), std::exp(double{x}), std::exp(double{x}))) << x;
     ASSERT_TRUE(x > 0 || near(expn(x), std::exp(double{x}), std::exp(double{x}))) << x;
-    const double exact = std::exp(double{x} / 4), logarithm = std::log(double{static_cast<float>(exact)});
+    const double exact = std::exp(double{x} / 4),
+                 logarithm = std::log(double{static_cast<float>(exact)});
     ASSERT_TRUE(near(log(static_cast<float>(exact)), logarithm, std::abs(logarithm))) << x;
-    ASSERT_TRUE(near(softplus(x), std::log1p(std::exp(double{x})), std::log1p(std::exp(double{x})))) << x;
-    ASSERT_TRUE(near(sigmoid(x), 1 / (1 + std::exp(-double{x})), 1 / (1 + std::exp(-double{x})))) << x;
+    ASSERT_TRUE(near(softplus(x), std::log1p(std::exp(double{x})), std::log1p(std::exp(double{x}))))
+        << x;
+    ASSERT_TRUE(near(sigmoid(x), 1 / (1 + std::exp(-double{x})), 1 / (1 + std::exp(-double{x}))))
+        << x;
     ASSERT_TRUE(near(sin(40 * x), std::sin(double{40 * x}), 1)) << x;
     ASSERT_TRUE(near(cos(40 * x), std::cos(double{40 * x}), 1)) << x;
   }

@@ -1,5 +1,5 @@
-// bf16 attention on a GPU has the host's bytes where its tiles begin and end: documents around multiples of 64 and 128
-// rows, gaps, empty documents, heads of every width, groups of every size.
+// bf16 attention on a GPU has the host's bytes where its tiles begin and end: documents around
+// multiples of 64 and 128 rows, gaps, empty documents, heads of every width, groups of every size.
 #include "kernels/ops/attention.h"
 #include "kernels/submission/ops.h"
 #include "tests/kernels/any_op/drawn_operands.h"
@@ -13,8 +13,9 @@ struct PackedBatch {
   std::vector<std::int32_t> lengths;
   std::int32_t gap;  // Rows of no document after every document.
   std::int32_t kv_heads, group, head_dim;
-  float amplitude;          // For queries and keys: large ones make p underflow.
-  std::int32_t offset = 0;  // Elements before the first row, which then lies at no multiple of 16 bytes.
+  float amplitude;  // For queries and keys: large ones make p underflow.
+  std::int32_t offset =
+      0;  // Elements before the first row, which then lies at no multiple of 16 bytes.
 };
 
 const PackedBatch kPacks[] = {
@@ -34,12 +35,19 @@ const PackedBatch kPacks[] = {
     {"around_wide_tiles", {127, 128, 129, 255, 257}, 0, 4, 5, 128, 1},
     {"wide_tiles_of_odd_widths", {257, 1, 511}, 7, 6, 4, 112, 1},
     {"wide_tiles_without_alignment", {400, 129, 5, 300}, 2, 4, 6, 48, 1, 5},
-    {"more_tiles_than_blocks", {130, 200, 90, 70, 300, 10, 5, 140, 128, 66, 129, 1}, 0, 4, 4, 64, 1},
+    {"more_tiles_than_blocks",
+     {130, 200, 90, 70, 300, 10, 5, 140, 128, 66, 129, 1},
+     0,
+     4,
+     4,
+     64,
+     1},
 };
 
 class Operands : DrawnOperands {
  public:
-  Operands(const PackedBatch& pack, OpMemory& memory) : DrawnOperands(pack.lengths, pack.gap, memory), pack_(pack) {}
+  Operands(const PackedBatch& pack, OpMemory& memory)
+      : DrawnOperands(pack.lengths, pack.gap, memory), pack_(pack) {}
   AttentionForward<bf16> forward() {
     const std::int64_t hd = pack_.head_dim;
     return {.qkv = qkv(),
@@ -88,12 +96,14 @@ class Operands : DrawnOperands {
 class AttentionOnAGpu : public testing::TestWithParam<PackedBatch> {};
 
 TEST_P(AttentionOnAGpu, ForwardHasTheBytesOfTheHost) {
-  expect_same_bytes(GetParam().name, at_once,
-                    [](OpMemory& memory) { return Submission(Operands(GetParam(), memory).forward()); });
+  expect_same_bytes(GetParam().name, at_once, [](OpMemory& memory) {
+    return Submission(Operands(GetParam(), memory).forward());
+  });
 }
 TEST_P(AttentionOnAGpu, BackwardHasTheBytesOfTheHost) {
-  expect_same_bytes(GetParam().name, at_once,
-                    [](OpMemory& memory) { return Submission(Operands(GetParam(), memory).backward()); });
+  expect_same_bytes(GetParam().name, at_once, [](OpMemory& memory) {
+    return Submission(Operands(GetParam(), memory).backward());
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Packs, AttentionOnAGpu, testing::ValuesIn(kPacks),

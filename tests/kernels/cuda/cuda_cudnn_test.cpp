@@ -1,5 +1,5 @@
-// Attention by cuDNN on a GPU: near the contract's, and the same bits whatever the run, the capacity, the place in the
-// pack, eager or replayed.
+// Attention by cuDNN on a GPU: near the contract's, and the same bits whatever the run, the
+// capacity, the place in the pack, eager or replayed.
 #include <cmath>
 #include <span>
 #include <string>
@@ -22,11 +22,14 @@ struct Heads {
   std::int64_t width() const { return heads * head_dim; }
 };
 
-// About normal; a function of document, row in it, and column, so that a document has the same rows in any pack.
-float number(std::uint64_t document, std::uint64_t row, std::uint64_t column, std::uint64_t stream) {
+// About normal; a function of document, row in it, and column, so that a document has the same rows
+// in any pack.
+float number(std::uint64_t document, std::uint64_t row, std::uint64_t column,
+             std::uint64_t stream) {
   float sum = -2.0f;
   const std::uint64_t key = ((document * 8192 + row) * 8192 + column) * 2 + stream;
-  for (std::uint64_t k = 0; k < 4; ++k) sum += static_cast<float>(mix64(4 * key + k) >> 40) * 0x1p-24f;
+  for (std::uint64_t k = 0; k < 4; ++k)
+    sum += static_cast<float>(mix64(4 * key + k) >> 40) * 0x1p-24f;
   return 1.7f * sum;
 }
 
@@ -47,10 +50,11 @@ struct Rows {
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int32_t d = document[static_cast<std::size_t>(i)];
       for (std::int64_t c = 0; c < cols; ++c) {
-        const auto row = static_cast<std::uint64_t>(d < 0 ? 0 : i - starts[static_cast<std::size_t>(d)]);
-        x.push_back(d < 0
-                        ? bf16{0x7fff}
-                        : st<bf16>(number(static_cast<std::uint64_t>(d), row, static_cast<std::uint64_t>(c), stream)));
+        const auto row =
+            static_cast<std::uint64_t>(d < 0 ? 0 : i - starts[static_cast<std::size_t>(d)]);
+        x.push_back(d < 0 ? bf16{0x7fff}
+                          : st<bf16>(number(static_cast<std::uint64_t>(d), row,
+                                            static_cast<std::uint64_t>(c), stream)));
       }
     }
     return x;
@@ -106,7 +110,8 @@ Results on_host(Rows pack, Documents documents, const Heads& h) {
 // Buffers of one shape on the GPU, planned once; packs come and go in them.
 class OnCudnn {
  public:
-  OnCudnn(std::int64_t rows, std::int64_t capacity, const Heads& h) : classes_(rows, capacity), capacity_(capacity) {
+  OnCudnn(std::int64_t rows, std::int64_t capacity, const Heads& h)
+      : classes_(rows, capacity), capacity_(capacity) {
     forward_ = {.qkv = make<bf16>(rows, h.fused()),
                 .lengths = make<std::int32_t>(1, classes_.slots),
                 .offsets = make<std::int64_t>(3, classes_.offsets()),
@@ -141,7 +146,8 @@ class OnCudnn {
                .head_dim = h.head_dim};
     const std::int64_t forward_bytes = gpu().workspace_bytes(Submission(forward_));
     backward_bytes_ = gpu().workspace_bytes(Submission(backward_));
-    forward_.workspace = backward_.workspace = make<std::uint8_t>(1, std::max(forward_bytes, backward_bytes_));
+    forward_.workspace = backward_.workspace =
+        make<std::uint8_t>(1, std::max(forward_bytes, backward_bytes_));
   }
   ~OnCudnn() {
     if (graph_ != nullptr) gpu().destroy_graph(graph_);
@@ -182,13 +188,15 @@ class OnCudnn {
   }
   template <class T>
   void put(In<T> to, const std::vector<T>& from) {
-    gpu().copy(stream_.get(), const_cast<T*>(to.data), from.data(), from.size() * sizeof(T), CopyKind::host_to_device);
+    gpu().copy(stream_.get(), const_cast<T*>(to.data), from.data(), from.size() * sizeof(T),
+               CopyKind::host_to_device);
     gpu().synchronize(stream_.get());
   }
   template <class T>
   std::vector<T> get(In<T> from) {
     std::vector<T> to(static_cast<std::size_t>(from.rows * from.cols));
-    gpu().copy(stream_.get(), to.data(), from.data, to.size() * sizeof(T), CopyKind::device_to_host);
+    gpu().copy(stream_.get(), to.data(), from.data, to.size() * sizeof(T),
+               CopyKind::device_to_host);
     gpu().synchronize(stream_.get());
     return to;
   }
@@ -215,7 +223,9 @@ class OnCudnn {
     gpu().submit(stream_.get(), Submission(forward_));
     gpu().submit(stream_.get(), Submission(backward_));
   }
-  Results results() { return {get<bf16>(forward_.o), get<bf16>(backward_.dqkv), get<float>(forward_.lse)}; }
+  Results results() {
+    return {get<bf16>(forward_.o), get<bf16>(backward_.dqkv), get<float>(forward_.lse)};
+  }
 
   GpuStream stream_;
   AttentionClasses classes_;
@@ -231,17 +241,20 @@ class OnCudnn {
 
 void expect_same(const Results& got, const Results& want) {
   EXPECT_EQ(std::memcmp(got.o.data(), want.o.data(), want.o.size() * sizeof(bf16)), 0) << "o";
-  EXPECT_EQ(std::memcmp(got.lse.data(), want.lse.data(), want.lse.size() * sizeof(float)), 0) << "lse";
-  EXPECT_EQ(std::memcmp(got.dqkv.data(), want.dqkv.data(), want.dqkv.size() * sizeof(bf16)), 0) << "dqkv";
+  EXPECT_EQ(std::memcmp(got.lse.data(), want.lse.data(), want.lse.size() * sizeof(float)), 0)
+      << "lse";
+  EXPECT_EQ(std::memcmp(got.dqkv.data(), want.dqkv.data(), want.dqkv.size() * sizeof(bf16)), 0)
+      << "dqkv";
 }
 
 float as_float(float x) { return x; }
 float as_float(bf16 x) { return load(x); }
 
-// |got - want| / |want| over columns [from, end) of rows of `cols`, in the euclidean norm; a NaN is no number.
+// |got - want| / |want| over columns [from, end) of rows of `cols`, in the euclidean norm; a NaN is
+// no number.
 template <class T>
-double relative_error(std::span<const T> got, std::span<const T> want, std::int64_t cols, std::int64_t from,
-                      std::int64_t end) {
+double relative_error(std::span<const T> got, std::span<const T> want, std::int64_t cols,
+                      std::int64_t from, std::int64_t end) {
   double difference = 0, all = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
     const std::int64_t column = static_cast<std::int64_t>(i) % cols;
@@ -259,8 +272,9 @@ constexpr std::int64_t kRows = 2048;
 
 class CudnnOnAGpu : public testing::TestWithParam<Heads> {};
 
-// Both sides round p, ds and their results to bf16, 8 bits each, at other places: an error of 2^-8 in every term is the
-// most that either has, and in the norm over a tensor errors of many terms do not add up to more than one of each side.
+// Both sides round p, ds and their results to bf16, 8 bits each, at other places: an error of 2^-8
+// in every term is the most that either has, and in the norm over a tensor errors of many terms do
+// not add up to more than one of each side.
 TEST_P(CudnnOnAGpu, IsNearTheContract) {
   const Heads h = GetParam();
   for (const std::int32_t gap : {0, 5}) {
@@ -283,8 +297,11 @@ TEST_P(CudnnOnAGpu, IsNearTheContract) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CudnnOnAGpu, testing::Values(kWide, Heads{4, 1, 64}, Heads{2, 2, 32}, Heads{2, 1, 16}),
-                         [](const auto& info) { return "of" + std::to_string(info.param.head_dim); });
+INSTANTIATE_TEST_SUITE_P(Shapes, CudnnOnAGpu,
+                         testing::Values(kWide, Heads{4, 1, 64}, Heads{2, 2, 32}, Heads{2, 1, 16}),
+                         [](const auto& info) {
+                           return "of" + std::to_string(info.param.head_dim);
+                         });
 
 TEST(CudnnOnAGpu, RowsOfNoDocumentGetZero) {
   const Documents documents{{100, 3}, 7};
@@ -332,7 +349,8 @@ TEST(CudnnOnAGpu, AGraphReplaysWhatAnEagerRunDoes) {
 
 TEST(CudnnOnAGpu, WorkspaceIsWhatWasReckoned) {
   const auto print = [](const char* what, const OnCudnn& cudnn) {
-    std::printf("%s: backward %lld bytes, reckoned %lld\n", what, static_cast<long long>(cudnn.backward_bytes()),
+    std::printf("%s: backward %lld bytes, reckoned %lld\n", what,
+                static_cast<long long>(cudnn.backward_bytes()),
                 static_cast<long long>(cudnn.reckoned_bytes()));
     EXPECT_LE(cudnn.backward_bytes(), cudnn.reckoned_bytes());
     EXPECT_GE(cudnn.backward_bytes(), cudnn.reckoned_bytes() / 100 * 99);
@@ -344,15 +362,16 @@ TEST(CudnnOnAGpu, WorkspaceIsWhatWasReckoned) {
 TEST(CudnnOnAGpu, WhatWasNotPlannedIsRefused) {
   std::byte* const memory = static_cast<std::byte*>(gpu().allocate(1 << 22));
   const AttentionClasses classes(64, 3);
-  const CudnnAttentionForward op{.qkv = tensor(reinterpret_cast<bf16*>(memory), 64, 3 * 24),
-                                 .lengths = tensor(reinterpret_cast<std::int32_t*>(memory), 1, classes.slots),
-                                 .offsets = tensor(reinterpret_cast<std::int64_t*>(memory), 3, classes.offsets()),
-                                 .row_document = tensor(reinterpret_cast<std::int32_t*>(memory), 1, 64),
-                                 .o = tensor(reinterpret_cast<bf16*>(memory), 64, 24),
-                                 .lse = tensor(reinterpret_cast<float*>(memory), 64, 1),
-                                 .workspace = tensor(reinterpret_cast<std::uint8_t*>(memory), 1, 1 << 20),
-                                 .capacity = 3,
-                                 .head_dim = 24};
+  const CudnnAttentionForward op{
+      .qkv = tensor(reinterpret_cast<bf16*>(memory), 64, 3 * 24),
+      .lengths = tensor(reinterpret_cast<std::int32_t*>(memory), 1, classes.slots),
+      .offsets = tensor(reinterpret_cast<std::int64_t*>(memory), 3, classes.offsets()),
+      .row_document = tensor(reinterpret_cast<std::int32_t*>(memory), 1, 64),
+      .o = tensor(reinterpret_cast<bf16*>(memory), 64, 24),
+      .lse = tensor(reinterpret_cast<float*>(memory), 64, 1),
+      .workspace = tensor(reinterpret_cast<std::uint8_t*>(memory), 1, 1 << 20),
+      .capacity = 3,
+      .head_dim = 24};
   const GpuStream stream;
   EXPECT_THROW(gpu().submit(stream.get(), Submission(op)), DeviceError);
   gpu().synchronize(stream.get());

@@ -1,5 +1,5 @@
-// The cheap forms of gate.cuh have the contract's bits for every float: all 2^32 of them, on the GPU. NaN counts where
-// a form promises it.
+// The cheap forms of gate.cuh have the contract's bits for every float: all 2^32 of them, on the
+// GPU. NaN counts where a form promises it.
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kForms[] = {"gate_of", "gated", "gated_slope", "expn_in_range", "gates", "near_gates"};
+constexpr const char* kForms[] = {"gate_of",       "gated", "gated_slope",
+                                  "expn_in_range", "gates", "near_gates"};
 constexpr int kCount = sizeof(kForms) / sizeof(*kForms);
 constexpr std::uint32_t kBlocks = 4096, kBlock = 256;
 constexpr unsigned long long kNone = ~0ull;
@@ -47,8 +48,10 @@ __global__ void __launch_bounds__(kBlock) compare_all(Found* found, unsigned lon
     const Gates near = near_gates(places);
     const Vec4 four = near.sure ? near.stored : exact_gates(places);
     const float stored = load(st<bf16>(silu(x)));
-    own.compare(found, 4, x, seen(bits(four[0]) == bits(four[2]) && bits(four[2]) == bits(four[3]) ? four[0] : -1.0f),
-                stored);
+    own.compare(
+        found, 4, x,
+        seen(bits(four[0]) == bits(four[2]) && bits(four[2]) == bits(four[3]) ? four[0] : -1.0f),
+        stored);
     NearGates gates;
     const std::uint32_t pairs[] = {gates.pair(x, 1.0f), gates.pair(0.0f, x)};
     gates.take(pairs[0], pairs[1]);
@@ -74,7 +77,8 @@ bool holds(bool ok, const char* what) {
 // All inputs, with a canary or without.
 bool run(unsigned long long canary, unsigned long long want) {
   Found* found = nullptr;
-  if (!holds(cudaMallocManaged(&found, sizeof(Found)) == cudaSuccess, "memory on the device")) return false;
+  if (!holds(cudaMallocManaged(&found, sizeof(Found)) == cudaSuccess, "memory on the device"))
+    return false;
   for (int form = 0; form < kCount; ++form) *found = {};
   for (int form = 0; form < kCount; ++form) found->first[form] = kNone;
   cudaStream_t stream = nullptr;

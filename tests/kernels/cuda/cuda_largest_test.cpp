@@ -10,7 +10,8 @@ template <class T>
 Tensor<T> place(OpMemory& memory, const std::vector<T>& x, std::int64_t rows) {
   std::vector<std::byte> bytes(x.size() * sizeof(T));
   std::memcpy(bytes.data(), x.data(), bytes.size());
-  return tensor(static_cast<T*>(memory.place(bytes)), rows, static_cast<std::int64_t>(x.size()) / rows);
+  return tensor(static_cast<T*>(memory.place(bytes)), rows,
+                static_cast<std::int64_t>(x.size()) / rows);
 }
 
 // Operands of a convolution over eight channels, in documents of `document` rows.
@@ -37,7 +38,9 @@ struct Rows {
     for (int k = 0; k < 4 * kChannels; ++k) x.push_back(static_cast<float>(k % 7 - 3) * 0.5f);
     return place(memory, x, kChannels);
   }
-  Tensor<float> bias() const { return place<float>(memory, {0.5f, -0.25f, 0, 1, -2, 0.125f, 3, -1}, 1); }
+  Tensor<float> bias() const {
+    return place<float>(memory, {0.5f, -0.25f, 0, 1, -2, 0.125f, 3, -1}, 1);
+  }
   template <class F>
   Tensor<std::int32_t> of_rows(F f) const {
     std::vector<std::int32_t> x;
@@ -77,7 +80,8 @@ TEST(LargePackOnAGpu, ConvolutionBackwardHasTheBytesOfTheHost) {
         .row_position = rows.positions(),
         .dpre = rows.out(rows.rows, quiet_nan()),
         .dx = rows.out(rows.rows, bf16{0x7fff}),
-        .dweight = place(memory, std::vector<float>(4 * Rows::kChannels, quiet_nan()), Rows::kChannels),
+        .dweight =
+            place(memory, std::vector<float>(4 * Rows::kChannels, quiet_nan()), Rows::kChannels),
         .dbias = rows.out(1, quiet_nan())});
   });
 }

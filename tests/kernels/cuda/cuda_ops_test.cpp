@@ -1,4 +1,5 @@
-// Every op gives the same bytes on the host and on a GPU, submitted at once and replayed from a graph.
+// Every op gives the same bytes on the host and on a GPU, submitted at once and replayed from a
+// graph.
 #include "kernels/ops/cudnn_attention.h"
 #include "kernels/submission/ops.h"
 #include "tests/kernels/cuda/on_gpu.h"
@@ -19,7 +20,8 @@ void expect_host_bytes(int id, Run run) {
 std::vector<int> with_bits_of_the_contract() {
   std::vector<int> ids;
   for (int id = 0; id < AllOps::size; ++id) {
-    if (id != AllOps::id_of<CudnnAttentionForward>() && id != AllOps::id_of<CudnnAttentionBackward>())
+    if (id != AllOps::id_of<CudnnAttentionForward>() &&
+        id != AllOps::id_of<CudnnAttentionBackward>())
       ids.push_back(id);
   }
   return ids;
@@ -28,13 +30,16 @@ std::vector<int> with_bits_of_the_contract() {
 class EveryOpOnAGpu : public testing::TestWithParam<int> {};
 
 TEST_P(EveryOpOnAGpu, HasTheBytesOfTheHost) { expect_host_bytes(GetParam(), at_once); }
-TEST_P(EveryOpOnAGpu, HasTheBytesOfTheHostWhenReplayed) { expect_host_bytes(GetParam(), from_a_graph); }
+TEST_P(EveryOpOnAGpu, HasTheBytesOfTheHostWhenReplayed) {
+  expect_host_bytes(GetParam(), from_a_graph);
+}
 
-INSTANTIATE_TEST_SUITE_P(Ops, EveryOpOnAGpu, testing::ValuesIn(with_bits_of_the_contract()), [](const auto& info) {
-  std::string name = op_name(info.param);
-  std::erase(name, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Ops, EveryOpOnAGpu, testing::ValuesIn(with_bits_of_the_contract()),
+                         [](const auto& info) {
+                           std::string name = op_name(info.param);
+                           std::erase(name, '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace lockstep

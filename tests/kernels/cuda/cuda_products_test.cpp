@@ -1,5 +1,6 @@
-// Products of a linear layer on a GPU: what the library computes has the bits of our own kernel everywhere and of the
-// scalar model wherever that is asked, for every class of shape that training has.
+// Products of a linear layer on a GPU: what the library computes has the bits of our own kernel
+// everywhere and of the scalar model wherever that is asked, for every class of shape that training
+// has.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,12 +24,13 @@ struct Sizes {
   std::int64_t rows, in, out;
 };
 // Layers of H1 and S1, small packs, and widths that are multiples of 8 only.
-constexpr Sizes kLayers[] = {{"H1in", 8192, 2048, 10304},  {"H1out", 8192, 4096, 2048}, {"H1fc1", 8192, 2048, 8192},
-                             {"H1fc2", 8192, 8192, 2048},  {"H1qkv", 8192, 2048, 3072}, {"H1o", 8192, 2048, 2048},
-                             {"S1in", 2048, 512, 4112},    {"S1out", 2048, 1024, 512},  {"S1qkv", 2048, 512, 768},
-                             {"S1head", 2048, 512, 8192},  {"rows16", 16, 64, 128},     {"rows64", 64, 256, 64},
-                             {"rows128", 128, 64, 4096},   {"rows1000", 1000, 128, 96}, {"eights", 72, 40, 104},
-                             {"longchain", 256, 8192, 256}};
+constexpr Sizes kLayers[] = {
+    {"H1in", 8192, 2048, 10304},  {"H1out", 8192, 4096, 2048}, {"H1fc1", 8192, 2048, 8192},
+    {"H1fc2", 8192, 8192, 2048},  {"H1qkv", 8192, 2048, 3072}, {"H1o", 8192, 2048, 2048},
+    {"S1in", 2048, 512, 4112},    {"S1out", 2048, 1024, 512},  {"S1qkv", 2048, 512, 768},
+    {"S1head", 2048, 512, 8192},  {"rows16", 16, 64, 128},     {"rows64", 64, 256, 64},
+    {"rows128", 128, 64, 4096},   {"rows1000", 1000, 128, 96}, {"eights", 72, 40, 104},
+    {"longchain", 256, 8192, 256}};
 enum class Kind : std::uint8_t { forward, input_gradient, weight_gradient, accumulate };
 constexpr const char* kKinds[] = {"Forward", "InputGradient", "WeightGradient", "Accumulate"};
 
@@ -69,11 +71,12 @@ class OnDevice {
   void* data_;
 };
 
-// One product on one backend: the bytes of the result after a run at once and after one from a graph.
+// One product on one backend: the bytes of the result after a run at once and after one from a
+// graph.
 class Product {
  public:
-  Product(Backend& gpu, Kind kind, const Sizes& size, std::uint64_t seed, std::int64_t workspace = kProductWorkspace,
-          int scale = 0)
+  Product(Backend& gpu, Kind kind, const Sizes& size, std::uint64_t seed,
+          std::int64_t workspace = kProductWorkspace, int scale = 0)
       : gpu_(gpu), stream_(gpu.create_stream("test")), kind_(kind), workspace_(workspace) {
     Numbers draw(seed);
     const bool weight = kind >= Kind::weight_gradient;
@@ -87,7 +90,9 @@ class Product {
     for (std::size_t e = 0; kind == Kind::accumulate && e < before_.size(); e += 4) {
       // Where the sums are subnormal: a subnormal number or -0.
       const auto h = static_cast<std::uint32_t>(draw.next());
-      const float value = scale == 0 ? load(bf16{draw.bf16_bits()}) : h % 4 == 0 ? -0.0f : from_bits(h & 0x807fffffu);
+      const float value = scale == 0   ? load(bf16{draw.bf16_bits()})
+                          : h % 4 == 0 ? -0.0f
+                                       : from_bits(h & 0x807fffffu);
       std::memcpy(&before_[e], &value, 4);
     }
     const auto put = [&](const void* bytes, std::size_t count) {
@@ -126,7 +131,8 @@ class Product {
   // Element (i, j) by the scalar model, as a float.
   float by_the_model(std::int64_t i, std::int64_t j, std::int64_t depth) const {
     const bool weight = kind_ >= Kind::weight_gradient;
-    const std::int64_t left_cols = static_cast<std::int64_t>(left_.size()) / (weight ? depth : rows_);
+    const std::int64_t left_cols =
+        static_cast<std::int64_t>(left_.size()) / (weight ? depth : rows_);
     const std::int64_t right_cols = kind_ == Kind::forward ? depth : cols_;
     std::vector<float> a(static_cast<std::size_t>(depth)), b(a);
     for (std::int64_t k = 0; k < depth; ++k) {
@@ -141,7 +147,8 @@ class Product {
   }
   float element(const std::vector<std::uint8_t>& bytes, std::int64_t i, std::int64_t j) const {
     const std::size_t at = static_cast<std::size_t>(i * cols_ + j) * result_bytes();
-    if (result_bytes() == 2) return load(bf16{static_cast<std::uint16_t>(bytes[at] | bytes[at + 1] << 8)});
+    if (result_bytes() == 2)
+      return load(bf16{static_cast<std::uint16_t>(bytes[at] | bytes[at + 1] << 8)});
     float value;
     std::memcpy(&value, &bytes[at], 4);
     return value;
@@ -151,7 +158,8 @@ class Product {
 
  private:
   std::size_t result_bytes() const { return kind_ >= Kind::weight_gradient ? 4 : 2; }
-  static std::vector<std::uint16_t> matrix(Numbers& draw, std::int64_t rows, std::int64_t cols, int scale) {
+  static std::vector<std::uint16_t> matrix(Numbers& draw, std::int64_t rows, std::int64_t cols,
+                                           int scale) {
     std::vector<std::uint16_t> values(static_cast<std::size_t>(rows * cols));
     for (std::uint16_t& x : values) x = draw.bf16_bits(scale);
     return values;
@@ -164,19 +172,27 @@ class Product {
     const Tensor<bf16> narrow = tensor(memory_[2]->as<bf16>(), rows_, cols_);
     switch (kind_) {
       case Kind::forward:
-        return Submission(LinearForward<bf16>{.x = left, .w = right, .y = narrow, .workspace = workspace});
+        return Submission(
+            LinearForward<bf16>{.x = left, .w = right, .y = narrow, .workspace = workspace});
       case Kind::input_gradient:
-        return Submission(LinearInputGradient<bf16>{.dy = left, .w = right, .dx = narrow, .workspace = workspace});
+        return Submission(LinearInputGradient<bf16>{
+            .dy = left, .w = right, .dx = narrow, .workspace = workspace});
       case Kind::weight_gradient:
-        return Submission(LinearWeightGradient<bf16>{.dy = left, .x = right, .dw = wide, .workspace = workspace});
+        return Submission(
+            LinearWeightGradient<bf16>{.dy = left, .x = right, .dw = wide, .workspace = workspace});
       default:
-        return Submission(LinearWeightGradient<bf16>{.dy = left, .x = right, .acc = wide, .workspace = workspace});
+        return Submission(LinearWeightGradient<bf16>{
+            .dy = left, .x = right, .acc = wide, .workspace = workspace});
     }
   }
-  void reset() { gpu_.copy(stream_, memory_[2]->as<void>(), before_.data(), before_.size(), CopyKind::host_to_device); }
+  void reset() {
+    gpu_.copy(stream_, memory_[2]->as<void>(), before_.data(), before_.size(),
+              CopyKind::host_to_device);
+  }
   std::vector<std::uint8_t> result() {
     std::vector<std::uint8_t> bytes(before_.size());
-    gpu_.copy(stream_, bytes.data(), memory_[2]->as<void>(), bytes.size(), CopyKind::device_to_host);
+    gpu_.copy(stream_, bytes.data(), memory_[2]->as<void>(), bytes.size(),
+              CopyKind::device_to_host);
     gpu_.synchronize(stream_);
     return bytes;
   }
@@ -212,16 +228,19 @@ TEST_P(LibraryProducts, HaveTheBitsOfTheModelAndOfOurKernel) {
   const std::int64_t depth = depth_of(kind, size);
   Numbers pick(5);
   for (int n = 0; n < 200; ++n) {
-    const auto i = static_cast<std::int64_t>(pick.next() % static_cast<std::uint64_t>(product.rows()));
-    const auto j = static_cast<std::int64_t>(pick.next() % static_cast<std::uint64_t>(product.cols()));
-    ASSERT_EQ(bits(product.element(got, i, j)), bits(product.by_the_model(i, j, depth))) << i << ", " << j;
+    const auto i =
+        static_cast<std::int64_t>(pick.next() % static_cast<std::uint64_t>(product.rows()));
+    const auto j =
+        static_cast<std::int64_t>(pick.next() % static_cast<std::uint64_t>(product.cols()));
+    ASSERT_EQ(bits(product.element(got, i, j)), bits(product.by_the_model(i, j, depth)))
+        << i << ", " << j;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, LibraryProducts,
                          testing::Combine(testing::ValuesIn(kLayers),
-                                          testing::Values(Kind::forward, Kind::input_gradient, Kind::weight_gradient,
-                                                          Kind::accumulate)),
+                                          testing::Values(Kind::forward, Kind::input_gradient,
+                                                          Kind::weight_gradient, Kind::accumulate)),
                          [](const auto& info) {
                            return std::string(std::get<0>(info.param).name) +
                                   kKinds[static_cast<int>(std::get<1>(info.param))];
@@ -243,22 +262,28 @@ TEST_P(SubnormalProducts, HaveTheBitsOfTheModelAndOfOurKernel) {
     Numbers pick(6);
     int subnormal = 0;
     for (int n = 0; n < 200; ++n) {
-      const auto i = static_cast<std::int64_t>(pick.next() % static_cast<std::uint64_t>(product.rows()));
-      const auto j = static_cast<std::int64_t>(pick.next() % static_cast<std::uint64_t>(product.cols()));
+      const auto i =
+          static_cast<std::int64_t>(pick.next() % static_cast<std::uint64_t>(product.rows()));
+      const auto j =
+          static_cast<std::int64_t>(pick.next() % static_cast<std::uint64_t>(product.cols()));
       const float value = product.element(got, i, j);
       subnormal += value != 0 && abs(value) < 0x1p-126f;
-      ASSERT_EQ(bits(value), bits(product.by_the_model(i, j, depth_of(kind, size)))) << i << ", " << j;
+      ASSERT_EQ(bits(value), bits(product.by_the_model(i, j, depth_of(kind, size))))
+          << i << ", " << j;
     }
     EXPECT_GT(subnormal, 20);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, SubnormalProducts,
-                         testing::Values(Kind::forward, Kind::input_gradient, Kind::weight_gradient, Kind::accumulate),
-                         [](const auto& info) { return std::string(kKinds[static_cast<int>(info.param)]); });
+                         testing::Values(Kind::forward, Kind::input_gradient, Kind::weight_gradient,
+                                         Kind::accumulate),
+                         [](const auto& info) {
+                           return std::string(kKinds[static_cast<int>(info.param)]);
+                         });
 
-// The admission is what keeps a split sum out: with the planted fault it takes what it should refuse. A split sum needs
-// a large workspace, which the engine does not give either.
+// The admission is what keeps a split sum out: with the planted fault it takes what it should
+// refuse. A split sum needs a large workspace, which the engine does not give either.
 TEST(Admission, RefusesAnyOtherOrderOfTheSum) {
   const Sizes size{"split", 2048, 512, 4112};
   plant_fault("product-of-any-order");  // The CUDA object is told when it is opened.
@@ -271,7 +296,8 @@ TEST(Admission, RefusesAnyOtherOrderOfTheSum) {
   EXPECT_FALSE(product.at_once() == own);
 }
 
-// The process keeps what it found out: another device object of the same GPU has the plan, and the same bits, at once.
+// The process keeps what it found out: another device object of the same GPU has the plan, and the
+// same bits, at once.
 TEST(Admission, IsAskedOnceAProcess) {
   const Sizes size{"again", 256, 256, 256};
   std::vector<std::uint8_t> bytes[3];
@@ -296,10 +322,12 @@ TEST(Admission, NeedsAWorkspace) {
   std::vector<std::uint16_t> zeros(64 * 64);
   BackendStream* const stream = gpu->create_stream("test");
   {
-    const OnDevice x(*gpu, stream, zeros.data(), zeros.size() * 2), w(*gpu, stream, zeros.data(), zeros.size() * 2),
+    const OnDevice x(*gpu, stream, zeros.data(), zeros.size() * 2),
+        w(*gpu, stream, zeros.data(), zeros.size() * 2),
         y(*gpu, stream, zeros.data(), zeros.size() * 2);
-    gpu->plan(Submission(LinearForward<bf16>{
-        .x = tensor(x.as<bf16>(), 64, 64), .w = tensor(w.as<bf16>(), 64, 64), .y = tensor(y.as<bf16>(), 64, 64)}));
+    gpu->plan(Submission(LinearForward<bf16>{.x = tensor(x.as<bf16>(), 64, 64),
+                                             .w = tensor(w.as<bf16>(), 64, 64),
+                                             .y = tensor(y.as<bf16>(), 64, 64)}));
   }
   gpu->destroy_stream(stream);
   EXPECT_EQ(gpu->plans().library, 0);

@@ -1,5 +1,6 @@
-// The bf16 scan in tiles on a GPU has the host's bytes where documents, chunks and groups of heads begin and end, in
-// both ways to the chunk states: all chunks at once, and, where there is room for many chunks, one after the other.
+// The bf16 scan in tiles on a GPU has the host's bytes where documents, chunks and groups of heads
+// begin and end, in both ways to the chunk states: all chunks at once, and, where there is room for
+// many chunks, one after the other.
 #include "kernels/ops/scan.h"
 #include "kernels/submission/ops.h"
 #include "tests/kernels/any_op/drawn_operands.h"
@@ -32,7 +33,8 @@ const PackedBatch kPacks[] = {
 
 class Operands : DrawnOperands {
  public:
-  Operands(const PackedBatch& pack, OpMemory& memory) : DrawnOperands(pack.lengths, pack.gap, memory), pack_(pack) {
+  Operands(const PackedBatch& pack, OpMemory& memory)
+      : DrawnOperands(pack.lengths, pack.gap, memory), pack_(pack) {
     for (std::size_t d = 0; d < pack.lengths.size(); ++d) {
       for (std::int32_t done = 0; done < pack.lengths[d]; done += pack.chunk) {
         chunk_document_.push_back(static_cast<std::int32_t>(d));
@@ -98,7 +100,8 @@ class Operands : DrawnOperands {
   std::int64_t heads() const { return pack_.groups * pack_.group_heads; }
   std::int64_t width() const { return heads() * kHead + 2 * pack_.groups * kState; }
   Tensor<float> states() {
-    return undefined<float>(static_cast<std::int64_t>(chunk_document_.size()), heads() * kHead * kState);
+    return undefined<float>(static_cast<std::int64_t>(chunk_document_.size()),
+                            heads() * kHead * kState);
   }
   Tensor<bf16> around(float mean, std::int64_t cols) {
     return drawn(cols, 0, [&](std::int64_t) { return mean + next(); });
@@ -115,16 +118,19 @@ class Operands : DrawnOperands {
 class ScanOnAGpu : public testing::TestWithParam<PackedBatch> {};
 
 TEST_P(ScanOnAGpu, ForwardHasTheBytesOfTheHost) {
-  expect_same_bytes(GetParam().name, at_once,
-                    [](OpMemory& memory) { return Submission(Operands(GetParam(), memory).forward()); });
+  expect_same_bytes(GetParam().name, at_once, [](OpMemory& memory) {
+    return Submission(Operands(GetParam(), memory).forward());
+  });
 }
 TEST_P(ScanOnAGpu, BackwardHasTheBytesOfTheHost) {
-  expect_same_bytes(GetParam().name, at_once,
-                    [](OpMemory& memory) { return Submission(Operands(GetParam(), memory).backward()); });
+  expect_same_bytes(GetParam().name, at_once, [](OpMemory& memory) {
+    return Submission(Operands(GetParam(), memory).backward());
+  });
 }
 TEST_P(ScanOnAGpu, BackwardHasTheBytesOfTheHostInAGraph) {
-  expect_same_bytes(GetParam().name, from_a_graph,
-                    [](OpMemory& memory) { return Submission(Operands(GetParam(), memory).backward()); });
+  expect_same_bytes(GetParam().name, from_a_graph, [](OpMemory& memory) {
+    return Submission(Operands(GetParam(), memory).backward());
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Packs, ScanOnAGpu, testing::ValuesIn(kPacks),

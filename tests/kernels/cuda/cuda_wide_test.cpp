@@ -1,5 +1,5 @@
-// The bf16 ops that walk whole rows have the bytes of the host at the widths of models, where they take other paths
-// than at those that any_op draws.
+// The bf16 ops that walk whole rows have the bytes of the host at the widths of models, where they
+// take other paths than at those that any_op draws.
 #include "kernels/ops/conv.h"
 #include "kernels/ops/cross_entropy.h"
 #include "kernels/ops/embedding.h"
@@ -16,17 +16,20 @@ constexpr std::int64_t kRows = 300;
 // Operands in rows without gaps, at multiples of 16 bytes.
 class Operands {
  public:
-  Operands(OpMemory& memory, std::int64_t rows, std::uint64_t seed) : memory_(memory), rows_(rows), state_(seed) {}
+  Operands(OpMemory& memory, std::int64_t rows, std::uint64_t seed)
+      : memory_(memory), rows_(rows), state_(seed) {}
 
   template <class T>
   Tensor<T> values(std::int64_t rows, std::int64_t cols, float low, float high) {
     std::vector<T> x;
-    for (std::int64_t k = 0; k < rows * cols; ++k) x.push_back(st<T>(low + (high - low) * uniform(word())));
+    for (std::int64_t k = 0; k < rows * cols; ++k)
+      x.push_back(st<T>(low + (high - low) * uniform(word())));
     return place(rows, cols, x);
   }
   template <class T>
   Tensor<T> out(std::int64_t rows, std::int64_t cols) {
-    return place(rows, cols, std::vector<T>(static_cast<std::size_t>(rows * cols), st<T>(quiet_nan())));
+    return place(rows, cols,
+                 std::vector<T>(static_cast<std::size_t>(rows * cols), st<T>(quiet_nan())));
   }
   // Documents of 140, 7 and 128 rows with gaps of 3 and 1 behind the first two, the rest of none.
   Tensor<std::int32_t> documents() {
@@ -45,10 +48,14 @@ class Operands {
     for (std::int64_t i = 0; i < rows_; ++i) x.push_back(static_cast<std::int32_t>(f(i)));
     return place(1, rows_, x);
   }
-  Tensor<StepState> step() { return place(1, 1, std::vector<StepState>{{.seed_low = word(), .step = 3}}); }
+  Tensor<StepState> step() {
+    return place(1, 1, std::vector<StepState>{{.seed_low = word(), .step = 3}});
+  }
 
  private:
-  std::uint32_t word() { return static_cast<std::uint32_t>(mix64(state_ += 0x9E3779B97F4A7C15u) >> 32); }
+  std::uint32_t word() {
+    return static_cast<std::uint32_t>(mix64(state_ += 0x9E3779B97F4A7C15u) >> 32);
+  }
   template <class T>
   Tensor<T> place(std::int64_t rows, std::int64_t cols, const std::vector<T>& x) {
     std::vector<std::byte> bytes(x.size() * sizeof(T));
@@ -72,7 +79,8 @@ void expect_host_bytes(const std::string& name, Make make) {
   expect_host_bytes(name, kRows, make);
 }
 
-// Arguments of the gates from where all vanishes to where all saturates: sums of four products of up to 60 each.
+// Arguments of the gates from where all vanishes to where all saturates: sums of four products of
+// up to 60 each.
 TEST(WideRowsOnAGpu, ConvolutionsHaveTheBytesOfTheHost) {
   for (const std::int64_t channels : {8, 520, 1024}) {
     expect_host_bytes("forward of " + std::to_string(channels), [&](Operands& o) {
@@ -109,15 +117,16 @@ TEST(WideRowsOnAGpu, RmsNormsHaveTheBytesOfTheHost) {
     });
     for (const bool residual : {false, true}) {
       expect_host_bytes("backward of " + std::to_string(d), [&](Operands& o) {
-        return RmsNormBackward<bf16>{.x = o.values<bf16>(kRows, d, -2, 2),
-                                     .rstd = o.values<float>(1, kRows, 0.5f, 2),
-                                     .gain = o.values<float>(1, d, -2, 2),
-                                     .dy = o.values<bf16>(kRows, d, -1, 1),
-                                     .dresidual = residual ? o.values<bf16>(kRows, d, -1, 1) : Tensor<bf16>{},
-                                     .row_document = o.documents(),
-                                     .dx = o.out<bf16>(kRows, d),
-                                     .dgain = o.out<float>(1, d),
-                                     .partials = o.out<float>((kRows + 31) / 32, d)};
+        return RmsNormBackward<bf16>{
+            .x = o.values<bf16>(kRows, d, -2, 2),
+            .rstd = o.values<float>(1, kRows, 0.5f, 2),
+            .gain = o.values<float>(1, d, -2, 2),
+            .dy = o.values<bf16>(kRows, d, -1, 1),
+            .dresidual = residual ? o.values<bf16>(kRows, d, -1, 1) : Tensor<bf16>{},
+            .row_document = o.documents(),
+            .dx = o.out<bf16>(kRows, d),
+            .dgain = o.out<float>(1, d),
+            .partials = o.out<float>((kRows + 31) / 32, d)};
       });
     }
   }
@@ -152,25 +161,26 @@ TEST(WideRowsOnAGpu, GatedNormsHaveTheBytesOfTheHost) {
   }
 }
 
-// Groups that a warp walks down, for blocks of few rows and of all, and of any number of warps; z and dz as the engine
-// has them, which are columns of a wider view.
+// Groups that a warp walks down, for blocks of few rows and of all, and of any number of warps; z
+// and dz as the engine has them, which are columns of a wider view.
 TEST(WideRowsOnAGpu, GatedNormsOfWalksHaveTheBytesOfTheHost) {
   constexpr std::int64_t kWidth = 512, kBefore = 64;
   for (const std::int64_t groups : {1, 3}) {
     for (const std::int64_t rows : {1, 31, 32, 33, 150, 288}) {
       const std::int64_t d = groups * kWidth;
       expect_host_bytes("backward of " + std::to_string(rows) + " rows", rows, [&](Operands& o) {
-        return GatedNormBackward<bf16>{.y = o.values<bf16>(rows, d, -2, 2),
-                                       .z = o.values<bf16>(rows, d + kBefore, -120, 30).columns(kBefore, d),
-                                       .gain = o.values<float>(1, d, -2, 2),
-                                       .rstd = o.values<float>(rows, groups, 0.5f, 2),
-                                       .dout = o.values<bf16>(rows, d, -1, 1),
-                                       .row_document = o.documents(),
-                                       .dy = o.out<bf16>(rows, d),
-                                       .dz = o.out<bf16>(rows, d + kBefore).columns(kBefore, d),
-                                       .dgain = o.out<float>(1, d),
-                                       .groups = static_cast<std::int32_t>(groups),
-                                       .partials = o.out<float>((rows + 31) / 32, d)};
+        return GatedNormBackward<bf16>{
+            .y = o.values<bf16>(rows, d, -2, 2),
+            .z = o.values<bf16>(rows, d + kBefore, -120, 30).columns(kBefore, d),
+            .gain = o.values<float>(1, d, -2, 2),
+            .rstd = o.values<float>(rows, groups, 0.5f, 2),
+            .dout = o.values<bf16>(rows, d, -1, 1),
+            .row_document = o.documents(),
+            .dy = o.out<bf16>(rows, d),
+            .dz = o.out<bf16>(rows, d + kBefore).columns(kBefore, d),
+            .dgain = o.out<float>(1, d),
+            .groups = static_cast<std::int32_t>(groups),
+            .partials = o.out<float>((rows + 31) / 32, d)};
       });
     }
   }
@@ -182,26 +192,31 @@ TEST(WideRowsOnAGpu, CrossEntropiesHaveTheBytesOfTheHost) {
   for (const std::int64_t vocabulary : {5000, 8192, 9000, 32768}) {
     for (const float low : {-20.0f, -200.0f}) {
       expect_host_bytes("forward of " + std::to_string(vocabulary), kLogits, [&](Operands& o) {
-        return CrossEntropyForward<bf16>{
-            .logits = o.values<bf16>(kLogits, vocabulary, low, 20),
-            .targets = o.rows_of([&](std::int64_t i) { return i % 7 == 0 ? -1 : 31 * i % vocabulary; }),
-            .loss = o.out<float>(1, kLogits),
-            .maximum = o.out<float>(1, kLogits),
-            .sum = o.out<float>(1, kLogits)};
+        return CrossEntropyForward<bf16>{.logits = o.values<bf16>(kLogits, vocabulary, low, 20),
+                                         .targets = o.rows_of([&](std::int64_t i) {
+                                           return i % 7 == 0 ? -1 : 31 * i % vocabulary;
+                                         }),
+                                         .loss = o.out<float>(1, kLogits),
+                                         .maximum = o.out<float>(1, kLogits),
+                                         .sum = o.out<float>(1, kLogits)};
       });
     }
   }
 }
 
-// Vocabularies of a token, of less than a block's and of many blocks; rows of one token, and of a block's tokens, that
-// are more than a block holds at once; widths of several blocks and of none's multiple; written and accumulated.
+// Vocabularies of a token, of less than a block's and of many blocks; rows of one token, and of a
+// block's tokens, that are more than a block holds at once; widths of several blocks and of none's
+// multiple; written and accumulated.
 template <class T>
-void expect_embedding_gradient(std::int64_t rows, std::int64_t vocabulary, std::int64_t d, bool drops, bool adds) {
+void expect_embedding_gradient(std::int64_t rows, std::int64_t vocabulary, std::int64_t d,
+                               bool drops, bool adds) {
   const std::string name = std::to_string(vocabulary) + " tokens, " + std::to_string(d) + " wide";
   expect_host_bytes(name, rows, [&](Operands& o) {
-    const Tensor<std::int32_t> document = o.rows_of([&](std::int64_t i) { return i % 11 == 3 ? -1 : i / 700; });
+    const Tensor<std::int32_t> document =
+        o.rows_of([&](std::int64_t i) { return i % 11 == 3 ? -1 : i / 700; });
     return EmbeddingBackward<T>{
-        .tokens = o.rows_of([&](std::int64_t i) { return i % 11 == 3 ? 5 - i % 7 : 37 * i * i % vocabulary; }),
+        .tokens = o.rows_of(
+            [&](std::int64_t i) { return i % 11 == 3 ? 5 - i % 7 : 37 * i * i % vocabulary; }),
         .dy = o.values<T>(rows, d, -1, 1),
         .row_document = document,
         .row_position = o.rows_of([](std::int64_t i) { return i % 700; }),
@@ -213,8 +228,10 @@ void expect_embedding_gradient(std::int64_t rows, std::int64_t vocabulary, std::
   });
 }
 template <class T>
-void expect_embedding_gradients(std::int64_t rows, std::int64_t vocabulary, std::int64_t d, bool drops) {
-  for (const bool adds : {false, true}) expect_embedding_gradient<T>(rows, vocabulary, d, drops, adds);
+void expect_embedding_gradients(std::int64_t rows, std::int64_t vocabulary, std::int64_t d,
+                                bool drops) {
+  for (const bool adds : {false, true})
+    expect_embedding_gradient<T>(rows, vocabulary, d, drops, adds);
 }
 TEST(WideRowsOnAGpu, EmbeddingGradientsHaveTheBytesOfTheHost) {
   expect_embedding_gradients<bf16>(300, 40, 520, false);

@@ -54,7 +54,8 @@ class GpuOpMemory : public OpMemory {
   std::size_t size() const { return blocks_.size(); }
   std::vector<std::byte> block(std::size_t k) const {
     std::vector<std::byte> bytes(blocks_[k].size);
-    gpu().copy(stream_.get(), bytes.data(), blocks_[k].data, bytes.size(), CopyKind::device_to_host);
+    gpu().copy(stream_.get(), bytes.data(), blocks_[k].data, bytes.size(),
+               CopyKind::device_to_host);
     gpu().synchronize(stream_.get());
     return bytes;
   }
@@ -69,8 +70,8 @@ class GpuOpMemory : public OpMemory {
 };
 
 // Blanks what is undefined after the op: block `k` of the host's memory and its equal on the GPU.
-inline void blank_scratch(const Submission& on_host, HostOpMemory& memory, std::size_t k, std::vector<std::byte>& host,
-                          std::vector<std::byte>& device) {
+inline void blank_scratch(const Submission& on_host, HostOpMemory& memory, std::size_t k,
+                          std::vector<std::byte>& host, std::vector<std::byte>& device) {
   for (const OperandBytes& operand : on_host.operands()) {
     const std::ptrdiff_t first = static_cast<std::byte*>(operand.base) - memory.block_data(k);
     const bool here = first >= 0 && first < static_cast<std::ptrdiff_t>(host.size());
@@ -82,7 +83,8 @@ inline void blank_scratch(const Submission& on_host, HostOpMemory& memory, std::
   }
 }
 
-inline std::size_t first_difference(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+inline std::size_t first_difference(const std::vector<std::byte>& a,
+                                    const std::vector<std::byte>& b) {
   std::size_t e = 0;
   while (e < a.size() && a[e] == b[e]) ++e;
   return e;
@@ -104,8 +106,8 @@ inline void from_a_graph(BackendStream* stream, const Submission& submission) {
   gpu().destroy_graph(graph);
 }
 
-// Outputs and scratch start as NaN on both sides; inputs, gaps between rows and guards must come back as they were.
-// make(memory): the same submission in any memory.
+// Outputs and scratch start as NaN on both sides; inputs, gaps between rows and guards must come
+// back as they were. make(memory): the same submission in any memory.
 template <class Make>
 void expect_same_bytes(const std::string& name, Run run, const Make& make) {
   const GpuStream stream;

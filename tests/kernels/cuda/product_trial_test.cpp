@@ -1,5 +1,5 @@
-// The random product that admits an algorithm: whatever another order of the sum is, enough of the compared elements
-// see it, after the store to bf16 too; and every class of numbers is there.
+// The random product that admits an algorithm: whatever another order of the sum is, enough of the
+// compared elements see it, after the store to bf16 too; and every class of numbers is there.
 #include "kernels/cuda/gemm/product_trial.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,8 @@ struct Factors {
       b[static_cast<std::size_t>(k)] = load(trial::b(at.col, k, depth));
     }
   }
-  float chain(const TensorCore& core, std::int64_t begin, std::int64_t end, float start = 0.0f) const {
+  float chain(const TensorCore& core, std::int64_t begin, std::int64_t end,
+              float start = 0.0f) const {
     return fda_chain(core, begin, end, a.data(), 1, b.data(), 1, start);
   }
   // Groups of k16 in turns into `count` accumulators, which are added.
@@ -42,9 +43,11 @@ struct Factors {
   // Parts of a multiple of 16 places each, or of 8 if there is one group only.
   float split(std::int64_t count) const {
     const auto depth = static_cast<std::int64_t>(a.size());
-    const std::int64_t step = depth <= 16 ? 8 : 16, part = (depth / step + count - 1) / count * step;
+    const std::int64_t step = depth <= 16 ? 8 : 16,
+                       part = (depth / step + count - 1) / count * step;
     float sum = 0;
-    for (std::int64_t k = 0; k < depth; k += part) sum = add(sum, chain(kSm90, k, std::min(k + part, depth)));
+    for (std::int64_t k = 0; k < depth; k += part)
+      sum = add(sum, chain(kSm90, k, std::min(k + part, depth)));
     return sum;
   }
   std::vector<float> a, b;
@@ -57,7 +60,8 @@ int places_that_see(std::int64_t depth, bool fp32, const Other& other) {
   for (int i = 0; i < trial::kPlaces; ++i) {
     const Factors factors(trial::place(product, i), depth);
     const float want = factors.chain(kSm90, 0, depth), got = other(factors);
-    const float stored_want = fp32 ? want : load(st<bf16>(want)), stored_got = fp32 ? got : load(st<bf16>(got));
+    const float stored_want = fp32 ? want : load(st<bf16>(want)),
+                stored_got = fp32 ? got : load(st<bf16>(got));
     seen += bits(stored_want) != bits(stored_got);
   }
   return seen;
@@ -68,10 +72,13 @@ TEST(ProductTrial, ShowsEveryOtherOrderOfTheSum) {
     for (const bool fp32 : {false, true}) {
       EXPECT_GE(places_that_see(depth, fp32, [](const Factors& f) { return f.split(2); }), kEnough)
           << "halves, " << depth;
-      EXPECT_GE(places_that_see(depth, fp32, [&](const Factors& f) { return f.chain(kInVec8, 0, depth); }), kEnough)
+      EXPECT_GE(places_that_see(depth, fp32,
+                                [&](const Factors& f) { return f.chain(kInVec8, 0, depth); }),
+                kEnough)
           << "eights, " << depth;
       if (depth <= 16) continue;  // One group is one chain.
-      EXPECT_GE(places_that_see(depth, fp32, [](const Factors& f) { return f.interleaved(2); }), kEnough)
+      EXPECT_GE(places_that_see(depth, fp32, [](const Factors& f) { return f.interleaved(2); }),
+                kEnough)
           << "interleaved, " << depth;
       EXPECT_GE(places_that_see(depth, fp32, [](const Factors& f) { return f.split(4); }), kEnough)
           << "quarters, " << depth;
@@ -80,14 +87,21 @@ TEST(ProductTrial, ShowsEveryOtherOrderOfTheSum) {
 }
 TEST(ProductTrial, ShowsThemInLongSumsToo) {
   for (const std::int64_t depth : {1000, 2048, 8192}) {
-    EXPECT_GE(places_that_see(depth, false, [](const Factors& f) { return f.split(2); }), kEnough) << depth;
-    EXPECT_GE(places_that_see(depth, false, [](const Factors& f) { return f.split(7); }), kEnough) << depth;
-    EXPECT_GE(places_that_see(depth, false, [](const Factors& f) { return f.interleaved(2); }), kEnough) << depth;
-    EXPECT_GE(places_that_see(depth, false, [&](const Factors& f) { return f.chain(kInVec8, 0, depth); }), kEnough);
+    EXPECT_GE(places_that_see(depth, false, [](const Factors& f) { return f.split(2); }), kEnough)
+        << depth;
+    EXPECT_GE(places_that_see(depth, false, [](const Factors& f) { return f.split(7); }), kEnough)
+        << depth;
+    EXPECT_GE(places_that_see(depth, false, [](const Factors& f) { return f.interleaved(2); }),
+              kEnough)
+        << depth;
+    EXPECT_GE(
+        places_that_see(depth, false, [&](const Factors& f) { return f.chain(kInVec8, 0, depth); }),
+        kEnough);
   }
 }
 
-// Subnormal sums, numbers, infinities; accumulators that are subnormal or -0 where the sum is subnormal.
+// Subnormal sums, numbers, infinities; accumulators that are subnormal or -0 where the sum is
+// subnormal.
 TEST(ProductTrial, HasEveryClassOfNumbers) {
   for (const std::int64_t depth : {16, 64, 512, 8192}) {
     const Product product{.m = 64, .n = 48, .k = depth};
@@ -95,10 +109,13 @@ TEST(ProductTrial, HasEveryClassOfNumbers) {
     for (int i = 0; i < trial::kPlaces; ++i) {
       const trial::StepLocation at = trial::place(product, i);
       ASSERT_TRUE(at.row >= 0 && at.row < product.m && at.col >= 0 && at.col < product.n);
-      const float sum = Factors(at, depth).chain(kSm90, 0, depth), before = trial::c(at.row, at.col);
+      const float sum = Factors(at, depth).chain(kSm90, 0, depth),
+                  before = trial::c(at.row, at.col);
       const int kind = std::fpclassify(sum);
-      subnormal += kind == FP_SUBNORMAL, normal += kind == FP_NORMAL, infinite += kind == FP_INFINITE;
-      negative_zero += bits(before) == 0x80000000u, small_before += std::fpclassify(before) == FP_SUBNORMAL;
+      subnormal += kind == FP_SUBNORMAL, normal += kind == FP_NORMAL,
+          infinite += kind == FP_INFINITE;
+      negative_zero += bits(before) == 0x80000000u,
+          small_before += std::fpclassify(before) == FP_SUBNORMAL;
     }
     EXPECT_GE(subnormal, 3) << depth;
     EXPECT_GE(normal, 6) << depth;

@@ -6,7 +6,9 @@ namespace {
 
 class FastForm : public testing::TestWithParam<FdaForm> {};
 
-TEST_P(FastForm, EqualsTheScalarModelOnManyDots) { expect_equal_to_the_scalar_model(GetParam(), 100000000); }
+TEST_P(FastForm, EqualsTheScalarModelOnManyDots) {
+  expect_equal_to_the_scalar_model(GetParam(), 100000000);
+}
 
 std::vector<FdaForm> fast_forms() {
   std::vector<FdaForm> forms = fda_forms();

@@ -17,23 +17,27 @@ testing::AssertionResult has_bits(float x, std::uint32_t want) {
 }
 
 // One step by a form: the row a against 16 columns that all hold b. All lanes must agree.
-float step_of(const FdaForm& form, const std::array<float, 16>& a, const std::array<float, 16>& b, float c) {
+float step_of(const FdaForm& form, const std::array<float, 16>& a, const std::array<float, 16>& b,
+              float c) {
   FdaPanels panel;
   panel.pack(16, 16, b.data(), 1, 0);
   std::array<float, 16> values, sums;
   std::array<std::uint32_t, 16> exponents;
   pack_fda_row(0, 16, a.data(), 1, values.data(), exponents.data());
   sums.fill(c);
-  form.kernel(0, 16, values.data(), exponents.data(), panel.values(0), panel.exponents(0), sums.data());
+  form.kernel(0, 16, values.data(), exponents.data(), panel.values(0), panel.exponents(0),
+              sums.data());
   for (const float s : sums) EXPECT_EQ(bits(s), bits(sums[0])) << form.name;
   return sums[0];
 }
 
 class EveryForm : public testing::TestWithParam<FdaForm> {
  protected:
-  static testing::AssertionResult gives(const std::array<float, 16>& a, const std::array<float, 16>& b, std::uint32_t c,
+  static testing::AssertionResult gives(const std::array<float, 16>& a,
+                                        const std::array<float, 16>& b, std::uint32_t c,
                                         std::uint32_t want) {
-    const testing::AssertionResult scalar = has_bits(fda_step(kSm90, 16, a.data(), 1, b.data(), 1, from_bits(c)), want);
+    const testing::AssertionResult scalar =
+        has_bits(fda_step(kSm90, 16, a.data(), 1, b.data(), 1, from_bits(c)), want);
     if (!scalar) return testing::AssertionFailure() << "scalar model: " << scalar.message();
     return has_bits(step_of(GetParam(), a, b, from_bits(c)), want);
   }
@@ -84,7 +88,8 @@ TEST_P(EveryForm, ChainsStepsAsADot) {
   std::vector<float> bv(32), a(32);
   for (int k = 0; k < 32; ++k) {
     a[static_cast<std::size_t>(k)] = load(st<bf16>(div(static_cast<float>(k + 1), 7.0f)));
-    bv[static_cast<std::size_t>(k)] = load(st<bf16>(div(static_cast<float>((5 * k % 11) - 5), 3.0f)));
+    bv[static_cast<std::size_t>(k)] =
+        load(st<bf16>(div(static_cast<float>((5 * k % 11) - 5), 3.0f)));
   }
   EXPECT_TRUE(has_bits(fda_chain(kSm90, 0, 32, a.data(), 1, bv.data(), 1, 0.0f), 0xbfc16d80));
   b.pack(32, 1, bv.data(), 1, 1);
@@ -114,7 +119,8 @@ TEST(Fda16, IsSymmetric) {
     for (float& x : b) x = draw.operand(f);
     const float c = draw.start(f), one = fda_step(kSm90, 16, a.data(), 1, b.data(), 1, c);
     ASSERT_EQ(bits(one), bits(fda_step(kSm90, 16, b.data(), 1, a.data(), 1, c))) << f.name;
-    ASSERT_EQ(bits(one), bits(fda_step(kSm90, 16, a.data() + 15, -1, b.data() + 15, -1, c))) << f.name;
+    ASSERT_EQ(bits(one), bits(fda_step(kSm90, 16, a.data() + 15, -1, b.data() + 15, -1, c)))
+        << f.name;
     ASSERT_FALSE(one == 0.0f && bits(one) != 0) << "never -0";
   }
 }
@@ -135,7 +141,8 @@ TEST(Fda16, IsExactOnSmallIntegers) {
 TEST(Fda16, KnowsWhichArchitecturesAreCalibrated) {
   EXPECT_EQ(tensor_core("sm_90"), kSm90);
   EXPECT_TRUE(tensor_core("sm_100").has_value());
-  for (const char* name : {"sm_70", "sm_80", "sm_86", "sm_89", "sm_120"}) EXPECT_FALSE(tensor_core(name)) << name;
+  for (const char* name : {"sm_70", "sm_80", "sm_86", "sm_89", "sm_120"})
+    EXPECT_FALSE(tensor_core(name)) << name;
 }
 
 // Places outside of a row's range are left out, whatever they hold; groups stay where they are.

@@ -35,10 +35,12 @@ inline void compare(const FdaForm& form, const Family& f, std::uint64_t seed, st
   pack_fda_row(0, k, a.data(), 1, values.data(), exponents.data());
   const std::int64_t begin = draw.below(4) == 0 ? draw.below(k) : 0;
   sums = start;
-  form.kernel(begin, k, values.data(), exponents.data(), panel.values(0), panel.exponents(0), sums.data());
+  form.kernel(begin, k, values.data(), exponents.data(), panel.values(0), panel.exponents(0),
+              sums.data());
   for (std::size_t j = 0; j < 16; ++j) {
     const float want = fda_chain(kSm90, begin, k, a.data(), 1, b.data() + j, 16, start[j]);
-    ASSERT_EQ(bits(sums[j]), bits(want)) << form.name << ", " << f.name << ", seed " << seed << ", lane " << j;
+    ASSERT_EQ(bits(sums[j]), bits(want))
+        << form.name << ", " << f.name << ", seed " << seed << ", lane " << j;
   }
   dots += 16;
 }

@@ -1,4 +1,5 @@
-// The mixture of experts against plain mathematics in double, and against its own text where order decides.
+// The mixture of experts against plain mathematics in double, and against its own text where order
+// decides.
 #include <map>
 
 #include "kernels/core/fda16.h"
@@ -22,7 +23,8 @@ double score(RouterScore kind, const std::vector<double>& logits, std::size_t e)
   return 1 / sum;
 }
 
-// ---- Router ---------------------------------------------------------------------------------------------------------
+// ---- Router
+// -------------------------------------------------------------------------------------------------
 // Scores of 24 bits: two dozen roundings of terms no larger than 1, and the chain of the logits.
 TEST(Router, ScoresStayWithinTheirBound) {
   for_cases<RouterForward<float>>(60, [](const auto& op) {
@@ -39,19 +41,22 @@ TEST(Router, ScoresStayWithinTheirBound) {
         }
         logits.push_back(sum);
         size = std::max(size, terms);
-        ASSERT_TRUE(
-            plain::near(op.logits.row(i)[e], sum, static_cast<double>(op.x.cols + 1) * plain::kUnit * terms + 1e-44));
+        ASSERT_TRUE(plain::near(op.logits.row(i)[e], sum,
+                                static_cast<double>(op.x.cols + 1) * plain::kUnit * terms + 1e-44));
       }
       const double bound =
-          (static_cast<double>(op.x.cols + 8) * 2 * size + static_cast<double>(op.wr.rows) + 90) * plain::kUnit;
+          (static_cast<double>(op.x.cols + 8) * 2 * size + static_cast<double>(op.wr.rows) + 90) *
+          plain::kUnit;
       for (std::size_t e = 0; e < logits.size(); ++e) {
         const double want = score(op.kind, logits, e);
         // expn cuts what is under e^-87.
-        ASSERT_TRUE(plain::near(op.scores.row(i)[e], want, bound * want * 2 + 1e-37)) << i << ", " << e;
+        ASSERT_TRUE(plain::near(op.scores.row(i)[e], want, bound * want * 2 + 1e-37))
+            << i << ", " << e;
       }
       double sum = 0;
       for (const double l : logits) sum += std::exp(l);
-      ASSERT_TRUE(plain::near(op.lse.data[i], std::log(sum), bound * (2 + std::abs(std::log(sum)))));
+      ASSERT_TRUE(
+          plain::near(op.lse.data[i], std::log(sum), bound * (2 + std::abs(std::log(sum)))));
     }
   });
 }
@@ -87,7 +92,8 @@ TEST(Router, WeightsAreScoresOfTheSelected) {
     for (std::int64_t i = 0; i < op.x.rows; ++i) {
       if (op.row_document.data[i] < 0) continue;
       double sum = 0;
-      for (std::int64_t s = 0; s < op.experts.cols; ++s) sum += op.scores.row(i)[op.experts.row(i)[s]];
+      for (std::int64_t s = 0; s < op.experts.cols; ++s)
+        sum += op.scores.row(i)[op.experts.row(i)[s]];
       for (std::int64_t s = 0; s < op.experts.cols; ++s) {
         const double p = op.scores.row(i)[op.experts.row(i)[s]];
         const double want = p * op.combine.scaling / (op.combine.renormalise ? sum : 1);
@@ -97,7 +103,8 @@ TEST(Router, WeightsAreScoresOfTheSelected) {
   });
 }
 
-// ---- Losses ---------------------------------------------------------------------------------------------------------
+// ---- Losses
+// -------------------------------------------------------------------------------------------------
 TEST(RouterLoss, IsTheMeanOverRowsOfDocuments) {
   for_cases<RouterLoss>(60, [](const auto& op) {
     run(HostQueue{}, op);
@@ -108,7 +115,8 @@ TEST(RouterLoss, IsTheMeanOverRowsOfDocuments) {
       if (op.row_document.data[i] < 0) continue;
       rows += 1;
       squares += double{op.lse.data[i]} * op.lse.data[i];
-      for (std::int64_t e = 0; e < experts; ++e) mass[static_cast<std::size_t>(e)] += op.scores.row(i)[e];
+      for (std::int64_t e = 0; e < experts; ++e)
+        mass[static_cast<std::size_t>(e)] += op.scores.row(i)[e];
     }
     const double share = op.state.data[0].inverse_microbatches;
     double balance = 0;
@@ -136,7 +144,8 @@ double routed_loss(const RouterBackward& op, const Matrix& logits) {
     }
     for (std::int64_t s = 0; s < op.experts.cols; ++s) {
       const double p = score(op.kind, row, static_cast<std::size_t>(op.experts.row(i)[s]));
-      loss += op.dweights.row(i)[s] * op.combine.scaling * (op.combine.renormalise ? p / chosen : p);
+      loss +=
+          op.dweights.row(i)[s] * op.combine.scaling * (op.combine.renormalise ? p / chosen : p);
     }
     for (std::size_t e = 0; e < row.size(); ++e) {
       if (op.aux) loss += op.slopes.data[e] * score(op.kind, row, e);
@@ -146,7 +155,8 @@ double routed_loss(const RouterBackward& op, const Matrix& logits) {
   }
   return loss;
 }
-// The bound is fitted: a few dozen roundings of terms no larger than the gradients of weights and losses.
+// The bound is fitted: a few dozen roundings of terms no larger than the gradients of weights and
+// losses.
 TEST(RouterBackward, IsTheSlope) {
   for_cases<RouterBackward>(40, 35, [](const auto& op) {
     run(HostQueue{}, op);
@@ -161,7 +171,8 @@ TEST(RouterBackward, IsTheSlope) {
     const double size = 1 + plain::largest(got);
     const double bound = (static_cast<double>(logits.cols) + 60) * plain::kUnit * 30 * size + 1e-6;
     plain::expect_slopes(
-        logits, got, op.row_document.data, [&] { return routed_loss(op, logits); }, bound, "dlogits");
+        logits, got, op.row_document.data, [&] { return routed_loss(op, logits); }, bound,
+        "dlogits");
     return true;
   });
 }
@@ -172,7 +183,8 @@ TEST(RouterWeightGradient, IsAChainOverPhysicalRows) {
       for (std::int64_t c = 0; c < op.dwr.cols; ++c) {
         float sum = 0.0f;
         for (std::int64_t i = 0; i < op.x.rows; ++i) {
-          if (op.row_document.data[i] >= 0) sum = fma(op.dlogits.row(i)[e], load(op.x.row(i)[c]), sum);
+          if (op.row_document.data[i] >= 0)
+            sum = fma(op.dlogits.row(i)[e], load(op.x.row(i)[c]), sum);
         }
         ASSERT_EQ(bits(op.dwr.row(e)[c]), bits(add(sum, 0.0f)));
       }
@@ -180,7 +192,8 @@ TEST(RouterWeightGradient, IsAChainOverPhysicalRows) {
   });
 }
 
-// ---- Layout ---------------------------------------------------------------------------------------------------------
+// ---- Layout
+// -------------------------------------------------------------------------------------------------
 // A queue for each expert, filled in order of (row, slot) until the capacity is reached.
 TEST(ExpertLayout, IsFirstComeFirstServed) {
   int dropped = 0, without = 0;
@@ -191,13 +204,15 @@ TEST(ExpertLayout, IsFirstComeFirstServed) {
       for (std::int64_t s = 0; s < op.experts.cols; ++s) {
         const std::int32_t e = op.experts.row(i)[s];
         const auto pair = static_cast<std::int32_t>(i * op.experts.cols + s);
-        const bool full = op.capacity > 0 && static_cast<std::int32_t>(queues[e].size()) >= op.capacity;
+        const bool full =
+            op.capacity > 0 && static_cast<std::int32_t>(queues[e].size()) >= op.capacity;
         if (e < 0 || full) {
           ASSERT_EQ(op.pair_row.row(i)[s], -1);
           dropped += e >= 0;
           continue;
         }
-        ASSERT_EQ(op.pair_row.row(i)[s], op.start.data[e] + static_cast<std::int32_t>(queues[e].size()));
+        ASSERT_EQ(op.pair_row.row(i)[s],
+                  op.start.data[e] + static_cast<std::int32_t>(queues[e].size()));
         ASSERT_EQ(op.row_pair.data[op.pair_row.row(i)[s]], pair);
         queues[e].push_back(pair);
       }
@@ -226,18 +241,22 @@ TEST(ExpertCounts, CountPairsOfDocuments) {
   });
 }
 
-// ---- There and back -------------------------------------------------------------------------------------------------
-// Ones that go to the experts and come back with weight 1 count the pairs that were kept; everything is exact.
+// ---- There and back
+// -------------------------------------------------------------------------------------------------
+// Ones that go to the experts and come back with weight 1 count the pairs that were kept;
+// everything is exact.
 TEST(Dispatch, BringsEveryKeptPairThereAndBack) {
   for_cases<ExpertLayout>(60, [](const auto& op) {
     run(HostQueue{}, op);
     const std::int64_t tokens = op.experts.rows, slots = op.experts.cols, d = 3;
-    std::vector<float> x(static_cast<std::size_t>(tokens * d)), buffer(static_cast<std::size_t>(op.row_pair.cols * d));
+    std::vector<float> x(static_cast<std::size_t>(tokens * d)),
+        buffer(static_cast<std::size_t>(op.row_pair.cols * d));
     std::vector<float> weights(static_cast<std::size_t>(tokens * slots), 1.0f), out(x);
     std::vector<std::int32_t> documents;
     for (std::int64_t i = 0; i < tokens; ++i) {
       documents.push_back(op.experts.row(i)[0] >= 0 ? 0 : -1);
-      for (std::int64_t e = 0; e < d; ++e) x[static_cast<std::size_t>(i * d + e)] = static_cast<float>(i + 1);
+      for (std::int64_t e = 0; e < d; ++e)
+        x[static_cast<std::size_t>(i * d + e)] = static_cast<float>(i + 1);
     }
     run(HostQueue{}, Dispatch<float>{.x = tensor(x.data(), tokens, d),
                                      .row_pair = op.row_pair,
@@ -257,7 +276,8 @@ TEST(Dispatch, BringsEveryKeptPairThereAndBack) {
     }
   });
 }
-// Order decides here, so the text is written out again: slots ascending, then the shared expert, one store.
+// Order decides here, so the text is written out again: slots ascending, then the shared expert,
+// one store.
 template <class T>
 void expect_combined() {
   for_cases<Combine<T>>(40, [](const auto& op) {
@@ -293,15 +313,17 @@ TEST(CombineBackward, IsTheSlope) {
           size += std::abs(double{op.dout.row(i)[e]} * op.y.row(r)[e]);
           ASSERT_EQ(bits(op.dy.row(r)[e]), bits(mul(op.weights.row(i)[s], op.dout.row(i)[e])));
         }
-        ASSERT_TRUE(plain::near(op.dweights.row(i)[s], slope,
-                                (static_cast<double>(op.dout.cols) + 9) * plain::kUnit * size + 1e-42));
+        ASSERT_TRUE(
+            plain::near(op.dweights.row(i)[s], slope,
+                        (static_cast<double>(op.dout.cols) + 9) * plain::kUnit * size + 1e-42));
         if (r < 0) {
           ASSERT_EQ(bits(op.dweights.row(i)[s]), 0u);
         }
       }
     }
     for (std::int64_t r = 0; r < op.dy.rows; ++r) {
-      for (std::int64_t e = 0; op.row_pair.data[r] < 0 && e < op.dy.cols; ++e) ASSERT_EQ(bits(op.dy.row(r)[e]), 0u);
+      for (std::int64_t e = 0; op.row_pair.data[r] < 0 && e < op.dy.cols; ++e)
+        ASSERT_EQ(bits(op.dy.row(r)[e]), 0u);
     }
   });
 }
@@ -314,10 +336,12 @@ void expect_dispatch_backward() {
         float c = 0.0f, router = 0.0f;
         if (op.row_document.data[i] >= 0) {
           for (std::int64_t s = 0; s < op.pair_row.cols; ++s) {
-            if (op.pair_row.row(i)[s] >= 0) c = add(c, load(op.dbuffer.row(op.pair_row.row(i)[s])[k]));
+            if (op.pair_row.row(i)[s] >= 0)
+              c = add(c, load(op.dbuffer.row(op.pair_row.row(i)[s])[k]));
           }
           if (op.dshared) c = add(c, load(op.dshared.row(i)[k]));
-          for (std::int64_t e = 0; e < op.wr.rows; ++e) router = fma(op.dlogits.row(i)[e], op.wr.row(e)[k], router);
+          for (std::int64_t e = 0; e < op.wr.rows; ++e)
+            router = fma(op.dlogits.row(i)[e], op.wr.row(e)[k], router);
           c = add(c, add(router, 0.0f));
         }
         ASSERT_EQ(bits(load(op.dx.row(i)[k])), bits(load(st<T>(add(c, 0.0f))))) << i << ", " << k;
@@ -330,7 +354,8 @@ TEST(DispatchBackward, AddsSlotsThenTheSharedExpertThenTheRouter) {
   expect_dispatch_backward<bf16>();
 }
 
-// ---- Products -------------------------------------------------------------------------------------------------------
+// ---- Products
+// -------------------------------------------------------------------------------------------------
 template <class T, class A, class B>
 float dot(std::int64_t k, const A& a, const B& b) {
   std::vector<float> x, w;
@@ -392,11 +417,13 @@ void expect_products() {
 TEST(ExpertProducts, AreChainsOfTheExpertsOwn) { expect_products<float>(); }
 TEST(ExpertProductsBf16, AreChainsOfTheExpertsOwn) { expect_products<bf16>(); }
 
-// ---- State ----------------------------------------------------------------------------------------------------------
+// ---- State
+// -------------------------------------------------------------------------------------------------
 TEST(ExpertBias, MovesTowardsTheMean) {
   std::int32_t step[] = {4, 0, 2, 2};
   float bias[] = {0.5f, 0.0f, 0.0f, -1.0f};
-  run(HostQueue{}, UpdateExpertBias{.step = tensor(step, 1, 4), .bias = tensor(bias, 1, 4), .rate = 0.25f});
+  run(HostQueue{},
+      UpdateExpertBias{.step = tensor(step, 1, 4), .bias = tensor(bias, 1, 4), .rate = 0.25f});
   EXPECT_EQ(bias[0], 0.25f);
   EXPECT_EQ(bias[1], 0.25f);
   EXPECT_EQ(bias[2], 0.0f);
@@ -406,7 +433,8 @@ TEST(ExpertBias, MovesTowardsTheMean) {
 TEST(ExpertBias, AddsTheCountsOfAllRanks) {
   std::int32_t step[] = {4, 0, 2, 0, 4, 2};  // For two ranks; together 4, 4, 4.
   float bias[] = {0.5f, 0.0f, -1.0f};
-  run(HostQueue{}, UpdateExpertBias{.step = tensor(step, 2, 3), .bias = tensor(bias, 1, 3), .rate = 0.25f});
+  run(HostQueue{},
+      UpdateExpertBias{.step = tensor(step, 2, 3), .bias = tensor(bias, 1, 3), .rate = 0.25f});
   EXPECT_EQ(bias[0], 0.5f);
   EXPECT_EQ(bias[1], 0.0f);
   EXPECT_EQ(bias[2], -1.0f);

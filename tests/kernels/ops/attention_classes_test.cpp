@@ -1,4 +1,5 @@
-// Claims about the classes of document lengths, for packs and capacities of any size, and about the tables of a pack.
+// Claims about the classes of document lengths, for packs and capacities of any size, and about the
+// tables of a pack.
 #include "kernels/ops/attention_classes.h"
 
 #include <gtest/gtest.h>
@@ -19,9 +20,11 @@ struct Shape {
 
 Shape any_shape() {
   const std::int64_t rows = *rc::gen::oneOf(
-      rc::gen::inRange<std::int64_t>(1, 300), rc::gen::inRange<std::int64_t>(1, (std::int64_t{1} << 20) + 1),
+      rc::gen::inRange<std::int64_t>(1, 300),
+      rc::gen::inRange<std::int64_t>(1, (std::int64_t{1} << 20) + 1),
       rc::gen::map(rc::gen::inRange(0, 21), [](int e) { return std::int64_t{1} << e; }));
-  return {rows, *rc::gen::oneOf(rc::gen::inRange<std::int64_t>(1, 9), rc::gen::inRange<std::int64_t>(1, 2000))};
+  return {rows, *rc::gen::oneOf(rc::gen::inRange<std::int64_t>(1, 9),
+                                rc::gen::inRange<std::int64_t>(1, 2000))};
 }
 
 RC_GTEST_PROP(AttentionClasses, EveryLengthHasOneClassOfABackwardPass, ()) {
@@ -30,7 +33,8 @@ RC_GTEST_PROP(AttentionClasses, EveryLengthHasOneClassOfABackwardPass, ()) {
   RC_ASSERT(classes.count >= 2);
   RC_ASSERT(classes.list[1].longest == shape.rows);
   RC_ASSERT(classes.list[classes.count - 1].above == 0);
-  for (int c = 2; c < classes.count; ++c) RC_ASSERT(classes.list[c].longest == classes.list[c - 1].above);
+  for (int c = 2; c < classes.count; ++c)
+    RC_ASSERT(classes.list[c].longest == classes.list[c - 1].above);
   RC_ASSERT(classes.list[0].above < 0 && classes.list[0].longest == shape.rows);
   RC_ASSERT(classes.list[0].slots == shape.capacity);
 }
@@ -48,11 +52,14 @@ RC_GTEST_PROP(AttentionClasses, EveryPackFits, ()) {
 RC_GTEST_PROP(AttentionClasses, NoneTakesMoreThanTheLongestDocumentAlone, ()) {
   const Shape shape = any_shape();
   const AttentionClasses classes(shape.rows, shape.capacity);
-  const auto tiles = [](std::int64_t rows) { return (rows + AttentionClasses::kTile - 1) / AttentionClasses::kTile; };
+  const auto tiles = [](std::int64_t rows) {
+    return (rows + AttentionClasses::kTile - 1) / AttentionClasses::kTile;
+  };
   for (int c = 1; c < classes.count; ++c) {
     const AttentionClass& one = classes.list[c];
     const std::int64_t squares = one.slots * tiles(one.longest) * tiles(one.longest);
-    RC_ASSERT(squares <= std::max(tiles(shape.rows) * tiles(shape.rows), one.slots));  // One tile each is the least.
+    RC_ASSERT(squares <= std::max(tiles(shape.rows) * tiles(shape.rows),
+                                  one.slots));  // One tile each is the least.
   }
 }
 
@@ -86,7 +93,8 @@ struct Tables {
 
 constexpr std::int32_t kHeads = 6, kKvHeads = 2, kHeadDim = 32;
 
-Tables tables_of(std::int64_t rows, std::vector<std::int32_t> starts, std::vector<std::int32_t> lengths) {
+Tables tables_of(std::int64_t rows, std::vector<std::int32_t> starts,
+                 std::vector<std::int32_t> lengths) {
   const auto capacity = static_cast<std::int64_t>(lengths.size());
   const AttentionClasses classes(rows, capacity);
   Tables made{std::move(starts), std::move(lengths), {}, {}};
@@ -106,23 +114,27 @@ Tables tables_of(std::int64_t rows, std::vector<std::int32_t> starts, std::vecto
 }
 
 // The rows that the slots of some classes show, each with how often.
-std::vector<int> shown(const Tables& tables, const AttentionClasses& classes, std::int64_t rows, int from, int end,
-                       int which, std::int64_t width) {
+std::vector<int> shown(const Tables& tables, const AttentionClasses& classes, std::int64_t rows,
+                       int from, int end, int which, std::int64_t width) {
   std::vector<int> count(static_cast<std::size_t>(rows));
   for (int c = from; c < end; ++c) {
-    const std::int64_t* offset = tables.offsets.data() + which * classes.offsets() + classes.first_offset(c);
+    const std::int64_t* offset =
+        tables.offsets.data() + which * classes.offsets() + classes.first_offset(c);
     for (std::int64_t s = 0; s < classes.list[c].slots; ++s) {
       EXPECT_LE(offset[s], offset[s + 1]);
       EXPECT_EQ(offset[s] % width, 0);
-      const std::int32_t length = tables.slot_lengths[static_cast<std::size_t>(classes.list[c].first + s)];
-      for (std::int64_t i = 0; i < length; ++i) ++count.at(static_cast<std::size_t>(offset[s] / width + i));
+      const std::int32_t length =
+          tables.slot_lengths[static_cast<std::size_t>(classes.list[c].first + s)];
+      for (std::int64_t i = 0; i < length; ++i)
+        ++count.at(static_cast<std::size_t>(offset[s] / width + i));
     }
     EXPECT_EQ(offset[classes.list[c].slots], rows * width);
   }
   return count;
 }
 
-// Forward and backward classes show every row of a document once, by each of the three offsets, and no other row.
+// Forward and backward classes show every row of a document once, by each of the three offsets, and
+// no other row.
 RC_GTEST_PROP(CudnnTables, ShowEveryRowOfADocumentOnce, ()) {
   const std::int64_t rows = *rc::gen::inRange<std::int64_t>(1, 1500);
   const std::int64_t capacity = *rc::gen::inRange<std::int64_t>(1, 30);
@@ -132,8 +144,10 @@ RC_GTEST_PROP(CudnnTables, ShowEveryRowOfADocumentOnce, ()) {
   std::int64_t end = 0;
   for (std::int64_t d = 0; d < capacity; ++d) {
     const int edge = *rc::gen::inRange(0, classes.count);
-    const std::int64_t at_edge = std::max<std::int64_t>(0, classes.list[edge].longest + *rc::gen::inRange(-1, 2));
-    const std::int64_t asked = *rc::gen::element<std::int64_t>(0, at_edge, *rc::gen::inRange(1, 200));
+    const std::int64_t at_edge =
+        std::max<std::int64_t>(0, classes.list[edge].longest + *rc::gen::inRange(-1, 2));
+    const std::int64_t asked =
+        *rc::gen::element<std::int64_t>(0, at_edge, *rc::gen::inRange(1, 200));
     const std::int64_t length = end + asked <= rows ? asked : 0;
     starts.push_back(static_cast<std::int32_t>(end));
     lengths.push_back(static_cast<std::int32_t>(length));

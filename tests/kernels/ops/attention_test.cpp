@@ -19,20 +19,23 @@ Matrix attention(const Op& op, const Matrix& qkv, Matrix* lse = nullptr) {
   for (std::int64_t i = 0; i < qkv.rows; ++i) {
     const std::int32_t document = op.row_document.data[i];
     for (std::int64_t h = 0; document >= 0 && h < op.heads; ++h) {
-      const std::int64_t kv = h / (op.heads / op.kv_heads), start = op.document_start.data[document];
+      const std::int64_t kv = h / (op.heads / op.kv_heads),
+                         start = op.document_start.data[document];
       const std::int64_t k = (op.heads + kv) * op.head_dim, v = k + op.kv_heads * op.head_dim;
       std::vector<double> p;
       double m = -1e300, l = 0;
       for (std::int64_t j = start; j <= i; ++j) {
         double s = 0;
-        for (std::int64_t e = 0; e < op.head_dim; ++e) s += qkv(i, h * op.head_dim + e) * qkv(j, k + e);
+        for (std::int64_t e = 0; e < op.head_dim; ++e)
+          s += qkv(i, h * op.head_dim + e) * qkv(j, k + e);
         p.push_back(s / std::sqrt(static_cast<double>(op.head_dim)));
         m = std::max(m, p.back());
       }
       for (double& x : p) l += x = std::exp(x - m);
       for (std::int64_t j = start; j <= i; ++j) {
         const double weight = p[static_cast<std::size_t>(j - start)] / l;
-        for (std::int64_t e = 0; e < op.head_dim; ++e) o(i, h * op.head_dim + e) += weight * qkv(j, v + e);
+        for (std::int64_t e = 0; e < op.head_dim; ++e)
+          o(i, h * op.head_dim + e) += weight * qkv(j, v + e);
       }
       if (lse != nullptr) (*lse)(i, h) = m + std::log(l);
     }
@@ -40,8 +43,8 @@ Matrix attention(const Op& op, const Matrix& qkv, Matrix* lse = nullptr) {
   return o;
 }
 
-// A score is a chain of hd products of at most `size`; its error is p's relative error. L terms and some more
-// roundings.
+// A score is a chain of hd products of at most `size`; its error is p's relative error. L terms and
+// some more roundings.
 TEST(Attention, ForwardStaysWithinItsBound) {
   for_cases<AttentionForward<float>>(40, [](const auto& op) {
     run(HostQueue{}, op);
@@ -49,14 +52,15 @@ TEST(Attention, ForwardStaysWithinItsBound) {
     Matrix lse(qkv.rows, op.heads);
     const Matrix want = attention(op, qkv, &lse);
     const double largest = plain::largest(qkv), hd = op.head_dim;
-    const double relative =
-        plain::kUnit * ((hd + 4) * std::sqrt(hd) * largest * largest + static_cast<double>(qkv.rows) + 30);
+    const double relative = plain::kUnit * ((hd + 4) * std::sqrt(hd) * largest * largest +
+                                            static_cast<double>(qkv.rows) + 30);
     for (std::int64_t i = 0; i < qkv.rows; ++i) {
       for (std::int64_t h = 0; h < op.heads && op.row_document.data[i] >= 0; ++h) {
         ASSERT_TRUE(plain::near(op.lse.row(i)[h], lse(i, h), relative * (1 + std::abs(lse(i, h)))));
         for (std::int64_t e = 0; e < op.head_dim; ++e) {
           const std::int64_t c = h * op.head_dim + e;
-          ASSERT_TRUE(plain::near(op.o.row(i)[c], want(i, c), 2 * relative * largest)) << i << ", " << c;
+          ASSERT_TRUE(plain::near(op.o.row(i)[c], want(i, c), 2 * relative * largest))
+              << i << ", " << c;
         }
       }
     }
@@ -71,36 +75,44 @@ TEST(Attention, BackwardIsTheSlope) {
         run(HostQueue{}, op);
         Matrix qkv(op.qkv);
         const Matrix dout(op.dout), dqkv(op.dqkv);
-        const auto loss = [&] { return plain::weighted(dout, attention(op, qkv), op.row_document.data); };
-        plain::expect_slopes(qkv, dqkv, op.row_document.data, loss, 4e-5 * (1 + plain::largest(dqkv)), "dqkv", 24);
+        const auto loss = [&] {
+          return plain::weighted(dout, attention(op, qkv), op.row_document.data);
+        };
+        plain::expect_slopes(qkv, dqkv, op.row_document.data, loss,
+                             4e-5 * (1 + plain::largest(dqkv)), "dqkv", 24);
       });
 }
 
-// As above with the chains of FDA16 in the scores; each p is rounded once for the sum over v, and the output once more.
+// As above with the chains of FDA16 in the scores; each p is rounded once for the sum over v, and
+// the output once more.
 TEST(AttentionBf16, ForwardStaysWithinItsBound) {
   for_cases<AttentionForward<bf16>>(40, [](const auto& op) {
     run(HostQueue{}, op);
     const Matrix qkv(op.qkv);
     Matrix lse(qkv.rows, op.heads);
     const Matrix want = attention(op, qkv, &lse);
-    const double largest = plain::largest(qkv), hd = op.head_dim, rows = static_cast<double>(qkv.rows);
-    const double relative =
-        plain::fda_error(hd, std::sqrt(hd) * largest * largest) + plain::kUnit * (4 * largest * largest + rows + 30);
+    const double largest = plain::largest(qkv), hd = op.head_dim,
+                 rows = static_cast<double>(qkv.rows);
+    const double relative = plain::fda_error(hd, std::sqrt(hd) * largest * largest) +
+                            plain::kUnit * (4 * largest * largest + rows + 30);
     const double rounded = 2.01 * plain::kBf16Unit + 2 * relative + plain::fda_error(rows, 1);
     for (std::int64_t i = 0; i < qkv.rows; ++i) {
       for (std::int64_t h = 0; h < op.heads && op.row_document.data[i] >= 0; ++h) {
         ASSERT_TRUE(plain::near(op.lse.row(i)[h], lse(i, h), relative * (1 + std::abs(lse(i, h)))));
         for (std::int64_t e = 0; e < op.head_dim; ++e) {
           const std::int64_t c = h * op.head_dim + e;
-          ASSERT_TRUE(plain::near(load(op.o.row(i)[c]), want(i, c), rounded * largest)) << i << ", " << c;
+          ASSERT_TRUE(plain::near(load(op.o.row(i)[c]), want(i, c), rounded * largest))
+              << i << ", " << c;
         }
       }
     }
   });
 }
 
-// Rows 0..count-1 of some columns of a document, padded to whole groups, one column after the other.
-std::vector<float> columns_of(In<bf16> x, std::int64_t start, std::int64_t count, std::int64_t column, std::int64_t n) {
+// Rows 0..count-1 of some columns of a document, padded to whole groups, one column after the
+// other.
+std::vector<float> columns_of(In<bf16> x, std::int64_t start, std::int64_t count,
+                              std::int64_t column, std::int64_t n) {
   std::vector<float> list;
   for (std::int64_t i = start; i < start + count; ++i) {
     for (std::int64_t c = column; c < column + n; ++c) list.push_back(load(x.row(i)[c]));
@@ -108,9 +120,10 @@ std::vector<float> columns_of(In<bf16> x, std::int64_t start, std::int64_t count
   return list;
 }
 // 2.6 for one row, as the text writes it: q [hd], k and v [count, hd].
-float written_out_row(const std::vector<float>& q, const std::vector<float>& k, const std::vector<float>& v,
-                      std::vector<float>& o) {
-  const auto hd = static_cast<std::int64_t>(q.size()), count = static_cast<std::int64_t>(k.size()) / hd;
+float written_out_row(const std::vector<float>& q, const std::vector<float>& k,
+                      const std::vector<float>& v, std::vector<float>& o) {
+  const auto hd = static_cast<std::int64_t>(q.size()),
+             count = static_cast<std::int64_t>(k.size()) / hd;
   const float scale = div(1.0f, sqrt(static_cast<float>(hd)));
   std::vector<float> p(static_cast<std::size_t>(count)), stored(p);
   float m = neg(infinity()), l[4] = {};
@@ -150,13 +163,16 @@ TEST(AttentionBf16, ForwardHasTheBitsOfTheText) {
     for (std::int64_t i = 0; i < op.qkv.rows; ++i) {
       const std::int32_t document = op.row_document.data[i];
       for (std::int64_t h = 0; document >= 0 && h < op.heads; ++h) {
-        const std::int64_t start = op.document_start.data[document], kv = h / (op.heads / op.kv_heads);
+        const std::int64_t start = op.document_start.data[document],
+                           kv = h / (op.heads / op.kv_heads);
         const std::int64_t k = (op.heads + kv) * hd, v = k + op.kv_heads * hd, seen = i + 1 - start;
-        const float lse = written_out_row(columns_of(op.qkv, i, 1, h * hd, hd), columns_of(op.qkv, start, seen, k, hd),
+        const float lse = written_out_row(columns_of(op.qkv, i, 1, h * hd, hd),
+                                          columns_of(op.qkv, start, seen, k, hd),
                                           columns_of(op.qkv, start, seen, v, hd), o);
         ASSERT_EQ(bits(op.lse.row(i)[h]), bits(lse)) << i << ", head " << h;
         for (std::int64_t e = 0; e < hd; ++e) {
-          ASSERT_EQ(op.o.row(i)[h * hd + e].bits, st<bf16>(o[static_cast<std::size_t>(e)]).bits) << i << ", " << e;
+          ASSERT_EQ(op.o.row(i)[h * hd + e].bits, st<bf16>(o[static_cast<std::size_t>(e)]).bits)
+              << i << ", " << e;
         }
       }
     }
@@ -184,15 +200,18 @@ TEST(AttentionBf16, HasTheBitsOfTheTextOverSeveralBlocks) {
                                   .head_dim = 16};
   run(HostQueue{}, op);
   for (std::int64_t i = 0; i < rows; ++i) {
-    const float sum = written_out_row(columns_of(op.qkv, i, 1, 0, hd), columns_of(op.qkv, 0, i + 1, hd, hd),
-                                      columns_of(op.qkv, 0, i + 1, 2 * hd, hd), want);
+    const float sum =
+        written_out_row(columns_of(op.qkv, i, 1, 0, hd), columns_of(op.qkv, 0, i + 1, hd, hd),
+                        columns_of(op.qkv, 0, i + 1, 2 * hd, hd), want);
     ASSERT_EQ(bits(op.lse.data[i]), bits(sum)) << i;
     for (std::int64_t e = 0; e < hd; ++e) {
-      ASSERT_EQ(op.o.row(i)[e].bits, st<bf16>(want[static_cast<std::size_t>(e)]).bits) << i << ", " << e;
+      ASSERT_EQ(op.o.row(i)[e].bits, st<bf16>(want[static_cast<std::size_t>(e)]).bits)
+          << i << ", " << e;
     }
   }
 }
-// The backward of one document and kv head as the text writes it: whole matrices of p and ds, zeros above the diagonal.
+// The backward of one document and kv head as the text writes it: whole matrices of p and ds, zeros
+// above the diagonal.
 TEST(AttentionBf16, BackwardHasTheBitsOfTheText) {
   for_cases<AttentionBackward<bf16>>(
       16, 8, [](const auto& op) { return op.qkv.rows <= 90; },
@@ -203,7 +222,8 @@ TEST(AttentionBf16, BackwardHasTheBitsOfTheText) {
         for (std::int64_t d = 0; d < op.document_start.cols; ++d) {
           const std::int64_t start = op.document_start.data[d], length = op.document_length.data[d];
           for (std::int64_t kv = 0; length > 0 && kv < op.kv_heads; ++kv) {
-            const std::int64_t k_column = (op.heads + kv) * hd, v_column = k_column + op.kv_heads * hd;
+            const std::int64_t k_column = (op.heads + kv) * hd,
+                               v_column = k_column + op.kv_heads * hd;
             const auto k = columns_of(op.qkv, start, length, k_column, hd),
                        v = columns_of(op.qkv, start, length, v_column, hd);
             std::vector<float> dk(k.size()), dv(k.size());
@@ -216,17 +236,22 @@ TEST(AttentionBf16, BackwardHasTheBitsOfTheText) {
                 const float* qi = q.data() + i * hd;
                 const float* di = dout.data() + i * hd;
                 const float* oi = o.data() + i * hd;
-                const float delta = r128(hd, [&](std::int64_t e, float acc) { return fma(oi[e], di[e], acc); });
+                const float delta =
+                    r128(hd, [&](std::int64_t e, float acc) { return fma(oi[e], di[e], acc); });
                 for (std::int64_t j = 0; j <= i; ++j) {
-                  const float s = mul(fda_chain(kSm90, 0, hd, qi, 1, k.data() + j * hd, 1, 0.0f), scale);
+                  const float s =
+                      mul(fda_chain(kSm90, 0, hd, qi, 1, k.data() + j * hd, 1, 0.0f), scale);
                   const float dp = fda_chain(kSm90, 0, hd, di, 1, v.data() + j * hd, 1, 0.0f);
                   const float pij = expn(sub(s, op.lse.row(start + i)[h]));
                   p[static_cast<std::size_t>(i * length + j)] = load(st<bf16>(pij));
-                  ds[static_cast<std::size_t>(i * length + j)] = load(st<bf16>(mul(pij, sub(dp, delta))));
+                  ds[static_cast<std::size_t>(i * length + j)] =
+                      load(st<bf16>(mul(pij, sub(dp, delta))));
                 }
                 for (std::int64_t e = 0; e < hd; ++e) {
-                  const float sum = fda_chain(kSm90, 0, length, ds.data() + i * length, 1, k.data() + e, hd, 0.0f);
-                  ASSERT_EQ(op.dqkv.row(start + i)[h * hd + e].bits, st<bf16>(mul(sum, scale)).bits) << "dQ " << i;
+                  const float sum = fda_chain(kSm90, 0, length, ds.data() + i * length, 1,
+                                              k.data() + e, hd, 0.0f);
+                  ASSERT_EQ(op.dqkv.row(start + i)[h * hd + e].bits, st<bf16>(mul(sum, scale)).bits)
+                      << "dQ " << i;
                 }
               }
               for (std::int64_t j = 0; j < length; ++j) {
@@ -241,8 +266,11 @@ TEST(AttentionBf16, BackwardHasTheBitsOfTheText) {
             for (std::int64_t j = 0; j < length; ++j) {
               for (std::int64_t e = 0; e < hd; ++e) {
                 const auto at = static_cast<std::size_t>(j * hd + e);
-                ASSERT_EQ(op.dqkv.row(start + j)[k_column + e].bits, st<bf16>(mul(dk[at], scale)).bits) << "dK " << j;
-                ASSERT_EQ(op.dqkv.row(start + j)[v_column + e].bits, st<bf16>(dv[at]).bits) << "dV " << j;
+                ASSERT_EQ(op.dqkv.row(start + j)[k_column + e].bits,
+                          st<bf16>(mul(dk[at], scale)).bits)
+                    << "dK " << j;
+                ASSERT_EQ(op.dqkv.row(start + j)[v_column + e].bits, st<bf16>(dv[at]).bits)
+                    << "dV " << j;
               }
             }
           }
@@ -251,7 +279,8 @@ TEST(AttentionBf16, BackwardHasTheBitsOfTheText) {
 }
 TEST(AttentionBf16, HasTheVectorOfTheContract) {
   const std::int64_t hd = 16, rows = 3;
-  std::vector<bf16> qkv(static_cast<std::size_t>(3 * hd * rows)), o(static_cast<std::size_t>(hd * rows));
+  std::vector<bf16> qkv(static_cast<std::size_t>(3 * hd * rows)),
+      o(static_cast<std::size_t>(hd * rows));
   std::vector<float> lse(3);
   for (std::int64_t j = 0; j < rows; ++j) {
     bf16* row = qkv.data() + j * 3 * hd;
@@ -276,8 +305,9 @@ TEST(AttentionBf16, HasTheVectorOfTheContract) {
   for (std::size_t e = 0; e < 4; ++e) EXPECT_EQ(o[32 + 5 * e].bits, want[e]) << e;
 }
 
-// The gradient of 2.6 in double, and the size of the terms it sums: ds may be wrong by a store of its own and by the
-// stores in O that delta reads, p by a store in dV, and each result by its store.
+// The gradient of 2.6 in double, and the size of the terms it sums: ds may be wrong by a store of
+// its own and by the stores in O that delta reads, p by a store in dV, and each result by its
+// store.
 template <class Op>
 Matrix attention_gradient(const Op& op, Matrix& size) {
   const Matrix qkv(op.qkv), dout(op.dout);
@@ -289,7 +319,8 @@ Matrix attention_gradient(const Op& op, Matrix& size) {
   for (std::int64_t i = 0; i < qkv.rows; ++i) {
     const std::int32_t document = op.row_document.data[i];
     for (std::int64_t h = 0; document >= 0 && h < op.heads; ++h) {
-      const std::int64_t kv = h / (op.heads / op.kv_heads), k = (op.heads + kv) * hd, v = k + op.kv_heads * hd;
+      const std::int64_t kv = h / (op.heads / op.kv_heads), k = (op.heads + kv) * hd,
+                         v = k + op.kv_heads * hd;
       double delta = 0, delta_size = 0;
       for (std::int64_t e = 0; e < hd; ++e) {
         const double term = o(i, h * hd + e) * dout(i, h * hd + e);
@@ -321,12 +352,15 @@ TEST(AttentionBf16, BackwardStaysWithinItsBound) {
     Matrix size(op.qkv.rows, op.qkv.cols);
     const Matrix want = attention_gradient(op, size);
     const double largest = plain::largest(Matrix(op.qkv)), hd = op.head_dim;
-    // Two scores, p and the LSE, enter an exponent; fp32 and FDA16 errors are small beside the three stores.
-    const double relative = 3.1 * plain::kBf16Unit + 4 * plain::fda_error(hd, std::sqrt(hd) * largest * largest) +
-                            plain::fda_error(3.0 * static_cast<double>(op.qkv.rows), 4) + 100 * plain::kUnit;
+    // Two scores, p and the LSE, enter an exponent; fp32 and FDA16 errors are small beside the
+    // three stores.
+    const double relative =
+        3.1 * plain::kBf16Unit + 4 * plain::fda_error(hd, std::sqrt(hd) * largest * largest) +
+        plain::fda_error(3.0 * static_cast<double>(op.qkv.rows), 4) + 100 * plain::kUnit;
     for (std::int64_t i = 0; i < want.rows; ++i) {
       for (std::int64_t c = 0; c < want.cols && op.row_document.data[i] >= 0; ++c) {
-        ASSERT_TRUE(plain::near(load(op.dqkv.row(i)[c]), want(i, c), relative * size(i, c) + 1e-35)) << i << ", " << c;
+        ASSERT_TRUE(plain::near(load(op.dqkv.row(i)[c]), want(i, c), relative * size(i, c) + 1e-35))
+            << i << ", " << c;
       }
     }
   });
@@ -357,7 +391,8 @@ TYPED_TEST(AttentionIn, BackwardSeesOneDocument) {
     for_documents(op, [&](const Alone& alone) {
       AttentionBackward<TypeParam> one = op;
       one.qkv = alone.rows_of(op.qkv), one.o = alone.rows_of(op.o), one.lse = alone.rows_of(op.lse);
-      one.dout = alone.rows_of(op.dout), one.delta = alone.make(op.delta), one.next_tile = alone.make(op.next_tile);
+      one.dout = alone.rows_of(op.dout), one.delta = alone.make(op.delta),
+      one.next_tile = alone.make(op.next_tile);
       alone.describe(one);
       const auto dqkv = alone.make(op.dqkv);
       one.dqkv = dqkv;
@@ -382,7 +417,8 @@ TEST(Rope, RotatesByThePositionInTheDocument) {
           ASSERT_EQ(op.qkv.row(i)[c], before(i, c)) << "v is untouched";
           continue;
         }
-        const double angle = op.row_position.data[i] * std::pow(10000.0, -2.0 * static_cast<double>(e) / op.head_dim);
+        const double angle = op.row_position.data[i] *
+                             std::pow(10000.0, -2.0 * static_cast<double>(e) / op.head_dim);
         const double a = before(i, h * op.head_dim + e), b = before(i, h * op.head_dim + e + half);
         const double sn = (op.backward ? -1 : 1) * std::sin(angle), cs = std::cos(angle);
         const double want = c % op.head_dim < half ? a * cs - b * sn : a * sn + b * cs;

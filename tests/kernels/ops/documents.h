@@ -1,4 +1,5 @@
-// Document isolation: every document of a generated case run alone, in a pack of its own, must give the same bits.
+// Document isolation: every document of a generated case run alone, in a pack of its own, must give
+// the same bits.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +20,8 @@ class Alone {
     length_word_[0] = static_cast<std::int32_t>(length);
     positions_.resize(static_cast<std::size_t>(length));
     documents_.resize(positions_.size());
-    for (std::int64_t i = 0; i < length; ++i) positions_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i);
+    for (std::int64_t i = 0; i < length; ++i)
+      positions_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i);
   }
   std::int64_t length() const { return length_; }
   template <class T, Access kAccess>
@@ -43,14 +45,16 @@ class Alone {
       op.document_length = tensor(length_word_, 1, 1);
     }
     op.row_document = tensor(documents_.data(), 1, length_);
-    if constexpr (requires { op.row_position; }) op.row_position = tensor(positions_.data(), 1, length_);
+    if constexpr (requires { op.row_position; })
+      op.row_position = tensor(positions_.data(), 1, length_);
     if constexpr (requires { op.chunk_start; }) describe_chunks(op);
   }
   template <class T, Access kAccess>
   void expect_same(const Operand<T, kAccess>& pack, Tensor<T> alone) const {
     for (std::int64_t i = 0; i < length_; ++i) {
       for (std::int64_t c = 0; c < alone.cols; ++c) {
-        ASSERT_EQ(bits(load(pack.row(start_ + i)[c])), bits(load(alone.data[i * alone.pitch + c]))) << i << ", " << c;
+        ASSERT_EQ(bits(load(pack.row(start_ + i)[c])), bits(load(alone.data[i * alone.pitch + c])))
+            << i << ", " << c;
       }
     }
   }
@@ -61,7 +65,8 @@ class Alone {
     for (std::int64_t p = 0; p < length_; p += op.chunk) {
       chunk_document_.push_back(0);
       chunk_start_.push_back(static_cast<std::int32_t>(p));
-      chunk_rows_.push_back(static_cast<std::int32_t>(std::min<std::int64_t>(op.chunk, length_ - p)));
+      chunk_rows_.push_back(
+          static_cast<std::int32_t>(std::min<std::int64_t>(op.chunk, length_ - p)));
     }
     const auto chunks = static_cast<std::int64_t>(chunk_rows_.size());
     op.chunk_document = tensor(chunk_document_.data(), 1, chunks);
@@ -74,7 +79,8 @@ class Alone {
 
   std::int64_t start_, length_;
   mutable std::int32_t start_word_[1] = {0}, length_word_[1];
-  mutable std::vector<std::int32_t> documents_, positions_, chunk_document_, chunk_start_, chunk_rows_;
+  mutable std::vector<std::int32_t> documents_, positions_, chunk_document_, chunk_start_,
+      chunk_rows_;
   mutable std::deque<std::vector<std::byte>> memory_;
 };
 

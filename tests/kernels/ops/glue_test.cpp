@@ -14,7 +14,8 @@ using plain::Matrix;
 template <class Op>
 float dropped(const Op& op, std::int64_t i, std::int64_t c, float x) {
   return drop(op.dropout, *op.state.data, static_cast<std::uint32_t>(op.row_number.data[i]),
-              static_cast<std::uint32_t>(op.row_position.data[i]), static_cast<std::uint32_t>(c), x);
+              static_cast<std::uint32_t>(op.row_position.data[i]), static_cast<std::uint32_t>(c),
+              x);
 }
 
 TEST(Embedding, CopiesTheRowOfItsToken) {
@@ -33,7 +34,8 @@ TEST(Embedding, GradientAddsTheRowsOfAToken) {
   for_cases<EmbeddingBackward<float>>(120, [](const auto& op) {
     const std::int64_t d = op.dy.cols;
     std::vector<float> before;
-    for (std::int64_t v = 0; v < op.acc.rows; ++v) before.insert(before.end(), op.acc.row(v), op.acc.row(v) + d);
+    for (std::int64_t v = 0; v < op.acc.rows; ++v)
+      before.insert(before.end(), op.acc.row(v), op.acc.row(v) + d);
     run(HostQueue{}, op);
     const auto result = op.acc ? In<float>(op.acc) : In<float>(op.dweight);
     for (std::int64_t v = 0; v < result.rows; ++v) {
@@ -59,7 +61,8 @@ TEST(Residual, AddsTheDroppedOutput) {
     for (std::int64_t i = 0; i < op.out.rows; ++i) {
       for (std::int64_t c = 0; c < op.out.cols; ++c) {
         const bool padding = op.row_document.data[i] < 0;
-        const float want = padding ? 0.0f : add(op.residual.row(i)[c], dropped(op, i, c, op.y.row(i)[c]));
+        const float want =
+            padding ? 0.0f : add(op.residual.row(i)[c], dropped(op, i, c, op.y.row(i)[c]));
         ASSERT_EQ(bits(op.out.row(i)[c]), bits(want));
       }
     }
@@ -70,7 +73,8 @@ TEST(Residual, BackwardDropsTheSameElements) {
     run(HostQueue{}, op);
     for (std::int64_t i = 0; i < op.dy.rows; ++i) {
       for (std::int64_t c = 0; c < op.dy.cols; ++c) {
-        const float want = op.row_document.data[i] < 0 ? 0.0f : dropped(op, i, c, op.dout.row(i)[c]);
+        const float want =
+            op.row_document.data[i] < 0 ? 0.0f : dropped(op, i, c, op.dout.row(i)[c]);
         ASSERT_EQ(bits(op.dy.row(i)[c]), bits(want));
       }
     }
@@ -79,13 +83,18 @@ TEST(Residual, BackwardDropsTheSameElements) {
 // 6 standard deviations of a binomial: fails once in 10^8 seeds, and the seed is fixed.
 TEST(Dropout, KeepsTheShareItShould) {
   const double p = 0.3;
-  const Dropout d{.active = true, .site = 5, .threshold = static_cast<std::uint32_t>(p * 4294967296.0), .scale = 2};
+  const Dropout d{.active = true,
+                  .site = 5,
+                  .threshold = static_cast<std::uint32_t>(p * 4294967296.0),
+                  .scale = 2};
   const StepState s{.seed_low = 7, .step = 3};
   int kept = 0;
   const int count = 100000;
   for (int e = 0; e < count; ++e) {
-    kept +=
-        drop(d, s, 2, static_cast<std::uint32_t>(e / 100), static_cast<std::uint32_t>(e % 100), 1.0f) != 0.0f ? 1 : 0;
+    kept += drop(d, s, 2, static_cast<std::uint32_t>(e / 100), static_cast<std::uint32_t>(e % 100),
+                 1.0f) != 0.0f
+                ? 1
+                : 0;
   }
   EXPECT_TRUE(plain::near(kept, (1 - p) * count, 6 * std::sqrt(p * (1 - p) * count)));
 }
@@ -106,10 +115,12 @@ TEST(Activation, ForwardStaysWithinItsBound) {
     run(HostQueue{}, op);
     const Matrix h(op.h);
     const Matrix want = activation(op.kind, h, op.a.cols);
-    const double last = 1.5e-45 * (1 + plain::largest(h)) * (1 + plain::largest(h));  // For a gate that is subnormal.
+    const double last = 1.5e-45 * (1 + plain::largest(h)) *
+                        (1 + plain::largest(h));  // For a gate that is subnormal.
     for (std::int64_t i = 0; i < want.rows; ++i) {
       for (std::int64_t c = 0; c < want.cols && op.row_document.data[i] >= 0; ++c) {
-        ASSERT_TRUE(plain::near(op.a.row(i)[c], want(i, c), 16 * plain::kUnit * std::abs(want(i, c)) + last));
+        ASSERT_TRUE(plain::near(op.a.row(i)[c], want(i, c),
+                                16 * plain::kUnit * std::abs(want(i, c)) + last));
       }
     }
   });
@@ -120,9 +131,11 @@ TEST(Activation, BackwardIsTheSlope) {
     run(HostQueue{}, op);
     Matrix h(op.h);
     const Matrix da(op.da);
-    const auto loss = [&] { return plain::weighted(da, activation(op.kind, h, da.cols), op.row_document.data); };
-    const double bound =
-        40 * plain::kUnit * (1 + plain::largest(h)) * (1 + plain::largest(da)) + 2e-5 * plain::largest(da);
+    const auto loss = [&] {
+      return plain::weighted(da, activation(op.kind, h, da.cols), op.row_document.data);
+    };
+    const double bound = 40 * plain::kUnit * (1 + plain::largest(h)) * (1 + plain::largest(da)) +
+                         2e-5 * plain::largest(da);
     plain::expect_slopes(h, Matrix(op.dh), op.row_document.data, loss, bound, "dh", 20);
   });
 }

@@ -24,8 +24,10 @@ void expect_product(Out<float> y, std::int64_t k, const A& a, const B& b) {
       const auto w = [&](std::int64_t e) { return b(e, o); };
       ASSERT_EQ(bits(y.row(i)[o]), bits(chain(k, x, w))) << i << ", " << o;
       double exact = 0, size = 0;
-      for (std::int64_t e = 0; e < k; ++e) exact += double{x(e)} * w(e), size += std::abs(double{x(e)} * w(e));
-      ASSERT_TRUE(plain::near(y.row(i)[o], exact, static_cast<double>(k + 1) * plain::kUnit * size + 1e-44));
+      for (std::int64_t e = 0; e < k; ++e)
+        exact += double{x(e)} * w(e), size += std::abs(double{x(e)} * w(e));
+      ASSERT_TRUE(plain::near(y.row(i)[o], exact,
+                              static_cast<double>(k + 1) * plain::kUnit * size + 1e-44));
     }
   }
 }
@@ -84,11 +86,13 @@ void expect_bf16_product(Out<Result> y, std::int64_t k, const A& a, const B& b) 
                     v = w[static_cast<std::size_t>(e)] = load(b(e, o));
         exact += double{u} * v, size += std::abs(double{u} * v);
       }
-      const float got = load(y.row(i)[o]), sum = fda_chain(kSm90, 0, k, x.data(), 1, w.data(), 1, 0.0f);
+      const float got = load(y.row(i)[o]),
+                  sum = fda_chain(kSm90, 0, k, x.data(), 1, w.data(), 1, 0.0f);
       ASSERT_EQ(bits(got), bits(load(st<Result>(sum)))) << i << ", " << o;
       const double store = std::is_same_v<Result, bf16> ? plain::kBf16Unit : 0;
       const double error = plain::fda_error(static_cast<double>(k), size);
-      ASSERT_TRUE(plain::near(got, exact, error + store * (std::abs(exact) + error))) << i << ", " << o;
+      ASSERT_TRUE(plain::near(got, exact, error + store * (std::abs(exact) + error)))
+          << i << ", " << o;
     }
   }
 }
@@ -120,7 +124,8 @@ TEST(LinearBf16, WeightGradientIsAChainOverPhysicalRows) {
 // A chain longer than one visit of its accumulator.
 TEST(Linear, LongChainsContinueExactly) {
   for (const std::int64_t k : {255, 256, 257, 1000}) {
-    std::vector<float> x(static_cast<std::size_t>(7 * k)), w(static_cast<std::size_t>(18 * k)), y(7 * 18);
+    std::vector<float> x(static_cast<std::size_t>(7 * k)), w(static_cast<std::size_t>(18 * k)),
+        y(7 * 18);
     plain::Picker pick(static_cast<std::uint64_t>(k));
     for (float& v : x) v = static_cast<float>(pick.below(2000) - 1000) * 0.0113f;
     for (float& v : w) v = static_cast<float>(pick.below(2000) - 1000) * 0.0371f;
@@ -128,7 +133,8 @@ TEST(Linear, LongChainsContinueExactly) {
         .x = tensor(x.data(), 7, k), .w = tensor(w.data(), 18, k), .y = tensor(y.data(), 7, 18)};
     run(HostQueue{}, op);
     expect_product(
-        op.y, k, [&](auto i, auto e) { return op.x.row(i)[e]; }, [&](auto e, auto o) { return op.w.row(o)[e]; });
+        op.y, k, [&](auto i, auto e) { return op.x.row(i)[e]; },
+        [&](auto e, auto o) { return op.w.row(o)[e]; });
   }
 }
 // Powers of two only move exponents.

@@ -14,8 +14,8 @@ double row_loss(const Matrix& x, std::int64_t i, std::int32_t target) {
   return m + std::log(sum) - x(i, target);
 }
 
-// Each exponential is good to the rounding of its argument and a few units; the sum to V / 1024 + 10 more; then three
-// roundings of numbers no larger than the loss and the logits.
+// Each exponential is good to the rounding of its argument and a few units; the sum to V / 1024 +
+// 10 more; then three roundings of numbers no larger than the loss and the logits.
 TEST(CrossEntropy, ForwardStaysWithinItsBound) {
   for_cases<CrossEntropyForward<float>>(60, [](const auto& op) {
     run(HostQueue{}, op);
@@ -26,7 +26,8 @@ TEST(CrossEntropy, ForwardStaysWithinItsBound) {
       if (target < 0) {
         ASSERT_EQ(bits(op.loss.data[i]) | bits(op.maximum.data[i]) | bits(op.sum.data[i]), 0u);
       } else {
-        ASSERT_TRUE(plain::near(op.loss.data[i], row_loss(x, i, target), plain::kUnit * (30 + 8 * size)));
+        ASSERT_TRUE(
+            plain::near(op.loss.data[i], row_loss(x, i, target), plain::kUnit * (30 + 8 * size)));
       }
     }
   });
@@ -47,21 +48,24 @@ TEST(CrossEntropy, BackwardIsTheSlope) {
         continue;
       }
       const double want = scale * plain::slope(x(i, v), [&] { return row_loss(x, i, target); });
-      ASSERT_TRUE(plain::near(dx(i, v), want, scale * (plain::kUnit * (60 + 8 * plain::largest(x)) + 1e-8)));
+      ASSERT_TRUE(plain::near(dx(i, v), want,
+                              scale * (plain::kUnit * (60 + 8 * plain::largest(x)) + 1e-8)));
     }
   });
 }
 // Adding one number to all logits changes nothing where the sums are exact.
 TEST(CrossEntropy, IgnoresAShiftOfAllLogits) {
   std::vector<float> x(50), shifted(50), loss(2), maximum(2), sum(2);
-  for (std::size_t v = 0; v < 50; ++v) x[v] = static_cast<float>(v % 7) * 0.5f, shifted[v] = x[v] + 1024.0f;
+  for (std::size_t v = 0; v < 50; ++v)
+    x[v] = static_cast<float>(v % 7) * 0.5f, shifted[v] = x[v] + 1024.0f;
   std::int32_t target[] = {3};
   for (std::int64_t k = 0; k < 2; ++k) {
-    run(HostQueue{}, CrossEntropyForward<float>{.logits = tensor(k == 0 ? x.data() : shifted.data(), 1, 50),
-                                                .targets = tensor(target, 1, 1),
-                                                .loss = tensor(loss.data() + k, 1, 1),
-                                                .maximum = tensor(maximum.data() + k, 1, 1),
-                                                .sum = tensor(sum.data() + k, 1, 1)});
+    run(HostQueue{},
+        CrossEntropyForward<float>{.logits = tensor(k == 0 ? x.data() : shifted.data(), 1, 50),
+                                   .targets = tensor(target, 1, 1),
+                                   .loss = tensor(loss.data() + k, 1, 1),
+                                   .maximum = tensor(maximum.data() + k, 1, 1),
+                                   .sum = tensor(sum.data() + k, 1, 1)});
   }
   EXPECT_EQ(bits(sum[0]), bits(sum[1]));
   EXPECT_EQ(maximum[0] + 1024.0f, maximum[1]);
@@ -73,7 +77,8 @@ TEST(MicrobatchLoss, IsTheScaledColumnSum) {
     float sum = 0.0f;
     for (std::int64_t first = 0; first < op.loss.cols; first += 32) {
       float block = 0.0f;
-      for (std::int64_t i = first; i < std::min(op.loss.cols, first + 32); ++i) block = add(block, op.loss.data[i]);
+      for (std::int64_t i = first; i < std::min(op.loss.cols, first + 32); ++i)
+        block = add(block, op.loss.data[i]);
       sum = add(sum, block);
     }
     ASSERT_EQ(bits(*op.total.data), bits(mul(add(sum, 0.0f), op.state.data->inverse_targets)));

@@ -35,7 +35,8 @@ TEST(Conv, ForwardStaysWithinItsBound) {
                  size = links * (1 + plain::largest(weight)) * (1 + plain::largest(x));
     for (std::int64_t t = 0; t < x.rows; ++t) {
       for (std::int64_t c = 0; c < x.cols; ++c) {
-        ASSERT_TRUE(plain::near(op.y.row(t)[c], want(t, c), plain::kUnit * (1.1 * links + 16) * size));
+        ASSERT_TRUE(
+            plain::near(op.y.row(t)[c], want(t, c), plain::kUnit * (1.1 * links + 16) * size));
       }
     }
   });
@@ -49,7 +50,8 @@ TEST(Conv, AddsTheOldestTapFirst) {
         float a = op.bias.data[c];
         for (std::int64_t u = 0; u < width; ++u) {
           const std::int64_t source = t - width + 1 + u;
-          const bool inside = source >= 0 && op.row_document.data[source] == op.row_document.data[t];
+          const bool inside =
+              source >= 0 && op.row_document.data[source] == op.row_document.data[t];
           if (inside) a = fma(op.weight.row(c)[u], op.x.row(source)[c], a);
         }
         ASSERT_EQ(bits(op.y.row(t)[c]), bits(silu(add(a, 0.0f)))) << t << ", " << c;
@@ -62,10 +64,13 @@ TEST(Conv, BackwardIsTheSlope) {
     run(HostQueue{}, op);
     Matrix x(op.x), weight(op.weight), bias(op.bias);
     const Matrix dy(op.dy), dx(op.dx), dweight(op.dweight), dbias(op.dbias);
-    const auto loss = [&] { return plain::weighted(dy, convolution(op, x, weight, bias), op.row_document.data); };
+    const auto loss = [&] {
+      return plain::weighted(dy, convolution(op, x, weight, bias), op.row_document.data);
+    };
     const double unit = 400 * plain::kUnit;
     plain::expect_slopes(x, dx, op.row_document.data, loss, unit * (1 + plain::largest(dx)), "dx");
-    plain::expect_slopes(weight, dweight, nullptr, loss, unit * (1 + plain::largest(dweight)), "dweight");
+    plain::expect_slopes(weight, dweight, nullptr, loss, unit * (1 + plain::largest(dweight)),
+                         "dweight");
     plain::expect_slopes(bias, dbias, nullptr, loss, unit * (1 + plain::largest(dbias)), "dbias");
   });
 }
@@ -81,7 +86,8 @@ TYPED_TEST(MambaIn, ConvSeesOneDocument) {
       one.x = alone.rows_of(op.x), one.dy = alone.rows_of(op.dy), one.dpre = alone.make(op.dpre);
       alone.describe(one);
       const auto dx = alone.make(op.dx);
-      one.dx = dx, one.dweight = alone.make(op.dweight.rows, op.dweight.cols), one.dbias = alone.make(1, op.dbias.cols);
+      one.dx = dx, one.dweight = alone.make(op.dweight.rows, op.dweight.cols),
+      one.dbias = alone.make(1, op.dbias.cols);
       run(HostQueue{}, one);
       alone.expect_same(op.dx, dx);
       std::vector<TypeParam> whole(static_cast<std::size_t>(op.x.rows * op.x.cols));
@@ -119,7 +125,8 @@ struct Scan {
         start(op.document_start.data),
         document(op.row_document.data) {}
 
-  // S = exp(dt A) S + dt B x^T; y = C S + D x, token by token. `absolute`: with all terms positive, for error bounds.
+  // S = exp(dt A) S + dt B x^T; y = C S + D x, token by token. `absolute`: with all terms positive,
+  // for error bounds.
   Matrix run(bool absolute = false) const {
     const auto part = [absolute](double v) { return absolute ? std::abs(v) : v; };
     Matrix y(xbc.rows, heads * width);
@@ -129,7 +136,8 @@ struct Scan {
       for (std::int64_t t = 0; t < xbc.rows; ++t) {
         if (document[t] < 0) continue;
         if (t == start[document[t]]) std::fill(s.begin(), s.end(), 0.0);
-        const double step = std::log1p(std::exp(dt(t, h) + bias(0, h))), keep = std::exp(-std::exp(a_log(0, h)) * step);
+        const double step = std::log1p(std::exp(dt(t, h) + bias(0, h))),
+                     keep = std::exp(-std::exp(a_log(0, h)) * step);
         for (std::int64_t p = 0; p < width; ++p) {
           const double x = part(xbc(t, h * width + p));
           double sum = part(d(0, h)) * x;
@@ -151,7 +159,8 @@ struct Scan {
   const std::int32_t* document;
 };
 
-// The running sum of dt A is at most Q * 3 * 15; its rounding enters every decay as an absolute error of the exponent.
+// The running sum of dt A is at most Q * 3 * 15; its rounding enters every decay as an absolute
+// error of the exponent.
 double scan_relative(const Scan& scan, std::int64_t chunk) {
   const double sums = static_cast<double>(chunk) * 45;
   return plain::kUnit * (static_cast<double>(scan.state + chunk) + 40 + 4 * sums);
@@ -164,7 +173,9 @@ TEST(Scan, ForwardStaysWithinItsBound) {
     const Matrix want = scan.run(), size = scan.run(true);
     for (std::int64_t t = 0; t < want.rows; ++t) {
       for (std::int64_t c = 0; c < want.cols; ++c) {
-        ASSERT_TRUE(plain::near(op.y.row(t)[c], want(t, c), scan_relative(scan, op.chunk) * (size(t, c) + 1e-30))) << t;
+        ASSERT_TRUE(plain::near(op.y.row(t)[c], want(t, c),
+                                scan_relative(scan, op.chunk) * (size(t, c) + 1e-30)))
+            << t;
       }
     }
   });
@@ -176,7 +187,8 @@ TEST(Scan, BackwardIsTheSlope) {
       [](const auto& op) {
         run(HostQueue{}, op);
         Scan scan(op);
-        const Matrix dy(op.dy), dxbc(op.dxbc), ddt(op.ddt), dbias(op.ddt_bias), da_log(op.da_log), dd(op.dd);
+        const Matrix dy(op.dy), dxbc(op.dxbc), ddt(op.ddt), dbias(op.ddt_bias), da_log(op.da_log),
+            dd(op.dd);
         const auto loss = [&] { return plain::weighted(dy, scan.run(), op.row_document.data); };
         const auto bound = [&](const Matrix& x) {
           return (8 * scan_relative(scan, op.chunk) + 1e-6) * (1 + plain::largest(x));
@@ -189,7 +201,8 @@ TEST(Scan, BackwardIsTheSlope) {
         plain::expect_slopes(scan.d, dd, nullptr, loss, bound(dd), "dd", 3);
       });
 }
-// Stores of x dt (or x w), of M or of the state, and of y; the state's stores meet terms that were rounded once before.
+// Stores of x dt (or x w), of M or of the state, and of y; the state's stores meet terms that were
+// rounded once before.
 double scan_bf16_relative(const Scan& scan, std::int64_t chunk) {
   const double length = static_cast<double>(scan.state + chunk + scan.width);
   return 4.1 * plain::kBf16Unit + scan_relative(scan, chunk) + 2 * plain::fda_error(length, 2);
@@ -208,13 +221,17 @@ TEST(ScanBf16, ForwardStaysWithinItsBound) {
   });
 }
 // 2.8 for one head of one document, as the text writes it, element by element: y [length, P].
-std::vector<bf16> written_out_scan(const ScanForward<bf16>& op, std::int64_t first, std::int64_t length,
-                                   std::int64_t head) {
-  const std::int64_t n = op.state, d_inner = op.xbc.cols - 2 * op.groups * n, width = d_inner / op.heads;
+std::vector<bf16> written_out_scan(const ScanForward<bf16>& op, std::int64_t first,
+                                   std::int64_t length, std::int64_t head) {
+  const std::int64_t n = op.state, d_inner = op.xbc.cols - 2 * op.groups * n,
+                     width = d_inner / op.heads;
   const std::int64_t b = d_inner + head / (op.heads / op.groups) * n, c = b + op.groups * n;
-  const auto at = [&](std::int64_t row, std::int64_t column) { return load(op.xbc.row(first + row)[column]); };
+  const auto at = [&](std::int64_t row, std::int64_t column) {
+    return load(op.xbc.row(first + row)[column]);
+  };
   const auto dot16 = [](const std::vector<float>& x, const std::vector<float>& y, float start) {
-    return fda_chain(kSm90, 0, static_cast<std::int64_t>(x.size()), x.data(), 1, y.data(), 1, start);
+    return fda_chain(kSm90, 0, static_cast<std::int64_t>(x.size()), x.data(), 1, y.data(), 1,
+                     start);
   };
   const auto rounded = [](float x) { return load(st<bf16>(x)); };
   const float a = neg(exp(op.a_log.data[head]));
@@ -228,7 +245,9 @@ std::vector<bf16> written_out_scan(const ScanForward<bf16>& op, std::int64_t fir
       dt.push_back(softplus(add(load(op.dt.row(first + top + j)[head]), op.dt_bias.data[head])));
       cs.push_back(sum = fma(dt.back(), a, sum));
     }
-    const auto of = [](const std::vector<float>& list, std::int64_t j) { return list[static_cast<std::size_t>(j)]; };
+    const auto of = [](const std::vector<float>& list, std::int64_t j) {
+      return list[static_cast<std::size_t>(j)];
+    };
     for (std::int64_t i = 0; i < rows; ++i) {
       std::vector<float> ci, m;
       for (std::int64_t k = 0; k < n; ++k) ci.push_back(at(top + i, c + k));
@@ -240,7 +259,8 @@ std::vector<bf16> written_out_scan(const ScanForward<bf16>& op, std::int64_t fir
       for (std::int64_t p = 0; p < width; ++p) {
         std::vector<float> sp, xd;
         for (std::int64_t k = 0; k < n; ++k) sp.push_back(rounded(of(s, k * width + p)));
-        for (std::int64_t j = 0; j <= i; ++j) xd.push_back(rounded(mul(at(top + j, head * width + p), of(dt, j))));
+        for (std::int64_t j = 0; j <= i; ++j)
+          xd.push_back(rounded(mul(at(top + j, head * width + p), of(dt, j))));
         const float inter = mul(dot16(ci, sp, 0.0f), expn(of(cs, i)));
         const float sum_of_both = add(dot16(m, xd, inter), 0.0f);
         y.push_back(st<bf16>(fma(op.d.data[head], at(top + i, head * width + p), sum_of_both)));
@@ -251,7 +271,8 @@ std::vector<bf16> written_out_scan(const ScanForward<bf16>& op, std::int64_t fir
         std::vector<float> bk, xw;
         for (std::int64_t j = 0; j < rows; ++j) {
           bk.push_back(at(top + j, b + k));
-          xw.push_back(rounded(mul(at(top + j, head * width + p), mul(expn(sub(sum, of(cs, j))), of(dt, j)))));
+          xw.push_back(rounded(
+              mul(at(top + j, head * width + p), mul(expn(sub(sum, of(cs, j))), of(dt, j)))));
         }
         float& cell = s[static_cast<std::size_t>(k * width + p)];
         cell = fma(expn(sum), cell, dot16(bk, xw, 0.0f));
@@ -271,17 +292,18 @@ TEST(ScanBf16, ForwardHasTheBitsOfTheText) {
           for (std::int64_t h = 0; length > 0 && h < op.heads; ++h) {
             const std::vector<bf16> want = written_out_scan(op, first, length, h);
             for (std::int64_t e = 0; e < length * width; ++e) {
-              ASSERT_EQ(op.y.row(first + e / width)[h * width + e % width].bits, want[static_cast<std::size_t>(e)].bits)
+              ASSERT_EQ(op.y.row(first + e / width)[h * width + e % width].bits,
+                        want[static_cast<std::size_t>(e)].bits)
                   << "document " << d << ", head " << h << ", row " << e / width;
             }
           }
         }
       });
 }
-// y is linear in each of x, B and C: the slope of the sum of absolute terms is the size of the terms of the gradient.
-// Stores: those of the forward on one side of the product, those of dy e, dS, KK and of the result on the other.
-// ddt_bias and da_log go through differences of such sums, so their bound is a part of the loss's terms; that of ddt is
-// fitted to the largest. dd is fp32.
+// y is linear in each of x, B and C: the slope of the sum of absolute terms is the size of the
+// terms of the gradient. Stores: those of the forward on one side of the product, those of dy e,
+// dS, KK and of the result on the other. ddt_bias and da_log go through differences of such sums,
+// so their bound is a part of the loss's terms; that of ddt is fitted to the largest. dd is fp32.
 TEST(ScanBf16, BackwardStaysWithinItsBound) {
   for_cases<ScanBackward<bf16>>(
       40, 10, [](const auto& op) { return op.xbc.rows <= 90 && op.xbc.cols <= 330; },
@@ -299,15 +321,19 @@ TEST(ScanBf16, BackwardStaysWithinItsBound) {
         for (int k = 0; k < 16; ++k) {
           const std::int64_t i = pick.below(scan.xbc.rows), c = pick.below(scan.xbc.cols);
           if (document[i] < 0) continue;
-          positive.xbc(i, c) += 1;  // Away from 0, where the absolute value has no slope; the terms only grow.
+          positive.xbc(i, c) +=
+              1;  // Away from 0, where the absolute value has no slope; the terms only grow.
           const double size = std::abs(plain::slope(positive.xbc(i, c), all));
           positive.xbc(i, c) -= 1;
-          const double bound = (2 * scan_bf16_relative(scan, op.chunk) + 1e-6) * size + 1e-7 * (1 + std::abs(loss()));
-          ASSERT_TRUE(plain::near(dxbc(i, c), plain::slope(scan.xbc(i, c), loss), bound)) << i << ", " << c;
+          const double bound = (2 * scan_bf16_relative(scan, op.chunk) + 1e-6) * size +
+                               1e-7 * (1 + std::abs(loss()));
+          ASSERT_TRUE(plain::near(dxbc(i, c), plain::slope(scan.xbc(i, c), loss), bound))
+              << i << ", " << c;
         }
         const Matrix ddt(op.ddt), dbias(op.ddt_bias), da_log(op.da_log), dd(op.dd);
         const double unit = plain::kBf16Unit, sums = 3 * unit * all();
-        plain::expect_slopes(scan.dt, ddt, document, loss, 12 * unit * (1 + plain::largest(ddt)), "ddt");
+        plain::expect_slopes(scan.dt, ddt, document, loss, 12 * unit * (1 + plain::largest(ddt)),
+                             "ddt");
         plain::expect_slopes(scan.bias, dbias, nullptr, loss, sums, "ddt_bias", 3);
         plain::expect_slopes(scan.a_log, da_log, nullptr, loss, sums, "da_log", 3);
         plain::expect_slopes(scan.d, dd, nullptr, loss, 1e-5 * (1 + all()), "dd", 3);
@@ -338,7 +364,8 @@ TYPED_TEST(MambaIn, ScanBackwardSeesOneDocument) {
       alone.describe(one);
       const auto dxbc = alone.make(op.dxbc), ddt = alone.make(op.ddt);
       one.dxbc = dxbc, one.ddt = ddt;
-      one.ddt_bias = alone.make(1, op.heads), one.da_log = alone.make(1, op.heads), one.dd = alone.make(1, op.heads);
+      one.ddt_bias = alone.make(1, op.heads), one.da_log = alone.make(1, op.heads),
+      one.dd = alone.make(1, op.heads);
       run(HostQueue{}, one);
       alone.expect_same(op.dxbc, dxbc);
       alone.expect_same(op.ddt, ddt);

@@ -18,7 +18,8 @@ TEST(AccumulateGradient, AddsEachTermOnceInOrder) {
     for (std::int64_t i = 0; i < op.acc.rows; ++i) {
       for (std::int64_t c = 0; c < op.acc.cols; ++c) {
         auto want = static_cast<float>(before(i, c));
-        for (std::int64_t row = i; row < op.g.rows; row += op.acc.rows) want = add(want, op.g.row(row)[c]);
+        for (std::int64_t row = i; row < op.g.rows; row += op.acc.rows)
+          want = add(want, op.g.row(row)[c]);
         ASSERT_EQ(bits(op.acc.row(i)[c]), bits(want));
       }
     }
@@ -61,7 +62,8 @@ TEST(GradientNorm, ClipsAboveTheMaximum) {
       op.max_norm = static_cast<float>(factor * std::sqrt(sum));
       run(HostQueue{}, op);
       ASSERT_TRUE(plain::near(op.norm.data[0], std::sqrt(sum), 20 * plain::kUnit * std::sqrt(sum)));
-      ASSERT_TRUE(plain::near(op.norm.data[1], factor == 0.5 ? 0.5 : 1.0, factor == 0.5 ? 30 * plain::kUnit : 0));
+      ASSERT_TRUE(plain::near(op.norm.data[1], factor == 0.5 ? 0.5 : 1.0,
+                              factor == 0.5 ? 30 * plain::kUnit : 0));
     }
   });
 }
@@ -74,7 +76,8 @@ TEST(AdamW, StaysWithinItsBound) {
     for (std::int64_t i = 0; i < w.rows; ++i) {
       for (std::int64_t c = 0; c < w.cols; ++c) {
         const double g = double{op.g.row(i)[c]} * op.norm.data[1];
-        const double m_new = op.beta1 * m(i, c) + op.one_minus_beta1 * g, m_size = std::abs(m(i, c)) + std::abs(g);
+        const double m_new = op.beta1 * m(i, c) + op.one_minus_beta1 * g,
+                     m_size = std::abs(m(i, c)) + std::abs(g);
         const double v_new = op.beta2 * v(i, c) + op.one_minus_beta2 * g * g;
         const double root = std::sqrt(v_new * s.bias_correction2) + op.eps;
         const double u = m_new * s.bias_correction1 / root + op.weight_decay * w(i, c);
@@ -92,7 +95,8 @@ TEST(AdamW, CopiesTheNewWeights) {
   for_cases<AdamW>(30, [&](const auto& op) {
     run(HostQueue{}, op);
     for (std::int64_t i = 0; op.copy && i < op.w.rows; ++i) {
-      for (std::int64_t c = 0; c < op.w.cols; ++c) ASSERT_EQ(op.copy.row(i)[c].bits, bf16_bits(op.w.row(i)[c]));
+      for (std::int64_t c = 0; c < op.w.cols; ++c)
+        ASSERT_EQ(op.copy.row(i)[c].bits, bf16_bits(op.w.row(i)[c]));
     }
     copies += op.copy ? 1 : 0;
   });
@@ -114,7 +118,9 @@ TEST(RoundWeights, CopiesToNearestEven) {
 // 6 standard deviations of the mean and of the variance of 40000 draws.
 TEST(Initialize, NormalHasItsMeanAndDeviation) {
   std::vector<float> w(40000);
-  run(HostQueue{}, Initialize{.w = tensor(w.data(), 200, 200), .kind = Init::normal, .std = 0.02f, .parameter = 3});
+  run(HostQueue{},
+      Initialize{
+          .w = tensor(w.data(), 200, 200), .kind = Init::normal, .std = 0.02f, .parameter = 3});
   double mean = 0, square = 0;
   for (float x : w) mean += x / 40000.0, square += double{x} * x / 40000;
   EXPECT_TRUE(plain::near(mean, 0, 6 * 0.02 / 200));
@@ -141,15 +147,21 @@ TEST(Initialize, StaysInItsRange) {
 }
 TEST(Initialize, DependsOnTheElementAndNotOnTheShape) {
   std::vector<float> a(60), b(60);
-  run(HostQueue{}, Initialize{.w = tensor(a.data(), 6, 10), .kind = Init::normal, .std = 1, .seed_low = 9});
-  run(HostQueue{}, Initialize{.w = tensor(b.data(), 4, 15), .kind = Init::normal, .std = 1, .seed_low = 9});
+  run(HostQueue{},
+      Initialize{.w = tensor(a.data(), 6, 10), .kind = Init::normal, .std = 1, .seed_low = 9});
+  run(HostQueue{},
+      Initialize{.w = tensor(b.data(), 4, 15), .kind = Init::normal, .std = 1, .seed_low = 9});
   EXPECT_EQ(a, b);
 }
 TEST(Initialize, OfSomeRowsIsThatOfTheWhole) {
   std::vector<float> whole(70), rows(28);
-  run(HostQueue{}, Initialize{.w = tensor(whole.data(), 10, 7), .kind = Init::normal, .std = 1, .parameter = 3});
   run(HostQueue{},
-      Initialize{.w = tensor(rows.data(), 4, 7), .first = 35, .kind = Init::normal, .std = 1, .parameter = 3});
+      Initialize{.w = tensor(whole.data(), 10, 7), .kind = Init::normal, .std = 1, .parameter = 3});
+  run(HostQueue{}, Initialize{.w = tensor(rows.data(), 4, 7),
+                              .first = 35,
+                              .kind = Init::normal,
+                              .std = 1,
+                              .parameter = 3});
   EXPECT_TRUE(std::equal(rows.begin(), rows.end(), whole.begin() + 35));
 }
 
@@ -157,8 +169,9 @@ TEST(Digest, KnowsThePlaceOfAnElement) {
   const auto digest = [](std::vector<float> values, std::uint64_t tensor_id) {
     std::vector<std::uint64_t> sums(2);
     const auto n = static_cast<std::int64_t>(values.size());
-    run(HostQueue{},
-        Digest{.values = tensor(values.data(), 1, n), .sums = tensor(sums.data(), 1, 2), .tensor = tensor_id});
+    run(HostQueue{}, Digest{.values = tensor(values.data(), 1, n),
+                            .sums = tensor(sums.data(), 1, 2),
+                            .tensor = tensor_id});
     return sums;
   };
   EXPECT_NE(digest({1, 2}, 0), digest({2, 1}, 0));
@@ -168,9 +181,11 @@ TEST(Digest, KnowsThePlaceOfAnElement) {
 TEST(Digest, ContinuesItsSums) {
   std::vector<float> values = {1, 2, 3};
   std::vector<std::uint64_t> once(2), twice(2);
-  run(HostQueue{}, Digest{.values = tensor(values.data(), 1, 3), .sums = tensor(once.data(), 1, 2)});
+  run(HostQueue{},
+      Digest{.values = tensor(values.data(), 1, 3), .sums = tensor(once.data(), 1, 2)});
   for (int k = 0; k < 2; ++k) {
-    run(HostQueue{}, Digest{.values = tensor(values.data(), 1, 3), .sums = tensor(twice.data(), 1, 2)});
+    run(HostQueue{},
+        Digest{.values = tensor(values.data(), 1, 3), .sums = tensor(twice.data(), 1, 2)});
   }
   EXPECT_EQ(twice[0], 2 * once[0]);
   EXPECT_EQ(twice[1], 2 * once[1]);
@@ -178,7 +193,9 @@ TEST(Digest, ContinuesItsSums) {
 TEST(Digest, OfPartsAddsUpToThatOfTheWhole) {
   std::vector<float> values = {1, -2, 3, 0.5f, 7};
   std::vector<std::uint64_t> whole(2), parts(2);
-  run(HostQueue{}, Digest{.values = tensor(values.data(), 1, 5), .sums = tensor(whole.data(), 1, 2), .tensor = 4});
+  run(HostQueue{},
+      Digest{
+          .values = tensor(values.data(), 1, 5), .sums = tensor(whole.data(), 1, 2), .tensor = 4});
   for (const auto& [first, count] : {std::pair{2, 3}, {0, 2}}) {
     run(HostQueue{}, Digest{.values = tensor(values.data() + first, 1, count),
                             .sums = tensor(parts.data(), 1, 2),

@@ -10,8 +10,8 @@ using Integers = std::vector<std::int32_t>;
 
 // The metadata of a pack, built by hand: lengths in, tables out.
 struct PackedBatch {
-  PackedBatch(Integers lengths_in, std::int32_t count_in, std::int64_t rows, std::int32_t gaps, std::int32_t align,
-       std::int32_t chunk, bool extend)
+  PackedBatch(Integers lengths_in, std::int32_t count_in, std::int64_t rows, std::int32_t gaps,
+              std::int32_t align, std::int32_t chunk, bool extend)
       : lengths(std::move(lengths_in)),
         numbers(lengths.size()),
         count{count_in},
@@ -24,8 +24,11 @@ struct PackedBatch {
         chunk_document(lengths.size() + (document.size() + chunk - 1) / chunk),
         chunk_start(chunk_document),
         chunk_rows(chunk_document) {
-    for (std::size_t s = 0; s < numbers.size(); ++s) numbers[s] = static_cast<std::int32_t>(100 + s);
-    const auto row = [](Integers& v) { return tensor(v.data(), 1, static_cast<std::int64_t>(v.size())); };
+    for (std::size_t s = 0; s < numbers.size(); ++s)
+      numbers[s] = static_cast<std::int32_t>(100 + s);
+    const auto row = [](Integers& v) {
+      return tensor(v.data(), 1, static_cast<std::int64_t>(v.size()));
+    };
     const PackMetadata op{.lengths = row(lengths),
                           .numbers = row(numbers),
                           .count = row(count),
@@ -45,8 +48,8 @@ struct PackedBatch {
     check(op);
     run(HostQueue{}, op);
   }
-  Integers lengths, numbers, count, cu, start, length, document, position, number, chunk_document, chunk_start,
-      chunk_rows;
+  Integers lengths, numbers, count, cu, start, length, document, position, number, chunk_document,
+      chunk_start, chunk_rows;
 };
 
 TEST(PackMetadata, PlacesDocumentsGapsAndAlignment) {
@@ -56,7 +59,8 @@ TEST(PackMetadata, PlacesDocumentsGapsAndAlignment) {
   EXPECT_EQ(pack.length, (Integers{3, 0, 5, 0})) << "the entry after count is ignored";
   EXPECT_EQ(pack.document, (Integers{0, 0, 0, -1, 2, 2, 2, 2, 2, -1, -1, -1, -1, -1, -1, -1}));
   EXPECT_EQ(pack.position, (Integers{0, 1, 2, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(pack.number, (Integers{100, 100, 100, 0, 102, 102, 102, 102, 102, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(pack.number,
+            (Integers{100, 100, 100, 0, 102, 102, 102, 102, 102, 0, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(pack.chunk_document, (Integers{0, 2, 2, -1, -1, -1, -1, -1}));
   EXPECT_EQ(pack.chunk_start, (Integers{0, 4, 8, 0, 0, 0, 0, 0}));
   EXPECT_EQ(pack.chunk_rows, (Integers{3, 4, 1, 0, 0, 0, 0, 0}));
@@ -67,7 +71,8 @@ TEST(PackMetadata, KeepsGapsWithoutAlignment) {
   EXPECT_EQ(pack.document, (Integers{0, 0, -1, -1, 2, -1, -1, -1}));
 }
 TEST(PackMetadata, ExtendsTheLastSlotThatIsNotEmpty) {
-  const PackedBatch plain_pack({3, 2, 0, 0}, 4, 16, 0, 1, 4, false), extended({3, 2, 0, 0}, 4, 16, 0, 1, 4, true);
+  const PackedBatch plain_pack({3, 2, 0, 0}, 4, 16, 0, 1, 4, false),
+      extended({3, 2, 0, 0}, 4, 16, 0, 1, 4, true);
   EXPECT_EQ(extended.cu, (Integers{0, 3, 16, 16, 16}));
   EXPECT_EQ(extended.document, plain_pack.document) << "no row changes its document";
   EXPECT_EQ(extended.start, plain_pack.start);
@@ -84,7 +89,8 @@ TEST(PackMetadata, FillsAPackExactly) {
   EXPECT_EQ(pack.cu, (Integers{0, 4, 8}));
   EXPECT_EQ(pack.chunk_rows, (Integers{3, 1, 3, 1, 0}));
 }
-// Every row of a document is in exactly one chunk; chunks start at multiples of the chunk length in their document.
+// Every row of a document is in exactly one chunk; chunks start at multiples of the chunk length in
+// their document.
 TEST(PackMetadata, ChunksCoverTheDocuments) {
   for_cases<PackMetadata>(200, [](const auto& op) {
     run(HostQueue{}, op);

@@ -1,4 +1,5 @@
-// Random dot products of families that look for the edges of FDA16, and every fast form against the scalar text.
+// Random dot products of families that look for the edges of FDA16, and every fast form against the
+// scalar text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,9 +27,10 @@ enum class Family {
   largest_sum,  // Significands near 2 and equal exponents: sums beyond 31 bits of the grid.
   any_bits,     // Every pattern of 16 bits.
 };
-inline constexpr Family kFamilies[] = {Family::normal,      Family::six,         Family::fifteen, Family::cancelling,
-                                       Family::tiny,        Family::zero_huge,   Family::special, Family::subnormal,
-                                       Family::overflowing, Family::largest_sum, Family::any_bits};
+inline constexpr Family kFamilies[] = {Family::normal,      Family::six,       Family::fifteen,
+                                       Family::cancelling,  Family::tiny,      Family::zero_huge,
+                                       Family::special,     Family::subnormal, Family::overflowing,
+                                       Family::largest_sum, Family::any_bits};
 
 // Words of a Philox stream.
 class Words {
@@ -38,7 +40,9 @@ class Words {
     if (count_ % 4 == 0) block_ = philox(seed_, 2, {count_ / 4, 0, 0, 0});
     return block_[count_++ % 4];
   }
-  int between(int low, int high) { return low + static_cast<int>(next() % static_cast<std::uint32_t>(high - low + 1)); }
+  int between(int low, int high) {
+    return low + static_cast<int>(next() % static_cast<std::uint32_t>(high - low + 1));
+  }
 
  private:
   std::uint32_t seed_, count_ = 0;
@@ -74,7 +78,9 @@ inline float factor(Family family, Words& words, bool left) {
                            : of_field(words, 190, 254);
     case Family::special:
       if (words.between(0, 30) != 0) return choice == 0 ? 0.0f : of_field(words, 120, 134);
-      return choice < 4 ? widened(choice % 2 == 0 ? 0x7f80u : 0xff80u) : choice == 4 ? widened(0x7fffu) : 0.0f;
+      return choice < 4    ? widened(choice % 2 == 0 ? 0x7f80u : 0xff80u)
+             : choice == 4 ? widened(0x7fffu)
+                           : 0.0f;
     case Family::subnormal:
       return left ? of_field(words, 0, 1) : of_field(words, choice < 3 ? 0 : 150, 254);
     case Family::overflowing:
@@ -88,8 +94,10 @@ inline float factor(Family family, Words& words, bool left) {
 
 inline float start_of(Family family, Words& words) {
   const int choice = words.between(0, 5);
-  if (choice == 0 || (family == Family::tiny && choice < 4)) return words.between(0, 1) != 0 ? 0.0f : -0.0f;
-  if (family == Family::any_bits || (family == Family::special && choice == 1)) return from_bits(words.next());
+  if (choice == 0 || (family == Family::tiny && choice < 4))
+    return words.between(0, 1) != 0 ? 0.0f : -0.0f;
+  if (family == Family::any_bits || (family == Family::special && choice == 1))
+    return from_bits(words.next());
   const int field = family == Family::tiny          ? words.between(0, 3)
                     : family == Family::zero_huge   ? words.between(0, 130)
                     : family == Family::overflowing ? words.between(250, 254)
@@ -104,7 +112,8 @@ struct Product {
   std::vector<float> a, b, c;  // [rows, depth], [depth, cols], [rows, cols]
 };
 
-inline Product any_product(Family family, Words& words, std::int64_t rows, std::int64_t cols, std::int64_t depth) {
+inline Product any_product(Family family, Words& words, std::int64_t rows, std::int64_t cols,
+                           std::int64_t depth) {
   Product product{rows, cols, depth, {}, {}, {}};
   for (std::int64_t e = 0; e < rows * depth; ++e) product.a.push_back(factor(family, words, true));
   for (std::int64_t e = 0; e < depth * cols; ++e) product.b.push_back(factor(family, words, false));
@@ -112,15 +121,20 @@ inline Product any_product(Family family, Words& words, std::int64_t rows, std::
   if (family != Family::cancelling) return product;
   for (std::int64_t k = 0; k < depth; ++k) {
     if (k % 16 < 8) continue;
-    for (std::int64_t i = 0; i < rows; ++i) product.a[i * depth + k] = neg(product.a[i * depth + k - 8]);
+    for (std::int64_t i = 0; i < rows; ++i)
+      product.a[i * depth + k] = neg(product.a[i * depth + k - 8]);
     for (std::int64_t j = 0; j < cols; ++j) product.b[k * cols + j] = product.b[(k - 8) * cols + j];
-    if (k % 16 == 15) product.a[words.between(0, static_cast<int>(rows) - 1) * depth + k] = factor(family, words, true);
+    if (k % 16 == 15)
+      product.a[words.between(0, static_cast<int>(rows) - 1) * depth + k] =
+          factor(family, words, true);
   }
   return product;
 }
 
-// A fast form against the scalar text on `dots` dot products of 32 terms; the first difference, or "".
-inline std::string first_difference(Fda16Form form, Family family, std::uint32_t seed, std::int64_t dots) {
+// A fast form against the scalar text on `dots` dot products of 32 terms; the first difference, or
+// "".
+inline std::string first_difference(Fda16Form form, Family family, std::uint32_t seed,
+                                    std::int64_t dots) {
   Words words(seed);
   const std::int64_t rows = 40, cols = 48, depth = 32;
   std::vector<std::uint16_t> a(depth), b(depth);
@@ -136,9 +150,9 @@ inline std::string first_difference(Fda16Form form, Family family, std::uint32_t
       }
       const float want = fda16_dot(a.data(), b.data(), depth, product.c[e]);
       if (bits(c[e]) != bits(want)) {
-        return "family " + std::to_string(static_cast<int>(family)) + ", seed " + std::to_string(seed) + ", dot " +
-               std::to_string(done + e) + ": " + std::to_string(bits(c[e])) + " instead of " +
-               std::to_string(bits(want));
+        return "family " + std::to_string(static_cast<int>(family)) + ", seed " +
+               std::to_string(seed) + ", dot " + std::to_string(done + e) + ": " +
+               std::to_string(bits(c[e])) + " instead of " + std::to_string(bits(want));
       }
     }
   }

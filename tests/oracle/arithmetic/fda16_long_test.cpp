@@ -9,7 +9,8 @@ TEST(forms, have_the_bits_of_the_scalar_text_in_long_runs) {
   std::uint32_t seed = 1000;
   for (const Fda16Form form : {Fda16Form::avx2, Fda16Form::avx512}) {
     if (!supported(form)) continue;
-    for (const Family family : kFamilies) EXPECT_EQ(first_difference(form, family, ++seed, dots), "");
+    for (const Family family : kFamilies)
+      EXPECT_EQ(first_difference(form, family, ++seed, dots), "");
   }
 }
 

@@ -22,8 +22,8 @@ std::uint32_t step(const Halves& a, const Halves& b, std::uint32_t c) {
   for (const Fda16Form form : {Fda16Form::scalar, Fda16Form::avx2, Fda16Form::avx512}) {
     if (!supported(form)) continue;
     float sum = from_bits(c);
-    fda16_dots(1, 1, Terms{.last = count}, count, Left<float>{left.data(), count, 1}, Right<float>{right.data(), 1},
-               &sum, 1, Chain::middle, form);
+    fda16_dots(1, 1, Terms{.last = count}, count, Left<float>{left.data(), count, 1},
+               Right<float>{right.data(), 1}, &sum, 1, Chain::middle, form);
     EXPECT_EQ(bits(sum), want) << "form " << static_cast<int>(form);
   }
   return want;
@@ -65,7 +65,8 @@ TEST(fda16, keeps_small_terms_beside_zeros) {
   EXPECT_EQ(step({0x0000, 0x2000}, {0x7f7f, 0x2000}, 0x00800001), 0x01000000u);
 }
 
-// 2^-149 - 2^-159 and 2^-159: one subnormal number together, but both lose the bit of 2^-159 to the grid of 2^-158.
+// 2^-149 - 2^-159 and 2^-159: one subnormal number together, but both lose the bit of 2^-159 to the
+// grid of 2^-158.
 TEST(fda16, has_a_lowest_grid) {
   const Halves a{0x007c, 0x0001}, b{0x3404, 0x3280};
   EXPECT_EQ(step(a, b, 0), 0u);
@@ -87,8 +88,8 @@ TEST(dot, has_the_bits_of_the_vector) {
   for (const Fda16Form form : {Fda16Form::scalar, Fda16Form::avx2, Fda16Form::avx512}) {
     if (!supported(form)) continue;
     float c = 1.0f;
-    fda16_dots(1, 1, Terms{.last = 32}, 32, Left<float>{a.data(), 32, 1}, Right<float>{b.data(), 1}, &c, 1,
-               Chain::whole, form);
+    fda16_dots(1, 1, Terms{.last = 32}, 32, Left<float>{a.data(), 32, 1}, Right<float>{b.data(), 1},
+               &c, 1, Chain::whole, form);
     EXPECT_EQ(bits(c), 0xbfc16d80u);
   }
 }
@@ -105,14 +106,16 @@ int changes(Family family, const Fda16Parameters& parameters) {
       b.push_back(to_bf16(product.b[k]));
     }
     const float want = fda16_dot(a.data(), b.data(), 32, product.c[0]);
-    count += bits(fda16_dot(a.data(), b.data(), 32, product.c[0], parameters)) != bits(want) ? 1 : 0;
+    count +=
+        bits(fda16_dot(a.data(), b.data(), 32, product.c[0], parameters)) != bits(want) ? 1 : 0;
   }
   return count;
 }
 
 // The families tell the contract's parameters from those of other architectures.
 TEST(fda16, depends_on_every_parameter) {
-  for (const int fraction : {23, 24, 26}) EXPECT_GT(changes(Family::fifteen, {.fraction = fraction}), 50) << fraction;
+  for (const int fraction : {23, 24, 26})
+    EXPECT_GT(changes(Family::fifteen, {.fraction = fraction}), 50) << fraction;
   for (const int group : {4, 8}) EXPECT_GT(changes(Family::normal, {.group = group}), 50) << group;
   for (const int least : {-126, -132, -134, -200}) {
     EXPECT_GT(changes(Family::tiny, {.least_exponent = least}), 0) << least;
@@ -124,7 +127,8 @@ TEST(forms, have_the_bits_of_the_scalar_text) {
   std::uint32_t seed = 0;
   for (const Fda16Form form : {Fda16Form::avx2, Fda16Form::avx512}) {
     if (!supported(form)) continue;
-    for (const Family family : kFamilies) EXPECT_EQ(first_difference(form, family, ++seed, dots), "");
+    for (const Family family : kFamilies)
+      EXPECT_EQ(first_difference(form, family, ++seed, dots), "");
   }
 }
 
@@ -134,10 +138,12 @@ TEST(forms, take_the_terms_of_each_row) {
   Words words(5);
   const Product given = any_product(Family::normal, words, rows, cols, depth);
   const Terms lower{.last = 1, .last_step = 1}, upper{.first_step = 1, .last = depth};
-  for (const Terms& terms : {lower, upper, Terms{.last = depth}, Terms{.last = 7, .last_step = 1}}) {
+  for (const Terms& terms :
+       {lower, upper, Terms{.last = depth}, Terms{.last = 7, .last_step = 1}}) {
     std::vector<float> want = given.c;
     for (std::int64_t e = 0; e < rows * cols; ++e) {
-      const std::int64_t i = e / cols, first = std::max<std::int64_t>(0, terms.first + i * terms.first_step);
+      const std::int64_t i = e / cols,
+                         first = std::max<std::int64_t>(0, terms.first + i * terms.first_step);
       const std::int64_t last = std::min(depth, terms.last + i * terms.last_step);
       for (std::int64_t k0 = 0; k0 < depth; k0 += 16) {
         Halves a(16, 0), b(16, 0);
@@ -152,14 +158,15 @@ TEST(forms, take_the_terms_of_each_row) {
     std::vector<float> left = given.a;
     for (std::int64_t e = 0; e < rows * depth; ++e) {
       const std::int64_t i = e / depth, k = e % depth;
-      const bool taken = k >= terms.first + i * terms.first_step && k < terms.last + i * terms.last_step;
+      const bool taken =
+          k >= terms.first + i * terms.first_step && k < terms.last + i * terms.last_step;
       if (!taken) left[e] = from_bits(0x7fffffffu);  // Must not be looked at.
     }
     for (const Fda16Form form : {Fda16Form::scalar, Fda16Form::avx2, Fda16Form::avx512}) {
       if (!supported(form)) continue;
       std::vector<float> c = given.c;
-      fda16_dots(rows, cols, terms, depth, Left<float>{left.data(), depth, 1}, Right<float>{given.b.data(), cols},
-                 c.data(), cols, Chain::last, form);
+      fda16_dots(rows, cols, terms, depth, Left<float>{left.data(), depth, 1},
+                 Right<float>{given.b.data(), cols}, c.data(), cols, Chain::last, form);
       EXPECT_TRUE(same_bits(c, want)) << static_cast<int>(form);
     }
   }
@@ -169,7 +176,8 @@ TEST(forms, refuse_factors_that_are_no_bf16) {
   const float wide = 1.00001f, narrow = 1.0f;
   float c = 0;
   const auto dot = [&](const float& a, const float& b) {
-    fda16_dots(1, 1, Terms{.last = 1}, 1, Left<float>{&a, 1, 1}, Right<float>{&b, 1}, &c, 1, Chain::whole);
+    fda16_dots(1, 1, Terms{.last = 1}, 1, Left<float>{&a, 1, 1}, Right<float>{&b, 1}, &c, 1,
+               Chain::whole);
   };
   EXPECT_THROW(dot(wide, narrow), std::logic_error);
   EXPECT_THROW(dot(narrow, wide), std::logic_error);

@@ -1,4 +1,5 @@
-// The vectors of arithmetic.md 4 for functions and reductions, and the functions against the library's in double.
+// The vectors of arithmetic.md 4 for functions and reductions, and the functions against the
+// library's in double.
 #include "oracle/arithmetic/functions.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,9 @@
 namespace lockstep::oracle {
 namespace {
 
-std::uint32_t after(float (*function)(float), std::uint32_t x) { return bits(function(from_bits(x))); }
+std::uint32_t after(float (*function)(float), std::uint32_t x) {
+  return bits(function(from_bits(x)));
+}
 
 TEST(functions, have_the_bits_of_the_vectors) {
   const auto e = [](float x) { return exp(x); };
@@ -67,7 +70,9 @@ TEST(functions, turn_every_nan_into_one) {
 // The double instantiation is the same mathematical function: within a few ulp of fp32 everywhere.
 TEST(functions, agree_with_double) {
   const double bound = 4 * 0x1p-23;
-  const auto close = [bound](float got, double want) { return std::abs(got - want) <= bound * std::abs(want); };
+  const auto close = [bound](float got, double want) {
+    return std::abs(got - want) <= bound * std::abs(want);
+  };
   for (int i = -800; i <= 800; ++i) {
     const float x = static_cast<float>(i) * 0.1f + 0.0123f;
     const double wide = x;
@@ -76,7 +81,8 @@ TEST(functions, agree_with_double) {
     EXPECT_TRUE(x < 0 || close(log(x), log(wide))) << x;
     EXPECT_TRUE(close(softplus(x), softplus(wide))) << x;
     EXPECT_TRUE(close(silu(x), silu(wide))) << x;
-    // dsilu = s (1 + x (1 - s)) multiplies the rounding of s, about 1.5 ulp of 1 at most, by x; a few ulp for the rest.
+    // dsilu = s (1 + x (1 - s)) multiplies the rounding of s, about 1.5 ulp of 1 at most, by x; a
+    // few ulp for the rest.
     EXPECT_LE(std::abs(dsilu(x) - dsilu(wide)), (std::abs(wide) + 4) * 0x1p-23) << x;
   }
 }
@@ -84,7 +90,8 @@ TEST(functions, agree_with_double) {
 TEST(bf16, stores_by_rounding_to_even) {
   const std::uint32_t from[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x3eaaaaab, 0x7f7fffff,
                                 0x00008000, 0x00018000, 0x80000001, 0xff800001};
-  const std::uint16_t to[] = {0x3f80, 0x3f82, 0x3f81, 0x3eab, 0x7f80, 0x0000, 0x0002, 0x8000, 0x7fff};
+  const std::uint16_t to[] = {0x3f80, 0x3f82, 0x3f81, 0x3eab, 0x7f80,
+                              0x0000, 0x0002, 0x8000, 0x7fff};
   for (int k = 0; k < 9; ++k) EXPECT_EQ(to_bf16(from_bits(from[k])), to[k]) << std::hex << from[k];
 }
 
@@ -97,7 +104,8 @@ TEST(primitives, a_chain_ends_without_the_sign_of_zero) {
 TEST(reductions, have_the_bits_of_the_vectors) {
   const auto inverse = [](std::int64_t e) { return div(1.0f, static_cast<float>(e + 1)); };
   const auto add_inverse = [=](std::int64_t e, float acc) { return add(acc, inverse(e)); };
-  EXPECT_EQ(bits(r128<float>(300, [](std::int64_t e, float acc) { return add(acc, static_cast<float>(e + 1)); })),
+  EXPECT_EQ(bits(r128<float>(300, [](std::int64_t e,
+                                     float acc) { return add(acc, static_cast<float>(e + 1)); })),
             0x47305e00u);
   EXPECT_EQ(bits(r128<float>(300, add_inverse)), 0x40c90b94u);
   EXPECT_EQ(bits(r128<float>(300,

@@ -11,7 +11,8 @@ namespace lockstep::oracle {
 namespace {
 
 TEST(philox, has_the_bits_of_the_vectors) {
-  EXPECT_EQ(philox(0u, 0u, {0, 0, 0, 0}), (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox(0u, 0u, {0, 0, 0, 0}),
+            (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   const std::uint32_t ones = 0xffffffff;
   EXPECT_EQ(philox(ones, ones, {ones, ones, ones, ones}),
             (PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
@@ -24,7 +25,8 @@ TEST(dropout, draws_the_word_of_the_vector) {
   EXPECT_EQ(block[42 & 3], 0xda14b502u);
 }
 
-// A row's mask is a function of document, position, step and layer; the channels of a row take all four words.
+// A row's mask is a function of document, position, step and layer; the channels of a row take all
+// four words.
 TEST(dropout, keeps_and_scales_by_the_threshold) {
   PackedBatch pack;
   pack.rows = 4;
@@ -37,7 +39,8 @@ TEST(dropout, keeps_and_scales_by_the_threshold) {
   for (std::int64_t i = 0; i < 4; ++i) {
     for (std::int64_t c = 0; c < 6; ++c) {
       const bool inside = i == 1 || i == 2;
-      const std::uint32_t position = static_cast<std::uint32_t>(i - 1), channel = static_cast<std::uint32_t>(c);
+      const std::uint32_t position = static_cast<std::uint32_t>(i - 1),
+                          channel = static_cast<std::uint32_t>(c);
       const std::uint32_t word = philox(77, {channel / 4 | 4u << 20, position, 9, 2})[c % 4];
       const bool keep = inside && word >= 0x40000000u;
       EXPECT_EQ(bits(y.row(i)[c]), keep ? bits(mul(3.0f, div(1.0f, 0.75f))) : 0u);
@@ -59,7 +62,8 @@ TEST(initial_weights, have_the_bits_of_the_vector) {
 
 TEST(initial_weights, lie_in_their_ranges) {
   const auto range = [](Start start, std::int64_t cols) {
-    const std::vector<float> w = initial_weight({"w", -1, 50, cols, false, start}, 5, 4, 1, Mutant());
+    const std::vector<float> w =
+        initial_weight({"w", -1, 50, cols, false, start}, 5, 4, 1, Mutant());
     return std::pair{*std::min_element(w.begin(), w.end()), *std::max_element(w.begin(), w.end())};
   };
   const auto [conv_low, conv_high] = range(Start::conv, 4);  // +-1/sqrt(4)
@@ -67,7 +71,8 @@ TEST(initial_weights, lie_in_their_ranges) {
   EXPECT_LT(conv_low, -0.4f);
   EXPECT_LE(conv_high, 0.5f);
   EXPECT_GT(conv_high, 0.4f);
-  const auto [dt_low, dt_high] = range(Start::dt_bias, 8);  // softplus of it lies between 0.001 and 0.1
+  const auto [dt_low, dt_high] =
+      range(Start::dt_bias, 8);  // softplus of it lies between 0.001 and 0.1
   EXPECT_GE(softplus(dt_low), 0.00099f);
   EXPECT_LE(softplus(dt_high), 0.10001f);
   EXPECT_GT(dt_high, dt_low);

@@ -1,5 +1,5 @@
-// Training in bf16 numerics: vectors of arithmetic.md 4 for ops, what is stored how, isolation of documents, and how
-// far the results are from double.
+// Training in bf16 numerics: vectors of arithmetic.md 4 for ops, what is stored how, isolation of
+// documents, and how far the results are from double.
 #include <gtest/gtest.h>
 
 #include "oracle/arithmetic/fda16.h"
@@ -44,7 +44,8 @@ TEST(attention, has_the_bits_of_the_vector) {
 TEST(cross_entropy, has_the_bits_of_the_vector) {
   const float logits[] = {1, 2, 3};
   float dlogit[3];
-  EXPECT_EQ(bits(cross_entropy_row<Bf16>(logits, 3, 1, div(1.0f, 3.0f), dlogit, kNone)), 0x3fb42c6eu);
+  EXPECT_EQ(bits(cross_entropy_row<Bf16>(logits, 3, 1, div(1.0f, 3.0f), dlogit, kNone)),
+            0x3fb42c6eu);
   const std::uint32_t want[] = {0x3cf6, 0xbe81, 0x3e63};
   for (int v = 0; v < 3; ++v) EXPECT_EQ(bits(dlogit[v]), want[v] << 16);
 }
@@ -92,15 +93,18 @@ TEST(linear, has_the_bits_of_the_sums_written_out) {
   for (std::int64_t i = 0; i < rows; ++i) {
     if (i >= 5 && i < 8) continue;
     for (std::int64_t o = 0; o < out; ++o) {
-      want_y.row(i)[o] = Bf16::st(dot(in, [&](std::int64_t k) { return Factors(x.row(i)[k], w.row(o)[k]); }));
+      want_y.row(i)[o] =
+          Bf16::st(dot(in, [&](std::int64_t k) { return Factors(x.row(i)[k], w.row(o)[k]); }));
     }
     for (std::int64_t k = 0; k < in; ++k) {
-      want_dx.row(i)[k] = Bf16::st(dot(out, [&](std::int64_t o) { return Factors(dy.row(i)[o], w.row(o)[k]); }));
+      want_dx.row(i)[k] =
+          Bf16::st(dot(out, [&](std::int64_t o) { return Factors(dy.row(i)[o], w.row(o)[k]); }));
     }
   }
   for (std::int64_t o = 0; o < out; ++o) {
     for (std::int64_t k = 0; k < in; ++k) {
-      want_dw.row(o)[k] = dot(rows, [&](std::int64_t i) { return Factors(dy.row(i)[o], x.row(i)[k]); });
+      want_dw.row(o)[k] =
+          dot(rows, [&](std::int64_t i) { return Factors(dy.row(i)[o], x.row(i)[k]); });
     }
   }
   EXPECT_TRUE(same_bits(y.values, want_y.values));
@@ -124,7 +128,9 @@ Scenario hybrid() {
   return scenario;
 }
 
-StepData two_microbatches(std::uint32_t seed) { return step_of({{17, 1, 0, 30}, {5, 16, 33}}, 64, seed); }
+StepData two_microbatches(std::uint32_t seed) {
+  return step_of({{17, 1, 0, 30}, {5, 16, 33}}, 64, seed);
+}
 
 // Statistics and losses stay fp32; all else that is stored is bf16.
 TEST(stored_tensors, are_bf16_but_for_statistics) {
@@ -132,7 +138,9 @@ TEST(stored_tensors, are_bf16_but_for_statistics) {
   const StepResult result = oracle.step(0, two_microbatches(1));
   int narrow = 0, wide = 0;
   for (const Tensor& tensor : result.microbatches[0].activations) {
-    const auto ends = [&](const std::string& end) { return tensor.name.find(end) != std::string::npos; };
+    const auto ends = [&](const std::string& end) {
+      return tensor.name.find(end) != std::string::npos;
+    };
     const bool statistic = ends(".rstd") || ends(".lse") || ends("token_loss");
     const bool all = std::all_of(tensor.values.begin(), tensor.values.end(), is_bf16);
     EXPECT_NE(all, statistic) << tensor.name;
@@ -141,8 +149,10 @@ TEST(stored_tensors, are_bf16_but_for_statistics) {
   EXPECT_GT(narrow, 25);
   EXPECT_GT(wide, 8);
   for (const Parameter& parameter : oracle.parameters()) {
-    EXPECT_FALSE(std::all_of(parameter.weight.begin(), parameter.weight.end(), is_bf16)) << parameter.name;
-    EXPECT_FALSE(std::all_of(parameter.gradient.begin(), parameter.gradient.end(), is_bf16)) << parameter.name;
+    EXPECT_FALSE(std::all_of(parameter.weight.begin(), parameter.weight.end(), is_bf16))
+        << parameter.name;
+    EXPECT_FALSE(std::all_of(parameter.gradient.begin(), parameter.gradient.end(), is_bf16))
+        << parameter.name;
   }
 }
 
@@ -158,25 +168,28 @@ TEST(embedding, reads_the_copy_of_the_weights) {
     const Document& first = data.microbatches[0].documents[0];
     for (std::size_t t = 0; t < first.tokens.size(); ++t) {
       for (std::int64_t k = 0; k < x.cols; ++k) {
-        EXPECT_EQ(bits(x.values[t * x.cols + k]), bits(Bf16::st(weight[first.tokens[t] * x.cols + k])));
+        EXPECT_EQ(bits(x.values[t * x.cols + k]),
+                  bits(Bf16::st(weight[first.tokens[t] * x.cols + k])));
       }
     }
   }
 }
 
 // All gradients of a first step from these weights.
-std::vector<float> gradients_from(const Scenario& scenario, const std::vector<Parameter>& parameters) {
+std::vector<float> gradients_from(const Scenario& scenario,
+                                  const std::vector<Parameter>& parameters) {
   Oracle oracle(scenario, in_bf16());
   oracle.restore(parameters, 0);
   std::vector<float> all;
   for (const MicrobatchResult& microbatch : oracle.step(0, two_microbatches(1)).microbatches) {
-    for (const std::vector<float>& g : microbatch.gradients) all.insert(all.end(), g.begin(), g.end());
+    for (const std::vector<float>& g : microbatch.gradients)
+      all.insert(all.end(), g.begin(), g.end());
   }
   return all;
 }
 
-// A move of less than half a bf16 step is lost in a copy. Factors of products and the embedding are copies; gains, the
-// convolution, dt_bias, A_log and D are used as they are.
+// A move of less than half a bf16 step is lost in a copy. Factors of products and the embedding are
+// copies; gains, the convolution, dt_bias, A_log and D are used as they are.
 TEST(weights, are_copies_where_they_are_factors_of_products) {
   const Scenario scenario = of_pattern("M*-");
   std::vector<Parameter> parameters = Oracle(scenario, in_bf16()).parameters();
@@ -187,12 +200,14 @@ TEST(weights, are_copies_where_they_are_factors_of_products) {
   int copies = 0;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     std::vector<Parameter> moved = parameters;
-    for (float& w : moved[p].weight) w = w == 0 ? 0x1p-4f : add(w, mul(w, 0x1p-10f));  // Biases start at zero.
+    for (float& w : moved[p].weight)
+      w = w == 0 ? 0x1p-4f : add(w, mul(w, 0x1p-10f));  // Biases start at zero.
     const bool copied = same_bits(before, gradients_from(scenario, moved));
     const std::string& name = parameters[p].name;
-    const bool factor = name.find("proj") != std::string::npos || name.find("qkv") != std::string::npos ||
-                        name.find("fc") != std::string::npos || name.find("embedding") != std::string::npos ||
-                        name.find("head") != std::string::npos;
+    const bool factor =
+        name.find("proj") != std::string::npos || name.find("qkv") != std::string::npos ||
+        name.find("fc") != std::string::npos || name.find("embedding") != std::string::npos ||
+        name.find("head") != std::string::npos;
     EXPECT_EQ(copied, factor) << name;
     copies += copied ? 1 : 0;
   }
@@ -202,7 +217,8 @@ TEST(weights, are_copies_where_they_are_factors_of_products) {
 TEST(bf16_training, has_the_same_bits_every_time) {
   Oracle first(hybrid(), in_bf16()), second(hybrid(), in_bf16()), third(hybrid(), {});
   for (int s = 0; s < 3; ++s) {
-    const StepResult a = first.step(s, two_microbatches(s)), b = second.step(s, two_microbatches(s));
+    const StepResult a = first.step(s, two_microbatches(s)),
+                     b = second.step(s, two_microbatches(s));
     EXPECT_EQ(bits(a.loss), bits(b.loss));
     EXPECT_NE(bits(a.loss), bits(third.step(s, two_microbatches(s)).loss));
     for (std::size_t m = 0; m < a.microbatches.size(); ++m) {
@@ -219,7 +235,8 @@ TEST(bf16_documents, do_not_see_each_other) {
   const auto before = document_losses(hybrid(), microbatch, in_bf16());
   for (std::int32_t& token : microbatch.documents[3].tokens) token = (token + 7) % 64;
   const auto after = document_losses(hybrid(), microbatch, in_bf16());
-  for (const int number : {0, 1, 4}) EXPECT_TRUE(same_bits(before.at(number), after.at(number))) << number;
+  for (const int number : {0, 1, 4})
+    EXPECT_TRUE(same_bits(before.at(number), after.at(number))) << number;
   EXPECT_FALSE(same_bits(before.at(3), after.at(3)));
 }
 
@@ -255,12 +272,13 @@ double length_of(const std::vector<double>& values) {
   return std::sqrt(sum);
 }
 
-// Distance from the double instantiation, which starts from the copies that bf16 reads. Along a path from a weight to
-// its gradient some k = 8 + 6 * layers values are stored, each with a relative error below u = 2^-9 in its own size;
-// taken as independent they give u * sqrt(k) of a gradient's length, and twice that is allowed. The few numbers of
-// dt_bias and A_log are differences of sums that nearly cancel, and get three times as much. These bounds are stated,
-// not derived: what is seen is up to u * 1.5 * sqrt(k), for dt_bias and A_log up to u * 3.1 * sqrt(k). FDA16 cuts at
-// 2^-25, far below. Logits of size 1 move the loss by less than u.
+// Distance from the double instantiation, which starts from the copies that bf16 reads. Along a
+// path from a weight to its gradient some k = 8 + 6 * layers values are stored, each with a
+// relative error below u = 2^-9 in its own size; taken as independent they give u * sqrt(k) of a
+// gradient's length, and twice that is allowed. The few numbers of dt_bias and A_log are
+// differences of sums that nearly cancel, and get three times as much. These bounds are stated, not
+// derived: what is seen is up to u * 1.5 * sqrt(k), for dt_bias and A_log up to u * 3.1 * sqrt(k).
+// FDA16 cuts at 2^-25, far below. Logits of size 1 move the loss by less than u.
 void expect_near_double(const Scenario& scenario) {
   const StepData data = step_of({{17, 1, 0, 30, 9}}, 64, 5);
   Oracle oracle(scenario, in_bf16());
@@ -280,7 +298,8 @@ void expect_near_double(const Scenario& scenario) {
   double worst = 0;
   for (std::size_t p = 0; p < weights.size(); ++p) {
     std::vector<double> difference = want.gradients[p];
-    for (std::size_t e = 0; e < difference.size(); ++e) difference[e] -= got.microbatches[0].gradients[p][e];
+    for (std::size_t e = 0; e < difference.size(); ++e)
+      difference[e] -= got.microbatches[0].gradients[p][e];
     const double error = length_of(difference) / length_of(want.gradients[p]);
     const Start start = layout.parameters[p].start;
     const double allowed = start == Start::dt_bias || start == Start::a_log ? 3 * bound : bound;
@@ -293,7 +312,8 @@ void expect_near_double(const Scenario& scenario) {
 }
 
 TEST(results, are_near_those_in_double) {
-  for (const char* pattern : {"M", "*", "-", "M*", "M-M*-"}) expect_near_double(of_pattern(pattern));
+  for (const char* pattern : {"M", "*", "-", "M*", "M-M*-"})
+    expect_near_double(of_pattern(pattern));
   Scenario swiglu = of_pattern("*-");
   swiglu.model.mlp.activation = MlpActivation::swiglu;
   expect_near_double(swiglu);

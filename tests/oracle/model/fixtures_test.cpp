@@ -1,8 +1,9 @@
-// Loss and gradients in double against those of another implementation, committed as files beside this test.
-// A file: {"scenario": yaml, "documents": [[token]], "targets": [[token or -1]], "weights": [[number]] in index order,
-// "loss": number, "gradients": [[number]]}; the loss is the sum of the token losses over the number of targets. With
-// experts also "expert_bias": [[number]] per symbol of the pattern and "expert_losses": [[aux, z]] per layer of
-// experts, which the gradients include.
+// Loss and gradients in double against those of another implementation, committed as files beside
+// this test. A file: {"scenario": yaml, "documents": [[token]], "targets": [[token or -1]],
+// "weights": [[number]] in index order, "loss": number, "gradients": [[number]]}; the loss is the
+// sum of the token losses over the number of targets. With experts also "expert_bias": [[number]]
+// per symbol of the pattern and "expert_losses": [[aux, z]] per layer of experts, which the
+// gradients include.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,15 +53,19 @@ Fixture read(const fs::path& file) {
     return json::value_to<std::vector<std::vector<double>>>(object.at(key));
   };
   Fixture fixture;
-  const ReadResult scenario = read_scenario_text(json::value_to<std::string>(object.at("scenario")), file.string());
+  const ReadResult scenario =
+      read_scenario_text(json::value_to<std::string>(object.at("scenario")), file.string());
   for (const ScenarioError& error : scenario.errors) {
-    if (error.rule != "L00") ADD_FAILURE() << error.text();  // The oracle may know a layer before the engine does.
+    if (error.rule != "L00")
+      ADD_FAILURE() << error.text();  // The oracle may know a layer before the engine does.
   }
   fixture.scenario = scenario.scenario;
-  const auto tokens = json::value_to<std::vector<std::vector<std::int32_t>>>(object.at("documents"));
+  const auto tokens =
+      json::value_to<std::vector<std::vector<std::int32_t>>>(object.at("documents"));
   const auto targets = json::value_to<std::vector<std::vector<std::int32_t>>>(object.at("targets"));
   for (std::size_t d = 0; d < tokens.size(); ++d) {
-    fixture.microbatch.documents.push_back({static_cast<std::int32_t>(d), tokens[d], targets.at(d)});
+    fixture.microbatch.documents.push_back(
+        {static_cast<std::int32_t>(d), tokens[d], targets.at(d)});
   }
   fixture.weights = numbers("weights");
   fixture.gradients = numbers("gradients");
@@ -72,10 +77,12 @@ Fixture read(const fs::path& file) {
   return fixture;
 }
 
-// Two double computations of the same function in different orders: some thousand roundings of 1e-16 each.
+// Two double computations of the same function in different orders: some thousand roundings of
+// 1e-16 each.
 constexpr double kRelative = 1e-10;
 
-void expect_agreement(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
+void expect_agreement(const std::vector<double>& got, const std::vector<double>& want,
+                      const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   double largest = 0, difference = 0;
   for (std::size_t e = 0; e < want.size(); ++e) {
@@ -92,18 +99,19 @@ TEST(fixtures, agree_with_the_oracle_in_double) {
   ASSERT_FALSE(list.empty()) << "no fixtures in " << folder();
   for (const fs::path& file : list) {
     const Fixture fixture = read(file);
-    const DoubleResult result =
-        run_in_double(fixture.scenario, fixture.microbatch, fixture.weights, 0, fixture.expert_bias);
+    const DoubleResult result = run_in_double(fixture.scenario, fixture.microbatch, fixture.weights,
+                                              0, fixture.expert_bias);
     const std::string name = file.filename().string();
     expect_agreement({result.loss}, {fixture.loss}, name + " loss");
     ASSERT_EQ(result.experts.size(), fixture.expert_losses.size()) << name;
     for (std::size_t k = 0; k < result.experts.size(); ++k) {
-      expect_agreement({result.experts[k].aux_loss, result.experts[k].z_loss}, fixture.expert_losses[k],
-                       name + " losses of experts " + std::to_string(k));
+      expect_agreement({result.experts[k].aux_loss, result.experts[k].z_loss},
+                       fixture.expert_losses[k], name + " losses of experts " + std::to_string(k));
     }
     ASSERT_EQ(result.gradients.size(), fixture.gradients.size()) << name;
     for (std::size_t p = 0; p < result.gradients.size(); ++p) {
-      expect_agreement(result.gradients[p], fixture.gradients[p], name + " parameter " + std::to_string(p));
+      expect_agreement(result.gradients[p], fixture.gradients[p],
+                       name + " parameter " + std::to_string(p));
     }
   }
 }

@@ -1,5 +1,5 @@
-// A layer of experts in fp32 and bf16 against arithmetic.md 2.11 written out, one number at a time: what the oracle
-// gathers, slices and stacks changes no order.
+// A layer of experts in fp32 and bf16 against arithmetic.md 2.11 written out, one number at a time:
+// what the oracle gathers, slices and stacks changes no order.
 #include <gtest/gtest.h>
 
 #include "oracle/model/moe.h"
@@ -14,7 +14,8 @@ template <class F>
 float plain_r128(std::int64_t n, F step) {
   Values acc(128), t(32);
   for (std::int64_t e = 0; e < n; ++e) acc[e % 128] = step(e, acc[e % 128]);
-  for (int l = 0; l < 32; ++l) t[l] = add(add(acc[4 * l], acc[4 * l + 1]), add(acc[4 * l + 2], acc[4 * l + 3]));
+  for (int l = 0; l < 32; ++l)
+    t[l] = add(add(acc[4 * l], acc[4 * l + 1]), add(acc[4 * l + 2], acc[4 * l + 3]));
   for (int off = 16; off > 0; off /= 2) {
     for (int l = 0; l < off; ++l) t[l] = add(t[l], t[l + off]);
   }
@@ -52,11 +53,12 @@ struct Case {
       const ParameterLayout& from = layout.parameters[p];
       const auto seed = static_cast<std::uint32_t>(20 + p);
       const bool copy = from.has_copy();
-      weights.push_back(
-          (copy ? filled<Numbers>(from.rows, from.cols, seed, 0.5) : filled<Fp32>(from.rows, from.cols, seed, 0.5))
-              .values);
+      weights.push_back((copy ? filled<Numbers>(from.rows, from.cols, seed, 0.5)
+                              : filled<Fp32>(from.rows, from.cols, seed, 0.5))
+                            .values);
     }
-    bias = {given.model.moe.expert_bias ? filled<Fp32>(1, given.model.moe.experts, 5, 0.2).values : Values()};
+    bias = {given.model.moe.expert_bias ? filled<Fp32>(1, given.model.moe.experts, 5, 0.2).values
+                                        : Values()};
     gradients.resize(weights.size());
     x = filled<Numbers>(pack.rows, given.model.hidden, 1, 2.0);
     d_out = filled<Numbers>(pack.rows, given.model.hidden, 2, 1.0);
@@ -113,8 +115,8 @@ class Plain {
     d_router = Rows(n_, d_);
     for (std::int64_t e = 0; e < n_; ++e) {
       for (std::int64_t k = 0; k < d_; ++k) {
-        d_router.row(e)[k] =
-            chain<Fp32>(0, rows_, [&](std::int64_t i) { return Factors(dl_.row(i)[e], c.x.row(i)[k]); });
+        d_router.row(e)[k] = chain<Fp32>(
+            0, rows_, [&](std::int64_t i) { return Factors(dl_.row(i)[e], c.x.row(i)[k]); });
       }
     }
   }
@@ -143,7 +145,8 @@ class Plain {
   void choose_for(std::int64_t i) {
     Values logit(n_), pe(n_);
     for (std::int64_t e = 0; e < n_; ++e) {
-      logit[e] = chain<Fp32>(0, d_, [&](std::int64_t k) { return Factors(c_.x.row(i)[k], router(e)[k]); });
+      logit[e] =
+          chain<Fp32>(0, d_, [&](std::int64_t k) { return Factors(c_.x.row(i)[k], router(e)[k]); });
     }
     float m = logit[0];
     for (std::int64_t e = 1; e < n_; ++e) m = max(m, logit[e]);
@@ -170,7 +173,8 @@ class Plain {
       sum = add(sum, scores_.row(i)[best]);
       auto& taken = rows_of_[best];
       const auto capacity = static_cast<std::size_t>(
-          moe_.capacity_factor ? std::ceil(moe_.capacity_factor->value() * slots_ * rows_ / n_) : rows_);
+          moe_.capacity_factor ? std::ceil(moe_.capacity_factor->value() * slots_ * rows_ / n_)
+                               : rows_);
       if (taken.size() < capacity) kept_.row(i)[slot] = 1, taken.push_back({i, slot});
     }
     inverse_[i] = div(1.0f, add(sum, 0.0f));
@@ -185,23 +189,30 @@ class Plain {
     for (std::int64_t e = 0; e < n_; ++e) {
       std::int64_t count = 0;
       for (std::int64_t i = 0; i < rows_; ++i) {
-        for (std::int64_t s = 0; s < slots_; ++s) count += c_.inside(i) && chosen_.row(i)[s] == e ? 1 : 0;
+        for (std::int64_t s = 0; s < slots_; ++s)
+          count += c_.inside(i) && chosen_.row(i)[s] == e ? 1 : 0;
       }
-      a_.push_back(mul(static_cast<float>(count), mul(c_.inv_m, div(mul(coef, static_cast<float>(n_)),
-                                                                    mul(mul(tr, static_cast<float>(slots_)), tr)))));
+      a_.push_back(mul(static_cast<float>(count),
+                       mul(c_.inv_m, div(mul(coef, static_cast<float>(n_)),
+                                         mul(mul(tr, static_cast<float>(slots_)), tr)))));
       aux_loss =
-          fma(a_[e], plain_cs(rows_, [&](std::int64_t i, float p) { return add(p, scores_.row(i)[e]); }), aux_loss);
+          fma(a_[e],
+              plain_cs(rows_, [&](std::int64_t i, float p) { return add(p, scores_.row(i)[e]); }),
+              aux_loss);
     }
     aux_loss = add(aux_loss, 0.0f);
     cz_ = mul(c_.inv_m, div(static_cast<float>(moe_.z_loss.value()), tr));
-    z_loss = mul(cz_, plain_cs(rows_, [&](std::int64_t i, float p) { return fma(lse_[i], lse_[i], p); }));
+    z_loss = mul(
+        cz_, plain_cs(rows_, [&](std::int64_t i, float p) { return fma(lse_[i], lse_[i], p); }));
   }
 
-  Values dot_rows(const Values& x, const float* w, std::int64_t outs) const {  // st(DOT of x and the rows of w)
+  Values dot_rows(const Values& x, const float* w,
+                  std::int64_t outs) const {  // st(DOT of x and the rows of w)
     Values y;
     const auto n = static_cast<std::int64_t>(x.size());
     for (std::int64_t o = 0; o < outs; ++o) {
-      y.push_back(Numbers::st(chain<Numbers>(0, n, [&](std::int64_t k) { return Factors(x[k], w[o * n + k]); })));
+      y.push_back(Numbers::st(
+          chain<Numbers>(0, n, [&](std::int64_t k) { return Factors(x[k], w[o * n + k]); })));
     }
     return y;
   }
@@ -209,12 +220,13 @@ class Plain {
     Values dx;
     const auto n = static_cast<std::int64_t>(dy.size());
     for (std::int64_t k = 0; k < ins; ++k) {
-      dx.push_back(Numbers::st(chain<Numbers>(0, n, [&](std::int64_t o) { return Factors(dy[o], w[o * ins + k]); })));
+      dx.push_back(Numbers::st(
+          chain<Numbers>(0, n, [&](std::int64_t o) { return Factors(dy[o], w[o * ins + k]); })));
     }
     return dx;
   }
-  static void append_outer(const std::vector<Values>& dy, const std::vector<Values>& x, std::int64_t outs,
-                           std::int64_t ins, Values& dw) {
+  static void append_outer(const std::vector<Values>& dy, const std::vector<Values>& x,
+                           std::int64_t outs, std::int64_t ins, Values& dw) {
     for (std::int64_t o = 0; o < outs; ++o) {
       for (std::int64_t k = 0; k < ins; ++k) {
         dw.push_back(chain<Numbers>(0, static_cast<std::int64_t>(x.size()),
@@ -225,10 +237,13 @@ class Plain {
 
   // One row through an MLP; returns y.
   Values forward(Mlp& mlp, std::int64_t i) const {
-    const Values x(c_.x.row(i), c_.x.row(i) + d_), h = dot_rows(x, mlp.w1, mlp.f * (gated() ? 2 : 1));
+    const Values x(c_.x.row(i), c_.x.row(i) + d_),
+        h = dot_rows(x, mlp.w1, mlp.f * (gated() ? 2 : 1));
     Values a(mlp.f);
     for (std::int64_t k = 0; k < mlp.f; ++k) {
-      a[k] = Numbers::st(gated() ? mul(silu(h[k]), h[mlp.f + k]) : h[k] > 0 ? mul(h[k], h[k]) : 0.0f);
+      a[k] = Numbers::st(gated()    ? mul(silu(h[k]), h[mlp.f + k])
+                         : h[k] > 0 ? mul(h[k], h[k])
+                                    : 0.0f);
     }
     mlp.x.push_back(x);
     mlp.h.push_back(h);
@@ -258,11 +273,19 @@ class Plain {
 
   void expert(std::int64_t e) {
     const std::int64_t f = moe_.hidden, wide = f * (gated() ? 2 : 1);
-    Mlp mlp{c_.weights[3].data() + e * wide * d_, c_.weights[4].data() + e * d_ * f, f, {}, {}, {}, {}, {}};
+    Mlp mlp{c_.weights[3].data() + e * wide * d_,
+            c_.weights[4].data() + e * d_ * f,
+            f,
+            {},
+            {},
+            {},
+            {},
+            {}};
     for (const auto& [i, slot] : rows_of_[e]) {
       const Values y = forward(mlp, i);
       Values dy(d_);
-      for (std::int64_t k = 0; k < d_; ++k) dy[k] = Numbers::st(mul(weights.row(i)[slot], c_.d_out.row(i)[k]));
+      for (std::int64_t k = 0; k < d_; ++k)
+        dy[k] = Numbers::st(mul(weights.row(i)[slot], c_.d_out.row(i)[k]));
       const Values dxs = backward(mlp, dy);
       std::copy(y.begin(), y.end(), y_.row(i) + slot * d_);
       std::copy(dxs.begin(), dxs.end(), dx_.row(i) + slot * d_);
@@ -307,22 +330,28 @@ class Plain {
     Values dw(slots_), dp(n_), dl(n_);
     for (std::int64_t s = 0; s < slots_; ++s) {
       if (!kept_.row(i)[s]) continue;
-      dw[s] = plain_r128(
-          d_, [&](std::int64_t k, float acc) { return fma(c_.d_out.row(i)[k], y_.row(i)[s * d_ + k], acc); });
+      dw[s] = plain_r128(d_, [&](std::int64_t k, float acc) {
+        return fma(c_.d_out.row(i)[k], y_.row(i)[s * d_ + k], acc);
+      });
     }
     const auto p_of = [&](std::int64_t s) { return scores_.row(i)[chosen_.row(i)[s]]; };
     float t = 0;
     for (std::int64_t s = 0; s < slots_; ++s) t = fma(dw[s], mul(p_of(s), inverse_[i]), t);
     t = add(t, 0.0f);
     for (std::int64_t s = 0; s < slots_; ++s) {
-      dp[chosen_.row(i)[s]] = slots_ > 1 ? mul(mul(1.0f, inverse_[i]), sub(dw[s], t)) : mul(1.0f, dw[s]);
+      dp[chosen_.row(i)[s]] =
+          slots_ > 1 ? mul(mul(1.0f, inverse_[i]), sub(dw[s], t)) : mul(1.0f, dw[s]);
     }
-    for (std::int64_t e = 0; e < n_; ++e) dp[e] = moe_.aux_loss.millionths > 0 ? add(dp[e], a_[e]) : dp[e];
+    for (std::int64_t e = 0; e < n_; ++e)
+      dp[e] = moe_.aux_loss.millionths > 0 ? add(dp[e], a_[e]) : dp[e];
     const float* p = scores_.row(i);
-    const float mean = plain_r128(n_, [&](std::int64_t e, float acc) { return fma(dp[e], p[e], acc); });
+    const float mean =
+        plain_r128(n_, [&](std::int64_t e, float acc) { return fma(dp[e], p[e], acc); });
     for (std::int64_t e = 0; e < n_; ++e) {
-      dl[e] = moe_.router == Router::softmax ? mul(p[e], sub(dp[e], mean)) : mul(dp[e], mul(p[e], sub(1.0f, p[e])));
-      if (moe_.z_loss.millionths > 0) dl[e] = fma(mul(mul(2.0f, cz_), lse_[i]), softmax_.row(i)[e], dl[e]);
+      dl[e] = moe_.router == Router::softmax ? mul(p[e], sub(dp[e], mean))
+                                             : mul(dp[e], mul(p[e], sub(1.0f, p[e])));
+      if (moe_.z_loss.millionths > 0)
+        dl[e] = fma(mul(mul(2.0f, cz_), lse_[i]), softmax_.row(i)[e], dl[e]);
     }
     return dl;
   }
@@ -347,7 +376,8 @@ void expect_the_sums_written_out(const Scenario& scenario) {
   const auto expect_same = [](const Values& got, const Values& plain, const char* what) {
     EXPECT_TRUE(same_bits(got, plain)) << what;
   };
-  EXPECT_TRUE(std::any_of(dx.values.begin(), dx.values.end(), [](float value) { return value != 0; }));
+  EXPECT_TRUE(
+      std::any_of(dx.values.begin(), dx.values.end(), [](float value) { return value != 0; }));
   expect_same(c.saved.get(1, "router.weights").values, want.weights.values, "weights");
   expect_same(c.saved.get(1, "proj").values, want.out.values, "out");
   expect_same(dx.values, want.dx.values, "dx");
@@ -359,7 +389,8 @@ void expect_the_sums_written_out(const Scenario& scenario) {
     expect_same(c.gradients[6], want.d_shared_fc2, "shared fc2 gradient");
   }
   const ExpertStatistics<float>& entry = c.statistics.at(0);
-  EXPECT_EQ(bits(entry.aux_loss), scenario.model.moe.aux_loss.millionths > 0 ? bits(want.aux_loss) : 0u);
+  EXPECT_EQ(bits(entry.aux_loss),
+            scenario.model.moe.aux_loss.millionths > 0 ? bits(want.aux_loss) : 0u);
   EXPECT_EQ(bits(entry.z_loss), scenario.model.moe.z_loss.millionths > 0 ? bits(want.z_loss) : 0u);
 }
 
@@ -415,9 +446,12 @@ Scenario drawn(std::uint32_t seed) {
   const std::int32_t count = 2 + numbers.below(12);
   Scenario scenario = experts(count, 1 + numbers.below(count));
   Scenario::Model::Moe& moe = scenario.model.moe;
-  const auto maybe = [&](std::int32_t most) { return numbers.next() < 0 ? 0 : numbers.below(most); };
+  const auto maybe = [&](std::int32_t most) {
+    return numbers.next() < 0 ? 0 : numbers.below(most);
+  };
   scenario.model.hidden = 1 + numbers.below(40);
-  scenario.model.mlp.activation = numbers.next() < 0 ? MlpActivation::swiglu : MlpActivation::squared_relu;
+  scenario.model.mlp.activation =
+      numbers.next() < 0 ? MlpActivation::swiglu : MlpActivation::squared_relu;
   moe.hidden = 1 + numbers.below(40);
   moe.shared_hidden = maybe(40);
   moe.router = numbers.next() < 0 ? Router::softmax : Router::sigmoid;

@@ -1,4 +1,5 @@
-// Layers of experts in whole steps: what must not depend on how rows are dispatched, and what a step leaves.
+// Layers of experts in whole steps: what must not depend on how rows are dispatched, and what a
+// step leaves.
 #include "oracle/model/moe.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,9 @@ Options in(Numerics numerics) {
   return options;
 }
 
-StepData documents(std::uint32_t seed = 1) { return step_of({{17, 1, 0, 30}, {5, 16, 33}}, 64, seed); }
+StepData documents(std::uint32_t seed = 1) {
+  return step_of({{17, 1, 0, 30}, {5, 16, 33}}, 64, seed);
+}
 
 TEST(parameters, follow_the_table) {
   Scenario scenario = experts();
@@ -69,18 +72,23 @@ std::vector<float> outcome(const Scenario& scenario, Numerics numerics) {
     all.push_back(result.loss);
     for (const MicrobatchResult& microbatch : result.microbatches) {
       for (const auto& g : microbatch.gradients) all.insert(all.end(), g.begin(), g.end());
-      for (const auto& entry : microbatch.experts) all.insert(all.end(), {entry.aux_loss, entry.z_loss});
+      for (const auto& entry : microbatch.experts)
+        all.insert(all.end(), {entry.aux_loss, entry.z_loss});
     }
   }
-  for (const Parameter& p : oracle.parameters()) all.insert(all.end(), p.weight.begin(), p.weight.end());
+  for (const Parameter& p : oracle.parameters())
+    all.insert(all.end(), p.weight.begin(), p.weight.end());
   return all;
 }
 
-std::int64_t sum(const Indices& numbers) { return std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0}); }
+std::int64_t sum(const Indices& numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0});
+}
 
 std::int64_t dropped_pairs(const Scenario& scenario) {
   const StepResult result = Oracle(scenario, {}).step(0, documents());
-  return sum(result.microbatches[0].experts[0].dropped) + sum(result.microbatches[1].experts[0].dropped);
+  return sum(result.microbatches[0].experts[0].dropped) +
+         sum(result.microbatches[1].experts[0].dropped);
 }
 
 TEST(padding_of_buffers, changes_no_bit) {
@@ -104,10 +112,13 @@ TEST(a_capacity_that_is_never_reached, is_dropless) {
 // The trace of a dropped pair: nothing for the row's other experts.
 TEST(a_dropped_pair, leaves_the_weights_as_they_are) {
   const StepData data = documents();
-  const StepResult with = Oracle(experts(), {}).step(0, data), without = Oracle(dropless(experts()), {}).step(0, data);
+  const StepResult with = Oracle(experts(), {}).step(0, data),
+                   without = Oracle(dropless(experts()), {}).step(0, data);
   for (int m = 0; m < 2; ++m) {
-    for (const char* name : {"layers.1.router.logits", "layers.1.router.scores", "layers.1.router.weights"}) {
-      EXPECT_TRUE(same_bits(tensor(with.microbatches[m], name).values, tensor(without.microbatches[m], name).values));
+    for (const char* name :
+         {"layers.1.router.logits", "layers.1.router.scores", "layers.1.router.weights"}) {
+      EXPECT_TRUE(same_bits(tensor(with.microbatches[m], name).values,
+                            tensor(without.microbatches[m], name).values));
     }
     EXPECT_EQ(with.microbatches[m].experts[0].chosen, without.microbatches[m].experts[0].chosen);
     EXPECT_EQ(sum(without.microbatches[m].experts[0].dropped), 0);
@@ -161,7 +172,8 @@ TEST(in_bf16, only_the_router_keeps_fp32) {
 }
 
 std::vector<float> token_losses(const Scenario& scenario, const Microbatch& microbatch) {
-  return tensor(Oracle(scenario, {}).step(0, {{microbatch}, 50}).microbatches[0], "token_loss").values;
+  return tensor(Oracle(scenario, {}).step(0, {{microbatch}, 50}).microbatches[0], "token_loss")
+      .values;
 }
 
 // Without a capacity no row takes another's place.
@@ -227,7 +239,8 @@ TEST(the_shared_expert, is_an_mlp) {
     std::fill(parameters[7].weight.begin(), parameters[7].weight.end(), 0.0f);  // experts.fc2
     with.restore(parameters, 0);
     std::vector<Parameter> mlp = without.parameters();
-    for (const auto& [to, from] : {std::pair{5, 8}, {6, 9}, {7, 10}, {8, 11}}) mlp[to].weight = parameters[from].weight;
+    for (const auto& [to, from] : {std::pair{5, 8}, {6, 9}, {7, 10}, {8, 11}})
+      mlp[to].weight = parameters[from].weight;
     without.restore(mlp, 0);
     const StepResult a = with.step(0, documents()), b = without.step(0, documents());
     EXPECT_EQ(bits(a.loss), bits(b.loss));

@@ -37,11 +37,14 @@ Outcome outcome(const Scenario& scenario, Numerics numerics, const std::string& 
       for (const auto& entry : microbatch.experts) {
         all.values.insert(all.values.end(), {entry.aux_loss, entry.z_loss});
       }
-      for (const std::vector<float>& g : microbatch.gradients) all.values.insert(all.values.end(), g.begin(), g.end());
+      for (const std::vector<float>& g : microbatch.gradients)
+        all.values.insert(all.values.end(), g.begin(), g.end());
     }
   }
-  for (const auto& bias : oracle.expert_bias()) all.values.insert(all.values.end(), bias.begin(), bias.end());
-  for (const Parameter& p : oracle.parameters()) all.values.insert(all.values.end(), p.weight.begin(), p.weight.end());
+  for (const auto& bias : oracle.expert_bias())
+    all.values.insert(all.values.end(), bias.begin(), bias.end());
+  for (const Parameter& p : oracle.parameters())
+    all.values.insert(all.values.end(), p.weight.begin(), p.weight.end());
   return all;
 }
 
@@ -65,7 +68,8 @@ std::vector<Scenario> scenarios() {
   longer.model.attention.heads = 4;
   longer.model.attention.kv_heads = 1;
   longer.data.pack_length = 192;
-  // Experts that drop rows, and padding rows; slots that weigh what their scores do; scores that saturate to ties.
+  // Experts that drop rows, and padding rows; slots that weigh what their scores do; scores that
+  // saturate to ties.
   for (std::size_t k = 4; k < 7; ++k) {
     list[k].model.pattern = "E";
     list[k].model.moe.experts = 5;
@@ -99,7 +103,8 @@ void expect_all_change_the_outcome(Numerics numerics, const std::set<std::string
   const std::vector<Scenario> list = scenarios();
   std::vector<Outcome> right;
   for (const Scenario& scenario : list) right.push_back(outcome(scenario, numerics, ""));
-  for (std::size_t k = 0; k < list.size(); ++k) EXPECT_TRUE(outcome(list[k], numerics, "") == right[k]);
+  for (std::size_t k = 0; k < list.size(); ++k)
+    EXPECT_TRUE(outcome(list[k], numerics, "") == right[k]);
   for (const std::string& name : Oracle::mutations()) {
     bool differs = false;
     for (std::size_t k = name.starts_with("moe-") ? 4 : 0; k < list.size() && !differs; ++k) {
@@ -111,14 +116,16 @@ void expect_all_change_the_outcome(Numerics numerics, const std::set<std::string
 
 TEST(mutations, all_change_the_outcome) {
   // The first is about tensor cores, the second about copies that fp32 numerics does not have.
-  expect_all_change_the_outcome(Numerics::fp32,
-                                {"moe-groups-of-rows-count-from-the-buffer", "moe-router-reads-the-bf16-copy"});
+  expect_all_change_the_outcome(Numerics::fp32, {"moe-groups-of-rows-count-from-the-buffer",
+                                                 "moe-router-reads-the-bf16-copy"});
 }
 
-// A division instead of a multiplication, or another order of a few terms, moves the last bit of an fp32 number, and
-// the store keeps 16 bits fewer: some 10^5 numbers would have to be looked at for one that differs.
+// A division instead of a multiplication, or another order of a few terms, moves the last bit of an
+// fp32 number, and the store keeps 16 bits fewer: some 10^5 numbers would have to be looked at for
+// one that differs.
 TEST(mutations, all_change_the_outcome_in_bf16) {
-  expect_all_change_the_outcome(Numerics::bf16, {"loss-gradient-is-divided", "moe-combine-takes-slots-downwards"});
+  expect_all_change_the_outcome(Numerics::bf16,
+                                {"loss-gradient-is-divided", "moe-combine-takes-slots-downwards"});
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 // Every backward formula against differences of the loss, in double.
 //
-// Along a direction v of signs the loss is a smooth function f of one number; (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) /
-// 12h is f'(0) up to h^4 f^(5) / 30 + 1.5 delta / h, delta being the rounding of f, below 1e-14 for losses below 10.
-// Squared ReLU bends twice at 0, where a pre-activation within 2h of 0 adds an error of about h times its share. With
-// h = 5e-5 these are about 1e-17, 3e-10 and, for the few such elements, 1e-8, against gradients of 1e-3 to 1.
+// Along a direction v of signs the loss is a smooth function f of one number; (8 (f(h) - f(-h)) -
+// (f(2h) - f(-2h))) / 12h is f'(0) up to h^4 f^(5) / 30 + 1.5 delta / h, delta being the rounding
+// of f, below 1e-14 for losses below 10. Squared ReLU bends twice at 0, where a pre-activation
+// within 2h of 0 adds an error of about h times its share. With h = 5e-5 these are about 1e-17,
+// 3e-10 and, for the few such elements, 1e-8, against gradients of 1e-3 to 1.
 #include <gtest/gtest.h>
 
 #include "oracle/model/layout.h"
@@ -28,7 +29,8 @@ Scenario small(const std::string& pattern) {
   return scenario;
 }
 
-// Documents at the edges of chunks: chunk - 1, chunk, chunk + 1, 2 chunk + 3; an empty one and one token.
+// Documents at the edges of chunks: chunk - 1, chunk, chunk + 1, 2 chunk + 3; an empty one and one
+// token.
 const std::vector<std::int64_t> kLengths{3, 0, 4, 1, 5, 11};
 
 // Far from the initial weights, so that nothing is nearly linear.
@@ -60,15 +62,17 @@ DoubleResult run(const Scenario& scenario, const Microbatch& microbatch, const W
 // The loss whose gradient is taken.
 double whole_loss(const DoubleResult& result) {
   double loss = result.loss;
-  for (const ExpertStatistics<double>& entry : result.experts) loss += entry.aux_loss + entry.z_loss;
+  for (const ExpertStatistics<double>& entry : result.experts)
+    loss += entry.aux_loss + entry.z_loss;
   return loss;
 }
 
-double slope(const Scenario& scenario, const Microbatch& microbatch, const Weights& weights, std::size_t parameter,
-             const std::vector<double>& direction) {
+double slope(const Scenario& scenario, const Microbatch& microbatch, const Weights& weights,
+             std::size_t parameter, const std::vector<double>& direction) {
   const auto loss = [&](double distance) {
     Weights moved = weights;
-    for (std::size_t e = 0; e < direction.size(); ++e) moved[parameter][e] += distance * direction[e];
+    for (std::size_t e = 0; e < direction.size(); ++e)
+      moved[parameter][e] += distance * direction[e];
     return whole_loss(run(scenario, microbatch, moved));
   };
   const double h = 5e-5;
@@ -95,7 +99,8 @@ double worst_slope(const Scenario& scenario, const std::string& where) {
         direction[e] = numbers.next() < 0 ? -1 : 1;
         want += direction[e] * result.gradients[p][e];
       }
-      const double error = std::abs(slope(scenario, microbatch, weights, p, direction) - want) / length;
+      const double error =
+          std::abs(slope(scenario, microbatch, weights, p, direction) - want) / length;
       EXPECT_LE(error, 1e-7) << where << " " << layout.parameters[p].name;
       if (!(error <= worst)) worst = error;
     }
@@ -104,7 +109,9 @@ double worst_slope(const Scenario& scenario, const std::string& where) {
   return worst;
 }
 
-TEST(backward, is_the_slope_of_an_attention_layer) { EXPECT_LE(worst_slope(small("*"), "*"), 1e-7); }
+TEST(backward, is_the_slope_of_an_attention_layer) {
+  EXPECT_LE(worst_slope(small("*"), "*"), 1e-7);
+}
 
 TEST(backward, is_the_slope_of_attention_over_several_kv_blocks) {
   Scenario scenario = small("*");
@@ -129,8 +136,8 @@ TEST(backward, is_the_slope_of_a_swiglu) {
   EXPECT_LE(worst_slope(scenario, "- swiglu"), 1e-7);
 }
 
-// Where no logits lie within about 1e-3 of a tie of keys the choice is constant, and the loss smooth but for it. A flip
-// would be an error far above the bound.
+// Where no logits lie within about 1e-3 of a tie of keys the choice is constant, and the loss
+// smooth but for it. A flip would be an error far above the bound.
 Scenario of_experts(Router router, std::int64_t slots, bool drops) {
   Scenario scenario = small("E");
   Scenario::Model::Moe& moe = scenario.model.moe;
@@ -147,7 +154,8 @@ Scenario of_experts(Router router, std::int64_t slots, bool drops) {
 }
 
 std::int64_t dropped_pairs(const Scenario& scenario) {
-  const DoubleResult result = run(scenario, documents_of(kLengths, scenario.model.vocab, 3), weights_of(scenario));
+  const DoubleResult result =
+      run(scenario, documents_of(kLengths, scenario.model.vocab, 3), weights_of(scenario));
   std::int64_t sum = 0;
   for (const std::int64_t n : result.experts.at(0).dropped) sum += n;
   return sum;
@@ -159,8 +167,9 @@ TEST(backward, is_the_slope_of_experts) {
       for (const bool drops : {false, true}) {
         Scenario scenario = of_experts(router, slots, drops);
         EXPECT_EQ(dropped_pairs(scenario) > 0, drops);
-        const std::string where = std::string(router == Router::softmax ? "E softmax, " : "E sigmoid, ") +
-                                  std::to_string(slots) + (drops ? " slots, drops" : " slots");
+        const std::string where =
+            std::string(router == Router::softmax ? "E softmax, " : "E sigmoid, ") +
+            std::to_string(slots) + (drops ? " slots, drops" : " slots");
         EXPECT_LE(worst_slope(scenario, where), 1e-7);
         scenario.model.moe.shared_hidden = 6;
         scenario.model.moe.aux_loss = Ratio{700'000};

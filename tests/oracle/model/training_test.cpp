@@ -1,4 +1,5 @@
-// Whole steps: documents do not see each other, equal inputs give equal bits, ranks fold in their order.
+// Whole steps: documents do not see each other, equal inputs give equal bits, ranks fold in their
+// order.
 #include <gtest/gtest.h>
 
 #include "oracle/arithmetic/primitives.h"
@@ -18,14 +19,17 @@ Scenario hybrid() {
   return scenario;
 }
 
-StepData two_microbatches(std::uint32_t seed) { return step_of({{17, 1, 0, 30}, {5, 16, 33}}, 64, seed); }
+StepData two_microbatches(std::uint32_t seed) {
+  return step_of({{17, 1, 0, 30}, {5, 16, 33}}, 64, seed);
+}
 
 TEST(documents, do_not_see_each_other) {
   Microbatch microbatch = documents_of({17, 1, 0, 30, 9}, 64, 1);
   const auto before = document_losses(hybrid(), microbatch);
   for (std::int32_t& token : microbatch.documents[3].tokens) token = (token + 7) % 64;
   const auto after = document_losses(hybrid(), microbatch);
-  for (const int number : {0, 1, 4}) EXPECT_TRUE(same_bits(before.at(number), after.at(number))) << number;
+  for (const int number : {0, 1, 4})
+    EXPECT_TRUE(same_bits(before.at(number), after.at(number))) << number;
   EXPECT_FALSE(same_bits(before.at(3), after.at(3)));
 }
 

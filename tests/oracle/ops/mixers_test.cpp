@@ -14,7 +14,8 @@ template <class Real>
 Matrix<Real> filled(std::int64_t rows, std::int64_t cols, std::uint32_t seed, double size) {
   Draws numbers(seed);
   Matrix<Real> matrix(rows, cols);
-  for (Real& value : matrix.values) value = static_cast<Real>(static_cast<float>(size * numbers.next()));
+  for (Real& value : matrix.values)
+    value = static_cast<Real>(static_cast<float>(size * numbers.next()));
   return matrix;
 }
 
@@ -36,7 +37,8 @@ double distance(const Matrix<Real>& a, const Matrix<double>& b) {
   return largest;
 }
 
-Matrix<double> plain_attention(const PackedBatch& pack, const AttentionShape& shape, const Matrix<double>& qkv) {
+Matrix<double> plain_attention(const PackedBatch& pack, const AttentionShape& shape,
+                               const Matrix<double>& qkv) {
   const std::int64_t hd = shape.head_dim;
   Matrix<double> out(pack.rows, shape.heads * hd);
   for (const Piece& document : pack.documents) {
@@ -45,13 +47,15 @@ Matrix<double> plain_attention(const PackedBatch& pack, const AttentionShape& sh
         const std::int64_t kv = h / (shape.heads / shape.kv_heads);
         double sum = 0;
         for (std::int64_t j = 0; j <= i; ++j) {
-          const double *q = qkv.row(document.first + i) + h * hd, *row = qkv.row(document.first + j);
+          const double *q = qkv.row(document.first + i) + h * hd,
+                       *row = qkv.row(document.first + j);
           double score = 0;
           for (std::int64_t e = 0; e < hd; ++e) score += q[e] * row[(shape.heads + kv) * hd + e];
           const double weight = std::exp(score / std::sqrt(static_cast<double>(hd)));
           sum += weight;
           for (std::int64_t e = 0; e < hd; ++e) {
-            out.row(document.first + i)[h * hd + e] += weight * row[(shape.heads + shape.kv_heads + kv) * hd + e];
+            out.row(document.first + i)[h * hd + e] +=
+                weight * row[(shape.heads + shape.kv_heads + kv) * hd + e];
           }
         }
         for (std::int64_t e = 0; e < hd; ++e) out.row(document.first + i)[h * hd + e] /= sum;
@@ -72,7 +76,8 @@ double attention_error(const std::vector<std::int64_t>& lengths) {
   return distance(out, plain_attention(pack, shape, filled<double>(pack.rows, cols, 5, 2.0)));
 }
 
-// Sums of at most 70 terms of size below 2 in double, through an exponential of arguments below 10: 1e-12 is ample.
+// Sums of at most 70 terms of size below 2 in double, through an exponential of arguments below 10:
+// 1e-12 is ample.
 TEST(attention, is_the_plain_softmax) {
   EXPECT_LE(attention_error<Fp64>({0, 1, 31, 0, 70}), 1e-12);
   EXPECT_LE(attention_error<Fp64>({32, 33, 5}), 1e-12);
@@ -87,7 +92,8 @@ struct ScanCase {
 
 // S_t = exp(dt A) S_{t-1} + dt B x; y = C S + D x.
 Matrix<double> plain_scan(const PackedBatch& pack, const ScanCase& c) {
-  const ScanInput<double> in{c.shape, c.xbc, c.in_proj, c.dt_bias.data(), c.a_log.data(), c.d.data()};
+  const ScanInput<double> in{c.shape,          c.xbc,          c.in_proj,
+                             c.dt_bias.data(), c.a_log.data(), c.d.data()};
   Matrix<double> y(pack.rows, c.shape.inner());
   for (const Piece& document : pack.documents) {
     for (std::int64_t h = 0; h < c.shape.heads; ++h) {
@@ -119,11 +125,14 @@ double scan_error(const std::vector<std::int64_t>& lengths, std::int64_t chunk) 
   c.shape.chunk = chunk;
   c.xbc = filled<double>(pack.rows, 24 + 20, 3, 1.0);
   c.in_proj = filled<double>(pack.rows, 24 + 44 + 4, 4, 1.0);
-  const auto xbc = filled<Real>(pack.rows, 44, 3, 1.0), in_proj = filled<Real>(pack.rows, 72, 4, 1.0);
-  const std::vector<Real> dt_bias(c.dt_bias.begin(), c.dt_bias.end()), a_log(c.a_log.begin(), c.a_log.end());
+  const auto xbc = filled<Real>(pack.rows, 44, 3, 1.0),
+             in_proj = filled<Real>(pack.rows, 72, 4, 1.0);
+  const std::vector<Real> dt_bias(c.dt_bias.begin(), c.dt_bias.end()),
+      a_log(c.a_log.begin(), c.a_log.end());
   const std::vector<Real> d(c.d.begin(), c.d.end());
   Matrix<Real> y(pack.rows, 24);
-  scan<Policy>(pack, ScanInput<Real>{c.shape, xbc, in_proj, dt_bias.data(), a_log.data(), d.data()}, y, kNone);
+  scan<Policy>(pack, ScanInput<Real>{c.shape, xbc, in_proj, dt_bias.data(), a_log.data(), d.data()},
+               y, kNone);
   return distance(y, plain_scan(pack, c));
 }
 

@@ -64,11 +64,13 @@ TEST(routing, uses_the_bias_for_the_choice_alone) {
 TEST(routing, of_one_slot_keeps_its_score) {
   Matrix<float> logits(1, 2);
   logits.values = {0.25f, 1};
-  const Routing<float> routing = route(rows_at({{0, 1, 0}}, 1), {Router::sigmoid, 1, nullptr}, logits, kNone);
+  const Routing<float> routing =
+      route(rows_at({{0, 1, 0}}, 1), {Router::sigmoid, 1, nullptr}, logits, kNone);
   EXPECT_EQ(bits(routing.weights.values[0]), bits(sigmoid(1.0f)));
 }
 
-std::int64_t capacity(std::int64_t millionths, std::int64_t top_k, std::int64_t rows, std::int64_t experts) {
+std::int64_t capacity(std::int64_t millionths, std::int64_t top_k, std::int64_t rows,
+                      std::int64_t experts) {
   Scenario::Model::Moe moe;
   moe.capacity_factor = Ratio{millionths};
   moe.top_k = top_k;
@@ -82,7 +84,8 @@ TEST(capacity, is_the_share_of_all_rows_rounded_up) {
   EXPECT_EQ(capacity(1'000'000, 1, 10, 4), 3);
   EXPECT_EQ(capacity(1'000'000, 1, 9, 4), 3);
   EXPECT_EQ(capacity(1, 1, 64, 4), 1);
-  EXPECT_EQ(capacity(100'000, 3, 10, 3), 2);  // In double 0.1 * 3 is above 0.3, and so the quotient above 1.
+  EXPECT_EQ(capacity(100'000, 3, 10, 3),
+            2);  // In double 0.1 * 3 is above 0.3, and so the quotient above 1.
 }
 
 // Four rows of documents with a row of none between them; experts 0 and 1 in both orders.

@@ -43,7 +43,8 @@ TEST(rms_norm, has_the_bits_of_the_vector) {
 TEST(cross_entropy, has_the_bits_of_the_vector) {
   const float logits[] = {1, 2, 3};
   float dlogit[3];
-  EXPECT_EQ(bits(cross_entropy_row<Fp32>(logits, 3, 1, div(1.0f, 3.0f), dlogit, kNone)), 0x3fb42c6eu);
+  EXPECT_EQ(bits(cross_entropy_row<Fp32>(logits, 3, 1, div(1.0f, 3.0f), dlogit, kNone)),
+            0x3fb42c6eu);
   const std::uint32_t want[] = {0x3cf5d7ef, 0xbe80e652, 0x3e6311a4};
   const std::uint16_t narrow[] = {0x3cf6, 0xbe81, 0x3e63};
   for (int v = 0; v < 3; ++v) {
@@ -105,12 +106,13 @@ TEST(dots, are_chains_at_every_shape) {
         for (std::int64_t i = 0; i < rows; ++i) {
           for (std::int64_t j = 0; j < cols; ++j) {
             float& sum = want[i * cols + j];
-            for (std::int64_t k = 0; k < terms; ++k) sum = fma(a[i * terms + k], b[k * cols + j], sum);
+            for (std::int64_t k = 0; k < terms; ++k)
+              sum = fma(a[i * terms + k], b[k * cols + j], sum);
             sum = add(sum, 0.0f);
           }
         }
-        dots<Fp32>(rows, cols, terms, Left<float>{a.data(), terms, 1}, Right<float>{b.data(), cols}, c.data(), cols,
-                   Chain::last);
+        dots<Fp32>(rows, cols, terms, Left<float>{a.data(), terms, 1}, Right<float>{b.data(), cols},
+                   c.data(), cols, Chain::last);
         EXPECT_TRUE(same_bits(c, want)) << rows << " " << cols << " " << terms;
       }
     }
@@ -123,7 +125,8 @@ TEST(dots, of_triangles_are_chains_too) {
     std::vector<float> a = numbers(n * n, 1);
     const std::vector<float> b = numbers(n * cols, 2);
     for (std::int64_t i = 0; i < n; ++i) {
-      for (std::int64_t j = i + 1; j < n; ++j) a[i * n + j] = from_bits(0x7fffffff);  // Must not be looked at.
+      for (std::int64_t j = i + 1; j < n; ++j)
+        a[i * n + j] = from_bits(0x7fffffff);  // Must not be looked at.
     }
     std::vector<float> low = numbers(n * cols, 3), up = low, want_low = low, want_up = low;
     for (std::int64_t i = 0; i < n; ++i) {
@@ -134,8 +137,10 @@ TEST(dots, of_triangles_are_chains_too) {
           want_up[i * cols + e] = fma(a[j * n + i], b[j * cols + e], want_up[i * cols + e]);
       }
     }
-    lower_dots<Fp32>(n, cols, a.data(), n, Right<float>{b.data(), cols}, low.data(), cols, Chain::last);
-    upper_dots<Fp32>(n, cols, a.data(), n, Right<float>{b.data(), cols}, up.data(), cols, Chain::last);
+    lower_dots<Fp32>(n, cols, a.data(), n, Right<float>{b.data(), cols}, low.data(), cols,
+                     Chain::last);
+    upper_dots<Fp32>(n, cols, a.data(), n, Right<float>{b.data(), cols}, up.data(), cols,
+                     Chain::last);
     EXPECT_TRUE(same_bits(low, want_low)) << n;
     EXPECT_TRUE(same_bits(up, want_up)) << n;
   }

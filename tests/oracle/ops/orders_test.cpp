@@ -1,5 +1,5 @@
-// Attention and scan of one document in fp32 and bf16 against the contract's sums written out, one number at a time:
-// the blocks and tiles of the oracle change no order.
+// Attention and scan of one document in fp32 and bf16 against the contract's sums written out, one
+// number at a time: the blocks and tiles of the oracle change no order.
 #include <gtest/gtest.h>
 
 #include "oracle/ops/attention.h"
@@ -32,7 +32,8 @@ struct PlainSum {
     l = fma(l, al, t[0]);
     for (int c = 0; c < 4; ++c) {
       part[c] = mul(part[c], al);
-      for (int j = 0; j < Numbers::kKvBlock; ++j) part[c] = (j % 8) / 2 == c ? add(part[c], p[j]) : part[c];
+      for (int j = 0; j < Numbers::kKvBlock; ++j)
+        part[c] = (j % 8) / 2 == c ? add(part[c], p[j]) : part[c];
     }
   }
   float value() const {
@@ -50,7 +51,9 @@ struct PlainAttention {
         out(length, s.heads * s.head_dim),
         lse(length, s.heads) {}
 
-  float q(std::int64_t h, std::int64_t i, std::int64_t e) const { return in.row(i)[h * shape.head_dim + e]; }
+  float q(std::int64_t h, std::int64_t i, std::int64_t e) const {
+    return in.row(i)[h * shape.head_dim + e];
+  }
   float k(std::int64_t h, std::int64_t j, std::int64_t e) const {
     return in.row(j)[(shape.heads + h / shape.group()) * shape.head_dim + e];
   }
@@ -58,7 +61,8 @@ struct PlainAttention {
     return in.row(j)[(shape.heads + shape.kv_heads + h / shape.group()) * shape.head_dim + e];
   }
   float score(std::int64_t h, std::int64_t i, std::int64_t j) const {
-    return mul(chain<Numbers>(0, shape.head_dim, [&](std::int64_t e) { return Factors(q(h, i, e), k(h, j, e)); }),
+    return mul(chain<Numbers>(0, shape.head_dim,
+                              [&](std::int64_t e) { return Factors(q(h, i, e), k(h, j, e)); }),
                scale);
   }
 
@@ -78,7 +82,8 @@ struct PlainAttention {
       l.take(p, al);
       for (std::int64_t e = 0; e < shape.head_dim; ++e) {
         o[e] = chain<Numbers>(
-            0, seen, [&](std::int64_t j) { return Factors(Numbers::st(p[j]), v(h, first + j, e)); }, mul(o[e], al));
+            0, seen, [&](std::int64_t j) { return Factors(Numbers::st(p[j]), v(h, first + j, e)); },
+            mul(o[e], al));
       }
     }
     for (std::int64_t e = 0; e < shape.head_dim; ++e) {
@@ -93,10 +98,12 @@ struct PlainAttention {
     p = ds = Rows(length, length);
     for (std::int64_t i = 0; i < length; ++i) {
       const float *o = out.row(i) + h * hd, *d = d_out.row(i) + h * hd;
-      const float delta = r128<float>(hd, [&](std::int64_t e, float acc) { return fma(o[e], d[e], acc); });
+      const float delta =
+          r128<float>(hd, [&](std::int64_t e, float acc) { return fma(o[e], d[e], acc); });
       for (std::int64_t j = 0; j <= i; ++j) {
         const float weight = expn(sub(score(h, i, j), lse.row(i)[h]));
-        const float dp = chain<Numbers>(0, hd, [&](std::int64_t e) { return Factors(d[e], v(h, j, e)); });
+        const float dp =
+            chain<Numbers>(0, hd, [&](std::int64_t e) { return Factors(d[e], v(h, j, e)); });
         p.row(i)[j] = Numbers::st(weight);
         ds.row(i)[j] = Numbers::st(mul(weight, sub(dp, delta)));
       }
@@ -108,12 +115,15 @@ struct PlainAttention {
     Rows d(length, in.cols), sums(length, in.cols);
     for (std::int64_t h = 0; h < shape.heads; ++h) {
       find_pairs(d_out, h);
-      const std::int64_t at_k = (shape.heads + h / shape.group()) * hd, at_v = at_k + shape.kv_heads * hd;
+      const std::int64_t at_k = (shape.heads + h / shape.group()) * hd,
+                         at_v = at_k + shape.kv_heads * hd;
       for (std::int64_t r = 0; r < length; ++r) {
         for (std::int64_t e = 0; e < hd; ++e) {
           const auto dq = [&](std::int64_t j) { return Factors(ds.row(r)[j], k(h, j, e)); };
           const auto dk = [&](std::int64_t i) { return Factors(ds.row(i)[r], q(h, i, e)); };
-          const auto dv = [&](std::int64_t i) { return Factors(p.row(i)[r], d_out.row(i)[h * hd + e]); };
+          const auto dv = [&](std::int64_t i) {
+            return Factors(p.row(i)[r], d_out.row(i)[h * hd + e]);
+          };
           d.row(r)[h * hd + e] = Numbers::st(mul(chain<Numbers>(0, r + 1, dq), scale));
           sums.row(r)[at_k + e] = chain<Numbers>(r, length, dk, sums.row(r)[at_k + e]);
           sums.row(r)[at_v + e] = chain<Numbers>(r, length, dv, sums.row(r)[at_v + e]);
@@ -139,7 +149,8 @@ struct PlainAttention {
 template <class Numbers>
 void expect_plain_attention(const AttentionShape& shape, std::int64_t length) {
   const std::int64_t hd = shape.head_dim, cols = (shape.heads + 2 * shape.kv_heads) * hd;
-  const Rows qkv = filled<Numbers>(length, cols, 1, 2.0), d_out = filled<Numbers>(length, shape.heads * hd, 2, 1.0);
+  const Rows qkv = filled<Numbers>(length, cols, 1, 2.0),
+             d_out = filled<Numbers>(length, shape.heads * hd, 2, 1.0);
   PlainAttention<Numbers> want(shape, qkv);
   for (std::int64_t i = 0; i < length; ++i) {
     for (std::int64_t h = 0; h < shape.heads; ++h) want.forward(h, i);
@@ -159,7 +170,8 @@ TEST(attention, has_the_bits_of_the_sums_written_out) {
 
 // Around a kv block of 128 and a k16 group; a head of 24 leaves half a group empty.
 TEST(attention, has_the_bits_of_the_sums_written_out_in_bf16) {
-  for (const std::int64_t length : {1, 15, 33, 128, 129, 150}) expect_plain_attention<Bf16>({2, 1, 24}, length);
+  for (const std::int64_t length : {1, 15, 33, 128, 129, 150})
+    expect_plain_attention<Bf16>({2, 1, 24}, length);
   expect_plain_attention<Bf16>({4, 2, 16}, 70);
 }
 
@@ -177,39 +189,51 @@ struct PlainScan {
   std::int64_t p_count() const { return in.shape.head_dim; }
   std::int64_t n_count() const { return in.shape.state; }
   std::int64_t group(std::int64_t h) const { return h / in.shape.group_heads(); }
-  float dyv(std::int64_t h, std::int64_t i, std::int64_t p) const { return dy.row(first + i)[h * p_count() + p]; }
+  float dyv(std::int64_t h, std::int64_t i, std::int64_t p) const {
+    return dy.row(first + i)[h * p_count() + p];
+  }
   float x(std::int64_t h, std::int64_t j, std::int64_t p) const { return in.x(first + j, h)[p]; }
   float xd(std::int64_t h, std::int64_t j, std::int64_t p) const {
     return Numbers::st(mul(x(h, j, p), heads[h].dt[j]));
   }
-  float xw(std::int64_t h, std::int64_t j, std::int64_t p) const { return Numbers::st(mul(x(h, j, p), heads[h].w[j])); }
+  float xw(std::int64_t h, std::int64_t j, std::int64_t p) const {
+    return Numbers::st(mul(x(h, j, p), heads[h].w[j]));
+  }
   float b(std::int64_t g, std::int64_t j, std::int64_t n) const { return in.b(first + j, g)[n]; }
   float c(std::int64_t g, std::int64_t i, std::int64_t n) const { return in.c(first + i, g)[n]; }
-  float ld(std::int64_t h, std::int64_t i, std::int64_t j) const { return expn(sub(heads[h].cs[i], heads[h].cs[j])); }
+  float ld(std::int64_t h, std::int64_t i, std::int64_t j) const {
+    return expn(sub(heads[h].cs[i], heads[h].cs[j]));
+  }
   float dye(std::int64_t h, std::int64_t i, std::int64_t p) const {
     return Numbers::st(mul(dyv(h, i, p), heads[h].e[i]));
   }
-  float sb(std::int64_t h, std::int64_t n, std::int64_t p) const { return Numbers::st(heads[h].s[n * p_count() + p]); }
+  float sb(std::int64_t h, std::int64_t n, std::int64_t p) const {
+    return Numbers::st(heads[h].s[n * p_count() + p]);
+  }
   float dsb(std::int64_t h, std::int64_t n, std::int64_t p) const {
     return Numbers::st(heads[h].ds[n * p_count() + p]);
   }
   float m(std::int64_t h, std::int64_t i, std::int64_t j) const {
     const std::int64_t g = group(h);
-    const float gm = chain<Numbers>(0, n_count(), [&](std::int64_t n) { return Factors(c(g, i, n), b(g, j, n)); });
+    const float gm = chain<Numbers>(
+        0, n_count(), [&](std::int64_t n) { return Factors(c(g, i, n), b(g, j, n)); });
     return Numbers::st(mul(gm, ld(h, i, j)));
   }
   float y_sum(std::int64_t h, std::int64_t i, std::int64_t p) const {
-    const float inter =
-        chain<Numbers>(0, n_count(), [&](std::int64_t n) { return Factors(c(group(h), i, n), sb(h, n, p)); });
+    const float inter = chain<Numbers>(
+        0, n_count(), [&](std::int64_t n) { return Factors(c(group(h), i, n), sb(h, n, p)); });
     return chain<Numbers>(
-        0, i + 1, [&](std::int64_t j) { return Factors(m(h, i, j), xd(h, j, p)); }, mul(inter, heads[h].e[i]));
+        0, i + 1, [&](std::int64_t j) { return Factors(m(h, i, j), xd(h, j, p)); },
+        mul(inter, heads[h].e[i]));
   }
   float t(std::int64_t h, std::int64_t j, std::int64_t p) const {
-    return chain<Numbers>(0, n_count(), [&](std::int64_t n) { return Factors(b(group(h), j, n), dsb(h, n, p)); });
+    return chain<Numbers>(0, n_count(),
+                          [&](std::int64_t n) { return Factors(b(group(h), j, n), dsb(h, n, p)); });
   }
   float xa(std::int64_t h, std::int64_t j, std::int64_t p) const {
     return chain<Numbers>(
-        j, rows, [&](std::int64_t i) { return Factors(m(h, i, j), dyv(h, i, p)); }, mul(t(h, j, p), heads[h].r[j]));
+        j, rows, [&](std::int64_t i) { return Factors(m(h, i, j), dyv(h, i, p)); },
+        mul(t(h, j, p), heads[h].r[j]));
   }
 
   void enter(std::int64_t chunk_first, std::int64_t chunk_rows) {
@@ -239,7 +263,8 @@ struct PlainScan {
       PlainHead& k = heads[h];
       for (std::int64_t i = 0; i < rows; ++i) {
         for (std::int64_t p = 0; p < p_count(); ++p) {
-          y.row(first + i)[h * p_count() + p] = Numbers::st(fma(in.d[h], x(h, i, p), y_sum(h, i, p)));
+          y.row(first + i)[h * p_count() + p] =
+              Numbers::st(fma(in.d[h], x(h, i, p), y_sum(h, i, p)));
         }
       }
       for (std::int64_t n = 0; n < n_count(); ++n) {
@@ -259,13 +284,16 @@ struct PlainScan {
     const auto over_p = [&](auto f) { return r128<float>(p_count(), f); };
     for (std::int64_t j = 0; j < rows; ++j) {
       g[j] = over_p([&](std::int64_t p, float acc) { return fma(x(h, j, p), xa(h, j, p), acc); });
-      const float hj = over_p([&](std::int64_t p, float acc) { return fma(dyv(h, j, p), y_sum(h, j, p), acc); });
-      const float q = over_p([&](std::int64_t p, float acc) { return fma(x(h, j, p), t(h, j, p), acc); });
+      const float hj =
+          over_p([&](std::int64_t p, float acc) { return fma(dyv(h, j, p), y_sum(h, j, p), acc); });
+      const float q =
+          over_p([&](std::int64_t p, float acc) { return fma(x(h, j, p), t(h, j, p), acc); });
       dcs[j] = sub(hj, mul(k.dt[j], g[j]));
       ex = fma(k.w[j], q, ex);
     }
-    const float ss =
-        r1024<float>(n_count() * p_count(), [&](std::int64_t e, float acc) { return fma(k.ds[e], k.s[e], acc); });
+    const float ss = r1024<float>(n_count() * p_count(), [&](std::int64_t e, float acc) {
+      return fma(k.ds[e], k.s[e], acc);
+    });
     dcs[rows - 1] = add(dcs[rows - 1], fma(k.el, ss, add(ex, 0.0f)));
     for (std::int64_t j = rows; j-- > 0;) {
       sum = add(sum, dcs[j]);
@@ -289,7 +317,9 @@ struct PlainScan {
       for (std::int64_t n = 0; n < n_count(); ++n) {
         for (std::int64_t p = 0; p < p_count(); ++p) {
           float& ds = heads[h].ds[n * p_count() + p];
-          const auto gain = [&](std::int64_t i) { return Factors(c(group(h), i, n), dye(h, i, p)); };
+          const auto gain = [&](std::int64_t i) {
+            return Factors(c(group(h), i, n), dye(h, i, p));
+          };
           ds = fma(heads[h].el, ds, chain<Numbers>(0, rows, gain));
         }
       }
@@ -313,7 +343,8 @@ struct PlainScan {
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::int64_t n = 0; n < n_count(); ++n) {
         float dc = 0, db = 0;
-        for (std::int64_t h = g * in.shape.group_heads(); h < (g + 1) * in.shape.group_heads(); ++h) {
+        for (std::int64_t h = g * in.shape.group_heads(); h < (g + 1) * in.shape.group_heads();
+             ++h) {
           dc = chain<Numbers>(
               0, p_count(), [&](std::int64_t p) { return Factors(dye(h, r, p), sb(h, n, p)); }, dc);
           db = chain<Numbers>(
@@ -359,7 +390,8 @@ template <class Numbers>
 void expect_plain_scan(const ScanShape& shape, std::int64_t length) {
   const std::vector<float> dt_bias{-1, 0.5, 0.1f, -2}, a_log{0.1f, 1, 2, -1}, d{1, 0.5, -1, 2};
   const std::int64_t inner = shape.inner(), conv = inner + 2 * shape.groups * shape.state;
-  const Rows xbc = filled<Numbers>(length, conv, 3, 1.0), in_proj = filled<Numbers>(length, inner + conv + 4, 4, 1.0);
+  const Rows xbc = filled<Numbers>(length, conv, 3, 1.0),
+             in_proj = filled<Numbers>(length, inner + conv + 4, 4, 1.0);
   const Rows dy = filled<Numbers>(length, inner, 5, 1.0);
   const ScanInput<float> in{shape, xbc, in_proj, dt_bias.data(), a_log.data(), d.data()};
   PlainScan<Numbers> want(in, dy);
@@ -369,7 +401,8 @@ void expect_plain_scan(const ScanShape& shape, std::int64_t length) {
   scan<Numbers>(pack, in, y, kNone);
   EXPECT_TRUE(same_bits(y.values, want.y.values)) << length;
   scan_gradient<Numbers>(pack, in, dy, dxbc, d_in_proj, kNone);
-  for (std::int64_t i = 0; i < length; ++i) std::copy_n(d_in_proj.row(i) + inner + conv, 4, ddt.row(i));
+  for (std::int64_t i = 0; i < length; ++i)
+    std::copy_n(d_in_proj.row(i) + inner + conv, 4, ddt.row(i));
   EXPECT_TRUE(same_bits(dxbc.values, want.dxbc.values)) << length;
   EXPECT_TRUE(same_bits(ddt.values, want.ddt.values)) << length;
 }
@@ -381,7 +414,8 @@ TEST(scan, has_the_bits_of_the_sums_written_out) {
 // Heads of 6 and states of 5 leave most of a k16 group empty; chunks of 32 have two groups.
 TEST(scan, has_the_bits_of_the_sums_written_out_in_bf16) {
   for (const std::int64_t length : {1, 11, 25}) expect_plain_scan<Bf16>({4, 6, 2, 5, 16}, length);
-  for (const std::int64_t length : {31, 33, 70}) expect_plain_scan<Bf16>({4, 16, 2, 24, 32}, length);
+  for (const std::int64_t length : {31, 33, 70})
+    expect_plain_scan<Bf16>({4, 16, 2, 24, 32}, length);
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ Rows filled(std::int64_t rows, std::int64_t cols, std::uint32_t seed, double siz
 
 using Factors = std::pair<float, float>;
 
-// DOT of f(k) = (a, b) over the terms from `first` to `last`, continued from c. Groups of 16 count from term 0; places
-// outside are zero.
+// DOT of f(k) = (a, b) over the terms from `first` to `last`, continued from c. Groups of 16 count
+// from term 0; places outside are zero.
 template <class Numbers, class F>
 float chain(std::int64_t first, std::int64_t last, F f, float c = 0.0f) {
   if constexpr (Numbers::kTensorCores) {

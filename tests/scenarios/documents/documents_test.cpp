@@ -1,4 +1,5 @@
-// The data source: what a step's documents are, for every kind, and that they depend on nothing but their place.
+// The data source: what a step's documents are, for every kind, and that they depend on nothing but
+// their place.
 #include "scenarios/documents/documents.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +31,8 @@ bool same(const StepData& a, const StepData& b) {
     const auto& y = b.microbatches[m].documents;
     if (x.size() != y.size()) return false;
     for (std::size_t d = 0; d < x.size(); ++d) {
-      if (x[d].number != y[d].number || x[d].tokens != y[d].tokens || x[d].targets != y[d].targets) return false;
+      if (x[d].number != y[d].number || x[d].tokens != y[d].tokens || x[d].targets != y[d].targets)
+        return false;
     }
   }
   return true;
@@ -90,7 +92,8 @@ TEST(Documents, TargetIsTheNextTokenAndTheLastHasNone) {
   const StepData step = open_data(Scenario{})->training(0);
   const Document& document = step.microbatches[0].documents[0];
   ASSERT_EQ(document.tokens.size(), 17u);
-  EXPECT_TRUE(std::equal(document.tokens.begin() + 1, document.tokens.end(), document.targets.begin()));
+  EXPECT_TRUE(
+      std::equal(document.tokens.begin() + 1, document.tokens.end(), document.targets.begin()));
   EXPECT_EQ(document.targets.back(), -1);
   EXPECT_EQ(step.targets, 16 + 0 + 29 + 4 + 15 + 32);
 }
@@ -139,7 +142,8 @@ TEST(Documents, TokensAreOfTheVocabularyAndSpread) {
 TEST(Documents, DrawsAreTheSameEverywhere) {
   const StepData step = open_data(Scenario{})->training(1);
   const auto& tokens = step.microbatches[1].documents[2].tokens;
-  EXPECT_EQ(std::vector(tokens.begin(), tokens.begin() + 8), (std::vector<std::int32_t>{31, 1, 10, 60, 61, 8, 53, 48}));
+  EXPECT_EQ(std::vector(tokens.begin(), tokens.begin() + 8),
+            (std::vector<std::int32_t>{31, 1, 10, 60, 61, 8, 53, 48}));
 }
 
 TEST(Documents, MasksTakeAwayTargetsOnly) {
@@ -153,7 +157,8 @@ TEST(Documents, MasksTakeAwayTargetsOnly) {
   EXPECT_THAT(std::vector(masked.microbatches[0].documents[0].targets.begin(),
                           masked.microbatches[0].documents[0].targets.begin() + 3),
               ElementsAre(-1, -1, -1));
-  EXPECT_EQ(masked.microbatches[0].documents[0].targets[3], all.microbatches[0].documents[0].targets[3]);
+  EXPECT_EQ(masked.microbatches[0].documents[0].targets[3],
+            all.microbatches[0].documents[0].targets[3]);
   for (const Document& document : masked.microbatches[1].documents) {
     for (const std::int32_t target : document.targets) EXPECT_EQ(target, -1);
   }
@@ -171,7 +176,8 @@ TEST(Documents, RateMasksItsShareAndIsDrawnPerStep) {
   EXPECT_NEAR(static_cast<double>(first.targets), 3000, 140);
   const auto masked = [](const StepData& step) {
     std::vector<bool> rows;
-    for (const std::int32_t target : step.microbatches[0].documents[0].targets) rows.push_back(target < 0);
+    for (const std::int32_t target : step.microbatches[0].documents[0].targets)
+      rows.push_back(target < 0);
     return rows;
   };
   EXPECT_NE(masked(first), masked(second));
@@ -222,7 +228,8 @@ std::string written(const Microbatch& microbatch) {
 // The targets as bytes, `.` where there is none.
 std::string wanted(const Document& document) {
   std::string text;
-  for (const std::int32_t target : document.targets) text += target < 0 ? '.' : static_cast<char>(target);
+  for (const std::int32_t target : document.targets)
+    text += target < 0 ? '.' : static_cast<char>(target);
   return text;
 }
 
@@ -233,7 +240,8 @@ TEST(Bytes, TextIsPackedNextFitSplitAndReadCyclically) {
   folder.file("c", "xyz");
   const Scenario scenario = text_of(folder, 8);
   const auto source = open_data(scenario);
-  EXPECT_EQ(written(source->training(0).microbatches[0]), "|abcde|");  // The next piece needs 8 rows.
+  EXPECT_EQ(written(source->training(0).microbatches[0]),
+            "|abcde|");  // The next piece needs 8 rows.
   EXPECT_EQ(written(source->training(1).microbatches[0]), "|01234567|");
   EXPECT_EQ(written(source->training(2).microbatches[0]), "|89|xyz|");
   EXPECT_TRUE(same(source->training(3), source->training(0)));
@@ -282,8 +290,10 @@ TEST(Bytes, TrainingNeverReadsTheLastPacks) {
   const auto source = open_data(scenario);
   std::set<std::string> trained, evaluated;
   for (int step = 0; step < 9; ++step) {
-    for (const Microbatch& microbatch : source->training(step).microbatches) trained.insert(written(microbatch));
-    for (const Microbatch& microbatch : source->evaluation(step).microbatches) evaluated.insert(written(microbatch));
+    for (const Microbatch& microbatch : source->training(step).microbatches)
+      trained.insert(written(microbatch));
+    for (const Microbatch& microbatch : source->evaluation(step).microbatches)
+      evaluated.insert(written(microbatch));
   }
   EXPECT_THAT(trained, ElementsAre("|aaaa|", "|bbbb|", "|cccc|"));
   EXPECT_THAT(evaluated, ElementsAre("|dddd|", "|eeee|"));
@@ -298,15 +308,16 @@ TEST(Bytes, PacksGoOnAcrossAChangeOfTheCount) {
   const auto source = open_data(scenario);
   std::string read;
   for (int step = 0; step < 4; ++step) {
-    for (const Microbatch& microbatch : source->training(step).microbatches) read += written(microbatch).substr(1, 1);
+    for (const Microbatch& microbatch : source->training(step).microbatches)
+      read += written(microbatch).substr(1, 1);
   }
   EXPECT_EQ(read, "abcdefgha");
 }
 
 TEST(Bytes, MessagesHaveTargetsInTheContentsOfTheirRolesOnly) {
   const TemporaryFolder folder;
-  folder.file("m.jsonl",
-              R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]})");
+  folder.file("m.jsonl", R"({"messages": [{"role": "user", "content": "hi"}, )"
+                         R"({"role": "assistant", "content": "yes"}]})");
   Scenario scenario = text_of(folder, 64);
   scenario.data.kind = DataKind::jsonl;
   scenario.data.path = folder / "m.jsonl";
@@ -338,7 +349,8 @@ TEST(Bytes, FilesThatAreGoneAreRefused) {
   EXPECT_THROW(open_data(text_of(folder, 8)), std::runtime_error);
 }
 
-// Any distribution with any gaps, align, pack and range: what is drawn fits, and is drawn again on a second look.
+// Any distribution with any gaps, align, pack and range: what is drawn fits, and is drawn again on
+// a second look.
 RC_GTEST_PROP(Distribution, AlwaysFitsAndIsDrawnAgain, ()) {
   Scenario scenario;
   scenario.model.vocab = 16;
@@ -440,7 +452,8 @@ TEST(Distribution, UniformReachesBothEnds) {
 }
 
 TEST(Distribution, FillOfOneFillsThePackExactly) {
-  for (const Shape shape : {Shape::uniform, Shape::equal, Shape::many_tiny, Shape::one_giant, Shape::lognormal}) {
+  for (const Shape shape :
+       {Shape::uniform, Shape::equal, Shape::many_tiny, Shape::one_giant, Shape::lognormal}) {
     Scenario::Data data = wide(shape);
     data.pack_length = 100;
     data.distribution.max = 32;

@@ -22,7 +22,8 @@ std::string nested(int depth, const std::string& open, const std::string& close)
 }
 
 TEST(Y01, RefusesEmptyFiles) {
-  for (const char* text : {"", "\n", "# only a comment\n", "---\n", "---\n...\n", "~\n", "null\n", "   "}) {
+  for (const char* text :
+       {"", "\n", "# only a comment\n", "---\n", "---\n...\n", "~\n", "null\n", "   "}) {
     EXPECT_EQ(reading_rules(text), "Y01") << text;
   }
 }
@@ -37,8 +38,8 @@ TEST(Y01, RefusesMoreThanOneMebibyteBeforeParsing) {
 // A file of almost 1 MiB, whose canonical form is larger by the keys that it left out.
 TEST(Y01, RefusesACanonicalFormOfMoreThanOneMebibyte) {
   const auto file_of = [](std::size_t bytes) {
-    std::string text =
-        with_head("model: {pattern: \"-\"}\ntraining: {steps: 1, microbatches: 1}\ndata: {pack_length: ");
+    std::string text = with_head(
+        "model: {pattern: \"-\"}\ntraining: {steps: 1, microbatches: 1}\ndata: {pack_length: ");
     for (text += "1048576, documents: [[[2"; text.size() < bytes;) text += ",1";
     return text + "]]]}\n";
   };
@@ -56,7 +57,8 @@ TEST(Y01, RefusesACanonicalFormOfMoreThanOneMebibyte) {
 }
 
 TEST(Y01, RefusesDeepNesting) {
-  // The file is level 1, data: {...} is level 2: 31 more mappings or lists are legal, though no key goes there.
+  // The file is level 1, data: {...} is level 2: 31 more mappings or lists are legal, though no key
+  // goes there.
   EXPECT_EQ(reading_rules(nested(31, "[", "]")), "Y05");
   EXPECT_EQ(reading_rules(nested(32, "[", "]")), "Y01");
   EXPECT_EQ(reading_rules(nested(100000, "[", "]")), "Y01");
@@ -75,16 +77,19 @@ TEST(Y01, CountsNoBracketsInTexts) {
 }
 
 TEST(Y01, RefusesWhatIsNotUtf8) {
-  for (const char* bytes : {"\xff", "\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x80"}) {
+  for (const char* bytes :
+       {"\xff", "\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x80"}) {
     EXPECT_EQ(reading_rules(with_head("description: \"" + std::string(bytes) + "\"\n")), "Y01");
   }
-  EXPECT_EQ(reading_rules(with_head("description: \"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"\n")), "");
+  EXPECT_EQ(reading_rules(with_head("description: \"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"\n")),
+            "");
   EXPECT_EQ(reading_rules("\xff\xfes\0c\0h\0"), "Y01");
 }
 
 TEST(Y01, RefusesNulAndControlBytes) {
   for (const char byte : {'\0', '\1', '\x1b', '\x7f', '\v', '\f'}) {
-    EXPECT_EQ(reading_rules(with_head("description: a" + std::string(1, byte) + "b\n")), "Y01") << int{byte};
+    EXPECT_EQ(reading_rules(with_head("description: a" + std::string(1, byte) + "b\n")), "Y01")
+        << int{byte};
   }
   EXPECT_EQ(reading_rules(with_head("description:\ta\n")), "");
   EXPECT_EQ(reading_rules("schema: 1\r\nname: a\r\n"), "");
@@ -100,8 +105,8 @@ TEST(Y01, RefusesSeveralDocuments) {
 }
 
 TEST(Y01, RefusesWhatIsNoYaml) {
-  for (const char* text :
-       {"a: b: c\n", "a: [1, 2\n", "a: \"b\n", "a: @b\n", "[1]]\n", "a: 'b\n", "a: 1\n  b: 2\n", "a: \"b\" c\n"}) {
+  for (const char* text : {"a: b: c\n", "a: [1, 2\n", "a: \"b\n", "a: @b\n", "[1]]\n", "a: 'b\n",
+                           "a: 1\n  b: 2\n", "a: \"b\" c\n"}) {
     EXPECT_THAT(reading_error(text), HasSubstr("[Y01]")) << text;
   }
 }
@@ -132,9 +137,10 @@ TEST(Y01, RefusesAHugeFileQuickly) {
 
 // A megabyte made to keep a parser busy is still refused in seconds, whatever by.
 TEST(Y01, SurvivesHostileMegabytes) {
-  for (const char* part : {"[",       "{",   "- ",  "? ", "[\n", "a: ",   "[a, ",   "{a: ",   "[?",
-                           "!",       "&a ", "*a ", "\"", "'",   "- a\n", "a: b\n", "--- \n", "%Y\n",
-                           "[\"a\":", "#",   "\n",  ",",  ":",   "|\n ",  "a ",     "x: [\n", "<<: 1\n"}) {
+  for (const char* part :
+       {"[",       "{",   "- ",  "? ", "[\n", "a: ",   "[a, ",   "{a: ",   "[?",
+        "!",       "&a ", "*a ", "\"", "'",   "- a\n", "a: b\n", "--- \n", "%Y\n",
+        "[\"a\":", "#",   "\n",  ",",  ":",   "|\n ",  "a ",     "x: [\n", "<<: 1\n"}) {
     std::string text;
     while (text.size() + 8 < (1 << 20)) text += part;
     const auto begin = std::chrono::steady_clock::now();
@@ -181,18 +187,22 @@ TEST(Y02, LeavesQuotedTextAlone) {
 }
 
 TEST(Y02, PointsAtTheAlias) {
-  EXPECT_THAT(reading_error(with_head("model:\n  pattern: *-\n")), StartsWith("file.yaml:4:12: (file): "));
+  EXPECT_THAT(reading_error(with_head("model:\n  pattern: *-\n")),
+              StartsWith("file.yaml:4:12: (file): "));
 }
 
 TEST(Y03, NamesTheNearestKeyOfTheSection) {
   EXPECT_EQ(reading_error(with_head("model: {hiden: 3}\n")),
-            "file.yaml:3:9: model.hiden: is no key of schema 1 [Y03]: nothing is silently ignored in section model; "
+            "file.yaml:3:9: model.hiden: is no key of schema 1 [Y03]: nothing is silently ignored "
+            "in section model; "
             "nearest legal: hidden");
   EXPECT_THAT(reading_error(with_head("trainning: {}\n")), HasSubstr("nearest legal: training"));
   EXPECT_THAT(reading_error(with_head("cuda_graph: {max_packed_seq: 3}\n")),
               HasSubstr("nearest legal: max_packed_seqs"));
-  EXPECT_THAT(reading_error(with_head("model: {attention: {kvheads: 3}}\n")), HasSubstr("nearest legal: kv_heads"));
-  EXPECT_THAT(reading_error(with_head("expect: {verdict: refused, error: l07}\n")), HasSubstr("nearest legal: L07"));
+  EXPECT_THAT(reading_error(with_head("model: {attention: {kvheads: 3}}\n")),
+              HasSubstr("nearest legal: kv_heads"));
+  EXPECT_THAT(reading_error(with_head("expect: {verdict: refused, error: l07}\n")),
+              HasSubstr("nearest legal: L07"));
 }
 
 TEST(Y03, RefusesKeysInTheWrongPlace) {
@@ -205,8 +215,11 @@ TEST(Y03, RefusesKeysInTheWrongPlace) {
 }
 
 TEST(Y03, KnowsTheRecordsInsideOfValues) {
-  EXPECT_EQ(reading_rules(with_head("checker: {delays: [{stream: d2h, spin: 1, ranks: 0}]}\n")), "Y03");
-  EXPECT_EQ(reading_rules(with_head("training: {change_microbatches_at: [{step: 1, microbatch: 1}]}\n")), "Y03");
+  EXPECT_EQ(reading_rules(with_head("checker: {delays: [{stream: d2h, spin: 1, ranks: 0}]}\n")),
+            "Y03");
+  EXPECT_EQ(
+      reading_rules(with_head("training: {change_microbatches_at: [{step: 1, microbatch: 1}]}\n")),
+      "Y03");
   EXPECT_THAT(reading_error(with_head("expect: {counters: {graph_replay: 1}}\n")),
               HasSubstr("expect.counters.graph_replay: is no key of schema 1 [Y03]"));
   EXPECT_THAT(reading_error(with_head("expect: {counters: {graph_replays: {same_as: op}}}\n")),
@@ -214,30 +227,37 @@ TEST(Y03, KnowsTheRecordsInsideOfValues) {
 }
 
 TEST(Records, AWrongValueHidesNoOtherKey) {
-  EXPECT_EQ(reading_rules(with_head("checker: {delays: [{stream: d2d, rank: some, spin: 0}]}\n")), "Y05 Y06 Y06");
+  EXPECT_EQ(reading_rules(with_head("checker: {delays: [{stream: d2d, rank: some, spin: 0}]}\n")),
+            "Y05 Y06 Y06");
   EXPECT_EQ(reading_rules(with_head("checker: {delays: [{stream: d2d, spin: 1}]}\n")), "Y06");
-  EXPECT_EQ(reading_rules(with_head("training: {change_microbatches_at: [{step: x, microbatches: 0}]}\n")), "Y05 Y06");
+  EXPECT_EQ(reading_rules(
+                with_head("training: {change_microbatches_at: [{step: x, microbatches: 0}]}\n")),
+            "Y05 Y06");
 }
 
 TEST(Y04, RefusesAKeyThatIsGivenTwice) {
-  EXPECT_EQ(
-      reading_error(with_head("training:\n  steps: 3\n  steps: 3\n")),
-      "file.yaml:5:3: training.steps: is given twice [Y04]: only one of them could count; the first is in line 4; "
-      "nearest legal: one of them");
+  EXPECT_EQ(reading_error(with_head("training:\n  steps: 3\n  steps: 3\n")),
+            "file.yaml:5:3: training.steps: is given twice [Y04]: only one of them could count; "
+            "the first is in line 4; "
+            "nearest legal: one of them");
   EXPECT_EQ(reading_rules(with_head("name: a\n")), "Y04");
   EXPECT_EQ(reading_rules(with_head("training: {}\ntraining: {}\n")), "Y04");
   EXPECT_EQ(reading_rules(with_head("\"name\": a\n")), "Y04");
   EXPECT_EQ(reading_rules(with_head("expect: {counters: {ops: 1, ops: 2}}\n")), "Y04");
   EXPECT_EQ(reading_rules("? {a: 1, a: 2}\n: 3\n"), "Y03 Y04 Y07 Y07");
   EXPECT_EQ(reading_rules(with_head("expect: {counters: {ops: {min: 1, min: 1}}}\n")), "Y04");
-  EXPECT_EQ(reading_rules(with_head("model: {hidden: 32}\ntraining: {seed: 1}\nchecker: {schedule: {seed: 1}}\n")), "");
+  EXPECT_EQ(reading_rules(with_head(
+                "model: {hidden: 32}\ntraining: {seed: 1}\nchecker: {schedule: {seed: 1}}\n")),
+            "");
 }
 
 TEST(Y05, RefusesWhatIsNoInt) {
-  for (const char* value : {"1.0", "0x10", "1_000", "\"3\"", "'3'", "+3", "3e0", "three", "true", "[3]", "{a: 3}", "~",
-                            "null", "", "0o7", "- 3", "1,000", "3 4", "|\n    3"}) {
-    EXPECT_EQ(reading_rules(with_head("training:\n  steps: " + std::string(value) + "\n")).substr(0, 3),
-              std::string(value) == "- 3" ? "Y01" : "Y05")
+  for (const char* value :
+       {"1.0", "0x10", "1_000", "\"3\"", "'3'", "+3", "3e0", "three", "true", "[3]", "{a: 3}", "~",
+        "null", "", "0o7", "- 3", "1,000", "3 4", "|\n    3"}) {
+    EXPECT_EQ(
+        reading_rules(with_head("training:\n  steps: " + std::string(value) + "\n")).substr(0, 3),
+        std::string(value) == "- 3" ? "Y01" : "Y05")
         << value;
   }
   EXPECT_EQ(reading_rules(with_head("training: {steps: 12}\n")), "");
@@ -252,28 +272,37 @@ TEST(Y05, ProposesANameThatIsLegal) {
 }
 TEST(Y05, ProposesTheIntThatWasMeant) {
   EXPECT_THAT(reading_error(with_head("training: {steps: 7.0}\n")), HasSubstr("nearest legal: 7"));
-  EXPECT_THAT(reading_error(with_head("training: {steps: 0x10}\n")), HasSubstr("nearest legal: 16"));
-  EXPECT_THAT(reading_error(with_head("training: {steps: 1_000}\n")), HasSubstr("nearest legal: 1000"));
-  EXPECT_THAT(reading_error(with_head("training: {steps: \"5\"}\n")), HasSubstr("nearest legal: 5"));
+  EXPECT_THAT(reading_error(with_head("training: {steps: 0x10}\n")),
+              HasSubstr("nearest legal: 16"));
+  EXPECT_THAT(reading_error(with_head("training: {steps: 1_000}\n")),
+              HasSubstr("nearest legal: 1000"));
+  EXPECT_THAT(reading_error(with_head("training: {steps: \"5\"}\n")),
+              HasSubstr("nearest legal: 5"));
   EXPECT_THAT(reading_error(with_head("training: {steps: many}\n")), HasSubstr("nearest legal: 3"));
 }
 
 TEST(Y05, RefusesWhatIsNoNumber) {
-  for (const char* value :
-       {".inf", "-.inf", ".nan", "inf", "nan", "1.", ".5", "1e", "0x1p3", "\"1\"", "1_0", "", "[1]"}) {
-    EXPECT_EQ(reading_rules(with_head("training: {optimizer: {lr: " + std::string(value) + "}}\n")), "Y05") << value;
+  for (const char* value : {".inf", "-.inf", ".nan", "inf", "nan", "1.", ".5", "1e", "0x1p3",
+                            "\"1\"", "1_0", "", "[1]"}) {
+    EXPECT_EQ(reading_rules(with_head("training: {optimizer: {lr: " + std::string(value) + "}}\n")),
+              "Y05")
+        << value;
   }
   for (const char* value : {"1", "0", "1.5", "1e-3", "1.0E+2", "1.0e-5"}) {
-    EXPECT_EQ(reading_rules(with_head("training: {optimizer: {lr: " + std::string(value) + "}}\n")), "") << value;
+    EXPECT_EQ(reading_rules(with_head("training: {optimizer: {lr: " + std::string(value) + "}}\n")),
+              "")
+        << value;
   }
 }
 
 TEST(Y05, RefusesWhatIsNoRatio) {
   for (const char* value : {"-0.1", "1e-3", "0.1234567", ".5", "1.", "\"0.5\"", "half", ""}) {
-    EXPECT_EQ(reading_rules(with_head("model: {dropout: " + std::string(value) + "}\n")), "Y05") << value;
+    EXPECT_EQ(reading_rules(with_head("model: {dropout: " + std::string(value) + "}\n")), "Y05")
+        << value;
   }
   for (const char* value : {"0", "0.9", "0.123456", "0.100000"}) {
-    EXPECT_EQ(reading_rules(with_head("model: {dropout: " + std::string(value) + "}\n")), "") << value;
+    EXPECT_EQ(reading_rules(with_head("model: {dropout: " + std::string(value) + "}\n")), "")
+        << value;
   }
   EXPECT_EQ(reading_rules(with_head("model: {moe: {capacity_factor: unlimited}}\n")), "Y05");
   EXPECT_EQ(reading_rules(with_head("model: {moe: {capacity_factor: none}}\n")), "");
@@ -281,15 +310,20 @@ TEST(Y05, RefusesWhatIsNoRatio) {
 
 TEST(Y05, RefusesWhatIsNoBool) {
   for (const char* value : {"yes", "no", "on", "off", "True", "FALSE", "1", "\"true\"", "y", ""}) {
-    EXPECT_EQ(reading_rules(with_head("model: {tied_embedding: " + std::string(value) + "}\n")), "Y05") << value;
+    EXPECT_EQ(reading_rules(with_head("model: {tied_embedding: " + std::string(value) + "}\n")),
+              "Y05")
+        << value;
   }
-  EXPECT_THAT(reading_error(with_head("model: {tied_embedding: yes}\n")), HasSubstr("nearest legal: true"));
-  EXPECT_THAT(reading_error(with_head("model: {tied_embedding: off}\n")), HasSubstr("nearest legal: false"));
+  EXPECT_THAT(reading_error(with_head("model: {tied_embedding: yes}\n")),
+              HasSubstr("nearest legal: true"));
+  EXPECT_THAT(reading_error(with_head("model: {tied_embedding: off}\n")),
+              HasSubstr("nearest legal: false"));
 }
 
 TEST(Y05, RefusesTextOfSeveralLines) {
-  for (const char* value : {"|\n  a\n", ">\n  a\n", "a\n  b\n", "\"a\n  b\"\n", "'a\n\n  b'\n", "\"a\\nb\"\n",
-                            "\"\\0\"\n", "\n", "~\n", "null\n", "[a]\n", "{a: b}\n"}) {
+  for (const char* value :
+       {"|\n  a\n", ">\n  a\n", "a\n  b\n", "\"a\n  b\"\n", "'a\n\n  b'\n", "\"a\\nb\"\n",
+        "\"\\0\"\n", "\n", "~\n", "null\n", "[a]\n", "{a: b}\n"}) {
     EXPECT_EQ(reading_rules(with_head("description: " + std::string(value))), "Y05") << value;
   }
   EXPECT_EQ(reading_rules(with_head("description: \"\"\n")), "");
@@ -300,12 +334,13 @@ TEST(Y05, RefusesTextOfSeveralLines) {
 
 TEST(Y05, RefusesWrongShapes) {
   for (const char* rest :
-       {"model: 3", "model:", "model: []", "numerics: fp32", "data: {documents: 3}", "data: {documents: [3]}",
-        "data: {documents: [[3]]}", "data: {documents: [[[[3]]]]}", "training: {recapture_at: 1}",
-        "training: {change_microbatches_at: [{step: 1}]}", "checker: {delays: [d2h]}",
-        "checker: {delays: [{stream: d2h}]}", "expect: {counters: []}", "expect: {counters: {ops: {}}}",
-        "expect: {counters: {ops: {min: 1, same_as: ops}}}", "training: {optimizer: {betas: 0.9}}",
-        "cuda_graph: {impl: [partial]}", "offload: {max_inflight: some}", "data: {documents: [[[3,,4]]]}"}) {
+       {"model: 3", "model:", "model: []", "numerics: fp32", "data: {documents: 3}",
+        "data: {documents: [3]}", "data: {documents: [[3]]}", "data: {documents: [[[[3]]]]}",
+        "training: {recapture_at: 1}", "training: {change_microbatches_at: [{step: 1}]}",
+        "checker: {delays: [d2h]}", "checker: {delays: [{stream: d2h}]}", "expect: {counters: []}",
+        "expect: {counters: {ops: {}}}", "expect: {counters: {ops: {min: 1, same_as: ops}}}",
+        "training: {optimizer: {betas: 0.9}}", "cuda_graph: {impl: [partial]}",
+        "offload: {max_inflight: some}", "data: {documents: [[[3,,4]]]}"}) {
     EXPECT_EQ(reading_rules(with_head(rest)), "Y05") << rest;
   }
   EXPECT_THAT(reading_error("[1, 2]\n"), HasSubstr("file.yaml:1:1: (file): is a list [Y05]"));
@@ -315,8 +350,9 @@ TEST(Y05, RefusesWrongShapes) {
 TEST(Y05, PointsAtTheItem) {
   EXPECT_THAT(reading_error(with_head("data:\n  documents: [[[1, 2], [3, x]]]\n")),
               StartsWith("file.yaml:4:28: data.documents[0][1][1]: is `x` [Y05]"));
-  EXPECT_THAT(reading_error(with_head("description: \"\xc3\xa9\xc3\xa9\"\nmodel: {\"hidden\": x}\n")),
-              StartsWith("file.yaml:4:19: model.hidden: "));
+  EXPECT_THAT(
+      reading_error(with_head("description: \"\xc3\xa9\xc3\xa9\"\nmodel: {\"hidden\": x}\n")),
+      StartsWith("file.yaml:4:19: model.hidden: "));
 }
 
 TEST(Y06, RefusesValuesOutOfRange) {
@@ -354,11 +390,13 @@ TEST(Y06, RefusesValuesOutOfRange) {
 }
 
 TEST(Y06, RefusesWordsThatAreNone) {
-  for (const char* rest : {"cuda_graph: {impl: full}", "numerics: [fp16]", "data: {kind: json}", "expect: {error: L41}",
-                           "expect: {verdict: hold}", "model: {mlp: {activation: 3}}", "data: {tail: \"\"}"}) {
+  for (const char* rest : {"cuda_graph: {impl: full}", "numerics: [fp16]", "data: {kind: json}",
+                           "expect: {error: L41}", "expect: {verdict: hold}",
+                           "model: {mlp: {activation: 3}}", "data: {tail: \"\"}"}) {
     EXPECT_EQ(reading_rules(with_head(rest)), "Y06") << rest;
   }
-  EXPECT_THAT(reading_error(with_head("cuda_graph: {impl: full_iter}")), HasSubstr("nearest legal: full_iteration"));
+  EXPECT_THAT(reading_error(with_head("cuda_graph: {impl: full_iter}")),
+              HasSubstr("nearest legal: full_iteration"));
   EXPECT_THAT(reading_error(with_head("cuda_graph: {modules: [attn, mpl]}")),
               StartsWith("file.yaml:3:30: cuda_graph.modules[1]: "));
 }
@@ -368,7 +406,8 @@ TEST(Y06, RefusesAnItemTwiceInASet) {
   EXPECT_THAT(reading_error(with_head("cuda_graph: {modules: [mamba, attn, mamba]}")),
               HasSubstr("nearest legal: [attn, mamba]"));
   EXPECT_EQ(reading_rules(with_head("checker: {poison: [freed, fresh, freed]}")), "Y06");
-  EXPECT_EQ(reading_rules(with_head("training: {recapture_at: [1, 1]}")), "");  // A list; legality looks at it.
+  EXPECT_EQ(reading_rules(with_head("training: {recapture_at: [1, 1]}")),
+            "");  // A list; legality looks at it.
 }
 
 TEST(Y06, RefusesTextsOutOfTheirAlphabet) {
@@ -387,13 +426,17 @@ TEST(Y06, RefusesTextsOutOfTheirAlphabet) {
 
 TEST(Y06, HoldsRangesThatEndAtOtherKeys) {
   for (const char* rest :
-       {"training: {optimizer: {min_lr: 0.1}}", "training: {optimizer: {lr_warmup: 4}}", "training: {eval_every: 4}",
-        "data: {kind: distribution, distribution: {max: 65}}", "data: {kind: distribution, distribution: {min: 33}}",
-        "data: {kind: distribution, pack_length: 31}", "data: {kind: distribution, distribution: {median: 65}}"}) {
+       {"training: {optimizer: {min_lr: 0.1}}", "training: {optimizer: {lr_warmup: 4}}",
+        "training: {eval_every: 4}", "data: {kind: distribution, distribution: {max: 65}}",
+        "data: {kind: distribution, distribution: {min: 33}}",
+        "data: {kind: distribution, pack_length: 31}",
+        "data: {kind: distribution, distribution: {median: 65}}"}) {
     EXPECT_EQ(reading_rules(with_head(rest)), "Y06") << rest;
   }
-  EXPECT_EQ(reading_rules(with_head("data: {pack_length: 16}")), "");  // Nobody draws from the distribution.
-  EXPECT_EQ(reading_rules(with_head("training: {steps: 4, eval_every: 4, optimizer: {min_lr: 0.001, lr_warmup: 4}}")),
+  EXPECT_EQ(reading_rules(with_head("data: {pack_length: 16}")),
+            "");  // Nobody draws from the distribution.
+  EXPECT_EQ(reading_rules(with_head(
+                "training: {steps: 4, eval_every: 4, optimizer: {min_lr: 0.001, lr_warmup: 4}}")),
             "");
   EXPECT_THAT(reading_error(with_head("training: {eval_every: 4}")), HasSubstr("nearest legal: 3"));
 }
@@ -408,12 +451,13 @@ TEST(Y07, RequiresSchemaAndName) {
 }
 
 TEST(Y07, RequiresNumericsInTheLibrary) {
-  for (const char* file :
-       {"scenarios/a.yaml", "scenarios/regressions/a.yaml", "/x/scenarios/y/z/a.yaml", "./scenarios/a"}) {
+  for (const char* file : {"scenarios/a.yaml", "scenarios/regressions/a.yaml",
+                           "/x/scenarios/y/z/a.yaml", "./scenarios/a"}) {
     EXPECT_EQ(reading_rules(with_head(""), file), "Y07") << file;
     EXPECT_EQ(reading_rules(with_head("numerics: [fp32]\n"), file), "") << file;
   }
-  for (const char* file : {"a.yaml", "my-scenarios/a.yaml", "scenarios.yaml", "/x/scenarios/../a.yaml"}) {
+  for (const char* file :
+       {"a.yaml", "my-scenarios/a.yaml", "scenarios.yaml", "/x/scenarios/../a.yaml"}) {
     EXPECT_EQ(reading_rules(with_head(""), file), "") << file;
   }
 }
@@ -421,8 +465,12 @@ TEST(Y07, RequiresNumericsInTheLibrary) {
 class Y08 : public testing::Test {
  protected:
   // Reads a scenario in the folder whose data section is `data`.
-  std::string rules(const std::string& data) { return reading_rules(text(data), folder_ / "s.yaml"); }
-  std::string error(const std::string& data) { return reading_error(text(data), folder_ / "s.yaml"); }
+  std::string rules(const std::string& data) {
+    return reading_rules(text(data), folder_ / "s.yaml");
+  }
+  std::string error(const std::string& data) {
+    return reading_error(text(data), folder_ / "s.yaml");
+  }
 
   TemporaryFolder folder_;
 
@@ -518,7 +566,8 @@ TEST(Stage, SaysHowManyErrorsItLeavesOut) {
 }
 
 TEST(Stage, KeepsWhatTheFileExpectsWhenItIsRefused) {
-  const ReadResult result = read_scenario_text(with_head("modell: {}\nexpect: {verdict: refused, error: Y03}\n"), "f");
+  const ReadResult result =
+      read_scenario_text(with_head("modell: {}\nexpect: {verdict: refused, error: Y03}\n"), "f");
   EXPECT_EQ(result.rule(), "Y03");
   EXPECT_EQ(result.scenario.expect.verdict, ExpectedVerdict::refused);
   EXPECT_EQ(result.scenario.expect.error, "Y03");

@@ -1,4 +1,5 @@
-// The canonical form and the YAML writer: what they print, and that reading gives the same scenario back.
+// The canonical form and the YAML writer: what they print, and that reading gives the same scenario
+// back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -55,7 +56,8 @@ TEST(CanonicalForm, IsEqualForFilesThatMeanTheSame) {
   same("model: {dropout: 0.100000}\n", "model: {dropout: 0.1}\n");
   same("cuda_graph: {max_packed_seqs: [4]}\n", "cuda_graph: {max_packed_seqs: 4}\n");
   same("expect: {counters: {ops: {min: 3, max: 3}}}\n", "expect: {counters: {ops: 3}}\n");
-  same("checker: {delays: [{stream: d2h, spin: 1, rank: all}]}\n", "checker: {delays: [{stream: d2h, spin: 1}]}\n");
+  same("checker: {delays: [{stream: d2h, spin: 1, rank: all}]}\n",
+       "checker: {delays: [{stream: d2h, spin: 1}]}\n");
   same("data: {distribution: {shape: equal}}\n", "");  // Kind lengths reads no distribution.
   same("training: {steps: 007}\n", "training: {steps: 7}\n");
 }
@@ -66,7 +68,8 @@ TEST(CanonicalForm, DiffersForFilesThatDiffer) {
   differ("model: {moe: {capacity_factor: none}}\n", "");
   differ("expect: {counters: {ops: {min: 3}}}\n", "expect: {counters: {ops: {max: 3}}}\n");
   differ("offload: {max_inflight: 0}\n", "");
-  differ("training: {optimizer: {lr: 0.1}}\n", "training: {optimizer: {lr: 0.10000000000000002}}\n");
+  differ("training: {optimizer: {lr: 0.1}}\n",
+         "training: {optimizer: {lr: 0.10000000000000002}}\n");
   differ("model: {dropout: 0.000001}\n", "");
 }
 
@@ -76,7 +79,8 @@ TEST(CanonicalForm, HoldsOnlyWhatTheKindReads) {
   EXPECT_THAT(canonical_form(scenario), HasSubstr(R"("distribution":{"shape":"uniform","min":1,)"));
   EXPECT_THAT(canonical_form(scenario), Not(HasSubstr("documents\":[")));
   scenario.data.kind = DataKind::text;
-  EXPECT_THAT(canonical_form(scenario), HasSubstr(R"("pack_length":64,"path":"documents","digest":"",)"));
+  EXPECT_THAT(canonical_form(scenario),
+              HasSubstr(R"("pack_length":64,"path":"documents","digest":"",)"));
   EXPECT_THAT(canonical_form(scenario), Not(HasSubstr("distribution")));
   EXPECT_THAT(canonical_form(scenario), Not(HasSubstr("roles")));
   scenario.data.kind = DataKind::jsonl;

@@ -150,7 +150,8 @@ expect:
 
 TEST(Reader, EveryDefaultIsTheOneThatIsPrinted) {
   const ReadResult printed = read_scenario_text(kEveryDefault, "file.yaml");
-  const ReadResult bare = read_scenario_text("schema: 1\nname: all-defaults\nnumerics: [fp32]\n", "file.yaml");
+  const ReadResult bare =
+      read_scenario_text("schema: 1\nname: all-defaults\nnumerics: [fp32]\n", "file.yaml");
   ASSERT_TRUE(printed.ok()) << printed.errors.front().text();
   ASSERT_TRUE(bare.ok()) << bare.errors.front().text();
   EXPECT_EQ(canonical_form(printed.scenario), canonical_form(bare.scenario));
@@ -178,7 +179,9 @@ TEST(Reader, KnowsTheKeysInTheOrderThatIsPrinted) {
 TEST(Reader, ComputesDefaultsFromOtherKeys) {
   const TemporaryFolder folder;
   folder.file("licences/a", std::string(2000, 'x'));
-  folder.file("a.yaml", with_head("data: {kind: text, path: licences}\ntraining: {steps: 7, microbatches: 1}\n"));
+  folder.file(
+      "a.yaml",
+      with_head("data: {kind: text, path: licences}\ntraining: {steps: 7, microbatches: 1}\n"));
   const ReadResult text = read_scenario_file(folder / "a.yaml");
   for (const ScenarioError& error : text.errors) EXPECT_EQ(error.rule, "L00") << error.text();
   EXPECT_EQ(text.scenario.model.vocab, 256);
@@ -188,7 +191,8 @@ TEST(Reader, ComputesDefaultsFromOtherKeys) {
   EXPECT_EQ(text.scenario.folder, folder.path());
 
   const Scenario changed = scenario_of(
-      "training: {steps: 4, microbatches: 4, change_microbatches_at: [{step: 2, microbatches: 1}]}\n"
+      "training: {steps: 4, microbatches: 4, change_microbatches_at: [{step: 2, microbatches: "
+      "1}]}\n"
       "model: {moe: {capacity_factor: none}}\n");
   EXPECT_EQ(changed.training.in_flight, 1);
   EXPECT_FALSE(changed.model.moe.pad_to_capacity);
@@ -196,8 +200,8 @@ TEST(Reader, ComputesDefaultsFromOtherKeys) {
 }
 
 TEST(Reader, KeepsWhatIsGivenOverWhatIsComputed) {
-  const Scenario given =
-      scenario_of("training: {steps: 7, microbatches: 4, in_flight: 3, optimizer: {decay_steps: 5}}\n");
+  const Scenario given = scenario_of(
+      "training: {steps: 7, microbatches: 4, in_flight: 3, optimizer: {decay_steps: 5}}\n");
   EXPECT_EQ(given.training.in_flight, 3);
   EXPECT_EQ(given.training.optimizer.decay_steps, 5);
 }
@@ -210,7 +214,8 @@ TEST(Reader, ReadsValuesExactly) {
       "cuda_graph: {max_packed_seqs: [2, 8]}\n"
       "fsdp: {unit: [1, 1]}\n"
       "checker: {delays: [{stream: compute, spin: 9}], poison: [staging, fresh]}\n"
-      "expect: {counters: {ops: {min: 1}, collectives: 0, bytes_reloaded: {same_as: bytes_planned}}}\n");
+      "expect: {counters: {ops: {min: 1}, collectives: 0, bytes_reloaded: {same_as: "
+      "bytes_planned}}}\n");
   EXPECT_THAT(read.numerics, ElementsAre(Numerics::fp32, Numerics::bf16));
   EXPECT_EQ(read.model.dropout.millionths, 123456);
   EXPECT_EQ(read.model.norm_eps, 2.5e-7);
@@ -230,7 +235,8 @@ TEST(Reader, ReadsValuesExactly) {
 }
 
 TEST(Reader, ReadsJsonAndMarkedFilesAlike) {
-  const char* json = R"({"schema":1,"name":"a","model":{"hidden":64,"pattern":"M\u002a-"},"numerics":["fp32"]})";
+  const char* json =
+      R"({"schema":1,"name":"a","model":{"hidden":64,"pattern":"M\u002a-"},"numerics":["fp32"]})";
   const std::string yaml = with_head("model:\n  hidden: 64\n");
   const std::string form = canonical_form(read_scenario_text(json, "a").scenario);
   EXPECT_EQ(form, canonical_form(read_scenario_text(yaml, "a").scenario));
@@ -304,19 +310,23 @@ TEST(Reader, RefusesTheLastExampleByItsRule) {
 }
 
 TEST(Reader, GivesLegalityErrorsTheirPlaces) {
-  const ReadResult heads = read_scenario_text(
-      with_head("model:\n  attention:\n    heads: 4\n    kv_heads: 3\ncuda_graph: {modules: [mlp, moe]}\n"),
-      "file.yaml");
+  const ReadResult heads =
+      read_scenario_text(with_head("model:\n  attention:\n    heads: 4\n    kv_heads: "
+                                   "3\ncuda_graph: {modules: [mlp, moe]}\n"),
+                         "file.yaml");
   ASSERT_EQ(heads.errors.size(), 2u);
   EXPECT_THAT(heads.errors[0].text(), HasSubstr("[L01]"));
-  EXPECT_THAT(heads.errors[0].text(), testing::AnyOf(StartsWith("file.yaml:5:12: "), StartsWith("file.yaml:6:15: ")));
+  EXPECT_THAT(heads.errors[0].text(),
+              testing::AnyOf(StartsWith("file.yaml:5:12: "), StartsWith("file.yaml:6:15: ")));
   EXPECT_THAT(heads.errors[1].text(), HasSubstr("[L16]"));
   EXPECT_THAT(heads.errors[1].text(), StartsWith("file.yaml:7:"));
 }
 
 TEST(Reader, ReportsWhatIsNotBuiltAfterAllElse) {
   EXPECT_EQ(read_scenario_text(with_head("parallel: {tensor: 2}\n"), "f").rule(), "L00");
-  EXPECT_EQ(read_scenario_text(with_head("parallel: {tensor: 2}\nmodel: {attention: {kv_heads: 3}}\n"), "f").rule(),
+  EXPECT_EQ(read_scenario_text(
+                with_head("parallel: {tensor: 2}\nmodel: {attention: {kv_heads: 3}}\n"), "f")
+                .rule(),
             "L01");
   EXPECT_EQ(read_scenario_text(with_head("parallel: {tensor: 65}\n"), "f").rule(), "Y06");
   const ReadResult result = read_scenario_text(with_head("parallel: {tensor: 2}\n"), "f");
@@ -326,7 +336,8 @@ TEST(Reader, ReportsWhatIsNotBuiltAfterAllElse) {
 TEST(ErrorText, LeavesOutWhatIsNotKnown) {
   EXPECT_EQ((ScenarioError{"L01", "f", 3, 4, "key", "what", "why", "1"}.text()),
             "f:3:4: key: what [L01]: why; nearest legal: 1");
-  EXPECT_EQ((ScenarioError{"L01", "f", 0, 0, "key", "what", "", ""}.text()), "f:1:1: key: what [L01]");
+  EXPECT_EQ((ScenarioError{"L01", "f", 0, 0, "key", "what", "", ""}.text()),
+            "f:1:1: key: what [L01]");
 }
 
 Scenario stored(const TemporaryFolder& folder, DataKind kind, const std::string& path) {
@@ -339,7 +350,8 @@ Scenario stored(const TemporaryFolder& folder, DataKind kind, const std::string&
 
 TEST(RawDocuments, AreWalkedInByteOrderWithoutLinks) {
   const TemporaryFolder folder;
-  for (const char* name : {"t/b", "t/a/z", "t/a.txt", "t/B", "t/\xc3\xa9", "t/.hidden"}) folder.file(name, name);
+  for (const char* name : {"t/b", "t/a/z", "t/a.txt", "t/B", "t/\xc3\xa9", "t/.hidden"})
+    folder.file(name, name);
   folder.file("outside/x", "outside");
   std::filesystem::create_symlink("b", folder / "t/0");
   std::filesystem::create_directory_symlink("../outside", folder / "t/1");
@@ -353,10 +365,11 @@ TEST(RawDocuments, AreWalkedInByteOrderWithoutLinks) {
 
 TEST(RawDocuments, OfMessagesHaveTheContentsOfRolesAsTargets) {
   const TemporaryFolder folder;
-  folder.file("m.jsonl",
-              R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes\n"}]})"
-              "\r\n"
-              R"({"text": "\u00e9"})");
+  folder.file(
+      "m.jsonl",
+      R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes\n"}]})"
+      "\r\n"
+      R"({"text": "\u00e9"})");
   Scenario scenario = stored(folder, DataKind::jsonl, "m.jsonl");
   const std::vector<RawDocument> documents = read_raw_documents(scenario);
   ASSERT_EQ(documents.size(), 2u);
@@ -365,7 +378,8 @@ TEST(RawDocuments, OfMessagesHaveTheContentsOfRolesAsTargets) {
   EXPECT_EQ(documents[1].bytes, "\xc3\xa9");
   EXPECT_THAT(documents[1].targets, ElementsAre(ByteSpan{0, 2}));
   scenario.data.mask.roles = {"user", "assistant"};
-  EXPECT_THAT(read_raw_documents(scenario)[0].targets, ElementsAre(ByteSpan{6, 8}, ByteSpan{20, 24}));
+  EXPECT_THAT(read_raw_documents(scenario)[0].targets,
+              ElementsAre(ByteSpan{6, 8}, ByteSpan{20, 24}));
   scenario.data.mask.roles = {};
   EXPECT_TRUE(read_raw_documents(scenario)[0].targets.empty());
 }
@@ -374,11 +388,15 @@ TEST(RawDocuments, HaveTheDigestThatMd5sumPrints) {
   const TemporaryFolder folder;
   folder.file("abc.jsonl", "abc");
   folder.file("empty.jsonl", "");
-  folder.file("long.jsonl", "12345678901234567890123456789012345678901234567890123456789012345678901234567890");
+  folder.file("long.jsonl",
+              "12345678901234567890123456789012345678901234567890123456789012345678901234567890");
   // RFC 1321, appendix A.5.
-  EXPECT_EQ(data_digest(stored(folder, DataKind::jsonl, "abc.jsonl")), "900150983cd24fb0d6963f7d28e17f72");
-  EXPECT_EQ(data_digest(stored(folder, DataKind::jsonl, "empty.jsonl")), "d41d8cd98f00b204e9800998ecf8427e");
-  EXPECT_EQ(data_digest(stored(folder, DataKind::jsonl, "long.jsonl")), "57edf4a22be3c955ac49da2e2107b67a");
+  EXPECT_EQ(data_digest(stored(folder, DataKind::jsonl, "abc.jsonl")),
+            "900150983cd24fb0d6963f7d28e17f72");
+  EXPECT_EQ(data_digest(stored(folder, DataKind::jsonl, "empty.jsonl")),
+            "d41d8cd98f00b204e9800998ecf8427e");
+  EXPECT_EQ(data_digest(stored(folder, DataKind::jsonl, "long.jsonl")),
+            "57edf4a22be3c955ac49da2e2107b67a");
   folder.file("t/a/abc", "abc");
   folder.file("t/empty", "");
   EXPECT_EQ(data_digest(stored(folder, DataKind::text, "t")), "c9aaef56527127c7cbb915a88f2e755d");

@@ -27,8 +27,9 @@ TEST(Token, IsShortAndMadeOfSafeCharacters) {
   const std::string token = make_token(named("a-scenario"));
   EXPECT_THAT(token, StartsWith("lsA"));  // Version 1 in base64.
   EXPECT_LT(token.size(), 100u);
-  EXPECT_EQ(token.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"),
-            std::string::npos);
+  EXPECT_EQ(
+      token.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"),
+      std::string::npos);
   EXPECT_EQ(canonical_form(read_token(token)), canonical_form(named("a-scenario")));
 }
 
@@ -71,7 +72,8 @@ TEST(Token, NoticesEveryCutAndEveryTail) {
   const std::string token = make_token(named("some-scenario"));
   for (std::size_t length = 0; length < token.size(); ++length)
     EXPECT_NE(complaint(token.substr(0, length)), "") << length;
-  for (const char* tail : {"A", "AA", "AAAA", "=", "\n"}) EXPECT_NE(complaint(token + tail), "") << tail;
+  for (const char* tail : {"A", "AA", "AAAA", "=", "\n"})
+    EXPECT_NE(complaint(token + tail), "") << tail;
 }
 
 TEST(Token, SaysWhatToDo) {

@@ -1,5 +1,5 @@
-// The reference of the schema: every rule and key has its row, every example is refused by its rule, and an editor that
-// checks a file by the JSON Schema agrees with the reader.
+// The reference of the schema: every rule and key has its row, every example is refused by its
+// rule, and an editor that checks a file by the JSON Schema agrees with the reader.
 #include "scenarios/reference/reference.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 
 const fs::path kLibrary =
-    fs::path(std::getenv("LOCKSTEP_ROOT") ? std::getenv("LOCKSTEP_ROOT") : LOCKSTEP_SOURCE_ROOT) / "scenarios/library";
+    fs::path(std::getenv("LOCKSTEP_ROOT") ? std::getenv("LOCKSTEP_ROOT") : LOCKSTEP_SOURCE_ROOT) /
+    "scenarios/library";
 
 std::vector<std::string> words_in(const std::string& text) {
   std::istringstream stream(text);
@@ -37,8 +38,9 @@ std::vector<std::string> words_in(const std::string& text) {
 class Validator {
  public:
   bool accepts(const Node& node, const json::object& schema) {
-    return std::all_of(schema.begin(), schema.end(),
-                       [&](const auto& member) { return holds(node, member.key(), member.value(), schema); });
+    return std::all_of(schema.begin(), schema.end(), [&](const auto& member) {
+      return holds(node, member.key(), member.value(), schema);
+    });
   }
 
  private:
@@ -47,7 +49,8 @@ class Validator {
     return node.kind == Node::Kind::scalar && !node.quoted && std::regex_match(node.text, number);
   }
   static bool is_bool(const Node& node) {
-    return node.kind == Node::Kind::scalar && !node.quoted && (node.text == "true" || node.text == "false");
+    return node.kind == Node::Kind::scalar && !node.quoted &&
+           (node.text == "true" || node.text == "false");
   }
   static bool is_text(const Node& node) {
     return node.kind == Node::Kind::scalar && !is_bool(node) && !is_number(node);
@@ -57,11 +60,13 @@ class Validator {
     if (type == "array") return node.kind == Node::Kind::sequence;
     if (type == "boolean") return is_bool(node);
     if (type == "number") return is_number(node);
-    if (type == "integer") return is_number(node) && node.text.find_first_of(".eE") == std::string::npos;
+    if (type == "integer")
+      return is_number(node) && node.text.find_first_of(".eE") == std::string::npos;
     return type == "string" && is_text(node);
   }
   static bool is_value(const Node& node, const json::value& value) {
-    return value.is_string() ? is_text(node) && node.text == value.as_string() : node.text == json::serialize(value);
+    return value.is_string() ? is_text(node) && node.text == value.as_string()
+                             : node.text == json::serialize(value);
   }
   bool holds_for_object(const Node& node, const json::object& members, const json::object& schema) {
     for (std::size_t i = 0; i < node.keys.size(); ++i) {
@@ -71,7 +76,8 @@ class Validator {
     }
     return true;
   }
-  bool holds(const Node& node, std::string_view word, const json::value& value, const json::object& schema) {
+  bool holds(const Node& node, std::string_view word, const json::value& value,
+             const json::object& schema) {
     static const std::set<std::string_view> silent{"$schema", "title", "description", "default",
                                                    "additionalProperties"};
     const auto bound = [&] { return value.to_number<double>(); };
@@ -82,25 +88,30 @@ class Validator {
     if (word == "const") return is_value(node, value);
     if (word == "enum") return std::ranges::any_of(value.as_array(), is_in);
     if (word == "anyOf") {
-      return std::ranges::any_of(value.as_array(), [&](const auto& one) { return accepts(node, one.as_object()); });
+      return std::ranges::any_of(value.as_array(),
+                                 [&](const auto& one) { return accepts(node, one.as_object()); });
     }
     if (word == "properties") return holds_for_object(node, value.as_object(), schema);
     if (word == "required") {
       return std::ranges::all_of(value.as_array(), [&](const json::value& name) {
-        return std::ranges::any_of(node.keys, [&](const Node& key) { return key.text == name.as_string(); });
+        return std::ranges::any_of(node.keys,
+                                   [&](const Node& key) { return key.text == name.as_string(); });
       });
     }
     if (word == "minProperties") return std::ssize(node.keys) >= value.as_int64();
     if (word == "items") {
-      return std::ranges::all_of(node.items, [&](const Node& one) { return accepts(one, value.as_object()); });
+      return std::ranges::all_of(node.items,
+                                 [&](const Node& one) { return accepts(one, value.as_object()); });
     }
     if (word == "minItems") return std::ssize(node.items) >= value.as_int64();
     if (word == "maxItems") return std::ssize(node.items) <= value.as_int64();
     if (word == "uniqueItems") {
       std::set<std::string> texts;
-      return std::ranges::all_of(node.items, [&](const Node& one) { return texts.insert(one.text).second; });
+      return std::ranges::all_of(node.items,
+                                 [&](const Node& one) { return texts.insert(one.text).second; });
     }
-    if (word == "pattern") return std::regex_search(node.text, std::regex(std::string(value.as_string())));
+    if (word == "pattern")
+      return std::regex_search(node.text, std::regex(std::string(value.as_string())));
     if (word == "minLength") return std::ssize(node.text) >= value.as_int64();
     if (word == "maxLength") return std::ssize(node.text) <= value.as_int64();
     // A type that does not hold is told by `type`; bounds are those of numbers.
@@ -167,14 +178,17 @@ TEST(Rules, NameKeysAndSectionsOfTheSchema) {
   }
 }
 
-// Rules about data of the kinds text and jsonl need files; all else must be refused where the rule says it looks.
+// Rules about data of the kinds text and jsonl need files; all else must be refused where the rule
+// says it looks.
 TEST(Rules, AreAboutTheKeysThatTheyRefuse) {
   for (const Rule& rule : all_rules()) {
     for (const ScenarioError& error : errors_of_example(rule)) {
       const std::string keys = rule.keys.text;
       if (keys.front() == '(') continue;
       const std::string path = error.key.substr(0, error.key.find('['));
-      const auto is_about = [&](const std::string& word) { return path == word || path.rfind(word + ".", 0) == 0; };
+      const auto is_about = [&](const std::string& word) {
+        return path == word || path.rfind(word + ".", 0) == 0;
+      };
       EXPECT_TRUE(std::ranges::any_of(words_in(keys), is_about)) << error.text();
     }
   }
@@ -186,13 +200,16 @@ TEST(Keys, AreMarkedWithTheRulesThatLookAtThem) {
   EXPECT_THAT(rules_about(*find_key("model.attention.kv_heads")), ElementsAre("L01"));
   EXPECT_THAT(rules_about(*find_key("data.mask.prefix")), ElementsAre("L12"));
   EXPECT_THAT(rules_about(*find_key("offload.modules")), Contains("L26"));
-  EXPECT_THAT(key_reference(Form::text), testing::HasSubstr("model.hidden: 32\n    width of the residual stream\n"));
+  EXPECT_THAT(key_reference(Form::text),
+              testing::HasSubstr("model.hidden: 32\n    width of the residual stream\n"));
   EXPECT_EQ(rule_reference(Form::text, "L41"), "");
 }
 
 TEST(Keys, AreCopiedOneByOne) {
   Scenario from =
-      read_stage(with_head("fsdp: {unit: [1, 1]}\ntraining: {optimizer: {betas: [0.5, 0.25]}}\n"), "f").scenario;
+      read_stage(with_head("fsdp: {unit: [1, 1]}\ntraining: {optimizer: {betas: [0.5, 0.25]}}\n"),
+                 "f")
+          .scenario;
   from.description = "here";
   Scenario to;
   for (const Key& key : schema()) key.copy(from, to);
@@ -215,7 +232,8 @@ TEST(JsonSchema, AcceptsEveryFileOfTheLibraryThatReads) {
 
 TEST(JsonSchema, RefusesWhatOneKeyAloneMakesIllegal) {
   EXPECT_TRUE(editor_accepts("{schema: 1, name: a}"));
-  EXPECT_TRUE(editor_accepts("{schema: 1, name: a, offload: {max_inflight: unlimited}, fsdp: {unit: [1, 2]}}"));
+  EXPECT_TRUE(editor_accepts(
+      "{schema: 1, name: a, offload: {max_inflight: unlimited}, fsdp: {unit: [1, 2]}}"));
   for (const char* text : {"{name: a}",
                            "{schema: 2, name: a}",
                            "{schema: 1, name: A}",

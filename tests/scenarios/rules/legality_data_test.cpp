@@ -23,15 +23,19 @@ TEST(LegalityOfData, EveryCauseOfNoTargetIsNamed) {
          s.data.documents = {{{1, 1}}}, s.data.mask.prefix = 9;
        },
        {{"data.mask.prefix", "0"}, {"data.documents", "[[[2]]]"}}},
-      {[](Scenario& s) { s.data.documents = {{{1}}}, s.data.pack_length = s.data.distribution.median = 1; },
+      {[](Scenario& s) {
+         s.data.documents = {{{1}}}, s.data.pack_length = s.data.distribution.median = 1;
+       },
        {{"data.pack_length", "2"}, {"data.documents", "[[[2]]]"}}},
       {[](Scenario& s) {
-         s.data.kind = DataKind::distribution, s.data.distribution.max = 1, s.data.mask.rate = {1'000'000};
+         s.data.kind = DataKind::distribution, s.data.distribution.max = 1,
+         s.data.mask.rate = {1'000'000};
          s.cuda_graph.impl = GraphImpl::none;
        },
        {{"data.mask.rate", "0"}, {"data.distribution.max", "2"}}},
       {[](Scenario& s) {
-         s.data.kind = DataKind::distribution, s.data.pack_length = 2, s.data.distribution.median = 2;
+         s.data.kind = DataKind::distribution, s.data.pack_length = 2,
+         s.data.distribution.median = 2;
          s.cuda_graph.impl = GraphImpl::none;
        },
        {{"data.distribution.fill", "1"}}},
@@ -48,7 +52,8 @@ TEST(LegalityOfData, EveryCauseOfNoTargetIsNamed) {
   }
 }
 
-// Bytes are judged as they lie there: too long, too short for a target, too few for training and evaluation.
+// Bytes are judged as they lie there: too long, too short for a target, too few for training and
+// evaluation.
 TEST(LegalityOfData, BytesAreReadForTheRulesOnDocuments) {
   const TemporaryFolder folder;
   Scenario scenario;
@@ -66,7 +71,8 @@ TEST(LegalityOfData, BytesAreReadForTheRulesOnDocuments) {
   EXPECT_EQ(rule([](Scenario& s) { s.data.pack_length = 7; }), "L07");
   EXPECT_EQ(rule([](Scenario& s) { s.data.pack_length = 8, s.data.gaps = 1; }), "L08");
   EXPECT_EQ(rule([](Scenario& s) {
-              s.data.pack_length = 7, s.data.distribution.median = 7, s.data.long_documents = LongDocuments::split;
+              s.data.pack_length = 7, s.data.distribution.median = 7,
+              s.data.long_documents = LongDocuments::split;
             }),
             "none");
   EXPECT_EQ(rule([](Scenario& s) { s.data.mask.prefix = 6; }), "none");
@@ -76,7 +82,8 @@ TEST(LegalityOfData, BytesAreReadForTheRulesOnDocuments) {
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0].rule, "L12");
   EXPECT_EQ(errors[0].key, "training.eval_every");
-  scenario.data.path = folder.file("b.jsonl", R"({"messages": [{"role": "user", "content": "abc"}]})");
+  scenario.data.path =
+      folder.file("b.jsonl", R"({"messages": [{"role": "user", "content": "abc"}]})");
   EXPECT_EQ(check_legality(scenario).front().key, "data.mask.roles");
   scenario.data.path = folder.file("c.jsonl", R"({"text": "a"})");
   EXPECT_EQ(check_legality(scenario).front().key, "data.path");

@@ -1,4 +1,5 @@
-// Every rule refuses its example, as the lowest rule that does, and accepts the nearest legal value that it names.
+// Every rule refuses its example, as the lowest rule that does, and accepts the nearest legal value
+// that it names.
 #include "scenarios/rules/legality.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +28,9 @@ struct Example {
   Edit legal;    // What is done to the illegal scenario to have the nearest legal one.
 };
 
-std::string rule_of(const std::vector<ScenarioError>& errors) { return errors.empty() ? "none" : errors.front().rule; }
+std::string rule_of(const std::vector<ScenarioError>& errors) {
+  return errors.empty() ? "none" : errors.front().rule;
+}
 
 std::string lowest_rule(const Scenario& scenario) { return rule_of(check_legality(scenario)); }
 
@@ -65,25 +68,33 @@ const std::vector<Example>& examples() {
          s.numerics = {Numerics::fp32, Numerics::bf16}, s.model.hidden = 36;
        },
        [](Scenario& s) { s.model.hidden = 40; }},
-      {"L03", "data.pack_length", "80", [](Scenario& s) { s.numerics = {Numerics::bf16}, s.data.pack_length = 72; },
+      {"L03", "data.pack_length", "80",
+       [](Scenario& s) { s.numerics = {Numerics::bf16}, s.data.pack_length = 72; },
        [](Scenario& s) { s.data.pack_length = 80; }},
       {"L04", "model.vocab", "256",
-       [](Scenario& s) { s.data.kind = DataKind::text, s.data.long_documents = LongDocuments::split; },
+       [](Scenario& s) {
+         s.data.kind = DataKind::text, s.data.long_documents = LongDocuments::split;
+       },
        [](Scenario& s) { s.model.vocab = 256; }},
-      {"L05", "numerics", "[bf16]", [](Scenario& s) { s.model.core_attention = CoreAttention::cudnn; },
+      {"L05", "numerics", "[bf16]",
+       [](Scenario& s) { s.model.core_attention = CoreAttention::cudnn; },
        [](Scenario& s) { s.numerics = {Numerics::bf16}; }},
       {"L05", "model.core_attention", "native",
        [](Scenario& s) {
-         s.model.pattern = "M-", s.numerics = {Numerics::bf16}, s.model.core_attention = CoreAttention::cudnn;
+         s.model.pattern = "M-", s.numerics = {Numerics::bf16},
+         s.model.core_attention = CoreAttention::cudnn;
        },
        [](Scenario& s) { s.model.core_attention = CoreAttention::native; }},
-      {"L06", "model.moe.top_k", "4", [](Scenario& s) { s.model.pattern = "*E", s.model.moe.top_k = 5; },
+      {"L06", "model.moe.top_k", "4",
+       [](Scenario& s) { s.model.pattern = "*E", s.model.moe.top_k = 5; },
        [](Scenario& s) { s.model.moe.top_k = 4; }},
       {"L06", "model.moe.router", "sigmoid",
        [](Scenario& s) { s.model.pattern = "*E", s.model.moe.expert_bias = true; },
        [](Scenario& s) { s.model.moe.router = Router::sigmoid; }},
       {"L06", "model.moe.pad_to_capacity", "false",
-       [](Scenario& s) { s.model.pattern = "*E", s.model.moe.capacity_factor.reset(), s.cuda_graph.modules = {attn}; },
+       [](Scenario& s) {
+         s.model.pattern = "*E", s.model.moe.capacity_factor.reset(), s.cuda_graph.modules = {attn};
+       },
        [](Scenario& s) { s.model.moe.pad_to_capacity = false; }},
       {"L07", "data.documents[0][0]", "[64]", [](Scenario& s) { one_pack(s, {65}); },
        [](Scenario& s) { one_pack(s, {64}); }},
@@ -107,16 +118,19 @@ const std::vector<Example>& examples() {
          s.data.distribution.min = 2, s.data.distribution.fill = {1'000'000};
        },
        [](Scenario& s) { s.data.gaps = 62; }},
-      {"L09", "data.long_documents", "truncate", [](Scenario& s) { s.data.long_documents = LongDocuments::split; },
+      {"L09", "data.long_documents", "truncate",
+       [](Scenario& s) { s.data.long_documents = LongDocuments::split; },
        [](Scenario& s) { s.data.long_documents = LongDocuments::truncate; }},
       {"L09", "data.long_documents", "truncate",
        [](Scenario& s) { s.data.long_documents = LongDocuments::split, one_pack(s, {65}); },
        [](Scenario& s) { s.data.long_documents = LongDocuments::truncate; }},
       {"L10", "data.path", "kind: text", [](Scenario& s) { s.data.path = "licences"; },
        [](Scenario& s) {
-         s.data.kind = DataKind::text, s.data.long_documents = LongDocuments::split, s.model.vocab = 256;
+         s.data.kind = DataKind::text, s.data.long_documents = LongDocuments::split,
+         s.model.vocab = 256;
        }},
-      {"L10", "data.distribution", "kind: distribution", [](Scenario& s) { s.data.distribution.max = 60; },
+      {"L10", "data.distribution", "kind: distribution",
+       [](Scenario& s) { s.data.distribution.max = 60; },
        [](Scenario& s) { s.data.kind = DataKind::distribution; }},
       {"L10", "data.documents", "kind: lengths",
        [](Scenario& s) { s.data.kind = DataKind::distribution, one_pack(s, {4}); },
@@ -125,7 +139,8 @@ const std::vector<Example>& examples() {
        [](Scenario& s) { s.data.mask.microbatches = {1}; }},
       {"L11", "data.mask.roles", "[assistant]", [](Scenario& s) { s.data.mask.roles = {"user"}; },
        [](Scenario& s) { s.data.mask.roles = {"assistant"}; }},
-      {"L11", "data.mask.document_end", "true", [](Scenario& s) { s.data.mask.document_end = false; },
+      {"L11", "data.mask.document_end", "true",
+       [](Scenario& s) { s.data.mask.document_end = false; },
        [](Scenario& s) { s.data.mask.document_end = true; }},
       {"L12", "data.mask.prefix", "62", [](Scenario& s) { s.data.mask.prefix = 64; },
        [](Scenario& s) { s.data.mask.prefix = 62; }},
@@ -155,7 +170,8 @@ const std::vector<Example>& examples() {
       {"L14", "training.recapture_at", "[]",
        [](Scenario& s) { s.training.recapture_at = {2}, s.cuda_graph.impl = GraphImpl::none; },
        [](Scenario& s) { s.training.recapture_at = {}; }},
-      {"L14", "training.change_microbatches_at", "[{step: 1, microbatches: 2}, {step: 2, microbatches: 3}]",
+      {"L14", "training.change_microbatches_at",
+       "[{step: 1, microbatches: 2}, {step: 2, microbatches: 3}]",
        [](Scenario& s) {
          s.training.change_microbatches_at = {{2, 2}, {1, 3}};
        },
@@ -163,9 +179,12 @@ const std::vector<Example>& examples() {
          s.training.change_microbatches_at = {{1, 2}, {2, 3}};
        }},
       {"L15", "cuda_graph.modules", "[]",
-       [](Scenario& s) { s.cuda_graph.impl = GraphImpl::full_iteration, s.cuda_graph.modules = {attn}; },
+       [](Scenario& s) {
+         s.cuda_graph.impl = GraphImpl::full_iteration, s.cuda_graph.modules = {attn};
+       },
        [](Scenario& s) { s.cuda_graph.modules = {}; }},
-      {"L16", "cuda_graph.modules", "[mlp]", [](Scenario& s) { s.model.pattern = "M-", s.cuda_graph.modules = {attn}; },
+      {"L16", "cuda_graph.modules", "[mlp]",
+       [](Scenario& s) { s.model.pattern = "M-", s.cuda_graph.modules = {attn}; },
        [](Scenario& s) { s.cuda_graph.modules = {mlp}; }},
       {"L17", "cuda_graph.modules", "[moe_router]",
        [](Scenario& s) {
@@ -178,7 +197,9 @@ const std::vector<Example>& examples() {
          s.cuda_graph.modules = {moe_router, moe_preprocess};
        }},
       {"L19", "model.moe.pad_to_capacity", "true",
-       [](Scenario& s) { s.model.pattern = "*E", s.cuda_graph.modules = {moe}, s.model.moe.pad_to_capacity = false; },
+       [](Scenario& s) {
+         s.model.pattern = "*E", s.cuda_graph.modules = {moe}, s.model.moe.pad_to_capacity = false;
+       },
        [](Scenario& s) { s.model.moe.pad_to_capacity = true; }},
       {"L19", "model.moe.pad_to_capacity", "true",
        [](Scenario& s) { s.model.pattern = "*E", s.model.moe.pad_to_capacity = false; },
@@ -188,11 +209,14 @@ const std::vector<Example>& examples() {
          s.model.pattern = "*E", s.cuda_graph.impl = GraphImpl::full_iteration;
          s.model.moe.pad_to_capacity = false, s.model.moe.capacity_factor.reset();
        },
-       [](Scenario& s) { s.model.moe.capacity_factor = Ratio{2'000'000}, s.model.moe.pad_to_capacity = true; }},
+       [](Scenario& s) {
+         s.model.moe.capacity_factor = Ratio{2'000'000}, s.model.moe.pad_to_capacity = true;
+       }},
       {"L20", "model.moe.host_sync", "false",
        [](Scenario& s) {
          s.model.pattern = "*E", s.cuda_graph.modules = {moe_router, moe_preprocess};
-         s.model.moe.pad_to_capacity = false, s.model.moe.capacity_factor.reset(), s.model.moe.host_sync = true;
+         s.model.moe.pad_to_capacity = false, s.model.moe.capacity_factor.reset(),
+         s.model.moe.host_sync = true;
        },
        [](Scenario& s) { s.model.moe.host_sync = false; }},
       {"L20", "model.moe.pad_to_capacity", "true",
@@ -201,7 +225,8 @@ const std::vector<Example>& examples() {
          s.model.moe.pad_to_capacity = false;
        },
        [](Scenario& s) { s.model.moe.pad_to_capacity = true; }},
-      {"L21", "model.moe.host_sync", "false", [](Scenario& s) { s.model.pattern = "*E", s.model.moe.host_sync = true; },
+      {"L21", "model.moe.host_sync", "false",
+       [](Scenario& s) { s.model.pattern = "*E", s.model.moe.host_sync = true; },
        [](Scenario& s) { s.model.moe.host_sync = false; }},
       {"L22", "training.steps", "2", [](Scenario& s) { s.training.steps = 1; },
        [](Scenario& s) { s.training.steps = 2; }},
@@ -231,40 +256,55 @@ const std::vector<Example>& examples() {
          s.model.recompute = {Recompute::mlp_act, Recompute::moe_act};
        },
        [](Scenario& s) { s.model.recompute = {Recompute::mlp_act}; }},
-      {"L25", "offload.modules", "[core_attn, attn_proj]", [](Scenario& s) { offload(s, "M*-", {attn_proj}); },
+      {"L25", "offload.modules", "[core_attn, attn_proj]",
+       [](Scenario& s) { offload(s, "M*-", {attn_proj}); },
        [](Scenario& s) {
          s.offload.modules = {core_attn, attn_proj};
        }},
-      {"L26", "offload.modules", "[qkv_linear]", [](Scenario& s) { offload(s, "M*-", {attn_norm}, {attn}); },
+      {"L26", "offload.modules", "[qkv_linear]",
+       [](Scenario& s) { offload(s, "M*-", {attn_norm}, {attn}); },
        [](Scenario& s) { s.offload.modules = {qkv_linear}; }},
       {"L27", "model.recompute", "[]",
-       [](Scenario& s) { offload(s, "M*-", {qkv_linear}), s.model.recompute = {Recompute::layernorm}; },
+       [](Scenario& s) {
+         offload(s, "M*-", {qkv_linear}), s.model.recompute = {Recompute::layernorm};
+       },
        [](Scenario& s) { s.model.recompute = {}; }},
       {"L28", "cuda_graph.warmup_steps", "1",
        [](Scenario& s) { offload(s, "M*-", {qkv_linear}), s.cuda_graph.warmup_steps = 0; },
        [](Scenario& s) { s.cuda_graph.warmup_steps = 1; }},
       {"L29", "offload.max_inflight", "1",
-       [](Scenario& s) { offload(s, "M*-", {qkv_linear}), s.cuda_graph.impl = GraphImpl::full_iteration; },
+       [](Scenario& s) {
+         offload(s, "M*-", {qkv_linear}), s.cuda_graph.impl = GraphImpl::full_iteration;
+       },
        [](Scenario& s) { s.offload.max_inflight = 1; }},
       {"L30", "cuda_graph.modules", "[moe_router]",
-       [](Scenario& s) { offload(s, "*E", {expert_fc1}, {moe}), s.offload.delay_until_cuda_graph = true; },
+       [](Scenario& s) {
+         offload(s, "*E", {expert_fc1}, {moe}), s.offload.delay_until_cuda_graph = true;
+       },
        [](Scenario& s) { s.cuda_graph.modules = {moe_router}; }},
       {"L30", "offload.delay_until_cuda_graph", "false",
-       [](Scenario& s) { offload(s, "M*-", {qkv_linear}), s.offload.delay_until_cuda_graph = true; },
+       [](Scenario& s) {
+         offload(s, "M*-", {qkv_linear}), s.offload.delay_until_cuda_graph = true;
+       },
        [](Scenario& s) { s.offload.delay_until_cuda_graph = false; }},
       {"L31", "training.steps", "2",
-       [](Scenario& s) { offload(s, "M*-", {qkv_linear}), s.training.steps = 1, s.cuda_graph.impl = GraphImpl::none; },
+       [](Scenario& s) {
+         offload(s, "M*-", {qkv_linear}), s.training.steps = 1, s.cuda_graph.impl = GraphImpl::none;
+       },
        [](Scenario& s) { s.training.steps = 2; }},
-      {"L32", "fsdp.double_buffer", "true", [](Scenario& s) { shard(s), s.fsdp.double_buffer = false; },
+      {"L32", "fsdp.double_buffer", "true",
+       [](Scenario& s) { shard(s), s.fsdp.double_buffer = false; },
        [](Scenario& s) { s.fsdp.double_buffer = true; }},
       {"L33", "fsdp.persist_buf_on_alloc_fail", "true",
        [](Scenario& s) {
-         shard(s), s.model.pattern = "M*-M", s.fsdp.unit = {2}, s.fsdp.persist_buf_on_alloc_fail = false;
+         shard(s), s.model.pattern = "M*-M", s.fsdp.unit = {2},
+                   s.fsdp.persist_buf_on_alloc_fail = false;
        },
        [](Scenario& s) { s.fsdp.persist_buf_on_alloc_fail = true; }},
       {"L34", "fsdp.prefetch", "1",
        [](Scenario& s) {
-         shard(s), s.model.pattern = "MM", s.fsdp.prefetch = 2, s.fsdp.persist_buf_on_alloc_fail = false;
+         shard(s), s.model.pattern = "MM", s.fsdp.prefetch = 2,
+                   s.fsdp.persist_buf_on_alloc_fail = false;
        },
        [](Scenario& s) { s.fsdp.prefetch = 1; }},
       {"L35", "fsdp.unit", "[1, 1]",
@@ -274,11 +314,13 @@ const std::vector<Example>& examples() {
        [](Scenario& s) {
          s.fsdp.unit = {1, 1};
        }},
-      {"L35", "fsdp.unit", "[1, 1]", [](Scenario& s) { shard(s), s.fsdp.unit = {1}, s.fsdp.unit_is_list = true; },
+      {"L35", "fsdp.unit", "[1, 1]",
+       [](Scenario& s) { shard(s), s.fsdp.unit = {1}, s.fsdp.unit_is_list = true; },
        [](Scenario& s) {
          s.fsdp.unit = {1, 1};
        }},
-      {"L36", "parallel.transport", "nccl", [](Scenario& s) { shard(s), s.fsdp.reduction = Reduction::nccl; },
+      {"L36", "parallel.transport", "nccl",
+       [](Scenario& s) { shard(s), s.fsdp.reduction = Reduction::nccl; },
        [](Scenario& s) { s.parallel.transport = Transport::nccl; }},
       {"L37", "parallel.transport", "shm",
        [](Scenario& s) { s.parallel.data = 2, s.cuda_graph.impl = GraphImpl::full_iteration; },
@@ -294,14 +336,19 @@ const std::vector<Example>& examples() {
        },
        [](Scenario& s) { s.checker.delays[0].rank = 0; }},
       {"L39", "checker.schedule.kind", "random",
-       [](Scenario& s) { s.checker.schedule.kind = ScheduleKind::program, s.checker.schedule.count = 9; },
+       [](Scenario& s) {
+         s.checker.schedule.kind = ScheduleKind::program, s.checker.schedule.count = 9;
+       },
        [](Scenario& s) { s.checker.schedule.kind = ScheduleKind::random; }},
       {"L40", "expect.error", "the rule that refuses it, such as L17",
-       [](Scenario& s) { s.expect.verdict = ExpectedVerdict::refused; }, [](Scenario& s) { s.expect.error = "L17"; }},
+       [](Scenario& s) { s.expect.verdict = ExpectedVerdict::refused; },
+       [](Scenario& s) { s.expect.error = "L17"; }},
       {"L40", "expect.verdict", "violated", [](Scenario& s) { s.expect.judge = "hazard"; },
        [](Scenario& s) { s.expect.verdict = ExpectedVerdict::violated; }},
       {"L40", "expect.counters", "{}",
-       [](Scenario& s) { s.expect.verdict = ExpectedVerdict::violated, s.expect.counters["ops"].min = 1; },
+       [](Scenario& s) {
+         s.expect.verdict = ExpectedVerdict::violated, s.expect.counters["ops"].min = 1;
+       },
        [](Scenario& s) { s.expect.counters.clear(); }},
   };
   return list;
@@ -321,7 +368,8 @@ TEST(Legality, EveryRuleRefusesItsExampleAndAcceptsTheNearestLegalValue) {
   }
 }
 
-// Files in which one key is not enough, or in which the nearest value of one rule is another's business.
+// Files in which one key is not enough, or in which the nearest value of one rule is another's
+// business.
 TEST(Legality, AllAdviceTogetherIsLegal) {
   const std::vector<std::pair<Edit, std::vector<std::pair<std::string, std::string>>>> cases{
       {[](Scenario& s) { s.model.mamba.d_inner = 60, s.model.mamba.groups = 3; },
@@ -363,14 +411,17 @@ TEST(Legality, AllAdviceTogetherIsLegal) {
        },
        {{"model.moe.pad_to_capacity", "true, host_sync: false"}}},
       {[](Scenario& s) {
-         s.expect.verdict = ExpectedVerdict::refused, s.expect.error = "L17", s.expect.judge = "hazard";
+         s.expect.verdict = ExpectedVerdict::refused, s.expect.error = "L17",
+         s.expect.judge = "hazard";
        },
        {{"expect.judge", "none"}}},
-      {[](Scenario& s) { s.expect.error = "L17", s.expect.counters["ops"].min = 1; }, {{"expect.error", "none"}}},
+      {[](Scenario& s) { s.expect.error = "L17", s.expect.counters["ops"].min = 1; },
+       {{"expect.error", "none"}}},
   };
   for (const auto& [edit, advice] : cases) {
     std::vector<std::pair<std::string, std::string>> got;
-    for (const ScenarioError& error : check_legality(edited(edit))) got.emplace_back(error.key, error.nearest);
+    for (const ScenarioError& error : check_legality(edited(edit)))
+      got.emplace_back(error.key, error.nearest);
     EXPECT_EQ(got, advice);
   }
 }
@@ -441,9 +492,11 @@ TEST(Legality, NormsAreOffloadedOnlyWhereTheirInputIsInsideOfAGraphOrEager) {
   EXPECT_EQ(rule("*-", mlp_norm, {attn}), "L26");  // The output of attention's graph.
   EXPECT_EQ(rule("*-", attn_norm, {attn, mlp}), "L26");
   EXPECT_EQ(rule("*-", attn_norm, {mlp}), "none");
-  EXPECT_EQ(rule("*-*-", attn_norm, {mlp}), "L26");  // The second one reads what the first block's graph wrote.
+  EXPECT_EQ(rule("*-*-", attn_norm, {mlp}),
+            "L26");  // The second one reads what the first block's graph wrote.
   EXPECT_EQ(rule("*E", mlp_norm, {attn, moe}), "none");
-  EXPECT_EQ(rule("*E", mlp_norm, {attn, moe_router}), "L26");  // Eager experts add to it after the graph.
+  EXPECT_EQ(rule("*E", mlp_norm, {attn, moe_router}),
+            "L26");  // Eager experts add to it after the graph.
   EXPECT_EQ(rule("M*", attn_norm, {mamba}), "L26");
   EXPECT_EQ(rule("*-M-", mlp_norm, {attn, mlp}), "L26");  // For two blocks the lone one fails.
   EXPECT_EQ(rule("M-", mlp_norm, {}), "L26");
@@ -458,14 +511,17 @@ TEST(Legality, ExampleOfHalfOffloadedExpertsIsLegal) {
   using enum GraphModule;
   using enum OffloadModule;
   Scenario scenario = edited([](Scenario& s) {
-    offload(s, "*E*E", {qkv_linear, core_attn, expert_fc1, moe_act}, {attn, moe_router, moe_preprocess});
+    offload(s, "*E*E", {qkv_linear, core_attn, expert_fc1, moe_act},
+            {attn, moe_router, moe_preprocess});
     s.offload.delay_until_cuda_graph = true;
   });
   EXPECT_EQ(lowest_rule(scenario), "none");
 }
 
 TEST(Legality, ReplaysMayBeExpectedToBeNone) {
-  Scenario scenario = edited([](Scenario& s) { s.cuda_graph.max_packed_seqs = {1}, s.data.documents = {{{3, 4}}}; });
+  Scenario scenario = edited([](Scenario& s) {
+    s.cuda_graph.max_packed_seqs = {1}, s.data.documents = {{{3, 4}}};
+  });
   EXPECT_EQ(lowest_rule(scenario), "L23");
   scenario.expect.counters["graph_replays"] = {0, 0, ""};
   EXPECT_EQ(lowest_rule(scenario), "none");
@@ -476,7 +532,9 @@ TEST(Legality, ReplaysMayBeExpectedToBeNone) {
 }
 
 TEST(Legality, DummySlotCountsAgainstTheBuckets) {
-  Scenario scenario = edited([](Scenario& s) { s.cuda_graph.max_packed_seqs = {2}, s.data.documents = {{{3, 4}}}; });
+  Scenario scenario = edited([](Scenario& s) {
+    s.cuda_graph.max_packed_seqs = {2}, s.data.documents = {{{3, 4}}};
+  });
   EXPECT_EQ(lowest_rule(scenario), "none");
   scenario.data.tail = Tail::append_dummy_seq;
   EXPECT_EQ(lowest_rule(scenario), "L23");
@@ -484,7 +542,8 @@ TEST(Legality, DummySlotCountsAgainstTheBuckets) {
 
 TEST(Legality, OneRankMayShardAndEqualUnitsFitThePool) {
   Scenario scenario = edited([](Scenario& s) {
-    shard(s), s.model.pattern = "M*-M*-", s.fsdp.unit = {2}, s.fsdp.persist_buf_on_alloc_fail = false;
+    shard(s), s.model.pattern = "M*-M*-", s.fsdp.unit = {2},
+              s.fsdp.persist_buf_on_alloc_fail = false;
   });
   EXPECT_EQ(lowest_rule(scenario), "none");
   scenario.fsdp.unit = {1};
@@ -509,8 +568,10 @@ TEST(Built, ListAndRefusalsAgree) {
       {"numerics: bf16", [](Scenario& s) { s.numerics = {Numerics::bf16}; }},
       {"model.pattern: E", [](Scenario& s) { s.model.pattern = "*E"; }},
       {"model.recompute", [](Scenario& s) { s.model.recompute = {Recompute::layernorm}; }},
-      {"model.core_attention: cudnn", [](Scenario& s) { s.model.core_attention = CoreAttention::cudnn; }},
-      {"cuda_graph.impl: full_iteration", [](Scenario& s) { s.cuda_graph.impl = GraphImpl::full_iteration; }},
+      {"model.core_attention: cudnn",
+       [](Scenario& s) { s.model.core_attention = CoreAttention::cudnn; }},
+      {"cuda_graph.impl: full_iteration",
+       [](Scenario& s) { s.cuda_graph.impl = GraphImpl::full_iteration; }},
       {"cuda_graph.graph_memory_limit", [](Scenario& s) { s.cuda_graph.graph_memory_limit = 1; }},
       {"offload.modules", [](Scenario& s) { s.offload.modules = {OffloadModule::core_attn}; }},
       {"fsdp.strategy", shard},
@@ -541,15 +602,17 @@ TEST(Built, ListAndRefusalsAgree) {
 
 TEST(Effect, KeysOfAbsentLayersAndSwitchedOffMachineryAreListed) {
   const auto defaults = keys_without_effect(Scenario{});
-  EXPECT_THAT(defaults, IsSupersetOf({"model.moe", "offload", "fsdp.unit", "data.path", "data.distribution"}));
+  EXPECT_THAT(defaults, IsSupersetOf({"model.moe", "offload", "fsdp.unit", "data.path",
+                                      "data.distribution"}));
   EXPECT_THAT(defaults, Not(Contains("model.mamba")));
   const auto other = keys_without_effect(edited([](Scenario& s) {
     s.model.pattern = "E";
     s.cuda_graph.impl = GraphImpl::none;
     s.data.kind = DataKind::distribution;
   }));
-  EXPECT_THAT(other, IsSupersetOf({"model.attention", "model.mamba", "model.mlp.hidden", "data.documents",
-                                   "data.distribution.sigma", "cuda_graph.modules"}));
+  EXPECT_THAT(other,
+              IsSupersetOf({"model.attention", "model.mamba", "model.mlp.hidden", "data.documents",
+                            "data.distribution.sigma", "cuda_graph.modules"}));
   EXPECT_THAT(other, Not(Contains("model.moe")));
   EXPECT_THAT(other, Not(Contains("model.mlp")));  // Its activation is the experts' too.
 }
@@ -562,13 +625,15 @@ TEST(Effect, WhatAStrategyDoesNotReadIsListed) {
       s.fsdp.double_buffer = double_buffer;
     }));
   };
-  EXPECT_THAT(keys(Sharding::optim, true),
-              IsSupersetOf({"fsdp.prefetch", "fsdp.double_buffer", "fsdp.persist_buf_on_alloc_fail"}));
+  EXPECT_THAT(keys(Sharding::optim, true), IsSupersetOf({"fsdp.prefetch", "fsdp.double_buffer",
+                                                         "fsdp.persist_buf_on_alloc_fail"}));
   EXPECT_THAT(keys(Sharding::optim, true), Not(Contains("fsdp.unit")));
   EXPECT_THAT(keys(Sharding::optim_grads, true), Contains("fsdp.prefetch"));
   EXPECT_THAT(keys(Sharding::optim_grads, true), Not(Contains("fsdp.double_buffer")));
-  EXPECT_THAT(keys(Sharding::optim_grads_params, true), Not(Contains(testing::StartsWith("fsdp."))));
-  EXPECT_THAT(keys(Sharding::optim_grads_params, false), Contains("fsdp.persist_buf_on_alloc_fail"));
+  EXPECT_THAT(keys(Sharding::optim_grads_params, true),
+              Not(Contains(testing::StartsWith("fsdp."))));
+  EXPECT_THAT(keys(Sharding::optim_grads_params, false),
+              Contains("fsdp.persist_buf_on_alloc_fail"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The library of scenarios: every file reads and means what it says, and together they reach what must be reached.
+// The library of scenarios: every file reads and means what it says, and together they reach what
+// must be reached.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kLibrary =
-    fs::path(std::getenv("LOCKSTEP_ROOT") ? std::getenv("LOCKSTEP_ROOT") : LOCKSTEP_SOURCE_ROOT) / "scenarios/library";
+    fs::path(std::getenv("LOCKSTEP_ROOT") ? std::getenv("LOCKSTEP_ROOT") : LOCKSTEP_SOURCE_ROOT) /
+    "scenarios/library";
 
 std::vector<fs::path> files_in(const fs::path& folder) {
   std::vector<fs::path> files;
@@ -39,14 +41,16 @@ std::string all_text(const ReadResult& read) {
 // The files that hold, in all rooms of the library.
 std::vector<fs::path> library_files() {
   std::vector<fs::path> files = files_in(kLibrary);
-  std::erase_if(files, [](const fs::path& file) { return file.parent_path().filename() == "refused"; });
+  std::erase_if(files,
+                [](const fs::path& file) { return file.parent_path().filename() == "refused"; });
   return files;
 }
 
 const std::vector<Scenario>& library() {
   static const std::vector<Scenario> scenarios = [] {
     std::vector<Scenario> list;
-    for (const fs::path& file : library_files()) list.push_back(read_scenario_file(file.string()).scenario);
+    for (const fs::path& file : library_files())
+      list.push_back(read_scenario_file(file.string()).scenario);
     return list;
   }();
   return scenarios;
@@ -117,18 +121,21 @@ std::int64_t count(const Scenario& s, Way way) {
   return std::ssize(ways);
 }
 
-// Launches: forward and backward of each region and microbatch; one a step and one an evaluation under full_iteration.
+// Launches: forward and backward of each region and microbatch; one a step and one an evaluation
+// under full_iteration.
 std::int64_t graph_replays(const Scenario& s) {
   const std::int64_t replayed = count(s, Way::replayed);
   if (s.cuda_graph.impl == GraphImpl::full_iteration) return replayed + evaluations(s);
   const auto blocks = s.blocks();
-  return 2 * replayed * std::ranges::count_if(blocks, [&](const auto& block) { return is_captured(s, block); });
+  return 2 * replayed *
+         std::ranges::count_if(blocks, [&](const auto& block) { return is_captured(s, block); });
 }
 
 // In the order of a step: a forward, and a backward as soon as `in_flight` are out.
 std::int64_t max_outstanding(const Scenario& s) {
   std::int64_t most = 0;
-  for (std::int64_t step = 0; step < s.training.steps; ++step) most = std::max(most, s.training.microbatches_at(step));
+  for (std::int64_t step = 0; step < s.training.steps; ++step)
+    most = std::max(most, s.training.microbatches_at(step));
   return std::min(most, s.training.in_flight);
 }
 
@@ -171,12 +178,14 @@ TEST(Library, CountersAreThoseOfTheResult) {
     EXPECT_FALSE(s.expect.counters.empty()) << s.name;
     for (const auto& [name, rule] : s.expect.counters) {
       EXPECT_TRUE(holds(counter_names(), name)) << s.name << " " << name;
-      EXPECT_TRUE(rule.same_as.empty() || holds(counter_names(), rule.same_as)) << s.name << " " << rule.same_as;
+      EXPECT_TRUE(rule.same_as.empty() || holds(counter_names(), rule.same_as))
+          << s.name << " " << rule.same_as;
     }
   }
 }
 
-// The definitions of the counters, computed from documents and schedule, against what the files expect.
+// The definitions of the counters, computed from documents and schedule, against what the files
+// expect.
 TEST(Library, ExpectedCountersFollowFromTheLayouts) {
   int compared = 0;
   for (const Scenario& s : library()) {
@@ -231,7 +240,9 @@ Trait any_replayed_pair(std::function<bool(const Scenario&, const Visit&, const 
   };
 }
 
-std::int64_t tokens(const Visit& visit) { return std::reduce(visit.lengths.begin(), visit.lengths.end()); }
+std::int64_t tokens(const Visit& visit) {
+  return std::reduce(visit.lengths.begin(), visit.lengths.end());
+}
 
 Trait has_length(std::function<std::int64_t(const Scenario&)> length, char layer) {
   return any_replayed([=](const Scenario& s, const Visit& visit) {
@@ -276,7 +287,8 @@ bool uses_two_buckets(const Scenario& s) {
 }
 
 Trait captures(std::vector<GraphModule> modules) {
-  return [=](const Scenario& s) { return with_partial_graphs(s) && s.cuda_graph.modules == modules; };
+  return
+      [=](const Scenario& s) { return with_partial_graphs(s) && s.cuda_graph.modules == modules; };
 }
 
 // A layer of experts for which this holds of its settings.
@@ -284,12 +296,15 @@ Trait experts(bool (*are)(const Scenario::Model::Moe&)) {
   return [=](const Scenario& s) { return has_layer(s, 'E') && are(s.model.moe); };
 }
 Trait captures_of_experts(GraphModule module) {
-  return [=](const Scenario& s) { return with_partial_graphs(s) && holds(s.cuda_graph.modules, module); };
+  return [=](const Scenario& s) {
+    return with_partial_graphs(s) && holds(s.cuda_graph.modules, module);
+  };
 }
 
 bool has_evaluation_between_replays(const Scenario& s) {
   const std::int64_t first = s.training.eval_every;  // The step after the first evaluation.
-  return first > s.cuda_graph.warmup_steps && first < s.training.steps && count(s, Way::replayed) > 0;
+  return first > s.cuda_graph.warmup_steps && first < s.training.steps &&
+         count(s, Way::replayed) > 0;
 }
 
 const std::vector<std::pair<std::string, Trait>>& coverage() {
@@ -304,10 +319,12 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
       {"chunk + 1", has_length([](auto& s) { return s.model.mamba.chunk + 1; }, 'M')},
       {"whole pack", has_length([](auto& s) { return s.data.pack_length; }, 'M')},
       {"empty document first", has_empty_document([](auto&, std::size_t i) { return i == 0; })},
-      {"empty document in the middle",
-       has_empty_document([](auto& lengths, std::size_t i) { return i > 0 && i + 1 < lengths.size(); })},
-      {"empty document last",
-       has_empty_document([](auto& lengths, std::size_t i) { return i > 0 && i + 1 == lengths.size(); })},
+      {"empty document in the middle", has_empty_document([](auto& lengths, std::size_t i) {
+         return i > 0 && i + 1 < lengths.size();
+       })},
+      {"empty document last", has_empty_document([](auto& lengths, std::size_t i) {
+         return i > 0 && i + 1 == lengths.size();
+       })},
       {"capacity - 1", has_slots(-1)},
       {"capacity", has_slots(0)},
       {"capacity + 1", has_slots(1)},
@@ -315,30 +332,41 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
          return tokens(a) == tokens(b) && tokens(a) > 0 && a.lengths != b.lengths;
        })},
       {"large pack, then small", any_replayed_pair([](auto& s, const Visit& a, const Visit& b) {
-         return tokens(a) == s.data.pack_length && tokens(b) > 0 && tokens(b) <= s.data.pack_length / 8;
+         return tokens(a) == s.data.pack_length && tokens(b) > 0 &&
+                tokens(b) <= s.data.pack_length / 8;
        })},
-      {"in_flight 1", [](auto& s) { return s.training.in_flight == 1 && s.training.microbatches > 1; }},
+      {"in_flight 1",
+       [](auto& s) { return s.training.in_flight == 1 && s.training.microbatches > 1; }},
       {"in_flight 2", [](auto& s) { return s.training.in_flight == 2; }},
       {"in_flight 3", [](auto& s) { return s.training.in_flight == 3; }},
-      {"slots used again within a step", [](auto& s) { return s.training.microbatches > 2 * s.training.in_flight; }},
+      {"slots used again within a step",
+       [](auto& s) { return s.training.microbatches > 2 * s.training.in_flight; }},
       {"attn alone", captures({attn})},
       {"mlp alone", captures({mlp})},
       {"mlp of a transformer layer whose attention is eager",
-       [](auto& s) { return captures({mlp})(s) && s.model.pattern.find("*-") != std::string::npos; }},
+       [](auto& s) {
+         return captures({mlp})(s) && s.model.pattern.find("*-") != std::string::npos;
+       }},
       {"mamba alone", captures({mamba})},
       {"modules together", captures({attn, mlp, mamba})},
       {"whole layers", with_whole_layers},
       {"full iteration", [](auto& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }},
       {"full iteration with evaluation",
-       [](auto& s) { return s.cuda_graph.impl == GraphImpl::full_iteration && s.training.eval_every > 0; }},
+       [](auto& s) {
+         return s.cuda_graph.impl == GraphImpl::full_iteration && s.training.eval_every > 0;
+       }},
       {"fallback of a full iteration",
-       [](auto& s) { return s.cuda_graph.impl == GraphImpl::full_iteration && count(s, Way::fallback) > 0; }},
+       [](auto& s) {
+         return s.cuda_graph.impl == GraphImpl::full_iteration && count(s, Way::fallback) > 0;
+       }},
       {"no graphs", [](auto& s) { return !with_graphs(s); }},
-      {"warm-up of no step", [](auto& s) { return with_graphs(s) && s.cuda_graph.warmup_steps == 0; }},
+      {"warm-up of no step",
+       [](auto& s) { return with_graphs(s) && s.cuda_graph.warmup_steps == 0; }},
       {"fallback between replays", has_fallback_between_replays},
       {"evaluation between replays", has_evaluation_between_replays},
       {"re-capture", [](auto& s) { return !s.training.recapture_at.empty(); }},
-      {"dropout in graphs", [](auto& s) { return with_graphs(s) && s.model.dropout.millionths > 0; }},
+      {"dropout in graphs",
+       [](auto& s) { return with_graphs(s) && s.model.dropout.millionths > 0; }},
       {"masked microbatch", [](auto& s) { return !s.data.mask.microbatches.empty(); }},
       {"mask prefix", [](auto& s) { return s.data.mask.prefix > 0; }},
       {"mask rate", [](auto& s) { return s.data.mask.rate.millionths > 0; }},
@@ -356,14 +384,20 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        }},
       {"tied embedding", [](auto& s) { return s.model.tied_embedding; }},
       {"untied embedding", [](auto& s) { return !s.model.tied_embedding; }},
-      {"swiglu", [](auto& s) { return has_layer(s, '-') && s.model.mlp.activation == MlpActivation::swiglu; }},
+      {"swiglu",
+       [](auto& s) {
+         return has_layer(s, '-') && s.model.mlp.activation == MlpActivation::swiglu;
+       }},
       {"gaps", [](auto& s) { return s.data.gaps > 0; }},
       {"align", [](auto& s) { return s.data.align > 1; }},
-      {"append_dummy_seq", [](auto& s) { return has_layouts(s) && s.data.tail == Tail::append_dummy_seq; }},
-      {"microbatch without a document", any_replayed([](auto&, const Visit& v) { return v.lengths.empty(); })},
+      {"append_dummy_seq",
+       [](auto& s) { return has_layouts(s) && s.data.tail == Tail::append_dummy_seq; }},
+      {"microbatch without a document",
+       any_replayed([](auto&, const Visit& v) { return v.lengths.empty(); })},
       {"microbatch of empty documents",
        any_replayed([](auto&, const Visit& v) { return !v.lengths.empty() && tokens(v) == 0; })},
-      {"changing microbatch count", [](auto& s) { return !s.training.change_microbatches_at.empty(); }},
+      {"changing microbatch count",
+       [](auto& s) { return !s.training.change_microbatches_at.empty(); }},
       {"several buckets", uses_two_buckets},
       {"several heads and groups of M",
        [](auto& s) {
@@ -374,44 +408,56 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
       {"long pattern", [](auto& s) { return s.model.pattern.size() >= 10; }},
       {"linear schedule with warm-up",
        [](auto& s) {
-         return s.training.optimizer.schedule == LrSchedule::linear && s.training.optimizer.lr_warmup > 0;
+         return s.training.optimizer.schedule == LrSchedule::linear &&
+                s.training.optimizer.lr_warmup > 0;
        }},
       {"cosine schedule with warm-up",
        [](auto& s) {
-         return s.training.optimizer.schedule == LrSchedule::cosine && s.training.optimizer.lr_warmup > 0;
+         return s.training.optimizer.schedule == LrSchedule::cosine &&
+                s.training.optimizer.lr_warmup > 0;
        }},
       {"clip off", [](auto& s) { return s.training.optimizer.clip == 0; }},
       {"distribution measured",
-       [](auto& s) { return s.data.kind == DataKind::distribution && s.data.distribution.shape == Shape::measured; }},
+       [](auto& s) {
+         return s.data.kind == DataKind::distribution &&
+                s.data.distribution.shape == Shape::measured;
+       }},
       {"text", [](auto& s) { return s.data.kind == DataKind::text; }},
       {"softmax router", experts([](auto& m) { return m.router == Router::softmax; })},
       {"sigmoid router", experts([](auto& m) { return m.router == Router::sigmoid; })},
       {"expert bias", experts([](auto& m) { return m.expert_bias; })},
       {"shared expert", experts([](auto& m) { return m.shared_hidden > 0; })},
-      {"capacity below the mean", experts([](auto& m) { return m.capacity_factor && m.capacity_factor->value() < 1; })},
-      {"capacity without padding", experts([](auto& m) { return m.capacity_factor && !m.pad_to_capacity; })},
+      {"capacity below the mean",
+       experts([](auto& m) { return m.capacity_factor && m.capacity_factor->value() < 1; })},
+      {"capacity without padding",
+       experts([](auto& m) { return m.capacity_factor && !m.pad_to_capacity; })},
       {"dropless", experts([](auto& m) { return !m.capacity_factor; })},
       {"host sync", experts([](auto& m) { return m.host_sync; })},
-      {"router losses", experts([](auto& m) { return m.aux_loss.millionths > 0 && m.z_loss.millionths > 0; })},
+      {"router losses",
+       experts([](auto& m) { return m.aux_loss.millionths > 0 && m.z_loss.millionths > 0; })},
       {"top-1", experts([](auto& m) { return m.top_k == 1; })},
       {"module moe", captures_of_experts(moe)},
       {"moe_router alone", captures({moe_router})},
       {"module moe_preprocess", captures_of_experts(moe_preprocess)},
-      {"experts in whole layers", [](auto& s) { return has_layer(s, 'E') && with_whole_layers(s); }},
+      {"experts in whole layers",
+       [](auto& s) { return has_layer(s, 'E') && with_whole_layers(s); }},
       {"experts in a full iteration",
        [](auto& s) { return has_layer(s, 'E') && s.cuda_graph.impl == GraphImpl::full_iteration; }},
-      {"widths that are no multiples", [](auto& s) { return s.model.hidden % 8 != 0 && s.data.pack_length % 16 != 0; }},
+      {"widths that are no multiples",
+       [](auto& s) { return s.model.hidden % 8 != 0 && s.data.pack_length % 16 != 0; }},
   };
   return list;
 }
 
 TEST(Library, EveryFeatureIsReached) {
-  for (const auto& [name, feature] : coverage()) EXPECT_TRUE(std::ranges::any_of(library(), feature)) << name;
+  for (const auto& [name, feature] : coverage())
+    EXPECT_TRUE(std::ranges::any_of(library(), feature)) << name;
 }
 
 // Each feature is one that a scenario can lack; else reaching it would say nothing.
 TEST(Library, EveryFeatureIsLackingSomewhere) {
-  for (const auto& [name, feature] : coverage()) EXPECT_FALSE(std::ranges::all_of(library(), feature)) << name;
+  for (const auto& [name, feature] : coverage())
+    EXPECT_FALSE(std::ranges::all_of(library(), feature)) << name;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Each rule on ranks and shards refuses what it is about, and nothing that differs in one of its conditions.
+// Each rule on ranks and shards refuses what it is about, and nothing that differs in one of its
+// conditions.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -20,7 +21,9 @@ struct RuleRow {
   std::vector<Edit> accepted;  // The first refused one and then this.
 };
 
-void shard(Scenario& s, Sharding strategy = Sharding::optim_grads_params) { s.fsdp.strategy = strategy; }
+void shard(Scenario& s, Sharding strategy = Sharding::optim_grads_params) {
+  s.fsdp.strategy = strategy;
+}
 void eager(Scenario& s) { s.cuda_graph.impl = GraphImpl::none; }
 void whole_step(Scenario& s) { s.cuda_graph.impl = GraphImpl::full_iteration; }
 void unsharded(Scenario& s) { s.fsdp.strategy = Sharding::no_shard; }
@@ -37,7 +40,9 @@ const std::map<std::string, RuleRow>& rows() {
        {{[](Scenario& s) { shard(s), s.fsdp.double_buffer = false; },
          [](Scenario& s) { shard(s, Sharding::optim), s.fsdp.double_buffer = false; },
          [](Scenario& s) { shard(s, Sharding::optim_grads), s.fsdp.double_buffer = false; },
-         [](Scenario& s) { shard(s), s.fsdp.double_buffer = false, s.cuda_graph.modules = {GraphModule::attn}; }},
+         [](Scenario& s) {
+           shard(s), s.fsdp.double_buffer = false, s.cuda_graph.modules = {GraphModule::attn};
+         }},
         {[](Scenario& s) { s.fsdp.double_buffer = true; }, eager, whole_step, unsharded}}},
       {"L33",
        {{[](Scenario& s) { without_fallback(s, "M*-M*"); },
@@ -46,9 +51,10 @@ const std::map<std::string, RuleRow>& rows() {
            without_fallback(s, "MMM"), s.fsdp.unit = {1, 2}, s.fsdp.unit_is_list = true;
          },
          [](Scenario& s) { without_fallback(s, "M*"), shard(s, Sharding::optim); }},
-        {[](Scenario& s) { s.fsdp.persist_buf_on_alloc_fail = true; }, [](Scenario& s) { s.model.pattern = "MMM"; },
-         [](Scenario& s) { s.model.pattern = "M*-M*-", s.fsdp.unit = {2}; }, [](Scenario& s) { s.fsdp.unit = {4}; },
-         eager, whole_step, unsharded}}},
+        {[](Scenario& s) { s.fsdp.persist_buf_on_alloc_fail = true; },
+         [](Scenario& s) { s.model.pattern = "MMM"; },
+         [](Scenario& s) { s.model.pattern = "M*-M*-", s.fsdp.unit = {2}; },
+         [](Scenario& s) { s.fsdp.unit = {4}; }, eager, whole_step, unsharded}}},
       {"L34",
        {{[](Scenario& s) { without_fallback(s, "MMM"), s.fsdp.prefetch = 2; },
          [](Scenario& s) { without_fallback(s, "MMM"), s.fsdp.prefetch = 2, eager(s); }},
@@ -63,32 +69,42 @@ const std::map<std::string, RuleRow>& rows() {
         {[](Scenario& s) {
            s.fsdp.unit = {1, 1};
          },
-         [](Scenario& s) { s.fsdp.unit = {2}; }, [](Scenario& s) { s.fsdp.unit = {9}, s.fsdp.unit_is_list = false; },
-         unsharded}}},
+         [](Scenario& s) { s.fsdp.unit = {2}; },
+         [](Scenario& s) { s.fsdp.unit = {9}, s.fsdp.unit_is_list = false; }, unsharded}}},
       {"L36",
        {{[](Scenario& s) { s.parallel.data = 2, s.fsdp.reduction = Reduction::nccl; },
          [](Scenario& s) { shard(s), s.fsdp.reduction = Reduction::nccl; },
          [](Scenario& s) {
-           s.parallel.data = 2, s.fsdp.reduction = Reduction::nccl, s.parallel.transport = Transport::shm;
+           s.parallel.data = 2, s.fsdp.reduction = Reduction::nccl,
+           s.parallel.transport = Transport::shm;
          }},
         {[](Scenario& s) { s.parallel.transport = Transport::nccl; },
-         [](Scenario& s) { s.fsdp.reduction = Reduction::ordered; }, [](Scenario& s) { s.parallel.data = 1; }}}},
+         [](Scenario& s) { s.fsdp.reduction = Reduction::ordered; },
+         [](Scenario& s) { s.parallel.data = 1; }}}},
       {"L37",
        {{[](Scenario& s) { s.parallel.data = 2, whole_step(s); },
-         [](Scenario& s) { s.parallel.data = 2, whole_step(s), s.parallel.transport = Transport::local; }},
+         [](Scenario& s) {
+           s.parallel.data = 2, whole_step(s), s.parallel.transport = Transport::local;
+         }},
         {[](Scenario& s) { s.parallel.transport = Transport::shm; },
-         [](Scenario& s) { s.parallel.transport = Transport::nccl; }, [](Scenario& s) { s.parallel.data = 1; },
+         [](Scenario& s) { s.parallel.transport = Transport::nccl; },
+         [](Scenario& s) { s.parallel.data = 1; },
          [](Scenario& s) { s.cuda_graph.impl = GraphImpl::partial; }, eager}}},
       {"L38",
-       {{[](Scenario& s) { delay(s, DelayStream::gather); }, [](Scenario& s) { delay(s, DelayStream::reduce); },
-         [](Scenario& s) { delay(s, DelayStream::d2h); }, [](Scenario& s) { delay(s, DelayStream::h2d); },
+       {{[](Scenario& s) { delay(s, DelayStream::gather); },
+         [](Scenario& s) { delay(s, DelayStream::reduce); },
+         [](Scenario& s) { delay(s, DelayStream::d2h); },
+         [](Scenario& s) { delay(s, DelayStream::h2d); },
          [](Scenario& s) { delay(s, DelayStream::graph), eager(s); },
          [](Scenario& s) { delay(s, DelayStream::compute, 1); },
          [](Scenario& s) { s.parallel.data = 2, delay(s, DelayStream::compute, 2); }},
         {[](Scenario& s) { shard(s); }, [](Scenario& s) { s.parallel.data = 2; },
-         [](Scenario& s) { delay(s, DelayStream::compute, 0); }, [](Scenario& s) { delay(s, DelayStream::graph); },
+         [](Scenario& s) { delay(s, DelayStream::compute, 0); },
+         [](Scenario& s) { delay(s, DelayStream::graph); },
          [](Scenario& s) { s.parallel.data = 2, delay(s, DelayStream::reduce, 1); },
-         [](Scenario& s) { delay(s, DelayStream::d2h), s.offload.modules = {OffloadModule::qkv_linear}; }}}},
+         [](Scenario& s) {
+           delay(s, DelayStream::d2h), s.offload.modules = {OffloadModule::qkv_linear};
+         }}}},
   };
   return table;
 }
@@ -130,13 +146,15 @@ TEST(ShardingRules, AcceptWhatDiffersInOneCondition) {
   }
 }
 
-// Keys of docs/scenario-reference.md that are refused until they are built, by their key and after all others.
+// Keys of docs/scenario-reference.md that are refused until they are built, by their key and after
+// all others.
 TEST(ShardingRules, WhatIsNotBuiltIsRefusedByItsKey) {
-  const std::map<std::string, Edit> asks{{"fsdp.nccl_ub", [](Scenario& s) { s.fsdp.nccl_ub = true; }},
-                                         {"parallel.tensor", [](Scenario& s) { s.parallel.tensor = 2; }},
-                                         {"parallel.expert", [](Scenario& s) { s.parallel.expert = 2; }},
-                                         {"parallel.context", [](Scenario& s) { s.parallel.context = 2; }},
-                                         {"parallel.pipeline", [](Scenario& s) { s.parallel.pipeline = 2; }}};
+  const std::map<std::string, Edit> asks{
+      {"fsdp.nccl_ub", [](Scenario& s) { s.fsdp.nccl_ub = true; }},
+      {"parallel.tensor", [](Scenario& s) { s.parallel.tensor = 2; }},
+      {"parallel.expert", [](Scenario& s) { s.parallel.expert = 2; }},
+      {"parallel.context", [](Scenario& s) { s.parallel.context = 2; }},
+      {"parallel.pipeline", [](Scenario& s) { s.parallel.pipeline = 2; }}};
   for (const auto& [key, ask] : asks) {
     Scenario s;
     shard(s);
