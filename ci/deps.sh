@@ -18,7 +18,7 @@ esac
 if [[ -n ${LOCKSTEP_SKIP_DEPS:-} ]]; then exit 0; fi
 
 packages=(
-  g++ cmake ninja-build python3 python3-yaml
+  g++ cmake ninja-build ccache python3 python3-yaml
   "libboost$boost-dev" "libboost-program-options$boost-dev" "libboost-json$boost-dev"
   zlib1g-dev libyaml-cpp-dev libgtest-dev libgmock-dev librapidcheck-dev
 )

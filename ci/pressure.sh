@@ -10,7 +10,9 @@ jobs=${2:-2}
 first=${3:-1}
 last=$((first + times - 1))
 root=$(cd "$(dirname "$0")/.." && pwd)
-export lockstep=${LOCKSTEP_BIN:-$root/build/bin}/lockstep
+bin=$root/build/bin
+[[ ! -f $root/CTestTestfile.cmake ]] || bin=$(cd "$root/../.." && pwd)/bin # An installed tree: share/lockstep/ci.
+export lockstep=${LOCKSTEP_BIN:-$bin}/lockstep
 export device=${LOCKSTEP_DEVICE:-cuda}
 export work
 work=$(mktemp -d)

@@ -57,7 +57,10 @@ function(lockstep_install)
       install(FILES ${folder} DESTINATION ${share}/scenarios)
     endif()
   endforeach()
-  install(DIRECTORY docs ci DESTINATION ${share} USE_SOURCE_PERMISSIONS)
+  install(DIRECTORY docs DESTINATION ${share})
+  # Of ci/ what runs in an installed tree: the rest builds from source.
+  install(FILES ci/planted.yaml ci/products.yaml DESTINATION ${share}/ci)
+  install(PROGRAMS ci/campaign.sh ci/gpu.sh ci/pressure.sh ci/resource_spec.sh ci/visible_gpus.sh DESTINATION ${share}/ci)
   install(FILES README.md DESTINATION ${share})
 
   get_property(programs GLOBAL PROPERTY LOCKSTEP_TEST_PROGRAMS)
@@ -69,11 +72,12 @@ function(lockstep_install)
     install(TARGETS ${objects} LIBRARY DESTINATION ${lib})
     install(
       DIRECTORY tests DESTINATION ${share}
-      FILES_MATCHING PATTERN "*.json" PATTERN "*.yaml" PATTERN "*.jsonl" PATTERN "*.txt" PATTERN "*.sh"
+      FILES_MATCHING PATTERN "*.json" PATTERN "*.yaml" PATTERN "*.jsonl" PATTERN "*.txt" PATTERN "*.sh" PATTERN "*.cmake"
       PATTERN "CMakeLists.txt" EXCLUDE)
     file(RELATIVE_PATH up_bin /${share} /${CMAKE_INSTALL_BINDIR})
     file(RELATIVE_PATH up_tests /${share} /${libexec})
     get_property(tests GLOBAL PROPERTY LOCKSTEP_INSTALLED_TESTS)
+    lockstep_tests_for_several_gpus(several_gpus)
     file(
       WRITE ${PROJECT_BINARY_DIR}/installed/CTestTestfile.cmake
       "# Run with: ctest --test-dir <this folder>\n"
@@ -85,7 +89,7 @@ function(lockstep_install)
       "get_filename_component(bin \"\${root}/${up_bin}\" ABSOLUTE)\n"
       "get_filename_component(tests \"\${root}/${up_tests}\" ABSOLUTE)\n"
       "set(environment \"LOCKSTEP_ROOT=\${root};LOCKSTEP_BIN=\${bin}\")\n"
-      "${tests}")
+      "${tests}${several_gpus}")
     install(FILES ${PROJECT_BINARY_DIR}/installed/CTestTestfile.cmake DESTINATION ${share})
   endif()
 endfunction()

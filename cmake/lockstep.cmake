@@ -39,15 +39,15 @@ function(lockstep_module name)
   endif()
 endfunction()
 
-# lockstep_ctest(name COMMAND program arguments... [LABELS ...] [TIMEOUT s] [SKIPS] [ALONE] [SOURCE]): one entry
+# lockstep_ctest(name COMMAND program arguments... [LABELS ...] [GPUS n] [TIMEOUT s] [SKIPS] [ALONE] [SOURCE]): one entry
 # of ctest, here and in the installed tree. Arguments may hold @ROOT@ (the folder that has scenarios/ and tests/), @BIN@
 # (that of `lockstep`) and @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, slow, canary. A test for a
-# GPU takes one of CTest's resource specification; one for several, with the label multi_gpu, takes at least 2 and
-# runs alone: CTest fails what asks for more GPUs than it specifies, where it should be skipped. Both are
-# skipped where there are too few. SKIPS: the program itself says by its status that this machine has not what the test
+# GPU takes one of CTest's resource specification; one with the label multi_gpu takes GPUS of them (2 if it does not say)
+# where the machine has so many (tests/several_gpus.cmake), and runs alone, since without a specification nobody else
+# would leave them to it. Both are skipped where there are too few. SKIPS: the program itself says by its status that this machine has not what the test
 # takes. ALONE: it measures what all programs of a machine share. SOURCE: it reads the source tree, so it is here alone.
 function(lockstep_ctest name)
-  cmake_parse_arguments(arg "SKIPS;ALONE;SOURCE" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "SKIPS;ALONE;SOURCE" "TIMEOUT;GPUS" "COMMAND;LABELS" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS host)
   endif()
@@ -58,6 +58,10 @@ function(lockstep_ctest name)
   set(gpus 0)
   if("multi_gpu" IN_LIST arg_LABELS)
     set(gpus 2)
+    if(arg_GPUS)
+      set(gpus ${arg_GPUS})
+    endif()
+    set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TESTS_FOR_SEVERAL_GPUS ${name} ${gpus})
   elseif("gpu" IN_LIST arg_LABELS)
     set(gpus 1)
   endif()
@@ -169,6 +173,12 @@ function(lockstep_cuda_test path)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS ${target})
 endfunction()
 
+# lockstep_tests_for_several_gpus(result): text for ctest to read behind all tests; it names tests and counts of GPUs.
+function(lockstep_tests_for_several_gpus result)
+  get_property(tests GLOBAL PROPERTY LOCKSTEP_TESTS_FOR_SEVERAL_GPUS)
+  set(${result} "set(tests_for_several_gpus \"${tests}\")\ninclude(\"\${root}/tests/several_gpus.cmake\")\n" PARENT_SCOPE)
+endfunction()
+
 # lockstep_scenario_tests(): every YAML file under scenarios/ is a test by itself, on the simulated device and, where
 # the CUDA object is built, on a GPU; those of library/nccl, whose ranks take a GPU each, on several GPUs alone, where
 # `lockstep verify` skips what asks for more than there are. Without CUDA such a file is a test that is skipped. A file
@@ -183,7 +193,11 @@ function(lockstep_scenario_tests)
     string(REGEX REPLACE "^library/(fsdp|graphs|machinery|model|moe|nccl|cudnn|offload|packing|recompute)/" "library/" name "${name}")
     string(REPLACE "/" "." name "${name}")
     if(file MATCHES "^scenarios/library/nccl/" AND TARGET lockstep_cuda)
-      lockstep_ctest(scenario.${name}.cuda COMMAND ${verify} --device cuda @ROOT@/${file} LABELS gpu multi_gpu)
+      set(ranks 2)  # ci.nccl_ranks holds names to what the files ask for.
+      if(name MATCHES "-four-")
+        set(ranks 4)
+      endif()
+      lockstep_ctest(scenario.${name}.cuda COMMAND ${verify} --device cuda @ROOT@/${file} LABELS gpu multi_gpu GPUS ${ranks})
       continue()
     endif()
     lockstep_ctest(scenario.${name} COMMAND ${verify} --device sim @ROOT@/${file} LABELS host SKIPS)

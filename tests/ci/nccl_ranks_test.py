@@ -1,5 +1,6 @@
 """ctest labels a scenario multi_gpu by its folder, scenarios/library/nccl. The reader of scenarios must agree: there and
-nowhere else are the scenarios whose ranks each take a GPU of their own."""
+nowhere else are the scenarios whose ranks each take a GPU of their own; ctest gives four GPUs to those with `-four-` in
+their name and two to the others."""
 import argparse
 import json
 import pathlib
@@ -23,8 +24,11 @@ def ranks_over_nccl(lockstep, path, report):
 def complaint(name, ranks):
     """What is wrong with a file of this name (a path from the root) and this many ranks over NCCL, or None."""
     in_folder = name.parent == FOLDER
+    given = 4 if "-four-" in name.name else 2
     if in_folder and ranks < 2:
         return f"{name}: asks for {ranks} GPUs; {FOLDER} is for scenarios that take several"
+    if in_folder and ranks != given:
+        return f"{name}: asks for {ranks} GPUs, and ctest gives a test of this name {given}"
     if not in_folder and ranks > 1:
         return f"{name}: asks for {ranks} GPUs; move it to {FOLDER}, where ctest gives a test several"
     return None
@@ -44,6 +48,7 @@ def test_itself(lockstep, folder):
         got = ranks_over_nccl(lockstep, asked, folder / "asked.json")
         assert got == want, (text, got, want)
     assert complaint(FOLDER / "a.yaml", 0) and not complaint(FOLDER / "a.yaml", 2)
+    assert complaint(FOLDER / "a.yaml", 4) and not complaint(FOLDER / "a-four-b.yaml", 4)
     assert complaint(pathlib.Path("scenarios/a.yaml"), 2) and not complaint(pathlib.Path("scenarios/a.yaml"), 0)
 
 

@@ -1,16 +1,18 @@
-"""Holds the pipelines of ci/ to what is there: YAML, shell syntax, scripts, labels; runs the cheap steps with a tiny budget."""
+"""Holds the pipelines of ci/ to what is there: YAML, shell syntax, scripts, labels; runs each job with
+stubs for its builds and a tiny budget for its campaign."""
 import argparse
 import os
 import pathlib
 import re
 import subprocess
 import sys
-import tempfile
+
+import run_job
 
 SKIPPED = 77
 # Labels that a test may carry (contract of the command line).
 LABELS = {"host", "gpu", "multi_gpu", "slow", "canary"}
-JOBS = {"cpu", "gpu", "nightly"}
+JOBS = {"cpu", "gpu", "nightly-gpu", "nightly"}
 
 
 def github_steps(pipeline):
@@ -61,26 +63,45 @@ def scripts_that_do_not_parse(root):
             yield f"{script}: {checked.stderr.strip()}"
 
 
-def campaign_complaints(root, lockstep, steps):
-    """Runs each campaign step as it stands, but on the simulator, for a second."""
-    texts = {re.sub(r"\b(BUDGET|DEVICE|OUT)=\S+ ?", "", shell).split("||")[0].strip() for _, shell in steps if "ci/campaign.sh" in shell}
-    for text in sorted(texts):
-        with tempfile.TemporaryDirectory() as out:
-            env = dict(os.environ, BUDGET="1", DEVICE="sim", SEED="1", SHARD="1/4", OUT=out, LOCKSTEP=lockstep)
-            ran = subprocess.run(["bash", "-c", text], cwd=root, env=env, capture_output=True, text=True, timeout=200)
-            if ran.returncode not in (0, 5):
-                yield f"`{text}` left with {ran.returncode}: {ran.stderr[-800:]}"
-            made = {path.name for path in pathlib.Path(out).iterdir()}
-            missing = {"log-1.ndjson", "campaign-1.json", "campaign-1.xml", "campaign-1.html"} - made
-            if missing:
-                yield f"`{text}` did not write {sorted(missing)}"
+def job_complaints(root, lockstep):
+    """Runs each job's steps one behind the other in one folder, as a user who is not root where this is root."""
+    for pipeline in ("github", "gitlab"):
+        for job in sorted(run_job.jobs_of(root, pipeline)):
+            rows, made = run_job.run_job(root, pipeline, job, "nobody", lockstep)
+            step, status, _, output = rows[-1]
+            if status:
+                yield f"{pipeline} {job}: `{step}` left with {status}: {output[-800:]}"
+            wanted = {"out/gpu/summary.txt"} if job == "nightly-gpu" else {"out/ctest.xml"} | {
+                f"out/campaign/{name}" for name in ("log-{0}.ndjson", "campaign-{0}.json", "campaign-{0}.xml", "campaign-{0}.html")}
+            index = {"github": "1", "gitlab": "0"}[pipeline] if job == "nightly" else "0"
+            missing = {name.format(index) for name in wanted} - set(made)
+            if missing and not status:
+                yield f"{pipeline} {job}: did not write {sorted(missing)}"
+
+
+def test_job_runner(root, lockstep):
+    """A folder that root made is closed to the steps behind it, and a campaign that is repeated continues or begins anew."""
+    campaign = 'BUDGET="60" DEVICE=sim bash ci/campaign.sh'  # In quotes, the budget stays.
+    if os.geteuid() == 0:
+        rows, _ = run_job.run_job(root, "github", "cpu", "nobody", lockstep, [
+            "sudo bash ci/build.sh", 'sudo -E ctest --output-junit "$PWD/out/ctest.xml"', campaign])
+        assert rows[-1][0].endswith("ci/campaign.sh") and rows[-1][1] and "Permission denied" in rows[-1][3], rows
+    rows, made = run_job.run_job(root, "github", "cpu", "nobody", lockstep, [
+        "bash ci/build.sh", *(f"{seed} {campaign} --count {count}" for seed, count in
+                              (("SEED=5", 4), ("SEED=5", 6), ("SEED=6", 4), ("", 4)))])
+    assert [row[1] for row in rows] == [0] * 5, rows[-1]
+    cases = [int(re.search(r"seed \d+: (\d+) cases", row[3])[1]) for row in rows[1:]]
+    assert cases[1] == cases[0] + 2 and cases[2] == cases[3] == cases[0], cases
+    earlier = [name for name in made if name.startswith("out/campaign/earlier/")]
+    assert sum(name.endswith("-seed-5/log-0.ndjson") for name in earlier) == 1, made
+    assert sum(name.endswith("-seed-6/campaign-0.json") for name in earlier) == 1, made
 
 
 def test_itself(root):
     """The checks must be able to fail."""
     bad = [("cpu", "if true; then"), ("gpu", "bash ci/none.sh"), ("nightly", "ctest -L '^(gpus|slow)$'")]
-    assert len(list(complaints(root, "bad", bad))) == 4
-    assert list(complaints(root, "bad", [("cpu", "true")])) == ["bad: jobs missing: ['gpu', 'nightly']"]
+    assert len(list(complaints(root, "bad", bad))) == 5
+    assert list(complaints(root, "bad", [("cpu", "true")])) == ["bad: jobs missing: ['gpu', 'nightly', 'nightly-gpu']"]
     assert len(list(artefact_complaints("bad", ""))) == 4
 
 
@@ -94,7 +115,7 @@ def main():
     except ImportError:
         print("pipelines: skipped: no PyYAML (python3-yaml)")
         return SKIPPED
-    root = options.root
+    root = options.root.resolve()
     test_itself(root)
     found = list(scripts_that_do_not_parse(root))
     every_step = []
@@ -104,7 +125,9 @@ def main():
         found += complaints(root, name, steps)
         found += artefact_complaints(name, text)
         every_step += steps
-    found += campaign_complaints(root, options.lockstep, every_step)
+    lockstep = str(pathlib.Path(options.lockstep).resolve())
+    test_job_runner(root, lockstep)
+    found += job_complaints(root, lockstep)
     for complaint in found:
         print(complaint)
     print(f"pipelines: {len(found)} complaints in {len(every_step)} steps")

@@ -21,7 +21,7 @@ def loads(program):
     """(name, path or None) of each library that the program would load."""
     _, text = run("ldd", str(program))
     for line in text.splitlines():
-        found = re.match(r"\s*(\S+)(?: => (\S+))?", line)
+        found = re.match(r"\s*(\S+)(?: => (.*?)(?: \(0x[0-9a-f]+\))?$)?", line)
         if found and "ld-linux" not in found[1]:
             yield found[1], found[2]
 
@@ -49,7 +49,7 @@ def main():
         status, text = run(options.cmake, "--install", options.build, "--prefix", str(base / "first"))
         if status:
             sys.exit(f"cmake --install failed:\n{text[-4000:]}")
-        tree = base / "moved" / "elsewhere"
+        tree = base / "moved" / "else where"
         tree.parent.mkdir()
         shutil.move(base / "first", tree)
 
@@ -74,6 +74,17 @@ def main():
         ran = re.findall(r"^ *\d+/\d+ Test +#\d+: (\S+)", text, re.MULTILINE)
         if status or not any(name.startswith("scenario.") for name in ran):
             sys.exit("the moved tree's tests failed, or none of its scenarios ran")
+
+        # Its scripts run where it lies.
+        campaign = {"PATH": "/usr/bin:/bin", "HOME": str(base), "OUT": str(base / "out"), "DEVICE": "sim", "BUDGET": "60", "SEED": "1"}
+        script = tree / "share/lockstep/ci/campaign.sh"
+        status, text = run("bash", str(script), "--count", "2", cwd=base, env=campaign)
+        if status or not (base / "out/campaign-0.json").exists():
+            sys.exit(f"the installed campaign.sh left with {status}:\n{text[-4000:]}")
+        for name in ("gpu.sh", "resource_spec.sh"):
+            status, text = run("bash", str(script.parent / name), cwd=base, env={**campaign, "CUDA_VISIBLE_DEVICES": ""})
+            if status != 3 or "no GPU" not in text:
+                sys.exit(f"the installed {name} left with {status} where there is no GPU:\n{text[-4000:]}")
         size = sum(f.stat().st_size for f in tree.rglob("*") if f.is_file())
         print(f"moved tree: {size / 2**20:.0f} MiB, {len(ran)} tests ran")
 

@@ -25,10 +25,12 @@ inline std::string lockstep_program() {
   return std::string(folder ? folder : LOCKSTEP_BUILD_BIN) + "/lockstep";
 }
 
-inline std::string library_path() {
+inline std::string root_path() {
   const char* root = std::getenv("LOCKSTEP_ROOT");
-  return std::string(root ? root : LOCKSTEP_SOURCE_ROOT) + "/scenarios/library";
+  return root ? root : LOCKSTEP_SOURCE_ROOT;
 }
+
+inline std::string library_path() { return root_path() + "/scenarios/library"; }
 
 // The file of the library's scenario `name`, in whichever room it lies; else a path that does not
 // exist.
@@ -39,6 +41,22 @@ inline std::string library_file(const std::string& name) {
   return library_path() + "/" + name + ".yaml";
 }
 
+// A command for the shell in which the folders of the tests stand without quotes: their spaces are
+// escaped.
+inline std::string shell_command(std::string text) {
+  for (const std::string& folder :
+       {root_path(), std::filesystem::path(lockstep_program()).parent_path().string()}) {
+    std::string escaped;
+    for (const char c : folder) escaped += c == ' ' ? "\\ " : std::string(1, c);
+    if (escaped == folder) continue;
+    for (std::size_t at = text.find(folder); at != std::string::npos;
+         at = text.find(folder, at + escaped.size())) {
+      text.replace(at, folder.size(), escaped);
+    }
+  }
+  return text;
+}
+
 struct Ran {
   int status = -1;
   std::string out, err;
@@ -46,9 +64,9 @@ struct Ran {
 
 inline Ran run_lockstep(const std::string& words) {
   const TemporaryFolder folder;
+  const std::string command = lockstep_program() + " " + words;
   const int code = std::system(
-      (lockstep_program() + " " + words + " >" + (folder / "out") + " 2>" + (folder / "err"))
-          .c_str());
+      (shell_command(command) + " >" + (folder / "out") + " 2>" + (folder / "err")).c_str());
   return {WIFEXITED(code) ? WEXITSTATUS(code) : -1, slurp(folder / "out"), slurp(folder / "err")};
 }
 

@@ -136,10 +136,9 @@ TEST_F(FailureFile, ListsAreWrittenToo) {
 TEST_F(FailureFile, ALinkToAnOpenDescriptorIsNotReplaced) {
   const std::string link = folder_ / "link", out = folder_ / "out";
   std::filesystem::create_symlink("/proc/self/fd/1", link);
-  ASSERT_EQ(std::system((lockstep_program() + " describe --quiet --json " + link + " " + legal_ +
-                         " >" + out)
-                            .c_str()),
-            0);
+  const std::string command =
+      lockstep_program() + " describe --quiet --json " + link + " " + legal_ + " >" + out;
+  ASSERT_EQ(std::system(shell_command(command).c_str()), 0);
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_THAT(slurp(out), HasSubstr("\"tool\":\"lockstep\""));
   EXPECT_THAT(slurp(out), HasSubstr("keys without effect"));

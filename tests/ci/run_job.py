@@ -1,0 +1,126 @@
+"""Runs the steps of a pipeline's job one behind the other in one folder, a copy of the tree, as a runner does it:
+GitHub's each in a shell of its own, GitLab's in one. Started by root, the steps run as `--user`, but those that begin
+with `sudo`. With --stubs the builds are stubs and campaigns take a second on the simulator; without, all is real."""
+import argparse
+import os
+import pathlib
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+# What a runner has is not what this machine must have: `cmake` "builds" the program under test, `ctest` writes its report
+# as ctest does, the long scripts only say that they ran.
+STUBS = {
+    "cmake": 'for word; do [[ $last == -B || $last == --build ]] && build=$word; last=$word; done\n'
+             'mkdir -p "$build/bin" && ln -sf "$REAL_LOCKSTEP" "$build/bin/lockstep"\n',
+    "ctest": 'for word; do case $last in --output-junit) mkdir -p "$(dirname "$word")"; echo "<testsuite/>" >"$word" ;;\n'
+             '--resource-spec-file) [[ -s $word ]] || exit 9 ;; esac; last=$word; done\n',
+    "dpkg-query": "echo installed\n",
+    "nvidia-smi": 'echo "GPU 0: NVIDIA H200 (UUID: GPU-a)"; echo "GPU 1: NVIDIA H200 (UUID: GPU-b)"\n',
+}
+STUBBED_SCRIPTS = {"ci/fuzz_reader.sh": 'mkdir -p "$OUT"\n', "ci/gpu.sh": 'mkdir -p "$OUT" && echo held >"$OUT/summary.txt"\n'}
+
+
+def github_jobs(pipeline):
+    """{job: (environment, [shell text of each step])}; expressions of GitHub's become a number."""
+    plain = lambda text: re.sub(r"\$\{\{.*?\}\}", "1", str(text))
+    return {name: ({key: plain(text) for key, text in job.get("env", {}).items()},
+                   [plain(step["run"]) for step in job["steps"] if "run" in step])
+            for name, job in pipeline["jobs"].items()}
+
+
+def gitlab_jobs(pipeline):
+    """The same; a job's lines are one text, since its runner gives them to one shell."""
+    env = {"CI_NODE_INDEX": "1", "CI_NODE_TOTAL": "4", "CI_PIPELINE_ID": "7"}
+    return {name: (env, ["\n".join(job["script"])])
+            for name, job in pipeline.items() if isinstance(job, dict) and "script" in job}
+
+
+def jobs_of(root, pipeline):
+    import yaml
+    file, reader = {"github": ("github-actions.yml", github_jobs), "gitlab": ("gitlab-ci.yml", gitlab_jobs)}[pipeline]
+    return reader(yaml.safe_load((root / "ci" / file).read_text()))
+
+
+def copy_tree(root, folder):
+    """The tree as a checkout has it: what git knows, or where there is no git, all but builds."""
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=False)
+    if listed.returncode:
+        shutil.copytree(root, folder, ignore=shutil.ignore_patterns("build*", ".git"), dirs_exist_ok=True)
+        return
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (root / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(root / name, folder / name)
+
+
+def script(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/usr/bin/env bash\nset -euo pipefail\nlast=\n" + text)
+    path.chmod(0o755)
+
+
+def run_steps(folder, env, steps, user):
+    """[(step, exit status, seconds, output)], up to the first that fails."""
+    rows = []
+    for step in steps:
+        as_root = user is None or step.startswith("sudo ")
+        who = {} if as_root else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        text = re.sub(r"^sudo (-E )?", "", step) if user is not None else step
+        began = time.monotonic()
+        done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", text], cwd=folder, env=env, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, check=False, **who)
+        rows.append((step, done.returncode, time.monotonic() - began, done.stdout))
+        if done.returncode:
+            break
+    return rows
+
+
+def run_job(root, pipeline, job, user="", stubs_for="", steps=None):
+    """Runs a job, or `steps` in its place, in a new folder. `stubs_for`: the program that builds stand for."""
+    env_of_job, steps_of_job = jobs_of(root, pipeline)[job]
+    steps = steps_of_job if steps is None else steps
+    person = pwd.getpwnam(user) if user and os.geteuid() == 0 else None
+    with tempfile.TemporaryDirectory() as temporary:
+        pathlib.Path(temporary).chmod(0o755)
+        folder, home = pathlib.Path(temporary) / "checkout", pathlib.Path(temporary) / "home"
+        home.mkdir()
+        copy_tree(root, folder)
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "CI": "true", **env_of_job}
+        if stubs_for:
+            for name, text in STUBS.items():
+                script(home / "bin" / name, text)
+            for name, text in STUBBED_SCRIPTS.items():
+                script(folder / name, text)
+            env.update(PATH=f"{home / 'bin'}:{env['PATH']}", REAL_LOCKSTEP=stubs_for)
+            steps = [re.sub(r"\bDEVICE=cuda\b", "DEVICE=sim", re.sub(r"\bBUDGET=\d+", "BUDGET=1", step)) for step in steps]
+            env = {key: "sim" if key == "DEVICE" else text for key, text in env.items()}
+        if person is not None:
+            for path in [folder, home, *folder.rglob("*"), *home.rglob("*")]:
+                os.chown(path, person.pw_uid, person.pw_gid)
+        rows = run_steps(folder, env, steps, person)
+        made = sorted(str(path.relative_to(folder)) for path in (folder / "out").rglob("*") if path.is_file())
+    return rows, made
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=pathlib.Path, required=True)
+    parser.add_argument("--pipeline", choices=("github", "gitlab"), required=True)
+    parser.add_argument("--job", required=True)
+    parser.add_argument("--user", default="nobody")
+    parser.add_argument("--stubs", default="", metavar="LOCKSTEP")
+    options = parser.parse_args()
+    rows, made = run_job(options.root.resolve(), options.pipeline, options.job, options.user, options.stubs)
+    for step, status, seconds, output in rows:
+        print(f"== {step}\n{output[-6000:]}== exit {status}, {seconds:.0f} s")
+    print(f"{options.pipeline} {options.job}: {len(rows)} steps, {len(made)} files under out/: {' '.join(made[:12])}")
+    return 1 if rows[-1][1] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
