@@ -4,6 +4,7 @@
 #include <bit>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "kernels/core/require.h"
@@ -50,8 +51,14 @@ std::optional<std::int64_t> first_mismatch(std::span<const float> got,
 
 std::optional<std::int64_t> ulp_distance(float a, float b) {
   if (is_nan_bits(a) || is_nan_bits(b)) return std::nullopt;
-  const std::int64_t distance = place_on_line(a) - place_on_line(b);
-  return distance < 0 ? -distance : distance;
+  return std::abs(place_on_line(a) - place_on_line(b));
+}
+
+std::optional<std::int64_t> bf16_ulp_distance(float a, float b) {
+  const auto low = std::bit_cast<std::uint32_t>(a) | std::bit_cast<std::uint32_t>(b);
+  if (is_nan_bits(a) || is_nan_bits(b) || (low & 0xffffu) != 0) return std::nullopt;
+  // An arithmetic shift: the negative values -1 - (m << 16) become -1 - m.
+  return std::abs((place_on_line(a) >> 16) - (place_on_line(b) >> 16));
 }
 
 std::string value_text(float value) {

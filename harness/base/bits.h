@@ -18,6 +18,9 @@ std::optional<std::int64_t> first_mismatch(std::span<const float> got, std::span
 // lies one step below +0. Absent when one of them is NaN.
 std::optional<std::int64_t> ulp_distance(float a, float b);
 
+// The same on the line of all bf16 values. Absent also where one is no bf16 value.
+std::optional<std::int64_t> bf16_ulp_distance(float a, float b);
+
 // The shortest decimal that reads back equal, and the bits: "-0.1 0xbdcccccd".
 std::string value_text(float value);
 

@@ -34,7 +34,9 @@ struct FirstDifference {
   std::int64_t document = -1;  // Document::number; -1 outside documents.
   std::int64_t position = -1;  // For the row in its document.
   std::string got, want;  // Decimal and bits: "0.5 0x3f000000". "missing" where there is no tensor.
-  std::optional<std::int64_t> ulp;  // Absent where one side is no number.
+  bool bf16 = false;      // Both are stored as bf16, and `got` and `want` are widened.
+  std::optional<std::int64_t> ulp;              // Of fp32. Absent where one side is no number.
+  std::optional<std::int64_t> stored_ulp = {};  // Of the type that is stored.
   friend bool operator==(const FirstDifference&, const FirstDifference&) = default;
 };
 
@@ -43,6 +45,7 @@ using Counters = std::map<std::string, std::int64_t>;
 // One scenario in one precision.
 struct CaseResult {
   std::string name;
+  std::string file;  // The scenario's, "" where it came from elsewhere.
   std::string numerics;
   std::string token;
   std::string

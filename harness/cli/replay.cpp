@@ -81,7 +81,9 @@ ExitStatus replay_command(const Words& words) {
   double seconds = 0;
   for (const Scenario& scenario : scenarios) {
     results.push_back(judged_by_expectation(scenario, run_in_worker(scenario, run, worker)));
-    const CaseResult& one = results.back();
+  }
+  require_that_the_fault_was_met(run, results);
+  for (const CaseResult& one : results) {
     seconds += one.seconds;
     if (one.verdict != Verdict::holds) {
       std::fputs(failure_block(one).c_str(), stdout);

@@ -143,9 +143,11 @@ ExitStatus verify_command(const Words& words) {
     results.push_back(one.decided ? *one.decided
                                   : judged_by_expectation(
                                         one.scenario, run_in_worker(one.scenario, run, worker)));
+    results.back().file = one.file;
     if (!results.back().device.name.empty()) device = results.back().device;
     show_counts(progress, results.size(), cases.size(), results.back());
   }
+  require_that_the_fault_was_met(run, results);
   progress.clear();
   if (run.edges) print_edges(results);
   if (options.number("schedules") > 0) print_schedules(results);

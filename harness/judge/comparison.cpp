@@ -85,6 +85,7 @@ void StepComparison::compare(std::int64_t order, JudgeKind judge, FirstDifferenc
   where.got = value_text(got[*index]);
   where.want = value_text(want[*index]);
   where.ulp = ulp_distance(got[*index], want[*index]);
+  where.stored_ulp = where.bf16 ? bf16_ulp_distance(got[*index], want[*index]) : where.ulp;
   if (rows_of_pack) name_document(where, static_cast<std::int64_t>(want.size()) / cols, cols);
   const bool nan = is_nan_bits(got[*index]) || is_nan_bits(want[*index]);
   note(order,
@@ -161,8 +162,10 @@ void StepComparison::forward_done(int microbatch, const std::vector<NamedTensor>
       continue;
     }
     const NamedTensor& got = *found->second;
-    compare(order, JudgeKind::activation, where_is(microbatch, got.layer, got.op, got.name),
-            *values++, tensor.values, tensor.cols, got.rows == NamedTensor::Rows::pack);
+    FirstDifference where = where_is(microbatch, got.layer, got.op, got.name);
+    where.bf16 = got.tensor.narrow;
+    compare(order, JudgeKind::activation, std::move(where), *values++, tensor.values, tensor.cols,
+            got.rows == NamedTensor::Rows::pack);
     by_name.erase(found);
   }
   for (const auto& [name, tensor] : by_name) {

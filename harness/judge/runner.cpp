@@ -16,6 +16,7 @@
 #include "harness/inject/device_fault.h"
 #include "harness/judge/judged_case.h"
 #include "kernels/core/at.h"
+#include "kernels/core/fault.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/rules/legality.h"
@@ -47,6 +48,7 @@ class Case {
 
   CaseResult run() {
     const auto start = std::chrono::steady_clock::now();
+    const std::int64_t met_before = fault_points_met();
     try {
       data_ = open_data(scenario_);
       judge({scenario_, options_, *data_});
@@ -54,6 +56,8 @@ class Case {
       apply(current_exception_as_finding());
     }
     if (device_fault(options_.planted.engine)) result_.counters[kTriggered] = triggered_;
+    if (!options_.planted.engine.empty())
+      result_.counters[kPlantedFaultMet] = triggered_ + fault_points_met() - met_before;
     result_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (!holds()) {  // The token names the schedule that failed.

@@ -5,6 +5,8 @@
 #include <map>
 #include <sstream>
 
+#include "harness/base/clock.h"
+#include "harness/base/version.h"
 #include "harness/report/result_json.h"
 
 namespace lockstep {
@@ -47,6 +49,11 @@ std::string xml(const std::string& text) {
   return safe;
 }
 
+// "-0.02319336 0xbcbe0000", a widened bf16, as it is stored: "-0.02319336 0xbcbe (bf16)".
+std::string as_bf16(const std::string& value) {
+  return value.substr(0, value.size() - 4) + " (bf16)";
+}
+
 // Each blind spot once, with the cases that have it.
 void write_blind_spots(std::ostringstream& out, const std::vector<CaseResult>& results) {
   std::map<std::string, std::vector<std::string>> cases;
@@ -61,6 +68,20 @@ void write_blind_spots(std::ostringstream& out, const std::vector<CaseResult>& r
     for (std::size_t i = 0; i < names.size(); ++i) out << (i > 0 ? ", " : "") << names[i];
     out << ")\n";
   }
+}
+
+// What a dashboard wants to know of the whole run.
+std::vector<std::pair<const char*, std::string>> run_properties(
+    const std::vector<CaseResult>& results) {
+  std::vector<std::pair<const char*, std::string>> list{{"version", version()},
+                                                        {"revision", revision()}};
+  for (const CaseResult& one : results) {
+    if (one.device.kind.empty()) continue;
+    list.emplace_back("device", one.device.kind);
+    if (!one.device.name.empty()) list.emplace_back("device_name", one.device.name);
+    break;
+  }
+  return list;
 }
 
 }  // namespace
@@ -114,9 +135,14 @@ std::vector<std::pair<std::string, std::string>> difference_rows(const FirstDiff
                        where_part("index", where.index) + where_part("document", where.document) +
                        where_part("position", where.position));
   }
-  rows.emplace_back("engine", where.got);
-  rows.emplace_back("oracle", where.want);
-  if (where.ulp) rows.emplace_back("distance", std::to_string(*where.ulp) + " ulp");
+  const bool bf16 = where.bf16 && where.stored_ulp;
+  rows.emplace_back("engine", bf16 ? as_bf16(where.got) : where.got);
+  rows.emplace_back("oracle", bf16 ? as_bf16(where.want) : where.want);
+  if (bf16) {
+    rows.emplace_back("distance", std::to_string(*where.stored_ulp) + " ulp of bf16");
+  } else if (where.ulp) {
+    rows.emplace_back("distance", std::to_string(*where.ulp) + " ulp");
+  }
   return rows;
 }
 
@@ -141,12 +167,22 @@ std::string junit(const std::vector<CaseResult>& results) {
       << results.size() << "\" failures=\"" << count_of(results, Verdict::violated)
       << "\" errors=\"" << count_of(results, Verdict::broken) + count_of(results, Verdict::gave_up)
       << "\" skipped=\"" << count_of(results, Verdict::skipped) << "\" time=\""
-      << seconds_text(seconds) << "\">\n";
+      << seconds_text(seconds) << "\" timestamp=\"" << utc_now() << "\" hostname=\""
+      << xml(host_name()) << "\">\n  <properties>\n";
+  for (const auto& [name, value] : run_properties(results)) {
+    out << "    <property name=\"" << name << "\" value=\"" << xml(value) << "\"/>\n";
+  }
+  out << "  </properties>\n";
   for (const CaseResult& one : results) {
     out << "  <testcase classname=\"lockstep." << xml(one.numerics) << "\" name=\"" << xml(one.name)
-        << "\" time=\"" << seconds_text(one.seconds) << "\"";
+        << (one.file.empty() ? "" : "\" file=\"" + xml(one.file)) << "\" time=\""
+        << seconds_text(one.seconds) << "\"";
     if (one.verdict == Verdict::holds) {
-      out << "/>\n";
+      if (one.reason.empty()) {
+        out << "/>\n";
+      } else {
+        out << ">\n    <system-out>" << xml(one.reason) << "</system-out>\n  </testcase>\n";
+      }
       continue;
     }
     const char* kind = one.verdict == Verdict::violated  ? "failure"

@@ -61,6 +61,9 @@ FirstDifference difference_from_json(const json::object& object) {
   where.got = text_of(object, "got");
   where.want = text_of(object, "want");
   if (!object.at("ulp").is_null()) where.ulp = object.at("ulp").to_number<std::int64_t>();
+  where.bf16 = object.contains("stored") && text_of(object, "stored") == "bf16";
+  if (const json::value* stored = object.if_contains("stored_ulp"); stored && !stored->is_null())
+    where.stored_ulp = stored->to_number<std::int64_t>();
   return where;
 }
 
@@ -94,7 +97,9 @@ json::object to_json(const FirstDifference& where) {
           {"position", number_or_null(where.position)},
           {"got", where.got},
           {"want", where.want},
-          {"ulp", where.ulp ? json::value(*where.ulp) : json::value(nullptr)}};
+          {"ulp", where.ulp ? json::value(*where.ulp) : json::value(nullptr)},
+          {"stored", where.bf16 ? "bf16" : "fp32"},
+          {"stored_ulp", where.stored_ulp ? json::value(*where.stored_ulp) : json::value(nullptr)}};
 }
 
 json::object to_json(const CaseResult& result) {
@@ -114,6 +119,7 @@ json::object to_json(const CaseResult& result) {
                       {"seconds", result.seconds},
                       {"replay", result.replay},
                       {"device", to_json(result.device)}};
+  if (!result.file.empty()) object["file"] = result.file;
   if (!result.data_from.empty()) object["data_from"] = result.data_from;
   if (!result.schedules.empty()) object["schedules"] = result.schedules;
   if (!result.blind.empty()) object["blind"] = json::value_from(result.blind);
@@ -136,6 +142,7 @@ CaseResult result_from_json(const json::value& value) {
   }
   for (const auto& [name, count] : object.at("counters").as_object())
     result.counters[name] = count.to_number<std::int64_t>();
+  if (object.contains("file")) result.file = text_of(object, "file");
   if (object.contains("data_from")) result.data_from = text_of(object, "data_from");
   if (const json::value* text = object.if_contains("schedules"))
     result.schedules = text->as_string().c_str();

@@ -1,5 +1,7 @@
 #include "harness/run/device_choice.h"
 
+#include <cstdio>
+
 #include "harness/base/subprocess.h"
 #include "harness/report/result_json.h"
 #include "harness/run/worker.h"
@@ -71,6 +73,8 @@ std::string choose_device(const std::string& asked) {
   const CudaProbe probe = probe_cuda();
   if (probe.present) return "cuda";
   if (asked == "cuda") throw NoDevice("no CUDA device: " + probe.why);
+  std::fprintf(stderr, "lockstep: the simulated device runs, since there is no GPU: %s\n",
+               probe.why.c_str());
   return "sim";
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "harness/base/subprocess.h"
+#include "harness/inject/device_fault.h"
 #include "harness/judge/runner.h"
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
@@ -125,7 +126,15 @@ CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& opt
         lost_rank(scenario, options, ends[static_cast<std::size_t>(rank)], text_of(said(rank))));
     results.back().reason = "rank " + std::to_string(rank) + ": " + results.back().reason;
   }
-  return worst(std::move(results));
+  // A planted fault may be met by a rank whose result is not the one that is told.
+  std::int64_t met = 0;
+  for (const CaseResult& one : results) {
+    const auto found = one.counters.find(kPlantedFaultMet);
+    if (found != one.counters.end()) met = std::max(met, found->second);
+  }
+  CaseResult told = worst(std::move(results));
+  if (!options.planted.engine.empty()) told.counters[kPlantedFaultMet] = met;
+  return told;
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include "harness/checker/checker.h"
 #include "harness/inject/device_fault.h"
 #include "harness/inject/fault_table.h"
+#include "harness/report/report.h"
 #include "harness/run/worker.h"
 #include "oracle/oracle.h"
 #include "scenarios/syntax/nearest.h"
@@ -39,6 +40,21 @@ void take_planted(const Options& options, RunOptions& run) {
       checked(options.text("mutate-oracle"), oracle::Oracle::mutations(), "mutate-oracle");
   run.planted.checker =
       checked(options.text("mutate-checker"), Checker::mutations(), "mutate-checker");
+}
+
+void require_that_the_fault_was_met(const RunOptions& run, std::vector<CaseResult>& results) {
+  if (run.planted.engine.empty()) return;
+  for (const CaseResult& one : results) {
+    const auto met = one.counters.find(kPlantedFaultMet);
+    // A worker that died has no counters: it may have died of the fault.
+    if (fails(one) || (met != one.counters.end() && met->second > 0)) return;
+  }
+  for (CaseResult& one : results) {
+    if (one.verdict != Verdict::holds || !one.counters.contains(kPlantedFaultMet)) continue;
+    one.verdict = Verdict::violated;
+    one.judge = JudgeKind::vacuous;
+    one.reason = "the planted fault " + run.planted.engine + " met no place in this scenario";
+  }
 }
 
 }  // namespace lockstep

@@ -75,7 +75,7 @@ std::vector<PlannedCase> plan_file(const std::string& path, bool from_library,
   // `refused` without its rule expects nothing: that is refused itself (L40).
   const bool expects_refusal = expect.verdict == ExpectedVerdict::refused && expect.error != "none";
   if (expects_refusal || (from_library && lies_under_refused(path))) {
-    return {{read.scenario, judge_refusal(read, path)}};
+    return {{path, read.scenario, judge_refusal(read, path)}};
   }
   if (!read.ok() && !(from_library && read.rule() == "L00")) {
     errors.insert(errors.end(), read.errors.begin(), read.errors.end());
@@ -88,7 +88,7 @@ std::vector<PlannedCase> plan_file(const std::string& path, bool from_library,
     const std::vector<ScenarioError> unbuilt = check_built(one);
     std::optional<CaseResult> decided;
     if (!unbuilt.empty()) decided = skipped(path, one, to_text(numerics), unbuilt.front().what);
-    cases.push_back({std::move(one), std::move(decided), !from_library});
+    cases.push_back({path, std::move(one), std::move(decided), !from_library});
   }
   return cases;
 }

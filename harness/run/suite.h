@@ -13,6 +13,7 @@
 namespace lockstep {
 
 struct PlannedCase {
+  std::string file;
   Scenario scenario;  // One precision.
   std::optional<CaseResult>
       decided;        // Refused as expected, skipped, or not for this machine: nothing is run.

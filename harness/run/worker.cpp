@@ -44,6 +44,7 @@ void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
   if (end.timed_out) {
     result.judge = JudgeKind::watchdog;
     result.reason = "no result within " + seconds_text(timeout_s) + words;
+    result.seconds = timeout_s;
   } else if (end.signal == SIGABRT &&
              end.last_words.find("broken contract in ") != std::string::npos) {
     // require() judged before it aborted: that is a finding, not a failure of the world.

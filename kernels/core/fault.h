@@ -2,6 +2,7 @@
 // mutate` has planted them. harness/inject/fault_table.h says what each stands for.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -12,9 +13,13 @@ namespace lockstep {
 void plant_fault(std::string_view name);
 std::string_view planted_fault();
 
+// How often a fault point of the planted fault was met in this process.
+std::int64_t fault_points_met();
+bool note_fault_point_met();  // True.
+
 // For `faulty`, and for a fault whose name is only known at run time.
 inline bool fault(std::string_view name) {
-  return !planted_fault().empty() && planted_fault() == name;
+  return !planted_fault().empty() && planted_fault() == name && note_fault_point_met();
 }
 
 // The value that a fault point yields: `right`, or `wrong` while the fault `name` is planted. Both

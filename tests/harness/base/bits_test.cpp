@@ -50,6 +50,15 @@ TEST(UlpDistance, CountsStepsOnTheLineOfFloats) {
   EXPECT_EQ(ulp_distance(std::bit_cast<float>(1u), std::bit_cast<float>(0x80000001u)), 3);
   EXPECT_EQ(ulp_distance(kInfinity, std::numeric_limits<float>::max()), 1);
 }
+TEST(UlpDistance, CountsStepsOnTheLineOfBf16) {
+  const auto bf16 = [](std::uint32_t bits) { return std::bit_cast<float>(bits << 16); };
+  EXPECT_EQ(bf16_ulp_distance(bf16(0xbcbe), bf16(0xbcbf)), 1);
+  EXPECT_EQ(bf16_ulp_distance(bf16(0x3f80), bf16(0x3f83)), 3);
+  EXPECT_EQ(bf16_ulp_distance(-0.0f, 0.0f), 1);
+  EXPECT_EQ(bf16_ulp_distance(bf16(0x0001), bf16(0x8001)), 3);
+  EXPECT_EQ(bf16_ulp_distance(std::bit_cast<float>(0x3f800001u), 1.0f), std::nullopt);
+  EXPECT_EQ(bf16_ulp_distance(kNan, 1.0f), std::nullopt);
+}
 TEST(UlpDistance, HasNoValueForNan) {
   EXPECT_EQ(ulp_distance(kNan, 1.0f), std::nullopt);
   EXPECT_EQ(ulp_distance(1.0f, kNan), std::nullopt);

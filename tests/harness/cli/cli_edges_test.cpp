@@ -17,6 +17,7 @@ namespace lockstep {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 std::string token_in(const std::string& json) {
   return boost::json::parse(slurp(json)).at("results").at(0).at("token").as_string().c_str();
@@ -70,6 +71,35 @@ TEST(CommandLineEdges, RanksMaySeeTheSameFewTexts) {
   const std::string report = folder / "report.json";
   ASSERT_EQ(run_lockstep("verify --device sim --json " + report + " " + file).status, 0);
   EXPECT_THAT(slurp(report), HasSubstr("ranks 0 and 1 see the same documents"));
+}
+
+// A fault that met no place shows nothing of the judges: that is no pass.
+TEST(CommandLineEdges, AFaultThatMeetsNoPlaceIsVacuous) {
+  const std::string file = root_path() + "/ci/planted.yaml";
+  for (const char* const fault :
+       {"expert-layout-capacity-less-one", "drop-wait/eager/compute/wait-for-loader/99"}) {
+    for (const char* const command : {"verify", "replay"}) {
+      const Ran ran =
+          run_lockstep(std::string(command) + " --device sim --plant " + fault + " " + file);
+      EXPECT_EQ(ran.status, 1) << command << ran.err;
+      EXPECT_THAT(ran.out, HasSubstr("violated by vacuous: the planted fault " +
+                                     std::string(fault) + " met no place in this scenario"));
+    }
+  }
+  const Ran met = run_lockstep("verify --device sim --plant rms-norm-forgets-eps " + file);
+  EXPECT_EQ(met.status, 1);
+  EXPECT_THAT(met.out, Not(HasSubstr("met no place")));
+}
+
+TEST(CommandLineEdges, AHangIsReportedWithItsTimeAndItsFile) {
+  const TemporaryFolder folder;
+  const std::string report = folder / "report.json", file = root_path() + "/ci/planted.yaml";
+  const Ran ran = run_lockstep("verify --device sim --timeout 1 --plant harness-test-hang --json " +
+                               report + " " + file);
+  EXPECT_EQ(ran.status, 4) << ran.out << ran.err;
+  const auto result = boost::json::parse(slurp(report)).at("results").at(0);
+  EXPECT_EQ(result.at("seconds").to_number<double>(), 1);
+  EXPECT_EQ(result.at("file").as_string(), file);
 }
 
 TEST(CommandLineEdges, TrainSaysWhichOfSeveralNumericsItTakes) {

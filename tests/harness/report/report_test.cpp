@@ -78,6 +78,34 @@ TEST(FailureBlock, NamesTheElementAndTheReplay) {
   }
 }
 
+// Two neighbours in bf16 are one step apart, as they are stored.
+TEST(FailureBlock, CountsInTheTypeThatIsStored) {
+  CaseResult result = violated();
+  FirstDifference& where = *result.first_difference;
+  where.bf16 = true;
+  where.got = "-0.02319336 0xbcbe0000";
+  where.want = "-0.02331543 0xbcbf0000";
+  where.ulp = 65536;
+  where.stored_ulp = 1;
+  const std::string block = failure_block(result_from_json(to_json(result)));
+  for (const char* part : {"-0.02319336 0xbcbe (bf16)\n", "-0.02331543 0xbcbf (bf16)\n",
+                           "distance  1 ulp of bf16\n"}) {
+    EXPECT_THAT(block, HasSubstr(part));
+  }
+}
+
+TEST(Junit, SaysWhereAndWhenAndOfWhichFile) {
+  CaseResult one = with(Verdict::holds);
+  one.file = "a folder/<b>.yaml";
+  one.device.kind = "sim";
+  const std::string xml = junit({one});
+  for (const char* part :
+       {"file=\"a folder/&lt;b&gt;.yaml\"", "<property name=\"device\" value=\"sim\"/>",
+        "<property name=\"revision\"", "hostname=\"", "timestamp=\"20"}) {
+    EXPECT_THAT(xml, HasSubstr(part));
+  }
+}
+
 TEST(Junit, EscapesAndCounts) {
   const std::string xml = junit({violated(), with(Verdict::skipped)});
   EXPECT_THAT(xml, HasSubstr("tests=\"2\" failures=\"1\" errors=\"0\" skipped=\"1\""));
