@@ -6,6 +6,8 @@
 
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "kernels/diagnostics/poison.h"
+#include "kernels/ops/pack_metadata.h"
 
 namespace lockstep {
 namespace {

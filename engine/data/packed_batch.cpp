@@ -5,6 +5,8 @@
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "kernels/ops/cudnn_attention.h"
+#include "kernels/ops/pack_metadata.h"
 
 namespace lockstep {
 

@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "engine/tensors/tensor_pool.h"
-#include "kernels/ops/cudnn_attention.h"
-#include "kernels/ops/pack_metadata.h"
 #include "scenarios/documents/documents.h"
 
 namespace lockstep {
+
+struct AttentionTables;
+struct PackMetadata;
 
 // The constants of a pack, the same for every microbatch.
 struct PackShape {

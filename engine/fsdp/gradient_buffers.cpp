@@ -5,7 +5,7 @@
 
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
-#include "kernels/ops/optimizer.h"
+#include "kernels/ops/accumulate.h"
 
 namespace lockstep {
 namespace {

@@ -14,9 +14,6 @@
 #include "engine/plan/regions.h"
 #include "engine/tensors/stored_tensor.h"
 #include "kernels/ops/dropout.h"
-#include "kernels/ops/optimizer.h"
-#include "kernels/ops/residual.h"
-#include "kernels/ops/rms_norm.h"
 
 namespace lockstep {
 

@@ -7,6 +7,8 @@
 #include "kernels/moe/dispatch.h"
 #include "kernels/moe/expert_product.h"
 #include "kernels/moe/expert_state.h"
+#include "kernels/ops/residual.h"
+#include "kernels/ops/rms_norm.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/ops/initialize.h"
+#include "kernels/ops/init.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {

@@ -6,6 +6,7 @@
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "kernels/ops/accumulate.h"
 #include "kernels/ops/optimizer.h"
 
 namespace lockstep {

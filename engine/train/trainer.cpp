@@ -7,6 +7,7 @@
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "kernels/ops/optimizer.h"
 
 namespace lockstep {
 

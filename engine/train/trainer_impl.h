@@ -16,9 +16,10 @@
 #include "engine/train/step_loop.h"
 #include "engine/train/step_results.h"
 #include "engine/train/trainer.h"
-#include "kernels/ops/optimizer.h"
 
 namespace lockstep {
+
+struct AdamW;
 
 struct Trainer::Impl {
   Impl(Device& device_, const Scenario& scenario_, const DataSource& data_,

@@ -7,7 +7,7 @@
 #include "harness/base/stopwatch.h"
 #include "harness/explore/explore.h"
 #include "harness/explore/recorder.h"
-#include "kernels/ops/optimizer.h"
+#include "kernels/ops/accumulate.h"
 
 namespace lockstep {
 
