@@ -46,7 +46,7 @@ class Temporary {
       const ssize_t done = ::write(descriptor_, bytes.data(), bytes.size());
       if (done < 0 && errno == EINTR) continue;
       if (done < 0) fail(path_, "write");
-      bytes.remove_prefix(static_cast<std::size_t>(done));
+      bytes.remove_prefix(done);
     }
   }
   void rename() {

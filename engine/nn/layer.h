@@ -81,8 +81,7 @@ class SavedMaker {
   }
   template <class T>
   Tensor<T> place(const std::string& name, std::int64_t rows, std::int64_t cols) {
-    void* const shared =
-        offloader_.place(name, slot_, sizeof(T) * static_cast<std::size_t>(rows * cols));
+    void* const shared = offloader_.place(name, slot_, sizeof(T) * (rows * cols));
     return shared == nullptr ? pool_.make<T>(rows, cols)
                              : tensor(static_cast<T*>(shared), rows, cols);
   }

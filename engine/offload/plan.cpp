@@ -307,7 +307,7 @@ std::int64_t OffloadPlan::bytes() const {
 
 std::size_t OffloadPlan::buffer_of(const OffloadTensor& tensor, int slot) const {
   const std::size_t first = static_cast<std::size_t>(slot % sets) * buffers.size();
-  const auto own = static_cast<std::size_t>(tensor.buffer);
+  const std::size_t own = tensor.buffer;
   if (!reversed || slot / sets % 2 == 0) return first + own;
   // The i-th buffer of its size becomes the i-th from the end.
   const auto begin = buffers.begin();

@@ -93,7 +93,7 @@ void SharedMemoryStore::create(const std::string& path, int ranks) {
   ::unlink(fresh.c_str());
   const int file = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) fail(fresh);
-  const auto count = static_cast<std::size_t>(ranks);
+  const std::size_t count = ranks;
   const std::size_t bytes = kPage + round_up(count * sizeof(Mailbox)) + count * kOutbox;
   const Header header{kMagic, static_cast<std::uint32_t>(ranks)};
   const bool written =
@@ -126,7 +126,7 @@ bool SharedMemoryStore::open(const std::string& path) {
   const bool read =
       ::fstat(file, &status) == 0 && ::pread(file, &header, sizeof header, 0) == sizeof header;
   void* memory = MAP_FAILED;
-  const auto bytes = static_cast<std::size_t>(status.st_size);
+  const std::size_t bytes = status.st_size;
   if (read && header.magic == kMagic)
     memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   ::close(file);

@@ -18,7 +18,7 @@ class TensorPool {
 
   template <class T>
   Tensor<T> make(std::int64_t rows, std::int64_t cols) {
-    const std::size_t bytes = sizeof(T) * static_cast<std::size_t>(rows * cols);
+    const std::size_t bytes = sizeof(T) * (rows * cols);
     buffers_.push_back(communicator_ == nullptr ? DeviceBuffer(device_, bytes)
                                                 : communicator_->buffer(device_, bytes));
     return tensor(static_cast<T*>(buffers_.back().data()), rows, cols);

@@ -87,7 +87,7 @@ template <class T>
 std::vector<T> Trainer::Impl::read(Tensor<T> tensor) const {
   require(tensor.pitch == tensor.cols || tensor.rows == 1, "what is read is contiguous");
   const std::size_t bytes = static_cast<std::size_t>(tensor.size()) * sizeof(T);
-  std::vector<T> values(static_cast<std::size_t>(tensor.size()));
+  std::vector<T> values(tensor.size());
   if (bytes == 0) return values;
   std::memset(values.data(), 0xff, bytes);  // A copy that does not happen leaves NaN.
   loop.compute().copy(values.data(), tensor.data, bytes, CopyKind::device_to_host);

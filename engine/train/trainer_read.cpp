@@ -13,7 +13,7 @@ namespace {
 
 // `from` holds the bytes of the values, at any alignment.
 std::vector<float> widened(const StoredValues& values, const void* from) {
-  std::vector<float> wide(static_cast<std::size_t>(values.rows * values.cols));
+  std::vector<float> wide(values.rows * values.cols);
   if (!values.narrow) {
     if (!wide.empty()) std::memcpy(wide.data(), from, values.bytes());
     return wide;

@@ -14,6 +14,7 @@
 #include "harness/bench/model.h"
 #include "harness/case/schedules.h"
 #include "harness/run/device_choice.h"
+#include "kernels/core/at.h"
 #include "kernels/core/contract.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/cudnn_attention.h"
@@ -193,9 +194,7 @@ class RecordedStep {
   double time(const std::function<void(BackendStream*)>& work) {
     return time_work(timer_, backend(), work, flush_ ? &flush_->op() : nullptr);
   }
-  const Microbatch& microbatch(int number) const {
-    return step_.microbatches[static_cast<std::size_t>(number)];
-  }
+  const Microbatch& microbatch(int number) const { return at(step_.microbatches, number); }
   std::unique_ptr<DataSource> data_;
   OpRecorder recorder_;
   Device device_;

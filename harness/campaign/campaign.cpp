@@ -51,7 +51,7 @@ class Campaign {
         jobs_(options_, book_.corpus()),
         queue_(options_, book_),
         progress_(options.quiet),
-        slots_(static_cast<std::size_t>(options.jobs)) {}
+        slots_(options.jobs) {}
 
   CampaignReport run() {
     const Interrupts interrupts;

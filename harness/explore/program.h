@@ -53,9 +53,8 @@ struct Program {
 
  private:
   std::span<const int> part(const std::vector<int>& all, int ProgramItem::*first, int item) const {
-    const auto i = static_cast<std::size_t>(item);
-    return std::span(all).subspan(static_cast<std::size_t>(items[i].*first),
-                                  static_cast<std::size_t>(items[i + 1].*first - items[i].*first));
+    const std::size_t i = item;
+    return std::span(all).subspan(items[i].*first, items[i + 1].*first - items[i].*first);
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include "harness/expect/offload_bytes.h"
 #include "harness/generate/parts.h"
+#include "kernels/core/at.h"
 #include "scenarios/documents/documents.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/rules/offload_modules.h"
@@ -48,7 +49,7 @@ std::vector<GraphModule> draw_modules(Choices& c, const Swarm& swarm,
 std::vector<std::int64_t> slot_counts(const Scenario& s) {
   std::vector<std::int64_t> counts;
   const auto data = open_data(s);
-  const auto ranks = static_cast<std::size_t>(s.parallel.data);
+  const std::size_t ranks = s.parallel.data;
   for (std::int64_t step = s.cuda_graph.warmup_steps; step < s.training.steps; ++step) {
     const StepData documents = data->training(step);
     std::int64_t most = 0;
@@ -82,8 +83,7 @@ void draw_recaptures(Choices& c, const std::vector<std::int64_t>& counts, Scenar
   // One graph of a whole step is captured at the first step, from this one on, that fits.
   const auto behind_capture = [&](std::int64_t step) {
     if (s.cuda_graph.impl == GraphImpl::full_iteration) {
-      while (step < s.training.steps && counts[static_cast<std::size_t>(step - warmup)] > largest)
-        ++step;
+      while (step < s.training.steps && at(counts, step - warmup) > largest) ++step;
     }
     return step + 1;
   };

@@ -15,7 +15,7 @@ std::string draw_pattern(Choices& c, const Swarm& swarm) {
   if (swarm.experts) symbols.push_back('E');
   std::string pattern(symbols.begin(), symbols.end());  // Each kind once,
   const auto insert = [&](std::size_t count, char symbol) {
-    pattern.insert(static_cast<std::size_t>(c.draw(pattern.size() + 1)), count, symbol);
+    pattern.insert(c.draw(pattern.size() + 1), count, symbol);
   };
   if (swarm.late_copies) insert(2, 'E');
   while (pattern.size() < 6 && c.one_in(3))

@@ -10,6 +10,7 @@
 #include "engine/device/device.h"
 #include "harness/inject/device_fault.h"
 #include "harness/inject/fault_injector.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
@@ -27,7 +28,7 @@ class DeviceMutator : public FaultInjector {
 
   using Sites = std::map<std::string, std::int64_t>;
   // How many calls of a site an operator could strike.
-  const Sites& sites(DeviceOperator op) const { return sites_[static_cast<std::size_t>(op)]; }
+  const Sites& sites(DeviceOperator op) const { return at(sites_, op); }
   std::int64_t triggered() const override { return triggered_; }  // 0 or 1.
   // Where a buffer could have moved at the last launch of a graph: no replay behind it would show
   // the old address.

@@ -7,6 +7,7 @@
 
 #include "harness/mutate/cases.h"
 #include "harness/mutate/fault.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
@@ -65,9 +66,7 @@ class MutantEvaluation {
   void took_proof(const CaseResult& result);
   void survive();
   void quote(const CaseResult& result);  // Keeps the judge's report.
-  const MutationCase& at() const {
-    return (*cases_)[static_cast<std::size_t>(fault_->cases[position_])];
-  }
+  const MutationCase& at() const { return at(*cases_, fault_->cases[position_]); }
 
   int number_;
   const Fault* fault_;

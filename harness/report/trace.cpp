@@ -99,7 +99,7 @@ Trace TraceRecorder::finish(const std::vector<SimStep>& ran) const {
     const int index = static_cast<int>(trace.items.size());
     TraceItem item{.stream = step.stream, .what = step.what, .place = {}, .launch = step.launch};
     if (step.launch >= 0 && step.launch < static_cast<int>(launches_.size())) {
-      const auto launch = static_cast<std::size_t>(step.launch);
+      const std::size_t launch = step.launch;
       const auto& places = launches_[launch].places;
       if (step.node < static_cast<int>(places.size())) item.place = at(places, step.node);
       item_of[{step.launch, step.node, 0}] = index;

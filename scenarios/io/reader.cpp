@@ -167,7 +167,7 @@ std::optional<std::string> read_bytes(const std::string& path, Faults& faults) {
                     '\0');  // One more than legal, so that too large a file shows.
   stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (stream.bad()) return refuse("cannot be read to its end");
-  bytes.resize(static_cast<std::size_t>(stream.gcount()));
+  bytes.resize(stream.gcount());
   return bytes;
 }
 

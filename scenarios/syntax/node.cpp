@@ -118,14 +118,14 @@ class TreeBuilder : public YAML::EventHandler {
     Node node;
     node.kind = kind;
     node.place = place(mark);
-    const char first = source(static_cast<std::size_t>(mark.pos));
+    const char first = source(mark.pos);
     if (first == '&') refuse(node.place, "has an anchor", "the value without it");
     if (first == '!') refuse(node.place, "has a tag", "the value without it");
     return node;
   }
 
   void look_at_source(const YAML::Mark& mark, Node& node) {
-    const auto start = static_cast<std::size_t>(mark.pos);
+    const std::size_t start = mark.pos;
     const char first = source(start);
     node.quoted = first == '"' || first == '\'';
     if (first == '&' || first == '!') return;  // Refused already.
