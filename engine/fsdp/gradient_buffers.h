@@ -26,9 +26,9 @@ class GradientBuffers {
   ~GradientBuffers();  // Waits for what is under way.
 
   void initialize();     // Padding is exchanged too, so it has a value.
-  void enter(int unit);  // Compute may write its gradients,
-  void leave(int unit,
-             bool last);    // and has written them; `last`: those of the step's last microbatch.
+  void enter(int unit);  // Compute may write its gradients.
+  // Compute has written them; `last`: those of the step's last microbatch.
+  void leave(int unit, bool last);
   void wait_for(int unit);  // Compute waits for the reductions of a unit,
   void finish();            // or for every one.
 

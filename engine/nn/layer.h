@@ -36,8 +36,8 @@ struct Saved {
   virtual ~Saved() = default;
   Tensor<T> x, out;
   Tensor<float> losses;  // [1, 2] load-balancing and z loss of an `E`; absent else.
-  std::int64_t rows_in_use =
-      0;  // For an `E` with host_sync: rows of the expert buffers that the documents fill.
+  // For an `E` with host_sync: rows of the expert buffers that the documents fill.
+  std::int64_t rows_in_use = 0;
 };
 
 // Makes the tensors of a Saved and lists them by name for a judge, in the order in which they are

@@ -190,8 +190,8 @@ void Offloader::enter_backward(int segment, int slot) {
   start_h2d(plan_.backward_step(segment), slot);
   for (const Group* group : needed_at_[plan_.backward_step(segment)]) {
     compute_.wait(at(group->h2d_done, slot));
-    std::erase(open_.in_flight,
-               &at(group->d2h_done, slot));  // Its d2h copy is complete if its h2d copy is.
+    // Its d2h copy is complete if its h2d copy is.
+    std::erase(open_.in_flight, &at(group->d2h_done, slot));
   }
 }
 

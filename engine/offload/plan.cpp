@@ -18,8 +18,8 @@ struct SavedRow {
   const char* name;  // The tensor in its layer; "" is the residual stream that the layer reads.
   std::int64_t (*elements)(const Scenario&);  // In one microbatch.
   bool wide = false;                          // fp32 in every precision.
-  const OffloadModule* saved_too =
-      nullptr;  // Another module needs it as well: it moves if both are listed.
+  // Another module needs it as well: it moves if both are listed.
+  const OffloadModule* saved_too = nullptr;
 };
 
 std::int64_t rows(const Scenario& s, std::int64_t cols) { return s.data.pack_length * cols; }

@@ -34,8 +34,8 @@ struct Trainer::Impl {
   StepData take_data();
   void start();
   void run_to(std::int64_t microbatches);
-  std::int64_t microbatches()
-      const;  // This rank's number of microbatches in the step that is started.
+  // This rank's number of microbatches in the step that is started.
+  std::int64_t microbatches() const;
   void clear_gradients();
   void draw_ahead();
   void load_state(const StepData& data, bool training);
@@ -62,8 +62,8 @@ struct Trainer::Impl {
   Device& device;
   const Scenario scenario;
   const DataSource& data;
-  std::unique_ptr<Communicator>
-      own_communicator;  // Only if this is the one rank of a run that shards.
+  // Only if this is the one rank of a run that shards.
+  std::unique_ptr<Communicator> own_communicator;
   TrainerOptions options;
   StepLoop loop;
   TensorPool pool;
@@ -78,8 +78,8 @@ struct Trainer::Impl {
   bool cleared = false;                // Gradients are zero.
   StepData ahead;                      // The documents of step `ahead_of`, drawn early.
   std::int64_t ahead_of = -1;
-  std::int64_t first_targets =
-      0;  // Targets of the first step that had any; a planted fault divides by them.
+  // Targets of the first step that had any; a planted fault divides by them.
+  std::int64_t first_targets = 0;
   float learning_rate = 0;
 };
 

@@ -128,8 +128,8 @@ std::vector<RoutedPairs> Trainer::routed_pairs() const {
   std::vector<RoutedPairs> layers;
   for (const ExpertState& state : my.loop.expert_states()) {
     layers.push_back({state.layer, my.read(state.total), my.read(state.kept)});
-    my.device.counters.host_syncs -=
-        2;  // Reading counters must not count as a host sync of the run.
+    // Reading counters must not count as a host sync of the run.
+    my.device.counters.host_syncs -= 2;
   }
   return layers;
 }

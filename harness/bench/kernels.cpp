@@ -275,8 +275,8 @@ KernelTimes time_kernels(const Scenario& given, const std::string& device_kind,
   times.copy_bytes_per_second = step.copy_bytes_per_second();
   for (const auto& [text, entry] : step.ops()) {
     if (text.find(only) == std::string::npos) continue;
-    const bool by_library =
-        step.has_library(entry.op);  // Trials make a GPU warm: not between the two.
+    // Trials make a GPU warm: not between the two.
+    const bool by_library = step.has_library(entry.op);
     times.list.push_back(step.time(text, entry));
     KernelTime& made = times.list.back();
     made.ceiling = by_library ? step.library_seconds(entry.op) : cudnn_ceiling(cudnn, entry.op);

@@ -60,8 +60,8 @@ class Tally {
   GraphTally result() const { return tally_; }
 
  private:
-  using Key =
-      std::pair<bool, std::size_t>;  // For a graph of many passes: training or not, and how many.
+  // For a graph of many passes: training or not, and how many.
+  using Key = std::pair<bool, std::size_t>;
   struct Bucket {
     int number;
     std::int64_t graphs = 0, bytes = 0;

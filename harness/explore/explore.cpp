@@ -99,8 +99,8 @@ struct Explorer::Choice {
   Draws draws_;
   std::vector<std::uint64_t> priority_;  // By thread.
   std::uint64_t low_ = kHigh;
-  std::vector<std::int64_t>
-      changes_;  // CooperativeThreads at which the thread that runs falls behind all others.
+  // CooperativeThreads at which the thread that runs falls behind all others.
+  std::vector<std::int64_t> changes_;
   // CooperativeThreads, by thread; empty without delays.
   std::vector<std::int64_t> most_, most_in_graphs_;
   std::vector<std::int64_t> due_;  // By item.

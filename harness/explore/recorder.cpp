@@ -11,8 +11,8 @@ namespace lockstep {
 namespace {
 
 std::uint64_t hash_text(std::uint64_t hash, const char* text) {
-  for (; *text != 0; ++text)
-    hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;  // FNV-1a.
+  // FNV-1a.
+  for (; *text != 0; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;
   return hash;
 }
 

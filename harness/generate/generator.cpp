@@ -152,8 +152,8 @@ void draw_delay(Choices& c, const Swarm& swarm, Scenario& s) {
 
 void draw_offload(Choices& c, const Swarm& swarm, Scenario& s) {
   const bool graphs = s.cuda_graph.impl != GraphImpl::none;
-  if ((!swarm.late_copies && !c.one_in(3)) || (graphs && s.cuda_graph.warmup_steps == 0))
-    return;                          // L28
+  // L28
+  if ((!swarm.late_copies && !c.one_in(3)) || (graphs && s.cuda_graph.warmup_steps == 0)) return;
   if (s.training.steps < 2) return;  // L31
   const bool full = s.cuda_graph.impl == GraphImpl::full_iteration;
   if (full || c.one_in(3)) s.offload.max_inflight = c.between(0, 4);  // L29
@@ -167,8 +167,8 @@ void draw_offload(Choices& c, const Swarm& swarm, Scenario& s) {
   if (c.one_in(4)) s.offload.pool_slack = c.between(1, 3);
   if (c.one_in(5)) s.offload.min_bytes = c.pick<std::int64_t>({2'000, 500, 9'000});
   const OffloadDemand demand = offload_demand(s);
-  if (demand.fixed == 0 && demand.per_pair.empty())
-    s.offload.min_bytes = 0;  // Else nothing would move.
+  // Else nothing would move.
+  if (demand.fixed == 0 && demand.per_pair.empty()) s.offload.min_bytes = 0;
   draw_delay(c, swarm, s);
 }
 

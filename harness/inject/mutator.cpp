@@ -111,8 +111,8 @@ std::vector<IssuedCall> DeviceMutator::mutated(IssuedCall call) {
   };
   return std::visit(Overloaded{
                         [&](const WaitCall& wait) -> Calls {
-                          if (!recorded_.contains(wait.event))
-                            return {call};  // It waits for nothing.
+                          // It waits for nothing.
+                          if (!recorded_.contains(wait.event)) return {call};
                           const std::string site = site_of(call);
                           if (strikes(DeviceOperator::drop_wait, site)) return {};
                           if (strikes(DeviceOperator::move_wait, site))

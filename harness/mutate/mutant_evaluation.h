@@ -43,8 +43,8 @@ struct EvaluationOutcome {
   bool bits = false;  // Values alone would have shown it.
   std::int64_t scenarios = 0;
   std::string killer;  // Name of the case.
-  std::string
-      reason;  // The judge's report; for a survivor, a report for another reason, if there was one.
+  // The judge's report; for a survivor, a report for another reason, if there was one.
+  std::string reason;
   bool wrong_reason = false;
   std::string argument;  // Why an equivalent one is.
   std::string replay;

@@ -18,8 +18,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int kServesAtMost =
-    200;  // Runs of one process: what a fault left behind does not live on for long.
+// Runs of one process: what a fault left behind does not live on for long.
+constexpr int kServesAtMost = 200;
 
 class Pool {
  public:

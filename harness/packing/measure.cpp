@@ -16,8 +16,8 @@ Scenario with_documents(Scenario s, std::int64_t documents) {
   const std::int64_t length = s.data.pack_length;
   s.data = {};
   s.data.pack_length = length;
-  s.data.distribution.median =
-      std::min(s.data.distribution.median, length);  // Which nobody draws from (L10).
+  // Which nobody draws from (L10).
+  s.data.distribution.median = std::min(s.data.distribution.median, length);
   s.data.documents = {{pack}};
   s.parallel = {};
   s.fsdp = {};

@@ -19,8 +19,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::size_t kMostHeld =
-    2000;  // Rows of what held; the page of a long campaign stays readable.
+// Rows of what held; the page of a long campaign stays readable.
+constexpr std::size_t kMostHeld = 2000;
 constexpr std::size_t kMostFailures = 200;  // With a block of their own.
 
 std::string counter(const CaseResult& result, const char* name) {

@@ -200,8 +200,8 @@ class TreeBuilder : public YAML::EventHandler {
       const Node& node = levels_[i].node;
       if (node.kind == Node::Kind::sequence) {
         path += "[" + std::to_string(node.items.size()) + "]";
-      } else if (node.keys.size() >
-                 node.items.size()) {  // Else this is inside of a key, which has no name.
+      } else if (node.keys.size() > node.items.size()) {
+        // Else this is inside of a key, which has no name.
         path += (path.empty() ? "" : ".") + node.keys.back().text;
       }
     }
