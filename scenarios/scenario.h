@@ -103,8 +103,8 @@ struct Scenario {
       Ratio sigma{1'000'000}, empty, fill{900'000};
       std::int64_t seed = 1;
     } distribution;
-    std::string path =
-        "documents";  // As written; relative to the scenario's folder (see `folder`).
+    // As written; relative to the scenario's folder (see `folder`).
+    std::string path = "documents";
     std::string digest;
     LongDocuments long_documents = LongDocuments::error;  // split for text, jsonl.
     struct Mask {

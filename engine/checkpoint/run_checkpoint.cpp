@@ -64,7 +64,7 @@ void write_whole(const std::string& path, const RunState& state) {
     const auto [found, is_new] = positions.try_emplace(shard.name, checkpoint.tensors.size());
     if (is_new) {
       checkpoint.tensors.push_back({shard.name, {shard.rows, shard.cols}, {}});
-      checkpoint.tensors.back().values.resize(static_cast<std::size_t>(shard.rows * shard.cols));
+      checkpoint.tensors.back().values.resize(shard.rows * shard.cols);
     }
     std::copy(shard.values.begin(), shard.values.end(),
               checkpoint.tensors[found->second].values.begin() + shard.first);

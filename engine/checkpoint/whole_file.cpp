@@ -46,7 +46,7 @@ class Temporary {
       const ssize_t done = ::write(descriptor_, bytes.data(), bytes.size());
       if (done < 0 && errno == EINTR) continue;
       if (done < 0) fail(path_, "write");
-      bytes.remove_prefix(static_cast<std::size_t>(done));
+      bytes.remove_prefix(done);
     }
   }
   void rename() {
@@ -62,8 +62,8 @@ class Temporary {
 
 void sync_folder(const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0)
-    return;  // The rename is done; a folder that cannot be opened cannot be synced.
+  // The rename is done; a folder that cannot be opened cannot be synced.
+  if (descriptor < 0) return;
   ::fsync(descriptor);
   ::close(descriptor);
 }

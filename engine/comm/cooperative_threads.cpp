@@ -34,8 +34,8 @@ void CooperativeThreads::run(const std::function<void(int thread)>& body) {
   for (std::size_t thread = 0; thread < ranks_.size() && !not_started; ++thread) {
     try {
       threads.emplace_back(run_one, static_cast<int>(thread));
-    } catch (const std::exception&
-                 error) {  // Out of memory: the other threads must not wait for this one.
+    } catch (const std::exception& error) {
+      // Out of memory: the other threads must not wait for this one.
       const std::string who = "rank " + std::to_string(rank_of(static_cast<int>(thread)));
       not_started =
           std::make_exception_ptr(std::runtime_error("no thread for " + who + ": " + error.what()));

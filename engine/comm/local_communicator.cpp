@@ -17,7 +17,7 @@ std::byte* part(void* memory, int rank, std::size_t bytes) {
 
 // 0, 1, ...
 std::vector<int> all_of(int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::vector<int> ranks(size);
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }
@@ -67,8 +67,7 @@ void LocalCommunicator::barrier() {
 }
 
 std::vector<std::string> LocalCommunicator::all_gather_object(const std::string& words) {
-  const auto parity =
-      static_cast<std::size_t>(me_.ledger.append(CollectiveKind::barrier, {}, 0, "").sequence % 2);
+  const std::size_t parity = me_.ledger.append(CollectiveKind::barrier, {}, 0, "").sequence % 2;
   me_.words[parity] = words;
   pass_the_turn();
   compare();

@@ -9,6 +9,7 @@
 #include "engine/comm/communicator.h"
 #include "engine/comm/cooperative_threads.h"
 #include "engine/rendezvous/collective_ledger.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
@@ -47,7 +48,7 @@ class LocalCommunicator final : public Communicator {
   std::vector<std::string> all_gather_object(const std::string& words) override;
 
  private:
-  LocalRank& at(int rank) const { return all_.ranks[static_cast<std::size_t>(rank)]; }
+  LocalRank& at(int rank) const { return lockstep::at(all_.ranks, rank); }
   void post(const Stream& stream, CollectiveKind kind, const CollectiveName& name, const void* from,
             std::size_t bytes);
   void pass_the_turn();

@@ -53,7 +53,7 @@ class Rounds {
   void exchange(const CollectiveCall& call, void* to, const void* from, const Move& leave,
                 const Move& take) {
     in_rounds(
-        call, static_cast<std::size_t>(size()),
+        call, size(),
         [&](std::byte* outbox, std::size_t first, std::size_t count) {
           for (int peer = 0; peer < size(); ++peer) {
             if (peer != rank())

@@ -9,9 +9,7 @@
 namespace lockstep {
 
 Turnstile::Turnstile(int size, std::uint64_t seed)
-    : states_(static_cast<std::size_t>(size), State::ready),
-      order_(static_cast<std::size_t>(size)),
-      random_(seed) {
+    : states_(size, State::ready), order_(size), random_(seed) {
   std::iota(order_.begin(), order_.end(), 0);
   shuffle();
   turn_ = order_.front();

@@ -286,8 +286,8 @@ class CudaBackend final : public Backend {
   void host_acts() override {}
 
   void begin_capture(BackendStream* stream) override {
-    while (!behind_poison_.empty())
-      follow_poison(behind_poison_.back());  // No capture may wait for it.
+    // No capture may wait for it.
+    while (!behind_poison_.empty()) follow_poison(behind_poison_.back());
     cuda_call(cudaStreamBeginCapture(cuda(stream), cudaStreamCaptureModeThreadLocal),
               "cudaStreamBeginCapture");
     capturing_.insert(stream);

@@ -21,8 +21,8 @@ inline const CudaProgram* cuda_program = nullptr;
 inline void cuda_call(cudaError_t error, const char* call,
                       const std::source_location& at = std::source_location::current()) {
   if (error == cudaSuccess) return;
-  static_cast<void>(
-      cudaGetLastError());  // It was reported here; the next launch must not report it again.
+  // It was reported here; the next launch must not report it again.
+  static_cast<void>(cudaGetLastError());
   cuda_raise(cudaGetErrorName(error), call, at);
 }
 

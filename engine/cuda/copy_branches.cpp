@@ -67,8 +67,8 @@ bool CopyBranches::end_capture(cudaStream_t stream) {
   bool joined = true;
   for (Tail& tail : std::exchange(tails_, {})) {
     Capture now;
-    if (ask(tail.stream, now) != cudaSuccess || !now.active || now.id != tail.capture)
-      continue;  // Broken.
+    // Broken.
+    if (ask(tail.stream, now) != cudaSuccess || !now.active || now.id != tail.capture) continue;
     if (now.id != ending.id) {
       tails_.push_back(std::move(tail));
       continue;

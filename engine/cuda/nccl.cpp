@@ -117,9 +117,8 @@ class NcclRanks final : public BackendCommunicator {
 
   bool busy() override {
     const bool busy = cudaEventQuery(done_) == cudaErrorNotReady;
-    if (busy)
-      static_cast<void>(
-          cudaGetLastError());  // Else it would look like a failed launch of this thread's.
+    // Else it would look like a failed launch of this thread's.
+    if (busy) static_cast<void>(cudaGetLastError());
     return busy;
   }
   std::string failure() override {

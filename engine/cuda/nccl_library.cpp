@@ -44,8 +44,8 @@ std::string why_no_copy_engines(void* file, NcclLibrary& nccl) {
 
 NcclLibrary open_library() {
   set_where_unset("NCCL_NVLS_ENABLE", "0");  // In-switch sums and their memory are not asked for.
-  set_where_unset("NCCL_GRAPH_REGISTER",
-                  "0");  // Captured collectives take the same path as eager ones.
+  // Captured collectives take the same path as eager ones.
+  set_where_unset("NCCL_GRAPH_REGISTER", "0");
   void* file = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // Never closed: it has threads.
   if (!file) fail(dlerror(), "open NCCL");
   NcclLibrary nccl{};
@@ -62,8 +62,8 @@ NcclLibrary open_library() {
   find(file, "ncclGroupStart", nccl.group_start);
   find(file, "ncclGroupEnd", nccl.group_end);
   nccl.copy_engines_off = why_no_copy_engines(file, nccl);
-  if (nccl.copy_engines_off.empty())
-    ::setenv("NCCL_CTA_POLICY", "2", 1);  // Read with a communicator; "ZERO" from 2.29.2 on.
+  // Read with a communicator; "ZERO" from 2.29.2 on.
+  if (nccl.copy_engines_off.empty()) ::setenv("NCCL_CTA_POLICY", "2", 1);
   return nccl;
 }
 

@@ -6,6 +6,8 @@
 
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "kernels/diagnostics/poison.h"
+#include "kernels/ops/pack_metadata.h"
 
 namespace lockstep {
 namespace {
@@ -19,7 +21,7 @@ DocumentTable table_in(std::int32_t* base, std::int64_t capacity) {
 }
 
 std::vector<std::int32_t> table_of(const HostPackedBatch& pack, std::int64_t capacity) {
-  std::vector<std::int32_t> table(static_cast<std::size_t>(table_size(capacity)));
+  std::vector<std::int32_t> table(table_size(capacity));
   const std::int64_t slots = std::min<std::int64_t>(capacity, std::ssize(pack.lengths));
   std::copy_n(pack.lengths.begin(), slots, table.begin());
   std::copy_n(pack.numbers.begin(), slots, table.begin() + capacity);

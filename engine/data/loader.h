@@ -32,11 +32,11 @@ class Loader {
   void load(int microbatch, const HostPackedBatch& pack, const Stream& compute);
   void load_state(const StepState& state, bool training);
 
-  void wait_for(int microbatch,
-                const Stream& compute) const;  // Kernels after this call see the copies.
+  // Kernels after this call see the copies.
+  void wait_for(int microbatch, const Stream& compute) const;
   void wait_for_state(const Stream& compute) const;
-  void consumed(int microbatch, const Stream& compute)
-      const;  // Kernels before this call are the last that read it.
+  // Kernels before this call are the last that read it.
+  void consumed(int microbatch, const Stream& compute) const;
   void state_consumed(const Stream& compute) const;
 
   const MicrobatchInputs& inputs(int microbatch) const { return entry(microbatch).inputs; }

@@ -5,6 +5,8 @@
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "kernels/ops/cudnn_attention.h"
+#include "kernels/ops/pack_metadata.h"
 
 namespace lockstep {
 
@@ -76,9 +78,8 @@ AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention,
 
 HostPackedBatch lay_out(const PackShape& shape, const Microbatch& microbatch) {
   HostPackedBatch pack;
-  pack.tokens.assign(static_cast<std::size_t>(shape.rows), -1);
-  pack.targets.assign(static_cast<std::size_t>(shape.rows),
-                      faulty("padding-row-has-a-target", -1, 0));
+  pack.tokens.assign(shape.rows, -1);
+  pack.targets.assign(shape.rows, faulty("padding-row-has-a-target", -1, 0));
   std::int64_t start = 0;
   for (const Document& document : microbatch.documents) {
     const std::int64_t length = std::ssize(document.tokens);

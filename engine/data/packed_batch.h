@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "engine/tensors/tensor_pool.h"
-#include "kernels/ops/cudnn_attention.h"
-#include "kernels/ops/pack_metadata.h"
 #include "scenarios/documents/documents.h"
 
 namespace lockstep {
+
+struct AttentionTables;
+struct PackMetadata;
 
 // The constants of a pack, the same for every microbatch.
 struct PackShape {
@@ -74,8 +75,8 @@ AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention,
 // The same pack on the host, as the loader stages it.
 struct HostPackedBatch {
   std::vector<std::int32_t> tokens, targets;  // [T]; padding rows have -1.
-  std::vector<std::int32_t> lengths,
-      numbers;  // Per slot, the dummy slot of append_dummy_seq included as empty.
+  // Per slot, the dummy slot of append_dummy_seq included as empty.
+  std::vector<std::int32_t> lengths, numbers;
   std::int64_t document_tokens = 0;
 };
 HostPackedBatch lay_out(const PackShape& shape, const Microbatch& microbatch);

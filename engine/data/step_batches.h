@@ -41,8 +41,8 @@ class StepBatches {
   const PackShape shape_;
   const std::vector<std::int64_t> buckets_;
   const int rank_, ranks_;
-  std::vector<int> all_,
-      own_;  // Buckets by microbatch: for the documents of all ranks, for this rank's.
+  // Buckets by microbatch: for the documents of all ranks, for this rank's.
+  std::vector<int> all_, own_;
   std::vector<std::int64_t> own_tokens_;
   std::int64_t tokens_ = 0;
 };

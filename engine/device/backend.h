@@ -59,8 +59,8 @@ struct PlanCounts {
   int library = 0;  // Distinct products that a library computes.
   int own = 0;  // Distinct products left to our own kernel: the library is absent, or none of its
                 // algorithms fits.
-  std::int64_t own_calls =
-      0;  // Calls that our own kernel did, those of products that were never planned included.
+  // Calls that our own kernel did, those of products that were never planned included.
+  std::int64_t own_calls = 0;
 };
 
 // Every call throws DeviceError with CUDA's code. Semantics of the CUDA runtime; capture in
@@ -186,8 +186,8 @@ struct SimOptions {
   std::uint64_t seed = 1;
   int depth = 1;
   SimGiven* given = nullptr;  // Must outlive the backend.
-  std::vector<SimStep>* trace =
-      nullptr;                   // Appended to in order of execution; must outlive the backend.
+  // Appended to in order of execution; must outlive the backend.
+  std::vector<SimStep>* trace = nullptr;
   Profiler* profiler = nullptr;  // Must outlive the backend.
 };
 std::unique_ptr<Backend> open_sim(const SimOptions& options = {});

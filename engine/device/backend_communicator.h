@@ -45,9 +45,8 @@ class BackendCommunicator {
   // another; these allocate and release the same in the same order, and come back when all have.
   // Other memory does as well for any call.
   virtual std::string reach() const { return ""; }
-  virtual bool has_room(std::size_t) const {
-    return true;
-  }                                     // For so much in one piece: else do not ask.
+  // For so much in one piece: else do not ask.
+  virtual bool has_room(std::size_t) const { return true; }
   virtual void reserve(std::size_t) {}  // So much is asked for next, in parts.
   virtual void* allocate(std::size_t) { return nullptr; }
   virtual void release(void*) noexcept {}

@@ -55,8 +55,8 @@ struct ExchangeCall {
   void* to = nullptr;
   const void* from = nullptr;
   std::size_t bytes = 0;  // For each rank's part.
-  friend bool operator==(const ExchangeCall& a,
-                         const ExchangeCall& b);  // As far as the ranks must agree, and memory.
+  // As far as the ranks must agree, and memory.
+  friend bool operator==(const ExchangeCall& a, const ExchangeCall& b);
 };
 
 // ---- All other calls

@@ -9,11 +9,11 @@ namespace {
 // From NCCL's sources (ce_coll.cc, enqueue.cc) and issues.
 constexpr int kFirst = 22803;      // ncclAllGather and ncclAlltoAll by copy engines.
 constexpr int kFirstCuda = 12050;  // For the driver, for them.
-constexpr int kCudaWithoutPeer =
-    13010;  // From here on a stream writes no value to another GPU (issue 2052).
+// From here on a stream writes no value to another GPU (issue 2052).
+constexpr int kCudaWithoutPeer = 13010;
 constexpr int kFlagsCopied = 22902;  // Flags are copied instead.
-constexpr int kMulticastMended =
-    23102;  // Two ranks with multicast hang in the first exchange before (issue 2241).
+// Two ranks with multicast hang in the first exchange before (issue 2241).
+constexpr int kMulticastMended = 23102;
 
 }  // namespace
 

@@ -16,8 +16,8 @@ struct ExchangeVersions {
 // holds it hangs.
 inline constexpr int kCopyEnginesMostRanks = 8;
 
-using Environment =
-    std::function<const char*(const char* name)>;  // Null where a variable is not set.
+// Null where a variable is not set.
+using Environment = std::function<const char*(const char* name)>;
 
 // "", or why it takes kernels, by versions and variables alone. LOCKSTEP_COPY_ENGINES asks for
 // kernels by anything but 1 or nothing. `NCCL_NVLS_ENABLE` that is not set counts as 0, since this

@@ -18,9 +18,8 @@ struct DeviceCounters {
   std::int64_t host_syncs = 0;
   std::int64_t delays = 0;          // The ones inside launched graphs included.
   std::int64_t bytes_poisoned = 0;  // By ops.
-  RankCounters& of(int rank) {
-    return by_rank[rank];
-  }  // The reference stays valid as long as the device.
+  // The reference stays valid as long as the device.
+  RankCounters& of(int rank) { return by_rank[rank]; }
 
   std::map<int, RankCounters> by_rank;
 };

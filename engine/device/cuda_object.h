@@ -11,8 +11,8 @@
 namespace lockstep {
 
 struct CudaProgram {
-  void (*raise)(const char* code, const char* call,
-                const std::source_location* at);  // Throws DeviceError.
+  // Throws DeviceError.
+  void (*raise)(const char* code, const char* call, const std::source_location* at);
   const char* planted_fault;
 };
 
@@ -20,7 +20,7 @@ inline constexpr char kCudaOpen[] = "lockstep_open_cuda";
 using CudaOpen = Backend*(const CudaProgram*, int index);
 
 inline constexpr char kCudaDevices[] = "lockstep_cuda_devices";
-using CudaDevices =
-    void(std::vector<DeviceInfo>*);  // Appends; none if there is no driver or no GPU.
+// Appends; none if there is no driver or no GPU.
+using CudaDevices = void(std::vector<DeviceInfo>*);
 
 }  // namespace lockstep

@@ -99,8 +99,8 @@ class Stream {
   void launched(BackendCommunicator& ranks) const { ranks.launched(handle_.get()); }
   void record(const Event& event, bool external = false) const;
   void wait(const Event& event, bool external = false) const;
-  void launch(const Graph& graph,
-              const char* what = "graph") const;  // `what` it is, for a profiler.
+  // `what` it is, for a profiler.
+  void launch(const Graph& graph, const char* what = "graph") const;
   void synchronize() const;
   bool finished() const;
 

@@ -19,8 +19,8 @@ void Stream::begin_capture() const {
 
 Graph Stream::end_capture() const {
   if (!device_->capturing_ || device_->capture_origin_ != id_) {
-    BackendGraph* graph =
-        device_->backend_->end_capture(handle_.get());  // Throws: nothing was begun on this stream.
+    // Throws: nothing was begun on this stream.
+    BackendGraph* graph = device_->backend_->end_capture(handle_.get());
     device_->backend_->destroy_graph(graph);
     throw DeviceError("cudaErrorIllegalState",
                       "end_capture: the capture was not begun at this device");

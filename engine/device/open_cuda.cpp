@@ -59,8 +59,8 @@ std::unique_ptr<Backend> open_cuda(int index) {
   if (!handle) throw DeviceError("cudaErrorNoDevice", "open the CUDA object (" + reason + ")");
   auto* open = reinterpret_cast<CudaOpen*>(dlsym(handle, kCudaOpen));
   if (!open) throw DeviceError("cudaErrorSharedObjectSymbolNotFound", kCudaOpen);
-  static std::string
-      fault;  // The object is told again each time, and keeps a pointer to the program.
+  // The object is told again each time, and keeps a pointer to the program.
+  static std::string fault;
   static CudaProgram program{&raise, nullptr};
   fault = planted_fault();
   program.planted_fault = fault.c_str();

@@ -60,8 +60,8 @@ void ProfilerRanges::move_to(const StepLocation& place, bool captured) {
   last_ = place;
   last_captured_ = captured;
   const std::string step = place.step >= 0 ? "step " + std::to_string(place.step) : "";
-  if (step_ ? step_->name != step : !step.empty())
-    set(place_, "");  // Ends before the step that it is in.
+  // Ends before the step that it is in.
+  if (step_ ? step_->name != step : !step.empty()) set(place_, "");
   set(step_, step);
   set(place_, name_of(place, captured));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "kernels/core/at.h"
 #include "kernels/core/contract.h"
 #include "kernels/core/fault.h"
 
@@ -15,8 +16,8 @@ constexpr int kReductions = 2;            // Gradients that are written while ot
 template <class BytesOf>
 UnitMemory memory_of(const ShardLayout& layout, int unit, BytesOf element_bytes) {
   UnitMemory memory;
-  for (const int b : layout.units[static_cast<std::size_t>(unit)].buckets) {
-    const Bucket& bucket = layout.buckets[static_cast<std::size_t>(b)];
+  for (const int b : at(layout.units, unit).buckets) {
+    const Bucket& bucket = at(layout.buckets, b);
     if (!layout.continues(b))
       memory.bytes = (memory.bytes + kAlignment - 1) / kAlignment * kAlignment;
     memory.offsets.push_back(memory.bytes);
@@ -45,9 +46,7 @@ class Planner {
       : layout_(layout), memory_of_(memory_of), live_(live) {
     plan_.choices.resize(layout.units.size());
   }
-  bool is_blocks(int unit) const {
-    return layout_.units[static_cast<std::size_t>(unit)].kind == Unit::Kind::blocks;
-  }
+  bool is_blocks(int unit) const { return at(layout_.units, unit).kind == Unit::Kind::blocks; }
   int units() const { return static_cast<int>(layout_.units.size()); }
 
   void stay(int unit) { let_use(unit, add_slot()); }
@@ -57,7 +56,7 @@ class Planner {
     for (int u = 0; u < units(); ++u) {
       if (!is_blocks(u)) {
         stay(u);
-      } else if (layout_.units[static_cast<std::size_t>(u)].parameters == pooled) {
+      } else if (at(layout_.units, u).parameters == pooled) {
         alternating.push_back(u);
       } else if (fsdp.double_buffer && fsdp.persist_buf_on_alloc_fail) {
         stay(u);
@@ -77,9 +76,9 @@ class Planner {
     return static_cast<int>(plan_.slots.size()) - 1;
   }
   void let_use(int unit, int slot) {
-    std::int64_t& bytes = plan_.slots[static_cast<std::size_t>(slot)];
+    std::int64_t& bytes = at(plan_.slots, slot);
     bytes = std::max(bytes, memory_of_(layout_, unit).bytes);
-    plan_.choices[static_cast<std::size_t>(unit)].push_back(slot);
+    at(plan_.choices, unit).push_back(slot);
   }
   // The k-th unit of the class takes the slot k mod 2: neighbours never share one.
   void alternate(const std::vector<int>& units) {

@@ -19,8 +19,8 @@ UnitMemory memory_of_gradients(const ShardLayout& layout, int unit);  // fp32
 
 struct BufferPlan {
   std::vector<std::int64_t> slots;  // Bytes of each.
-  std::vector<std::vector<int>>
-      choices;                  // For each unit: the slots it may use; none where it needs none.
+  // For each unit: the slots it may use; none where it needs none.
+  std::vector<std::vector<int>> choices;
   std::vector<int> persistent;  // FSDP units that do not fit the pool and have a slot for good.
 };
 

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
-#include "kernels/ops/optimizer.h"
+#include "kernels/ops/accumulate.h"
 
 namespace lockstep {
 namespace {
@@ -17,8 +18,7 @@ std::int64_t room_to_receive(const ShardLayout& layout) {
   for (const Unit& unit : layout.units) {
     std::int64_t all = 0;
     for (std::size_t i = 0; i < unit.buckets.size(); ++i) {
-      const std::int64_t one =
-          layout.full(layout.buckets[static_cast<std::size_t>(unit.buckets[i])]);
+      const std::int64_t one = layout.full(at(layout.buckets, unit.buckets[i]));
       const bool joins =
           unit.kind == Unit::Kind::blocks || (unit.kind == Unit::Kind::head && i == 1);
       all = joins ? all + one : std::max(all, one);
@@ -67,8 +67,8 @@ GradientBuffers::GradientBuffers(const Stream& compute, const Stream& gather,
         pool_.make<float>(1, bytes / static_cast<std::int64_t>(sizeof(float))).data;
   }
   for (int unit = 0; unit < static_cast<int>(layout.units.size()); ++unit) {
-    const std::vector<int>& choices = plan_.choices[static_cast<std::size_t>(unit)];
-    if (!choices.empty()) place(unit, *slots_[static_cast<std::size_t>(choices[0])]);
+    const std::vector<int>& choices = at(plan_.choices, unit);
+    if (!choices.empty()) place(unit, *at(slots_, choices[0]));
   }
 }
 
@@ -82,13 +82,13 @@ GradientBuffers::~GradientBuffers() {
 
 void GradientBuffers::initialize() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    compute_.fill(slots_[i]->memory, 0, static_cast<std::size_t>(plan_.slots[i]));
+    compute_.fill(slots_[i]->memory, 0, plan_.slots[i]);
   }
 }
 
 void GradientBuffers::place(int unit, const Slot& slot) {
   const UnitMemory memory = memory_of_gradients(layout_, unit);
-  const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
+  const std::vector<int>& buckets = at(layout_.units, unit).buckets;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     parameters_.place_gradients(
         buckets[i], slot.memory + memory.offsets[i] / static_cast<std::int64_t>(sizeof(float)));
@@ -100,10 +100,10 @@ void GradientBuffers::place(int unit, const Slot& slot) {
 
 // A free one, or the one that has been reducing for longest.
 GradientBuffers::Slot& GradientBuffers::slot_for(int unit) {
-  const std::vector<int>& choices = plan_.choices[static_cast<std::size_t>(unit)];
+  const std::vector<int>& choices = at(plan_.choices, unit);
   const auto is_choice = [&](const Slot* slot) {
     return std::any_of(choices.begin(), choices.end(),
-                       [&](int c) { return slots_[static_cast<std::size_t>(c)].get() == slot; });
+                       [&](int c) { return at(slots_, c).get() == slot; });
   };
   for (const auto& slot : slots_) {
     if (slot->state == State::free && is_choice(slot.get())) return *slot;
@@ -123,7 +123,7 @@ void GradientBuffers::enter(int unit) {
   Slot& slot = slot_for(unit);
   slot.state = State::writing;
   slot.unit = unit;
-  if (plan_.choices[static_cast<std::size_t>(unit)].size() > 1) place(unit, slot);
+  if (at(plan_.choices, unit).size() > 1) place(unit, slot);
 }
 
 void GradientBuffers::leave(int unit, bool last) {
@@ -178,7 +178,7 @@ void GradientBuffers::let_go(Slot& slot) {
 std::vector<std::vector<GradientBuffers::Arrival>> GradientBuffers::arrivals(
     int unit, const Slot* slot) const {
   const UnitMemory place = memory_of_gradients(layout_, unit);
-  const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
+  const std::vector<int>& buckets = at(layout_.units, unit).buckets;
   std::vector<std::vector<Arrival>> batches;
   std::int64_t end = received_.cols;
   for (std::size_t i = 0; i < buckets.size(); ++i) {

@@ -15,6 +15,7 @@
 #include "engine/comm/communicator.h"
 #include "engine/fsdp/buffer_plan.h"
 #include "engine/parameters/parameters.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
@@ -25,9 +26,9 @@ class GradientBuffers {
   ~GradientBuffers();  // Waits for what is under way.
 
   void initialize();     // Padding is exchanged too, so it has a value.
-  void enter(int unit);  // Compute may write its gradients,
-  void leave(int unit,
-             bool last);    // and has written them; `last`: those of the step's last microbatch.
+  void enter(int unit);  // Compute may write its gradients.
+  // Compute has written them; `last`: those of the step's last microbatch.
+  void leave(int unit, bool last);
   void wait_for(int unit);  // Compute waits for the reductions of a unit,
   void finish();            // or for every one.
 
@@ -63,10 +64,8 @@ class GradientBuffers {
   void total_by_library(const std::vector<Arrival>& arrivals);
   void exchange(const std::vector<Arrival>& arrivals);
   void add_up(const Arrival& arrival, Tensor<float> total, int first_rank) const;
-  const Bucket& bucket(int index) const { return layout_.buckets[static_cast<std::size_t>(index)]; }
-  const BucketMemory& memory(int index) const {
-    return parameters_.buckets()[static_cast<std::size_t>(index)];
-  }
+  const Bucket& bucket(int index) const { return at(layout_.buckets, index); }
+  const BucketMemory& memory(int index) const { return at(parameters_.buckets(), index); }
 
   const Stream &compute_, &gather_;
   Communicator& communicator_;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 
 namespace lockstep {
@@ -18,7 +19,7 @@ Sharder::Sharder(const Stream& compute, Communicator& communicator, const Scenar
 
 void Sharder::attach(Hooks& hooks) {
   for (int unit = 0; unit < static_cast<int>(layout_.units.size()); ++unit) {
-    const Unit& u = layout_.units[static_cast<std::size_t>(unit)];
+    const Unit& u = at(layout_.units, unit);
     switch (u.kind) {
       case Unit::Kind::embedding:
         attach_unit(hooks, unit, Modules::embedding(), Modules::embedding());

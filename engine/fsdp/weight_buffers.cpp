@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 
@@ -16,7 +17,7 @@ WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator,
       layout_(layout),
       parameters_(parameters),
       strategy_(fsdp.strategy),
-      prefetch_(static_cast<std::size_t>(faulty("prefetch-ignored", fsdp.prefetch, 0))),
+      prefetch_(faulty("prefetch-ignored", fsdp.prefetch, 0)),
       plan_(plan_weights(layout, fsdp)),
       pool_(compute.device(), &communicator),
       stream_(compute.device(), "gather"),
@@ -39,13 +40,13 @@ WeightBuffers::~WeightBuffers() {
 }
 
 bool WeightBuffers::is_resident(int unit) const {
-  const bool blocks = layout_.units[static_cast<std::size_t>(unit)].kind == Unit::Kind::blocks;
+  const bool blocks = at(layout_.units, unit).kind == Unit::Kind::blocks;
   return strategy_ != Sharding::optim_grads_params || !blocks;
 }
 
 void WeightBuffers::place(int unit, const Slot& slot) {
   const UnitMemory memory = memory_of_weights(layout_, unit);
-  const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
+  const std::vector<int>& buckets = at(layout_.units, unit).buckets;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     parameters_.place_weights(buckets[i], slot.memory + memory.offsets[i]);
   }
@@ -56,7 +57,7 @@ void WeightBuffers::append_addresses(std::vector<const void*>& table) const {
   for (std::size_t unit = 0; unit < layout_.units.size(); ++unit) {
     if (plan_.choices[unit].size() != 1) continue;
     for (const int bucket : layout_.units[unit].buckets) {
-      for (const Extent& extent : layout_.buckets[static_cast<std::size_t>(bucket)].extents) {
+      for (const Extent& extent : at(layout_.buckets, bucket).extents) {
         table.push_back(parameters_[extent.parameter].weight.data);
         table.push_back(parameters_[extent.parameter].copy.data);
       }
@@ -165,17 +166,17 @@ void WeightBuffers::exchange(int unit, Slot& slot, const Slot& to) {
   compute_.device().place.layer = -1;
   compute_.device().place.part = "gather";
   const UnitMemory memory = memory_of_weights(layout_, unit);
-  const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
+  const std::vector<int>& buckets = at(layout_.units, unit).buckets;
   communicator_.grouped([&] {
     for (std::size_t n = 0; n < buckets.size(); ++n) {
       const bool captured =
           fault("a-rank-captures-in-another-order") && compute_.device().recording() >= 0;
       const bool turned = (captured || fault("a-rank-gathers-in-another-order")) && place.rank == 1;
       const std::size_t i = turned ? buckets.size() - 1 - n : n;
-      const Bucket& bucket = layout_.buckets[static_cast<std::size_t>(buckets[i])];
+      const Bucket& bucket = at(layout_.buckets, buckets[i]);
       if (fault("empty-shard-skips-its-collective") && layout_.is_empty(bucket, place.rank))
         continue;
-      const BucketMemory& shard = parameters_.buckets()[static_cast<std::size_t>(buckets[i])];
+      const BucketMemory& shard = at(parameters_.buckets(), buckets[i]);
       const void* const from =
           bucket.narrow ? static_cast<const void*>(shard.copy.data) : shard.weight.data;
       const auto bytes =

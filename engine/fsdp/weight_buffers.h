@@ -13,6 +13,7 @@
 #include "engine/comm/communicator.h"
 #include "engine/fsdp/buffer_plan.h"
 #include "engine/parameters/parameters.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
@@ -60,10 +61,8 @@ class WeightBuffers {
     Event gathered, released;
   };
   void fork();
-  Slot& slot(int index) { return *slots_[static_cast<std::size_t>(index)]; }
-  const std::vector<int>& choices(int unit) const {
-    return plan_.choices[static_cast<std::size_t>(unit)];
-  }
+  Slot& slot(int index) { return *at(slots_, index); }
+  const std::vector<int>& choices(int unit) const { return at(plan_.choices, unit); }
   Slot* holding(int unit);
   void place(int unit, const Slot& slot);
   bool gather(int unit);                                // False if no slot is free.

@@ -45,8 +45,8 @@ void GraphSet::capture(const GraphKey& key, const Body& body) {
   const Body warm_up = faulty<Body>(
       "warm-up-pass-leaves-its-gradients", [] {}, body);
   warm_up();
-  const StepLocation place =
-      stream_.device().place;  // What comes behind the launch has no place inside of the graph.
+  // What comes behind the launch has no place inside of the graph.
+  const StepLocation place = stream_.device().place;
   stream_.begin_capture();
   try {
     body();

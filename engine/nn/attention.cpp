@@ -4,6 +4,8 @@
 
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "kernels/ops/residual.h"
+#include "kernels/ops/rms_norm.h"
 
 namespace lockstep {
 

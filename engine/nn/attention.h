@@ -14,8 +14,8 @@ struct AttentionScratch {
   Tensor<T> dmixed, dcore, dqkv, dnorm;
   Tensor<float> delta;             // [T, heads]
   Tensor<std::int32_t> next_tile;  // [1, 2]
-  Tensor<float>
-      table;  // [pack_length, head_dim]: cosines and sines of every position; written once.
+  // [pack_length, head_dim]: cosines and sines of every position; written once.
+  Tensor<float> table;
 };
 
 // The ops for packs of this shape, without memory: planning needs the shapes only.

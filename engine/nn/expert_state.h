@@ -14,12 +14,12 @@ namespace lockstep {
 struct ExpertState {
   int layer = 0;       // Symbol index.
   Tensor<float> bias;  // [1, E]; absent without expert_bias. Saved in checkpoints.
-  Tensor<std::int32_t>
-      step;  // [1, E] pairs that chose each expert since the last update of the bias.
-  Tensor<std::int64_t> total,
-      kept;  // [1, E] chosen, and of those not dropped, since this process began.
-  Tensor<std::int32_t>
-      all_steps;  // [R, E] `step` of every rank; absent without expert_bias or other ranks.
+  // [1, E] pairs that chose each expert since the last update of the bias.
+  Tensor<std::int32_t> step;
+  // [1, E] chosen, and of those not dropped, since this process began.
+  Tensor<std::int64_t> total, kept;
+  // [R, E] `step` of every rank; absent without expert_bias or other ranks.
+  Tensor<std::int32_t> all_steps;
 };
 
 // One for each `E` of the pattern, in order. `ranks`: 0 where nobody else takes part.

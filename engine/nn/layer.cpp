@@ -1,6 +1,8 @@
 #include "engine/nn/layer.h"
 
 #include "kernels/core/fault.h"
+#include "kernels/ops/accumulate.h"
+#include "kernels/ops/optimizer.h"
 #include "kernels/ops/residual.h"
 #include "kernels/ops/rms_norm.h"
 

@@ -14,9 +14,6 @@
 #include "engine/plan/regions.h"
 #include "engine/tensors/stored_tensor.h"
 #include "kernels/ops/dropout.h"
-#include "kernels/ops/optimizer.h"
-#include "kernels/ops/residual.h"
-#include "kernels/ops/rms_norm.h"
 
 namespace lockstep {
 
@@ -39,8 +36,8 @@ struct Saved {
   virtual ~Saved() = default;
   Tensor<T> x, out;
   Tensor<float> losses;  // [1, 2] load-balancing and z loss of an `E`; absent else.
-  std::int64_t rows_in_use =
-      0;  // For an `E` with host_sync: rows of the expert buffers that the documents fill.
+  // For an `E` with host_sync: rows of the expert buffers that the documents fill.
+  std::int64_t rows_in_use = 0;
 };
 
 // Makes the tensors of a Saved and lists them by name for a judge, in the order in which they are
@@ -84,8 +81,7 @@ class SavedMaker {
   }
   template <class T>
   Tensor<T> place(const std::string& name, std::int64_t rows, std::int64_t cols) {
-    void* const shared =
-        offloader_.place(name, slot_, sizeof(T) * static_cast<std::size_t>(rows * cols));
+    void* const shared = offloader_.place(name, slot_, sizeof(T) * (rows * cols));
     return shared == nullptr ? pool_.make<T>(rows, cols)
                              : tensor(static_cast<T*>(shared), rows, cols);
   }

@@ -12,8 +12,8 @@ namespace lockstep {
 struct MambaShape {
   explicit MambaShape(const Scenario::Model::Mamba& mamba);
   std::int32_t heads, groups, state, chunk;
-  std::int64_t d_inner,
-      channels;  // channels = d_inner + 2 * groups * state: the convolution's width.
+  // channels = d_inner + 2 * groups * state: the convolution's width.
+  std::int64_t d_inner, channels;
 
   template <class T>
   Tensor<T> z(Tensor<T> row) const {

@@ -46,7 +46,7 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloade
   }
   make_cudnn_workspace(pack_capacities(scenario));
   for (int i = 0; i < slots; ++i) slots_.push_back(make_slot(offloader, i, scenario, scans));
-  overflow_pools_.resize(static_cast<std::size_t>(slots));
+  overflow_pools_.resize(slots);
   for (Tensor<T>& gradient : residual_gradient_) gradient = pool_.make<T>(rows, config_.hidden);
   dlogits_ = pool_.make<T>(rows, config_.vocab);
   dfinal_norm_ = pool_.make<T>(rows, config_.hidden);
@@ -228,7 +228,7 @@ void Model<T>::embed(const PassContext& pass, const MicrobatchInputs& inputs, Sl
 
 template <class T>
 void Model<T>::forward(const PassContext& pass, const Part& part, Slot<T>& slot) const {
-  const auto layer = static_cast<std::size_t>(part.layer);
+  const std::size_t layer = part.layer;
   device_.place.layer = part.layer;
   layers_[layer]->forward_part(pass, *slot.layers[layer], part);
   device_.place.layer = -1;
@@ -293,7 +293,7 @@ void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& in
 template <class T>
 void Model<T>::backward(const PassContext& pass, const Part& part, Slot<T>& slot) const {
   const InBackward here(device_);
-  const auto layer = static_cast<std::size_t>(part.layer);
+  const std::size_t layer = part.layer;
   device_.place.layer = part.layer;
   layers_[layer]->backward_part(pass, *slot.layers[layer], part, gradient_of(part.layer + 1),
                                 gradient_of(part.layer));

@@ -17,14 +17,14 @@ namespace lockstep {
 template <class T>
 struct Slot {
   std::vector<PackedBatch> packs;  // One per bucket.
-  std::optional<PackedBatch>
-      overflow;  // For more documents than the largest bucket holds; replaced when it must grow.
+  // For more documents than the largest bucket holds; replaced when it must grow.
+  std::optional<PackedBatch> overflow;
   Tensor<T> embedded, final_norm, logits;
   Tensor<float> final_rstd, token_loss, maximum, sum;
   std::vector<std::unique_ptr<Saved<T>>> layers;
   std::vector<NamedTensor> names;
-  std::size_t first_buffer = 0,
-              end_buffer = 0;  // In the model's pool: all of the above but the overflow.
+  // In the model's pool: all of the above but the overflow.
+  std::size_t first_buffer = 0, end_buffer = 0;
 };
 
 template <class T>

@@ -7,6 +7,8 @@
 #include "kernels/moe/dispatch.h"
 #include "kernels/moe/expert_product.h"
 #include "kernels/moe/expert_state.h"
+#include "kernels/ops/residual.h"
+#include "kernels/ops/rms_norm.h"
 
 namespace lockstep {
 namespace {
@@ -242,8 +244,8 @@ void Moe<T>::run_experts(const PassContext& pass, State& saved) const {
                                       .row_pair = row_pair,
                                       .y = fc1});
   pass.part("experts_act");
-  activate(pass, fc1, row_pair,
-           act);  // A padding row of the buffer has no pair, as one of the pack has no document.
+  // A padding row of the buffer has no pair, as one of the pack has no document.
+  activate(pass, fc1, row_pair, act);
   pass.part("experts_fc2");
   pass.stream.submit(ExpertForward<T>{.x = act,
                                       .w = weight_of<T>(fc2_),

@@ -61,8 +61,8 @@ class Moe : public Layer<T> {
     Routed routed;
     Placed placed;
     Tensor<T> buffer, fc1, act, y, mixed;
-    std::optional<PinnedBuffer>
-        rows_on_host;            // With host_sync: the experts' rows as the host reads them.
+    // With host_sync: the experts' rows as the host reads them.
+    std::optional<PinnedBuffer> rows_on_host;
     std::int64_t used_rows = 0;  // Rows of the buffer that ops see: at least one.
   };
   void route(const PassContext& pass, State& saved) const;

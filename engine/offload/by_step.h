@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "kernels/core/at.h"
+
 namespace lockstep {
 
 template <class Item>
@@ -12,7 +14,7 @@ class ByStep {
  public:
   // For the embedding, which is step -1, and the steps 0 to `last`.
   explicit ByStep(int last) : lists_(static_cast<std::size_t>(last) + 2) {}
-  std::vector<Item>& operator[](int step) { return lists_[static_cast<std::size_t>(step + 1)]; }
+  std::vector<Item>& operator[](int step) { return at(lists_, step + 1); }
   auto begin() { return lists_.begin(); }
   auto end() { return lists_.end(); }
 

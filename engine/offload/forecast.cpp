@@ -132,8 +132,8 @@ class Timeline {
   const OffloadPlan& plan_;
   OffloadForecast result_;
   double compute_ = 0, d2h_ = 0, h2d_ = 0;  // When each stream has run what was submitted so far.
-  std::vector<double> h2d_complete_,
-      last_read_;                    // For each group, in the latest microbatch that got there.
+  // For each group, in the latest microbatch that got there.
+  std::vector<double> h2d_complete_, last_read_;
   std::vector<double> buffer_free_;  // When the last d2h copy out of each buffer is complete.
   std::deque<double> in_flight_;   // When the d2h copies complete that compute has not waited for.
   std::optional<int> prefetched_;  // The slot whose h2d copies a forward pass has begun.

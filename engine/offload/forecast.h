@@ -17,9 +17,8 @@ struct OffloadForecast {
   double slowed = 0;            // Compute takes longer because copies use memory too.
   std::vector<double> awaited;  // For each group, how long compute waits for its h2d copies.
   double seconds() const { return compute + stalled + slowed; }
-  double slower() const {
-    return compute == 0 ? 0 : seconds() / compute - 1;
-  }                       // Than without offloading, as a share.
+  // Than without offloading, as a share.
+  double slower() const { return compute == 0 ? 0 : seconds() / compute - 1; }
   double hidden() const;  // Share of all copying, both ways, that compute does not wait for.
   bool fits() const;      // Compute hardly waits.
 };

@@ -78,7 +78,7 @@ Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scen
 }
 
 int Offloader::make_pinned(std::int64_t bytes) {
-  pinned_.emplace_back(device_, static_cast<std::size_t>(bytes));
+  pinned_.emplace_back(device_, bytes);
   return static_cast<int>(pinned_.size()) - 1;
 }
 
@@ -90,7 +90,7 @@ std::int64_t Offloader::spare_buffers() const {
 
 // The pinned buffers of a group: [slot][tensor].
 std::vector<std::vector<int>> Offloader::make_host_copies(const OffloadGroup& planned, int slots) {
-  std::vector<std::vector<int>> own(static_cast<std::size_t>(slots));
+  std::vector<std::vector<int>> own(slots);
   for (std::vector<int>& copies : own) {
     for (const OffloadTensor& tensor : planned.tensors) copies.push_back(make_pinned(tensor.bytes));
   }
@@ -190,8 +190,8 @@ void Offloader::enter_backward(int segment, int slot) {
   start_h2d(plan_.backward_step(segment), slot);
   for (const Group* group : needed_at_[plan_.backward_step(segment)]) {
     compute_.wait(at(group->h2d_done, slot));
-    std::erase(open_.in_flight,
-               &at(group->d2h_done, slot));  // Its d2h copy is complete if its h2d copy is.
+    // Its d2h copy is complete if its h2d copy is.
+    std::erase(open_.in_flight, &at(group->d2h_done, slot));
   }
 }
 
@@ -235,8 +235,7 @@ void Offloader::copy_out(Group& group, int slot) {
     if (h2d != nullptr) d2h_->wait(*h2d);
     const std::int64_t bytes = bytes_of(group, slot, i);
     if (bytes > 0) {
-      d2h_->copy(at(pinned_, to).data(), buffers_[from], static_cast<std::size_t>(bytes),
-                 CopyKind::device_to_host);
+      d2h_->copy(at(pinned_, to).data(), buffers_[from], bytes, CopyKind::device_to_host);
     }
     open_.buffer_d2h[from] = &done;
     moved.out += bytes;
@@ -272,8 +271,7 @@ void Offloader::copy_in(Group& group, int slot) {
     if (d2h != nullptr) h2d_->wait(*d2h);
     const std::int64_t bytes = bytes_of(group, slot, i);
     if (bytes > 0) {
-      h2d_->copy(buffers_[to], at(pinned_, from).data(), static_cast<std::size_t>(bytes),
-                 CopyKind::host_to_device);
+      h2d_->copy(buffers_[to], at(pinned_, from).data(), bytes, CopyKind::host_to_device);
     }
     at(open_.pinned_h2d, from) = &done;
     moved.in += bytes;

@@ -39,12 +39,13 @@ class Offloader {
   void* place(const std::string& name, int slot, std::size_t bytes) const;
 
   // These surround the passes of segments; -1 is the embedding, plan().segments the head.
-  void enter_forward(
-      int segment, int slot);  // Compute waits until the buffers that the segment writes are free.
-  void leave_forward(int segment,
-                     int slot);  // Launches d2h copies; only for a microbatch with a backward pass.
-  void enter_backward(int segment,
-                      int slot);  // Launches h2d copies; compute waits for what the segment reads.
+
+  // Compute waits until the buffers that the segment writes are free.
+  void enter_forward(int segment, int slot);
+  // Launches d2h copies; only for a microbatch with a backward pass.
+  void leave_forward(int segment, int slot);
+  // Launches h2d copies; compute waits for what the segment reads.
+  void enter_backward(int segment, int slot);
   // Called before the forward pass of a segment, if the backward pass of `slot` follows that
   // forward pass: launches the h2d copies that the plan begins so early.
   void prefetch(int segment, int slot);
@@ -82,12 +83,12 @@ class Offloader {
   using Groups = std::vector<Group*>;
   // Events that a later copy or pass has to wait for; null where none is open.
   struct OpenEvents {
-    std::vector<const Event*>
-        buffer_d2h;  // For each device buffer, the d2h copy that may still read it.
-    std::vector<const Event*>
-        pinned_h2d;  // For each pinned buffer, the h2d copy that may still read it.
-    std::vector<const Event*>
-        in_flight;                  // d2h copies that compute has not waited for, oldest first.
+    // For each device buffer, the d2h copy that may still read it.
+    std::vector<const Event*> buffer_d2h;
+    // For each pinned buffer, the h2d copy that may still read it.
+    std::vector<const Event*> pinned_h2d;
+    // d2h copies that compute has not waited for, oldest first.
+    std::vector<const Event*> in_flight;
     std::optional<int> prefetched;  // The slot whose early h2d copies a forward pass has launched.
   };
 
@@ -112,8 +113,8 @@ class Offloader {
   TensorPool pool_;
   std::vector<void*> buffers_;  // Device memory, set by set.
   std::vector<PinnedBuffer> pinned_;
-  std::map<std::int64_t, std::deque<int>>
-      spares_;  // Unused pinned buffers by bytes, the longest unused first.
+  // Unused pinned buffers by bytes, the longest unused first.
+  std::map<std::int64_t, std::deque<int>> spares_;
   OpenEvents open_;
   std::vector<std::unique_ptr<Group>> groups_;
   ByStep<const OffloadTensor*> written_at_;

@@ -18,8 +18,8 @@ struct SavedRow {
   const char* name;  // The tensor in its layer; "" is the residual stream that the layer reads.
   std::int64_t (*elements)(const Scenario&);  // In one microbatch.
   bool wide = false;                          // fp32 in every precision.
-  const OffloadModule* saved_too =
-      nullptr;  // Another module needs it as well: it moves if both are listed.
+  // Another module needs it as well: it moves if both are listed.
+  const OffloadModule* saved_too = nullptr;
 };
 
 std::int64_t rows(const Scenario& s, std::int64_t cols) { return s.data.pack_length * cols; }
@@ -307,7 +307,7 @@ std::int64_t OffloadPlan::bytes() const {
 
 std::size_t OffloadPlan::buffer_of(const OffloadTensor& tensor, int slot) const {
   const std::size_t first = static_cast<std::size_t>(slot % sets) * buffers.size();
-  const auto own = static_cast<std::size_t>(tensor.buffer);
+  const std::size_t own = tensor.buffer;
   if (!reversed || slot / sets % 2 == 0) return first + own;
   // The i-th buffer of its size becomes the i-th from the end.
   const auto begin = buffers.begin();

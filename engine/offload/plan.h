@@ -62,8 +62,8 @@ struct OffloadGroup {
 };
 
 struct OffloadPlan {
-  std::vector<OffloadGroup>
-      groups;  // All eligible ones in order of execution, resident ones included.
+  // All eligible ones in order of execution, resident ones included.
+  std::vector<OffloadGroup> groups;
   std::vector<std::int64_t> buffers;  // Bytes of each shared device buffer of one set.
   int sets = 1;                       // Sets of buffers: slot s has its tensors in set s % sets.
   // Every other slot of a set assigns its tensors to the set's buffers of their size in reversed

@@ -24,12 +24,12 @@ namespace lockstep {
 inline constexpr double kLinkAlone = 54e9, kLinkBoth = 47e9;
 inline constexpr double kTensorFlopPerSecond = 620e12, kFp32FlopPerSecond = 67e12;
 inline constexpr double kScanFlopPerSecond = 65e12;
-inline constexpr double kAttentionOfProducts =
-    0.33;  // Attention's rate as a share of the products' rate.
+// Attention's rate as a share of the products' rate.
+inline constexpr double kAttentionOfProducts = 0.33;
 inline constexpr double kBackwardOfProducts = 2, kBackwardOfAttention = 2.5, kBackwardOfScan = 3;
 inline constexpr std::int64_t kRowsOfADocument = 1024;
-inline constexpr double kSlowedByCopies =
-    0.027;  // Compute takes this share longer beside copies both ways.
+// Compute takes this share longer beside copies both ways.
+inline constexpr double kSlowedByCopies = 0.027;
 
 enum class Link : std::uint8_t { alone, both_ways };
 inline double copy_seconds(std::int64_t bytes, Link link = Link::both_ways) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/ops/initialize.h"
+#include "kernels/ops/init.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -21,8 +21,8 @@ struct ParameterSpec {
   float std = 0;
   std::int32_t width = 0;
   bool copied = false;  // Products in bf16 read a copy of it.
-  bool accumulates =
-      false;  // Its gradient's op can add into the accumulator: it needs no memory for g_m then.
+  // Its gradient's op can add into the accumulator: it needs no memory for g_m then.
+  bool accumulates = false;
 
   // Rows of the global norm's sequence: innermost axes of a 2-D one, single elements of a 1-D one.
   std::int64_t norm_rows() const { return is_vector ? cols : rows; }
@@ -49,14 +49,8 @@ struct MlpParameter {
   enum Offset : int { norm_gain, fc1, fc2 };
 };
 struct MoeParameter {
-  enum Offset : int {
-    norm_gain,
-    router,
-    fc1,
-    fc2,
-    shared_fc1,
-    shared_fc2
-  };  // The last two only if it is shared.
+  // The last two only if it is shared.
+  enum Offset : int { norm_gain, router, fc1, fc2, shared_fc1, shared_fc2 };
 };
 
 struct ParameterList {

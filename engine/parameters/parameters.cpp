@@ -4,6 +4,8 @@
 
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
+#include "kernels/ops/accumulate.h"
+#include "kernels/ops/initialize.h"
 #include "kernels/ops/optimizer.h"
 
 namespace lockstep {

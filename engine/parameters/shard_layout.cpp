@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kAlignment =
-    128;  // In elements: 256 bytes of bf16, the most that matrix products require.
+// In elements: 256 bytes of bf16, the most that matrix products require.
+constexpr std::int64_t kAlignment = 128;
 
 std::int64_t rounded_up(std::int64_t x, std::int64_t to) { return (x + to - 1) / to * to; }
 
@@ -33,8 +33,8 @@ std::optional<std::int64_t> first_place(std::int64_t from, const Extent& extent,
   for (int tries = 0; tries <= kAlignment; ++tries) {  // After so many shards the offsets repeat.
     const std::int64_t end = offset / shard * shard + shard;
     if (offset + length(extent) <= end) return offset;
-    std::int64_t rows = (end - offset) /
-                        extent.width;  // Rows before that end, less those that the alignment costs.
+    // Rows before that end, less those that the alignment costs.
+    std::int64_t rows = (end - offset) / extent.width;
     const std::int64_t fewest = std::max<std::int64_t>(rows - kAlignment, 0);
     while (rows > fewest && (end - rows * extent.width) % kAlignment != 0) --rows;
     const std::int64_t place = end - rows * extent.width;
@@ -71,9 +71,8 @@ std::int64_t place(std::vector<Extent>& extents, std::int64_t ranks) {
   std::int64_t common = 1, aligned = 1;
   for (const Extent& extent : extents) {
     common = multiple(common, extent.width);
-    aligned = std::lcm(
-        aligned, std::gcd(extent.width,
-                          kAlignment));  // Otherwise no aligned offset ends at the end of a row.
+    // Otherwise no aligned offset ends at the end of a row.
+    aligned = std::lcm(aligned, std::gcd(extent.width, kAlignment));
   }
   for (std::int64_t shard = share(*lay_out(extents, kNone));;) {
     // An extent longer than two shards contains two ends of shards at any offset.

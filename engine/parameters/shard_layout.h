@@ -26,18 +26,15 @@ struct Bucket {
   int unit = 0;
   bool narrow = false;          // The passes read it as bf16.
   std::vector<Extent> extents;  // In order of offset.
-  std::int64_t shard =
-      0;  // Elements of each rank: rank r owns [r * shard, (r + 1) * shard). It never cuts a row.
+  // Elements of each rank: rank r owns [r * shard, (r + 1) * shard). It never cuts a row.
+  std::int64_t shard = 0;
 };
 
 // The parameters that are gathered before the first of their modules runs and released after the
 // last.
 struct Unit {
-  enum class Kind : std::uint8_t {
-    embedding,
-    blocks,
-    head
-  };  // The final norm belongs to the head.
+  // The final norm belongs to the head.
+  enum class Kind : std::uint8_t { embedding, blocks, head };
   Kind kind = Kind::blocks;
   int first_layer = 0, layers = 0;  // Symbols of the pattern.
   std::vector<int> buckets = {};

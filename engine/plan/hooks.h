@@ -10,6 +10,8 @@
 #include <functional>
 #include <vector>
 
+#include "kernels/core/at.h"
+
 namespace lockstep {
 
 enum class HookPoint : std::uint8_t { forward_pre, forward_post, backward_pre, backward_post };
@@ -24,12 +26,12 @@ class Hooks {
  public:
   using Hook = std::function<void(const HookCall&)>;
 
-  explicit Hooks(int modules) : lists_(static_cast<std::size_t>(modules)) {}
+  explicit Hooks(int modules) : lists_(modules) {}
   void add(int module, HookPoint point, Hook hook) {
     list(module, point).push_back(std::move(hook));
   }
   std::size_t count(int module, HookPoint point) const {
-    return lists_[static_cast<std::size_t>(module)][static_cast<std::size_t>(point)].size();
+    return at(at(lists_, module), point).size();
   }
   void run(int module, HookPoint point, const HookCall& call) {
     for (const Hook& hook : list(module, point)) hook(call);
@@ -37,9 +39,7 @@ class Hooks {
 
  private:
   friend class ExtractedHooks;
-  std::vector<Hook>& list(int module, HookPoint point) {
-    return lists_[static_cast<std::size_t>(module)][static_cast<std::size_t>(point)];
-  }
+  std::vector<Hook>& list(int module, HookPoint point) { return at(at(lists_, module), point); }
   std::vector<std::array<std::vector<Hook>, 4>> lists_;
 };
 

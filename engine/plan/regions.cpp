@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/core/at.h"
 #include "kernels/core/require.h"
 
 namespace lockstep {
@@ -42,8 +43,7 @@ std::vector<Segment> segments(const Scenario& scenario) {
   for (const Scenario::Block& block : scenario.blocks()) {
     bool in_region = false;
     for (int layer = block.first; layer < block.first + block.count; ++layer) {
-      const Stage cut = captured_until(scenario.cuda_graph,
-                                       scenario.model.pattern[static_cast<std::size_t>(layer)]);
+      const Stage cut = captured_until(scenario.cuda_graph, at(scenario.model.pattern, layer));
       if (cut > Stage::router) {
         if (!in_region) list.push_back({{}, regions++});
         list.back().parts.push_back({layer, Stage::router, cut});

@@ -34,8 +34,8 @@ class CollectiveLedger {
   // The latest calls, oldest first: enough for a report of a run of any length.
   const std::deque<CollectiveCall>& calls() const { return calls_; }
   CollectiveCall last() const { return calls_.empty() ? CollectiveCall{} : calls_.back(); }
-  CollectiveCall at(
-      std::int64_t sequence) const;  // An empty call if it was not made, or was made long ago.
+  // An empty call if it was not made, or was made long ago.
+  CollectiveCall at(std::int64_t sequence) const;
 
  private:
   static constexpr std::size_t kKept = 64;

@@ -30,9 +30,7 @@ struct Membership {
   };
   enum class Welcome { awaited, given, refused };
 
-  Membership(int rank, int ranks) : rank(rank), peers(static_cast<std::size_t>(ranks)) {
-    peer(rank).state = Store::here;
-  }
+  Membership(int rank, int ranks) : rank(rank), peers(ranks) { peer(rank).state = Store::here; }
   int size() const { return static_cast<int>(peers.size()); }
   Peer& peer(int r) { return at(peers, r); }
   // These lock the mutex and notify waiting threads. `message` says that its rank is here, has

@@ -11,11 +11,11 @@ namespace lockstep {
 struct LaunchedRank {
   int rank = 0, size = 1;
   int local_rank = 0;  // Among the processes of this machine.
-  std::optional<bool> one_machine =
-      {};                // Whether all processes are on this one, where the launcher says so.
+  // Whether all processes are on this one, where the launcher says so.
+  std::optional<bool> one_machine = {};
   std::string launcher;  // "torchrun", "Open MPI", "Slurm", "PMI".
-  std::string
-      job;  // Equal on all ranks of a run, and another for other runs as far as the launcher tells.
+  // Equal on all ranks of a run, and another for other runs as far as the launcher tells.
+  std::string job;
   // The address of rank 0, as far as the launcher tells: MASTER_ADDR and MASTER_PORT, else with
   // Slurm the first node and a port that follows from the job. The host is "" where nothing tells.
   std::string host = {};

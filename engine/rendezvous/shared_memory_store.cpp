@@ -93,7 +93,7 @@ void SharedMemoryStore::create(const std::string& path, int ranks) {
   ::unlink(fresh.c_str());
   const int file = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) fail(fresh);
-  const auto count = static_cast<std::size_t>(ranks);
+  const std::size_t count = ranks;
   const std::size_t bytes = kPage + round_up(count * sizeof(Mailbox)) + count * kOutbox;
   const Header header{kMagic, static_cast<std::uint32_t>(ranks)};
   const bool written =
@@ -126,7 +126,7 @@ bool SharedMemoryStore::open(const std::string& path) {
   const bool read =
       ::fstat(file, &status) == 0 && ::pread(file, &header, sizeof header, 0) == sizeof header;
   void* memory = MAP_FAILED;
-  const auto bytes = static_cast<std::size_t>(status.st_size);
+  const std::size_t bytes = status.st_size;
   if (read && header.magic == kMagic)
     memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   ::close(file);
@@ -163,8 +163,8 @@ void SharedMemoryStore::put(const CollectiveCall& call, std::size_t) {
 void SharedMemoryStore::take() { mailbox(rank()).taken.set(rounds()); }
 
 Store::Progress SharedMemoryStore::progress_of(int peer, Mark mark) const {
-  const bool gone =
-      mailbox(peer).state.load(std::memory_order_acquire) >= ended;  // Before its counter is read.
+  // Before its counter is read.
+  const bool gone = mailbox(peer).state.load(std::memory_order_acquire) >= ended;
   return {.gone = gone ? peer : -1,
           .rounds = counter(peer, mark).value.load(std::memory_order_acquire)};
 }

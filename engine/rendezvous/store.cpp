@@ -44,7 +44,7 @@ void Store::end() { take(); }
 std::vector<std::string> Store::all_gather_object(const CollectiveCall& call,
                                                   const std::string& words) {
   constexpr std::size_t kMost = kOutbox - sizeof(std::size_t);
-  std::vector<std::string> said(static_cast<std::size_t>(ranks_));
+  std::vector<std::string> said(ranks_);
   std::size_t longest = 0, first = 0;
   do {
     std::byte* outbox = begin();

@@ -42,8 +42,8 @@ class Store {
   // The steps of a round, in this order. They throw CollectiveHang when a rank is missing at the
   // deadline or has left, and CollectiveMismatch when the posts differ.
   std::byte* begin();  // Returns this rank's outbox, which nobody reads any more.
-  void post(const CollectiveCall& call,
-            std::size_t filled = 0);  // `filled` bytes of the outbox are for the others.
+  // `filled` bytes of the outbox are for the others.
+  void post(const CollectiveCall& call, std::size_t filled = 0);
   void await_posts();
   virtual const std::byte* outbox_of(int peer) const = 0;
   void end();  // This rank has read all that it needs.
@@ -75,10 +75,10 @@ class Store {
   // Returns when the number is no longer `seen`, or after a short time, so that the caller can
   // check for other changes.
   virtual void wait_for_change(int peer, Mark mark, std::uint32_t seen) = 0;
-  virtual CollectiveCall call_of(
-      int peer) const = 0;  // The call of this round, which the peer has posted.
-  virtual Last last_of(
-      int peer) const = 0;  // As far as this process knows. May be called from any thread.
+  // The call of this round, which the peer has posted.
+  virtual CollectiveCall call_of(int peer) const = 0;
+  // As far as this process knows. May be called from any thread.
+  virtual Last last_of(int peer) const = 0;
   // The rank that serves the store, if it has been silent: then nobody knows which rank behind it
   // is missing. Else -1.
   virtual int silent() const { return -1; }

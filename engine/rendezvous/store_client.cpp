@@ -100,8 +100,8 @@ class StoreClient final : public Peers {
   const std::string run_;
   Tcp::resolver resolver_{context_};
   asio::steady_timer again_{context_};
-  std::shared_ptr<Connection>
-      connection_;  // Null until there is a connection; nothing is sent before the welcome.
+  // Null until there is a connection; nothing is sent before the welcome.
+  std::shared_ptr<Connection> connection_;
 };
 
 }  // namespace

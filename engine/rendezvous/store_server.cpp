@@ -23,7 +23,7 @@ class StoreServer final : public Peers {
       : context_(context),
         membership_(membership),
         run_(std::move(run)),
-        ranks_(static_cast<std::size_t>(membership.size())),
+        ranks_(membership.size()),
         beat_(beat) {
     listen(port);
     accept();

@@ -83,8 +83,8 @@ Store::Progress TcpStore::progress_of(int peer, Mark mark) const {
   if (mark == Mark::taken) return {.rounds = rounds()};
   const std::lock_guard lock(membership_->mutex);
   const Membership::Peer& of = membership_->peer(peer);
-  const bool gone =
-      of.state >= ended || membership_->server_is_lost;  // The cause is the first rank that left.
+  // The cause is the first rank that left.
+  const bool gone = of.state >= ended || membership_->server_is_lost;
   return {.gone = gone ? membership_->first_gone : -1, .rounds = of.posted};
 }
 

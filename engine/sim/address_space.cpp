@@ -34,7 +34,7 @@ std::pair<std::size_t, Place> take_place() {
   const std::lock_guard lock(places_mutex);
   const auto free =
       std::find_if(places.begin(), places.end(), [](const Place& place) { return !place.taken; });
-  const auto index = static_cast<std::size_t>(free - places.begin());
+  const std::size_t index = free - places.begin();
   if (free == places.end()) places.emplace_back();
   places[index].taken = true;
   return {index, places[index]};
@@ -74,7 +74,7 @@ AddressSpace::~AddressSpace() {
   std::byte* const used = std::min(next_, kept);
   std::fill(begin_, used, std::byte{});
   forget_pages(used, kept);  // What was written there without being taken.
-  if (kept < end_) ::munmap(kept, static_cast<std::size_t>(end_ - kept));
+  if (kept < end_) ::munmap(kept, end_ - kept);
   leave_place(place_, kept > begin_);
 }
 
@@ -94,7 +94,7 @@ std::byte* AddressSpace::take(std::size_t bytes) {
     found->second.pop_back();
     return block;
   }
-  const auto left = static_cast<std::size_t>(end_ - next_);
+  const std::size_t left = end_ - next_;
   if (size > left && !grow(size - left)) return nullptr;
   std::byte* const block = next_;
   next_ += size;

@@ -66,8 +66,8 @@ class SimBackend final : public Backend {
   void destroy_graph(BackendGraph* graph) noexcept override { delete graph; }
 
  private:
-  void put(BackendStream& stream, SimWork work,
-           const char* call);  // Into the capture or the queue.
+  // Into the capture or the queue.
+  void put(BackendStream& stream, SimWork work, const char* call);
   void enqueue(BackendStream& stream, SimWork work);
   void bind_external(SimRun& run, BackendStream& stream);
   void check_memory();
@@ -202,8 +202,8 @@ void SimBackend::copy(BackendStream* stream, void* to, const void* from, std::si
   if (bytes == 0) return;
   if (!to || !from) throw DeviceError("cudaErrorInvalidValue", "copy from or to nowhere");
   SimCopy copy{to, from, bytes, nullptr};
-  if (stream->capture)
-    return put(*stream, std::move(copy), "copy");  // Pageable memory too is read at the launch.
+  // Pageable memory too is read at the launch.
+  if (stream->capture) return put(*stream, std::move(copy), "copy");
   const bool pageable = (kind == CopyKind::host_to_device && !memory_.is_pinned(from, bytes)) ||
                         (kind == CopyKind::device_to_host && !memory_.is_pinned(to, bytes));
   if (pageable && kind == CopyKind::host_to_device) {

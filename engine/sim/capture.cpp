@@ -11,10 +11,10 @@ namespace {
 bool is_joined(const SimCapture& capture) {
   const std::vector<SimNode>& nodes = capture.graph.nodes;
   std::vector<bool> reached(nodes.size());
-  for (const int node : capture.origin->tail) reached[static_cast<std::size_t>(node)] = true;
+  for (const int node : capture.origin->tail) at(reached, node) = true;
   for (std::size_t i = nodes.size(); i-- > 0;) {
     if (!reached[i]) return false;
-    for (const int before : nodes[i].before) reached[static_cast<std::size_t>(before)] = true;
+    for (const int before : nodes[i].before) at(reached, before) = true;
   }
   return true;
 }

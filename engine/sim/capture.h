@@ -31,10 +31,10 @@ class SimCaptures {
                                   // capture to break.
   // Calls that are illegal on a stream that takes part in a capture.
   void refuse_on(BackendStream& stream, const char* call);
-  void refuse_captured(const SimEvent& event,
-                       const char* call);  // Events whose last record was captured.
-  void refuse_over(const SimEvent& event,
-                   const char* call) const;     // The same, of a capture that is over or broken.
+  // Events whose last record was captured.
+  void refuse_captured(const SimEvent& event, const char* call);
+  // The same, of a capture that is over or broken.
+  void refuse_over(const SimEvent& event, const char* call) const;
   void forget(BackendStream& stream) noexcept;  // The stream is being destroyed.
 
   // On a stream that takes part in a capture; throws if that was invalidated.

@@ -107,7 +107,7 @@ void SimSchedule::settle() {
 bool SimSchedule::settle_run(SimRun& run) {
   if (!run.graph->external && run.graph->delays == 0) return false;
   for (const int node : run.ready) {
-    const auto i = static_cast<std::size_t>(node);
+    const std::size_t i = node;
     if (is<SimExternalRecord>(run, node)) {
       run.marks[i]->done = true;
     } else if (is_wait(run, node)) {
@@ -184,13 +184,13 @@ void SimSchedule::need_marks_of(SimRun& run) {
 
 void SimSchedule::need_node(SimRun& run, int node) {
   run.needed_node.resize(run.graph->nodes.size());
-  run.needed_node[static_cast<std::size_t>(node)] = true;
+  at(run.needed_node, node) = true;
   for (int i = node; i >= 0; --i) {  // Edges go from smaller to greater indices.
-    if (!run.needed_node[static_cast<std::size_t>(i)]) continue;
+    if (!at(run.needed_node, i)) continue;
     for (const int before : at(run.graph->nodes, i).before) {
-      run.needed_node[static_cast<std::size_t>(before)] = true;
+      at(run.needed_node, before) = true;
     }
-    if (is_wait(run, i) && at(run.marks, i)) need(*run.marks[static_cast<std::size_t>(i)]);
+    if (is_wait(run, i) && at(run.marks, i)) need(*at(run.marks, i));
   }
 }
 
@@ -273,9 +273,7 @@ void SimSchedule::find_units(bool only_needed) {
     for (std::size_t i = 0; i < run->ready.size(); ++i) {
       const int node = run->ready[i];
       if (is_wait(*run, node) || is<SimDelay>(*run, node)) continue;
-      if (!needed &&
-          (run->needed_node.empty() || !run->needed_node[static_cast<std::size_t>(node)]))
-        continue;
+      if (!needed && (run->needed_node.empty() || !at(run->needed_node, node))) continue;
       units_.push_back({stream, static_cast<int>(i)});
     }
   }

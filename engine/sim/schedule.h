@@ -49,8 +49,8 @@ class SimSchedule {
   void need_marks_of(SimRun& run);
   void need_node(SimRun& run, int node);
 
-  bool step(
-      bool only_needed);  // False if nothing was runnable, and nothing will be when time passes.
+  // False if nothing was runnable, and nothing will be when time passes.
+  bool step(bool only_needed);
   bool run_one(bool only_needed);
   bool pass_time();  // To the end of the delay that ends first; false if there is none.
   bool is_over(std::int64_t& due, const SimDelay& delay);

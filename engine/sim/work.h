@@ -100,13 +100,13 @@ struct SimRun {
   std::vector<int> waits_for;  // For each node, the edges not yet met.
   std::vector<int> ready;      // Nodes whose edges are met, in order of capture.
   int left = 0;
-  std::vector<SimMarkPtr>
-      marks;  // For each node, what an external record completes or an external wait is bound to.
+  // For each node, what an external record completes or an external wait is bound to.
+  std::vector<SimMarkPtr> marks;
   SimMarkPtr previous;  // The launch of the same graph before this one: they do not overlap.
   SimMarkPtr finished;
   std::vector<std::uint64_t> priority;  // For each lane.
-  std::vector<std::int64_t>
-      due;  // For each node, if there are delays: when it ends, once it has begun, or -1.
+  // For each node, if there are delays: when it ends, once it has begun, or -1.
+  std::vector<std::int64_t> due;
   std::vector<bool> needed_node;  // Where the schedule needs only some nodes; empty means none.
 };
 

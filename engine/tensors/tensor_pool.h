@@ -7,7 +7,6 @@
 
 #include "engine/comm/communicator.h"
 #include "engine/device/window_memory.h"
-#include "kernels/diagnostics/poison.h"
 
 namespace lockstep {
 
@@ -19,28 +18,16 @@ class TensorPool {
 
   template <class T>
   Tensor<T> make(std::int64_t rows, std::int64_t cols) {
-    const std::size_t bytes = sizeof(T) * static_cast<std::size_t>(rows * cols);
+    const std::size_t bytes = sizeof(T) * (rows * cols);
     buffers_.push_back(communicator_ == nullptr ? DeviceBuffer(device_, bytes)
                                                 : communicator_->buffer(device_, bytes));
     return tensor(static_cast<T*>(buffers_.back().data()), rows, cols);
   }
   // Tensors of these bytes come next.
-  void reserve(const std::vector<std::int64_t>& bytes) const {
-    constexpr std::size_t kAlignment = WindowMemory::kAlignment;
-    std::size_t all = 0;
-    for (const std::int64_t one : bytes)
-      all += (static_cast<std::size_t>(one) + kAlignment - 1) / kAlignment * kAlignment;
-    if (communicator_ != nullptr && all > 0) communicator_->reserve(all);
-  }
+  void reserve(const std::vector<std::int64_t>& bytes) const;
   std::size_t size() const { return buffers_.size(); }
   // Takes away the value of the buffers [first, end).
-  void poison(const Stream& stream, std::size_t first, std::size_t end) const {
-    for (std::size_t i = first; i < end; ++i) {
-      const DeviceBuffer& buffer = buffers_[i];
-      if (buffer.bytes() > 0)
-        stream.submit(lockstep::poison(buffer.data(), static_cast<std::int64_t>(buffer.bytes())));
-    }
-  }
+  void poison(const Stream& stream, std::size_t first, std::size_t end) const;
   void append_addresses(std::vector<const void*>& table) const {
     for (const DeviceBuffer& buffer : buffers_) table.push_back(buffer.data());
   }

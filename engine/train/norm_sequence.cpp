@@ -6,6 +6,7 @@
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "kernels/ops/accumulate.h"
 #include "kernels/ops/optimizer.h"
 
 namespace lockstep {
@@ -31,8 +32,8 @@ std::vector<std::int32_t> NormSequence::plan_order(const ShardLayout& layout) {
   struct Sent {
     std::int64_t rank = -1, position = 0;
   };
-  std::vector<std::int64_t> sent(static_cast<std::size_t>(layout.ranks));
-  std::vector<Sent> rows(static_cast<std::size_t>(sums_.cols));
+  std::vector<std::int64_t> sent(layout.ranks);
+  std::vector<Sent> rows(sums_.cols);
   std::int64_t start = 0;
   for (const ParameterSpec& spec : parameters_.specs()) {
     for (const Bucket& bucket : layout.buckets) {

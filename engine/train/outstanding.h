@@ -13,7 +13,7 @@
 namespace lockstep {
 
 struct Outstanding {
-  explicit Outstanding(int slots) : of_slot(static_cast<std::size_t>(slots)) {}
+  explicit Outstanding(int slots) : of_slot(slots) {}
   void begins(int slot) {
     ++at(of_slot, slot);
     const std::int64_t all = std::accumulate(of_slot.begin(), of_slot.end(), 0);

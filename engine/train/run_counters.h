@@ -8,15 +8,15 @@ namespace lockstep {
 struct RunCounters {
   std::int64_t eager_fallbacks = 0;
   std::int64_t recaptures = 0;
-  std::int64_t max_outstanding =
-      0;                        // The most microbatches between their two passes at the same time.
+  // The most microbatches between their two passes at the same time.
+  std::int64_t max_outstanding = 0;
   std::int64_t slots_live = 0;  // The slots that those held; the least of all steps.
   std::int64_t evaluations = 0;
   std::int64_t bytes_planned = 0, bytes_offloaded = 0, bytes_reloaded = 0;
   std::int64_t persistent_buffers = 0;
   std::int64_t late_gathers = 0;  // Counted outside of graphs.
-  std::int64_t offloads_in_flight =
-      0;  // The most copies to the host for which compute had not waited.
+  // The most copies to the host for which compute had not waited.
+  std::int64_t offloads_in_flight = 0;
   std::int64_t offloads_delayed = 0;       // Groups whose copy came after a later launch.
   std::int64_t spare_buffers = 0;          // Pinned buffers of `pool_slack`.
   std::int64_t collectives_in_graphs = 0;  // Counted once a launch.

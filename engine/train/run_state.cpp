@@ -106,7 +106,7 @@ class Parts {
              {}},
             {});
         shards.back().counts = expert.step;
-        shards.back().stored.values.resize(static_cast<std::size_t>(2 * expert.step.cols));
+        shards.back().stored.values.resize(2 * expert.step.cols);
       }
     }
   }
@@ -118,7 +118,7 @@ class Parts {
     return "/layers." + std::to_string(expert.layer);
   }
   void add(TensorShard shard, Tensor<float> values) {
-    shard.values.resize(static_cast<std::size_t>(values.size()));
+    shard.values.resize(values.size());
     shards.push_back({std::move(shard), values});
   }
 

@@ -16,11 +16,11 @@ namespace lockstep {
 // How far a run is, and on how many ranks it came there.
 struct Progress {
   std::int64_t steps = 0;
-  std::int64_t microbatches =
-      0;  // Microbatches of all ranks in the current step: numbers 0 to microbatches - 1.
+  // Microbatches of all ranks in the current step: numbers 0 to microbatches - 1.
+  std::int64_t microbatches = 0;
   std::int64_t ranks = 1;
-  std::int64_t folds =
-      1;  // Gradients so far: one fold in the order of numbers, or one of each rank's microbatches.
+  // Gradients so far: one fold in the order of numbers, or one of each rank's microbatches.
+  std::int64_t folds = 1;
 };
 
 // Folds that `ranks` ranks of a run keep within a step.
@@ -37,10 +37,11 @@ Progress progress_in(const std::string& path, const std::map<std::string, std::s
 std::map<std::string, std::string> run_identity(const Scenario& scenario);
 
 struct ResidentShard {
-  TensorShard stored;         // Its values are empty.
-  Tensor<float> values = {};  // The memory that holds them,
-  Tensor<std::int32_t> counts =
-      {};  // or counts, which are stored exactly as [low and high halves, experts].
+  TensorShard stored;  // Its values are empty.
+  // The memory that holds the values, or counts, which are stored exactly as [low and high halves,
+  // experts].
+  Tensor<float> values = {};
+  Tensor<std::int32_t> counts = {};
 };
 
 // The shards that rank `rank` of `ranks` saves, or loads, at this progress. The counts of several

@@ -18,8 +18,8 @@ class StepListener {
   virtual void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
                             bool live) {}
   virtual void backward_done(int microbatch, bool live) {}
-  virtual void gradients_done() {
-  }  // All microbatches are accumulated; norm and AdamW have not run.
+  // All microbatches are accumulated; norm and AdamW have not run.
+  virtual void gradients_done() {}
   virtual void step_done() {}
 };
 

@@ -44,9 +44,8 @@ class StepLoop {
   const Parameters& parameters() const { return parameters_; }
   Loader& loader() { return loader_; }
   std::int64_t bytes_poisoned() const { return loader_.bytes_poisoned(); }  // In staging memory.
-  Tensor<float> losses() const {
-    return losses_;
-  }  // [1, microbatches], of the passes that ran last.
+  // [1, microbatches], of the passes that ran last.
+  Tensor<float> losses() const { return losses_; }
   // [microbatches, 2 * layers E]: load-balancing and z loss of each layer `E`; empty if both are
   // off.
   Tensor<float> router_losses() const { return router_losses_; }
@@ -54,9 +53,8 @@ class StepLoop {
   RunCounters counters() const;
   const GraphSet& graphs() const { return graphs_; }
   Sharder* sharder() { return sharder_.get(); }  // Null without sharding and without other ranks.
-  std::int64_t tokens() const {
-    return packs_.tokens();
-  }  // Tokens of documents in the data that was loaded last.
+  // Tokens of documents in the data that was loaded last.
+  std::int64_t tokens() const { return packs_.tokens(); }
 
  private:
   // One microbatch of this rank on its way through the model, forward or backward.
@@ -91,8 +89,8 @@ class StepLoop {
   void evaluation();         // All forward passes of an evaluation.
   void join_side_streams();  // Before a graph of several passes, and before its capture.
   void note(const Outstanding& outstanding, int microbatches);
-  const std::vector<NamedTensor>& activations(
-      int slot);  // With the addresses at which they can be read now.
+  // With the addresses at which they can be read now.
+  const std::vector<NamedTensor>& activations(int slot);
 
   // Graphs (step_graphs.cpp).
   bool replays(std::int64_t step) const;

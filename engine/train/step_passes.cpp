@@ -1,6 +1,8 @@
 #include "engine/train/step_loop.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
+#include "kernels/ops/cudnn_attention.h"
+#include "kernels/ops/pack_metadata.h"
 
 namespace lockstep {
 

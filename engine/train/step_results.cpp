@@ -33,7 +33,7 @@ void StepResults::exchange(std::size_t microbatches) const {
 // All copies go to pinned memory: a copy to other memory would be a wait of its own.
 void StepResults::fetch(Tensor<float> norm, std::size_t microbatches, StepResult& result) const {
   device_.place.part = "results";
-  const auto ranks = static_cast<std::size_t>(this->ranks());
+  const std::size_t ranks = this->ranks();
   const std::size_t pairs = router_pairs(microbatches);
   const float* const losses = (communicator_ == nullptr ? loop_.losses() : losses_).data;
   const float* const router_losses =
@@ -45,7 +45,7 @@ void StepResults::fetch(Tensor<float> norm, std::size_t microbatches, StepResult
       loop_.compute().copy(to + end, from, count * sizeof(float), CopyKind::device_to_host);
     end += count;
   };
-  copy(norm.data, static_cast<std::size_t>(norm.size()));
+  copy(norm.data, norm.size());
   copy(losses, ranks * microbatches);
   copy(router_losses, ranks * 2 * pairs);
   loop_.compute().synchronize();
@@ -61,7 +61,7 @@ void StepResults::add_up(std::size_t microbatches, const float* losses, const fl
                          StepResult& result) const {
   const std::size_t routers = loop_.expert_states().size(),
                     ranks = static_cast<std::size_t>(this->ranks());
-  const auto own = static_cast<std::size_t>(device_.place.rank);
+  const std::size_t own = device_.place.rank;
   result.loss = 0;
   result.microbatch_router_losses.assign(microbatches, std::vector<RouterLosses>(routers));
   for (std::size_t number = 0; number < microbatches * ranks; ++number) {

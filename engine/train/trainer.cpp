@@ -7,6 +7,7 @@
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "kernels/ops/optimizer.h"
 
 namespace lockstep {
 
@@ -130,7 +131,7 @@ StepResult Trainer::step() {
   my.clear_gradients();
   my.draw_ahead();
   StepResult result;
-  my.results.fetch(my.norm, static_cast<std::size_t>(my.microbatches_done), result);
+  my.results.fetch(my.norm, my.microbatches_done, result);
   result.learning_rate = my.learning_rate;
   result.tokens = my.loop.tokens();
   ++my.steps_done;
@@ -158,7 +159,7 @@ void Trainer::Impl::sum_gradients(const Stream& stream) {
   if (!sharded()) norm_sequence.sum_own_rows(stream, 0, count);
   const auto exchange = [&] {
     norm_sequence.exchange(stream);
-    results.exchange(static_cast<std::size_t>(microbatches_done));
+    results.exchange(microbatches_done);
   };
   communicator() == nullptr ? exchange() : communicator()->grouped(exchange);
 }

@@ -37,8 +37,8 @@ class Trainer {
   bool evaluation_is_due() const;  // After the step that just ran.
   StepResult evaluate();
   std::int64_t steps_done() const;
-  std::int64_t microbatches_done()
-      const;  // Microbatches already run by this rank in the current step.
+  // Microbatches already run by this rank in the current step.
+  std::int64_t microbatches_done() const;
 
   const std::vector<ParameterView>& parameters() const;
   std::vector<ExpertBiasView> expert_biases() const;
@@ -47,8 +47,8 @@ class Trainer {
   // Reads many tensors with one wait for the compute stream.
   std::vector<std::vector<float>> read(std::span<const StoredValues> list) const;
   std::string weight_digest() const;  // 32 hex digits: hi, lo. Every rank calls it.
-  std::map<std::string, std::int64_t> counters()
-      const;  // docs/scenario-reference.md, section 3, has their names.
+  // docs/scenario-reference.md, section 3, has their names.
+  std::map<std::string, std::int64_t> counters() const;
 
   // A checkpoint is safetensors, written to a temporary file, synced and renamed. A failed save
   // throws DeviceError or std::runtime_error and leaves the earlier checkpoint valid; after `load`

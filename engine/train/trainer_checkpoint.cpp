@@ -103,9 +103,7 @@ void Trainer::load(const std::string& path) {
   // Gathers that are under way read the weights that are written now.
   settle_gathers(my.loop.sharder());
   for (const ExpertState& expert : my.loop.expert_states()) {
-    if (expert.bias)
-      my.write(expert.step,
-               std::vector<std::int32_t>(static_cast<std::size_t>(expert.step.size())));
+    if (expert.bias) my.write(expert.step, std::vector<std::int32_t>(expert.step.size()));
   }
   for (std::size_t i = 0; i < shards.size(); ++i) my.restore(shards[i], state.shards[i]);
   my.loop.parameters().round(my.loop.compute());

@@ -16,9 +16,10 @@
 #include "engine/train/step_loop.h"
 #include "engine/train/step_results.h"
 #include "engine/train/trainer.h"
-#include "kernels/ops/optimizer.h"
 
 namespace lockstep {
+
+struct AdamW;
 
 struct Trainer::Impl {
   Impl(Device& device_, const Scenario& scenario_, const DataSource& data_,
@@ -33,8 +34,8 @@ struct Trainer::Impl {
   StepData take_data();
   void start();
   void run_to(std::int64_t microbatches);
-  std::int64_t microbatches()
-      const;  // This rank's number of microbatches in the step that is started.
+  // This rank's number of microbatches in the step that is started.
+  std::int64_t microbatches() const;
   void clear_gradients();
   void draw_ahead();
   void load_state(const StepData& data, bool training);
@@ -61,8 +62,8 @@ struct Trainer::Impl {
   Device& device;
   const Scenario scenario;
   const DataSource& data;
-  std::unique_ptr<Communicator>
-      own_communicator;  // Only if this is the one rank of a run that shards.
+  // Only if this is the one rank of a run that shards.
+  std::unique_ptr<Communicator> own_communicator;
   TrainerOptions options;
   StepLoop loop;
   TensorPool pool;
@@ -77,8 +78,8 @@ struct Trainer::Impl {
   bool cleared = false;                // Gradients are zero.
   StepData ahead;                      // The documents of step `ahead_of`, drawn early.
   std::int64_t ahead_of = -1;
-  std::int64_t first_targets =
-      0;  // Targets of the first step that had any; a planted fault divides by them.
+  // Targets of the first step that had any; a planted fault divides by them.
+  std::int64_t first_targets = 0;
   float learning_rate = 0;
 };
 
@@ -86,7 +87,7 @@ template <class T>
 std::vector<T> Trainer::Impl::read(Tensor<T> tensor) const {
   require(tensor.pitch == tensor.cols || tensor.rows == 1, "what is read is contiguous");
   const std::size_t bytes = static_cast<std::size_t>(tensor.size()) * sizeof(T);
-  std::vector<T> values(static_cast<std::size_t>(tensor.size()));
+  std::vector<T> values(tensor.size());
   if (bytes == 0) return values;
   std::memset(values.data(), 0xff, bytes);  // A copy that does not happen leaves NaN.
   loop.compute().copy(values.data(), tensor.data, bytes, CopyKind::device_to_host);

@@ -9,8 +9,8 @@ class StepListener;
 struct TrainerOptions {
   bool dry_run_ledger = true;        // Record the host code again before each replay, and compare.
   StepListener* listener = nullptr;  // May be null.
-  Communicator* communicator =
-      nullptr;  // Null if the run has one rank; else its size is parallel.data.
+  // Null if the run has one rank; else its size is parallel.data.
+  Communicator* communicator = nullptr;
 };
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ namespace {
 
 // `from` holds the bytes of the values, at any alignment.
 std::vector<float> widened(const StoredValues& values, const void* from) {
-  std::vector<float> wide(static_cast<std::size_t>(values.rows * values.cols));
+  std::vector<float> wide(values.rows * values.cols);
   if (!values.narrow) {
     if (!wide.empty()) std::memcpy(wide.data(), from, values.bytes());
     return wide;
@@ -128,8 +128,8 @@ std::vector<RoutedPairs> Trainer::routed_pairs() const {
   std::vector<RoutedPairs> layers;
   for (const ExpertState& state : my.loop.expert_states()) {
     layers.push_back({state.layer, my.read(state.total), my.read(state.kept)});
-    my.device.counters.host_syncs -=
-        2;  // Reading counters must not count as a host sync of the run.
+    // Reading counters must not count as a host sync of the run.
+    my.device.counters.host_syncs -= 2;
   }
   return layers;
 }

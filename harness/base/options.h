@@ -39,8 +39,8 @@ class Options {
   std::int64_t number(const char* name) const;
   double seconds(const char* name) const;
   const std::vector<std::string>& words() const { return positional_; }
-  const std::string& word()
-      const;  // The first of them, without which the command has nothing to do.
+  // The first of them, without which the command has nothing to do.
+  const std::string& word() const;
   std::string help() const;
 
  private:

@@ -68,7 +68,7 @@ bool drain(int descriptor, std::string& into) {
   std::array<char, 65536> buffer;
   const ssize_t got = ::read(descriptor, buffer.data(), buffer.size());
   if (got < 0) return errno == EINTR;
-  into.append(buffer.data(), static_cast<std::size_t>(got));
+  into.append(buffer.data(), got);
   return got > 0;
 }
 

@@ -53,7 +53,7 @@ class Sides {
  public:
   Sides(Device& device, Communicator& communicator, const std::vector<std::vector<Call>>& groups,
         const Stream& stream)
-      : ranks_(static_cast<std::size_t>(communicator.size())) {
+      : ranks_(communicator.size()) {
     const std::size_t any = largest_side(groups, communicator.size(), false);
     const std::size_t placed = largest_side(groups, communicator.size(), true);
     for (std::vector<DeviceBuffer>* side : {&from_, &to_}) {

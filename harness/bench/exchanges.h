@@ -68,8 +68,8 @@ class ListingCommunicator final : public Communicator {
   bool passes(CollectiveKind kind, const void* to, const void* from, std::size_t bytes);
   bool is_placed(const void* memory) const;
   Communicator& inner_;
-  std::vector<std::pair<const std::byte*, std::size_t>>
-      places_;  // By buffer(), those that are gone too.
+  // By buffer(), those that are gone too.
+  std::vector<std::pair<const std::byte*, std::size_t>> places_;
   std::int64_t groups_ = 0, group_ = 0;
 };
 

@@ -15,8 +15,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int kWarmSteps =
-    2;  // After the scenario's own warm-up: captures and first touches are over.
+// After the scenario's own warm-up: captures and first touches are over.
+constexpr int kWarmSteps = 2;
 constexpr int kFewestSteps = 4;
 
 using Calls = std::vector<ListingCommunicator::Call>;

@@ -16,20 +16,20 @@ namespace lockstep {
 struct ExchangeTimes {
   std::int64_t calls = 0;
   double bytes = 0;  // That leave a rank.
-  double engine =
-      0;  // Seconds of all of them, one behind the other with nothing else, by the engine.
-  std::optional<double>
-      in_step;  // On the streams of a step, waiting for the others included; absent likewise.
-  std::optional<double>
-      library;  // The same as bare calls of the library; absent where there is none.
+  // Seconds of all of them, one behind the other with nothing else, by the engine.
+  double engine = 0;
+  // On the streams of a step, waiting for the others included; absent likewise.
+  std::optional<double> in_step;
+  // The same as bare calls of the library; absent where there is none.
+  std::optional<double> library;
 };
 
 struct FsdpTimes {
   std::string mode;  // "optim_grads_params partial"
   std::string not_run;
   double step = 0;  // Median seconds of a step; of the slowest rank, as all here.
-  double compute =
-      0;  // For the same step without its exchanges: streams, events, folds and all else are there.
+  // For the same step without its exchanges: streams, events, folds and all else are there.
+  double compute = 0;
   double communication = 0;  // For its exchanges without the step: bare calls, or the engine's
                              // where there is no library.
   // The host's time of the step, in which it did not wait for the device; it meets the others'

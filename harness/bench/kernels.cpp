@@ -14,6 +14,7 @@
 #include "harness/bench/model.h"
 #include "harness/case/schedules.h"
 #include "harness/run/device_choice.h"
+#include "kernels/core/at.h"
 #include "kernels/core/contract.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/cudnn_attention.h"
@@ -193,9 +194,7 @@ class RecordedStep {
   double time(const std::function<void(BackendStream*)>& work) {
     return time_work(timer_, backend(), work, flush_ ? &flush_->op() : nullptr);
   }
-  const Microbatch& microbatch(int number) const {
-    return step_.microbatches[static_cast<std::size_t>(number)];
-  }
+  const Microbatch& microbatch(int number) const { return at(step_.microbatches, number); }
   std::unique_ptr<DataSource> data_;
   OpRecorder recorder_;
   Device device_;
@@ -276,8 +275,8 @@ KernelTimes time_kernels(const Scenario& given, const std::string& device_kind,
   times.copy_bytes_per_second = step.copy_bytes_per_second();
   for (const auto& [text, entry] : step.ops()) {
     if (text.find(only) == std::string::npos) continue;
-    const bool by_library =
-        step.has_library(entry.op);  // Trials make a GPU warm: not between the two.
+    // Trials make a GPU warm: not between the two.
+    const bool by_library = step.has_library(entry.op);
     times.list.push_back(step.time(text, entry));
     KernelTime& made = times.list.back();
     made.ceiling = by_library ? step.library_seconds(entry.op) : cudnn_ceiling(cudnn, entry.op);

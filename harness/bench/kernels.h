@@ -24,8 +24,8 @@ struct KernelTime {
 };
 struct KernelTimes {
   std::string no_cudnn;  // Why attention has no ceiling; "" where it has one, or needs none.
-  double copy_bytes_per_second =
-      0;  // A copy on the device, bytes read and written: what bandwidth can be.
+  // A copy on the device, bytes read and written: what bandwidth can be.
+  double copy_bytes_per_second = 0;
   std::vector<KernelTime> cudnn;  // Attention by it, where that is a ceiling.
   std::vector<KernelTime> list;   // The largest share of a step first.
 };

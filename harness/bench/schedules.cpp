@@ -7,7 +7,8 @@
 #include "harness/base/stopwatch.h"
 #include "harness/explore/explore.h"
 #include "harness/explore/recorder.h"
-#include "kernels/ops/optimizer.h"
+#include "kernels/core/at.h"
+#include "kernels/ops/accumulate.h"
 
 namespace lockstep {
 
@@ -28,18 +29,15 @@ Program bench_program() {
       streams.back().synchronize();
     }
     const auto view = [&](int i) {
-      return tensor(static_cast<float*>(buffers[static_cast<std::size_t>(i % kStreams)].data()),
-                    kSide, kSide);
+      return tensor(static_cast<float*>(at(buffers, i % kStreams).data()), kSide, kSide);
     };
     for (int i = 0; i < kOps; ++i) {
       const int from = i * 5 / 3, to = from + 1 + i % 5;  // Any two of the six meet.
-      const Stream& stream = streams[static_cast<std::size_t>(i % kStreams)];
-      for (const int buffer : {from, to})
-        stream.wait(events[static_cast<std::size_t>(buffer % kStreams)]);
+      const Stream& stream = at(streams, i % kStreams);
+      for (const int buffer : {from, to}) stream.wait(at(events, buffer % kStreams));
       device.place.layer = i;
       stream.submit(AccumulateGradient{.g = view(from), .acc = view(to)});
-      for (const int buffer : {from, to})
-        stream.record(events[static_cast<std::size_t>(buffer % kStreams)]);
+      for (const int buffer : {from, to}) stream.record(at(events, buffer % kStreams));
     }
     for (const Stream& stream : streams) stream.synchronize();
   }

@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-constexpr double kTensorPeak =
-    989e12;  // Dense bf16 of an H200, by its maker: what utilisation is a share of.
+// Dense bf16 of an H200, by its maker: what utilisation is a share of.
+constexpr double kTensorPeak = 989e12;
 
 void print_kernel(const KernelTime& one) {
   const bool moves = one.work.bound == Bound::bandwidth;

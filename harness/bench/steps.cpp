@@ -16,8 +16,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int kWarmSteps =
-    3;  // After the scenario's own warm-up: captures and first touches are over.
+// After the scenario's own warm-up: captures and first touches are over.
+constexpr int kWarmSteps = 3;
 constexpr int kFewestSteps = 5;
 
 std::vector<MicrobatchLengths> lengths_of(const StepData& step) {

@@ -15,8 +15,8 @@ struct StepTime {
   double median = 0, fastest = 0;  // Seconds.
   double host = 0;  // Median seconds of a step in which the host did not wait for the device.
   double ops = 0;   // Ops of a step, those inside graphs included.
-  double submissions =
-      0;  // Calls by which a step's work reached the device: ops, copies, fills, launches.
+  // Calls by which a step's work reached the device: ops, copies, fills, launches.
+  double submissions = 0;
   double tokens = 0, flop = 0;  // For a step, means: rows of packs, and what model_flop() says.
   std::int64_t peak_bytes = 0;  // The most device memory that was allocated at once.
   PlanCounts plans;             // How its products are computed.

@@ -27,8 +27,8 @@ namespace {
 
 constexpr double kOneEventSeconds = 1;
 constexpr double kGraceSeconds = 10;  // For the cases that run when a signal comes.
-constexpr int kCasesPerProcess =
-    200;  // On sim: what a case leaves behind reaches this many others at most.
+// On sim: what a case leaves behind reaches this many others at most.
+constexpr int kCasesPerProcess = 200;
 
 struct Slot {
   std::unique_ptr<CampaignWorker> worker;
@@ -51,7 +51,7 @@ class Campaign {
         jobs_(options_, book_.corpus()),
         queue_(options_, book_),
         progress_(options.quiet),
-        slots_(static_cast<std::size_t>(options.jobs)) {}
+        slots_(options.jobs) {}
 
   CampaignReport run() {
     const Interrupts interrupts;

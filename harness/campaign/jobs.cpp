@@ -17,6 +17,7 @@
 #include "harness/base/subprocess.h"
 #include "harness/report/result_json.h"
 #include "harness/run/run_case.h"
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "oracle/oracle.h"
 #include "scenarios/io/reader.h"
@@ -88,20 +89,20 @@ Job job_of(const std::string& request) {
 CampaignCase CampaignJobs::make(const Job& job) const {
   if (!job.corpus) return make_case(options_.seed, job.index, options_.profile);
   CampaignCase one;
-  one.scenario = corpus_[static_cast<std::size_t>(job.index)].planned.scenario;
+  one.scenario = at(corpus_, job.index).planned.scenario;
   return one;
 }
 
 std::optional<CaseResult> CampaignJobs::decided(const Job& job) const {
   if (!job.corpus) return {};
-  return corpus_[static_cast<std::size_t>(job.index)].planned.decided;
+  return at(corpus_, job.index).planned.decided;
 }
 
 CaseRecord CampaignJobs::record(const Job& job, const CampaignCase& one) const {
   CaseRecord record;
   record.seed = one.seed;
   if (job.corpus) {
-    record.corpus_file = corpus_[static_cast<std::size_t>(job.index)].file;
+    record.corpus_file = at(corpus_, job.index).file;
     return record;
   }
   record.index = job.index;

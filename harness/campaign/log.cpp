@@ -26,7 +26,7 @@ std::string read_all(int descriptor, const std::string& path) {
   char buffer[65536];
   ssize_t got;
   while ((got = ::pread(descriptor, buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0) {
-    text.append(buffer, static_cast<std::size_t>(got));
+    text.append(buffer, got);
   }
   if (got < 0) throw WorldError(path + ": cannot read: " + std::strerror(errno));
   return text;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "harness/base/interrupts.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
@@ -19,14 +20,14 @@ std::optional<Job> CampaignQueue::next(double seconds) {
 
 void CampaignQueue::run_again(Job job, int times) {
   job.again = true;
-  again_.insert(again_.end(), static_cast<std::size_t>(times), job);
+  again_.insert(again_.end(), times, job);
 }
 
 std::optional<Job> CampaignQueue::next_of_corpus() {
   while (options_.only_case < 0 && next_corpus_ < std::ssize(book_.corpus())) {
     const Job job{.index = next_corpus_++, .corpus = true};
     const bool mine = job.index % options_.shards == options_.shard;
-    if (mine && !book_.has(book_.corpus()[static_cast<std::size_t>(job.index)])) return job;
+    if (mine && !book_.has(at(book_.corpus(), job.index))) return job;
   }
   return {};
 }

@@ -61,8 +61,8 @@ void classify(CaseRecord& record, const std::vector<FurtherRun>& further) {
 json::object to_json(const CaseRecord& record) {
   json::object line{{"case", record.index < 0 ? json::value(nullptr) : json::value(record.index)}};
   if (record.index < 0) line["corpus"] = record.corpus_file;
-  line["case_seed"] =
-      std::to_string(record.seed);  // Text: it does not fit the doubles of other readers.
+  // Text: it does not fit the doubles of other readers.
+  line["case_seed"] = std::to_string(record.seed);
   for (auto& [key, value] : to_json(record.result)) {
     if (key != "device") line[key] = value;
   }

@@ -53,9 +53,9 @@ std::array<float, kDotDepth> widened_row(const std::vector<bf16>& x, std::int64_
 Batch make_batch(const TensorCore& model, std::int64_t tiles, std::uint64_t seed,
                  std::int64_t index) {
   Batch batch;
-  batch.a.resize(static_cast<std::size_t>(tiles * kDotRows * kDotDepth));
-  batch.b.resize(static_cast<std::size_t>(tiles * kDotColumns * kDotDepth));
-  batch.c.resize(static_cast<std::size_t>(tiles * kTileDots));
+  batch.a.resize(tiles * kDotRows * kDotDepth);
+  batch.b.resize(tiles * kDotColumns * kDotDepth);
+  batch.c.resize(tiles * kTileDots);
   batch.want.resize(batch.c.size());
   Drawn draw(mix64(seed * 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(index) + 1));
   for (std::int64_t t = 0; t < tiles; ++t) {
@@ -63,7 +63,7 @@ Batch make_batch(const TensorCore& model, std::int64_t tiles, std::uint64_t seed
     draw_rows(draw, family, kDotRows, false, batch.a.data() + t * kDotRows * kDotDepth);
     draw_rows(draw, family, kDotColumns, true, batch.b.data() + t * kDotColumns * kDotDepth);
     for (std::int64_t e = t * kTileDots; e < (t + 1) * kTileDots; ++e) {
-      const auto at = static_cast<std::size_t>(e);
+      const std::size_t at = e;
       const auto a = widened_row(batch.a, e / kDotColumns);
       const auto b = widened_row(batch.b, t * kDotColumns + e % kDotColumns);
       batch.c[at] = draw.start(family);

@@ -44,8 +44,8 @@ ExploreOptions explore_options(const Scenario& scenario) {
 
 std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options,
                                       int gpu) {
-  if (device != "cuda")
-    return open_sim(options);  // The host's own arithmetic: guarded at the start of the program.
+  // The host's own arithmetic: guarded at the start of the program.
+  if (device != "cuda") return open_sim(options);
   std::unique_ptr<Backend> backend = open_cuda(gpu);
   once_a_process(guard_device, *backend);
   return backend;

@@ -48,15 +48,15 @@ struct CaseResult {
   std::string file;  // The scenario's, "" where it came from elsewhere.
   std::string numerics;
   std::string token;
-  std::string
-      data_from;  // The folder that the token's data.path is relative to, "" where it reads none.
+  // The folder that the token's data.path is relative to, "" where it reads none.
+  std::string data_from;
   Verdict verdict = Verdict::holds;
   JudgeKind judge = JudgeKind::none;
   std::string reason;
   std::optional<FirstDifference> first_difference;
   Counters counters;
-  std::string
-      schedules;  // On the simulated device: how many ran, and what they were bound to find.
+  // On the simulated device: how many ran, and what they were bound to find.
+  std::string schedules;
   std::vector<std::string> blind;            // What the scenario cannot show: blind_spots.h.
   std::vector<std::string> redundant_edges;  // Where they were asked for: a line each.
   double seconds = 0;

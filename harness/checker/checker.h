@@ -19,8 +19,8 @@ namespace lockstep {
 struct CheckerOptions {
   bool stop = true;  // Throw EngineViolation (judge "hazard") before a hazardous op, so that it
                      // does not run.
-  std::string mutation =
-      "";  // An error of the checker's own, planted: a name of Checker::mutations().
+  // An error of the checker's own, planted: a name of Checker::mutations().
+  std::string mutation = "";
   std::set<Edge> dropped;  // Edges to do without, to see whether they are needed.
 };
 
@@ -34,13 +34,12 @@ class Checker : public Observer {
   // one a rank.
   const std::map<int, std::vector<std::int64_t>>& captured_calls() const { return captured_calls_; }
   std::int64_t checked() const { return checked_; }  // Accesses judged.
-  const std::vector<Hazard>& hazards() const {
-    return hazards_;
-  }  // In the order of the calls, not de-duplicated.
+  // In the order of the calls, not de-duplicated.
+  const std::vector<Hazard>& hazards() const { return hazards_; }
   const std::map<Edge, EdgeUse>& edges() const { return edges_; }  // The ones that the run used.
   const std::string& stream_name(int stream) const;                // "the host" for -1.
-  void throw_found()
-      const;  // EngineViolation if there are hazards: after a run, for what its clean-up showed.
+  // EngineViolation if there are hazards: after a run, for what its clean-up showed.
+  void throw_found() const;
 
   void on_call(const IssuedCall& call) override;
 
@@ -89,8 +88,8 @@ class Checker : public Observer {
     int origin;
     std::set<int> streams, events;
   };
-  static constexpr int kStarter =
-      0;  // The host of the process: of the only rank, or of who starts the others.
+  // The host of the process: of the only rank, or of who starts the others.
+  static constexpr int kStarter = 0;
 
   bool mutated(const char* name) const { return options_.mutation == name; }
   int thread_of(int stream);
@@ -118,8 +117,8 @@ class Checker : public Observer {
   std::vector<Thread> threads_;
   int host_ = kStarter;        // The thread whose calls these are.
   std::map<int, Host> hosts_;  // By rank.
-  std::array<Clock, 2>
-      meets_;  // By parity: a host may come to the next before all have gone on from the last.
+  // By parity: a host may come to the next before all have gone on from the last.
+  std::array<Clock, 2> meets_;
   std::map<int, int> stream_threads_;
   std::map<std::pair<int, int>, int> lane_threads_;
   std::map<int, EventState> events_;

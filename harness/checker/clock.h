@@ -13,7 +13,7 @@ namespace lockstep {
 class Clock {
  public:
   std::uint64_t at(int thread) const {
-    const auto k = static_cast<std::size_t>(thread);
+    const std::size_t k = thread;
     return k < times_.size() ? times_[k] : 0;
   }
   void join(const Clock& other) {
@@ -22,7 +22,7 @@ class Clock {
       times_[k] = std::max(times_[k], other.times_[k]);
   }
   std::uint64_t tick(int thread) {
-    const auto k = static_cast<std::size_t>(thread);
+    const std::size_t k = thread;
     if (times_.size() <= k) times_.resize(k + 1);
     return ++times_[k];
   }

@@ -3,6 +3,8 @@
 #include <set>
 #include <tuple>
 
+#include "kernels/core/at.h"
+
 namespace lockstep {
 namespace {
 
@@ -52,7 +54,7 @@ const char* to_text(HazardKind kind) {
   static constexpr const char* kNames[] = {
       "read after write", "write after read", "write after write",   "use before write",
       "use after free",   "out of bounds",    "overlapping operands"};
-  return kNames[static_cast<std::size_t>(kind)];
+  return at(kNames, kind);
 }
 
 std::string describe(const Work& work, const std::string& stream) {

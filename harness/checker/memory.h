@@ -7,6 +7,7 @@
 #include "harness/checker/live_blocks.h"
 #include "harness/checker/shadow.h"
 #include "harness/checker/undefined.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
@@ -32,7 +33,7 @@ class CheckedMemory {
   void release(Allocation& allocation);
   Allocation* live_at(const void* address);              // Null when the byte is in none.
   const Allocation* last_at(const void* address) const;  // The latest that is gone.
-  Allocation& operator[](int id) { return *all_[static_cast<std::size_t>(id)]; }
+  Allocation& operator[](int id) { return *at(all_, id); }
 
  private:
   std::vector<std::unique_ptr<Allocation>> all_;

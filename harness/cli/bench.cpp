@@ -49,8 +49,8 @@ Request request_of(const Options& options) {
 Scenario on_one_device(const Scenario& scenario) {
   Scenario s = by_one_rank(scenario);
   s.checker.delays.clear();
-  s.checker.poison
-      .clear();  // As an op by itself it would take the documents from the ops after it.
+  // As an op by itself it would take the documents from the ops after it.
+  s.checker.poison.clear();
   s.expect = {};
   if (scenario.parallel.data > 1) {
     std::printf("%-16s the %lld microbatches of %lld ranks, by one\n", "",
@@ -114,8 +114,8 @@ ExitStatus bench_command(const Words& words) {
   const double budget = options.seconds("budget");
 
   boost::json::object sharded;
-  if (section == "fsdp")
-    sharded = bench_fsdp(request.scenario, options, device);  // Before this process opens a GPU.
+  // Before this process opens a GPU.
+  if (section == "fsdp") sharded = bench_fsdp(request.scenario, options, device);
   boost::json::object found{{"tool", "lockstep"},
                             {"version", version()},
                             {"revision", revision()},

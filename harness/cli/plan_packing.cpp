@@ -139,8 +139,8 @@ ExitStatus plan_packing_command(const Words& words) {
       measure_costs(model, percentile(histogram, 0.5), histogram.rbegin()->first, device,
                     options.seconds("budget"));
   print_costs(costs, info);
-  const std::vector<PackingPlan> plans = cheapest_plans(
-      histogram, costs, static_cast<std::size_t>(options.number("buckets")), together(model));
+  const std::vector<PackingPlan> plans =
+      cheapest_plans(histogram, costs, options.number("buckets"), together(model));
   print_plans(plans, model);
   const PackingPlan& best = proposed(plans, kSlack);
   print_proposal(best);

@@ -93,8 +93,8 @@ Shrunk shrink_first(const std::vector<Scenario>& cases, const ShrinkOptions& opt
   Shrunk shrunk;
   for (const Scenario& one : cases) {
     const std::string lacks = lacking(one, options.run.device);
-    if (!lacks.empty())
-      throw NoDevice(one.name + ": " + lacks);  // That is no failure to be made smaller.
+    // That is no failure to be made smaller.
+    if (!lacks.empty()) throw NoDevice(one.name + ": " + lacks);
     shrunk = shrink(one, options);
     if (!shrunk.result.token.empty()) return shrunk;
   }

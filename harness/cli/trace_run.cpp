@@ -58,8 +58,8 @@ Trace trace_case(const Scenario& scenario, const RunOptions& options) {
   Trace trace = recorder.finish(ran);
   trace.ended = ended;
   sim.trace = nullptr;
-  sim.policy =
-      SimOptions::Policy::program;  // The order in which a missing edge does the least harm.
+  // The order in which a missing edge does the least harm.
+  sim.policy = SimOptions::Policy::program;
   if (scenario.checker.hazards) {
     plant_fault(options.planted.engine);  // Some faults strike once.
     add_hazards(scenario, sim, options.planted.engine, trace);

@@ -308,7 +308,7 @@ bool some_step_has_a_target(const Scenario& scenario, const DataSource& data) {
 
 std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSource& data) {
   constexpr int kFew = 16;  // So many may be equal by chance.
-  const auto ranks = static_cast<std::size_t>(scenario.parallel.data);
+  const std::size_t ranks = scenario.parallel.data;
   std::vector<std::vector<std::int32_t>> tokens(ranks);  // All that a rank ever sees.
   for (std::int64_t step = 0; ranks > 1 && step < scenario.training.steps; ++step) {
     const StepData documents = data.training(step);

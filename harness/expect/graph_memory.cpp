@@ -15,7 +15,7 @@ namespace {
 // does.
 std::vector<int> buckets_of(const Scenario& scenario, const StepData& step) {
   const std::vector<std::int64_t>& capacities = scenario.cuda_graph.max_packed_seqs;
-  const auto ranks = static_cast<std::size_t>(scenario.parallel.data);
+  const std::size_t ranks = scenario.parallel.data;
   std::vector<int> buckets;
   for (std::size_t first = 0; first < step.microbatches.size(); first += ranks) {
     std::int64_t most = 0;
@@ -46,7 +46,7 @@ class Tally {
   // Forward and backward passes by turns, as deep as the scenario says.
   void train(const std::vector<int>& buckets) {
     if (scenario_.cuda_graph.impl == GraphImpl::full_iteration) return replay_all(buckets, true);
-    const auto depth = static_cast<std::size_t>(scenario_.training.in_flight);
+    const std::size_t depth = scenario_.training.in_flight;
     for (std::size_t forward = 0, backward = 0; backward < buckets.size(); ++backward) {
       for (; forward < buckets.size() && forward < backward + depth; ++forward)
         replay_regions(buckets[forward]);
@@ -60,8 +60,8 @@ class Tally {
   GraphTally result() const { return tally_; }
 
  private:
-  using Key =
-      std::pair<bool, std::size_t>;  // For a graph of many passes: training or not, and how many.
+  // For a graph of many passes: training or not, and how many.
+  using Key = std::pair<bool, std::size_t>;
   struct Bucket {
     int number;
     std::int64_t graphs = 0, bytes = 0;
@@ -90,7 +90,7 @@ class Tally {
   void capture(Bucket& bucket, std::int64_t graphs) {
     bucket.graphs += graphs;
     for (; graphs > 0; --graphs, ++tally_.captured) {
-      const auto number = static_cast<std::size_t>(tally_.captured);
+      const std::size_t number = tally_.captured;
       if (number < calls_.size()) bucket.bytes += kBytesOfACall * calls_[number];
     }
     const std::int64_t limit = scenario_.cuda_graph.graph_memory_limit;

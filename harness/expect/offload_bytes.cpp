@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/core/at.h"
 #include "oracle/ops/dispatch.h"
 #include "scenarios/rules/offload_modules.h"
 
@@ -50,7 +51,7 @@ std::vector<Group> groups_of(const Scenario& scenario) {
   std::vector<Group> groups;
   for (int layer = 0; layer < static_cast<int>(scenario.model.pattern.size()); ++layer) {
     for (const OffloadModule module : scenario.offload.modules) {
-      if (!has_module(scenario.model.pattern[static_cast<std::size_t>(layer)], module)) continue;
+      if (!has_module(at(scenario.model.pattern, layer), module)) continue;
       const bool experts = module == OffloadModule::expert_fc1 || module == OffloadModule::moe_act;
       const std::int64_t rows = experts ? expert_rows(scenario) : scenario.data.pack_length;
       Group group{layer, 0, 0, experts, experts && scenario.model.moe.host_sync, {}};
@@ -72,9 +73,8 @@ OffloadDemand offload_demand(const Scenario& scenario) {
   std::vector<Group> groups = groups_of(scenario);
   // ceil(n * fraction) of n go, the first ones.
   const auto n = static_cast<std::int64_t>(groups.size());
-  groups.resize(
-      static_cast<std::size_t>((n * scenario.offload.fraction.millionths + 999'999) / 1'000'000),
-      Group{-1, 0, 0, false, false, {}});
+  groups.resize((n * scenario.offload.fraction.millionths + 999'999) / 1'000'000,
+                Group{-1, 0, 0, false, false, {}});
   OffloadDemand demand;
   for (const Group& group : groups) {
     demand.of_experts += group.of_experts;

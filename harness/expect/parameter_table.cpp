@@ -102,8 +102,8 @@ std::vector<ParameterShape> parameter_table(const Scenario& scenario) {
 
 std::int64_t activation_elements(const Scenario& scenario) {
   const Widths width(scenario.model);
-  std::int64_t columns =
-      2 * width.d + 1 + scenario.model.vocab + 1;  // embedding, final norm, rstd, logits, loss
+  // embedding, final norm, rstd, logits, loss
+  std::int64_t columns = 2 * width.d + 1 + scenario.model.vocab + 1;
   for (const char symbol : scenario.model.pattern)
     columns += stored_columns(scenario.model, width, symbol);
   return columns * scenario.data.pack_length;

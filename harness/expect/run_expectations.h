@@ -17,14 +17,14 @@ namespace lockstep {
 struct CheckerEvidence {
   std::int64_t ranks = 1;     // That it watched.
   std::int64_t launches = 0;  // For graphs, by all of them.
-  std::map<int, std::vector<std::int64_t>> captured_calls =
-      {};  // Sizes of graphs in order of capture, by stream.
+  // Sizes of graphs in order of capture, by stream.
+  std::map<int, std::vector<std::int64_t>> captured_calls = {};
 };
 
 struct RunEvidence {
   bool explored = false;  // All schedules ran by tags.
-  std::optional<std::span<const oracle::StepResult>> oracle_steps =
-      {};  // Where a reference judges each step.
+  // Where a reference judges each step.
+  std::optional<std::span<const oracle::StepResult>> oracle_steps = {};
   std::optional<CheckerEvidence> checker = {};
 };
 

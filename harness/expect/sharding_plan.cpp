@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/core/at.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -35,8 +36,7 @@ std::vector<int> units_of_symbols(const Scenario& scenario) {
   std::size_t block = 0;
   for (std::size_t unit = 0; unit < sizes.size(); ++unit) {
     for (std::int64_t b = 0; b < sizes[unit] && block < blocks.size(); ++b, ++block) {
-      units.insert(units.end(), static_cast<std::size_t>(blocks[block].count),
-                   static_cast<int>(unit));
+      units.insert(units.end(), blocks[block].count, static_cast<int>(unit));
     }
   }
   return units;
@@ -57,8 +57,7 @@ class Planner {
     }
     for (const bool copied : {true, false}) {
       for (const ParameterShape& p : parameters) {
-        if (p.layer >= 0 && reads_copy(p) == copied)
-          add_to_unit(p, units_[static_cast<std::size_t>(p.layer)], copied);
+        if (p.layer >= 0 && reads_copy(p) == copied) add_to_unit(p, at(units_, p.layer), copied);
       }
     }
     std::stable_sort(
@@ -107,9 +106,9 @@ class Planner {
   void place_units() {
     const Scenario::Fsdp& fsdp = scenario_.fsdp;
     if (!fsdp.double_buffer || fsdp.strategy < optim_grads) return;
-    std::vector<std::int64_t> sizes(static_cast<std::size_t>(plan_.units));
+    std::vector<std::int64_t> sizes(plan_.units);
     for (const PlannedBucket& bucket : plan_.buckets) {
-      if (bucket.unit >= 0) sizes[static_cast<std::size_t>(bucket.unit)] += bucket.elements;
+      if (bucket.unit >= 0) at(sizes, bucket.unit) += bucket.elements;
     }
     const auto members = [&](std::int64_t size) {
       return std::count(sizes.begin(), sizes.end(), size);
@@ -118,7 +117,7 @@ class Planner {
         *std::max_element(sizes.begin(), sizes.end(),
                           [&](std::int64_t a, std::int64_t b) { return members(a) < members(b); });
     for (int unit = 0; unit < plan_.units; ++unit) {
-      const bool fits = sizes[static_cast<std::size_t>(unit)] == pooled;
+      const bool fits = at(sizes, unit) == pooled;
       if (fits) plan_.pooled.push_back(unit);
       if (!fits && fsdp.persist_buf_on_alloc_fail) plan_.persistent.push_back(unit);
     }
@@ -207,8 +206,7 @@ std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan&
 std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,
                                            std::int64_t microbatches) {
   if (!with_reduction(scenario)) return 0;
-  return unit_gathers(scenario, plan,
-                      std::vector<bool>(static_cast<std::size_t>(microbatches), true));
+  return unit_gathers(scenario, plan, std::vector<bool>(microbatches, true));
 }
 
 std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan,

@@ -16,7 +16,7 @@ int Atoms::cut(int first) {
     end = std::max(end, Box{base, rows, width, pitch}.end());
   }
   if (boxes_.empty()) return first;
-  std::vector<int> label(static_cast<std::size_t>(end / unit), -1);
+  std::vector<int> label(end / unit, -1);
   const auto for_each_unit = [&label, unit](const Key& k, const auto& visit) {
     const auto& [base, rows, width, pitch] = k;
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -35,7 +35,7 @@ int Atoms::cut(int first) {
     });
     split.resize(static_cast<std::size_t>(labels) + 1);
   }
-  std::vector<const Key*> seen(static_cast<std::size_t>(labels));
+  std::vector<const Key*> seen(labels);
   for (auto& [k, atoms] : boxes_) {
     for_each_unit(k, [&, list = &atoms, key = &k](int l) {
       if (at(seen, l) == key) return;

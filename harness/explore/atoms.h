@@ -25,8 +25,8 @@ class Atoms {
   const std::vector<int>& of(const Box& box) const { return boxes_.at(key(box)); }
 
  private:
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t,
-                         std::int64_t>;  // base, rows, width, pitch
+  // base, rows, width, pitch
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
   static Key key(const Box& b) { return {b.base, b.rows, b.width, b.pitch}; }
   std::map<Key, std::vector<int>> boxes_;
 };

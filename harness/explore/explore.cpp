@@ -99,8 +99,8 @@ struct Explorer::Choice {
   Draws draws_;
   std::vector<std::uint64_t> priority_;  // By thread.
   std::uint64_t low_ = kHigh;
-  std::vector<std::int64_t>
-      changes_;  // CooperativeThreads at which the thread that runs falls behind all others.
+  // CooperativeThreads at which the thread that runs falls behind all others.
+  std::vector<std::int64_t> changes_;
   // CooperativeThreads, by thread; empty without delays.
   std::vector<std::int64_t> most_, most_in_graphs_;
   std::vector<std::int64_t> due_;  // By item.
@@ -131,9 +131,9 @@ Explorer::Explorer(const Program& program)
 Tags Explorer::run(const ExploreOptions& options, std::uint64_t seed) {
   Choice choice(program_, options, seed);
   missing_ = missing_at_start_;
-  values_.assign(static_cast<std::size_t>(program_.atoms), 0);
-  writers_.assign(static_cast<std::size_t>(program_.atoms), 0);
-  effects_.assign(static_cast<std::size_t>(program_.size()), 0);
+  values_.assign(program_.atoms, 0);
+  writers_.assign(program_.atoms, 0);
+  effects_.assign(program_.size(), 0);
   met_ = effects_;
   order_.clear();
   ready_.clear();
@@ -159,7 +159,7 @@ Tags Explorer::run(const ExploreOptions& options, std::uint64_t seed) {
   }
   Tags tags;
   for (int i = 0; i < program_.size(); ++i) {
-    const auto k = static_cast<std::size_t>(i);
+    const std::size_t k = i;
     if (program_.items[k].observed) tags.observed = mix(tags.observed, effects_[k]);
     tags.everything = mix(tags.everything, met_[k]);
   }
@@ -168,14 +168,14 @@ Tags Explorer::run(const ExploreOptions& options, std::uint64_t seed) {
 }
 
 void Explorer::execute(int item) {
-  const auto k = static_cast<std::size_t>(item);
+  const std::size_t k = item;
   std::uint64_t effect = program_.items[k].identity, met = 0;
   for (const int atom : program_.reads_of(item)) {
     effect = mix(effect, at(values_, atom));
     met = mix(met, at(writers_, atom));
   }
   for (const int atom : program_.writes_of(item)) {
-    const auto a = static_cast<std::size_t>(atom);
+    const std::size_t a = atom;
     values_[a] = mix(effect, a);
     met = mix(met, writers_[a]);
     writers_[a] = mix(writers_[a], k);

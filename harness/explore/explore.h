@@ -24,8 +24,8 @@ struct ExploreOptions {
   };
   Policy policy = Policy::random;
   int depth = 1;
-  std::uint64_t seed =
-      1;  // For the first schedule; the next one adds 1. Equal seed, equal schedule.
+  // For the first schedule; the next one adds 1. Equal seed, equal schedule.
+  std::uint64_t seed = 1;
   std::int64_t count = 1000;
   std::vector<StreamDelay> delays;  // In turns: items that run meanwhile.
 };
@@ -51,8 +51,8 @@ struct Exploration {
   Tags expected;                           // In the order of the calls.
   std::optional<FoundSchedule> observed;   // The first schedule that changed what the host saw,
   std::optional<FoundSchedule> reordered;  // and the first that changed anything.
-  std::string
-      unstable;  // The self-check: a schedule that failed did not fail again in the same way.
+  // The self-check: a schedule that failed did not fail again in the same way.
+  std::string unstable;
 };
 
 class Explorer {
@@ -60,9 +60,8 @@ class Explorer {
   explicit Explorer(const Program& program);
   Tags run(const ExploreOptions& options, std::uint64_t seed);
   const std::vector<int>& order() const { return order_; }  // For the last run.
-  const std::vector<std::uint64_t>& met() const {
-    return met_;
-  }  // By item: a hash of the writes before its accesses.
+  // By item: a hash of the writes before its accesses.
+  const std::vector<std::uint64_t>& met() const { return met_; }
 
  private:
   struct Choice;
@@ -71,8 +70,8 @@ class Explorer {
   std::vector<int> after_, after_begin_;  // Successors.
   std::vector<int> missing_at_start_, missing_;
   std::vector<int> ready_, order_;
-  std::vector<std::uint64_t> values_,
-      writers_;                               // By atom: what it holds, and who wrote it, in order.
+  // By atom: what it holds, and who wrote it, in order.
+  std::vector<std::uint64_t> values_, writers_;
   std::vector<std::uint64_t> effects_, met_;  // By item.
 };
 

@@ -20,8 +20,8 @@ struct ProgramItem {
   int thread = 0;              // Index in Program::threads. Items of one thread run in their order.
   std::uint64_t identity = 0;  // Equal for items that make the same of the same bytes.
   bool observed = false;       // The host sees what this reads.
-  int before =
-      0;  // Where its edges, and the bytes it touches, begin; they end where the next item's begin.
+  // Where its edges, and the bytes it touches, begin; they end where the next item's begin.
+  int before = 0;
   int reads = 0, writes = 0;
 };
 
@@ -33,8 +33,8 @@ struct ProgramThread {
 
 struct Program {
   std::vector<ProgramThread> threads;  // 0 is the host; then streams, and lanes of graphs.
-  std::vector<ProgramItem>
-      items;  // In the order of the calls. The last one is no item, it only ends the lists.
+  // In the order of the calls. The last one is no item, it only ends the lists.
+  std::vector<ProgramItem> items;
   std::vector<int> before;  // Items of other threads that must be over.
   // Atoms: sets of bytes that no access of the run tells apart. They are disjoint, so partial
   // overlaps are exact.
@@ -53,9 +53,8 @@ struct Program {
 
  private:
   std::span<const int> part(const std::vector<int>& all, int ProgramItem::*first, int item) const {
-    const auto i = static_cast<std::size_t>(item);
-    return std::span(all).subspan(static_cast<std::size_t>(items[i].*first),
-                                  static_cast<std::size_t>(items[i + 1].*first - items[i].*first));
+    const std::size_t i = item;
+    return std::span(all).subspan(items[i].*first, items[i + 1].*first - items[i].*first);
   }
 };
 

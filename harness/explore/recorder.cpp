@@ -11,8 +11,8 @@ namespace lockstep {
 namespace {
 
 std::uint64_t hash_text(std::uint64_t hash, const char* text) {
-  for (; *text != 0; ++text)
-    hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;  // FNV-1a.
+  // FNV-1a.
+  for (; *text != 0; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;
   return hash;
 }
 
@@ -40,12 +40,12 @@ void ProgramRecorder::on_call(const IssuedCall& issued) {
 // -------------------------------------------------------------------------------------------
 
 int ProgramRecorder::Frontier::at(int thread) const {
-  const auto k = static_cast<std::size_t>(thread);
+  const std::size_t k = thread;
   return k < items_.size() ? items_[k] : -1;
 }
 
 void ProgramRecorder::Frontier::raise(int thread, int item) {
-  const auto k = static_cast<std::size_t>(thread);
+  const std::size_t k = thread;
   if (items_.size() <= k) items_.resize(k + 1, -1);
   items_[k] = std::max(items_[k], item);
 }
@@ -240,8 +240,7 @@ void ProgramRecorder::on(const ReleaseCall& call, const IssuedCall&) {
   const int released = live_.at(memory);
   if (released < 0) return;
   const std::int64_t bytes = at(allocations_, released).bytes;
-  add(kHost, {.name = "release", .place = {}, .bytes = bytes},
-      fill_operands(memory, static_cast<std::size_t>(bytes)), false);
+  add(kHost, {.name = "release", .place = {}, .bytes = bytes}, fill_operands(memory, bytes), false);
   live_.remove(memory);
 }
 

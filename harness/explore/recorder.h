@@ -113,8 +113,8 @@ class ProgramRecorder : public Observer {
   std::map<int, EventState> events_;
   std::map<int, Graph> graphs_;
   std::optional<Capture> capture_;
-  std::map<std::uint64_t, int>
-      ordinals_;  // How many items of one thread had the same identity so far.
+  // How many items of one thread had the same identity so far.
+  std::map<std::uint64_t, int> ordinals_;
 };
 
 // The program of a run that was logged.

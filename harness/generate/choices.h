@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/core/at.h"
+
 namespace lockstep {
 
 class Choices {
@@ -25,7 +27,7 @@ class Choices {
   // One of the list; its first item is the simplest.
   template <class T>
   T pick(const std::vector<T>& list) {
-    return list[static_cast<std::size_t>(draw(list.size()))];
+    return at(list, draw(list.size()));
   }
 
   // The consumed choices, reduced to their bounds.

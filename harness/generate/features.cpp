@@ -38,7 +38,7 @@ struct Facts {
     }
   }
   void note_slots(const StepData& documents) {
-    const auto ranks = static_cast<std::size_t>(s.parallel.data);
+    const std::size_t ranks = s.parallel.data;
     for (std::size_t first = 0; first < documents.microbatches.size(); first += ranks) {
       std::int64_t slots = 0;
       for (std::size_t r = 0; r < ranks; ++r) {

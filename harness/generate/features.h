@@ -35,9 +35,8 @@ class Distribution {
   void add(const Traits& traits);
   std::int64_t cases() const { return cases_; }
   std::int64_t count(std::size_t trait) const { return pairs_[trait * kMostTraits + trait]; }
-  std::int64_t count(std::size_t a, std::size_t b) const {
-    return pairs_[a * kMostTraits + b];
-  }  // a < b
+  // a < b
+  std::int64_t count(std::size_t a, std::size_t b) const { return pairs_[a * kMostTraits + b]; }
   std::size_t pairs_met() const { return met_; }
   static std::size_t pairs_that_can_meet();
   std::vector<std::pair<std::size_t, std::size_t>> never_met() const;

@@ -4,6 +4,7 @@
 
 #include "harness/expect/offload_bytes.h"
 #include "harness/generate/parts.h"
+#include "kernels/core/at.h"
 #include "scenarios/documents/documents.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/rules/offload_modules.h"
@@ -48,7 +49,7 @@ std::vector<GraphModule> draw_modules(Choices& c, const Swarm& swarm,
 std::vector<std::int64_t> slot_counts(const Scenario& s) {
   std::vector<std::int64_t> counts;
   const auto data = open_data(s);
-  const auto ranks = static_cast<std::size_t>(s.parallel.data);
+  const std::size_t ranks = s.parallel.data;
   for (std::int64_t step = s.cuda_graph.warmup_steps; step < s.training.steps; ++step) {
     const StepData documents = data->training(step);
     std::int64_t most = 0;
@@ -82,8 +83,7 @@ void draw_recaptures(Choices& c, const std::vector<std::int64_t>& counts, Scenar
   // One graph of a whole step is captured at the first step, from this one on, that fits.
   const auto behind_capture = [&](std::int64_t step) {
     if (s.cuda_graph.impl == GraphImpl::full_iteration) {
-      while (step < s.training.steps && counts[static_cast<std::size_t>(step - warmup)] > largest)
-        ++step;
+      while (step < s.training.steps && at(counts, step - warmup) > largest) ++step;
     }
     return step + 1;
   };
@@ -152,8 +152,8 @@ void draw_delay(Choices& c, const Swarm& swarm, Scenario& s) {
 
 void draw_offload(Choices& c, const Swarm& swarm, Scenario& s) {
   const bool graphs = s.cuda_graph.impl != GraphImpl::none;
-  if ((!swarm.late_copies && !c.one_in(3)) || (graphs && s.cuda_graph.warmup_steps == 0))
-    return;                          // L28
+  // L28
+  if ((!swarm.late_copies && !c.one_in(3)) || (graphs && s.cuda_graph.warmup_steps == 0)) return;
   if (s.training.steps < 2) return;  // L31
   const bool full = s.cuda_graph.impl == GraphImpl::full_iteration;
   if (full || c.one_in(3)) s.offload.max_inflight = c.between(0, 4);  // L29
@@ -167,8 +167,8 @@ void draw_offload(Choices& c, const Swarm& swarm, Scenario& s) {
   if (c.one_in(4)) s.offload.pool_slack = c.between(1, 3);
   if (c.one_in(5)) s.offload.min_bytes = c.pick<std::int64_t>({2'000, 500, 9'000});
   const OffloadDemand demand = offload_demand(s);
-  if (demand.fixed == 0 && demand.per_pair.empty())
-    s.offload.min_bytes = 0;  // Else nothing would move.
+  // Else nothing would move.
+  if (demand.fixed == 0 && demand.per_pair.empty()) s.offload.min_bytes = 0;
   draw_delay(c, swarm, s);
 }
 

@@ -66,7 +66,7 @@ InvalidCase edited_by(std::size_t which, const Scenario& legal, Choices& choices
 
 InvalidCase make_invalid_case(Scenario legal, Choices& choices) {
   const std::size_t all = invalid_edits().size() + std::size(kInvalidTexts);
-  const std::size_t first = static_cast<std::size_t>(choices.draw(all));
+  const std::size_t first = choices.draw(all);
   for (std::size_t i = 0; i < all; ++i) {
     InvalidCase near = edited_by((first + i) % all, legal, choices);
     if (!near.rule.empty()) return near;

@@ -2,6 +2,7 @@
 #include <cstddef>
 
 #include "harness/generate/invalid_table.h"
+#include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
 
 namespace lockstep {
@@ -73,8 +74,7 @@ constexpr InvalidEdit kEdits[] = {
        if (!lists_documents(s) || first_list(s).empty() ||
            s.data.long_documents != LongDocuments::error)
          return false;
-       first_list(s)[static_cast<std::size_t>(c.draw(first_list(s).size()))] =
-           s.data.pack_length + c.between(1, 9);
+       at(first_list(s), c.draw(first_list(s).size())) = s.data.pack_length + c.between(1, 9);
        fit_any_capacity(s);
        return true;
      }},

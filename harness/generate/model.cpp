@@ -13,13 +13,13 @@ std::string draw_pattern(Choices& c, const Swarm& swarm) {
   if (swarm.attention) symbols.push_back('*');
   if (swarm.mamba) symbols.push_back('M');
   if (swarm.experts) symbols.push_back('E');
-  std::string pattern(symbols.begin(), symbols.end());  // Each kind once,
+  std::string pattern(symbols.begin(), symbols.end());  // Each kind once.
   const auto insert = [&](std::size_t count, char symbol) {
-    pattern.insert(static_cast<std::size_t>(c.draw(pattern.size() + 1)), count, symbol);
+    pattern.insert(c.draw(pattern.size() + 1), count, symbol);
   };
   if (swarm.late_copies) insert(2, 'E');
-  while (pattern.size() < 6 && c.one_in(3))
-    insert(1, c.pick(symbols));  // then some more of them anywhere.
+  // More of the kinds, anywhere.
+  while (pattern.size() < 6 && c.one_in(3)) insert(1, c.pick(symbols));
   return pattern;
 }
 
@@ -27,8 +27,8 @@ void draw_experts(Choices& c, Scenario::Model::Moe& m) {
   m.experts = c.pick<std::int64_t>({4, 2, 3, 7, 16, 4, 3, 130});
   m.top_k = std::min(m.experts, c.pick<std::int64_t>({2, 1, 3, 5}));
   m.hidden = c.pick<std::int64_t>({8, 1, 5, 24});
-  if (m.experts > 16)
-    m.hidden = std::min<std::int64_t>(m.hidden, 8);  // Many and wide would be most of the weights.
+  // Many and wide would be most of the weights.
+  if (m.experts > 16) m.hidden = std::min<std::int64_t>(m.hidden, 8);
   m.shared_hidden = c.one_in(3) ? c.pick<std::int64_t>({8, 1, 17}) : 0;
   m.router = c.one_in(2) ? Router::sigmoid : Router::softmax;
   m.expert_bias = m.router == Router::sigmoid && c.one_in(2);

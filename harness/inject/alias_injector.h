@@ -31,9 +31,9 @@ class AliasInjector final : public FaultInjector {
     std::string name;
     int rank;
   };
-  bool matches(int stream, int event,
-               const StepLocation& place) const;  // All but the op and the occurrence.
-  bool is_later(const IssuedCall& call);          // Than the first of its event or output.
+  // All but the op and the occurrence.
+  bool matches(int stream, int event, const StepLocation& place) const;
+  bool is_later(const IssuedCall& call);  // Than the first of its event or output.
   bool changes(const IssuedCall& call);
   std::vector<IssuedCall> advanced(const IssuedCall& call);
   int target_stream(int stream) const;

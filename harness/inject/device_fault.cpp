@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <charconv>
 
+#include "kernels/core/at.h"
+
 namespace lockstep {
 
-std::string_view to_text(DeviceOperator op) {
-  return kDeviceOperators[static_cast<std::size_t>(op)];
-}
+std::string_view to_text(DeviceOperator op) { return at(kDeviceOperators, op); }
 
 std::string to_text(const DeviceFault& fault) {
   return std::string(to_text(fault.op)) + "/" + fault.site + "/" + std::to_string(fault.index);

@@ -22,8 +22,8 @@ enum FaultTrait : unsigned {
 };
 
 struct FaultRow {
-  std::string_view
-      name;  // In the tables of oracle and checker: how names begin; the longest beginning wins.
+  // In the tables of oracle and checker: how names begin; the longest beginning wins.
+  std::string_view name;
   std::string_view bug_class;  // One of the classes of bugs that were found elsewhere.
   // Judges that may name the fault, and words of which the report must hold one: "gradient: bias;
   // hazard: loader". The words name the first op or tensor that the error reaches. "bits" is any

@@ -40,7 +40,7 @@ std::size_t span_of(const OperandBytes& operand) {
 // -------------------------------------------------------------------------------------------------
 
 bool DeviceMutator::strikes(DeviceOperator op, const std::string& site) {
-  const std::int64_t index = sites_[static_cast<std::size_t>(op)][site]++;
+  const std::int64_t index = at(sites_, op)[site]++;
   if (!fault_ || fault_->op != op || fault_->index != index || fault_->site != site) return false;
   ++triggered_;
   return mode_ == Mode::strike;
@@ -111,8 +111,8 @@ std::vector<IssuedCall> DeviceMutator::mutated(IssuedCall call) {
   };
   return std::visit(Overloaded{
                         [&](const WaitCall& wait) -> Calls {
-                          if (!recorded_.contains(wait.event))
-                            return {call};  // It waits for nothing.
+                          // It waits for nothing.
+                          if (!recorded_.contains(wait.event)) return {call};
                           const std::string site = site_of(call);
                           if (strikes(DeviceOperator::drop_wait, site)) return {};
                           if (strikes(DeviceOperator::move_wait, site))
@@ -190,7 +190,7 @@ int DeviceMutator::launches(int stream, int graph, const Ledger& ledger,
   if (strikes(DeviceOperator::replay_none, site)) return 0;
   if (strikes(DeviceOperator::replay_twice, site)) return 2;
   if (launched_[graph]++ == 0) return 1;
-  last_moves_[graph] = {site, sites_[static_cast<std::size_t>(DeviceOperator::move_address)][site]};
+  last_moves_[graph] = {site, at(sites_, DeviceOperator::move_address)[site]};
   if (strikes(DeviceOperator::move_address, site)) move_block(stream, ledger);
   return 1;
 }

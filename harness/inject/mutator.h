@@ -10,14 +10,15 @@
 #include "engine/device/device.h"
 #include "harness/inject/device_fault.h"
 #include "harness/inject/fault_injector.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
 class DeviceMutator : public FaultInjector {
  public:
   enum class Mode : std::uint8_t { strike, mark };
-  static constexpr const char* kMark =
-      "struck";  // Part of the step that a marked call says it belongs to.
+  // Part of the step that a marked call says it belongs to.
+  static constexpr const char* kMark = "struck";
 
   // Without a fault it only counts. `pattern` names the layers of sites. In mode `mark` the call is
   // not changed.
@@ -27,14 +28,13 @@ class DeviceMutator : public FaultInjector {
 
   using Sites = std::map<std::string, std::int64_t>;
   // How many calls of a site an operator could strike.
-  const Sites& sites(DeviceOperator op) const { return sites_[static_cast<std::size_t>(op)]; }
+  const Sites& sites(DeviceOperator op) const { return at(sites_, op); }
   std::int64_t triggered() const override { return triggered_; }  // 0 or 1.
   // Where a buffer could have moved at the last launch of a graph: no replay behind it would show
   // the old address.
   std::set<std::pair<std::string, std::int64_t>> last_launches() const;
-  bool changed_nothing() const {
-    return changed_nothing_;
-  }  // The copy or fill that was marked wrote what was there.
+  // The copy or fill that was marked wrote what was there.
+  bool changed_nothing() const { return changed_nothing_; }
 
   void attached(Device& device) override { device_ = &device; }
   void created_stream(int stream, const char* name) override { streams_.emplace_back(name); }
@@ -55,8 +55,8 @@ class DeviceMutator : public FaultInjector {
     std::byte* moved_to = nullptr;  // Where all calls but those in graphs find it now.
   };
 
-  bool strikes(DeviceOperator op,
-               const std::string& site);  // Counts, and says whether the fault is here.
+  // Counts, and says whether the fault is here.
+  bool strikes(DeviceOperator op, const std::string& site);
   std::vector<IssuedCall> mutated(IssuedCall call);
   void mark(IssuedCall& call);
   std::string site_of(const IssuedCall& call) const;

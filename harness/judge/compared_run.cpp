@@ -42,7 +42,7 @@ ComparedRun::ComparedRun(const Scenario& scenario, const DataSource& data,
       data_(data),
       options_(options),
       compared_(compared),
-      counters_(static_cast<std::size_t>(scenario.parallel.data)),
+      counters_(scenario.parallel.data),
       views_(counters_.size()),
       injector_(injector_for(scenario.model.pattern, options.planted.engine)),
       watched_(watch(observer, options.watcher)),
@@ -85,8 +85,8 @@ std::vector<std::vector<float>> ComparedRun::read(const Trainer& trainer,
 }
 
 void ComparedRun::require_the_whole_state(ThreadRank& rank) {
-  if (options_.ranks != nullptr && options_.ranks->apart())
-    return;  // Judged where all ranks are in one process.
+  // Judged where all ranks are in one process.
+  if (options_.ranks != nullptr && options_.ranks->apart()) return;
   at(views_, rank.number()) = rank.trainer.parameters();
   rank.communicator.all_gather_object("");
   if (rank.number() > 0) return;

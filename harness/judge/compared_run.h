@@ -43,9 +43,8 @@ class ComparedRun {
   const std::vector<Counters>& counters() const { return counters_; }
   void count(const ThreadRank& rank);
   Device& device() { return device_; }
-  std::int64_t triggered() const {
-    return injector_ ? injector_->triggered() : 0;
-  }  // The planted device fault.
+  // The planted device fault.
+  std::int64_t triggered() const { return injector_ ? injector_->triggered() : 0; }
 
  private:
   std::vector<std::vector<float>> read(const Trainer& trainer, std::span<const StoredValues> list);

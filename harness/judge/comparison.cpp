@@ -108,8 +108,7 @@ void StepComparison::compare_part(std::int64_t order, JudgeKind judge, FirstDiff
     where.want = std::to_string(whole) + " elements";
     return note(order, {judge, where.tensor + " is no part of the oracle's", where});
   }
-  const auto part = std::span(want).subspan(static_cast<std::size_t>(view.first),
-                                            static_cast<std::size_t>(count));
+  const auto part = std::span(want).subspan(view.first, count);
   compare(order, judge, where, got, part, cols, false, view.first);
 }
 
@@ -188,7 +187,7 @@ void StepComparison::backward_done(int microbatch, bool live) {
 void StepComparison::compare_gradient(std::int64_t order, int microbatch, const ParameterView& view,
                                       const std::vector<float>& got) {
   const auto& gradients = want(microbatch).gradients;
-  const auto parameter = static_cast<std::size_t>(view.index);
+  const std::size_t parameter = view.index;
   const FirstDifference where = where_is(microbatch, view.layer, "", view.name + ".gradient");
   if (parameter >= std::min(gradients.size(), expected_.after.size()))
     return missing(order, JudgeKind::gradient, where, "oracle");
@@ -229,7 +228,7 @@ void StepComparison::gradients_done() {
   for (std::size_t i = engine_.parameters.size(); i-- > 0;) {
     const ParameterView& view = engine_.parameters[i];
     const FirstDifference where = where_is(-1, view.layer, "accumulate", view.name + ".gradient");
-    const auto parameter = static_cast<std::size_t>(view.index);
+    const std::size_t parameter = view.index;
     if (parameter >= expected_.after.size()) {
       missing(order, JudgeKind::gradient, where, "oracle");
       continue;
@@ -266,7 +265,7 @@ void StepComparison::compare_router_losses(const StepResult& got, JudgeKind judg
     const auto& expected = want(m).experts;
     static const std::vector<RouterLosses> none;
     const auto& all = got.microbatch_router_losses;
-    const auto at_m = static_cast<std::size_t>(m);
+    const std::size_t at_m = m;
     const std::vector<RouterLosses>& pairs = at_m < all.size() ? all[at_m] : none;
     const std::int64_t order =
         forward_order_[at_m] < 0 ? kPerCall * calls_ : forward_order_[at_m] + 1;
@@ -341,7 +340,7 @@ void StepComparison::compare_weights(const std::vector<oracle::Parameter>& want)
   std::set<std::size_t> seen;
   for (std::size_t i = 0; i < engine_.parameters.size(); ++i) {
     const ParameterView& view = engine_.parameters[i];
-    const auto index = static_cast<std::size_t>(view.index);
+    const std::size_t index = view.index;
     if (index >= want.size() || view.name != want[index].name) {
       missing(order, JudgeKind::weights, where_is(-1, view.layer, "adamw", view.name), "oracle");
       continue;

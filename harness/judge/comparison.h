@@ -40,8 +40,8 @@ enum class Compared : std::uint8_t {
 
 // The engine of one rank, as a comparison reads it.
 struct ComparedEngine {
-  std::function<std::vector<std::vector<float>>(std::span<const StoredValues>)>
-      read;  // Tensors to the host.
+  // Tensors to the host.
+  std::function<std::vector<std::vector<float>>(std::span<const StoredValues>)> read;
   const std::vector<ParameterView>& parameters;
 };
 
@@ -51,8 +51,8 @@ struct ExpectedResults {
   std::int64_t step;
   const StepData& data;
   const oracle::StepResult& want;
-  const std::vector<oracle::Parameter>&
-      after;  // Empty for an evaluation, which changes no parameter.
+  // Empty for an evaluation, which changes no parameter.
+  const std::vector<oracle::Parameter>& after;
 };
 
 // The first difference of one rank in program order.
@@ -155,8 +155,8 @@ class StepComparison : public StepListener {
   const std::int64_t phase_;
 
   std::int64_t calls_ = 0;  // For the engine, in this step.
-  std::vector<std::int64_t>
-      forward_order_;  // Position of each microbatch's forward pass, -1 before it.
+  // Position of each microbatch's forward pass, -1 before it.
+  std::vector<std::int64_t> forward_order_;
   std::set<int> backwards_;
   bool gradients_seen_ = false, step_seen_ = false;
 };

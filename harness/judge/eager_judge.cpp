@@ -8,6 +8,7 @@
 #include "harness/case/nothing_planted.h"
 #include "harness/case/schedules.h"
 #include "harness/judge/eager_reference.h"
+#include "kernels/core/at.h"
 #include "scenarios/by_one_rank.h"
 
 namespace lockstep {
@@ -64,7 +65,7 @@ class EagerJudge final : public Judge, private StepListener {
     keep(&oracle::Parameter::m, [](const ParameterView& view) { return StoredValues(view.m); });
     keep(&oracle::Parameter::v, [](const ParameterView& view) { return StoredValues(view.v); });
     for (const ExpertBiasView& view : trainer_.expert_biases()) {
-      expert_biases_[static_cast<std::size_t>(view.layer)] = trainer_.read(StoredValues(view.bias));
+      at(expert_biases_, view.layer) = trainer_.read(StoredValues(view.bias));
     }
     digest_ = trainer_.weight_digest();
     return std::move(result_);
@@ -123,7 +124,7 @@ class EagerJudge final : public Judge, private StepListener {
   }
 
   void forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool) override {
-    oracle::MicrobatchResult& result = result_.microbatches[static_cast<std::size_t>(microbatch)];
+    oracle::MicrobatchResult& result = at(result_.microbatches, microbatch);
     result.experts = routed_since();
     std::vector<StoredValues> list;
     for (const NamedTensor& one : activations) list.push_back(in_use(one, result.experts));
@@ -135,10 +136,9 @@ class EagerJudge final : public Judge, private StepListener {
     }
   }
   void backward_done(int microbatch, bool) override {
-    result_.microbatches[static_cast<std::size_t>(microbatch)].gradients =
-        read_each([](const ParameterView& view) {
-          return StoredValues(view.microbatch_gradient ? view.microbatch_gradient : view.gradient);
-        });
+    at(result_.microbatches, microbatch).gradients = read_each([](const ParameterView& view) {
+      return StoredValues(view.microbatch_gradient ? view.microbatch_gradient : view.gradient);
+    });
   }
   void gradients_done() override {
     keep(&oracle::Parameter::gradient,

@@ -8,6 +8,7 @@
 #include "harness/case/verdict.h"
 #include "harness/expect/blind_spots.h"
 #include "harness/judge/eager_judge.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 namespace {
@@ -134,18 +135,18 @@ void EagerReference::remember(ReferenceResults& all) && {
   all.steps = std::move(remembered_.steps);  // Every rank has been told the same of them.
   all.evaluations = std::move(remembered_.evaluations);
   for (const ParameterView& view : trainer.parameters()) {
-    const auto index = static_cast<std::size_t>(view.index);
+    const std::size_t index = view.index;
     if (all.parameters.size() <= index) all.parameters.resize(index + 1);
     oracle::Parameter& whole = all.parameters[index];
     if (whole.name.empty()) whole = without_values(view);  // A rank may have several parts of it.
-    const auto size = static_cast<std::size_t>(view.full_rows * view.full_cols);
+    const std::size_t size = view.full_rows * view.full_cols;
     place(whole.weight, size, view.first, trainer.read(StoredValues(view.weight)));
     place(whole.m, size, view.first, trainer.read(StoredValues(view.m)));
     place(whole.v, size, view.first, trainer.read(StoredValues(view.v)));
   }
   all.expert_biases.resize(scenario_.model.pattern.size());
   for (const ExpertBiasView& view : trainer.expert_biases()) {
-    all.expert_biases[static_cast<std::size_t>(view.layer)] = trainer.read(StoredValues(view.bias));
+    at(all.expert_biases, view.layer) = trainer.read(StoredValues(view.bias));
   }
   all.digest = trainer.weight_digest();
 }

@@ -198,8 +198,8 @@ RunOutcome observed_run(const JudgedCase& one, std::int64_t seed) {
         outcome.reference = std::move(steps).remember();
       });
     }
-    if (outcome.holds())
-      checker.throw_found();  // At the end of a run that stopped early a hazard is no finding.
+    // At the end of a run that stopped early a hazard is no finding.
+    if (outcome.holds()) checker.throw_found();
   });
 }
 

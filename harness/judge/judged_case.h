@@ -58,8 +58,8 @@ struct RunOutcome {
   std::optional<Program> program = {};
   std::vector<bool> delayed = {};  // For each of checker.delays, whether it delayed a call.
   std::int64_t launches = 0;       // Graph launches that the checker saw.
-  std::map<int, std::vector<std::int64_t>> captured_calls =
-      {};  // Sizes of captured graphs, by stream.
+  // Sizes of captured graphs, by stream.
+  std::map<int, std::vector<std::int64_t>> captured_calls = {};
 
   bool holds() const { return !finding; }
 };

@@ -16,12 +16,12 @@ namespace lockstep {
 struct LocalRanks {
   int count = 1;           // For the run.
   std::uint64_t seed = 1;  // For the order of threads.
-  std::span<const std::unique_ptr<Store>> meetings =
-      {};                  // Where the run has several processes: one for each here.
+  // Where the run has several processes: one for each here.
+  std::span<const std::unique_ptr<Store>> meetings = {};
   bool over_nccl = false;  // Their parts go through the library, and their GPU is
   int gpu = 0;             // this one.
-  std::string same =
-      "";  // Where a launcher started them: what must be equal in all processes, in lines.
+  // Where a launcher started them: what must be equal in all processes, in lines.
+  std::string same = "";
 
   bool apart() const { return !meetings.empty(); }
   int first() const { return apart() ? meetings.front()->rank() : 0; }

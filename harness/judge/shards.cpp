@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/core/at.h"
+
 namespace lockstep {
 namespace {
 
@@ -16,8 +18,7 @@ std::vector<std::vector<Piece>> pieces_of(const std::vector<ParameterShape>& par
   std::vector<std::vector<Piece>> pieces(parameters.size());
   for (const ParameterView& view : views) {
     if (view.index < 0 || view.index >= std::ssize(parameters) || view.weight.size() == 0) continue;
-    pieces[static_cast<std::size_t>(view.index)].push_back(
-        {view.first, view.first + view.weight.size()});
+    at(pieces, view.index).push_back({view.first, view.first + view.weight.size()});
   }
   return pieces;
 }

@@ -55,7 +55,7 @@ std::vector<MutationCase> mutation_cases(std::int64_t most) {
     std::stable_sort(cases.begin(), cases.end(), [](const MutationCase& a, const MutationCase& b) {
       return reckoned_length(a) < reckoned_length(b);
     });
-    cases.resize(static_cast<std::size_t>(most));
+    cases.resize(most);
   }
   for (MutationCase& one : cases) {
     if (!wants_processes(one.scenario)) record(one);

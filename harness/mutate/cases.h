@@ -16,8 +16,8 @@ namespace lockstep {
 struct MutationCase {
   Scenario scenario;  // One precision. Of a probe, only the name.
   std::int64_t ops = 0;
-  std::array<DeviceMutator::Sites, kDeviceOperators.size()>
-      sites;  // The calls of a run that each operator could change.
+  // The calls of a run that each operator could change.
+  std::array<DeviceMutator::Sites, kDeviceOperators.size()> sites;
   std::set<std::pair<std::string, std::int64_t>> last_launches;  // DeviceMutator::last_launches().
   const FixtureProgram* program = nullptr;
 };

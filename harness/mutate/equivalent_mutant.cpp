@@ -8,6 +8,7 @@
 #include "harness/explore/recorder.h"
 #include "harness/inject/mutator.h"
 #include "harness/judge/thread_ranks.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 namespace {
@@ -32,17 +33,16 @@ Program program_with_mark(const Scenario& scenario, DeviceMutator& marker) {
 
 // By item: whether something that the host sees depends on what it writes.
 std::vector<bool> live_items(const Program& program) {
-  std::vector<bool> live(static_cast<std::size_t>(program.size())),
-      wanted(static_cast<std::size_t>(program.atoms));
+  std::vector<bool> live(program.size()), wanted(program.atoms);
   for (int i = program.size() - 1; i >= 0; --i) {
-    bool needed = program.items[static_cast<std::size_t>(i)].observed;
+    bool needed = at(program.items, i).observed;
     for (const int atom : program.writes_of(i)) {
-      needed = needed || wanted[static_cast<std::size_t>(atom)];
-      wanted[static_cast<std::size_t>(atom)] = false;
+      needed = needed || at(wanted, atom);
+      at(wanted, atom) = false;
     }
     if (!needed) continue;
-    live[static_cast<std::size_t>(i)] = true;
-    for (const int atom : program.reads_of(i)) wanted[static_cast<std::size_t>(atom)] = true;
+    at(live, i) = true;
+    for (const int atom : program.reads_of(i)) at(wanted, atom) = true;
   }
   return live;
 }
@@ -71,11 +71,9 @@ CaseResult judge_equivalence(const Scenario& scenario, const DeviceFault& fault)
     result.reason = "the call was not met";
   }
   for (int i = 0; i < program.size(); ++i) {
-    const Work& work = program.items[static_cast<std::size_t>(i)].work;
+    const Work& work = at(program.items, i).work;
     if (std::strcmp(work.place.part, DeviceMutator::kMark) != 0) continue;
-    if (only_leaves_out(fault.op) &&
-        (!live[static_cast<std::size_t>(i)] || marker.changed_nothing()))
-      continue;
+    if (only_leaves_out(fault.op) && (!at(live, i) || marker.changed_nothing())) continue;
     result.verdict = Verdict::violated;
     result.judge = JudgeKind::effect;
     result.reason = std::string(work.name) + " has an effect in " + scenario.name;

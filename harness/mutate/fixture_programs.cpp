@@ -14,6 +14,7 @@
 #include "harness/inject/fault_injector.h"
 #include "harness/judge/thread_ranks.h"
 #include "kernels/diagnostics/poison.h"
+#include "kernels/ops/accumulate.h"
 #include "kernels/ops/optimizer.h"
 #include "oracle/oracle.h"
 #include "scenarios/io/reader.h"

@@ -18,8 +18,8 @@ bool is_triggered(const Fault& fault, const CaseResult& result) {
   return found != result.counters.end() && found->second > 0;
 }
 
-constexpr std::int64_t kOrders =
-    1000;  // Explored for a difference that needs a delay, or to prove that there is none.
+// Explored for a difference that needs a delay, or to prove that there is none.
+constexpr std::int64_t kOrders = 1000;
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 
 #include "harness/mutate/cases.h"
 #include "harness/mutate/fault.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 
@@ -42,8 +43,8 @@ struct EvaluationOutcome {
   bool bits = false;  // Values alone would have shown it.
   std::int64_t scenarios = 0;
   std::string killer;  // Name of the case.
-  std::string
-      reason;  // The judge's report; for a survivor, a report for another reason, if there was one.
+  // The judge's report; for a survivor, a report for another reason, if there was one.
+  std::string reason;
   bool wrong_reason = false;
   std::string argument;  // Why an equivalent one is.
   std::string replay;
@@ -65,9 +66,7 @@ class MutantEvaluation {
   void took_proof(const CaseResult& result);
   void survive();
   void quote(const CaseResult& result);  // Keeps the judge's report.
-  const MutationCase& at() const {
-    return (*cases_)[static_cast<std::size_t>(fault_->cases[position_])];
-  }
+  const MutationCase& at() const { return at(*cases_, fault_->cases[position_]); }
 
   int number_;
   const Fault* fault_;

@@ -8,6 +8,7 @@
 
 #include "harness/checker/checker.h"
 #include "harness/mutate/named_table.h"
+#include "kernels/core/at.h"
 #include "kernels/core/require.h"
 #include "oracle/oracle.h"
 #include "scenarios/rules/legality.h"
@@ -61,7 +62,7 @@ class Catalogue {
       return;  // Shows in nothing.
     std::vector<int> scenarios = scenarios_;
     std::erase_if(scenarios, [&](int i) {
-      const Scenario& scenario = cases_[static_cast<std::size_t>(i)].scenario;
+      const Scenario& scenario = at(cases_, i).scenario;
       return (row.has(kNeedsExperts) && !has_layer(scenario, 'E')) ||
              (row.has(kNeedsShards) && !with_reduction(scenario));
     });

@@ -12,13 +12,14 @@
 #include "harness/report/result_json.h"
 #include "harness/run/request_worker.h"
 #include "harness/run/run_case.h"
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int kServesAtMost =
-    200;  // Runs of one process: what a fault left behind does not live on for long.
+// Runs of one process: what a fault left behind does not live on for long.
+constexpr int kServesAtMost = 200;
 
 class Pool {
  public:
@@ -28,7 +29,7 @@ class Pool {
       : trials_(trials), faults_(faults), cases_(cases), options_(options), told_(told) {}
 
   void run() {
-    std::vector<Slot> slots(static_cast<std::size_t>(options_.jobs));
+    std::vector<Slot> slots(options_.jobs);
     while (true) {
       bool busy = false;
       for (Slot& slot : slots) {
@@ -61,7 +62,7 @@ class Pool {
   }
 
   void ask(Slot& slot) {
-    slot.run = *trials_[static_cast<std::size_t>(slot.trial)].next();
+    slot.run = *at(trials_, slot.trial).next();
     if (slot.worker && slot.worker->served() >= kServesAtMost) slot.worker.reset();
     if (!slot.worker) {
       const auto answer = [this](const std::string& request, const auto&) {
@@ -109,7 +110,7 @@ class Pool {
   }
 
   void take(Slot& slot, const CaseResult& result) {
-    MutantEvaluation& trial = trials_[static_cast<std::size_t>(slot.trial)];
+    MutantEvaluation& trial = at(trials_, slot.trial);
     trial.take(result);
     if (!trial.outcome().done && !over()) return ask(slot);
     slot.trial = -1;
@@ -117,8 +118,7 @@ class Pool {
   }
 
   PreparedRun prepare(const EvaluationRun& run) const {
-    return prepared(faults_[static_cast<std::size_t>(run.fault)],
-                    cases_[static_cast<std::size_t>(run.at)], run.mode);
+    return prepared(at(faults_, run.fault), at(cases_, run.at), run.mode);
   }
 
   // In the worker.
@@ -133,7 +133,7 @@ class Pool {
       return boost::json::serialize(
           to_json(judge_equivalence(run.scenario, *device_fault(run.options.planted.engine))));
     }
-    const FixtureProgram* program = cases_[static_cast<std::size_t>(one.at)].program;
+    const FixtureProgram* program = at(cases_, one.at).program;
     plant_fault(run.options.planted.engine);
     const CaseResult result =
         program ? program->run(run.options) : run_case(run.scenario, run.options);

@@ -13,11 +13,13 @@ struct MutationScore {
   std::int64_t faults = 0;  // That were run to the end.
   std::int64_t unfinished = 0;
   std::int64_t equivalent = 0;
-  std::int64_t bits = 0;     // Killed by values alone,
-  std::int64_t delayed = 0;  // by values alone but only in another order,
-  std::int64_t poisoned =
-      0;  // by values alone but only where memory that is used again has no value,
-  std::int64_t judges = 0;  // only by a judge of order, addresses, graphs or counts.
+  // Killed by values alone; by values alone but only in another order; by values alone but only
+  // where memory that is used again has no value; only by a judge of order, addresses, graphs or
+  // counts.
+  std::int64_t bits = 0;
+  std::int64_t delayed = 0;
+  std::int64_t poisoned = 0;
+  std::int64_t judges = 0;
   std::int64_t wrong_reason = 0;
   std::int64_t survived = 0;  // Some of these were named, but for another reason: wrong_reason.
   std::int64_t median = 0, p95 = 0;  // Cases until killed.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "harness/mutate/equivalent_mutant.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 namespace {
@@ -75,7 +76,7 @@ Fault fault_at(const DeviceFault& door, const std::vector<MutationCase>& cases) 
               .removes_order = removes_order(door.op),
               .can_be_equivalent = can_be_equivalent(door.op)};
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    const DeviceMutator::Sites& sites = cases[i].sites[static_cast<std::size_t>(door.op)];
+    const DeviceMutator::Sites& sites = at(cases[i].sites, door.op);
     if (door.op == DeviceOperator::move_address &&
         cases[i].last_launches.contains({door.site, door.index}))
       continue;

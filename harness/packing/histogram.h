@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-using PackHistogram =
-    std::map<std::int64_t, std::int64_t>;  // Slots of a pack (empty documents count) -> packs.
+// Slots of a pack (empty documents count) -> packs.
+using PackHistogram = std::map<std::int64_t, std::int64_t>;
 
 // Lines of "documents packs", separated by blanks, a comma, a semicolon or a tab; '#' begins a
 // comment. RequestError names file and line.

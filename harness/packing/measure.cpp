@@ -12,12 +12,12 @@ namespace {
 Scenario with_documents(Scenario s, std::int64_t documents) {
   const std::int64_t count =
       std::clamp<std::int64_t>(documents, 1, std::max<std::int64_t>(s.data.pack_length / 2, 1));
-  const MicrobatchLengths pack(static_cast<std::size_t>(count), s.data.pack_length / count);
+  const MicrobatchLengths pack(count, s.data.pack_length / count);
   const std::int64_t length = s.data.pack_length;
   s.data = {};
   s.data.pack_length = length;
-  s.data.distribution.median =
-      std::min(s.data.distribution.median, length);  // Which nobody draws from (L10).
+  // Which nobody draws from (L10).
+  s.data.distribution.median = std::min(s.data.distribution.median, length);
   s.data.documents = {{pack}};
   s.parallel = {};
   s.fsdp = {};

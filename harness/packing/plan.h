@@ -12,8 +12,8 @@ namespace lockstep {
 
 // Seconds of a microbatch.
 struct PackCosts {
-  std::map<std::int64_t, double> replay =
-      {};  // By the capacity of its graph, as measured; at least one.
+  // By the capacity of its graph, as measured; at least one.
+  std::map<std::int64_t, double> replay = {};
   double eager = 0;
 
   // Between two capacities that were measured, on the line through them; beyond them, as the

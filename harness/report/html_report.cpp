@@ -10,6 +10,7 @@
 #include "harness/report/pack_picture.h"
 #include "harness/report/report.h"
 #include "harness/report/result_json.h"
+#include "kernels/core/at.h"
 #include "scenarios/documents/documents.h"
 #include "scenarios/io/reader.h"
 
@@ -18,8 +19,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::size_t kMostHeld =
-    2000;  // Rows of what held; the page of a long campaign stays readable.
+// Rows of what held; the page of a long campaign stays readable.
+constexpr std::size_t kMostHeld = 2000;
 constexpr std::size_t kMostFailures = 200;  // With a block of their own.
 
 std::string counter(const CaseResult& result, const char* name) {
@@ -78,7 +79,7 @@ StepData of_rank(StepData step, std::int64_t rank, std::int64_t ranks) {
   StepData own;
   for (std::int64_t g = std::max<std::int64_t>(rank, 0); g < std::ssize(step.microbatches);
        g += ranks) {
-    own.microbatches.push_back(std::move(step.microbatches[static_cast<std::size_t>(g)]));
+    own.microbatches.push_back(std::move(at(step.microbatches, g)));
   }
   return own;
 }

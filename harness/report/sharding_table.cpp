@@ -6,13 +6,14 @@
 #include "engine/fsdp/buffer_plan.h"
 #include "harness/expect/blind_spots.h"
 #include "harness/expect/sharding_plan.h"
+#include "kernels/core/at.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {
 
 std::string unit_name(const ShardLayout& layout, int index) {
-  const Unit& unit = layout.units[static_cast<std::size_t>(index)];
+  const Unit& unit = at(layout.units, index);
   if (unit.kind == Unit::Kind::embedding) return "embedding";
   if (unit.kind == Unit::Kind::head) return "norm, head";
   return "unit " + std::to_string(index - 1);
@@ -21,7 +22,7 @@ std::string unit_name(const ShardLayout& layout, int index) {
 // "0", "0 or 1", "2, its own"; "-" where nothing is kept.
 std::string slots_of(const BufferPlan& plan, int unit) {
   std::string text;
-  for (const int slot : plan.choices[static_cast<std::size_t>(unit)]) {
+  for (const int slot : at(plan.choices, unit)) {
     text += (text.empty() ? "" : " or ") + std::to_string(slot);
   }
   if (text.empty()) return "-";

@@ -41,8 +41,8 @@ void TraceRecorder::on(const RecordCall& record, const IssuedCall& issued) {
 }
 
 void TraceRecorder::on(const WaitCall& wait, const IssuedCall& issued) {
-  if (captured_events_.count(wait.event) > 0 && !wait.external)
-    members_.insert(issued.stream);  // It joins the capture.
+  // It joins the capture.
+  if (captured_events_.count(wait.event) > 0 && !wait.external) members_.insert(issued.stream);
   if (is_captured(issued.stream)) return;
   const auto recorded = events_.find(wait.event);
   if (recorded != events_.end())
@@ -92,14 +92,14 @@ Trace TraceRecorder::finish(const std::vector<SimStep>& ran) const {
   Trace trace;
   trace.streams = streams_;
   for (const Launch& launch : launches_) trace.launches.push_back(launch.what);
-  std::map<std::tuple<int, int, int>, int>
-      item_of;  // By kind of work: (stream, nth, -1) and (launch, node, 0).
+  // By kind of work: (stream, nth, -1) and (launch, node, 0).
+  std::map<std::tuple<int, int, int>, int> item_of;
   std::map<int, int> count;
   for (const SimStep& step : ran) {
     const int index = static_cast<int>(trace.items.size());
     TraceItem item{.stream = step.stream, .what = step.what, .place = {}, .launch = step.launch};
     if (step.launch >= 0 && step.launch < static_cast<int>(launches_.size())) {
-      const auto launch = static_cast<std::size_t>(step.launch);
+      const std::size_t launch = step.launch;
       const auto& places = launches_[launch].places;
       if (step.node < static_cast<int>(places.size())) item.place = at(places, step.node);
       item_of[{step.launch, step.node, 0}] = index;

@@ -14,7 +14,7 @@ constexpr int kItem = 10, kGap = 1;  // Microseconds.
 constexpr int kProcess = 1;
 
 std::string stream_name(const Trace& trace, int stream) {
-  const auto index = static_cast<std::size_t>(stream);
+  const std::size_t index = stream;
   return index < trace.streams.size() ? trace.streams[index] : "stream " + std::to_string(stream);
 }
 
@@ -72,7 +72,7 @@ void add_tracks(const Trace& trace, const std::string& name, json::array& events
 // The start lies in the slice it leaves, the end in the one it leads to.
 void add_flow(const Trace& trace, const TraceFlow& flow, int id, json::array& events) {
   const auto point = [&](const char* phase, int item, int at) {
-    const int stream = trace.items[static_cast<std::size_t>(item)].stream;
+    const int stream = at(trace.items, item).stream;
     json::object event{{"ph", phase},
                        {"name", flow.name},
                        {"cat", flow.name == "missing edge" ? "hazard" : "event"},

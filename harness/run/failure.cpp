@@ -38,8 +38,8 @@ Failure failure_at_hand() {
 ExitStatus report_failure(const std::string& who) {
   const Failure failure = failure_at_hand();
   std::fflush(stdout);
-  std::fputs((who + failure.what + "\n").c_str(),
-             stderr);  // At once: several processes may write here.
+  // At once: several processes may write here.
+  std::fputs((who + failure.what + "\n").c_str(), stderr);
   return failure.status;
 }
 

@@ -79,9 +79,8 @@ class RankProcesses {
     const pid_t parent = ::getpid();
     for (int rank = 0; rank < count; ++rank) {
       const pid_t pid = ::fork();
-      if (pid < 0)
-        throw WorldError(std::string("fork: ") +
-                         std::strerror(errno));  // The others miss it, and say so.
+      // The others miss it, and say so.
+      if (pid < 0) throw WorldError(std::string("fork: ") + std::strerror(errno));
       if (pid == 0) be_the_rank(parent, rank, body);
       pids_.push_back(pid);
     }

@@ -16,12 +16,12 @@ namespace lockstep {
 struct LaunchOptions {
   std::string device = "sim";
   double deadline_s = 60;  // Within which every rank comes to a collective.
-  std::string
-      meeting;  // A path where launched processes meet; "": one that the launcher's variables give.
+  // A path where launched processes meet; "": one that the launcher's variables give.
+  std::string meeting;
 };
 
-LaunchOptions launch_options(const Options& options,
-                             const std::string& device);  // For Options::launched().
+// For Options::launched().
+LaunchOptions launch_options(const Options& options, const std::string& device);
 
 // Whether the ranks of the run are processes with a GPU each: asked for, or what a launcher's are
 // on GPUs.

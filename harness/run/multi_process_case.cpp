@@ -19,6 +19,7 @@
 #include "harness/run/device_choice.h"
 #include "harness/run/launch.h"
 #include "harness/run/worker.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 namespace {
@@ -108,10 +109,10 @@ CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& opt
     std::ofstream(path(ranks.first())) << boost::json::serialize(to_json(result));
     return ExitStatus::held;
   };
-  std::vector<RankEnd> ends(static_cast<std::size_t>(scenario.parallel.data));
+  std::vector<RankEnd> ends(scenario.parallel.data);
   // Its words are passed on at once: others may wait for it until the watchdog comes.
   const auto ended = [&](int rank, const RankEnd& end) {
-    ends[static_cast<std::size_t>(rank)] = end;
+    at(ends, rank) = end;
     std::fputs(text_of(said(rank)).c_str(), stderr);
   };
   launch_here(scenario, options.deadline_s, folder, judge, ended);
@@ -122,8 +123,7 @@ CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& opt
       results.push_back(result_from_json(boost::json::parse(result)));
       continue;
     }
-    results.push_back(
-        lost_rank(scenario, options, ends[static_cast<std::size_t>(rank)], text_of(said(rank))));
+    results.push_back(lost_rank(scenario, options, at(ends, rank), text_of(said(rank))));
     results.back().reason = "rank " + std::to_string(rank) + ": " + results.back().reason;
   }
   // A planted fault may be met by a rank whose result is not the one that is told.

@@ -36,7 +36,7 @@ bool read_some(int descriptor, std::string& into) {
   std::array<char, 65536> buffer;
   const ssize_t got = ::read(descriptor, buffer.data(), buffer.size());
   if (got < 0) return errno == EINTR || errno == EAGAIN;
-  into.append(buffer.data(), static_cast<std::size_t>(got));
+  into.append(buffer.data(), got);
   return got > 0;
 }
 
@@ -79,13 +79,13 @@ void answer_requests(const WorkerSetup& setup) {
 }
 
 [[noreturn]] void be_the_worker(const WorkerSetup& setup) {
-  std::signal(
-      SIGINT,
-      SIG_IGN);  // Terminals and runners send these to all of us; the campaign decides, and a case
-  std::signal(SIGTERM, SIG_IGN);  // that they cut off would count as a crash.
+  // Terminals and runners send these to all of us; the campaign decides, and a case that they cut
+  // off would count as a crash.
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
   std::array<void*, 4> frames;
-  ::backtrace(frames.data(),
-              static_cast<int>(frames.size()));  // Loads its library now, not in a signal handler.
+  // Loads its library now, not in a signal handler.
+  ::backtrace(frames.data(), static_cast<int>(frames.size()));
   std::signal(SIGUSR1, print_stack);
   int status = 0;
   try {

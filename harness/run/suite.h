@@ -15,8 +15,8 @@ namespace lockstep {
 struct PlannedCase {
   std::string file;
   Scenario scenario;  // One precision.
-  std::optional<CaseResult>
-      decided;        // Refused as expected, skipped, or not for this machine: nothing is run.
+  // Refused as expected, skipped, or not for this machine: nothing is run.
+  std::optional<CaseResult> decided;
   bool named = true;  // Asked for by its name, not found in a folder.
 };
 

@@ -134,8 +134,8 @@ Candidates lower_buckets(const Scenario& s) {
     return std::min<std::ptrdiff_t>(bucket + 1, std::ssize(list));
   };
   if (from == buckets) return {};
-  const Scenario first = every_list(
-      lower, [&](MicrobatchLengths& list) { list.resize(static_cast<std::size_t>(keep(list))); });
+  const Scenario first =
+      every_list(lower, [&](MicrobatchLengths& list) { list.resize(keep(list)); });
   return {first,
           every_list(
               lower,
@@ -163,8 +163,7 @@ Candidates lower_capacity(const Scenario& s) {
     const auto keep = [=](const MicrobatchLengths& list) {
       return std::min(std::ssize(list), std::ssize(list) > capacity ? lower + 1 : lower);
     };
-    propose(lower,
-            [&](MicrobatchLengths& list) { list.resize(static_cast<std::size_t>(keep(list))); });
+    propose(lower, [&](MicrobatchLengths& list) { list.resize(keep(list)); });
     propose(lower,
             [&](MicrobatchLengths& list) { list.erase(list.begin(), list.end() - keep(list)); });
     propose(lower, [](MicrobatchLengths&) {});

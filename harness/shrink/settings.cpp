@@ -64,8 +64,8 @@ Candidates fewer_modules(const Scenario& s) {
   if (s.cuda_graph.impl != GraphImpl::partial) return {};
   const std::vector<GraphModule> modules = captured(s);
   Candidates candidates;
-  if (modules.size() == 1 &&
-      !s.cuda_graph.modules.empty()) {  // One kind of layer: the whole of it is the default.
+  // One kind of layer: the whole of it is the default.
+  if (modules.size() == 1 && !s.cuda_graph.modules.empty()) {
     candidates.push_back(s);
     candidates.back().cuda_graph.modules.clear();
     if (captured(candidates.back()).size() > 1) candidates.clear();

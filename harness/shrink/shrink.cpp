@@ -58,13 +58,13 @@ class Search {
     shrunk_.first = run_once(given_);
     if (shrunk_.first.verdict != Verdict::violated && shrunk_.first.verdict != Verdict::broken)
       return false;
-    if (shrunk_.first.judge == JudgeKind::counters)
-      return false;  // A claim of the file, true of no smaller scenario.
+    // A claim of the file, true of no smaller scenario.
+    if (shrunk_.first.judge == JudgeKind::counters) return false;
     move_to_simulator();
     current_ = start();
     reason_ = run_once(current_);
-    if (!same_reason(reason_, shrunk_.first))
-      reason_ = shrunk_.first;  // A race, or a death that the name changed.
+    // A race, or a death that the name changed.
+    if (!same_reason(reason_, shrunk_.first)) reason_ = shrunk_.first;
     shrunk_.result = reason_;
     if (reason_.judge == JudgeKind::watchdog) timeout_s_ = std::max(0.5, options_.timeout_s / 10);
     settle_count();
@@ -287,8 +287,8 @@ class Search {
   double timeout_s_ = 0;
   double limit_seconds_ = 1e9;
   std::int64_t limit_runs_ = INT64_MAX;
-  std::set<std::string> seen_,
-      seen_for_others_;  // The latter by reset_settings_for_another_effect.
+  // The latter by reset_settings_for_another_effect.
+  std::set<std::string> seen_, seen_for_others_;
 };
 
 }  // namespace

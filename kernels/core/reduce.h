@@ -77,7 +77,7 @@ float maximum(std::int64_t n, const Get& get) {
 template <class AddRow>
 void column_sums(std::int64_t rows, std::int64_t cols, float* out, const AddRow& add_row,
                  std::int64_t block = 32) {
-  std::vector<float> partial(static_cast<std::size_t>(cols));
+  std::vector<float> partial(cols);
   float* p = partial.data();
   std::fill_n(out, cols, 0.0f);
   for (std::int64_t first = 0; first < rows; first += block) {

@@ -31,7 +31,7 @@ struct KeysAndValues {
   KeysAndValues(In<T> qkv, std::int64_t first, std::int64_t length, std::int64_t k_column,
                 std::int64_t v_column, std::int64_t head_dim)
       : hd(head_dim), pitch(padded(length)) {
-    keys.resize(static_cast<std::size_t>(length * hd));
+    keys.resize(length * hd);
     values.resize(keys.size());
     for (std::int64_t j = 0; j < length; ++j) {
       load_row(hd, qkv.row(first + j) + k_column, keys.data() + j * hd);
@@ -136,12 +136,12 @@ class KvHeadBackward {
         v_column_((op.heads + op.kv_heads + kv_head) * hd_),
         kv_(op.qkv, first, length, k_column_, v_column_, hd_),
         scale_(scale_of(hd_)),
-        p_(static_cast<std::size_t>(kQueries * kv_.pitch)),
+        p_(kQueries * kv_.pitch),
         ds_(p_.size()),
-        q_(static_cast<std::size_t>(kQueries * hd_)),
+        q_(kQueries * hd_),
         dout_(q_.size()),
-        row_(static_cast<std::size_t>(std::max(hd_, kv_.pitch))),
-        dk_(static_cast<std::size_t>(length * hd_)),
+        row_(std::max(hd_, kv_.pitch)),
+        dk_(length * hd_),
         dv_(dk_.size()) {}
 
   void run() {
@@ -229,13 +229,13 @@ void run(HostQueue, const AttentionForward<T>& op) {
     store_zero(op.o.cols, op.o.row(i));
     store_zero(op.lse.cols, op.lse.row(i));
   }
-  std::vector<float> s, q(static_cast<std::size_t>(hd)), o(q);
+  std::vector<float> s, q(hd), o(q);
   for (std::int64_t d = 0; d < op.document_start.cols; ++d) {
     if (op.document_length.data[d] == 0) continue;
     const std::int64_t own = op.document_start.data[d];
     const std::int64_t before = own > 0 && op.row_document.data[own - 1] >= 0 ? reach : 0;
     const std::int64_t first = own - before, length = op.document_length.data[d] + before;
-    s.resize(static_cast<std::size_t>(padded(length)));
+    s.resize(padded(length));
     for (std::int64_t kv_head = 0; kv_head < op.kv_heads; ++kv_head) {
       const KeysAndValues<T> kv = keys_of_head(op, first, length, kv_head);
       for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {

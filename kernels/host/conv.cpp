@@ -13,7 +13,7 @@ namespace {
 
 // Taps by tap: taps[u * channels + c], so that the channels lie side by side.
 std::vector<float> taps_first(In<float> weight) {
-  std::vector<float> taps(static_cast<std::size_t>(weight.rows * weight.cols));
+  std::vector<float> taps(weight.rows * weight.cols);
   transpose(weight.rows, weight.cols, weight.data, weight.pitch, taps.data(), weight.rows);
   return taps;
 }
@@ -59,7 +59,7 @@ void run(HostQueue, const ConvForward<T>& op) {
   const std::int64_t channels = op.x.cols, width = op.weight.cols;
   const int step = faulty("conv-newest-tap-first", 1, -1);
   const std::vector<float> taps = taps_first(op.weight);
-  std::vector<float> pre(static_cast<std::size_t>(channels));
+  std::vector<float> pre(channels);
   for (std::int64_t t = 0; t < op.x.rows; ++t) {
     T* y = op.y.row(t);
     if (op.row_document.data[t] < 0) {
@@ -77,7 +77,7 @@ template <class T>
 void run(HostQueue, const ConvBackward<T>& op) {
   const std::int64_t rows = op.x.rows, channels = op.x.cols, width = op.weight.cols;
   const std::vector<float> taps = taps_first(op.weight);
-  std::vector<float> row(static_cast<std::size_t>(channels));
+  std::vector<float> row(channels);
   for (std::int64_t t = 0; t < rows; ++t) {
     float* dpre = op.dpre.row(t);
     store_zero(channels, dpre);

@@ -33,7 +33,7 @@ struct Shown {
 
 // Nothing reads its contents after the op.
 void use_up(Scratch<std::uint8_t> workspace) {
-  if (workspace) std::memset(workspace.data, 0xa7, static_cast<std::size_t>(workspace.cols));
+  if (workspace) std::memset(workspace.data, 0xa7, workspace.cols);
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ void run(HostQueue queue, const CudnnAttentionForward& op) {
 void run(HostQueue queue, const CudnnAttentionBackward& op) {
   use_up(op.workspace);
   Shown documents(op, 1, AttentionClasses(op.qkv.rows, op.capacity).count);
-  std::vector<float> delta(static_cast<std::size_t>(op.qkv.rows * op.heads));
+  std::vector<float> delta(op.qkv.rows * op.heads);
   std::int32_t next_tile[2] = {};
   run(queue, AttentionBackward<bf16>{.qkv = op.qkv,
                                      .o = op.o,

@@ -24,7 +24,7 @@ void run(HostQueue, const ExpertLayout& op) {
   }
   require(op.padded || next <= op.row_pair.cols, "the buffer holds what is kept");
   std::fill_n(op.row_pair.data, op.row_pair.cols, -1);
-  std::vector<std::int32_t> rank(static_cast<std::size_t>(experts));
+  std::vector<std::int32_t> rank(experts);
   const bool slot_first = faulty("expert-layout-ranks-by-slot-first", false, true);
   for (std::int64_t place = 0; place < tokens * slots; ++place) {
     const std::int64_t i = slot_first ? place % tokens : place / slots;
@@ -59,7 +59,7 @@ void run(HostQueue, const Combine<T>& op) {
   const std::int64_t d = op.out.cols;
   const bool from_the_last = faulty("combine-adds-slots-backwards", false, true);
   const In<T> shared = faulty("combine-forgets-the-shared-expert", op.shared, {});
-  std::vector<float> sum(static_cast<std::size_t>(d));
+  std::vector<float> sum(d);
   for (std::int64_t i = 0; i < op.out.rows; ++i) {
     if (op.row_document.data[i] < 0) {
       store_zero(d, op.out.row(i));
@@ -120,7 +120,7 @@ void run(HostQueue, const DispatchBackward<T>& op) {
   const std::int64_t d = op.dx.cols, experts = op.wr.rows;
   const bool forgets_router = faulty("dispatch-backward-forgets-the-router", false, true);
   const bool router_first = faulty("dispatch-backward-adds-the-router-first", false, true);
-  std::vector<float> sum(static_cast<std::size_t>(d)), router(sum);
+  std::vector<float> sum(d), router(sum);
   const auto add_row = [&](const auto& get) {
     for (std::int64_t e = 0; e < d; ++e) at(sum, e) = add(at(sum, e), get(e));
   };

@@ -13,7 +13,7 @@ template <class T>
 void run(HostQueue, const EmbeddingForward<T>& op) {
   const std::int64_t d = op.y.cols;
   const std::int32_t shift = faulty("embedding-reads-next-token", 0, 1);
-  std::vector<float> row(static_cast<std::size_t>(d));
+  std::vector<float> row(d);
   for (std::int64_t i = 0; i < op.y.rows; ++i) {
     if (op.row_document.data[i] < 0) {
       store_zero(d, op.y.row(i));
@@ -54,7 +54,7 @@ void run(HostQueue, const EmbeddingBackward<T>& op) {
     rows_of[token].push_back(i);
   }
   for (std::int64_t v = 0; v < op.dweight.rows; ++v) store_zero(d, op.dweight.row(v));
-  std::vector<float> row(static_cast<std::size_t>(d)), sum(row);
+  std::vector<float> row(d), sum(row);
   for (const auto& [token, rows] : rows_of) {
     float* const to = op.acc ? op.acc.row(token) : op.dweight.row(token);
     const bool continues = op.acc && row_by_row;

@@ -20,7 +20,7 @@ void run(HostQueue, const CountPairs& op) {
 void run(HostQueue, const UpdateExpertBias& op) {
   const std::int64_t experts = op.bias.cols;
   const float rate = faulty("expert-bias-moves-the-other-way", op.rate, neg(op.rate));
-  std::vector<std::int64_t> chosen(static_cast<std::size_t>(experts));
+  std::vector<std::int64_t> chosen(experts);
   std::int64_t all = 0;
   for (std::int64_t r = 0; r < op.step.rows; ++r) {
     for (std::int64_t e = 0; e < experts; ++e) {

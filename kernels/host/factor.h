@@ -25,7 +25,7 @@ class Factor<float> {
     if (column_stride == 1) return;
     pitch_ = (n + kPadding - 1) / kPadding * kPadding;
     if (transposed_.size() < static_cast<std::size_t>(k * pitch_)) {
-      transposed_.resize(static_cast<std::size_t>(k * pitch_));
+      transposed_.resize(k * pitch_);
     }
     for (std::int64_t j = 0; j < n; ++j) {
       for (std::int64_t e = 0; e < k; ++e)

@@ -28,7 +28,7 @@ void FdaPanels::pack(std::int64_t k, std::int64_t n, const T* b, std::int64_t st
                      std::int64_t column_stride) {
   depth_ = whole_groups(k);
   columns_ = n;
-  const auto size = static_cast<std::size_t>(depth_ * whole_groups(n));
+  const std::size_t size = depth_ * whole_groups(n);
   if (values_.size() < size) values_.resize(size), exponents_.resize(size);
   for (std::int64_t first = 0; first < n; first += kFdaLanes) {
     float* value = values_.data() + first * depth_;
@@ -94,7 +94,7 @@ void fda_row(std::int64_t begin, std::int64_t end, const float* a, std::int64_t 
   // range.
   const std::int64_t base = begin / kFdaGroup * kFdaGroup;
   if (values.size() < static_cast<std::size_t>(end - base)) {
-    values.resize(static_cast<std::size_t>(end - base));
+    values.resize(end - base);
     exponents.resize(values.size());
   }
   pack_fda_row(begin - base, end - base, a + base * a_stride, a_stride, values.data(),
@@ -125,7 +125,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, Bf16View a, Bf16Vie
   thread_local std::vector<float> values;
   thread_local std::vector<std::uint32_t> exponents;
   panels.pack(k, n, b.data, b.row_stride, b.col_stride);
-  values.resize(static_cast<std::size_t>(kRows * k));
+  values.resize(kRows * k);
   exponents.resize(values.size());
   for (std::int64_t top = 0; top < m; top += kRows) {
     const std::int64_t rows = std::min(kRows, m - top);

@@ -11,7 +11,7 @@ void run(HostQueue, const GatedNormForward<T>& op) {
   const std::int64_t d = op.y.cols, width = d / op.groups;
   const std::int64_t averaged = faulty("gated-norm-mean-over-all-groups", width, d);
   const bool gates_last = faulty("gated-norm-gates-after-norm", false, true);
-  std::vector<float> scratch(static_cast<std::size_t>(2 * d));
+  std::vector<float> scratch(2 * d);
   float* u = scratch.data();
   float* gate = u + d;
   for (std::int64_t i = 0; i < op.y.rows; ++i) {
@@ -43,7 +43,7 @@ template <class T>
 void run(HostQueue, const GatedNormBackward<T>& op) {
   const std::int64_t d = op.y.cols, width = d / op.groups;
   const bool forgets_gate = faulty("gated-norm-backward-forgets-gate-slope", false, true);
-  std::vector<float> scratch(static_cast<std::size_t>(4 * d));
+  std::vector<float> scratch(4 * d);
   float* u = scratch.data();  // u * rstd
   float* v = u + d;
   float* gate = v + d;

@@ -37,7 +37,7 @@ void run(HostQueue, const LinearWeightGradient<T>& op) {
   const View<T> dy{op.dy.row(first), 1, step * op.dy.pitch},
       x{op.x.row(first), step * op.x.pitch, 1};
   if (op.dw) return product(op.dy.cols, op.x.cols, rows, dy, x, op.dw.data, op.dw.pitch);
-  std::vector<float> dw(static_cast<std::size_t>(op.acc.rows * op.acc.cols));
+  std::vector<float> dw(op.acc.rows * op.acc.cols);
   product(op.dy.cols, op.x.cols, rows, dy, x, dw.data(), op.acc.cols);
   accumulate(op.acc, dw.data());
 }

@@ -82,8 +82,8 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView a, Matri
              std::int64_t c_pitch) {
   thread_local std::vector<float> a_panels, b_panels;
   const std::int64_t depth = std::min(k, kDepth);
-  a_panels.resize(static_cast<std::size_t>(panels(m, kTileRows) * kTileRows * depth));
-  b_panels.resize(static_cast<std::size_t>(panels(n, kTileCols) * kTileCols * depth));
+  a_panels.resize(panels(m, kTileRows) * kTileRows * depth);
+  b_panels.resize(panels(n, kTileCols) * kTileCols * depth);
   for (std::int64_t i = 0; i < m && k == 0; ++i)
     std::fill_n(c + i * c_pitch, n, 0.0f);  // Chains of no link.
   for (std::int64_t first = 0; first < k; first += depth) {

@@ -10,7 +10,7 @@ namespace lockstep {
 template <class T>
 void run(HostQueue, const ResidualForward<T>& op) {
   const std::int64_t d = op.out.cols;
-  std::vector<float> row(static_cast<std::size_t>(d));
+  std::vector<float> row(d);
   for (std::int64_t i = 0; i < op.out.rows; ++i) {
     T* out = op.out.row(i);
     if (op.row_document.data[i] < 0) {
@@ -31,7 +31,7 @@ void run(HostQueue, const ResidualBackward<T>& op) {
   const std::int64_t d = op.dy.cols;
   Dropout dropout = op.dropout;
   dropout.active = faulty("residual-backward-forgets-dropout-mask", op.dropout.active, false);
-  std::vector<float> row(static_cast<std::size_t>(d));
+  std::vector<float> row(d);
   for (std::int64_t i = 0; i < op.dy.rows; ++i) {
     if (op.row_document.data[i] < 0) {
       store_zero(d, op.dy.row(i));

@@ -40,7 +40,7 @@ void run(HostQueue, const RmsNormBackward<T>& op) {
   const std::int64_t d = op.x.cols;
   const float* gain = op.gain.data;
   const In<T> dresidual = faulty("rms-norm-backward-drops-residual", op.dresidual, {});
-  std::vector<float> scratch(static_cast<std::size_t>(2 * d));
+  std::vector<float> scratch(2 * d);
   float* u = scratch.data();
   float* v = u + d;
   const auto row = [&](std::int64_t i, float* p) {

@@ -58,7 +58,7 @@ template <class T>
 void run(HostQueue, const RouterForward<T>& op) {
   const std::int64_t d = op.x.cols, experts = op.wr.rows, slots = op.experts.cols;
   const bool weights_take_the_bias = faulty("router-bias-enters-the-weights", false, true);
-  std::vector<float> wr(static_cast<std::size_t>(d * experts)), x(static_cast<std::size_t>(d));
+  std::vector<float> wr(d * experts), x(d);
   transpose(experts, d, op.wr.data, op.wr.pitch, wr.data(), experts);
   float key[kMostExperts];
   for (std::int64_t i = 0; i < op.x.rows; ++i) {
@@ -180,7 +180,7 @@ void run(HostQueue, const RouterBackward& op) {
 template <class T>
 void run(HostQueue, const RouterWeightGradient<T>& op) {
   const std::int64_t d = op.x.cols;
-  std::vector<float> x(static_cast<std::size_t>(d));
+  std::vector<float> x(d);
   for (std::int64_t e = 0; e < op.dwr.rows; ++e) set_zero(d, op.dwr.row(e));
   for (std::int64_t i = 0; i < op.x.rows; ++i) {
     if (op.row_document.data[i] < 0) continue;

@@ -223,7 +223,7 @@ void run(HostQueue, const ScanBackward<T>& op) {
   reverse.recompute_states();
   reverse.run();
   const std::int64_t heads = op.heads;
-  std::vector<float> sums(static_cast<std::size_t>(3 * heads));
+  std::vector<float> sums(3 * heads);
   column_sums(op.dy.rows, 3 * heads, sums.data(), [&](std::int64_t i, float* p) {
     if (op.row_document.data[i] < 0) return;
     const float* row = op.rows.row(i);

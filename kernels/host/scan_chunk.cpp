@@ -7,9 +7,7 @@
 
 namespace lockstep {
 namespace {
-std::vector<float> make(std::int64_t count) {
-  return std::vector<float>(static_cast<std::size_t>(count));
-}
+std::vector<float> make(std::int64_t count) { return std::vector<float>(count); }
 }  // namespace
 
 template <class T>

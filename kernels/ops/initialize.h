@@ -4,10 +4,9 @@
 #include "kernels/core/contract.h"
 #include "kernels/core/operand.h"
 #include "kernels/core/queue.h"
+#include "kernels/ops/init.h"
 
 namespace lockstep {
-
-enum class Init : std::int32_t { zero, one, normal, conv_weight, dt_bias, a_log };
 
 struct Initialize {
   static constexpr const char* kName = "initialize";

@@ -4,15 +4,6 @@
 
 namespace lockstep {
 
-void check(const AccumulateGradient& op) {
-  require_shape(op.g, op.g.rows, op.acc.cols, "g is as wide as acc");
-  require(op.acc.rows == 0 ? op.g.rows == 0 : op.g.rows > 0 && op.g.rows % op.acc.rows == 0,
-          "g is terms * rows high");
-  require_shape(op.acc, op.acc.rows, op.acc.cols, "acc is [rows, cols]");
-}
-void check(const ZeroGradient& op) {
-  require_shape(op.acc, op.acc.rows, op.acc.cols, "acc is [rows, cols]");
-}
 void check(const GradientRowSums& op) {
   require_shape(op.g, op.g.rows, op.g.cols, "g is [rows, cols]");
   require_shape(op.sums, 1, op.g.rows, "sums is [1, rows]");

@@ -1,4 +1,4 @@
-// Gradient accumulation, global norm, clipping and AdamW: arithmetic.md 1 and 2.13. All fp32.
+// Global norm, clipping and AdamW: arithmetic.md 1 and 2.13. All fp32.
 #pragma once
 
 #include "kernels/core/queue.h"
@@ -6,18 +6,6 @@
 
 namespace lockstep {
 
-// acc = add(acc, g), element by element, for each of the terms that lie one below the other in g,
-// in their order.
-struct AccumulateGradient {
-  static constexpr const char* kName = "accumulate_gradient";
-  In<float> g;       // [terms * rows, cols]
-  Accum<float> acc;  // [rows, cols]
-};
-// acc = +0: the start of a step.
-struct ZeroGradient {
-  static constexpr const char* kName = "zero_gradient";
-  Out<float> acc;  // [rows, cols]
-};
 // sums[r] = R128(fma(g, g)) over row r; a 1-D parameter is given as [n, 1].
 struct GradientRowSums {
   static constexpr const char* kName = "gradient_row_sums";
@@ -61,12 +49,6 @@ struct RoundWeights {
   In<float> w;     // [rows, cols]
   Out<bf16> copy;  // [rows, cols]
 };
-void check(const AccumulateGradient& op);
-void run(HostQueue, const AccumulateGradient& op);
-void run(CudaQueue, const AccumulateGradient& op);
-void check(const ZeroGradient& op);
-void run(HostQueue, const ZeroGradient& op);
-void run(CudaQueue, const ZeroGradient& op);
 void check(const GradientRowSums& op);
 void run(HostQueue, const GradientRowSums& op);
 void run(CudaQueue, const GradientRowSums& op);

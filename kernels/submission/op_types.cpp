@@ -17,7 +17,7 @@ void collect_floats(const T& value, const std::byte* base, std::vector<std::size
   boost::pfr::for_each_field(value, [&]<class Field>(const Field& field) {
     constexpr bool kOperand = requires { Field::access; };
     if constexpr (std::is_same_v<Field, float>) {
-      list.push_back(static_cast<std::size_t>(reinterpret_cast<const std::byte*>(&field) - base));
+      list.push_back(reinterpret_cast<const std::byte*>(&field) - base);
     } else if constexpr (std::is_class_v<Field> && std::is_aggregate_v<Field> && !kOperand) {
       collect_floats(field, base, list);
     }
@@ -61,9 +61,8 @@ const OpType& op_type() {
             const char* found = "";
             const Op op{};
             boost::pfr::for_each_field(op, [&]<class Field>(const Field& field, auto index) {
-              const auto first =
-                  static_cast<std::size_t>(reinterpret_cast<const std::byte*>(&field) -
-                                           reinterpret_cast<const std::byte*>(&op));
+              const std::size_t first = reinterpret_cast<const std::byte*>(&field) -
+                                        reinterpret_cast<const std::byte*>(&op);
               if (byte >= first && byte < first + sizeof(Field)) found = field_name<Op, index>();
             });
             return found;

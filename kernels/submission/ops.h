@@ -10,6 +10,7 @@
 #include "kernels/moe/expert_product.h"
 #include "kernels/moe/expert_state.h"
 #include "kernels/moe/router.h"
+#include "kernels/ops/accumulate.h"
 #include "kernels/ops/activation.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/conv.h"

@@ -13,8 +13,7 @@ struct Matrix {
   std::vector<Real> values;
 
   Matrix() = default;
-  Matrix(std::int64_t r, std::int64_t c)
-      : rows(r), cols(c), values(static_cast<std::size_t>(r * c)) {}
+  Matrix(std::int64_t r, std::int64_t c) : rows(r), cols(c), values(r * c) {}
   Real* row(std::int64_t i) { return values.data() + i * cols; }
   const Real* row(std::int64_t i) const { return values.data() + i * cols; }
 };

@@ -27,7 +27,7 @@ bool may_be_target(const RawDocument& document, std::size_t byte) {
 
 // A piece is as long as a pack can hold, so that splitting cuts as rarely as it can.
 PieceList cut(const Scenario::Data& data, const std::vector<RawDocument>& documents) {
-  const auto longest = static_cast<std::size_t>(longest_fitting(data));
+  const std::size_t longest = longest_fitting(data);
   if (longest == 0)
     throw std::runtime_error("data.pack_length holds no document with these gaps and align");
   PieceList pieces;

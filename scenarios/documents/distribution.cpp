@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kCountIndex =
-    1 << 20;  // Draws of the pack as a whole lie beyond those of any document.
+// Draws of the pack as a whole lie beyond those of any document.
+constexpr std::int64_t kCountIndex = 1 << 20;
 constexpr std::int64_t kGiantPlace = kCountIndex + 1;
 
 // 2^(y / 2^20) in 30 fraction bits, for the fraction of y: the product of the roots 2^(1/2),
@@ -102,14 +102,14 @@ class PackedBatch {
   // logarithm.
   std::int64_t lognormal(std::int64_t number) const {
     constexpr std::int64_t kLog2E = 1'512'775;  // In 20 fraction bits.
-    std::int64_t z =
-        -6 * 65536 + 6;  // In 16 fraction bits; the mean of a 16-bit uniform is 1/2 - 2^-17.
+    // In 16 fraction bits; the mean of a 16-bit uniform is 1/2 - 2^-17.
+    std::int64_t z = -6 * 65536 + 6;
     for (int i = 1; i <= 12; ++i) z += word(number, i) >> 16;
-    // |sigma * z| < 4e6 * 6 * 2^16 and log2(e) * 2^20 < 2^21: the product stays below 2^62.
-    const std::int64_t exponent =
-        (shape_.sigma.millionths * z * kLog2E / 1'000'000) >> 16;  // In 20 fraction bits.
-    const std::int64_t whole =
-        std::clamp<std::int64_t>(exponent >> 20, -40, 21);  // 2^21 tokens are more than any pack.
+    // In 20 fraction bits. |sigma * z| < 4e6 * 6 * 2^16 and log2(e) * 2^20 < 2^21: the product
+    // stays below 2^62.
+    const std::int64_t exponent = (shape_.sigma.millionths * z * kLog2E / 1'000'000) >> 16;
+    // 2^21 tokens are more than any pack.
+    const std::int64_t whole = std::clamp<std::int64_t>(exponent >> 20, -40, 21);
     const std::int64_t scaled_median =
         shape_.median * power_of_two_fraction(exponent & 0xfffff) >> 10;
     return (whole >= 0 ? scaled_median << whole : scaled_median >> -whole) >> 20;

@@ -12,16 +12,16 @@ namespace lockstep {
 
 // A document, or a piece of one that was split.
 struct Document {
-  std::int32_t number =
-      0;  // Index in the order the source yields the pieces of this step; empty ones count.
+  // Index in the order the source yields the pieces of this step; empty ones count.
+  std::int32_t number = 0;
   std::vector<std::int32_t> tokens;
-  std::vector<std::int32_t>
-      targets;  // As long as tokens: the next token, or -1 where there is no loss.
+  // As long as tokens: the next token, or -1 where there is no loss.
+  std::vector<std::int32_t> targets;
 };
 
 struct Microbatch {
-  std::vector<Document>
-      documents;  // In pack order; slot s of the pack holds document s. Empty ones are slots too.
+  // In pack order; slot s of the pack holds document s. Empty ones are slots too.
+  std::vector<Document> documents;
 };
 
 struct StepData {

@@ -46,7 +46,7 @@ std::string bytes_of(const std::string& path) {
   std::ifstream stream = open(path);
   std::string bytes, part(1 << 16, '\0');
   while (stream.read(part.data(), static_cast<std::streamsize>(part.size())), stream.gcount() > 0) {
-    bytes.append(part, 0, static_cast<std::size_t>(stream.gcount()));
+    bytes.append(part, 0, stream.gcount());
   }
   if (stream.bad()) throw Unreadable{{path, 0, "cannot be read to its end"}};
   return bytes;
@@ -210,7 +210,7 @@ std::string md5_of_file(const std::string& path) {
   std::string part(1 << 16, '\0');
   Md5 sum;
   while (stream.read(part.data(), static_cast<std::streamsize>(part.size())), stream.gcount() > 0) {
-    sum.add(std::string_view(part).substr(0, static_cast<std::size_t>(stream.gcount())));
+    sum.add(std::string_view(part).substr(0, stream.gcount()));
   }
   if (stream.bad()) throw Unreadable{{path, 0, "cannot be read to its end"}};
   return sum.hex();

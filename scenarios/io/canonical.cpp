@@ -39,8 +39,7 @@ std::string canonical_form(const Scenario& scenario) {
         open.begin();
     out.append(open.size() - static_cast<std::size_t>(same), '}');
     if (out.back() != '{') out += ',';
-    for (std::size_t i = static_cast<std::size_t>(same); i < sections.size(); ++i)
-      out += "\"" + sections[i] + "\":{";
+    for (std::size_t i = same; i < sections.size(); ++i) out += "\"" + sections[i] + "\":{";
     out += "\"" + key.path.substr(key.path.rfind('.') + 1) + "\":" + key.write(meant, Style::json);
     open = sections;
   }

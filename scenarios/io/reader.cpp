@@ -64,8 +64,8 @@ class SectionReader {
 
   void unknown(const Node& name, const std::string& section, const std::string& path) {
     const bool is_text = name.kind == Node::Kind::scalar && !name.text.empty();
-    if (name.kind == Node::Kind::refused || (name.text == "<<" && !name.quoted))
-      return;  // Y02 has it already.
+    // Y02 has it already.
+    if (name.kind == Node::Kind::refused || (name.text == "<<" && !name.quoted)) return;
     const std::string here = section.empty() ? "the file" : "section " + section;
     faults_.add("Y03", name.place,
                 is_text           ? quoted_if_long(path)
@@ -163,11 +163,11 @@ std::optional<std::string> read_bytes(const std::string& path, Faults& faults) {
   if (status.type() != fs::file_type::regular) return refuse("is no regular file");
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return refuse("may not be opened");
-  std::string bytes(kMaxFileBytes + 1,
-                    '\0');  // One more than legal, so that too large a file shows.
+  // One more than legal, so that too large a file shows.
+  std::string bytes(kMaxFileBytes + 1, '\0');
   stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (stream.bad()) return refuse("cannot be read to its end");
-  bytes.resize(static_cast<std::size_t>(stream.gcount()));
+  bytes.resize(stream.gcount());
   return bytes;
 }
 

@@ -31,10 +31,10 @@ ReadResult read_scenario_text(const std::string& text, const std::string& file);
 
 // docs/scenario-reference.md, section 6.
 std::string canonical_form(const Scenario& scenario);  // One line of JSON.
-std::string to_yaml(
-    const Scenario& scenario);  // Only keys that differ from the defaults; reads back equal.
-std::string to_full_yaml(
-    const Scenario& scenario);  // Every key that the canonical form has; reads back equal.
+// Only keys that differ from the defaults; reads back equal.
+std::string to_yaml(const Scenario& scenario);
+// Every key that the canonical form has; reads back equal.
+std::string to_full_yaml(const Scenario& scenario);
 std::string make_token(const Scenario& scenario);
 // Throws TokenError (exit status 2) for a wrong version, checksum or length, with what to do.
 struct TokenError : std::runtime_error {

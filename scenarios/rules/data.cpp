@@ -217,8 +217,8 @@ Findings looking_on_needs_split(const Scenario& scenario) {
 
 bool microbatch_has_target(const Scenario& scenario, DrawPlace place,
                            const MicrobatchLengths& lengths) {
-  if (scenario.data.mask.rate.millionths == 1'000'000)
-    return false;  // No need to draw for every row.
+  // No need to draw for every row.
+  if (scenario.data.mask.rate.millionths == 1'000'000) return false;
   for (const std::int64_t length : lengths) {
     for (std::int64_t row = scenario.data.mask.prefix; row + 1 < length; ++row) {
       if (has_loss(scenario, Purpose::mask, place, row)) return true;

@@ -63,8 +63,8 @@ void add_machinery(const Scenario& scenario, std::vector<std::string>& keys) {
       fsdp.strategy == Sharding::optim_grads || fsdp.strategy == Sharding::optim_grads_params;
   if (takes_turns && !fsdp.double_buffer) keys.push_back("fsdp.persist_buf_on_alloc_fail");
   if (!with_reduction(scenario)) keys.push_back("fsdp.reduction");
-  if (scenario.parallel.data == 1)
-    keys.push_back("parallel.transport");  // One rank exchanges with itself.
+  // One rank exchanges with itself.
+  if (scenario.parallel.data == 1) keys.push_back("parallel.transport");
   if (scenario.checker.schedule.kind != ScheduleKind::pct) keys.push_back("checker.schedule.depth");
 }
 

@@ -69,8 +69,8 @@ Findings captured_experts_are_static(const Scenario& scenario) {
       with_whole_layers(scenario) || scenario.cuda_graph.impl == GraphImpl::full_iteration ||
       (with_partial_graphs(scenario) && holds(scenario.cuda_graph.modules, GraphModule::moe));
   if (!has_layer(scenario, 'E') || !captured || drops_and_pads(scenario)) return {};
-  const std::string padded =
-      scenario.model.moe.host_sync ? "true, host_sync: false" : "true";  // L21.
+  // L21.
+  const std::string padded = scenario.model.moe.host_sync ? "true, host_sync: false" : "true";
   if (!scenario.model.moe.capacity_factor) {
     return {{"model.moe.capacity_factor", "2, pad_to_capacity: " + padded, "none: dropless"}};
   }

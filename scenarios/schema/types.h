@@ -103,8 +103,8 @@ struct Text {
   std::string range;  // The texts that `legal` accepts, in words.
   std::string json;   // The same as members of a JSON Schema, such as "minLength": 1.
   bool (*legal)(const std::string&);
-  std::string (*nearest)(
-      const std::string&);  // A legal text near one that is not; "" for the default.
+  // A legal text near one that is not; "" for the default.
+  std::string (*nearest)(const std::string&);
 
   std::string name() const { return "text: " + range; }
   TypeText text() const;

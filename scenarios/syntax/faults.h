@@ -59,8 +59,8 @@ class Faults {
   }
 
  private:
-  static constexpr int kMost =
-      1000;  // Limit for each rule: a hostile megabyte could hold 200,000 faults.
+  // Limit for each rule: a hostile megabyte could hold 200,000 faults.
+  static constexpr int kMost = 1000;
   std::string file_;
   std::vector<ScenarioError> errors_;
   std::map<std::string, int> count_;

@@ -118,14 +118,14 @@ class TreeBuilder : public YAML::EventHandler {
     Node node;
     node.kind = kind;
     node.place = place(mark);
-    const char first = source(static_cast<std::size_t>(mark.pos));
+    const char first = source(mark.pos);
     if (first == '&') refuse(node.place, "has an anchor", "the value without it");
     if (first == '!') refuse(node.place, "has a tag", "the value without it");
     return node;
   }
 
   void look_at_source(const YAML::Mark& mark, Node& node) {
-    const auto start = static_cast<std::size_t>(mark.pos);
+    const std::size_t start = mark.pos;
     const char first = source(start);
     node.quoted = first == '"' || first == '\'';
     if (first == '&' || first == '!') return;  // Refused already.
@@ -200,8 +200,8 @@ class TreeBuilder : public YAML::EventHandler {
       const Node& node = levels_[i].node;
       if (node.kind == Node::Kind::sequence) {
         path += "[" + std::to_string(node.items.size()) + "]";
-      } else if (node.keys.size() >
-                 node.items.size()) {  // Else this is inside of a key, which has no name.
+      } else if (node.keys.size() > node.items.size()) {
+        // Else this is inside of a key, which has no name.
         path += (path.empty() ? "" : ".") + node.keys.back().text;
       }
     }

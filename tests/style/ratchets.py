@@ -27,11 +27,11 @@ LIMITS = {
     "files in a folder, most": (40, 40),
     "files in a folder, 90th percentile": (25, 25),
     "circles between folders": (0, 0),
-    "units that include one op's header, most": (51, 30),
+    "units that include one op's header, most": (30, 30),
     "comments that open without a subject": (20, 20),
     "lines with fault( in engine/": (7, 59),
     "lines with fault( in kernels/": (0, 0),
-    "static_cast<std::size_t>": (319, 100),
+    "static_cast<std::size_t>": (82, 100),
     "lines of a function, most": (100, 100),
     "lines over 100 columns": (25, 25),
 }

@@ -1,5 +1,6 @@
 #include "kernels/cuda/common/reduce.cuh"
 #include "kernels/cuda/common/vec8.cuh"
+#include "kernels/ops/accumulate.h"
 #include "kernels/ops/optimizer.h"
 
 namespace lockstep {

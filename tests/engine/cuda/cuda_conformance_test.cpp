@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels/ops/optimizer.h"
+#include "kernels/ops/accumulate.h"
 #include "tests/engine/device/random_program.h"
 
 namespace lockstep::test {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <thread>
 
-#include "kernels/ops/optimizer.h"
+#include "kernels/ops/accumulate.h"
 #include "tests/engine/device/on_sim.h"
 
 namespace lockstep::test {

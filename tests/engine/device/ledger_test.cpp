@@ -6,6 +6,7 @@
 #include <bit>
 #include <functional>
 
+#include "kernels/ops/accumulate.h"
 #include "kernels/ops/optimizer.h"
 #include "tests/engine/device/on_sim.h"
 

@@ -6,6 +6,8 @@
 
 #include "engine/data/loader.h"
 #include "kernels/core/fault.h"
+#include "kernels/diagnostics/poison.h"
+#include "kernels/ops/accumulate.h"
 #include "kernels/ops/optimizer.h"
 #include "tests/engine/device/on_sim.h"
 #include "tests/engine/train/training_run.h"

@@ -7,7 +7,7 @@
 
 #include "engine/sim/address_space.h"
 #include "engine/sim/memory.h"
-#include "kernels/ops/optimizer.h"
+#include "kernels/ops/accumulate.h"
 #include "tests/engine/device/on_sim.h"
 
 namespace lockstep::test {

@@ -12,9 +12,9 @@
 #include "harness/bench/offload.h"
 #include "harness/bench/work.h"
 #include "harness/expect/sharding_plan.h"
+#include "kernels/ops/accumulate.h"
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/linear.h"
-#include "kernels/ops/optimizer.h"
 #include "scenarios/io/reader.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include "harness/checker/checker.h"
 #include "harness/judge/runner.h"
 #include "harness/run/run_case.h"
-#include "kernels/ops/optimizer.h"
+#include "kernels/ops/accumulate.h"
 #include "tests/engine/device/on_sim.h"
 #include "tests/support/program.h"
 

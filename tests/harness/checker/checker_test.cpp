@@ -11,8 +11,8 @@
 #include "harness/checker/live_blocks.h"
 #include "harness/checker/redundant_edges.h"
 #include "kernels/diagnostics/poison.h"
+#include "kernels/ops/accumulate.h"
 #include "kernels/ops/linear.h"
-#include "kernels/ops/optimizer.h"
 #include "tests/engine/device/on_sim.h"
 
 namespace lockstep::test {

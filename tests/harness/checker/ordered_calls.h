@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/diagnostics/poison.h"
-#include "kernels/ops/optimizer.h"
+#include "kernels/ops/accumulate.h"
 #include "tests/engine/device/on_sim.h"
 
 namespace lockstep::test {

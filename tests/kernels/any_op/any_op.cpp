@@ -3,6 +3,7 @@
 #include <boost/pfr.hpp>
 #include <cstring>
 
+#include "kernels/ops/accumulate.h"
 #include "kernels/submission/ops.h"
 #include "tests/kernels/any_op/any_attention_op.h"
 #include "tests/kernels/any_op/any_expert_op.h"

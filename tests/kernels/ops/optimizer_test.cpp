@@ -2,6 +2,7 @@
 #include "kernels/ops/optimizer.h"
 
 #include "kernels/diagnostics/digest.h"
+#include "kernels/ops/accumulate.h"
 #include "kernels/ops/initialize.h"
 #include "tests/kernels/ops/plain.h"
 

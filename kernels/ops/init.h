@@ -1,0 +1,10 @@
+// How the values of a parameter begin: arithmetic.md 0.5.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+enum class Init : std::int32_t { zero, one, normal, conv_weight, dt_bias, a_log };
+
+}  // namespace lockstep
