@@ -18,7 +18,7 @@ struct LocalRanks {
   std::uint64_t seed = 1;  // For the order of threads.
   std::span<const std::unique_ptr<Store>> meetings =
       {};                  // Where the run has several processes: one for each here.
-  bool over_nccl = false;  // Their parts go through the library, and their GPU is
+  bool over_nccl = false;  // Their data goes through the library, and their GPU is
   int gpu = 0;             // this one.
   std::string same =
       "";  // Where a launcher started them: what must be equal in all processes, in lines.

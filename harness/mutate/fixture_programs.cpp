@@ -157,8 +157,7 @@ CaseResult overwrite(const RunOptions& options) {
                 });
 }
 
-// ---- A host that runs ahead of the device
-// ---------------------------------------------------------------------------
+// ---- A host that runs ahead of the device -------------------------------------------------------
 
 CaseResult run_ahead(const RunOptions& options) {
   Checker checker({.stop = false, .mutation = options.planted.checker, .dropped = {}});
@@ -167,8 +166,7 @@ CaseResult run_ahead(const RunOptions& options) {
   return violated("host-runs-ahead", JudgeKind::hazard, text(checker.hazards().front()));
 }
 
-// ---- A run continued from a checkpoint
-// ------------------------------------------------------------------------------
+// ---- A run continued from a checkpoint ----------------------------------------------------------
 
 CaseResult resume(const RunOptions& options) {
   Scenario scenario;
@@ -210,7 +208,6 @@ CaseResult resume(const RunOptions& options) {
 }
 
 // ---- A run that goes back to its own checkpoint, while its graphs live and gathers are under way
-// ---------------------
 
 std::string digest_of_a_run_that_goes_back(const Scenario& scenario, const DataSource& data,
                                            Checker& checker) {
