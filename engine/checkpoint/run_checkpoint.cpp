@@ -109,8 +109,7 @@ void write_shared(const std::string& path, const RunState& state, Communicator& 
   communicator.barrier();
 }
 
-// ---- Reading
-// -------------------------------------------------------------------------------------------------
+// ---- Reading ------------------------------------------------------------------------------------
 
 class Reader {
  public:

@@ -18,7 +18,8 @@
 
 namespace lockstep {
 
-// The world failed: CUDA, or the simulator in CUDA's place. `code` is CUDA's name of the error
+// The environment failed: CUDA, or the simulator in CUDA's place. `code` is CUDA's name of the
+// error
 // ("cudaErrorStreamCaptureUnsupported", "cudaErrorMemoryAllocation", ...).
 class DeviceError : public std::runtime_error {
  public:

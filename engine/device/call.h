@@ -18,8 +18,7 @@ namespace lockstep {
 
 class Ledger;
 
-// ---- Calls on a stream, which a capture can list
-// --------------------------------------------------------------------
+// ---- Calls on a stream, which a capture can list ------------------------------------------------
 
 struct SubmitCall {
   Submission op;
@@ -59,8 +58,7 @@ struct ExchangeCall {
   friend bool operator==(const ExchangeCall& a, const ExchangeCall& b);
 };
 
-// ---- All other calls
-// ------------------------------------------------------------------------------------------------
+// ---- All other calls ----------------------------------------------------------------------------
 
 struct CreateStreamCall {
   std::string name;

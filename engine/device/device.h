@@ -117,7 +117,7 @@ class Stream {
 
  private:
   void enqueue(const Submission& submission) const;
-  // Makes the call on this stream, or what the interposer wants in its place.
+  // Makes the call on this stream, or what the interceptor puts in its place.
   template <class Call>
   void ask(Call call) const;
   Device* device_;
@@ -142,7 +142,7 @@ class Graph {
 
 class Device {
  public:
-  // `observer` and `interposer` may be null; they must outlive the device.
+  // `observer` and `interceptor` may be null; they must outlive the device.
   explicit Device(std::unique_ptr<Backend> backend, Observer* observer = nullptr,
                   Pressure pressure = {}, CallInterceptor* interceptor = nullptr);
   ~Device();

@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;  // Bytes, as of memory from the device.
-constexpr int kReductions = 2;            // Gradients that are written while others are reduced.
+constexpr std::int64_t kAlignment = 256;  // The alignment of device memory, in bytes.
+constexpr int kReductions = 2;  // Gradient slots: one is written while others are reduced.
 
 template <class BytesOf>
 UnitMemory memory_of(const ShardLayout& layout, int unit, BytesOf element_bytes) {
@@ -26,7 +26,7 @@ UnitMemory memory_of(const ShardLayout& layout, int unit, BytesOf element_bytes)
   return memory;
 }
 
-// Parameters of each unit of the largest class.
+// The parameters of each unit of the largest class.
 std::int64_t pooled_parameters(const ShardLayout& layout) {
   std::map<std::int64_t, int> members;
   std::int64_t best = -1;
@@ -41,7 +41,7 @@ std::int64_t pooled_parameters(const ShardLayout& layout) {
 class Planner {
  public:
   using MemoryOf = UnitMemory (*)(const ShardLayout&, int);
-  // `live`: units of one size in use at once.
+  // `live` is the number of units of one size that are in use at once.
   Planner(const ShardLayout& layout, MemoryOf memory_of, std::int64_t live)
       : layout_(layout), memory_of_(memory_of), live_(live) {
     plan_.choices.resize(layout.units.size());
@@ -80,7 +80,7 @@ class Planner {
     bytes = std::max(bytes, memory_of_(layout_, unit).bytes);
     at(plan_.choices, unit).push_back(slot);
   }
-  // The k-th unit of the class takes the slot k mod 2: neighbours never share one.
+  // The k-th unit of the class takes slot k mod 2, so neighbours never share a slot.
   void alternate(const std::vector<int>& units) {
     std::vector<int> slots;
     for (std::size_t k = 0; k < units.size(); ++k) {
@@ -101,7 +101,7 @@ class Planner {
   MemoryOf memory_of_;
   std::int64_t live_;
   BufferPlan plan_;
-  std::map<std::int64_t, std::vector<int>> sharing_;  // By bytes.
+  std::map<std::int64_t, std::vector<int>> sharing_;  // Slots by size in bytes.
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Which memory the units of a sharded run may lie in. Planned before anything is allocated and
-// never changed: a graph bakes the addresses of a unit's buckets.
+// The memory of the units of a sharded run. It is planned before anything is allocated and never
+// changes, because a graph bakes in the addresses of a unit's buckets.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,27 @@
 
 namespace lockstep {
 
-// The sizes of a unit's buckets in one block of memory, in bytes.
+// The layout of a unit's buckets in one block of memory, in bytes.
 struct UnitMemory {
-  std::vector<std::int64_t> offsets;  // For each bucket.
+  std::vector<std::int64_t> offsets;  // One for each bucket.
   std::int64_t bytes = 0;
 };
-UnitMemory memory_of_weights(const ShardLayout& layout, int unit);    // As the passes read them.
-UnitMemory memory_of_gradients(const ShardLayout& layout, int unit);  // fp32
+UnitMemory memory_of_weights(const ShardLayout& layout,
+                             int unit);  // In the precision that the passes read.
+UnitMemory memory_of_gradients(const ShardLayout& layout, int unit);  // In fp32.
 
 struct BufferPlan {
-  std::vector<std::int64_t> slots;  // Bytes of each.
-  // For each unit: the slots it may use; none where it needs none.
+  std::vector<std::int64_t> slots;  // The bytes of each slot.
+  // The slots that each unit may use; empty if it needs none.
   std::vector<std::vector<int>> choices;
-  std::vector<int> persistent;  // FSDP units that do not fit the pool and have a slot for good.
+  std::vector<int> persistent;  // FSDP units outside the pool that have a slot of their own.
 };
 
-// Units whose turn it is to lie somewhere. With `double_buffer` the largest class of FSDP units
-// with equal numbers of parameters (the first in the model, if there are several) takes turns in
-// two slots, and the others have a slot each for good if `persist_buf_on_alloc_fail`. Units outside
-// of these share with those of their very size as many slots as may be in use at once. Embedding
-// and head, and all that is never let go, have a slot each.
+// Assigns slots to units. With `double_buffer` the largest class of FSDP units with equal numbers
+// of parameters (the first one in the model if several are equal) alternates between two slots, and
+// the other FSDP units have a slot each if `persist_buf_on_alloc_fail` is set. All remaining units
+// share slots with units of exactly the same size, as many as may be in use at once. The embedding,
+// the head and every unit that is never released have a slot each.
 BufferPlan plan_weights(const ShardLayout& layout, const Scenario::Fsdp& fsdp);
 BufferPlan plan_gradients(const ShardLayout& layout, const Scenario::Fsdp& fsdp);
 

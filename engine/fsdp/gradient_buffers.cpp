@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// Elements: of every bucket, and of those that come together: all of an FSDP unit, the final norm's
-// and the head's first.
+// Element counts of every bucket, and of the buckets that are reduced together: all buckets of an
+// FSDP unit, and those of the final norm and the head.
 std::int64_t room_to_receive(const ShardLayout& layout) {
   std::int64_t most = 0;
   for (const Unit& unit : layout.units) {
@@ -28,7 +28,7 @@ std::int64_t room_to_receive(const ShardLayout& layout) {
   return most;
 }
 
-// In memory that the library knows it would add up in another order.
+// The library would sum in another order if the memory were registered with it.
 Communicator* exchanged_in(Communicator& communicator, const Scenario::Fsdp& fsdp) {
   return fsdp.reduction == Reduction::nccl ? nullptr : &communicator;
 }
@@ -76,7 +76,7 @@ GradientBuffers::~GradientBuffers() {
   try {
     stream_.synchronize();
     gather_.synchronize();
-  } catch (...) {  // What failed has been said by another call.
+  } catch (...) {  // Another call has reported the failure.
   }
 }
 
@@ -95,10 +95,9 @@ void GradientBuffers::place(int unit, const Slot& slot) {
   }
 }
 
-// ---- Slots
-// -------------------------------------------------------------------------------------------------
+// ---- Slots --------------------------------------------------------------------------------------
 
-// A free one, or the one that has been reducing for longest.
+// Returns a free slot, or the one that has been reducing for longest.
 GradientBuffers::Slot& GradientBuffers::slot_for(int unit) {
   const std::vector<int>& choices = at(plan_.choices, unit);
   const auto is_choice = [&](const Slot* slot) {
@@ -170,11 +169,10 @@ void GradientBuffers::let_go(Slot& slot) {
   std::erase(in_flight_, &slot);
 }
 
-// ---- Reductions
-// -------------------------------------------------------------------------------------------------
+// ---- Reductions ---------------------------------------------------------------------------------
 
-// The buckets of a unit in their order, as many at a time as there is room for; those of a slot, or
-// the accumulators.
+// Reduces the buckets of a unit in order, as many at a time as there is room for. They lie in a
+// slot or in the accumulators.
 std::vector<std::vector<GradientBuffers::Arrival>> GradientBuffers::arrivals(
     int unit, const Slot* slot) const {
   const UnitMemory place = memory_of_gradients(layout_, unit);
@@ -197,7 +195,7 @@ std::vector<std::vector<GradientBuffers::Arrival>> GradientBuffers::arrivals(
   return batches;
 }
 
-// Every rank's part of this rank's shards, or the library's sum of them.
+// Receives every rank's part of this rank's shards, or the library's sum of them.
 void GradientBuffers::exchange(const std::vector<Arrival>& arrivals) {
   communicator_.grouped([&] {
     for (const Arrival& one : arrivals) {
@@ -213,7 +211,7 @@ void GradientBuffers::exchange(const std::vector<Arrival>& arrivals) {
   });
 }
 
-// total = add(total, what rank r sent), ranks ascending.
+// total = add(total, the part of rank r), ranks ascending.
 void GradientBuffers::add_up(const Arrival& arrival, Tensor<float> total, int first_rank) const {
   const int end = communicator_.size();
   const auto add = [&](int from, int count) {
@@ -225,7 +223,7 @@ void GradientBuffers::add_up(const Arrival& arrival, Tensor<float> total, int fi
   for (int r = end - 1; r >= first_rank; --r) add(r, 1);
 }
 
-// acc = acc + what every rank has at `from`: rank after rank, or the library's sum.
+// acc = acc + every rank's part at `from`, rank after rank, or the library's sum.
 void GradientBuffers::reduce_microbatch(int unit, const Slot& slot) {
   compute_.record(slot.written);
   stream_.wait(slot.written);
@@ -266,8 +264,7 @@ void GradientBuffers::total_in_order(const std::vector<Arrival>& arrivals) {
   if (strategy_ == Sharding::no_shard) gather_totals(arrivals);
 }
 
-// Every rank has the sums of its shards; all of them take their places in every rank's
-// accumulators.
+// Gathers the summed shards of every rank into every rank's accumulators.
 void GradientBuffers::gather_totals(const std::vector<Arrival>& arrivals) {
   stream_.record(summed_);
   gather_.wait(summed_);

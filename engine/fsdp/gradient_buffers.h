@@ -1,12 +1,12 @@
-// Reduces gradients over the ranks: an exchange, then the fold of arithmetic.md 1, on the stream
-// "reduce".
+// Reduces gradients over the ranks on the stream "reduce": an exchange, then the fold of
+// arithmetic.md 1.
 //
-// Under optim_grads and optim_grads_params each unit's backward pass writes its g_m into a slot,
-// and the shard's accumulator takes those of all ranks, in order, before the next microbatch's. A
-// slot is FREE, then WRITING, REDUCING and FREE again when compute has waited for the reduction.
-// Under no_shard and optim each rank has folded its own microbatches by then, and the folds are
-// added once a step. With `reduction: nccl` the library adds up the ranks' in place of exchange and
-// fold.
+// Under optim_grads and optim_grads_params the backward pass of each unit writes its g_m into a
+// slot, and the shard's accumulator adds the parts of all ranks in order before those of the next
+// microbatch. The states of a slot are FREE, WRITING, REDUCING, and FREE again once compute has
+// waited for the reduction. Under no_shard and optim each rank has already folded its own
+// microbatches, and the folds are added once a step. With `reduction: nccl` the library's sum
+// replaces exchange and fold.
 #pragma once
 
 #include <memory>
@@ -23,14 +23,14 @@ class GradientBuffers {
  public:
   GradientBuffers(const Stream& compute, const Stream& gather, Communicator& communicator,
                   const Scenario::Fsdp& fsdp, const ShardLayout& layout, Parameters& parameters);
-  ~GradientBuffers();  // Waits for what is under way.
+  ~GradientBuffers();  // Waits for reductions that are under way.
 
-  void initialize();     // Padding is exchanged too, so it has a value.
-  void enter(int unit);  // Compute may write its gradients.
-  // Compute has written them; `last`: those of the step's last microbatch.
+  void initialize();     // Padding is exchanged too, so it needs a value.
+  void enter(int unit);  // Compute may write the gradients of the unit.
+  // Compute has written them. `last`: this is the step's last microbatch.
   void leave(int unit, bool last);
-  void wait_for(int unit);  // Compute waits for the reductions of a unit,
-  void finish();            // or for every one.
+  void wait_for(int unit);  // Compute waits for the reductions of a unit.
+  void finish();            // Compute waits for all reductions.
 
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
 
@@ -50,7 +50,7 @@ class GradientBuffers {
   Slot& slot_for(int unit);
   void let_go(Slot& slot);
   void place(int unit, const Slot& slot);
-  // A bucket whose g_m of every rank comes together with others of its unit.
+  // A bucket whose g_m is received from every rank together with other buckets of its unit.
   struct Arrival {
     int bucket;
     const float* from;
@@ -75,13 +75,13 @@ class GradientBuffers {
   const bool library_sums_;
   const BufferPlan plan_;
   TensorPool pool_;
-  Tensor<float> received_;  // What the ranks sent of the shards of some buckets.
+  Tensor<float> received_;  // The parts of the shards of some buckets that the ranks sent.
   Stream stream_;
-  Event written_, reduced_;  // no_shard, optim.
-  bool reducing_ = false;    // Compute has not waited for that.
-  Event summed_, gathered_;  // no_shard.
+  Event written_, reduced_;  // Used under no_shard and optim.
+  bool reducing_ = false;    // Compute has not yet waited for the reduction.
+  Event summed_, gathered_;  // Used under no_shard.
   std::vector<std::unique_ptr<Slot>> slots_;
-  std::vector<Slot*> in_flight_;  // Reducing, oldest first.
+  std::vector<Slot*> in_flight_;  // Slots that are REDUCING, oldest first.
 };
 
 }  // namespace lockstep

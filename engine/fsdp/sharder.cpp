@@ -45,8 +45,8 @@ void Sharder::attach_unit(Hooks& hooks, int unit, int first, int last) {
   hooks.add(module, point, release);
   hooks.add(last, HookPoint::backward_pre, gather);
   hooks.add(first, HookPoint::backward_post, release);
-  // The head's backward pass begins the gradient of a tied embedding, and the embedding's completes
-  // it.
+  // The head's backward pass begins the gradient of a tied embedding, and the embedding's backward
+  // pass completes it.
   const bool begun_by_head = tied_ && first == Modules::embedding();
   hooks.add(begun_by_head ? modules_.head() : last, HookPoint::backward_pre,
             [this, unit](const HookCall&) { gradients_.enter(unit); });

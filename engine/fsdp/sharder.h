@@ -1,5 +1,4 @@
-// Sharding of one rank: what its hooks do around the modules of the model, and what happens between
-// the steps.
+// The sharding of one rank: the hooks around the modules of the model, and the work between steps.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +13,34 @@ namespace lockstep {
 
 class Sharder {
  public:
-  // `parameters` has the memory of `layout`; its passes' memory is placed here.
+  // `parameters` already has the memory of `layout`; the memory that the passes use is placed here.
   Sharder(const Stream& compute, Communicator& communicator, const Scenario& scenario,
           const ShardLayout& layout, Parameters& parameters);
 
-  // Every unit is gathered before its first module and let go behind its last one, and reduced
-  // behind its backward pass.
+  // Every unit is gathered before its first module, released after its last one, and reduced after
+  // its backward pass.
   void attach(Hooks& hooks);
   void initialize() { gradients_.initialize(); }
 
-  // Before passes that are not known yet, if they run outside of a graph.
+  // Called before passes that are not known yet, if they run outside of a graph.
   void prefetch() { weights_.prefetch(); }
-  // Around passes: forward ones alone, of some microbatches of a step, or those that complete it.
-  // The second one makes compute wait for every reduction; the third leaves that to what reads the
-  // sums.
+  // These surround passes: forward passes only, passes of some microbatches of a step, or passes
+  // that complete the step. The second function makes compute wait for every reduction; the third
+  // leaves that wait to the readers of the sums.
   enum class Passes : std::uint8_t { forward, some, complete };
   void begin(const std::vector<Pass>& passes);
   void end(Passes passes);
 
-  // Compute waits for the sums of a step: those of one unit, or all.
+  // Compute waits for the sums of a step: those of one unit, or all of them.
   void await_gradients(int unit) { gradients_.wait_for(unit); }
   void await_gradients() { gradients_.finish(); }
 
-  // Behind what changed the shards, all or those of a unit. Some units stay whole between steps,
-  // and the sooner these change the better.
+  // Called after the shards of all units, or of one, have changed. Units that are resident between
+  // steps are gathered again, so it helps if their shards change early.
   void refresh() { weights_.refresh(); }
   void refresh(int unit) { weights_.refresh(unit); }
   bool is_resident(int unit) const { return weights_.is_resident(unit); }
-  // Before a graph that holds gathers, and behind it.
+  // These are called before and after a graph that contains gathers.
   void drain() { weights_.drain(); }
 
   Communicator& communicator() const { return communicator_; }

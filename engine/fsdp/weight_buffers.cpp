@@ -35,7 +35,7 @@ WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator,
 WeightBuffers::~WeightBuffers() {
   try {
     stream_.synchronize();
-  } catch (...) {  // What failed has been said by another call.
+  } catch (...) {  // Another call has reported the failure.
   }
 }
 
@@ -65,8 +65,7 @@ void WeightBuffers::append_addresses(std::vector<const void*>& table) const {
   }
 }
 
-// ---- Passes
-// -------------------------------------------------------------------------------------------------
+// ---- Passes -------------------------------------------------------------------------------------
 
 void WeightBuffers::prefetch() {
   std::vector<int> units(layout_.units.size());
@@ -81,7 +80,7 @@ void WeightBuffers::begin(std::vector<int> uses) {
   uses_ = std::move(uses);
   next_ = 0;
   if (uses_.empty()) return;
-  fork();  // Behind every pass before, too.
+  fork();  // This also orders the gathers after every earlier pass.
   for (const auto& slot : slots_) slot->read = false;
   gather_ahead(0, prefetch_);
 }
@@ -115,8 +114,8 @@ void WeightBuffers::leave(int unit) {
     slot->state = State::free;
     slot->unit = -1;
   }
-  // As far as when the next one is entered, but sooner: before the reduction of this one, which
-  // nobody waits for yet.
+  // Prefetches as far as entering the next unit would, but earlier: before the reduction of this
+  // unit, which nothing waits for yet.
   if (prefetch_ > 0) gather_ahead(next_, next_ + 1 + prefetch_);
 }
 
@@ -126,15 +125,14 @@ void WeightBuffers::end() const {
     require(slot->unit < 0 || is_resident(slot->unit), "no unit keeps its slot");
 }
 
-// In order: where one must wait for its slot, those behind it wait too.
+// Gathers go in order: if one must wait for its slot, the later ones wait too.
 void WeightBuffers::gather_ahead(std::size_t first, std::size_t end) {
   for (std::size_t use = first; use < std::min(end, uses_.size()); ++use) {
     if (holding(uses_[use]) == nullptr && !gather(uses_[use])) return;
   }
 }
 
-// ---- Slots
-// -------------------------------------------------------------------------------------------------
+// ---- Slots --------------------------------------------------------------------------------------
 
 WeightBuffers::Slot* WeightBuffers::holding(int unit) {
   for (const int choice : choices(unit)) {
@@ -196,10 +194,9 @@ void WeightBuffers::wait(Slot& slot) {
   slot.state = State::ready;
 }
 
-// ---- Between passes
-// -------------------------------------------------------------------------------------------------
+// ---- Between passes -----------------------------------------------------------------------------
 
-// Gathers come behind what compute has done: the optimizer.
+// Gathers run after the work that compute has done, which includes the optimizer.
 void WeightBuffers::fork() {
   compute_.record(fork_);
   stream_.wait(fork_);

@@ -1,10 +1,10 @@
-// Gathers the weights of units before the passes that read them, ahead of time where a slot is
-// free, and lets go of them behind. A slot is FREE, then GATHERING on the stream "gather", READY
-// when compute has waited for that, and FREE again behind the last pass that reads it; the next
-// gather into it waits for that pass.
+// Gathers the weights of units before the passes that read them, prefetching where a slot is free,
+// and releases them afterwards. The states of a slot are FREE, GATHERING on the stream "gather",
+// READY once compute has waited for the gather, and FREE again after the last pass that reads it.
+// The next gather into the slot waits for that pass.
 //
-// Weights that stay whole (those of embedding and head; all, unless parameters are sharded) are
-// refreshed after the optimizer and never let go.
+// Resident weights (those of embedding and head, or all weights if parameters are not sharded) are
+// gathered again after the optimizer and are never released.
 #pragma once
 
 #include <memory>
@@ -21,32 +21,32 @@ class WeightBuffers {
  public:
   WeightBuffers(const Stream& compute, Communicator& communicator, const Scenario::Fsdp& fsdp,
                 const ShardLayout& layout, Parameters& parameters);
-  ~WeightBuffers();  // Waits for what is under way: the memory of other ranks goes when their
-                     // trainers do.
+  ~WeightBuffers();  // Waits for gathers that are under way, because the memory of other ranks is
+                     // freed with their trainers.
 
-  // Passes are about to run that use units in this order. What they use first may be gathered
-  // before they are known: passes begin with a forward one.
+  // Announces passes that use units in this order. Units that are used first may be gathered before
+  // the passes are known, because every sequence begins with a forward pass.
   void prefetch();
   void begin(std::vector<int> uses);
-  void enter(int unit);  // Compute may read its weights,
-  void leave(int unit);  // and has read them.
-  void end() const;      // Every use has come and gone.
+  void enter(int unit);  // Compute may read the weights of the unit.
+  void leave(int unit);  // Compute has read them.
+  void end() const;      // Every announced use is over.
 
   const Stream& stream() const { return stream_; }
 
-  // The shard of a unit has changed: gathers what stays whole.
+  // The shard of a unit has changed: gathers the unit again if it is resident.
   void refresh(int unit);
-  // All have, not by a step: nor is what was gathered ahead of use any more.
+  // All shards have changed outside of a step, so prefetched weights are stale too.
   void refresh();
   bool is_resident(int unit) const;
-  // Outside of graphs: those that nobody began before the unit was entered.
+  // Called outside of graphs: gathers that nothing had begun before the unit was entered.
   std::int64_t late_gathers() const { return late_gathers_; }
-  // Compute waits for what was gathered, so that no event of one side of a capture is waited for on
-  // the other.
+  // Compute waits for prefetched weights, so that no event of one side of a capture is waited for
+  // on the other side.
   void drain();
 
-  // Appends the addresses that a graph may hold: the slots, and where the parameters of units that
-  // never move lie in them.
+  // Appends the addresses that a graph may contain: the slots, and the addresses of parameters of
+  // units that always have the same slot.
   void append_addresses(std::vector<const void*>& table) const;
 
  private:
@@ -57,7 +57,7 @@ class WeightBuffers {
     std::byte* memory = nullptr;
     State state = State::free;
     int unit = -1;
-    bool read = false;  // Since the passes began; `released` is behind it.
+    bool read = false;  // Read since the passes began; `released` is recorded after the read.
     Event gathered, released;
   };
   void fork();
@@ -65,8 +65,9 @@ class WeightBuffers {
   const std::vector<int>& choices(int unit) const { return at(plan_.choices, unit); }
   Slot* holding(int unit);
   void place(int unit, const Slot& slot);
-  bool gather(int unit);                                // False if no slot is free.
-  void exchange(int unit, Slot& slot, const Slot& to);  // `to` is `slot`, but for a fault.
+  bool gather(int unit);  // Returns false if no slot is free.
+  void exchange(int unit, Slot& slot,
+                const Slot& to);  // `to` equals `slot` unless a fault is planted.
   void gather_ahead(std::size_t first, std::size_t end);
   void wait(Slot& slot);
 
@@ -82,7 +83,7 @@ class WeightBuffers {
   Event fork_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<int> uses_;
-  std::size_t next_ = 0;  // The use that is under way or comes next.
+  std::size_t next_ = 0;  // Index of the current or next use.
   std::int64_t late_gathers_ = 0;
 };
 

@@ -126,8 +126,7 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   return saved;
 }
 
-// ---- Forward
-// -------------------------------------------------------------------------------------------------
+// ---- Forward ------------------------------------------------------------------------------------
 
 template <class T>
 void Moe<T>::forward(const PassContext& pass, Saved<T>& saved) const {
@@ -263,8 +262,7 @@ void Moe<T>::run_experts(const PassContext& pass, State& saved) const {
   block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
-// ---- Backward
-// -------------------------------------------------------------------------------------------------
+// ---- Backward -----------------------------------------------------------------------------------
 
 template <class T>
 void Moe<T>::backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout,

@@ -132,8 +132,7 @@ void* Offloader::place(const std::string& name, int slot, std::size_t bytes) con
   return nullptr;
 }
 
-// ---- Passes
-// -------------------------------------------------------------------------------------------------
+// ---- Passes -------------------------------------------------------------------------------------
 
 void Offloader::enter_forward(int segment, int slot) {
   for (const OffloadTensor* tensor : written_at_[segment]) {
@@ -203,8 +202,7 @@ std::int64_t Offloader::due(int slot) const {
   return sum;
 }
 
-// ---- Copies
-// -------------------------------------------------------------------------------------------------
+// ---- Copies -------------------------------------------------------------------------------------
 
 // Device and pinned buffers have room for all rows. With no rows in use there is no copy, and the
 // event of the group follows what was submitted before.
@@ -288,8 +286,7 @@ void Offloader::drain() {
   open_ = faulty("offload-keeps-events-across-captures", none, open_);
 }
 
-// ---- Reading and counting
-// -------------------------------------------------------------------------------------------
+// ---- Reading and counting -----------------------------------------------------------------------
 
 void Offloader::point_to_copies(std::vector<NamedTensor>& tensors, int slot) {
   if (plan_.empty()) return;

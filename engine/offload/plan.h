@@ -22,9 +22,12 @@ namespace lockstep {
 //
 //   step     -1    0    1    2    3    4  |  5    6    7    8    9
 //   pass    emb   F0   F1   F2   F3   Fh  | Bh   B3   B2   B1   B0
-//   d2h                 |=========|                                    {1, 3}: launched behind F1,
-//   complete behind F3 h2d                                   |      |=========|           {6, 8}:
-//   launched before B3, complete before B1 device memory  written    free for others    in use read
+//   d2h                 |=========|
+//   h2d                                   |      |=========|
+//   device memory  written    free for others    in use    read
+//
+// Its d2h copy {1, 3} is launched behind F1 and complete behind F3. Its h2d copy {6, 8} is launched
+// before B3 and complete before B1.
 //
 // With one set of buffers a backward pass launches its own h2d copies, so none begins before step n
 // + 1. With two sets they may begin in the forward pass that runs before it, which writes the other

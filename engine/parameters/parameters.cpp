@@ -65,8 +65,7 @@ std::int64_t Parameters::norm_rows() const {
   return rows;
 }
 
-// ---- Whole
-// -------------------------------------------------------------------------------------------------
+// ---- Whole --------------------------------------------------------------------------------------
 
 void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
   Parameter& p = parameters_.back();
@@ -84,8 +83,7 @@ void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
   views_.push_back(view);
 }
 
-// ---- Sharded
-// -------------------------------------------------------------------------------------------------
+// ---- Sharded ------------------------------------------------------------------------------------
 
 // The sizes of the tensors that make_bucket() makes in the pool `exchanged`.
 std::vector<std::int64_t> Parameters::exchanged_bytes() const {
@@ -178,8 +176,7 @@ void Parameters::place_gradients(int bucket, float* memory) {
   }
 }
 
-// ---- Values
-// -------------------------------------------------------------------------------------------------
+// ---- Values -------------------------------------------------------------------------------------
 
 void Parameters::initialize(const Stream& stream) const {
   zero_memory(stream);

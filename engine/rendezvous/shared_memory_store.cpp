@@ -84,8 +84,7 @@ const std::byte* SharedMemoryStore::outbox_of(int peer) const {
   return static_cast<const std::byte*>(memory_) + first + static_cast<std::size_t>(peer) * kOutbox;
 }
 
-// ---- Joining
-// -------------------------------------------------------------------------------------------------
+// ---- Joining ------------------------------------------------------------------------------------
 
 // The system fills the segment with zeros: all ranks are absent, and nothing was posted.
 void SharedMemoryStore::create(const std::string& path, int ranks) {
@@ -148,8 +147,7 @@ SharedMemoryStore::~SharedMemoryStore() {
   ::munmap(memory_, bytes_);
 }
 
-// ---- A round
-// -------------------------------------------------------------------------------------------------
+// ---- A round ------------------------------------------------------------------------------------
 
 SharedMemoryStore::Counter& SharedMemoryStore::counter(int peer, Mark mark) const {
   return mark == Mark::posted ? mailbox(peer).posted : mailbox(peer).taken;

@@ -17,8 +17,7 @@ Store::Store(int rank, int ranks, double deadline_s)
   require(rank >= 0 && rank < ranks, "a rank is one of the ranks");
 }
 
-// ---- A round
-// -------------------------------------------------------------------------------------------------
+// ---- A round ------------------------------------------------------------------------------------
 
 std::byte* Store::begin() {
   if (local_barrier) local_barrier();
@@ -68,8 +67,7 @@ std::vector<std::string> Store::all_gather_object(const CollectiveCall& call,
   return said;
 }
 
-// ---- Waiting
-// -------------------------------------------------------------------------------------------------
+// ---- Waiting ------------------------------------------------------------------------------------
 
 std::string Store::within() const {
   char text[40];

@@ -28,8 +28,7 @@ std::optional<TcpAddress> tcp_address(const std::string& text) {
   return address;
 }
 
-// ---- Joining
-// -------------------------------------------------------------------------------------------------
+// ---- Joining ------------------------------------------------------------------------------------
 
 TcpStore::TcpStore(const TcpAddress& address, const std::string& run, int rank, int ranks,
                    double deadline_s)
@@ -63,8 +62,7 @@ TcpStore::~TcpStore() {
                              [&] { return membership_->connections == 0; });
 }
 
-// ---- A round
-// -------------------------------------------------------------------------------------------------
+// ---- A round ------------------------------------------------------------------------------------
 
 void TcpStore::put(const CollectiveCall& call, std::size_t filled) {
   Message message{.kind = Message::Kind::post, .from = rank(), .number = rounds(), .call = call};

@@ -215,8 +215,7 @@ bool SimSchedule::pass_time() {
   return true;
 }
 
-// ---- A schedule that is given
-// ---------------------------------------------------------------------------------------
+// ---- A schedule that is given -------------------------------------------------------------------
 
 void SimSchedule::follow() {
   const std::vector<SimTurn>& turns = options_.given->turns;
@@ -246,8 +245,7 @@ void SimSchedule::host_acts() {
   follow();
 }
 
-// ---- The next item
-// -------------------------------------------------------------------------------------------------
+// ---- The next item ------------------------------------------------------------------------------
 
 bool SimSchedule::run_one(bool only_needed) {
   find_units(only_needed);

@@ -73,7 +73,7 @@ class SimSchedule {
   std::vector<Unit> units_;
   std::int64_t items_run_ = 0;
   std::int64_t turn_ = 0;      // Items run, and the time that passed while everything was delayed.
-  std::int64_t next_due_ = 0;  // For the delays that settle() met, the first end.
+  std::int64_t next_due_ = 0;  // The earliest end of a delay that settle() has seen.
   std::size_t cursor_ = 0;     // In the given schedule.
   int launches_ = 0;
   std::int64_t until_change_ = 0;

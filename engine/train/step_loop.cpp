@@ -105,8 +105,7 @@ RunCounters StepLoop::counters() const {
   return counters;
 }
 
-// ---- A training step
-// ------------------------------------------------------------------------------------------------
+// ---- A training step ----------------------------------------------------------------------------
 
 void StepLoop::start(std::int64_t step, const StepData& data, bool continued) {
   device_.enter_step(step);
@@ -220,8 +219,7 @@ const std::vector<NamedTensor>& StepLoop::activations(int slot) {
   return tensors;
 }
 
-// ---- Evaluation
-// -------------------------------------------------------------------------------------------------
+// ---- Evaluation ---------------------------------------------------------------------------------
 
 void StepLoop::evaluate(std::int64_t step, const StepData& data) {
   device_.enter_step(step);

@@ -49,8 +49,7 @@ Trainer::~Trainer() = default;
 std::int64_t Trainer::steps_done() const { return impl_->steps_done; }
 std::int64_t Trainer::microbatches_done() const { return impl_->microbatches_done; }
 
-// ---- A step
-// -------------------------------------------------------------------------------------------------
+// ---- A step -------------------------------------------------------------------------------------
 
 void Trainer::Impl::load_state(const StepData& data, bool training) {
   const StepState state =
@@ -227,8 +226,7 @@ AdamW Trainer::Impl::update_of(const ParameterView& p) {
           .weight_decay = p.is_vector ? faulty("vectors-decay", 0.0f, decay) : decay};
 }
 
-// ---- Evaluation
-// -------------------------------------------------------------------------------------------------
+// ---- Evaluation ---------------------------------------------------------------------------------
 
 bool Trainer::evaluation_is_due() const {
   const std::int64_t every = impl_->scenario.training.eval_every;

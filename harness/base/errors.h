@@ -18,7 +18,7 @@ enum class ExitStatus : int {
 struct RequestError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// The world failed: no device, disk full.
+// The environment failed: no device, disk full.
 struct WorldError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

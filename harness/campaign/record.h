@@ -16,7 +16,7 @@ struct CaseRecord {
   std::string corpus_file;
   std::uint64_t seed = 0;  // For its choices.
   CaseResult result;
-  std::string rule;  // For a near-legal case, "" else.
+  std::string rule;  // For an invalid case; otherwise "".
   Traits traits;     // For a legal random case.
 
   // The class of a failure.

@@ -15,7 +15,7 @@ namespace lockstep {
 enum class Verdict : std::uint8_t {
   holds,
   violated,  // A promise was broken: judge and reason say which.
-  broken,    // The world failed, or the process died, before a judgement.
+  broken,    // The environment failed, or the process died, before a judgement.
   gave_up,   // A budget ended first.
   skipped,   // Not run: this machine or this build cannot. Never a pass.
 };

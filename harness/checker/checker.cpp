@@ -56,8 +56,7 @@ void Checker::on_call(const IssuedCall& issued) {
   std::visit([&](const auto& call) { on(call, issued); }, issued.call);
 }
 
-// ---- Threads
-// -------------------------------------------------------------------------------------------------
+// ---- Threads ------------------------------------------------------------------------------------
 
 void Checker::on(const RankCall& call, const IssuedCall&) {
   const int rank = call.rank;
@@ -81,8 +80,8 @@ void Checker::on(const RankCall& call, const IssuedCall&) {
   host_ = host.thread;
 }
 
-// Nobody comes to a meeting before all have gone on from the last but one, so what is known of
-// older ones stays true.
+// No rank enters a barrier before all ranks have left the one before the last, so two clocks that
+// alternate suffice.
 void Checker::on(const BarrierCall& barrier, const IssuedCall&) {
   const auto entry = std::find_if(hosts_.begin(), hosts_.end(),
                                   [&](const auto& h) { return h.second.thread == host_; });
@@ -128,8 +127,7 @@ int Checker::enter(int stream) {
   return thread;
 }
 
-// ---- Edges
-// -------------------------------------------------------------------------------------------------
+// ---- Edges --------------------------------------------------------------------------------------
 
 Checker::EventState& Checker::event(int id) { return events_[id]; }
 
@@ -182,8 +180,7 @@ void Checker::synchronize(int id, int stream) {
   if (use({Edge::Kind::synchronize_stream, stream, -1}, stream)) host().clock.join(clock);
 }
 
-// ---- Work
-// -------------------------------------------------------------------------------------------------
+// ---- Work ---------------------------------------------------------------------------------------
 
 void Checker::on(const SubmitCall& call, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
@@ -372,8 +369,7 @@ std::string Checker::missing_edge(const Touch& later, const Touch& earlier) {
          act + ".";
 }
 
-// ---- Memory
-// -------------------------------------------------------------------------------------------------
+// ---- Memory -------------------------------------------------------------------------------------
 
 void Checker::on(const AllocateCall& call, const IssuedCall&) {
   memory_.allocate(call.memory, call.bytes, call.pinned);
@@ -400,8 +396,7 @@ void Checker::on(const ReleaseCall& call, const IssuedCall&) {
   memory_.release(*allocation);
 }
 
-// ---- Graphs
-// -------------------------------------------------------------------------------------------------
+// ---- Graphs -------------------------------------------------------------------------------------
 
 void Checker::on(const BeginCaptureCall&, const IssuedCall& issued) {
   capture_ = Capture{issued.stream, {issued.stream}, {}};

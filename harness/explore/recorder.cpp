@@ -36,8 +36,7 @@ void ProgramRecorder::on_call(const IssuedCall& issued) {
   std::visit([&](const auto& call) { on(call, issued); }, issued.call);
 }
 
-// ---- Who comes after whom
-// -------------------------------------------------------------------------------------------
+// ---- Who comes after whom -----------------------------------------------------------------------
 
 int ProgramRecorder::Frontier::at(int thread) const {
   const std::size_t k = thread;
@@ -138,8 +137,7 @@ void ProgramRecorder::synchronize(int event, int stream) {
   host_item("synchronize");
 }
 
-// ---- Items
-// -------------------------------------------------------------------------------------------------
+// ---- Items --------------------------------------------------------------------------------------
 
 void ProgramRecorder::host_item(const char* name) {
   add(kHost, {.name = name, .place = {}}, {}, false);
@@ -225,8 +223,7 @@ std::uint64_t ProgramRecorder::identity_of(const Work& work, int index, std::siz
              static_cast<std::uint64_t>(ordinals_[mix(hash, static_cast<std::uint64_t>(index))]++));
 }
 
-// ---- Memory
-// -------------------------------------------------------------------------------------------------
+// ---- Memory -------------------------------------------------------------------------------------
 
 void ProgramRecorder::on(const AllocateCall& call, const IssuedCall&) {
   live_.add(call.memory, call.bytes, static_cast<int>(allocations_.size()));
@@ -244,8 +241,7 @@ void ProgramRecorder::on(const ReleaseCall& call, const IssuedCall&) {
   live_.remove(memory);
 }
 
-// ---- Graphs
-// -------------------------------------------------------------------------------------------------
+// ---- Graphs -------------------------------------------------------------------------------------
 
 void ProgramRecorder::on(const EndCaptureCall& call, const IssuedCall& issued) {
   graphs_[call.graph] = {plan_of(issued.stream, *call.captured), {}, 0};
@@ -289,8 +285,7 @@ void ProgramRecorder::on(const LaunchCall& call, const IssuedCall& issued) {
   for (auto& [event, state] : external) events_[event] = std::move(state);
 }
 
-// ---- The program
-// -------------------------------------------------------------------------------------------------
+// ---- The program --------------------------------------------------------------------------------
 
 Program ProgramRecorder::finish() && {
   for (Atoms& memory : allocations_) program_.atoms = memory.cut(program_.atoms);

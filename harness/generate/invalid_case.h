@@ -1,4 +1,4 @@
-// Invalid ("near-legal") cases: a legal scenario in which exactly one rule of
+// Invalid cases (profile `near-legal`): a legal scenario in which exactly one rule of
 // docs/scenario-reference.md is broken. The reader must refuse its text, and by that rule alone.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The traits of a random scenario whose meetings are counted, in the order of the bits in a
-// campaign's files: a new one goes to the end.
+// The traits of a random scenario whose joint occurrences are counted, in the order of the bits in
+// a campaign's files: a new one goes to the end.
 #pragma once
 
 #include <cstdint>

@@ -36,8 +36,7 @@ std::size_t span_of(const OperandBytes& operand) {
 
 }  // namespace
 
-// ---- Sites
-// -------------------------------------------------------------------------------------------------
+// ---- Sites --------------------------------------------------------------------------------------
 
 bool DeviceMutator::strikes(DeviceOperator op, const std::string& site) {
   const std::int64_t index = at(sites_, op)[site]++;
@@ -78,8 +77,7 @@ std::string DeviceMutator::site_of(const IssuedCall& call) const {
       call.call);
 }
 
-// ---- Calls
-// -------------------------------------------------------------------------------------------------
+// ---- Calls --------------------------------------------------------------------------------------
 
 std::vector<IssuedCall> DeviceMutator::instead_of(const IssuedCall& asked, bool dry_run) {
   const IssuedCall call = moved(asked);
@@ -177,8 +175,7 @@ bool DeviceMutator::synchronizes(int stream, int event) {
   return !strikes(DeviceOperator::drop_sync, site);
 }
 
-// ---- Graphs
-// -------------------------------------------------------------------------------------------------
+// ---- Graphs -------------------------------------------------------------------------------------
 
 int DeviceMutator::launches(int stream, int graph, const Ledger& ledger,
                             const StepLocation& place) {
@@ -248,8 +245,7 @@ IssuedCall DeviceMutator::moved(const IssuedCall& asked) {
   return call;
 }
 
-// ---- Memory
-// -------------------------------------------------------------------------------------------------
+// ---- Memory -------------------------------------------------------------------------------------
 
 DeviceMutator::Block* DeviceMutator::block_at(const void* address) {
   const auto* byte = static_cast<const std::byte*>(address);

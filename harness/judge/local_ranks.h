@@ -16,9 +16,9 @@ namespace lockstep {
 struct LocalRanks {
   int count = 1;           // For the run.
   std::uint64_t seed = 1;  // For the order of threads.
-  // Where the run has several processes: one for each here.
+  // One store for each process here, where the run has several processes.
   std::span<const std::unique_ptr<Store>> meetings = {};
-  bool over_nccl = false;  // Their parts go through the library, and their GPU is
+  bool over_nccl = false;  // Their data goes through the library, and their GPU is
   int gpu = 0;             // this one.
   // Where a launcher started them: what must be equal in all processes, in lines.
   std::string same = "";

@@ -1,5 +1,5 @@
-// The cases that faults are planted into: those of the library, smallest first, then the probes
-// (probes.h).
+// The cases that faults are planted into: those of the library, smallest first, then the
+// fixture programs (fixture_programs.h).
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace lockstep {
 
 struct MutationCase {
-  Scenario scenario;  // One precision. Of a probe, only the name.
+  Scenario scenario;  // One precision. A fixture program has only a name.
   std::int64_t ops = 0;
   // The calls of a run that each operator could change.
   std::array<DeviceMutator::Sites, kDeviceOperators.size()> sites;
@@ -23,7 +23,7 @@ struct MutationCase {
 };
 
 // The `most` cases of the built-in library that are reckoned the shortest, of those that hold and
-// are expected to, and all probes.
+// are expected to, and all fixture programs.
 std::vector<MutationCase> mutation_cases(std::int64_t most);
 
 }  // namespace lockstep

@@ -158,8 +158,7 @@ CaseResult overwrite(const RunOptions& options) {
                 });
 }
 
-// ---- A host that runs ahead of the device
-// ---------------------------------------------------------------------------
+// ---- A host that runs ahead of the device -------------------------------------------------------
 
 CaseResult run_ahead(const RunOptions& options) {
   Checker checker({.stop = false, .mutation = options.planted.checker, .dropped = {}});
@@ -168,8 +167,7 @@ CaseResult run_ahead(const RunOptions& options) {
   return violated("host-runs-ahead", JudgeKind::hazard, text(checker.hazards().front()));
 }
 
-// ---- A run continued from a checkpoint
-// ------------------------------------------------------------------------------
+// ---- A run continued from a checkpoint ----------------------------------------------------------
 
 CaseResult resume(const RunOptions& options) {
   Scenario scenario;
@@ -211,7 +209,6 @@ CaseResult resume(const RunOptions& options) {
 }
 
 // ---- A run that goes back to its own checkpoint, while its graphs live and gathers are under way
-// ---------------------
 
 std::string digest_of_a_run_that_goes_back(const Scenario& scenario, const DataSource& data,
                                            Checker& checker) {

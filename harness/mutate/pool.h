@@ -1,4 +1,4 @@
-// Runs trials on worker processes. Equal trials, equal outcomes, whatever the number of workers.
+// Evaluates mutants on worker processes. The outcomes do not depend on the number of workers.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ struct PoolOptions {
   double budget_s = 0;    // The limit of all runs together; 0 is none.
 };
 
-// `told` after each trial that is done, with how many are.
+// `told` is called after each evaluation with the number of finished ones.
 void run_trials(std::vector<MutantEvaluation>& trials, const std::vector<Fault>& faults,
                 const std::vector<MutationCase>& cases, const PoolOptions& options,
                 const std::function<void(std::size_t)>& told);

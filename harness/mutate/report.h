@@ -1,4 +1,4 @@
-// The report of all trials: the table on stdout, and the JSON of docs/cli.md.
+// The report of all mutant evaluations: the table on stdout, and the JSON of docs/cli.md.
 #pragma once
 
 #include <boost/json.hpp>

@@ -68,8 +68,7 @@ ExitStatus run_process(const Process& process, const Scenario& scenario, bool ov
   }
 }
 
-// ---- Processes that this one starts
-// ---------------------------------------------------------------------------------
+// ---- Processes that this one starts -------------------------------------------------------------
 
 // The processes of the ranks, until all have ended. None outlives this one.
 class RankProcesses {
@@ -160,8 +159,7 @@ class RankProcesses {
   ExitStatus status_ = ExitStatus::held;
 };
 
-// ---- Processes that a launcher started
-// ------------------------------------------------------------------------------
+// ---- Processes that a launcher started ----------------------------------------------------------
 
 std::string same_in_all(const Scenario& scenario) {
   return std::string("lockstep ") + version() + " " + revision() + "\n" + to_yaml(scenario);

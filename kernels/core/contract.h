@@ -37,8 +37,7 @@ LOCKSTEP_HD float from_bits(std::uint32_t u) {
 #endif
 }
 
-// ---- Primitives: IEEE binary32, round to nearest even, subnormals kept
-// -------------------------------------------
+// ---- Primitives: IEEE binary32, round to nearest even, subnormals kept --------------------------
 #ifdef __CUDA_ARCH__
 LOCKSTEP_HD float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 LOCKSTEP_HD float add(float a, float b) { return __fadd_rn(a, b); }
@@ -64,8 +63,7 @@ LOCKSTEP_HD float rsqrt(float a) { return div(1.0f, sqrt(a)); }
 LOCKSTEP_HD float quiet_nan() { return from_bits(0x7fffffffu); }
 LOCKSTEP_HD float infinity() { return from_bits(0x7f800000u); }
 
-// ---- Functions: arithmetic.md 0.2
-// ----------------------------------------------------------------------------------
+// ---- Functions: arithmetic.md 0.2 ---------------------------------------------------------------
 inline constexpr float kLn2High = 0x1.62e43p-1f;
 inline constexpr float kLn2Low = 0x1.05c618p-29f;
 inline constexpr float kLog2E = 0x1.715476p+0f;
@@ -209,8 +207,7 @@ LOCKSTEP_HD float erf(float x) {
   return from_bits(bits(y) | (bits(x) & 0x80000000u));
 }
 
-// ---- Storage: arithmetic.md 0 rule 8
-// -------------------------------------------------------------------------------
+// ---- Storage: arithmetic.md 0 rule 8 ------------------------------------------------------------
 struct bf16 {
   std::uint16_t bits;
 };
@@ -232,8 +229,7 @@ LOCKSTEP_HD T st(float x) {
   }
 }
 
-// ---- Random bits: Philox4x32-10, arithmetic.md 0.4
-// -----------------------------------------------------------------
+// ---- Random bits: Philox4x32-10, arithmetic.md 0.4 ----------------------------------------------
 struct Philox {
   std::uint32_t word[4];
 };
@@ -257,8 +253,7 @@ LOCKSTEP_HD float uniform(std::uint32_t word) {
   return mul(static_cast<float>(word >> 8), 0x1p-24f);
 }
 
-// ---- Digest of a tensor set: arithmetic.md 1
-// -----------------------------------------------------------------------
+// ---- Digest of a tensor set: arithmetic.md 1 ----------------------------------------------------
 LOCKSTEP_HD std::uint64_t mix64(std::uint64_t x) {
   x ^= x >> 30;
   x *= 0xbf58476d1ce4e5b9u;

@@ -21,8 +21,7 @@
 
 namespace lockstep {
 
-// ---- The model
-// -------------------------------------------------------------------------------------------------
+// ---- The model ----------------------------------------------------------------------------------
 
 float trial_by_the_model(const Product& product, int index) {
   const trial::StepLocation at = trial::place(product, index);

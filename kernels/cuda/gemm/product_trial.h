@@ -93,7 +93,7 @@ LOCKSTEP_HD float c(std::int64_t row, std::int64_t col) {
   return from_bits((h & 0x80000000u) | ((120 + (h >> 24) % 20) << 23) | (h & 0x7fffffu));
 }
 
-// An element that is held against the model, of an m x n result: the corners, then every class of
+// An element of an m x n result that is compared with the model: the corners, then every class of
 // row and column where the result has it, then random ones.
 struct StepLocation {
   std::int64_t row, col;

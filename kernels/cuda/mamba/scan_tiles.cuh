@@ -100,8 +100,7 @@ __device__ __forceinline__ float* kept_decays(const ScanBackward<bf16>& op, std:
   return head_part(op.states, chunk, head) + 6144;
 }
 
-// ---- Decays
-// -------------------------------------------------------------------------------------------------
+// ---- Decays -------------------------------------------------------------------------------------
 struct TileDecay {
   float dt[kTileRows];
   float cs[kTileRows];
@@ -136,8 +135,7 @@ struct TileDecay {
   }
 };
 
-// ---- Operands
-// -------------------------------------------------------------------------------------------------
+// ---- Operands -----------------------------------------------------------------------------------
 __device__ __forceinline__ const bf16* row_of(const In<bf16>& from, const Chunk& chunk,
                                               std::int64_t column) {
   return from.data + chunk.start * from.pitch + column;
@@ -265,8 +263,7 @@ __device__ __forceinline__ float row_tree(int h, F product) {
   return add(add(t[0], __shfl_xor_sync(kAllLanes, t[0], 2)), 0.0f);
 }
 
-// ---- Launches
-// -------------------------------------------------------------------------------------------------
+// ---- Launches -----------------------------------------------------------------------------------
 // A block that takes more shared memory than a kernel has by itself.
 template <class Shared, class Op>
 void launch_tiles(CudaQueue queue, dim3 grid, int threads, void (*kernel)(Op), const Op& op) {

@@ -151,8 +151,7 @@ TEST(Ranks, ACapturedCollectiveCountsOnceALaunch) {
   EXPECT_TRUE(judged.checker.hazards().empty());
 }
 
-// ---- What goes wrong
-// -------------------------------------------------------------------------------------------------
+// ---- What goes wrong ----------------------------------------------------------------------------
 
 // Leaves one wait out.
 class DropsAWait final : public CallInterceptor {
@@ -232,7 +231,7 @@ TEST(Ranks, NeedEveryWaitAndTheCheckerSeesEachThatIsDropped) {
   }
 }
 
-// A meeting in between is an edge: what the host of the writer has waited for before, all hosts
+// A barrier in between is an edge: what the host of the writer has waited for before, all hosts
 // have.
 TEST(Ranks, NeedNoWaitForWhatAHostWaitedForBeforeTheyMet) {
   for (const bool met : {false, true}) {

@@ -167,8 +167,7 @@ TEST(Moe, ReportsRouterLossesApart) {
   EXPECT_NE(with.digest, without.digest);                            // but of its gradient.
 }
 
-// ---- Neighbours: only a capacity makes a token see the others
-// --------------------------------------------------------
+// ---- Neighbours: only a capacity makes a token see the others -----------------------------------
 std::vector<float> losses_of(const Scenario& s, const std::vector<Document>& order,
                              std::int32_t of) {
   const Outcome r = run(s, FixedData({step_of({{order}}, 20)}));
@@ -204,16 +203,14 @@ TEST(Moe, DroplessTokensDoNotSeeTheirNeighbours) {
   }
 }
 
-// ---- Checkpoint
-// -------------------------------------------------------------------------------------------------
+// ---- Checkpoint ---------------------------------------------------------------------------------
 TEST(Moe, AResumedRunHasTheBiasOfTheOneThatWasSaved) {
   const Scenario s = base();
   const auto data = open_data(s);
   EXPECT_EQ(difference(run(s, *data), run_resumed(s, *data, 2)), "");
 }
 
-// ---- Faults
-// -------------------------------------------------------------------------------------------------
+// ---- Faults -------------------------------------------------------------------------------------
 TEST(Moe, PlantedFaultsShow) {
   Scenario s = base();
   const Outcome sound = outcome(s);

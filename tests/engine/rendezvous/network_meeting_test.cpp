@@ -1,4 +1,5 @@
-// Who may come to a meeting over a network, who is told why not, and what a stranger can do there.
+// Which processes may join a network rendezvous, which are refused and why, and what strangers can
+// do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

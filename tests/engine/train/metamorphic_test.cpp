@@ -126,8 +126,7 @@ TEST(Metamorphic, TrainingDoesNotDependOnEvaluations) {
   }
 }
 
-// ---- Documents
-// -------------------------------------------------------------------------------------------------
+// ---- Documents ----------------------------------------------------------------------------------
 
 // Random documents; those in `own` use tokens that no other document has, each at most once.
 struct Documents {

@@ -1,4 +1,4 @@
-// The parts of a campaign that need no process: near-legal cases, classes of failures, what further
+// The parts of a campaign that need no process: invalid cases, classes of failures, what further
 // runs say.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

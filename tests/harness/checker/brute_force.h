@@ -180,7 +180,7 @@ class BruteForce : public Observer {
   std::map<int, int> tails_, events_, graph_ends_, launches_;
   std::map<int, int> hosts_{{-1, -1}};    // By rank, the last item; -1 is who started them.
   std::map<int, int> meetings_;           // How many each host has gone on from.
-  std::map<int, std::vector<int>> came_;  // By meeting: the last item of each that came.
+  std::map<int, std::vector<int>> came_;  // By barrier: the last item of each rank that came.
   int rank_ = -1;
   bool in_capture_ = false;
 };

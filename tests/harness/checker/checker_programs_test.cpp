@@ -1,5 +1,5 @@
 // The checker finds what happens-before by definition finds, on random programs over the device
-// door.
+// dispatch.
 #include <gtest/gtest.h>
 
 #include "harness/checker/call_log.h"

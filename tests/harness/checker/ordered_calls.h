@@ -1,4 +1,4 @@
-// Random programs over the device door: ops, copies, fills, the host's own accesses, events,
+// Random programs over the device dispatch: ops, copies, fills, the host's own accesses, events,
 // captures and launches, some of it ordered and some not.
 #pragma once
 

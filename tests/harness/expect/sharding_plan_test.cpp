@@ -130,8 +130,7 @@ RC_GTEST_PROP(ShardingPlan, IsTheEngines, ()) {
   RC_ASSERT(ours == theirs);
 }
 
-// ---- Counts
-// -------------------------------------------------------------------------------------------------
+// ---- Counts -------------------------------------------------------------------------------------
 
 std::int64_t of_step(const Scenario& s) {
   return collectives_of_step(s, plan_sharding(s), s.training.microbatches);
@@ -207,8 +206,7 @@ TEST(Collectives, OfTheLibrarysSumsAreFewer) {
   EXPECT_EQ(collectives_of_step(s, plan_sharding(s), 2), exchanged - buckets);
 }
 
-// ---- Words
-// -------------------------------------------------------------------------------------------------
+// ---- Words --------------------------------------------------------------------------------------
 
 TEST(ShardingTable, ShowsUnitsSlotsAndCollectives) {
   EXPECT_EQ(sharding_table(Scenario()), "");

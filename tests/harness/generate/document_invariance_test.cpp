@@ -23,8 +23,7 @@ namespace {
 
 constexpr int kScenarios = 10;  // For one property and precision.
 
-// ---- Documents and their places
-// -----------------------------------------------------------------------------------
+// ---- Documents and their places -----------------------------------------------------------------
 
 // Numbers are part of the dropout's key, so that a document keeps its own wherever it goes.
 struct Slot {
@@ -85,8 +84,7 @@ Packing draw_packing(Choices& c) {
   return p;
 }
 
-// ---- What may change
-// ----------------------------------------------------------------------------------------------
+// ---- What may change ----------------------------------------------------------------------------
 
 void take_other_neighbours(Packing& p, Choices& c) {
   std::int32_t number = kOtherNeighbours;
@@ -129,8 +127,7 @@ void add_empty_documents(Packing& p, Choices& c) {
   }
 }
 
-// ---- The scenario
-// -------------------------------------------------------------------------------------------------
+// ---- The scenario -------------------------------------------------------------------------------
 
 std::int64_t rows_needed(const Packing& p, const Slots& slots) {
   std::int64_t rows = 0;
@@ -214,8 +211,7 @@ StepData documents_of(const Scenario& s, const Packing& p) {
   return test::step_of(microbatches);
 }
 
-// ---- The property
-// -------------------------------------------------------------------------------------------------
+// ---- The property -------------------------------------------------------------------------------
 
 struct Side {
   Scenario scenario;
@@ -386,8 +382,7 @@ TEST(Packings, AreLegalWhateverIsDrawn) {
   }
 }
 
-// ---- And it can fail
-// ----------------------------------------------------------------------------------------------
+// ---- And it can fail ----------------------------------------------------------------------------
 
 void expect_seen(const char* fault, const Change& change) {
   for (const Numerics numerics : kBoth) {

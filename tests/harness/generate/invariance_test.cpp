@@ -25,8 +25,7 @@ constexpr int kScenarios = 20;  // For one property.
 
 bool has_graphs(const Scenario& s) { return s.cuda_graph.impl != GraphImpl::none; }
 
-// ---- What may change
-// ----------------------------------------------------------------------------------------------
+// ---- What may change ----------------------------------------------------------------------------
 
 void take_another_capacity(Scenario& s, Choices& c) {
   if (!has_graphs(s)) return;
@@ -141,8 +140,7 @@ constexpr Change kCapacity{take_another_capacity, run_it}, kGraphs{switch_graphs
     kSchedule{change_nothing, run_on_another_schedule},
     kAddresses{change_nothing, run_at_other_addresses}, kResumed{change_nothing, save_and_resume};
 
-// ---- The property
-// -------------------------------------------------------------------------------------------------
+// ---- The property -------------------------------------------------------------------------------
 
 struct Compared {
   Scenario before, after;
@@ -234,8 +232,7 @@ TEST(Changes, AreLegalWhateverIsDrawn) {
   }
 }
 
-// ---- And it can fail
-// ----------------------------------------------------------------------------------------------
+// ---- And it can fail ----------------------------------------------------------------------------
 
 bool is_seen(const char* fault, const Change& change) {
   test::make_interceptor = planted_alias;

@@ -1,5 +1,5 @@
-// The parts of `lockstep mutate`: names of faults, what is enumerated, how a trial goes, what is
-// counted.
+// The parts of `lockstep mutate`: names of faults, what is enumerated, how a mutant is evaluated,
+// what is counted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -78,7 +78,7 @@ CaseResult result_of(Verdict verdict, JudgeKind judge = JudgeKind::none,
   return result;
 }
 
-// A fault that two scenarios and no probe may show.
+// A fault that two scenarios and no fixture program may show.
 Fault two_cases() {
   return {.name = "some-fault",
           .kind = Fault::Kind::named,
@@ -242,8 +242,7 @@ TEST(Score, CountsEachFaultOnce) {
               HasSubstr("named: 2 of 2 killed (100.0 %), 1 proven equivalent, 1 not run"));
 }
 
-// ---- The command
-// -------------------------------------------------------------------------------------------------
+// ---- The command --------------------------------------------------------------------------------
 
 boost::json::value mutated(const TemporaryFolder& folder, const std::string& words, int status) {
   const Ran ran = run_lockstep("mutate --quiet " + words + " --json " + (folder / "m.json"));
@@ -309,7 +308,7 @@ TEST(MutateCommand, NamesAReplayThatFindsItAgain) {
     EXPECT_TRUE(found.at("killed").as_bool()) << name;
     const std::string replay(found.at("replay").as_string());
     ASSERT_THAT(replay, testing::StartsWith("lockstep "));
-    // The result of a probe is shown again by its trial, which then ends well.
+    // The result of a fixture program is shown again by its evaluation, which then ends well.
     const int status = replay.starts_with("lockstep replay ") ? 1 : 0;
     EXPECT_EQ(run_lockstep(replay.substr(std::string("lockstep ").size())).status, status)
         << replay;

@@ -21,8 +21,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
 
-// ---- The plan
-// -------------------------------------------------------------------------------------------------
+// ---- The plan -----------------------------------------------------------------------------------
 
 // By what the largest of `together` packs has.
 double seconds_of(const PackHistogram& histogram, const PackCosts& costs,
@@ -115,8 +114,7 @@ TEST(PackCosts, LieOnLinesBetweenWhatWasMeasured) {
   EXPECT_DOUBLE_EQ(costs.replay_at(30), 2);
 }
 
-// ---- The histogram
-// -------------------------------------------------------------------------------------------------
+// ---- The histogram ------------------------------------------------------------------------------
 
 class HistogramFile : public testing::Test {
  protected:

@@ -23,12 +23,10 @@ namespace {
 using F = float;
 using I = std::int32_t;
 
-// ---- Packing
-// -------------------------------------------------------------------------------------------------
+// ---- Packing ------------------------------------------------------------------------------------
 void draw(OpBuilder& b, PackMetadata& op) { op = draw_pack_metadata(b); }
 
-// ---- Rows and channels
-// ----------------------------------------------------------------------------------------------
+// ---- Rows and channels --------------------------------------------------------------------------
 Dropout draw_dropout(OpBuilder& b) {
   if (b.chance(3)) return {};
   const double p = 0.1 * static_cast<double>(b.between(1, 8));
@@ -205,8 +203,7 @@ void draw(OpBuilder& b, LinearWeightGradient<T>& op) {
   }
 }
 
-// ---- Attention
-// -------------------------------------------------------------------------------------------------
+// ---- Attention ----------------------------------------------------------------------------------
 void draw(OpBuilder& b, RopeTable& op) {
   op = {.table = b.out<F>(b.between(1, 90), 2 * b.between(1, 40)),
         .base = b.chance(2) ? 10000.0f : 500.0f};
@@ -258,8 +255,7 @@ void draw(OpBuilder& b, AttentionBackward<T>& op) {
         .head_dim = shape.head_dim};
 }
 
-// ---- Mamba
-// -------------------------------------------------------------------------------------------------
+// ---- Mamba --------------------------------------------------------------------------------------
 template <class T>
 void draw(OpBuilder& b, ConvForward<T>& op) {
   const DrawnPack pack(b);
@@ -338,8 +334,7 @@ void draw(OpBuilder& b, ScanBackward<T>& op) {
   op.dd = b.out<F>(1, op.heads);
 }
 
-// ---- Loss
-// -------------------------------------------------------------------------------------------------
+// ---- Loss ---------------------------------------------------------------------------------------
 template <class T>
 void draw(OpBuilder& b, CrossEntropyForward<T>& op) {
   const DrawnTargets drawn(b);
@@ -372,8 +367,7 @@ void draw(OpBuilder& b, MicrobatchLoss& op) {
   op = {.loss = b.values(1, b.between(1, 150)), .state = b.state(), .total = b.out<F>(1, 1)};
 }
 
-// ---- Optimizer
-// -------------------------------------------------------------------------------------------------
+// ---- Optimizer ----------------------------------------------------------------------------------
 void draw(OpBuilder& b, AccumulateGradient& op) {
   const auto rows = b.between(1, 20), cols = b.width();
   const auto terms = b.chance(2) ? 1 : b.between(2, 4);
@@ -430,8 +424,7 @@ void draw(OpBuilder& b, Digest& op) {
                   static_cast<std::uint64_t>(b.between(0, 40))};
 }
 
-// ---- The machine
-// -------------------------------------------------------------------------------------------------
+// ---- The machine --------------------------------------------------------------------------------
 void draw(OpBuilder& b, Fingerprint& op) {
   op = {.hashes = b.out<std::uint64_t>(1, kFingerprints)};
 }

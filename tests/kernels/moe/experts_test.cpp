@@ -23,8 +23,7 @@ double score(RouterScore kind, const std::vector<double>& logits, std::size_t e)
   return 1 / sum;
 }
 
-// ---- Router
-// -------------------------------------------------------------------------------------------------
+// ---- Router -------------------------------------------------------------------------------------
 // Scores of 24 bits: two dozen roundings of terms no larger than 1, and the chain of the logits.
 TEST(Router, ScoresStayWithinTheirBound) {
   for_cases<RouterForward<float>>(60, [](const auto& op) {
@@ -103,8 +102,7 @@ TEST(Router, WeightsAreScoresOfTheSelected) {
   });
 }
 
-// ---- Losses
-// -------------------------------------------------------------------------------------------------
+// ---- Losses -------------------------------------------------------------------------------------
 TEST(RouterLoss, IsTheMeanOverRowsOfDocuments) {
   for_cases<RouterLoss>(60, [](const auto& op) {
     run(HostQueue{}, op);
@@ -192,8 +190,7 @@ TEST(RouterWeightGradient, IsAChainOverPhysicalRows) {
   });
 }
 
-// ---- Layout
-// -------------------------------------------------------------------------------------------------
+// ---- Layout -------------------------------------------------------------------------------------
 // A queue for each expert, filled in order of (row, slot) until the capacity is reached.
 TEST(ExpertLayout, IsFirstComeFirstServed) {
   int dropped = 0, without = 0;
@@ -241,8 +238,7 @@ TEST(ExpertCounts, CountPairsOfDocuments) {
   });
 }
 
-// ---- There and back
-// -------------------------------------------------------------------------------------------------
+// ---- There and back -----------------------------------------------------------------------------
 // Ones that go to the experts and come back with weight 1 count the pairs that were kept;
 // everything is exact.
 TEST(Dispatch, BringsEveryKeptPairThereAndBack) {
@@ -354,8 +350,7 @@ TEST(DispatchBackward, AddsSlotsThenTheSharedExpertThenTheRouter) {
   expect_dispatch_backward<bf16>();
 }
 
-// ---- Products
-// -------------------------------------------------------------------------------------------------
+// ---- Products -----------------------------------------------------------------------------------
 template <class T, class A, class B>
 float dot(std::int64_t k, const A& a, const B& b) {
   std::vector<float> x, w;
@@ -417,8 +412,7 @@ void expect_products() {
 TEST(ExpertProducts, AreChainsOfTheExpertsOwn) { expect_products<float>(); }
 TEST(ExpertProductsBf16, AreChainsOfTheExpertsOwn) { expect_products<bf16>(); }
 
-// ---- State
-// -------------------------------------------------------------------------------------------------
+// ---- State --------------------------------------------------------------------------------------
 TEST(ExpertBias, MovesTowardsTheMean) {
   std::int32_t step[] = {4, 0, 2, 2};
   float bias[] = {0.5f, 0.0f, 0.0f, -1.0f};
