@@ -1,4 +1,5 @@
 #include "engine/nn/mamba.h"
+
 #include "kernels/ops/residual.h"
 #include "kernels/ops/rms_norm.h"
 
