@@ -66,7 +66,7 @@ class MutantEvaluation {
   void took_proof(const CaseResult& result);
   void survive();
   void quote(const CaseResult& result);  // Keeps the judge's report.
-  const MutationCase& at() const { return at(*cases_, fault_->cases[position_]); }
+  const MutationCase& at() const { return lockstep::at(*cases_, fault_->cases[position_]); }
 
   int number_;
   const Fault* fault_;

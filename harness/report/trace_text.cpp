@@ -72,7 +72,7 @@ void add_tracks(const Trace& trace, const std::string& name, json::array& events
 // The start lies in the slice it leaves, the end in the one it leads to.
 void add_flow(const Trace& trace, const TraceFlow& flow, int id, json::array& events) {
   const auto point = [&](const char* phase, int item, int at) {
-    const int stream = at(trace.items, item).stream;
+    const int stream = lockstep::at(trace.items, item).stream;
     json::object event{{"ph", phase},
                        {"name", flow.name},
                        {"cat", flow.name == "missing edge" ? "hazard" : "event"},
