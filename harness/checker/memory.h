@@ -1,4 +1,4 @@
-// Every allocation there was, by generation: a number is never used again, an address is.
+// Every allocation of the run, by generation: addresses are reused, generations are not.
 #pragma once
 
 #include <memory>
@@ -30,8 +30,8 @@ class CheckedMemory {
  public:
   void allocate(const void* base, std::size_t bytes, bool pinned);
   void release(Allocation& allocation);
-  Allocation* live_at(const void* address);              // Null when the byte is in none.
-  const Allocation* last_at(const void* address) const;  // The latest that is gone.
+  Allocation* live_at(const void* address);  // Null if no live allocation contains the byte.
+  const Allocation* last_at(const void* address) const;  // The allocation that was released last.
   Allocation& operator[](int id) { return *all_[static_cast<std::size_t>(id)]; }
 
  private:
