@@ -1,7 +1,7 @@
-// Calls that run around the modules of a model: four ordered lists for each. What is sharded is
-// gathered, released and reduced there. A module whose body is in a graph keeps its hooks outside
-// of it: they are taken out while the region is captured, recorded or replayed, and run around it
-// in the order in which they would have run eagerly.
+// Ordered lists of calls that run around the modules of a model, four for each module. Sharded
+// weights are gathered and released there, and gradients are reduced. If the body of a module is in
+// a graph, its hooks stay outside: they are removed while the region is captured, recorded or
+// replayed, and run around the region in the order that they have eagerly.
 #pragma once
 
 #include <array>
@@ -43,15 +43,15 @@ class Hooks {
   std::vector<std::array<std::vector<Hook>, 4>> lists_;
 };
 
-// The lists of a region while it lives; its destructor puts them back, whatever happened meanwhile.
+// The lists of a region while it is captured; the destructor restores them in every case.
 class ExtractedHooks {
  public:
   struct List {
     int module;
     HookPoint point;
   };
-  // In the order in which the region runs them. Two phases: all are taken, then sorted into those
-  // that run before the region and those that run behind it.
+  // Lists the hooks in the order in which the region runs them. All are taken first, then sorted
+  // into those that run before the region and those that run after it.
   ExtractedHooks(Hooks& hooks, const std::vector<List>& lists);
   ~ExtractedHooks();
   ExtractedHooks(const ExtractedHooks&) = delete;

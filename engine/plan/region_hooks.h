@@ -1,4 +1,4 @@
-// Where hooks hang on the model, and which of them a segment runs.
+// The positions of hooks in the model, and the hooks that each segment runs.
 #pragma once
 
 #include "engine/plan/hooks.h"
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// Modules of a model as hooks count them: the embedding, the symbols of the pattern, the head.
+// Modules of a model as hooks number them: the embedding, the symbols of the pattern, the head.
 struct Modules {
   int layers = 0;
   static constexpr int embedding() { return 0; }
@@ -15,12 +15,12 @@ struct Modules {
   int count() const { return 2 + layers; }
 };
 
-// The lists around one part of a layer. Those of the layer run before the first of its stages and
-// behind the last one, in whatever segments these are.
+// The lists around one part of a layer. Those of the layer run before its first stage and after its
+// last one, in whichever segments these are.
 std::vector<ExtractedHooks::List> hooks_before(const Part& part, bool forward);
 std::vector<ExtractedHooks::List> hooks_after(const Part& part, bool forward);
 
-// The hooks of a segment's passes, in order.
+// The hooks of the passes of a segment, in order.
 std::vector<ExtractedHooks::List> hooks_of(const Segment& segment, bool forward);
 
 }  // namespace lockstep

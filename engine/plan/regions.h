@@ -1,5 +1,5 @@
-// How partial graphs cut the model: the captured parts of one block are one region, the rest runs
-// eagerly.
+// How partial graphs cut the model: the captured parts of one block form one region, and the rest
+// runs eagerly.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace lockstep {
 
-// A layer `E` runs in three stages, backward in the opposite order, and a graph may end after the
-// first or the second. Every other layer is one stage, whatever it is called.
+// A layer `E` runs in three stages (the backward pass in opposite order), and a graph may end after
+// the first or the second. Every other layer is one stage, whatever its name.
 enum class Stage : std::uint8_t {
   router,      // Norm, routing, router losses, shared expert.
-  preprocess,  // Where each pair goes; counts.
+  preprocess,  // The destination of each pair; counts.
   experts,     // Dispatch, expert products, combine, residual.
   end,
 };

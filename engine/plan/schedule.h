@@ -12,8 +12,8 @@ struct Pass {
 };
 
 // 1F1B with `in_flight` microbatches between forward and backward: F F F B F B B B for 3 of 4.
-// Backward passes come in ascending order, so gradients accumulate in the order of the contract
-// whatever the depth. Of microbatches `first` to `end` - 1.
+// Backward passes come in ascending order, so gradients accumulate in the order of the contract at
+// every depth. Covers the microbatches `first` to `end` - 1.
 std::vector<Pass> one_forward_one_backward(int end, int in_flight, int first = 0);
 
 }  // namespace lockstep

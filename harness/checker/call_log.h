@@ -1,5 +1,5 @@
-// Every call of a run at the device, to be told to other observers later: a judge can go over the
-// same run again with one edge less.
+// Logs every call of a run at the device, so that other observers can be told of the same run
+// later: for example a checker that ignores one edge.
 #pragma once
 
 #include <vector>

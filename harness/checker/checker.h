@@ -1,6 +1,6 @@
-// The judge of order: vector clocks over every call at the device, and shadow memory by byte range.
-// It sees the host's calls only, so a missing edge shows on every run, on either device, whatever
-// the timing.
+// The happens-before checker: vector clocks over every call at the device, and shadow memory by
+// byte range. It sees only the host's calls, so it reports a missing edge on every run and either
+// device, regardless of timing.
 #pragma once
 
 #include <array>
@@ -30,15 +30,15 @@ class Checker : public Observer {
   static std::vector<std::string> mutations();
 
   std::int64_t launches() const { return launches_; }  // For graphs.
-  // How many calls each captured graph recorded, in order of capture, by the stream that captured:
-  // one a rank.
+  // How many calls each captured graph recorded, in order of capture, keyed by the capturing stream
+  // (one per rank).
   const std::map<int, std::vector<std::int64_t>>& captured_calls() const { return captured_calls_; }
   std::int64_t checked() const { return checked_; }  // Accesses judged.
   // In the order of the calls, not de-duplicated.
   const std::vector<Hazard>& hazards() const { return hazards_; }
   const std::map<Edge, EdgeUse>& edges() const { return edges_; }  // The ones that the run used.
   const std::string& stream_name(int stream) const;                // "the host" for -1.
-  // EngineViolation if there are hazards: after a run, for what its clean-up showed.
+  // Throws EngineViolation if there are hazards; called after a run for hazards of its clean-up.
   void throw_found() const;
 
   void on_call(const IssuedCall& call) override;
@@ -50,7 +50,7 @@ class Checker : public Observer {
   void on(const SubmitCall&, const IssuedCall&);
   void on(const CopyCall&, const IssuedCall&);
   void on(const FillCall&, const IssuedCall&);
-  void on(const ExchangeCall&, const IssuedCall&) {}  // Observers are told of its effects.
+  void on(const ExchangeCall&, const IssuedCall&) {}  // Observers are told of its effects instead.
   void on(const HostAccessCall&, const IssuedCall&);
   void on(const RecordCall&, const IssuedCall&);
   void on(const WaitCall&, const IssuedCall&);
@@ -70,7 +70,7 @@ class Checker : public Observer {
 
   struct Thread {
     std::string name;
-    int stream = -1;  // None: a host.
+    int stream = -1;  // None for a host.
     Clock clock;
   };
   struct Host {
@@ -80,7 +80,7 @@ class Checker : public Observer {
   };
   struct EventState {
     bool recorded = false;
-    bool in_capture = false;  // Recorded in a capture last: it means nothing outside.
+    bool in_capture = false;  // Recorded last in a capture, so it has no meaning outside.
     int stream = -1;
     Clock clock;
   };
@@ -88,7 +88,7 @@ class Checker : public Observer {
     int origin;
     std::set<int> streams, events;
   };
-  // The host of the process: of the only rank, or of who starts the others.
+  // The host thread of the process: that of the only rank, or the one that starts the others.
   static constexpr int kStarter = 0;
 
   bool mutated(const char* name) const { return options_.mutation == name; }
@@ -97,7 +97,8 @@ class Checker : public Observer {
   int lane_thread(int stream, int lane, int captured);
   EventState& event(int id);
   bool captures(int stream) const { return capture_ && capture_->streams.contains(stream); }
-  int enter(int stream);  // The stream's thread, which now follows all that the host did.
+  int enter(
+      int stream);  // Returns the stream's thread, ordered after everything that the host did.
   bool use(const Edge& edge, int recorder);
   void wait(Clock& clock, int event_id, int waiter, const EventState& state);
 
@@ -115,9 +116,9 @@ class Checker : public Observer {
 
   CheckerOptions options_;
   std::vector<Thread> threads_;
-  int host_ = kStarter;        // The thread whose calls these are.
+  int host_ = kStarter;        // The thread that makes the current calls.
   std::map<int, Host> hosts_;  // By rank.
-  // By parity: a host may come to the next before all have gone on from the last.
+  // By parity: a host may enter the next barrier before all have left the last one.
   std::array<Clock, 2> meets_;
   std::map<int, int> stream_threads_;
   std::map<std::pair<int, int>, int> lane_threads_;
@@ -129,7 +130,7 @@ class Checker : public Observer {
   std::map<Edge, EdgeUse> edges_;
   std::int64_t checked_ = 0, launches_ = 0;
   std::map<int, std::vector<std::int64_t>> captured_calls_;
-  bool stopped_ = false;  // A hazard was thrown: what follows is clean-up.
+  bool stopped_ = false;  // A hazard was thrown, and the following calls are clean-up.
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Vector clocks: what a stream, a lane of a graph or the host knows to be over.
+// Vector clocks: the accesses that a stream, a lane of a graph or the host knows to be complete.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// One entry per thread of execution. An access at time t of thread k is over for everybody whose
-// clock has at(k) >= t.
+// One entry per thread of execution. An access at time t of thread k is complete for every thread
+// whose clock has at(k) >= t.
 class Clock {
  public:
   std::uint64_t at(int thread) const {

@@ -1,5 +1,4 @@
-// An edge that the host's code draws: the calls of one kind, for one event or stream, by one
-// waiter.
+// An edge that the host's code adds: all calls of one kind, for one event or stream, by one waiter.
 #pragma once
 
 #include <compare>
@@ -18,7 +17,7 @@ struct Edge {
 
 struct EdgeUse {
   int recorder = -1;       // The stream of the record that was waited for last; unused for streams.
-  std::int64_t calls = 0;  // The ones that waited for something.
+  std::int64_t calls = 0;  // Those calls that waited for something.
 };
 
 }  // namespace lockstep

@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// An operand, and the generation of its memory at capture (-1: not looked up yet, or no memory of
-// ours).
+// An operand, and the generation of its memory at capture (-1: not looked up yet, or not our
+// memory).
 struct CheckedOperand {
   OperandBytes bytes;
   int operand = 0;
@@ -29,7 +29,7 @@ struct GraphItem {
   Kind kind;
   int lane;    // 0: the stream that the capture began on, which at a launch is the stream launched
                // on.
-  int stream;  // The stream captured.
+  int stream;  // The captured stream.
   Work work;
   std::vector<CheckedOperand> operands;
   int event = -1;
@@ -38,10 +38,10 @@ struct GraphItem {
 
 struct GraphPlan {
   int origin = -1;
-  std::vector<int> lanes;  // The stream captured, by lane.
+  std::vector<int> lanes;  // The captured stream of each lane.
   std::vector<GraphItem> items;
   int launches = 0;
-  Clock finished;  // A graph does not run beside itself.
+  Clock finished;  // Two launches of one graph never overlap.
 };
 
 GraphPlan plan_of(int origin, const Ledger& ledger);

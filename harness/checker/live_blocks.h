@@ -1,5 +1,5 @@
-// Which block of memory has a byte now. Asked for every operand of every call, so the addresses lie
-// in one piece.
+// Finds the live block of memory that contains a byte. It is asked for every operand of every call,
+// so the addresses are contiguous.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace lockstep {
 
 class LiveBlocks {
  public:
-  // A block that begins where another one does takes its place.
+  // A block that begins at the address of another one replaces it.
   void add(const void* base, std::size_t bytes, int number);
   void remove(const void* base);
   int at(const void* address) const;  // The block's number, or -1.

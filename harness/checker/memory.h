@@ -1,4 +1,4 @@
-// Every allocation there was, by generation: a number is never used again, an address is.
+// Every allocation of the run, by generation: addresses are reused, generations are not.
 #pragma once
 
 #include <memory>

@@ -14,7 +14,7 @@ struct EdgeVerdict {
   EdgeUse use;
   std::string text;  // "compute waits for event 3 of loader (4 calls)".
   bool redundant = false;
-  bool together = false;  // Redundant still when those before it in the list are dropped as well.
+  bool together = false;  // Still redundant if the edges before it in the list are dropped as well.
 };
 
 // Judges every edge that the logged run used. The run itself must be free of hazards.

@@ -10,9 +10,9 @@ namespace lockstep {
 
 class Shadow {
  public:
-  // The accesses that `now` conflicts with and that are not over for `clock`.
+  // The accesses that conflict with `now` and are not complete for `clock`.
   std::vector<Touch> unordered(const Touch& now, const Clock& clock) const;
-  // Remembers an access. Those that it covers and that came before it are forgotten: whoever is
+  // Stores an access. Earlier accesses that it covers are forgotten, because every access that is
   // ordered after this one is ordered after them too.
   void add(const Touch& touch, const Clock& clock);
   void clear();

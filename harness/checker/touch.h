@@ -1,4 +1,4 @@
-// One access to memory: who, where in the step, which operand, which bytes, at which time of which
+// One access to memory: its work, its place in the step, its operand and bytes, and the time of its
 // thread.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// The work that made an access: an op, a copy, a fill or the host. `graph` and `launch` say which
-// replay it was part of.
+// The work that made an access: an op, a copy, a fill or the host. `graph` and `launch` identify
+// the replay that it was part of.
 struct Work {
   const char* name = "";
   StepLocation place;
@@ -22,7 +22,7 @@ struct Work {
 
 struct Touch {
   Work work;
-  int operand = 0;        // Its place among those of the op.
+  int operand = 0;        // Its index among the operands of the op.
   const char* name = "";  // Its name in the op's struct.
   Access mode = Access::in;
   Box box;

@@ -1,5 +1,4 @@
-// The bytes of one allocation that nobody has given a value: fresh ones, and those that an op used
-// as scratch.
+// The bytes of one allocation that have no value: fresh ones, and those that an op used as scratch.
 #pragma once
 
 #include <map>
