@@ -128,7 +128,7 @@ void GradientBuffers::enter(int unit) {
 void GradientBuffers::leave(int unit, bool last) {
   const bool reduces = faulty("reduced-every-microbatch", at_once() || last, true);
   if (!reduces) return;
-  const StepLocation place = compute_.device().place;
+  const StepLocationScope scope(compute_.device());
   compute_.device().place.layer = -1;
   compute_.device().place.part = "reduce";
   if (at_once()) {
@@ -142,7 +142,6 @@ void GradientBuffers::leave(int unit, bool last) {
   } else {
     reduce_step(unit);
   }
-  compute_.device().place = place;
 }
 
 void GradientBuffers::finish() {
@@ -197,11 +196,12 @@ std::vector<std::vector<GradientBuffers::Arrival>> GradientBuffers::arrivals(
 
 // Receives every rank's part of this rank's shards, or the library's sum of them.
 void GradientBuffers::exchange(const std::vector<Arrival>& arrivals) {
+  const std::vector<Arrival> none;
+  const auto* const wrong =
+      stream_.device().recording() >= 0 && communicator_.rank() == 1 ? &none : &arrivals;
+  const auto& called = *faulty("a-rank-captures-a-collective-less", &arrivals, wrong);
   communicator_.grouped([&] {
-    for (const Arrival& one : arrivals) {
-      const bool captured = stream_.device().recording() >= 0;
-      if (fault("a-rank-captures-a-collective-less") && captured && communicator_.rank() == 1)
-        continue;
+    for (const Arrival& one : called) {
       const CollectiveName name{"reduce", one.bucket};
       const auto bytes = static_cast<std::size_t>(bucket(one.bucket).shard) * sizeof(float);
       library_sums_
@@ -211,7 +211,8 @@ void GradientBuffers::exchange(const std::vector<Arrival>& arrivals) {
   });
 }
 
-// total = add(total, the part of rank r), ranks ascending.
+// total = add(total, what rank r sent), ranks ascending from `first_rank`. A ring would start
+// elsewhere and go round.
 void GradientBuffers::add_up(const Arrival& arrival, Tensor<float> total, int first_rank) const {
   const int end = communicator_.size();
   const auto add = [&](int from, int count) {
@@ -219,8 +220,10 @@ void GradientBuffers::add_up(const Arrival& arrival, Tensor<float> total, int fi
     if (count > 0)
       stream_.submit(AccumulateGradient{.g = {data, count, total.cols, total.cols}, .acc = total});
   };
-  if (!fault("folded-in-another-order")) return add(first_rank, end - first_rank);
-  for (int r = end - 1; r >= first_rank; --r) add(r, 1);
+  const int second_rank = std::min(first_rank + 1, end);
+  const int start = faulty("folded-in-another-order", first_rank, second_rank);
+  add(start, end - start);
+  add(first_rank, start - first_rank);
 }
 
 // acc = acc + every rank's part at `from`, rank after rank, or the library's sum.

@@ -141,52 +141,68 @@ WeightBuffers::Slot* WeightBuffers::holding(int unit) {
   return nullptr;
 }
 
-bool WeightBuffers::gather(int unit) {
+// The first slot of the unit's that is free; -1 if none is.
+int WeightBuffers::free_slot(int unit) {
   for (const int choice : choices(unit)) {
-    Slot& to = slot(choice);
-    const bool free = faulty("gather-takes-a-busy-slot", to.state == State::free, true);
-    if (!free) continue;
-    if (to.read) stream_.wait(to.released);
-    if (choices(unit).size() > 1) place(unit, to);
-    if (fault("pooled-unit-moves") && choice > 0 && compute_.device().place.step > 1)
-      place(unit, slot(choice - 1));
-    const std::size_t other = static_cast<std::size_t>(choice) ^ 1;
-    const bool swapped =
-        fault("units-swap-slots") && compute_.device().place.step > 1 && other < slots_.size();
-    exchange(unit, to, swapped ? *slots_[other] : to);
-    return true;
+    const bool free = slot(choice).state == State::free;
+    const bool taken = faulty("gather-takes-a-busy-slot", free, true);
+    if (taken) return choice;
   }
-  return false;
+  return -1;
+}
+
+bool WeightBuffers::gather(int unit) {
+  const int index = free_slot(unit);
+  if (index < 0) return false;
+  Slot& to = slot(index);
+  if (to.read) stream_.wait(to.released);
+  // The graphs of the first steps hold the address of `to`: later, another slot is a fault.
+  const int neighbour = std::min(index ^ 1, static_cast<int>(slots_.size()) - 1);
+  Slot& other = compute_.device().place.step > 1 ? slot(neighbour) : to;
+  place(unit, *faulty("pooled-unit-moves", &to, &other));
+  exchange(unit, to, *faulty("units-swap-slots", &to, &other));
+  return true;
+}
+
+// The buckets of the unit in their order, as this rank gathers them.
+std::vector<WeightBuffers::Shard> WeightBuffers::shards(int unit, const Slot& to) const {
+  const UnitMemory memory = memory_of_weights(layout_, unit);
+  const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
+  std::vector<Shard> all, with_rows;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const Bucket& bucket = layout_.buckets[static_cast<std::size_t>(buckets[i])];
+    const BucketMemory& own = parameters_.buckets()[static_cast<std::size_t>(buckets[i])];
+    const void* const from =
+        bucket.narrow ? static_cast<const void*>(own.copy.data) : own.weight.data;
+    const auto bytes =
+        static_cast<std::size_t>(bucket.shard) * (bucket.narrow ? sizeof(bf16) : sizeof(float));
+    all.push_back({buckets[i], to.memory + memory.offsets[i], from, bytes});
+    if (!layout_.is_empty(bucket, compute_.device().place.rank)) with_rows.push_back(all.back());
+  }
+  // A rank whose shard is empty takes part too: the others wait for it.
+  const std::vector<Shard>& called = *faulty("empty-shard-skips-its-collective", &all, &with_rows);
+  return called;
 }
 
 void WeightBuffers::exchange(int unit, Slot& slot, const Slot& to) {
-  const StepLocation place = compute_.device().place;
-  compute_.device().place.layer = -1;
-  compute_.device().place.part = "gather";
-  const UnitMemory memory = memory_of_weights(layout_, unit);
-  const std::vector<int>& buckets = at(layout_.units, unit).buckets;
+  Device& device = compute_.device();
+  const StepLocationScope scope(device);
+  device.place.layer = -1;
+  device.place.part = "gather";
+  const std::vector<Shard> all = shards(unit, to);
+  const bool second = device.place.rank == 1;
+  const bool second_captures = second && device.recording() >= 0;
   communicator_.grouped([&] {
-    for (std::size_t n = 0; n < buckets.size(); ++n) {
-      const bool captured =
-          fault("a-rank-captures-in-another-order") && compute_.device().recording() >= 0;
-      const bool turned = (captured || fault("a-rank-gathers-in-another-order")) && place.rank == 1;
-      const std::size_t i = turned ? buckets.size() - 1 - n : n;
-      const Bucket& bucket = at(layout_.buckets, buckets[i]);
-      if (fault("empty-shard-skips-its-collective") && layout_.is_empty(bucket, place.rank))
-        continue;
-      const BucketMemory& shard = at(parameters_.buckets(), buckets[i]);
-      const void* const from =
-          bucket.narrow ? static_cast<const void*>(shard.copy.data) : shard.weight.data;
-      const auto bytes =
-          static_cast<std::size_t>(bucket.shard) * (bucket.narrow ? sizeof(bf16) : sizeof(float));
-      communicator_.all_gather(stream_, {"gather", buckets[i]}, to.memory + memory.offsets[i], from,
-                               bytes);
+    for (std::size_t n = 0; n < all.size(); ++n) {
+      const std::size_t back = all.size() - 1 - n;  // Counted from the end, for a fault.
+      const auto i = faulty("a-rank-captures-in-another-order", n, second_captures ? back : n);
+      const Shard& one = all[faulty("a-rank-gathers-in-another-order", i, second ? back : i)];
+      communicator_.all_gather(stream_, {"gather", one.bucket}, one.to, one.from, one.bytes);
     }
   });
   stream_.record(slot.gathered);
   slot.unit = unit;
   slot.state = State::gathering;
-  compute_.device().place = place;
 }
 
 void WeightBuffers::wait(Slot& slot) {

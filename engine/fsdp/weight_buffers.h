@@ -65,9 +65,17 @@ class WeightBuffers {
   const std::vector<int>& choices(int unit) const { return at(plan_.choices, unit); }
   Slot* holding(int unit);
   void place(int unit, const Slot& slot);
-  bool gather(int unit);  // Returns false if no slot is free.
-  void exchange(int unit, Slot& slot,
-                const Slot& to);  // `to` equals `slot` unless a fault is planted.
+  // What this rank passes to the collective that gathers a bucket.
+  struct Shard {
+    int bucket;
+    void* to;
+    const void* from;
+    std::size_t bytes;
+  };
+  int free_slot(int unit);
+  bool gather(int unit);  // False if no slot is free.
+  std::vector<Shard> shards(int unit, const Slot& to) const;
+  void exchange(int unit, Slot& slot, const Slot& to);  // `to` is `slot`, but for a fault.
   void gather_ahead(std::size_t first, std::size_t end);
   void wait(Slot& slot);
 

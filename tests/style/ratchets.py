@@ -29,7 +29,7 @@ LIMITS = {
     "circles between folders": (0, 0),
     "units that include one op's header, most": (30, 30),
     "comments that open without a subject": (20, 20),
-    "lines with fault( in engine/": (7, 59),
+    "lines with fault( in engine/": (0, 0),
     "lines with fault( in kernels/": (0, 0),
     "static_cast<std::size_t>": (83, 100),
     "lines of a function, most": (100, 100),

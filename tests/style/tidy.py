@@ -61,7 +61,7 @@ POINT = re.compile(r"\bfaulty(?:<[^<>]*>)?\(")
 # A condition, the header of a loop, or what stands before a question mark.
 DECIDES = re.compile(r"\b(if|while|for|switch)\s*\(.*\bfaulty\b|\bfaulty(<[^<>]*>)?\([^()]*(\([^()]*\)[^()]*)*\)\s*\?")
 POINTS_OF_A_FUNCTION = 2
-WITHOUT_FAULT = ("kernels/",)  # Folders where every fault point has that form.
+WITHOUT_FAULT = ("kernels/", "engine/")  # Folders where every fault point has that form.
 SNAKE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 # Words that may stand before a name in a definition or declaration at the start of a line.
 FUNCTION = re.compile(
