@@ -235,6 +235,10 @@ class Device {
 class StepLocationScope {
  public:
   explicit StepLocationScope(Device& device) : device_(device), before_(device.place) {}
+  StepLocationScope(Device& device, int layer, const char* part) : StepLocationScope(device) {
+    device.place.layer = layer;
+    device.place.part = part;
+  }
   ~StepLocationScope() { device_.place = before_; }
   StepLocationScope(const StepLocationScope&) = delete;
   StepLocationScope& operator=(const StepLocationScope&) = delete;

@@ -128,9 +128,7 @@ void GradientBuffers::enter(int unit) {
 void GradientBuffers::leave(int unit, bool last) {
   const bool reduces = faulty("reduced-every-microbatch", at_once() || last, true);
   if (!reduces) return;
-  const StepLocationScope scope(compute_.device());
-  compute_.device().place.layer = -1;
-  compute_.device().place.part = "reduce";
+  const StepLocationScope scope(compute_.device(), -1, "reduce");
   if (at_once()) {
     const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const auto& slot) {
       return slot->state == State::writing && slot->unit == unit;

@@ -186,9 +186,7 @@ std::vector<WeightBuffers::Shard> WeightBuffers::shards(int unit, const Slot& to
 
 void WeightBuffers::exchange(int unit, Slot& slot, const Slot& to) {
   Device& device = compute_.device();
-  const StepLocationScope scope(device);
-  device.place.layer = -1;
-  device.place.part = "gather";
+  const StepLocationScope scope(device, -1, "gather");
   const std::vector<Shard> all = shards(unit, to);
   const bool second = device.place.rank == 1;
   const bool second_captures = second && device.recording() >= 0;

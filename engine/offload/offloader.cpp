@@ -10,26 +10,6 @@
 #include "kernels/core/require.h"
 
 namespace lockstep {
-namespace {
-
-// While it lives, calls at the device are attributed to a part of a layer.
-class Placed {
- public:
-  Placed(Device& device, int layer, const char* part) : device_(device), before_(device.place) {
-    device.place.layer = layer;
-    device.place.part = part;
-  }
-  ~Placed() { device_.place = before_; }
-  Placed(const Placed&) = delete;
-  Placed& operator=(const Placed&) = delete;
-
- private:
-  Device& device_;
-  const StepLocation before_;
-};
-
-}  // namespace
-
 Offloader::Group::Group(Device& device, const OffloadGroup& planned, int slots) : plan(planned) {
   for (int slot = 0; slot < slots; ++slot) {
     d2h_done.emplace_back(device, "d2h done");
@@ -222,7 +202,7 @@ void Offloader::rotate_pinned(Group& group, int slot, std::size_t tensor) {
 }
 
 void Offloader::copy_out(Group& group, int slot) {
-  const Placed placed(device_, group.plan.layer, "offload");
+  const StepLocationScope scope(device_, group.plan.layer, "offload");
   const std::vector<OffloadTensor>& tensors = group.plan.tensors;
   const Event& done = at(group.d2h_done, slot);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -256,7 +236,7 @@ void Offloader::throttle() {
 }
 
 void Offloader::copy_in(Group& group, int slot) {
-  const Placed placed(device_, group.plan.layer, "reload");
+  const StepLocationScope scope(device_, group.plan.layer, "reload");
   const std::vector<OffloadTensor>& tensors = group.plan.tensors;
   const Event& done = at(group.h2d_done, slot);
   const int source = faulty("reload-takes-another-slot", slot, 0);

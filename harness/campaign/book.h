@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "harness/campaign/campaign.h"
+#include "harness/campaign/cases.h"
 #include "harness/campaign/corpus.h"
-#include "harness/campaign/jobs.h"
 #include "harness/campaign/log.h"
 
 namespace lockstep {

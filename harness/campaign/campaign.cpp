@@ -18,6 +18,7 @@
 #include "harness/base/stopwatch.h"
 #include "harness/base/subprocess.h"
 #include "harness/campaign/book.h"
+#include "harness/campaign/cases.h"
 #include "harness/campaign/jobs.h"
 #include "harness/campaign/queue.h"
 #include "harness/report/report.h"
@@ -48,7 +49,8 @@ class Campaign {
       : options_(options),
         book_(options_),
         state_(options.log),
-        jobs_(options_, book_.corpus()),
+        cases_(options_, book_.corpus()),
+        jobs_(options_, cases_),
         queue_(options_, book_),
         progress_(options.quiet),
         slots_(options.jobs) {}
@@ -83,7 +85,7 @@ class Campaign {
     slots_.clear();
     for (auto& [job, pending] : pending_) {
       classify(pending.record, pending.further);
-      book_.finish(std::move(pending.record), jobs_.make(job));
+      book_.finish(std::move(pending.record), cases_.make(job));
     }
     pending_.clear();
   }
@@ -107,7 +109,7 @@ class Campaign {
   // done by being read.
   std::optional<Job> next_job() {
     while (const std::optional<Job> job = queue_.next(watch_.seconds())) {
-      const std::optional<CaseResult> decided = jobs_.decided(*job);
+      const std::optional<CaseResult> decided = cases_.decided(*job);
       if (!decided) return job;
       finish(*job, *decided);
     }
@@ -122,7 +124,7 @@ class Campaign {
       slot.worker = std::make_unique<CampaignWorker>(jobs_.worker(number, state_.path()));
     slot.job = job;
     slot.since = Stopwatch();
-    slot.worker->ask(CampaignJobs::request(job));
+    slot.worker->ask(request_of(job));
   }
 
   // --- What comes back.
@@ -150,13 +152,13 @@ class Campaign {
 
   void heard(Slot& slot, bool open) {
     if (const std::optional<std::string> answer = slot.worker->take_answer()) {
-      FurtherRun run = CampaignJobs::answer(*answer);
+      FurtherRun run = run_of(*answer);
       if (run.result.judge == JudgeKind::state) throw WorldError(run.result.reason);
       took(slot, std::move(run));
     } else if (!open) {
       const Job job = *slot.job;
-      const CampaignCase one = jobs_.make(job);
-      took(slot, {jobs_.death(job, one, slot.worker->end()), ""});
+      const CampaignCase one = cases_.make(job);
+      took(slot, {cases_.death(job, one, slot.worker->end()), ""});
     } else if (slot.since.seconds() > options_.timeout_s) {
       hung(slot);
     }
@@ -167,7 +169,7 @@ class Campaign {
     ChildEnd end = slot.worker->end();
     end.timed_out = true;
     end.last_words = phase + (where.empty() ? "" : ", in " + where);
-    took(slot, {jobs_.death(*slot.job, jobs_.make(*slot.job), end), ""});
+    took(slot, {cases_.death(*slot.job, cases_.make(*slot.job), end), ""});
   }
 
   void took(Slot& slot, FurtherRun run) {
@@ -177,10 +179,10 @@ class Campaign {
     // A process in which something failed judges nothing else.
     if (fails(run.result)) slot.worker.reset();
     if (job.again) return took_again(job, std::move(run));
-    const CampaignCase one = jobs_.make(job);
-    CaseRecord record = jobs_.record(job, one);
+    const CampaignCase one = cases_.make(job);
+    CaseRecord record = cases_.record(job, one);
     if (run.result.token.empty() && !one.invalid) {  // It had no memory left to say what it was.
-      const CaseResult named = unjudged_case(one.scenario, jobs_.run_options(job));
+      const CaseResult named = unjudged_case(one.scenario, cases_.run_options(job));
       run.result.numerics = named.numerics;
       run.result.token = named.token;
       run.result.replay = named.replay;
@@ -199,12 +201,12 @@ class Campaign {
     CaseRecord record = std::move(pending.record);
     classify(record, pending.further);
     pending_.erase(job);
-    book_.finish(std::move(record), jobs_.make(job));
+    book_.finish(std::move(record), cases_.make(job));
   }
 
   void finish(const Job& job, CaseResult result) {
-    const CampaignCase one = jobs_.make(job);
-    CaseRecord record = jobs_.record(job, one);
+    const CampaignCase one = cases_.make(job);
+    CaseRecord record = cases_.record(job, one);
     record.result = std::move(result);
     book_.finish(std::move(record), one);
   }
@@ -231,6 +233,7 @@ class Campaign {
   const CampaignOptions options_;
   CampaignBook book_;
   StateFolder state_;
+  CampaignCases cases_;
   CampaignJobs jobs_;
   CampaignQueue queue_;
   Progress progress_;

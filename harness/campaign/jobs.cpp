@@ -86,48 +86,13 @@ Job job_of(const std::string& request) {
 
 }  // namespace
 
-CampaignCase CampaignJobs::make(const Job& job) const {
-  if (!job.corpus) return make_case(options_.seed, job.index, options_.profile);
-  CampaignCase one;
-  one.scenario = at(corpus_, job.index).planned.scenario;
-  return one;
-}
-
-std::optional<CaseResult> CampaignJobs::decided(const Job& job) const {
-  if (!job.corpus) return {};
-  return at(corpus_, job.index).planned.decided;
-}
-
-CaseRecord CampaignJobs::record(const Job& job, const CampaignCase& one) const {
-  CaseRecord record;
-  record.seed = one.seed;
-  if (job.corpus) {
-    record.corpus_file = at(corpus_, job.index).file;
-    return record;
-  }
-  record.index = job.index;
-  if (one.invalid) {
-    record.rule = one.invalid->rule;
-  } else {
-    record.traits = features_of(one.scenario);
-  }
-  return record;
-}
-
-RunOptions CampaignJobs::run_options(const Job& job) const {
-  RunOptions run = options_.run;
-  if (options_.plant_case >= 0 && (job.corpus || job.index != options_.plant_case))
-    run.planted.engine.clear();
-  return run;
-}
-
-std::string CampaignJobs::request(const Job& job) {
+std::string request_of(const Job& job) {
   return std::to_string(job.corpus) + " " + std::to_string(job.again) + " " +
          std::to_string(job.index);
 }
 
-FurtherRun CampaignJobs::answer(const std::string& text) {
-  const boost::json::value value = boost::json::parse(text);
+FurtherRun run_of(const std::string& answer) {
+  const boost::json::value value = boost::json::parse(answer);
   return {result_from_json(value.at("result")),
           boost::json::value_to<std::string>(value.at("oracle"))};
 }
@@ -144,7 +109,7 @@ WorkerSetup CampaignJobs::worker(int number, const std::string& state_folder) co
 std::string CampaignJobs::answer(const Job& job, const std::string& file,
                                  const std::function<void(const std::string&)>& phase) const {
   phase("making the case");
-  const CampaignCase one = make(job);
+  const CampaignCase one = cases_.make(job);
   // On disk before it runs: no crash, not even of the machine's driver, takes the case along.
   std::ofstream out(file, std::ios::trunc);
   out << (one.invalid ? one.invalid->text : to_yaml(one.scenario)) << std::flush;
@@ -177,30 +142,13 @@ void CampaignJobs::run_here(const Job& job, const CampaignCase& one,
 
 CaseResult CampaignJobs::run(const Job& job, const CampaignCase& one) const {
   if (one.invalid) return judge_invalid_case(*one.invalid);
-  const RunOptions run = run_options(job);
+  const RunOptions run = cases_.run_options(job);
   plant_fault(run.planted.engine);
   if (fault(kCrashFault)) ::raise(SIGSEGV);
   while (fault(kHangFault)) ::pause();
   CaseResult result = run_case(one.scenario, run);
   plant_fault("");
-  return judged(job, one, std::move(result));
-}
-
-CaseResult CampaignJobs::judged(const Job& job, const CampaignCase& one, CaseResult result) const {
-  return job.corpus ? judged_by_expectation(one.scenario, std::move(result)) : result;
-}
-
-CaseResult CampaignJobs::death(const Job& job, const CampaignCase& one, const ChildEnd& end) const {
-  CaseResult result;
-  result.name = one.scenario.name;
-  result.numerics = "-";
-  if (!one.invalid) result = unjudged_case(one.scenario, run_options(job));
-  result.device.kind = options_.run.device;
-  judge_death(result, end, options_.timeout_s);
-  const bool killed_by_the_kernel = end.signal == SIGKILL && !end.timed_out;
-  const bool out_of_memory = end.last_words.find("std::bad_alloc") != std::string::npos;
-  if (killed_by_the_kernel || out_of_memory) result.judge = JudgeKind::memory;
-  return judged(job, one, std::move(result));
+  return cases_.judged(job, one, std::move(result));
 }
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "harness/campaign/book.h"
-#include "harness/campaign/jobs.h"
+#include "harness/campaign/cases.h"
 
 namespace lockstep {
 

@@ -12,9 +12,9 @@
 #include "harness/expect/blind_spots.h"
 #include "harness/expect/expectations.h"
 #include "harness/expect/run_expectations.h"
-#include "harness/explore/explore.h"
 #include "harness/inject/device_fault.h"
 #include "harness/judge/judged_case.h"
+#include "harness/judge/schedule_exploration.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "scenarios/documents/layout.h"
@@ -26,19 +26,29 @@ namespace {
 
 // Schedules that run with their arithmetic; the others run by tags alone.
 constexpr std::int64_t kWithArithmetic = 8;
-// How many schedules that differ by tags are confirmed with their arithmetic.
-constexpr int kConfirmed = 8;
-
-std::string describe_difference(const Program& program, const FoundSchedule& difference) {
-  if (difference.item < 0) return "memory was written in another order";
-  const ProgramItem& item = at(program.items, difference.item);
-  return describe(item.work, at(program.threads, item.thread).name) +
-         " met other memory than in the order of the calls";
-}
-
-std::string missed_hazard(const Program& program, const FoundSchedule& difference) {
-  return "the checker saw no hazard, but on schedule " + std::to_string(difference.seed) + " " +
-         describe_difference(program, difference);
+// Whether the run counted what the scenario implies and what its `expect.counters` ask for.
+// `last`: the last unobserved run.
+std::optional<RunFinding> judge_counters(const JudgedCase& one, const ReferenceResults& results,
+                                         const RunOutcome& last, const Counters& counters) {
+  RunEvidence evidence{.explored = one.explores()};
+  if (one.has_step_judge()) evidence.oracle_steps = results.steps;
+  const auto* const here = one.options.ranks;
+  const std::int64_t ranks = here != nullptr ? here->here() : one.scenario.parallel.data;
+  if (one.checks_hazards()) evidence.checker = {ranks, last.launches, last.captured_calls};
+  const std::vector<Expectation> expected = expectations_of_run(one.scenario, one.data, evidence);
+  const auto vacuous = [](const std::string& reason) {
+    return RunFinding{.judge = JudgeKind::vacuous, .reason = reason};
+  };
+  if (!some_step_has_a_target(one.scenario, one.data))
+    return vacuous("no step has a target: every loss is zero");
+  const std::string unmet_here = unmet(expected, counters);
+  if (!unmet_here.empty()) return vacuous(unmet_here);
+  const std::int64_t first = here != nullptr ? here->first() : 0;
+  const std::string idle = idle_delay(one.scenario, last.delayed, {first, ranks});
+  if (!idle.empty()) return vacuous(idle);
+  const std::string rule = unmet(one.scenario.expect.counters, counters);
+  if (!rule.empty()) return RunFinding{.judge = JudgeKind::counters, .reason = rule};
+  return {};
 }
 
 class Case {
@@ -87,7 +97,12 @@ class Case {
         name_better(one);
     }
     if (holds() && one.explores()) explore_schedules(one, results);
-    if (holds()) judge_counters(one, results);
+    if (!holds()) return;
+    const std::string same = ranks_with_the_same_documents(scenario_, *data_);
+    const bool trains = some_step_has_a_target(scenario_, *data_);
+    if (trains && !same.empty()) result_.blind.push_back(same);
+    const auto finding = judge_counters(one, results, last_, result_.counters);
+    if (finding) apply(*finding);
   }
 
   bool is_first(const SimOptions& sim) const {
@@ -104,67 +119,17 @@ class Case {
     result_.reason += "; seen only when nobody looks at the device between passes";
   }
 
-  // Runs all schedules by tags. A schedule on which the host would see a difference is confirmed
-  // with its arithmetic.
   void explore_schedules(const JudgedCase& one, const ReferenceResults& results) {
-    ExploreOptions options = explore_options(scenario_);
-    result_.schedules = bound_text(program_, options);
-    result_.counters["schedules_explored"] = options.count;
-    for (int confirmed = 0; confirmed < kConfirmed && options.count > 0; ++confirmed) {
-      const Exploration found = explore(program_, options);
-      if (!found.unstable.empty()) {
-        return apply(RunFinding{
-            .verdict = Verdict::broken, .judge = JudgeKind::schedule, .reason = found.unstable});
-      }
-      if (one.checks_hazards() && found.reordered) {
-        return apply(RunFinding{.judge = JudgeKind::schedule,
-                                .reason = missed_hazard(program_, *found.reordered)});
-      }
-      if (!found.observed) return;
-      seed_ = static_cast<std::int64_t>(found.observed->seed);
-      confirm(one, results, *found.observed);
-      if (!holds()) return;
-      options.seed = found.observed->seed + 1;
-      options.count -= found.schedules;
+    ScheduleExploration exploration(one, results, program_);
+    result_.schedules = exploration.bound();
+    result_.counters["schedules_explored"] = exploration.schedules();
+    while (holds()) {
+      std::optional<RunOutcome> outcome = exploration.next();
+      if (!outcome) return;
+      seed_ = exploration.seed().value_or(seed_);
+      last_ = std::move(*outcome);
+      apply(last_);
     }
-  }
-
-  void confirm(const JudgedCase& one, const ReferenceResults& results,
-               const FoundSchedule& difference) {
-    SimGiven given{turns(program_, difference.order)};
-    SimOptions sim = sim_options(scenario_, seed_);
-    sim.policy = SimOptions::Policy::given;
-    sim.given = &given;
-    const Counters counters = result_.counters;
-    last_ = unobserved_run(one, results, sim, is_first(sim));
-    apply(last_);
-    if (last_.finding && last_.finding->thrown) return;
-    result_.counters = counters;
-    if (!holds())
-      result_.reason += "; on a schedule in which " + describe_difference(program_, difference);
-  }
-
-  void judge_counters(const JudgedCase& one, const ReferenceResults& results) {
-    RunEvidence evidence{.explored = one.explores()};
-    if (one.has_step_judge()) evidence.oracle_steps = results.steps;
-    const std::int64_t ranks =
-        options_.ranks != nullptr ? options_.ranks->here() : scenario_.parallel.data;
-    if (one.checks_hazards()) evidence.checker = {ranks, last_.launches, last_.captured_calls};
-    const std::vector<Expectation> expected = expectations_of_run(scenario_, *data_, evidence);
-    const auto vacuous = [](const std::string& reason) {
-      return RunFinding{.judge = JudgeKind::vacuous, .reason = reason};
-    };
-    if (!some_step_has_a_target(scenario_, *data_))
-      return apply(vacuous("no step has a target: every loss is zero"));
-    const std::string same = ranks_with_the_same_documents(scenario_, *data_);
-    if (!same.empty()) result_.blind.push_back(same);
-    const std::string unmet_here = unmet(expected, result_.counters);
-    if (!unmet_here.empty()) return apply(vacuous(unmet_here));
-    const std::int64_t first = options_.ranks != nullptr ? options_.ranks->first() : 0;
-    const std::string idle = idle_delay(scenario_, last_.delayed, {first, ranks});
-    if (!idle.empty()) return apply(vacuous(idle));
-    const std::string rule = unmet(scenario_.expect.counters, result_.counters);
-    if (!rule.empty()) apply(RunFinding{.judge = JudgeKind::counters, .reason = rule});
   }
 
   void apply(const RunOutcome& outcome) {
