@@ -167,11 +167,11 @@ bool WeightBuffers::gather(int unit) {
 // The buckets of the unit in their order, as this rank gathers them.
 std::vector<WeightBuffers::Shard> WeightBuffers::shards(int unit, const Slot& to) const {
   const UnitMemory memory = memory_of_weights(layout_, unit);
-  const std::vector<int>& buckets = layout_.units[static_cast<std::size_t>(unit)].buckets;
+  const std::vector<int>& buckets = at(layout_.units, unit).buckets;
   std::vector<Shard> all, with_rows;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
-    const Bucket& bucket = layout_.buckets[static_cast<std::size_t>(buckets[i])];
-    const BucketMemory& own = parameters_.buckets()[static_cast<std::size_t>(buckets[i])];
+    const Bucket& bucket = at(layout_.buckets, buckets[i]);
+    const BucketMemory& own = at(parameters_.buckets(), buckets[i]);
     const void* const from =
         bucket.narrow ? static_cast<const void*>(own.copy.data) : own.weight.data;
     const auto bytes =

@@ -8,6 +8,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/base/version.h"
+#include "scenarios/schema/schema.h"
 #include "scenarios/syntax/nearest.h"
 
 namespace lockstep {
@@ -105,7 +106,13 @@ bool Options::parse(const std::vector<std::string>& words) {
   } catch (const po::unknown_option& error) {
     const std::string name = error.get_option_name();
     const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
-    throw RequestError("unknown option " + name + "; nearest: --" + nearest_name(bare, names()));
+    const std::string key = key_from_megatron(bare);
+    if (!key.empty()) {
+      throw RequestError("unknown option " + name + ": it is the key " + key +
+                         " of a scenario file; see `lockstep describe --schema`");
+    }
+    throw RequestError("unknown option " + name + nearest_hint(bare, names(), "; nearest: --") +
+                       "; see --help");
   } catch (const po::error& error) {
     throw RequestError(error.what());
   }
@@ -131,6 +138,12 @@ bool Options::parse(const std::vector<std::string>& words) {
   return true;
 }
 
+std::string Options::all_of(const std::vector<std::string>& words) {
+  std::string list;
+  for (const std::string& word : words) list += " " + word;
+  return list;
+}
+
 void Options::check_ranges() const {
   for (const Limit& limit : limits_) {
     const std::int64_t value = number(limit.name.c_str());
@@ -152,8 +165,10 @@ void Options::check_ranges() const {
     if (!has(choice.name) ||
         std::find(choice.words.begin(), choice.words.end(), value) != choice.words.end())
       continue;
+    const std::string near = nearest_word(value, choice.words);
     throw RequestError("--" + std::string(choice.name) + " knows no " + value +
-                       "; nearest: " + nearest_name(value, choice.words));
+                       (near.empty() ? "; it takes one of these:" : "; nearest: " + near) +
+                       (near.empty() ? all_of(choice.words) : ""));
   }
 }
 

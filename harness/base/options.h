@@ -54,6 +54,7 @@ class Options {
   };
   std::vector<std::string> names() const;
   void check_ranges() const;
+  static std::string all_of(const std::vector<std::string>& words);
 
   std::string command_, synopsis_, summary_;
   int at_most_;

@@ -66,7 +66,7 @@ ExitStatus dispatch(const Words& words) {
   }
   std::vector<std::string> names{"--help", "--version"};
   for (const Command& command : kCommands) names.push_back(command.name);
-  throw RequestError("unknown command " + name + "; nearest: " + nearest_name(name, names));
+  throw RequestError("unknown command " + name + nearest_hint(name, names) + "; see --help");
 }
 
 // A pipe to a worker must not be taken for one of the standard descriptors, of which somebody may

@@ -149,8 +149,7 @@ ExitStatus describe_schema(const Options& options, Form form) {
 ExitStatus describe_rules(const Options& options, Form form) {
   const std::string id = options.words().empty() ? "" : options.word();
   const std::string rules = rule_reference(form, id);
-  if (rules.empty())
-    throw RequestError("there is no rule " + id + "; nearest: " + nearest_name(id, rule_names()));
+  if (rules.empty()) throw RequestError("there is no rule " + id + nearest_hint(id, rule_names()));
   std::fputs(rules.c_str(), stdout);
   return ExitStatus::held;
 }

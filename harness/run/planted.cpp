@@ -16,11 +16,25 @@
 namespace lockstep {
 namespace {
 
+// The names that contain what was asked for, or the nearest one, or where they are listed.
+std::string names_like(const std::string& asked, const std::vector<std::string>& known) {
+  constexpr int kShown = 5;
+  std::string list;
+  int count = 0;
+  for (const std::string& name : known) {
+    if (name.find(asked) == std::string::npos || ++count > kShown) continue;
+    list += (list.empty() ? "; these contain it: " : ", ") + name;
+  }
+  if (count > kShown) list += " and " + std::to_string(count - kShown) + " more";
+  return (list.empty() ? nearest_hint(asked, known) : list) +
+         "; `lockstep mutate --list` names all";
+}
+
 std::string checked(const std::string& name, const std::vector<std::string>& known,
                     const char* option) {
   if (name.empty() || std::find(known.begin(), known.end(), name) != known.end()) return name;
   throw RequestError(std::string("--") + option + ": there is no " + name +
-                     "; nearest: " + nearest_name(name, known));
+                     names_like(name, known));
 }
 
 // All that --plant knows.

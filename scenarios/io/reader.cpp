@@ -51,7 +51,9 @@ class SectionReader {
     }();
     for (std::size_t i = before; i < faults_.size(); ++i) {
       ScenarioError& error = faults_.all()[i];
-      if (error.nearest.empty() && error.key == key.path)
+      // Not for words: following such advice would ask for something else.
+      const bool words = key.reference.kind.find("word") != std::string::npos;
+      if (error.nearest.empty() && error.key == key.path && !words)
         error.nearest = key.write(plain, Style::yaml);
     }
   }
@@ -72,8 +74,21 @@ class SectionReader {
                 : section.empty() ? "(file)"
                                   : section,
                 is_text ? "is no key of schema 1" : "has a key that is no text",
-                "nothing is silently ignored in " + here,
-                nearest_name(name.text, names_in(section)));
+                "nothing is silently ignored in " + here, nearest_key(name.text, section));
+  }
+
+  // A name in this section, or the path of the key that somebody meant who comes from Megatron-LM,
+  // or of the one key elsewhere that has this name.
+  static std::string nearest_key(const std::string& name, const std::string& section) {
+    const std::string theirs = key_from_megatron(name);
+    if (!theirs.empty()) return theirs;
+    const std::string near = nearest_name(name, names_in(section));
+    if (!near.empty()) return near;
+    std::vector<std::string> same;
+    for (const Key& key : schema()) {
+      if (key.path.ends_with("." + name)) same.push_back(key.path);
+    }
+    return same.size() == 1 ? same.front() : "";
   }
 
   static std::string quoted_if_long(const std::string& path) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -39,6 +40,11 @@ struct Key {
 // In the order of the document.
 const std::vector<Key>& schema();
 const Key* find_key(const std::string& path);
+// The path of the key that stands for an option or a configuration field of Megatron-LM; "" if none
+// does.
+std::string key_from_megatron(const std::string& name);
+// The names that it knows, with their keys.
+const std::map<std::string, std::string>& megatron_keys();
 // Whether keys begin with `path` and a point.
 bool is_section(const std::string& path);
 // Names of the keys and sections directly inside a section; "" is the file itself.

@@ -113,9 +113,12 @@ std::optional<Ratio> RatioType::read(const Item& item) const {
     return write_ratio({std::llround(millionths)});
   };
   if (!value) {
-    const std::optional<double> guess =
-        item.is(Node::Kind::scalar) ? parse_number(item.node.text) : std::nullopt;
-    return item.wrong_type(name(), guess ? legal(*guess) : ""), std::nullopt;
+    const std::string& text = item.node.text;
+    const bool percent = item.is(Node::Kind::scalar) && text.ends_with("%");
+    const std::optional<double> guess = percent ? parse_number(text.substr(0, text.size() - 1))
+                                        : item.is(Node::Kind::scalar) ? parse_number(text)
+                                                                      : std::nullopt;
+    return item.wrong_type(name(), guess ? legal(*guess / (percent ? 100 : 1)) : ""), std::nullopt;
   }
   if (value->millionths < min_millionths || value->millionths > max_millionths) {
     return item.out_of_range(name(), legal(value->value())), std::nullopt;
@@ -151,6 +154,56 @@ std::optional<std::string> Text::read(const Item& item) const {
   return item.out_of_range(name(), nearest(*text)), std::nullopt;
 }
 
+std::string word_from_elsewhere(const std::string& word, const std::vector<std::string>& names) {
+  static const std::map<std::string, std::string> table{
+      {"local", "partial"},
+      {"transformer_engine", "partial"},
+      {"te", "partial"},
+      {"full", "full_iteration"},
+      {"zero1", "optim"},
+      {"zero2", "optim_grads"},
+      {"zero3", "optim_grads_params"},
+      {"bfloat16", "bf16"},
+      {"float32", "fp32"},
+      {"float", "fp32"},
+      {"gpu", "cuda"},
+      {"cpu", "sim"},
+  };
+  std::string plain;
+  for (const char c : in_lower_case(word)) {
+    if (c != '-' && c != '_') plain += c;
+  }
+  for (const auto& [other, ours] : table) {
+    std::string key;
+    for (const char c : other) {
+      if (c != '_') key += c;
+    }
+    if (key == plain && std::find(names.begin(), names.end(), ours) != names.end()) return ours;
+  }
+  return "";
+}
+
+std::string nearest_word(const std::string& word, const std::vector<std::string>& names) {
+  const std::string alias = word_from_elsewhere(word, names);
+  return alias.empty() ? nearest_name(word, names) : alias;
+}
+
+std::string list_of_words(const std::string& text, const std::vector<std::string>& names) {
+  std::string list, word;
+  for (const char c : text + " ") {
+    if (c != ' ' && c != ',') {
+      word += c;
+      continue;
+    }
+    if (word.empty()) continue;
+    const std::string near = nearest_word(word, names);
+    if (near.empty()) return "";
+    if (list.find(near) == std::string::npos) list += (list.empty() ? "" : ", ") + near;
+    word.clear();
+  }
+  return list.empty() ? "" : "[" + list + "]";
+}
+
 std::string Name::name() const {
   if (names.size() > 24) return "one of " + names[0] + ", " + names[1] + " ... " + names.back();
   return join(names, " | ");
@@ -159,7 +212,9 @@ std::string Name::name() const {
 std::optional<std::string> Name::read(const Item& item) const {
   const std::optional<std::string> text = read_scalar_text(item, name());
   if (!text || std::find(names.begin(), names.end(), *text) != names.end()) return text;
-  return item.out_of_range(name(), nearest_name(*text, names)), std::nullopt;
+  item.faults.add("Y06", item.node.place, item.key, quoted(*text) + " is not one of the words",
+                  "it takes " + name(), nearest_word(*text, names));
+  return std::nullopt;
 }
 
 }  // namespace lockstep

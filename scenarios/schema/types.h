@@ -115,6 +115,15 @@ struct Text {
 // The text of a scalar that may be a word or a text; reports anything else.
 std::optional<std::string> read_scalar_text(const Item& item, const std::string& wanted);
 
+// What a word of Megatron-LM's, Transformer Engine's or DeepSpeed's is called here, if `names` have
+// it; "" otherwise.
+std::string word_from_elsewhere(const std::string& word, const std::vector<std::string>& names);
+// The nearest of `names` to a word, those of other engines included; "" if none is near.
+std::string nearest_word(const std::string& word, const std::vector<std::string>& names);
+// The list that somebody meant who wrote words without brackets: "[attn, mamba]" for "attn mamba".
+// "" if a word of it is not near to any of `names`.
+std::string list_of_words(const std::string& text, const std::vector<std::string>& names);
+
 // One of some names.
 struct Name {
   using Value = std::string;
@@ -187,6 +196,12 @@ struct Set {
   }
   TypeText text() const { return set_text_of(words<Enum>(), min); }
   std::optional<Value> read(const Item& item) const {
+    if (!item.is(Node::Kind::sequence)) {
+      const bool text = item.is(Node::Kind::scalar);
+      item.wrong_type(List<Word<Enum>>{{}, min}.name(),
+                      text ? list_of_words(item.node.text, words<Enum>()) : "");
+      return std::nullopt;
+    }
     std::optional<Value> values = List<Word<Enum>>{{}, min}.read(item);
     if (!values) return std::nullopt;
     const Value given = *values;

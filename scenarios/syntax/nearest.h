@@ -33,7 +33,8 @@ inline std::string in_lower_case(std::string_view text) {
 }
 
 // The name with the least edit distance; of several the one that is nearest but for the case of
-// letters, of those the first. "" if there are none.
+// letters, of those the first. If that is more than a third of the longer word's letters away, a
+// name that begins as the word does, or "".
 inline std::string nearest_name(std::string_view wanted, const std::vector<std::string>& names) {
   const auto distance = [&](const std::string& name) {
     return std::pair(edit_distance(wanted, name),
@@ -43,7 +44,23 @@ inline std::string nearest_name(std::string_view wanted, const std::vector<std::
     return distance(a) < distance(b);
   };
   const auto best = std::min_element(names.begin(), names.end(), closer);
-  return best == names.end() ? "" : *best;
+  if (best == names.end()) return "";
+  const auto steps = static_cast<std::size_t>(distance(*best).second);
+  if (3 * steps <= std::max(wanted.size(), best->size())) return *best;
+  // Whoever wrote the first half of a name, or a word that begins like it, meant it.
+  for (const std::string& name : names) {
+    const auto [end, _] = std::mismatch(name.begin(), name.end(), wanted.begin(), wanted.end());
+    const std::ptrdiff_t same = end - name.begin();
+    if (same >= 3 && 2 * same >= std::max(std::ssize(wanted), std::ssize(name))) return name;
+  }
+  return "";
+}
+
+// The same behind a message: "; nearest: verify", or "".
+inline std::string nearest_hint(std::string_view wanted, const std::vector<std::string>& names,
+                                const std::string& before = "; nearest: ") {
+  const std::string name = nearest_name(wanted, names);
+  return name.empty() ? "" : before + name;
 }
 
 }  // namespace lockstep
