@@ -5,6 +5,7 @@
 #include <boost/crc.hpp>
 #include <cstring>
 #include <stdexcept>
+#include <string_view>
 
 #include "scenarios/documents/layout.h"
 #include "scenarios/documents/raw_documents.h"
@@ -70,12 +71,33 @@ std::uint32_t little_endian_at(const std::string& bytes, std::size_t at) {
   return value;
 }
 
-// The text that most scenarios share; deflate refers to it instead of storing it.
-std::string dictionary() {
-  Scenario plain;
-  plain.name.push_back('x');
-  return canonical_form(plain);
-}
+// The text that most scenarios share; deflate refers to it instead of storing it. It is the
+// canonical form of the defaults as it was when tokens of this version were first printed. It stays
+// as it is when a key is added, since every token that was ever printed refers to it.
+constexpr std::string_view kDictionary =
+    R"({"schema":1,"name":"x","description":"","numerics":["fp32"],"model":{"pattern":"M*-",)"
+    R"("hidden":32,"vocab":64,"tied_embedding":false,"norm_eps":1e-05,"attention":{"heads":2,)"
+    R"("kv_heads":1,"head_dim":16,"rope_base":10000},"mamba":{"d_inner":64,"head_dim":16,)"
+    R"("groups":1,"state":16,"conv_width":4,"chunk":16},"mlp":{"hidden":64,)"
+    R"("activation":"squared_relu"},"moe":{"experts":4,"top_k":2,"hidden":32,"shared_hidden":0,)"
+    R"("router":"softmax","expert_bias":false,"capacity_factor":2,"pad_to_capacity":true,)"
+    R"("host_sync":false,"aux_loss":0,"z_loss":0},"dropout":0,"recompute":[],)"
+    R"("core_attention":"native"},"data":{"kind":"lengths","pack_length":64,"documents":[[[17,)"
+    R"(1,0,30],[5,16,33]],[[64],[3,4,20,15,9]]],"long_documents":"error",)"
+    R"("mask":{"document_end":true,"prefix":0,"rate":0,"microbatches":[]},"tail":"extend_last",)"
+    R"("align":1,"gaps":0},"training":{"steps":3,"microbatches":2,"in_flight":2,)"
+    R"("optimizer":{"lr":0.001,"min_lr":0,"schedule":"constant","lr_warmup":0,"decay_steps":3,)"
+    R"("weight_decay":0.01,"betas":[0.9,0.95],"eps":1e-08,"clip":1},"seed":1,"eval_every":0,)"
+    R"("recapture_at":[],"change_microbatches_at":[]},"cuda_graph":{"impl":"partial",)"
+    R"("modules":[],"warmup_steps":1,"max_packed_seqs":8,"graph_memory_limit":0},)"
+    R"("offload":{"modules":[],"fraction":1,"min_bytes":0,"max_inflight":"unlimited",)"
+    R"("delay_until_cuda_graph":false,"pool_slack":0},"fsdp":{"strategy":"no_shard",)"
+    R"("double_buffer":true,"persist_buf_on_alloc_fail":true,"unit":1,"prefetch":1,)"
+    R"("reduction":"ordered","bucket_bytes":0,"nccl_ub":false},"parallel":{"data":1,)"
+    R"("context":1,"tensor":1,"expert":1,"pipeline":1,"transport":"auto"},)"
+    R"("checker":{"hazards":true,"poison":["fresh","freed"],"delays":[],)"
+    R"("schedule":{"kind":"random","depth":1,"seed":1,"count":1}},"expect":{"verdict":"holds",)"
+    R"("error":"none","judge":"none","counters":{}}})";
 
 Bytef* as_bytes(std::string& text) { return reinterpret_cast<Bytef*>(text.data()); }
 
@@ -85,7 +107,7 @@ std::string deflated(std::string text) {
   z_stream stream{};
   if (deflateInit2(&stream, 9, Z_DEFLATED, kRawDeflate, 9, Z_DEFAULT_STRATEGY) != Z_OK)
     throw std::bad_alloc();
-  std::string shared = dictionary();
+  std::string shared(kDictionary);
   deflateSetDictionary(&stream, as_bytes(shared), static_cast<uInt>(shared.size()));
   std::string out(deflateBound(&stream, text.size()), '\0');
   stream.next_in = as_bytes(text);
@@ -102,7 +124,7 @@ std::string deflated(std::string text) {
 std::string inflated(std::string packed, std::size_t length) {
   z_stream stream{};
   if (inflateInit2(&stream, kRawDeflate) != Z_OK) throw std::bad_alloc();
-  std::string shared = dictionary();
+  std::string shared(kDictionary);
   inflateSetDictionary(&stream, as_bytes(shared), static_cast<uInt>(shared.size()));
   std::string out(length + 1, '\0');  // One more than announced, so that a longer text shows.
   stream.next_in = as_bytes(packed);

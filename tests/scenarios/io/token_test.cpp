@@ -34,6 +34,7 @@ TEST(Token, IsShortAndMadeOfSafeCharacters) {
 }
 
 // The bytes were made by Python's zlib and a table-free CRC-32C, from the canonical form alone.
+// They stay as they are when a key is added: a token that was printed once keeps its meaning.
 TEST(Token, ReadsTheOneOfAnotherCompressor) {
   EXPECT_EQ(canonical_form(read_token("lsAawDVWfrBgAAA8Yb0BGjVd1oVTda1Y1WdaNV3WhVN2yrOgA")),
             canonical_form(named("x")));
