@@ -22,7 +22,7 @@ std::vector<std::string> blind_spots(const Scenario& scenario) {
   std::vector<std::string> list;
   if (!with_reduction(scenario)) return list;
   const bool one_microbatch = most_microbatches(scenario.training) == 1;
-  if (scenario.parallel.data == 1) list.push_back("single rank: rank mix-ups cannot be detected");
+  if (scenario.parallel.data == 1) list.push_back("one rank: rank mix-ups cannot be detected");
   if (sums_have_no_order(scenario)) list.push_back("two ranks: a sum of two has no order");
   if (scenario.training.optimizer.lr < kNoLearning)
     list.push_back("no learning rate: weights of a step before are the same");
