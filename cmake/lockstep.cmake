@@ -6,6 +6,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND LOCKSTEP_WARNINGS -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-overread
        -Wno-array-bounds -Wno-dangling-reference)
 endif()
+# Messages name a file by its path in the source tree, wherever that was built. (A compiler cache may say ../ for it.)
+foreach(root ${PROJECT_SOURCE_DIR}/ ../)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${root}=> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fmacro-prefix-map=${root}=>)
+endforeach()
 # arithmetic.md 0: no contraction, nothing reassociated. The last two flags change no value; without them loops with
 # square roots and selects do not vectorise.
 set(LOCKSTEP_ARITHMETIC -ffp-contract=off -fno-math-errno -fno-trapping-math)
@@ -21,10 +25,11 @@ set(LOCKSTEP_CUDA_ARITHMETIC --fmad=false -Xcompiler=-ffp-contract=off -gencode=
 set(CMAKE_BUILD_RPATH ${PROJECT_BINARY_DIR}/lib)
 set(LOCKSTEP_TEST_EXIT_SKIPPED 77)  # tests/on_gpu.sh: this machine has too few GPUs.
 
-# lockstep_module(name SOURCES ... USES ... [PRECOMPILED] [COLD]): a static library lockstep::name. COLD: nothing waits
-# for its code, so it is optimised less, which takes a third less to compile.
+# lockstep_module(name SOURCES ... USES ... [PRECOMPILED [headers...]] [COLD]): a static library lockstep::name.
+# PRECOMPILED: the common outside headers, and these. COLD: nothing waits for its code, so it is optimised less, which
+# takes a third less to compile.
 function(lockstep_module name)
-  cmake_parse_arguments(arg "PRECOMPILED;COLD" "" "SOURCES;USES" ${ARGN})
+  cmake_parse_arguments(arg "COLD" "" "SOURCES;USES;PRECOMPILED" ${ARGN})
   add_library(lockstep_${name} STATIC ${arg_SOURCES})
   add_library(lockstep::${name} ALIAS lockstep_${name})
   target_include_directories(lockstep_${name} PUBLIC ${PROJECT_SOURCE_DIR})
@@ -34,8 +39,8 @@ function(lockstep_module name)
   endif()
   set_target_properties(lockstep_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(lockstep_${name} PUBLIC ${arg_USES} Threads::Threads)
-  if(arg_PRECOMPILED)
-    lockstep_precompile(lockstep_${name})
+  if("PRECOMPILED" IN_LIST ARGN)
+    lockstep_precompile(lockstep_${name} ${arg_PRECOMPILED})
   endif()
 endfunction()
 
@@ -98,8 +103,8 @@ function(lockstep_place command result root bin tests)
   set(${result} "${command}" PARENT_SCOPE)
 endfunction()
 
-# The time of a test is in the code that it calls; its own templates take a third less to compile so.
-set(LOCKSTEP_TEST_OPTIONS ${LOCKSTEP_WARNINGS} $<$<CONFIG:Release>:-O1>)
+# The time of a test is in the code that it calls; its own templates are quicker to compile so.
+set(LOCKSTEP_TEST_OPTIONS ${LOCKSTEP_WARNINGS} $<$<CONFIG:Release>:-Og>)
 
 # lockstep_test_program(folder USES ... [NEEDS ...]): the program of the tests in tests/folder, engine/train becoming
 # engine_train_test. NEEDS: what is built before it, because a test runs or opens that.
@@ -146,10 +151,10 @@ function(lockstep_test path)
   lockstep_ctest(${top}.${name} COMMAND ${command} LABELS ${arg_LABELS} TIMEOUT "${arg_TIMEOUT}" ${flags})
 endfunction()
 
-# lockstep_test_variant(ctest OF top/folder/name [ENV variables...] [FILTER pattern] LABELS ... [TIMEOUT s]): the tests
-# of a file once more, in another environment or fewer of them.
+# lockstep_test_variant(ctest OF top/folder/name [ENV variables...] [FILTER pattern] LABELS ... [TIMEOUT s] [SOURCE]): the
+# tests of a file once more, in another environment or fewer of them.
 function(lockstep_test_variant name)
-  cmake_parse_arguments(arg "" "OF;FILTER;TIMEOUT" "ENV;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "SOURCE" "OF;FILTER;TIMEOUT" "ENV;LABELS" ${ARGN})
   lockstep_test_command(${arg_OF} "" command)
   if(arg_FILTER)
     list(APPEND command "--gtest_filter=${arg_FILTER}")
@@ -157,7 +162,11 @@ function(lockstep_test_variant name)
   if(arg_ENV)
     list(PREPEND command env ${arg_ENV})
   endif()
-  lockstep_ctest(${name} COMMAND ${command} LABELS ${arg_LABELS} TIMEOUT "${arg_TIMEOUT}")
+  set(source "")
+  if(arg_SOURCE)
+    set(source SOURCE)
+  endif()
+  lockstep_ctest(${name} COMMAND ${command} LABELS ${arg_LABELS} TIMEOUT "${arg_TIMEOUT}" ${source})
 endfunction()
 
 # lockstep_cuda_test(top/folder/name): tests/top/folder/name_test.cu, a program by itself with device code, for a GPU.

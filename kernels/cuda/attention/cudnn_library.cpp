@@ -5,9 +5,16 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <initializer_list>
 #include <map>
 #include <stdexcept>
+#include <string>
+#include <unordered_map>
+
+// The functions of the library alone, without the graph API, which takes 25 s to compile. It does
+// not include the standard headers that it needs.
+#include <cudnn_frontend_shim.h>
 
 // The headers call the library through this handle.
 namespace cudnn_frontend {

@@ -2,7 +2,7 @@
 #pragma once
 
 #if LOCKSTEP_HAS_CUDNN
-#include <cudnn_frontend.h>
+#include <cudnn.h>
 
 #include <string>
 

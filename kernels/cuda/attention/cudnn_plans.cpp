@@ -3,6 +3,8 @@
 #include <stdexcept>
 
 #if LOCKSTEP_HAS_CUDNN
+#include <cudnn_frontend.h>
+
 #include <algorithm>
 #include <cmath>
 #include <compare>

@@ -34,12 +34,14 @@ inline bool runs_in_tiles(const ScanBackward<bf16>& op) {
          is_vectorizable(op.dstates);
 }
 
-// ---- Where scratch lies. A head's part of a row of chunk states holds 8,192 fp32.
-// -------------------------------- Forward: `states` has first what a chunk adds to the state, then
-// Sb; `y` has dt and cs of a chunk's rows until the head's outputs take their place. Backward:
-// `states` has what is added to S, then S, and when dS has been found the sums over channels of
-// each row and KKb of the group; `dstates` has what is added to dS, then dSb and Sb; `rows` has dt
-// and cs until the parameters' terms take their place.
+// ---- Scratch ------------------------------------------------------------------------------------
+// A head's part of a row of chunk states holds kStateElements fp32, used for one thing after
+// another:
+//   forward   `states`: what the chunk adds to the state, then Sb
+//             `y`: dt and cs of the chunk's rows, until the head's outputs take their place
+//   backward  `states`: what is added to S, then S, and once dS is known the ScratchLayout below
+//             `dstates`: what is added to dS, then dSb and Sb
+//             `rows`: dt and cs, until the terms of the parameters' gradients take their place
 __device__ __forceinline__ float* head_part(const Scratch<float>& of, std::int64_t chunk,
                                             int head) {
   return of.data + chunk * of.pitch + static_cast<std::int64_t>(head) * kStateElements;
@@ -83,21 +85,33 @@ __device__ __forceinline__ float& cs_place(const ScanBackward<bf16>& op, const C
                                            int head, int j) {
   return row_term(op, chunk.start + j, kH, head);
 }
-// The sums of a head and chunk: the eight v_w of ss (v_w among the rows that its warp reads), and
-// behind them g_j, h_j, q_j and R128(dy_j x_j) of its rows.
+enum RowSum : int { kSumG = 0, kSumH = 1, kSumQ = 2, kSumD = 3, kRowSumKinds = 4 };
+
+// A head's part of `states` in the backward pass once dS is known: offsets in fp32 elements.
+struct ScratchLayout {
+  static constexpr int kStateSumPitch = exact_place(2, 0);  // Warp w's sum lies in its own rows.
+  static constexpr int kStateSums = 0;                      // v_w of ss, by each of the warps.
+  static constexpr int kRowSums = kWarps * kStateSumPitch;  // [kRowSumKinds][kTileRows]
+  // KKb of the group, in the part of its first head.
+  static constexpr int kPairs = kRowSums + kRowSumKinds * kTileRows;
+  static constexpr int kDecays = 6144;  // dt, then cs: [2][kTileRows]
+  static_assert(kDecays + 2 * kTileRows <= kStateElements);
+};
+
 __device__ __forceinline__ float& state_sum(const ScanBackward<bf16>& op, std::int64_t chunk,
                                             int head, int w) {
-  return head_part(op.states, chunk, head)[exact_place(2 * w, 0)];
+  return head_part(op.states, chunk,
+                   head)[ScratchLayout::kStateSums + w * ScratchLayout::kStateSumPitch];
 }
-enum RowSum : int { kSumG = 0, kSumH = 1, kSumQ = 2, kSumD = 3 };
+// g_j, h_j, q_j or R128(dy_j x_j) of row j.
 __device__ __forceinline__ float& row_sum(const ScanBackward<bf16>& op, std::int64_t chunk,
                                           int head, RowSum which, int j) {
-  return head_part(op.states, chunk, head)[512 + which * kTileRows + j];
+  return head_part(op.states, chunk, head)[ScratchLayout::kRowSums + which * kTileRows + j];
 }
-// The decays once more (dt, then cs), for those who come when `rows` is taken.
+// A second copy of the decays, for the kernels that run after `rows` has been overwritten.
 __device__ __forceinline__ float* kept_decays(const ScanBackward<bf16>& op, std::int64_t chunk,
                                               int head) {
-  return head_part(op.states, chunk, head) + 6144;
+  return head_part(op.states, chunk, head) + ScratchLayout::kDecays;
 }
 
 // ---- Decays -------------------------------------------------------------------------------------

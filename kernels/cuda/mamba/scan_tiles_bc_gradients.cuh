@@ -8,10 +8,12 @@
 namespace lockstep {
 
 using Sixteen = bf16[kStep][kStep];
-// Behind the row sums of the group's first head.
+static_assert(ScratchLayout::kPairs + kSixteens * sizeof(Sixteen) / sizeof(float) <=
+              ScratchLayout::kDecays);
 __device__ __forceinline__ Sixteen* stored_pairs(const ScanBackward<bf16>& op, std::int64_t chunk,
                                                  int first_head) {
-  return reinterpret_cast<Sixteen*>(head_part(op.states, chunk, first_head) + 1024);
+  return reinterpret_cast<Sixteen*>(head_part(op.states, chunk, first_head) +
+                                    ScratchLayout::kPairs);
 }
 
 struct HeadStage {

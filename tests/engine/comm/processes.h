@@ -20,10 +20,12 @@ struct Ended {
   std::string words;
 };
 
-// Forked at once, waited for by end(). No thread may run in the test itself.
+// Forked at once, waited for by end(), which returns one entry for each of `count` processes, at
+// least one: a loop over them judges something. No thread may run in the test itself.
 class Processes {
  public:
   Processes(int count, const std::function<int(int rank)>& body) {
+    EXPECT_GT(count, 0);
     std::fflush(nullptr);
     for (int rank = 0; rank < count; ++rank) {
       pids_.push_back(::fork());
